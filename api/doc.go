@@ -1,0 +1,31 @@
+// Package api holds the words that Basalt's parts share: resource vectors, queue paths, buckets and the table of their
+// owners, ranks, and the shapes that pods and nodes are reduced to at the edge. It decides nothing and keeps nothing.
+//
+// Invariants:
+//   - An amount of a resource is an int64: milli-units for cpu, bytes for memory and storage, whole units for everything
+//     else. Quantities are checked once, where an object enters (FromPod, FromNode, FromResourceList); arithmetic after
+//     that is checked too, and saturates towards "more is used" instead of wrapping.
+//   - Nothing here panics on anything a cluster can contain: what cannot be read becomes a reason that its user sees.
+//
+// Subfolders: v1alpha1 (the Queue and PodGroup objects), wire (messages and stored records, protobuf), store (the control
+// store: keys and fenced transactions), link (gRPC streams between processes), gossip (membership hints), audit (checks
+// the invariants from outside).
+package api
+
+// SchedulerName is what pods put into spec.schedulerName.
+const SchedulerName = "basalt"
+
+// Labels that users set.
+const (
+	LabelPodGroup = "scheduling.basalt.dev/pod-group" // on a pod: a PodGroup of its own namespace
+	LabelQueue    = "scheduling.basalt.dev/queue"     // on a pod or on its namespace: a queue's path
+)
+
+// Labels that a Binding carries onto the pod.
+const (
+	LabelQueueBucket = "scheduling.basalt.dev/queue-bucket"
+	LabelNodeBucket  = "scheduling.basalt.dev/node-bucket"
+)
+
+// AnnotationSettle is patched with a value never used before to learn whether a Binding whose answer was lost landed.
+const AnnotationSettle = "scheduling.basalt.dev/settle"

@@ -1,0 +1,46 @@
+package api
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Node is what Basalt keeps of a node. It is immutable once made.
+type Node struct {
+	Name            string
+	UID             string
+	ResourceVersion string
+	Allocatable     Resources
+	Labels          map[string]string // not to be changed
+	Taints          []v1.Taint
+	Unschedulable   bool // spec.unschedulable
+	// Unreadable names resources of status.allocatable that could not be read; they count as zero.
+	Unreadable string
+}
+
+// FromNode reduces a node, leaving out the resources on the ignore list. A resource that cannot be read counts as zero.
+func FromNode(n *v1.Node, ignore map[string]bool) *Node {
+	out := &Node{
+		Name: n.Name, UID: string(n.UID), ResourceVersion: n.ResourceVersion,
+		Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable,
+		Allocatable: make(Resources, 0, len(n.Status.Allocatable)),
+	}
+	var bad []string
+	for name, q := range n.Status.Allocatable {
+		if ignore[string(name)] {
+			continue
+		}
+		v, err := FromQuantity(string(name), q, true)
+		if err != nil {
+			bad = append(bad, err.Error())
+			continue
+		}
+		out.Allocatable = append(out.Allocatable, Amount{string(name), v})
+	}
+	slices.SortFunc(out.Allocatable, func(a, b Amount) int { return strings.Compare(a.Resource, b.Resource) })
+	slices.Sort(bad)
+	out.Unreadable = strings.Join(bad, "; ")
+	return out
+}

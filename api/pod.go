@@ -1,0 +1,214 @@
+package api
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+)
+
+// Pod is what Basalt keeps of a pod. It is immutable once made.
+type Pod struct {
+	UID             string
+	ResourceVersion string
+	Namespace       string
+	Name            string
+	Created         time.Time
+
+	Ours     bool   // spec.schedulerName is basalt
+	Node     string // spec.nodeName
+	Finished bool   // phase Succeeded or Failed: holds no room and no quota
+	Deleting bool   // has a deletion timestamp
+	Gated    bool   // has scheduling gates
+
+	Group    string // LabelPodGroup, a name in the pod's own namespace; "" for a gang of one
+	Queue    string // LabelQueue of the pod itself; "" leaves it to the namespace
+	Priority int64
+	Owned    bool // a controller would make it again
+
+	Class *Class
+	// Refused is set on a pod that cannot be placed as it is: the reason says what kind, the message names the field.
+	Refused *Refusal
+
+	// Scheduled is the PodScheduled=False condition that the pod shows now, "" when none: reason and message.
+	ConditionReason, ConditionMessage string
+}
+
+// Refusal says why an object is not acted on, for its user.
+type Refusal struct {
+	Reason  string // UnsupportedConstraint or NeverFits
+	Message string // names the field
+}
+
+// Class is what decides where a pod may go: pods with equal classes are interchangeable. It is immutable once made.
+type Class struct {
+	Key         string    // canonical bytes of all below: equal classes have equal keys
+	Requests    Resources // includes pods=1
+	Constraints []byte    // a v1.PodSpec with only what Constrain keeps, in protobuf; empty for none
+}
+
+// Hash of the class, for indexes.
+func (c *Class) Hash() uint64 { return xxhash.Sum64String(c.Key) }
+
+// NewClass makes a class of its parts.
+func NewClass(requests Resources, constraints []byte) *Class {
+	var b strings.Builder
+	for _, a := range requests {
+		b.WriteString(a.Resource)
+		b.WriteByte('=')
+		b.WriteString(strconv.FormatInt(a.Value, 36))
+		b.WriteByte(';')
+	}
+	b.WriteByte(0)
+	b.Write(constraints)
+	return &Class{Key: b.String(), Requests: requests, Constraints: constraints}
+}
+
+// ReadConstraints reads what a class carries.
+func ReadConstraints(b []byte) (*v1.PodSpec, error) {
+	spec := &v1.PodSpec{}
+	if err := spec.Unmarshal(b); err != nil {
+		return nil, fmt.Errorf("read pod constraints: %w", err)
+	}
+	return spec, nil
+}
+
+// Claims tells whether a pod's PersistentVolumeClaim lets the pod go anywhere: an empty answer means that it does, any
+// other says why not.
+type Claims func(namespace, claim string) string
+
+// FromPod reduces a pod. It never fails: what cannot be read or is not supported is said in Refused.
+func FromPod(p *v1.Pod, claims Claims) *Pod {
+	out := &Pod{
+		UID: string(p.UID), ResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name,
+		Created:  p.CreationTimestamp.Time,
+		Ours:     p.Spec.SchedulerName == SchedulerName,
+		Node:     p.Spec.NodeName,
+		Finished: p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed,
+		Deleting: p.DeletionTimestamp != nil,
+		Gated:    len(p.Spec.SchedulingGates) > 0,
+		Group:    p.Labels[LabelPodGroup],
+		Queue:    p.Labels[LabelQueue],
+		Priority: int64(schedulinghelper.PodPriority(p)),
+	}
+	for i := range p.OwnerReferences {
+		if c := p.OwnerReferences[i].Controller; c != nil && *c {
+			out.Owned = true
+		}
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
+			out.ConditionReason, out.ConditionMessage = c.Reason, c.Message
+		}
+	}
+	requests, err := PodRequests(p)
+	if err != nil {
+		out.Refused = &Refusal{"NeverFits", "spec.containers[*].resources.requests: " + err.Error()}
+	}
+	var constraints []byte
+	if out.Ours && out.Node == "" {
+		if field := unsupported(p, claims); field != "" && out.Refused == nil {
+			out.Refused = &Refusal{"UnsupportedConstraint", field}
+		}
+	}
+	if spec := constrain(&p.Spec); spec != nil {
+		if constraints, err = spec.Marshal(); err != nil && out.Refused == nil {
+			out.Refused = &Refusal{"UnsupportedConstraint", "spec: " + err.Error()}
+		}
+	}
+	out.Class = NewClass(requests, constraints)
+	return out
+}
+
+// PodRequests returns what a pod asks of its node and of its queue: by the rules of k8s.io/component-helpers (init
+// containers, sidecars, overhead, pod-level resources), rounded up to the unit, and one of the resource "pods".
+func PodRequests(p *v1.Pod) (Resources, error) {
+	list := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	list[v1.ResourcePods] = Quantity("pods", 1)
+	r, err := FromResourceList(list, true)
+	if err != nil {
+		return Resources{{"pods", 1}}, err
+	}
+	return r, nil
+}
+
+// constrain keeps of a spec what decides on which nodes the pod may run; nil when nothing does.
+func constrain(s *v1.PodSpec) *v1.PodSpec {
+	out := &v1.PodSpec{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations}
+	if a := s.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		out.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}}
+	}
+	for _, list := range [][]v1.Container{s.Containers, restartable(s.InitContainers)} {
+		for i := range list {
+			for _, port := range list[i].Ports {
+				if port.HostPort > 0 {
+					if len(out.Containers) == 0 {
+						out.Containers = []v1.Container{{}}
+					}
+					out.Containers[0].Ports = append(out.Containers[0].Ports, v1.ContainerPort{HostPort: port.HostPort, HostIP: port.HostIP, Protocol: port.Protocol})
+				}
+			}
+		}
+	}
+	if len(out.NodeSelector) == 0 && len(out.Tolerations) == 0 && out.Affinity == nil && len(out.Containers) == 0 {
+		return nil
+	}
+	return out
+}
+
+func restartable(in []v1.Container) []v1.Container {
+	return slices.DeleteFunc(slices.Clone(in), func(c v1.Container) bool {
+		return c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways
+	})
+}
+
+// unsupported names the first field of a pod that restricts where it may run in a way that is not built yet.
+func unsupported(p *v1.Pod, claims Claims) string {
+	s := &p.Spec
+	if a := s.Affinity; a != nil {
+		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution is not supported yet"
+		}
+		if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution is not supported yet"
+		}
+	}
+	for i := range s.TopologySpreadConstraints {
+		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == v1.DoNotSchedule {
+			return fmt.Sprintf("spec.topologySpreadConstraints[%d] with whenUnsatisfiable DoNotSchedule is not supported yet", i)
+		}
+	}
+	if len(s.ResourceClaims) > 0 {
+		return "spec.resourceClaims is not supported yet"
+	}
+	if s.SchedulingGroup != nil {
+		return "spec.schedulingGroup is not supported yet: set the label " + LabelPodGroup
+	}
+	for i := range s.Volumes {
+		v := &s.Volumes[i]
+		claim, field := "", ""
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			claim, field = v.PersistentVolumeClaim.ClaimName, "persistentVolumeClaim"
+		case v.Ephemeral != nil:
+			claim, field = p.Name+"-"+v.Name, "ephemeral"
+		default:
+			continue
+		}
+		why := "volume claims cannot be looked up"
+		if claims != nil {
+			why = claims(p.Namespace, claim)
+		}
+		if why != "" {
+			return fmt.Sprintf("spec.volumes[%d].%s (claim %s): %s", i, field, claim, why)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,259 @@
+package api
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// MaxAmount bounds one quantity as it enters, in the resource's own unit: 2^60 bytes is 1 Ei. Sums are checked apart.
+const MaxAmount = int64(1) << 60
+
+// Amount is so much of one resource: milli-units for cpu, bytes for memory and storage, whole units for the rest.
+type Amount struct {
+	Resource string
+	Value    int64
+}
+
+// Resources is a vector of amounts, sorted by resource name, each name once. A missing name is zero where demand and use
+// are meant, and "not limited" where a limit is meant. A Resources is never changed in place once it has been shared.
+type Resources []Amount
+
+// Get returns the amount of a resource and whether it is named.
+func (r Resources) Get(name string) (int64, bool) {
+	for i := range r { // vectors have few entries: a scan beats a binary search
+		if r[i].Resource == name {
+			return r[i].Value, true
+		}
+	}
+	return 0, false
+}
+
+// Value returns the amount of a resource, zero when it is not named.
+func (r Resources) Value(name string) int64 {
+	v, _ := r.Get(name)
+	return v
+}
+
+// IsZero tells whether no amount differs from zero.
+func (r Resources) IsZero() bool {
+	for i := range r {
+		if r[i].Value != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Equal tells whether every amount is the same, a missing one being zero.
+func (r Resources) Equal(o Resources) bool {
+	equal := true
+	merge(r, o, func(_ string, a, b int64) { equal = equal && a == b })
+	return equal
+}
+
+// Clone returns a copy.
+func (r Resources) Clone() Resources { return slices.Clone(r) }
+
+// Add returns r + o, saturating at the bounds of int64.
+func (r Resources) Add(o Resources) Resources {
+	return combine(r, o, AddSat)
+}
+
+// Sub returns r - o, which may be negative: that is data, not an error.
+func (r Resources) Sub(o Resources) Resources {
+	return combine(r, o, func(a, b int64) int64 {
+		if b == math.MinInt64 {
+			return AddSat(AddSat(a, math.MaxInt64), 1)
+		}
+		return AddSat(a, -b)
+	})
+}
+
+// Max returns the larger amount of each resource.
+func (r Resources) Max(o Resources) Resources {
+	return combine(r, o, func(a, b int64) int64 { return max(a, b) })
+}
+
+// Positive returns the amounts above zero.
+func (r Resources) Positive() Resources {
+	out := make(Resources, 0, len(r))
+	for _, a := range r {
+		if a.Value > 0 {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Exceeds returns the first resource (in name order) of which r holds more than o, and by how much; a resource that o
+// does not name counts as zero there.
+func (r Resources) Exceeds(o Resources) (name string, by int64, exceeds bool) {
+	for _, a := range r {
+		if have := o.Value(a.Resource); a.Value > have {
+			return a.Resource, AddSat(a.Value, -max(have, math.MinInt64+1)), true
+		}
+	}
+	return "", 0, false
+}
+
+// Fits tells whether r <= o in every resource, one that o does not name counting as zero.
+func (r Resources) Fits(o Resources) bool {
+	_, _, exceeds := r.Exceeds(o)
+	return !exceeds
+}
+
+// String prints the vector as people write it: "cpu=1500m memory=4Gi".
+func (r Resources) String() string {
+	var b strings.Builder
+	for i, a := range r {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%s=%s", a.Resource, FormatAmount(a.Resource, a.Value))
+	}
+	return b.String()
+}
+
+// AddSat adds, saturating at the bounds of int64.
+func AddSat(a, b int64) int64 {
+	s := a + b
+	if (s > a) == (b > 0) {
+		return s
+	}
+	if b > 0 {
+		return math.MaxInt64
+	}
+	if b < 0 {
+		return math.MinInt64
+	}
+	return s
+}
+
+// MulSat multiplies two amounts of which n is not negative, saturating.
+func MulSat(a, n int64) int64 {
+	neg := a < 0
+	u := uint64(a)
+	if neg {
+		u = -u
+	}
+	hi, lo := bits.Mul64(u, uint64(n))
+	if hi != 0 || lo > math.MaxInt64 {
+		if neg {
+			return math.MinInt64
+		}
+		return math.MaxInt64
+	}
+	if neg {
+		return -int64(lo)
+	}
+	return int64(lo)
+}
+
+func combine(r, o Resources, f func(a, b int64) int64) Resources {
+	out := make(Resources, 0, max(len(r), len(o)))
+	merge(r, o, func(name string, a, b int64) { out = append(out, Amount{name, f(a, b)}) })
+	return out
+}
+
+func merge(r, o Resources, f func(name string, a, b int64)) {
+	i, j := 0, 0
+	for i < len(r) || j < len(o) {
+		switch {
+		case j == len(o) || i < len(r) && r[i].Resource < o[j].Resource:
+			f(r[i].Resource, r[i].Value, 0)
+			i++
+		case i == len(r) || o[j].Resource < r[i].Resource:
+			f(o[j].Resource, 0, o[j].Value)
+			j++
+		default:
+			f(r[i].Resource, r[i].Value, o[j].Value)
+			i, j = i+1, j+1
+		}
+	}
+}
+
+// FromMap builds a vector; it is for tests and tables.
+func FromMap(m map[string]int64) Resources {
+	out := make(Resources, 0, len(m))
+	for k, v := range m {
+		out = append(out, Amount{k, v})
+	}
+	slices.SortFunc(out, func(a, b Amount) int { return strings.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// FromQuantity reads one quantity in the unit of its resource. It refuses negative amounts, amounts above MaxAmount, and
+// fractions finer than the unit; roundUp accepts fractions and rounds them up, for requests, where Kubernetes allows them
+// ("memory: 100m").
+func FromQuantity(name string, q resource.Quantity, roundUp bool) (int64, error) {
+	if q.Sign() < 0 {
+		return 0, fmt.Errorf("%s: %s is negative", name, q.String())
+	}
+	limit := *resource.NewQuantity(MaxAmount, resource.DecimalSI)
+	scale := resource.Scale(0)
+	if name == string(v1.ResourceCPU) {
+		limit = *resource.NewMilliQuantity(MaxAmount, resource.DecimalSI)
+		scale = resource.Milli
+	}
+	if q.Cmp(limit) > 0 {
+		return 0, fmt.Errorf("%s: %s is above %s, the most that is accepted", name, q.String(), limit.String())
+	}
+	v := q.ScaledValue(scale) // rounds up
+	if !roundUp && q.Cmp(*resource.NewScaledQuantity(v, scale)) != 0 {
+		return 0, fmt.Errorf("%s: %s is finer than the unit of this resource", name, q.String())
+	}
+	return v, nil
+}
+
+// FromResourceList reads a list as FromQuantity does, leaving out zeros. It names the first bad resource in name order.
+func FromResourceList(l v1.ResourceList, roundUp bool) (Resources, error) {
+	out := make(Resources, 0, len(l))
+	for name, q := range l {
+		out = append(out, Amount{Resource: string(name)})
+		_ = q
+	}
+	slices.SortFunc(out, func(a, b Amount) int { return strings.Compare(a.Resource, b.Resource) })
+	kept := out[:0]
+	for _, a := range out {
+		v, err := FromQuantity(a.Resource, l[v1.ResourceName(a.Resource)], roundUp)
+		if err != nil {
+			return nil, err
+		}
+		if v != 0 {
+			kept = append(kept, Amount{a.Resource, v})
+		}
+	}
+	return kept, nil
+}
+
+// Quantity is the reverse of FromQuantity.
+func Quantity(name string, v int64) resource.Quantity {
+	switch {
+	case name == string(v1.ResourceCPU):
+		return *resource.NewMilliQuantity(v, resource.DecimalSI)
+	case name == string(v1.ResourceMemory), name == string(v1.ResourceEphemeralStorage), strings.HasPrefix(name, v1.ResourceHugePagesPrefix):
+		return *resource.NewQuantity(v, resource.BinarySI)
+	}
+	return *resource.NewQuantity(v, resource.DecimalSI)
+}
+
+// ToResourceList is the reverse of FromResourceList.
+func (r Resources) ToResourceList() v1.ResourceList {
+	out := make(v1.ResourceList, len(r))
+	for _, a := range r {
+		out[v1.ResourceName(a.Resource)] = Quantity(a.Resource, a.Value)
+	}
+	return out
+}
+
+// FormatAmount prints an amount as a quantity.
+func FormatAmount(name string, v int64) string {
+	q := Quantity(name, v)
+	return q.String()
+}
