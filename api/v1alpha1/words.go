@@ -1,0 +1,63 @@
+package v1alpha1
+
+import "basalt.dev/basalt/api"
+
+// SchedulerName is what pods put into spec.schedulerName.
+const SchedulerName = api.SchedulerName
+
+// Labels that users set, and those that a Binding carries onto the pod. See package api for their meaning.
+const (
+	LabelPodGroup    = api.LabelPodGroup
+	LabelQueue       = api.LabelQueue
+	LabelQueueBucket = api.LabelQueueBucket
+	LabelNodeBucket  = api.LabelNodeBucket
+)
+
+// FinalizerCharged stays on a Queue until no reservation is charged to it or below it.
+const FinalizerCharged = "scheduling.basalt.dev/charged"
+
+// Condition types.
+const (
+	// ConditionReady, on a Queue: its limits are in force and gangs of its subtree can be admitted.
+	ConditionReady = "Ready"
+	// ConditionQuotaReserved, on a PodGroup: its pods are charged to its queue and every ancestor.
+	ConditionQuotaReserved = "QuotaReserved"
+	// ConditionPodGroupInitiallyScheduled, on a PodGroup: at least minCount of its pods have been bound. Once True it
+	// stays so, as upstream's condition of that name does.
+	ConditionPodGroupInitiallyScheduled = "PodGroupInitiallyScheduled"
+)
+
+// Reasons of a Queue's Ready condition. The first two are not problems of the queue.
+const (
+	ReasonReady         = "Ready"         // True: limits in force. A queue with children is Ready, too, and admits nothing itself
+	ReasonGuaranteeCut  = "GuaranteeCut"  // True: the guarantee does not fit the parent and was cut in proportion, or no ancestor has a limit to keep it out of
+	ReasonClosed        = "Closed"        // False: spec.closed
+	ReasonParentMissing = "ParentMissing" // False: an ancestor has no object; limits stay in force, nothing is admitted
+	ReasonParentClosed  = "ParentClosed"  // False: an ancestor is closed
+	ReasonDeleting      = "Deleting"      // False: deleted, and kept by FinalizerCharged until it holds nothing
+	ReasonInvalid       = "Invalid"       // False: the name or a limit cannot be read; the limits in force before stay
+)
+
+// Reasons of a PodGroup's QuotaReserved condition.
+const (
+	ReasonReserved               = "Reserved"               // True
+	ReasonPending                = "Pending"                // False: asked for, not answered yet
+	ReasonQuotaExceeded          = "QuotaExceeded"          // False: the message names the queue, the resource and the amount that is missing
+	ReasonQueueNotFound          = "QueueNotFound"          // False: no Queue of that name
+	ReasonParentNotFound         = "ParentNotFound"         // False: the Queue exists, an ancestor does not
+	ReasonQueueClosed            = "QueueClosed"            // False: the queue, or an ancestor, is closed or deleted
+	ReasonQueueNotLeaf           = "QueueNotLeaf"           // False: the queue has children; gangs live in leaves
+	ReasonQueueMismatch          = "QueueMismatch"          // False: pods of the group name different queues
+	ReasonNotEnoughPods          = "NotEnoughPods"          // False: fewer than minCount pods exist that may be scheduled
+	ReasonNeverFits              = "NeverFits"              // False: asks for more than a queue of its path, or the whole cluster, will ever have
+	ReasonCoordinatorUnavailable = "CoordinatorUnavailable" // False: no coordinator answers; what is admitted goes on
+)
+
+// Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, NotEnoughPods and NeverFits. Those
+// of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, UnsupportedConstraint and NeverFits.
+const (
+	ReasonScheduled             = "Scheduled"             // True
+	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed
+	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it: no other case may say so
+	ReasonUnsupportedConstraint = "UnsupportedConstraint" // False: a pod uses what is not built yet; the message names the field
+)
