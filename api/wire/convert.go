@@ -1,3 +1,5 @@
+// Package wire is the protobuf form of what processes say to each other and of what they store: generated from
+// basalt.proto, which is its documentation, with conversions from and to the words of package api.
 package wire
 
 import (

@@ -1,0 +1,120 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+)
+
+// Every write below names the UID that it is meant for: nothing meant for an object touches another one of its name.
+
+// Pod names a pod for a write.
+type Pod struct{ Namespace, Name, UID string }
+
+// Bind sends the Binding of a pod in the version named. A nil answer means that the pod is bound; any other error, a
+// conflict included, says nothing about where the pod is: ask Settle.
+func (c *Clients) Bind(ctx context.Context, p Pod, resourceVersion, node string, labels map[string]string) error {
+	return c.Core.CoreV1().Pods(p.Namespace).Bind(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID), ResourceVersion: resourceVersion, Labels: labels},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+	}, metav1.CreateOptions{})
+}
+
+// Settlement is what Settle found.
+type Settlement struct {
+	Gone bool   // no pod of this UID
+	Node string // where the pod is bound, "" for nowhere: then no Binding that names an earlier version can land any more
+}
+
+// Settle finds out whether a Binding whose answer is unknown took effect, and makes sure that it does not later: it
+// changes the pod, to a value never used before (a patch that changes nothing keeps the resourceVersion), and judges by
+// the pod that the patch returns.
+func (c *Clients) Settle(ctx context.Context, p Pod) (Settlement, error) {
+	pods := c.Core.CoreV1().Pods(p.Namespace)
+	patch := mustJSON(map[string]any{"metadata": map[string]any{
+		"uid": p.UID, "annotations": map[string]string{api.AnnotationSettle: uuid.NewString()}}})
+	pod, err := pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case err == nil && string(pod.UID) == p.UID:
+		return Settlement{Node: pod.Spec.NodeName}, nil
+	case err == nil, apierrors.IsNotFound(err):
+		return Settlement{Gone: true}, nil
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, or the server gave up on concurrent changes
+		now, getErr := pods.Get(ctx, p.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(getErr) || getErr == nil && string(now.UID) != p.UID {
+			return Settlement{Gone: true}, nil
+		}
+	}
+	return Settlement{}, fmt.Errorf("settle pod %s/%s: %w", p.Namespace, p.Name, err)
+}
+
+// Evict removes a pod the way kube-scheduler preempts: the condition first, then the delete. A pod that is gone is no error.
+func (c *Clients) Evict(ctx context.Context, p Pod, message string) error {
+	err := c.patchPodStatus(ctx, p, v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler, Message: message, LastTransitionTime: metav1.Now()}, nil)
+	if err != nil && !gone(err) {
+		return fmt.Errorf("mark pod %s/%s for eviction: %w", p.Namespace, p.Name, err)
+	}
+	uid := types.UID(p.UID)
+	err = c.Core.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !gone(err) {
+		return fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return nil
+}
+
+// gone: not found, or found with another UID (which is a conflict to some verbs and an immutable field to others).
+func gone(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
+}
+
+// ExplainPod writes PodScheduled=False with a reason and returns the pod's new resourceVersion. It names the version
+// that the pod must have: a pod that was bound meanwhile must not be told that it is waiting.
+func (c *Clients) ExplainPod(ctx context.Context, p Pod, resourceVersion, reason, message string) (string, error) {
+	var after v1.Pod
+	err := c.patchPodStatus(ctx, p, v1.PodCondition{
+		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}, func(got *v1.Pod) { after = *got }, resourceVersion)
+	if err != nil {
+		return "", fmt.Errorf("explain pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return after.ResourceVersion, nil
+}
+
+func (c *Clients) patchPodStatus(ctx context.Context, p Pod, condition v1.PodCondition, result func(*v1.Pod), resourceVersion ...string) error {
+	metadata := map[string]any{"uid": p.UID}
+	for _, v := range resourceVersion {
+		metadata["resourceVersion"] = v
+	}
+	patch := mustJSON(map[string]any{"metadata": metadata, "status": map[string]any{"conditions": []v1.PodCondition{condition}}})
+	got, err := c.Core.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err == nil && result != nil {
+		result(got)
+	}
+	return err
+}
+
+// PatchStatus writes a blind merge patch of /status of a Queue (namespace "") or PodGroup.
+func (c *Clients) PatchStatus(ctx context.Context, resource, namespace, name, uid string, status any) error {
+	patch := mustJSON(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
+	err := c.Basalt.Patch(types.MergePatchType).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).SubResource("status").Body(patch).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("write status of %s %s: %w", resource, name, err)
+	}
+	return nil
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps and API types of our own making
+	}
+	return b
+}
