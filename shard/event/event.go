@@ -1,0 +1,131 @@
+// Package event holds what the two cores of a shard, shard/home and shard/node, are told and what they ask for: events
+// go into Step(now, event), outputs come from Outputs(). Between them stands the shell (package shard), which carries
+// outputs out and turns every result into an event. It decides nothing.
+//
+// Rules for all of it:
+//   - Both cores are given every event that concerns the process in the same order; each ignores what is not its own.
+//   - An event or output is immutable once made: messages, pods, nodes and records are shared, never copied.
+//   - Every output that asks for something names what its result will name again, so a late result finds its question.
+//   - The shell answers each WriteIntents, DeleteIntents, RewriteIntents, BindPod and SettlePod exactly once, however
+//     long that takes, or ends the process.
+//
+// Takeover, in this order: TableSeen; ReadStore -> StoreRead; ListPods -> PodsReplaced. Sequence ties them together: the
+// takeover for the newest table is complete at the PodsReplaced whose Sequence is that of the StoreRead before it, when
+// that StoreRead's Revision is at least the table's.
+package event
+
+import (
+	"log/slog"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// ToCoordinator stands for whichever coordinator is active, in Send.To and Message.From.
+const ToCoordinator api.Incarnation = "coordinator"
+
+// Event is what a core is told.
+type Event interface{ IsEvent() }
+
+// Output is what a core wants done.
+type Output interface{ IsOutput() }
+
+// TableSeen brings the table as it is in the control store. Table is never nil.
+type TableSeen struct{ Table *api.Table }
+
+// StoreRead answers ReadStore: everything at one revision.
+type StoreRead struct {
+	Sequence     uint64
+	Revision     int64
+	Reservations []StoredReservation
+	Intents      []StoredIntents
+}
+
+// StoredReservation is a reservation as it was found. A record that cannot be read has a nil Record.
+type StoredReservation struct {
+	ModRevision int64
+	Record      *wire.ReservationRecord
+}
+
+// StoredIntents is an intent key as it was found. A record that cannot be read has a nil Record: its rows are unknown.
+type StoredIntents struct {
+	Incarnation api.Incarnation
+	N           uint64
+	ModRevision int64
+	Record      *wire.IntentsRecord
+}
+
+// PodsReplaced brings all pods of the cluster, from a consistent list; what it lacks is gone. Sequence is that of the
+// ListPods it answers, 0 when the watch fell behind and listed again by itself. PodSeen and PodGone after it come from
+// the watch that starts at this list.
+type PodsReplaced struct {
+	Sequence uint64
+	Pods     []*api.Pod
+}
+
+// PodSeen brings a pod that was added or changed.
+type PodSeen struct{ Pod *api.Pod }
+
+// PodGone says that a pod was deleted.
+type PodGone struct{ UID, Namespace, Name string }
+
+// Message is what a peer, or the other core of this process, says.
+type Message struct {
+	From api.Incarnation
+	Body *wire.Envelope
+}
+
+// PeerGone is a hint: the process left the table, or its stream broke.
+type PeerGone struct{ Incarnation api.Incarnation }
+
+// Tick comes every 100 ms.
+type Tick struct{}
+
+// Send says something to a peer, to this process itself (To is its own incarnation), or to ToCoordinator. It may be lost.
+type Send struct {
+	To   api.Incarnation
+	Body *wire.Envelope
+}
+
+// ReadStore asks for all reservations and intents at one revision, at least MinRevision. A newer Sequence replaces an
+// older one that is not answered yet. The node core asks for both cores.
+type ReadStore struct {
+	Sequence    uint64
+	MinRevision int64
+}
+
+// ListPods asks for a consistent list of all pods, begun after this output was made. A newer Sequence replaces an older
+// one that is not answered yet.
+type ListPods struct{ Sequence uint64 }
+
+// Span is a finished span for the tracer.
+type Span struct {
+	TraceID, SpanID, Parent []byte // 16, 8 and 8 bytes; Parent empty for a root
+	Name                    string
+	Start, End              time.Time
+	Attributes              []slog.Attr
+	Failed                  string // why, empty when it went well
+}
+
+// Log is a line for an operator. At level Error it reports a broken invariant of ours.
+type Log struct {
+	Level   slog.Level
+	Message string
+	Attrs   []slog.Attr
+}
+
+func (TableSeen) IsEvent()    {}
+func (StoreRead) IsEvent()    {}
+func (PodsReplaced) IsEvent() {}
+func (PodSeen) IsEvent()      {}
+func (PodGone) IsEvent()      {}
+func (Message) IsEvent()      {}
+func (PeerGone) IsEvent()     {}
+func (Tick) IsEvent()         {}
+
+func (Send) IsOutput()      {}
+func (ReadStore) IsOutput() {}
+func (ListPods) IsOutput()  {}
+func (Span) IsOutput()      {}
+func (Log) IsOutput()       {}

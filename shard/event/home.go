@@ -1,0 +1,106 @@
+package event
+
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// Events of the home core.
+
+// PodGroupSeen brings a PodGroup that was added or changed.
+type PodGroupSeen struct{ PodGroup *v1alpha1.PodGroup }
+
+// PodGroupGone says that a PodGroup was deleted.
+type PodGroupGone struct{ UID, Namespace, Name string }
+
+// QueueSeen brings a Queue that was added or changed.
+type QueueSeen struct{ Queue *v1alpha1.Queue }
+
+// QueueGone says that a Queue was deleted.
+type QueueGone struct{ Name, UID string }
+
+// NamespaceSeen brings a namespace and the value of its label api.LabelQueue, "" when it has none.
+type NamespaceSeen struct{ Name, Queue string }
+
+// NamespaceGone says that a namespace was deleted.
+type NamespaceGone struct{ Name string }
+
+// PriorityClassSeen brings a PriorityClass.
+type PriorityClassSeen struct {
+	Name    string
+	Value   int64
+	Default bool
+}
+
+// PriorityClassGone says that a PriorityClass was deleted.
+type PriorityClassGone struct{ Name string }
+
+// CoordinatorSeen says who coordinates, and in which term.
+type CoordinatorSeen struct {
+	Term        int64
+	Incarnation api.Incarnation
+}
+
+// StatusWritten answers WriteQueueStatus, WritePodGroupStatus, WritePodCondition and EvictPod; ID is that of the output.
+type StatusWritten struct {
+	ID      uint64
+	Outcome StatusOutcome
+	Error   string
+}
+
+// StatusOutcome is what the API server said to a write.
+type StatusOutcome uint8
+
+// Outcomes of a write.
+const (
+	StatusOK       StatusOutcome = iota + 1
+	StatusGone                   // no object of this UID
+	StatusConflict               // 409 or 422: somebody else's statement stands
+	StatusFailed                 // anything else: may be tried again
+)
+
+// Outputs of the home core.
+
+// WriteQueueStatus asks for a merge patch of a Queue's status.
+type WriteQueueStatus struct {
+	ID         uint64
+	Queue, UID string
+	Status     *v1alpha1.QueueStatus
+}
+
+// WritePodGroupStatus asks for a merge patch of a PodGroup's status.
+type WritePodGroupStatus struct {
+	ID                   uint64
+	Namespace, Name, UID string
+	Status               *v1alpha1.PodGroupStatus
+}
+
+// WritePodCondition asks for PodScheduled=False on a pod.
+type WritePodCondition struct {
+	ID                   uint64
+	Namespace, Name, UID string
+	Reason, Message      string
+}
+
+// EvictPod asks for the condition DisruptionTarget and then for the pod's deletion, both with its UID as precondition.
+type EvictPod struct {
+	ID                   uint64
+	Namespace, Name, UID string
+	Message              string
+}
+
+func (PodGroupSeen) IsEvent()      {}
+func (PodGroupGone) IsEvent()      {}
+func (QueueSeen) IsEvent()         {}
+func (QueueGone) IsEvent()         {}
+func (NamespaceSeen) IsEvent()     {}
+func (NamespaceGone) IsEvent()     {}
+func (PriorityClassSeen) IsEvent() {}
+func (PriorityClassGone) IsEvent() {}
+func (CoordinatorSeen) IsEvent()   {}
+func (StatusWritten) IsEvent()     {}
+
+func (WriteQueueStatus) IsOutput()    {}
+func (WritePodGroupStatus) IsOutput() {}
+func (WritePodCondition) IsOutput()   {}
+func (EvictPod) IsOutput()            {}

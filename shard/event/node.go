@@ -1,0 +1,164 @@
+package event
+
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Events of the node core.
+
+// NodeSeen brings a node that was added or changed; whoever owns it.
+type NodeSeen struct{ Node *api.Node }
+
+// NodeGone says that a node was deleted.
+type NodeGone struct{ Name string }
+
+// IntentsWritten answers WriteIntents, always with a definite outcome.
+type IntentsWritten struct {
+	N           uint64
+	Outcome     WriteOutcome
+	Moved       []string // with ReservationMoved: UIDs of the gangs whose reservation is another than the one named
+	ModRevision int64    // with Written: of the key
+}
+
+// WriteOutcome is how a fenced write ended.
+type WriteOutcome uint8
+
+// Outcomes of WriteIntents. SessionLost: this incarnation may not write any more; the process is about to end.
+const (
+	Written WriteOutcome = iota + 1
+	TableMoved
+	ReservationMoved
+	SessionLost
+)
+
+// RowID names one row of one intent key.
+type RowID struct {
+	Incarnation api.Incarnation
+	N           uint64
+	PodUID      string
+}
+
+// BindDone answers BindPod.
+type BindDone struct {
+	Row     RowID
+	Outcome BindOutcome
+}
+
+// BindOutcome is what the API server said to a Binding.
+type BindOutcome uint8
+
+// Outcomes of BindPod. Everything but BindOK leaves open whether the pod has a node.
+const (
+	BindOK       BindOutcome = iota + 1
+	BindConflict             // 409
+	BindNotFound             // 404
+	BindUnknown              // no answer, or any other
+)
+
+// SettleDone answers SettlePod.
+type SettleDone struct {
+	Row     RowID
+	Outcome SettleOutcome
+	Node    string // with SettledBound
+}
+
+// SettleOutcome is what a pod turned out to be.
+type SettleOutcome uint8
+
+// Outcomes of SettlePod.
+const (
+	SettledBound SettleOutcome = iota + 1 // the pod that the patch returned has a node
+	SettledFree                           // it has none: Bindings that carry an older resourceVersion can no longer land
+	SettledGone                           // 404, or another UID
+	SettleRetry                           // anything else: not known yet
+)
+
+// IntentKey names an own intent key at a revision; 0 means that it does not exist.
+type IntentKey struct {
+	N           uint64
+	ModRevision int64
+}
+
+// IntentsDeleted answers DeleteIntents: each of its keys with the revision it has now, 0 once it is gone.
+type IntentsDeleted struct{ Keys []IntentKey }
+
+// IntentsRewritten answers RewriteIntents with the key as it is now: when Done, as asked; otherwise as somebody else left
+// it. ModRevision is 0 when the key does not exist.
+type IntentsRewritten struct {
+	Incarnation api.Incarnation
+	N           uint64
+	Done        bool
+	ModRevision int64
+	Record      *wire.IntentsRecord
+}
+
+// Outputs of the node core.
+
+// WriteIntents asks for the one transaction that makes rows durable: the key intents/<self>/<N> must be absent, the table
+// and every reservation named must be at exactly the revisions given. At most one is in flight.
+type WriteIntents struct {
+	N             uint64
+	Record        *wire.IntentsRecord
+	TableRevision int64
+	Reservations  []ReservationFence
+}
+
+// ReservationFence names a reservation and the only revision that it may have.
+type ReservationFence struct {
+	Bucket   api.BucketID
+	GangUID  string
+	Revision int64
+}
+
+// BindPod asks for one Binding, with exactly this UID and resourceVersion, sent once, carrying both bucket labels.
+type BindPod struct {
+	Row                   RowID // its PodUID is the Binding's
+	ResourceVersion       string
+	Namespace, Name, Node string
+	QueueBucket           api.BucketID
+	NodeBucket            api.BucketID
+}
+
+// SettlePod asks for the patch that settles a row: annotation api.AnnotationSettle set to Value, with the UID as
+// precondition. Value was never used before.
+type SettlePod struct {
+	Row             RowID
+	Namespace, Name string
+	Value           string
+}
+
+// DeleteIntents asks to delete own keys, each at exactly its ModRevision, in one transaction: all or none.
+type DeleteIntents struct{ Keys []IntentKey }
+
+// RewriteIntents asks to replace the record of another incarnation's key, or to delete the key when Record is nil, if key
+// and table are at exactly the revisions named.
+type RewriteIntents struct {
+	Incarnation   api.Incarnation
+	N             uint64
+	ModRevision   int64
+	Record        *wire.IntentsRecord
+	TableRevision int64
+}
+
+// NodeEvent asks for a Kubernetes event on a Node.
+type NodeEvent struct {
+	Node, UID       string
+	Warning         bool
+	Reason, Message string
+}
+
+func (NodeSeen) IsEvent()         {}
+func (NodeGone) IsEvent()         {}
+func (IntentsWritten) IsEvent()   {}
+func (BindDone) IsEvent()         {}
+func (SettleDone) IsEvent()       {}
+func (IntentsDeleted) IsEvent()   {}
+func (IntentsRewritten) IsEvent() {}
+
+func (WriteIntents) IsOutput()   {}
+func (BindPod) IsOutput()        {}
+func (SettlePod) IsOutput()      {}
+func (DeleteIntents) IsOutput()  {}
+func (RewriteIntents) IsOutput() {}
+func (NodeEvent) IsOutput()      {}
