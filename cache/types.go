@@ -1,0 +1,169 @@
+package cache
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"basalt.dev/basalt/api"
+)
+
+// Policy is what makes a node the best of those that fit.
+type Policy uint8
+
+const (
+	Pack   Policy = iota // fill nodes up, and keep free devices for those who ask for them
+	Spread               // keep the fullest resource of each node as empty as possible
+)
+
+// Config of a Cache.
+type Config struct {
+	Policy Policy
+}
+
+// Kind says how sure a charge is.
+type Kind uint8
+
+const (
+	Hold   Kind = iota + 1 // a promise in memory: has a gang and a rank, may be taken by a better one
+	Intent                 // a durable row, or one about to be written
+	Bound                  // seen on the node
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Hold:
+		return "Hold"
+	case Intent:
+		return "Intent"
+	case Bound:
+		return "Bound"
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Placement is a pod's charge.
+type Placement struct {
+	UID   string
+	Node  string
+	Kind  Kind
+	Gang  string
+	Rank  api.Rank
+	Class *api.Class
+}
+
+// NodeView is a copy of what is known of a node that is there.
+type NodeView struct {
+	Node      *api.Node
+	Used      api.Resources
+	Free      api.Resources // may be negative; names what the node has and what its pods ask for
+	Pods      []Placement   // sorted by UID
+	OutOfSync bool          // something is negative: takes nothing new
+}
+
+// Totals of the nodes that are there.
+type Totals struct {
+	Nodes       int
+	Allocatable api.Resources // saturates
+	Free        api.Resources // saturates; negative amounts count as zero
+	Largest     api.Resources // the most that one node has of each resource
+	OutOfSync   int
+	RoomVersion uint64 // grows whenever room came into being that may admit a pod that was refused before
+	SyncVersion uint64 // grows whenever a node got out of sync or back
+}
+
+// Reasons says for one class how many nodes refuse it and why.
+type Reasons struct {
+	Nodes  int           // nodes that are there
+	Fit    int           // nodes that would take one now
+	Never  bool          // no node would take one even if it were empty
+	Counts []ReasonCount // most nodes first, then by reason; a node short of two resources counts at both
+}
+
+// ReasonCount is one reason of Reasons.
+type ReasonCount struct {
+	Reason string
+	Nodes  int
+}
+
+// maxReasons bounds how many reasons String prints: taints can have as many values as there are nodes.
+const maxReasons = 8
+
+// String says it in kube-scheduler's manner.
+func (r Reasons) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d/%d nodes are available", r.Fit, r.Nodes)
+	for i, c := range r.Counts {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		if i == maxReasons {
+			fmt.Fprintf(&b, ", and %d other reasons", len(r.Counts)-i)
+			break
+		}
+		fmt.Fprintf(&b, "%s%d %s", sep, c.Nodes, c.Reason)
+	}
+	return b.String()
+}
+
+func (r *Reasons) sort() {
+	slices.SortFunc(r.Counts, func(a, b ReasonCount) int {
+		if a.Nodes != b.Nodes {
+			return b.Nodes - a.Nodes
+		}
+		return strings.Compare(a.Reason, b.Reason)
+	})
+}
+
+// Obstacle is what kind of thing keeps a pod from a node, in the order in which they are looked at.
+type Obstacle uint8
+
+const (
+	Nothing       Obstacle = iota // the pod fits
+	NoNode                        // no such node
+	Unreadable                    // the pod's constraints cannot be read
+	Unschedulable                 // the node is cordoned
+	Taint
+	Affinity // node selector or required node affinity
+	OutOfSync
+	HostPort
+	Insufficient // of a resource
+)
+
+// Misfit is why a pod does not fit a node; the zero Misfit means that it fits.
+type Misfit struct {
+	Obstacle Obstacle
+	Subject  string // the taint "key: value", the resource, or what cannot be read
+}
+
+// Fits tells that nothing is in the way.
+func (m Misfit) Fits() bool { return m.Obstacle == Nothing }
+
+// String is kube-scheduler's reason for the same thing.
+func (m Misfit) String() string {
+	switch m.Obstacle {
+	case Nothing:
+		return ""
+	case NoNode:
+		return "node does not exist"
+	case Unreadable:
+		return "node(s) cannot be judged: " + m.Subject
+	case Unschedulable:
+		return "node(s) were unschedulable"
+	case Taint:
+		return "node(s) had untolerated taint {" + m.Subject + "}"
+	case Affinity:
+		return "node(s) didn't match Pod's node affinity/selector"
+	case OutOfSync:
+		return "node(s) were out of sync, with more in use than allocatable"
+	case HostPort:
+		return "node(s) didn't have free ports for the requested pod ports"
+	case Insufficient:
+		if m.Subject == "pods" {
+			return "Too many pods"
+		}
+		return "Insufficient " + m.Subject
+	}
+	return fmt.Sprintf("Obstacle(%d)", uint8(m.Obstacle))
+}
