@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,10 +18,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// Ticket counts the calls of Relist.
+type Ticket uint64
+
 // Handler hears what a Follower sees, on one goroutine, in order. Replaced comes first, and again after each new list:
-// what it does not name is gone.
+// what it does not name is gone. The list was begun after the Relist that returned its ticket, and so after all earlier
+// ones.
 type Handler[T runtime.Object] struct {
-	Replaced func([]T)
+	Replaced func([]T, Ticket)
 	Seen     func(T)
 	Gone     func(T)
 }
@@ -31,6 +36,7 @@ type Follower[T runtime.Object] struct {
 	source cache.ListerWatcherWithContext
 	handle Handler[T]
 	log    *slog.Logger
+	asked  atomic.Uint64 // Relist calls so far
 	relist chan struct{}
 	synced chan struct{}
 }
@@ -45,11 +51,13 @@ func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.
 }
 
 // Relist asks for a new list: one that is made entirely after this call. The current watch ends.
-func (f *Follower[T]) Relist() {
+func (f *Follower[T]) Relist() Ticket {
+	ticket := Ticket(f.asked.Add(1))
 	select {
 	case f.relist <- struct{}{}:
 	default: // one that has not begun yet is asked for already
 	}
+	return ticket
 }
 
 // Synced is closed after the first list.
@@ -81,6 +89,7 @@ func (f *Follower[T]) Run(ctx context.Context) {
 
 // list makes a consistent list: an empty resourceVersion is never answered from a lagging cache.
 func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
+	ticket := Ticket(f.asked.Load()) // before the list begins
 	l, err := f.source.ListWithContext(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.what, err)
@@ -99,7 +108,7 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.what, err)
 	}
-	f.handle.Replaced(items)
+	f.handle.Replaced(items, ticket)
 	select {
 	case <-f.synced:
 	default:

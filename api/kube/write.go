@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/google/uuid"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,12 +34,12 @@ type Settlement struct {
 }
 
 // Settle finds out whether a Binding whose answer is unknown took effect, and makes sure that it does not later: it
-// changes the pod, to a value never used before (a patch that changes nothing keeps the resourceVersion), and judges by
-// the pod that the patch returns.
-func (c *Clients) Settle(ctx context.Context, p Pod) (Settlement, error) {
+// changes the pod, to a value that must never have been used before (a patch that changes nothing keeps the
+// resourceVersion), and judges by the pod that the patch returns.
+func (c *Clients) Settle(ctx context.Context, p Pod, value string) (Settlement, error) {
 	pods := c.Core.CoreV1().Pods(p.Namespace)
 	patch := mustJSON(map[string]any{"metadata": map[string]any{
-		"uid": p.UID, "annotations": map[string]string{api.AnnotationSettle: uuid.NewString()}}})
+		"uid": p.UID, "annotations": map[string]string{api.AnnotationSettle: value}}})
 	pod, err := pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case err == nil && string(pod.UID) == p.UID:
@@ -101,10 +100,14 @@ func (c *Clients) patchPodStatus(ctx context.Context, p Pod, condition v1.PodCon
 	return err
 }
 
-// PatchStatus writes a blind merge patch of /status of a Queue (namespace "") or PodGroup.
-func (c *Clients) PatchStatus(ctx context.Context, resource, namespace, name, uid string, status any) error {
-	patch := mustJSON(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
-	err := c.Basalt.Patch(types.MergePatchType).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).SubResource("status").Body(patch).Do(ctx).Error()
+// ReplaceStatus puts a status, whole, into /status of a Queue (namespace "") or PodGroup, without naming a version: the
+// CRD's rule on epoch, writer and sequence is what keeps two writers apart. A merge patch would keep resources that the
+// new status no longer names.
+func (c *Clients) ReplaceStatus(ctx context.Context, resource, namespace, name, uid string, status any) error {
+	patch := mustJSON([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": uid},
+		{"op": "add", "path": "/status", "value": status}})
+	err := c.Basalt.Patch(types.JSONPatchType).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).SubResource("status").Body(patch).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("write status of %s %s: %w", resource, name, err)
 	}

@@ -43,9 +43,10 @@ type CoordinatorSeen struct {
 
 // StatusWritten answers WriteQueueStatus, WritePodGroupStatus, WritePodCondition and EvictPod; ID is that of the output.
 type StatusWritten struct {
-	ID      uint64
-	Outcome StatusOutcome
-	Error   string
+	ID              uint64
+	Outcome         StatusOutcome
+	ResourceVersion string // with WritePodCondition and StatusOK: the version that the pod has now
+	Error           string
 }
 
 // StatusOutcome is what the API server said to a write.
@@ -75,10 +76,12 @@ type WritePodGroupStatus struct {
 	Status               *v1alpha1.PodGroupStatus
 }
 
-// WritePodCondition asks for PodScheduled=False on a pod.
+// WritePodCondition asks for PodScheduled=False on a pod in exactly this version: one that was bound meanwhile must not be
+// told that it waits. It changes the pod's version, so that no Commit may name the pod until the answer is here.
 type WritePodCondition struct {
 	ID                   uint64
 	Namespace, Name, UID string
+	ResourceVersion      string
 	Reason, Message      string
 }
 
