@@ -1,0 +1,111 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// BasaltOptions say how one of Basalt's processes is run.
+type BasaltOptions struct {
+	// Restart starts a process that died again, under the same name and on the same ports, as a StatefulSet would.
+	Restart bool
+	// RestartAfter is the pause before that; 1 s if 0.
+	RestartAfter time.Duration
+	// OTLP is the endpoint for traces; none if empty.
+	OTLP string
+	// Flags and Env are added to the process's own.
+	Flags, Env []string
+	// NoWait returns before the process listens, for tests of a process that cannot start.
+	NoWait bool
+}
+
+// Basalt is a shard or a coordinator that runs as a process.
+type Basalt struct {
+	*Process
+	Role                    string // "shard" or "coordinator"
+	Listen, Gossip, Metrics string // addresses: gRPC, memberlist, HTTP
+}
+
+// StartShard starts a shard.
+func (c *Cluster) StartShard(ctx context.Context, name string, o BasaltOptions) (*Basalt, error) {
+	return c.startBasalt(ctx, "shard", Shard, name, o)
+}
+
+// StartCoordinator starts a coordinator.
+func (c *Cluster) StartCoordinator(ctx context.Context, name string, o BasaltOptions) (*Basalt, error) {
+	return c.startBasalt(ctx, "coordinator", Coordinator, name, o)
+}
+
+// Basalts returns the shards and coordinators in the order of their start, those that ended too.
+func (c *Cluster) Basalts() []*Basalt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*Basalt(nil), c.basalts...)
+}
+
+func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o BasaltOptions) (*Basalt, error) {
+	kubeconfig, err := c.Kubeconfig(user)
+	if err != nil {
+		return nil, err
+	}
+	program := c.opts.Basalt
+	if program == "" {
+		program = programPath(c.root, "basalt")
+	}
+	restartAfter := o.RestartAfter
+	if o.Restart && restartAfter == 0 {
+		restartAfter = time.Second
+	} else if !o.Restart {
+		restartAfter = 0
+	}
+	var b *Basalt
+	err = onFreePorts(false, 3, func(ports []int) error {
+		addr := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+		b = &Basalt{Role: role, Listen: addr(0), Gossip: addr(1), Metrics: addr(2)}
+		args := []string{
+			role,
+			"--name=" + name,
+			"--kubeconfig=" + kubeconfig,
+			"--etcd=" + strings.Join(c.ControlStore(), ","),
+			"--listen=" + b.Listen,
+			"--gossip=" + b.Gossip,
+			"--metrics=" + b.Metrics,
+		}
+		if o.OTLP != "" {
+			args = append(args, "--otlp="+o.OTLP)
+		}
+		p, err := startProcess(command{
+			name: name, path: program, args: append(args, o.Flags...), env: o.Env,
+			log: filepath.Join(c.dir, name+".log"), restartAfter: restartAfter,
+		})
+		if err != nil {
+			return err
+		}
+		b.Process = p
+		if o.NoWait {
+			return nil
+		}
+		err = p.waitReady(ctx, func(ctx context.Context) error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.Metrics)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+		if err != nil {
+			_ = p.Stop()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.basalts = append(c.basalts, b)
+	c.mu.Unlock()
+	return b, nil
+}

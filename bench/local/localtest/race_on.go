@@ -1,0 +1,5 @@
+//go:build race
+
+package localtest
+
+const raceDetector = true
