@@ -23,8 +23,8 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",messageExpression="'metadata.name: a queue name has at most 63 characters (it is a label value too), this one has ' + string(size(self.metadata.name))"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.split('.').size() <= 8",messageExpression="'metadata.name: a queue name has at most 8 levels, this one has ' + string(self.metadata.name.split('.').size())"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",messageExpression="'metadata.name: a queue name has at most 63 characters (it is a label value too), this one has %d'.format([size(self.metadata.name)])"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.split('.').size() <= 8",messageExpression="'metadata.name: a queue name has at most 8 levels, this one has %d'.format([self.metadata.name.split('.').size()])"
 // +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('root.')",message="metadata.name: top-level queues lie under root without naming it: leave the leading 'root.' out"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status: once written it is replaced, never removed"
 type Queue struct {
@@ -101,7 +101,7 @@ type QueueStatus struct {
 	Charged corev1.ResourceList `json:"charged,omitempty"`
 	// The limits in force at the coordinator; they may lag the spec, or stand after the Queue is gone.
 	// +optional
-	Limits LimitsInForce `json:"limits,omitempty,omitzero"`
+	Limits LimitsInForce `json:"limits,omitzero"`
 	// Gangs of this queue and everything below it that are charged.
 	// +optional
 	AdmittedGangs int32 `json:"admittedGangs"`

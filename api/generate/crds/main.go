@@ -1,0 +1,154 @@
+// Command crds completes the CRDs that controller-gen has written into a folder with what its markers cannot say:
+//
+//   - every quantity is at most 32 characters long, and every map of quantities has at most 64 entries. Without that the
+//     API server estimates the cost of a rule for values of 3 MB and refuses the CRD;
+//   - the rules for a Queue's spec.capability and spec.guarantee, made here of a few named pieces.
+//
+// The rules look at a value as text first. Kubernetes takes 1e2000000000 for a quantity, and to compare it with anything
+// takes a process minutes and gigabytes: no rule may parse a value whose exponent has more than two digits.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	quantityLength = 32 // characters; 2^60 with nine decimals has 29
+	resourceNames  = 64 // in one list
+)
+
+// Pieces of rules, in CEL, about the resource named r in the list named self. All are regular expressions in RE2 syntax.
+const (
+	text = `string(self[r])`
+	// A quantity that may be parsed.
+	plain = text + `.matches('^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$')`
+	// In millicores: thousandths with any suffix that multiplies by a whole number, or whole milli-units.
+	wholeMillis = text + `.matches('^[+-]?([0-9]+m|[0-9]*[.]?[0-9]{0,3}0*([kMGTPE]|[KMGTPE]i|[eE][+]?[0-9]{1,2})?)$')`
+	// In units: a whole number with any such suffix, thousandths of a decimal one, eighths of a binary one.
+	wholeUnits = text + `.matches('^[+-]?([0-9]+[.]?0*([kMGTPE]|[KMGTPE]i|[eE][+]?[0-9]{1,2})?|[0-9]*[.][0-9]{0,3}0*[kMGTPE]|[0-9]*[.](5|25|75|125|375|625|875)0*[KMGTPE]i)$')`
+	pair       = `'%s: %s'.format([r, self[r]])`
+	amount     = `quantity(` + text + `)`
+	most       = `quantity(r == 'cpu' ? '1G' : '1Ei')`
+	inBytes    = `(r in ['memory', 'ephemeral-storage'] || r.startsWith('hugepages-'))`
+	knownName  = `(r in ['cpu', 'memory', 'ephemeral-storage', 'pods'] || r.matches('^hugepages-[0-9]+([KMGTPE]i)?$') || r.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))`
+)
+
+// every makes the rule that each entry of a list of resources must satisfy good. The message has one verb, for what is not.
+// It is made by format because the API server takes the size of any other string made from a key for unbounded, and its
+// cost with it.
+func every(good, entry, message string) apiextensions.ValidationRule {
+	return apiextensions.ValidationRule{
+		Rule:              "self.all(r, " + good + ")",
+		MessageExpression: "'" + message + "'.format([self.filter(r, !(" + good + ")).map(r, " + entry + ")])",
+	}
+}
+
+// limits are the rules for a list of amounts that may be held or are kept free.
+var limits = apiextensions.ValidationRules{
+	every(knownName, "r",
+		"%s cannot be limited: use cpu, memory, ephemeral-storage, pods, hugepages-SIZE or an extended resource such as example.com/gpu"),
+	every(plain, pair,
+		"%s is no amount: write a number such as 2, 1500m or 4Gi"),
+	every("!"+plain+" || "+amount+".isGreaterThan(quantity('0'))", pair,
+		"%s is not above zero: leave the resource out to not limit it, set spec.closed to stop admissions"),
+	every("!"+plain+" || !"+amount+".isGreaterThan("+most+")", pair,
+		"%s is above what is accepted: 1G cores, 1Ei bytes, 1Ei (2^60) of anything else"),
+	every("!"+plain+" || r != 'cpu' || "+wholeMillis, pair,
+		"%s is not in whole millicores: write 1500m or 1.5"),
+	every("!"+plain+" || r == 'cpu' || !"+inBytes+" || "+wholeUnits, pair,
+		"%s is not in whole bytes: write 1536Mi or 1.5Gi"),
+	every("!"+plain+" || r == 'cpu' || "+inBytes+" || "+wholeUnits, pair,
+		"%s is not a whole number"),
+}
+
+// covered is the rule that no guarantee is above the capability.
+func covered() apiextensions.ValidationRule {
+	const (
+		guarantee  = `string(self.guarantee[r])`
+		capability = `string(self.capability[r])`
+		exponent   = `.matches('[eE][+-]?[0-9]{3}')`
+		above      = `r in self.capability && !` + guarantee + exponent + ` && !` + capability + exponent +
+			` && isQuantity(` + guarantee + `) && isQuantity(` + capability + `) && quantity(` + guarantee + `).isGreaterThan(quantity(` + capability + `))`
+	)
+	return apiextensions.ValidationRule{
+		Rule:              "!has(self.guarantee) || !has(self.capability) || !self.guarantee.exists(r, " + above + ")",
+		MessageExpression: "'%s is above spec.capability'.format([self.guarantee.filter(r, " + above + ").map(r, '%s: %s'.format([r, self.guarantee[r]]))])",
+		FieldPath:         ".guarantee",
+	}
+}
+
+// bound limits the size of every quantity below a schema, and of every map of quantities.
+func bound(s *apiextensions.JSONSchemaProps) {
+	if s.XIntOrString {
+		n := int64(quantityLength)
+		s.MaxLength = &n
+		s.Pattern, s.AnyOf = "", nil // the rules say what is wrong in words; anyOf says it four times
+	}
+	for name, p := range s.Properties {
+		bound(&p)
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		bound(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		n := int64(resourceNames)
+		s.MaxProperties = &n
+		bound(s.AdditionalProperties.Schema)
+	}
+}
+
+func complete(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	crd := struct {
+		APIVersion string                                     `json:"apiVersion"`
+		Kind       string                                     `json:"kind"`
+		Metadata   map[string]any                             `json:"metadata"`
+		Spec       apiextensions.CustomResourceDefinitionSpec `json:"spec"`
+	}{} // the library's own type would write a status
+	if err := yaml.UnmarshalStrict(b, &crd); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	for _, v := range crd.Spec.Versions {
+		bound(v.Schema.OpenAPIV3Schema)
+		if crd.Spec.Names.Kind != "Queue" {
+			continue
+		}
+		spec := v.Schema.OpenAPIV3Schema.Properties["spec"]
+		for _, name := range []string{"capability", "guarantee"} {
+			list := spec.Properties[name]
+			list.XValidations = limits
+			spec.Properties[name] = list
+		}
+		spec.XValidations = append(spec.XValidations, covered())
+		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	}
+	if b, err = yaml.Marshal(crd); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.WriteFile(path, append([]byte("# Made by `go generate` in api/generate from api/v1alpha1. Do not edit.\n"), b...), 0o644)
+}
+
+func main() {
+	paths, err := filepath.Glob(filepath.Join(os.Args[1], "*.yaml"))
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("no CRD in %s", os.Args[1])
+	}
+	for _, path := range paths {
+		if err == nil {
+			err = complete(path)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "crds:", err)
+		os.Exit(1)
+	}
+}
