@@ -92,6 +92,13 @@ type EvictPod struct {
 	Message              string
 }
 
+// PodGroupEvent asks for a Kubernetes event on a PodGroup.
+type PodGroupEvent struct {
+	Namespace, Name, UID string
+	Warning              bool
+	Reason, Message      string
+}
+
 func (PodGroupSeen) IsEvent()      {}
 func (PodGroupGone) IsEvent()      {}
 func (QueueSeen) IsEvent()         {}
@@ -107,3 +114,4 @@ func (WriteQueueStatus) IsOutput()    {}
 func (WritePodGroupStatus) IsOutput() {}
 func (WritePodCondition) IsOutput()   {}
 func (EvictPod) IsOutput()            {}
+func (PodGroupEvent) IsOutput()       {}
