@@ -1,0 +1,191 @@
+package kube_test
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/localtest"
+)
+
+func TestMain(m *testing.M) { localtest.Run(m) }
+
+func connect(t *testing.T) *kube.Clients {
+	t.Helper()
+	c, err := kube.ConnectConfig(localtest.Shared(t).Config(local.Admin), "basalt-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func makePod(t *testing.T, c *kube.Clients, name string) *v1.Pod {
+	t.Helper()
+	pod, err := c.Core.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1.PodSpec{SchedulerName: api.SchedulerName, Containers: []v1.Container{{Name: "c", Image: "none"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func removePod(t *testing.T, c *kube.Clients, name string) {
+	t.Helper()
+	var now int64
+	if err := c.Core.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func name(p *v1.Pod) kube.Pod {
+	return kube.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+}
+
+// What a Binding may do, and what settling finds: facts of the API server that the protocol stands on.
+func TestBindingsAndSettling(t *testing.T) {
+	c := connect(t)
+	ctx := t.Context()
+
+	t.Run("a stale version is refused, and settling finds the pod free", func(t *testing.T) {
+		pod := makePod(t, c, "stale")
+		found, err := c.Settle(ctx, name(pod), "one")
+		if err != nil || found != (kube.Settlement{}) {
+			t.Fatalf("Settle = %+v, %v", found, err)
+		}
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", nil); !apierrors.IsConflict(err) {
+			t.Fatalf("a Binding of the version before the settling: %v", err)
+		}
+		if found, err = c.Settle(ctx, name(pod), "two"); err != nil || found != (kube.Settlement{}) {
+			t.Fatalf("Settle = %+v, %v", found, err)
+		}
+	})
+	t.Run("a Binding that landed is found, with its labels", func(t *testing.T) {
+		pod := makePod(t, c, "landed")
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", map[string]string{api.LabelNodeBucket: "0007"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n2", nil); !apierrors.IsConflict(err) {
+			t.Fatalf("a second Binding: %v", err)
+		}
+		found, err := c.Settle(ctx, name(pod), "x")
+		if err != nil || found.Node != "n1" {
+			t.Fatalf("Settle = %+v, %v", found, err)
+		}
+		got, err := c.Core.CoreV1().Pods("default").Get(ctx, "landed", metav1.GetOptions{})
+		if err != nil || got.Labels[api.LabelNodeBucket] != "0007" {
+			t.Fatalf("labels %v, %v", got.Labels, err)
+		}
+	})
+	t.Run("nothing meant for a pod touches its namesake", func(t *testing.T) {
+		old := makePod(t, c, "again")
+		removePod(t, c, "again")
+		if found, err := c.Settle(ctx, name(old), "x"); err != nil || !found.Gone {
+			t.Fatalf("Settle of a deleted pod = %+v, %v", found, err)
+		}
+		pod := makePod(t, c, "again")
+		if err := c.Bind(ctx, name(old), "", "n1", nil); err == nil {
+			t.Fatal("the namesake was bound")
+		}
+		if found, err := c.Settle(ctx, name(old), "x"); err != nil || !found.Gone {
+			t.Fatalf("Settle of the old pod = %+v, %v", found, err)
+		}
+		if err := c.Evict(ctx, name(old), "test"); err != nil {
+			t.Fatalf("Evict of the old pod: %v", err)
+		}
+		if _, err := c.ExplainPod(ctx, name(old), pod.ResourceVersion, "Unschedulable", "x"); err == nil {
+			t.Fatal("the namesake was explained")
+		}
+		got, err := c.Core.CoreV1().Pods("default").Get(ctx, "again", metav1.GetOptions{})
+		if err != nil || got.ResourceVersion != pod.ResourceVersion {
+			t.Fatalf("the namesake changed: %v", err)
+		}
+	})
+	t.Run("explaining names the version, and says the next", func(t *testing.T) {
+		pod := makePod(t, c, "explained")
+		next, err := c.ExplainPod(ctx, name(pod), pod.ResourceVersion, "Unschedulable", "no room")
+		if err != nil || next == pod.ResourceVersion {
+			t.Fatalf("ExplainPod = %q, %v", next, err)
+		}
+		if _, err := c.ExplainPod(ctx, name(pod), pod.ResourceVersion, "Unschedulable", "again"); !apierrors.IsConflict(err) {
+			t.Fatalf("explaining an old version: %v", err)
+		}
+		if err := c.Bind(ctx, name(pod), next, "n1", nil); err != nil {
+			t.Fatalf("a Binding of the version that explaining returned: %v", err)
+		}
+	})
+	t.Run("eviction marks, then deletes", func(t *testing.T) {
+		pod := makePod(t, c, "evicted")
+		if err := c.Evict(ctx, name(pod), "rolled back"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Core.CoreV1().Pods("default").Get(ctx, "evicted", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Fatalf("the pod is still there: %v", err)
+		}
+	})
+}
+
+// A Follower sees every object, and a list that was asked for begins after it was asked for.
+func TestFollowerListsWhenAsked(t *testing.T) {
+	c := connect(t)
+	var mu sync.Mutex
+	present := map[types.UID]string{}
+	var ticket kube.Ticket
+	f := kube.Follow(c.Core.CoreV1().RESTClient(), "pods", slog.New(slog.DiscardHandler), kube.Handler[*v1.Pod]{
+		Replaced: func(list []*v1.Pod, n kube.Ticket) {
+			mu.Lock()
+			defer mu.Unlock()
+			clear(present)
+			for _, p := range list {
+				present[p.UID] = p.Name
+			}
+			ticket = n
+		},
+		Seen: func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); present[p.UID] = p.Name },
+		Gone: func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); delete(present, p.UID) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	<-f.Synced()
+	for i := range 20 {
+		pod := makePod(t, c, "listed-"+strconv.Itoa(i))
+		want := f.Relist()
+		localtest.Wait(t, 30*time.Second, "the list that was asked for", func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if ticket < want {
+				return context.DeadlineExceeded
+			}
+			if present[pod.UID] == "" {
+				t.Fatalf("list %d was begun after %s was created and lacks it", want, pod.Name)
+			}
+			return nil
+		})
+		if i%2 == 0 {
+			removePod(t, c, pod.Name)
+			localtest.Wait(t, 30*time.Second, "the deletion", func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if present[pod.UID] != "" {
+					return context.DeadlineExceeded
+				}
+				return nil
+			})
+		}
+	}
+}
