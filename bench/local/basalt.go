@@ -3,7 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
-	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -45,6 +45,31 @@ func (c *Cluster) Basalts() []*Basalt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]*Basalt(nil), c.basalts...)
+}
+
+// WaitReady returns when the process calls itself ready. A shard is not ready before a coordinator gave it buckets, so start
+// them all first.
+func (b *Basalt) WaitReady(ctx context.Context) error {
+	return b.waitReady(ctx, func(ctx context.Context) error {
+		status, err := b.get(ctx, "/readyz")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("/readyz answers %d", status)
+		}
+		return err
+	})
+}
+
+// get returns the status of an answer, whichever it is.
+func (b *Basalt) get(ctx context.Context, path string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Metrics+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
 }
 
 func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o BasaltOptions) (*Basalt, error) {
@@ -90,11 +115,8 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 			return nil
 		}
 		err = p.waitReady(ctx, func(ctx context.Context) error {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.Metrics)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
+			_, err := b.get(ctx, "/livez")
+			return err
 		})
 		if err != nil {
 			_ = p.Stop()

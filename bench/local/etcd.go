@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // EtcdOptions describe an etcd of one member.
@@ -68,7 +71,9 @@ func (e *Etcd) Start(ctx context.Context) error {
 		"--log-level=warn",
 	}
 	if e.opts.NoSync {
-		args = append(args, "--unsafe-no-fsync")
+		// A member that is alone need not wait a second before it elects itself. Only here: the control store keeps the
+		// production value, because the shortest lease follows from it.
+		args = append(args, "--unsafe-no-fsync", "--election-timeout=100", "--heartbeat-interval=10")
 	}
 	p, err := startProcess(command{
 		name: "etcd " + e.opts.Name, path: programPath(e.opts.Root, "etcd"), args: args,
@@ -86,7 +91,12 @@ func (e *Etcd) Start(ctx context.Context) error {
 }
 
 func (e *Etcd) waitReady(ctx context.Context, p *Process) error {
-	c, err := clientv3.New(clientv3.Config{Endpoints: e.Endpoints(), Logger: zap.NewNop()})
+	retry := backoff.DefaultConfig
+	retry.BaseDelay, retry.MaxDelay = 20*time.Millisecond, 100*time.Millisecond // the first dial often comes too early
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: e.Endpoints(), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second})},
+	})
 	if err != nil {
 		return fmt.Errorf("make client of %s: %w", p.name, err)
 	}
