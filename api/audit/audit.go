@@ -1,0 +1,312 @@
+// Package audit judges Basalt from outside: from every revision of the control store and from what a watch on the API
+// server shows, it recomputes what must always hold, and reports each breach with the revisions that prove it.
+//
+// It owns nothing but its own sums and refuses to trust any: it reads records and objects (packages api, api/wire and
+// api/v1alpha1) and shares no code with the deciding cores. It decides nothing that anyone acts on. It is a pure core like
+// theirs: Observe takes one event and its time, and the same events give the same report. The folder follow holds the
+// shell that watches.
+//
+// What it checks, by the kinds below: limits at each revision, reservations, terms and the coordinator's fence, tables,
+// intents, nodes, gangs, bindings, the writers of statuses, and what is left lying about.
+//
+// Invariants of the judging itself:
+//   - What can be judged within one stream (one revision of the store; the pods in watch order) is judged at once.
+//   - What needs two streams is judged only when it has lasted longer than the streams can lag: they are not ordered
+//     against each other, and an auditor that cries wolf is switched off.
+//   - What was so before the auditor came is not held against anyone; it only may not get worse.
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// Kind is what sort of invariant was broken.
+type Kind string
+
+// The kinds, with the ids of the design's list of what must always hold.
+const (
+	Quota       Kind = "quota"       // I1: reservations, or bound pods, above a limit in force
+	Reservation Kind = "reservation" // I2: a second record, or a transition that is not allowed
+	Term        Kind = "term"        // I3: a write of an old term, or without the coordinator's fence
+	Intent      Kind = "intent"      // I7 and more: old epoch, written twice, foreign node, no open reservation
+	Table       Kind = "table"       // I7: epochs that do not grow
+	Binding     Kind = "binding"     // I4: a pod on two nodes, or bound without an intent
+	Overcommit  Kind = "overcommit"  // I5: a node with more than it has
+	Partial     Kind = "partial"     // I6: a gang without its minimum, for too long
+	Status      Kind = "status"      // I8: two writers in one epoch, or a stamp that goes back
+	Leak        Kind = "leak"        // I9: reservations, intents or charges that outlive their reason, and pods without them
+	Record      Kind = "record"      // a record that cannot be read
+)
+
+// Kinds lists them all in the order of reports.
+var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record}
+
+// Violation is one breach.
+type Violation struct {
+	Kind      Kind
+	Object    string // what counts as one violation however often it is seen: "queue a.b cpu", "node n1", "gang <uid>"
+	Message   string
+	Time      time.Time
+	Revisions []int64  // of the control store
+	Versions  []string // resourceVersions of the API server
+}
+
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s: %s", v.Kind, v.Object, v.Message)
+	if len(v.Revisions) > 0 {
+		fmt.Fprintf(&b, " (control store revisions %v)", v.Revisions)
+	}
+	if len(v.Versions) > 0 {
+		fmt.Fprintf(&b, " (resourceVersions %v)", v.Versions)
+	}
+	return b.String()
+}
+
+// Config of an Auditor. Zero durations take the defaults named.
+type Config struct {
+	// Ignore names the resources that Basalt is configured to ignore.
+	Ignore map[string]bool
+	// Lag bounds how far the streams may be apart: 2 s.
+	Lag time.Duration
+	// Grace is for how long a gang may be partly bound, a reservation without pods, a bound pod without reservation: 30 s.
+	Grace time.Duration
+	// Unsettled is for how long an intent may stand: 60 s.
+	Unsettled time.Duration
+	// Keep is how many violations are kept with their words; all are counted: 200.
+	Keep int
+}
+
+// Event is something seen: StoreRevision, PodSeen and the like, Tick.
+type Event interface{ event() }
+
+type (
+	// StoreRevision is everything that one revision of the control store changed. Keys come without the store's prefix.
+	// With Snapshot set it is instead all that exists at that revision: what happened before is not known.
+	StoreRevision struct {
+		Revision int64
+		Changes  []StoreChange
+		Snapshot bool
+	}
+	// StoreChange is a key that was put, or with Deleted one that is gone.
+	StoreChange struct {
+		Key            string
+		Value          []byte
+		Deleted        bool
+		CreateRevision int64
+		ModRevision    int64
+	}
+	// PodsReplaced is a new list: pods that it does not name are gone. The others likewise.
+	PodsReplaced struct{ Pods []*v1.Pod }
+	PodSeen      struct{ Pod *v1.Pod }
+	PodGone      struct{ Pod *v1.Pod }
+
+	NodesReplaced struct{ Nodes []*v1.Node }
+	NodeSeen      struct{ Node *v1.Node }
+	NodeGone      struct{ Node *v1.Node }
+
+	QueuesReplaced struct{ Queues []*v1alpha1.Queue }
+	QueueSeen      struct{ Queue *v1alpha1.Queue }
+	QueueGone      struct{ Queue *v1alpha1.Queue }
+
+	PodGroupsReplaced struct{ PodGroups []*v1alpha1.PodGroup }
+	PodGroupSeen      struct{ PodGroup *v1alpha1.PodGroup }
+	PodGroupGone      struct{ PodGroup *v1alpha1.PodGroup }
+
+	// Tick lets time pass; a few a second are enough.
+	Tick struct{}
+)
+
+func (StoreRevision) event()     {}
+func (PodsReplaced) event()      {}
+func (PodSeen) event()           {}
+func (PodGone) event()           {}
+func (NodesReplaced) event()     {}
+func (NodeSeen) event()          {}
+func (NodeGone) event()          {}
+func (QueuesReplaced) event()    {}
+func (QueueSeen) event()         {}
+func (QueueGone) event()         {}
+func (PodGroupsReplaced) event() {}
+func (PodGroupSeen) event()      {}
+func (PodGroupGone) event()      {}
+func (Tick) event()              {}
+
+// Auditor is the judging core.
+type Auditor struct {
+	cfg Config
+	now time.Time
+
+	found    []Violation
+	counts   map[Kind]map[string]int
+	lasting  map[lastingKey]*lasting
+	revision int64
+
+	store   store
+	cluster cluster
+}
+
+// New makes an Auditor that has seen nothing.
+func New(cfg Config) *Auditor {
+	cfg.Lag = cmp.Or(cfg.Lag, 2*time.Second)
+	cfg.Grace = cmp.Or(cfg.Grace, 30*time.Second)
+	cfg.Unsettled = cmp.Or(cfg.Unsettled, 60*time.Second)
+	cfg.Keep = cmp.Or(cfg.Keep, 200)
+	return &Auditor{
+		cfg: cfg, counts: map[Kind]map[string]int{}, lasting: map[lastingKey]*lasting{},
+		store: newStore(), cluster: newCluster(),
+	}
+}
+
+// Observe takes one event, seen at the time given.
+func (a *Auditor) Observe(now time.Time, e Event) {
+	if now.After(a.now) {
+		a.now = now
+	}
+	switch e := e.(type) {
+	case StoreRevision:
+		a.storeRevision(e)
+	case PodsReplaced:
+		a.podsReplaced(e.Pods)
+	case PodSeen:
+		a.podSeen(e.Pod)
+	case PodGone:
+		a.podGone(string(e.Pod.UID))
+	case NodesReplaced:
+		a.nodesReplaced(e.Nodes)
+	case NodeSeen:
+		a.nodeSeen(e.Node)
+	case NodeGone:
+		a.nodeGone(e.Node.Name)
+	case QueuesReplaced:
+		for _, q := range e.Queues {
+			a.queueSeen(q)
+		}
+	case QueueSeen:
+		a.queueSeen(e.Queue)
+	case QueueGone:
+		delete(a.cluster.stamps, "queue "+e.Queue.Name+" "+string(e.Queue.UID))
+	case PodGroupsReplaced:
+		a.podGroupsReplaced(e.PodGroups)
+	case PodGroupSeen:
+		a.podGroupSeen(e.PodGroup)
+	case PodGroupGone:
+		a.podGroupGone(string(e.PodGroup.UID))
+	case Tick:
+		a.tick()
+	}
+}
+
+// Report is what was found.
+type Report struct {
+	// Counts holds for each kind the number of distinct objects concerned; kinds without any are absent.
+	Counts map[Kind]int
+	// Violations holds the first ones, in the order of being found, one for each kind and object.
+	Violations []Violation
+	Revision   int64 // of the control store: the newest that was judged
+	Pods       int   // that are known now
+	Gangs      int
+	Intents    int
+}
+
+// Sum counts the violations of all kinds.
+func (r Report) Sum() int {
+	n := 0
+	for _, c := range r.Counts {
+		n += c
+	}
+	return n
+}
+
+// Report returns what was found so far.
+func (a *Auditor) Report() Report {
+	r := Report{
+		Counts: map[Kind]int{}, Violations: slices.Clone(a.found), Revision: a.revision,
+		Pods: len(a.cluster.pods), Gangs: len(a.cluster.gangs), Intents: len(a.store.intents),
+	}
+	for k, objects := range a.counts {
+		r.Counts[k] = len(objects)
+	}
+	return r
+}
+
+// Found returns the violations that were kept, beginning with the nth.
+func (a *Auditor) Found(n int) []Violation { return slices.Clone(a.found[min(n, len(a.found)):]) }
+
+func (a *Auditor) violate(v Violation) {
+	objects := a.counts[v.Kind]
+	if objects == nil {
+		objects = map[string]int{}
+		a.counts[v.Kind] = objects
+	}
+	objects[v.Object]++
+	if objects[v.Object] == 1 && len(a.found) < a.cfg.Keep {
+		v.Time = a.now
+		a.found = append(a.found, v)
+	}
+}
+
+// A state that is wrong only when it lasts.
+type lastingKey struct {
+	kind   Kind
+	object string
+	what   string
+}
+
+type lasting struct {
+	since time.Time
+	limit time.Duration
+	fired bool
+	fire  func(since time.Time)
+}
+
+// lasts says whether a state holds now; fire runs once when it has held for longer than the limit without a break.
+func (a *Auditor) lasts(key lastingKey, holds bool, limit time.Duration, fire func(since time.Time)) {
+	l := a.lasting[key]
+	switch {
+	case !holds:
+		delete(a.lasting, key)
+	case l == nil:
+		a.lasting[key] = &lasting{since: a.now, limit: limit, fire: fire}
+	}
+}
+
+func (a *Auditor) tick() {
+	var due []lastingKey
+	for k, l := range a.lasting {
+		if !l.fired && a.now.Sub(l.since) > l.limit {
+			due = append(due, k)
+		}
+	}
+	slices.SortFunc(due, func(x, y lastingKey) int {
+		return cmp.Or(a.lasting[x].since.Compare(a.lasting[y].since), cmp.Compare(x.kind, y.kind), cmp.Compare(x.object, y.object), cmp.Compare(x.what, y.what))
+	})
+	for _, k := range due {
+		if l := a.lasting[k]; l != nil { // firing one may end another
+			l.fired = true
+			l.fire(l.since)
+		}
+	}
+	a.forget()
+}
+
+// resourcesOf returns the names that occur in any of the vectors, sorted.
+func resourcesOf(vectors ...api.Resources) []string {
+	var out []string
+	for _, r := range vectors {
+		for _, x := range r {
+			out = append(out, x.Resource)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

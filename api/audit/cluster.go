@@ -1,0 +1,639 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// clock is how messages print a time.
+const clock = "15:04:05.000"
+
+// keptGone is for how long a gang of which nothing is left is remembered, so that a late write about it is noticed.
+const keptGone = 10 * time.Minute
+
+// cluster is what the API server shows.
+type cluster struct {
+	listed  bool // pods were listed once
+	grouped bool // PodGroups were listed once
+	pods    map[string]*pod
+	nodes   map[string]*node
+	gangs   map[string]*gang
+	groups  map[string]string          // namespace/name -> UID of the PodGroup that exists
+	members map[string]map[string]*pod // namespace/name of a group -> pods that name it, by UID
+	stamps  map[string]*stamp
+	// deferred collects the nodes to be judged at the end of a list: its pods come in no order.
+	deferred map[string]bool
+}
+
+type pod struct {
+	uid       string
+	known     bool // seen at the API server and not gone; otherwise only intents speak of it
+	version   string
+	ours      bool
+	group     string // namespace/name, "" for a gang of one
+	node      string
+	labelled  bool // carries the label that our Bindings put on
+	finished  bool
+	requests  api.Resources
+	rows      []*row
+	announced map[string]bool // nodes for which an intent was ever seen
+	foreign   bool            // bound by somebody else
+	counted   *gang           // the gang whose pods ever bound it is counted among
+
+	gang   *gang
+	counts []count // what it adds to nodes now
+	share  share   // what it adds to its gang now
+}
+
+// count is what a pod adds to a node: as bound by us, as pending by an intent, or as foreign.
+type count struct {
+	node     string
+	as       int
+	requests api.Resources
+}
+
+const (
+	asBound = iota
+	asPending
+	asForeign
+)
+
+type share struct {
+	gang    *gang
+	live    int           // 1: exists and is not finished
+	present int           // 1: exists and has a node, finished or not
+	total   api.Resources // when live
+	bound   api.Resources // when live and bound
+}
+
+type node struct {
+	name        string
+	known       bool
+	since       time.Time // when it was first seen
+	allocatable api.Resources
+	uses        [3]api.Resources // by count.as
+	states      map[string]*nodeState
+}
+
+// nodeState is one resource of one node.
+type nodeState struct {
+	prevTotal, prevAvailable int64
+	shrank                   time.Time // when what is there for us last became less
+	over                     bool
+	excused                  bool // it went over because what is there shrank
+	grew                     bool // more was added after the shrinking had long been visible
+}
+
+type gang struct {
+	uid      string
+	name     string // namespace/name of its PodGroup, "" while it was not seen
+	group    bool   // a PodGroup, and not a gang of one
+	exists   bool   // its PodGroup does
+	minCount int32
+	queue    string // spec.queue
+	complete bool   // had its minimum bound once
+	ever     int32  // distinct pods that were ever bound
+
+	live, present int
+	total, bound  api.Resources
+
+	reservation *reservation
+	attempt     uint64
+	charged     share     // what it adds to the queues' bound sums
+	chargedTo   string    // queue
+	idle        time.Time // since when nothing is left of it
+}
+
+type stamp struct {
+	epoch    int64
+	writer   string
+	sequence int64
+	status   any
+	version  string
+}
+
+func newCluster() cluster {
+	return cluster{
+		pods: map[string]*pod{}, nodes: map[string]*node{}, gangs: map[string]*gang{},
+		groups: map[string]string{}, members: map[string]map[string]*pod{}, stamps: map[string]*stamp{},
+	}
+}
+
+func (a *Auditor) pod(uid string) *pod {
+	p := a.cluster.pods[uid]
+	if p == nil {
+		p = &pod{uid: uid, announced: map[string]bool{}}
+		a.cluster.pods[uid] = p
+	}
+	return p
+}
+
+func (a *Auditor) gang(uid string) *gang {
+	g := a.cluster.gangs[uid]
+	if g == nil {
+		g = &gang{uid: uid}
+		a.cluster.gangs[uid] = g
+	}
+	return g
+}
+
+func (a *Auditor) node(name string) *node {
+	n := a.cluster.nodes[name]
+	if n == nil {
+		n = &node{name: name, states: map[string]*nodeState{}}
+		a.cluster.nodes[name] = n
+	}
+	return n
+}
+
+// ---- pods
+
+func (a *Auditor) podsReplaced(pods []*v1.Pod) {
+	a.cluster.deferred = map[string]bool{}
+	there := map[string]bool{}
+	for _, p := range pods {
+		there[string(p.UID)] = true
+	}
+	for _, uid := range slices.Sorted(maps.Keys(a.cluster.pods)) {
+		if a.cluster.pods[uid].known && !there[uid] {
+			a.podGone(uid)
+		}
+	}
+	first := !a.cluster.listed
+	a.cluster.listed = true
+	for _, p := range pods {
+		if first && a.store.snapshot && p.Spec.NodeName != "" { // its intent was before our time
+			a.pod(string(p.UID)).announced[p.Spec.NodeName] = true
+		}
+		a.podSeen(p)
+	}
+	deferred := a.cluster.deferred
+	a.cluster.deferred = nil
+	for _, name := range slices.Sorted(maps.Keys(deferred)) {
+		a.judgeNode(a.node(name))
+	}
+}
+
+func (a *Auditor) podSeen(o *v1.Pod) {
+	p := a.pod(string(o.UID))
+	if p.node != "" && p.node != o.Spec.NodeName {
+		a.violate(Violation{Kind: Binding, Object: "pod " + p.uid, Versions: []string{p.version, o.ResourceVersion},
+			Message: fmt.Sprintf("%s/%s was on node %s and is on node %q", o.Namespace, o.Name, p.node, o.Spec.NodeName)})
+	}
+	p.known, p.version = true, o.ResourceVersion
+	p.ours, p.node = o.Spec.SchedulerName == api.SchedulerName, o.Spec.NodeName
+	p.finished = o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed
+	_, p.labelled = o.Labels[api.LabelNodeBucket]
+	group := ""
+	if name := o.Labels[api.LabelPodGroup]; name != "" && p.ours {
+		group = o.Namespace + "/" + name
+	}
+	a.join(p, group)
+	requests, _ := api.PodRequests(o) // what cannot be read counts as one pod, as everywhere
+	requests = a.strip(requests)
+	if !p.requests.Equal(requests) {
+		p.requests = requests
+	}
+	a.recount(p)
+}
+
+// strip leaves out the resources that are ignored.
+func (a *Auditor) strip(r api.Resources) api.Resources {
+	if len(a.cfg.Ignore) == 0 {
+		return r
+	}
+	return slices.DeleteFunc(slices.Clone(r), func(x api.Amount) bool { return a.cfg.Ignore[x.Resource] })
+}
+
+func (a *Auditor) podGone(uid string) {
+	p := a.cluster.pods[uid]
+	if p == nil {
+		return
+	}
+	p.known = false
+	a.join(p, "")
+	a.recount(p)
+	a.dropPod(p)
+}
+
+// dropPod forgets a pod that neither the API server nor an intent speaks of.
+func (a *Auditor) dropPod(p *pod) {
+	if !p.known && len(p.rows) == 0 {
+		delete(a.cluster.pods, p.uid)
+		delete(a.lasting, limbo(p))
+	}
+}
+
+// join keeps the index of the pods that name a group.
+func (a *Auditor) join(p *pod, group string) {
+	if p.group != group {
+		delete(a.cluster.members[p.group], p.uid)
+		if len(a.cluster.members[p.group]) == 0 {
+			delete(a.cluster.members, p.group)
+		}
+		p.group = group
+	}
+	if group == "" {
+		return
+	}
+	m := a.cluster.members[group]
+	if m == nil {
+		m = map[string]*pod{}
+		a.cluster.members[group] = m
+	}
+	m[p.uid] = p
+}
+
+// belongs says which gang a pod is of. An intent says it; else the group that exists under the name; and a pod that is
+// bound stays with the gang it was bound in.
+func (a *Auditor) belongs(p *pod) *gang {
+	switch {
+	case len(p.rows) > 0:
+		return a.gang(p.rows[len(p.rows)-1].gang)
+	case !p.known:
+		return p.gang
+	case !p.ours:
+		return nil
+	case p.gang != nil && p.node != "":
+		return p.gang
+	case p.group == "":
+		return a.gang(p.uid)
+	}
+	if uid := a.cluster.groups[p.group]; uid != "" {
+		return a.gang(uid)
+	}
+	return nil
+}
+
+func limbo(p *pod) lastingKey { return lastingKey{Binding, "pod " + p.uid, "unannounced"} }
+
+// recount works out anew what a pod adds to nodes and to its gang, and judges both.
+func (a *Auditor) recount(p *pod) {
+	old := p.counts
+	p.counts = nil
+	live := p.known && !p.finished
+	if p.node != "" && p.known && p.ours && !p.foreign && !p.announced[p.node] {
+		// Its intent may be on its way to us: the streams are not ordered. Until then it counts for nobody.
+		a.lasts(limbo(p), true, 2*a.cfg.Lag, func(time.Time) { a.unannounced(p) })
+	} else {
+		delete(a.lasting, limbo(p))
+	}
+	switch {
+	case p.node != "":
+		as := asBound
+		if !p.ours || p.foreign {
+			as = asForeign
+		}
+		if live && (as == asForeign || p.announced[p.node]) {
+			p.counts = append(p.counts, count{p.node, as, p.requests})
+		}
+	case !p.finished && (p.known || !p.seenBefore()):
+		for i, r := range p.rows {
+			if !slices.ContainsFunc(p.rows[:i], func(o *row) bool { return o.node == r.node }) {
+				p.counts = append(p.counts, count{r.node, asPending, r.demand})
+			}
+		}
+	}
+	for _, c := range old {
+		n := a.node(c.node)
+		n.uses[c.as] = n.uses[c.as].Sub(c.requests)
+	}
+	for _, c := range p.counts {
+		n := a.node(c.node)
+		n.uses[c.as] = n.uses[c.as].Add(c.requests)
+	}
+	for _, c := range old {
+		a.judgeNode(a.node(c.node))
+	}
+	for _, c := range p.counts {
+		a.judgeNode(a.node(c.node))
+	}
+
+	g := a.belongs(p)
+	if p.node != "" && p.known && g != p.counted && g != nil {
+		if p.counted != nil {
+			p.counted.ever--
+		}
+		p.counted = g
+		g.ever++
+	}
+	was := p.share
+	p.gang = g
+	p.share = share{gang: g}
+	if p.known && g != nil {
+		if p.node != "" {
+			p.share.present = 1
+		}
+		if live {
+			p.share.live, p.share.total = 1, p.requests
+			if p.node != "" {
+				p.share.bound = p.requests
+			}
+		}
+	}
+	if was.gang != nil {
+		was.gang.live -= was.live
+		was.gang.present -= was.present
+		was.gang.total = was.gang.total.Sub(was.total)
+		was.gang.bound = was.gang.bound.Sub(was.bound)
+	}
+	if g != nil {
+		g.live += p.share.live
+		g.present += p.share.present
+		g.total = g.total.Add(p.share.total)
+		g.bound = g.bound.Add(p.share.bound)
+		a.judgeGang(g)
+	}
+	if was.gang != nil && was.gang != g {
+		a.judgeGang(was.gang)
+	}
+}
+
+// seenBefore tells whether the API server showed the pod once: then one that is not known now is gone.
+func (p *pod) seenBefore() bool { return p.version != "" }
+
+// unannounced is called when no intent was ever seen for a bound pod of ours.
+func (a *Auditor) unannounced(p *pod) {
+	if p.labelled {
+		a.violate(Violation{Kind: Binding, Object: "pod " + p.uid, Versions: []string{p.version},
+			Message: fmt.Sprintf("was bound to node %s with our labels, and no intent of it was ever seen", p.node)})
+	}
+	p.foreign = true
+	a.recount(p)
+}
+
+// ---- nodes
+
+func (a *Auditor) nodesReplaced(nodes []*v1.Node) {
+	there := map[string]bool{}
+	for _, n := range nodes {
+		there[n.Name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.cluster.nodes)) {
+		if a.cluster.nodes[name].known && !there[name] {
+			a.nodeGone(name)
+		}
+	}
+	for _, n := range nodes {
+		a.nodeSeen(n)
+	}
+}
+
+func (a *Auditor) nodeSeen(o *v1.Node) {
+	n := a.node(o.Name)
+	allocatable := api.FromNode(o, a.cfg.Ignore).Allocatable
+	if n.known && n.allocatable.Equal(allocatable) {
+		return
+	}
+	for _, x := range allocatable {
+		if x.Value > n.allocatable.Value(x.Resource) { // whoever put pods there may have seen this before us
+			delete(a.lasting, atOnce(n, x.Resource))
+		}
+	}
+	if !n.known { // whatever it has was nobody's choice
+		clear(n.states)
+		n.since = a.now
+	}
+	n.known, n.allocatable = true, allocatable
+	a.judgeNode(n)
+}
+
+func (a *Auditor) nodeGone(name string) {
+	n := a.cluster.nodes[name]
+	if n == nil {
+		return
+	}
+	n.known, n.allocatable = false, nil
+	a.judgeNode(n)
+	if n.uses[asBound].IsZero() && n.uses[asPending].IsZero() && n.uses[asForeign].IsZero() {
+		delete(a.cluster.nodes, name)
+	}
+}
+
+func atOnce(n *node, resource string) lastingKey {
+	return lastingKey{Overcommit, "node " + n.name, resource + " at once"}
+}
+
+func forLong(n *node, resource string) lastingKey {
+	return lastingKey{Overcommit, "node " + n.name, resource}
+}
+
+// judgeNode compares what we put on a node with what is there for us: allocatable without what foreigners use. When that
+// shrinks below what we hold, nobody of us is to blame, but for adding more when it had long been visible.
+//
+// Bound pods come in one stream, so more of them than there is room for is wrong even for a moment; only the node's own
+// growth may be late, and is waited for. Intents come in another stream, which may run ahead of the pods that made room.
+func (a *Auditor) judgeNode(n *node) {
+	if a.cluster.deferred != nil {
+		a.cluster.deferred[n.name] = true
+		return
+	}
+	for _, name := range resourcesOf(n.allocatable, n.uses[asBound], n.uses[asPending], n.uses[asForeign]) {
+		bound, pending := n.uses[asBound].Value(name), n.uses[asPending].Value(name)
+		total := api.AddSat(bound, pending)
+		available := api.AddSat(n.allocatable.Value(name), -n.uses[asForeign].Value(name))
+		st := n.states[name]
+		if st == nil {
+			st = &nodeState{prevAvailable: available, shrank: n.since}
+			n.states[name] = st
+		}
+		if available < st.prevAvailable {
+			st.shrank = a.now
+		}
+		over := n.known && total > available
+		switch long := a.now.Sub(st.shrank) > a.cfg.Lag; {
+		case !over:
+			st.excused, st.grew = false, false
+		case !st.over:
+			st.excused = !long
+		case st.excused && long && total > st.prevTotal:
+			st.grew = true
+		}
+		st.over, st.prevTotal, st.prevAvailable = over, total, available
+		there, foreign := n.allocatable.Value(name), n.uses[asForeign].Value(name)
+		say := func(since time.Time) { // as it was when it began
+			a.violate(Violation{Kind: Overcommit, Object: "node " + n.name, Revisions: []int64{a.revision},
+				Message: fmt.Sprintf("%s: bound pods take %s, intents %s; there are %s, of which foreign pods take %s; since %s", name, api.FormatAmount(name, bound),
+					api.FormatAmount(name, pending), api.FormatAmount(name, there), api.FormatAmount(name, foreign), since.Format(clock))})
+		}
+		if over && !st.excused && bound > available {
+			a.lasts(atOnce(n, name), true, a.cfg.Lag, say)
+		}
+		a.lasts(forLong(n, name), over && (!st.excused || st.grew), a.cfg.Lag, say)
+	}
+}
+
+// ---- gangs
+
+func (a *Auditor) podGroupsReplaced(groups []*v1alpha1.PodGroup) {
+	there := map[string]bool{}
+	for _, g := range groups {
+		there[string(g.UID)] = true
+	}
+	for _, uid := range slices.Sorted(maps.Keys(a.cluster.gangs)) {
+		if a.cluster.gangs[uid].exists && !there[uid] {
+			a.podGroupGone(uid)
+		}
+	}
+	first := !a.cluster.grouped
+	a.cluster.grouped = true
+	for _, g := range groups {
+		// What was bound before our time may be gone: here, and only here, the status is believed.
+		if first && g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled) {
+			a.gang(string(g.UID)).complete = true
+		}
+		a.podGroupSeen(g)
+	}
+}
+
+func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup) {
+	g := a.gang(string(o.UID))
+	g.group, g.minCount, g.queue = true, o.Spec.SchedulingPolicy.Gang.MinCount, o.Spec.Queue
+	if name := o.Namespace + "/" + o.Name; !g.exists || g.name != name {
+		g.exists, g.name = true, name
+		a.cluster.groups[name] = g.uid
+		a.regroup(name)
+	}
+	if o.Status != nil {
+		a.stamped("podgroup "+g.name+" "+g.uid, o.Status.Stamp, o.Status, o.ResourceVersion)
+	}
+	a.judgeGang(g)
+}
+
+func (a *Auditor) podGroupGone(uid string) {
+	g := a.cluster.gangs[uid]
+	if g == nil {
+		return
+	}
+	g.exists = false
+	delete(a.cluster.stamps, "podgroup "+g.name+" "+g.uid)
+	if a.cluster.groups[g.name] == uid {
+		delete(a.cluster.groups, g.name)
+		a.regroup(g.name)
+	}
+	a.judgeGang(g)
+}
+
+// regroup recounts the pods that name a group which came or went.
+func (a *Auditor) regroup(name string) {
+	for _, uid := range slices.Sorted(maps.Keys(a.cluster.members[name])) {
+		a.recount(a.cluster.members[name][uid])
+	}
+}
+
+// judgeGang judges what needs the pods, the group and the reservation of a gang together; and brings the queues' sums of
+// bound pods up to date.
+func (a *Auditor) judgeGang(g *gang) {
+	r := g.reservation
+	// The queues, from what this gang's bound pods take.
+	to, bound := "", api.Resources(nil)
+	if r != nil && !r.forced {
+		to, bound = r.queue, g.bound
+	}
+	if to != g.chargedTo || !bound.Equal(g.charged.bound) {
+		for _, path := range api.Lineage(g.chargedTo) {
+			q := a.store.queue(path)
+			q.bound = q.bound.Sub(g.charged.bound)
+		}
+		for _, path := range api.Lineage(to) {
+			q := a.store.queue(path)
+			q.bound = q.bound.Add(bound)
+		}
+		for _, path := range api.Lineage(g.chargedTo) {
+			a.judgeBound(a.store.queue(path))
+		}
+		for _, path := range api.Lineage(to) {
+			a.judgeBound(a.store.queue(path))
+		}
+		g.chargedTo, g.charged.bound = to, bound
+	}
+
+	if g.group && g.ever >= g.minCount {
+		g.complete = true
+	}
+	object := "gang " + g.uid
+	if g.name != "" {
+		object += " (" + g.name + ")"
+	}
+	a.lasts(lastingKey{Partial, object, ""}, g.group && g.exists && !g.complete && g.present > 0, a.cfg.Grace, func(since time.Time) {
+		a.violate(Violation{Kind: Partial, Object: object, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%d of at least %d pods were bound since %s", g.ever, g.minCount, since.Format(clock))})
+	})
+	leak := func(what string, holds bool, message func(since time.Time) string) {
+		a.lasts(lastingKey{Leak, "gang " + g.uid, what}, holds, a.cfg.Grace, func(since time.Time) {
+			v := Violation{Kind: Leak, Object: object, Message: message(since), Revisions: []int64{a.revision}}
+			if r := g.reservation; r != nil {
+				v.Revisions = []int64{r.revision, a.revision}
+			}
+			a.violate(v)
+		})
+	}
+	leak("no pods", r != nil && g.live == 0, func(since time.Time) string {
+		return fmt.Sprintf("%s is charged to queue %s and has no unfinished pod since %s", g.reservation.demand, g.reservation.queue, since.Format(clock))
+	})
+	leak("no reservation", r == nil && !g.bound.IsZero(), func(since time.Time) string {
+		return fmt.Sprintf("has bound pods with %s and no reservation since %s", g.bound, since.Format(clock))
+	})
+	leak("too little", r != nil && !g.bound.Fits(r.demand), func(since time.Time) string {
+		return fmt.Sprintf("has bound pods with %s and is charged %s since %s", g.bound, g.reservation.demand, since.Format(clock))
+	})
+	leak("too much", r != nil && g.live > 0 && !r.demand.Fits(g.total), func(since time.Time) string {
+		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s", g.reservation.demand, g.total, since.Format(clock))
+	})
+	if g.live == 0 && g.present == 0 && !g.exists && r == nil {
+		if g.idle.IsZero() {
+			g.idle = a.now
+		}
+	} else {
+		g.idle = time.Time{}
+	}
+}
+
+// forget drops gangs of which nothing has been left for long.
+func (a *Auditor) forget() {
+	for uid, g := range a.cluster.gangs {
+		if !g.idle.IsZero() && a.now.Sub(g.idle) > keptGone {
+			delete(a.cluster.gangs, uid)
+		}
+	}
+}
+
+// ---- statuses
+
+func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
+	if q.Status != nil {
+		a.stamped("queue "+q.Name+" "+string(q.UID), q.Status.Stamp, q.Status, q.ResourceVersion)
+	}
+}
+
+// stamped judges the stamp of a status against the one before.
+func (a *Auditor) stamped(object string, s v1alpha1.Stamp, status any, version string) {
+	old := a.cluster.stamps[object]
+	a.cluster.stamps[object] = &stamp{s.Epoch, s.Writer, s.Sequence, status, version}
+	if old == nil {
+		return
+	}
+	message := ""
+	switch {
+	case s.Epoch < old.epoch:
+		message = fmt.Sprintf("the status went from epoch %d back to epoch %d", old.epoch, s.Epoch)
+	case s.Epoch > old.epoch:
+	case s.Writer != old.writer:
+		message = fmt.Sprintf("epoch %d has two writers, %s and %s", s.Epoch, old.writer, s.Writer)
+	case s.Sequence < old.sequence:
+		message = fmt.Sprintf("the status went from sequence %d back to %d in epoch %d", old.sequence, s.Sequence, s.Epoch)
+	case s.Sequence == old.sequence && !apiequality.Semantic.DeepEqual(status, old.status):
+		message = fmt.Sprintf("two different statuses have sequence %d in epoch %d", s.Sequence, s.Epoch)
+	}
+	if message != "" {
+		a.violate(Violation{Kind: Status, Object: object, Message: message, Versions: []string{old.version, version}})
+	}
+}

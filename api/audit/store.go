@@ -1,0 +1,542 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// store is the control store as of the newest revision.
+type store struct {
+	snapshot     bool             // the beginning was a snapshot: what was before is not known
+	leaders      map[string]int64 // election key -> CreateRevision; the smallest is the term
+	term         int64            // the newest that a write carried
+	sequence     uint64
+	table        *api.Table
+	reservations map[string]*reservation // key -> record
+	queues       map[string]*queue
+	intents      map[string]*intents
+	last         map[string]uint64 // incarnation -> the largest n that was written
+}
+
+type reservation struct {
+	key      string
+	gang     string
+	queue    string
+	attempt  uint64
+	closing  bool
+	forced   bool
+	demand   api.Resources
+	revision int64
+}
+
+// queue is one queue's part of the sums: what is at and under it.
+type queue struct {
+	path       string
+	limited    bool // a record of limits exists
+	uid        string
+	generation int64
+	limits     api.Resources
+	reserved   api.Resources // by reservations that are not forced
+	forced     api.Resources
+	bound      api.Resources // by unfinished pods of gangs with a reservation that is not forced
+
+	// As of the revision judged before.
+	prevLimits   api.Resources
+	prevReserved api.Resources
+	prevForced   api.Resources
+	excused      map[string]bool // above the limit because the limit was cut
+	over         map[string]bool // bound is above, for the clearing of what lasts
+}
+
+type intents struct {
+	key         string
+	incarnation string
+	rows        []*row
+}
+
+type row struct {
+	pod    string // UID
+	node   string
+	gang   string
+	demand api.Resources
+}
+
+func newStore() store {
+	return store{
+		leaders: map[string]int64{}, reservations: map[string]*reservation{}, queues: map[string]*queue{},
+		intents: map[string]*intents{}, last: map[string]uint64{},
+	}
+}
+
+func (s *store) queue(path string) *queue {
+	q := s.queues[path]
+	if q == nil {
+		q = &queue{path: path, excused: map[string]bool{}, over: map[string]bool{}}
+		s.queues[path] = q
+	}
+	return q
+}
+
+// leader returns the term that is in force, 0 when nobody leads.
+func (s *store) leader() int64 {
+	term := int64(0)
+	for _, r := range s.leaders {
+		if term == 0 || r < term {
+			term = r
+		}
+	}
+	return term
+}
+
+func (a *Auditor) storeViolation(k Kind, object string, revisions []int64, format string, args ...any) {
+	a.violate(Violation{Kind: k, Object: object, Message: fmt.Sprintf(format, args...), Revisions: revisions})
+}
+
+// storeRevision applies a revision and then judges it. Deletions go first: within a transaction nothing comes before
+// anything else, and a record that moves must not look as if it stood twice.
+func (a *Auditor) storeRevision(e StoreRevision) {
+	s := &a.store
+	if e.Snapshot {
+		a.forgetStore()
+	}
+	s.snapshot = s.snapshot || e.Snapshot
+	touched := map[*queue]bool{}
+	fenced, coordinated := false, ""
+	for _, c := range e.Changes {
+		kind, _, _ := strings.Cut(c.Key, "/")
+		switch kind {
+		case "seq":
+			fenced = true
+		case "table", "queues", "reservations":
+			coordinated = c.Key
+		}
+		if !c.Deleted {
+			continue
+		}
+		switch kind {
+		case "leader":
+			delete(s.leaders, c.Key)
+		case "reservations":
+			if r := s.reservations[c.Key]; r != nil {
+				a.charge(r, -1, touched)
+				delete(s.reservations, c.Key)
+				if g := a.cluster.gangs[r.gang]; g != nil && g.reservation == r {
+					g.reservation = nil
+					a.judgeGang(g)
+				}
+			}
+		case "queues":
+			q := s.queue(strings.TrimPrefix(c.Key, "queues/"))
+			q.limited, q.limits = false, nil
+			touched[q] = true
+		case "intents":
+			a.dropIntents(c.Key)
+		case "table":
+			a.storeViolation(Table, "table", []int64{e.Revision}, "the table was deleted")
+		}
+	}
+	for _, c := range e.Changes { // who leads, and under which table, before what was done under them
+		if c.Deleted {
+			continue
+		}
+		switch kind, _, _ := strings.Cut(c.Key, "/"); kind {
+		case "leader":
+			s.leaders[c.Key] = c.CreateRevision
+		case "table":
+			a.tablePut(e, c)
+		case "seq":
+			a.sequencePut(e, c)
+		}
+	}
+	for _, c := range e.Changes {
+		if c.Deleted {
+			continue
+		}
+		switch kind, rest, _ := strings.Cut(c.Key, "/"); kind {
+		case "queues":
+			touched[a.limitsPut(e, c, rest)] = true
+		case "reservations":
+			a.reservationPut(e, c, rest, touched)
+		}
+	}
+	delete(touched, nil)
+	for _, c := range e.Changes {
+		if kind, rest, _ := strings.Cut(c.Key, "/"); kind == "intents" && !c.Deleted {
+			a.intentsPut(e, c, rest)
+		}
+	}
+	if coordinated != "" && !fenced && !e.Snapshot {
+		a.storeViolation(Term, coordinated, []int64{e.Revision}, "was written without the coordinator's sequence")
+	}
+	for _, path := range slices.Sorted(func(yield func(string) bool) {
+		for q := range touched {
+			if !yield(q.path) {
+				return
+			}
+		}
+	}) {
+		a.judgeQueue(s.queues[path], e)
+	}
+	a.revision = e.Revision
+}
+
+// forgetStore empties what is known of the store before a snapshot replaces it.
+func (a *Auditor) forgetStore() {
+	s := &a.store
+	for _, key := range slices.Sorted(maps.Keys(s.intents)) {
+		a.dropIntents(key)
+	}
+	touched := map[*queue]bool{}
+	for _, key := range slices.Sorted(maps.Keys(s.reservations)) {
+		r := s.reservations[key]
+		a.charge(r, -1, touched)
+		delete(s.reservations, key)
+		if g := a.cluster.gangs[r.gang]; g != nil {
+			g.reservation = nil
+			a.judgeGang(g)
+		}
+	}
+	for _, q := range s.queues {
+		q.limited, q.limits = false, nil
+	}
+	clear(s.leaders)
+}
+
+func (a *Auditor) unreadable(e StoreRevision, c StoreChange, err error) {
+	a.storeViolation(Record, c.Key, []int64{e.Revision}, "cannot be read: %v", err)
+}
+
+func (a *Auditor) sequencePut(e StoreRevision, c StoreChange) {
+	var r wire.Sequence
+	if err := proto.Unmarshal(c.Value, &r); err != nil {
+		a.unreadable(e, c, err)
+		return
+	}
+	if !e.Snapshot && r.GetValue() <= a.store.sequence {
+		a.storeViolation(Term, "seq", []int64{e.Revision}, "the sequence went from %d to %d", a.store.sequence, r.GetValue())
+	}
+	a.store.sequence = r.GetValue()
+	a.termWritten(e, c.Key, r.GetTerm())
+}
+
+// termWritten judges the term that a coordinator's write carries.
+func (a *Auditor) termWritten(e StoreRevision, key string, term uint64) {
+	s := &a.store
+	if e.Snapshot {
+		s.term = max(s.term, int64(term))
+		return
+	}
+	switch leader := s.leader(); {
+	case int64(term) < s.term:
+		a.storeViolation(Term, key, []int64{e.Revision}, "carries term %d after a write of term %d", term, s.term)
+	case leader != 0 && int64(term) != leader:
+		a.storeViolation(Term, key, []int64{e.Revision}, "carries term %d while the leader's is %d", term, leader)
+	case leader == 0:
+		a.storeViolation(Term, key, []int64{e.Revision}, "carries term %d while nobody leads", term)
+	}
+	s.term = max(s.term, int64(term))
+}
+
+func (a *Auditor) tablePut(e StoreRevision, c StoreChange) {
+	var r wire.TableRecord
+	if err := proto.Unmarshal(c.Value, &r); err != nil {
+		a.unreadable(e, c, err)
+		return
+	}
+	t, err := wire.ToTable(&r, e.Revision)
+	if err != nil {
+		a.unreadable(e, c, err)
+		return
+	}
+	if old := a.store.table; old != nil && !e.Snapshot {
+		if t.Epoch <= old.Epoch {
+			a.storeViolation(Table, "table", []int64{old.Revision, e.Revision}, "epoch %d was followed by epoch %d", old.Epoch, t.Epoch)
+		}
+		for b := range api.BucketID(api.Buckets) {
+			moved, marked := t.Owner(b) != old.Owner(b), t.Changed[b] == t.Epoch
+			if moved && !marked {
+				a.storeViolation(Table, "bucket "+b.Label(), []int64{old.Revision, e.Revision}, "went from %q to %q at epoch %d, but is said to have changed hands at epoch %d", old.Owner(b), t.Owner(b), t.Epoch, t.Changed[b])
+			}
+			if !moved && t.Changed[b] < old.Changed[b] {
+				a.storeViolation(Table, "bucket "+b.Label(), []int64{old.Revision, e.Revision}, "changed hands at epoch %d, then it is said to have done so at epoch %d", old.Changed[b], t.Changed[b])
+			}
+		}
+	}
+	seen := map[api.Incarnation]bool{}
+	for _, m := range t.Members {
+		if seen[m.Incarnation] {
+			a.storeViolation(Table, "table", []int64{e.Revision}, "epoch %d names %q twice", t.Epoch, m.Incarnation)
+		}
+		seen[m.Incarnation] = true
+	}
+	a.store.table = t
+}
+
+func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue {
+	var r wire.LimitsRecord
+	err := proto.Unmarshal(c.Value, &r)
+	limits, err2 := wire.ToResources(r.GetCapability())
+	if err == nil {
+		err = err2
+	}
+	if err == nil && r.GetQueue() != path {
+		err = fmt.Errorf("it is about queue %q", r.GetQueue())
+	}
+	if err != nil {
+		a.unreadable(e, c, err)
+		return nil
+	}
+	q := a.store.queue(path)
+	if q.limited && q.uid == r.GetUid() && r.GetGeneration() < q.generation {
+		a.storeViolation(Quota, "queue "+path+" limits", []int64{e.Revision}, "limits of generation %d were replaced by those of generation %d", q.generation, r.GetGeneration())
+	}
+	q.limited, q.uid, q.generation, q.limits = true, r.GetUid(), r.GetGeneration(), a.strip(limits)
+	return q
+}
+
+func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, touched map[*queue]bool) {
+	var rec wire.ReservationRecord
+	err := proto.Unmarshal(c.Value, &rec)
+	demand, err2 := wire.ToResources(rec.GetDemand())
+	bucket, uid, _ := strings.Cut(rest, "/")
+	switch {
+	case err != nil:
+	case err2 != nil:
+		err = err2
+	case rec.GetGang().GetUid() != uid:
+		err = fmt.Errorf("it is about gang %q", rec.GetGang().GetUid())
+	case api.ValidatePath(rec.GetGang().GetQueue()) != nil:
+		err = api.ValidatePath(rec.GetGang().GetQueue())
+	case rec.GetState() != wire.ReservationState_RESERVATION_OPEN && rec.GetState() != wire.ReservationState_RESERVATION_CLOSING:
+		err = fmt.Errorf("its state is %s", rec.GetState())
+	}
+	for _, x := range demand {
+		if err == nil && x.Value < 0 {
+			err = fmt.Errorf("its demand of %s is negative", x.Resource)
+		}
+	}
+	if err != nil {
+		a.unreadable(e, c, err)
+		return
+	}
+	r := &reservation{
+		key: c.Key, gang: uid, queue: rec.GetGang().GetQueue(), attempt: rec.GetAttempt(), forced: rec.GetForced(),
+		closing: rec.GetState() == wire.ReservationState_RESERVATION_CLOSING, demand: a.strip(demand), revision: e.Revision,
+	}
+	object := "gang " + uid
+	a.termWritten(e, c.Key, rec.GetTerm())
+	if want := api.BucketOf(r.queue).Label(); bucket != want {
+		a.storeViolation(Reservation, object, []int64{e.Revision}, "lies in bucket %s, its queue %s belongs to bucket %s", bucket, r.queue, want)
+	}
+	g := a.gang(uid)
+	if g.queue != "" && g.queue != r.queue {
+		a.storeViolation(Reservation, object, []int64{e.Revision}, "is charged to queue %s, its PodGroup names %s", r.queue, g.queue)
+	}
+	old := a.store.reservations[c.Key]
+	switch {
+	case g.reservation != nil && g.reservation != old:
+		a.storeViolation(Reservation, object, []int64{g.reservation.revision, e.Revision}, "has a reservation in %s and one in %s", g.reservation.key, c.Key)
+	case old == nil && !e.Snapshot && r.attempt <= g.attempt && g.attempt > 0:
+		a.storeViolation(Reservation, object, []int64{e.Revision}, "was reserved again with attempt %d after attempt %d", r.attempt, g.attempt)
+	case old != nil && r.attempt < old.attempt:
+		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "went from attempt %d back to attempt %d", old.attempt, r.attempt)
+	case old != nil && old.closing && !r.closing:
+		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "was closing and is open again")
+	case old != nil && old.closing:
+		if name, by, more := r.demand.Exceeds(old.demand); more {
+			a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "is closing and grew by %s of %s", api.FormatAmount(name, by), name)
+		}
+	}
+	if old != nil {
+		a.charge(old, -1, touched)
+	}
+	a.charge(r, 1, touched)
+	a.store.reservations[c.Key] = r
+	g.reservation, g.attempt = r, max(g.attempt, r.attempt)
+	a.judgeGang(g)
+}
+
+// charge adds a reservation to the sums of its queue and of every ancestor, or takes it off.
+func (a *Auditor) charge(r *reservation, sign int64, touched map[*queue]bool) {
+	for _, path := range api.Lineage(r.queue) {
+		q := a.store.queue(path)
+		touched[q] = true
+		to := &q.reserved
+		if r.forced {
+			to = &q.forced
+		}
+		*to = add(*to, r.demand, sign)
+	}
+}
+
+func add(r, o api.Resources, sign int64) api.Resources {
+	if sign < 0 {
+		return r.Sub(o)
+	}
+	return r.Add(o)
+}
+
+// judgeQueue compares the sums of a queue with the limits in force at this revision. After a cut they may stay above, but
+// not grow, until they have fitted once.
+func (a *Auditor) judgeQueue(q *queue, e StoreRevision) {
+	for _, x := range q.limits {
+		name, limit := x.Resource, x.Value
+		sum, prev := q.reserved.Value(name), q.prevReserved.Value(name)
+		forced, prevForced := q.forced.Value(name), q.prevForced.Value(name)
+		prevLimit, wasLimited := q.prevLimits.Get(name)
+		object := "queue " + q.path + " " + name
+		format := func(v int64) string { return api.FormatAmount(name, v) }
+		switch {
+		case e.Snapshot:
+			q.excused[name] = sum > limit
+		case sum > limit:
+			if !wasLimited || limit < prevLimit {
+				q.excused[name] = true
+			}
+			if !q.excused[name] {
+				a.storeViolation(Quota, object, []int64{e.Revision}, "reservations of %s are above the capability of %s", format(sum), format(limit))
+			} else if sum > prev {
+				a.storeViolation(Quota, object, []int64{e.Revision}, "reservations grew from %s to %s while above the capability of %s", format(prev), format(sum), format(limit))
+			}
+		default:
+			delete(q.excused, name)
+			// What is forced may exceed, and then nothing else is admitted until all of it fits.
+			if wasLimited && sum > prev && forced <= prevForced && api.AddSat(prev, prevForced) > prevLimit && api.AddSat(sum, forced) > limit {
+				a.storeViolation(Quota, object, []int64{e.Revision}, "reservations grew from %s to %s while forced ones of %s leave nothing of the capability of %s", format(prev), format(sum), format(forced), format(limit))
+			}
+		}
+	}
+	q.prevLimits, q.prevReserved, q.prevForced = q.limits, q.reserved, q.forced
+	a.judgeBound(q)
+}
+
+// judgeBound compares bound pods with the limits. Above what is reserved is what the reservations do not explain (a cut
+// limit leaves both above).
+func (a *Auditor) judgeBound(q *queue) {
+	for _, x := range q.limits {
+		name := x.Resource
+		over := q.bound.Value(name) > x.Value && q.bound.Value(name) > q.reserved.Value(name)
+		if !over && !q.over[name] {
+			continue
+		}
+		q.over[name] = over
+		object := "queue " + q.path + " " + name
+		a.lasts(lastingKey{Quota, object, "bound"}, over, a.cfg.Lag, func(since time.Time) {
+			a.storeViolation(Quota, object, []int64{a.revision}, "bound pods of %s are above the capability of %s since %s", api.FormatAmount(name, q.bound.Value(name)), api.FormatAmount(name, q.limits.Value(name)), since.Format(clock))
+		})
+	}
+}
+
+func (a *Auditor) intentsPut(e StoreRevision, c StoreChange, rest string) {
+	incarnation, hex, _ := strings.Cut(rest, "/")
+	n, err := strconv.ParseUint(hex, 16, 64)
+	if err != nil {
+		a.unreadable(e, c, err)
+		return
+	}
+	var rec wire.IntentsRecord
+	if err := proto.Unmarshal(c.Value, &rec); err != nil {
+		a.unreadable(e, c, err)
+		return
+	}
+	demands := make([]api.Resources, len(rec.GetDemands()))
+	for i, d := range rec.GetDemands() {
+		if demands[i], err = wire.ToResources(d.GetAmounts()); err != nil {
+			a.unreadable(e, c, err)
+			return
+		}
+	}
+	in := &intents{key: c.Key, incarnation: incarnation}
+	for _, r := range rec.GetRows() {
+		if int(r.GetGang()) >= len(rec.GetGangs()) || int(r.GetDemand()) >= len(demands) {
+			a.unreadable(e, c, fmt.Errorf("the row of pod %s names gang %d of %d and demand %d of %d", r.GetPodUid(), r.GetGang(), len(rec.GetGangs()), r.GetDemand(), len(demands)))
+			return
+		}
+		in.rows = append(in.rows, &row{pod: r.GetPodUid(), node: r.GetNode(), gang: rec.GetGangs()[r.GetGang()].GetUid(), demand: a.strip(demands[r.GetDemand()])})
+	}
+	s := &a.store
+	old := s.intents[c.Key]
+	switch {
+	case e.Snapshot:
+	case old != nil: // an heir may leave rows out, nothing else
+		had := map[[3]string]bool{}
+		for _, r := range old.rows {
+			had[[3]string{r.pod, r.node, r.gang}] = true
+		}
+		for _, r := range in.rows {
+			if !had[[3]string{r.pod, r.node, r.gang}] {
+				a.storeViolation(Intent, c.Key, []int64{c.CreateRevision, e.Revision}, "was written again with a row for pod %s on node %s that it did not have", r.pod, r.node)
+			}
+		}
+	default:
+		if last, had := s.last[incarnation]; had && n <= last {
+			a.storeViolation(Intent, c.Key, []int64{e.Revision}, "was written after %s wrote number %d", incarnation, last)
+		}
+		a.judgeIntents(e, in, rec.GetTableEpoch())
+	}
+	s.last[incarnation] = max(s.last[incarnation], n)
+	a.dropIntents(c.Key)
+	s.intents[c.Key] = in
+	for _, r := range in.rows {
+		p := a.pod(r.pod)
+		p.rows = append(p.rows, r)
+		p.announced[r.node] = true
+		a.recount(p)
+	}
+	a.lasts(lastingKey{Leak, c.Key, "unsettled"}, len(in.rows) > 0, a.cfg.Unsettled, func(since time.Time) {
+		a.storeViolation(Leak, c.Key, []int64{c.CreateRevision, e.Revision}, "has %d rows unsettled since %s", len(in.rows), since.Format(clock))
+	})
+}
+
+// judgeIntents judges intents that are new.
+func (a *Auditor) judgeIntents(e StoreRevision, in *intents, epoch uint64) {
+	if len(in.rows) == 0 {
+		return
+	}
+	t := a.store.table
+	if t == nil {
+		if !a.store.snapshot {
+			a.storeViolation(Intent, in.key, []int64{e.Revision}, "was written when there was no table")
+		}
+		return
+	}
+	if api.Epoch(epoch) != t.Epoch {
+		a.storeViolation(Intent, in.key, []int64{t.Revision, e.Revision}, "was decided under table epoch %d, the table has epoch %d", epoch, t.Epoch)
+	}
+	for _, r := range in.rows {
+		if owner := t.OwnerOf(r.node); string(owner) != in.incarnation {
+			a.storeViolation(Intent, in.key, []int64{t.Revision, e.Revision}, "has a row for node %s, which belongs to %q", r.node, owner)
+		}
+		res := a.gang(r.gang).reservation
+		if res == nil {
+			a.storeViolation(Intent, in.key, []int64{e.Revision}, "has a row for pod %s of gang %s, which has no reservation", r.pod, r.gang)
+		} else if res.closing {
+			a.storeViolation(Intent, in.key, []int64{res.revision, e.Revision}, "has a row for pod %s of gang %s, which is closing", r.pod, r.gang)
+		}
+	}
+}
+
+func (a *Auditor) dropIntents(key string) {
+	in := a.store.intents[key]
+	if in == nil {
+		return
+	}
+	delete(a.store.intents, key)
+	delete(a.lasting, lastingKey{Leak, key, "unsettled"})
+	for _, r := range in.rows {
+		if p := a.cluster.pods[r.pod]; p != nil {
+			p.rows = slices.DeleteFunc(p.rows, func(o *row) bool { return o == r })
+			a.recount(p)
+			a.dropPod(p)
+		}
+	}
+}
