@@ -1,0 +1,187 @@
+package cache
+
+import (
+	"math"
+	"math/bits"
+	"strings"
+
+	"basalt.dev/basalt/api"
+)
+
+// column holds one resource of all slots. What no node offers has no column: a pod can ask for any name, and memory must
+// not follow the names that pods make up.
+type column struct {
+	name   string
+	device bool // an extended resource
+	alloc  []int64
+	free   []int64 // alloc - used; both are zero in an empty slot
+	offers int     // nodes that name it, also with zero of it
+
+	sumAlloc wide
+	sumFree  wide // of the positive ones
+	largest  int64
+	stale    bool // largest may be too large
+}
+
+// isDevice tells extended resources from native ones as Kubernetes does.
+func isDevice(name string) bool {
+	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
+}
+
+// wide sums amounts that are not negative without losing any.
+type wide struct{ hi, lo uint64 }
+
+func (w *wide) add(v int64) {
+	var carry uint64
+	w.lo, carry = bits.Add64(w.lo, uint64(v), 0)
+	w.hi += carry
+}
+
+func (w *wide) sub(v int64) {
+	var borrow uint64
+	w.lo, borrow = bits.Sub64(w.lo, uint64(v), 0)
+	w.hi -= borrow
+}
+
+func (w wide) saturated() int64 {
+	if w.hi != 0 || w.lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(w.lo)
+}
+
+// setFree writes one cell of free and everything that is summed from it.
+func (c *Cache) setFree(col *column, s int32, v int64) {
+	old := col.free[s]
+	if old == v {
+		return
+	}
+	col.free[s] = v
+	col.sumFree.add(max(v, 0))
+	col.sumFree.sub(max(old, 0))
+	if old < 0 && v >= 0 {
+		c.addBroken(s, -1)
+	} else if old >= 0 && v < 0 {
+		c.addBroken(s, 1)
+	}
+	if col.device {
+		if old > 0 && v <= 0 {
+			c.devices[s]--
+		} else if old <= 0 && v > 0 {
+			c.devices[s]++
+		}
+	}
+}
+
+// setAlloc writes one cell of alloc and keeps what is used.
+func (c *Cache) setAlloc(col *column, s int32, v int64) {
+	old := col.alloc[s]
+	if old == v {
+		return
+	}
+	used := old - col.free[s]
+	col.alloc[s] = v
+	col.sumAlloc.add(v)
+	col.sumAlloc.sub(old)
+	if v >= col.largest {
+		col.largest, col.stale = v, false
+	} else if old == col.largest {
+		col.stale = true
+	}
+	c.setFree(col, s, v-used)
+}
+
+// addBroken counts what is wrong with a slot: columns below zero, and requests for what no node offers.
+func (c *Cache) addBroken(s int32, by int32) {
+	old := c.broken[s]
+	c.broken[s] += by
+	if old == 0 && c.broken[s] != 0 {
+		c.outOfSync++
+		c.syncVersion++
+	} else if old != 0 && c.broken[s] == 0 {
+		c.outOfSync--
+		c.syncVersion++
+	}
+}
+
+// columnOf returns the column of a resource, and makes it when there is none.
+func (c *Cache) columnOf(name string) *column {
+	if i, ok := c.byName[name]; ok {
+		return c.columns[i]
+	}
+	i := len(c.columns)
+	for j, col := range c.columns {
+		if col == nil {
+			i = j
+			break
+		}
+	}
+	col := &column{name: name, device: isDevice(name), alloc: make([]int64, len(c.slots), cap(c.slots)), free: make([]int64, len(c.slots), cap(c.slots))}
+	if i == len(c.columns) {
+		c.columns = append(c.columns, col)
+	} else {
+		c.columns[i] = col
+	}
+	c.byName[name] = i
+	c.dead++ // until a node is counted
+	if c.retarget(name, -1, i) {
+		c.eachCharge(name, func(s int32, amount int64) {
+			c.setFree(col, s, -api.AddSat(-col.free[s], amount))
+			c.addBroken(s, -1)
+		})
+	}
+	return col
+}
+
+// dropDead forgets the columns that no node names any more, when there are many.
+func (c *Cache) dropDead() {
+	if c.dead <= c.limits.dead {
+		return
+	}
+	for i, col := range c.columns {
+		if col == nil || col.offers > 0 {
+			continue
+		}
+		if c.retarget(col.name, i, -1) {
+			c.eachCharge(col.name, func(s int32, _ int64) { c.addBroken(s, 1) })
+		}
+		for s := range col.free {
+			c.setFree(col, int32(s), 0)
+		}
+		delete(c.byName, col.name)
+		c.columns[i] = nil
+	}
+	c.dead = 0
+}
+
+// retarget points the requests of all classes for a resource to another column, and tells whether a charged class was
+// among them, so that charges have to be counted elsewhere now.
+func (c *Cache) retarget(name string, from, to int) (charged bool) {
+	for _, cl := range c.classes { // in any order: each by itself
+		for i := range cl.asks {
+			if cl.asks[i].name == name && cl.asks[i].col == from {
+				cl.asks[i].col = to
+				if cl.refs > 0 {
+					charged = true
+				}
+			}
+		}
+	}
+	return charged
+}
+
+// eachCharge walks over the charged amounts of one resource on nodes that are there.
+func (c *Cache) eachCharge(name string, f func(s int32, amount int64)) {
+	for s, n := range c.slots {
+		if n == nil {
+			continue
+		}
+		for _, ch := range n.charges {
+			for _, a := range ch.class.asks {
+				if a.name == name {
+					f(int32(s), a.amount)
+				}
+			}
+		}
+	}
+}

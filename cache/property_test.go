@@ -1,0 +1,325 @@
+package cache
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"pgregory.net/rapid"
+
+	"basalt.dev/basalt/api"
+)
+
+func pod(requests map[string]string, change func(*v1.PodSpec)) *api.Class {
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}}}}
+	for k, v := range requests {
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceName(k)] = resource.MustParse(v)
+	}
+	if change != nil {
+		change(&p.Spec)
+	}
+	return api.FromPod(p, nil).Class
+}
+
+func hostPort(number int32, ip string, protocol v1.Protocol) func(*v1.PodSpec) {
+	return func(s *v1.PodSpec) {
+		s.Containers[0].Ports = []v1.ContainerPort{{HostPort: number, HostIP: ip, Protocol: protocol}}
+	}
+}
+
+func tolerate(t ...v1.Toleration) func(*v1.PodSpec) {
+	return func(s *v1.PodSpec) { s.Tolerations = t }
+}
+
+func affinity(terms ...v1.NodeSelectorTerm) func(*v1.PodSpec) {
+	return func(s *v1.PodSpec) {
+		s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+}
+
+func expression(key string, op v1.NodeSelectorOperator, values ...string) v1.NodeSelectorTerm {
+	return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}
+}
+
+func nodeName(op v1.NodeSelectorOperator, values ...string) v1.NodeSelectorTerm {
+	return v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: op, Values: values}}}
+}
+
+// classPool has a class of every sort that decides something differently.
+func classPool() []*api.Class {
+	small := map[string]string{"cpu": "1", "memory": "1Gi"}
+	return []*api.Class{
+		pod(nil, nil),
+		pod(small, nil),
+		pod(map[string]string{"cpu": "3"}, nil),
+		pod(map[string]string{"cpu": "2500m", "memory": "5Gi", "ephemeral-storage": "1Gi"}, nil),
+		pod(map[string]string{"cpu": "1", "example.com/gpu": "1"}, nil),
+		pod(map[string]string{"cpu": "4", "example.com/gpu": "3"}, nil),
+		pod(map[string]string{"example.com/nic": "1"}, nil),
+		pod(map[string]string{"example.com/r0": "1"}, nil),
+		pod(map[string]string{"example.com/r0": "2", "example.com/r1": "1", "cpu": "1"}, nil),
+		pod(map[string]string{"example.com/nobody-has-it": "1"}, nil),
+		pod(map[string]string{"memory": "1Ei"}, nil),
+		pod(small, hostPort(80, "", "")),
+		pod(small, hostPort(80, "10.0.0.1", v1.ProtocolTCP)),
+		pod(small, hostPort(80, "10.0.0.2", v1.ProtocolTCP)),
+		pod(small, hostPort(80, "0.0.0.0", v1.ProtocolUDP)),
+		pod(small, func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"zone": "a"} }),
+		pod(small, tolerate(v1.Toleration{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: "x"})),
+		pod(small, tolerate(v1.Toleration{Operator: v1.TolerationOpExists})),
+		pod(small, tolerate(v1.Toleration{Key: "node.kubernetes.io/unschedulable", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule})),
+		pod(small, tolerate(v1.Toleration{Key: "size", Operator: v1.TolerationOpLt, Value: "9"})),
+		pod(small, affinity(expression("zone", v1.NodeSelectorOpIn, "a", "b"))),
+		pod(small, affinity(expression("zone", v1.NodeSelectorOpNotIn, "a"))),
+		pod(small, affinity(expression("zone", v1.NodeSelectorOpDoesNotExist))),
+		pod(small, affinity(expression("size", v1.NodeSelectorOpGt, "3"), expression("zone", v1.NodeSelectorOpExists))),
+		pod(small, affinity(nodeName(v1.NodeSelectorOpIn, "n1"))),
+		pod(small, affinity(nodeName(v1.NodeSelectorOpNotIn, "n1"))),
+		pod(small, affinity(nodeName(v1.NodeSelectorOpIn, "n1", "n2"), nodeName(v1.NodeSelectorOpIn, "n3"))), // the first cannot be parsed
+		pod(small, affinity(expression("zone", "Near", "a"))),
+		pod(small, affinity(v1.NodeSelectorTerm{})),
+		pod(small, affinity()),
+		api.NewClass(api.Resources{{Resource: "cpu", Value: 1}}, []byte("not a pod spec")),
+	}
+}
+
+func drawNode(t *rapid.T) *api.Node {
+	n := &api.Node{Name: fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node")), Labels: map[string]string{}}
+	a := map[string]int64{"pods": rapid.SampledFrom([]int64{0, 2, 5, 10}).Draw(t, "pods")}
+	a["cpu"] = rapid.SampledFrom([]int64{0, 2000, 4000, 8000}).Draw(t, "cpu")
+	a["memory"] = rapid.SampledFrom([]int64{1 << 30, 8 << 30, 32 << 30, 1<<60 - 1, 1 << 60}).Draw(t, "memory")
+	for _, name := range []string{"ephemeral-storage", "example.com/gpu", "example.com/nic", "example.com/other"} {
+		if rapid.Bool().Draw(t, name) {
+			a[name] = rapid.SampledFrom([]int64{0, 1, 4, 1 << 31}).Draw(t, name)
+		}
+	}
+	for i := range 4 { // resources that come and go
+		if rapid.IntRange(0, 9).Draw(t, "rare") == 0 {
+			a[fmt.Sprintf("example.com/r%d", i)] = int64(rapid.IntRange(0, 2).Draw(t, "rare"))
+		}
+	}
+	n.Allocatable = api.FromMap(a)
+	if z := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "zone"); z != "" {
+		n.Labels["zone"] = z
+	}
+	if z := rapid.SampledFrom([]string{"", "2", "5", "big"}).Draw(t, "size"); z != "" {
+		n.Labels["size"] = z
+	}
+	for _, taint := range []v1.Taint{
+		{Key: "dedicated", Value: "x", Effect: v1.TaintEffectNoSchedule},
+		{Key: "dedicated", Value: "y", Effect: v1.TaintEffectNoExecute},
+		{Key: "size", Value: "5", Effect: v1.TaintEffectNoSchedule},
+		{Key: "slow", Effect: v1.TaintEffectPreferNoSchedule},
+	} {
+		if rapid.IntRange(0, 7).Draw(t, "taint") == 0 {
+			n.Taints = append(n.Taints, taint)
+		}
+	}
+	n.Unschedulable = rapid.IntRange(0, 9).Draw(t, "cordon") == 0
+	return n
+}
+
+// TestAgainstReference drives two caches and the reference with the same facts. One cache is asked after each step, the
+// other now and then, so that its classes come to their trees by other ways: both and the reference must agree.
+func TestAgainstReference(t *testing.T) {
+	pool := classPool()
+	rapid.Check(t, func(t *rapid.T) {
+		policy := rapid.SampledFrom([]Policy{Pack, Spread}).Draw(t, "policy")
+		limit := limits{
+			changes: rapid.SampledFrom([]int{1, 4, 1000}).Draw(t, "changes"), planned: rapid.SampledFrom([]int{1, 5, 100}).Draw(t, "planned"),
+			replay: rapid.SampledFrom([]int{0, 1, 8}).Draw(t, "replay"), dead: rapid.SampledFrom([]int{0, 1, 32}).Draw(t, "dead"),
+		}
+		eager, lazy, ref := newCache(Config{Policy: policy}, limit), newCache(Config{Policy: policy}, defaultLimits), newReference(policy)
+		class := func() *api.Class { return pool[rapid.IntRange(0, len(pool)-1).Draw(t, "class")] }
+		rank := func() api.Rank {
+			return api.Rank{Priority: int64(rapid.IntRange(0, 1).Draw(t, "priority")), Order: uint64(rapid.IntRange(0, 3).Draw(t, "order")), Gang: rapid.SampledFrom([]string{"g", "h"}).Draw(t, "gang")}
+		}
+		charge := func(p Placement) {
+			eager.Charge(p.UID, p.Node, p.Class, p.Kind, p.Gang, p.Rank)
+			lazy.Charge(p.UID, p.Node, p.Class, p.Kind, p.Gang, p.Rank)
+			ref.pods[p.UID] = p
+		}
+		release := func(uid string) {
+			_, want := ref.pods[uid]
+			delete(ref.pods, uid)
+			if a, b := eager.Release(uid), lazy.Release(uid); a != want || b != want {
+				t.Fatalf("Release(%s) = %t, %t, want %t", uid, a, b, want)
+			}
+		}
+		draw := func() Placement {
+			return Placement{
+				UID:  fmt.Sprintf("p%d", rapid.IntRange(0, 40).Draw(t, "pod")),
+				Kind: rapid.SampledFrom([]Kind{Hold, Intent, Bound}).Draw(t, "kind"), Rank: rank(), Class: class(), Gang: "g",
+			}
+		}
+		fitted := make([]bool, len(pool))
+		var unsynced []string
+		var room, sync uint64
+
+		t.Repeat(map[string]func(*rapid.T){
+			"set node": func(t *rapid.T) {
+				n := drawNode(t)
+				eager.SetNode(n)
+				lazy.SetNode(n)
+				ref.nodes[n.Name] = n
+			},
+			"remove node": func(t *rapid.T) {
+				name := fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node"))
+				eager.RemoveNode(name)
+				lazy.RemoveNode(name)
+				delete(ref.nodes, name)
+			},
+			"charge anywhere": func(t *rapid.T) {
+				p := draw()
+				p.Node = fmt.Sprintf("n%d", rapid.IntRange(0, 8).Draw(t, "node"))
+				charge(p)
+			},
+			"flood": func(t *rapid.T) { // sums leave int64
+				node, c := fmt.Sprintf("n%d", rapid.IntRange(0, 8).Draw(t, "node")), class()
+				for i := range rapid.IntRange(1, 20).Draw(t, "pods") {
+					charge(Placement{UID: fmt.Sprintf("p%d", i), Node: node, Class: c, Kind: Bound})
+				}
+			},
+			"stay": func(t *rapid.T) {
+				uid := fmt.Sprintf("p%d", rapid.IntRange(0, 40).Draw(t, "pod"))
+				p, charged := ref.pods[uid]
+				got, ok := eager.Lookup(uid)
+				if ok != charged || got.Node != p.Node || got.Kind != p.Kind || got.Rank != p.Rank || got.Gang != p.Gang {
+					t.Fatalf("Lookup(%s) = %+v %t, want %+v %t", uid, got, ok, p, charged)
+				}
+				if want := charged && ref.fits(p.Class, p.Node, uid); eager.CanStay(uid).Fits() != want {
+					t.Fatalf("CanStay(%s) = %q, want %t", uid, eager.CanStay(uid), want)
+				}
+			},
+			"place": func(t *rapid.T) {
+				for range rapid.IntRange(1, 6).Draw(t, "pods") {
+					p := draw()
+					if _, charged := ref.pods[p.UID]; charged {
+						continue
+					}
+					node, ok := eager.Place(p.Class)
+					if !ok {
+						continue
+					}
+					p.Node = node
+					charge(p)
+					if why := eager.CanStay(p.UID); !why.Fits() {
+						t.Fatalf("pod %s was just placed on %s and cannot stay: %s", p.UID, node, why)
+					}
+				}
+			},
+			"take": func(t *rapid.T) {
+				p := draw()
+				if _, charged := ref.pods[p.UID]; charged {
+					return
+				}
+				_, free := ref.best(p.Class)
+				worst, taking := ref.worstBestVictim(p.Class, p.Rank)
+				node, victims, ok := eager.PlaceTaking(p.Class, p.Rank)
+				if ok != (free || taking) || free != (ok && len(victims) == 0) {
+					t.Fatalf("PlaceTaking = %s %v %t, there is room: %t, with holds taken: %t", node, victims, ok, free, taking)
+				}
+				if !ok {
+					return
+				}
+				if !ref.fits(p.Class, node, victims...) {
+					t.Fatalf("PlaceTaking chose %s, which does not fit without %v", node, victims)
+				}
+				for i, uid := range victims {
+					v := ref.pods[uid]
+					if v.Node != node || v.Kind != Hold || !p.Rank.Before(v.Rank) {
+						t.Fatalf("rank %v took %+v on %s", p.Rank, v, node)
+					}
+					if ref.fits(p.Class, node, slices.Delete(slices.Clone(victims), i, i+1)...) {
+						t.Fatalf("victim %s is not needed", uid)
+					}
+					if v.Rank.Before(worst) {
+						t.Fatalf("victim %s has rank %v, none better than %v is needed", uid, v.Rank, worst)
+					}
+				}
+				for _, uid := range victims {
+					release(uid)
+				}
+				p.Node = node
+				charge(p)
+			},
+			"release": func(t *rapid.T) {
+				for range rapid.IntRange(1, 8).Draw(t, "pods") {
+					release(fmt.Sprintf("p%d", rapid.IntRange(0, 40).Draw(t, "pod")))
+				}
+			},
+			"": func(t *rapid.T) {
+				// In this order: asking makes plans, which are to be checked too.
+				var fits []bool
+				for i, c := range pool {
+					node, ok := eager.Place(c)
+					want, wantOK := ref.best(c)
+					if ok != wantOK {
+						t.Fatalf("class %d: Place = %s %t, want %t", i, node, ok, wantOK)
+					}
+					if ok && (!ref.fits(c, node) || ref.score(c, node) != want) {
+						t.Fatalf("class %d: Place = %s, score %v, best is %v", i, node, ref.score(c, node), want)
+					}
+					fits = append(fits, ok)
+					if !fitted[i] && ok && eager.RoomVersion() == room {
+						t.Fatalf("class %d fits now, and no room came into being", i)
+					}
+				}
+				c := class()
+				if rapid.IntRange(0, 9).Draw(t, "ask lazy") == 0 {
+					a, _ := eager.Place(c)
+					if b, _ := lazy.Place(c); a != b {
+						t.Fatalf("asked often it is %s, asked rarely %s", a, b)
+					}
+				}
+				why := eager.Why(c)
+				fit := 0
+				for _, name := range ref.names() {
+					want := ref.fits(c, name)
+					for _, cache := range []*Cache{eager, lazy} {
+						if m := cache.CanPlace(c, name); m.Fits() != want {
+							t.Fatalf("CanPlace on %s: %q, want %t", name, m, want)
+						}
+					}
+					if want {
+						fit++
+					}
+				}
+				if why.Nodes != len(ref.nodes) || why.Fit != fit || why.Never != ref.never(c) {
+					t.Fatalf("Why = %+v, want %d/%d, never %t", why, fit, len(ref.nodes), ref.never(c))
+				}
+				var out []string
+				for _, name := range ref.names() {
+					if ref.outOfSync(name) {
+						out = append(out, name)
+					}
+					view, ok := eager.Node(name)
+					if !ok || !slices.EqualFunc(view.Pods, ref.on(name), func(a, b Placement) bool { return a.UID == b.UID && a.Kind == b.Kind && a.Rank == b.Rank }) {
+						t.Fatalf("node %s: %+v, want %v", name, view, ref.on(name))
+					}
+					for r, v := range ref.free(name) {
+						if view.Free.Value(r) != v.Int64() {
+							t.Fatalf("node %s: %d %s free, want %s", name, view.Free.Value(r), r, v)
+						}
+					}
+				}
+				totals := eager.Totals()
+				if got := eager.OutOfSync(); !slices.Equal(got, out) || totals.OutOfSync != len(out) {
+					t.Fatalf("OutOfSync = %v, want %v", got, out)
+				}
+				if !slices.Equal(out, unsynced) && totals.SyncVersion == sync {
+					t.Fatalf("out of sync were %v, are %v, and the version stayed", unsynced, out)
+				}
+				fitted, unsynced, room, sync = fits, out, totals.RoomVersion, totals.SyncVersion
+				for _, cache := range []*Cache{eager, lazy} {
+					if err := cache.Check(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,279 @@
+package cache
+
+import (
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+)
+
+// reference is the cache in its plainest form: it keeps facts only, sums them anew for each question, in big integers, and
+// matches labels, fields, taints and ports by itself.
+type reference struct {
+	policy Policy
+	nodes  map[string]*api.Node
+	pods   map[string]Placement
+}
+
+func newReference(p Policy) *reference {
+	return &reference{policy: p, nodes: map[string]*api.Node{}, pods: map[string]Placement{}}
+}
+
+func (r *reference) names() []string {
+	var out []string
+	for name := range r.nodes {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (r *reference) on(node string) []Placement {
+	var out []Placement
+	for _, p := range r.pods {
+		if p.Node == node {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b Placement) int { return strings.Compare(a.UID, b.UID) })
+	return out
+}
+
+// free sums in big integers and saturates only at the end of use, as the cache promises.
+func (r *reference) free(node string, without ...string) map[string]*big.Int {
+	used := map[string]*big.Int{}
+	for _, p := range r.on(node) {
+		if slices.Contains(without, p.UID) {
+			continue
+		}
+		for _, q := range p.Class.Requests {
+			if used[q.Resource] == nil {
+				used[q.Resource] = new(big.Int)
+			}
+			used[q.Resource].Add(used[q.Resource], big.NewInt(q.Value))
+		}
+	}
+	most := new(big.Int).SetUint64(1<<63 - 1)
+	out := map[string]*big.Int{}
+	for _, a := range r.nodes[node].Allocatable {
+		out[a.Resource] = big.NewInt(a.Value)
+	}
+	for name, u := range used {
+		if u.Cmp(most) > 0 {
+			u = most
+		}
+		if out[name] == nil {
+			out[name] = new(big.Int)
+		}
+		out[name].Sub(out[name], u)
+	}
+	return out
+}
+
+func (r *reference) outOfSync(node string) bool {
+	for _, v := range r.free(node) {
+		if v.Sign() < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reference) admits(c *api.Class, n *api.Node) bool {
+	spec := &v1.PodSpec{}
+	if spec.Unmarshal(c.Constraints) != nil {
+		return false
+	}
+	tolerated := func(t v1.Taint) bool {
+		return slices.ContainsFunc(spec.Tolerations, func(o v1.Toleration) bool {
+			return (o.Effect == "" || o.Effect == t.Effect) && (o.Key == "" || o.Key == t.Key) &&
+				(o.Operator == v1.TolerationOpExists || (o.Operator == "" || o.Operator == v1.TolerationOpEqual) && o.Value == t.Value)
+		})
+	}
+	if n.Unschedulable && !tolerated(v1.Taint{Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}) {
+		return false
+	}
+	for _, t := range n.Taints {
+		if (t.Effect == "NoSchedule" || t.Effect == "NoExecute") && !tolerated(t) {
+			return false
+		}
+	}
+	for k, v := range spec.NodeSelector {
+		if have, ok := n.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	if spec.Affinity == nil {
+		return true
+	}
+	return slices.ContainsFunc(spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool {
+		if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
+			return false
+		}
+		for _, e := range t.MatchExpressions {
+			have, ok := n.Labels[e.Key]
+			in := ok && slices.Contains(e.Values, have)
+			switch e.Operator {
+			case v1.NodeSelectorOpIn:
+				ok = in
+			case v1.NodeSelectorOpNotIn:
+				ok = !in
+			case v1.NodeSelectorOpExists:
+			case v1.NodeSelectorOpDoesNotExist:
+				ok = !ok
+			case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+				if len(e.Values) != 1 {
+					return false
+				}
+				a, errA := strconv.ParseInt(have, 10, 64)
+				b, errB := strconv.ParseInt(e.Values[0], 10, 64)
+				ok = ok && errA == nil && errB == nil && (e.Operator == v1.NodeSelectorOpGt && a > b || e.Operator == v1.NodeSelectorOpLt && a < b)
+			default:
+				ok = false
+			}
+			if !ok {
+				return false
+			}
+		}
+		for _, f := range t.MatchFields {
+			if len(f.Values) != 1 || (f.Operator == v1.NodeSelectorOpIn) != (f.Values[0] == n.Name) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func hostPorts(c *api.Class) []v1.ContainerPort {
+	spec := &v1.PodSpec{}
+	if spec.Unmarshal(c.Constraints) != nil || len(spec.Containers) == 0 {
+		return nil
+	}
+	return spec.Containers[0].Ports
+}
+
+func (r *reference) portsFree(c *api.Class, node string, without ...string) bool {
+	any := func(ip string) bool { return ip == "" || ip == "0.0.0.0" }
+	protocol := func(p v1.ContainerPort) v1.Protocol {
+		if p.Protocol == "" {
+			return "TCP"
+		}
+		return p.Protocol
+	}
+	for _, pod := range r.on(node) {
+		if slices.Contains(without, pod.UID) {
+			continue
+		}
+		for _, a := range hostPorts(pod.Class) {
+			for _, b := range hostPorts(c) {
+				if a.HostPort == b.HostPort && protocol(a) == protocol(b) && (any(a.HostIP) || any(b.HostIP) || a.HostIP == b.HostIP) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+func (r *reference) fits(c *api.Class, node string, without ...string) bool {
+	if r.nodes[node] == nil || !r.admits(c, r.nodes[node]) || r.outOfSync(node) {
+		return false
+	}
+	free := r.free(node, without...)
+	for _, q := range c.Requests {
+		if q.Value > 0 && (free[q.Resource] == nil || free[q.Resource].Cmp(big.NewInt(q.Value)) < 0) {
+			return false
+		}
+	}
+	return r.portsFree(c, node, without...)
+}
+
+// never tells whether a class would not even fit an empty cluster.
+func (r *reference) never(c *api.Class) bool {
+	for _, n := range r.nodes {
+		enough := r.admits(c, n)
+		for _, q := range c.Requests {
+			enough = enough && q.Value <= n.Allocatable.Value(q.Resource)
+		}
+		if enough {
+			return false
+		}
+	}
+	return true
+}
+
+// score of a node that fits, less is better: in pairs of devices and the rest for Pack, as the comment at Cache.score says.
+func (r *reference) score(c *api.Class, node string) [3]int64 {
+	free := r.free(node)
+	asksDevice, onlyPods := false, true
+	for _, q := range c.Requests {
+		asksDevice = asksDevice || strings.Contains(q.Resource, "/")
+		onlyPods = onlyPods && q.Resource == "pods"
+	}
+	var out [3]int64
+	full := int64(0)
+	for _, q := range c.Requests {
+		if q.Resource == "pods" && !onlyPods {
+			continue
+		}
+		left := new(big.Int).Sub(free[q.Resource], big.NewInt(q.Value))
+		share := left.Mul(left, big.NewInt(1000)).Div(left, big.NewInt(r.nodes[node].Allocatable.Value(q.Resource))).Int64()
+		full = max(full, 1000-share)
+		if strings.Contains(q.Resource, "/") {
+			out[1] = max(out[1], share)
+		} else {
+			out[2] = max(out[2], share)
+		}
+	}
+	if r.policy == Spread {
+		return [3]int64{full}
+	}
+	if !asksDevice {
+		for name, v := range free {
+			if strings.Contains(name, "/") && v.Sign() > 0 {
+				out[0] = 1
+			}
+		}
+	}
+	return out
+}
+
+func (r *reference) best(c *api.Class) (score [3]int64, ok bool) {
+	for name := range r.nodes {
+		if !r.fits(c, name) {
+			continue
+		}
+		if s := r.score(c, name); !ok || slices.Compare(s[:], score[:]) < 0 {
+			score, ok = s, true
+		}
+	}
+	return score, ok
+}
+
+// worstBestVictim is, over all nodes, the worst rank that the best-ranked victim can have.
+func (r *reference) worstBestVictim(c *api.Class, rank api.Rank) (worst api.Rank, ok bool) {
+	for name := range r.nodes {
+		var holds []Placement
+		for _, p := range r.on(name) {
+			if p.Kind == Hold && rank.Before(p.Rank) {
+				holds = append(holds, p)
+			}
+		}
+		slices.SortFunc(holds, func(a, b Placement) int { return b.Rank.Compare(a.Rank) })
+		var gone []string
+		for _, h := range holds {
+			gone = append(gone, h.UID)
+			if r.fits(c, name, gone...) {
+				if !ok || worst.Before(h.Rank) {
+					worst, ok = h.Rank, true
+				}
+				break
+			}
+		}
+	}
+	return worst, ok
+}
