@@ -86,7 +86,7 @@ type GangSchedulingPolicy struct {
 
 // PodGroupStatus is what the home shard says about a gang.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf || self.epoch > oldSelf.epoch || (self.epoch == oldSelf.epoch && self.writer == oldSelf.writer && self.sequence > oldSelf.sequence)",message="a status is replaced only by one of a larger epoch, or of the same epoch and writer and a larger sequence",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="self.epoch > oldSelf.epoch || (self.epoch == oldSelf.epoch && self.writer == oldSelf.writer && self.sequence > oldSelf.sequence) || self == oldSelf",message="a status is replaced only by one of a larger epoch, or of the same epoch and writer and a larger sequence",reason=FieldValueForbidden
 type PodGroupStatus struct {
 	Stamp `json:",inline"`
 	// The metadata.generation of the spec that this status is about.

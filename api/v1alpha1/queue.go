@@ -69,7 +69,8 @@ type QueueSpec struct {
 }
 
 // Stamp says which writer's which statement a status is. The API server accepts a status whose epoch is larger than that
-// of the one before, or whose epoch and writer are the same and whose sequence is larger.
+// of the one before, or whose epoch and writer are the same and whose sequence is larger. The very same status once more
+// is no change and passes, so a write whose answer was lost can be repeated.
 type Stamp struct {
 	// The epoch of the bucket table at which the writer took over what it writes about.
 	// +kubebuilder:validation:Minimum=0
@@ -84,7 +85,7 @@ type Stamp struct {
 
 // QueueStatus is what the home shard says about a queue, at most once a second.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf || self.epoch > oldSelf.epoch || (self.epoch == oldSelf.epoch && self.writer == oldSelf.writer && self.sequence > oldSelf.sequence)",message="a status is replaced only by one of a larger epoch, or of the same epoch and writer and a larger sequence",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="self.epoch > oldSelf.epoch || (self.epoch == oldSelf.epoch && self.writer == oldSelf.writer && self.sequence > oldSelf.sequence) || self == oldSelf",message="a status is replaced only by one of a larger epoch, or of the same epoch and writer and a larger sequence",reason=FieldValueForbidden
 type QueueStatus struct {
 	Stamp `json:",inline"`
 	// The metadata.generation of the spec that this status is about.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
@@ -40,10 +41,11 @@ const (
 
 // every makes the rule that each entry of a list of resources must satisfy good. The message has one verb, for what is not.
 // It is made by format because the API server takes the size of any other string made from a key for unbounded, and its
-// cost with it.
+// cost with it. When a message grows too long (5,120 characters), the API server falls back to the one without names.
 func every(good, entry, message string) apiextensions.ValidationRule {
 	return apiextensions.ValidationRule{
 		Rule:              "self.all(r, " + good + ")",
+		Message:           strings.Replace(message, "%s", "an entry", 1),
 		MessageExpression: "'" + message + "'.format([self.filter(r, !(" + good + ")).map(r, " + entry + ")])",
 	}
 }
@@ -77,6 +79,7 @@ func covered() apiextensions.ValidationRule {
 	)
 	return apiextensions.ValidationRule{
 		Rule:              "!has(self.guarantee) || !has(self.capability) || !self.guarantee.exists(r, " + above + ")",
+		Message:           "an entry is above spec.capability",
 		MessageExpression: "'%s is above spec.capability'.format([self.guarantee.filter(r, " + above + ").map(r, '%s: %s'.format([r, self.guarantee[r]]))])",
 		FieldPath:         ".guarantee",
 	}

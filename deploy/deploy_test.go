@@ -1,0 +1,484 @@
+package deploy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1alpha1/client"
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/deploy"
+	"basalt.dev/basalt/deploy/install"
+)
+
+func TestMain(m *testing.M) { localtest.Run(m) }
+
+// must fails the test for an error of what is only the way to the point.
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+var definitions struct {
+	once sync.Once
+	err  error
+}
+
+// cluster is the shared API server with our kinds and our namespace.
+func cluster(t *testing.T) *local.Cluster {
+	t.Helper()
+	c := localtest.Shared(t)
+	definitions.once.Do(func() {
+		objects, err := deploy.CRDs()
+		if err == nil {
+			more, e := deploy.Objects("namespace.yaml")
+			objects, err = append(objects, more...), e
+		}
+		if err == nil {
+			err = install.Apply(context.Background(), c.Config(local.Admin), objects, false)
+		}
+		definitions.err = err
+	})
+	if definitions.err != nil {
+		t.Fatal(definitions.err)
+	}
+	return c
+}
+
+func basalt(t *testing.T) *rest.RESTClient {
+	return must[*rest.RESTClient](t)(client.New(cluster(t).Config(local.Admin)))
+}
+
+func TestEverythingApplies(t *testing.T) {
+	c := cluster(t)
+	paths := must[[]string](t)(deploy.Kustomization())
+	// No file is forgotten in the kustomization.
+	all := must[[]string](t)(fs.Glob(deploy.Files, "*.yaml"))
+	all = append(all, must[[]string](t)(fs.Glob(deploy.Files, "crds/*.yaml"))...)
+	all = slices.DeleteFunc(all, func(p string) bool { return p == "kustomization.yaml" })
+	listed := slices.Sorted(slices.Values(paths))
+	if slices.Sort(all); !slices.Equal(all, listed) {
+		t.Errorf("kustomization.yaml lists %v, the folder has %v", listed, all)
+	}
+	examples := must[[]string](t)(fs.Glob(deploy.Files, "examples/*.yaml"))
+	for _, path := range append(paths, examples...) {
+		t.Run(path, func(t *testing.T) {
+			objects, err := deploy.Objects(path)
+			if err != nil || len(objects) == 0 {
+				t.Fatalf("%d objects, %v", len(objects), err)
+			}
+			if err := install.Apply(t.Context(), c.Config(local.Admin), objects, true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestRights(t *testing.T) {
+	c := cluster(t)
+	objects, err := deploy.Objects("rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
+	const shard, coordinator, etcd = local.Shard, local.Coordinator, "system:serviceaccount:basalt-system:basalt-etcd"
+	ours := v1alpha1.GroupName
+	for _, row := range []struct {
+		user, group, resource, verbs string
+		may                          bool
+	}{
+		{shard, "", "nodes", "get list watch", true},
+		{shard, "", "pods", "get list watch patch delete", true},
+		{shard, "", "namespaces", "get list watch", true},
+		{shard, "scheduling.k8s.io", "priorityclasses", "get list watch", true},
+		{shard, ours, "queues", "get list watch", true},
+		{shard, ours, "podgroups", "get list watch", true},
+		{shard, "", "pods/binding", "create", true},
+		{shard, "", "pods/status", "patch", true},
+		{shard, ours, "queues/status", "patch", true},
+		{shard, ours, "podgroups/status", "patch", true},
+		{shard, "events.k8s.io", "events", "create patch", true},
+		{shard, "", "pods", "create update deletecollection", false},
+		{shard, "", "nodes", "create update patch delete", false},
+		{shard, "", "secrets", "get list watch", false},
+		{shard, ours, "queues", "create update patch delete", false},
+		{shard, ours, "podgroups", "create update patch delete", false},
+		{coordinator, ours, "queues", "get list watch create patch", true},
+		{coordinator, ours, "queues", "update delete deletecollection", false},
+		{coordinator, ours, "queues/status", "patch update", false},
+		{coordinator, ours, "podgroups", "get list watch", false},
+		{coordinator, "", "pods", "get list watch patch delete", false},
+		{coordinator, "", "pods/binding", "create", false},
+		{coordinator, "", "secrets", "get list watch", false},
+		{etcd, "", "pods", "get list", false},
+		{etcd, ours, "queues", "get list", false},
+	} {
+		for _, verb := range strings.Fields(row.verbs) {
+			resource, sub, _ := strings.Cut(row.resource, "/")
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: row.user, Groups: []string{"system:serviceaccounts", "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: row.group, Resource: resource, Subresource: sub, Verb: verb, Namespace: "default"},
+			}}
+			ask := func(ctx context.Context) error {
+				got, err := admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+				if err == nil && got.Status.Allowed != row.may {
+					err = fmt.Errorf("allowed: %v (%s), want %v", got.Status.Allowed, got.Status.Reason, row.may)
+				}
+				return err
+			}
+			// The authorizer hears of new roles by watch: rights come within moments, and what it never gets it never had.
+			localtest.Wait(t, time.Minute, fmt.Sprintf("%s to %s %s/%s", row.user, verb, row.group, row.resource), ask)
+		}
+	}
+}
+
+func TestPolicyKeepsBucketLabels(t *testing.T) {
+	c := cluster(t)
+	objects, err := deploy.Objects("rbac.yaml", "policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin))).CoreV1().Pods("default")
+	shard := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Shard))).CoreV1().Pods("default")
+	pod := func(name string, labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+			Spec: corev1.PodSpec{SchedulerName: api.SchedulerName, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	}
+	label := func(key, value string) []byte {
+		return []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, key, value))
+	}
+	must[*corev1.Pod](t)(admin.Create(t.Context(), pod("labelled", map[string]string{"app": "a"}), metav1.CreateOptions{}))
+	// A fresh policy takes a moment to be in force.
+	localtest.Wait(t, time.Minute, "the policy to refuse a pod made with a bucket label", func(ctx context.Context) error {
+		_, err := admin.Create(ctx, pod("forged", map[string]string{api.LabelNodeBucket: "0001"}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "are set by Basalt alone") {
+			return fmt.Errorf("answer: %v", err)
+		}
+		return nil
+	})
+	localtest.Wait(t, time.Minute, "the role to let a shard label a pod", func(ctx context.Context) error {
+		_, err := shard.Patch(ctx, "labelled", types.MergePatchType, label(api.LabelNodeBucket, `"0001"`), metav1.PatchOptions{})
+		return err
+	})
+	for _, edit := range [][]byte{label(api.LabelNodeBucket, `"0002"`), label(api.LabelNodeBucket, "null"), label(api.LabelQueueBucket, `"0003"`)} {
+		if _, err := admin.Patch(t.Context(), "labelled", types.MergePatchType, edit, metav1.PatchOptions{}); err == nil || !strings.Contains(err.Error(), "metadata.labels") {
+			t.Errorf("%s by a stranger: %v", edit, err)
+		}
+	}
+	if _, err := admin.Patch(t.Context(), "labelled", types.MergePatchType, label("app", `"b"`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("another label: %v", err)
+	}
+}
+
+// create asks the API server what it would say to an object, and keeps nothing.
+func create(t *testing.T, resource, body string) error {
+	t.Helper()
+	r := basalt(t).Post().Resource(resource).Param("dryRun", metav1.DryRunAll).Param("fieldValidation", metav1.FieldValidationStrict)
+	if resource == "podgroups" {
+		r = r.Namespace("default")
+	}
+	return r.Body([]byte(body)).Do(t.Context()).Error()
+}
+
+func queue(name, spec string) string {
+	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":%q},"spec":%s}`, name, spec)
+}
+
+func podGroup(name, spec string) string {
+	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"PodGroup","metadata":{"name":%q},"spec":%s}`, name, spec)
+}
+
+func TestBadInputIsRefused(t *testing.T) {
+	long := strings.Repeat("a", 64)
+	many := map[string]string{}
+	for i := range 64 {
+		many[fmt.Sprintf("%s.example.com/%s-%02d", strings.Repeat("d", 60), strings.Repeat("r", 58), i)] = "-1234567890.123456789e12"
+	}
+	full, err := json.Marshal(map[string]any{"capability": many, "guarantee": many})
+	if err != nil {
+		t.Fatal(err)
+	}
+	many["one.more/resource"] = "1"
+	tooMany, err := json.Marshal(map[string]any{"capability": many})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		what, resource, body string
+		says                 []string // all of these
+	}{
+		{"negative", "queues", queue("q", `{"capability":{"memory":"-1Gi"}}`), []string{"spec.capability", "memory: -1Gi", "is not above zero", "spec.closed"}},
+		{"negative number", "queues", queue("q", `{"capability":{"cpu":-1}}`), []string{"spec.capability", "cpu: -1", "is not above zero"}},
+		{"zero", "queues", queue("q", `{"guarantee":{"pods":"0"}}`), []string{"spec.guarantee", "pods: 0", "is not above zero"}},
+		{"zero with a suffix", "queues", queue("q", `{"capability":{"cpu":"0.0m"}}`), []string{"spec.capability", "cpu: 0.0m", "is not above zero"}},
+		{"9E cores", "queues", queue("q", `{"capability":{"cpu":"9E"}}`), []string{"spec.capability", "cpu: 9E", "above what is accepted: 1G cores"}},
+		{"9E bytes", "queues", queue("q", `{"guarantee":{"memory":"9E"}}`), []string{"spec.guarantee", "memory: 9E", "1Ei bytes"}},
+		{"one core too many", "queues", queue("q", `{"capability":{"cpu":"1000000001"}}`), []string{"spec.capability", "cpu: 1000000001", "above what is accepted"}},
+		{"one byte too many", "queues", queue("q", `{"capability":{"ephemeral-storage":"1152921504606846977"}}`), []string{"spec.capability", "ephemeral-storage: 1152921504606846977", "above what is accepted"}},
+		{"past int64", "queues", queue("q", `{"capability":{"pods":"99999999999999999999"}}`), []string{"spec.capability", "pods: 99999999999999999999", "above what is accepted"}},
+		{"16Ei, which reads as the largest int64", "queues", queue("q", `{"capability":{"memory":"16Ei"}}`), []string{"spec.capability", "memory: 16Ei", "above what is accepted"}},
+		{"1e400", "queues", queue("q", `{"capability":{"cpu":"1e400"}}`), []string{"spec.capability", "cpu: 1e400", "is no amount"}},
+		{"an exponent that takes minutes to compare", "queues", queue("q", `{"capability":{"cpu":"1e2000000000"},"guarantee":{"cpu":"1e-2000000000"}}`),
+			[]string{"spec.capability", "cpu: 1e2000000000", "spec.guarantee", "cpu: 1e-2000000000", "is no amount"}},
+		{"an exponent with a fraction", "queues", queue("q", `{"capability":{"cpu":"1e1.5"}}`), []string{"spec.capability", "cpu: 1e1.5", "is no amount"}},
+		{"words", "queues", queue("q", `{"capability":{"memory":"lots"}}`), []string{"spec.capability", "memory: lots", "is no amount"}},
+		{"nothing", "queues", queue("q", `{"capability":{"memory":""}}`), []string{"spec.capability", "memory: ", "is no amount"}},
+		{"a wrong suffix", "queues", queue("q", `{"capability":{"memory":"4GB"}}`), []string{"spec.capability", "memory: 4GB", "is no amount"}},
+		{"a JSON fraction", "queues", queue("q", `{"capability":{"cpu":0.5}}`), []string{"spec.capability.cpu", "integer,string"}},
+		{"a JSON number past int64", "queues", queue("q", `{"capability":{"cpu":1e400}}`), []string{"1e400"}},
+		{"too long", "queues", queue("q", `{"capability":{"cpu":"`+strings.Repeat("1", 33)+`"}}`), []string{"spec.capability.cpu", "Too long"}},
+		{"finer than a millicore", "queues", queue("q", `{"capability":{"cpu":"0.0005"}}`), []string{"spec.capability", "cpu: 0.0005", "whole millicores"}},
+		{"microcores", "queues", queue("q", `{"guarantee":{"cpu":"1500u"}}`), []string{"spec.guarantee", "cpu: 1500u", "whole millicores"}},
+		{"finer than a byte", "queues", queue("q", `{"capability":{"memory":"0.1Gi"}}`), []string{"spec.capability", "memory: 0.1Gi", "whole bytes"}},
+		{"millibytes", "queues", queue("q", `{"capability":{"memory":"100m"}}`), []string{"spec.capability", "memory: 100m", "whole bytes"}},
+		{"half a device", "queues", queue("q", `{"capability":{"example.com/gpu":"1.5"}}`), []string{"spec.capability", "example.com/gpu: 1.5", "is not a whole number"}},
+		{"a milli-device", "queues", queue("q", `{"capability":{"example.com/gpu":"500m"}}`), []string{"spec.capability", "example.com/gpu: 500m", "is not a whole number"}},
+		{"half a pod", "queues", queue("q", `{"capability":{"pods":"0.5"}}`), []string{"spec.capability", "pods: 0.5", "is not a whole number"}},
+		{"an unknown resource", "queues", queue("q", `{"capability":{"gpu":"1"}}`), []string{"spec.capability", `"gpu"`, "cannot be limited"}},
+		{"a quota's name of a resource", "queues", queue("q", `{"guarantee":{"requests.cpu":"1"}}`), []string{"spec.guarantee", `"requests.cpu"`, "cannot be limited"}},
+		{"a guarantee above the capability", "queues", queue("q", `{"capability":{"cpu":"1","memory":"4Gi"},"guarantee":{"cpu":"1001m","memory":"4Gi"}}`), []string{"spec.guarantee", "cpu: 1001m", "is above spec.capability"}},
+		{"as many bad amounts as can be", "queues", queue("q", string(full)), []string{"spec.capability", "spec.guarantee", "is not above zero"}},
+		{"too many resources", "queues", queue("q", string(tooMany)), []string{"spec.capability", "must have at most 64 items"}},
+		{"an unknown field", "queues", queue("q", `{"parent":"root"}`), []string{"spec.parent"}},
+		{"a name under root", "queues", queue("root.team", `{}`), []string{"metadata.name", "leave the leading 'root.' out"}},
+		{"a long name", "queues", queue(long, `{}`), []string{"metadata.name", "at most 63 characters", "64"}},
+		{"nine levels", "queues", queue("a.b.c.d.e.f.g.h.i", `{}`), []string{"metadata.name", "at most 8 levels", "9"}},
+		{"no path", "queues", queue("Team_A", `{}`), []string{"metadata.name"}},
+		{"an empty level", "queues", queue("a..b", `{}`), []string{"metadata.name"}},
+
+		{"minCount of 0", "podgroups", podGroup("g", `{"schedulingPolicy":{"gang":{"minCount":0}}}`), []string{"spec.schedulingPolicy.gang.minCount", "greater than or equal to 1"}},
+		{"minCount of a million", "podgroups", podGroup("g", `{"schedulingPolicy":{"gang":{"minCount":1000000}}}`), []string{"spec.schedulingPolicy.gang.minCount", "less than or equal to 100000"}},
+		{"minCount past int32", "podgroups", podGroup("g", `{"schedulingPolicy":{"gang":{"minCount":4294967297}}}`), []string{"spec.schedulingPolicy.gang.minCount"}},
+		{"no minCount", "podgroups", podGroup("g", `{"schedulingPolicy":{"gang":{}}}`), []string{"spec.schedulingPolicy.gang.minCount", "Required"}},
+		{"no policy", "podgroups", podGroup("g", `{"queue":"a"}`), []string{"spec.schedulingPolicy", "Required"}},
+		{"no spec", "podgroups", `{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"PodGroup","metadata":{"name":"g"}}`, []string{"spec", "Required"}},
+		{"a queue that is no path", "podgroups", podGroup("g", `{"queue":"Team_A","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "must be the path of a queue"}},
+		{"a queue under root", "podgroups", podGroup("g", `{"queue":"root.a","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "leave the leading 'root.' out"}},
+		{"a queue of nine levels", "podgroups", podGroup("g", `{"queue":"a.b.c.d.e.f.g.h.i","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "at most 8 levels"}},
+		{"a long queue", "podgroups", podGroup("g", `{"queue":"`+long+`","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "Too long"}},
+		{"an empty queue", "podgroups", podGroup("g", `{"queue":"","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue"}},
+		{"a priority class that is no name", "podgroups", podGroup("g", `{"priorityClassName":"a b","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.priorityClassName"}},
+		{"a timeout of 0", "podgroups", podGroup("g", `{"scheduleTimeoutSeconds":0,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.scheduleTimeoutSeconds", "greater than or equal to 1"}},
+		{"a name that is no label value", "podgroups", podGroup(long, `{"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"metadata.name", "at most 63 characters", "64"}},
+		{"an unknown field", "podgroups", podGroup("g", `{"minMember":1,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.minMember"}},
+	} {
+		t.Run(row.resource+"/"+row.what, func(t *testing.T) {
+			err := create(t, row.resource, row.body)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, s := range row.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("%q is missing in: %.2000s", s, err)
+				}
+			}
+		})
+	}
+}
+
+// Every amount that the API server accepts can be kept exactly in the unit of its resource.
+func TestGoodInputIsAccepted(t *testing.T) {
+	amounts := map[string]map[string]int64{
+		"cpu": {"1": 1000, "1.5": 1500, "0.001": 1, "1.5000": 1500, "1m": 1, "1500m": 1500, "2k": 2e6, "1.25k": 1.25e6, "1G": 1e12, "1e3": 1e6, "+1": 1000, ".5": 500,
+			"5.": 5000, "1000000000": 1e12, "0.125Ki": 128e3},
+		"memory": {"1": 1, "4Gi": 4 << 30, "1.5Gi": 1536 << 20, "0.25Ti": 1 << 38, "2.125Ki": 2176, "1.5G": 15e8, "1.0": 1, "1Ei": 1 << 60, "1152921504606846976": 1 << 60,
+			"1000000000000000001": 1e18 + 1, "128974848": 128974848, "129e6": 129e6, "1.001k": 1001},
+		"ephemeral-storage":           {"1E": 1e18, "12.5Pi": 12<<50 + 1<<49},
+		"pods":                        {"110": 110, "2k": 2000},
+		"hugepages-2Mi":               {"4Mi": 4 << 20},
+		"example.com/gpu":             {"8": 8, "1k": 1000},
+		"cloud.example.com/Fpga_v2.1": {"3": 3},
+	}
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		for _, text := range slices.Sorted(maps.Keys(amounts[name])) {
+			body := queue("q", fmt.Sprintf(`{"capability":{%q:%q},"guarantee":{%q:%q}}`, name, text, name, text))
+			if err := create(t, "queues", body); err != nil {
+				t.Errorf("%s: %s: %v", name, text, err)
+			}
+			q := v1alpha1.Queue{}
+			if err := json.Unmarshal([]byte(body), &q); err != nil {
+				t.Fatal(err)
+			}
+			got, err := api.FromResourceList(q.Spec.Capability, false)
+			if want := amounts[name][text]; err != nil || got.Value(name) != want {
+				t.Errorf("%s: %s reads as %d (%v), want %d", name, text, got.Value(name), err, want)
+			}
+		}
+	}
+	for _, body := range []string{
+		queue("root", `{}`), queue("roots.a", `{}`), queue("default", `{"closed":true}`), queue("a.b.c.d.e.f.g.h", `{}`), queue("0-a.b0", `{"capability":{"cpu":4}}`),
+		queue(strings.Repeat("a", 63), `{"capability":{"cpu":"1"},"guarantee":{"memory":"1Gi"}}`),
+		`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":"no-spec"}}`,
+		queue("null-is-left-out", `{"capability":{"cpu":null}}`),
+	} {
+		if err := create(t, "queues", body); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for _, spec := range []string{
+		`{"schedulingPolicy":{"gang":{"minCount":1}}}`,
+		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"schedulingPolicy":{"gang":{"minCount":100000}}}`,
+	} {
+		if err := create(t, "podgroups", podGroup("g", spec)); err != nil {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
+
+func TestOnlyMinCountChanges(t *testing.T) {
+	c := basalt(t)
+	pg := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "immutable", Namespace: "default"}}
+	pg.Spec.Queue = "a"
+	pg.Spec.SchedulingPolicy.Gang.MinCount = 2
+	if err := c.Post().Namespace("default").Resource("podgroups").Body(pg).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(body string) error {
+		return c.Patch(types.MergePatchType).Namespace("default").Resource("podgroups").Name("immutable").Body([]byte(body)).Do(t.Context()).Error()
+	}
+	for field, body := range map[string]string{
+		"spec.queue":                  `{"spec":{"queue":"b"}}`,
+		"spec.queue ":                 `{"spec":{"queue":null}}`,
+		"spec.priorityClassName":      `{"spec":{"priorityClassName":"high"}}`,
+		"spec.scheduleTimeoutSeconds": `{"spec":{"scheduleTimeoutSeconds":5}}`,
+	} {
+		if err := patch(body); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(field)+" cannot change") {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for _, body := range []string{`{"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`, `{"metadata":{"labels":{"a":"b"}}}`} {
+		if err := patch(body); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+// The API server is what keeps two writers of one status apart, and it must not get in the way of anybody else.
+func TestStatusHasOneWriter(t *testing.T) {
+	c := basalt(t)
+	if err := c.Post().Resource("queues").Body([]byte(queue("stamped", `{"capability":{"cpu":"4"}}`))).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Post().Namespace("default").Resource("podgroups").Body([]byte(podGroup("stamped", `{"schedulingPolicy":{"gang":{"minCount":2}}}`))).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	status := func(epoch int64, writer string, sequence int64, more string) string {
+		return fmt.Sprintf(`{"status":{"epoch":%d,"writer":%q,"sequence":%d,%s}}`, epoch, writer, sequence, more)
+	}
+	for _, kind := range []struct{ resource, namespace, more, other, spec string }{
+		{"queues", "", `"charged":{"cpu":"1"},"admittedGangs":1,"waitingGangs":0`, `"charged":{"cpu":"2"},"admittedGangs":1,"waitingGangs":0`, `{"spec":{"capability":{"cpu":"8"}}}`},
+		{"podgroups", "default", `"pods":1,"bound":0`, `"pods":2,"bound":0`, `{"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`},
+	} {
+		const stale = "a status is replaced only by one of a larger epoch"
+		for _, step := range []struct {
+			what, sub, body, refused string
+			kind                     types.PatchType
+		}{
+			{"a status without a stamp", "status", `{"status":{` + kind.more + `}}`, "status.epoch", ""},
+			{"the first status", "status", status(5, "one", 7, kind.more), "", ""},
+			{"the same again, as after a lost answer", "status", status(5, "one", 7, kind.more), "", ""},
+			{"another one under the same stamp", "status", status(5, "one", 7, kind.other), stale, ""},
+			{"a later one", "status", status(5, "one", 8, kind.other), "", ""},
+			{"an earlier one", "status", status(5, "one", 7, kind.more), stale, ""},
+			{"another writer of the epoch", "status", status(5, "two", 9, kind.more), stale, ""},
+			{"an earlier epoch", "status", status(4, "two", 100, kind.more), stale, ""},
+			{"a field without a stamp", "status", `{"status":{` + kind.more + `}}`, stale, ""},
+			{"the removal of the status", "status", `{"status":null}`, "never removed", ""},
+			{"a user's edit of the spec", "", kind.spec, "", ""},
+			{"an edit that brings a status along", "", `{"metadata":{"labels":{"a":"b"}},"status":{"epoch":99,"writer":"user","sequence":1}}`, "", ""},
+			{"the finalizer", "", `{"metadata":{"finalizers":["` + v1alpha1.FinalizerCharged + `"]}}`, "", ""},
+			{"the finalizer's end", "", `{"metadata":{"finalizers":null}}`, "", ""},
+			{"a later epoch", "status", status(6, "two", 1, kind.more), "", ""},
+			{"the writer of an epoch that is over", "status", status(5, "one", 50, kind.more), stale, ""},
+			{"a whole status, by JSON patch", "status", `[{"op":"add","path":"/status","value":{"epoch":6,"writer":"two","sequence":2,` + kind.other + `}}]`, "", types.JSONPatchType},
+			{"a whole stale status, by JSON patch", "status", `[{"op":"add","path":"/status","value":{"epoch":6,"writer":"two","sequence":2,` + kind.more + `}}]`, stale, types.JSONPatchType},
+		} {
+			as := step.kind
+			if as == "" {
+				as = types.MergePatchType
+			}
+			r := c.Patch(as).NamespaceIfScoped(kind.namespace, kind.namespace != "").Resource(kind.resource).Name("stamped")
+			if step.sub != "" {
+				r = r.SubResource(step.sub)
+			}
+			err := r.Body([]byte(step.body)).Do(t.Context()).Error()
+			switch {
+			case step.refused == "" && err != nil:
+				t.Errorf("%s: %s: %v", kind.resource, step.what, err)
+			case step.refused != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), step.refused)):
+				t.Errorf("%s: %s: answer %v, want %q", kind.resource, step.what, err, step.refused)
+			}
+		}
+	}
+	q := v1alpha1.Queue{}
+	if err := c.Get().Resource("queues").Name("stamped").Do(t.Context()).Into(&q); err != nil {
+		t.Fatal(err)
+	}
+	if s := q.Status; s == nil || s.Epoch != 6 || s.Writer != "two" || s.Sequence != 2 || s.Charged.Cpu().String() != "2" || q.Spec.Capability.Cpu().String() != "8" {
+		t.Errorf("after all that: %+v %+v", q.Spec, q.Status)
+	}
+	// An update with the whole object, as clients and kubectl edit send it, leaves the status alone.
+	q.Spec.Closed = true
+	q.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: 1, Writer: "user"}}
+	if err := c.Put().Resource("queues").Name("stamped").Body(&q).Do(t.Context()).Into(&q); err != nil || !q.Spec.Closed || q.Status.Epoch != 6 {
+		t.Errorf("update: %v, %+v", err, q)
+	}
+}
+
+func TestColumns(t *testing.T) {
+	c := basalt(t)
+	if err := c.Post().Resource("queues").Body([]byte(queue("columns", `{"capability":{"cpu":"4"}}`))).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	status := `{"status":{"epoch":1,"writer":"w","sequence":1,"admittedGangs":2,"waitingGangs":3,"charged":{"cpu":"3500m","nvidia.com/gpu":"7"},"limits":{"capability":{"cpu":"4"}},
+		"conditions":[{"type":"Ready","status":"False","reason":"ParentMissing","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
+	if err := c.Patch(types.MergePatchType).Resource("queues").Name("columns").SubResource("status").Body([]byte(status)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	body, err := c.Get().Resource("queues").Name("columns").SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := metav1.Table{}
+	if err := json.Unmarshal(body, &table); err != nil || len(table.Rows) != 1 {
+		t.Fatalf("%v: %s", err, body)
+	}
+	got := map[string]string{}
+	for i, column := range table.ColumnDefinitions {
+		got[column.Name] = fmt.Sprint(table.Rows[0].Cells[i])
+	}
+	for name, want := range map[string]string{"Name": "columns", "CPU": "3500m", "CPU Limit": "4", "GPU": "7", "Admitted": "2", "Waiting": "3", "Ready": "False", "Reason": "ParentMissing"} {
+		if got[name] != want {
+			t.Errorf("column %s shows %q, want %q", name, got[name], want)
+		}
+	}
+}
