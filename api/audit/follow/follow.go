@@ -1,0 +1,298 @@
+// Package follow is the shell of package audit: it watches the control store and the API server, both read only, and feeds
+// what it sees to the auditor on one goroutine. It decides nothing.
+//
+// It uses client-go's reflectors and not api/kube: what watches the shards should not be deaf where they are.
+package follow
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// Options of an Auditor.
+type Options struct {
+	Etcd *clientv3.Client
+	Kube *rest.Config
+	// Prefix of Basalt's keys in the control store; empty: none.
+	Prefix string
+	// StartRevision is the first revision of the control store that is judged; what was before is read as it stood. 0: from
+	// now on.
+	StartRevision int64
+	Judge         audit.Config
+	// Found hears each violation once, when it is found. It must not block.
+	Found func(audit.Violation)
+	// Tap hears each event after it was judged, on the auditor's goroutine, with the time at which it was seen: one decoded
+	// watch serves an auditor and a view. What it is given is not to be changed.
+	Tap func(time.Time, audit.Event)
+	Log *slog.Logger
+}
+
+// Auditor watches and judges.
+type Auditor struct {
+	opts   Options
+	core   kubernetes.Interface
+	ours   rest.Interface
+	events chan timed
+
+	mu     sync.Mutex
+	judge  *audit.Auditor
+	synced chan struct{}
+}
+
+type timed struct {
+	at    time.Time
+	event audit.Event
+}
+
+// New makes an auditor that has not begun.
+func New(o Options) (*Auditor, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	config := rest.CopyConfig(o.Kube)
+	config.QPS, config.UserAgent = -1, "basalt-audit"
+	builtin := rest.CopyConfig(config)
+	builtin.ContentType = runtime.ContentTypeProtobuf
+	builtin.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	core, err := kubernetes.NewForConfig(builtin)
+	if err != nil {
+		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	config.GroupVersion, config.APIPath = &v1alpha1.SchemeGroupVersion, "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	ours, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
+	}
+	return &Auditor{opts: o, core: core, ours: ours, events: make(chan timed, 4096), judge: audit.New(o.Judge), synced: make(chan struct{})}, nil
+}
+
+// Report returns what was found so far.
+func (a *Auditor) Report() audit.Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.judge.Report()
+}
+
+// Synced is closed when the control store and all lists were read once.
+func (a *Auditor) Synced() <-chan struct{} { return a.synced }
+
+// Run watches until the context ends. An error is about the beginning: the control store cannot be read. Later failures
+// are logged and tried again.
+func (a *Auditor) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	next := a.opts.StartRevision
+	if next != 1 { // from the first revision on there was nothing before
+		var err error
+		if next, err = a.snapshot(ctx, max(next-1, 0)); err != nil {
+			return err
+		}
+	}
+	wg.Go(func() { a.watchStore(ctx, next) })
+
+	klogCtx := klog.NewContext(ctx, logr.FromSlogHandler(a.opts.Log.Handler()))
+	var lists []chan struct{}
+	start := func(run func(ctx context.Context), listed chan struct{}) {
+		lists = append(lists, listed)
+		wg.Go(func() { run(klogCtx) })
+	}
+	coreClient := a.core.CoreV1().RESTClient()
+	start(reflect(a, coreClient, "nodes", &v1.Node{},
+		func(l []*v1.Node) audit.Event { return audit.NodesReplaced{Nodes: l} },
+		func(o *v1.Node) audit.Event { return audit.NodeSeen{Node: o} },
+		func(o *v1.Node) audit.Event { return audit.NodeGone{Node: o} }))
+	start(reflect(a, coreClient, "pods", &v1.Pod{},
+		func(l []*v1.Pod) audit.Event { return audit.PodsReplaced{Pods: l} },
+		func(o *v1.Pod) audit.Event { return audit.PodSeen{Pod: o} },
+		func(o *v1.Pod) audit.Event { return audit.PodGone{Pod: o} }))
+	start(reflect(a, a.ours, "queues", &v1alpha1.Queue{},
+		func(l []*v1alpha1.Queue) audit.Event { return audit.QueuesReplaced{Queues: l} },
+		func(o *v1alpha1.Queue) audit.Event { return audit.QueueSeen{Queue: o} },
+		func(o *v1alpha1.Queue) audit.Event { return audit.QueueGone{Queue: o} }))
+	start(reflect(a, a.ours, "podgroups", &v1alpha1.PodGroup{},
+		func(l []*v1alpha1.PodGroup) audit.Event { return audit.PodGroupsReplaced{PodGroups: l} },
+		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupSeen{PodGroup: o} },
+		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: o} }))
+	wg.Go(func() {
+		for _, l := range lists {
+			select {
+			case <-l:
+			case <-ctx.Done():
+				return
+			}
+		}
+		close(a.synced)
+	})
+
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	found := 0
+	for {
+		var e timed
+		select {
+		case <-ctx.Done():
+			return nil
+		case e = <-a.events:
+		case now := <-tick.C:
+			e = timed{now, audit.Tick{}}
+		}
+		a.mu.Lock()
+		a.judge.Observe(e.at, e.event)
+		fresh := a.judge.Found(found)
+		a.mu.Unlock()
+		found += len(fresh)
+		if a.opts.Found != nil {
+			for _, v := range fresh {
+				a.opts.Found(v)
+			}
+		}
+		if a.opts.Tap != nil {
+			a.opts.Tap(e.at, e.event)
+		}
+	}
+}
+
+func (a *Auditor) send(ctx context.Context, e audit.Event) {
+	select {
+	case a.events <- timed{time.Now(), e}:
+	case <-ctx.Done():
+	}
+}
+
+// ---- the control store
+
+// snapshot reads the store as it stood at a revision, 0 for now, and returns the revision to watch from.
+func (a *Auditor) snapshot(ctx context.Context, revision int64) (next int64, err error) {
+	// No paging: Basalt's store holds what is in flight, a few MB at most.
+	r, err := a.opts.Etcd.Get(ctx, a.opts.Prefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
+	if err == rpctypes.ErrCompacted {
+		a.opts.Log.Warn("the revision asked for is compacted, beginning now", "revision", revision+1)
+		r, err = a.opts.Etcd.Get(ctx, a.opts.Prefix, clientv3.WithPrefix())
+		revision = 0
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read control store: %w", err)
+	}
+	if revision == 0 {
+		revision = r.Header.Revision
+	}
+	e := audit.StoreRevision{Revision: revision, Snapshot: true}
+	for _, kv := range r.Kvs {
+		e.Changes = append(e.Changes, a.change(kv, false))
+	}
+	a.send(ctx, e)
+	return revision + 1, nil
+}
+
+func (a *Auditor) change(kv *mvccpb.KeyValue, deleted bool) audit.StoreChange {
+	return audit.StoreChange{Key: string(kv.Key[len(a.opts.Prefix):]), Value: kv.Value, Deleted: deleted, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision}
+}
+
+// watchStore follows every revision from the one given. Only a compaction makes it skip some, and it says so.
+func (a *Auditor) watchStore(ctx context.Context, next int64) {
+	for ctx.Err() == nil {
+		watchCtx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+		for r := range a.opts.Etcd.Watch(watchCtx, a.opts.Prefix, clientv3.WithPrefix(), clientv3.WithRev(next)) {
+			if r.CompactRevision > 0 {
+				a.opts.Log.Warn("revisions were compacted before they were seen", "from", next, "to", r.CompactRevision)
+				if n, err := a.snapshot(ctx, 0); err == nil {
+					next = n
+				}
+				break
+			}
+			if err := r.Err(); err != nil {
+				a.opts.Log.Warn("watch of the control store ended, watching again", "error", err)
+				break
+			}
+			for i := 0; i < len(r.Events); {
+				e := audit.StoreRevision{Revision: r.Events[i].Kv.ModRevision}
+				for ; i < len(r.Events) && r.Events[i].Kv.ModRevision == e.Revision; i++ {
+					e.Changes = append(e.Changes, a.change(r.Events[i].Kv, r.Events[i].Type == mvccpb.DELETE))
+				}
+				a.send(ctx, e)
+				next = e.Revision + 1
+			}
+		}
+		cancel()
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// ---- the API server
+
+// sink turns what a reflector says into events.
+type sink[T runtime.Object] struct {
+	replaced func([]T)
+	seen     func(T)
+	gone     func(T)
+}
+
+func (s sink[T]) Add(o any) error    { return s.each(o, s.seen) }
+func (s sink[T]) Update(o any) error { return s.each(o, s.seen) }
+func (s sink[T]) Delete(o any) error { return s.each(o, s.gone) }
+func (s sink[T]) Resync() error      { return nil }
+
+func (s sink[T]) each(o any, f func(T)) error {
+	t, ok := o.(T)
+	if !ok {
+		return fmt.Errorf("watch gave a %T", o)
+	}
+	f(t)
+	return nil
+}
+
+func (s sink[T]) Replace(list []any, _ string) error {
+	items := make([]T, 0, len(list))
+	for _, o := range list {
+		if t, ok := o.(T); ok {
+			items = append(items, t)
+		}
+	}
+	s.replaced(items)
+	return nil
+}
+
+func reflect[T runtime.Object](a *Auditor, client rest.Interface, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {
+	listed = make(chan struct{})
+	return func(ctx context.Context) {
+		lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+		first := sync.OnceFunc(func() { close(listed) })
+		s := sink[T]{
+			replaced: func(l []T) { a.send(ctx, replaced(l)); first() },
+			seen:     func(o T) { a.send(ctx, seen(o)) },
+			gone:     func(o T) { a.send(ctx, gone(o)) },
+		}
+		cache.NewReflectorWithOptions(lw, kind, s, cache.ReflectorOptions{Name: "audit " + resource}).RunWithContext(ctx)
+	}, listed
+}
