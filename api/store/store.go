@@ -1,0 +1,402 @@
+// Package store is the control store: an etcd of Basalt's own, its keys, and the only transactions that Basalt makes in it.
+// It decides nothing.
+//
+// It offers no way to write without a fence:
+//
+//	Term      the coordinator    compares the store's identity, the CreateRevision of the leader key, the ModRevision of seq
+//	Session   a shard            compares the store's identity, the CreateRevision of shards/<itself>, and what it names:
+//	                             the table, reservations, the absence or the ModRevision of intent keys
+//	Open, Campaign, Register     create one key that must be absent
+//
+// Invariants:
+//   - A compare names the version that the caller decided under, never a newer one that this package happens to know.
+//   - Every compare but that of seq is monotone: once false, it is false for ever. So a transaction whose answer was lost
+//     is simply sent again until the answer is definite. The term's is made definite by moving seq: a lost transaction
+//     that compared the old seq can never land after that. etcd's client retries nothing by itself here.
+//   - All reads are linearizable. A store whose identity or cluster changes, or whose revision goes back, is another store:
+//     every call then fails with ErrReplaced, and Lost tells it once.
+//   - A lease that ran out is a reason to act; only the compares make acting safe. So no clock has to be right.
+//   - A record that cannot be read is isolated and named (Corrupt); it never fails the read of the others.
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api/wire"
+)
+
+// Format is the newest layout of the control store that this program knows.
+const Format = 1
+
+// ErrReplaced says that the control store is not the one that was opened: it was emptied, restored or exchanged. The
+// process starts over.
+var ErrReplaced = errors.New("the control store was replaced")
+
+// ErrFenced says that the coordinator's term is over: nothing of the transaction was written, or nothing of it may be
+// relied on.
+var ErrFenced = errors.New("the term is over")
+
+// ErrSessionLost says that the shard's lease is over: its incarnation may not write any more.
+var ErrSessionLost = errors.New("the shard's session is over")
+
+// Options say which control store and how to reach it.
+type Options struct {
+	Endpoints []string    // http://host:port or https://host:port
+	TLS       *tls.Config // nil: plain
+	Prefix    string      // before every key; usually empty, for the etcd is Basalt's own
+
+	ConnectTimeout time.Duration // for Open, 10 s if 0
+	RequestTimeout time.Duration // for one try of one request, 5 s if 0
+	CheckEvery     time.Duration // how often the identity is read, 1 s if 0
+	LeaderTTL      time.Duration // of the leader's lease, 3 s if 0; at least 2 s
+
+	Logger *slog.Logger // slog.Default() if nil
+}
+
+// Store is an open control store. Its methods may be called by several goroutines.
+type Store struct {
+	opts   Options
+	client *clientv3.Client
+	log    *slog.Logger
+
+	identity *wire.StoreIdentity
+	raw      []byte // the identity's bytes: what every transaction compares
+	fresh    bool
+	cluster  atomic.Uint64 // the etcd cluster's id, 0 before the first answer
+	highest  atomic.Int64  // the highest revision seen
+
+	ctx    context.Context // ends with Close or with the loss of the store, which is its cause
+	cancel context.CancelCauseFunc
+	lost   chan error
+	once   sync.Once
+	wg     sync.WaitGroup
+
+	tableHint hint // the newest table revision that a transaction met
+}
+
+// Open connects, and reads the store's identity or makes one. It fails within the connect timeout, and at once when the
+// store was written by a newer version or its identity cannot be read.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if len(o.Endpoints) == 0 {
+		return nil, errors.New("open control store: no endpoints given")
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.ConnectTimeout, 10*time.Second)
+	def(&o.RequestTimeout, 5*time.Second)
+	def(&o.CheckEvery, time.Second)
+	def(&o.LeaderTTL, 3*time.Second)
+	if o.LeaderTTL < 2*time.Second {
+		return nil, fmt.Errorf("open control store: leader lease of %s: etcd grants none under 2s", o.LeaderTTL)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: o.Endpoints, TLS: o.TLS,
+		DialTimeout:          o.ConnectTimeout,
+		DialKeepAliveTime:    10 * time.Second, // etcd refuses more frequent pings
+		DialKeepAliveTimeout: 3 * time.Second,
+		MaxCallSendMsgSize:   maxRequest + 64<<10,
+		MaxCallRecvMsgSize:   256 << 20,
+		MaxUnaryRetries:      1, // one try: this package knows which requests may be sent twice, and how to tell
+		Logger:               zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open control store at %s: %w", strings.Join(o.Endpoints, ","), err)
+	}
+	s := &Store{opts: o, client: client, log: o.Logger, lost: make(chan error, 1)}
+	s.tableHint.ch = make(chan struct{})
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+
+	within, stop := context.WithTimeout(ctx, o.ConnectTimeout)
+	defer stop()
+	if err := s.identify(within); err != nil {
+		s.cancel(err)
+		_ = client.Close()
+		return nil, fmt.Errorf("open control store at %s: %w", strings.Join(o.Endpoints, ","), err)
+	}
+	s.wg.Go(s.watchIdentity)
+	return s, nil
+}
+
+// Close ends all watches and calls. Leases of sessions and terms run out by themselves unless they were given up before.
+func (s *Store) Close() error {
+	s.cancel(context.Canceled)
+	s.wg.Wait()
+	if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close control store: %w", err)
+	}
+	return nil
+}
+
+// ID is the store's identity.
+func (s *Store) ID() string { return s.identity.Id }
+
+// Fresh tells whether this Open made the store's identity: nothing of Basalt's was here.
+func (s *Store) Fresh() bool { return s.fresh }
+
+// Lost tells, once, that the store is not the one that was opened. The error wraps ErrReplaced.
+func (s *Store) Lost() <-chan error { return s.lost }
+
+func (s *Store) key(parts ...string) string { return s.opts.Prefix + strings.Join(parts, "/") }
+
+// identify reads the identity, or makes one where there is none.
+func (s *Store) identify(ctx context.Context) error {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	mine := &wire.StoreIdentity{Id: hex.EncodeToString(id), Format: Format}
+	raw, err := encode(mine)
+	if err != nil {
+		return err
+	}
+	var resp *clientv3.TxnResponse
+	key := s.key(keyStore)
+	err = s.try(ctx, 2*time.Second, func(ctx context.Context) error {
+		resp, err = s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+			Then(clientv3.OpPut(key, string(raw))).Else(clientv3.OpGet(key)).Commit()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.cluster.Store(resp.Header.ClusterId)
+	s.raise(resp.Header.Revision)
+	if !resp.Succeeded {
+		stored := resp.Responses[0].GetResponseRange().GetKvs()[0].Value
+		s.fresh = bytes.Equal(stored, raw) // the answer of our first try was lost
+		raw, mine = stored, &wire.StoreIdentity{}
+		if err := proto.Unmarshal(raw, mine); err != nil || mine.Id == "" || mine.Format == 0 {
+			return fmt.Errorf("key %q: corrupt record: not the identity of a control store", key)
+		}
+	} else {
+		s.fresh = true
+	}
+	if mine.Format > Format {
+		return fmt.Errorf("key %q: format %d was written by a newer version of Basalt, this one knows %d", key, mine.Format, Format)
+	}
+	s.identity, s.raw = mine, raw
+	return nil
+}
+
+// watchIdentity reads the identity again and again: a watch on a store that was emptied waits for ever for a revision
+// that is far in its future, and never says so.
+func (s *Store) watchIdentity() {
+	tick := time.NewTicker(s.opts.CheckEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, s.opts.RequestTimeout)
+		resp, err := s.getOnce(ctx, s.key(keyStore))
+		cancel()
+		if err == nil && (len(resp.Kvs) != 1 || !bytes.Equal(resp.Kvs[0].Value, s.raw)) {
+			s.lose("its identity changed")
+		}
+	}
+}
+
+func (s *Store) lose(why string) error {
+	err := fmt.Errorf("%w: %s", ErrReplaced, why)
+	s.once.Do(func() {
+		s.lost <- err
+		s.cancel(err)
+	})
+	return context.Cause(s.ctx)
+}
+
+func (s *Store) raise(revision int64) {
+	for {
+		old := s.highest.Load()
+		if revision <= old || s.highest.CompareAndSwap(old, revision) {
+			return
+		}
+	}
+}
+
+// check judges the header of an answer to a linearizable request; floor is the highest revision that was known when the
+// request was sent.
+func (s *Store) check(h *pb.ResponseHeader, floor int64) error {
+	if err := s.checkCluster(h); err != nil {
+		return err
+	}
+	if h.GetRevision() < floor {
+		return s.lose(fmt.Sprintf("it is at revision %d, and was at %d", h.GetRevision(), floor))
+	}
+	s.raise(h.GetRevision())
+	return nil
+}
+
+func (s *Store) checkCluster(h *pb.ResponseHeader) error {
+	if id := s.cluster.Load(); id != 0 && h.GetClusterId() != id {
+		return s.lose(fmt.Sprintf("etcd cluster %x became %x", id, h.GetClusterId()))
+	}
+	return nil
+}
+
+// bound joins a caller's context with the store's: it ends when either does.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// try calls until the call succeeds, fails for good, or ctx ends. Only for calls that may be made twice.
+func (s *Store) try(ctx context.Context, each time.Duration, call func(context.Context) error) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	pause := newBackoff()
+	var last error
+	for tries := 1; ; tries++ {
+		if ctx.Err() == nil {
+			one, stop := context.WithTimeout(ctx, each)
+			err := call(one)
+			stop()
+			if err == nil || definite(err) {
+				return err
+			}
+			if ctx.Err() == nil || last == nil {
+				last = err
+			}
+			if tries == 5 {
+				s.log.Warn("control store does not answer, trying on", "error", err)
+			}
+		}
+		if !pause.wait(ctx) {
+			cause := context.Cause(ctx)
+			if errors.Is(cause, ErrReplaced) || last == nil {
+				return cause
+			}
+			return fmt.Errorf("%w (last answer: %w)", cause, last)
+		}
+	}
+}
+
+func (s *Store) getOnce(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	floor := s.highest.Load()
+	resp, err := s.client.Get(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return resp, s.check(resp.Header, floor)
+}
+
+// get reads until there is an answer or ctx ends.
+func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	var resp *clientv3.GetResponse
+	err := s.try(ctx, s.opts.RequestTimeout, func(ctx context.Context) (err error) {
+		resp, err = s.getOnce(ctx, key, opts...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %q: %w", key, err)
+	}
+	return resp, nil
+}
+
+// txn sends one transaction once. The identity is compared before anything else, and read in the else-branch, where its
+// answer comes first.
+func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	key := s.key(keyStore)
+	compares = append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", string(s.raw))}, compares...)
+	otherwise = append([]clientv3.Op{clientv3.OpGet(key)}, otherwise...)
+	floor := s.highest.Load()
+	resp, err := s.client.Txn(ctx).If(compares...).Then(then...).Else(otherwise...).Commit()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(resp.Header, floor); err != nil {
+		return nil, err
+	}
+	if !resp.Succeeded {
+		if kvs := resp.Responses[0].GetResponseRange().GetKvs(); len(kvs) != 1 || !bytes.Equal(kvs[0].Value, s.raw) {
+			return nil, s.lose("its identity changed")
+		}
+		resp.Responses = resp.Responses[1:]
+	}
+	return resp, nil
+}
+
+// definite tells of an error that the same request would only meet again: nothing was written, and nothing will be. All
+// others leave open what happened.
+func definite(err error) bool {
+	if errors.Is(err, ErrReplaced) || errors.Is(err, errUnreadable) {
+		return true
+	}
+	for _, known := range []error{rpctypes.ErrCompacted, rpctypes.ErrTooManyOps, rpctypes.ErrDuplicateKey, rpctypes.ErrRequestTooLarge,
+		rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseTTLTooLarge, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty} {
+		if errors.Is(rpctypes.Error(err), known) {
+			return true
+		}
+	}
+	code := status.Code(err)
+	return code == codes.InvalidArgument || code == codes.Unimplemented || code == codes.PermissionDenied
+}
+
+// backoff grows from 20 ms to 1 s.
+type backoff struct{ next time.Duration }
+
+func newBackoff() *backoff { return &backoff{next: 20 * time.Millisecond} }
+
+func (b *backoff) reset() { b.next = 20 * time.Millisecond }
+
+// wait tells false when ctx ended first.
+func (b *backoff) wait(ctx context.Context) bool {
+	t := time.NewTimer(b.next)
+	defer t.Stop()
+	b.next = min(2*b.next, time.Second)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// hint is a revision that somebody met, for those who wait to learn of it.
+type hint struct {
+	mu       sync.Mutex
+	revision int64
+	ch       chan struct{} // closed when the revision grows
+}
+
+func (h *hint) raise(revision int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if revision > h.revision {
+		h.revision = revision
+		close(h.ch)
+		h.ch = make(chan struct{})
+	}
+}
+
+func (h *hint) get() (int64, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.revision, h.ch
+}
