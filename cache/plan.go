@@ -23,7 +23,7 @@ type limits struct {
 	dead int
 }
 
-var defaultLimits = limits{changes: 4096, planned: 128, replay: 8, dead: 32}
+var defaultLimits = limits{changes: 4096, planned: 128, replay: 2, dead: 32}
 
 // nowhere is the key of a slot that does not fit. Other keys are the score, lower being better, above the slot.
 const nowhere = math.MaxUint64
@@ -116,6 +116,7 @@ func (c *Cache) Why(class *api.Class) Reasons {
 	cl := c.plan(class)
 	r := Reasons{Never: true}
 	counts := map[Misfit]int{}
+	short := make([]int, len(cl.asks))
 	for s, n := range c.slots {
 		if n == nil {
 			continue
@@ -131,11 +132,16 @@ func (c *Cache) Why(class *api.Class) Reasons {
 		case Insufficient: // every resource that is short, as kube-scheduler counts them
 			for i := detail; i < len(cl.asks); i++ {
 				if c.short(&cl.asks[i], int32(s)) {
-					counts[c.misfit(cl, n, Insufficient, i)]++
+					short[i]++
 				}
 			}
 		default:
 			counts[c.misfit(cl, n, what, detail)]++
+		}
+	}
+	for i, k := range short {
+		if k > 0 {
+			counts[Misfit{Obstacle: Insufficient, Subject: cl.asks[i].name}] = k
 		}
 	}
 	for m, k := range counts {

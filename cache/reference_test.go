@@ -157,7 +157,7 @@ func hostPorts(c *api.Class) []v1.ContainerPort {
 }
 
 func (r *reference) portsFree(c *api.Class, node string, without ...string) bool {
-	any := func(ip string) bool { return ip == "" || ip == "0.0.0.0" }
+	anywhere := func(ip string) bool { return ip == "" || ip == "0.0.0.0" }
 	protocol := func(p v1.ContainerPort) v1.Protocol {
 		if p.Protocol == "" {
 			return "TCP"
@@ -170,7 +170,7 @@ func (r *reference) portsFree(c *api.Class, node string, without ...string) bool
 		}
 		for _, a := range hostPorts(pod.Class) {
 			for _, b := range hostPorts(c) {
-				if a.HostPort == b.HostPort && protocol(a) == protocol(b) && (any(a.HostIP) || any(b.HostIP) || a.HostIP == b.HostIP) {
+				if a.HostPort == b.HostPort && protocol(a) == protocol(b) && (anywhere(a.HostIP) || anywhere(b.HostIP) || a.HostIP == b.HostIP) {
 					return false
 				}
 			}

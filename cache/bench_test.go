@@ -1,0 +1,105 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+)
+
+// cluster is half full, with a device on each third node.
+func cluster(nodes int) *Cache {
+	c := New(Config{})
+	for i := range nodes {
+		gpus := int64(0)
+		if i%3 == 0 {
+			gpus = 8
+		}
+		c.SetNode(machine(fmt.Sprintf("node-%05d", i), 96000, 768<<30, gpus, func(n *api.Node) {
+			n.Labels = map[string]string{"zone": string('a' + rune(i%4)), "kubernetes.io/hostname": n.Name}
+		}))
+	}
+	for i := range nodes * 4 {
+		c.Charge(fmt.Sprintf("old-%d", i), fmt.Sprintf("node-%05d", i*7919%nodes), pod(map[string]string{"cpu": "12", "memory": "90Gi"}, nil), Bound, "", api.Rank{})
+	}
+	return c
+}
+
+func mixed(n int) []*api.Class {
+	var out []*api.Class
+	for i := range n {
+		requests := map[string]string{"cpu": fmt.Sprintf("%dm", 500+i*250), "memory": fmt.Sprintf("%dGi", 1+i)}
+		if i%3 == 0 {
+			requests["example.com/gpu"] = "1"
+		}
+		var change func(*v1.PodSpec)
+		if i%4 == 1 {
+			change = func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"zone": string('a' + rune(i%4))} }
+		}
+		out = append(out, pod(requests, change))
+	}
+	return out
+}
+
+// BenchmarkDecision is one pod placed, charged, and, a hundred pods later, released. run is how many pods of one class come
+// in a row.
+func BenchmarkDecision(b *testing.B) {
+	for _, nodes := range []int{1523, 20000} {
+		for _, shape := range []struct{ classes, run int }{{1, 1}, {20, 20}, {20, 1}, {100, 1}} {
+			b.Run(fmt.Sprintf("nodes=%d/classes=%d/run=%d", nodes, shape.classes, shape.run), func(b *testing.B) {
+				c := cluster(nodes)
+				classes := mixed(shape.classes)
+				uids := make([]string, 100)
+				for i := range uids {
+					uids[i] = fmt.Sprint("new-", i)
+				}
+				for _, class := range classes {
+					c.Place(class)
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					class := classes[i/shape.run%len(classes)]
+					uid := uids[i%len(uids)]
+					c.Release(uid)
+					node, ok := c.Place(class)
+					if !ok {
+						b.Fatal("no room")
+					}
+					c.Charge(uid, node, class, Hold, "gang", api.Rank{})
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkFirstPlan is a class seen for the first time: verdicts of all nodes and a tree.
+func BenchmarkFirstPlan(b *testing.B) {
+	for _, nodes := range []int{1523, 20000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			c := cluster(nodes)
+			classes := mixed(defaultLimits.planned * 2)
+			b.ResetTimer()
+			for i := range b.N {
+				c.Place(classes[i%len(classes)])
+			}
+		})
+	}
+}
+
+func BenchmarkWhy(b *testing.B) {
+	for _, nodes := range []int{1523, 20000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			c := cluster(nodes)
+			class := pod(map[string]string{"cpu": "97"}, nil)
+			b.ResetTimer()
+			for range b.N {
+				if c.Why(class).Fit > 0 {
+					b.Fatal("fits")
+				}
+			}
+		})
+	}
+}

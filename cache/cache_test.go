@@ -1,0 +1,297 @@
+package cache
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+)
+
+func machine(name string, cpu, memory, gpus int64, change ...func(*api.Node)) *api.Node {
+	n := &api.Node{Name: name, Allocatable: api.FromMap(map[string]int64{"cpu": cpu, "memory": memory, "pods": 110})}
+	if gpus > 0 {
+		n.Allocatable = n.Allocatable.Add(api.FromMap(map[string]int64{"example.com/gpu": gpus}))
+	}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func cordoned(n *api.Node) { n.Unschedulable = true }
+
+func withTaint(key, value string, effect v1.TaintEffect) func(*api.Node) {
+	return func(n *api.Node) { n.Taints = append(n.Taints, v1.Taint{Key: key, Value: value, Effect: effect}) }
+}
+
+func check(t *testing.T, c *Cache) {
+	t.Helper()
+	if err := c.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhy(t *testing.T) {
+	c := New(Config{})
+	c.SetNode(machine("small", 500, 1<<30, 0))
+	c.SetNode(machine("tight", 500, 1<<20, 0))
+	c.SetNode(machine("cordoned", 8000, 8<<30, 0, cordoned))
+	c.SetNode(machine("team-x", 8000, 8<<30, 0, withTaint("dedicated", "x", v1.TaintEffectNoSchedule)))
+	c.SetNode(machine("team-y", 8000, 8<<30, 0, withTaint("slow", "", v1.TaintEffectPreferNoSchedule), withTaint("dedicated", "y", v1.TaintEffectNoExecute)))
+	c.SetNode(machine("full", 8000, 8<<30, 0))
+	for i := range 110 {
+		c.Charge(fmt.Sprint(i), "full", pod(nil, nil), Bound, "", api.Rank{})
+	}
+	c.SetNode(machine("broken", 8000, 8<<30, 0))
+	c.Charge("device", "broken", pod(map[string]string{"example.com/gpu": "1"}, nil), Bound, "", api.Rank{})
+	c.SetNode(machine("port", 8000, 8<<30, 0))
+	c.Charge("port", "port", pod(nil, hostPort(80, "", "")), Bound, "", api.Rank{})
+	small := map[string]string{"cpu": "1", "memory": "1Gi"}
+
+	for _, test := range []struct {
+		name  string
+		class *api.Class
+		want  string
+		never bool
+	}{
+		{"nothing special", pod(small, nil), "1/8 nodes are available: 2 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, " +
+			"1 node(s) had untolerated taint {dedicated: x}, 1 node(s) had untolerated taint {dedicated: y}, " +
+			"1 node(s) were out of sync, with more in use than allocatable, 1 node(s) were unschedulable", false},
+		{"port", pod(small, hostPort(80, "", "")), "0/8 nodes are available: 2 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, " +
+			"1 node(s) didn't have free ports for the requested pod ports, 1 node(s) had untolerated taint {dedicated: x}, " +
+			"1 node(s) had untolerated taint {dedicated: y}, 1 node(s) were out of sync, with more in use than allocatable, 1 node(s) were unschedulable", false},
+		{"selector", pod(nil, func(s *v1.PodSpec) {
+			s.NodeSelector = map[string]string{"zone": "nowhere"}
+			s.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+		}), "0/8 nodes are available: 8 node(s) didn't match Pod's node affinity/selector", true},
+		{"too large for all", pod(map[string]string{"cpu": "9"}, tolerate(v1.Toleration{Operator: v1.TolerationOpExists})),
+			"0/8 nodes are available: 7 Insufficient cpu, 1 Too many pods, 1 node(s) were out of sync, with more in use than allocatable", true},
+		{"device that nobody has", pod(map[string]string{"example.com/fpga": "1"}, nil), "0/8 nodes are available: 4 Insufficient example.com/fpga, " +
+			"1 Too many pods, 1 node(s) had untolerated taint {dedicated: x}, 1 node(s) had untolerated taint {dedicated: y}, " +
+			"1 node(s) were out of sync, with more in use than allocatable, 1 node(s) were unschedulable", true},
+		{"unreadable", &api.Class{Key: "bad", Constraints: []byte{0xff}},
+			"0/8 nodes are available: 8 node(s) cannot be judged: read pod constraints: unexpected EOF", true},
+		{"negative", api.NewClass(api.Resources{{Resource: "cpu", Value: -1}}, nil),
+			"0/8 nodes are available: 8 node(s) cannot be judged: the pod requests a negative amount of cpu", true},
+		{"no class", nil, "4/8 nodes are available: 1 node(s) had untolerated taint {dedicated: x}, 1 node(s) had untolerated taint {dedicated: y}, " +
+			"1 node(s) were out of sync, with more in use than allocatable, 1 node(s) were unschedulable", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := c.Why(test.class)
+			if got := r.String(); got != test.want || r.Never != test.never {
+				t.Errorf("got  %s (never %t)\nwant %s (never %t)", got, r.Never, test.want, test.never)
+			}
+		})
+	}
+	check(t, c)
+	for i := range 9 {
+		c.SetNode(machine(fmt.Sprint("team", i), 8000, 8<<30, 0, withTaint("team", fmt.Sprint(i), v1.TaintEffectNoSchedule)))
+	}
+	if got := c.Why(pod(small, nil)).String(); !strings.HasSuffix(got, "{team: 2}, and 8 other reasons") {
+		t.Errorf("many reasons: %s", got)
+	}
+	if got := New(Config{}).Why(pod(nil, nil)); got.String() != "0/0 nodes are available" || !got.Never {
+		t.Errorf("an empty cluster: %s, never %t", got, got.Never)
+	}
+	if got := c.CanPlace(pod(nil, nil), "unknown"); got.Obstacle != NoNode {
+		t.Errorf("unknown node: %v", got)
+	}
+}
+
+func TestHostPorts(t *testing.T) {
+	for _, test := range []struct {
+		a, b      func(*v1.PodSpec)
+		conflicts bool
+	}{
+		{hostPort(80, "", ""), hostPort(80, "", ""), true},
+		{hostPort(80, "", ""), hostPort(81, "", ""), false},
+		{hostPort(80, "", ""), hostPort(80, "", v1.ProtocolTCP), true},
+		{hostPort(80, "", ""), hostPort(80, "", v1.ProtocolUDP), false},
+		{hostPort(80, "", ""), hostPort(80, "10.0.0.1", ""), true},
+		{hostPort(80, "0.0.0.0", ""), hostPort(80, "10.0.0.1", ""), true},
+		{hostPort(80, "10.0.0.2", ""), hostPort(80, "10.0.0.1", ""), false},
+		{hostPort(80, "10.0.0.1", ""), hostPort(80, "10.0.0.1", ""), true},
+	} {
+		for _, kind := range []Kind{Hold, Intent, Bound} {
+			for _, order := range [][2]func(*v1.PodSpec){{test.a, test.b}, {test.b, test.a}} {
+				c := New(Config{})
+				c.SetNode(machine("n", 8000, 8<<30, 0))
+				c.Charge("a", "n", pod(nil, order[0]), kind, "", api.Rank{})
+				if got := c.CanPlace(pod(nil, order[1]), "n"); (got.Obstacle == HostPort) != test.conflicts {
+					t.Errorf("%+v with a %s of %+v: %q, want a conflict: %t", pod(nil, order[1]).Key, kind, pod(nil, order[0]).Key, got, test.conflicts)
+				}
+				c.Release("a")
+				if got := c.CanPlace(pod(nil, order[1]), "n"); !got.Fits() {
+					t.Errorf("after its release: %s", got)
+				}
+				check(t, c)
+			}
+		}
+	}
+}
+
+// A node shrinks below its use, takes nothing, and recovers by itself.
+func TestShrinkingNode(t *testing.T) {
+	c := New(Config{})
+	one := pod(map[string]string{"cpu": "1", "example.com/gpu": "1"}, nil)
+	c.SetNode(machine("n", 8000, 8<<30, 4))
+	for i := range 4 {
+		c.Charge(fmt.Sprint(i), "n", one, Bound, "", api.Rank{})
+	}
+	c.Charge("held", "n", pod(map[string]string{"cpu": "1"}, nil), Hold, "g", api.Rank{})
+	room, sync := c.RoomVersion(), c.SyncVersion()
+	c.SetNode(machine("n", 8000, 8<<30, 2))
+	if got := c.OutOfSync(); len(got) != 1 || c.SyncVersion() == sync || c.RoomVersion() != room {
+		t.Fatalf("out of sync: %v, versions %d %d, were %d %d", got, c.RoomVersion(), c.SyncVersion(), room, sync)
+	}
+	if got := c.CanPlace(pod(nil, nil), "n"); got.Obstacle != OutOfSync {
+		t.Errorf("a pod that asks for nothing: %q", got)
+	}
+	if got := c.CanStay("held"); got.Obstacle != OutOfSync {
+		t.Errorf("a hold on it could become an intent: %q", got)
+	}
+	if node, _, ok := c.PlaceTaking(pod(nil, nil), api.Rank{Priority: 1}); ok {
+		t.Errorf("holds were taken on %s", node)
+	}
+	if view, _ := c.Node("n"); view.Free.Value("example.com/gpu") != -2 || !view.OutOfSync {
+		t.Errorf("free %s, out of sync %t", view.Free, view.OutOfSync)
+	}
+	c.Release("0")
+	if c.RoomVersion() != room {
+		t.Error("room on a node that is still out of sync")
+	}
+	c.Release("1")
+	if len(c.OutOfSync()) != 0 || c.RoomVersion() == room || !c.CanPlace(pod(nil, nil), "n").Fits() || !c.CanStay("held").Fits() {
+		t.Errorf("did not recover: %+v", c.Totals())
+	}
+	check(t, c)
+}
+
+func TestPolicy(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		policy Policy
+		class  *api.Class
+		want   string
+	}{
+		{"packs into the fullest", Pack, pod(map[string]string{"cpu": "1"}, nil), "half"},
+		{"unless it does not fit", Pack, pod(map[string]string{"cpu": "5"}, nil), "empty"},
+		{"strands a device last of all", Pack, pod(map[string]string{"cpu": "9"}, nil), "gpu-full"},
+		{"packs devices", Pack, pod(map[string]string{"cpu": "1", "example.com/gpu": "1"}, nil), "gpu-half"},
+		{"spreads", Spread, pod(map[string]string{"cpu": "1"}, nil), "gpu-full"},
+		{"spreads devices", Spread, pod(map[string]string{"cpu": "1", "example.com/gpu": "1"}, nil), "gpu-full"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := New(Config{Policy: test.policy})
+			c.SetNode(machine("gpu-full", 64000, 8<<30, 4))
+			c.SetNode(machine("gpu-half", 8000, 8<<30, 4))
+			c.Charge("a", "gpu-half", pod(map[string]string{"cpu": "1", "example.com/gpu": "2"}, nil), Bound, "", api.Rank{})
+			c.SetNode(machine("empty", 8000, 8<<30, 0))
+			c.SetNode(machine("half", 8000, 8<<30, 0))
+			c.Charge("b", "half", pod(map[string]string{"cpu": "4"}, nil), Bound, "", api.Rank{})
+			if got, _ := c.Place(test.class); got != test.want {
+				t.Errorf("Place = %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestTaking(t *testing.T) {
+	c := New(Config{})
+	half := pod(map[string]string{"cpu": "4"}, nil)
+	rank := func(order uint64) api.Rank { return api.Rank{Order: order, Gang: fmt.Sprint(order)} }
+	c.SetNode(machine("n1", 8000, 8<<30, 0))
+	c.SetNode(machine("n2", 8000, 8<<30, 0))
+	c.Charge("h2", "n1", half, Hold, "2", rank(2))
+	c.Charge("h5", "n1", half, Hold, "5", rank(5))
+	c.Charge("h6", "n2", half, Hold, "6", rank(6))
+	c.Charge("i7", "n2", half, Intent, "7", rank(7))
+	whole := pod(map[string]string{"cpu": "8"}, nil)
+	for _, test := range []struct {
+		class *api.Class
+		order uint64
+		want  string
+	}{
+		{half, 1, "n2 [h6] true"},     // the worst rank goes first
+		{half, 6, " [] false"},        // not one's own, and never an intent
+		{half, 5, "n2 [h6] true"},     //
+		{whole, 1, "n1 [h5 h2] true"}, // n2 has an intent
+		{whole, 3, " [] false"},
+	} {
+		node, victims, ok := c.PlaceTaking(test.class, rank(test.order))
+		if got := fmt.Sprint(node, " ", victims, " ", ok); got != test.want {
+			t.Errorf("order %d: %s, want %s", test.order, got, test.want)
+		}
+	}
+	c.Charge("h6", "n2", half, Intent, "6", rank(6)) // a hold that became an intent
+	if node, victims, _ := c.PlaceTaking(half, rank(1)); node != "n1" || fmt.Sprint(victims) != "[h5]" {
+		t.Errorf("took %v on %s", victims, node)
+	}
+	check(t, c)
+}
+
+// Sums that left int64 come back without a trace.
+func TestSaturation(t *testing.T) {
+	c := New(Config{})
+	huge := pod(map[string]string{"memory": "1Ei"}, nil)
+	for i := range 20 {
+		c.SetNode(machine(fmt.Sprint("n", i), 1000, 1<<60, 0))
+	}
+	for i := range 20 {
+		c.Charge(fmt.Sprint(i), "n0", huge, Bound, "", api.Rank{})
+	}
+	check(t, c)
+	view, _ := c.Node("n0")
+	if view.Free.Value("memory") != 1<<60-math.MaxInt64 || c.Totals().Allocatable.Value("memory") != math.MaxInt64 {
+		t.Errorf("free %d, allocatable of all %d", view.Free.Value("memory"), c.Totals().Allocatable.Value("memory"))
+	}
+	for i := range 20 {
+		c.Release(fmt.Sprint(i))
+		check(t, c)
+	}
+	for i := range 15 {
+		c.RemoveNode(fmt.Sprint("n", i))
+	}
+	if got := c.Totals(); got.Free.Value("memory") != 5<<60 || got.Nodes != 5 || got.OutOfSync != 0 {
+		t.Errorf("totals %+v", got)
+	}
+	check(t, c)
+}
+
+// Names that pods and nodes make up leave nothing behind.
+func TestMemoryIsBounded(t *testing.T) {
+	c := New(Config{})
+	c.SetNode(machine("n", 1000, 1<<30, 0))
+	for i := range 5000 {
+		name := fmt.Sprintf("example.com/r%d", i)
+		class := pod(map[string]string{name: "1"}, nil)
+		c.Place(class)
+		c.CanPlace(class, "n")
+		c.Charge("p", fmt.Sprintf("node-%d", i%2), class, Bound, "", api.Rank{})
+		n := machine("flaky", 1000, 1<<30, 0)
+		n.Allocatable = append(n.Allocatable[:0:0], api.Amount{Resource: name, Value: 1})
+		c.SetNode(n)
+	}
+	check(t, c)
+	if len(c.classes) > defaultLimits.planned+1 || len(c.columns) > defaultLimits.dead+8 || len(c.nodes) != 3 || len(c.spare) > 1 {
+		t.Errorf("%d classes, %d columns, %d nodes, %d spare charges", len(c.classes), len(c.columns), len(c.nodes), len(c.spare))
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, test := range []struct{ got, want string }{
+		{fmt.Sprint(Hold, Intent, Bound, Kind(9)), "Hold Intent Bound Kind(9)"},
+		{Misfit{}.String(), ""},
+		{Misfit{Obstacle: NoNode}.String(), "node does not exist"},
+		{Misfit{Obstacle: 99}.String(), "Obstacle(99)"},
+		{Misfit{Obstacle: Insufficient, Subject: "pods"}.String(), "Too many pods"},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %q, want %q", test.got, test.want)
+		}
+	}
+}
