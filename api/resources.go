@@ -14,6 +14,9 @@ import (
 // MaxAmount bounds one quantity as it enters, in the resource's own unit: 2^60 bytes is 1 Ei. Sums are checked apart.
 const MaxAmount = int64(1) << 60
 
+// maxExponent bounds the power of ten of a quantity before it is compared: 10^30 is above every limit.
+const maxExponent = 30
+
 // Amount is so much of one resource: milli-units for cpu, bytes for memory and storage, whole units for the rest.
 type Amount struct {
 	Resource string
@@ -194,6 +197,16 @@ func FromMap(m map[string]int64) Resources {
 func FromQuantity(name string, q resource.Quantity, roundUp bool) (int64, error) {
 	if q.Sign() < 0 {
 		return 0, fmt.Errorf("%s: %s is negative", name, q.String())
+	}
+	// 1e300000000 is a quantity to Kubernetes, and to compare it with anything takes minutes: its exponent tells first.
+	if q.Format == resource.DecimalExponent {
+		c := q.DeepCopy()
+		if c.Sign() == 0 {
+			return 0, nil
+		}
+		if scale := c.AsDec().Scale(); scale < -maxExponent {
+			return 0, fmt.Errorf("%s: an amount of about 1e%d is above what is accepted", name, -scale)
+		}
 	}
 	limit := *resource.NewQuantity(MaxAmount, resource.DecimalSI)
 	scale := resource.Scale(0)
