@@ -263,6 +263,9 @@ func (t *Term) commit(ctx context.Context, puts []clientv3.Op) (int64, error) {
 		}
 		if ctx.Err() != nil {
 			cause := context.Cause(ctx)
+			if t.store.ctx.Err() != nil {
+				cause = context.Cause(t.store.ctx)
+			}
 			if open {
 				return 0, t.fail(fmt.Errorf("%w, with a transaction whose fate is open", cause))
 			}

@@ -137,8 +137,6 @@ func (x *Session) Update(ctx context.Context, record *wire.ShardRecord) error {
 // the shard's own key, and ErrSessionLost says that this one failed.
 func (x *Session) definite(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	s := x.store
-	ctx, cancel := s.bound(ctx) // first: when the store is lost, that is the cause
-	defer cancel()
 	ctx, stop := x.lease.limit(ctx, ErrSessionLost) // no use in waiting for an answer longer than the lease lives
 	defer stop()
 	compares = append([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(x.key()), "=", x.created)}, compares...)
@@ -148,10 +146,12 @@ func (x *Session) definite(ctx context.Context, compares []clientv3.Cmp, then, o
 		resp, err = s.txn(ctx, compares, then, otherwise)
 		return err
 	})
-	if err != nil {
-		if leaseGone(err) {
-			err = ErrSessionLost
-		}
+	switch {
+	case err != nil && s.ctx.Err() != nil: // which ends the lease too
+		return nil, context.Cause(s.ctx)
+	case leaseGone(err):
+		return nil, ErrSessionLost
+	case err != nil:
 		return nil, err
 	}
 	if !resp.Succeeded {

@@ -1,0 +1,295 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+const (
+	shortest = 50 * time.Millisecond
+	longest  = time.Second
+	patience = 5 * time.Second // for the first acknowledgement of a stream
+)
+
+var connectBackoff = backoff.Config{BaseDelay: shortest, Multiplier: 2, Jitter: 0.2, MaxDelay: longest}
+
+// errIdle ends a stream that had nothing to say, errMoved one whose peer has another address now.
+var (
+	errIdle  = errors.New("idle")
+	errMoved = errors.New("the address changed")
+)
+
+// peer is the sending side of one stream: a queue and the goroutine that empties it.
+type peer struct {
+	link   *Link
+	to     api.Incarnation
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // the queue has something, or the address changed
+
+	mu       sync.Mutex
+	address  string
+	queue    []*wire.Envelope // queue[head:] waits
+	head     int
+	up       bool
+	told     bool // Up or Down was called
+	sent     uint64
+	dropped  uint64
+	complain bool // the next drop of a run is worth a line
+}
+
+func newPeer(l *Link, to api.Incarnation, address string) *peer {
+	p := &peer{link: l, to: to, address: address, wake: make(chan struct{}, 1), complain: true}
+	p.ctx, p.cancel = context.WithCancel(l.ctx)
+	return p
+}
+
+func (p *peer) push(address string, m *wire.Envelope) {
+	p.mu.Lock()
+	if address != "" {
+		p.address = address
+	}
+	if len(p.queue)-p.head >= p.link.opts.Queue {
+		p.queue[p.head] = nil
+		p.head++
+		p.dropped++
+		if p.complain {
+			p.complain = false
+			p.link.log.Warn("queue of messages to a peer is full, dropping the oldest", "peer", p.to, "address", p.address)
+		}
+	}
+	if p.head > 1024 && p.head > len(p.queue)/2 {
+		n := copy(p.queue, p.queue[p.head:])
+		clear(p.queue[n:])
+		p.queue, p.head = p.queue[:n], 0
+	}
+	p.queue = append(p.queue, m)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next takes a frame's worth from the queue, nil when there is nothing.
+func (p *peer) next() []*wire.Envelope {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*wire.Envelope
+	size := 0
+	for p.head < len(p.queue) && len(out) < frameCount {
+		m := p.queue[p.head]
+		n := proto.Size(m)
+		if n > MaxMessage {
+			p.dropped++
+			p.link.log.Error("message is too large to be sent", "peer", p.to, "bytes", n, "limit", MaxMessage)
+		} else {
+			if len(out) > 0 && size+n > frameSize {
+				break
+			}
+			out, size = append(out, m), size+n
+		}
+		p.queue[p.head] = nil
+		p.head++
+	}
+	if p.head == len(p.queue) {
+		p.head, p.complain = 0, true
+		if cap(p.queue) > 1024 { // a burst is over
+			p.queue = nil
+		}
+		p.queue = p.queue[:0]
+	}
+	return out
+}
+
+func (p *peer) waiting() (n int, address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue) - p.head, p.address
+}
+
+func (p *peer) describe() Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Peer{Incarnation: p.to, Address: p.address, Up: p.up, Queued: len(p.queue) - p.head, Sent: p.sent, Dropped: p.dropped}
+}
+
+func (p *peer) tell(up bool) {
+	p.mu.Lock()
+	changed := !p.told || p.up != up
+	p.up, p.told = up, true
+	p.mu.Unlock()
+	if !changed || p.ctx.Err() != nil {
+		return
+	}
+	call := p.link.opts.Up
+	if !up {
+		call = p.link.opts.Down
+	}
+	if call != nil {
+		call(p.to)
+	}
+}
+
+// run keeps a stream while there is something to say, until the peer is forgotten or was idle for long.
+func (p *peer) run() {
+	delay := shortest
+	for p.ctx.Err() == nil {
+		acknowledged, err := p.stream()
+		switch {
+		case p.ctx.Err() != nil:
+			return
+		case errors.Is(err, errIdle):
+			if p.link.retire(p) {
+				return
+			}
+			continue
+		case errors.Is(err, errMoved):
+			delay = shortest
+			continue
+		}
+		p.tell(false)
+		if acknowledged {
+			delay = shortest
+		}
+		p.link.log.Debug("stream to a peer broke", "peer", p.to, "error", err)
+		t := time.NewTimer(delay + rand.N(delay/4))
+		select {
+		case <-p.ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+		delay = min(2*delay, longest)
+	}
+}
+
+// retire forgets an idle peer, unless something was queued just now.
+func (l *Link) retire(p *peer) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n, _ := p.waiting(); n > 0 {
+		return false
+	}
+	if l.peers[p.to] == p {
+		delete(l.peers, p.to)
+	}
+	p.cancel()
+	return true
+}
+
+// stream opens one stream and sends what is queued. It tells whether the peer acknowledged anything, and why it ended.
+func (p *peer) stream() (acknowledged bool, err error) {
+	_, address := p.waiting()
+	conn, err := Dial(address, p.link.opts.TLS)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	stream, err := wire.NewLinkClient(conn).Open(ctx)
+	if err != nil {
+		return false, err
+	}
+
+	// The receiving half: acknowledgements, then the reason why the stream ended.
+	acks, ended := make(chan uint64, window), make(chan error, 1)
+	var receiving sync.WaitGroup
+	receiving.Go(func() {
+		for {
+			ack, err := stream.Recv()
+			if err != nil {
+				if errors.Is(err, io.EOF) {
+					err = status.Error(codes.Unavailable, "the peer ended the stream")
+				}
+				ended <- err
+				return
+			}
+			select {
+			case acks <- ack.Sequence:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer receiving.Wait()
+	defer cancel()
+
+	idle := time.NewTimer(p.link.opts.Idle)
+	defer idle.Stop()
+	answer := time.NewTimer(patience)
+	defer answer.Stop()
+	answer.Stop()
+	var sequence uint64
+	flying := []int(nil) // messages in each frame that is not acknowledged
+	defer func() {
+		lost := 0
+		for _, n := range flying {
+			lost += n
+		}
+		p.mu.Lock()
+		p.dropped += uint64(lost)
+		p.mu.Unlock()
+	}()
+	for {
+		if n, now := p.waiting(); now != address {
+			return acknowledged, errMoved
+		} else if n > 0 && len(flying) < window {
+			messages := p.next()
+			if len(messages) == 0 {
+				continue
+			}
+			sequence++
+			if err := stream.Send(&wire.Frame{From: string(p.link.opts.Self), To: string(p.to), Sequence: sequence, Messages: messages}); err != nil {
+				flying = append(flying, len(messages))
+				return acknowledged, <-ended // Send says only EOF
+			}
+			flying = append(flying, len(messages))
+			if len(flying) == 1 {
+				answer.Reset(patience)
+			}
+			idle.Reset(p.link.opts.Idle)
+			continue // whatever came meanwhile is one frame
+		}
+		select {
+		case <-p.wake:
+		case n := <-acks:
+			if len(flying) == 0 || n != sequence-uint64(len(flying))+1 {
+				return acknowledged, status.Errorf(codes.DataLoss, "acknowledgement %d of frames up to %d", n, sequence)
+			}
+			p.mu.Lock()
+			p.sent += uint64(flying[0])
+			p.mu.Unlock()
+			flying = flying[1:]
+			acknowledged = true
+			p.tell(true)
+			if answer.Stop(); len(flying) > 0 {
+				answer.Reset(patience)
+			}
+		case err := <-ended:
+			return acknowledged, err
+		case <-answer.C:
+			// Not a judgement: a receiver may be busy with something else. The peer is down as far as we can tell.
+			p.tell(false)
+		case <-idle.C:
+			if len(flying) == 0 {
+				return acknowledged, errIdle
+			}
+			idle.Reset(p.link.opts.Idle)
+		case <-p.ctx.Done():
+			return acknowledged, p.ctx.Err()
+		}
+	}
+}
