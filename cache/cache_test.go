@@ -200,6 +200,19 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// The node with fewer devices left is the better one, also when it has more of everything else left.
+func TestPacksDevicesFirst(t *testing.T) {
+	c := New(Config{})
+	one := pod(map[string]string{"cpu": "1", "example.com/gpu": "1"}, nil)
+	c.SetNode(machine("many devices", 8000, 8<<30, 4))
+	c.Charge("cpu", "many devices", pod(map[string]string{"cpu": "6"}, nil), Bound, "", api.Rank{})
+	c.SetNode(machine("few devices", 64000, 8<<30, 4))
+	c.Charge("gpu", "few devices", one, Bound, "", api.Rank{})
+	if got, _ := c.Place(one); got != "few devices" {
+		t.Errorf("Place = %s", got)
+	}
+}
+
 func TestTaking(t *testing.T) {
 	c := New(Config{})
 	half := pod(map[string]string{"cpu": "4"}, nil)
@@ -232,6 +245,68 @@ func TestTaking(t *testing.T) {
 		t.Errorf("took %v on %s", victims, node)
 	}
 	check(t, c)
+}
+
+// Room on a port is taken with the hold that has it.
+func TestTakingPorts(t *testing.T) {
+	c := New(Config{})
+	c.SetNode(machine("n", 8000, 8<<30, 0))
+	c.Charge("other", "n", pod(map[string]string{"cpu": "4"}, nil), Hold, "g", api.Rank{Order: 9})
+	c.Charge("port", "n", pod(nil, hostPort(80, "", "")), Hold, "g", api.Rank{Order: 8})
+	for _, test := range []struct {
+		cpu  string
+		want string
+	}{{"1", "[port]"}, {"5", "[other port]"}, {"9", "[]"}} {
+		_, victims, _ := c.PlaceTaking(pod(map[string]string{"cpu": test.cpu}, hostPort(80, "10.0.0.1", "")), api.Rank{Order: 1})
+		if got := fmt.Sprint(victims); got != test.want {
+			t.Errorf("cpu %s: took %s, want %s", test.cpu, got, test.want)
+		}
+	}
+}
+
+// Whoever waits for room tries again when the version grows, and not on every heartbeat.
+func TestRoomVersion(t *testing.T) {
+	base := func() *api.Node { return machine("n", 4000, 8<<30, 0) }
+	label := func(v string) func(*api.Node) { return func(n *api.Node) { n.Labels = map[string]string{"zone": v} } }
+	taint := withTaint("a", "b", v1.TaintEffectNoSchedule)
+	other := withTaint("c", "", v1.TaintEffectNoSchedule)
+	one := pod(map[string]string{"cpu": "1"}, nil)
+	for _, test := range []struct {
+		name   string
+		before *api.Node
+		change func(*Cache)
+		grows  bool
+	}{
+		{"heartbeat", base(), func(c *Cache) { c.SetNode(base()) }, false},
+		{"another node", base(), func(c *Cache) { c.SetNode(machine("m", 1, 1, 0)) }, true},
+		{"gone", base(), func(c *Cache) { c.RemoveNode("n") }, false},
+		{"grows", base(), func(c *Cache) { c.SetNode(machine("n", 5000, 8<<30, 0)) }, true},
+		{"shrinks", base(), func(c *Cache) { c.SetNode(machine("n", 3000, 8<<30, 0)) }, false},
+		{"has a device", base(), func(c *Cache) { c.SetNode(machine("n", 4000, 8<<30, 1)) }, true},
+		{"cordoned", base(), func(c *Cache) { n := base(); cordoned(n); c.SetNode(n) }, false},
+		{"uncordoned", machine("n", 4000, 8<<30, 0, cordoned), func(c *Cache) { c.SetNode(base()) }, true},
+		{"tainted", base(), func(c *Cache) { n := base(); taint(n); c.SetNode(n) }, false},
+		{"another taint", machine("n", 4000, 8<<30, 0, taint), func(c *Cache) { n := base(); taint(n); other(n); c.SetNode(n) }, false},
+		{"taint removed", machine("n", 4000, 8<<30, 0, taint, other), func(c *Cache) { n := base(); taint(n); c.SetNode(n) }, true},
+		{"relabelled", base(), func(c *Cache) { n := base(); label("a")(n); c.SetNode(n) }, true},
+		{"charged", base(), func(c *Cache) { c.Charge("new", "n", one, Hold, "", api.Rank{}) }, false},
+		{"a hold becomes an intent", base(), func(c *Cache) { c.Charge("held", "n", one, Intent, "", api.Rank{}) }, false},
+		{"moved away", base(), func(c *Cache) { c.Charge("held", "elsewhere", one, Bound, "", api.Rank{}) }, true},
+		{"released", base(), func(c *Cache) { c.Release("held") }, true},
+		{"nothing to release", base(), func(c *Cache) { c.Release("new") }, false},
+		{"released elsewhere", base(), func(c *Cache) { c.Release("away") }, false},
+	} {
+		c := New(Config{})
+		c.SetNode(test.before)
+		c.Charge("held", "n", one, Hold, "", api.Rank{})
+		c.Charge("away", "unknown", one, Bound, "", api.Rank{})
+		before := c.RoomVersion()
+		test.change(c)
+		if got := c.RoomVersion() > before; got != test.grows {
+			t.Errorf("%s: grows %t, want %t", test.name, got, test.grows)
+		}
+		check(t, c)
+	}
 }
 
 // Sums that left int64 come back without a trace.

@@ -88,9 +88,9 @@ func classPool() []*api.Class {
 
 func drawNode(t *rapid.T) *api.Node {
 	n := &api.Node{Name: fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node")), Labels: map[string]string{}}
-	a := map[string]int64{"pods": rapid.SampledFrom([]int64{0, 2, 5, 10}).Draw(t, "pods")}
-	a["cpu"] = rapid.SampledFrom([]int64{0, 2000, 4000, 8000}).Draw(t, "cpu")
-	a["memory"] = rapid.SampledFrom([]int64{1 << 30, 8 << 30, 32 << 30, 1<<60 - 1, 1 << 60}).Draw(t, "memory")
+	a := map[string]int64{"pods": rapid.SampledFrom([]int64{10, 5, 2, 0}).Draw(t, "pods")}
+	a["cpu"] = rapid.SampledFrom([]int64{8000, 4000, 2000, 0}).Draw(t, "cpu")
+	a["memory"] = rapid.SampledFrom([]int64{32 << 30, 8 << 30, 1 << 30, 1<<60 - 1, 1 << 60}).Draw(t, "memory")
 	for _, name := range []string{"ephemeral-storage", "example.com/gpu", "example.com/nic", "example.com/other"} {
 		if rapid.Bool().Draw(t, name) {
 			a[name] = rapid.SampledFrom([]int64{0, 1, 4, 1 << 31}).Draw(t, name)
@@ -159,6 +159,12 @@ func TestAgainstReference(t *testing.T) {
 		var unsynced []string
 		var room, sync uint64
 
+		for range rapid.IntRange(0, 6).Draw(t, "nodes") { // chance alone takes long to make a cluster
+			n := drawNode(t)
+			eager.SetNode(n)
+			lazy.SetNode(n)
+			ref.nodes[n.Name] = n
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"set node": func(t *rapid.T) {
 				n := drawNode(t)
