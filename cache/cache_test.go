@@ -351,6 +351,13 @@ func TestMemoryIsBounded(t *testing.T) {
 		n.Allocatable = append(n.Allocatable[:0:0], api.Amount{Resource: name, Value: 1})
 		c.SetNode(n)
 	}
+	for i := range 5000 { // machines are replaced by others
+		c.SetNode(machine(fmt.Sprint("m", i), 1000, 1<<30, 0))
+		c.RemoveNode(fmt.Sprint("m", i))
+	}
+	if len(c.slots) != 3 {
+		t.Errorf("%d slots", len(c.slots))
+	}
 	check(t, c)
 	if len(c.classes) > defaultLimits.planned+1 || len(c.columns) > defaultLimits.dead+8 || len(c.nodes) != 3 || len(c.spare) > 1 {
 		t.Errorf("%d classes, %d columns, %d nodes, %d spare charges", len(c.classes), len(c.columns), len(c.nodes), len(c.spare))
