@@ -1,22 +1,153 @@
 package coordinator
 
 import (
+	"slices"
+	"strings"
 	"time"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
 
 // Core decides. It is not safe for concurrent use.
+//
+// What arrives is taken in at once and acted on when the store has answered: while a transaction is in flight requests
+// gather, and the next one is made of all of them, evaluated in the order of waiting.go against the state that the last
+// one left. So the load sets the size of transactions, and released room is offered in fair order even to those who ask
+// in the same moment.
 type Core struct {
-	cfg Config
-	out []Output
+	cfg  Config
+	self api.Incarnation
+	term int64
+	out  []Output
+
+	tree    *tree
+	gangs   map[gangKey]*gang
+	charged map[string]*gang // by UID: those with a reservation
+	graves  []grave          // gangs forgotten, oldest first: late repeats of their requests are told apart for a while
+	open    int              // reservations
+
+	inbox  []Message // accepted, not acted on
+	flight *batch    // the transaction that is not answered yet
+	seq    uint64    // of the last transaction
+
+	// waiting.go
+	ring    []*request // all that wait, in no order
+	cursor  int        // of the sweep over ring
+	leaves  []*queue   // queues with requests that are due for a test
+	rooms   []*queue   // queues in which room came
+	ageing  []*request // denied for lack of room, by the time of the first denial
+	old     []*request // those of them that may claim room, in static order
+	claimed []*queue   // queues with a claim
+	unclaim bool       // claims are to be made again
+	charges uint64     // grows with each change of a sum
+	laws    uint64     // grows with each change of a limit
+
+	// limits.go
+	synced       bool
+	due          map[string]bool // queues whose record may differ from what their object says
+	finalizers   map[string]bool // queues whose finalizer may have to change
+	limitsLast   bool            // the last transaction was one of limits
+	nextAskAgain time.Time
+
+	// table.go
+	table       *api.Table // the newest decided; Revision is 0 while it is in flight
+	shards      map[api.Incarnation]*shard
+	links       map[api.Incarnation]bool
+	floor       api.Epoch // epochs start above it
+	firstShard  time.Time
+	halfGone    time.Time // since when more than half of the members are gone
+	lastMove    time.Time // of a step between living shards
+	lastTake    time.Time // of a takeover
+	refilling   bool
+	refillFrom  time.Time // since when all known shards are linked
+	nextReport  time.Time
+	nextKnown   time.Time
+	nextVersion uint64
 }
 
+// gangKey names a reservation as its key in the store does.
+type gangKey struct{ queue, uid string }
+
 // New makes a core for one term.
-func New(cfg Config, e Elected) *Core { return &Core{cfg: cfg} }
+func New(cfg Config, e Elected) *Core {
+	c := &Core{
+		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
+		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{},
+		due: map[string]bool{}, finalizers: map[string]bool{},
+		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, table: e.Table, floor: e.MaxStatusEpoch,
+	}
+	for _, s := range e.Limits {
+		c.loadLimits(s)
+	}
+	c.tree.settle()
+	for _, s := range e.Reservations {
+		c.loadReservation(s)
+	}
+	for _, r := range e.Shards {
+		c.shardUp(e.Now, r)
+	}
+	for _, s := range c.shards {
+		s.joining = c.table.Owned(s.incarnation) < 3*c.average()/4
+	}
+	c.refilling = e.FreshStore || c.table != nil && c.table.Epoch < c.floor || c.table == nil && c.floor > 0
+	c.nextKnown = e.Now.Add(c.cfg.KnownEvery)
+	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.open, "queues", len(e.Limits), "shards", len(e.Shards), "refilling", c.refilling)
+	return c
+}
+
+func (cfg Config) withDefaults() Config {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	count := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	count(&cfg.BatchOps, 120)
+	count(&cfg.JoinBuckets, 64)
+	count(&cfg.Sweep, 200)
+	set(&cfg.ClaimAfter, time.Minute)
+	set(&cfg.ReportEvery, 200*time.Millisecond)
+	set(&cfg.KnownEvery, 30*time.Second)
+	set(&cfg.RefillLimit, 15*time.Second)
+	set(&cfg.HalfGoneLimit, 30*time.Second)
+	set(&cfg.FirstTable, time.Second)
+	set(&cfg.JoinEvery, 500*time.Millisecond)
+	set(&cfg.Quiet, 3*time.Second)
+	set(&cfg.RetryEvery, 5*time.Second)
+	set(&cfg.WordsEvery, 2*time.Second)
+	return cfg
+}
 
 // Step takes one event. Time never goes back between two calls.
-func (c *Core) Step(now time.Time, ev Event) {}
+func (c *Core) Step(now time.Time, ev Event) {
+	switch ev := ev.(type) {
+	case QueueSeen:
+		c.queueSeen(ev)
+	case QueueGone:
+		c.queueGone(ev)
+	case QueuesSynced:
+		c.queuesSynced()
+	case ShardUp:
+		c.shardUp(now, ev.Record)
+	case ShardDown:
+		c.shardDown(ev.Incarnation)
+	case ShardLinked:
+		c.shardLinked(ev.Incarnation)
+	case Message:
+		c.message(ev)
+	case TxnDone:
+		c.txnDone(ev)
+	case Tick:
+		c.tick(now)
+	}
+	c.endRefilling(now)
+	c.commit(now)
+}
 
 // Outputs returns what is to be done since the last call, in order. The slice is valid until the next Step.
 func (c *Core) Outputs() []Output {
@@ -25,5 +156,142 @@ func (c *Core) Outputs() []Output {
 	return out
 }
 
-// Status describes the term for operators: queues, reservations, table. It changes nothing.
-func (c *Core) Status() *wire.StatusReply { return &wire.StatusReply{} }
+func (c *Core) tick(now time.Time) {
+	c.age(now)
+	c.sweep(now)
+	c.report(now)
+	c.known(now)
+	c.bury(now)
+	if !now.Before(c.nextAskAgain) {
+		c.nextAskAgain = now.Add(c.cfg.RetryEvery)
+		c.askAgain()
+	}
+}
+
+// message takes a message in if its sender may say it.
+func (c *Core) message(m Message) {
+	switch body := m.Body.GetBody().(type) {
+	case *wire.Envelope_Refilled:
+		c.refilled(m.From, api.Epoch(body.Refilled.GetTableEpoch()))
+	case *wire.Envelope_Reserve, *wire.Envelope_Unreserve, *wire.Envelope_Close:
+		c.inbox = append(c.inbox, m)
+	}
+}
+
+// batch is a transaction with what is said once it is committed.
+type batch struct {
+	id      uint64
+	ops     []Op
+	puts    []*gang
+	replies []reply
+	traces  []Output
+	table   *api.Table
+}
+
+type reply struct {
+	to   api.Incarnation
+	body *wire.Envelope
+}
+
+// commit makes the next transaction when none is in flight. The table goes first; limits and reservations take turns when
+// both have changes.
+func (c *Core) commit(now time.Time) {
+	if c.flight != nil {
+		return
+	}
+	c.askFinalizers(now)
+	b := &batch{id: c.seq + 1}
+	limits := false
+	if !c.changeTable(now, b) {
+		if limits = !c.limitsLast; limits {
+			limits = c.changeLimits(b)
+		}
+		if !limits {
+			c.changeReservations(now, b)
+			if len(b.ops) == 0 {
+				limits = c.changeLimits(b)
+			}
+		}
+	}
+	if len(b.ops) == 0 {
+		c.limitsLast = false
+		c.answer(b, 0)
+		return
+	}
+	c.limitsLast = limits
+	c.flight, c.seq = b, b.id
+	c.out = append(c.out, Txn{ID: b.id, Ops: b.ops})
+}
+
+func (c *Core) txnDone(ev TxnDone) {
+	b := c.flight
+	if b == nil || b.id != ev.ID {
+		c.log(LevelError, "answer to a transaction that is not in flight", "id", ev.ID)
+		return
+	}
+	c.flight = nil
+	for _, g := range b.puts {
+		if g.res != nil {
+			g.res.revision = ev.Revision
+		}
+	}
+	if b.table != nil {
+		committed := *b.table
+		committed.Revision = ev.Revision
+		c.table = &committed
+	}
+	c.answer(b, ev.Revision)
+	c.out = append(c.out, b.traces...)
+}
+
+func (c *Core) answer(b *batch, revision int64) {
+	for _, r := range b.replies {
+		if granted := r.body.GetGranted(); granted != nil && granted.ReservationRevision == 0 {
+			granted.ReservationRevision = revision
+		}
+		c.send(r.to, r.body)
+	}
+}
+
+func (c *Core) send(to api.Incarnation, body *wire.Envelope) {
+	c.out = append(c.out, Send{To: to, Body: body})
+}
+
+func (c *Core) log(level Level, message string, args ...any) {
+	c.out = append(c.out, Log{Level: level, Message: message, Args: args})
+}
+
+// Status describes the term for operators. It changes nothing.
+func (c *Core) Status() *wire.StatusReply {
+	s := &wire.StatusReply{
+		Incarnation: string(c.self), Role: "coordinator", Term: uint64(c.term),
+		Reservations: uint32(c.open), GangsTotal: uint32(len(c.ring)),
+	}
+	if c.table != nil {
+		s.TableEpoch = uint64(c.table.Epoch)
+	}
+	c.tree.settle()
+	c.tree.root.walk(func(q *queue) {
+		if q.object != nil || q.limits != nil {
+			s.Queues = append(s.Queues, c.usage(q))
+		}
+	})
+	return s
+}
+
+// walk visits the queue and all below it, parents first, in the order of their paths.
+func (q *queue) walk(visit func(*queue)) {
+	visit(q)
+	for _, c := range q.children {
+		c.walk(visit)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, strings.Compare)
+	return out
+}

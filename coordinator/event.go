@@ -20,7 +20,7 @@ type Config struct {
 	JoinBuckets   int           // 64: buckets that one such step moves
 	Quiet         time.Duration // 3 s: no such step so soon after a takeover
 	RetryEvery    time.Duration // 5 s: before the shell is asked again for a finalizer or a missing queue
-	WordsEvery    time.Duration // 5 s: a Denied of which only the numbers changed is not sent again sooner
+	WordsEvery    time.Duration // 2 s: a Denied is not sent again sooner; 30 times that when only its numbers changed
 	Sweep         int           // 200: waiting requests tested again at each Tick, whatever is believed of them
 }
 
@@ -133,6 +133,8 @@ type (
 	RemoveFinalizer struct{ Queue, UID string }
 	// CreateQueue with an empty spec; it may exist by now. Asked again while it is missing.
 	CreateQueue struct{ Name string }
+	// Trace reports the span of an admission whose request carried a trace context.
+	Trace struct{ Span api.Span }
 	// Log a line for operators; there is none for each gang.
 	Log struct {
 		Level   Level
@@ -146,6 +148,7 @@ func (Txn) output()             {}
 func (SetFinalizer) output()    {}
 func (RemoveFinalizer) output() {}
 func (CreateQueue) output()     {}
+func (Trace) output()           {}
 func (Log) output()             {}
 
 // Level of a log line, numbered as log/slog does.

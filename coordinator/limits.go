@@ -1,0 +1,256 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// newer tells whether resourceVersion a is larger than b. One that is no number, which no API server gives, counts as
+// older than any that is.
+func newer(a, b string) bool {
+	a, b = digits(a), digits(b)
+	if len(a) != len(b) {
+		return len(a) > len(b)
+	}
+	return a > b
+}
+
+func digits(v string) string {
+	if strings.Trim(v, "0123456789") != "" {
+		return ""
+	}
+	return strings.TrimLeft(v, "0")
+}
+
+func (c *Core) loadLimits(s StoredLimits) {
+	l, err := readLimits(s.Record)
+	if err == nil {
+		err = api.ValidatePath(s.Record.GetQueue())
+	}
+	if err != nil {
+		c.log(LevelError, "limits ignored", "key", s.Key, "error", err)
+		return
+	}
+	c.tree.at(l.record.GetQueue()).limits = l
+	c.tree.dirty = true
+	c.due[l.record.GetQueue()] = true
+}
+
+func readLimits(r *wire.LimitsRecord) (*limits, error) {
+	if r == nil {
+		return nil, fmt.Errorf("not readable")
+	}
+	capability, err := wire.ToResources(r.GetCapability())
+	if err != nil {
+		return nil, fmt.Errorf("capability: %w", err)
+	}
+	guarantee, err := wire.ToResources(r.GetGuarantee())
+	if err != nil {
+		return nil, fmt.Errorf("guarantee: %w", err)
+	}
+	return &limits{record: r, capability: capability, guarantee: guarantee}, nil
+}
+
+func (c *Core) queueSeen(ev QueueSeen) {
+	if ev.Name == "" {
+		return
+	}
+	if err := api.ValidatePath(ev.Name); err != nil {
+		ev.Invalid = "metadata.name: " + err.Error()
+	}
+	q := c.tree.at(ev.Name)
+	seen := ""
+	if q.object != nil {
+		seen = q.object.ResourceVersion
+	} else if q.limits != nil {
+		seen = q.limits.record.GetResourceVersion()
+	}
+	if newer(seen, ev.ResourceVersion) {
+		c.tree.prune(q)
+		return // a cache that lags; resourceVersions of one server are in one order whatever the object
+	}
+	before := q.object
+	q.object = &ev
+	if c.synced && ev.StatusEpoch > c.floor {
+		c.raise(ev.StatusEpoch)
+	} else {
+		c.floor = max(c.floor, ev.StatusEpoch)
+	}
+	c.due[ev.Name] = true
+	if before == nil || before.HasFinalizer != ev.HasFinalizer || before.Deleting != ev.Deleting || before.UID != ev.UID {
+		q.askedAt = 0
+		c.finalizers[ev.Name] = true
+	}
+	q.reported = q.reported && before != nil && before.Invalid == ev.Invalid && before.Generation == ev.Generation && before.UID == ev.UID
+	if before == nil || before.Closed != ev.Closed || before.Deleting != ev.Deleting || before.Invalid != ev.Invalid {
+		c.changedPath(q)
+	}
+}
+
+func (c *Core) queueGone(ev QueueGone) {
+	q := c.tree.byPath[ev.Name]
+	if q == nil || q.object == nil || ev.UID != "" && q.object.UID != ev.UID {
+		return // another object of the same name has taken its place
+	}
+	q.object = nil
+	c.due[ev.Name], c.finalizers[ev.Name] = true, true
+	c.changedPath(q)
+	c.nextAskAgain = time.Time{}
+	c.tree.prune(q)
+}
+
+func (c *Core) queuesSynced() {
+	if c.synced {
+		return
+	}
+	c.synced = true
+	c.nextAskAgain = time.Time{}
+	c.tree.root.walk(func(q *queue) {
+		q.reported = false
+		c.due[q.path], c.finalizers[q.path] = true, true
+		c.roomAt(q)
+	})
+	c.raise(c.floor)
+}
+
+// changedPath: whether the queue and those below admit anything may have changed, and whether its parent is a leaf.
+func (c *Core) changedPath(q *queue) {
+	q.walk(func(p *queue) { p.reported = false })
+	c.roomAt(q)
+	if q.parent != nil {
+		q.parent.reported = false
+		c.roomAt(q.parent)
+	}
+}
+
+// changeLimits fills the transaction with records that differ from what their objects say.
+func (c *Core) changeLimits(b *batch) bool {
+	if len(c.due) == 0 {
+		return false
+	}
+	for _, path := range sortedKeys(c.due) {
+		if len(b.ops) >= c.cfg.BatchOps {
+			break
+		}
+		delete(c.due, path)
+		q := c.tree.byPath[path]
+		if q == nil {
+			continue
+		}
+		next, write := c.wanted(q)
+		if !write {
+			continue
+		}
+		if next == nil {
+			b.ops = append(b.ops, DeleteLimits{Queue: path})
+		} else {
+			b.ops = append(b.ops, PutLimits{Record: next.record})
+		}
+		// Others wait for this queue's limits only where they were denied; guarantees reach across the tree.
+		guarantees := len(q.guarantee) > 0 || next != nil && len(next.guarantee) > 0 || q.limits != nil && len(q.limits.guarantee) > 0
+		q.limits = next
+		q.reported = false
+		c.tree.dirty = true
+		c.laws++
+		c.finalizers[path] = true
+		if guarantees {
+			c.roomEverywhere()
+		} else {
+			c.roomAt(q)
+		}
+		c.tree.prune(q)
+	}
+	return len(b.ops) > 0
+}
+
+// wanted is what the record of a queue should be, and whether that has to be written.
+func (c *Core) wanted(q *queue) (next *limits, write bool) {
+	o, now := q.object, q.limits
+	switch {
+	case o == nil && (now == nil || !c.synced):
+		return now, false
+	case o == nil && q.admitted == 0:
+		return nil, true
+	case o == nil || o.Invalid != "":
+		// What was in force stays: a spec that cannot be read says nothing, and charges outlive the object.
+		deleted := o == nil || o.Deleting
+		if now == nil || now.record.GetDeleted() == deleted {
+			return now, false
+		}
+		r := now.record
+		return &limits{capability: now.capability, guarantee: now.guarantee, record: &wire.LimitsRecord{
+			Queue: r.GetQueue(), Uid: r.GetUid(), ResourceVersion: r.GetResourceVersion(), Generation: r.GetGeneration(),
+			Capability: r.GetCapability(), Guarantee: r.GetGuarantee(), Closed: r.GetClosed(), Deleted: deleted}}, true
+	}
+	if now != nil {
+		r := now.record
+		if newer(r.GetResourceVersion(), o.ResourceVersion) ||
+			r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
+				same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) {
+			return now, false
+		}
+	}
+	return &limits{capability: o.Capability, guarantee: o.Guarantee, record: &wire.LimitsRecord{
+		Queue: q.path, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
+		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee),
+		Closed: o.Closed, Deleted: o.Deleting}}, true
+}
+
+// same compares limits, where a zero is not the same as a missing name.
+func same(a, b api.Resources) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// askFinalizers asks for finalizers that should change. It is called while no transaction is in flight: what is not
+// charged in memory is not charged in the store.
+func (c *Core) askFinalizers(now time.Time) {
+	if len(c.finalizers) == 0 {
+		return
+	}
+	for _, path := range sortedKeys(c.finalizers) {
+		delete(c.finalizers, path)
+		q := c.tree.byPath[path]
+		if path == api.RootQueue || path == api.DefaultQueue {
+			if c.synced && (q == nil || q.object == nil) {
+				c.out = append(c.out, CreateQueue{Name: path})
+				continue
+			}
+		}
+		if q == nil || q.object == nil {
+			continue
+		}
+		o := q.object
+		due := q.askedAt == 0 || now.UnixMilli()-q.askedAt >= c.cfg.RetryEvery.Milliseconds()
+		switch {
+		case !due:
+		case !o.Deleting && !o.HasFinalizer:
+			q.askedAt = now.UnixMilli()
+			c.out = append(c.out, SetFinalizer{Queue: path, UID: o.UID})
+		case o.Deleting && o.HasFinalizer && q.admitted == 0 && (q.limits == nil || q.limits.record.GetDeleted()):
+			q.askedAt = now.UnixMilli()
+			c.out = append(c.out, RemoveFinalizer{Queue: path, UID: o.UID})
+		}
+	}
+}
+
+// askAgain looks at all queues whether something asked for is still missing.
+func (c *Core) askAgain() {
+	c.finalizers[api.RootQueue], c.finalizers[api.DefaultQueue] = true, true
+	c.tree.root.walk(func(q *queue) {
+		if o := q.object; o != nil && o.Deleting == o.HasFinalizer {
+			c.finalizers[q.path] = true
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/coordinator"
+)
+
+// followQueues turns Queues into events, until ctx ends.
+func (t *term) followQueues(ctx context.Context) {
+	known := map[string]*v1alpha1.Queue{}
+	first := true
+	gone := func(q *v1alpha1.Queue) {
+		delete(known, q.Name)
+		t.post(ctx, coordinator.QueueGone{Name: q.Name, UID: string(q.UID)})
+	}
+	seen := func(q *v1alpha1.Queue) {
+		known[q.Name] = q
+		t.post(ctx, queueSeen(q))
+	}
+	kube.Follow(t.clients.Basalt, "queues", t.log, kube.Handler[*v1alpha1.Queue]{
+		Replaced: func(list []*v1alpha1.Queue, _ kube.Ticket) {
+			for _, old := range known {
+				if !slices.ContainsFunc(list, func(q *v1alpha1.Queue) bool { return q.UID == old.UID }) {
+					gone(old)
+				}
+			}
+			for _, q := range list {
+				seen(q)
+			}
+			if first {
+				first = false
+				t.post(ctx, coordinator.QueuesSynced{})
+			}
+		},
+		Seen: seen,
+		Gone: gone,
+	}).Run(ctx)
+}
+
+// queueSeen reads a Queue. The API server's validation lets nothing bad through, but it may be switched off, and objects
+// may be older than it.
+func queueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
+	ev := coordinator.QueueSeen{
+		Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
+		Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil,
+		HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged),
+	}
+	if q.Status != nil {
+		ev.StatusEpoch = api.Epoch(max(0, q.Status.Epoch))
+	}
+	var err error
+	if err = api.ValidatePath(q.Name); err == nil {
+		if ev.Capability, err = readLimits("spec.capability", q.Spec.Capability); err == nil {
+			ev.Guarantee, err = readLimits("spec.guarantee", q.Spec.Guarantee)
+		}
+	}
+	if err != nil {
+		ev.Invalid = err.Error()
+	}
+	return ev
+}
+
+func readLimits(field string, l corev1.ResourceList) (api.Resources, error) {
+	for name, q := range l {
+		if q.Sign() <= 0 {
+			return nil, fmt.Errorf("%s: %s: %s is not above zero", field, name, q.String())
+		}
+	}
+	r, err := api.FromResourceList(l, false)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return r, nil
+}
+
+// setFinalizer adds or removes our finalizer on the Queue with this UID. The patch names the version it was made from: it
+// replaces the whole list of finalizers, which others edit too.
+func setFinalizer(ctx context.Context, c *kube.Clients, name, uid string, want bool) error {
+	for try := 0; ; try++ {
+		var q v1alpha1.Queue
+		err := c.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&q)
+		if apierrors.IsNotFound(err) || err == nil && string(q.UID) != uid {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("set finalizer of queue %s: %w", name, err)
+		}
+		if slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) == want {
+			return nil
+		}
+		finalizers := slices.DeleteFunc(slices.Clone(q.Finalizers), func(f string) bool { return f == v1alpha1.FinalizerCharged })
+		if want {
+			finalizers = append(finalizers, v1alpha1.FinalizerCharged)
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": q.ResourceVersion, "finalizers": finalizers}})
+		if err != nil {
+			return err
+		}
+		err = c.Basalt.Patch(types.MergePatchType).Resource("queues").Name(name).Body(patch).Do(ctx).Error()
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) || try == 5 {
+			return fmt.Errorf("set finalizer of queue %s: %w", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// createQueue makes an empty Queue; that it exists by now is fine.
+func createQueue(ctx context.Context, c *kube.Clients, name string) error {
+	q := &v1alpha1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := c.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error()
+	if err != nil && !apierrors.IsAlreadyExists(err) && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("create queue %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,430 @@
+package coordinator
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// wide is a sum of int64 amounts that never overflows, so that what saturates on its way out comes back when the amounts
+// are taken away again: users can bind sixteen pods of 2^60 bytes each by hand.
+type wide struct {
+	hi int64
+	lo uint64
+}
+
+func (w wide) plus(v int64) wide {
+	lo, carry := bits.Add64(w.lo, uint64(v), 0)
+	return wide{w.hi + v>>63 + int64(carry), lo}
+}
+
+func (w wide) add(o wide) wide {
+	lo, carry := bits.Add64(w.lo, o.lo, 0)
+	return wide{w.hi + o.hi + int64(carry), lo}
+}
+
+func (w wide) sub(o wide) wide {
+	lo, borrow := bits.Sub64(w.lo, o.lo, 0)
+	return wide{w.hi - o.hi - int64(borrow), lo}
+}
+
+func (w wide) max(o wide) wide {
+	if w.hi > o.hi || w.hi == o.hi && w.lo > o.lo {
+		return w
+	}
+	return o
+}
+
+// amount is the sum as an int64, saturated.
+func (w wide) amount() int64 {
+	switch {
+	case w.hi == int64(w.lo)>>63:
+		return int64(w.lo)
+	case w.hi < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
+}
+
+// sums is a vector of wide amounts, sorted by resource. Zeros stay: a queue sees few resources.
+type sums []total
+
+type total struct {
+	resource string
+	wide
+}
+
+func (s sums) get(resource string) wide {
+	for i := range s {
+		if s[i].resource == resource {
+			return s[i].wide
+		}
+	}
+	return wide{}
+}
+
+func (s *sums) at(resource string) *wide {
+	i, found := slices.BinarySearchFunc(*s, resource, func(t total, r string) int { return strings.Compare(t.resource, r) })
+	if !found {
+		*s = slices.Insert(*s, i, total{resource: resource})
+	}
+	return &(*s)[i].wide
+}
+
+// amounts is the vector without its zeros, saturated.
+func (s sums) amounts() api.Resources {
+	out := make(api.Resources, 0, len(s))
+	for i := range s {
+		if v := s[i].amount(); v != 0 {
+			out = append(out, api.Amount{Resource: s[i].resource, Value: v})
+		}
+	}
+	return out
+}
+
+// limits are the limits in force at a queue: what its record says.
+type limits struct {
+	record     *wire.LimitsRecord
+	capability api.Resources
+	guarantee  api.Resources
+}
+
+// queue is a node of the quota tree. One exists for each path that has an object, a record, a reservation, a request, or
+// something of these below it.
+type queue struct {
+	path     string
+	parent   *queue   // nil for root
+	children []*queue // sorted by path
+
+	object *QueueSeen // as last seen, nil when there is none
+	limits *limits    // in force, nil when no record exists
+
+	charged sums // the whole subtree
+	// held is what the subtree needs kept by those below: what its own gangs are charged, and for each child the larger of
+	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
+	held      sums
+	guarantee api.Resources // in force, after cutting
+	cut       string        // the first resource of which the guarantee was cut, "" for none
+	unbacked  string        // the first resource of the guarantee that no ancestor limits, "" for none
+	effective api.Resources // the smallest capability of the path, for each resource that has one
+
+	admitted int // reservations in the subtree
+	waiting  int // requests in the subtree
+
+	requests []*request // of this very queue, in static order (waiting.go)
+	blocked  int        // requests in the subtree whose denial names this queue
+	room     bool       // something here changed for the better since they were denied
+	listed   bool       // stands in Core.leaves
+	claim    *request   // the request that this queue keeps room for
+	claimed  *request   // the one before, while claims are made again
+
+	reported bool // nothing changed since the last report
+	version  uint64
+	askedAt  int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
+}
+
+// tree is the quota tree with its sums. They follow from the reservations alone.
+//
+// A guarantee in force is the larger of a queue's own and the sum of its children's, cut to what the ancestors can keep.
+// Coverable means: at each queue with a capability, held <= capability. The obvious rule, to sum max(charged, guarantee)
+// over the children, was dropped: where a child without a capability of its own has one child that uses the other's
+// guarantee, it finds charged = guarantee there and gives the room away a level higher.
+type tree struct {
+	root   *queue
+	byPath map[string]*queue
+	dirty  bool // limits changed: guarantees, effective and held are to be made again
+}
+
+func newTree() *tree {
+	t := &tree{byPath: map[string]*queue{}}
+	t.root = &queue{path: api.RootQueue}
+	t.byPath[api.RootQueue] = t.root
+	return t
+}
+
+// at returns the queue of a path, made if need be with its ancestors.
+func (t *tree) at(path string) *queue {
+	if q := t.byPath[path]; q != nil {
+		return q
+	}
+	parent := t.at(api.Parent(path))
+	q := &queue{path: path, parent: parent, effective: parent.effective}
+	i, _ := slices.BinarySearchFunc(parent.children, path, func(c *queue, p string) int { return strings.Compare(c.path, p) })
+	parent.children = slices.Insert(parent.children, i, q)
+	t.byPath[path] = q
+	return q
+}
+
+// prune removes the queue, and then its ancestors, while nothing needs them.
+func (t *tree) prune(q *queue) {
+	for q.parent != nil && q.object == nil && q.limits == nil && q.admitted == 0 && q.waiting == 0 && len(q.children) == 0 {
+		delete(t.byPath, q.path)
+		q.parent.children = slices.DeleteFunc(q.parent.children, func(c *queue) bool { return c == q })
+		q = q.parent
+	}
+}
+
+// need is what must be kept of one resource in the ancestors for this queue's subtree.
+func (q *queue) need(resource string) wide {
+	return q.held.get(resource).max(wide{}.plus(q.guarantee.Value(resource)))
+}
+
+// charge adds delta, which may be negative, to the queue and every ancestor.
+func (t *tree) charge(q *queue, delta api.Resources) {
+	for _, a := range delta {
+		if a.Value == 0 {
+			continue
+		}
+		grows := wide{}.plus(a.Value)
+		for p := q; p != nil; p = p.parent {
+			charged := p.charged.at(a.Resource)
+			*charged = charged.plus(a.Value)
+			before := p.need(a.Resource)
+			held := p.held.at(a.Resource)
+			*held = held.add(grows)
+			grows = p.need(a.Resource).sub(before)
+		}
+	}
+}
+
+// lack says what keeps a request from being granted. A nil one means that nothing does.
+type lack struct {
+	reason   wire.DenyReason
+	queue    *queue
+	resource string
+	short    int64
+
+	capability, charged, asks int64
+	older                     *request // for whom the room is kept
+}
+
+// over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole
+// of what the gang would then be charged. A request for whom older ones' claims do not matter passes a nil yields.
+func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *request) bool) *lack {
+	// First what no waiting can cure: then the rest must not be said, or the gang would hope.
+	for _, d := range demand {
+		if limit, limited := q.effective.Get(d.Resource); limited && d.Value > limit && delta.Value(d.Resource) > 0 {
+			for p := q; p != nil; p = p.parent {
+				if limit, limited := p.capability(d.Resource); limited && d.Value > limit {
+					return &lack{reason: wire.DenyReason_DENY_NEVER_FITS, queue: p, resource: d.Resource,
+						short: api.AddSat(d.Value, -limit), capability: limit, charged: p.charged.get(d.Resource).amount(), asks: d.Value}
+				}
+			}
+		}
+	}
+	var found lack
+	lowest := math.MaxInt
+	for _, d := range delta {
+		if d.Value <= 0 {
+			continue // what does not grow is always possible
+		}
+		if _, limited := q.effective.Get(d.Resource); !limited {
+			continue
+		}
+		level, grows := 0, wide{}.plus(d.Value)
+		for p := q; p != nil && level < lowest; p, level = p.parent, level+1 {
+			held := p.held.get(d.Resource).add(grows)
+			if limit, limited := p.capability(d.Resource); limited {
+				charged := p.charged.get(d.Resource)
+				use := charged.plus(d.Value)
+				var kept int64
+				if p.claim != nil && yields != nil && yields(p.claim) {
+					kept = max(0, p.claim.delta.Value(d.Resource))
+				}
+				l := lack{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), asks: d.Value}
+				guarded := grows.amount() > 0 // inside a guarantee nothing more is taken from others
+				switch {
+				case use.amount() > limit:
+					l.reason, l.short = wire.DenyReason_DENY_QUOTA, use.plus(-limit).amount()
+				case guarded && held.amount() > limit:
+					l.reason, l.short = wire.DenyReason_DENY_GUARANTEE, held.plus(-limit).amount()
+				case kept > 0 && use.plus(kept).amount() > limit:
+					l.reason, l.short = wire.DenyReason_DENY_RESERVED_FOR_OLDER, use.plus(kept).plus(-limit).amount()
+				case kept > 0 && guarded && held.plus(kept).amount() > limit:
+					l.reason, l.short = wire.DenyReason_DENY_RESERVED_FOR_OLDER, held.plus(kept).plus(-limit).amount()
+				}
+				if l.reason != 0 {
+					if l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER {
+						l.older = p.claim
+					}
+					found, lowest = l, level
+					break
+				}
+			}
+			after := held.max(wide{}.plus(p.guarantee.Value(d.Resource)))
+			grows = after.sub(p.need(d.Resource))
+		}
+	}
+	if found.queue == nil {
+		return nil
+	}
+	return &found
+}
+
+// exceeds tells whether a capability of the path is exceeded in a resource that demand names.
+func (t *tree) exceeds(q *queue, demand api.Resources) bool {
+	for p := q; p != nil; p = p.parent {
+		for _, d := range demand {
+			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.charged.get(d.Resource).amount() > limit {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (q *queue) capability(resource string) (int64, bool) {
+	if q.limits == nil {
+		return 0, false
+	}
+	return q.limits.capability.Get(resource)
+}
+
+// settle makes effective limits, guarantees in force and held again after limits changed. It is linear in the tree.
+func (t *tree) settle() {
+	if !t.dirty {
+		return
+	}
+	t.dirty = false
+	wanted := map[*queue]api.Resources{}
+	t.root.want(wanted)
+	t.root.guarantee, t.root.cut, t.root.unbacked = wanted[t.root], "", ""
+	t.root.settle(nil, wanted)
+}
+
+// want finds what each queue would have guaranteed if it fitted: the larger of its own and its children's, within its
+// capability.
+func (q *queue) want(wanted map[*queue]api.Resources) api.Resources {
+	var below api.Resources
+	for _, c := range q.children {
+		if w := c.want(wanted); len(w) > 0 {
+			below = below.Add(w)
+		}
+	}
+	w := below
+	if q.limits != nil {
+		w = w.Max(q.limits.guarantee)
+		w = slices.Clone(w)
+		for i := range w {
+			if limit, limited := q.capability(w[i].Resource); limited {
+				w[i].Value = min(w[i].Value, limit)
+			}
+		}
+	}
+	if len(w) > 0 {
+		wanted[q] = w
+	}
+	return w
+}
+
+// settle takes the queue's own guarantee as decided, decides its children's, and sums what they hold.
+func (q *queue) settle(above api.Resources, wanted map[*queue]api.Resources) {
+	budget := q.guarantee
+	q.effective = above
+	if q.limits != nil {
+		q.effective = lower(above, q.limits.capability)
+	}
+	sum := sums{}
+	for _, c := range q.children {
+		for _, a := range wanted[c] {
+			s := sum.at(a.Resource)
+			*s = s.plus(a.Value)
+		}
+	}
+	q.held = slices.Clone(q.charged)
+	for _, c := range q.children {
+		want := wanted[c]
+		before, cut, unbacked := c.guarantee, c.cut, c.unbacked
+		c.guarantee, c.cut, c.unbacked = want, "", ""
+		for i, a := range want {
+			_, limited := q.effective.Get(a.Resource)
+			if !limited && c.unbacked == "" && a.Value > 0 {
+				c.unbacked = a.Resource
+			}
+			if v := share(a.Value, budget.Value(a.Resource), sum.get(a.Resource)); v < a.Value {
+				if c.cut == "" {
+					c.guarantee = slices.Clone(want)
+					c.cut = a.Resource
+				}
+				c.guarantee[i].Value = v
+			}
+		}
+		if own := c.limits; own != nil && c.cut == "" {
+			// A guarantee above the queue's own capability is cut too.
+			for _, a := range own.guarantee {
+				if limit, limited := c.capability(a.Resource); limited && a.Value > limit {
+					c.cut = a.Resource
+					break
+				}
+			}
+		}
+		if !before.Equal(c.guarantee) || cut != c.cut || unbacked != c.unbacked {
+			c.reported = false
+		}
+		c.settle(q.effective, wanted)
+		for _, a := range c.charged {
+			h := q.held.at(a.resource)
+			*h = h.sub(a.wide)
+		}
+		for i := range c.held {
+			h := q.held.at(c.held[i].resource)
+			*h = h.add(c.need(c.held[i].resource))
+		}
+		for _, a := range c.guarantee {
+			if !c.held.has(a.Resource) {
+				h := q.held.at(a.Resource)
+				*h = h.plus(a.Value)
+			}
+		}
+	}
+}
+
+func (s sums) has(resource string) bool {
+	return slices.ContainsFunc(s, func(t total) bool { return t.resource == resource })
+}
+
+// lower returns for each resource that either names the smaller amount named.
+func lower(a, b api.Resources) api.Resources {
+	if len(b) == 0 {
+		return a
+	}
+	out := make(api.Resources, 0, len(a)+len(b))
+	for _, x := range a {
+		if y, named := b.Get(x.Resource); named {
+			x.Value = min(x.Value, y)
+		}
+		out = append(out, x)
+	}
+	for _, y := range b {
+		if _, named := a.Get(y.Resource); !named {
+			out = append(out, y)
+		}
+	}
+	slices.SortFunc(out, func(x, y api.Amount) int { return strings.Compare(x.Resource, y.Resource) })
+	return out
+}
+
+// share returns want, or its proportional part of budget when all wants together, sum, are above it. It rounds down.
+func share(want, budget int64, sum wide) int64 {
+	if sum.amount() <= budget {
+		return want
+	}
+	if budget <= 0 || want <= 0 {
+		return 0
+	}
+	for sum.hi > 0 { // beyond int64 only proportions matter
+		want >>= 1
+		sum = wide{sum.hi >> 1, sum.lo>>1 | uint64(sum.hi)<<63}
+		sum = sum.plus(1)
+	}
+	hi, lo := bits.Mul64(uint64(want), uint64(budget))
+	if hi >= sum.lo {
+		return budget
+	}
+	v, _ := bits.Div64(hi, lo, sum.lo)
+	return int64(v)
+}

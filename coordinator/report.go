@@ -1,0 +1,158 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// chunk bounds how many queues or gangs one message lists.
+const chunk = 500
+
+// report sends each queue that changed to its home.
+func (c *Core) report(now time.Time) {
+	if now.Before(c.nextReport) || c.table == nil {
+		return
+	}
+	c.nextReport = now.Add(c.cfg.ReportEvery)
+	c.tree.settle()
+	usages := map[string][]*wire.QueueUsage{}
+	c.tree.root.walk(func(q *queue) {
+		if q.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" {
+			return
+		}
+		home := c.table.OwnerOf(q.path)
+		if home == "" {
+			return
+		}
+		q.reported = true
+		c.nextVersion++
+		q.version = c.nextVersion
+		usages[string(home)] = append(usages[string(home)], c.usage(q))
+	})
+	for _, home := range sortedKeys(usages) {
+		for part := range slices.Chunk(usages[home], chunk) {
+			c.send(api.Incarnation(home), &wire.Envelope{Body: &wire.Envelope_QueueUsages{
+				QueueUsages: &wire.QueueUsages{Term: uint64(c.term), Queues: part}}})
+		}
+	}
+}
+
+// reportAll makes everything of one home be sent again.
+func (c *Core) reportAll(home api.Incarnation) {
+	c.tree.root.walk(func(q *queue) {
+		if c.table.OwnerOf(q.path) == home {
+			q.reported = false
+		}
+	})
+}
+
+// usage describes a queue.
+func (c *Core) usage(q *queue) *wire.QueueUsage {
+	u := &wire.QueueUsage{
+		Queue: q.path, Charged: wire.FromResources(q.charged.amounts()), Guarantee: wire.FromResources(q.guarantee.Positive()),
+		Admitted: int32(q.admitted), Waiting: int32(q.waiting), Version: q.version,
+		Leaf: q.parent != nil && !slices.ContainsFunc(q.children, c.exists),
+	}
+	if q.limits != nil {
+		r := q.limits.record
+		u.Uid, u.Generation, u.Capability, u.Closed, u.Deleting = r.GetUid(), r.GetGeneration(), r.GetCapability(), r.GetClosed(), r.GetDeleted()
+	}
+	if o := q.object; o != nil {
+		u.Uid = o.UID
+		u.Deleting = u.Deleting || o.Deleting
+		if o.Invalid != "" {
+			u.Generation = o.Generation // what the message is about
+		}
+	}
+	u.ReadyReason, u.Message = c.ready(q)
+	return u
+}
+
+// ready is the Ready condition of a queue.
+func (c *Core) ready(q *queue) (reason, message string) {
+	if o := q.object; o != nil && o.Deleting {
+		return v1alpha1.ReasonDeleting, fmt.Sprintf("deleted; %d gangs are still charged", q.admitted)
+	}
+	if o := q.object; o != nil && o.Invalid != "" {
+		if q.limits == nil {
+			return v1alpha1.ReasonInvalid, o.Invalid + "; nothing is admitted"
+		}
+		return v1alpha1.ReasonInvalid, fmt.Sprintf("%s; the limits of generation %d stay in force", o.Invalid, q.limits.record.GetGeneration())
+	}
+	if shut := q.shut(); shut != "" {
+		return v1alpha1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, shut)
+	}
+	for p := q.parent; p != nil; p = p.parent {
+		if !c.exists(p) && p.parent != nil && c.synced {
+			return v1alpha1.ReasonParentMissing, fmt.Sprintf("queue %q does not exist: limits are in force, nothing is admitted", p.path)
+		}
+		if shut := p.shut(); shut != "" {
+			return v1alpha1.ReasonParentClosed, fmt.Sprintf("queue %q %s", p.path, shut)
+		}
+	}
+	own := api.Resources(nil)
+	if q.limits != nil {
+		own = q.limits.guarantee
+	}
+	if r := q.cut; r != "" {
+		asked := max(own.Value(r), q.below(r))
+		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: %s is kept of %s, for the guarantees do not fit what the queues of the path may hold",
+			r, api.FormatAmount(r, q.guarantee.Value(r)), api.FormatAmount(r, asked))
+	}
+	if r := q.unbacked; r != "" {
+		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s binds nothing: no queue above limits %s", r, r)
+	}
+	for _, a := range own {
+		if sum := q.below(a.Resource); sum > a.Value {
+			return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force; guarantee of %s: the queues below are guaranteed %s together, more than %s; the larger is kept",
+				a.Resource, api.FormatAmount(a.Resource, sum), api.FormatAmount(a.Resource, a.Value))
+		}
+	}
+	return v1alpha1.ReasonReady, "limits are in force"
+}
+
+// below is the sum of the children's guarantees in force.
+func (q *queue) below(resource string) int64 {
+	var sum int64
+	for _, c := range q.children {
+		sum = api.AddSat(sum, c.guarantee.Value(resource))
+	}
+	return sum
+}
+
+// known sends each home the gangs of its buckets that have a reservation, so that it closes those it does not know.
+func (c *Core) known(now time.Time) {
+	if now.Before(c.nextKnown) || c.table == nil {
+		return
+	}
+	c.nextKnown = now.Add(c.cfg.KnownEvery)
+	gangs := map[string][]*gang{}
+	for _, g := range c.gangs {
+		if g.res == nil || g.res.revision == 0 {
+			continue // its home has not heard of it yet
+		}
+		if home := c.table.OwnerOf(g.key.queue); home != "" {
+			gangs[string(home)] = append(gangs[string(home)], g)
+		}
+	}
+	for _, home := range sortedKeys(gangs) {
+		list := gangs[home]
+		slices.SortFunc(list, func(a, b *gang) int {
+			return cmp.Or(cmp.Compare(a.key.queue, b.key.queue), cmp.Compare(a.key.uid, b.key.uid))
+		})
+		for part := range slices.Chunk(list, chunk) {
+			k := &wire.Known{}
+			for _, g := range part {
+				k.Gangs = append(k.Gangs, g.ref)
+				k.Attempts = append(k.Attempts, g.res.attempt)
+			}
+			c.send(api.Incarnation(home), &wire.Envelope{Body: &wire.Envelope_Known{Known: k}})
+		}
+	}
+}

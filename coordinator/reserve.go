@@ -1,0 +1,451 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// gang is what is known of one gang in one queue.
+type gang struct {
+	key     gangKey
+	ref     *wire.GangRef
+	serial  uint64 // of the newest message acted on, 0 when none was in this term
+	attempt uint64 // the newest heard of
+	res     *reservation
+	req     *request
+	batch   uint64 // the last transaction that writes it
+	grave   uint64 // number of its grave, 0 for none
+}
+
+// reservation is a record under reservations/.
+type reservation struct {
+	queue    *queue
+	attempt  uint64
+	demand   api.Resources
+	rank     api.Rank
+	closing  bool
+	forced   bool
+	revision int64 // ModRevision; 0 while its transaction is in flight
+}
+
+// grave keeps the serial of a gang that has nothing any more, so that a late repeat of its Reserve does not charge it
+// again. A home's stream is in order, so this is needed only around a broken connection.
+type grave struct {
+	key    gangKey
+	number uint64
+	until  time.Time
+}
+
+const graveTime = time.Minute
+
+func (c *Core) loadReservation(s StoredReservation) {
+	r := s.Record
+	demand, err := wire.ToResources(r.GetDemand())
+	if err == nil {
+		err = sound(demand)
+	}
+	switch {
+	case r == nil:
+		err = fmt.Errorf("not readable")
+	case err != nil:
+	case r.GetGang().GetUid() == "":
+		err = fmt.Errorf("gang.uid is empty")
+	default:
+		err = api.ValidatePath(r.GetGang().GetQueue())
+	}
+	if err != nil {
+		c.log(LevelError, "reservation ignored", "key", s.Key, "error", err)
+		return
+	}
+	g := c.gang(r.GetGang())
+	g.attempt = r.GetAttempt()
+	c.admit(g, c.tree.at(g.key.queue))
+	g.res.attempt, g.res.rank, g.res.forced = r.GetAttempt(), wire.ToRank(r.GetRank()), r.GetForced()
+	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
+	g.res.revision = s.Revision
+	c.charge(g, demand)
+}
+
+// sound says what is wrong with a demand, nil when nothing is.
+func sound(demand api.Resources) error {
+	for _, a := range demand {
+		if a.Value < 0 {
+			return fmt.Errorf("demand: %s is negative", a.Resource)
+		}
+	}
+	return nil
+}
+
+// gang returns the gang of a reference, made if need be.
+func (c *Core) gang(ref *wire.GangRef) *gang {
+	key := gangKey{ref.GetQueue(), ref.GetUid()}
+	g := c.gangs[key]
+	if g == nil {
+		g = &gang{key: key, ref: ref}
+		c.gangs[key] = g
+	}
+	return g
+}
+
+// admit gives the gang an empty reservation.
+func (c *Core) admit(g *gang, q *queue) {
+	g.res = &reservation{queue: q}
+	c.open++
+	if c.charged[g.key.uid] == nil {
+		c.charged[g.key.uid] = g
+	}
+	for p := q; p != nil; p = p.parent {
+		p.admitted++
+		p.reported = false
+	}
+}
+
+// charge changes what a reservation is charged, at its queue and every ancestor.
+func (c *Core) charge(g *gang, demand api.Resources) {
+	q := g.res.queue
+	delta := demand.Sub(g.res.demand)
+	g.res.demand = demand
+	c.tree.charge(q, delta)
+	c.charges++
+	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
+	for p := q; p != nil; p = p.parent {
+		p.reported = false
+		if released {
+			c.roomAt(p)
+		}
+	}
+}
+
+// release takes the reservation away.
+func (c *Core) release(g *gang) {
+	c.charge(g, nil)
+	q := g.res.queue
+	for p := q; p != nil; p = p.parent {
+		p.admitted--
+		if p.admitted == 0 {
+			c.due[p.path], c.finalizers[p.path] = true, true
+		}
+	}
+	g.res = nil
+	c.open--
+	if c.charged[g.key.uid] == g {
+		delete(c.charged, g.key.uid)
+	}
+	c.tree.prune(q)
+}
+
+// changeReservations fills the transaction with what the inbox asks for and with grants.
+func (c *Core) changeReservations(now time.Time, b *batch) {
+	c.tree.settle()
+	most := c.cfg.BatchOps
+	if len(c.leaves) > 0 || len(c.rooms) > 0 {
+		most -= most / 4 // releases and resizes do not starve those who wait
+	}
+	taken := 0
+	var later []Message
+	var put map[gangKey]bool // gangs with a message left for later: their order is kept
+	for _, m := range c.inbox {
+		if len(b.ops) >= most {
+			break
+		}
+		taken++
+		key, ok := c.sender(m)
+		if !ok {
+			continue
+		}
+		if g := c.gangs[key]; put[key] || g != nil && g.batch == b.id {
+			if put == nil {
+				put = map[gangKey]bool{}
+			}
+			put[key] = true
+			later = append(later, m)
+			continue
+		}
+		switch body := m.Body.GetBody().(type) {
+		case *wire.Envelope_Reserve:
+			c.reserve(now, b, m.From, body.Reserve)
+		case *wire.Envelope_Unreserve:
+			c.unreserve(now, b, m.From, body.Unreserve)
+		case *wire.Envelope_Close:
+			c.close(b, m.From, body.Close)
+		}
+	}
+	c.inbox = append(later, c.inbox[taken:]...)
+	c.offer(now, b)
+}
+
+// sender tells whether the table names the sender of a request for the bucket of the gang's queue, since before the epoch
+// under which it asks.
+func (c *Core) sender(m Message) (gangKey, bool) {
+	var ref *wire.GangRef
+	var epoch uint64
+	switch body := m.Body.GetBody().(type) {
+	case *wire.Envelope_Reserve:
+		ref, epoch = body.Reserve.GetGang(), body.Reserve.GetTableEpoch()
+	case *wire.Envelope_Unreserve:
+		ref, epoch = body.Unreserve.GetGang(), body.Unreserve.GetTableEpoch()
+	case *wire.Envelope_Close:
+		ref, epoch = body.Close.GetGang(), body.Close.GetTableEpoch()
+	}
+	if c.table == nil || ref.GetUid() == "" || ref.GetQueue() == "" {
+		return gangKey{}, false
+	}
+	bucket := api.BucketOf(ref.GetQueue())
+	return gangKey{ref.GetQueue(), ref.GetUid()}, c.table.Owner(bucket) == m.From && api.Epoch(epoch) >= c.table.Changed[bucket]
+}
+
+func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Reserve) {
+	g := c.gang(m.GetGang())
+	switch {
+	case m.GetSerial() < g.serial || m.GetAttempt() < g.attempt:
+		return // late
+	case m.GetSerial() == g.serial && (g.req != nil || g.res != nil && g.serial != 0):
+		c.repeat(now, b, from, g)
+		return
+	}
+	g.serial, g.attempt, g.ref = m.GetSerial(), m.GetAttempt(), m.GetGang()
+	refuse := func(reason wire.DenyReason, message string) {
+		if g.req != nil {
+			c.withdraw(g.req)
+		}
+		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
+			GangUid: g.key.uid, Attempt: m.GetAttempt(), Serial: m.GetSerial(), Reason: reason, Queue: g.key.queue, Message: message}}})
+		c.forget(now, g)
+	}
+	demand, err := wire.ToResources(m.GetDemand())
+	var bound api.Resources
+	if err == nil {
+		bound, err = wire.ToResources(m.GetBound())
+	}
+	if err == nil {
+		err = sound(demand)
+	}
+	if err != nil {
+		refuse(wire.DenyReason_DENY_NEVER_FITS, err.Error())
+		return
+	}
+	if err := api.ValidatePath(g.key.queue); err != nil {
+		refuse(wire.DenyReason_DENY_QUEUE_NOT_FOUND, err.Error())
+		return
+	}
+	if o := c.charged[g.key.uid]; o != nil && o != g {
+		refuse(wire.DenyReason_DENY_CLOSING, fmt.Sprintf("its pods are still charged to queue %q", o.key.queue))
+		return
+	}
+	if g.res != nil && g.res.closing {
+		refuse(wire.DenyReason_DENY_CLOSING, "its reservation is closing: it ends when none of its pods is left")
+		return
+	}
+	var current api.Resources
+	if g.res != nil {
+		current = g.res.demand
+	}
+	delta := demand.Sub(current)
+	if g.res != nil && delta.Fits(nil) {
+		if g.req != nil {
+			c.withdraw(g.req)
+		}
+		if len(delta) == 0 || delta.IsZero() && g.res.attempt == m.GetAttempt() {
+			b.replies = append(b.replies, reply{from, c.granted(g)})
+			return
+		}
+		g.res.attempt = m.GetAttempt()
+		c.charge(g, demand)
+		c.put(b, g)
+		b.replies = append(b.replies, reply{from, c.granted(g)})
+		return
+	}
+	q := c.tree.at(g.key.queue)
+	r := g.req
+	if r != nil {
+		c.unlist(r)
+	} else {
+		r = &request{gang: g, queue: q, arrived: now, slot: -1}
+		c.enqueue(r)
+	}
+	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
+	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
+	r.rank = wire.ToRank(m.GetRank())
+	r.told = time.Time{} // a new serial wants an answer of its own
+	c.list(r)
+	if forces(current, demand, bound) {
+		c.force(now, b, r, current, bound)
+		return
+	}
+	c.makeDue(r)
+}
+
+// forces tells whether some of demand is bound and not charged yet.
+func forces(charged, demand, bound api.Resources) bool {
+	for _, a := range bound {
+		if min(a.Value, demand.Value(a.Resource)) > charged.Value(a.Resource) {
+			return true
+		}
+	}
+	return false
+}
+
+// force grants a request that is bound in part: whole if that is possible, otherwise just what is bound, for that is used
+// whatever the limits say. The rest goes on waiting.
+func (c *Core) force(now time.Time, b *batch, r *request, charged, bound api.Resources) {
+	c.settleClaims()
+	if c.judge(r, c.path(r.queue)) == nil {
+		c.grant(now, b, r)
+		return
+	}
+	g := r.gang
+	use := make(api.Resources, 0, len(r.demand))
+	for _, a := range r.demand {
+		have := charged.Value(a.Resource)
+		if a.Value > have {
+			a.Value = max(have, min(a.Value, bound.Value(a.Resource)))
+		}
+		use = append(use, a)
+	}
+	if g.res == nil {
+		c.admit(g, r.queue)
+		g.res.rank = r.firstRank(b.id)
+	}
+	g.res.attempt = r.attempt
+	grows := use.Sub(charged).Positive()
+	c.charge(g, use)
+	g.res.forced = g.res.forced || c.tree.exceeds(r.queue, grows)
+	c.put(b, g)
+	r.delta = r.demand.Sub(use)
+	if r.delta.Fits(nil) {
+		b.replies = append(b.replies, reply{r.from, c.granted(g)})
+		c.withdraw(r)
+		return
+	}
+	c.makeDue(r) // the store takes a key once a transaction: the rest is judged with the next one
+}
+
+// grant charges a request whole.
+func (c *Core) grant(now time.Time, b *batch, r *request) {
+	g := r.gang
+	if g.res == nil {
+		c.admit(g, r.queue)
+		g.res.rank = r.firstRank(b.id)
+	}
+	g.res.attempt = r.attempt
+	c.withdraw(r)
+	c.charge(g, r.demand)
+	c.put(b, g)
+	b.replies = append(b.replies, reply{r.from, c.granted(g)})
+	if t := r.trace; len(t.GetTraceId()) == 16 && len(t.GetSpanId()) == 8 {
+		s := api.Span{Name: "coordinator.reserve", Start: r.arrived, End: now,
+			SpanID:     api.SpanIDOf("coordinator.reserve", g.key.uid, fmt.Sprint(r.serial)),
+			Attributes: []api.Attribute{{Key: "queue", Value: g.key.queue}}}
+		copy(s.TraceID[:], t.GetTraceId())
+		copy(s.ParentID[:], t.GetSpanId())
+		b.traces = append(b.traces, Trace{Span: s})
+	}
+}
+
+// firstRank is the rank of a gang's new reservation: the one of its earlier attempts, if there were any.
+func (r *request) firstRank(transaction uint64) api.Rank {
+	rank := r.rank
+	if rank.Order == 0 {
+		rank = api.Rank{Priority: r.priority, Order: transaction}
+	}
+	rank.Gang = r.gang.key.uid
+	return rank
+}
+
+// repeat answers a request that was acted on before.
+func (c *Core) repeat(now time.Time, b *batch, from api.Incarnation, g *gang) {
+	switch {
+	case g.req != nil:
+		g.req.from = from
+		if !g.req.told.IsZero() {
+			c.tell(now, g.req)
+		}
+	case g.res != nil && g.res.closing:
+		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt,
+			Serial: g.serial, Reason: wire.DenyReason_DENY_CLOSING, Queue: g.key.queue, Message: "its reservation is closing"}}})
+	default:
+		b.replies = append(b.replies, reply{from, c.granted(g)})
+	}
+}
+
+func (c *Core) granted(g *gang) *wire.Envelope {
+	return &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
+		GangUid: g.key.uid, Attempt: g.res.attempt, Serial: g.serial, ReservationRevision: g.res.revision,
+		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank)}}}
+}
+
+// put writes the gang's record.
+func (c *Core) put(b *batch, g *gang) {
+	r := g.res
+	r.forced = r.forced && c.tree.exceeds(r.queue, r.demand)
+	r.revision = 0
+	state := wire.ReservationState_RESERVATION_OPEN
+	if r.closing {
+		state = wire.ReservationState_RESERVATION_CLOSING
+	}
+	g.batch = b.id
+	b.puts = append(b.puts, g)
+	b.ops = append(b.ops, PutReservation{Record: &wire.ReservationRecord{
+		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
+		State: state, Term: uint64(c.term), Forced: r.forced}})
+}
+
+func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.Unreserve) {
+	g := c.gang(m.GetGang())
+	if m.GetSerial() < g.serial || m.GetAttempt() < g.attempt {
+		return // late
+	}
+	g.serial, g.attempt = m.GetSerial(), m.GetAttempt()
+	if g.req != nil {
+		c.withdraw(g.req)
+	}
+	if g.res != nil && !m.GetOnlyRequest() {
+		c.release(g)
+		g.batch = b.id
+		b.ops = append(b.ops, DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid})
+	}
+	b.replies = append(b.replies, reply{from, &wire.Envelope{Body: &wire.Envelope_Unreserved{Unreserved: &wire.Unreserved{
+		GangUid: g.key.uid, Attempt: m.GetAttempt(), Serial: m.GetSerial()}}}})
+	c.forget(now, g)
+}
+
+func (c *Core) close(b *batch, from api.Incarnation, m *wire.Close) {
+	g := c.gang(m.GetGang())
+	if m.GetSerial() < g.serial || m.GetAttempt() < g.attempt {
+		return // late
+	}
+	g.serial, g.attempt = m.GetSerial(), m.GetAttempt()
+	if g.req != nil {
+		c.withdraw(g.req)
+	}
+	if g.res != nil && !g.res.closing {
+		g.res.closing = true
+		c.put(b, g)
+	}
+	b.replies = append(b.replies, reply{from, &wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{
+		GangUid: g.key.uid, Attempt: m.GetAttempt(), Serial: m.GetSerial()}}}})
+}
+
+// forget buries a gang that has nothing any more.
+func (c *Core) forget(now time.Time, g *gang) {
+	if g.res != nil || g.req != nil {
+		return
+	}
+	g.grave++
+	c.graves = append(c.graves, grave{g.key, g.grave, now.Add(graveTime)})
+}
+
+func (c *Core) bury(now time.Time) {
+	n := 0
+	for ; n < len(c.graves) && !now.Before(c.graves[n].until); n++ {
+		v := c.graves[n]
+		if g := c.gangs[v.key]; g != nil && g.grave == v.number && g.res == nil && g.req == nil {
+			delete(c.gangs, v.key)
+		}
+	}
+	c.graves = c.graves[n:]
+}

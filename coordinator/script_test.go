@@ -1,0 +1,438 @@
+package coordinator
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts under testdata print now")
+
+// TestScripts runs testdata/*.txt: a line that begins with > is a command, the lines below it are what the core does.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{}, generations: map[string]int64{}, attempts: map[string]uint64{}}
+			var out strings.Builder
+			for _, line := range strings.SplitAfter(string(want), "\n") {
+				switch {
+				case strings.HasPrefix(line, "> "):
+					out.WriteString(line)
+					p.out = p.out[:0]
+					p.do(strings.Fields(strings.TrimPrefix(line, "> ")))
+					for _, o := range p.out {
+						out.WriteString("    " + o + "\n")
+					}
+				case strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#"):
+					out.WriteString(line)
+				}
+			}
+			for _, problem := range p.store.problems {
+				t.Error(problem)
+			}
+			got := out.String()
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(want) {
+				t.Errorf("%s: run with -rewrite and read the difference; now it prints\n%s", file, got)
+			}
+		})
+	}
+}
+
+// player runs the commands of one script.
+type player struct {
+	t           *testing.T
+	core        *Core
+	store       *store
+	now         time.Time
+	term        int64
+	serial      uint64
+	version     int
+	uids        map[string]string
+	generations map[string]int64
+	attempts    map[string]uint64
+	held        bool // transactions are not answered
+	pending     []Txn
+	usages      bool // QueueUsages are shown
+	quiet       bool
+	out         []string
+	t0          time.Time
+}
+
+func (p *player) print(format string, args ...any) {
+	if !p.quiet {
+		p.out = append(p.out, fmt.Sprintf(format, args...))
+	}
+}
+
+func (p *player) step(ev Event) {
+	p.core.Step(p.now, ev)
+	p.drain()
+}
+
+// drain shows outputs, and answers transactions unless they are held.
+func (p *player) drain() {
+	for {
+		outs := p.core.Outputs()
+		if len(outs) == 0 {
+			return
+		}
+		for _, o := range outs {
+			p.show(o)
+			if t, ok := o.(Txn); ok {
+				if p.pending = append(p.pending, t); !p.held {
+					p.commit()
+				}
+			}
+		}
+	}
+}
+
+func (p *player) commit() {
+	if len(p.pending) == 0 {
+		return
+	}
+	t := p.pending[0]
+	p.pending = nil
+	rev := p.store.commit(t)
+	p.store.rebuilt(p.core)
+	p.core.Step(p.now, TxnDone{ID: t.ID, Revision: rev})
+}
+
+func (p *player) show(o Output) {
+	switch o := o.(type) {
+	case Log:
+		var b strings.Builder
+		for i := 0; i+1 < len(o.Args); i += 2 {
+			v := o.Args[i+1]
+			if at, ok := v.(time.Time); ok {
+				v = at.UnixMilli()
+			}
+			fmt.Fprintf(&b, " %v=%v", o.Args[i], v)
+		}
+		p.print("log: %s%s", o.Message, b.String())
+	case Send:
+		p.showMessage(o)
+	case Txn:
+		for _, op := range o.Ops {
+			p.print("txn %d: %s", o.ID, showOp(op))
+		}
+	case SetFinalizer:
+		p.print("set finalizer of %s %s", o.Queue, o.UID)
+	case RemoveFinalizer:
+		p.print("remove finalizer of %s %s", o.Queue, o.UID)
+	case CreateQueue:
+		p.print("create queue %s", o.Name)
+	default:
+		p.print("%T %+v", o, o)
+	}
+}
+
+func showOp(op Op) string {
+	switch op := op.(type) {
+	case PutReservation:
+		r := op.Record
+		words := []string{"put", r.Gang.Uid, "in", r.Gang.Queue, "[" + amounts(r.Demand) + "]", fmt.Sprintf("attempt %d rank %d/%d", r.Attempt, r.Rank.Priority, r.Rank.Order)}
+		if r.State == wire.ReservationState_RESERVATION_CLOSING {
+			words = append(words, "closing")
+		}
+		if r.Forced {
+			words = append(words, "forced")
+		}
+		return strings.Join(words, " ")
+	case DeleteReservation:
+		return "delete " + op.GangUID + " in " + op.Queue
+	case PutLimits:
+		r := op.Record
+		s := fmt.Sprintf("limits of %s uid %s generation %d [%s]", r.Queue, r.Uid, r.Generation, amounts(r.Capability))
+		if len(r.Guarantee) > 0 {
+			s += " guarantee [" + amounts(r.Guarantee) + "]"
+		}
+		if r.Closed {
+			s += " closed"
+		}
+		if r.Deleted {
+			s += " deleted"
+		}
+		return s
+	case DeleteLimits:
+		return "no limits of " + op.Queue
+	case PutTable:
+		return fmt.Sprintf("table epoch %d %s", op.Table.Epoch, loads(op.Table))
+	}
+	return fmt.Sprintf("%T", op)
+}
+
+func loads(t *api.Table) string {
+	var parts []string
+	for _, m := range t.Members {
+		parts = append(parts, fmt.Sprintf("%s:%d", m.Incarnation, t.Owned(m.Incarnation)))
+	}
+	return strings.Join(parts, " ")
+}
+
+func amounts(a []*wire.Amount) string {
+	r, err := wire.ToResources(a)
+	if err != nil {
+		return err.Error()
+	}
+	return r.String()
+}
+
+func (p *player) showMessage(o Send) {
+	switch m := o.Body.GetBody().(type) {
+	case *wire.Envelope_Granted:
+		p.print("-> %s granted %s attempt %d serial %d revision %d [%s]", o.To, m.Granted.GangUid, m.Granted.Attempt, m.Granted.Serial, m.Granted.ReservationRevision, amounts(m.Granted.Demand))
+	case *wire.Envelope_Denied:
+		d := m.Denied
+		lacks := ""
+		if d.Resource != "" {
+			lacks = fmt.Sprintf(" %s %s %d", d.Queue, d.Resource, d.Short)
+		}
+		p.print("-> %s denied %s attempt %d serial %d %s%s: %s", o.To, d.GangUid, d.Attempt, d.Serial, strings.TrimPrefix(d.Reason.String(), "DENY_"), lacks, d.Message)
+	case *wire.Envelope_Unreserved:
+		p.print("-> %s unreserved %s attempt %d serial %d", o.To, m.Unreserved.GangUid, m.Unreserved.Attempt, m.Unreserved.Serial)
+	case *wire.Envelope_Closed:
+		p.print("-> %s closed %s attempt %d serial %d", o.To, m.Closed.GangUid, m.Closed.Attempt, m.Closed.Serial)
+	case *wire.Envelope_QueueUsages:
+		if !p.usages {
+			return
+		}
+		for _, u := range m.QueueUsages.Queues {
+			p.print("-> %s usage of %s generation %d: charged [%s] capability [%s] guarantee [%s] admitted %d waiting %d leaf %v %s: %s", o.To, u.Queue, u.Generation,
+				amounts(u.Charged), amounts(u.Capability), amounts(u.Guarantee), u.Admitted, u.Waiting, u.Leaf, u.ReadyReason, u.Message)
+		}
+	case *wire.Envelope_Known:
+		var parts []string
+		for i, g := range m.Known.Gangs {
+			parts = append(parts, fmt.Sprintf("%s/%d", g.Uid, m.Known.Attempts[i]))
+		}
+		p.print("-> %s known %s", o.To, strings.Join(parts, " "))
+	default:
+		p.print("-> %s %T", o.To, m)
+	}
+}
+
+// args are the words of a command: names, then key=value pairs and bare flags.
+type args struct {
+	p      *player
+	names  []string
+	values map[string]string
+}
+
+func (p *player) args(words []string) args {
+	a := args{p: p, values: map[string]string{}}
+	for _, w := range words {
+		if k, v, found := strings.Cut(w, "="); found {
+			a.values[k] = v
+		} else {
+			a.names = append(a.names, w)
+		}
+	}
+	return a
+}
+
+func (a args) has(flag string) bool { return slices.Contains(a.names[1:], flag) }
+
+func (a args) number(key string, or int64) int64 {
+	v, ok := a.values[key]
+	if !ok {
+		return or
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
+		a.p.t.Fatalf("%s=%s: %v", key, v, err)
+	}
+	return n
+}
+
+// vector reads cpu:2,memory:4Gi.
+func (a args) vector(key string) api.Resources {
+	m := map[string]int64{}
+	for _, part := range strings.Split(a.values[key], ",") {
+		if part == "" {
+			continue
+		}
+		name, v, _ := strings.Cut(part, ":")
+		q, err := resource.ParseQuantity(v)
+		if err != nil {
+			a.p.t.Fatalf("%s=%s: %v", key, a.values[key], err)
+		}
+		if m[name], err = api.FromQuantity(name, q, false); err != nil {
+			a.p.t.Fatalf("%s=%s: %v", key, a.values[key], err)
+		}
+	}
+	return api.FromMap(m)
+}
+
+func (p *player) do(words []string) {
+	command, a := words[0], p.args(words[1:])
+	if len(a.names) == 0 {
+		a.names = []string{""}
+	}
+	name := a.names[0]
+	switch command {
+	case "elect": // a new coordinator on the same store; elect fresh | status=EPOCH | shards=a,b
+		p.term++
+		e := p.store.elected(p.now, p.term)
+		e.FreshStore = name == "fresh"
+		e.MaxStatusEpoch = api.Epoch(a.number("status", 0))
+		for _, s := range strings.Split(a.values["shards"], ",") {
+			if s != "" {
+				e.Shards = append(e.Shards, shardRecord(s))
+			}
+		}
+		p.pending = nil
+		p.core = New(Config{}, e)
+		p.drain()
+	case "start": // elect, shards, root and default, first table: the scripts' common beginning; quiet
+		p.quiet = true
+		p.do([]string{"elect"})
+		for _, s := range a.names {
+			p.do([]string{"up", s})
+			p.do([]string{"link", s})
+		}
+		p.do([]string{"queue", "root"})
+		p.do([]string{"queue", "default"})
+		p.do([]string{"synced"})
+		p.do([]string{"wait", "2s"})
+		p.quiet = false
+	case "queue": // queue NAME cap=… guarantee=… closed deleting nofinalizer uid= rv= status=EPOCH invalid=WORD
+		p.version++
+		p.generations[name]++
+		if p.uids[name] == "" {
+			p.uids[name] = "u-" + name
+		}
+		if uid := a.values["uid"]; uid != "" {
+			p.uids[name] = uid
+		}
+		p.step(QueueSeen{Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
+			Generation: a.number("generation", p.generations[name]), Capability: a.vector("cap"), Guarantee: a.vector("guarantee"),
+			Invalid: strings.ReplaceAll(a.values["invalid"], "_", " "), Closed: a.has("closed"), Deleting: a.has("deleting"), HasFinalizer: !a.has("nofinalizer"),
+			StatusEpoch: api.Epoch(a.number("status", 0))})
+	case "gone":
+		p.step(QueueGone{Name: name, UID: p.uids[name]})
+	case "synced":
+		p.step(QueuesSynced{})
+	case "up": // up NAME/INCARNATION draining
+		r := shardRecord(name)
+		r.Draining = a.has("draining")
+		p.step(ShardUp{Record: r})
+	case "down":
+		p.step(ShardDown{Incarnation: api.Incarnation(shardRecord(name).Incarnation)})
+	case "link":
+		p.step(ShardLinked{Incarnation: api.Incarnation(shardRecord(name).Incarnation)})
+	case "refilled":
+		p.step(Message{From: api.Incarnation(shardRecord(name).Incarnation), Body: &wire.Envelope{Body: &wire.Envelope_Refilled{
+			Refilled: &wire.Refilled{TableEpoch: uint64(a.number("epoch", int64(p.epoch())))}}}})
+	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch=
+		if n := a.number("attempt", 0); n > 0 {
+			p.attempts[name] = uint64(n)
+		}
+		m := &wire.Reserve{Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(a), Demand: wire.FromResources(a.vector("ask")),
+			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
+			TableEpoch: uint64(a.number("epoch", int64(p.epoch())))}
+		if order := a.number("order", 0); order > 0 {
+			m.Rank = &wire.Rank{Priority: m.Priority, Order: uint64(order), GangUid: name}
+		}
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: m}})
+	case "unreserve": // unreserve GANG queue=… attempt= serial= only
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
+			Serial: p.nextSerial(a), OnlyRequest: a.has("only"), TableEpoch: uint64(p.epoch())}}})
+	case "close":
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
+			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})
+	case "wait": // wait 10s: ticks
+		d, err := time.ParseDuration(name)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for end := p.now.Add(d); p.now.Before(end); {
+			p.now = p.now.Add(100 * time.Millisecond)
+			before := len(p.out)
+			p.step(Tick{})
+			if len(p.out) > before {
+				p.out = slices.Insert(p.out, before, fmt.Sprintf("at +%v", d-end.Sub(p.now)))
+			}
+		}
+	case "hold": // transactions stay in flight until commit
+		p.held = true
+	case "commit":
+		p.held = a.has("hold")
+		p.commit()
+		p.drain()
+	case "usages": // usages on | off
+		p.usages = name == "on"
+	case "sums": // what each queue holds
+		p.core.tree.settle()
+		p.core.tree.root.walk(func(q *queue) {
+			s := fmt.Sprintf("%s%s: charged [%v]", strings.Repeat("  ", len(api.Lineage(q.path))-1), q.path, q.charged.amounts())
+			if held := q.held.amounts(); !held.Equal(q.charged.amounts()) {
+				s += fmt.Sprintf(" held [%v]", held)
+			}
+			if g := q.guarantee.Positive(); len(g) > 0 {
+				s += fmt.Sprintf(" guarantee [%v]", g)
+			}
+			p.print("%s admitted %d waiting %d", s, q.admitted, q.waiting)
+		})
+	default:
+		p.t.Fatalf("unknown command %q", command)
+	}
+}
+
+// shardRecord reads NAME/INCARNATION, or NAME for an incarnation of the same name.
+func shardRecord(s string) *wire.ShardRecord {
+	name, incarnation, found := strings.Cut(s, "/")
+	if !found {
+		incarnation = name
+	}
+	return &wire.ShardRecord{Name: name, Incarnation: incarnation}
+}
+
+func (p *player) epoch() api.Epoch {
+	if p.store.table == nil {
+		return 0
+	}
+	return p.store.table.Epoch
+}
+
+func (p *player) attempt(gang string) uint64 { return max(1, p.attempts[gang]) }
+
+func (p *player) nextSerial(a args) uint64 {
+	p.serial++
+	return uint64(a.number("serial", int64(p.serial)))
+}
+
+func (a args) gang() *wire.GangRef {
+	return &wire.GangRef{Uid: a.names[0], Namespace: "ns", Name: a.names[0], Queue: a.values["queue"]}
+}
+
+func (p *player) message(a args, body *wire.Envelope) {
+	from := p.store.table.OwnerOf(a.values["queue"])
+	if f := a.values["from"]; f != "" {
+		from = api.Incarnation(f)
+	}
+	p.step(Message{From: from, Body: body})
+}

@@ -1,0 +1,218 @@
+package coordinator
+
+import (
+	"fmt"
+	"sort"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// store is the control store as a test sees it: what transactions wrote, and nothing that the core thinks. It checks each
+// transaction by rules that share nothing with the core but the words.
+type store struct {
+	revision     int64
+	seq          uint64
+	limits       map[string]*wire.LimitsRecord
+	reservations map[string]*wire.ReservationRecord // by queue/uid
+	revisions    map[string]int64
+	table        *api.Table
+	versions     map[string]string // of each limit ever written: newest resourceVersion
+	problems     []string
+}
+
+func newStore() *store {
+	return &store{revision: 10, limits: map[string]*wire.LimitsRecord{}, reservations: map[string]*wire.ReservationRecord{},
+		revisions: map[string]int64{}, versions: map[string]string{}}
+}
+
+func (s *store) problem(format string, args ...any) {
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+// sum of what is charged under a queue, and whether a record there is forced.
+func (s *store) sum(queue, resource string) (sum int64, forced bool) {
+	for _, r := range s.reservations {
+		if api.Under(r.Gang.Queue, queue) {
+			for _, a := range r.Demand {
+				if a.Resource == resource {
+					sum += a.Value
+				}
+			}
+			forced = forced || r.Forced
+		}
+	}
+	return sum, forced
+}
+
+type limitAt struct{ queue, resource string }
+
+func (s *store) sums() map[limitAt]int64 {
+	out := map[limitAt]int64{}
+	for _, l := range s.limits {
+		for _, a := range l.Capability {
+			out[limitAt{l.Queue, a.Resource}], _ = s.sum(l.Queue, a.Resource)
+		}
+	}
+	return out
+}
+
+// commit applies a transaction and says at which revision.
+func (s *store) commit(t Txn) int64 {
+	if t.ID != s.seq+1 {
+		s.problem("transaction %d after %d", t.ID, s.seq)
+	}
+	s.seq = t.ID
+	s.revision++
+	before := s.sums()
+	keys := map[string]bool{}
+	once := func(key string) string {
+		if keys[key] {
+			s.problem("transaction %d writes %s twice", t.ID, key)
+		}
+		keys[key] = true
+		s.revisions[key] = s.revision
+		return key
+	}
+	var limits, reservations, forced int
+	for _, op := range t.Ops {
+		switch op := op.(type) {
+		case PutReservation:
+			reservations++
+			r := op.Record
+			key := once("reservations/" + r.Gang.Queue + "/" + r.Gang.Uid)
+			if old := s.reservations[key]; old != nil {
+				if old.State == wire.ReservationState_RESERVATION_CLOSING && r.State != old.State {
+					s.problem("%s left closing", key)
+				}
+				if !proto.Equal(old.Rank, r.Rank) || r.Attempt < old.Attempt {
+					s.problem("%s changed rank or went back", key)
+				}
+			}
+			for k, o := range s.reservations {
+				if o.Gang.Uid == r.Gang.Uid && k != key {
+					s.problem("%s: the gang has %s too", key, k)
+				}
+			}
+			if r.Forced {
+				forced++
+			}
+			s.reservations[key] = r
+		case DeleteReservation:
+			reservations++
+			key := once("reservations/" + op.Queue + "/" + op.GangUID)
+			if s.reservations[key] == nil {
+				s.problem("%s deleted, is not there", key)
+			}
+			delete(s.reservations, key)
+		case PutLimits:
+			limits++
+			once("queues/" + op.Record.Queue)
+			if newer(s.versions[op.Record.Queue], op.Record.ResourceVersion) {
+				s.problem("limits of %s went back", op.Record.Queue)
+			}
+			s.versions[op.Record.Queue] = op.Record.ResourceVersion
+			s.limits[op.Record.Queue] = op.Record
+		case DeleteLimits:
+			limits++
+			once("queues/" + op.Queue)
+			if s.limits[op.Queue] == nil {
+				s.problem("limits of %s deleted, are not there", op.Queue)
+			}
+			for _, r := range s.reservations {
+				if api.Under(r.Gang.Queue, op.Queue) {
+					s.problem("limits of %s deleted, %s is charged", op.Queue, r.Gang.Uid)
+				}
+			}
+			delete(s.limits, op.Queue)
+		case PutTable:
+			once("table")
+			if s.table != nil && op.Table.Epoch <= s.table.Epoch {
+				s.problem("epoch %d after %d", op.Table.Epoch, s.table.Epoch)
+			}
+			if err := op.Table.Validate(); err != nil {
+				s.problem("%v", err)
+			}
+			copied := *op.Table
+			copied.Revision = s.revision
+			s.table = &copied
+		}
+	}
+	if limits > 0 && reservations > 0 {
+		s.problem("transaction %d changes limits and reservations", t.ID)
+	}
+	if len(t.Ops) == 0 || len(t.Ops) > 120 {
+		s.problem("transaction %d has %d operations", t.ID, len(t.Ops))
+	}
+	for _, l := range s.limits {
+		for _, a := range l.Capability {
+			sum, _ := s.sum(l.Queue, a.Resource)
+			if old, ok := before[limitAt{l.Queue, a.Resource}]; ok && sum > a.Value && sum > old && forced == 0 {
+				s.problem("transaction %d: queue %s grew to %d of %d %s", t.ID, l.Queue, sum, a.Value, a.Resource)
+			}
+		}
+	}
+	return s.revision
+}
+
+// elected is what a new leader reads.
+func (s *store) elected(now time.Time, term int64) Elected {
+	e := Elected{Now: now, Term: term, Incarnation: api.Incarnation(fmt.Sprintf("c%d", term)), Table: s.table}
+	s.seq++ // the leader's no-op
+	s.revision++
+	e.Sequence = s.seq
+	for key, l := range s.limits {
+		e.Limits = append(e.Limits, StoredLimits{Key: key, Revision: s.revisions["queues/"+key], Record: l})
+	}
+	sort.Slice(e.Limits, func(i, j int) bool { return e.Limits[i].Key < e.Limits[j].Key })
+	for key, r := range s.reservations {
+		e.Reservations = append(e.Reservations, StoredReservation{Key: key, Revision: s.revisions[key], Record: r})
+	}
+	sort.Slice(e.Reservations, func(i, j int) bool { return e.Reservations[i].Key < e.Reservations[j].Key })
+	return e
+}
+
+// rebuilt compares the core's sums with those of a core made from what the store holds.
+func (s *store) rebuilt(c *Core) {
+	e := s.elected(time.Time{}, 1)
+	s.seq--
+	s.revision--
+	fresh := New(Config{}, e)
+	fresh.tree.settle()
+	c.tree.settle()
+	c.tree.root.walk(func(q *queue) {
+		f := fresh.tree.byPath[q.path]
+		if f == nil {
+			f = &queue{}
+		}
+		if a, b := q.charged.amounts(), f.charged.amounts(); !a.Equal(b) {
+			s.problem("queue %s: charged %v in memory, %v in the store", q.path, a, b)
+		}
+		if a, b := q.held.amounts(), f.held.amounts(); !a.Equal(b) {
+			s.problem("queue %s: held %v in memory, %v made again", q.path, a, b)
+		}
+		if q.admitted != f.admitted {
+			s.problem("queue %s: %d admitted in memory, %d in the store", q.path, q.admitted, f.admitted)
+		}
+		waiting, blocked := 0, 0
+		for _, r := range c.ring {
+			if api.Under(r.queue.path, q.path) {
+				waiting++
+			}
+			if r.denied.queue == q {
+				blocked++
+			}
+		}
+		if waiting != q.waiting || blocked != q.blocked {
+			s.problem("queue %s: waiting %d blocked %d, counted %d and %d", q.path, q.waiting, q.blocked, waiting, blocked)
+		}
+	})
+	for path, f := range fresh.tree.byPath {
+		if c.tree.byPath[path] == nil && f.admitted > 0 {
+			s.problem("queue %s is charged and not in memory", path)
+		}
+	}
+}

@@ -1,0 +1,418 @@
+package coordinator
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// shard is a process that is or was up.
+type shard struct {
+	incarnation api.Incarnation
+	name        string
+	draining    bool
+	linked      bool
+	joining     bool      // is being given its part
+	refilled    api.Epoch // the newest epoch of which it said so
+	told        bool      // said so at all
+}
+
+// Shard is a living shard, as Assign sees it.
+type Shard struct {
+	Incarnation api.Incarnation
+	Name        string // no two have the same
+	Draining    bool   // gives its buckets away
+	Joining     bool   // is to get its part from those who have more
+}
+
+// Move is what a new table does.
+type Move struct {
+	Taken int // buckets of nobody or of the dead that got an owner
+	Moved int // buckets that went from one living shard to another
+}
+
+// Assign makes the next table of the one before, which may be nil, and the living shards. It moves only what must move:
+// a new incarnation gets all buckets of a dead one of its name; the other buckets of the dead go by rendezvous hashing
+// with bounded load (Mirrokni, Thorup, Zadimoghaddam: nobody gets more than 5/4 of the average), unless hold keeps them
+// where they are; and at most moves buckets go from one living shard to another, off those that drain first, then to
+// those that join. It returns nil when nothing changes.
+func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table, Move) {
+	shards = slices.Clone(shards)
+	slices.SortFunc(shards, func(a, b Shard) int { return cmp.Compare(a.Name, b.Name) })
+	var takers []int // indexes of those who may get buckets
+	for i, s := range shards {
+		if !s.Draining {
+			takers = append(takers, i)
+		}
+	}
+	if len(takers) == 0 { // better one that is leaving than nobody
+		for i := range shards {
+			takers = append(takers, i)
+		}
+	}
+	living := make(map[api.Incarnation]int, len(shards))
+	names := make(map[string]int, len(shards))
+	for i, s := range shards {
+		living[s.Incarnation], names[s.Name] = i, i
+	}
+	load := make([]int, len(shards))
+	// owner[b] is an index into shards, or nobody, or kept for a dead one.
+	const nobody, dead = -1, -2
+	var owner [api.Buckets]int
+	var move Move
+	for b := range owner {
+		owner[b] = nobody
+		if before == nil || before.Owners[b] == api.Nobody || int(before.Owners[b]) >= len(before.Members) {
+			continue
+		}
+		m := before.Members[before.Owners[b]]
+		if i, lives := living[m.Incarnation]; lives {
+			owner[b] = i
+		} else if i, back := names[m.Name]; back {
+			owner[b] = i
+			move.Taken++
+		} else if hold {
+			owner[b] = dead
+		}
+		if owner[b] >= 0 {
+			load[owner[b]]++
+		}
+	}
+	bound := 0
+	if len(takers) > 0 {
+		bound = (5*api.Buckets + 4*len(takers) - 1) / (4 * len(takers))
+	}
+	best := func(b int) int {
+		choice, most := nobody, uint64(0)
+		for _, i := range takers {
+			if s := score(shards[i].Name, b); load[i] < bound && (choice == nobody || s > most) {
+				choice, most = i, s
+			}
+		}
+		return choice
+	}
+	for b := range owner {
+		if owner[b] == nobody {
+			if i := best(b); i != nobody {
+				owner[b] = i
+				load[i]++
+				move.Taken++
+			}
+		}
+	}
+	for b := range owner {
+		if i := owner[b]; move.Moved < moves && i >= 0 && shards[i].Draining && !slices.Contains(takers, i) {
+			if j := best(b); j != nobody {
+				owner[b] = j
+				load[i]--
+				load[j]++
+				move.Moved++
+			}
+		}
+	}
+	for _, j := range takers {
+		average := api.Buckets / len(takers)
+		if !shards[j].Joining || load[j] >= average || move.Moved >= moves {
+			continue
+		}
+		var candidates []int
+		for b, i := range owner {
+			if i >= 0 && i != j && load[i] > average {
+				candidates = append(candidates, b)
+			}
+		}
+		slices.SortFunc(candidates, func(a, b int) int {
+			return cmp.Compare(score(shards[j].Name, b), score(shards[j].Name, a))
+		})
+		for _, b := range candidates {
+			i := owner[b]
+			if load[j] >= average || move.Moved >= moves {
+				break
+			}
+			if load[i] > average {
+				owner[b] = j
+				load[i]--
+				load[j]++
+				move.Moved++
+			}
+		}
+	}
+
+	next := &api.Table{Epoch: 1}
+	if before != nil {
+		next.Epoch = before.Epoch + 1
+	}
+	for i, s := range shards {
+		if !s.Draining || load[i] > 0 {
+			next.Members = append(next.Members, api.Member{Incarnation: s.Incarnation, Name: s.Name})
+		}
+	}
+	for b, i := range owner {
+		if i == dead {
+			if m := before.Members[before.Owners[b]]; !next.Has(m.Incarnation) {
+				next.Members = append(next.Members, m)
+			}
+		}
+	}
+	slices.SortFunc(next.Members, func(a, b api.Member) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
+	index := make(map[api.Incarnation]uint16, len(next.Members))
+	for i, m := range next.Members {
+		index[m.Incarnation] = uint16(i)
+	}
+	for b, i := range owner {
+		bucket := api.BucketID(b)
+		switch {
+		case i >= 0:
+			next.Owners[b] = index[shards[i].Incarnation]
+		case i == dead:
+			next.Owners[b] = index[before.Owner(bucket)]
+		default:
+			next.Owners[b] = api.Nobody
+		}
+		next.Changed[b] = next.Epoch
+		if before != nil && before.Owner(bucket) == next.Owner(bucket) {
+			next.Changed[b] = before.Changed[b]
+		}
+	}
+	if move == (Move{}) && (before != nil && slices.Equal(before.Members, next.Members) || before == nil && len(shards) == 0) {
+		return nil, move
+	}
+	return next, move
+}
+
+// score of a shard for a bucket: it goes by name, so that a new incarnation scores as the one before.
+func score(name string, bucket int) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.Write([]byte{byte(bucket >> 8), byte(bucket)})
+	_, _ = d.WriteString(name)
+	return d.Sum64()
+}
+
+func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
+	id := api.Incarnation(r.GetIncarnation())
+	if id == "" {
+		return
+	}
+	s := c.shards[id]
+	if s == nil {
+		for _, other := range c.sortedShards() {
+			if other.name == r.GetName() { // the newest of a name is the one that lives
+				c.log(LevelInfo, "shard replaced", "name", other.name, "old", other.incarnation, "new", id)
+				delete(c.shards, other.incarnation)
+			}
+		}
+		s = &shard{incarnation: id, linked: c.links[id]}
+		c.shards[id] = s
+		s.joining = c.table.Owned(id) < 3*c.average()/4
+	}
+	if s.name = r.GetName(); s.name == "" {
+		s.name = string(id)
+	}
+	s.draining = r.GetDraining()
+	if c.firstShard.IsZero() {
+		c.firstShard = now
+	}
+}
+
+// average is how many buckets a shard that does not drain would have if all had the same.
+func (c *Core) average() int {
+	n := 0
+	for _, s := range c.shards {
+		if !s.draining {
+			n++
+		}
+	}
+	return api.Buckets / max(1, n)
+}
+
+func (c *Core) shardDown(id api.Incarnation) {
+	delete(c.shards, id)
+	delete(c.links, id)
+}
+
+func (c *Core) shardLinked(id api.Incarnation) {
+	c.links[id] = true // it may link before its key is seen
+	if s := c.shards[id]; s != nil {
+		s.linked = true
+		c.reportAll(id)
+	}
+}
+
+// refilled: a shard has told of everything bound in its queues' buckets.
+func (c *Core) refilled(id api.Incarnation, epoch api.Epoch) {
+	if s := c.shards[id]; s != nil {
+		s.refilled, s.told = max(s.refilled, epoch), true
+		c.reportAll(id) // it has just taken its queues over: what it was told before then is lost
+	}
+}
+
+func (c *Core) sortedShards() []*shard {
+	out := make([]*shard, 0, len(c.shards))
+	for _, s := range c.shards {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *shard) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.incarnation, b.incarnation))
+	})
+	return out
+}
+
+// raise: an epoch was found in a status, and ours have to be above it. If they are not, the store is older than the
+// cluster.
+func (c *Core) raise(epoch api.Epoch) {
+	c.floor = max(c.floor, epoch)
+	var ours api.Epoch
+	if c.table != nil {
+		ours = c.table.Epoch
+	}
+	if ours < c.floor && !c.refilling {
+		c.log(LevelWarn, "the control store is older than the cluster", "table epoch", uint64(ours), "status epoch", uint64(c.floor))
+		c.refilling = true
+		for _, s := range c.shards {
+			s.told = false
+		}
+	}
+}
+
+// changeTable puts the next table into the transaction if shards came, went, or are to be given more.
+func (c *Core) changeTable(now time.Time, b *batch) bool {
+	hold := c.hold(now)
+	if len(c.shards) == 0 {
+		return false
+	}
+	if c.table == nil && (!c.synced || now.Sub(c.firstShard) < c.cfg.FirstTable) {
+		return false // statuses say above which epoch the first one starts; and whoever starts now shares it
+	}
+	moves := 0
+	if !hold && now.Sub(c.lastMove) >= c.cfg.JoinEvery && now.Sub(c.lastTake) >= c.cfg.Quiet {
+		moves = c.cfg.JoinBuckets
+	}
+	shards := make([]Shard, 0, len(c.shards))
+	for _, s := range c.sortedShards() {
+		shards = append(shards, Shard{s.incarnation, s.name, s.draining, s.joining})
+	}
+	next, move := Assign(c.table, shards, hold, moves)
+	renew := c.table != nil && c.table.Epoch < c.floor
+	if next == nil && renew {
+		copied := *c.table
+		next = &copied
+	}
+	if next == nil {
+		return false
+	}
+	if next.Epoch <= c.floor || renew {
+		next.Epoch = c.floor + 1
+		for i := range next.Changed {
+			next.Changed[i] = next.Epoch // an owner's epoch has to be above those in statuses
+		}
+	}
+	next.Revision = 0
+	if move.Taken > 0 {
+		c.lastTake = now
+		if c.table == nil {
+			c.lastTake = time.Time{}
+		}
+	}
+	if move.Moved > 0 {
+		c.lastMove = now
+	}
+	before := c.table
+	c.table = next
+	b.table = next
+	b.ops = append(b.ops, PutTable{Table: next})
+	part := c.average()
+	if move.Taken > 0 {
+		part = 3 * part / 4 // who took buckets over has enough with this: moves cost
+	}
+	for _, s := range c.shards {
+		s.joining = s.joining && next.Owned(s.incarnation) < part
+	}
+	c.log(LevelInfo, "table changed", "epoch", uint64(next.Epoch), "members", len(next.Members), "taken", move.Taken, "moved", move.Moved)
+
+	// A request whose home changed is asked again by the new one: granted now it might miss the reservation, for it reads
+	// them as of this table.
+	for _, r := range slices.Clone(c.ring) {
+		if next.OwnerOf(r.queue.path) != r.from {
+			c.withdraw(r)
+			c.forget(now, r.gang)
+		}
+	}
+	c.tree.root.walk(func(q *queue) {
+		if next.OwnerOf(q.path) != before.OwnerOf(q.path) {
+			q.reported = false
+		}
+	})
+	return true
+}
+
+// hold tells whether so many members are gone that it must be the network or etcd, and not long enough to be sure.
+func (c *Core) hold(now time.Time) bool {
+	if c.table == nil {
+		return false
+	}
+	names := map[string]bool{}
+	for _, s := range c.shards {
+		names[s.name] = true
+	}
+	gone := 0
+	for _, m := range c.table.Members {
+		if c.shards[m.Incarnation] == nil && !names[m.Name] {
+			gone++
+		}
+	}
+	if 2*gone <= len(c.table.Members) {
+		c.halfGone = time.Time{}
+		return false
+	}
+	if c.halfGone.IsZero() {
+		c.halfGone = now
+		c.log(LevelWarn, "more than half of the shards are gone, nothing moves", "gone", gone, "members", len(c.table.Members), "until", now.Add(c.cfg.HalfGoneLimit))
+	}
+	return now.Sub(c.halfGone) < c.cfg.HalfGoneLimit
+}
+
+// gained is the epoch at which a member last got a bucket.
+func gained(t *api.Table, who api.Incarnation) api.Epoch {
+	var last api.Epoch
+	for b, changed := range t.Changed {
+		if t.Owner(api.BucketID(b)) == who {
+			last = max(last, changed)
+		}
+	}
+	return last
+}
+
+// endRefilling admits again once every member has told of what is bound, or enough time has passed since all could.
+func (c *Core) endRefilling(now time.Time) {
+	if !c.refilling || c.table == nil || c.table.Revision == 0 || c.table.Epoch < c.floor {
+		return
+	}
+	linked, told := len(c.shards) > 0, true
+	for _, s := range c.shards {
+		linked = linked && s.linked
+	}
+	for _, m := range c.table.Members {
+		s := c.shards[m.Incarnation]
+		told = told && s != nil && s.told && s.refilled >= gained(c.table, m.Incarnation)
+	}
+	if !linked {
+		c.refillFrom = time.Time{}
+	} else if c.refillFrom.IsZero() {
+		c.refillFrom = now
+	}
+	late := linked && now.Sub(c.refillFrom) >= c.cfg.RefillLimit
+	if !told && !late {
+		return
+	}
+	c.refilling = false
+	c.log(LevelInfo, "refilled", "reservations", c.open, "all told", told)
+	c.roomEverywhere()
+}

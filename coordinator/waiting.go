@@ -1,0 +1,540 @@
+package coordinator
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// request is a Reserve that waits, or is about to be judged for the first time.
+type request struct {
+	gang     *gang
+	queue    *queue
+	from     api.Incarnation
+	serial   uint64
+	attempt  uint64
+	demand   api.Resources // the whole of what the gang would be charged
+	delta    api.Resources // what that is more than now
+	priority int64
+	since    int64
+	rank     api.Rank // of an earlier attempt
+	trace    *wire.Trace
+	arrived  time.Time
+
+	slot    int  // in Core.ring, -1 when it does not wait any more
+	due     bool // to be judged
+	denied  lack // the last judgement; queue is nil before the first
+	detail  string
+	lacking time.Time // when it was first denied for lack of room
+	old     bool      // for so long that room is kept for it
+	laws    uint64    // Core.laws at the last judgement
+	told    time.Time // when its home was last told
+	words   words     // what it was told
+}
+
+type words struct {
+	reason   wire.DenyReason
+	queue    string
+	resource string
+	detail   string
+	short    int64
+	charged  int64
+	limit    int64
+}
+
+// before is the static order of those who wait: priority, then age, then UID. It says whose claim binds whom, and the
+// order within one queue.
+func (r *request) before(o *request) bool { return r.compare(o) < 0 }
+
+func (r *request) compare(o *request) int {
+	if c := cmp.Compare(o.priority, r.priority); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(r.since, o.since); c != 0 {
+		return c
+	}
+	return cmp.Compare(r.gang.key.uid, o.gang.key.uid)
+}
+
+// turn is whose turn it is in a queue. order is the one order in which room is offered: higher priority first, then the
+// queue with the smallest share, then the older gang, then the lower UID. Fair shares, reclaim and backfill change this
+// function and nothing else.
+type turn struct {
+	request *request
+	share   int64 // of the request's queue
+}
+
+func (t turn) order(o turn) int {
+	if c := cmp.Compare(o.request.priority, t.request.priority); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(t.share, o.share); c != 0 {
+		return c
+	}
+	return t.request.compare(o.request)
+}
+
+// share of a queue in what it could have, in thousandths: the largest over the resources of charged over the smallest
+// limit of its path. Queues that nothing limits are compared by the milli-CPUs they hold; they compete with nobody, for
+// two queues that compete have a limited ancestor in common.
+func (q *queue) share() int64 {
+	if len(q.effective) == 0 {
+		return q.charged.get("cpu").amount()
+	}
+	var most int64
+	for _, limit := range q.effective {
+		charged := q.charged.get(limit.Resource).amount()
+		if charged <= 0 {
+			continue
+		}
+		v := int64(math.MaxInt64)
+		if hi, lo := bits.Mul64(uint64(charged), 1000); limit.Value > 0 && hi < uint64(limit.Value) {
+			n, _ := bits.Div64(hi, lo, uint64(limit.Value))
+			v = int64(min(n, math.MaxInt64))
+		}
+		most = max(most, v)
+	}
+	return most
+}
+
+// enqueue lets a request wait. list puts it into its queue's order, once its fields are set.
+func (c *Core) enqueue(r *request) {
+	r.gang.req = r
+	r.slot = len(c.ring)
+	c.ring = append(c.ring, r)
+	for p := r.queue; p != nil; p = p.parent {
+		p.waiting++
+		p.reported = false
+	}
+}
+
+func (c *Core) list(r *request) {
+	r.queue.requests = insert(r.queue.requests, r)
+	if r.old {
+		c.old = insert(c.old, r)
+		c.unclaim = true
+	}
+}
+
+func (c *Core) unlist(r *request) {
+	r.queue.requests = remove(r.queue.requests, r)
+	if r.old {
+		c.old = remove(c.old, r)
+		c.unclaim = true
+	}
+}
+
+func insert(list []*request, r *request) []*request {
+	i, _ := slices.BinarySearchFunc(list, r, (*request).compare)
+	return slices.Insert(list, i, r)
+}
+
+func remove(list []*request, r *request) []*request {
+	if i, found := slices.BinarySearchFunc(list, r, (*request).compare); found {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// withdraw ends the waiting of a request, granted or not.
+func (c *Core) withdraw(r *request) {
+	c.unlist(r)
+	c.unblock(r)
+	last := c.ring[len(c.ring)-1]
+	c.ring[r.slot], last.slot = last, r.slot
+	c.ring[len(c.ring)-1] = nil
+	c.ring = c.ring[:len(c.ring)-1]
+	r.slot, r.due = -1, false
+	r.gang.req = nil
+	for p := r.queue; p != nil; p = p.parent {
+		p.waiting--
+		p.reported = false
+	}
+	c.tree.prune(r.queue)
+}
+
+func (c *Core) unblock(r *request) {
+	if r.denied.queue != nil {
+		r.denied.queue.blocked--
+		r.denied = lack{}
+	}
+}
+
+// roomAt says that requests denied at q may fare better now.
+func (c *Core) roomAt(q *queue) {
+	if q.blocked > 0 && !q.room {
+		q.room = true
+		c.rooms = append(c.rooms, q)
+	}
+}
+
+// roomEverywhere says so of all queues.
+func (c *Core) roomEverywhere() { c.tree.root.walk(c.roomAt) }
+
+func (c *Core) makeDue(r *request) {
+	r.due = true
+	c.listLeaf(r.queue)
+}
+
+func (c *Core) listLeaf(q *queue) {
+	if !q.listed {
+		q.listed = true
+		c.leaves = append(c.leaves, q)
+	}
+}
+
+// wake makes those due who were denied at a queue in which room came. A queue's denials hang on nothing but the sums, the
+// limits and the claim of that queue, so nobody else can have become grantable.
+func (c *Core) wake() {
+	rooms := c.rooms
+	c.rooms = nil
+	for _, q := range rooms {
+		covered := false
+		for p := q.parent; p != nil; p = p.parent {
+			covered = covered || p.room
+		}
+		if !covered {
+			c.wakeBelow(q)
+		}
+	}
+	for _, q := range rooms {
+		q.room = false
+	}
+}
+
+func (c *Core) wakeBelow(q *queue) {
+	if q.waiting == 0 {
+		return
+	}
+	due := false
+	for _, r := range q.requests {
+		if d := &r.denied; !r.due && d.queue != nil && d.queue.room && (d.reason != wire.DenyReason_DENY_NEVER_FITS || r.laws != c.laws) {
+			r.due = true
+		}
+		due = due || r.due
+	}
+	if due {
+		c.listLeaf(q)
+	}
+	for _, child := range q.children {
+		c.wakeBelow(child)
+	}
+}
+
+// lineup is the requests of one queue that are due, and how far they were judged.
+type lineup struct {
+	queue *queue
+	due   []*request
+	turn  turn
+	path  *lack // what keeps every request of the queue from being granted
+
+	// The last denial, which equal requests share while no sum has changed.
+	memo        *lack
+	memoDelta   api.Resources
+	memoCharges uint64
+}
+
+type lineups []*lineup
+
+func (h lineups) Len() int           { return len(h) }
+func (h lineups) Less(i, j int) bool { return h[i].turn.order(h[j].turn) < 0 }
+func (h lineups) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *lineups) Push(x any)        { *h = append(*h, x.(*lineup)) }
+func (h *lineups) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// offer judges the requests that are due, in order, until the transaction is full. It is linear in those that are due:
+// each is judged at most once.
+func (c *Core) offer(now time.Time, b *batch) {
+	c.settleClaims()
+	c.wake()
+	if len(c.leaves) == 0 {
+		return
+	}
+	leaves := c.leaves
+	c.leaves = nil
+	h := make(lineups, 0, len(leaves))
+	for _, q := range leaves {
+		q.listed = false
+		l := &lineup{queue: q}
+		for _, r := range q.requests {
+			switch {
+			case !r.due:
+			case r.gang.batch == b.id:
+				c.listLeaf(q) // its key is in this transaction already
+			default:
+				l.due = append(l.due, r)
+			}
+		}
+		if len(l.due) > 0 {
+			l.path = c.path(q)
+			l.turn = turn{l.due[0], q.share()}
+			h = append(h, l)
+		}
+	}
+	heap.Init(&h)
+	for len(h) > 0 {
+		l := h[0]
+		if len(b.ops) >= c.cfg.BatchOps {
+			c.listLeaf(l.queue)
+			heap.Pop(&h)
+			continue
+		}
+		r := l.due[0]
+		l.due = l.due[1:]
+		r.due = false
+		if denied := c.judgeIn(l, r); denied != nil {
+			c.deny(now, r, *denied)
+		} else {
+			c.grant(now, b, r)
+			l.turn.share = l.queue.share()
+		}
+		if len(l.due) == 0 {
+			heap.Pop(&h)
+			continue
+		}
+		l.turn.request = l.due[0]
+		heap.Fix(&h, 0)
+	}
+}
+
+// judgeIn is judge with two short cuts for the common case that nothing can be granted.
+func (c *Core) judgeIn(l *lineup, r *request) *lack {
+	if l.memo != nil && l.memoCharges == c.charges && l.memoDelta.Equal(r.delta) && r.gang.res == nil {
+		return l.memo
+	}
+	denied := c.judge(r, l.path)
+	if denied != nil && r.gang.res == nil && denied.reason != wire.DenyReason_DENY_RESERVED_FOR_OLDER {
+		l.memo, l.memoDelta, l.memoCharges = denied, r.delta, c.charges
+	}
+	return denied
+}
+
+// judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
+func (c *Core) judge(r *request, path *lack) *lack {
+	if c.refilling {
+		return &lack{reason: wire.DenyReason_DENY_REFILLING, queue: c.tree.root}
+	}
+	if path != nil {
+		return path
+	}
+	return c.tree.over(r.queue, r.delta, r.demand, func(older *request) bool { return older != r && older.before(r) })
+}
+
+// path says what keeps every gang of a queue from being admitted, nil for nothing. A reason of DENY_UNKNOWN means that it
+// is not known yet.
+func (c *Core) path(q *queue) *lack {
+	for p := q; p != nil; p = p.parent {
+		l := lack{queue: p}
+		switch {
+		case !c.exists(p) && p.parent != nil && !c.synced:
+			// not judged to be missing before the first list
+		case !c.exists(p) && p == q && p.parent != nil:
+			l.reason = wire.DenyReason_DENY_QUEUE_NOT_FOUND
+		case !c.exists(p) && p.parent != nil:
+			l.reason = wire.DenyReason_DENY_PARENT_NOT_FOUND
+		case p.shut() != "":
+			l.reason = wire.DenyReason_DENY_QUEUE_CLOSED
+		case p.object != nil && (p.limits == nil || p.limits.record.GetDeleted()), p.limits == nil && !c.synced:
+			// its limits are being written, or may be
+		default:
+			continue
+		}
+		return &l
+	}
+	if q.parent == nil || slices.ContainsFunc(q.children, c.exists) {
+		return &lack{queue: q, reason: wire.DenyReason_DENY_QUEUE_NOT_LEAF}
+	}
+	return nil
+}
+
+// exists tells whether there is a Queue object, or was when the last coordinator looked.
+func (c *Core) exists(q *queue) bool {
+	return q.object != nil || !c.synced && q.limits != nil && !q.limits.record.GetDeleted()
+}
+
+// shut says why a queue admits nothing to itself and below, "" when it does.
+func (q *queue) shut() string {
+	switch o := q.object; {
+	case o != nil && o.Deleting:
+		return "is being deleted"
+	case o == nil && q.limits != nil && q.limits.record.GetDeleted():
+		return "was deleted"
+	case o != nil && o.Closed || q.limits != nil && q.limits.record.GetClosed():
+		return "is closed"
+	case o != nil && o.Invalid != "" && q.limits == nil:
+		return "cannot be read: " + o.Invalid
+	}
+	return ""
+}
+
+// waits tells whether room can cure a lack, so that it may be kept.
+func (l *lack) waits() bool {
+	switch l.reason {
+	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER:
+		return true
+	}
+	return false
+}
+
+// deny lets a request wait on, and tells its home when the words changed.
+func (c *Core) deny(now time.Time, r *request, l lack) {
+	r.laws = c.laws
+	if r.denied.queue != l.queue {
+		c.unblock(r)
+		l.queue.blocked++
+		c.unclaim = c.unclaim || r.old
+	} else if r.old && r.denied.waits() != l.waits() {
+		c.unclaim = true
+	}
+	r.denied = l
+	r.detail = ""
+	if l.reason == wire.DenyReason_DENY_QUEUE_CLOSED {
+		r.detail = l.queue.shut()
+	}
+	if l.waits() && r.lacking.IsZero() {
+		r.lacking = now
+		c.ageing = append(c.ageing, r)
+	}
+	if l.reason == wire.DenyReason_DENY_UNKNOWN {
+		return
+	}
+	w := r.say()
+	old := r.words
+	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
+	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
+		c.tell(now, r)
+	}
+}
+
+func (r *request) say() words {
+	l := &r.denied
+	w := words{reason: l.reason, queue: l.queue.path, resource: l.resource, detail: r.detail, short: l.short, charged: l.charged, limit: l.capability}
+	if l.older != nil {
+		w.detail = l.older.gang.ref.GetNamespace() + "/" + l.older.gang.ref.GetName()
+	}
+	return w
+}
+
+// tell sends the last judgement to the gang's home.
+func (c *Core) tell(now time.Time, r *request) {
+	l := &r.denied
+	if l.reason == wire.DenyReason_DENY_UNKNOWN {
+		return
+	}
+	r.told, r.words = now, r.say()
+	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
+	more := ""
+	if r.gang.res != nil {
+		more = " more"
+	}
+	text := ""
+	switch q := l.queue.path; l.reason {
+	case wire.DenyReason_DENY_QUOTA:
+		text = fmt.Sprintf("queue %q lacks %s: %s short (capability %s, charged %s, gang asks %s%s)",
+			q, l.resource, amount(l.short), amount(l.capability), amount(l.charged), amount(l.asks), more)
+	case wire.DenyReason_DENY_GUARANTEE:
+		text = fmt.Sprintf("queue %q keeps %s for the guarantees of other queues: %s short (capability %s, charged %s, gang asks %s%s)",
+			q, l.resource, amount(l.short), amount(l.capability), amount(l.charged), amount(l.asks), more)
+	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
+		text = fmt.Sprintf("queue %q keeps %s for gang %s, which waits longer: %s short (capability %s, charged %s, gang asks %s%s)",
+			q, l.resource, r.words.detail, amount(l.short), amount(l.capability), amount(l.charged), amount(l.asks), more)
+	case wire.DenyReason_DENY_NEVER_FITS:
+		text = fmt.Sprintf("queue %q can never hold it: gang asks %s %s, capability %s", q, l.resource, amount(l.asks), amount(l.capability))
+	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
+		text = fmt.Sprintf("queue %q does not exist", q)
+	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
+		text = fmt.Sprintf("queue %q, above %q, does not exist", q, r.gang.key.queue)
+	case wire.DenyReason_DENY_QUEUE_CLOSED:
+		text = fmt.Sprintf("queue %q %s", q, r.detail)
+	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
+		text = fmt.Sprintf("queue %q has queues below it: gangs live in leaves", q)
+	case wire.DenyReason_DENY_REFILLING:
+		text = "the control store is new or was restored, and is being refilled from running pods"
+	}
+	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
+		GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
+		Resource: l.resource, Short: l.short, Message: text}}})
+}
+
+// age lets those claim room who lacked it for long enough.
+func (c *Core) age(now time.Time) {
+	n := 0
+	for ; n < len(c.ageing) && now.Sub(c.ageing[n].lacking) >= c.cfg.ClaimAfter; n++ {
+		if r := c.ageing[n]; r.slot >= 0 && !r.old {
+			r.old = true
+			c.old = insert(c.old, r)
+			c.unclaim = true
+		}
+	}
+	c.ageing = c.ageing[n:]
+}
+
+// settleClaims decides for which request each queue keeps room: the first, in static order, of those old enough that lack
+// room there or above. It keeps the request's whole demand, from its own queue up to the one that denied it, against all
+// that come after it; keeping just the missing part would let small gangs use up each bit that is freed. One claim a queue
+// is enough, for the order is static and each becomes the first in time; more would close the queue for gangs that fit
+// beside the first.
+func (c *Core) settleClaims() {
+	if !c.unclaim {
+		return
+	}
+	c.unclaim = false
+	for _, q := range c.claimed {
+		q.claimed, q.claim = q.claim, nil
+	}
+	was := c.claimed
+	c.claimed = nil
+	for _, r := range c.old {
+		if !r.denied.waits() {
+			continue
+		}
+		for p := r.queue; p != nil; p = p.parent {
+			if p.claim == nil {
+				p.claim = r
+				c.claimed = append(c.claimed, p)
+			}
+			if p == r.denied.queue {
+				break
+			}
+		}
+	}
+	for _, q := range was {
+		if q.claimed != q.claim {
+			c.roomAt(q)
+		}
+		q.claimed = nil
+	}
+}
+
+// sweep judges a few of those who wait again at each Tick, so that their words stay true and nothing hangs on a wake-up
+// that was forgotten. What it finds grantable is granted in its turn.
+func (c *Core) sweep(now time.Time) {
+	c.tree.settle()
+	c.settleClaims()
+	for n := min(c.cfg.Sweep, len(c.ring)); n > 0; n-- {
+		if c.cursor >= len(c.ring) {
+			c.cursor = 0
+		}
+		r := c.ring[c.cursor]
+		c.cursor++
+		if r.due {
+			continue
+		}
+		if l := c.judge(r, c.path(r.queue)); l != nil {
+			c.deny(now, r, *l)
+		} else {
+			c.makeDue(r)
+		}
+	}
+}
