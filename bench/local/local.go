@@ -347,9 +347,9 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 			"--kube-api-qps=500",
 			"--kube-api-burst=1000",
 			// Nodes here have no kubelet and renew no lease: what judges nodes by that would empty them. What signs
-			// certificates or speaks to a cloud has nothing to do here.
+			// certificates has nothing to do here.
 			"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-device-taint-eviction-controller," +
-				"-node-ipam-controller,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller," +
+				"-node-ipam-controller," +
 				"-certificatesigningrequest-signing-controller,-certificatesigningrequest-approving-controller," +
 				"-certificatesigningrequest-cleaner-controller",
 		},

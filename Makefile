@@ -1,0 +1,47 @@
+# One command a target. `make demo` needs Go and nothing else; `make test` a C compiler too, for the race detector.
+GO ?= go
+PKG ?= ./...
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo up down test race lint generate clean bin/basalt bin/basalt-bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build ## a cluster of 1,523 nodes, three shards, two coordinators, two of them killed; under 4 minutes
+	bin/basalt-bench demo
+
+up: build ## the same local control plane, left running, and the path of its kubeconfig
+	bin/basalt-bench up
+
+down: bin/basalt-bench ## end what `make up` started
+	bin/basalt-bench down
+
+test: build compiler ## all tests, with the race detector
+	$(GO) test -race -timeout 14m -p 2 ./...
+
+race: build compiler ## tests of PKG=./... three times with the race detector, for what shows only now and then
+	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)
+
+lint: ## format and vet
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+
+build: bin/basalt bin/basalt-bench ## all programs, into bin/; the first time takes some minutes
+	@bin/basalt-bench build
+
+generate: ## the code and manifests that are made from api/
+	cd api/generate && $(GO) generate ./...
+
+clean: ## end what runs and remove what was built
+	@if [ -x bin/basalt-bench ]; then bin/basalt-bench down; fi
+	rm -rf bin .local
+
+bin/basalt bin/basalt-bench: # the go tool knows what changed
+	@$(GO) build -o $@ ./cmd/$(@F)
+
+.PHONY: compiler
+compiler:
+	@cc=$$($(GO) env CC); command -v $${cc%% *} >/dev/null || \
+	{ echo "the race detector needs a C compiler: install gcc, or set CC"; exit 1; }

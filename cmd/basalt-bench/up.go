@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/standing"
+)
+
+func shapeFlags(c *cobra.Command, s *standing.Shape) {
+	c.Flags().IntVar(&s.Shards, "shards", 3, "shard processes")
+	c.Flags().IntVar(&s.Coordinators, "coordinators", 2, "coordinator processes")
+	c.Flags().IntVar(&s.Nodes, "nodes", 10, "nodes of 32 cores")
+}
+
+func upCommand() *cobra.Command {
+	var shape standing.Shape
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a local cluster with Basalt and leave it running",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			return standing.Up(cmd.Context(), root, cmd.OutOrStdout(), shape, []string{
+				"hold", fmt.Sprint("--shards=", shape.Shards), fmt.Sprint("--coordinators=", shape.Coordinators),
+				fmt.Sprint("--nodes=", shape.Nodes),
+			})
+		},
+	}
+	shapeFlags(c, &shape)
+	return c
+}
+
+func holdCommand() *cobra.Command {
+	var shape standing.Shape
+	c := &cobra.Command{
+		Use:    "hold",
+		Short:  "Hold the processes of a local cluster (started by up)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			return standing.Hold(cmd.Context(), root, shape)
+		},
+	}
+	shapeFlags(c, &shape)
+	return c
+}
+
+func downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "End the local cluster and remove all that is left of it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			return standing.Down(root, cmd.OutOrStdout())
+		},
+	}
+}
+
+func buildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "build [program...]",
+		Short: "Build the programs of the local control plane into bin/",
+		RunE: func(cmd *cobra.Command, programs []string) error {
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			if len(programs) == 0 {
+				programs = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
+			}
+			return local.Programs(cmd.Context(), root, cmd.OutOrStdout(), programs...)
+		},
+	}
+}
