@@ -68,7 +68,7 @@ replace k8s.io/sample-controller => k8s.io/sample-controller v0.37.1
 
 replace k8s.io/streaming => k8s.io/streaming v0.37.1
 
-require k8s.io/kubernetes v1.37.1
+require k8s.io/kubernetes v1.37.1 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect

@@ -89,7 +89,8 @@ func Programs(ctx context.Context, root string, progress io.Writer, names ...str
 // buildOwn leaves it to the go tool to see what changed.
 func buildOwn(ctx context.Context, root string, _ io.Writer, name string) error {
 	source, race := strings.CutSuffix(name, "-race")
-	args := []string{"build", "-o", programPath(root, name)}
+	// As in the Makefile, or the two would link it anew after each other.
+	args := []string{"build", "-buildvcs=false", "-o", programPath(root, name)}
 	if race {
 		args = append(args, "-race")
 	}
