@@ -1,0 +1,269 @@
+package node
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+)
+
+func (c *Core) bindRequest(from api.Incarnation, m *wire.Bind) {
+	if !c.ready || m.GetGangUid() == "" {
+		return
+	}
+	g := c.gangs[m.GetGangUid()]
+	var mm *commit
+	if g != nil {
+		if !c.fromHome(from, g.ref) {
+			return
+		}
+		mm = g.commits[m.GetSerial()]
+	}
+	if mm == nil { // forgotten, or made before we were born
+		if c.table.Has(from) {
+			c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
+				GangUid: m.GetGangUid(), Serial: m.GetSerial(), Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN, Message: "no such commit here"}}}})
+		}
+		return
+	}
+	g.touched = c.now
+	switch {
+	case mm.reply == nil: // more is known there than here; it is bound when it is durable
+		mm.bind = true
+		return
+	case !mm.prepared() || mm.serial <= g.withdrawn:
+		for _, r := range mm.rows {
+			if _, told := g.results[r.uid]; !told && (r.phase == dropped || r.phase == done) {
+				c.note(r, wire.BindOutcome_BIND_FREE, "")
+			}
+		}
+	default:
+		mm.bind = true
+		c.dropUnbindable(mm)
+		c.bind(mm)
+	}
+	c.again(g, func(r result) bool { return r.serial == mm.serial })
+}
+
+// dropUnbindable gives up durable rows whose node is gone, or not ours any more, or over its limits by now: such a node
+// takes nothing, and nobody has been told to go there yet.
+func (c *Core) dropUnbindable(m *commit) {
+	for _, r := range m.rows {
+		if r.phase != prepared {
+			continue
+		}
+		if c.nodes[r.node] == nil || c.buckets[api.BucketOf(r.node)] != active || c.sync.out[r.node] {
+			c.giveUp(r)
+			c.note(r, wire.BindOutcome_BIND_FREE, "")
+		}
+	}
+}
+
+// bind asks for the Bindings of what is durable and was not sent.
+func (c *Core) bind(m *commit) {
+	for _, r := range m.rows {
+		if r.phase != prepared {
+			continue
+		}
+		if !r.stored || r.key == nil || r.key.modRevision <= 0 || m.serial <= m.gang.withdrawn || c.otherOwnRow(r) {
+			c.fault("a Binding without a durable intent of its own", slog.String("pod", r.uid), slog.String("node", r.node))
+			continue
+		}
+		if m.firstBind.IsZero() {
+			m.firstBind = c.now
+		}
+		m.bindings++
+		r.phase, r.binding = sent, true
+		c.sentTotal++
+		c.emit(event.BindPod{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node,
+			QueueBucket: api.BucketOf(m.gang.ref.GetQueue()), NodeBucket: api.BucketOf(r.node)})
+	}
+}
+
+// otherOwnRow tells whether the pod has another row that this process may send.
+func (c *Core) otherOwnRow(r *row) bool {
+	return slices.ContainsFunc(c.rows[r.uid], func(o *row) bool { return o != r && o.commit != nil })
+}
+
+// awaiting are the commits that wait for Bind, in order.
+func (c *Core) awaiting() []*commit {
+	out := make([]*commit, 0, len(c.unsent))
+	for m := range c.unsent {
+		if m.bind || !slices.ContainsFunc(m.rows, func(r *row) bool { return r.phase == prepared }) {
+			delete(c.unsent, m)
+			continue
+		}
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b *commit) int {
+		return cmp.Or(strings.Compare(a.gang.ref.GetUid(), b.gang.ref.GetUid()), cmp.Compare(a.serial, b.serial))
+	})
+	return out
+}
+
+// expirePrepared gives up what has waited for Bind too long.
+func (c *Core) expirePrepared() {
+	for _, m := range c.awaiting() {
+		if c.now.Before(m.deadline) {
+			continue
+		}
+		for _, r := range m.rows {
+			if r.phase == prepared {
+				c.giveUp(r)
+				c.note(r, wire.BindOutcome_BIND_FREE, "")
+			}
+		}
+	}
+}
+
+func (c *Core) bindDone(ev event.BindDone) {
+	k := c.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
+	if k == nil {
+		return
+	}
+	r := k.rows[ev.Row.PodUID]
+	if r == nil || !r.binding {
+		return // a repeat
+	}
+	r.binding = false
+	if m := r.commit; m != nil {
+		m.bindings--
+		if ev.Outcome != event.BindOK {
+			m.refusedPods = true
+		}
+		if m.bindings == 0 {
+			failed := ""
+			if m.refusedPods {
+				failed = "not every Binding was confirmed"
+			}
+			c.span(m.trace, "bind", m.firstBind, c.now, failed, slog.String("gang", m.gang.ref.GetUid()), slog.Int("pods", len(m.rows)))
+		}
+	}
+	c.dirty[k.id] = true
+	if r.phase != sent {
+		return // the watch was faster
+	}
+	if ev.Outcome == event.BindOK {
+		r.phase = confirmed
+		r.settleAt = c.now.Add(c.cfg.ConfirmLimit)
+		c.note(r, wire.BindOutcome_BIND_BOUND, r.node)
+		return
+	}
+	r.settleAt = c.now
+	c.settle(r)
+}
+
+// settle asks what became of a row, if not too much is asked already.
+func (c *Core) settle(r *row) {
+	if r.settling || r.binding || r.phase != sent && r.phase != confirmed || c.settling >= c.cfg.MaxSettling {
+		return
+	}
+	c.count++
+	c.settling++
+	r.settling = true
+	c.emit(event.SettlePod{Row: r.id(), Namespace: r.ns, Name: r.name, Value: string(c.cfg.Self) + "-" + strconv.FormatUint(c.count, 10)})
+}
+
+// settleDue settles what has waited long enough.
+func (c *Core) settleDue() {
+	var due []*row
+	for _, rows := range c.rows {
+		for _, r := range rows {
+			if !r.settleAt.IsZero() && !c.now.Before(r.settleAt) && !r.settling && !r.binding {
+				due = append(due, r)
+			}
+		}
+	}
+	sortRows(due)
+	for _, r := range due {
+		c.settle(r)
+	}
+}
+
+func sortRows(rows []*row) {
+	slices.SortFunc(rows, func(a, b *row) int {
+		if o := a.settleAt.Compare(b.settleAt); o != 0 {
+			return o
+		}
+		return cmp.Or(strings.Compare(a.uid, b.uid), a.key.id.compare(b.key.id))
+	})
+}
+
+func (c *Core) settleDone(ev event.SettleDone) {
+	k := c.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
+	if k == nil {
+		return
+	}
+	r := k.rows[ev.Row.PodUID]
+	if r == nil || !r.settling {
+		return // a repeat
+	}
+	r.settling = false
+	c.settling--
+	c.dirty[k.id] = true
+	if r.phase != sent && r.phase != confirmed {
+		return // the watch was faster
+	}
+	switch ev.Outcome {
+	case event.SettledBound:
+		if ev.Node == "" {
+			c.retrySettle(r)
+			return
+		}
+		c.podSettledBound(r.uid, ev.Node)
+	case event.SettledFree:
+		if r.phase == confirmed {
+			c.fault("a pod lost its node", slog.String("pod", r.uid), slog.String("node", r.node))
+		}
+		c.note(r, wire.BindOutcome_BIND_FREE, "")
+		c.finish(r)
+	case event.SettledGone:
+		c.podEnded(r.uid, wire.BindOutcome_BIND_GONE, "")
+	default:
+		c.retrySettle(r)
+	}
+}
+
+// retrySettle waits 0.5 s, then twice as long each time, up to 8 s.
+func (c *Core) retrySettle(r *row) {
+	r.settleAt = c.now.Add(500 * time.Millisecond << min(r.retries, 4))
+	r.retries++
+}
+
+// podSettledBound takes the API server's word for where a pod is, ahead of the watch: one of its rows stays as what counts
+// it until the watch has shown the pod, or shown it gone.
+func (c *Core) podSettledBound(uid, node string) {
+	keep := true
+	for _, r := range slices.Clone(c.rows[uid]) {
+		c.note(r, wire.BindOutcome_BIND_BOUND, node)
+		c.dirtyKey(r)
+		if r.phase != sent && r.phase != confirmed || !keep || c.buckets[api.BucketOf(node)] == foreign {
+			c.finish(r) // queued or prepared ones: the pod has its node, nothing needs to be sent any more
+			continue
+		}
+		keep = false
+		r.phase, r.settled = confirmed, true
+		r.settleAt = c.now.Add(c.cfg.ConfirmLimit)
+		if r.node != node && r.charge != "" {
+			c.discharge(r)
+			r.charge = r.uid
+			if c.isCharged(r.uid) {
+				r.charge = r.ownCharge()
+			}
+			c.cache.Charge(r.charge, node, r.class, cache.Intent, r.gang.ref.GetUid(), r.gang.rank)
+		}
+	}
+}
+
+func (c *Core) dirtyKey(r *row) {
+	if r.key != nil {
+		c.dirty[r.key.id] = true
+	}
+}

@@ -1,0 +1,421 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+)
+
+// commitRequest takes pods over from promised to durable: all of them or none.
+func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
+	if !c.ready || !c.fromHome(from, m.GetGang()) {
+		return
+	}
+	g := c.gang(m.GetGang())
+	if old := g.commits[m.GetSerial()]; old != nil { // a repeat: the answer was lost, or is under way
+		if old.reply != nil {
+			if old.prepared() {
+				old.deadline = c.now.Add(c.cfg.PreparedLimit)
+			}
+			c.tell(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: old.reply}})
+			c.again(g, func(r result) bool { return r.serial == old.serial })
+		}
+		return
+	}
+	if m.GetRank() != nil {
+		g.rank = wire.ToRank(m.GetRank())
+		g.rank.Gang = m.GetGang().GetUid()
+	}
+	refuse := func(outcome wire.CommitOutcome, message string, pods []string) {
+		c.tell(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
+			GangUid: m.GetGang().GetUid(), Serial: m.GetSerial(), Outcome: outcome, Message: message, PodUids: pods}}})
+	}
+	if m.GetSerial() <= g.withdrawn {
+		refuse(wire.CommitOutcome_COMMIT_WITHDRAWN, "withdrawn before", nil)
+		return
+	}
+	if m.GetTableRevision() != c.table.Revision {
+		refuse(wire.CommitOutcome_COMMIT_TABLE_MOVED, c.tableMoved(m.GetTableRevision()), nil)
+		return
+	}
+	if c.lost {
+		return // this process ends; its heir answers
+	}
+	mm := &commit{gang: g, serial: m.GetSerial(), reservation: m.GetReservationRevision(), table: m.GetTableRevision(),
+		bind: m.GetBind(), at: c.now, trace: m.GetTrace(), received: c.now}
+	if without, why := c.admit(mm, m); len(without) > 0 || why != "" {
+		refuse(wire.CommitOutcome_COMMIT_HOLD_GONE, why, without)
+		return
+	}
+	g.commits[mm.serial] = mm
+	c.queue = append(c.queue, mm)
+}
+
+// admit makes rows of a commit's pods, where they hold room or where there is room without a hold: such a commit is a new
+// request. If one has none, none is taken, and the holds that were there stay.
+func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) {
+	g := mm.gang
+	all := func() []string {
+		uids := make([]string, 0, len(m.GetPods()))
+		for _, p := range m.GetPods() {
+			uids = append(uids, p.GetUid())
+		}
+		return uids
+	}
+	classes, err := readClasses(m.GetClasses())
+	if err != nil {
+		return all(), err.Error()
+	}
+	if len(m.GetPods()) == 0 {
+		return nil, "commit of no pods"
+	}
+	if mm.reservation <= 0 {
+		return all(), "commit without a reservation"
+	}
+	type taken struct {
+		row  *row
+		hold *hold
+	}
+	var done []taken
+	reason := func(uid, message string) {
+		without = append(without, uid)
+		if why == "" {
+			why = message
+		}
+	}
+	for _, p := range m.GetPods() {
+		uid := p.GetUid()
+		switch {
+		case uid == "" || p.GetResourceVersion() == "" || p.GetNode() == "" || p.GetName() == "" || int(p.GetPodClass()) >= len(classes):
+			reason(uid, fmt.Sprintf("pod %s/%s: commit lacks its UID, resourceVersion, node or class", p.GetNamespace(), p.GetName()))
+			continue
+		case len(c.rows[uid]) > 0:
+			reason(uid, fmt.Sprintf("pod %s/%s is on its way to a node already", p.GetNamespace(), p.GetName()))
+			continue
+		case c.hasEnded(uid):
+			reason(uid, fmt.Sprintf("pod %s/%s has ended", p.GetNamespace(), p.GetName()))
+			continue
+		}
+		class := classes[p.GetPodClass()]
+		h := g.holds[uid]
+		var misfit cache.Misfit
+		if h != nil && h.node == p.GetNode() && h.class.Key == class.Key {
+			misfit = c.cache.CanStay(uid)
+		} else if h == nil && c.isCharged(uid) {
+			reason(uid, fmt.Sprintf("pod %s/%s is bound, or held for another gang", p.GetNamespace(), p.GetName()))
+			continue
+		} else {
+			if h != nil {
+				c.cache.Release(uid)
+			}
+			misfit = c.cache.CanPlace(class, p.GetNode())
+			if h != nil && !misfit.Fits() {
+				c.cache.Charge(uid, h.node, h.class, cache.Hold, g.rank.Gang, g.rank)
+			}
+		}
+		if !misfit.Fits() {
+			reason(uid, fmt.Sprintf("node %s: %s", p.GetNode(), misfit))
+			continue
+		}
+		r := &row{gang: g, commit: mm, uid: uid, rv: p.GetResourceVersion(), ns: p.GetNamespace(), name: p.GetName(), node: p.GetNode(), class: class, charge: uid}
+		delete(g.holds, uid)
+		c.cache.Charge(uid, r.node, class, cache.Intent, g.rank.Gang, g.rank)
+		c.addRow(r)
+		done = append(done, taken{r, h})
+	}
+	if len(without) == 0 {
+		for _, t := range done {
+			mm.rows = append(mm.rows, t.row)
+		}
+		return nil, ""
+	}
+	for i := len(done) - 1; i >= 0; i-- {
+		t := done[i]
+		c.finish(t.row)
+		if t.hold != nil {
+			g.holds[t.row.uid] = t.hold
+			c.holders[g.ref.GetUid()] = true
+			c.cache.Charge(t.row.uid, t.hold.node, t.hold.class, cache.Hold, g.rank.Gang, g.rank)
+		}
+	}
+	return without, why
+}
+
+func (c *Core) isCharged(uid string) bool {
+	_, charged := c.cache.Lookup(uid)
+	return charged
+}
+
+func (c *Core) tableMoved(named int64) string {
+	return fmt.Sprintf("decided under table revision %d, the current one is %d", named, c.table.Revision)
+}
+
+// write puts waiting commits into one transaction, in their order, when none is in flight. A commit with more rows than
+// fit goes over several; it is prepared when the last is durable.
+func (c *Core) write() {
+	for c.writing == nil && !c.lost && len(c.queue) > 0 {
+		b := &batch{record: &wire.IntentsRecord{TableEpoch: uint64(c.table.Epoch)}}
+		var fences []event.ReservationFence
+		fenced := map[string]int64{}
+		gangs, demands := map[string]uint32{}, map[string]uint32{}
+		rest := c.queue[:0:0]
+		full := false
+		for _, m := range c.queue {
+			if m.reply != nil {
+				continue
+			}
+			if m.table != c.table.Revision {
+				c.refuse(m, wire.CommitOutcome_COMMIT_TABLE_MOVED, c.tableMoved(m.table), nil)
+				continue
+			}
+			revision, known := fenced[m.gang.ref.GetUid()]
+			if full || known && revision != m.reservation || !known && len(fences) == c.cfg.MaxFences || len(b.rows) >= c.cfg.MaxRows {
+				full = true
+				rest = append(rest, m)
+				continue
+			}
+			took := false
+			for _, r := range m.rows {
+				if r.phase != queued {
+					continue
+				}
+				if len(b.rows) >= c.cfg.MaxRows {
+					full = true
+					rest = append(rest, m)
+					break
+				}
+				took = true
+				b.add(r, gangs, demands)
+			}
+			if took {
+				b.commits = append(b.commits, m)
+				if !known {
+					fenced[m.gang.ref.GetUid()] = m.reservation
+					fences = append(fences, event.ReservationFence{Bucket: api.BucketOf(m.gang.ref.GetQueue()), GangUID: m.gang.ref.GetUid(), Revision: m.reservation})
+				}
+			} else if !full {
+				c.decided(m) // every pod of it was settled meanwhile
+			}
+		}
+		c.queue = rest
+		if len(b.rows) == 0 {
+			if len(rest) > 0 {
+				c.fault("commits wait and none can be written")
+				return
+			}
+			continue
+		}
+		c.nextN++
+		b.n = c.nextN
+		c.writing = b
+		c.emit(event.WriteIntents{N: b.n, Record: b.record, TableRevision: c.table.Revision, Reservations: fences})
+	}
+}
+
+func (b *batch) add(r *row, gangs, demands map[string]uint32) {
+	ref := r.gang.ref
+	gi, ok := gangs[ref.GetUid()]
+	if !ok {
+		gi = uint32(len(b.record.Gangs))
+		gangs[ref.GetUid()] = gi
+		b.record.Gangs = append(b.record.Gangs, ref)
+	}
+	di, ok := demands[r.class.Key]
+	if !ok {
+		di = uint32(len(b.record.Demands))
+		demands[r.class.Key] = di
+		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests)})
+	}
+	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})
+	b.rows = append(b.rows, r)
+	r.phase = inFlight
+}
+
+func (c *Core) intentsWritten(ev event.IntentsWritten) {
+	b := c.writing
+	if b == nil || b.n != ev.N {
+		return // a repeat
+	}
+	c.writing = nil
+	switch ev.Outcome {
+	case event.Written:
+		k := &key{id: keyID{c.cfg.Self, b.n}, modRevision: ev.ModRevision, record: b.record, rows: map[string]*row{}}
+		c.keys[k.id] = k
+		c.dirty[k.id] = true
+		for _, r := range b.rows {
+			r.key, r.stored = k, true
+			k.rows[r.uid] = r
+			if r.phase == inFlight {
+				r.phase = prepared
+			}
+		}
+		for _, m := range b.commits {
+			c.decided(m)
+		}
+	case event.ReservationMoved:
+		moved := map[string]bool{}
+		for _, uid := range ev.Moved {
+			moved[uid] = true
+		}
+		var again []*commit
+		for _, m := range b.commits {
+			if moved[m.gang.ref.GetUid()] {
+				continue
+			}
+			again = append(again, m)
+		}
+		if len(again) == len(b.commits) { // nothing named that we asked for: trying again would go on for ever
+			again = nil
+		}
+		c.unwritten(b)
+		for _, m := range b.commits {
+			if !slices.Contains(again, m) {
+				c.refuse(m, wire.CommitOutcome_COMMIT_RESERVATION_MOVED, fmt.Sprintf("the reservation is not at revision %d any more", m.reservation), nil)
+			}
+		}
+		c.queue = slices.DeleteFunc(c.queue, func(m *commit) bool { return slices.Contains(b.commits, m) })
+		c.queue = append(again, c.queue...)
+	case event.TableMoved:
+		c.unwritten(b)
+		for _, m := range b.commits {
+			c.refuse(m, wire.CommitOutcome_COMMIT_TABLE_MOVED, fmt.Sprintf("the table is not at revision %d any more", m.table), nil)
+		}
+	default:
+		c.lost = true
+		c.writing = b // nobody knows what became of it: its room stays taken until the process ends
+		c.log(slog.LevelWarn, "session lost: nothing more is placed by this process")
+	}
+}
+
+// unwritten takes the rows of a transaction that certainly failed back.
+func (c *Core) unwritten(b *batch) {
+	for _, r := range b.rows {
+		switch r.phase {
+		case inFlight:
+			r.phase = queued
+		case done:
+			c.forgetRow(r)
+		}
+	}
+}
+
+// decided looks whether a commit is durable as a whole, and goes on with it.
+func (c *Core) decided(m *commit) {
+	for _, r := range m.rows {
+		if r.phase == queued || r.phase == inFlight {
+			return
+		}
+	}
+	if m.reply != nil { // withdrawn, or refused, while its rows were written
+		for _, r := range m.rows {
+			c.giveUp(r)
+		}
+		return
+	}
+	m.at = c.now
+	m.reply = &wire.CommitReply{GangUid: m.gang.ref.GetUid(), Serial: m.serial, Outcome: wire.CommitOutcome_COMMIT_PREPARED}
+	m.deadline = c.now.Add(c.cfg.PreparedLimit)
+	c.span(m.trace, "prepare", m.received, c.now, "", slog.String("gang", m.gang.ref.GetUid()), slog.Int("pods", len(m.rows)))
+	c.tell(m.gang, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: m.reply}})
+	c.dropUnbindable(m)
+	if m.bind {
+		c.bind(m)
+		return
+	}
+	c.unsent[m] = true
+}
+
+// refuse ends a commit that was taken.
+func (c *Core) refuse(m *commit, outcome wire.CommitOutcome, message string, pods []string) {
+	if m.reply != nil {
+		c.giveUpAll(m)
+		return
+	}
+	m.at = c.now
+	m.reply = &wire.CommitReply{GangUid: m.gang.ref.GetUid(), Serial: m.serial, Outcome: outcome, Message: message, PodUids: pods}
+	c.giveUpAll(m)
+	c.span(m.trace, "prepare", m.received, c.now, outcome.String(), slog.String("gang", m.gang.ref.GetUid()), slog.Int("pods", len(m.rows)))
+	c.tell(m.gang, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: m.reply}})
+}
+
+func (c *Core) giveUpAll(m *commit) {
+	for _, r := range m.rows {
+		c.giveUp(r)
+	}
+}
+
+// withdrawRequest takes back what was not sent.
+func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
+	// What a dead shard left on nodes that are just becoming ours belongs to the answer.
+	if !c.ready || c.takeover.stage != idle || !c.fromHome(from, m.GetGang()) || m.GetTableEpoch() > uint64(c.table.Epoch) {
+		return
+	}
+	g := c.gang(m.GetGang())
+	serial := m.GetSerial()
+	g.withdrawn = max(g.withdrawn, serial)
+	for _, uid := range sortedKeys(g.holds) {
+		if g.holds[uid].serial <= serial {
+			c.dropHold(g, uid)
+		}
+	}
+	for _, m := range c.commitsOf(g) {
+		if m.serial > serial {
+			continue
+		}
+		if m.reply == nil { // its home shard knows: no CommitReply
+			m.at = c.now
+			m.reply = &wire.CommitReply{GangUid: g.ref.GetUid(), Serial: m.serial, Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN}
+		}
+		c.giveUpAll(m)
+	}
+	c.again(g, func(r result) bool { return r.serial <= serial })
+	g.answer = serial
+	c.withdraw[g.ref.GetUid()] = true
+}
+
+// answerWithdraws says Withdrawn where nothing is left but what was sent: also not in the control store.
+func (c *Core) answerWithdraws() {
+	if len(c.withdraw) == 0 {
+		return
+	}
+	for _, uid := range sortedKeys(c.withdraw) {
+		g := c.gangs[uid]
+		var sentPods []string
+		left := false
+		for _, r := range g.rows {
+			if r.serial() > g.answer {
+				continue
+			}
+			switch r.phase {
+			case queued, inFlight, prepared, dropped:
+				left = true
+			case sent:
+				sentPods = append(sentPods, r.uid)
+			}
+		}
+		if left {
+			continue
+		}
+		if c.unsaid[uid] {
+			c.sayResults() // before Withdrawn, which names only the others
+		}
+		slices.Sort(sentPods)
+		delete(c.withdraw, uid)
+		c.tell(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: uid, Serial: g.answer, SentPodUids: slices.Compact(sentPods)}}})
+	}
+}
+
+func (c *Core) commitsOf(g *gang) []*commit {
+	out := make([]*commit, 0, len(g.commits))
+	for _, m := range g.commits {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b *commit) int { return cmp.Compare(a.serial, b.serial) })
+	return out
+}

@@ -1,0 +1,310 @@
+package node
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Config of a Core. Zero durations and numbers take the default that is named.
+type Config struct {
+	Self   api.Incarnation
+	Policy cache.Policy
+
+	HoldTTL       time.Duration // of a hold that asks for none: 5 s
+	MaxHoldTTL    time.Duration // 30 s
+	MaxPatientTTL time.Duration // of a patient gang's: 10 min
+	PreparedLimit time.Duration // how long durable rows wait for Bind: 10 s
+	ConfirmLimit  time.Duration // how long a confirmed Binding may stay unseen: 30 s
+	SettleGrace   time.Duration // how long a living shard may settle rows on nodes that it lost: 2 s
+	Remember      time.Duration // how long answers and withdrawn serials are kept: 2 min
+	SummaryEvery  time.Duration // how often an unchanged summary is said again: 5 s
+
+	MaxFences   int // reservations of one intent transaction: 100
+	MaxRows     int // rows of one intent transaction: 1,000
+	MaxDeletes  int // keys of one delete: 100
+	MaxRewrites int // rewrites in flight: 16
+	MaxSettling int // settling patches in flight: 64
+
+	Tracing bool
+	Strict  bool // a broken invariant panics
+}
+
+func (c Config) withDefaults() Config {
+	duration := func(d *time.Duration, def time.Duration) {
+		if *d <= 0 {
+			*d = def
+		}
+	}
+	number := func(n *int, def int) {
+		if *n <= 0 {
+			*n = def
+		}
+	}
+	duration(&c.HoldTTL, 5*time.Second)
+	duration(&c.MaxHoldTTL, 30*time.Second)
+	duration(&c.MaxPatientTTL, 10*time.Minute)
+	duration(&c.PreparedLimit, 10*time.Second)
+	duration(&c.ConfirmLimit, 30*time.Second)
+	duration(&c.SettleGrace, 2*time.Second)
+	duration(&c.Remember, 2*time.Minute)
+	duration(&c.SummaryEvery, 5*time.Second)
+	number(&c.MaxFences, 100)
+	number(&c.MaxRows, 1000)
+	number(&c.MaxDeletes, 100)
+	number(&c.MaxRewrites, 16)
+	number(&c.MaxSettling, 64)
+	return c
+}
+
+// Core is made by New. It is not safe for concurrent use.
+type Core struct {
+	cfg   Config
+	now   time.Time
+	out   []event.Output
+	count uint64 // of ids and values made
+
+	table    *api.Table
+	buckets  [api.Buckets]ownership
+	ready    bool // some takeover was completed: there is something to offer
+	takeover takeover
+
+	cache *cache.Cache
+	nodes map[string]*api.Node // every node of the cluster: a bucket gained needs its nodes at once
+	bound map[string]string    // pods seen bound to nodes of our buckets, unfinished: UID -> node
+	ended map[string]time.Time // pods of ours that finished or left: a late event must not charge them again
+	sync  syncState
+
+	gangs   map[string]*gang
+	holders map[string]bool   // gangs that may have holds
+	unsent  map[*commit]bool  // that may wait for Bind
+	rows    map[string][]*row // by pod UID: rows that are neither dropped nor done
+	keys    map[keyID]*key
+	dirty   map[keyID]bool // keys to look at, at the next tick
+	hurry   map[keyID]bool // or at the end of the step, for room waits for them
+
+	queue    []*commit
+	writing  *batch
+	nextN    uint64
+	deleting []event.IntentKey
+	rewrites int
+	settling int
+	lost     bool // this incarnation may not write any more
+
+	unsaid   map[string]bool // gangs with results to be told
+	urgent   bool            // tell them in this step
+	withdraw map[string]bool // gangs whose Withdraw is not answered yet
+
+	summary   *wire.Summary
+	said      time.Time // when
+	sayAll    bool
+	swept     time.Time
+	broken    uint64
+	ignored   uint64
+	sentTotal uint64
+}
+
+// Stats are numbers for metrics and status.
+type Stats struct {
+	Ready     bool   // something is offered
+	Holds     int    // pods
+	Rows      int    // not settled, inherited ones included
+	Keys      int    // intent keys that are not removed yet, inherited ones included
+	Waiting   int    // commits that wait for their transaction
+	Bindings  uint64 // asked for so far
+	Broken    uint64 // invariants of ours found broken
+	Ignored   uint64 // messages ignored: malformed, or not from the gang's home shard
+	OutOfSync int
+}
+
+// New makes a core that owns nothing yet.
+func New(cfg Config) *Core {
+	return &Core{
+		cfg:   cfg.withDefaults(),
+		cache: cache.New(cache.Config{Policy: cfg.Policy}),
+		nodes: map[string]*api.Node{}, bound: map[string]string{}, ended: map[string]time.Time{},
+		sync:  syncState{out: map[string]bool{}},
+		gangs: map[string]*gang{}, rows: map[string][]*row{},
+		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
+		holders: map[string]bool{}, unsent: map[*commit]bool{},
+		unsaid: map[string]bool{}, withdraw: map[string]bool{},
+	}
+}
+
+// Outputs returns what is to be done since it was called last. The slice is valid until the next Step.
+func (c *Core) Outputs() []event.Output {
+	out := c.out
+	c.out = nil
+	return out
+}
+
+// Stats of this moment.
+func (c *Core) Stats() Stats {
+	s := Stats{Ready: c.ready, Keys: len(c.keys), Waiting: len(c.queue), Bindings: c.sentTotal, Broken: c.broken, Ignored: c.ignored, OutOfSync: len(c.sync.out)}
+	for _, g := range c.gangs {
+		s.Holds += len(g.holds)
+	}
+	for _, rows := range c.rows {
+		s.Rows += len(rows)
+	}
+	return s
+}
+
+// Summary is what was said last, nil before the first.
+func (c *Core) Summary() *wire.Summary { return c.summary }
+
+// Step changes the state by one event. Events that do not concern it are ignored.
+func (c *Core) Step(now time.Time, ev event.Event) {
+	if now.After(c.now) {
+		c.now = now // time that goes back is time that stands
+	}
+	switch ev := ev.(type) {
+	case event.TableSeen:
+		c.tableSeen(ev.Table)
+	case event.StoreRead:
+		c.storeRead(ev)
+	case event.PodsReplaced:
+		c.podsReplaced(ev)
+	case event.PodSeen:
+		c.podSeen(ev.Pod)
+	case event.PodGone:
+		c.podEnded(ev.UID, wire.BindOutcome_BIND_GONE, "")
+	case event.NodeSeen:
+		c.nodeSeen(ev.Node)
+	case event.NodeGone:
+		c.nodeGone(ev.Name)
+	case event.Message:
+		c.message(ev)
+	case event.IntentsWritten:
+		c.intentsWritten(ev)
+	case event.BindDone:
+		c.bindDone(ev)
+	case event.SettleDone:
+		c.settleDone(ev)
+	case event.IntentsDeleted:
+		c.intentsDeleted(ev)
+	case event.IntentsRewritten:
+		c.intentsRewritten(ev)
+	case event.Tick:
+		c.tick()
+	}
+	c.write()
+	c.tidyKeys(false)
+	c.watchSync()
+	c.answerWithdraws()
+	if c.urgent {
+		c.sayResults()
+	}
+}
+
+func (c *Core) message(m event.Message) {
+	switch body := m.Body.GetBody().(type) {
+	case *wire.Envelope_HoldRequest:
+		c.holdRequest(m.From, body.HoldRequest)
+	case *wire.Envelope_Commit:
+		c.commitRequest(m.From, body.Commit)
+	case *wire.Envelope_Bind:
+		c.bindRequest(m.From, body.Bind)
+	case *wire.Envelope_Withdraw:
+		c.withdrawRequest(m.From, body.Withdraw)
+	}
+}
+
+func (c *Core) tick() {
+	c.expireHolds()
+	c.expirePrepared()
+	c.settleDue()
+	c.tidyKeys(true)
+	c.sayResults()
+	c.summarise()
+	c.sweep()
+}
+
+// sweep forgets what nobody will ask for again.
+func (c *Core) sweep() {
+	if c.now.Sub(c.swept) < c.cfg.Remember/16 {
+		return
+	}
+	c.swept = c.now
+	old := c.now.Add(-c.cfg.Remember)
+	for uid, at := range c.ended {
+		if at.Before(old) {
+			delete(c.ended, uid)
+		}
+	}
+	for uid, g := range c.gangs {
+		for serial, m := range g.commits {
+			if m.at.Before(old) && !m.open() {
+				delete(g.commits, serial)
+			}
+		}
+		for pod, r := range g.results {
+			if r.at.Before(old) {
+				delete(g.results, pod)
+			}
+		}
+		if g.touched.Before(old) && len(g.holds)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[uid] && !c.unsaid[uid] {
+			delete(c.gangs, uid)
+		}
+	}
+}
+
+// fromHome tells whether a message about a gang comes from the shard that the table names for its queue. Others lag, or
+// were paused: their successor speaks for the gang.
+func (c *Core) fromHome(from api.Incarnation, g *wire.GangRef) bool {
+	if c.table == nil || g.GetUid() == "" || c.table.OwnerOf(g.GetQueue()) != from {
+		c.ignored++
+		return false
+	}
+	return true
+}
+
+// tell sends to the gang's home shard of now.
+func (c *Core) tell(g *gang, body *wire.Envelope) {
+	if to := c.table.OwnerOf(g.ref.GetQueue()); to != "" {
+		c.emit(event.Send{To: to, Body: body})
+	}
+}
+
+func (c *Core) emit(o event.Output) { c.out = append(c.out, o) }
+
+func (c *Core) log(level slog.Level, message string, attrs ...slog.Attr) {
+	c.emit(event.Log{Level: level, Message: message, Attrs: attrs})
+}
+
+// fault reports a broken invariant of ours.
+func (c *Core) fault(message string, attrs ...slog.Attr) {
+	c.broken++
+	if c.cfg.Strict {
+		panic(fmt.Sprint("broken invariant: ", message, " ", attrs))
+	}
+	c.log(slog.LevelError, "broken invariant: "+message, attrs...)
+}
+
+func (c *Core) span(trace *wire.Trace, name string, start, end time.Time, failed string, attrs ...slog.Attr) {
+	if !c.cfg.Tracing || len(trace.GetTraceId()) == 0 {
+		return
+	}
+	c.count++
+	id := binary.BigEndian.AppendUint64(nil, xxhash.Sum64String(fmt.Sprintf("%s/%s/%d", c.cfg.Self, name, c.count))|1)
+	c.emit(event.Span{TraceID: trace.GetTraceId(), SpanID: id, Parent: trace.GetSpanId(), Name: name, Start: start, End: end,
+		Attributes: append(attrs, slog.String("shard", string(c.cfg.Self))), Failed: failed})
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,196 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+)
+
+// holdRequest promises room for as many of the pods named as there is room for. It is a statement of a wish: holds of the
+// same pods stay and live on, whatever serial they were asked for under; a repeat is answered with what is true by then.
+func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
+	if !c.ready || !c.fromHome(from, m.GetGang()) {
+		return
+	}
+	classes, err := readClasses(m.GetClasses())
+	if err != nil {
+		c.ignored++
+		return
+	}
+	g := c.gang(m.GetGang())
+	if m.GetSerial() < g.asked || m.GetSerial() <= g.withdrawn {
+		c.ignored++ // late
+		return
+	}
+	g.asked = m.GetSerial()
+	g.rank = wire.ToRank(m.GetRank())
+	g.rank.Gang = m.GetGang().GetUid()
+	expires := c.now.Add(c.holdTTL(m))
+
+	reply := &wire.HoldReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial()}
+	full := make([]bool, len(classes)) // no room for another pod of the class
+	refused := make([]uint32, len(classes))
+	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
+	taken := map[string][]string{}          // gang -> pods whose holds were taken
+	for _, want := range m.GetPods() {
+		uid, i := want.GetPodUid(), int(want.GetPodClass())
+		if uid == "" || i >= len(classes) {
+			continue
+		}
+		if h := g.holds[uid]; h != nil {
+			if h.class.Key == classes[i].Key {
+				h.serial = m.GetSerial()
+				if expires.After(h.expires) {
+					h.expires = expires
+				}
+				reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: h.node})
+				continue
+			}
+			c.dropHold(g, uid)
+		}
+		if _, charged := c.cache.Lookup(uid); charged || len(c.rows[uid]) > 0 || c.hasEnded(uid) {
+			inDoubt[i]++
+			continue
+		}
+		if full[i] {
+			refused[i]++
+			continue
+		}
+		node, victims, ok := c.cache.PlaceTaking(classes[i], g.rank)
+		if !ok {
+			full[i] = true
+			refused[i]++
+			continue
+		}
+		for _, v := range victims {
+			p, known := c.cache.Lookup(v)
+			loser := c.gangs[p.Gang]
+			if !known || loser == nil || loser.holds[v] == nil {
+				c.fault("a hold to be taken is nobody's")
+				continue
+			}
+			c.dropHold(loser, v)
+			taken[p.Gang] = append(taken[p.Gang], v)
+		}
+		c.cache.Charge(uid, node, classes[i], cache.Hold, g.rank.Gang, g.rank)
+		c.holders[g.rank.Gang] = true
+		g.holds[uid] = &hold{node: node, class: classes[i], serial: m.GetSerial(), expires: expires}
+		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
+	}
+	for i := range classes {
+		if refused[i]+inDoubt[i] == 0 {
+			continue
+		}
+		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i]}
+		if refused[i] > 0 {
+			why := c.cache.Why(classes[i])
+			r.Never, r.Message = why.Never, why.String()
+		} else {
+			r.Message = fmt.Sprintf("%d pod(s) are bound, or on their way to a node, already", inDoubt[i])
+		}
+		reply.Refused = append(reply.Refused, r)
+	}
+	for _, uid := range sortedKeys(taken) {
+		c.tellLost(c.gangs[uid], taken[uid])
+	}
+	c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: reply}})
+}
+
+func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {
+	limit := c.cfg.MaxHoldTTL
+	if m.GetPatient() {
+		limit = c.cfg.MaxPatientTTL
+	}
+	if m.GetTtlMs() <= 0 {
+		return c.cfg.HoldTTL
+	}
+	if m.GetTtlMs() >= limit.Milliseconds() {
+		return limit
+	}
+	return time.Duration(m.GetTtlMs()) * time.Millisecond
+}
+
+// dropHold ends a hold without a word.
+func (c *Core) dropHold(g *gang, uid string) {
+	delete(g.holds, uid)
+	c.cache.Release(uid)
+	g.touched = c.now
+}
+
+func (c *Core) tellLost(g *gang, pods []string) {
+	slices.Sort(pods)
+	c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: g.ref.GetUid(), Serial: g.asked, PodUids: pods}}})
+}
+
+// loseHold ends the hold of a pod, if it has one, and tells.
+func (c *Core) loseHold(uid string) {
+	if p, ok := c.cache.Lookup(uid); ok && p.Kind == cache.Hold {
+		if g := c.gangs[p.Gang]; g != nil && g.holds[uid] != nil {
+			c.dropHold(g, uid)
+			c.tellLost(g, []string{uid})
+		}
+	}
+}
+
+// loseHoldsOn ends all holds on a node, and tells.
+func (c *Core) loseHoldsOn(node string) {
+	view, ok := c.cache.Node(node)
+	if !ok {
+		return
+	}
+	lost := map[string][]string{}
+	for _, p := range view.Pods {
+		if g := c.gangs[p.Gang]; p.Kind == cache.Hold && g != nil && g.holds[p.UID] != nil {
+			c.dropHold(g, p.UID)
+			lost[p.Gang] = append(lost[p.Gang], p.UID)
+		}
+	}
+	for _, uid := range sortedKeys(lost) {
+		c.tellLost(c.gangs[uid], lost[uid])
+	}
+}
+
+func (c *Core) expireHolds() {
+	lost := map[string][]string{}
+	for uid := range c.holders {
+		g := c.gangs[uid]
+		if g == nil || len(g.holds) == 0 {
+			delete(c.holders, uid)
+			continue
+		}
+		for pod, h := range g.holds {
+			if !c.now.Before(h.expires) {
+				lost[uid] = append(lost[uid], pod)
+			}
+		}
+	}
+	for _, uid := range sortedKeys(lost) {
+		g := c.gangs[uid]
+		for _, pod := range lost[uid] {
+			c.dropHold(g, pod)
+		}
+		c.tellLost(g, lost[uid])
+	}
+}
+
+// readClasses reads what a home shard says about its pods; only a broken one says what cannot be read.
+func readClasses(in []*wire.PodClass) ([]*api.Class, error) {
+	out := make([]*api.Class, len(in))
+	for i, p := range in {
+		requests, err := wire.ToResources(p.GetRequests())
+		if err != nil {
+			return nil, fmt.Errorf("read pod class %d: %w", i, err)
+		}
+		for _, a := range requests {
+			if a.Value < 0 {
+				return nil, fmt.Errorf("read pod class %d: %s is negative", i, a.Resource)
+			}
+		}
+		out[i] = api.NewClass(requests, p.GetConstraints())
+	}
+	return out, nil
+}

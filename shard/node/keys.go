@@ -1,0 +1,233 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+)
+
+// retryKey is how long a key waits after a compare failed.
+const retryKey = 100 * time.Millisecond
+
+// tidyKeys removes from the control store what it need not remember any more. Own keys go when all their rows are settled,
+// many at once, at a tick; where room waits for a row that was never sent, at once. Of others' keys we take out our rows.
+func (c *Core) tidyKeys(tick bool) {
+	due := c.dirty
+	if !tick {
+		due = c.hurry
+	}
+	if len(due) == 0 || c.lost {
+		return
+	}
+	ids := make([]keyID, 0, len(due))
+	for id := range due {
+		ids = append(ids, id)
+	}
+	clear(c.hurry)
+	slices.SortFunc(ids, keyID.compare)
+	var deletes []event.IntentKey
+	for _, id := range ids {
+		k := c.keys[id]
+		if k == nil {
+			delete(c.dirty, id)
+			continue
+		}
+		storedRows, removable, waiting := 0, 0, false
+		for _, r := range rowsOf(k) {
+			if r.phase == done && !r.stored && !r.binding && !r.settling {
+				delete(k.rows, r.uid)
+				c.forgetRow(r)
+				continue
+			}
+			if r.stored {
+				storedRows++
+				if r.removable() {
+					removable++
+					waiting = waiting || r.phase == dropped
+				}
+			}
+		}
+		if len(k.rows) == 0 && !k.busy {
+			delete(c.keys, id)
+			delete(c.dirty, id)
+			continue
+		}
+		if removable == 0 {
+			delete(c.dirty, id) // the next row that ends brings it back
+			continue
+		}
+		if k.busy || c.now.Before(k.retryAt) {
+			continue
+		}
+		own := id.inc == c.cfg.Self
+		switch {
+		case own && removable == storedRows:
+			if c.deleting == nil && (tick || waiting) && len(deletes) < c.cfg.MaxDeletes {
+				k.busy = true
+				deletes = append(deletes, event.IntentKey{N: id.n, ModRevision: k.modRevision})
+			}
+		case own && waiting, !own && (tick || waiting):
+			if c.rewrites < c.cfg.MaxRewrites {
+				c.rewrite(k)
+			}
+		case own:
+			delete(c.dirty, id)
+		}
+	}
+	if len(deletes) > 0 {
+		c.deleting = deletes
+		c.emit(event.DeleteIntents{Keys: deletes})
+	}
+}
+
+// rewrite takes the removable rows out of a key.
+func (c *Core) rewrite(k *key) {
+	next := &wire.IntentsRecord{Gangs: k.record.GetGangs(), Demands: k.record.GetDemands(), TableEpoch: k.record.GetTableEpoch()}
+	for _, stored := range k.record.GetRows() {
+		if r := k.rows[stored.GetPodUid()]; r == nil || !r.removable() {
+			next.Rows = append(next.Rows, stored)
+		}
+	}
+	if len(next.Rows) == 0 {
+		next = nil
+	}
+	k.busy, k.asked = true, next
+	c.rewrites++
+	c.emit(event.RewriteIntents{Incarnation: k.id.inc, N: k.id.n, ModRevision: k.modRevision, Record: next, TableRevision: c.table.Revision})
+}
+
+func (c *Core) intentsRewritten(ev event.IntentsRewritten) {
+	k := c.keys[keyID{ev.Incarnation, ev.N}]
+	if k == nil || !k.busy || c.isDeleting(k) {
+		return // a repeat
+	}
+	k.busy = false
+	c.rewrites--
+	c.dirty[k.id], c.hurry[k.id] = true, true
+	record := ev.Record
+	if ev.Done {
+		record = k.asked
+	} else {
+		k.retryAt = c.now.Add(retryKey)
+	}
+	k.asked = nil
+	if ev.ModRevision == 0 || ev.Done && record == nil {
+		c.keyGone(k)
+		return
+	}
+	k.modRevision = ev.ModRevision
+	if record == nil {
+		return // cannot be read: it is tried again with what we know
+	}
+	k.record = record
+	there := make(map[string]bool, len(record.GetRows()))
+	for _, r := range record.GetRows() {
+		there[r.GetPodUid()] = true
+	}
+	for _, r := range rowsOf(k) {
+		if !there[r.uid] {
+			c.leftStore(r)
+		}
+	}
+}
+
+func (c *Core) isDeleting(k *key) bool {
+	return slices.ContainsFunc(c.deleting, func(d event.IntentKey) bool { return k.id == keyID{c.cfg.Self, d.N} })
+}
+
+func (c *Core) intentsDeleted(ev event.IntentsDeleted) {
+	asked := c.deleting
+	if asked == nil || !slices.ContainsFunc(ev.Keys, func(k event.IntentKey) bool { return k.N == asked[0].N }) {
+		return // a repeat
+	}
+	c.deleting = nil
+	for _, d := range asked {
+		k := c.keys[keyID{c.cfg.Self, d.N}]
+		if k == nil {
+			continue
+		}
+		k.busy, k.retryAt = false, c.now.Add(retryKey)
+		c.dirty[k.id], c.hurry[k.id] = true, true
+		i := slices.IndexFunc(ev.Keys, func(e event.IntentKey) bool { return e.N == d.N })
+		switch {
+		case i < 0: // not answered: asked again as it was
+		case ev.Keys[i].ModRevision == 0:
+			c.keyGone(k)
+		default: // an heir took rows out of it; all of them are settled, so whatever is left may go
+			k.modRevision = ev.Keys[i].ModRevision
+		}
+	}
+}
+
+// keyGone: the key does not exist any more, and can never again.
+func (c *Core) keyGone(k *key) {
+	k.modRevision, k.record = 0, nil
+	for _, r := range rowsOf(k) {
+		c.leftStore(r)
+	}
+}
+
+// leftStore: a row is not in the control store any more. If it was not sent, it ends here; an heir that took it out has
+// made sure that it cannot be sent any more.
+func (c *Core) leftStore(r *row) {
+	r.stored = false
+	if r.phase == prepared {
+		c.giveUp(r)
+		c.note(r, wire.BindOutcome_BIND_FREE, "")
+	}
+	if r.phase == dropped {
+		c.finish(r)
+	}
+}
+
+// Check compares what the core keeps with itself, and the cache with itself: for tests and the simulator.
+func (c *Core) Check() error {
+	if err := c.cache.Check(); err != nil {
+		return err
+	}
+	charges := map[string]bool{}
+	for uid, g := range c.gangs {
+		for pod, h := range g.holds {
+			p, ok := c.cache.Lookup(pod)
+			if !ok || p.Kind != cache.Hold || p.Node != h.node || p.Gang != uid {
+				return fmt.Errorf("hold of pod %s of gang %s on %s: the cache has %+v", pod, uid, h.node, p)
+			}
+			charges[pod] = true
+		}
+		for _, r := range g.rows {
+			if r.phase == done {
+				if r.charge != "" {
+					return fmt.Errorf("row of pod %s is done and charged", r.uid)
+				}
+				continue
+			}
+			p, ok := c.cache.Lookup(r.charge)
+			if !ok || p.Kind != cache.Intent {
+				return fmt.Errorf("row of pod %s on %s in phase %d: the cache has %+v", r.uid, r.node, r.phase, p)
+			}
+			if charges[r.charge] {
+				return fmt.Errorf("charge %s is used twice", r.charge)
+			}
+			charges[r.charge] = true
+			if (r.phase != dropped) != slices.Contains(c.rows[r.uid], r) {
+				return fmt.Errorf("row of pod %s in phase %d: listed %v", r.uid, r.phase, c.rows[r.uid])
+			}
+			if r.phase > inFlight && (r.key == nil || c.keys[r.key.id] != r.key || r.key.rows[r.uid] != r) {
+				return fmt.Errorf("row of pod %s in phase %d has no key", r.uid, r.phase)
+			}
+		}
+	}
+	for uid, node := range c.bound {
+		if p, ok := c.cache.Lookup(uid); !ok || p.Kind != cache.Bound || p.Node != node || !c.owns(node) {
+			return fmt.Errorf("pod %s is bound to %s: the cache has %+v", uid, node, p)
+		}
+		if len(c.rows[uid]) > 0 {
+			return fmt.Errorf("pod %s is bound and has rows", uid)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+)
+
+// syncState is which nodes are out of sync, as the cluster was told.
+type syncState struct {
+	out     map[string]bool
+	version uint64 // of the cache when it was looked at
+}
+
+func (c *Core) owns(node string) bool { return c.buckets[api.BucketOf(node)] != foreign }
+
+// ---- nodes
+
+func (c *Core) nodeSeen(n *api.Node) {
+	if n == nil || n.Name == "" {
+		return
+	}
+	c.nodes[n.Name] = n
+	if c.buckets[api.BucketOf(n.Name)] == active {
+		c.cache.SetNode(n)
+	}
+}
+
+// nodeGone: what is bound there stays charged under the node's name, in case it comes back before its pods are gone.
+func (c *Core) nodeGone(name string) {
+	if _, known := c.nodes[name]; !known {
+		return
+	}
+	delete(c.nodes, name)
+	if c.buckets[api.BucketOf(name)] == active {
+		c.dropNode(name)
+		c.giveUpUnbindable()
+	}
+}
+
+// dropNode takes a node out of what is offered.
+func (c *Core) dropNode(name string) {
+	c.loseHoldsOn(name)
+	c.cache.RemoveNode(name)
+}
+
+// giveUpUnbindable looks at what waits for Bind after nodes were lost.
+func (c *Core) giveUpUnbindable() {
+	for _, m := range c.awaiting() {
+		c.dropUnbindable(m)
+	}
+}
+
+// watchSync says which nodes fell out of sync or recovered. Holds on such a node go first: they may be all that is too much.
+func (c *Core) watchSync() {
+	if c.cache.SyncVersion() == c.sync.version {
+		return
+	}
+	for _, name := range c.cache.OutOfSync() {
+		if !c.sync.out[name] {
+			c.loseHoldsOn(name)
+		}
+	}
+	c.sync.version = c.cache.SyncVersion()
+	now := map[string]bool{}
+	for _, name := range c.cache.OutOfSync() {
+		now[name] = true
+		if c.sync.out[name] {
+			continue
+		}
+		view, _ := c.cache.Node(name)
+		resource, by := "", int64(0)
+		for _, a := range view.Free {
+			if a.Value < 0 {
+				resource, by = a.Resource, -max(a.Value, -api.MaxAmount)
+				break
+			}
+		}
+		c.nodeEvent(name, true, "NodeOutOfSync", fmt.Sprintf("its pods ask for %s %s more than it has: Basalt puts nothing more there", api.FormatAmount(resource, by), resource))
+	}
+	for _, name := range sortedKeys(c.sync.out) {
+		if _, there := c.cache.Node(name); !now[name] && there {
+			c.nodeEvent(name, false, "NodeInSync", "its pods fit again")
+		}
+	}
+	c.sync.out = now
+}
+
+func (c *Core) nodeEvent(name string, warning bool, reason, message string) {
+	if n := c.nodes[name]; n != nil {
+		c.emit(event.NodeEvent{Node: name, UID: n.UID, Warning: warning, Reason: reason, Message: message})
+	}
+}
+
+// ---- pods
+
+// podSeen takes what the watch shows. A pod with a node never loses it, so one shown without is no news of any charge.
+func (c *Core) podSeen(p *api.Pod) {
+	if p == nil || p.UID == "" || c.hasEnded(p.UID) {
+		return
+	}
+	for _, r := range c.rows[p.UID] {
+		r.seen = true
+	}
+	if p.Node == "" {
+		return
+	}
+	if p.Finished {
+		c.podEnded(p.UID, wire.BindOutcome_BIND_BOUND, p.Node)
+		return
+	}
+	c.loseHold(p.UID)
+	handed := false // a charge goes over to the bound pod in place: room that was never free must wake nobody
+	for _, r := range slices.Clone(c.rows[p.UID]) {
+		c.note(r, wire.BindOutcome_BIND_BOUND, p.Node)
+		if r.charge == p.UID {
+			r.charge, handed = "", true
+		}
+		c.finish(r)
+	}
+	if !c.owns(p.Node) {
+		if !c.unbind(p.UID) && handed {
+			c.cache.Release(p.UID)
+		}
+		return
+	}
+	class := p.Class
+	if class == nil {
+		class = api.NewClass(api.Resources{{Resource: "pods", Value: 1}}, nil)
+	}
+	if old, ok := c.cache.Lookup(p.UID); ok && old.Kind == cache.Bound && old.Node == p.Node && old.Class != nil && old.Class.Key == class.Key {
+		return
+	}
+	c.bound[p.UID] = p.Node
+	c.cache.Charge(p.UID, p.Node, class, cache.Bound, "", api.Rank{})
+}
+
+func (c *Core) unbind(uid string) bool {
+	if _, ok := c.bound[uid]; !ok {
+		return false
+	}
+	delete(c.bound, uid)
+	c.cache.Release(uid)
+	return true
+}
+
+// podEnded frees what a pod held: it is gone, or finished.
+func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
+	ours := len(c.rows[uid]) > 0 || c.isCharged(uid)
+	c.loseHold(uid)
+	for _, r := range slices.Clone(c.rows[uid]) {
+		c.note(r, outcome, node)
+		c.finish(r)
+	}
+	c.unbind(uid)
+	if ours {
+		c.ended[uid] = c.now
+	}
+}
+
+// hasEnded: an event that shows the pod once more is late.
+func (c *Core) hasEnded(uid string) bool {
+	_, ended := c.ended[uid]
+	return ended
+}
+
+// podsReplaced takes a list of all pods. Pods that the watch had shown, and that are not there, are gone. Of others it
+// says nothing: a pod made after the list can have been committed before we hear the list.
+func (c *Core) podsReplaced(ev event.PodsReplaced) {
+	there := make(map[string]bool, len(ev.Pods))
+	for _, p := range ev.Pods {
+		if p != nil {
+			there[p.UID] = true
+		}
+	}
+	for _, uid := range sortedKeys(c.bound) {
+		if !there[uid] {
+			c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
+		}
+	}
+	for _, uid := range sortedKeys(c.rows) {
+		if there[uid] {
+			continue
+		}
+		if slices.ContainsFunc(c.rows[uid], func(r *row) bool { return r.seen }) {
+			c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
+			continue
+		}
+		for _, r := range c.rows[uid] {
+			if r.phase == sent || r.phase == confirmed {
+				r.settleAt = c.now
+			}
+		}
+	}
+	for _, p := range ev.Pods {
+		c.podSeen(p)
+	}
+	c.completeTakeover(ev.Sequence)
+}
+
+// ---- summary
+
+// summarise tells all shards what is here, when it changed, and now and then because a message can be lost.
+func (c *Core) summarise() {
+	if !c.ready {
+		return
+	}
+	t := c.cache.Totals()
+	s := &wire.Summary{
+		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion,
+		Allocatable: wire.FromResources(t.Allocatable), Free: wire.FromResources(t.Free), Largest: wire.FromResources(t.Largest),
+	}
+	if !c.sayAll && c.now.Sub(c.said) < c.cfg.SummaryEvery && equalSummaries(s, c.summary) {
+		return
+	}
+	c.summary, c.said, c.sayAll = s, c.now, false
+	for _, m := range c.table.Members {
+		c.emit(event.Send{To: m.Incarnation, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: s}}})
+	}
+}
+
+func equalSummaries(a, b *wire.Summary) bool {
+	if b == nil || a.TableEpoch != b.TableEpoch || a.Nodes != b.Nodes || a.OutOfSync != b.OutOfSync || a.RoomVersion != b.RoomVersion {
+		return false
+	}
+	same := func(x, y []*wire.Amount) bool {
+		return slices.EqualFunc(x, y, func(p, q *wire.Amount) bool { return p.Resource == q.Resource && p.Value == q.Value })
+	}
+	return same(a.Allocatable, b.Allocatable) && same(a.Free, b.Free) && same(a.Largest, b.Largest)
+}

@@ -1,0 +1,466 @@
+package node
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in testdata/*.txt")
+
+// TestScripts runs testdata/*.txt. A line that starts with a letter is a command, lines indented by two spaces are what
+// it made the core put out; # begins a comment. The words of each command are at its case in script.run.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newScript(t)
+			var got strings.Builder
+			for i, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
+				if strings.HasPrefix(line, "  ") {
+					continue
+				}
+				got.WriteString(line + "\n")
+				if line == "" || line[0] == '#' {
+					continue
+				}
+				s.line = fmt.Sprintf("%s:%d", file, i+1)
+				for _, out := range s.run(line) {
+					got.WriteString("  " + out + "\n")
+				}
+				if err := s.core.Check(); err != nil {
+					t.Fatalf("%s: %v", s.line, err)
+				}
+			}
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got.String() != string(text) {
+				t.Errorf("%s differs; run go test ./shard/node -rewrite and look at the difference. Now:\n%s", file, got.String())
+			}
+		})
+	}
+}
+
+type script struct {
+	t     *testing.T
+	core  *Core
+	now   time.Time
+	table *api.Table
+	line  string
+}
+
+var epoch0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newScript(t *testing.T) *script {
+	return &script{t: t, now: epoch0, core: New(Config{Self: "a", Strict: true, SummaryEvery: time.Hour})}
+}
+
+// words of a command: plain ones, and those with a value.
+type words struct {
+	t     *testing.T
+	line  string
+	plain []string
+	value map[string]string
+}
+
+func (s *script) parse(line string) (string, words) {
+	w := words{t: s.t, line: s.line, value: map[string]string{}}
+	fields := strings.Fields(line)
+	for _, f := range fields[1:] {
+		if k, v, ok := strings.Cut(f, "="); ok && !strings.ContainsAny(k, "@:/") {
+			w.value[k] = v
+		} else {
+			w.plain = append(w.plain, f)
+		}
+	}
+	return fields[0], w
+}
+
+func (w words) num(name string) int64 {
+	if w.value[name] == "" {
+		return 0
+	}
+	return w.toNum(w.value[name])
+}
+
+func (w words) toNum(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		w.t.Fatalf("%s: %v", w.line, err)
+	}
+	return n
+}
+
+func (w words) or(name, def string) string { return cmp.Or(w.value[name], def) }
+
+func (w words) has(name string) bool { return slices.Contains(w.plain, name) }
+
+// amounts are cpu=N (cores) and pods (1 unless given).
+func (w words) amounts(pods int64) api.Resources {
+	m := map[string]int64{"pods": pods}
+	for k, v := range w.value {
+		switch k {
+		case "cpu":
+			m["cpu"] = 1000 * w.toNum(v)
+		case "gpu":
+			m["nvidia.com/gpu"] = w.toNum(v)
+		}
+	}
+	return api.FromMap(m)
+}
+
+func (w words) class() *api.Class {
+	var constraints []byte
+	spec := &v1.PodSpec{}
+	if k, v, ok := strings.Cut(w.value["selector"], ":"); ok {
+		spec.NodeSelector = map[string]string{k: v}
+		constraints, _ = spec.Marshal()
+	}
+	return api.NewClass(w.amounts(1), constraints)
+}
+
+func (w words) gang() *wire.GangRef {
+	return &wire.GangRef{Uid: w.plain[0], Namespace: "ns", Name: w.plain[0], Queue: w.or("queue", "q")}
+}
+
+func wireClass(c *api.Class) []*wire.PodClass {
+	return []*wire.PodClass{{Requests: wire.FromResources(c.Requests), Constraints: c.Constraints}}
+}
+
+func (s *script) step(ev event.Event) []string {
+	s.core.Step(s.now, ev)
+	var out []string
+	for _, o := range s.core.Outputs() {
+		out = append(out, printOutput(o))
+	}
+	return out
+}
+
+func (s *script) run(line string) []string {
+	name, w := s.parse(line)
+	message := func(body *wire.Envelope) []string {
+		return s.step(event.Message{From: api.Incarnation(w.or("from", "home")), Body: body})
+	}
+	key := func(text string) (api.Incarnation, uint64) {
+		inc, n, _ := strings.Cut(text, "/")
+		return api.Incarnation(inc), uint64(w.toNum(n))
+	}
+	row := func(text string) event.RowID { // a/1/p1
+		parts := strings.Split(text, "/")
+		return event.RowID{Incarnation: api.Incarnation(parts[0]), N: uint64(w.toNum(parts[1])), PodUID: parts[2]}
+	}
+	record := func(rows []string) *wire.IntentsRecord { // p1@n1:gang
+		r := &wire.IntentsRecord{Demands: []*wire.Demand{{Amounts: wire.FromResources(w.amounts(1))}}}
+		for _, text := range rows {
+			pod, rest, _ := strings.Cut(text, "@")
+			node, gang, _ := strings.Cut(rest, ":")
+			i := slices.IndexFunc(r.Gangs, func(g *wire.GangRef) bool { return g.Uid == gang })
+			if i < 0 {
+				i = len(r.Gangs)
+				r.Gangs = append(r.Gangs, &wire.GangRef{Uid: gang, Queue: "q"})
+			}
+			r.Rows = append(r.Rows, &wire.IntentRow{PodUid: pod, PodResourceVersion: "7", Namespace: "ns", Name: pod, Node: node, Gang: uint32(i)})
+		}
+		return r
+	}
+	switch name {
+	case "config": // trace, and durations
+		cfg := Config{Self: "a", Strict: true, SummaryEvery: time.Hour, Tracing: w.has("trace")}
+		cfg.MaxRows = int(w.num("rows"))
+		s.core = New(cfg)
+		return nil
+
+	case "table": // REVISION a:n1,n2 home:q ... : buckets of keys; all others are nobody's; "again" marks a's as changed
+		t := &api.Table{Epoch: api.Epoch(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[0])}
+		for b := range t.Owners {
+			t.Owners[b] = api.Nobody
+		}
+		again := w.has("again")
+		for _, member := range w.plain[1:] {
+			if member == "again" {
+				continue
+			}
+			who, list, _ := strings.Cut(member, ":")
+			t.Members = append(t.Members, api.Member{Incarnation: api.Incarnation(who), Name: "shard-" + who})
+			for _, k := range strings.Split(list, ",") {
+				if k != "" {
+					t.Owners[api.BucketOf(k)] = uint16(len(t.Members) - 1)
+				}
+			}
+		}
+		for b := range api.BucketID(api.Buckets) {
+			if s.table == nil || again && t.Owner(b) == "a" || s.table.Owner(b) != t.Owner(b) {
+				t.Changed[b] = t.Epoch
+			} else {
+				t.Changed[b] = s.table.Changed[b]
+			}
+		}
+		s.table = t
+		return s.step(event.TableSeen{Table: t})
+
+	case "store": // SEQUENCE REVISION [INC/N@REV then its rows p1@n1:gang ...] cpu=
+		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
+		var rows []string
+		for i := len(w.plain) - 1; i >= 2; i-- {
+			if !strings.Contains(w.plain[i], "/") {
+				rows = append([]string{w.plain[i]}, rows...)
+				continue
+			}
+			at, rev, _ := strings.Cut(w.plain[i], "@")
+			in := event.StoredIntents{ModRevision: w.toNum(rev), Record: record(rows)}
+			in.Incarnation, in.N = key(at)
+			if w.has("corrupt") {
+				in.Record = nil
+			}
+			ev.Intents = append(ev.Intents, in)
+			rows = nil
+		}
+		return s.step(ev)
+
+	case "pods": // SEQUENCE p1 p2@n1 ... cpu=
+		ev := event.PodsReplaced{Sequence: uint64(w.toNum(w.plain[0]))}
+		for _, text := range w.plain[1:] {
+			uid, node, _ := strings.Cut(text, "@")
+			ev.Pods = append(ev.Pods, &api.Pod{UID: uid, Namespace: "ns", Name: uid, Node: node, Class: w.class()})
+		}
+		return s.step(ev)
+
+	case "pod": // p1[@n1] [finished] cpu=
+		uid, node, _ := strings.Cut(w.plain[0], "@")
+		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: "ns", Name: uid, Node: node, Finished: w.has("finished"), Class: w.class()}})
+
+	case "podgone": // p1
+		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
+
+	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [cordoned]
+		n := &api.Node{Name: w.plain[0], UID: "uid-" + w.plain[0], Allocatable: w.amounts(110), Unschedulable: w.has("cordoned")}
+		if k, v, ok := strings.Cut(w.value["label"], ":"); ok {
+			n.Labels = map[string]string{k: v}
+		}
+		if k := w.value["taint"]; k != "" {
+			n.Taints = []v1.Taint{{Key: k, Effect: v1.TaintEffectNoSchedule}}
+		}
+		return s.step(event.NodeSeen{Node: n})
+
+	case "nodegone":
+		return s.step(event.NodeGone{Name: w.plain[0]})
+
+	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms]
+		m := &wire.HoldRequest{Gang: w.gang(), Serial: uint64(w.num("serial")), Rank: &wire.Rank{Priority: w.num("priority"), Order: uint64(w.num("order")), GangUid: w.plain[0]},
+			Classes: wireClass(w.class()), TtlMs: w.num("ttl")}
+		for _, uid := range w.plain[1:] {
+			m.Pods = append(m.Pods, &wire.PodWant{PodUid: uid})
+		}
+		return message(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
+
+	case "commit": // gang p1@n1[:resourceVersion] ... serial= table= [reservation=] cpu= [bind]
+		m := &wire.Commit{Gang: w.gang(), Serial: uint64(w.num("serial")), TableRevision: w.num("table"), ReservationRevision: w.toNum(w.or("reservation", "50")),
+			Classes: wireClass(w.class()), Bind: w.has("bind"), Rank: &wire.Rank{Priority: w.num("priority"), GangUid: w.plain[0]},
+			Trace: &wire.Trace{TraceId: []byte("trace-0123456789"), SpanId: []byte("span-of-")}}
+		for _, text := range w.plain[1:] {
+			if text == "bind" {
+				continue
+			}
+			uid, rest, _ := strings.Cut(text, "@")
+			node, rv, _ := strings.Cut(rest, ":")
+			m.Pods = append(m.Pods, &wire.PodRef{Uid: uid, ResourceVersion: cmp.Or(rv, "7"), Namespace: "ns", Name: uid, Node: node})
+		}
+		return message(&wire.Envelope{Body: &wire.Envelope_Commit{Commit: m}})
+
+	case "bind": // gang serial=
+		return message(&wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: w.plain[0], Serial: uint64(w.num("serial"))}}})
+
+	case "withdraw": // gang serial= [epoch=]
+		return message(&wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: w.gang(), Serial: uint64(w.num("serial")), TableEpoch: uint64(w.num("epoch"))}}})
+
+	case "empty": // messages and events with nothing in them
+		var out []string
+		for _, body := range []*wire.Envelope{nil, {},
+			{Body: &wire.Envelope_HoldRequest{}}, {Body: &wire.Envelope_Commit{}}, {Body: &wire.Envelope_Bind{}}, {Body: &wire.Envelope_Withdraw{}}, {Body: &wire.Envelope_Summary{}},
+			{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{Gang: w.gang(), Serial: 1 << 40, Classes: []*wire.PodClass{nil}, Pods: []*wire.PodWant{nil, {PodUid: "x", PodClass: 9}}}}},
+			{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: w.gang(), Serial: 1 << 40, TableRevision: s.revision(), Pods: []*wire.PodRef{nil, {Uid: "x", ResourceVersion: "1", Name: "x", Node: "n1", PodClass: 9}}}}},
+		} {
+			out = append(out, message(body)...)
+		}
+		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.PodsReplaced{Pods: []*api.Pod{nil, {}}}, event.PodSeen{}, event.PodSeen{Pod: &api.Pod{UID: "nothing", Node: "n1"}}, event.PodGone{}, event.PodGone{UID: "nothing"},
+			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.SettleDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}, event.PeerGone{}} {
+			out = append(out, s.step(ev)...)
+		}
+		return out
+
+	case "written": // N REVISION
+		return s.step(event.IntentsWritten{N: uint64(w.toNum(w.plain[0])), Outcome: event.Written, ModRevision: w.toNum(w.plain[1])})
+
+	case "notwritten": // N table|reservation|session [gangs]
+		ev := event.IntentsWritten{N: uint64(w.toNum(w.plain[0])), Moved: w.plain[2:]}
+		ev.Outcome = map[string]event.WriteOutcome{"table": event.TableMoved, "reservation": event.ReservationMoved, "session": event.SessionLost}[w.plain[1]]
+		return s.step(ev)
+
+	case "bound": // a/1/p1 ok|conflict|notfound|unknown
+		return s.step(event.BindDone{Row: row(w.plain[0]), Outcome: map[string]event.BindOutcome{"ok": event.BindOK, "conflict": event.BindConflict, "notfound": event.BindNotFound, "unknown": event.BindUnknown}[w.plain[1]]})
+
+	case "settled": // a/1/p1 free|gone|retry|NODE
+		ev := event.SettleDone{Row: row(w.plain[0]), Outcome: event.SettledBound, Node: w.plain[1]}
+		if o, ok := map[string]event.SettleOutcome{"free": event.SettledFree, "gone": event.SettledGone, "retry": event.SettleRetry}[w.plain[1]]; ok {
+			ev.Outcome, ev.Node = o, ""
+		}
+		return s.step(ev)
+
+	case "deleted": // N@REVISION ...: 0 is gone
+		var ev event.IntentsDeleted
+		for _, text := range w.plain {
+			n, rev, _ := strings.Cut(text, "@")
+			ev.Keys = append(ev.Keys, event.IntentKey{N: uint64(w.toNum(n)), ModRevision: w.toNum(rev)})
+		}
+		return s.step(ev)
+
+	case "rewritten": // INC/N REVISION [done] [rows p1@n1:gang, when not done]
+		ev := event.IntentsRewritten{ModRevision: w.toNum(w.plain[1]), Done: w.has("done")}
+		ev.Incarnation, ev.N = key(w.plain[0])
+		if !ev.Done && ev.ModRevision != 0 {
+			ev.Record = record(w.plain[2:])
+		}
+		return s.step(ev)
+
+	case "tick": // [DURATION]
+		if len(w.plain) > 0 {
+			d, err := time.ParseDuration(w.plain[0])
+			if err != nil {
+				s.t.Fatalf("%s: %v", s.line, err)
+			}
+			s.now = s.now.Add(d)
+		}
+		return s.step(event.Tick{})
+
+	case "show": // what there is
+		st := s.core.Stats()
+		out := []string{fmt.Sprintf("holds=%d rows=%d keys=%d waiting=%d", st.Holds, st.Rows, st.Keys, st.Waiting)}
+		for _, name := range sortedKeys(s.core.nodes) {
+			view, ok := s.core.cache.Node(name)
+			if !ok {
+				continue
+			}
+			line := fmt.Sprintf("%s: free %s", name, view.Free)
+			for _, p := range view.Pods {
+				line += fmt.Sprintf(" %s(%s)", p.UID, strings.ToLower(p.Kind.String()))
+			}
+			out = append(out, line)
+		}
+		return out
+	}
+	s.t.Fatalf("%s: unknown command %q", s.line, name)
+	return nil
+}
+
+func printOutput(o event.Output) string {
+	switch o := o.(type) {
+	case event.Send:
+		return fmt.Sprintf("to %s: %s", o.To, printMessage(o.Body))
+	case event.ReadStore:
+		return fmt.Sprintf("read store %d from revision %d", o.Sequence, o.MinRevision)
+	case event.ListPods:
+		return fmt.Sprintf("list pods %d", o.Sequence)
+	case event.WriteIntents:
+		var fences []string
+		for _, f := range o.Reservations {
+			fences = append(fences, fmt.Sprintf("%s/%s@%d", f.Bucket.Label(), f.GangUID, f.Revision))
+		}
+		return fmt.Sprintf("write intents %d if table@%d %s: %s", o.N, o.TableRevision, strings.Join(fences, " "), printRecord(o.Record))
+	case event.BindPod:
+		return fmt.Sprintf("bind %s to %s: %s/%s version %s, buckets %s %s", printRow(o.Row), o.Node, o.Namespace, o.Name, o.ResourceVersion, o.QueueBucket.Label(), o.NodeBucket.Label())
+	case event.SettlePod:
+		return fmt.Sprintf("settle %s: %s/%s with %s", printRow(o.Row), o.Namespace, o.Name, o.Value)
+	case event.DeleteIntents:
+		var keys []string
+		for _, k := range o.Keys {
+			keys = append(keys, fmt.Sprintf("%d@%d", k.N, k.ModRevision))
+		}
+		return "delete intents " + strings.Join(keys, " ")
+	case event.RewriteIntents:
+		return fmt.Sprintf("rewrite intents %s/%d@%d if table@%d: %s", o.Incarnation, o.N, o.ModRevision, o.TableRevision, printRecord(o.Record))
+	case event.NodeEvent:
+		return fmt.Sprintf("event on %s warning=%t %s: %s", o.Node, o.Warning, o.Reason, o.Message)
+	case event.Span:
+		return fmt.Sprintf("span %s parent=%s %v..%v failed=%q %v", o.Name, o.Parent, o.Start.Sub(epoch0), o.End.Sub(epoch0), o.Failed, o.Attributes)
+	case event.Log:
+		return fmt.Sprintf("log %s %s %v", o.Level, o.Message, o.Attrs)
+	}
+	return fmt.Sprintf("%T %+v", o, o)
+}
+
+func printRow(r event.RowID) string { return fmt.Sprintf("%s/%d/%s", r.Incarnation, r.N, r.PodUID) }
+
+func printRecord(r *wire.IntentsRecord) string {
+	if r == nil {
+		return "nothing"
+	}
+	var rows []string
+	for _, row := range r.Rows {
+		rows = append(rows, fmt.Sprintf("%s@%s:%s", row.PodUid, row.Node, r.Gangs[row.Gang].Uid))
+	}
+	return strings.Join(rows, " ")
+}
+
+func printMessage(e *wire.Envelope) string {
+	switch b := e.Body.(type) {
+	case *wire.Envelope_HoldReply:
+		m := b.HoldReply
+		out := fmt.Sprintf("HoldReply %s %d", m.GangUid, m.Serial)
+		for _, h := range m.Held {
+			out += fmt.Sprintf(" %s@%s", h.PodUid, h.Node)
+		}
+		for _, r := range m.Refused {
+			out += fmt.Sprintf(" refused=%d never=%t %q", r.Pods, r.Never, r.Message)
+		}
+		return out
+	case *wire.Envelope_HoldsLost:
+		return fmt.Sprintf("HoldsLost %s %d %v", b.HoldsLost.GangUid, b.HoldsLost.Serial, b.HoldsLost.PodUids)
+	case *wire.Envelope_CommitReply:
+		m := b.CommitReply
+		return fmt.Sprintf("CommitReply %s %d %s %v %s", m.GangUid, m.Serial, strings.TrimPrefix(m.Outcome.String(), "COMMIT_"), m.PodUids, m.Message)
+	case *wire.Envelope_Withdrawn:
+		return fmt.Sprintf("Withdrawn %s %d sent=%v", b.Withdrawn.GangUid, b.Withdrawn.Serial, b.Withdrawn.SentPodUids)
+	case *wire.Envelope_BindResults:
+		out := fmt.Sprintf("BindResults %s %d", b.BindResults.GangUid, b.BindResults.Serial)
+		for _, r := range b.BindResults.Results {
+			out += fmt.Sprintf(" %s:%s@%s", r.PodUid, strings.TrimPrefix(r.Outcome.String(), "BIND_"), r.Node)
+		}
+		return out
+	case *wire.Envelope_Summary:
+		m := b.Summary
+		free, _ := wire.ToResources(m.Free)
+		return fmt.Sprintf("Summary nodes=%d free=%s out of sync=%d", m.Nodes, free, m.OutOfSync)
+	}
+	return fmt.Sprintf("%T", e.Body)
+}
+
+func (s *script) revision() int64 {
+	if s.table == nil {
+		return 0
+	}
+	return s.table.Revision
+}

@@ -1,0 +1,319 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+)
+
+// ownership is what a bucket is to us.
+type ownership uint8
+
+const (
+	foreign ownership = iota
+	gained            // ours by the table; its takeover is not complete
+	active
+)
+
+// takeover is the one in progress.
+type takeover struct {
+	sequence uint64
+	revision int64 // of the table that gave us buckets
+	stage    stage
+}
+
+type stage uint8
+
+const (
+	idle stage = iota
+	reading
+	listing
+)
+
+// gang is what is known of a gang here. It is forgotten when nothing is left of it and nobody spoke of it for a while.
+type gang struct {
+	ref       *wire.GangRef
+	rank      api.Rank
+	withdrawn uint64 // serials up to this one are refused
+	asked     uint64 // the latest HoldRequest
+	answer    uint64 // the serial of the Withdraw that is not answered yet
+	holds     map[string]*hold
+	commits   map[uint64]*commit
+	rows      []*row // that are not forgotten
+	results   map[string]result
+	unsaid    []string // pods of results to be told
+	touched   time.Time
+}
+
+// hold is room promised to a pod.
+type hold struct {
+	node    string
+	class   *api.Class
+	serial  uint64
+	expires time.Time
+}
+
+// result is what became of a pod, as its home shard is told.
+type result struct {
+	serial  uint64
+	outcome wire.BindOutcome
+	node    string
+	at      time.Time
+}
+
+// commit is a Commit that was taken, or that was refused after it was taken.
+type commit struct {
+	gang        *gang
+	serial      uint64
+	reservation int64
+	table       int64
+	bind        bool
+	rows        []*row
+	reply       *wire.CommitReply // nil while it is not decided
+	deadline    time.Time         // for Bind, once prepared
+	at          time.Time         // when it came, or was decided
+	trace       *wire.Trace
+	received    time.Time
+	firstBind   time.Time
+	bindings    int  // not answered yet
+	refusedPods bool // rows were given up after it was prepared
+}
+
+// open tells whether something of it is still to come.
+func (m *commit) open() bool {
+	return m.reply == nil || m.bindings > 0 || slices.ContainsFunc(m.rows, func(r *row) bool { return r.phase != done })
+}
+
+// prepared tells whether its rows are durable.
+func (m *commit) prepared() bool {
+	return m.reply.GetOutcome() == wire.CommitOutcome_COMMIT_PREPARED
+}
+
+type phase uint8
+
+const (
+	queued    phase = iota // charged, waits for its transaction
+	inFlight               // its transaction is under way
+	prepared               // durable, and its Binding was not asked for
+	sent                   // its Binding was asked for, by us or maybe by the shard we inherited it from
+	confirmed              // the pod has this node, says the API server; not seen in the watch yet
+	dropped                // durable, and will never be sent: holds its room until it has left the control store
+	done
+)
+
+// row is one pod on its way to one node.
+type row struct {
+	gang   *gang
+	commit *commit // nil for an inherited one
+	key    *key    // nil before its transaction
+	uid    string
+	rv     string
+	ns     string
+	name   string
+	node   string
+	class  *api.Class
+
+	phase    phase
+	charge   string // the UID under which the cache counts it, "" when it does not
+	stored   bool   // is in the control store, as far as we know
+	seen     bool   // its pod was seen since; so a list without it means that it is gone
+	settled  bool   // with confirmed: a patch said so; the control store need not remember it
+	binding  bool   // BindPod is not answered
+	settling bool   // SettlePod is not answered
+	settleAt time.Time
+	retries  int
+}
+
+func (r *row) serial() uint64 {
+	if r.commit == nil {
+		return 0
+	}
+	return r.commit.serial
+}
+
+// removable tells whether the control store may forget it.
+func (r *row) removable() bool {
+	return r.phase == done || r.phase == dropped || r.phase == confirmed && r.settled
+}
+
+func (r *row) id() event.RowID {
+	return event.RowID{Incarnation: r.key.id.inc, N: r.key.id.n, PodUID: r.uid}
+}
+
+// keyID names an intent key.
+type keyID struct {
+	inc api.Incarnation
+	n   uint64
+}
+
+func (k keyID) compare(o keyID) int {
+	return cmp.Or(cmp.Compare(k.inc, o.inc), cmp.Compare(k.n, o.n))
+}
+
+// key is an intent key: an own one with all its rows, or another shard's with those rows that are on our nodes.
+type key struct {
+	id          keyID
+	modRevision int64
+	record      *wire.IntentsRecord
+	rows        map[string]*row
+	busy        bool                // a delete or rewrite of it is in flight
+	asked       *wire.IntentsRecord // by the rewrite in flight
+	retryAt     time.Time
+}
+
+// batch is an intent transaction in flight.
+type batch struct {
+	n       uint64
+	rows    []*row
+	commits []*commit // distinct
+	record  *wire.IntentsRecord
+}
+
+// ---- charges
+
+// charge counts a row. Under its pod's UID, unless something else of that pod is counted already.
+func (c *Core) charge(r *row) {
+	r.charge = r.uid
+	if _, taken := c.cache.Lookup(r.uid); taken {
+		r.charge = r.ownCharge()
+	}
+	c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.ref.GetUid(), r.gang.rank)
+}
+
+// ownCharge is a name for a row's charge that no pod and no other row has.
+func (r *row) ownCharge() string {
+	if r.key == nil {
+		return r.uid + "@" + strconv.FormatUint(r.serial(), 16)
+	}
+	return r.uid + "@" + string(r.key.id.inc) + "/" + strconv.FormatUint(r.key.id.n, 16)
+}
+
+func (c *Core) discharge(r *row) {
+	if r.charge != "" {
+		c.cache.Release(r.charge)
+		r.charge = ""
+	}
+}
+
+// ---- rows
+
+func (c *Core) addRow(r *row) {
+	c.rows[r.uid] = append(c.rows[r.uid], r)
+	r.gang.rows = append(r.gang.rows, r)
+}
+
+func (c *Core) unlistRow(r *row) {
+	rows := slices.DeleteFunc(c.rows[r.uid], func(o *row) bool { return o == r })
+	if len(rows) == 0 {
+		delete(c.rows, r.uid)
+		return
+	}
+	c.rows[r.uid] = rows
+}
+
+// finish ends a row: nothing of it can take room any more.
+func (c *Core) finish(r *row) {
+	if r.phase == done {
+		return
+	}
+	c.discharge(r)
+	if r.phase != dropped {
+		c.unlistRow(r)
+	}
+	wasInFlight := r.phase == inFlight
+	r.phase = done
+	if r.key != nil {
+		c.dirty[r.key.id] = true
+	} else if !wasInFlight {
+		c.forgetRow(r)
+	}
+}
+
+// forgetRow takes a finished row out of its gang.
+func (c *Core) forgetRow(r *row) {
+	r.gang.rows = slices.DeleteFunc(r.gang.rows, func(o *row) bool { return o == r })
+	r.gang.touched = c.now
+}
+
+// giveUp ends a row that was never sent, or, if it is durable, makes it wait until it has left the control store.
+func (c *Core) giveUp(r *row) {
+	switch r.phase {
+	case queued:
+		c.finish(r)
+	case prepared:
+		c.unlistRow(r)
+		if r.charge == r.uid { // the pod itself may be placed anew meanwhile
+			c.discharge(r)
+			r.charge = r.ownCharge()
+			c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.ref.GetUid(), r.gang.rank)
+		}
+		r.phase = dropped
+		c.dirty[r.key.id], c.hurry[r.key.id] = true, true
+	}
+}
+
+// ---- gangs
+
+func (c *Core) gang(ref *wire.GangRef) *gang {
+	g := c.gangs[ref.GetUid()]
+	if g == nil {
+		g = &gang{rank: api.Rank{Gang: ref.GetUid()}, holds: map[string]*hold{}, commits: map[uint64]*commit{}, results: map[string]result{}}
+		c.gangs[ref.GetUid()] = g
+	}
+	g.ref, g.touched = ref, c.now
+	return g
+}
+
+// settleResult notes what became of a pod, to be told.
+func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
+	g := r.gang
+	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node {
+		return
+	}
+	g.results[r.uid] = result{r.serial(), outcome, node, c.now}
+	if !slices.Contains(g.unsaid, r.uid) {
+		g.unsaid = append(g.unsaid, r.uid)
+	}
+	c.unsaid[g.ref.GetUid()] = true
+	if m := r.commit; m == nil || !slices.ContainsFunc(m.rows, func(o *row) bool { return o.phase == sent && o != r }) {
+		c.urgent = true // nothing more to wait for
+	}
+}
+
+// again makes all results up to a serial be told again.
+func (c *Core) again(g *gang, covers func(result) bool) {
+	for _, uid := range sortedKeys(g.results) {
+		if covers(g.results[uid]) && !slices.Contains(g.unsaid, uid) {
+			g.unsaid = append(g.unsaid, uid)
+			c.unsaid[g.ref.GetUid()] = true
+			c.urgent = true
+		}
+	}
+}
+
+func (c *Core) sayResults() {
+	c.urgent = false
+	for _, uid := range sortedKeys(c.unsaid) {
+		g := c.gangs[uid]
+		bySerial := map[uint64][]*wire.BindResult{}
+		var serials []uint64
+		for _, pod := range g.unsaid {
+			r := g.results[pod]
+			if bySerial[r.serial] == nil {
+				serials = append(serials, r.serial)
+			}
+			bySerial[r.serial] = append(bySerial[r.serial], &wire.BindResult{PodUid: pod, Outcome: r.outcome, Node: r.node})
+		}
+		for _, s := range serials {
+			c.tell(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: uid, Serial: s, Results: bySerial[s]}}})
+		}
+		g.unsaid = nil
+	}
+	clear(c.unsaid)
+}
