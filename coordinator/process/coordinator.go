@@ -37,7 +37,7 @@ func Run(ctx context.Context, o Options) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	c := &candidate{options: o, started: make(chan struct{})}
+	c := &candidate{options: o, started: make(chan struct{}), suspects: map[api.Incarnation]bool{}}
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) {
 			<-c.started
@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	p.Follow(ctx, &wg, func(shards []*wire.ShardRecord) { c.shardsSeen(ctx, shards) }, nil)
+	p.Follow(ctx, &wg, nil, nil)
 
 	record := &wire.LeaderRecord{Incarnation: string(p.Incarnation), Name: p.Name, Address: p.Address}
 	for {
@@ -67,8 +67,8 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		}
 		if err != nil {
-			if lost := p.lostStore(err); lost != nil {
-				return lost
+			if errors.Is(err, store.ErrReplaced) {
+				return fmt.Errorf("start over: %w", err)
 			}
 			p.Log.Warn("campaign failed, trying again", "error", err)
 			select {
@@ -85,8 +85,8 @@ func Run(ctx context.Context, o Options) error {
 			return held.Resign(ctx)
 		}
 		p.Log.Warn("the term is over", "term", held.Number(), "error", err)
-		if lost := p.lostStore(err); lost != nil {
-			return lost
+		if errors.Is(err, store.ErrReplaced) {
+			return fmt.Errorf("start over: %w", err)
 		}
 	}
 }
@@ -98,10 +98,10 @@ type candidate struct {
 	metrics *metrics
 	started chan struct{}
 
-	mu      sync.Mutex
-	term    *term // nil while another leads
-	suspect map[api.Incarnation]bool
-	shards  []*wire.ShardRecord
+	mu       sync.Mutex
+	term     *term                    // nil while another leads
+	suspects map[api.Incarnation]bool // being called
+	down     map[api.Incarnation]bool // did not answer, and may still hold their lease
 }
 
 // term is one time in office.
@@ -116,4 +116,373 @@ type term struct {
 type item struct {
 	event coordinator.Event
 	ask   func(*coordinator.Core)
+}
+
+// lead runs one term to its end.
+func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+
+	state, err := held.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load the state: %w", err)
+	}
+	for _, bad := range state.Corrupt {
+		c.process.Log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
+	}
+	t := &term{Term: held, clients: c.process.Kube, log: c.process.Log.With("term", held.Number()), inbox: make(chan item, 16384), done: ctx.Done()}
+	core := coordinator.New(c.options.Config, elected(c.process, held, state, c.maxStatusEpoch(ctx)))
+	t.log.Info("leading", "reservations", len(state.Reservations), "limits", len(state.Limits), "shards", len(state.Shards))
+
+	c.mu.Lock()
+	c.term, c.down = t, map[api.Incarnation]bool{}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.term = nil
+		c.mu.Unlock()
+		c.metrics.leading.Set(0)
+	}()
+	c.metrics.leading.Set(1)
+
+	wg.Go(func() { t.followQueues(ctx) })
+	wg.Go(func() { _ = c.process.Store.WatchShards(ctx, t.shardsChanged(ctx, state.Shards)) })
+	wg.Go(func() { c.reviseSuspicions(ctx) })
+
+	commits := make(chan coordinator.Txn, 1) // the core has one in flight at most
+	failed := make(chan error, 1)
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case txn := <-commits:
+				began := time.Now()
+				revision, err := held.Commit(ctx, storeOps(txn.Ops))
+				if err != nil {
+					failed <- fmt.Errorf("commit: %w", err)
+					return
+				}
+				c.metrics.transaction(len(txn.Ops), time.Since(began))
+				t.post(ctx, coordinator.TxnDone{ID: txn.ID, Revision: revision})
+			}
+		}
+	})
+
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	step := func(ev coordinator.Event) {
+		core.Step(time.Now(), ev)
+		for _, o := range core.Outputs() {
+			c.carryOut(ctx, &wg, t, o, commits)
+		}
+	}
+	for {
+		select {
+		case <-stopping.Done():
+			return nil
+		case <-held.Done():
+			return store.ErrFenced
+		case err := <-failed:
+			return err
+		case err := <-c.process.Store.Lost():
+			return err
+		case <-tick.C:
+			step(coordinator.Tick{})
+			c.metrics.observe(core)
+		case i := <-t.inbox:
+			if i.ask != nil {
+				i.ask(core)
+			} else {
+				step(i.event)
+			}
+		}
+	}
+}
+
+// carryOut starts what the core asks for; it never waits.
+func (c *candidate) carryOut(ctx context.Context, wg *sync.WaitGroup, t *term, o coordinator.Output, commits chan<- coordinator.Txn) {
+	attempt := func(what string, f func(context.Context) error) {
+		wg.Go(func() {
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				t.log.Warn(what+" failed, it will be asked for again", "error", err)
+			}
+		})
+	}
+	switch o := o.(type) {
+	case coordinator.Send:
+		c.process.SendShard(o.To, o.Body)
+	case coordinator.Txn:
+		commits <- o
+	case coordinator.SetFinalizer:
+		attempt("setting a finalizer", func(ctx context.Context) error { return setFinalizer(ctx, t.clients, o.Queue, o.UID, true) })
+	case coordinator.RemoveFinalizer:
+		attempt("removing a finalizer", func(ctx context.Context) error { return setFinalizer(ctx, t.clients, o.Queue, o.UID, false) })
+	case coordinator.CreateQueue:
+		attempt("creating a queue", func(ctx context.Context) error { return createQueue(ctx, t.clients, o.Name) })
+	case coordinator.Trace:
+		c.process.Traces.Export(o.Span)
+	case coordinator.Log:
+		if o.Level >= coordinator.LevelError {
+			c.metrics.brokenInvariants.Inc()
+		}
+		t.log.Log(ctx, slog.Level(o.Level), o.Message, o.Args...)
+	}
+}
+
+func elected(p *process.Process, held *store.Term, s *store.State, maxStatusEpoch api.Epoch) coordinator.Elected {
+	e := coordinator.Elected{
+		Now: time.Now(), Term: held.Number(), Incarnation: p.Incarnation, Sequence: s.Sequence, Table: s.Table, Shards: s.Shards,
+		FreshStore: p.Store.Fresh() || s.Table == nil, MaxStatusEpoch: maxStatusEpoch,
+	}
+	for _, l := range s.Limits {
+		e.Limits = append(e.Limits, coordinator.StoredLimits{Key: l.Queue, Revision: l.ModRevision, Record: l.Record})
+	}
+	for _, r := range s.Reservations {
+		e.Reservations = append(e.Reservations, coordinator.StoredReservation{Key: r.Bucket.Label() + "/" + r.GangUID, Revision: r.ModRevision, Record: r.Record})
+	}
+	return e
+}
+
+func storeOps(in []coordinator.Op) []store.Op {
+	out := make([]store.Op, 0, len(in))
+	for _, o := range in {
+		switch o := o.(type) {
+		case coordinator.PutReservation:
+			out = append(out, store.PutReservation(o.Record))
+		case coordinator.DeleteReservation:
+			out = append(out, store.DeleteReservation(o.Queue, o.GangUID))
+		case coordinator.PutLimits:
+			out = append(out, store.PutLimits(o.Record))
+		case coordinator.DeleteLimits:
+			out = append(out, store.DeleteLimits(o.Queue))
+		case coordinator.PutTable:
+			out = append(out, store.PutTable(o.Table))
+		default:
+			panic(fmt.Sprintf("operation %T is not known to the shell", o))
+		}
+	}
+	return out
+}
+
+// maxStatusEpoch reads the largest epoch in the statuses of Queues: above the table's it shows that the control store is
+// older than the cluster. An API server that does not answer must not stop a term from beginning.
+func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	var list v1alpha1.QueueList
+	if err := c.process.Kube.Basalt.Get().Resource("queues").Do(ctx).Into(&list); err != nil {
+		c.process.Log.Warn("queue statuses cannot be read at the beginning of a term", "error", err)
+		return 0
+	}
+	var epoch api.Epoch
+	for i := range list.Items {
+		epoch = max(epoch, queueSeen(&list.Items[i]).StatusEpoch)
+	}
+	return epoch
+}
+
+// shardsChanged turns lists of registered shards into events, beginning from those that the term began with.
+func (t *term) shardsChanged(ctx context.Context, told []*wire.ShardRecord) func([]*wire.ShardRecord) {
+	before := map[string]*wire.ShardRecord{}
+	for _, s := range told {
+		before[s.Incarnation] = s
+	}
+	return func(now []*wire.ShardRecord) {
+		after := map[string]*wire.ShardRecord{}
+		for _, s := range now {
+			after[s.Incarnation] = s
+			if old := before[s.Incarnation]; old == nil || old.Draining != s.Draining || old.Address != s.Address {
+				t.post(ctx, coordinator.ShardUp{Record: s})
+			}
+		}
+		for _, s := range before {
+			if after[s.Incarnation] == nil {
+				t.post(ctx, coordinator.ShardDown{Incarnation: api.Incarnation(s.Incarnation)})
+			}
+		}
+		before = after
+	}
+}
+
+func (t *term) post(ctx context.Context, ev coordinator.Event) {
+	select {
+	case t.inbox <- item{event: ev}:
+	case <-ctx.Done():
+	case <-t.done:
+	}
+}
+
+// post hands an event to the current term; without one it is lost.
+func (c *candidate) post(ctx context.Context, ev coordinator.Event) {
+	c.mu.Lock()
+	t := c.term
+	c.mu.Unlock()
+	if t != nil {
+		t.post(ctx, ev)
+	}
+}
+
+// suspect calls a shard that gossip or a broken stream says is gone. When it does not answer for a second, it is down,
+// whatever its lease says: the table's fence makes moving its buckets early safe.
+func (c *candidate) suspect(ctx context.Context, who api.Incarnation) {
+	c.mu.Lock()
+	known := c.term == nil || c.suspects[who]
+	if !known {
+		c.suspects[who] = true
+	}
+	c.mu.Unlock()
+	shard := c.process.Shard(who)
+	if known || shard == nil {
+		return
+	}
+	go func() {
+		answered := false
+		for range 3 {
+			if answered = c.answers(ctx, shard); answered {
+				break
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+		c.mu.Lock()
+		delete(c.suspects, who)
+		if !answered {
+			c.down[who] = true
+		}
+		c.mu.Unlock()
+		if !answered {
+			c.process.Log.Warn("a shard does not answer: it counts as down", "shard", shard.Name, "shard_incarnation", who)
+			c.post(ctx, coordinator.ShardDown{Incarnation: who})
+		}
+	}()
+}
+
+// reviseSuspicions takes back what suspect said of shards that answer again and still hold their lease.
+func (c *candidate) reviseSuspicions(ctx context.Context) {
+	tick := time.NewTicker(3 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		var down []api.Incarnation
+		for who := range c.down {
+			down = append(down, who)
+		}
+		c.mu.Unlock()
+		for _, who := range down {
+			shard := c.process.Shard(who)
+			if shard != nil && !c.answers(ctx, shard) {
+				continue
+			}
+			c.mu.Lock()
+			delete(c.down, who)
+			c.mu.Unlock()
+			if shard != nil {
+				c.process.Log.Info("a shard answers again", "shard", shard.Name, "shard_incarnation", who)
+				c.post(ctx, coordinator.ShardUp{Record: shard})
+			}
+		}
+	}
+}
+
+func (c *candidate) answers(ctx context.Context, shard *wire.ShardRecord) bool {
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	conn, err := link.Dial(shard.Address, c.process.TLS)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	reply, err := wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{})
+	return err == nil && reply.Incarnation == shard.Incarnation
+}
+
+// status answers `basalt status`.
+func (c *candidate) status(ctx context.Context) (*wire.StatusReply, error) {
+	select {
+	case <-c.started:
+	default:
+		return nil, errors.New("starting")
+	}
+	c.mu.Lock()
+	t := c.term
+	c.mu.Unlock()
+	standby := &wire.StatusReply{Name: c.process.Name, Incarnation: string(c.process.Incarnation), Role: "standby"}
+	if t == nil {
+		return standby, nil
+	}
+	reply := make(chan *wire.StatusReply, 1)
+	select {
+	case t.inbox <- item{ask: func(core *coordinator.Core) { reply <- core.Status() }}:
+	case <-t.done:
+		return standby, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case r := <-reply:
+		r.Name = c.process.Name
+		return r, nil
+	case <-t.done:
+		return standby, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// metrics of a coordinator.
+type metrics struct {
+	leading          prometheus.Gauge
+	commits          prometheus.Histogram
+	ops              prometheus.Histogram
+	brokenInvariants prometheus.Counter
+	reservations     prometheus.Gauge
+	waiting          prometheus.Gauge
+	charged          *prometheus.GaugeVec
+	observed         time.Time
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		leading:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_leading", Help: "1 while this process leads."}),
+		commits:          prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_seconds", Help: "Time of one transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
+		ops:              prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_operations", Help: "Operations in one transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 120}}),
+		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
+		reservations:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_reservations", Help: "Gangs that are charged."}),
+		waiting:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_waiting_requests", Help: "Requests that wait for quota."}),
+		charged:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_queue_charged", Help: "What is charged to a queue and all below it: milli-cores, bytes, units."}, []string{"queue", "resource"}),
+	}
+	r.MustRegister(m.leading, m.commits, m.ops, m.brokenInvariants, m.reservations, m.waiting, m.charged)
+	return m
+}
+
+func (m *metrics) transaction(ops int, took time.Duration) {
+	m.commits.Observe(took.Seconds())
+	m.ops.Observe(float64(ops))
+}
+
+// observe copies the core's sums, every two seconds.
+func (m *metrics) observe(core *coordinator.Core) {
+	if time.Since(m.observed) < 2*time.Second {
+		return
+	}
+	m.observed = time.Now()
+	s := core.Status()
+	m.reservations.Set(float64(s.Reservations))
+	m.waiting.Set(float64(s.GangsTotal))
+	m.charged.Reset()
+	for _, q := range s.Queues {
+		for _, a := range q.Charged {
+			m.charged.WithLabelValues(q.Queue, a.Resource).Set(float64(a.Value))
+		}
+	}
 }

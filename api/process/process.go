@@ -1,0 +1,285 @@
+// Package process is what shards and coordinators have in common as processes: an incarnation, the connections to the API
+// server, the control store and each other, and what an operator can look at. It decides nothing.
+//
+// Order matters at both ends: whoever is found in the control store must already listen, and whoever stops must be gone
+// from the control store before it stops listening.
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/gossip"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/link"
+	"basalt.dev/basalt/api/serve"
+	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/trace"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Options of a process.
+type Options struct {
+	Role       string // shard or coordinator
+	Name       string // stable: one that takes the place of another has the same
+	Kubeconfig string // empty: the cluster that it runs in
+
+	Etcd    []string
+	EtcdTLS *tls.Config
+
+	Listen, Address       string // gRPC: where it listens, and where others reach it
+	Gossip, GossipAddress string // memberlist, likewise
+	GossipKey             []byte
+	GossipLabel           string
+	TLS                   *link.TLS
+
+	Metrics string // address for HTTP; empty for none
+	OTLP    string // endpoint for traces; empty for none
+	Log     *slog.Logger
+}
+
+// Process is a process's connections.
+type Process struct {
+	Options
+	Incarnation api.Incarnation
+	Log         *slog.Logger
+	Kube        *kube.Clients
+	Store       *store.Store
+	Link        *link.Link
+	Gossip      *gossip.Gossip
+	Traces      *trace.Exporter
+	Registry    *prometheus.Registry
+
+	ready sync.Map // what is not ready yet -> error
+	mu    sync.Mutex
+	shard map[api.Incarnation]*wire.ShardRecord
+	lead  *wire.LeaderRecord
+	term  int64
+}
+
+// Hooks are what a role adds. All but Status may be nil.
+type Hooks struct {
+	Deliver func(from api.Incarnation, message *wire.Envelope)
+	Up      func(api.Incarnation) // a peer answers
+	Down    func(api.Incarnation) // a stream to it broke
+	Dead    func(api.Incarnation) // gossip took it for dead
+	Status  func(context.Context) (*wire.StatusReply, error)
+}
+
+// Start connects a process. What it cannot reach, it names.
+func Start(ctx context.Context, o Options, hooks Hooks) (*Process, error) {
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return nil, fmt.Errorf("make an incarnation: %w", err)
+	}
+	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Registry: serve.Registry(), shard: map[api.Incarnation]*wire.ShardRecord{}}
+	p.Log = o.Log.With("incarnation", p.Incarnation)
+	p.NotReady("start", "starting")
+	if err := p.connect(ctx, hooks); err != nil {
+		p.Close()
+		return nil, err
+	}
+	p.Ready("start")
+	return p, nil
+}
+
+func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
+	if p.TLS != nil {
+		if err := p.TLS.Check(); err != nil {
+			return err
+		}
+	}
+	if err := serve.HTTP(ctx, p.Metrics, p.Registry, p.notReady); err != nil {
+		return err
+	}
+	if p.Kube, err = kube.Connect(p.Kubeconfig, "basalt-"+p.Role+"/"+p.Name); err != nil {
+		return err
+	}
+	if err := p.checkAPIServer(ctx); err != nil {
+		return err
+	}
+	if p.Store, err = store.Open(ctx, store.Options{Endpoints: p.Etcd, TLS: p.EtcdTLS, Logger: p.Log}); err != nil {
+		return fmt.Errorf("--etcd: %w", err)
+	}
+	if p.Traces, err = trace.New(ctx, p.OTLP, p.Role, p.Name, string(p.Incarnation)); err != nil {
+		return fmt.Errorf("--otlp: %w", err)
+	}
+	p.Link, err = link.New(link.Options{
+		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
+		Register: func(r grpc.ServiceRegistrar) { wire.RegisterInspectServer(r, inspect{status: hooks.Status}) },
+	})
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	p.Gossip, err = gossip.New(gossip.Options{
+		Incarnation: p.Incarnation, Bind: p.Options.Gossip, Advertise: p.GossipAddress, SecretKey: p.GossipKey, Label: p.GossipLabel,
+		Meta: gossip.Meta{Name: p.Name, Address: p.Address}, Logger: p.Log,
+	}, func(e gossip.Event) {
+		if e.Kind == gossip.Dead && hooks.Dead != nil {
+			hooks.Dead(e.Member.Incarnation)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("--gossip: %w", err)
+	}
+	p.Gossip.Rejoin(p.gossipAddresses)
+	p.Log.Info("started", "address", p.Address, "gossip", p.Gossip.Address(), "store", p.Store.ID(), "etcd", p.Etcd)
+	return nil
+}
+
+// checkAPIServer waits a little for the API server, and refuses to start without Basalt's kinds.
+func (p *Process) checkAPIServer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		err := p.Kube.Basalt.Get().Resource("queues").Param("limit", "1").Do(ctx).Into(&v1alpha1.QueueList{})
+		switch {
+		case err == nil:
+			return nil
+		case apierrors.IsNotFound(err):
+			err = fmt.Errorf("the API server does not know Queue %s: apply deploy/crds first", v1alpha1.SchemeGroupVersion)
+		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+			return fmt.Errorf("API server %s: apply deploy/rbac.yaml first, and see --kubeconfig: %w", p.Kube.Config.Host, err)
+		default:
+			err = fmt.Errorf("API server %s cannot be reached: %w", p.Kube.Config.Host, err)
+		}
+		p.Log.Warn("waiting for the API server", "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Follow keeps the addresses of shards and of the coordinator current, until ctx ends. changed may be nil; it is called
+// after each change.
+func (p *Process) Follow(ctx context.Context, wg *sync.WaitGroup, changed func(shards []*wire.ShardRecord), leads func(*wire.LeaderRecord, int64)) {
+	wg.Go(func() {
+		_ = p.Store.WatchShards(ctx, func(shards []*wire.ShardRecord) {
+			p.mu.Lock()
+			for who := range p.shard {
+				if !slices.ContainsFunc(shards, func(s *wire.ShardRecord) bool { return s.Incarnation == string(who) }) {
+					p.Link.Forget(who)
+				}
+			}
+			clear(p.shard)
+			for _, s := range shards {
+				p.shard[api.Incarnation(s.Incarnation)] = s
+			}
+			p.mu.Unlock()
+			if changed != nil {
+				changed(shards)
+			}
+		})
+	})
+	wg.Go(func() {
+		_ = p.Store.WatchLeader(ctx, func(r *wire.LeaderRecord, term int64) {
+			p.mu.Lock()
+			p.lead, p.term = r, term
+			p.mu.Unlock()
+			if leads != nil {
+				leads(r, term)
+			}
+		})
+	})
+}
+
+// SendShard sends to a shard that is registered; to others the message is lost.
+func (p *Process) SendShard(to api.Incarnation, body *wire.Envelope) {
+	p.mu.Lock()
+	s := p.shard[to]
+	p.mu.Unlock()
+	if s != nil {
+		p.Link.Send(to, s.Address, body)
+	}
+}
+
+// Shard returns the record of a shard that is registered, else nil.
+func (p *Process) Shard(who api.Incarnation) *wire.ShardRecord {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shard[who]
+}
+
+// SendCoordinator sends to the active coordinator; without one the message is lost.
+func (p *Process) SendCoordinator(body *wire.Envelope) {
+	p.mu.Lock()
+	lead := p.lead
+	p.mu.Unlock()
+	if lead != nil {
+		p.Link.Send(api.Incarnation(lead.Incarnation), lead.Address, body)
+	}
+}
+
+// IsCoordinator tells whether a message's sender leads, as far as is known here.
+func (p *Process) IsCoordinator(who api.Incarnation) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lead != nil && p.lead.Incarnation == string(who)
+}
+
+func (p *Process) gossipAddresses() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for who, s := range p.shard {
+		if who != p.Incarnation && s.Gossip != "" {
+			out = append(out, s.Gossip)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// NotReady and Ready say why /readyz does not answer ok.
+func (p *Process) NotReady(what, why string) { p.ready.Store(what, why) }
+
+// Ready takes a reason back.
+func (p *Process) Ready(what string) { p.ready.Delete(what) }
+
+func (p *Process) notReady() (err error) {
+	p.ready.Range(func(what, why any) bool {
+		err = fmt.Errorf("%v: %v", what, why)
+		return false
+	})
+	return err
+}
+
+// Close ends all connections.
+func (p *Process) Close() {
+	if p.Gossip != nil {
+		_ = p.Gossip.Close()
+	}
+	if p.Link != nil {
+		p.Link.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = p.Traces.Shutdown(ctx)
+	if p.Store != nil {
+		_ = p.Store.Close()
+	}
+}
+
+type inspect struct {
+	wire.UnimplementedInspectServer
+	status func(context.Context) (*wire.StatusReply, error)
+}
+
+func (i inspect) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.StatusReply, error) {
+	return i.status(ctx)
+}
