@@ -47,10 +47,10 @@ func (c *Cluster) Basalts() []*Basalt {
 	return append([]*Basalt(nil), c.basalts...)
 }
 
-// WaitReady returns when the process calls itself ready. A shard is not ready before a coordinator gave it buckets, so start
-// them all first.
+// WaitReady returns when the process calls itself ready, after a Kill the one that followed. A shard is not ready before a
+// coordinator gave it buckets, so start them all first. Dying again and again while it waits is an error.
 func (b *Basalt) WaitReady(ctx context.Context) error {
-	return b.waitReady(ctx, func(ctx context.Context) error {
+	return b.waitReady(ctx, b.deaths()+2, func(ctx context.Context) error {
 		status, err := b.get(ctx, "/readyz")
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("/readyz answers %d", status)
@@ -114,7 +114,7 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 		if o.NoWait {
 			return nil
 		}
-		err = p.waitReady(ctx, func(ctx context.Context) error {
+		err = p.waitReady(ctx, 0, func(ctx context.Context) error {
 			_, err := b.get(ctx, "/livez")
 			return err
 		})

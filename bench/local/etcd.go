@@ -101,7 +101,7 @@ func (e *Etcd) waitReady(ctx context.Context, p *Process) error {
 		return fmt.Errorf("make client of %s: %w", p.name, err)
 	}
 	defer c.Close()
-	return p.waitReady(ctx, func(ctx context.Context) error {
+	return p.waitReady(ctx, 0, func(ctx context.Context) error {
 		members, err := c.MemberList(ctx) // answered by a leader only
 		if err != nil {
 			return err

@@ -254,7 +254,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		}
 		client, err := kubernetes.NewForConfig(c.Config(Admin))
 		if err == nil {
-			err = p.waitReady(ctx, func(ctx context.Context) error {
+			err = p.waitReady(ctx, 0, func(ctx context.Context) error {
 				if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 					return err
 				}
@@ -363,7 +363,7 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 		return fmt.Errorf("make client: %w", err)
 	}
 	// Pods can be created when their ServiceAccount exists: that is what ready means to a user.
-	return p.waitReady(ctx, func(ctx context.Context) error {
+	return p.waitReady(ctx, 0, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})

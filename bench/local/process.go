@@ -157,15 +157,15 @@ func (p *Process) Exited() bool {
 	}
 }
 
-// died tells whether the process has ended, be it to be started again.
-func (p *Process) died() bool {
+// deaths counts how often the process has ended.
+func (p *Process) deaths() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case <-p.exited:
-		return true
+		return p.starts
 	default:
-		return p.starts > 1
+		return p.starts - 1
 	}
 }
 
@@ -248,8 +248,9 @@ func (p *Process) deathError(what string) error {
 	return fmt.Errorf("%s %s (%v); the end of %s:\n%s", p.name, what, p.Err(), p.log, Tail(p.log, 15))
 }
 
-// waitReady asks until the answer is yes, the process has ended, the context ends, or readyWithin is over.
-func (p *Process) waitReady(ctx context.Context, ready func(context.Context) error) error {
+// waitReady asks until the answer is yes, the process has ended for good or more often than it may, counted from its first
+// start, the context ends, or readyWithin is over.
+func (p *Process) waitReady(ctx context.Context, mayDie int, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -258,7 +259,7 @@ func (p *Process) waitReady(ctx context.Context, ready func(context.Context) err
 		ask, cancelAsk := context.WithTimeout(ctx, 5*time.Second)
 		err := ready(ask)
 		cancelAsk()
-		if p.died() { // first: somebody else may have answered on our port
+		if p.Exited() || p.deaths() > mayDie { // first: somebody else may have answered on our port
 			return p.deathError("died while starting")
 		}
 		if err == nil {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -62,5 +63,35 @@ func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 	}
 	if !gone(pid) {
 		t.Error("still there")
+	}
+}
+
+// Waiting for the successor of a killed process is no error; waiting for one that dies at every start is.
+func TestWaitReadyCountsDeaths(t *testing.T) {
+	p, err := startProcess(command{
+		name: "mayfly", path: "/bin/sh", args: []string{"-c", "echo born; exit 3"},
+		log: filepath.Join(t.TempDir(), "log"), restartAfter: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop() }()
+	err = p.waitReady(t.Context(), 2, func(context.Context) error {
+		if p.Starts() < 100 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "mayfly died while starting (exit status 3)") || p.Starts() < 3 {
+		t.Errorf("error %v after %d starts", err, p.Starts())
+	}
+	err = p.waitReady(t.Context(), p.Starts()+1000, func(context.Context) error {
+		if p.Starts() < 20 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
