@@ -37,6 +37,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -68,6 +70,8 @@ type Options struct {
 	RequestTimeout time.Duration // for one try of one request, 5 s if 0
 	CheckEvery     time.Duration // how often the identity is read, 1 s if 0
 	LeaderTTL      time.Duration // of the leader's lease, 3 s if 0; at least 2 s
+
+	ReadOnly bool // Open makes no identity: a store without one is an error
 
 	Logger *slog.Logger // slog.Default() if nil
 }
@@ -123,6 +127,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		MaxCallRecvMsgSize:   256 << 20,
 		MaxUnaryRetries:      1, // one try: this package knows which requests may be sent twice, and how to tell
 		Logger:               zap.NewNop(),
+		DialOptions: []grpc.DialOption{
+			// gRPC's own longest pause is two minutes.
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           grpcbackoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				MinConnectTimeout: 3 * time.Second,
+			}),
+			grpc.WithChainUnaryInterceptor(failFast),
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open control store at %s: %w", strings.Join(o.Endpoints, ","), err)
@@ -140,6 +152,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s.wg.Go(s.watchIdentity)
 	return s, nil
+}
+
+// failFast makes a request fail at once when there is no connection, with the reason: the client's default waits, and then
+// knows only that time is up.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 // Close ends all watches and calls. Leases of sessions and terms run out by themselves unless they were given up before.
@@ -174,9 +192,13 @@ func (s *Store) identify(ctx context.Context) error {
 	}
 	var resp *clientv3.TxnResponse
 	key := s.key(keyStore)
+	create := []clientv3.Op{clientv3.OpPut(key, string(raw))}
+	if s.opts.ReadOnly {
+		create = nil
+	}
 	err = s.try(ctx, 2*time.Second, func(ctx context.Context) error {
 		resp, err = s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-			Then(clientv3.OpPut(key, string(raw))).Else(clientv3.OpGet(key)).Commit()
+			Then(create...).Else(clientv3.OpGet(key)).Commit()
 		return err
 	})
 	if err != nil {
@@ -191,6 +213,8 @@ func (s *Store) identify(ctx context.Context) error {
 		if err := proto.Unmarshal(raw, mine); err != nil || mine.Id == "" || mine.Format == 0 {
 			return fmt.Errorf("key %q: corrupt record: not the identity of a control store", key)
 		}
+	} else if s.opts.ReadOnly {
+		return fmt.Errorf("key %q is missing: no process of Basalt has used this store yet", key)
 	} else {
 		s.fresh = true
 	}

@@ -1,0 +1,937 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/localtest"
+)
+
+const limit = 30 * time.Second
+
+// etcd is a real one with a client of the test's own beside those of the stores.
+type etcd struct {
+	*local.Etcd
+	t   *testing.T
+	dir string
+	raw *clientv3.Client
+}
+
+func startEtcd(t *testing.T) *etcd {
+	t.Helper()
+	root, err := local.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := local.Programs(t.Context(), root, t.Output(), "etcd"); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	server, err := local.StartEtcd(t.Context(), local.EtcdOptions{Root: root, Dir: dir, Name: "etcd", NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	raw, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = raw.Close() })
+	return &etcd{Etcd: server, t: t, dir: filepath.Join(dir, "etcd"), raw: raw}
+}
+
+func (e *etcd) open(endpoints ...string) *store.Store {
+	e.t.Helper()
+	if len(endpoints) == 0 {
+		endpoints = e.Endpoints()
+	}
+	s, err := store.Open(e.t.Context(), store.Options{Endpoints: endpoints, RequestTimeout: 2 * time.Second, CheckEvery: 100 * time.Millisecond})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			e.t.Error(err)
+		}
+	})
+	return s
+}
+
+func (e *etcd) put(key string, m proto.Message) int64 {
+	e.t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return e.putRaw(key, string(b))
+}
+
+func (e *etcd) putRaw(key, value string) int64 {
+	e.t.Helper()
+	resp, err := e.raw.Put(e.t.Context(), key, value)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return resp.Header.Revision
+}
+
+// modRevision is 0 for a key that does not exist.
+func (e *etcd) modRevision(key string) int64 {
+	e.t.Helper()
+	resp, err := e.raw.Get(e.t.Context(), key)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if len(resp.Kvs) == 0 {
+		return 0
+	}
+	return resp.Kvs[0].ModRevision
+}
+
+func (e *etcd) wait(what string, ask func() error) {
+	e.t.Helper()
+	localtest.Wait(e.t, limit, what, func(context.Context) error { return ask() })
+}
+
+// lead campaigns and loads.
+func lead(t *testing.T, s *store.Store, name string) (*store.Term, *store.State) {
+	t.Helper()
+	term, err := s.Campaign(t.Context(), &wire.LeaderRecord{Incarnation: name, Name: name, Address: name + ":1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := term.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return term, state
+}
+
+func join(t *testing.T, s *store.Store, name string) *store.Session {
+	t.Helper()
+	x, err := s.Register(t.Context(), &wire.ShardRecord{Incarnation: name, Name: name, Address: name + ":1"}, 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func reservation(queue, gang string, cpu int64) *wire.ReservationRecord {
+	return &wire.ReservationRecord{
+		Gang: &wire.GangRef{Uid: gang, Namespace: "ns", Name: gang, Queue: queue}, Attempt: 1,
+		Demand: []*wire.Amount{{Resource: "cpu", Value: cpu}}, State: wire.ReservationState_RESERVATION_OPEN,
+	}
+}
+
+func reservationKey(queue, gang string) string {
+	return "reservations/" + api.BucketOf(queue).Label() + "/" + gang
+}
+
+func intents(pods ...string) *wire.IntentsRecord {
+	r := &wire.IntentsRecord{
+		Gangs:   []*wire.GangRef{{Uid: "g", Queue: "q"}},
+		Demands: []*wire.Demand{{Amounts: []*wire.Amount{{Resource: "cpu", Value: 1}}}},
+	}
+	for _, p := range pods {
+		r.Rows = append(r.Rows, &wire.IntentRow{PodUid: p, PodResourceVersion: "1", Namespace: "ns", Name: p, Node: "n1"})
+	}
+	return r
+}
+
+func tableOf(epoch api.Epoch, owners ...string) *api.Table {
+	t := &api.Table{Epoch: epoch}
+	for _, o := range owners {
+		t.Members = append(t.Members, api.Member{Incarnation: api.Incarnation(o), Name: o})
+	}
+	for b := range t.Owners {
+		t.Owners[b], t.Changed[b] = uint16(b%len(owners)), epoch
+	}
+	return t
+}
+
+func commit(t *testing.T, term *store.Term, ops ...store.Op) int64 {
+	t.Helper()
+	revision, err := term.Commit(t.Context(), ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+func TestIdentity(t *testing.T) {
+	e := startEtcd(t)
+	a := e.open()
+	b := e.open()
+	if !a.Fresh() || b.Fresh() || a.ID() != b.ID() || len(a.ID()) != 32 {
+		t.Errorf("first: fresh %v, id %q; second: fresh %v, id %q", a.Fresh(), a.ID(), b.Fresh(), b.ID())
+	}
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	e := startEtcd(t)
+	open := func(o store.Options) error {
+		s, err := store.Open(t.Context(), o)
+		if err == nil {
+			s.Close()
+		}
+		return err
+	}
+	// A port that nobody listens on.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + l.Addr().String()
+	l.Close()
+
+	tests := []struct {
+		name    string
+		key     string
+		options store.Options
+		words   []string
+	}{
+		{"unreachable", "", store.Options{Endpoints: []string{nobody}, ConnectTimeout: time.Second}, []string{nobody, "connection refused"}},
+		{"no endpoints", "", store.Options{}, []string{"no endpoints"}},
+		{"short lease", "", store.Options{Endpoints: e.Endpoints(), LeaderTTL: time.Second}, []string{"1s", "2s"}},
+		{"newer", string(marshal(t, &wire.StoreIdentity{Id: "x", Format: 2})), store.Options{Endpoints: e.Endpoints()}, []string{`"store"`, "format 2", "newer version"}},
+		{"corrupt", "\xff\xff", store.Options{Endpoints: e.Endpoints()}, []string{`"store"`, "corrupt"}},
+		{"empty", "", store.Options{Endpoints: e.Endpoints()}, []string{`"store"`, "corrupt"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			e.putRaw("store", test.key)
+			err := open(test.options)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, w := range test.words {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not name %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+func marshal(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestTermLoadsAndCommits(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	first, state := lead(t, s, "c1")
+	if state.Table != nil || len(state.Reservations)+len(state.Limits)+len(state.Shards)+len(state.Corrupt) != 0 {
+		t.Errorf("an empty store gave %+v", state)
+	}
+	revision := commit(t, first,
+		store.PutReservation(reservation("a.b", "g1", 5)), store.PutReservation(reservation("a", "g2", 7)),
+		store.PutLimits(&wire.LimitsRecord{Queue: "a", Uid: "u"}), store.PutTable(tableOf(3, "s1")))
+	later := commit(t, first, store.DeleteReservation("a", "g2"))
+	if later <= revision {
+		t.Errorf("revision %d after %d", later, revision)
+	}
+	join(t, s, "s1")
+	e.putRaw(reservationKey("a", "bad"), "\xff")
+	e.putRaw("queues/bad", "\xff")
+	if err := first.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	second, state := lead(t, e.open(), "c2")
+	if second.Number() <= first.Number() {
+		t.Errorf("term %d after %d", second.Number(), first.Number())
+	}
+	if len(state.Reservations) != 2 || state.Table == nil || state.Table.Revision != revision || state.Table.Epoch != 3 || len(state.Shards) != 1 || len(state.Limits) != 2 {
+		t.Fatalf("loaded %+v", state)
+	}
+	for _, r := range state.Reservations {
+		switch {
+		case r.GangUID == "g1" && r.ModRevision == revision && r.Record.GetDemand()[0].Value == 5:
+		case r.GangUID == "bad" && r.Record == nil:
+		default:
+			t.Errorf("loaded %+v", r)
+		}
+	}
+	keys := []string{}
+	for _, c := range state.Corrupt {
+		keys = append(keys, c.Key)
+	}
+	if want := []string{"queues/bad", reservationKey("a", "bad")}; !slices.Equal(keys, want) {
+		t.Errorf("corrupt: %q, want %q", keys, want)
+	}
+	if state.Sequence < 4 {
+		t.Errorf("sequence %d after 4 transactions", state.Sequence)
+	}
+	record, number, err := s.Leader(t.Context())
+	if err != nil || record.GetIncarnation() != "c2" || number != second.Number() {
+		t.Errorf("leader %v in term %d: %v", record, number, err)
+	}
+}
+
+func TestCommitRefusesWhatEtcdWould(t *testing.T) {
+	s := startEtcd(t).open()
+	term, _ := lead(t, s, "c1")
+	many := []store.Op{}
+	for i := range store.MaxOps + 1 {
+		many = append(many, store.DeleteReservation("q", fmt.Sprint(i)))
+	}
+	if _, err := term.Commit(t.Context(), many); err == nil {
+		t.Error("too many operations passed")
+	}
+	if _, err := term.Commit(t.Context(), []store.Op{many[0], many[0]}); err == nil {
+		t.Error("one key twice passed")
+	}
+	huge := reservation("q", "g", 1)
+	huge.Gang.Name = strings.Repeat("x", 2<<20)
+	if _, err := term.Commit(t.Context(), []store.Op{store.PutReservation(huge)}); err == nil {
+		t.Error("a huge record passed")
+	}
+	commit(t, term, many[:store.MaxOps]...) // and the term lives
+}
+
+// The leader's requests and its lease stand still, as in a pause, until another leads. Then they go on.
+func TestPausedLeaderIsFenced(t *testing.T) {
+	e := startEtcd(t)
+	p := newProxy(t, e.Endpoints()[0])
+	old := e.open(p.endpoints()...)
+	term, _ := lead(t, old, "c1")
+	commit(t, term, store.PutReservation(reservation("q", "g", 1)))
+
+	p.holdRequests()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 2))})
+		answer <- err
+	}()
+	e.wait("the commit to be on its way", func() error {
+		if p.held() == 0 {
+			return errors.New("nothing waits")
+		}
+		return nil
+	})
+	next, state := lead(t, e.open(), "c2") // after the lease ran out
+	commit(t, next, store.PutReservation(reservation("q", "g", 3)))
+	deliver := p.cut()
+	deliver()
+	if err := <-answer; !errors.Is(err, store.ErrFenced) {
+		t.Errorf("the old leader's commit: %v", err)
+	}
+	<-term.Done()
+	if _, err := term.Commit(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("another commit of the old leader: %v", err)
+	}
+	if len(state.Reservations) != 1 || state.Reservations[0].Record.Demand[0].Value != 1 {
+		t.Errorf("the next leader found %v", state.Reservations)
+	}
+	settled(t, e, next, "g", 3)
+}
+
+// settled checks a reservation after one more transaction, so that whatever was on its way before has arrived or failed.
+func settled(t *testing.T, e *etcd, term *store.Term, gang string, cpu int64) {
+	t.Helper()
+	commit(t, term)
+	state, err := term.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range state.Reservations {
+		if r.GangUID == gang && r.Record.GetDemand()[0].Value == cpu {
+			return
+		}
+	}
+	t.Errorf("reservations are %v, want %s with cpu %d", state.Reservations, gang, cpu)
+}
+
+func TestCommitWhoseAnswerIsLost(t *testing.T) {
+	e := startEtcd(t)
+	p := newProxy(t, e.Endpoints()[0])
+	term, _ := lead(t, e.open(p.endpoints()...), "c1")
+	commit(t, term)
+
+	p.loseAnswers()
+	type result struct {
+		revision int64
+		err      error
+	}
+	answer := make(chan result, 1)
+	go func() {
+		revision, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))})
+		answer <- result{revision, err}
+	}()
+	e.wait("the commit to land", func() error {
+		if e.modRevision(reservationKey("q", "g")) == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	landed := e.modRevision(reservationKey("q", "g"))
+	p.cut()
+	if r := <-answer; r.err != nil || r.revision != landed {
+		t.Errorf("commit gave revision %d, %v; it landed at %d", r.revision, r.err, landed)
+	}
+	if now := e.modRevision(reservationKey("q", "g")); now != landed {
+		t.Errorf("written again at %d", now)
+	}
+	commit(t, term, store.DeleteReservation("q", "g"))
+}
+
+// A request is held back until the term has settled it and moved on; delivered then, it must not land.
+func TestCommitThatArrivesLate(t *testing.T) {
+	e := startEtcd(t)
+	p := newProxy(t, e.Endpoints()[0])
+	term, _ := lead(t, e.open(p.endpoints()...), "c1")
+	commit(t, term)
+
+	p.holdRequests()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))})
+		answer <- err
+	}()
+	e.wait("the commit to be on its way", func() error {
+		if p.held() == 0 {
+			return errors.New("nothing waits")
+		}
+		return nil
+	})
+	deliver := p.cut()
+	if err := <-answer; err != nil {
+		t.Fatal(err)
+	}
+	commit(t, term, store.PutReservation(reservation("q", "g", 2)))
+	before := e.modRevision(reservationKey("q", "g"))
+	deliver()
+	settled(t, e, term, "g", 2)
+	if now := e.modRevision(reservationKey("q", "g")); now != before {
+		t.Errorf("the late commit landed at %d, after %d", now, before)
+	}
+}
+
+func TestOneLeaderAtATime(t *testing.T) {
+	e := startEtcd(t)
+	first, _ := lead(t, e.open(), "c1")
+	type won struct {
+		term *store.Term
+		err  error
+	}
+	results := make(chan won, 3)
+	for i := range 3 {
+		s := e.open()
+		go func() {
+			term, err := s.Campaign(t.Context(), &wire.LeaderRecord{Incarnation: fmt.Sprintf("w%d", i)})
+			results <- won{term, err}
+		}()
+	}
+	// Those that wait hold no lease that could run out meanwhile: the trap of etcd's own election.
+	e.wait("no lease but the leader's", func() error {
+		leases, err := e.raw.Leases(t.Context())
+		if err != nil {
+			return err
+		}
+		if len(leases.Leases) != 1 {
+			return fmt.Errorf("%d leases", len(leases.Leases))
+		}
+		return nil
+	})
+	commit(t, first)
+	last := first
+	for range 3 {
+		if err := last.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := <-results
+		if next.err != nil {
+			t.Fatal(next.err)
+		}
+		if next.term.Number() <= last.Number() {
+			t.Errorf("term %d after %d", next.term.Number(), last.Number())
+		}
+		if _, err := last.Commit(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("commit after resigning: %v", err)
+		}
+		if _, err := next.term.Load(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if len(results) > 0 {
+			t.Error("two lead at once")
+		}
+		last = next.term
+	}
+}
+
+// The lease of a leader is taken away while it lives: it learns of it and is fenced.
+func TestLeaseTakenAway(t *testing.T) {
+	e := startEtcd(t)
+	term, _ := lead(t, e.open(), "c1")
+	resp, err := e.raw.Get(t.Context(), "leader/coordinator")
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatal(err, resp)
+	}
+	if _, err := e.raw.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := term.Commit(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("commit: %v", err)
+	}
+	<-term.Done()
+}
+
+func TestWriteIntentsIsFenced(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	term, _ := lead(t, s, "c1")
+	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	granted := commit(t, term, store.PutReservation(reservation("q", "g1", 1)), store.PutReservation(reservation("q", "g2", 1)))
+	x := join(t, s, "s1")
+	bucket := api.BucketOf("q")
+	fence := func(gang string, revision int64) store.ReservationFence {
+		return store.ReservationFence{Bucket: bucket, GangUID: gang, Revision: revision}
+	}
+	write := func(n uint64, table int64, fences ...store.ReservationFence) store.WriteResult {
+		t.Helper()
+		r, err := x.WriteIntents(t.Context(), n, intents("p"), table, fences)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+
+	if r := write(1, table, fence("g1", granted), fence("g2", granted)); r.Outcome != store.Written || r.ModRevision != e.modRevision("intents/s1/0000000000000001") {
+		t.Errorf("first write: %+v", r)
+	}
+	moved := commit(t, term, store.PutReservation(reservation("q", "g2", 2)), store.DeleteReservation("q", "g1"))
+	if r := write(2, table, fence("g1", granted), fence("g2", granted)); r.Outcome != store.ReservationMoved || !slices.Equal(r.Moved, []string{"g1", "g2"}) {
+		t.Errorf("reservations moved: %+v", r)
+	}
+	if r := write(3, table, fence("g1", granted), fence("g2", moved)); r.Outcome != store.ReservationMoved || !slices.Equal(r.Moved, []string{"g1"}) {
+		t.Errorf("one reservation gone: %+v", r)
+	}
+	if r := write(4, table, fence("absent", 0)); r.Outcome != store.ReservationMoved || !slices.Equal(r.Moved, []string{"absent"}) {
+		t.Errorf("a fence on nothing: %+v", r)
+	}
+	newer := commit(t, term, store.PutTable(tableOf(2, "s1", "s2")))
+	if r := write(5, table, fence("g2", moved)); r.Outcome != store.TableMoved || r.TableRevision != newer {
+		t.Errorf("table moved: %+v, now %d", r, newer)
+	}
+	if r := write(6, newer, fence("g2", moved)); r.Outcome != store.Written {
+		t.Errorf("under the new table: %+v", r)
+	}
+	for n := 2; n <= 5; n++ {
+		if e.modRevision(fmt.Sprintf("intents/s1/%016x", n)) != 0 {
+			t.Errorf("refused intents %d were written", n)
+		}
+	}
+	// The fences of a full transaction fit into etcd's limit.
+	full := []store.ReservationFence{}
+	ops := []store.Op{}
+	for i := range store.MaxFences {
+		ops = append(ops, store.PutReservation(reservation("q", fmt.Sprint("f", i), 1)))
+	}
+	at := commit(t, term, ops...)
+	for i := range store.MaxFences {
+		full = append(full, fence(fmt.Sprint("f", i), at))
+	}
+	if r := write(7, newer, full...); r.Outcome != store.Written {
+		t.Errorf("with %d fences: %+v", len(full), r)
+	}
+	if err := x.Deregister(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := write(8, newer); r.Outcome != store.SessionLost || e.modRevision("intents/s1/0000000000000008") != 0 {
+		t.Errorf("after the session: %+v", r)
+	}
+}
+
+// A session that ended on the server's side only, as after a pause.
+func TestSessionTakenAway(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	term, _ := lead(t, s, "c1")
+	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	x := join(t, s, "s1")
+	if _, err := s.Register(t.Context(), &wire.ShardRecord{Incarnation: "s1"}, 0); err == nil {
+		t.Error("an incarnation registered twice")
+	}
+	if err := x.Update(t.Context(), &wire.ShardRecord{Incarnation: "s1", Draining: true}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.Shards(t.Context()); err != nil || len(all) != 1 || !all[0].Draining {
+		t.Errorf("shards %v, %v", all, err)
+	}
+	resp, err := e.raw.Get(t.Context(), "shards/s1")
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatal(err, resp)
+	}
+	if _, err := e.raw.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	e.putRaw("shards/s1", "somebody else")
+	if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); err != nil || r.Outcome != store.SessionLost {
+		t.Errorf("write: %+v, %v", r, err)
+	}
+	<-x.Done()
+	if err := x.Update(t.Context(), &wire.ShardRecord{Incarnation: "s1"}); !errors.Is(err, store.ErrSessionLost) {
+		t.Errorf("update: %v", err)
+	}
+	if e.modRevision("intents/s1/0000000000000001") != 0 {
+		t.Error("the intents were written")
+	}
+}
+
+func TestWriteIntentsWhoseAnswerIsLost(t *testing.T) {
+	e := startEtcd(t)
+	p := newProxy(t, e.Endpoints()[0])
+	term, _ := lead(t, e.open(), "c1")
+	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	x := join(t, e.open(p.endpoints()...), "s1")
+	const key = "intents/s1/0000000000000001"
+
+	type result struct {
+		store.WriteResult
+		err error
+	}
+	write := func(n uint64) chan result {
+		answer := make(chan result, 1)
+		go func() {
+			r, err := x.WriteIntents(t.Context(), n, intents("p"), table, nil)
+			answer <- result{r, err}
+		}()
+		return answer
+	}
+
+	p.loseAnswers()
+	answer := write(1)
+	e.wait("the write to land", func() error {
+		if e.modRevision(key) == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	landed := e.modRevision(key)
+	p.cut()
+	if r := <-answer; r.err != nil || r.Outcome != store.Written || r.ModRevision != landed || e.modRevision(key) != landed {
+		t.Errorf("%+v; it landed at %d and is at %d", r, landed, e.modRevision(key))
+	}
+
+	// The other way: the request waits somewhere, the table moves, and the shard is told so. It must not land later.
+	if _, err := e.open().Table(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.wait("the shard to be connected again", func() error {
+		_, err := x.DeleteIntents(t.Context(), nil)
+		if err == nil {
+			err = x.Update(t.Context(), &wire.ShardRecord{Incarnation: "s1"})
+		}
+		return err
+	})
+	p.holdRequests()
+	answer = write(2)
+	e.wait("the write to be on its way", func() error {
+		if p.held() == 0 {
+			return errors.New("nothing waits")
+		}
+		return nil
+	})
+	moved := commit(t, term, store.PutTable(tableOf(2, "s1", "s2")))
+	deliver := p.cut()
+	if r := <-answer; r.err != nil || r.Outcome != store.TableMoved || r.TableRevision != moved {
+		t.Errorf("%+v, table at %d", r, moved)
+	}
+	deliver()
+	commit(t, term)
+	if e.modRevision("intents/s1/0000000000000002") != 0 {
+		t.Error("refused intents landed late")
+	}
+}
+
+func TestDeleteAndRewriteIntents(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	term, _ := lead(t, s, "c1")
+	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	x, heir := join(t, s, "s1"), join(t, s, "s2")
+	var keys []store.IntentKey
+	for n := range uint64(5) {
+		r, err := x.WriteIntents(t.Context(), n, intents("p1", "p2"), table, nil)
+		if err != nil || r.Outcome != store.Written {
+			t.Fatal(r, err)
+		}
+		keys = append(keys, store.IntentKey{Incarnation: "s1", N: n, ModRevision: r.ModRevision})
+	}
+	// An heir removes a row of one key, all of another, and names an old revision.
+	rewritten, err := heir.RewriteIntents(t.Context(), keys[1], intents("p2"), table)
+	if err != nil || rewritten.Outcome != store.Written || len(rewritten.Now.Record.Rows) != 1 {
+		t.Fatalf("rewrite: %+v, %v", rewritten, err)
+	}
+	if r, err := heir.RewriteIntents(t.Context(), keys[2], nil, table); err != nil || r.Outcome != store.Written || r.Now.ModRevision != 0 {
+		t.Errorf("rewrite to nothing: %+v, %v", r, err)
+	}
+	if r, err := heir.RewriteIntents(t.Context(), keys[1], intents("p1"), table); err != nil || r.Outcome != store.KeyMoved || r.Now.ModRevision != rewritten.Now.ModRevision || r.Now.Record.Rows[0].PodUid != "p2" {
+		t.Errorf("rewrite of an old revision: %+v, %v", r, err)
+	}
+	// The owner deletes all but one: what an heir left is reported, the rest goes.
+	now, err := x.DeleteIntents(t.Context(), keys[:4])
+	if err != nil || len(now) != 4 {
+		t.Fatal(now, err)
+	}
+	for i, want := range []int64{0, rewritten.Now.ModRevision, 0, 0} {
+		if now[i].N != uint64(i) || now[i].ModRevision != want || (want != 0) != (now[i].Record != nil) {
+			t.Errorf("key %d after the delete: %+v, want revision %d", i, now[i], want)
+		}
+		if got := e.modRevision(fmt.Sprintf("intents/s1/%016x", i)); got != want {
+			t.Errorf("key %d is at %d, want %d", i, got, want)
+		}
+	}
+	moved := commit(t, term, store.PutTable(tableOf(2, "s2")))
+	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, table); err != nil || r.Outcome != store.TableMoved || r.TableRevision != moved || r.Now.ModRevision != keys[4].ModRevision {
+		t.Errorf("rewrite under an old table: %+v, %v", r, err)
+	}
+	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, moved); err != nil || r.Outcome != store.Written {
+		t.Errorf("rewrite under the new table: %+v, %v", r, err)
+	}
+	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, moved); err != nil || r.Outcome != store.Written {
+		t.Errorf("a delete that was done already: %+v, %v", r, err)
+	}
+}
+
+func TestDeleteManyIntents(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	x := join(t, s, "s1")
+	var keys []store.IntentKey
+	for n := range uint64(2*store.MaxDeletes + 1) {
+		keys = append(keys, store.IntentKey{Incarnation: "s1", N: n, ModRevision: e.put(fmt.Sprintf("intents/s1/%016x", n), intents("p"))})
+	}
+	now, err := x.DeleteIntents(t.Context(), keys)
+	if err != nil || len(now) != len(keys) {
+		t.Fatalf("%d of %d keys: %v", len(now), len(keys), err)
+	}
+	if left, err := s.ReadForTakeover(t.Context(), 0); err != nil || len(left.Intents) != 0 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+func TestReadForTakeover(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	const many = 250 // more than one page of intents
+	for n := range uint64(many) {
+		e.put(fmt.Sprintf("intents/s%d/%016x", n%3, n), intents("p"))
+	}
+	e.put(reservationKey("q", "g"), reservation("q", "g", 1))
+	// Everything that can be wrong with a record, each alone.
+	e.putRaw("intents/s1/zzz", "")
+	e.putRaw("intents/s1/00000000000000ff0", "")
+	e.putRaw("intents/s9/0000000000000001", "\xff")
+	bad := intents("p")
+	bad.Rows[0].Gang = 7
+	e.put("intents/s9/0000000000000002", bad)
+	e.put(reservationKey("q", "other"), reservation("q", "g", 1))
+	e.put("reservations/1024/g", reservation("q", "g", 1))
+	e.put(reservationKey("q2", "g"), reservation("q", "g", 1))
+	e.put(reservationKey("q", "negative"), reservation("q", "negative", -1))
+	last := e.putRaw(reservationKey("q", "nonsense"), "\xff")
+
+	got, err := s.ReadForTakeover(t.Context(), last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, unread := 0, 0
+	for _, i := range got.Intents {
+		if i.Record != nil {
+			good++
+		} else {
+			unread++
+		}
+	}
+	if got.Revision < last || good != many || unread != 2 {
+		t.Errorf("at revision %d of %d: %d intents and %d unreadable", got.Revision, last, good, unread)
+	}
+	good = 0
+	for _, r := range got.Reservations {
+		if r.Record != nil {
+			good++
+		}
+	}
+	if good != 1 || len(got.Reservations) != 5 || len(got.Corrupt) != 9 {
+		t.Errorf("%d good of %d reservations, corrupt: %v", good, len(got.Reservations), got.Corrupt)
+	}
+}
+
+// latest keeps what a watch told last, and checks that revisions grow.
+type latest[T any] struct{ ch chan T }
+
+func watch[T any](t *testing.T, run func(ctx context.Context, told func(T)) error) *latest[T] {
+	t.Helper()
+	l := &latest[T]{ch: make(chan T, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, func(v T) {
+			select {
+			case <-l.ch:
+			default:
+			}
+			l.ch <- v
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, store.ErrReplaced) {
+			t.Errorf("watch ended: %v", err)
+		}
+	})
+	return l
+}
+
+func (l *latest[T]) until(t *testing.T, what string, ok func(T) bool) {
+	t.Helper()
+	deadline := time.After(limit)
+	for {
+		select {
+		case v := <-l.ch:
+			if ok(v) {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+func TestWatchesOutliveEtcd(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	tables := watch(t, s.WatchTable)
+	shards := watch(t, s.WatchShards)
+	type led struct {
+		name string
+		term int64
+	}
+	leaders := watch(t, func(ctx context.Context, told func(led)) error {
+		return s.WatchLeader(ctx, func(r *wire.LeaderRecord, term int64) { told(led{r.GetIncarnation(), term}) })
+	})
+	leaders.until(t, "nobody to lead", func(l led) bool { return l == led{} })
+	term, _ := lead(t, s, "c1")
+	leaders.until(t, "the leader", func(l led) bool { return l == led{"c1", term.Number()} })
+	x := join(t, s, "s1")
+	shards.until(t, "a shard", func(all []*wire.ShardRecord) bool { return len(all) == 1 && all[0].Incarnation == "s1" })
+	commit(t, term, store.PutTable(tableOf(1, "s1")))
+	tables.until(t, "the table", func(t *api.Table) bool { return t.Epoch == 1 })
+
+	e.putRaw("table", "\xff") // isolated: logged, not told
+	e.Kill()
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, term, store.PutTable(tableOf(2, "s1")))
+	tables.until(t, "the table after a restart", func(t *api.Table) bool { return t.Epoch == 2 })
+	join(t, s, "s2")
+	shards.until(t, "two shards after a restart", func(all []*wire.ShardRecord) bool { return len(all) == 2 })
+	select {
+	case <-x.Done():
+		t.Error("the restart ended a session")
+	default:
+	}
+
+	// Compaction behind a watch's back, while it cannot hear.
+	now := commit(t, term, store.PutTable(tableOf(3, "s1")))
+	if _, err := e.raw.Compact(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	e.Kill()
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, term, store.PutTable(tableOf(4, "s1")))
+	tables.until(t, "the table after a compaction", func(t *api.Table) bool { return t.Epoch == 4 })
+	if err := term.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leaders.until(t, "nobody to lead", func(l led) bool { return l == led{} })
+}
+
+func TestEmptiedStoreIsAnother(t *testing.T) {
+	tests := []struct {
+		name  string
+		empty func(*etcd)
+	}{
+		{"data gone", func(e *etcd) {
+			e.Kill()
+			if err := os.RemoveAll(e.dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Start(e.t.Context()); err != nil {
+				e.t.Fatal(err)
+			}
+		}},
+		{"other identity at a later revision", func(e *etcd) {
+			e.put("store", &wire.StoreIdentity{Id: "another", Format: 1})
+		}},
+		{"identity deleted", func(e *etcd) {
+			if _, err := e.raw.Delete(e.t.Context(), "store"); err != nil {
+				e.t.Fatal(err)
+			}
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			e := startEtcd(t)
+			s := e.open()
+			term, _ := lead(t, s, "c1")
+			table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+			x := join(t, s, "s1")
+			test.empty(e)
+			// The identity is compared in the transaction itself, whether or not the loss was noticed before.
+			if _, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))}); !errors.Is(err, store.ErrReplaced) && !errors.Is(err, store.ErrFenced) {
+				t.Errorf("commit: %v", err)
+			}
+			if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); !errors.Is(err, store.ErrReplaced) && r.Outcome != store.SessionLost {
+				t.Errorf("write: %+v, %v", r, err)
+			}
+			select {
+			case err := <-s.Lost():
+				if !errors.Is(err, store.ErrReplaced) {
+					t.Errorf("lost: %v", err)
+				}
+			case <-time.After(limit):
+				t.Fatal("the loss was not told")
+			}
+			if _, err := s.Table(t.Context()); !errors.Is(err, store.ErrReplaced) {
+				t.Errorf("a read after the loss: %v", err)
+			}
+			<-term.Done()
+			<-x.Done()
+			if e.modRevision(reservationKey("q", "g"))+e.modRevision("intents/s1/0000000000000001") != 0 {
+				t.Error("the other store was written to")
+			}
+			if test.name == "data gone" {
+				if again := e.open(); !again.Fresh() {
+					t.Error("starting over found an old store")
+				}
+			}
+		})
+	}
+}
