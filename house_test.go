@@ -25,11 +25,11 @@ var mayImport = map[string][]string{
 	"api":          {},
 	"api/wire":     {"api"},
 	"api/v1alpha1": {"api"},
-	"cache":        {"api"},
-	"coordinator":  {"api", "api/wire", "api/v1alpha1"},
+	"cache":        {"api", "api/fault"},
+	"coordinator":  {"api", "api/wire", "api/v1alpha1", "api/fault"},
 	"shard/event":  {"api", "api/wire", "api/v1alpha1"},
-	"shard/node":   {"api", "api/wire", "api/v1alpha1", "cache", "shard/event"},
-	"shard/home":   {"api", "api/wire", "api/v1alpha1", "shard/event"},
+	"shard/node":   {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event"},
+	"shard/home":   {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event"},
 	"api/audit":    {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
 }
 
