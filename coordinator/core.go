@@ -49,6 +49,7 @@ type Core struct {
 	finalizers   map[string]bool // queues whose finalizer may have to change
 	limitsLast   bool            // the last transaction was one of limits
 	nextAskAgain time.Time
+	created      map[string]time.Time // when root and default were last asked for
 
 	// table.go
 	table       *api.Table // the newest decided; Revision is 0 while it is in flight
@@ -56,7 +57,8 @@ type Core struct {
 	links       map[api.Incarnation]bool
 	floor       api.Epoch // epochs start above it
 	firstShard  time.Time
-	halfGone    time.Time // since when more than half of the members are gone
+	deaths      []death   // in the last HalfGoneLimit
+	held        bool      // more than half are dead
 	lastMove    time.Time // of a step between living shards
 	lastTake    time.Time // of a takeover
 	refilling   bool
@@ -74,7 +76,7 @@ func New(cfg Config, e Elected) *Core {
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
 		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{},
-		due: map[string]bool{}, finalizers: map[string]bool{},
+		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{},
 		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, table: e.Table, floor: e.MaxStatusEpoch,
 	}
 	for _, s := range e.Limits {
@@ -89,6 +91,13 @@ func New(cfg Config, e Elected) *Core {
 	}
 	for _, s := range c.shards {
 		s.joining = c.table.Owned(s.incarnation) < 3*c.average()/4
+	}
+	if c.table != nil {
+		for _, m := range c.table.Members {
+			if c.shards[m.Incarnation] == nil {
+				c.deaths = append(c.deaths, death{m.Name, e.Now})
+			}
+		}
 	}
 	c.refilling = e.FreshStore || c.table != nil && c.table.Epoch < c.floor || c.table == nil && c.floor > 0
 	c.nextKnown = e.Now.Add(c.cfg.KnownEvery)
@@ -135,7 +144,7 @@ func (c *Core) Step(now time.Time, ev Event) {
 	case ShardUp:
 		c.shardUp(now, ev.Record)
 	case ShardDown:
-		c.shardDown(ev.Incarnation)
+		c.shardDown(now, ev.Incarnation)
 	case ShardLinked:
 		c.shardLinked(ev.Incarnation)
 	case Message:
@@ -246,7 +255,7 @@ func (c *Core) txnDone(ev TxnDone) {
 
 func (c *Core) answer(b *batch, revision int64) {
 	for _, r := range b.replies {
-		if granted := r.body.GetGranted(); granted != nil && granted.ReservationRevision == 0 {
+		if granted := r.body.GetGranted(); granted != nil {
 			granted.ReservationRevision = revision
 		}
 		c.send(r.to, r.body)

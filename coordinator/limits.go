@@ -224,9 +224,13 @@ func (c *Core) askFinalizers(now time.Time) {
 		q := c.tree.byPath[path]
 		if path == api.RootQueue || path == api.DefaultQueue {
 			if c.synced && (q == nil || q.object == nil) {
-				c.out = append(c.out, CreateQueue{Name: path})
+				if at, asked := c.created[path]; !asked || now.Sub(at) >= c.cfg.RetryEvery {
+					c.created[path] = now
+					c.out = append(c.out, CreateQueue{Name: path})
+				}
 				continue
 			}
+			delete(c.created, path)
 		}
 		if q == nil || q.object == nil {
 			continue

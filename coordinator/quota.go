@@ -108,8 +108,8 @@ type queue struct {
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
 	guarantee api.Resources // in force, after cutting
-	cut       string        // the first resource of which the guarantee was cut, "" for none
-	unbacked  string        // the first resource of the guarantee that no ancestor limits, "" for none
+	cut       string        // the first resource of which the queue's own guarantee was cut, "" for none
+	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 
 	admitted int // reservations in the subtree
@@ -199,6 +199,7 @@ type lack struct {
 	short    int64
 
 	capability, charged, asks int64
+	kept                      int64    // for guarantees of others, or for older
 	older                     *request // for whom the room is kept
 }
 
@@ -242,6 +243,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *re
 					l.reason, l.short = wire.DenyReason_DENY_QUOTA, use.plus(-limit).amount()
 				case guarded && held.amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_GUARANTEE, held.plus(-limit).amount()
+					l.kept = p.held.get(d.Resource).sub(charged).amount()
 				case kept > 0 && use.plus(kept).amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_RESERVED_FOR_OLDER, use.plus(kept).plus(-limit).amount()
 				case kept > 0 && guarded && held.plus(kept).amount() > limit:
@@ -249,7 +251,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *re
 				}
 				if l.reason != 0 {
 					if l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER {
-						l.older = p.claim
+						l.older, l.kept = p.claim, kept
 					}
 					found, lowest = l, level
 					break
@@ -340,25 +342,22 @@ func (q *queue) settle(above api.Resources, wanted map[*queue]api.Resources) {
 		want := wanted[c]
 		before, cut, unbacked := c.guarantee, c.cut, c.unbacked
 		c.guarantee, c.cut, c.unbacked = want, "", ""
+		cloned := false
 		for i, a := range want {
-			_, limited := q.effective.Get(a.Resource)
-			if !limited && c.unbacked == "" && a.Value > 0 {
-				c.unbacked = a.Resource
-			}
 			if v := share(a.Value, budget.Value(a.Resource), sum.get(a.Resource)); v < a.Value {
-				if c.cut == "" {
-					c.guarantee = slices.Clone(want)
-					c.cut = a.Resource
+				if !cloned {
+					c.guarantee, cloned = slices.Clone(want), true
 				}
 				c.guarantee[i].Value = v
 			}
 		}
-		if own := c.limits; own != nil && c.cut == "" {
-			// A guarantee above the queue's own capability is cut too.
-			for _, a := range own.guarantee {
-				if limit, limited := c.capability(a.Resource); limited && a.Value > limit {
+		if c.limits != nil {
+			for _, a := range c.limits.guarantee {
+				if _, limited := q.effective.Get(a.Resource); !limited && c.unbacked == "" && a.Value > 0 {
+					c.unbacked = a.Resource
+				}
+				if c.guarantee.Value(a.Resource) < a.Value && c.cut == "" {
 					c.cut = a.Resource
-					break
 				}
 			}
 		}

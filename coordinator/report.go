@@ -101,9 +101,8 @@ func (c *Core) ready(q *queue) (reason, message string) {
 		own = q.limits.guarantee
 	}
 	if r := q.cut; r != "" {
-		asked := max(own.Value(r), q.below(r))
 		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: %s is kept of %s, for the guarantees do not fit what the queues of the path may hold",
-			r, api.FormatAmount(r, q.guarantee.Value(r)), api.FormatAmount(r, asked))
+			r, api.FormatAmount(r, q.guarantee.Value(r)), api.FormatAmount(r, own.Value(r)))
 	}
 	if r := q.unbacked; r != "" {
 		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s binds nothing: no queue above limits %s", r, r)

@@ -250,13 +250,13 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 			c.withdraw(g.req)
 		}
 		if len(delta) == 0 || delta.IsZero() && g.res.attempt == m.GetAttempt() {
-			b.replies = append(b.replies, reply{from, c.granted(g)})
+			c.sayGranted(b, from, g)
 			return
 		}
 		g.res.attempt = m.GetAttempt()
 		c.charge(g, demand)
 		c.put(b, g)
-		b.replies = append(b.replies, reply{from, c.granted(g)})
+		c.sayGranted(b, from, g)
 		return
 	}
 	q := c.tree.at(g.key.queue)
@@ -317,7 +317,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged, bound api.Res
 	c.put(b, g)
 	r.delta = r.demand.Sub(use)
 	if r.delta.Fits(nil) {
-		b.replies = append(b.replies, reply{r.from, c.granted(g)})
+		c.sayGranted(b, r.from, g)
 		c.withdraw(r)
 		return
 	}
@@ -335,7 +335,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 	c.withdraw(r)
 	c.charge(g, r.demand)
 	c.put(b, g)
-	b.replies = append(b.replies, reply{r.from, c.granted(g)})
+	c.sayGranted(b, r.from, g)
 	if t := r.trace; len(t.GetTraceId()) == 16 && len(t.GetSpanId()) == 8 {
 		s := api.Span{Name: "coordinator.reserve", Start: r.arrived, End: now,
 			SpanID:     api.SpanIDOf("coordinator.reserve", g.key.uid, fmt.Sprint(r.serial)),
@@ -368,14 +368,20 @@ func (c *Core) repeat(now time.Time, b *batch, from api.Incarnation, g *gang) {
 		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt,
 			Serial: g.serial, Reason: wire.DenyReason_DENY_CLOSING, Queue: g.key.queue, Message: "its reservation is closing"}}})
 	default:
-		b.replies = append(b.replies, reply{from, c.granted(g)})
+		c.sayGranted(b, from, g)
 	}
 }
 
-func (c *Core) granted(g *gang) *wire.Envelope {
-	return &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
+// sayGranted answers now when the record is in the store, otherwise once it is.
+func (c *Core) sayGranted(b *batch, to api.Incarnation, g *gang) {
+	body := &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
 		GangUid: g.key.uid, Attempt: g.res.attempt, Serial: g.serial, ReservationRevision: g.res.revision,
 		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank)}}}
+	if g.res.revision != 0 {
+		c.send(to, body)
+	} else {
+		b.replies = append(b.replies, reply{to, body})
+	}
 }
 
 // put writes the gang's record.

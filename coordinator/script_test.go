@@ -78,7 +78,6 @@ type player struct {
 	usages      bool // QueueUsages are shown
 	quiet       bool
 	out         []string
-	t0          time.Time
 }
 
 func (p *player) print(format string, args ...any) {
@@ -304,7 +303,7 @@ func (p *player) do(words []string) {
 				e.Shards = append(e.Shards, shardRecord(s))
 			}
 		}
-		p.pending = nil
+		p.pending, p.held = nil, false
 		p.core = New(Config{}, e)
 		p.drain()
 	case "start": // elect, shards, root and default, first table: the scripts' common beginning; quiet
@@ -383,6 +382,11 @@ func (p *player) do(words []string) {
 		p.held = a.has("hold")
 		p.commit()
 		p.drain()
+	case "land": // what is in flight takes effect, and the answer is lost
+		for _, t := range p.pending {
+			p.store.commit(t)
+		}
+		p.pending = nil
 	case "usages": // usages on | off
 		p.usages = name == "on"
 	case "sums": // what each queue holds

@@ -39,8 +39,8 @@ type Move struct {
 // Assign makes the next table of the one before, which may be nil, and the living shards. It moves only what must move:
 // a new incarnation gets all buckets of a dead one of its name; the other buckets of the dead go by rendezvous hashing
 // with bounded load (Mirrokni, Thorup, Zadimoghaddam: nobody gets more than 5/4 of the average), unless hold keeps them
-// where they are; and at most moves buckets go from one living shard to another, off those that drain first, then to
-// those that join. It returns nil when nothing changes.
+// where they are; and, in a table without any of that, at most moves buckets go from one living shard to another, off those that
+// drain first, then to those that join. It returns nil when nothing changes.
 func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table, Move) {
 	shards = slices.Clone(shards)
 	slices.SortFunc(shards, func(a, b Shard) int { return cmp.Compare(a.Name, b.Name) })
@@ -104,6 +104,9 @@ func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table
 				move.Taken++
 			}
 		}
+	}
+	if move.Taken > 0 {
+		moves = 0 // those who take over are busy
 	}
 	for b := range owner {
 		if i := owner[b]; move.Moved < moves && i >= 0 && shards[i].Draining && !slices.Contains(takers, i) {
@@ -233,7 +236,10 @@ func (c *Core) average() int {
 	return api.Buckets / max(1, n)
 }
 
-func (c *Core) shardDown(id api.Incarnation) {
+func (c *Core) shardDown(now time.Time, id api.Incarnation) {
+	if s := c.shards[id]; s != nil && c.table.Has(id) {
+		c.deaths = append(c.deaths, death{s.name, now})
+	}
 	delete(c.shards, id)
 	delete(c.links, id)
 }
@@ -292,7 +298,7 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 		return false // statuses say above which epoch the first one starts; and whoever starts now shares it
 	}
 	moves := 0
-	if !hold && now.Sub(c.lastMove) >= c.cfg.JoinEvery && now.Sub(c.lastTake) >= c.cfg.Quiet {
+	if c.table != nil && !hold && now.Sub(c.lastMove) >= c.cfg.JoinEvery && now.Sub(c.lastTake) >= c.cfg.Quiet {
 		moves = c.cfg.JoinBuckets
 	}
 	shards := make([]Shard, 0, len(c.shards))
@@ -353,30 +359,29 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 	return true
 }
 
-// hold tells whether so many members are gone that it must be the network or etcd, and not long enough to be sure.
+// death of a shard that had a place in the table.
+type death struct {
+	name string
+	at   time.Time
+}
+
+// hold tells whether more than half of the shards died within a time that is too short to be sure: then it is the
+// network, or etcd, and not they. Leases end one after another, so the dead are counted over that time, those whose
+// buckets have moved included.
 func (c *Core) hold(now time.Time) bool {
-	if c.table == nil {
-		return false
-	}
-	names := map[string]bool{}
+	living := map[string]bool{}
 	for _, s := range c.shards {
-		names[s.name] = true
+		living[s.name] = true
 	}
-	gone := 0
-	for _, m := range c.table.Members {
-		if c.shards[m.Incarnation] == nil && !names[m.Name] {
-			gone++
-		}
+	c.deaths = slices.DeleteFunc(c.deaths, func(d death) bool {
+		return living[d.name] || now.Sub(d.at) >= c.cfg.HalfGoneLimit
+	})
+	hold := len(c.deaths) > len(living)
+	if hold != c.held {
+		c.held = hold
+		c.log(LevelWarn, "more than half of the shards are gone: their buckets stay for now", "holding", hold, "gone", len(c.deaths), "living", len(living))
 	}
-	if 2*gone <= len(c.table.Members) {
-		c.halfGone = time.Time{}
-		return false
-	}
-	if c.halfGone.IsZero() {
-		c.halfGone = now
-		c.log(LevelWarn, "more than half of the shards are gone, nothing moves", "gone", gone, "members", len(c.table.Members), "until", now.Add(c.cfg.HalfGoneLimit))
-	}
-	return now.Sub(c.halfGone) < c.cfg.HalfGoneLimit
+	return hold
 }
 
 // gained is the epoch at which a member last got a bucket.

@@ -366,6 +366,8 @@ func (c *Core) exists(q *queue) bool {
 // shut says why a queue admits nothing to itself and below, "" when it does.
 func (q *queue) shut() string {
 	switch o := q.object; {
+	case q.parent == nil && (o == nil || o.Deleting):
+		return "" // without a root there are just no limits at the root
 	case o != nil && o.Deleting:
 		return "is being deleted"
 	case o == nil && q.limits != nil && q.limits.record.GetDeleted():
@@ -444,11 +446,11 @@ func (c *Core) tell(now time.Time, r *request) {
 		text = fmt.Sprintf("queue %q lacks %s: %s short (capability %s, charged %s, gang asks %s%s)",
 			q, l.resource, amount(l.short), amount(l.capability), amount(l.charged), amount(l.asks), more)
 	case wire.DenyReason_DENY_GUARANTEE:
-		text = fmt.Sprintf("queue %q keeps %s for the guarantees of other queues: %s short (capability %s, charged %s, gang asks %s%s)",
-			q, l.resource, amount(l.short), amount(l.capability), amount(l.charged), amount(l.asks), more)
+		text = fmt.Sprintf("queue %q keeps %s for the guarantees of other queues: %s short (capability %s, charged %s, kept %s, gang asks %s%s)",
+			q, l.resource, amount(l.short), amount(l.capability), amount(l.charged), amount(l.kept), amount(l.asks), more)
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
-		text = fmt.Sprintf("queue %q keeps %s for gang %s, which waits longer: %s short (capability %s, charged %s, gang asks %s%s)",
-			q, l.resource, r.words.detail, amount(l.short), amount(l.capability), amount(l.charged), amount(l.asks), more)
+		text = fmt.Sprintf("queue %q keeps %s for gang %s, which waits longer: %s short (capability %s, charged %s, kept %s, gang asks %s%s)",
+			q, l.resource, r.words.detail, amount(l.short), amount(l.capability), amount(l.charged), amount(l.kept), amount(l.asks), more)
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never hold it: gang asks %s %s, capability %s", q, l.resource, amount(l.asks), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:

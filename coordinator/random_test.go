@@ -1,0 +1,551 @@
+package coordinator
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// TestRandomHistories drives a core with random requests, edits, deaths and failovers. After every transaction the store
+// is checked by rules of its own and the core's sums are compared with sums made again; whenever nothing is in flight,
+// nobody waits who could be granted.
+func TestRandomHistories(t *testing.T) {
+	seeds, steps := int64(40), 600
+	if testing.Short() {
+		seeds = 8
+	}
+	for seed := range seeds {
+		w := newWorld(seed)
+		for range steps {
+			w.random()
+			if len(w.store.problems) > 0 {
+				break
+			}
+		}
+		w.finish()
+		for _, p := range w.store.problems {
+			t.Errorf("seed %d: %s", seed, p)
+		}
+		if t.Failed() {
+			return
+		}
+		if w.grants < 50 || w.denials < 20 {
+			t.Errorf("seed %d: only %d grants and %d denials: the history shows nothing", seed, w.grants, w.denials)
+		}
+	}
+}
+
+type world struct {
+	rng     *rand.Rand
+	store   *store
+	core    *Core
+	now     time.Time
+	term    int64
+	flight  *Txn
+	version int
+	serial  uint64
+	shards  map[string]string // name to incarnation
+	specs   map[string]QueueSeen
+	gangs   map[string]*asked
+	bound   map[string]bool   // gangs that ever said that pods of theirs are bound
+	held    map[limitAt]int64 // what the store's tree held after the last transaction
+
+	grants, denials int
+}
+
+// asked is what a home remembers of a gang.
+type asked struct {
+	queue    string
+	attempt  uint64
+	order    uint64
+	demand   api.Resources
+	reserved bool
+	priority int64
+}
+
+var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.e.f", "a.e.f.g", "a.e.f.h", "i", "i.j", "i.k"}
+
+func newWorld(seed int64) *world {
+	w := &world{rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000), shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
+		specs: map[string]QueueSeen{}, gangs: map[string]*asked{}, bound: map[string]bool{}}
+	for _, p := range paths {
+		w.edit(p)
+	}
+	w.elect()
+	return w
+}
+
+func (w *world) edit(path string) {
+	w.version++
+	q := QueueSeen{Name: path, UID: "u-" + path, ResourceVersion: fmt.Sprint(w.version), Generation: int64(w.version), HasFinalizer: true,
+		Closed: w.rng.Intn(12) == 0}
+	if old, ok := w.specs[path]; ok {
+		q.UID = old.UID
+		q.Deleting = old.Deleting
+	} else {
+		q.UID = fmt.Sprintf("u-%s-%d", path, w.version)
+	}
+	vector := func(most int64) api.Resources {
+		m := map[string]int64{}
+		for _, r := range []string{"cpu", "memory"} {
+			if w.rng.Intn(2) == 0 {
+				m[r] = w.rng.Int63n(most) + 1
+			}
+		}
+		return api.FromMap(m)
+	}
+	if w.rng.Intn(3) > 0 {
+		q.Capability = vector(40)
+	}
+	if w.rng.Intn(3) == 0 {
+		q.Guarantee = vector(15)
+	}
+	w.specs[path] = q
+}
+
+func (w *world) elect() {
+	w.term++
+	w.flight = nil
+	e := w.store.elected(w.now, w.term)
+	for _, name := range sortedKeys(w.shards) {
+		e.Shards = append(e.Shards, &wire.ShardRecord{Name: name, Incarnation: w.shards[name]})
+	}
+	w.core = New(Config{BatchOps: 7, ClaimAfter: 5 * time.Second, JoinEvery: time.Second, Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, FirstTable: 100 * time.Millisecond}, e)
+	w.held = nil
+	for _, path := range sortedKeys(w.specs) {
+		w.step(w.specs[path])
+	}
+	w.step(QueuesSynced{})
+	for _, name := range sortedKeys(w.shards) {
+		w.step(ShardLinked{Incarnation: api.Incarnation(w.shards[name])})
+	}
+	for range 3 {
+		w.tick()
+		w.land()
+	}
+	// Homes ask again in a new term.
+	for _, uid := range sortedKeys(w.gangs) {
+		g := w.gangs[uid]
+		r := w.store.reservations["reservations/"+g.queue+"/"+uid]
+		g.reserved = r != nil
+		if r != nil {
+			g.attempt, g.order = r.Attempt, r.Rank.Order
+		}
+		w.reserve(uid, g, nil)
+	}
+}
+
+func (w *world) tick() {
+	w.now = w.now.Add(100 * time.Millisecond)
+	w.step(Tick{})
+}
+
+func (w *world) step(ev Event) {
+	w.core.Step(w.now, ev)
+	for _, o := range w.core.Outputs() {
+		switch o := o.(type) {
+		case Txn:
+			if w.flight != nil {
+				w.store.problem("transaction %d while %d is in flight", o.ID, w.flight.ID)
+			}
+			w.flight = &o
+		case Send:
+			w.deliver(o)
+		case CreateQueue:
+			if _, there := w.specs[o.Name]; !there {
+				w.edit(o.Name)
+				defer w.step(w.specs[o.Name])
+			}
+		case RemoveFinalizer:
+			if q, there := w.specs[o.Queue]; there && q.UID == o.UID {
+				if !q.Deleting {
+					w.store.problem("finalizer of %s, which is not being deleted, removed", o.Queue)
+				}
+				for _, r := range w.store.reservations {
+					if api.Under(r.Gang.Queue, o.Queue) {
+						w.store.problem("finalizer of %s removed, %s is charged", o.Queue, r.Gang.Uid)
+					}
+				}
+				delete(w.specs, o.Queue)
+				defer w.step(QueueGone{Name: o.Queue, UID: o.UID})
+			}
+		}
+	}
+	if w.flight == nil {
+		w.nobodyForgotten()
+	}
+}
+
+func (w *world) deliver(o Send) {
+	switch m := o.Body.GetBody().(type) {
+	case *wire.Envelope_Granted:
+		w.grants++
+		if g := w.gangs[m.Granted.GangUid]; g != nil {
+			g.reserved, g.order = true, m.Granted.Rank.Order
+			r := w.store.reservations["reservations/"+g.queue+"/"+m.Granted.GangUid]
+			if r != nil && w.store.revisions["reservations/"+g.queue+"/"+m.Granted.GangUid] != m.Granted.ReservationRevision {
+				w.store.problem("granted %s at revision %d, the record is of %d", m.Granted.GangUid, m.Granted.ReservationRevision, w.store.revisions["reservations/"+g.queue+"/"+m.Granted.GangUid])
+			}
+		}
+	case *wire.Envelope_Denied:
+		w.denials++
+		if m.Denied.Message == "" || m.Denied.Reason == 0 {
+			w.store.problem("denied %s without words", m.Denied.GangUid)
+		}
+	}
+}
+
+// land commits what is in flight and answers.
+func (w *world) land() {
+	t := w.flight
+	if t == nil {
+		return
+	}
+	w.flight = nil
+	rev := w.store.commit(*t)
+	w.coverable(*t)
+	w.store.rebuilt(w.core)
+	w.step(TxnDone{ID: t.ID, Revision: rev})
+}
+
+// coverable checks that no grant made a queue hold more than it may, guarantees that are kept included.
+func (w *world) coverable(t Txn) {
+	e := w.store.elected(w.now, 1)
+	w.store.seq--
+	w.store.revision--
+	c := New(Config{}, e)
+	c.tree.settle()
+	held := map[limitAt]int64{}
+	grants := true
+	for _, op := range t.Ops {
+		switch op := op.(type) {
+		case PutLimits, DeleteLimits:
+			grants = false
+		case PutReservation:
+			grants = grants && !w.bound[op.Record.Gang.Uid]
+		}
+	}
+	c.tree.root.walk(func(q *queue) {
+		if q.limits == nil {
+			return
+		}
+		for _, a := range q.limits.capability {
+			at := limitAt{q.path, a.Resource}
+			held[at] = q.held.get(a.Resource).amount()
+			if before, ok := w.held[at]; grants && ok && held[at] > a.Value && held[at] > before {
+				w.store.problem("transaction %d: queue %s must keep %d %s of %d", t.ID, q.path, held[at], a.Resource, a.Value)
+			}
+		}
+	})
+	w.held = held
+}
+
+// nobodyForgotten: with nothing in flight, whoever waits lacks something.
+func (w *world) nobodyForgotten() {
+	c := w.core
+	c.tree.settle()
+	for _, r := range c.ring {
+		if c.judge(r, c.path(r.queue)) == nil {
+			w.store.problem("%s waits in %s and could be granted; it was last denied for %v at %v", r.gang.key.uid, r.queue.path, r.denied.reason, r.denied.queue)
+		}
+		if r.due {
+			w.store.problem("%s is due and nothing is in flight", r.gang.key.uid)
+		}
+	}
+}
+
+func (w *world) owner(queue string) api.Incarnation { return w.store.table.OwnerOf(queue) }
+
+func (w *world) epoch() uint64 {
+	if w.store.table == nil {
+		return 0
+	}
+	return uint64(w.store.table.Epoch)
+}
+
+func (w *world) ref(uid string, g *asked) *wire.GangRef {
+	return &wire.GangRef{Uid: uid, Namespace: "ns", Name: uid, Queue: g.queue}
+}
+
+func (w *world) nextSerial() uint64 {
+	w.serial++
+	return w.epoch()<<32 + w.serial
+}
+
+func (w *world) reserve(uid string, g *asked, bound api.Resources) {
+	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
+		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch()}
+	if g.order > 0 {
+		m.Rank = &wire.Rank{Priority: g.priority, Order: g.order, GangUid: uid}
+	}
+	if bound != nil {
+		w.bound[uid] = true
+	}
+	ev := Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: m}}}
+	w.step(ev)
+	if w.rng.Intn(5) == 0 {
+		w.step(ev)
+	}
+}
+
+func (w *world) demand() api.Resources {
+	m := map[string]int64{"cpu": w.rng.Int63n(6), "pods": 1}
+	if w.rng.Intn(2) == 0 {
+		m["memory"] = w.rng.Int63n(6)
+	}
+	return api.FromMap(m)
+}
+
+func (w *world) random() {
+	uids := sortedKeys(w.gangs)
+	pick := func() (string, *asked) {
+		if len(uids) == 0 {
+			return "", nil
+		}
+		uid := uids[w.rng.Intn(len(uids))]
+		return uid, w.gangs[uid]
+	}
+	switch n := w.rng.Intn(100); {
+	case n < 25:
+		uid := fmt.Sprintf("g%d", w.version*1000+w.rng.Intn(1000))
+		w.version++
+		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2))}
+		w.gangs[uid] = g
+		var bound api.Resources
+		if w.rng.Intn(10) == 0 {
+			bound = g.demand
+		}
+		w.reserve(uid, g, bound)
+	case n < 35:
+		if uid, g := pick(); g != nil {
+			g.demand = w.demand()
+			var bound api.Resources
+			if w.rng.Intn(8) == 0 {
+				bound = api.Resources{{Resource: "cpu", Value: 2}}
+			}
+			w.reserve(uid, g, bound)
+		}
+	case n < 55:
+		if uid, g := pick(); g != nil {
+			only := w.rng.Intn(6) == 0
+			m := Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+				Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), TableEpoch: w.epoch(), OnlyRequest: only}}}}
+			w.step(m)
+			if !only {
+				g.reserved = false
+				if w.rng.Intn(3) == 0 {
+					g.attempt++
+					w.reserve(uid, g, nil)
+				} else {
+					delete(w.gangs, uid)
+				}
+			}
+		}
+	case n < 58:
+		if uid, g := pick(); g != nil {
+			w.step(Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{
+				Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), TableEpoch: w.epoch()}}}})
+		}
+	case n < 64:
+		path := paths[w.rng.Intn(len(paths))]
+		if q, there := w.specs[path]; !there || !q.Deleting {
+			w.edit(path)
+			w.step(w.specs[path])
+		}
+	case n < 66:
+		if q, there := w.specs[paths[2+w.rng.Intn(len(paths)-2)]]; there {
+			w.version++
+			q.Deleting, q.ResourceVersion, q.Generation = true, fmt.Sprint(w.version), int64(w.version)
+			w.specs[q.Name] = q
+			w.step(q)
+		}
+	case n < 67:
+		names := sortedKeys(w.shards)
+		name := names[w.rng.Intn(len(names))]
+		w.step(ShardDown{Incarnation: api.Incarnation(w.shards[name])})
+		w.version++
+		w.shards[name] = fmt.Sprintf("%s-%d", name, w.version)
+		for range w.rng.Intn(40) {
+			w.tick()
+		}
+		w.step(ShardUp{Record: &wire.ShardRecord{Name: name, Incarnation: w.shards[name]}})
+		w.step(ShardLinked{Incarnation: api.Incarnation(w.shards[name])})
+		for range 3 {
+			w.land()
+		}
+		for _, uid := range sortedKeys(w.gangs) {
+			w.reserve(uid, w.gangs[uid], nil)
+		}
+	case n < 68:
+		if w.flight != nil && w.rng.Intn(2) == 0 {
+			w.store.commit(*w.flight) // and nobody hears of it
+		}
+		w.elect()
+	case n < 85:
+		w.land()
+	default:
+		w.tick()
+	}
+}
+
+func (w *world) unreserve(queue, uid string, attempt uint64) {
+	w.step(Message{From: w.owner(queue), Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+		Gang: &wire.GangRef{Uid: uid, Queue: queue}, Attempt: attempt, Serial: w.nextSerial(), TableEpoch: w.epoch()}}}})
+}
+
+// finish lets everything come to rest, ends all gangs, and sees that nothing is left.
+func (w *world) finish() {
+	for range 3 { // homes say it again: what the table overtook is not heard
+		for range 40 {
+			w.tick()
+			w.land()
+		}
+		for _, uid := range sortedKeys(w.store.reservations) {
+			r := w.store.reservations[uid]
+			w.unreserve(r.Gang.Queue, r.Gang.Uid, r.Attempt)
+		}
+		for _, uid := range sortedKeys(w.gangs) {
+			w.unreserve(w.gangs[uid].queue, uid, w.gangs[uid].attempt+1)
+		}
+	}
+	for range 1200 {
+		w.tick()
+		w.land()
+	}
+	if n := len(w.store.reservations); n > 0 || len(w.core.ring) > 0 || w.core.open > 0 {
+		w.store.problem("%d reservations, %d in memory and %d requests are left", n, w.core.open, len(w.core.ring))
+	}
+	if len(w.core.gangs) > 0 || len(w.core.charged) > 0 || len(w.core.inbox) > 0 {
+		w.store.problem("%d gangs, %d messages are remembered for ever", len(w.core.gangs), len(w.core.inbox))
+	}
+	for path, q := range w.core.tree.byPath {
+		if _, there := w.specs[path]; !there && q.object == nil && len(q.children) == 0 && path != api.RootQueue {
+			w.store.problem("queue %s is remembered and nothing is there", path)
+		}
+	}
+}
+
+// TestSameEventsSameOutputs runs one history twice.
+func TestSameEventsSameOutputs(t *testing.T) {
+	run := func() []string {
+		w := newWorld(7)
+		for range 300 {
+			w.random()
+		}
+		var out []string
+		for _, key := range sortedKeys(w.store.reservations) {
+			out = append(out, fmt.Sprint(key, w.store.revisions[key], w.store.reservations[key]))
+		}
+		return append(out, fmt.Sprint(w.store.revision, w.grants, w.denials))
+	}
+	if a, b := run(), run(); !slices.Equal(a, b) {
+		t.Errorf("two runs differ:\n%v\n%v", a, b)
+	}
+}
+
+func BenchmarkRelease(b *testing.B) {
+	for _, waiting := range []int{1000, 10000, 40000} {
+		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
+			now := time.UnixMilli(1_000_000)
+			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
+			var flight Txn
+			grants := 0
+			step := func(ev Event) {
+				c.Step(now, ev)
+				for _, o := range c.Outputs() {
+					if t, ok := o.(Txn); ok {
+						flight = t
+						grants += len(t.Ops)
+					}
+				}
+			}
+			rev := int64(1)
+			settle := func() {
+				for flight.ID != 0 {
+					id := flight.ID
+					flight = Txn{}
+					rev++
+					step(TxnDone{ID: id, Revision: rev})
+				}
+			}
+			const queues = 200
+			path := func(i int) string { return fmt.Sprintf("q%d.x%d", i%20, i%queues) }
+			demand := api.FromMap(map[string]int64{"cpu": 1000, "memory": 1 << 30, "pods": 1})
+			step(QueueSeen{Name: "root", UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: api.FromMap(map[string]int64{"cpu": 1200 * 1000, "memory": 1 << 50})})
+			for i := range queues {
+				step(QueueSeen{Name: api.Parent(path(i)), UID: "u", ResourceVersion: "1", HasFinalizer: true})
+				step(QueueSeen{Name: path(i), UID: "u", ResourceVersion: "1", HasFinalizer: true})
+			}
+			step(QueuesSynced{})
+			settle()
+			now = now.Add(2 * time.Second)
+			step(Tick{})
+			settle()
+			serial := uint64(0)
+			reserve := func(i int) {
+				serial++
+				step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+					Gang: &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: path(i)}, Attempt: 1, Serial: serial, TableEpoch: 1, SinceUnixMs: int64(i),
+					Demand: wire.FromResources(demand)}}}})
+			}
+			for i := range waiting + 1200 {
+				reserve(i)
+				settle()
+			}
+			if len(c.ring) != waiting {
+				b.Fatalf("%d wait", len(c.ring))
+			}
+			oldest, next := 0, waiting+1200
+			open := []int{}
+			for key := range c.gangs {
+				var i int
+				_, _ = fmt.Sscanf(key.uid, "g%d", &i)
+				if c.gangs[key].res != nil {
+					open = append(open, i)
+				}
+			}
+			slices.Sort(open)
+			b.ResetTimer()
+			for range b.N {
+				// 60 gangs end while a transaction is in flight, as many are granted, as many come.
+				before := c.open
+				for range 60 {
+					i := open[oldest]
+					oldest++
+					serial++
+					c.inbox = append(c.inbox, Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+						Gang: &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: path(i)}, Attempt: 1, Serial: serial, TableEpoch: 1}}}})
+				}
+				c.Step(now, nil)
+				for _, o := range c.Outputs() {
+					if t, ok := o.(Txn); ok {
+						flight = t
+						for _, op := range t.Ops {
+							if put, ok := op.(PutReservation); ok {
+								var i int
+								_, _ = fmt.Sscanf(put.Record.Gang.Uid, "g%d", &i)
+								open = append(open, i)
+							}
+						}
+					}
+				}
+				settle()
+				if c.open != before {
+					b.Fatalf("%d reservations, %d before", c.open, before)
+				}
+				b.StopTimer()
+				for range 60 {
+					reserve(next)
+					settle()
+					next++
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
