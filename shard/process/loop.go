@@ -1,0 +1,297 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/trace"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
+)
+
+// item is what the loop takes from its inbox: an event, or a question about the cores' state.
+type item struct {
+	event  event.Event
+	ticket kube.Ticket // with PodsReplaced
+	ask    func()
+}
+
+// loop runs the two cores. Its fields below the line belong to the goroutine of run.
+type loop struct {
+	self    api.Incarnation
+	inbox   chan item
+	started chan struct{} // closed when the fields below are set
+	fail    func(error)   // ends the process
+	process *process.Process
+	clients *kube.Clients
+	session *store.Session // set before the first table is seen, and so before anything is asked of it
+	watches *watches
+	traces  *trace.Exporter
+	metrics *metrics
+	events  *recorder
+	log     *slog.Logger
+
+	reads, writes          *workers // control store
+	binds, settles, others *workers // API server
+	podsOnce               func()   // starts following pods
+
+	// ----
+	home     *home.Core
+	node     *node.Core
+	local    []event.Event // messages of one core of this process to the other
+	listing  event.ListPods
+	ticket   kube.Ticket // the list that answers listing
+	answered bool
+	readSeq  uint64
+}
+
+// post hands an event to the loop, waiting while its inbox is full.
+func (l *loop) post(ctx context.Context, ev event.Event) { l.postItem(ctx, item{event: ev}) }
+
+func (l *loop) postItem(ctx context.Context, i item) {
+	select {
+	case l.inbox <- i:
+	case <-ctx.Done():
+	}
+}
+
+// ask runs f between two steps.
+func (l *loop) ask(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case l.inbox <- item{ask: func() { f(); close(done) }}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run is the main loop.
+func (l *loop) run(ctx context.Context) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.step(ctx, event.Tick{})
+			l.metrics.observe(l)
+		case i := <-l.inbox:
+			switch ev := i.event.(type) {
+			case nil:
+				i.ask()
+			case event.PodsReplaced:
+				if !l.answered && i.ticket >= l.ticket {
+					ev.Sequence, l.answered = l.listing.Sequence, true
+				}
+				l.step(ctx, ev)
+			default:
+				l.step(ctx, ev)
+			}
+		}
+	}
+}
+
+func (l *loop) step(ctx context.Context, ev event.Event) {
+	now := time.Now()
+	l.local = append(l.local, ev)
+	for len(l.local) > 0 {
+		ev := l.local[0]
+		l.local = l.local[1:]
+		l.home.Step(now, ev)
+		for _, o := range l.home.Outputs() {
+			l.carryOut(ctx, o)
+		}
+		l.node.Step(now, ev)
+		for _, o := range l.node.Outputs() {
+			l.carryOut(ctx, o)
+		}
+	}
+	l.local = nil
+	l.metrics.step(time.Since(now))
+}
+
+// carryOut starts what a core asks for; it never waits.
+func (l *loop) carryOut(ctx context.Context, o event.Output) {
+	switch o := o.(type) {
+	case event.Send:
+		if o.To == l.self {
+			l.local = append(l.local, event.Message{From: l.self, Body: o.Body})
+		} else if o.To == event.ToCoordinator {
+			l.process.SendCoordinator(o.Body)
+		} else {
+			l.process.SendShard(o.To, o.Body)
+		}
+
+	case event.ReadStore:
+		l.reads.do(func(ctx context.Context) { l.readStore(ctx, o) })
+	case event.ListPods:
+		l.listing, l.answered = o, false
+		l.ticket = l.watches.pods.Relist()
+		l.podsOnce()
+	case event.WriteIntents:
+		l.writes.do(func(ctx context.Context) { l.post(ctx, l.writeIntents(ctx, o)) })
+	case event.DeleteIntents:
+		l.writes.do(func(ctx context.Context) { l.post(ctx, l.deleteIntents(ctx, o)) })
+	case event.RewriteIntents:
+		l.writes.do(func(ctx context.Context) { l.post(ctx, l.rewriteIntents(ctx, o)) })
+
+	case event.BindPod:
+		l.binds.do(func(ctx context.Context) { l.post(ctx, l.bind(ctx, o)) })
+	case event.SettlePod:
+		l.settles.do(func(ctx context.Context) { l.post(ctx, l.settle(ctx, o)) })
+	case event.WriteQueueStatus:
+		l.others.do(func(ctx context.Context) {
+			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)
+			l.post(ctx, l.written("queue", o.ID, "", err))
+		})
+	case event.WritePodGroupStatus:
+		l.others.do(func(ctx context.Context) {
+			err := l.clients.ReplaceStatus(ctx, "podgroups", o.Namespace, o.Name, o.UID, o.Status)
+			l.post(ctx, l.written("podgroup", o.ID, "", err))
+		})
+	case event.WritePodCondition:
+		l.others.do(func(ctx context.Context) {
+			version, err := l.clients.ExplainPod(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.ResourceVersion, o.Reason, o.Message)
+			l.post(ctx, l.written("pod", o.ID, version, err))
+		})
+	case event.EvictPod:
+		l.others.do(func(ctx context.Context) {
+			err := l.clients.Evict(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.Message)
+			l.post(ctx, l.written("eviction", o.ID, "", err))
+		})
+	case event.NodeEvent:
+		l.events.node(o)
+	case event.PodGroupEvent:
+		l.events.podGroup(o)
+
+	case event.Span:
+		l.traces.Export(span(o))
+	case event.Log:
+		if o.Level >= slog.LevelError {
+			l.metrics.brokenInvariants.Inc()
+		}
+		l.log.LogAttrs(ctx, o.Level, o.Message, o.Attrs...)
+	}
+}
+
+func (l *loop) bind(ctx context.Context, o event.BindPod) event.Event {
+	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{
+		api.LabelQueueBucket: o.QueueBucket.Label(), api.LabelNodeBucket: o.NodeBucket.Label()})
+	done := event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
+	switch {
+	case err == nil:
+		done.Outcome = event.BindOK
+	case apierrors.IsConflict(err):
+		done.Outcome = event.BindConflict
+	case apierrors.IsNotFound(err):
+		done.Outcome = event.BindNotFound
+	default:
+		l.log.Warn("binding failed, finding out what became of it", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
+	}
+	l.metrics.binding(done.Outcome)
+	return done
+}
+
+func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
+	found, err := l.clients.Settle(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.Value)
+	done := event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
+	switch {
+	case err != nil:
+		done.Outcome = event.SettleRetry
+		l.log.Warn("settling failed, trying again", "pod", o.Namespace+"/"+o.Name, "error", err)
+	case found.Gone:
+		done.Outcome = event.SettledGone
+	case found.Node != "":
+		done.Outcome, done.Node = event.SettledBound, found.Node
+	}
+	return done
+}
+
+func (l *loop) written(what string, id uint64, version string, err error) event.Event {
+	done := event.StatusWritten{ID: id, Outcome: event.StatusOK, ResourceVersion: version}
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err):
+		done.Outcome = event.StatusGone
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
+		done.Outcome = event.StatusConflict
+	default:
+		done.Outcome = event.StatusFailed
+	}
+	if err != nil {
+		done.Error = err.Error()
+		l.log.Debug("write not accepted", "what", what, "error", err)
+	}
+	l.metrics.write(what, done.Outcome)
+	return done
+}
+
+// readStore reads until it succeeds, or a newer question replaces it.
+func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
+	for ctx.Err() == nil {
+		read, err := l.process.Store.ReadForTakeover(ctx, o.MinRevision)
+		if err == nil {
+			l.post(ctx, storeRead(o.Sequence, read))
+			return
+		}
+		if errors.Is(err, context.Canceled) {
+			return
+		}
+		l.log.Warn("reading the control store failed, trying again", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func span(o event.Span) api.Span {
+	s := api.Span{Name: o.Name, Start: o.Start, End: o.End}
+	copy(s.TraceID[:], o.TraceID)
+	copy(s.SpanID[:], o.SpanID)
+	copy(s.ParentID[:], o.Parent)
+	for _, a := range o.Attributes {
+		s.Attributes = append(s.Attributes, api.Attribute{Key: a.Key, Value: a.Value.String()})
+	}
+	if o.Failed != "" {
+		s.Attributes = append(s.Attributes, api.Attribute{Key: "error.message", Value: o.Failed})
+	}
+	return s
+}
+
+// status answers `basalt status`.
+func (l *loop) status(ctx context.Context) (*wire.StatusReply, error) {
+	select {
+	case <-l.started:
+	default:
+		return nil, errNotStarted
+	}
+	var reply *wire.StatusReply
+	err := l.ask(ctx, func() { reply = l.describe() })
+	return reply, err
+}
+
+// describe runs on the loop's goroutine.
+func (l *loop) describe() *wire.StatusReply {
+	reply := l.home.Status()
+	reply.Name, reply.Incarnation, reply.Role = l.process.Name, string(l.self), "shard"
+	reply.Summary, reply.Intents = l.node.Summary(), uint32(l.node.Stats().Rows)
+	return reply
+}

@@ -1,0 +1,147 @@
+// Package process is the shell around a shard's two cores (see package shard): the process `basalt shard`. It decides
+// nothing: it turns what is watched, received and answered into events, and carries out what the cores ask for.
+//
+// One goroutine, loop.run, steps the cores. Calls that wait run on workers and come back as events. The process ends when
+// its session or the control store's identity is lost, and whoever supervises it starts a new one: there is no state worth
+// keeping that is not in the API server or in the control store.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
+)
+
+// Options of a shard.
+type Options struct {
+	Process          process.Options
+	Policy           string   // pack or spread
+	IgnoredResources []string // that placement does not look at
+
+	LeaseTTL time.Duration // 3 s if 0
+}
+
+// Workers for calls that wait. The API server's own limits, not ours, should be what bounds the rate.
+const (
+	bindWorkers   = 32
+	settleWorkers = 16
+	otherWorkers  = 16
+	storeWorkers  = 4
+	inboxSize     = 16384
+)
+
+// Run runs a shard until ctx ends, which is no error, or until it must start over.
+func Run(ctx context.Context, o Options) error {
+	policy, err := readPolicy(o.Policy)
+	if err != nil {
+		return err
+	}
+	stopping := ctx
+	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer fail(nil)
+
+	l := &loop{inbox: make(chan item, inboxSize), fail: func(err error) { fail(err) }, started: make(chan struct{})}
+	p, err := process.Start(stopping, o.Process, process.Hooks{
+		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
+		Down:    func(who api.Incarnation) { l.post(ctx, event.PeerGone{Incarnation: who}) },
+		Status:  l.status,
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	l.process, l.self, l.log, l.clients, l.traces = p, p.Incarnation, p.Log, p.Kube, p.Traces
+	l.metrics = newMetrics(p.Registry)
+	if l.events, err = newRecorder(ctx, p.Kube.Core); err != nil {
+		return fmt.Errorf("record events: %w", err)
+	}
+	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil})
+	l.node = node.New(node.Config{Self: l.self, Policy: policy, Tracing: p.Traces != nil})
+	close(l.started)
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer fail(nil)
+	l.reads, l.writes = newWorkers(ctx, 1), newWorkers(ctx, storeWorkers)
+	l.binds, l.settles, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, settleWorkers), newWorkers(ctx, otherWorkers)
+	wg.Go(func() { l.run(ctx) })
+
+	ignored := map[string]bool{}
+	for _, r := range o.IgnoredResources {
+		ignored[r] = true
+	}
+	p.NotReady("watches", "listing the cluster for the first time")
+	l.watches = &watches{
+		clients: p.Kube, log: p.Log, ignore: ignored,
+		emit: func(ev event.Event) { l.post(ctx, ev) },
+		emitPods: func(pods []*api.Pod, ticket kube.Ticket) {
+			l.postItem(ctx, item{event: event.PodsReplaced{Pods: pods}, ticket: ticket})
+		},
+	}
+	l.podsOnce = sync.OnceFunc(func() { wg.Go(func() { l.watches.pods.Run(ctx) }) })
+	if err := l.watches.run(ctx, stopping, &wg); err != nil {
+		return err
+	}
+	p.Ready("watches")
+
+	// Only now may it be given anything: the cores know nodes, queues, groups and namespaces.
+	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress}
+	session, err := p.Store.Register(stopping, record, o.LeaseTTL)
+	if err != nil {
+		return fmt.Errorf("register in the control store: %w", err)
+	}
+	l.session = session
+	p.Follow(ctx, &wg, nil, func(r *wire.LeaderRecord, term int64) {
+		l.post(ctx, event.CoordinatorSeen{Term: term, Incarnation: api.Incarnation(r.GetIncarnation())})
+	})
+	wg.Go(func() {
+		_ = p.Store.WatchTable(ctx, func(t *api.Table) { l.post(ctx, event.TableSeen{Table: t}) })
+	})
+
+	select {
+	case <-stopping.Done():
+		p.Log.Info("stopping: giving up the session, others take over")
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		return session.Deregister(ctx)
+	case <-session.Done():
+		return fmt.Errorf("%w: start over", store.ErrSessionLost)
+	case err := <-p.Store.Lost():
+		return fmt.Errorf("start over: %w", err)
+	case <-ctx.Done():
+		return fmt.Errorf("start over: %w", context.Cause(ctx))
+	}
+}
+
+func readPolicy(s string) (cache.Policy, error) {
+	switch s {
+	case "", "pack":
+		return cache.Pack, nil
+	case "spread":
+		return cache.Spread, nil
+	}
+	return 0, fmt.Errorf("--placement %q: pack or spread are possible", s)
+}
+
+// deliver takes a message from a peer.
+func (l *loop) deliver(ctx context.Context, from api.Incarnation, body *wire.Envelope) {
+	<-l.started // a peer may be faster than our start
+	if l.process.IsCoordinator(from) {
+		from = event.ToCoordinator
+	}
+	l.post(ctx, event.Message{From: from, Body: body})
+}
+
+var errNotStarted = errors.New("starting")
