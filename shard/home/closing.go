@@ -1,0 +1,261 @@
+package home
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// Taking back: what was asked of node shards is withdrawn at every one of them before anything else is decided, and a
+// gang that stands in part for too long is closed at the coordinator before any of its pods is removed.
+
+// after says what a withdrawal is for.
+type after uint8
+
+const (
+	resume after = iota // decide from what is bound
+	giveUp              // no room: give the reservation back and rest
+	undo                // closed: remove what is bound
+)
+
+// withdraw is a Withdraw that was sent to several shards.
+type withdraw struct {
+	serial  uint64
+	all     bool // to every member of the table: what a shard that is gone wrote is with its heirs
+	waiting map[api.Incarnation]*open
+	sent    map[string]api.Incarnation // pods whose Bindings were sent, and the shard that will settle them
+}
+
+// restart drops everything that was asked for a gang and begins again with what is there.
+func (c *Core) restart(g *gang) {
+	if len(g.search.touched) > 0 || g.unsettled() {
+		c.startWithdraw(g, resume)
+		return
+	}
+	c.resume(g)
+}
+
+// startWithdraw tells every shard that may have something of the gang to drop it.
+func (c *Core) startWithdraw(g *gang, then after) {
+	g.state, g.after = withdrawing, then
+	w := &withdraw{serial: c.serial(g), waiting: map[api.Incarnation]*open{}, sent: map[string]api.Incarnation{}}
+	for shard := range g.search.touched {
+		w.all = w.all || !c.isMember(shard)
+	}
+	for _, p := range g.members {
+		w.all = w.all || p.place == committed && !c.isMember(p.shard)
+	}
+	if c.table != nil {
+		for _, m := range c.table.Members {
+			if w.all || g.search.touched[m.Incarnation] {
+				w.waiting[m.Incarnation] = &open{}
+			}
+		}
+	}
+	g.withdraw = w
+	g.search.round = nil
+	c.freeSlot(g)
+	for _, p := range g.members {
+		if p.place == held {
+			p.place, p.shard, p.node = nowhere, "", ""
+		}
+	}
+	c.touch(g)
+}
+
+// withdrawAll is startWithdraw at every member of the table, for a gang of which another home may have asked anything.
+func (c *Core) withdrawAll(g *gang, then after) {
+	for _, m := range c.table.Members {
+		g.touch(m.Incarnation)
+	}
+	c.startWithdraw(g, then)
+}
+
+// awaitWithdrawn waits until each shard has answered, and each Binding that was sent is settled.
+func (c *Core) awaitWithdrawn(g *gang) {
+	w := g.withdraw
+	shards := make([]api.Incarnation, 0, len(w.waiting))
+	for shard := range w.waiting {
+		shards = append(shards, shard)
+	}
+	for uid, shard := range w.sent { // asked again, for its BindResults may be lost
+		if p := c.pods[uid]; p != nil && p.Node != "" {
+			delete(w.sent, uid)
+		} else if w.waiting[shard] == nil {
+			w.waiting[shard] = &open{at: c.now, said: c.now, every: c.cfg.AskAgain}
+			shards = append(shards, shard)
+		}
+	}
+	slices.SortFunc(shards, func(a, b api.Incarnation) int { return strings.Compare(string(a), string(b)) })
+	for _, shard := range shards {
+		if !c.isMember(shard) { // its heirs know now what it had
+			c.withdrawAll(g, g.after)
+			return
+		}
+	}
+	for _, shard := range shards {
+		if o := w.waiting[shard]; c.again(g, o, c.cfg.AskAgain, c.cfg.AskAgain) {
+			c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
+				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch)}}})
+		}
+	}
+	if len(shards) > 0 || len(w.sent) > 0 {
+		return
+	}
+	g.withdraw = nil
+	for _, p := range g.pick(func(p *pod) bool { return p.place == committed }) {
+		c.podFree(p)
+	}
+	clear(g.lost)
+	g.commits = nil
+	clear(g.search.touched)
+	g.tally = c.count(g)
+	c.resume(g)
+}
+
+func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil || g.withdraw == nil || m.GetSerial() != g.withdraw.serial || g.withdraw.waiting[from] == nil {
+		return
+	}
+	w := g.withdraw
+	delete(w.waiting, from)
+	for uid, shard := range w.sent {
+		if shard == from {
+			delete(w.sent, uid)
+		}
+	}
+	for _, uid := range m.GetSentPodUids() {
+		p := g.members[uid]
+		if p != nil && p.place == bound {
+			continue
+		}
+		w.sent[uid] = from
+		if p != nil {
+			p.place, p.shard = committed, from
+			if !g.single {
+				p.pinned = g.id
+			}
+		}
+	}
+	c.touch(g)
+}
+
+// resume decides how a gang goes on of which no shard has anything but bound pods.
+func (c *Core) resume(g *gang) {
+	then := g.after
+	g.after = resume
+	g.search.since, g.search.mendBy = time.Time{}, time.Time{}
+	switch {
+	case then == undo && g.placed < g.minCount():
+		g.state = evicting
+	case g.leaving():
+		g.state = collecting // goAway follows
+	case g.started || g.placed >= g.minCount():
+		c.start(g)
+	case g.placed > 0 && !g.boundSince.IsZero():
+		g.state = binding
+	case then == giveUp:
+		c.sleep(g, g.why.reason == v1alpha1.ReasonNeverFits)
+		g.state = collecting
+		if g.tally.bound == 0 {
+			c.release(g)
+		}
+	default:
+		g.boundSince = time.Time{}
+		g.state = collecting
+	}
+}
+
+// mayEvict tells whether every bound pod of the gang would be made again.
+func (c *Core) mayEvict(g *gang) bool {
+	for _, p := range g.members {
+		if p.isBound() && !p.Owned {
+			return false
+		}
+	}
+	return !g.charge.closed && g.charge.reserved && g.charge.ask == nil
+}
+
+// close begins to undo a gang that stands in part.
+func (c *Core) close(g *gang) {
+	c.RolledBack++
+	c.warn(g, "RolledBack", c.partWords(g)+": its pods are removed, to be placed together")
+	g.charge.open = &open{serial: c.serial(g)}
+	g.state = closing
+}
+
+func (c *Core) awaitClosed(g *gang) {
+	if g.charge.closed {
+		if g.stray.IsZero() {
+			c.startWithdraw(g, undo)
+		} else {
+			c.withdrawAll(g, undo)
+		}
+		return
+	}
+	if c.again(g, g.charge.open, c.cfg.AskAgain, c.cfg.ResendEvery) {
+		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{
+			Gang: g.message(), Attempt: g.charge.attempt, Serial: g.charge.open.serial, TableEpoch: uint64(c.table.Epoch),
+			Reason: "the gang could not be completed"}}})
+	}
+}
+
+func (c *Core) onClosed(m *wire.Closed) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil || g.state != closing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
+		return
+	}
+	g.charge.closed, g.charge.open = true, nil
+	c.touch(g)
+}
+
+// evict removes the bound pods of a closed gang, and gives its reservation back when none is left.
+func (c *Core) evict(g *gang) {
+	if g.started && g.tally.bound > 0 { // it was completed before it was closed: nothing of it is removed
+		g.state = running
+		return
+	}
+	if g.tally.bound == 0 {
+		g.stray = time.Time{}
+		if g.group == nil && !g.single {
+			g.gone = true
+		}
+		c.release(g)
+		return
+	}
+	if !g.charge.closed {
+		c.broken("pods of a gang that is not closed are not removed")
+		g.state = binding
+		return
+	}
+	for _, p := range g.pick((*pod).isBound) {
+		if p.Deleting || p.evicting != 0 {
+			continue
+		}
+		if c.now.Before(p.evictAt) {
+			c.wakeAt(g, p.evictAt)
+			continue
+		}
+		id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
+		p.evicting = id
+		c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+			Message: fmt.Sprintf("%s could not be placed as a whole within %s of its first binding", g.label(), c.cfg.RollForward)})
+	}
+}
+
+func (c *Core) partWords(g *gang) string {
+	return fmt.Sprintf("%d of %d pods were bound and no room was found for the others within %s", g.placed, g.minCount(), c.cfg.RollForward)
+}
+
+func (c *Core) warn(g *gang, reason, message string) {
+	if g.group != nil {
+		c.emit(event.PodGroupEvent{Namespace: g.namespace, Name: g.name.name, UID: g.id, Warning: true, Reason: reason, Message: message})
+	}
+}

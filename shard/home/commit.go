@@ -1,0 +1,361 @@
+package home
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Committing: holds become intents, and intents Bindings.
+//
+// A gang that has not started is prepared first at every shard involved, and bound only when all have answered; where one
+// shard has room for all of it, one Commit that binds at once says the same. Pods that come later (a gang in part, or
+// running) are committed as they find room, each shard by itself.
+
+// commit is a Commit that was sent.
+type commit struct {
+	open
+	shard    api.Incarnation
+	pods     []*pod
+	body     *wire.Commit
+	prepared bool // its intents are durable
+	told     bool // Bindings may be on their way: a Bind was sent, or the Commit said so
+	bind     open // of the Bind
+}
+
+func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
+
+// commit sends a Commit for pods held by one shard.
+func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool) {
+	if bindNow && !g.started && g.boundSince.IsZero() && g.placed+len(pods) < g.minCount() {
+		c.broken("a commit that binds at once has less than the minimum")
+		return
+	}
+	k := newClasses()
+	cm := &commit{shard: shard, pods: pods, told: bindNow}
+	cm.serial = c.serial(g)
+	cm.body = &wire.Commit{
+		Gang: g.message(), Serial: cm.serial, ReservationRevision: g.charge.revision, TableRevision: c.table.Revision,
+		Bind: bindNow, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
+	}
+	for _, p := range pods {
+		p.place, p.commit, p.doubt = committed, cm, time.Time{}
+		if !g.single {
+			p.pinned = g.id
+		}
+		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
+			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.Class)})
+	}
+	cm.body.Classes = k.list
+	g.commits = append(g.commits, cm)
+	g.touch(shard)
+	if bindNow && g.boundSince.IsZero() {
+		g.boundSince = c.now
+	}
+	c.sayCommit(g, cm)
+}
+
+func (c *Core) sayCommit(g *gang, cm *commit) {
+	if c.again(g, &cm.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Commit{Commit: cm.body}})
+	}
+}
+
+func (c *Core) sayBind(g *gang, cm *commit) {
+	if cm.bind.said.IsZero() && cm.body.Bind { // the Commit was the first word
+		cm.bind.at, cm.bind.said, cm.bind.every = cm.at, c.now, c.cfg.AskAgain
+	}
+	if c.again(g, &cm.bind, c.cfg.AskAgain, c.cfg.AskAgain) {
+		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: g.id, Serial: cm.serial}}})
+	}
+}
+
+// heldBy groups the pods that have a hold by shard, shards in order.
+func (g *gang) heldBy() (shards []api.Incarnation, pods map[api.Incarnation][]*pod) {
+	pods = map[api.Incarnation][]*pod{}
+	for _, p := range g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.place == held }) {
+		if len(pods[p.shard]) == 0 {
+			shards = append(shards, p.shard)
+		}
+		pods[p.shard] = append(pods[p.shard], p)
+	}
+	slices.SortFunc(shards, func(a, b api.Incarnation) int { return strings.Compare(string(a), string(b)) })
+	return shards, pods
+}
+
+// prepare commits every hold of a gang, and binds when all of it is prepared.
+func (c *Core) prepare(g *gang) {
+	s := &g.search
+	if !c.valid(g) && !c.toldAny(g) {
+		c.restart(g)
+		return
+	}
+	if c.toldAny(g) { // one Commit for all of it, which binds at once
+		if g.placed > 0 || c.allPrepared(g) {
+			c.traceCommitted(g)
+			g.state = binding
+			return
+		}
+	}
+	g.forget()
+	for _, cm := range g.commits {
+		switch {
+		case cm.prepared:
+		case !c.isMember(cm.shard) || !c.now.Before(cm.at.Add(c.cfg.PrepareFor)):
+			c.restart(g)
+			return
+		default:
+			c.wakeAt(g, cm.at.Add(c.cfg.PrepareFor))
+			c.sayCommit(g, cm)
+		}
+	}
+	if g.tally.held+g.tally.committed < g.tally.charged { // a hold was lost: find another
+		if len(g.commits) == 0 {
+			g.state = holding
+			return
+		}
+		if s.mendBy.IsZero() {
+			s.mendBy = c.now.Add(c.cfg.MendWithin)
+		}
+		if !c.now.Before(s.mendBy) {
+			c.restart(g)
+			return
+		}
+		c.wakeAt(g, s.mendBy)
+		if !c.seek(g) {
+			return
+		}
+	}
+	if g.tally.writing > 0 { // a version is about to change; the answer wakes the gang
+		return
+	}
+	shards, pods := g.heldBy()
+	one := len(shards) == 1 && len(g.commits) == 0
+	for _, shard := range shards {
+		c.commit(g, shard, pods[shard], one)
+	}
+	if len(shards) > 0 || !c.allPrepared(g) {
+		return
+	}
+	if g.placed+g.tally.committed < g.minCount() || g.tally.committed != g.tally.charged {
+		c.broken("a gang is to be bound of which less than the minimum is prepared")
+		c.restart(g)
+		return
+	}
+	c.traceCommitted(g)
+	g.boundSince = c.now
+	for _, cm := range g.commits {
+		cm.told = true
+		c.sayBind(g, cm)
+	}
+	g.state = binding
+}
+
+func (c *Core) allPrepared(g *gang) bool {
+	for _, cm := range g.commits {
+		if !cm.prepared {
+			return false
+		}
+	}
+	return len(g.commits) > 0
+}
+
+func (c *Core) toldAny(g *gang) bool {
+	for _, cm := range g.commits {
+		if cm.told {
+			return true
+		}
+	}
+	return false
+}
+
+// forget drops commits of which no pod is open any more.
+func (g *gang) forget() {
+	g.commits = slices.DeleteFunc(g.commits, func(cm *commit) bool {
+		for _, p := range cm.pods {
+			if p.commit == cm || p.gang != g && g.lost[p.UID] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// fill places what is charged and not placed of a gang that is bound in part, or runs.
+func (c *Core) fill(g *gang) {
+	g.forget()
+	for _, cm := range g.commits {
+		switch {
+		case !c.isMember(cm.shard):
+		case !cm.prepared:
+			c.sayCommit(g, cm)
+		default:
+			c.sayBind(g, cm)
+		}
+		c.doubt(g, cm)
+	}
+	g.forget()
+	ch := &g.charge
+	if ch.closed || !ch.reserved || g.leaving() {
+		return
+	}
+	if !ch.stale && (ch.ask == nil || ch.ask.denied != nil) { // nothing that moves the revision is on its way
+		shards, pods := g.heldBy()
+		for _, shard := range shards {
+			now := slices.DeleteFunc(pods[shard], func(p *pod) bool { return p.writing })
+			if len(now) > 0 && c.isMember(shard) {
+				c.commit(g, shard, now, true)
+			}
+		}
+		g.tally = c.count(g)
+	}
+	if c.seek(g) {
+		g.search.since, g.search.backoff = time.Time{}, 0
+		if g.tally.candidates == g.tally.charged && g.started {
+			g.why = reason{}
+		}
+	}
+}
+
+// doubt takes pods back whose commit has gone without a word for long: their shard left the table or says nothing of
+// them. Only they may be tried again elsewhere, for only one Binding of a pod can win.
+func (c *Core) doubt(g *gang, cm *commit) {
+	for _, p := range cm.pods {
+		if p.gang != g && g.lost[p.UID] {
+			if at := cm.at.Add(c.cfg.DoubtFor); c.now.Before(at) {
+				c.wakeAt(g, at)
+			} else {
+				delete(g.lost, p.UID)
+			}
+		}
+		if p.gang != g || p.commit != cm {
+			continue
+		}
+		if p.doubt.IsZero() {
+			p.doubt = c.now
+		}
+		if at := p.doubt.Add(c.cfg.DoubtFor); c.now.Before(at) {
+			c.wakeAt(g, at)
+		} else {
+			c.podFree(p)
+		}
+	}
+}
+
+// podFree takes note that a pod has neither hold nor intent.
+func (c *Core) podFree(p *pod) {
+	if p.place == bound {
+		return
+	}
+	p.place, p.shard, p.node, p.commit, p.doubt = nowhere, "", "", nil, time.Time{}
+	if p.Node == "" {
+		p.pinned = ""
+	}
+	if g := p.gang; g != nil {
+		if !g.single && (g.group == nil || c.groups[p.group] != g.group) {
+			c.settlePod(p)
+		}
+		c.touch(g)
+	}
+}
+
+func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil {
+		return
+	}
+	i := slices.IndexFunc(g.commits, func(cm *commit) bool { return cm.serial == m.GetSerial() && cm.shard == from })
+	if i < 0 || g.commits[i].prepared || m.GetOutcome() == wire.CommitOutcome_COMMIT_UNKNOWN {
+		return
+	}
+	cm := g.commits[i]
+	c.touch(g)
+	if m.GetOutcome() == wire.CommitOutcome_COMMIT_PREPARED {
+		cm.prepared = true
+		return
+	}
+	// Nothing of it was written.
+	g.commits = slices.Delete(g.commits, i, i+1)
+	without := map[string]bool{}
+	for _, uid := range m.GetPodUids() {
+		without[uid] = true
+	}
+	kept := m.GetOutcome() == wire.CommitOutcome_COMMIT_HOLD_GONE
+	for _, p := range cm.pods {
+		if p.gang != g || p.commit != cm {
+			delete(g.lost, p.UID)
+			continue
+		}
+		if kept && !without[p.UID] && len(without) > 0 {
+			p.place, p.commit = held, nil
+		} else {
+			c.podFree(p)
+		}
+	}
+	if g.state == preparing && g.placed == 0 {
+		g.boundSince = time.Time{}
+	}
+	switch m.GetOutcome() {
+	case wire.CommitOutcome_COMMIT_RESERVATION_MOVED:
+		if g.charge.ask == nil {
+			g.charge.stale = true
+		}
+	case wire.CommitOutcome_COMMIT_WITHDRAWN: // by somebody whose serials are ahead of ours
+		c.counter += 1 << 16
+	case wire.CommitOutcome_COMMIT_TABLE_MOVED:
+		if c.table.Revision == cm.body.TableRevision { // the shard knows a newer one, which is on its way here
+			g.search.sleep = &sleep{room: c.room - 1, nodes: c.nodes - 1, notBefore: c.now.Add(c.cfg.AskAgain / 4), latest: c.now.Add(c.cfg.AskAgain / 4)}
+			c.sleepers[g.id] = g
+		}
+	}
+	if kept {
+		return
+	}
+	if g.state == preparing {
+		c.restart(g)
+	}
+}
+
+func (c *Core) onBindResults(m *wire.BindResults) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil {
+		return
+	}
+	for _, r := range m.GetResults() {
+		p := g.members[r.GetPodUid()]
+		if p == nil {
+			delete(g.lost, r.GetPodUid())
+			if g.withdraw != nil {
+				delete(g.withdraw.sent, r.GetPodUid())
+			}
+			continue
+		}
+		if m.GetSerial() != 0 && p.commit != nil && p.commit.serial != m.GetSerial() && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
+			continue // of an earlier commit: a later one is open
+		}
+		if m.GetSerial() == 0 && p.commit != nil && c.isMember(p.commit.shard) && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
+			continue // of an intent that a dead shard left; a later commit is open elsewhere
+		}
+		if p.place != committed && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
+			continue
+		}
+		if g.withdraw != nil {
+			delete(g.withdraw.sent, p.UID)
+		}
+		switch r.GetOutcome() {
+		case wire.BindOutcome_BIND_BOUND:
+			c.podBound(p, r.GetNode())
+		case wire.BindOutcome_BIND_FREE:
+			shard := p.shard
+			c.podFree(p)
+			p.prefer = shard
+		case wire.BindOutcome_BIND_GONE:
+			p.gone = true
+			c.podFree(p)
+		}
+	}
+	c.touch(g)
+}

@@ -1,0 +1,137 @@
+package home
+
+import (
+	"container/heap"
+	"time"
+
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/event"
+)
+
+// PodScheduled=False: what a pod that waits is told, once its wait is long or its reason is of its own making. It is
+// written when the reason changes, within a budget, for the pods of the oldest gangs first; never to a pod that may be
+// bound any moment, for the write changes the pod's version.
+
+// explainQueue holds the gangs with pods to be told something.
+type explainQueue []*gang
+
+func (q explainQueue) Len() int { return len(q) }
+func (q explainQueue) Less(i, j int) bool {
+	if d := q[i].age().Compare(q[j].age()); d != 0 {
+		return d < 0
+	}
+	return q[i].id < q[j].id
+}
+func (q explainQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *explainQueue) Push(x any)   { *q = append(*q, x.(*gang)) }
+func (q *explainQueue) Pop() any {
+	old := *q
+	x := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return x
+}
+
+// podReason says why a pod waits, nothing when nothing is to be written to it.
+func (g *gang) podReason(p *pod) reason {
+	if p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.gone {
+		return reason{}
+	}
+	if p.Refused != nil {
+		return reason{p.Refused.Reason, p.Refused.Message}
+	}
+	if p.place == committed || p.place == bound || g.state == preparing || g.state == binding {
+		return reason{}
+	}
+	r := g.why
+	switch r.reason {
+	case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonUnsupportedConstraint,
+		v1alpha1.ReasonNeverFits, v1alpha1.ReasonQueueMismatch:
+		return r
+	case v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueClosed, v1alpha1.ReasonQueueNotLeaf:
+		r.reason = v1alpha1.ReasonQuotaExceeded
+		return r
+	}
+	return reason{}
+}
+
+// explainAt returns when a pod is to be told its reason, the zero time for never.
+func (c *Core) explainAt(g *gang, p *pod) (reason, time.Time) {
+	r := g.podReason(p)
+	if r.reason == "" || r.reason == p.told || p.writing {
+		return reason{}, time.Time{}
+	}
+	at := p.first
+	if !p.Created.IsZero() && p.Created.Before(at) {
+		at = p.Created
+	}
+	if r.reason != v1alpha1.ReasonUnsupportedConstraint && r.reason != v1alpha1.ReasonQueueMismatch {
+		at = at.Add(c.cfg.ConditionAfter)
+	}
+	return r, latest(at, p.explainAgain)
+}
+
+// queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
+func (c *Core) queueConditions(g *gang) {
+	if g.why.reason == "" && g.tally.refusals == 0 || g.explaining {
+		return
+	}
+	var first time.Time
+	for _, p := range g.members {
+		if r, at := c.explainAt(g, p); r.reason != "" && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	switch {
+	case first.IsZero():
+	case c.now.Before(first):
+		c.wakeAt(g, first)
+	default:
+		g.explaining = true
+		heap.Push(&c.explain, g)
+	}
+}
+
+// writeConditions spends the budget.
+func (c *Core) writeConditions() {
+	for len(c.explain) > 0 {
+		g := c.explain[0]
+		for _, p := range g.pick(func(p *pod) bool {
+			r, at := c.explainAt(g, p)
+			return r.reason != "" && !c.now.Before(at) && !g.dropped
+		}) {
+			if !c.explains.take(c.now) {
+				return
+			}
+			r := g.podReason(p)
+			p.writing = true
+			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.reason})
+			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+				ResourceVersion: p.version, Reason: r.reason, Message: short(r.message)})
+		}
+		heap.Pop(&c.explain)
+		g.explaining = false
+		if !g.dropped {
+			c.touch(g)
+		}
+	}
+	c.settle()
+}
+
+func (c *Core) conditionWritten(w write, e event.StatusWritten) {
+	p := c.pods[w.uid]
+	if p == nil {
+		return
+	}
+	p.writing = false
+	switch e.Outcome {
+	case event.StatusOK:
+		p.told = w.reason
+		p.version = newer(p.version, e.ResourceVersion)
+	default:
+		p.explainAgain = c.now.Add(5 * c.cfg.AskAgain)
+	}
+	if p.gang != nil {
+		c.touch(p.gang)
+	}
+}

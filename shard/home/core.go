@@ -1,0 +1,431 @@
+package home
+
+import (
+	"container/heap"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// Config of a core. A zero field takes the default named beside it; a negative budget means none at all.
+type Config struct {
+	Self    api.Incarnation
+	Tracing bool // report spans
+	Strict  bool // panic when an invariant of ours breaks, for tests and simulators
+
+	InFlight int // 256: gangs that look for room at once; more are taken up in the order of their ranks
+
+	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again
+	ResendEvery time.Duration // 30 s: what waits at the coordinator is said again; before an answer sooner, doubling from AskAgain
+	SkipAfter   time.Duration // 2 s: a shard that does not answer a HoldRequest is passed over
+	HoldFor     time.Duration // 10 s: how long a hold is asked for
+	MendWithin  time.Duration // 3 s: a gang whose commit lost a hold finds another one in this time, or starts over
+	PrepareFor  time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
+	DoubtFor    time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere
+	GiveUpAfter time.Duration // 10 s: a reserved gang that finds no room gives its reservation back
+	RollForward time.Duration // 20 s: from the first binding; then a partly bound gang is undone, where that is allowed
+	StrayAfter  time.Duration // 10 s: an inherited reservation whose PodGroup is not seen for so long is closed
+	BackoffMin  time.Duration // 500 ms: between two searches for room, doubling
+	BackoffMax  time.Duration // 8 s
+	RetryRoom   time.Duration // 30 s: a search without any sign of new room
+	NeverAfter  time.Duration // 5 s: how long the table has stood still before something is said never to fit
+
+	PatientAfter int           // 3: times that a gang gave up before it asks to be the one that keeps what it holds
+	PatientFor   time.Duration // 2 min: how long it keeps it
+
+	ConditionAfter     time.Duration // 10 s: a pod has waited so long before it is told why
+	ConditionBudget    int           // 50: such writes a second
+	StatusEvery        time.Duration // 1 s: between two status writes for the same object, and to gather what belongs together
+	CountsEvery        time.Duration // 10 s: when only the counts of pods changed
+	StatusBudget       int           // 100: PodGroup status writes a second
+	CoordinatorQuiet   time.Duration // 5 s: an unanswered request means that no coordinator is there
+	StatusBackoffLimit time.Duration // 30 s: between two tries of a status write that fails, doubling from 1 s
+}
+
+func (c *Config) setDefaults() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.AskAgain, time.Second}, {&c.ResendEvery, 30 * time.Second}, {&c.SkipAfter, 2 * time.Second},
+		{&c.HoldFor, 10 * time.Second}, {&c.MendWithin, 3 * time.Second}, {&c.PrepareFor, 8 * time.Second},
+		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.RollForward, 20 * time.Second},
+		{&c.StrayAfter, 10 * time.Second}, {&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 8 * time.Second},
+		{&c.RetryRoom, 30 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},
+		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.CountsEvery, 10 * time.Second},
+		{&c.CoordinatorQuiet, 5 * time.Second}, {&c.StatusBackoffLimit, 30 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&c.InFlight, 256}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+}
+
+// Core is the home core. It is not safe for concurrent use.
+type Core struct {
+	cfg Config
+	now time.Time
+	out []event.Output
+
+	spare []event.Output // what Outputs returned last
+
+	// The cluster as it is seen, whoever owns what (pods.go).
+	namespaces map[string]string // name -> label of its queue
+	priorities map[string]int64
+	groups     map[name]*group
+	goneGroups recent[struct{}] // UIDs, so that a late event does not bring one back
+	pods       map[string]*pod
+	labelled   map[name]map[string]*pod   // pods of ours by the PodGroup that their label names
+	loose      map[string]map[string]*pod // pods without a PodGroup, by namespace
+
+	// Ownership (takeover.go).
+	table      *api.Table
+	tableAt    time.Time
+	owned      map[api.Incarnation]int // buckets of each member
+	active     [api.Buckets]bool
+	epochs     [api.Buckets]api.Epoch // under which an active bucket was taken over
+	gaining    map[api.BucketID]bool
+	read       *event.StoreRead
+	term       int64
+	refilled   refill
+	untold     map[string]bool // gangs with bound pods whose charge the coordinator has not confirmed
+	summaries  map[api.Incarnation]*summary
+	room       uint64 // grows when a shard says that room came into being
+	roomGrew   bool
+	nodes      uint64 // grows when a shard's nodes changed
+	nodesMoved bool
+
+	// Gangs of active buckets.
+	gangs    map[string]*gang
+	released recent[*wire.GangRef] // gangs given back and forgotten, for answers that come late
+	dirty    []*gang
+	large    []*gang // dirty ones with many pods: looked at once a Tick
+	timers   timers
+	ready    readyQueue
+	inFlight int
+	sleepers map[string]*gang
+	counter  uint32 // of serials
+
+	queues   map[string]*queue
+	writes   map[uint64]write // outputs whose StatusWritten is awaited
+	writeID  uint64
+	statuses tokens
+	explains tokens
+	explain  explainQueue
+
+	// Counters for metrics.
+	Broken     uint64 // invariants of ours found broken
+	Placed     uint64 // gangs that got their minimum
+	GaveUp     uint64
+	RolledBack uint64
+}
+
+// New makes a core that owns nothing.
+func New(cfg Config) *Core {
+	cfg.setDefaults()
+	return &Core{
+		cfg:        cfg,
+		namespaces: map[string]string{},
+		priorities: map[string]int64{},
+		groups:     map[name]*group{},
+		pods:       map[string]*pod{},
+		labelled:   map[name]map[string]*pod{},
+		loose:      map[string]map[string]*pod{},
+		gaining:    map[api.BucketID]bool{},
+		untold:     map[string]bool{},
+		summaries:  map[api.Incarnation]*summary{},
+		gangs:      map[string]*gang{},
+		sleepers:   map[string]*gang{},
+		queues:     map[string]*queue{},
+		writes:     map[uint64]write{},
+		statuses:   tokens{rate: cfg.StatusBudget},
+		explains:   tokens{rate: cfg.ConditionBudget},
+	}
+}
+
+// Step takes one event. An event of a kind that the core does not know is none of its business.
+func (c *Core) Step(now time.Time, ev event.Event) {
+	if now.After(c.now) { // a clock that was set back stands still
+		c.now = now
+	}
+	switch e := ev.(type) {
+	case event.Tick:
+		c.onTick()
+	case event.PodSeen:
+		c.onPodSeen(e.Pod)
+	case event.PodGone:
+		c.onPodGone(e.UID)
+	case event.PodsReplaced:
+		c.onPodsReplaced(e)
+	case event.PodGroupSeen:
+		c.onGroupSeen(e.PodGroup)
+	case event.PodGroupGone:
+		c.onGroupGone(e)
+	case event.NamespaceSeen:
+		c.onNamespace(e.Name, e.Queue, true)
+	case event.NamespaceGone:
+		c.onNamespace(e.Name, "", false)
+	case event.PriorityClassSeen:
+		c.onPriorityClass(e.Name, e.Value, true)
+	case event.PriorityClassGone:
+		c.onPriorityClass(e.Name, 0, false)
+	case event.QueueSeen:
+		c.onQueueSeen(e.Queue)
+	case event.QueueGone:
+		c.onQueueGone(e)
+	case event.TableSeen:
+		c.onTable(e.Table)
+	case event.StoreRead:
+		c.onStoreRead(e)
+	case event.CoordinatorSeen:
+		c.onCoordinator(e)
+	case event.StatusWritten:
+		c.onStatusWritten(e)
+	case event.Message:
+		c.onMessage(e)
+	}
+	c.settle()
+}
+
+// Outputs returns what is to be done since the last call, in order. The slice is valid until the next Step.
+func (c *Core) Outputs() []event.Output {
+	out := c.out
+	clear(c.spare)
+	c.out, c.spare = c.spare[:0], out
+	return out
+}
+
+func (c *Core) onMessage(m event.Message) {
+	switch b := m.Body.GetBody().(type) {
+	case *wire.Envelope_Granted:
+		c.onGranted(b.Granted)
+	case *wire.Envelope_Denied:
+		c.onDenied(b.Denied)
+	case *wire.Envelope_Unreserved:
+		c.onUnreserved(b.Unreserved)
+	case *wire.Envelope_Closed:
+		c.onClosed(b.Closed)
+	case *wire.Envelope_QueueUsages:
+		c.onQueueUsages(b.QueueUsages)
+	case *wire.Envelope_Known:
+		c.onKnown(b.Known)
+	case *wire.Envelope_HoldReply:
+		c.onHoldReply(m.From, b.HoldReply)
+	case *wire.Envelope_HoldsLost:
+		c.onHoldsLost(m.From, b.HoldsLost)
+	case *wire.Envelope_CommitReply:
+		c.onCommitReply(m.From, b.CommitReply)
+	case *wire.Envelope_BindResults:
+		c.onBindResults(b.BindResults)
+	case *wire.Envelope_Withdrawn:
+		c.onWithdrawn(m.From, b.Withdrawn)
+	case *wire.Envelope_Summary:
+		c.onSummary(m.From, b.Summary)
+	}
+}
+
+func (c *Core) onTick() {
+	for len(c.timers) > 0 && !c.timers[0].at.After(c.now) {
+		t := heap.Pop(&c.timers).(timer)
+		if g := c.gangs[t.gang]; g != nil && g.wake.Equal(t.at) {
+			g.wake = time.Time{}
+			c.touch(g)
+		}
+	}
+	c.wakeSleepers()
+	for _, g := range c.large {
+		g.large = false
+		c.mark(g)
+	}
+	c.large = c.large[:0]
+	c.settle()
+	c.writeConditions()
+	c.writeQueueStatuses()
+	c.tellRefilled()
+}
+
+// touch has a gang looked at: at the end of this step, or at the next Tick when it has many pods, so that a gang of
+// 100,000 pods is not counted again for each of them.
+func (c *Core) touch(g *gang) {
+	if len(g.members) > 512 {
+		if !g.large && !g.dirty {
+			g.large = true
+			c.large = append(c.large, g)
+		}
+		return
+	}
+	c.mark(g)
+}
+
+func (c *Core) mark(g *gang) {
+	if !g.dirty && !g.dropped {
+		g.dirty = true
+		c.dirty = append(c.dirty, g)
+	}
+}
+
+// settle looks at every dirty gang, best first; looking at one may make others dirty.
+func (c *Core) settle() {
+	for range 64 {
+		if len(c.dirty) == 0 {
+			return
+		}
+		todo := c.dirty
+		c.dirty = nil
+		slices.SortFunc(todo, compareGangs)
+		for _, g := range todo {
+			g.dirty = false
+			c.advance(g)
+		}
+	}
+	c.broken("gangs do not come to rest", slog.Int("dirty", len(c.dirty)))
+}
+
+// wakeAt asks for the gang to be looked at again at a time; the earliest of all asked for counts.
+func (c *Core) wakeAt(g *gang, at time.Time) {
+	if !at.After(c.now) {
+		at = c.now.Add(time.Nanosecond)
+	}
+	if g.next.IsZero() || at.Before(g.next) {
+		g.next = at
+	}
+}
+
+// timer wakes a gang; it is stale unless the gang still waits for exactly this time.
+type timer struct {
+	at   time.Time
+	gang string
+}
+
+type timers []timer
+
+func (t timers) Len() int { return len(t) }
+func (t timers) Less(i, j int) bool {
+	if !t[i].at.Equal(t[j].at) {
+		return t[i].at.Before(t[j].at)
+	}
+	return t[i].gang < t[j].gang
+}
+func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)   { *t = append(*t, x.(timer)) }
+func (t *timers) Pop() any {
+	old := *t
+	x := old[len(old)-1]
+	*t = old[:len(old)-1]
+	return x
+}
+
+// serial returns the next serial of a gang: it only grows, also from one owner of its queue's bucket to the next.
+func (c *Core) serial(g *gang) uint64 {
+	c.counter++
+	return uint64(c.epochs[g.bucket])<<32 + uint64(c.counter)
+}
+
+func (c *Core) emit(o event.Output) { c.out = append(c.out, o) }
+
+func (c *Core) send(to api.Incarnation, body *wire.Envelope) {
+	c.emit(event.Send{To: to, Body: body})
+}
+
+func (c *Core) log(level slog.Level, message string, attrs ...slog.Attr) {
+	c.emit(event.Log{Level: level, Message: message, Attrs: attrs})
+}
+
+// broken reports an invariant of ours that does not hold. The caller leaves the object concerned alone or starts it over.
+func (c *Core) broken(message string, attrs ...slog.Attr) {
+	c.Broken++
+	if c.cfg.Strict {
+		panic(fmt.Sprint("home: ", message, " ", attrs))
+	}
+	c.log(slog.LevelError, message, attrs...)
+}
+
+// recent remembers the last few thousand keys.
+type recent[V any] struct {
+	values map[string]V
+	order  []string
+}
+
+const recentSize = 4096
+
+func (r *recent[V]) put(key string, v V) {
+	if r.values == nil {
+		r.values = map[string]V{}
+	}
+	if _, known := r.values[key]; !known {
+		if len(r.order) >= recentSize {
+			delete(r.values, r.order[0])
+			r.order = r.order[1:]
+		}
+		r.order = append(r.order, key)
+	}
+	r.values[key] = v
+}
+
+func (r *recent[V]) get(key string) (V, bool) {
+	v, ok := r.values[key]
+	return v, ok
+}
+
+// tokens is a budget of so many writes a second, at most one second's worth at once.
+type tokens struct {
+	rate int
+	have int64 // in thousandths
+	last time.Time
+}
+
+func (t *tokens) take(now time.Time) bool {
+	if t.rate <= 0 {
+		return false
+	}
+	if t.last.IsZero() {
+		t.have = int64(t.rate) * 1000
+	} else {
+		t.have = min(int64(t.rate)*1000, t.have+min(now.Sub(t.last).Milliseconds(), 1000)*int64(t.rate))
+	}
+	if !t.last.IsZero() && now.Sub(t.last) < time.Millisecond {
+		now = t.last // keep the fraction
+	}
+	t.last = now
+	if t.have < 1000 {
+		return false
+	}
+	t.have -= 1000
+	return true
+}
+
+// name of an object in its namespace.
+type name struct{ namespace, name string }
+
+func (n name) String() string { return n.namespace + "/" + n.name }
+
+func compareNames(a, b name) int {
+	if d := strings.Compare(a.namespace, b.namespace); d != 0 {
+		return d
+	}
+	return strings.Compare(a.name, b.name)
+}
+
+// sorted returns the keys of a map in order.
+func sorted[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,438 @@
+package home
+
+import (
+	"cmp"
+	"container/heap"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// A gang's life. Every arrow is taken in advance, from what is known then, not from the event that brought it:
+//
+//	             minCount pods may be placed                granted
+//	collecting ───────────────────────────────▶ waiting ─────────────▶ ready
+//	   ▲  ▲                                        │                     │ its turn
+//	   │  │ Unreserved        not enough pods      │                     ▼
+//	   │  └──────────── releasing ◀────────────────┘                  holding ◀─┐ a hold was lost and
+//	   │                    ▲                                             │     │ nothing is prepared
+//	   │                    │                           room for all of it│     │
+//	   │                    │   none bound                                ▼     │
+//	   │                    ├────────────── withdrawing ◀──────────── preparing ┘
+//	   │                    │                 │     ▲   a pod or a fence │
+//	   │                    │     some bound  │     │   moved, no room   │ prepared everywhere
+//	   │                    │                 ▼     │                    ▼
+//	   │                    │               binding ◀────────────────────┘
+//	   │ no pod left        │ closing, evicting │   │ the minimum is bound
+//	   └────────────────────┴◀──────────────────┘   ▼
+//	                           too long in part   running
+//
+// withdrawing is entered from wherever room may have been asked for, and left when every shard asked has answered; what
+// comes after it is decided from what is bound then (resume). running is left only when nothing is charged any more and
+// the PodGroup is gone: a gang that started is never undone.
+
+type state uint8
+
+const (
+	collecting  state = iota // fewer pods than minCount may be placed, or something else is in the way, or it rests
+	waiting                  // a Reserve is out
+	ready                    // reserved; waits for its turn to look for room
+	holding                  // asks node shards for room, one after another
+	preparing                // Commits are out
+	binding                  // Bindings are on their way: completed, or closed
+	running                  // the minimum was bound once
+	withdrawing              // shards are told to drop what they have of it
+	releasing                // an Unreserve is out
+	closing                  // a Close is out
+	evicting                 // closed; its bound pods are being removed
+)
+
+func (s state) String() string {
+	return [...]string{"collecting", "waiting", "ready", "holding", "preparing", "binding", "running", "withdrawing", "releasing", "closing", "evicting"}[s]
+}
+
+// gang is a gang of a bucket that is ours.
+type gang struct {
+	id string // UID of the PodGroup, or of the pod
+	name
+	single bool // a pod without a PodGroup,
+	orphan bool // or one whose PodGroup does not exist
+	group  *group
+	gone   bool      // its PodGroup is gone
+	stray  time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
+
+	queue     string // where it asks and is charged
+	bucket    api.BucketID
+	wantQueue string // what its objects say now
+	mismatch  bool
+	ref       *wire.GangRef
+
+	members map[string]*pod
+	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
+	tally   tally
+	placed  int  // pods that got a node since the gang last started from nothing
+	started bool // had its minimum once
+
+	state state
+	first time.Time // when it was first seen
+	since time.Time // when it was first complete: its age
+
+	charge   charge
+	search   search
+	commits  []*commit
+	withdraw *withdraw
+	after    after
+
+	firstBound time.Time // of the current attempt
+	boundSince time.Time // when the first Bind went out
+	partly     bool      // reported as partly placed
+
+	why    reason // why its pods are not placed; zero when nothing is in the way
+	status groupStatus
+	trace  trace
+
+	explaining bool // in Core.explain
+
+	wake, next            time.Time // the timer that is set; the one being computed
+	dirty, large, dropped bool
+}
+
+// tally counts the members of a gang; it is made anew whenever the gang is looked at.
+type tally struct {
+	candidates int // may be placed and are not bound
+	bound      int // have a node and are not finished
+	held       int
+	committed  int
+	charged    int // candidates that the reservation counts
+	unfinished int
+	gated      int
+	writing    int  // candidates whose version is about to change
+	refused    *pod // the first that cannot be placed as it is
+	refusals   int
+	priority   int64
+}
+
+func (c *Core) count(g *gang) (t tally) {
+	for _, p := range g.members {
+		if p.Finished {
+			continue
+		}
+		if t.unfinished++; t.unfinished == 1 || p.Priority > t.priority {
+			t.priority = p.Priority
+		}
+		switch {
+		case p.isBound():
+			t.bound++
+			continue
+		case p.candidate():
+			t.candidates++
+			if p.charged {
+				t.charged++
+			}
+			if p.writing {
+				t.writing++
+			}
+		case p.Refused != nil:
+			t.refusals++
+			if t.refused == nil || comparePods(p, t.refused) < 0 {
+				t.refused = p
+			}
+		case p.Gated:
+			t.gated++
+		}
+		switch p.place {
+		case held:
+			t.held++
+		case committed:
+			t.committed++
+		}
+	}
+	if g.group != nil && g.group.class != "" {
+		if v, exists := c.priorities[g.group.class]; exists {
+			t.priority = v
+		}
+	}
+	return t
+}
+
+func (c *Core) newGang(id, queue string) *gang {
+	g := &gang{
+		id: id, queue: queue, wantQueue: queue, bucket: api.BucketOf(queue),
+		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now,
+	}
+	c.gangs[id] = g
+	return g
+}
+
+// message returns the gang as messages name it.
+func (g *gang) message() *wire.GangRef {
+	if g.ref == nil || g.ref.Queue != g.queue || g.ref.Name != g.name.name {
+		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.namespace, Name: g.name.name, Queue: g.queue, Single: g.single}
+	}
+	return g.ref
+}
+
+func (g *gang) minCount() int {
+	if g.group != nil {
+		return g.group.minCount
+	}
+	return 1
+}
+
+func (g *gang) label() string {
+	if g.single {
+		return "pod " + g.name.String()
+	}
+	return "PodGroup " + g.name.String()
+}
+
+// compareGangs orders gangs: priority, age, id.
+func compareGangs(a, b *gang) int {
+	if d := cmp.Compare(b.tally.priority, a.tally.priority); d != 0 {
+		return d
+	}
+	if d := a.age().Compare(b.age()); d != 0 {
+		return d
+	}
+	return strings.Compare(a.id, b.id)
+}
+
+func (g *gang) age() time.Time {
+	if g.since.IsZero() {
+		return g.first
+	}
+	return g.since
+}
+
+// leaving tells whether the gang has no business here any more: its object is gone, or another queue pays for it.
+func (g *gang) leaving() bool {
+	if g.single {
+		if len(g.members) == 0 {
+			return true
+		}
+		for _, p := range g.members {
+			if p.Finished || g.orphan && p.isBound() {
+				return true
+			}
+		}
+	}
+	return g.gone || g.moving()
+}
+
+func (g *gang) moving() bool { return !g.gone && g.stray.IsZero() && g.wantQueue != g.queue }
+
+// advance takes a gang as far as it gets with what is known.
+func (c *Core) advance(g *gang) {
+	if g.dropped {
+		return
+	}
+	g.next = time.Time{}
+	for turns := 0; ; turns++ {
+		before := g.state
+		g.tally = c.count(g)
+		c.drive(g)
+		if g.dropped {
+			return
+		}
+		if g.state == before {
+			break
+		}
+		if turns > 16 {
+			c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
+			break
+		}
+	}
+	if g.tally.bound > 0 && !g.charge.reserved && !g.orphan {
+		c.untold[g.id] = true
+	} else {
+		delete(c.untold, g.id)
+	}
+	if g.slot() && g.state != holding && g.state != preparing && g.search.round == nil {
+		c.freeSlot(g)
+	}
+	c.judge(g)
+	c.publish(g)
+	c.queueConditions(g)
+	if !g.next.Equal(g.wake) {
+		g.wake = g.next
+		if !g.wake.IsZero() {
+			heap.Push(&c.timers, timer{g.wake, g.id})
+		}
+	}
+}
+
+func (c *Core) drive(g *gang) {
+	switch g.state {
+	case withdrawing:
+		c.awaitWithdrawn(g)
+		return
+	case releasing:
+		c.awaitUnreserved(g)
+		return
+	case closing:
+		c.awaitClosed(g)
+		return
+	case evicting:
+		c.evict(g)
+		return
+	}
+	switch {
+	case !g.stray.IsZero():
+		c.awaitPodGroup(g)
+	case g.leaving():
+		c.goAway(g)
+	case g.charge.closed && !g.started: // by a predecessor, or by the coordinator
+		c.startWithdraw(g, undo)
+	case g.state == collecting:
+		c.collect(g)
+	case g.state == waiting:
+		c.await(g)
+	case g.state == ready:
+		c.queueUp(g)
+	case g.state == holding:
+		c.hold(g)
+	case g.state == preparing:
+		c.prepare(g)
+	case g.state == binding:
+		c.bind(g)
+	case g.state == running:
+		c.run(g)
+	}
+}
+
+// collect waits until the gang can ask for its reservation.
+func (c *Core) collect(g *gang) {
+	t := &g.tally
+	if g.started || g.placed >= g.minCount() {
+		c.start(g)
+		return
+	}
+	why := c.obstacle(g)
+	if why.reason == "" {
+		if c.asleep(g) { // what was found when it fell asleep still holds
+			return
+		}
+		if why = c.neverFits(g); why.reason != "" {
+			g.search.room, g.search.nodes = c.room, c.nodes
+			c.sleep(g, true)
+		}
+	}
+	if why.reason != "" || g.why.reason != v1alpha1.ReasonUnschedulable {
+		g.why = why
+	}
+	if why.reason != "" {
+		switch {
+		case t.bound > 0: // bound by somebody else: charged all the same
+			c.chargeBound(g)
+		case g.charge.reserved || g.charge.ask != nil:
+			c.release(g)
+		}
+		return
+	}
+	if g.since.IsZero() {
+		g.since = c.completeSince(g)
+	}
+	if c.adoptCharge(g) {
+		g.state = ready
+		return
+	}
+	if g.charge.reserved && !g.charge.stale && t.bound == 0 {
+		c.release(g) // too small for the pods that are there now
+		return
+	}
+	c.ask(g, c.choose(g), false)
+	g.state = waiting
+}
+
+// start takes note that the gang has its minimum.
+func (c *Core) start(g *gang) {
+	if !g.started {
+		g.started = true
+		c.Placed++
+		c.traceStarted(g)
+	}
+	g.state = running
+	g.partly = false
+	g.why = reason{}
+	g.search.rest()
+}
+
+// run keeps a started gang's charge in line with its pods and places further ones.
+func (c *Core) run(g *gang) {
+	c.fill(g)
+	c.adjust(g)
+}
+
+// bind completes a gang of which something may be bound, or closes it when that takes too long.
+func (c *Core) bind(g *gang) {
+	if g.placed >= g.minCount() {
+		c.start(g)
+		return
+	}
+	if g.placed == 0 && g.tally.committed == 0 && len(g.lost) == 0 && len(g.commits) == 0 {
+		c.restart(g) // every pod came back: from the start, all or nothing again
+		return
+	}
+	limit := g.boundSince.Add(c.cfg.RollForward)
+	if !c.now.Before(limit) {
+		if c.mayEvict(g) {
+			c.close(g)
+			return
+		}
+		if !g.partly {
+			g.partly = true
+			c.warn(g, "PartlyPlaced", c.partWords(g)+"; pods that no controller would make again are not removed")
+		}
+	} else {
+		c.wakeAt(g, limit)
+	}
+	c.fill(g)
+	c.adjust(g)
+}
+
+// unsettled tells whether a node shard may have something of the gang.
+func (g *gang) unsettled() bool {
+	return g.search.round != nil || g.tally.held > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
+}
+
+// goAway ends a gang here: nothing of it at node shards, then no reservation, then no gang. Pods of a PodGroup that is
+// gone stay charged until they are gone, too; where only the queue changed, the new one takes them.
+func (c *Core) goAway(g *gang) {
+	g.why = reason{}
+	c.wakeUp(g)
+	switch {
+	case g.unsettled():
+		c.startWithdraw(g, resume)
+	case g.tally.bound > 0 && !g.moving() && !g.orphan:
+		g.state = running
+		c.adjust(g)
+	case g.charge.reserved || g.charge.ask != nil:
+		c.release(g)
+	case !g.moving() || !c.active[api.BucketOf(g.wantQueue)]:
+		c.drop(g)
+	default:
+		g.queue, g.bucket = g.wantQueue, api.BucketOf(g.wantQueue)
+		g.state = collecting
+		g.charge = charge{}
+	}
+}
+
+// drop forgets a gang.
+func (c *Core) drop(g *gang) {
+	g.dropped = true
+	c.freeSlot(g)
+	c.wakeUp(g)
+	delete(c.gangs, g.id)
+	delete(c.untold, g.id)
+	c.released.put(g.id, g.message())
+	for _, uid := range sorted(g.members) {
+		p := g.members[uid]
+		c.leave(p)
+		if c.pods[uid] == p && c.gangs[p.UID] == nil {
+			c.settlePod(p)
+		}
+	}
+}

@@ -1,0 +1,617 @@
+package home
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Looking for room: one round asks node shards one after another for what is still without a hold, this process's own
+// shard first, then those with the most room. A round that ends short of it is tried again, later each time, once some
+// shard says that room came into being. Gangs look for room in the order of their ranks, so many at a time.
+
+// search is how a gang looks for room.
+type search struct {
+	touched map[api.Incarnation]bool // shards that may have something of the gang
+	slot    bool                     // one of Config.InFlight
+	queued  bool                     // in Core.ready
+
+	since   time.Time // when this search began, zero when none goes on
+	round   *round
+	room    uint64 // Core.room and Core.nodes when the last round began
+	nodes   uint64
+	backoff time.Duration
+	sleep   *sleep
+	gaveUp  bool // further pods found no room and are not charged while it sleeps
+	mendBy  time.Time
+}
+
+func (s *search) rest() { s.since, s.backoff, s.mendBy, s.gaveUp = time.Time{}, 0, time.Time{}, false }
+
+func (g *gang) slot() bool { return g.search.slot }
+
+// round asks each shard at most once.
+type round struct {
+	asked   map[api.Incarnation]bool
+	order   []api.Incarnation // the shards asked
+	shard   api.Incarnation   // that has not answered, "" for none
+	open    open
+	body    *wire.HoldRequest
+	pods    []*pod         // of body
+	keys    []string       // of its classes
+	never   map[string]int // class -> shards where not even an empty node would take one
+	refused []string       // what shards said
+}
+
+// sleep ends with a sign of new room, or of new nodes.
+type sleep struct {
+	room, nodes uint64
+	notBefore   time.Time
+	latest      time.Time // zero: only new nodes end it
+}
+
+// summary is what a node shard last said of itself.
+type summary struct {
+	said                       *wire.Summary
+	allocatable, free, largest api.Resources
+}
+
+func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
+	s := &summary{said: m}
+	var errs [3]error
+	s.allocatable, errs[0] = wire.ToResources(m.GetAllocatable())
+	s.free, errs[1] = wire.ToResources(m.GetFree())
+	s.largest, errs[2] = wire.ToResources(m.GetLargest())
+	for _, err := range errs {
+		if err != nil {
+			return
+		}
+	}
+	old := c.summaries[from]
+	if c.table != nil && !c.table.Has(from) {
+		return
+	}
+	c.summaries[from] = s
+	if old == nil || m.GetRoomVersion() != old.said.GetRoomVersion() {
+		c.room++
+		c.roomGrew = true
+	}
+	if old == nil || m.GetNodes() != old.said.GetNodes() || !s.allocatable.Equal(old.allocatable) || !s.largest.Equal(old.largest) || m.GetTableEpoch() != old.said.GetTableEpoch() {
+		c.nodes++
+		c.nodesMoved = true
+	}
+}
+
+// sleep has a gang wait for room, or with never for other nodes.
+func (c *Core) sleep(g *gang, never bool) {
+	s := &g.search
+	s.sleep = &sleep{room: s.room, nodes: s.nodes}
+	if s.room == 0 && s.nodes == 0 { // nothing was asked: summaries alone said so
+		s.sleep.room, s.sleep.nodes = c.room, c.nodes
+	}
+	if !never {
+		s.backoff = min(max(2*s.backoff, c.cfg.BackoffMin), c.cfg.BackoffMax)
+		s.sleep.notBefore = c.now.Add(s.backoff)
+		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
+	}
+	s.round = nil
+	c.freeSlot(g)
+	c.sleepers[g.id] = g
+	c.asleep(g)
+}
+
+func (c *Core) wakeUp(g *gang) {
+	g.search.sleep = nil
+	delete(c.sleepers, g.id)
+}
+
+// asleep tells whether a gang is to wait longer, and asks to be woken when it may not.
+func (c *Core) asleep(g *gang) bool {
+	s := g.search.sleep
+	if s == nil {
+		return false
+	}
+	if !c.over(s) {
+		if !s.latest.IsZero() {
+			if c.now.Before(s.notBefore) {
+				c.wakeAt(g, s.notBefore)
+			} else {
+				c.wakeAt(g, s.latest)
+			}
+		}
+		return true
+	}
+	c.wakeUp(g)
+	return false
+}
+
+func (c *Core) over(s *sleep) bool {
+	switch {
+	case s.nodes != c.nodes:
+		return !c.now.Before(s.notBefore)
+	case s.latest.IsZero():
+		return false
+	}
+	return !c.now.Before(s.latest) || s.room != c.room && !c.now.Before(s.notBefore)
+}
+
+// wakeSleepers wakes a few of the gangs for which there may be room now, best first.
+func (c *Core) wakeSleepers() {
+	c.feed()
+	if !c.roomGrew && !c.nodesMoved {
+		return
+	}
+	c.roomGrew, c.nodesMoved = false, false
+	var awake []*gang
+	for _, g := range c.sleepers {
+		if c.over(g.search.sleep) {
+			awake = append(awake, g)
+		}
+	}
+	slices.SortFunc(awake, compareGangs)
+	const most = 64
+	if len(awake) > most {
+		awake, c.roomGrew = awake[:most], true
+	}
+	for _, g := range awake {
+		c.touch(g)
+	}
+}
+
+// readyQueue holds the gangs that wait for a slot.
+type readyQueue []*gang
+
+func (r readyQueue) Len() int { return len(r) }
+func (r readyQueue) Less(i, j int) bool {
+	a, b := wire.ToRank(r[i].charge.rank), wire.ToRank(r[j].charge.rank)
+	if d := a.Compare(b); d != 0 {
+		return d < 0
+	}
+	return r[i].id < r[j].id
+}
+func (r readyQueue) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *readyQueue) Push(x any)   { *r = append(*r, x.(*gang)) }
+func (r *readyQueue) Pop() any {
+	old := *r
+	x := old[len(old)-1]
+	old[len(old)-1] = nil
+	*r = old[:len(old)-1]
+	return x
+}
+
+func (c *Core) takeSlot(g *gang) bool {
+	s := &g.search
+	if s.slot {
+		return true
+	}
+	if c.inFlight >= c.cfg.InFlight {
+		if !s.queued {
+			s.queued = true
+			heap.Push(&c.ready, g)
+		}
+		return false
+	}
+	s.slot = true
+	c.inFlight++
+	return true
+}
+
+func (c *Core) freeSlot(g *gang) {
+	if g.search.slot {
+		g.search.slot = false
+		c.inFlight--
+		c.feed()
+	}
+}
+
+// feed takes up the best of those who wait for a slot.
+func (c *Core) feed() {
+	for n := c.inFlight; n < c.cfg.InFlight && len(c.ready) > 0; n++ {
+		g := heap.Pop(&c.ready).(*gang)
+		g.search.queued = false
+		c.touch(g)
+	}
+}
+
+// neverFits says why a gang could not be placed if the whole cluster were empty, as far as summaries tell. It says
+// nothing unless every shard has spoken of the current table, and the table has stood still.
+func (c *Core) neverFits(g *gang) reason {
+	if c.table == nil || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
+		return reason{}
+	}
+	var total, largest api.Resources
+	for _, m := range c.table.Members {
+		s := c.summaries[m.Incarnation]
+		if s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch) {
+			return reason{}
+		}
+		total, largest = total.Add(s.allocatable), largest.Max(s.largest)
+	}
+	pods := c.choose(g)
+	for _, p := range pods {
+		if r, by, exceeds := p.Class.Requests.Exceeds(largest); exceeds {
+			want := p.Class.Requests.Value(r)
+			return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s asks for %s=%s, the largest node has %s",
+				p.Namespace, p.Name, r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
+		}
+	}
+	demand := sum(pods)
+	if r, by, exceeds := demand.Exceeds(total); exceeds {
+		want := demand.Value(r)
+		return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("%d pods ask for %s=%s together, all nodes together have %s",
+			len(pods), r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
+	}
+	return reason{}
+}
+
+// valid tells whether what is reserved is still what is to be placed.
+func (c *Core) valid(g *gang) bool {
+	return g.charge.reserved && g.charge.ask == nil && !g.charge.stale && c.obstacle(g).reason == "" &&
+		g.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
+}
+
+// queueUp waits for a slot.
+func (c *Core) queueUp(g *gang) {
+	if !c.valid(g) {
+		c.restart(g)
+		return
+	}
+	if g.placed >= g.minCount() {
+		c.start(g)
+		return
+	}
+	if c.asleep(g) || !c.takeSlot(g) {
+		return
+	}
+	if g.search.since.IsZero() {
+		g.search.since = c.now
+	}
+	g.state = holding
+}
+
+// hold looks for room for all of a gang.
+func (c *Core) hold(g *gang) {
+	if !c.valid(g) {
+		c.restart(g)
+		return
+	}
+	if c.tooLong(g) {
+		return
+	}
+	if c.asleep(g) {
+		return
+	}
+	if !c.seek(g) {
+		return
+	}
+	c.traceHeld(g)
+	g.search.mendBy = time.Time{}
+	g.state = preparing
+}
+
+// tooLong gives a gang up that found no room in time.
+func (c *Core) tooLong(g *gang) bool {
+	limit := c.cfg.GiveUpAfter
+	if g.group != nil && g.group.timeout > 0 {
+		limit = g.group.timeout
+	}
+	if g.charge.patient {
+		limit = max(limit, c.cfg.PatientFor)
+	}
+	at := g.search.since.Add(limit)
+	if c.now.Before(at) {
+		c.wakeAt(g, at)
+		return false
+	}
+	c.GaveUp++
+	g.charge.giveUps++
+	if g.why.reason == "" {
+		g.why = reason{v1alpha1.ReasonUnschedulable, "no answer from the shards that have room"}
+	}
+	c.startWithdraw(g, giveUp)
+	return true
+}
+
+// seek goes on with a round, or begins one, and tells whether every pod that is charged has a hold or more.
+func (c *Core) seek(g *gang) bool {
+	missing := g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.place == nowhere })
+	s := &g.search
+	if len(missing) == 0 {
+		s.round = nil
+		return true
+	}
+	if s.round == nil {
+		if c.asleep(g) || !c.takeSlot(g) {
+			return false
+		}
+		s.round = &round{asked: map[api.Incarnation]bool{}, never: map[string]int{}}
+		s.room, s.nodes = c.room, c.nodes
+		if s.since.IsZero() {
+			s.since = c.now
+		}
+	}
+	r := s.round
+	if r.shard != "" {
+		switch {
+		case !c.isMember(r.shard):
+			r.shard = ""
+		case !c.now.Before(r.open.at.Add(c.cfg.SkipAfter)):
+			c.skip(g, r)
+		default:
+			c.wakeAt(g, r.open.at.Add(c.cfg.SkipAfter))
+			if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+				c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
+			}
+			return false
+		}
+	}
+	shard, found := c.nextShard(g, r, missing)
+	if !found {
+		c.endRound(g, r, missing)
+		return false
+	}
+	r.asked[shard] = true
+	r.order = append(r.order, shard)
+	r.shard = shard
+	r.pods = append(g.pick(func(p *pod) bool { return p.place == held && p.shard == shard }), missing...)
+	r.open = open{serial: c.serial(g)}
+	classes := newClasses()
+	r.body = &wire.HoldRequest{
+		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
+		TtlMs: c.cfg.HoldFor.Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold),
+	}
+	for _, p := range r.pods {
+		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})
+	}
+	r.body.Classes, r.keys = classes.list, classes.keys
+	g.touch(shard)
+	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
+	if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+		c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
+	}
+	return false
+}
+
+// skip passes over a shard that does not answer; what it may still promise is declined.
+func (c *Core) skip(g *gang, r *round) {
+	has := false
+	for _, p := range g.members {
+		has = has || p.shard == r.shard && (p.place == held || p.place == committed)
+	}
+	if !has {
+		c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
+			Gang: g.message(), Serial: r.open.serial, TableEpoch: uint64(c.table.Epoch)}}})
+	}
+	r.shard = ""
+}
+
+// classes numbers the distinct classes of a message.
+type classes struct {
+	list  []*wire.PodClass
+	keys  []string
+	index map[string]uint32
+}
+
+func newClasses() *classes { return &classes{index: map[string]uint32{}} }
+
+func (k *classes) of(class *api.Class) uint32 {
+	i, known := k.index[class.Key]
+	if !known {
+		i = uint32(len(k.list))
+		k.index[class.Key] = i
+		k.keys = append(k.keys, class.Key)
+		k.list = append(k.list, &wire.PodClass{Requests: wire.FromResources(class.Requests), Constraints: class.Constraints})
+	}
+	return i
+}
+
+func (g *gang) touch(shard api.Incarnation) {
+	if g.search.touched == nil {
+		g.search.touched = map[api.Incarnation]bool{}
+	}
+	g.search.touched[shard] = true
+}
+
+// nextShard returns the shard to ask next: one that had room for a pod of ours and failed to bind it, this one, then by
+// room; not those that cannot hold a single pod.
+func (c *Core) nextShard(g *gang, r *round, missing []*pod) (api.Incarnation, bool) {
+	type option struct {
+		shard api.Incarnation
+		class int // 0 preferred, 1 self, 2 others
+		fits  int64
+	}
+	var best option
+	found := false
+	for _, m := range c.table.Members {
+		o := option{shard: m.Incarnation, class: 2}
+		if r.asked[o.shard] || c.owned[o.shard] == 0 {
+			continue
+		}
+		if o.shard == c.cfg.Self {
+			o.class = 1
+		}
+		for _, p := range missing {
+			if p.prefer == o.shard {
+				o.class = 0
+			}
+		}
+		if s := c.summaries[o.shard]; s != nil {
+			o.fits = fits(s.free, missing)
+			if o.fits == 0 && o.class != 0 {
+				continue
+			}
+		}
+		if !found || cmp.Or(cmp.Compare(o.class, best.class), cmp.Compare(best.fits, o.fits), strings.Compare(string(o.shard), string(best.shard))) < 0 {
+			best, found = o, true
+		}
+	}
+	return best.shard, found
+}
+
+// fits returns how many pods of the kind that fits most often go into so much free room.
+func fits(free api.Resources, pods []*pod) int64 {
+	var most int64
+	last := ""
+	kinds := 0
+	for _, p := range pods {
+		if p.Class.Key == last {
+			continue
+		}
+		if last = p.Class.Key; kinds > 8 {
+			break
+		}
+		kinds++
+		n := int64(1) << 40
+		for _, a := range p.Class.Requests {
+			if a.Value > 0 {
+				n = min(n, max(0, free.Value(a.Resource))/a.Value)
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// endRound draws the conclusion of a round in which not every pod found room.
+func (c *Core) endRound(g *gang, r *round, missing []*pod) {
+	lacking := map[string]*pod{}
+	for i := len(missing) - 1; i >= 0; i-- {
+		lacking[missing[i].Class.Key] = missing[i]
+	}
+	members := 0
+	for _, m := range c.table.Members {
+		if c.owned[m.Incarnation] > 0 {
+			members++
+		}
+	}
+	words := mergeWords(r.refused)
+	if words == "" {
+		words = "no shard has that much free"
+	}
+	for _, key := range sorted(lacking) {
+		p := lacking[key]
+		none := r.never[key]
+		for _, m := range c.table.Members { // not asked, but its largest node is too small
+			if s := c.summaries[m.Incarnation]; !r.asked[m.Incarnation] && s != nil && c.owned[m.Incarnation] > 0 && !p.Class.Requests.Fits(s.largest) {
+				none++
+			}
+		}
+		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
+			g.why = reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("no node could take pod %s/%s even if it were empty: %s", p.Namespace, p.Name, words)}
+			if !g.started && g.state == holding {
+				c.startWithdraw(g, giveUp)
+				return
+			}
+			c.sleep(g, true)
+			g.search.gaveUp = g.started
+			c.uncharge(g)
+			return
+		}
+	}
+	g.why = reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods found no room: %s", len(missing), max(len(missing), g.tally.charged), words)}
+	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
+		c.sleep(g, false)
+		g.search.gaveUp = true
+		c.uncharge(g)
+		return
+	}
+	c.sleep(g, false)
+}
+
+// uncharge gives up room for further pods of a started gang that find none; they ask again when they wake.
+func (c *Core) uncharge(g *gang) {
+	if !g.started {
+		return
+	}
+	for _, p := range g.members {
+		if p.charged && p.place == nowhere {
+			p.charged = false
+		}
+	}
+	g.search.since = time.Time{}
+	c.touch(g)
+}
+
+// mergeWords adds up refusals of the form "12 insufficient cpu, 3 node(s) had untolerated taint".
+func mergeWords(refused []string) string {
+	counts := map[string]int64{}
+	for _, words := range refused {
+		for _, part := range strings.Split(words, ", ") {
+			n, what, found := strings.Cut(part, " ")
+			if v, err := strconv.ParseInt(n, 10, 64); err == nil && found {
+				counts[what] = api.AddSat(counts[what], v)
+			} else if part != "" {
+				counts[part] += 0
+			}
+		}
+	}
+	var out []string
+	for _, what := range sorted(counts) {
+		if counts[what] > 0 {
+			what = fmt.Sprintf("%d %s", counts[what], what)
+		}
+		out = append(out, what)
+	}
+	return strings.Join(out, ", ")
+}
+
+func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil || g.search.round == nil {
+		return
+	}
+	r := g.search.round
+	if r.shard != from || r.open.serial != m.GetSerial() {
+		return
+	}
+	r.shard = ""
+	nodes := make(map[string]string, len(m.GetHeld()))
+	for _, h := range m.GetHeld() {
+		nodes[h.GetPodUid()] = h.GetNode()
+	}
+	for _, p := range r.pods {
+		if p.gang != g || p.place == committed || p.place == bound {
+			continue
+		}
+		node, got := nodes[p.UID]
+		switch {
+		case got && (p.place == nowhere || p.shard == from):
+			p.place, p.shard, p.node = held, from, node
+		case !got && p.place == held && p.shard == from:
+			p.place, p.shard, p.node = nowhere, "", ""
+		}
+		if !got && p.prefer == from {
+			p.prefer = ""
+		}
+	}
+	for _, f := range m.GetRefused() {
+		if int(f.GetPodClass()) < len(r.keys) && f.GetNever() {
+			r.never[r.keys[f.GetPodClass()]]++
+		}
+		if f.GetMessage() != "" {
+			r.refused = append(r.refused, f.GetMessage())
+		}
+	}
+	c.touch(g)
+}
+
+func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil {
+		return
+	}
+	for _, uid := range m.GetPodUids() {
+		if p := g.members[uid]; p != nil && p.place == held && p.shard == from {
+			p.place, p.shard, p.node = nowhere, "", ""
+		}
+	}
+	c.touch(g)
+}

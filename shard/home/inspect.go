@@ -1,0 +1,38 @@
+package home
+
+import (
+	"slices"
+
+	"basalt.dev/basalt/api/wire"
+)
+
+// Status describes the gangs that wait, best first and at most 1,000, for operators. It changes nothing.
+func (c *Core) Status() *wire.StatusReply {
+	out := &wire.StatusReply{Incarnation: string(c.cfg.Self), Role: "shard", GangsTotal: uint32(len(c.gangs)), Term: uint64(max(0, c.term))}
+	if c.table != nil {
+		out.TableEpoch = uint64(c.table.Epoch)
+	}
+	for _, active := range c.active {
+		if active {
+			out.Buckets++
+		}
+	}
+	var waiting []*gang
+	for _, g := range c.gangs {
+		if g.charge.reserved {
+			out.Reservations++
+		}
+		if g.state == running && g.why.reason == "" {
+			continue
+		}
+		waiting = append(waiting, g)
+	}
+	slices.SortFunc(waiting, compareGangs)
+	for _, g := range waiting[:min(len(waiting), 1000)] {
+		out.Gangs = append(out.Gangs, &wire.GangStatus{
+			Gang: g.message(), State: g.state.String(), Reason: g.why.reason, Message: g.why.message, SinceUnixMs: g.age().UnixMilli(),
+			Pods: uint32(g.tally.unfinished), Bound: uint32(g.tally.bound), MinCount: uint32(g.minCount()),
+		})
+	}
+	return out
+}

@@ -1,0 +1,551 @@
+package home
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/event"
+)
+
+// Intake: which pods make which gang, and which queue pays for it.
+//
+// Both are functions of the objects that exist now, the same at every shard, so that exactly one shard drives a gang:
+//
+//	pod without a PodGroup          its own label, else its namespace's, else `default`
+//	PodGroup with spec.queue        that queue
+//	PodGroup without                its pods' queue by the rule above, if they agree; else its namespace's, else `default`
+//
+// When a gang's queue changes (somebody edits a label), its reservation is given back in the old queue, and the new
+// queue's home takes the pods up as they are.
+//
+// A pod belongs to the PodGroup that has the name in its label now. A pod that was bound, or may be, while an earlier
+// PodGroup had that name stays with the earlier one (pinned): it is charged there.
+
+// place is how far a pod has come.
+type place uint8
+
+const (
+	nowhere   place = iota
+	held            // a node shard holds room for it
+	committed       // named in a Commit: an intent of it may exist
+	bound           // it has a node
+)
+
+// pod is a pod that Basalt may have to place or charge.
+type pod struct {
+	*api.Pod
+	version string // newest resourceVersion that is known: of the watch, or of our own last write
+
+	group  name            // of the PodGroup that its label names; zero for a pod of its own
+	pinned string          // UID of the PodGroup under which it was committed or seen bound
+	voice  *group          // the PodGroup whose queue it has a say in,
+	says   string          // and what it says
+	gang   *gang           // nil when it is none of ours
+	first  time.Time       // when it was first seen
+	place  place           //
+	shard  api.Incarnation // where it is held or committed,
+	node   string          // and on which node
+	commit *commit         // that names it; nil for one found in doubt
+	doubt  time.Time       // since when its shard is gone with the answer
+	prefer api.Incarnation // the shard that failed to bind it and has its room
+	gone   bool            // a node shard found no pod of this UID; the watch will say so
+	placed bool            // counted in gang.placed
+
+	charged  bool   // part of the gang's reservation
+	evicting uint64 // ID of the EvictPod that is not answered
+	evictAt  time.Time
+
+	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
+	explainAgain time.Time // not before, after a write that failed
+	writing      bool      // such a write is not answered: its version is about to change
+}
+
+// isBound tells whether the pod has a node and uses it.
+func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.place == bound) }
+
+// candidate tells whether the pod may be placed.
+func (p *pod) candidate() bool {
+	return p.Ours && p.Node == "" && p.place != bound && !p.Finished && !p.Deleting && !p.Gated && !p.gone && p.Refused == nil
+}
+
+// group is a PodGroup.
+type group struct {
+	name
+	uid        string
+	generation int64
+	created    time.Time
+	queue      string // spec.queue
+	minCount   int
+	class      string // priorityClassName
+	timeout    time.Duration
+	deleting   bool
+	status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
+
+	says map[string]int // queues that its pods name, "" for none, with the number of pods
+}
+
+func comparePods(a, b *pod) int {
+	if d := a.Created.Compare(b.Created); d != 0 {
+		return d
+	}
+	if d := strings.Compare(a.Name, b.Name); d != 0 {
+		return d
+	}
+	return strings.Compare(a.UID, b.UID)
+}
+
+func (c *Core) onPodsReplaced(e event.PodsReplaced) {
+	now := make(map[string]bool, len(e.Pods))
+	for _, p := range e.Pods {
+		if p != nil {
+			now[p.UID] = true
+		}
+	}
+	for _, uid := range sorted(c.pods) {
+		if !now[uid] {
+			c.onPodGone(uid)
+		}
+	}
+	for _, p := range e.Pods {
+		c.onPodSeen(p)
+	}
+	c.activate(e.Sequence)
+}
+
+func (c *Core) onPodSeen(seen *api.Pod) {
+	if seen == nil || seen.UID == "" {
+		return
+	}
+	p := c.pods[seen.UID]
+	if !seen.Ours && seen.Queue == "" {
+		if p != nil { // it lost its label
+			c.onPodGone(seen.UID)
+		}
+		return
+	}
+	if seen.Class == nil {
+		bare := *seen
+		bare.Class = api.NewClass(api.Resources{{Resource: "pods", Value: 1}}, nil)
+		seen = &bare
+	}
+	if p == nil {
+		p = &pod{Pod: seen, first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
+		c.pods[seen.UID] = p
+		p.group = groupOf(seen)
+		c.index(p)
+		if p.Node != "" {
+			c.pin(p)
+		}
+		c.settlePod(p)
+		return
+	}
+	before := p.Pod
+	p.Pod = seen
+	p.version = newer(p.version, seen.ResourceVersion)
+	if !p.writing && seen.ConditionReason != before.ConditionReason {
+		p.told = seen.ConditionReason
+	}
+	if before.Node == "" && seen.Node != "" {
+		c.pin(p)
+	}
+	if now := groupOf(seen); now != p.group {
+		c.unindex(p)
+		p.group = now
+		c.index(p)
+	} else if before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
+		before.Gated == seen.Gated && before.Queue == seen.Queue && before.Priority == seen.Priority &&
+		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
+		return
+	}
+	if p.Node != "" && p.gang != nil && p.place != bound {
+		c.podBound(p, p.Node)
+	}
+	c.settlePod(p)
+}
+
+// newer returns the newer of two resourceVersions: the watch may lag behind the answer to our own write.
+func newer(a, b string) string {
+	if len(a) > len(b) || len(a) == len(b) && a > b {
+		return a
+	}
+	return b
+}
+
+func (c *Core) onPodGone(uid string) {
+	p := c.pods[uid]
+	if p == nil {
+		return
+	}
+	delete(c.pods, uid)
+	c.unindex(p)
+	c.unspeak(p)
+	c.leave(p)
+}
+
+// groupOf returns the PodGroup that a pod's label names. A pod of another scheduler is charged by itself.
+func groupOf(p *api.Pod) name {
+	if p.Group == "" || !p.Ours {
+		return name{}
+	}
+	return name{p.Namespace, p.Group}
+}
+
+func (c *Core) index(p *pod) {
+	if p.group != (name{}) {
+		m := c.labelled[p.group]
+		if m == nil {
+			m = map[string]*pod{}
+			c.labelled[p.group] = m
+		}
+		m[p.UID] = p
+		if p.pinned == "" && p.Node != "" {
+			c.pin(p)
+		}
+	}
+	m := c.loose[p.Namespace]
+	if m == nil {
+		m = map[string]*pod{}
+		c.loose[p.Namespace] = m
+	}
+	m[p.UID] = p
+}
+
+func (c *Core) unindex(p *pod) {
+	if m := c.labelled[p.group]; m != nil {
+		delete(m, p.UID)
+		if len(m) == 0 {
+			delete(c.labelled, p.group)
+		}
+	}
+	if m := c.loose[p.Namespace]; m != nil {
+		delete(m, p.UID)
+		if len(m) == 0 {
+			delete(c.loose, p.Namespace)
+		}
+	}
+}
+
+// pin has a pod stay with the PodGroup that has its name now.
+func (c *Core) pin(p *pod) {
+	if g := c.groups[p.group]; g != nil && p.pinned == "" {
+		p.pinned = g.uid
+	}
+}
+
+// settlePod finds the gang of a pod whose state or surroundings changed.
+func (c *Core) settlePod(p *pod) {
+	grp := c.groups[p.group]
+	if p.pinned != "" && (grp == nil || grp.uid != p.pinned) { // of an earlier PodGroup of that name
+		c.unspeak(p)
+		if g := c.gangs[p.pinned]; g != nil {
+			c.join(p, g)
+		} else {
+			c.leave(p)
+		}
+		return
+	}
+	if grp != nil {
+		c.speak(p, grp)
+		if g := c.gangs[grp.uid]; g != nil {
+			c.join(p, g)
+		} else {
+			c.leave(p)
+		}
+		return
+	}
+	c.unspeak(p)
+	// A gang of one, or a pod whose PodGroup does not exist: the second is only told so, unless it is bound already; then
+	// the gang that it was bound for has it, or nobody.
+	orphan := p.group != (name{})
+	queue, known := c.podQueue(p)
+	relevant := !p.Finished && (p.Ours || p.isBound()) && !(orphan && p.isBound())
+	g := c.gangs[p.UID]
+	switch {
+	case g != nil:
+		g.wantQueue = queue
+		if !known {
+			g.wantQueue = g.queue
+		}
+		g.orphan, g.stray = orphan, time.Time{}
+		c.join(p, g)
+	case relevant && known && c.active[api.BucketOf(queue)]:
+		g = c.newGang(p.UID, queue)
+		g.single, g.orphan, g.first = true, orphan, c.now
+		g.name = name{p.Namespace, p.Name}
+		c.join(p, g)
+	default:
+		c.leave(p)
+	}
+}
+
+// podQueue returns the queue that a pod names by itself, and whether that can be known.
+func (c *Core) podQueue(p *pod) (string, bool) {
+	if p.Queue != "" {
+		return p.Queue, true
+	}
+	return c.namespaceQueue(p.Namespace)
+}
+
+func (c *Core) namespaceQueue(namespace string) (string, bool) {
+	queue, known := c.namespaces[namespace]
+	return cmp.Or(queue, api.DefaultQueue), known
+}
+
+// groupQueue returns the queue that pays for a PodGroup, whether that can be known, and whether its pods disagree.
+func (c *Core) groupQueue(g *group) (queue string, known, mismatch bool) {
+	if g.queue != "" {
+		for q := range g.says {
+			mismatch = mismatch || q != "" && q != g.queue
+		}
+		return g.queue, true, mismatch
+	}
+	fallback, known := c.namespaceQueue(g.namespace)
+	if !known {
+		return "", false, false
+	}
+	said := map[string]bool{}
+	for q := range g.says {
+		said[cmp.Or(q, fallback)] = true
+	}
+	if len(said) == 1 {
+		for q := range said {
+			return q, true, false
+		}
+	}
+	return fallback, true, len(said) > 1
+}
+
+// mismatch says which pod names another queue than its PodGroup.
+func (c *Core) mismatch(g *group) string {
+	queue, _, _ := c.groupQueue(g)
+	var first *pod
+	said := queue
+	for _, p := range c.labelled[g.name] {
+		q := p.Queue
+		if q == "" && g.queue == "" {
+			q, _ = c.namespaceQueue(g.namespace)
+		}
+		if p.voice == g && q != "" && q != queue && (first == nil || comparePods(p, first) < 0) {
+			first, said = p, q
+		}
+	}
+	if first == nil {
+		return fmt.Sprintf("pods of PodGroup %s name different queues", g.name)
+	}
+	return fmt.Sprintf("pod %s/%s names queue %q (label %s), PodGroup %s is in queue %q", first.Namespace, first.Name, said, api.LabelQueue, g.name, queue)
+}
+
+// speak counts what a pod says about its PodGroup's queue.
+func (c *Core) speak(p *pod, g *group) {
+	if p.voice == g && p.says == p.Queue {
+		return
+	}
+	c.unspeak(p)
+	p.voice, p.says = g, p.Queue
+	g.says[p.says]++
+	if g.says[p.says] == 1 {
+		c.homeGroup(g)
+	}
+}
+
+func (c *Core) unspeak(p *pod) {
+	g := p.voice
+	if g == nil {
+		return
+	}
+	p.voice = nil
+	if g.says[p.says]--; g.says[p.says] <= 0 {
+		delete(g.says, p.says)
+		if c.groups[g.name] == g {
+			c.homeGroup(g)
+		}
+	}
+}
+
+// homeGroup sees to it that a PodGroup whose queue is ours has a gang, and that its gang knows the queue.
+func (c *Core) homeGroup(g *group) {
+	queue, known, mismatch := c.groupQueue(g)
+	gang := c.gangs[g.uid]
+	if gang == nil {
+		if !known || !c.active[api.BucketOf(queue)] {
+			return
+		}
+		gang = c.newGang(g.uid, queue)
+		gang.name = g.name
+		gang.first = c.now
+	}
+	if gang.group == nil { // new, or inherited before the PodGroup was seen
+		gang.group, gang.stray, gang.gone = g, time.Time{}, false
+		gang.name = g.name
+		c.seenStatus(gang)
+		for _, uid := range sorted(c.labelled[g.name]) {
+			c.settlePod(c.labelled[g.name][uid])
+		}
+	}
+	if known {
+		gang.wantQueue = queue
+	}
+	gang.mismatch = mismatch
+	c.touch(gang)
+}
+
+func (c *Core) join(p *pod, g *gang) {
+	if p.gang != g {
+		c.leave(p)
+		p.gang = g
+		g.members[p.UID] = p
+		c.wakeUp(g) // it may fit now
+		if p.Node != "" {
+			c.podBound(p, p.Node)
+		}
+	}
+	c.touch(g)
+}
+
+// leave takes a pod out of its gang and forgets what was asked for it there.
+func (c *Core) leave(p *pod) {
+	g := p.gang
+	if g == nil {
+		return
+	}
+	delete(g.members, p.UID)
+	c.wakeUp(g)
+	if p.place == committed {
+		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
+	}
+	p.gang, p.commit = nil, nil
+	p.charged, p.placed, p.gone = false, false, false
+	p.place, p.shard, p.node, p.prefer = nowhere, "", "", ""
+	if p.Node != "" {
+		p.place = bound
+	}
+	c.touch(g)
+}
+
+// podBound takes note that a pod has a node.
+func (c *Core) podBound(p *pod, node string) {
+	g := p.gang
+	p.place, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
+	p.told = ""
+	if !p.placed {
+		p.placed = true
+		g.placed++
+		if g.firstBound.IsZero() {
+			g.firstBound = c.now
+		}
+	}
+	c.touch(g)
+}
+
+func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
+	if seen == nil || seen.UID == "" {
+		return
+	}
+	if _, gone := c.goneGroups.get(string(seen.UID)); gone {
+		return
+	}
+	n := name{seen.Namespace, seen.Name}
+	g := c.groups[n]
+	if g != nil && g.uid != string(seen.UID) {
+		c.dropGroup(g) // the delete of the one before was missed, or comes late
+		g = nil
+	}
+	fresh := g == nil
+	if fresh {
+		g = &group{name: n, uid: string(seen.UID), created: seen.CreationTimestamp.Time, says: map[string]int{}}
+		c.groups[n] = g
+	}
+	g.generation = seen.Generation
+	g.queue = seen.Spec.Queue
+	if least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount)); g.minCount != least {
+		g.minCount = least
+		if gang := c.gangs[g.uid]; gang != nil {
+			c.wakeUp(gang)
+		}
+	}
+	g.class = seen.Spec.PriorityClassName
+	g.timeout = 0
+	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {
+		g.timeout = time.Duration(*t) * time.Second
+	}
+	g.deleting = seen.DeletionTimestamp != nil
+	g.status = seen.Status
+	if fresh {
+		for _, uid := range sorted(c.labelled[n]) {
+			p := c.labelled[n][uid]
+			if p.Node != "" {
+				c.pin(p)
+			}
+			c.settlePod(p)
+		}
+	}
+	c.homeGroup(g)
+	if gang := c.gangs[g.uid]; gang != nil {
+		c.seenStatus(gang)
+	}
+}
+
+func (c *Core) onGroupGone(e event.PodGroupGone) {
+	c.goneGroups.put(e.UID, struct{}{})
+	if g := c.groups[name{e.Namespace, e.Name}]; g != nil && g.uid == e.UID {
+		c.dropGroup(g)
+	}
+}
+
+// dropGroup ends a PodGroup: pods that may be bound stay with its gang, the others have no PodGroup any more.
+func (c *Core) dropGroup(g *group) {
+	c.goneGroups.put(g.uid, struct{}{})
+	delete(c.groups, g.name)
+	if gang := c.gangs[g.uid]; gang != nil {
+		gang.group, gang.gone, gang.mismatch = nil, true, false
+		c.touch(gang)
+	}
+	for _, uid := range sorted(c.labelled[g.name]) {
+		c.settlePod(c.labelled[g.name][uid])
+	}
+}
+
+func (c *Core) onNamespace(namespace, queue string, exists bool) {
+	before, known := c.namespaces[namespace]
+	if exists == known && before == queue {
+		return
+	}
+	if exists {
+		c.namespaces[namespace] = queue
+	} else {
+		delete(c.namespaces, namespace)
+	}
+	var groups []*group
+	for _, g := range c.groups {
+		if g.namespace == namespace && g.queue == "" {
+			groups = append(groups, g)
+		}
+	}
+	slices.SortFunc(groups, func(a, b *group) int { return compareNames(a.name, b.name) })
+	for _, g := range groups {
+		c.homeGroup(g)
+	}
+	for _, uid := range sorted(c.loose[namespace]) {
+		if p := c.loose[namespace][uid]; p.Queue == "" && c.groups[p.group] == nil {
+			c.settlePod(p)
+		}
+	}
+}
+
+func (c *Core) onPriorityClass(class string, value int64, exists bool) {
+	if exists {
+		c.priorities[class] = value
+	} else {
+		delete(c.priorities, class)
+	}
+	for _, uid := range sorted(c.gangs) {
+		if g := c.gangs[uid]; g.group != nil && g.group.class == class {
+			c.touch(g)
+		}
+	}
+}

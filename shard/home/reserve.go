@@ -1,0 +1,498 @@
+package home
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// What a gang says to the coordinator: Reserve, Unreserve, Close; at most one of them is open. An open one is said again
+// until it is answered, and a denied Reserve every half minute and in each new term, for it is the coordinator that keeps
+// those who wait. An answer counts only if it names the serial of the open one.
+
+// charge is what is known of a gang's reservation.
+type charge struct {
+	attempt  uint64 // of the reservation, or of the one being asked for: the serial of its first Reserve; 0 before it
+	reserved bool
+	revision int64 // of the record: what a Commit names
+	amounts  api.Resources
+	stale    bool // a node shard found another revision: ask for the current one
+	closed   bool // state closing: nothing of it passes any more
+
+	rank   *wire.Rank // of the first grant, kept over attempts
+	forced bool       // inherited as a charge for pods found bound
+
+	ask     *ask
+	open    *open // Unreserve or Close
+	most    int   // pods that one growth may ask for, 0 for any number
+	giveUps int   // reservations given back for want of room
+	patient bool  // may keep what it holds
+}
+
+// ask is a Reserve.
+type ask struct {
+	open
+	demand, bound api.Resources
+	pods          []*pod // those it would charge anew
+	priority      int64
+	growth        bool // of a gang that is reserved already
+	patient       bool
+	denied        *wire.Denied
+}
+
+// open is a request that waits for its answer.
+type open struct {
+	serial uint64
+	at     time.Time // first said
+	said   time.Time
+	every  time.Duration
+}
+
+// again tells whether a request is to be said again now, and asks to be woken when it is.
+func (c *Core) again(g *gang, o *open, first, most time.Duration) bool {
+	if o.every == 0 {
+		o.every = first
+	}
+	if !o.said.IsZero() && c.now.Before(o.said.Add(o.every)) {
+		c.wakeAt(g, o.said.Add(o.every))
+		return false
+	}
+	if o.said.IsZero() {
+		o.at = c.now
+	} else {
+		o.every = min(2*o.every, most)
+	}
+	o.said = c.now
+	c.wakeAt(g, o.said.Add(o.every))
+	return true
+}
+
+// sum adds up what pods ask for.
+func sum(pods []*pod) api.Resources {
+	classes := map[string]int64{}
+	var order []*api.Class
+	for _, p := range pods {
+		if classes[p.Class.Key]++; classes[p.Class.Key] == 1 {
+			order = append(order, p.Class)
+		}
+	}
+	var total api.Resources
+	for _, class := range order {
+		n := classes[class.Key]
+		r := class.Requests
+		if n > 1 {
+			r = r.Clone()
+			for i := range r {
+				r[i].Value = api.MulSat(r[i].Value, n)
+			}
+		}
+		total = total.Add(r)
+	}
+	return total
+}
+
+// pick returns the members for which keep holds, in order.
+func (g *gang) pick(keep func(*pod) bool) []*pod {
+	var out []*pod
+	for _, p := range g.members {
+		if keep(p) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, comparePods)
+	return out
+}
+
+// choose returns the pods that, with those placed already, make the gang's minimum.
+func (c *Core) choose(g *gang) []*pod {
+	pods := g.pick((*pod).candidate)
+	return pods[:min(len(pods), max(0, g.minCount()-g.placed))]
+}
+
+// obstacle says why a gang cannot ask for its reservation, nothing when it can.
+func (c *Core) obstacle(g *gang) reason {
+	t, least := &g.tally, g.minCount()
+	switch {
+	case g.orphan:
+		return reason{v1alpha1.ReasonNotEnoughPods, fmt.Sprintf("PodGroup %s does not exist (label %s)", c.orphanOf(g), api.LabelPodGroup)}
+	case g.mismatch && g.group != nil:
+		return reason{v1alpha1.ReasonQueueMismatch, c.mismatch(g.group)}
+	case g.group != nil && g.group.deleting:
+		return reason{v1alpha1.ReasonNotEnoughPods, "the PodGroup is being deleted"}
+	case g.placed+t.candidates >= least:
+		return reason{}
+	case g.placed+t.candidates+t.refusals >= least:
+		return reason{t.refused.Refused.Reason, fmt.Sprintf("pod %s/%s: %s", t.refused.Namespace, t.refused.Name, t.refused.Refused.Message)}
+	case g.single:
+		return reason{v1alpha1.ReasonNotEnoughPods, "the pod may not be scheduled yet: it is gated or being deleted"}
+	}
+	words := fmt.Sprintf("%d of %d pods may be scheduled", g.placed+t.candidates, least)
+	if t.gated > 0 {
+		words += fmt.Sprintf(", %d more have scheduling gates", t.gated)
+	}
+	if t.refused != nil {
+		words += fmt.Sprintf(", %d cannot be placed as they are", t.refusals)
+	}
+	return reason{v1alpha1.ReasonNotEnoughPods, words}
+}
+
+func (c *Core) orphanOf(g *gang) string {
+	for _, p := range g.members {
+		return p.group.String()
+	}
+	return g.name.String()
+}
+
+// completeSince returns when the gang became complete, from its objects, so that an heir finds the same age.
+func (c *Core) completeSince(g *gang) time.Time {
+	var at time.Time
+	if g.group != nil {
+		at = g.group.created
+	}
+	for _, p := range c.choose(g) {
+		if p.Created.After(at) {
+			at = p.Created
+		}
+	}
+	if at.IsZero() || at.After(c.now) {
+		return c.now
+	}
+	return at
+}
+
+// ask sends a Reserve for what is bound and charged already and the pods given; anything asked before is replaced.
+func (c *Core) ask(g *gang, pods []*pod, growth bool) {
+	have := g.pick((*pod).isBound)
+	boundSum := sum(have)
+	if growth {
+		have = append(have, g.pick(func(p *pod) bool { return p.charged && p.candidate() })...)
+	}
+	for _, p := range pods {
+		if !growth || !p.charged {
+			have = append(have, p)
+		}
+	}
+	a := &ask{
+		demand: sum(have), bound: boundSum, pods: pods, priority: g.tally.priority, growth: growth,
+		patient: g.charge.giveUps >= c.cfg.PatientAfter,
+	}
+	a.serial = c.serial(g)
+	if g.charge.attempt == 0 {
+		g.charge.attempt = a.serial
+	}
+	g.charge.ask, g.charge.stale = a, false
+	c.traceAsked(g)
+	c.say(g)
+}
+
+// say repeats the open Reserve when it is time.
+func (c *Core) say(g *gang) {
+	a := g.charge.ask
+	first := c.cfg.AskAgain
+	if a.denied != nil {
+		first = c.cfg.ResendEvery
+		a.every = first
+	}
+	if !c.again(g, &a.open, first, c.cfg.ResendEvery) {
+		return
+	}
+	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+		Gang: g.message(), Attempt: g.charge.attempt, Serial: a.serial,
+		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
+		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
+		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient,
+	}}})
+}
+
+// await waits for the reservation.
+func (c *Core) await(g *gang) {
+	a := g.charge.ask
+	if a == nil {
+		if g.charge.reserved {
+			g.state = ready
+		} else {
+			g.state = collecting
+		}
+		return
+	}
+	if g.started || g.placed >= g.minCount() {
+		g.state = collecting
+		return
+	}
+	if why := c.obstacle(g); why.reason != "" {
+		g.why = why
+		if g.tally.bound > 0 {
+			g.state = collecting
+		} else {
+			c.release(g)
+		}
+		return
+	}
+	if !c.stillAsked(g, a) {
+		pods := c.choose(g)
+		if now := sum(append(g.pick((*pod).isBound), pods...)); now.Equal(a.demand) && a.priority == g.tally.priority {
+			a.pods = pods // others of the same size: the request stands
+		} else {
+			c.ask(g, pods, false)
+		}
+		return
+	}
+	c.say(g)
+}
+
+// stillAsked tells whether the open Reserve asks for what is wanted.
+func (c *Core) stillAsked(g *gang, a *ask) bool {
+	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed {
+		return false
+	}
+	for _, p := range a.pods {
+		if p.gang != g || !p.candidate() {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Core) onGranted(m *wire.Granted) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil {
+		c.refuse(m.GetGangUid(), m.GetAttempt())
+		return
+	}
+	a := g.charge.ask
+	if g.state == releasing && g.charge.open != nil {
+		g.charge.open.said = time.Time{} // it crossed our Unreserve
+		c.touch(g)
+		return
+	}
+	if a == nil || m.GetSerial() != a.serial || m.GetAttempt() != g.charge.attempt {
+		return
+	}
+	amounts, err := wire.ToResources(m.GetDemand())
+	if err != nil || m.GetDemand() == nil {
+		amounts = a.demand
+	}
+	ch := &g.charge
+	ch.ask, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
+	ch.patient = m.GetPatient()
+	ch.most = 0
+	if ch.rank == nil {
+		ch.rank = m.GetRank()
+	}
+	if ch.rank == nil {
+		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}
+	}
+	for _, p := range a.pods {
+		if p.gang == g && p.candidate() {
+			p.charged = true
+		}
+	}
+	c.traceGranted(g)
+	c.touch(g)
+}
+
+func (c *Core) onDenied(m *wire.Denied) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil {
+		return
+	}
+	a := g.charge.ask
+	if a == nil || m.GetSerial() != a.serial || m.GetAttempt() != g.charge.attempt {
+		return
+	}
+	first := a.denied == nil
+	a.denied = m
+	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
+		g.charge.closed, g.charge.ask = true, nil
+	}
+	if first && a.growth && len(a.pods) > 1 && !g.charge.closed { // further pods are charged one by one: ask for fewer
+		g.charge.most = len(a.pods) / 2
+		g.charge.ask = nil
+	}
+	c.touch(g)
+}
+
+// refuse gives back a reservation that was granted to a gang we have forgotten.
+func (c *Core) refuse(uid string, attempt uint64) {
+	ref, known := c.released.get(uid)
+	if !known || !c.active[api.BucketOf(ref.GetQueue())] {
+		return
+	}
+	c.counter++
+	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+		Gang: ref, Attempt: attempt, TableEpoch: uint64(c.table.Epoch),
+		Serial: uint64(c.epochs[api.BucketOf(ref.GetQueue())])<<32 + uint64(c.counter)}}})
+}
+
+// adoptCharge lets a gang that is about to start use the reservation it has, when that is large enough.
+func (c *Core) adoptCharge(g *gang) bool {
+	ch := &g.charge
+	if !ch.reserved || ch.closed || ch.stale || ch.ask != nil {
+		return false
+	}
+	pods := c.choose(g)
+	if !sum(append(g.pick((*pod).isBound), pods...)).Fits(ch.amounts) {
+		return false
+	}
+	for _, p := range g.members {
+		p.charged = false
+	}
+	for _, p := range pods {
+		p.charged = true
+	}
+	return true
+}
+
+// chargeBound keeps the charge of a gang that waits at what is bound of it.
+func (c *Core) chargeBound(g *gang) {
+	ch := &g.charge
+	if ch.ask != nil {
+		if len(ch.ask.pods) == 0 && sum(g.pick((*pod).isBound)).Equal(ch.ask.demand) {
+			c.say(g)
+			return
+		}
+	} else if ch.reserved && !ch.stale && sum(g.pick((*pod).isBound)).Equal(ch.amounts) {
+		return
+	}
+	c.ask(g, nil, false)
+}
+
+// adjust keeps the charge of a gang that is being bound, or runs, at what its pods need: smaller at once, larger by one
+// growth at a time. Nothing is asked while a Commit is unanswered, for every change of the record moves its revision.
+func (c *Core) adjust(g *gang) {
+	ch := &g.charge
+	if ch.closed {
+		if g.tally.bound+g.tally.committed == 0 && len(g.lost) == 0 {
+			c.release(g)
+		}
+		return
+	}
+	for _, cm := range g.commits {
+		if !cm.prepared && c.isMember(cm.shard) {
+			if ch.ask != nil {
+				c.say(g)
+			}
+			return
+		}
+	}
+	need := g.pick(func(p *pod) bool { return p.isBound() || p.place == committed || p.charged && p.candidate() })
+	base := sum(need)
+	extra := c.extras(g)
+	if a := ch.ask; a != nil {
+		switch {
+		case a.denied == nil:
+			c.say(g)
+			return
+		case a.growth && len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods):
+			c.say(g)
+			return
+		}
+	} else if ch.reserved && !ch.stale {
+		for len(extra) > 0 { // a pod may take the place of one that left
+			with := base.Add(extra[0].Class.Requests)
+			if !with.Fits(ch.amounts) {
+				break
+			}
+			extra[0].charged = true
+			base, extra = with, extra[1:]
+			c.touch(g)
+		}
+	}
+	switch {
+	case len(need) == 0 && len(extra) == 0 && !g.unsettled() && base.IsZero():
+		if ch.reserved || ch.ask != nil {
+			c.release(g)
+		}
+	case ch.stale || ch.reserved && !base.Equal(ch.amounts) || !ch.reserved && !base.IsZero():
+		c.ask(g, nil, true)
+	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
+		if ch.most > 0 && len(extra) > ch.most {
+			extra = extra[:ch.most]
+		}
+		c.ask(g, extra, true)
+	case ch.ask != nil: // what it asked for is not wanted any more
+		if ch.reserved {
+			c.ask(g, nil, true)
+		} else {
+			c.release(g)
+		}
+	}
+}
+
+func stillExtra(g *gang, pods []*pod) bool {
+	for _, p := range pods {
+		if p.gang != g || !p.candidate() || p.charged {
+			return false
+		}
+	}
+	return true
+}
+
+// extras returns the pods that could be charged in addition, oldest first: all of a started gang, as many as its minimum
+// lacks of another.
+func (c *Core) extras(g *gang) []*pod {
+	if g.leaving() || g.mismatch || g.group != nil && g.group.deleting || g.search.gaveUp && c.asleep(g) {
+		return nil
+	}
+	pods := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.place == nowhere })
+	if !g.started {
+		pods = pods[:min(len(pods), max(0, g.minCount()-g.placed-g.tally.charged))]
+	}
+	return pods
+}
+
+// release gives the reservation, or the request for one, back.
+func (c *Core) release(g *gang) {
+	if g.unsettled() {
+		c.startWithdraw(g, resume)
+		return
+	}
+	if g.tally.bound > 0 && !g.moving() && !g.orphan {
+		c.broken("reservation of a gang with bound pods is not given back")
+		return
+	}
+	g.charge.ask = nil
+	g.charge.open = &open{serial: c.serial(g)}
+	g.state = releasing
+}
+
+func (c *Core) awaitUnreserved(g *gang) {
+	o := g.charge.open
+	if o == nil { // nothing was asked for
+		g.state = collecting
+		return
+	}
+	if c.again(g, o, c.cfg.AskAgain, c.cfg.ResendEvery) {
+		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+			Gang: g.message(), Attempt: g.charge.attempt, Serial: o.serial, TableEpoch: uint64(c.table.Epoch)}}})
+	}
+}
+
+func (c *Core) onUnreserved(m *wire.Unreserved) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil || g.state != releasing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
+		return
+	}
+	g.charge = charge{rank: g.charge.rank, giveUps: g.charge.giveUps}
+	for _, p := range g.members {
+		p.charged = false
+	}
+	g.state = collecting
+	if !g.started && g.tally.bound == 0 {
+		c.fromNothing(g)
+	}
+	c.touch(g)
+}
+
+// fromNothing forgets what the gang had placed: it is all or nothing again.
+func (c *Core) fromNothing(g *gang) {
+	g.placed, g.firstBound, g.boundSince, g.partly = 0, time.Time{}, time.Time{}, false
+	for _, p := range g.members {
+		p.placed = false
+	}
+}

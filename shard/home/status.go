@@ -1,0 +1,511 @@
+package home
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// Statuses. There is one latest statement for each Queue and PodGroup; what changes faster than it may be written is never
+// queued, only the last of it is. What is equal to what the object shows is not written.
+//
+// A gang that is placed at once gets one write: what is on its way is given a second to arrive. A reason that somebody has
+// to act on is written at once.
+
+// reason why something is as it is: a word for machines and a sentence for people.
+type reason struct{ reason, message string }
+
+// said is the content of a PodGroup's status.
+type said struct {
+	generation          int64
+	queue               string
+	pods, bound         int32
+	reserved, scheduled verdict
+}
+
+type verdict struct {
+	yes bool
+	reason
+}
+
+// groupStatus is what was said about a PodGroup, and what is to be.
+type groupStatus struct {
+	seen     *v1alpha1.PodGroupStatus
+	said     said // by the object's status as seen, or by our last write
+	sequence int64
+	epoch    int64 // of sequence
+	inFlight uint64
+	since    time.Time // since when said is not what should be said
+	wants    said      // what was to be said then
+	last     time.Time // write
+	retry    time.Time
+	backoff  time.Duration
+	gone     bool
+}
+
+// write is an output whose StatusWritten is awaited.
+type write struct {
+	kind   writeKind
+	uid    string // of the pod or PodGroup
+	queue  string
+	reason string // of a pod's condition
+	said   said
+	status *v1alpha1.QueueStatus
+}
+
+type writeKind uint8
+
+const (
+	writeGroup writeKind = iota + 1
+	writeQueue
+	writeCondition
+	writeEviction
+)
+
+func (c *Core) nextWrite(w write) uint64 {
+	c.writeID++
+	c.writes[c.writeID] = w
+	return c.writeID
+}
+
+func (c *Core) onStatusWritten(e event.StatusWritten) {
+	w, known := c.writes[e.ID]
+	if !known {
+		return
+	}
+	delete(c.writes, e.ID)
+	switch w.kind {
+	case writeGroup:
+		if g := c.gangs[w.uid]; g != nil && g.status.inFlight == e.ID {
+			s := &g.status
+			s.inFlight = 0
+			switch e.Outcome {
+			case event.StatusOK:
+				s.said, s.since, s.backoff, s.retry = w.said, time.Time{}, 0, time.Time{}
+			case event.StatusGone:
+				s.gone = true
+			default:
+				s.retry = c.now.Add(c.backOff(&s.backoff))
+			}
+			c.touch(g)
+		}
+	case writeQueue:
+		if q := c.queues[w.queue]; q != nil && q.inFlight == e.ID {
+			q.inFlight = 0
+			switch e.Outcome {
+			case event.StatusOK:
+				q.said, q.backoff, q.retry = w.status, 0, time.Time{}
+			case event.StatusGone:
+			default:
+				q.dirty = true
+				q.retry = c.now.Add(c.backOff(&q.backoff))
+			}
+		}
+	case writeCondition:
+		c.conditionWritten(w, e)
+	case writeEviction:
+		if p := c.pods[w.uid]; p != nil && p.evicting == e.ID {
+			p.evicting = 0
+			p.evictAt = c.now.Add(5 * c.cfg.AskAgain)
+			if p.gang != nil {
+				c.touch(p.gang)
+			}
+		}
+	}
+}
+
+func (c *Core) backOff(d *time.Duration) time.Duration {
+	*d = min(max(2**d, c.cfg.StatusEvery), c.cfg.StatusBackoffLimit)
+	return *d
+}
+
+// judge says why the pods of a gang that asked for something are not placed.
+func (c *Core) judge(g *gang) {
+	a := g.charge.ask
+	if a == nil {
+		switch g.why.reason {
+		case v1alpha1.ReasonPending, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCoordinatorUnavailable, v1alpha1.ReasonQueueClosed,
+			v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueNotLeaf:
+			if g.charge.reserved {
+				g.why = reason{}
+			}
+		}
+		return
+	}
+	if g.state != waiting && !(a.growth && len(a.pods) > 0) {
+		return
+	}
+	switch {
+	case a.denied != nil:
+		g.why = denied(a.denied)
+	case !a.said.IsZero() && !c.now.Before(a.at.Add(c.cfg.CoordinatorQuiet)):
+		g.why = reason{v1alpha1.ReasonCoordinatorUnavailable, "no coordinator has answered; what is admitted goes on"}
+	default:
+		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
+		if g.why.reason != v1alpha1.ReasonUnschedulable {
+			g.why = reason{v1alpha1.ReasonPending, "asked for, not answered yet"}
+		}
+	}
+}
+
+// denied puts a denial into words.
+func denied(m *wire.Denied) reason {
+	r := reason{v1alpha1.ReasonQuotaExceeded, m.GetMessage()}
+	switch m.GetReason() {
+	case wire.DenyReason_DENY_NEVER_FITS:
+		r.reason = v1alpha1.ReasonNeverFits
+	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
+		r.reason = v1alpha1.ReasonQueueNotFound
+	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
+		r.reason = v1alpha1.ReasonParentNotFound
+	case wire.DenyReason_DENY_QUEUE_CLOSED:
+		r.reason = v1alpha1.ReasonQueueClosed
+	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
+		r.reason = v1alpha1.ReasonQueueNotLeaf
+	case wire.DenyReason_DENY_REFILLING, wire.DenyReason_DENY_CLOSING:
+		r.reason = v1alpha1.ReasonPending
+	}
+	if r.message == "" {
+		r.message = fmt.Sprintf("queue %q lacks %s=%s", m.GetQueue(), m.GetResource(), api.FormatAmount(m.GetResource(), m.GetShort()))
+	}
+	return r
+}
+
+// statement is what is to be said about a PodGroup now.
+func (c *Core) statement(g *gang) said {
+	s := said{generation: g.group.generation, queue: g.queue}
+	for _, p := range g.members {
+		has := p.Node != "" || p.place == bound
+		if has {
+			s.bound++
+		}
+		if has || !p.Finished {
+			s.pods++
+		}
+	}
+	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running
+	switch {
+	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.ask == nil:
+		s.reserved = verdict{true, reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q: %s", g.queue, g.charge.amounts)}}
+		if len(g.charge.amounts) == 0 {
+			s.reserved.message = fmt.Sprintf("nothing is charged to queue %q any more", g.queue)
+		}
+	case g.why.reason == v1alpha1.ReasonUnschedulable:
+		s.reserved.reason = reason{v1alpha1.ReasonPending, "given back for want of room; asked for again when there is some"}
+	case g.why.reason != "":
+		s.reserved.reason = g.why
+	default:
+		s.reserved.reason = reason{v1alpha1.ReasonPending, "not asked for yet"}
+	}
+	switch {
+	case g.started:
+		s.scheduled = verdict{true, reason{v1alpha1.ReasonScheduled, fmt.Sprintf("at least %d pods were bound", g.minCount())}}
+	case g.partly:
+		s.scheduled.reason = reason{v1alpha1.ReasonUnschedulable, c.partWords(g)}
+	default:
+		switch g.why.reason {
+		case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonNeverFits, v1alpha1.ReasonUnsupportedConstraint, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonQuotaExceeded:
+			s.scheduled.reason = g.why
+		default:
+			s.scheduled.reason = reason{v1alpha1.ReasonWaiting, "not placed yet"}
+		}
+	}
+	return s
+}
+
+// pressing tells whether somebody may have to act on a verdict, so that it is written at once.
+func (v verdict) pressing() bool {
+	switch v.reason.reason {
+	case "", v1alpha1.ReasonPending, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonWaiting:
+		return false
+	}
+	return !v.yes
+}
+
+// publish writes a PodGroup's status when it is time, or asks to be woken when it is.
+func (c *Core) publish(g *gang) {
+	s := &g.status
+	if g.group == nil || s.gone || s.inFlight != 0 || !g.stray.IsZero() {
+		return
+	}
+	now := c.statement(g)
+	if now == s.said {
+		s.since = time.Time{}
+		return
+	}
+	if s.since.IsZero() || now.reserved.yes && !s.wants.reserved.yes { // what follows a grant is close
+		s.since = c.now
+	}
+	s.wants = now
+	news := now.reserved.reason.reason != s.said.reserved.reason.reason || now.scheduled.reason.reason != s.said.scheduled.reason.reason
+	var due time.Time
+	switch {
+	case news && (now.reserved.pressing() || now.scheduled.pressing()):
+		due = c.now
+	case news || now.generation != s.said.generation:
+		due = latest(s.since.Add(c.cfg.StatusEvery), s.last.Add(c.cfg.StatusEvery))
+	default:
+		due = latest(s.since.Add(c.cfg.StatusEvery), s.last.Add(c.cfg.CountsEvery))
+	}
+	if due = latest(due, s.retry); c.now.Before(due) {
+		c.wakeAt(g, due)
+		return
+	}
+	if !c.statuses.take(c.now) {
+		c.wakeAt(g, c.now.Add(100*time.Millisecond))
+		return
+	}
+	status := c.groupStatusOf(g, now)
+	s.last = c.now
+	s.inFlight = c.nextWrite(write{kind: writeGroup, uid: g.id, said: now})
+	c.emit(event.WritePodGroupStatus{ID: s.inFlight, Namespace: g.namespace, Name: g.name.name, UID: g.id, Status: status})
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (c *Core) groupStatusOf(g *gang, now said) *v1alpha1.PodGroupStatus {
+	s := &g.status
+	epoch := int64(c.epochs[g.bucket])
+	if s.seen != nil && s.seen.Queue != g.queue && s.seen.Epoch >= epoch && s.seen.Writer != string(c.cfg.Self) {
+		// Another queue's home wrote before this one paid. Its bucket may have changed hands later than ours.
+		epoch = min(int64(c.table.Epoch), s.seen.Epoch+1)
+	}
+	s.sequence, s.epoch = nextSequence(s.sequence, s.epoch, epoch), epoch
+	if s.seen != nil && s.seen.Epoch == epoch && s.seen.Writer == string(c.cfg.Self) {
+		s.sequence = max(s.sequence, s.seen.Sequence+1)
+	}
+	out := &v1alpha1.PodGroupStatus{
+		Stamp:              v1alpha1.Stamp{Epoch: epoch, Writer: string(c.cfg.Self), Sequence: s.sequence},
+		ObservedGeneration: now.generation, Queue: now.queue, Pods: now.pods, Bound: now.bound,
+	}
+	var before []metav1.Condition
+	if s.seen != nil {
+		before = s.seen.Conditions
+	}
+	out.Conditions = []metav1.Condition{
+		c.condition(before, v1alpha1.ConditionQuotaReserved, now.reserved, now.generation),
+		c.condition(before, v1alpha1.ConditionPodGroupInitiallyScheduled, now.scheduled, now.generation),
+	}
+	s.seen = out // what the object shows next
+	return out
+}
+
+// nextSequence counts within an epoch.
+func nextSequence(sequence, of, epoch int64) int64 {
+	if of != epoch {
+		return 1
+	}
+	return sequence + 1
+}
+
+// condition makes a condition; the time of its last transition is kept when its status is the same as before.
+func (c *Core) condition(before []metav1.Condition, kind string, v verdict, generation int64) metav1.Condition {
+	out := metav1.Condition{
+		Type: kind, Status: metav1.ConditionFalse, Reason: v.reason.reason, Message: short(v.message),
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
+	}
+	if v.yes {
+		out.Status = metav1.ConditionTrue
+	}
+	for i := range before {
+		if b := &before[i]; b.Type == kind && b.Status == out.Status && !b.LastTransitionTime.IsZero() {
+			out.LastTransitionTime = b.LastTransitionTime
+		}
+	}
+	return out
+}
+
+// short bounds a message: the API server takes 32,768 bytes.
+func short(message string) string {
+	const most = 1024
+	if len(message) > most {
+		return message[:most-3] + "..."
+	}
+	return message
+}
+
+// seenStatus takes note of what a PodGroup shows.
+func (c *Core) seenStatus(g *gang) {
+	s, seen := &g.status, g.group.status
+	if seen == nil || s.inFlight != 0 {
+		return
+	}
+	if seen.Writer == string(c.cfg.Self) && seen.Epoch == s.epoch && seen.Sequence < s.sequence {
+		return // the watch lags behind our own writes
+	}
+	s.seen = seen
+	s.said = said{generation: seen.ObservedGeneration, queue: seen.Queue, pods: seen.Pods, bound: seen.Bound}
+	for i := range seen.Conditions {
+		cond := &seen.Conditions[i]
+		v := verdict{cond.Status == metav1.ConditionTrue, reason{cond.Reason, cond.Message}}
+		switch cond.Type {
+		case v1alpha1.ConditionQuotaReserved:
+			s.said.reserved = v
+		case v1alpha1.ConditionPodGroupInitiallyScheduled:
+			s.said.scheduled = v
+		}
+	}
+	if initiallyScheduled(seen) {
+		g.started = true
+	}
+	c.touch(g)
+}
+
+// queue is a Queue, and what the coordinator says of it.
+type queue struct {
+	uid     string // "" while no object is seen
+	seen    *v1alpha1.QueueStatus
+	said    *v1alpha1.QueueStatus // the last that was written or seen
+	usage   *wire.QueueUsage
+	term    uint64
+	dirty   bool
+	last    time.Time
+	retry   time.Time
+	backoff time.Duration
+
+	inFlight uint64
+	sequence int64
+	epoch    int64
+}
+
+func (c *Core) queueOf(path string) *queue {
+	q := c.queues[path]
+	if q == nil {
+		q = &queue{}
+		c.queues[path] = q
+	}
+	return q
+}
+
+func (c *Core) onQueueSeen(seen *v1alpha1.Queue) {
+	if seen == nil || seen.Name == "" {
+		return
+	}
+	q := c.queueOf(seen.Name)
+	if q.uid != string(seen.UID) {
+		*q = queue{uid: string(seen.UID), usage: q.usage, term: q.term}
+	}
+	q.dirty = true
+	q.seen = seen.Status
+	if q.inFlight == 0 && seen.Status != nil && !(seen.Status.Writer == string(c.cfg.Self) && seen.Status.Epoch == q.epoch && seen.Status.Sequence < q.sequence) {
+		q.said = seen.Status
+	}
+}
+
+func (c *Core) onQueueGone(e event.QueueGone) {
+	if q := c.queues[e.Name]; q != nil && (q.uid == e.UID || e.UID == "") {
+		delete(c.queues, e.Name)
+	}
+}
+
+func (c *Core) onQueueUsages(m *wire.QueueUsages) {
+	for _, u := range m.GetQueues() {
+		if u.GetQueue() == "" || !c.active[api.BucketOf(u.GetQueue())] {
+			continue
+		}
+		q := c.queueOf(u.GetQueue())
+		if m.GetTerm() < q.term || m.GetTerm() == q.term && q.usage != nil && u.GetVersion() < q.usage.GetVersion() {
+			continue
+		}
+		q.usage, q.term, q.dirty = u, m.GetTerm(), true
+	}
+}
+
+// writeQueueStatuses writes what changed, each queue at most once in Config.StatusEvery.
+func (c *Core) writeQueueStatuses() {
+	var due []string
+	for path, q := range c.queues {
+		if q.dirty && q.inFlight == 0 && q.uid != "" && q.usage != nil && c.active[api.BucketOf(path)] &&
+			!c.now.Before(q.last.Add(c.cfg.StatusEvery)) && !c.now.Before(q.retry) {
+			due = append(due, path)
+		}
+	}
+	if len(due) == 0 {
+		return
+	}
+	set := make(map[string]bool, len(due))
+	for _, path := range due {
+		set[path] = true
+	}
+	for _, path := range sorted(set) {
+		q := c.queues[path]
+		if u := q.usage.GetUid(); u != "" && u != q.uid {
+			continue // the coordinator speaks of an earlier Queue of this name
+		}
+		q.dirty = false
+		status, err := c.queueStatusOf(path, q)
+		if err != nil {
+			c.broken("usage of queue " + path + " cannot be read: " + err.Error())
+			continue
+		}
+		if q.said != nil {
+			same := *q.said
+			same.Stamp = status.Stamp
+			if equality.Semantic.DeepEqual(&same, status) {
+				continue
+			}
+		}
+		q.sequence, q.epoch = status.Sequence, status.Epoch
+		q.last = c.now
+		q.inFlight = c.nextWrite(write{kind: writeQueue, queue: path, status: status})
+		c.emit(event.WriteQueueStatus{ID: q.inFlight, Queue: path, UID: q.uid, Status: status})
+	}
+}
+
+func (c *Core) queueStatusOf(path string, q *queue) (*v1alpha1.QueueStatus, error) {
+	u := q.usage
+	charged, err := wire.ToResources(u.GetCharged())
+	if err != nil {
+		return nil, err
+	}
+	capability, err := wire.ToResources(u.GetCapability())
+	if err != nil {
+		return nil, err
+	}
+	guarantee, err := wire.ToResources(u.GetGuarantee())
+	if err != nil {
+		return nil, err
+	}
+	epoch := int64(c.epochs[api.BucketOf(path)])
+	sequence := nextSequence(q.sequence, q.epoch, epoch)
+	if q.seen != nil && q.seen.Epoch == epoch && q.seen.Writer == string(c.cfg.Self) {
+		sequence = max(sequence, q.seen.Sequence+1)
+	}
+	var before []metav1.Condition
+	if q.said != nil {
+		before = q.said.Conditions
+	}
+	ready := verdict{reason: reason{u.GetReadyReason(), u.GetMessage()}}
+	if ready.reason.reason == "" {
+		ready.reason.reason = v1alpha1.ReasonReady
+	}
+	ready.yes = ready.reason.reason == v1alpha1.ReasonReady || ready.reason.reason == v1alpha1.ReasonGuaranteeCut
+	status := &v1alpha1.QueueStatus{
+		Stamp:              v1alpha1.Stamp{Epoch: epoch, Writer: string(c.cfg.Self), Sequence: sequence},
+		ObservedGeneration: u.GetGeneration(),
+		Conditions:         []metav1.Condition{c.condition(before, v1alpha1.ConditionReady, ready, u.GetGeneration())},
+		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(),
+	}
+	if len(charged) > 0 {
+		status.Charged = charged.ToResourceList()
+	}
+	if len(capability) > 0 {
+		status.Limits.Capability = capability.ToResourceList()
+	}
+	if len(guarantee) > 0 {
+		status.Limits.Guarantee = guarantee.ToResourceList()
+	}
+	return status, nil
+}

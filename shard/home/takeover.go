@@ -1,0 +1,327 @@
+package home
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// Takeover of queues. A bucket that the table gives to this shard is active once the store was read, at a revision that
+// is not older than the table's, and all pods were listed after that. Then every gang of it is known: the reservations
+// that were read, and the pods. What the one before had asked node shards for is not known, so it is withdrawn at all of
+// them for every reservation whose gang is not wholly bound.
+//
+// A bucket that is lost is forgotten at once: the table's fence and the serials keep what we asked for from doing harm.
+
+func (c *Core) onTable(t *api.Table) {
+	if t == nil || c.table != nil && t.Revision <= c.table.Revision {
+		return
+	}
+	c.table, c.tableAt = t, c.now
+	c.owned = map[api.Incarnation]int{}
+	gained := false
+	lost := map[api.BucketID]bool{}
+	for b := range api.BucketID(api.Buckets) {
+		owner := t.Owner(b)
+		if owner != "" {
+			c.owned[owner]++
+		}
+		mine := owner == c.cfg.Self
+		if c.active[b] && (!mine || t.Changed[b] != c.epochs[b]) {
+			c.active[b] = false
+			lost[b] = true
+		}
+		switch {
+		case mine && !c.active[b] && (!c.gaining[b] || c.epochs[b] != t.Changed[b]):
+			c.gaining[b] = true
+			c.epochs[b] = t.Changed[b]
+			gained = true
+		case !mine:
+			delete(c.gaining, b)
+		}
+	}
+	if gained {
+		c.read = nil // what was read before does not show what happened since
+	}
+	for incarnation := range c.summaries {
+		if !t.Has(incarnation) {
+			delete(c.summaries, incarnation)
+		}
+	}
+	for _, uid := range sorted(c.gangs) {
+		g := c.gangs[uid]
+		if g != nil && lost[g.bucket] {
+			c.abandon(g)
+		} else if g != nil {
+			c.shardsLeft(g)
+		}
+	}
+}
+
+// abandon forgets a gang whose queue is another shard's now, and nothing is said to anybody.
+func (c *Core) abandon(g *gang) {
+	g.dropped = true
+	c.freeSlot(g)
+	c.wakeUp(g)
+	delete(c.gangs, g.id)
+	delete(c.untold, g.id)
+	for _, uid := range sorted(g.members) {
+		p := g.members[uid]
+		if p.place == bound && p.Node == "" {
+			p.place = nowhere // the watch will show it
+		}
+		c.leave(p)
+	}
+}
+
+// shardsLeft lets go of what shards that left the table had promised, but not of what they may have written.
+func (c *Core) shardsLeft(g *gang) {
+	left := false
+	for shard := range g.search.touched {
+		if c.table.Has(shard) {
+			continue
+		}
+		left = true
+		wrote := false
+		for _, p := range g.members {
+			if p.shard != shard {
+				continue
+			}
+			switch p.place {
+			case held:
+				p.place, p.shard, p.node = nowhere, "", ""
+			case committed:
+				wrote = true
+			}
+		}
+		if !wrote && len(g.lost) == 0 && g.state != withdrawing {
+			delete(g.search.touched, shard)
+		}
+	}
+	if left {
+		c.touch(g)
+	}
+}
+
+func (c *Core) onStoreRead(e event.StoreRead) {
+	if c.table != nil && e.Revision >= c.table.Revision {
+		c.read = &e
+	}
+}
+
+// activate takes up the buckets that were gained, when the list of pods just seen is the one after the read.
+func (c *Core) activate(sequence uint64) {
+	if c.table == nil || c.read == nil || c.read.Sequence != sequence || sequence == 0 || len(c.gaining) == 0 {
+		return
+	}
+	found := c.read.Reservations
+	c.read = nil
+	gained := c.gaining
+	c.gaining = map[api.BucketID]bool{}
+	for b := range gained {
+		c.active[b] = true
+	}
+	groups := make([]*group, 0, len(c.groups))
+	for _, g := range c.groups {
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b *group) int { return compareNames(a.name, b.name) })
+	for _, g := range groups {
+		c.homeGroup(g)
+	}
+	for _, uid := range sorted(c.pods) {
+		c.settlePod(c.pods[uid])
+	}
+	inherited := 0
+	slices.SortFunc(found, func(a, b event.StoredReservation) int {
+		return strings.Compare(a.Record.GetGang().GetUid(), b.Record.GetGang().GetUid())
+	})
+	for _, r := range found {
+		ref := r.Record.GetGang()
+		if ref.GetUid() == "" {
+			continue // unreadable: the coordinator says so
+		}
+		if b := api.BucketOf(ref.GetQueue()); gained[b] {
+			c.inherit(r.Record, r.ModRevision)
+			inherited++
+		}
+	}
+	c.log(slog.LevelInfo, "took over queues", slog.Int("buckets", len(gained)), slog.Int("reservations", inherited),
+		slog.Uint64("epoch", uint64(c.table.Epoch)))
+}
+
+// inherit takes a reservation over that another shard had asked for.
+func (c *Core) inherit(r *wire.ReservationRecord, revision int64) {
+	ref := r.GetGang()
+	g := c.gangs[ref.GetUid()]
+	if g == nil {
+		g = c.newStray(ref)
+	}
+	if g.queue != ref.GetQueue() { // its queue was changed since: given back there first
+		g.queue, g.bucket = ref.GetQueue(), api.BucketOf(ref.GetQueue())
+	}
+	amounts, err := wire.ToResources(r.GetDemand())
+	if err != nil {
+		amounts = nil
+	}
+	g.charge = charge{
+		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
+		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
+	}
+	g.tally = c.count(g)
+	if g.started || g.placed >= g.minCount() && g.stray.IsZero() {
+		c.touch(g)
+		return // wholly bound: it goes on as it is
+	}
+	if g.placed > 0 && !sum(g.pick((*pod).isBound)).Equal(amounts) { // it was being placed
+		g.boundSince = c.now
+	}
+	for _, p := range g.members {
+		if p.place != bound {
+			p.place = nowhere
+		}
+	}
+	if g.charge.closed {
+		c.withdrawAll(g, undo)
+	} else if g.stray.IsZero() {
+		c.withdrawAll(g, resume)
+	}
+	c.touch(g)
+}
+
+// newStray makes a gang of a reservation whose PodGroup, or pod, is not there.
+func (c *Core) newStray(ref *wire.GangRef) *gang {
+	g := c.newGang(ref.GetUid(), ref.GetQueue())
+	g.name = name{ref.GetNamespace(), ref.GetName()}
+	g.single = ref.GetSingle()
+	g.stray = c.now
+	if ref.GetSingle() { // all pods are known: it is gone
+		g.stray = c.now.Add(-c.cfg.StrayAfter)
+	}
+	if grp := c.groups[g.name]; grp != nil && grp.uid == g.id {
+		c.homeGroup(grp) // its queue is another one now
+		return g
+	}
+	// Pods that were bound for it, when its PodGroup is gone, are still charged to it.
+	if c.groups[g.name] == nil {
+		for _, uid := range sorted(c.labelled[g.name]) {
+			if p := c.labelled[g.name][uid]; p.isBound() && (p.pinned == "" || p.pinned == g.id) {
+				p.pinned = g.id
+				c.settlePod(p)
+			}
+		}
+	}
+	for _, uid := range sorted(c.labelled[g.name]) {
+		if p := c.labelled[g.name][uid]; p.pinned == g.id {
+			c.settlePod(p)
+		}
+	}
+	return g
+}
+
+// awaitPodGroup gives the watch of PodGroups time to show the one of an inherited reservation. Then it is gone: its bound
+// pods run on and stay charged; without any it is closed and given back.
+func (c *Core) awaitPodGroup(g *gang) {
+	if at := g.stray.Add(c.cfg.StrayAfter); c.now.Before(at) {
+		c.wakeAt(g, at)
+		return
+	}
+	if g.tally.bound > 0 {
+		g.stray, g.gone = time.Time{}, true
+		c.withdrawAll(g, resume)
+		return
+	}
+	if g.charge.closed {
+		c.withdrawAll(g, undo)
+		return
+	}
+	g.charge.open = &open{serial: c.serial(g)}
+	g.state = closing
+}
+
+// onKnown hears of all reservations in our buckets; one of which we do not know is closed and given back.
+func (c *Core) onKnown(m *wire.Known) {
+	for i, ref := range m.GetGangs() {
+		if ref.GetUid() == "" || !c.active[api.BucketOf(ref.GetQueue())] || i >= len(m.GetAttempts()) {
+			continue
+		}
+		attempt := m.GetAttempts()[i]
+		g := c.gangs[ref.GetUid()]
+		switch {
+		case g == nil:
+			g = c.newStray(ref)
+			g.charge = charge{attempt: attempt, reserved: true, stale: true}
+			c.touch(g)
+		case g.queue == ref.GetQueue() && g.state == collecting && !g.charge.reserved && g.charge.ask == nil && !g.leaving():
+			g.charge.attempt = attempt // we gave it back, and it is still there
+			g.charge.reserved, g.charge.stale = true, true
+			if g.tally.bound == 0 {
+				c.release(g)
+			}
+			c.touch(g)
+		}
+	}
+}
+
+func (c *Core) onCoordinator(e event.CoordinatorSeen) {
+	if e.Term <= c.term {
+		return
+	}
+	c.term = e.Term
+	var open []*gang
+	for _, g := range c.gangs {
+		if g.charge.ask != nil || g.charge.open != nil {
+			open = append(open, g)
+		}
+	}
+	slices.SortFunc(open, compareGangs)
+	for _, g := range open {
+		if a := g.charge.ask; a != nil {
+			a.said, a.every = time.Time{}, 0
+		}
+		if o := g.charge.open; o != nil {
+			o.said, o.every = time.Time{}, 0
+		}
+		c.touch(g)
+	}
+}
+
+// refill is what the coordinator was told of bound pods.
+type refill struct {
+	epoch api.Epoch
+	term  int64
+	at    time.Time
+}
+
+// tellRefilled ends the refilling of a new store: everything bound in our buckets is charged.
+func (c *Core) tellRefilled() {
+	if c.table == nil || !c.table.Has(c.cfg.Self) || c.term == 0 || len(c.gaining) > 0 || len(c.untold) > 0 {
+		return
+	}
+	now := refill{epoch: c.table.Epoch, term: c.term, at: c.refilled.at}
+	if now == c.refilled && c.now.Before(c.refilled.at.Add(c.cfg.ResendEvery)) {
+		return
+	}
+	now.at = c.now
+	c.refilled = now
+	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Refilled{Refilled: &wire.Refilled{TableEpoch: uint64(c.table.Epoch)}}})
+}
+
+// initiallyScheduled tells whether a PodGroup shows the condition that is the memory of a gang's start.
+func initiallyScheduled(s *v1alpha1.PodGroupStatus) bool {
+	if s == nil {
+		return false
+	}
+	for _, cond := range s.Conditions {
+		if cond.Type == v1alpha1.ConditionPodGroupInitiallyScheduled {
+			return cond.Status == "True"
+		}
+	}
+	return false
+}

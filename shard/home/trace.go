@@ -1,0 +1,105 @@
+package home
+
+import (
+	"log/slog"
+	"strconv"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// One trace for a gang, from first sight to the last binding of its minimum. Ids are derived from the gang's UID and
+// attempt, so that an heir goes on in the same trace and node shards and coordinator hang their spans under ours.
+
+const (
+	spanRoot    = "gang"
+	spanQueue   = "queue wait"
+	spanReserve = "reserve"
+	spanHold    = "hold"
+	spanCommit  = "commit"
+	spanBind    = "bind"
+)
+
+// trace keeps when the current attempt passed its milestones.
+type trace struct {
+	asked, granted, held, committed time.Time
+	queued                          bool // the queue wait is reported
+}
+
+func (g *gang) spanID(kind string) [8]byte {
+	if kind == spanRoot || kind == spanQueue {
+		return api.SpanIDOf(g.id, kind)
+	}
+	return api.SpanIDOf(g.id, strconv.FormatUint(g.charge.attempt, 10), kind)
+}
+
+// traceOf is the context of a message that belongs to a span, nil when tracing is off.
+func (c *Core) traceOf(g *gang, kind string) *wire.Trace {
+	if !c.cfg.Tracing {
+		return nil
+	}
+	if g.started && kind != spanReserve {
+		kind = spanBind // further pods
+	}
+	trace, span := api.TraceIDOf(g.id), g.spanID(kind)
+	return &wire.Trace{TraceId: trace[:], SpanId: span[:]}
+}
+
+func (c *Core) span(g *gang, kind string, from time.Time, attrs ...slog.Attr) {
+	if from.IsZero() {
+		return
+	}
+	trace, id, root := api.TraceIDOf(g.id), g.spanID(kind), g.spanID(spanRoot)
+	s := event.Span{TraceID: trace[:], SpanID: id[:], Name: kind, Start: from, End: c.now, Attributes: attrs}
+	if kind != spanRoot {
+		s.Parent = root[:]
+	}
+	c.emit(s)
+}
+
+func (c *Core) traceAsked(g *gang) {
+	if !c.cfg.Tracing || g.started {
+		return
+	}
+	if !g.trace.queued {
+		g.trace.queued = true
+		c.span(g, spanQueue, g.first, slog.String("queue", g.queue))
+	}
+	if g.trace.asked.IsZero() {
+		g.trace.asked = c.now
+	}
+}
+
+func (c *Core) traceGranted(g *gang) {
+	if !c.cfg.Tracing || g.started {
+		return
+	}
+	c.span(g, spanReserve, g.trace.asked, slog.String("queue", g.queue), slog.String("demand", g.charge.amounts.String()))
+	g.trace = trace{queued: true, granted: c.now}
+}
+
+func (c *Core) traceHeld(g *gang) {
+	if !c.cfg.Tracing || g.started {
+		return
+	}
+	c.span(g, spanHold, g.trace.granted, slog.Int("pods", g.tally.charged))
+	g.trace.granted, g.trace.held = time.Time{}, c.now
+}
+
+func (c *Core) traceCommitted(g *gang) {
+	if !c.cfg.Tracing || g.started {
+		return
+	}
+	c.span(g, spanCommit, g.trace.held, slog.Int("shards", len(g.commits)))
+	g.trace.held, g.trace.committed = time.Time{}, c.now
+}
+
+func (c *Core) traceStarted(g *gang) {
+	if !c.cfg.Tracing || !g.trace.queued {
+		return
+	}
+	c.span(g, spanBind, g.trace.committed, slog.Int("pods", g.placed))
+	c.span(g, spanRoot, g.first, slog.String("gang", g.name.String()), slog.String("queue", g.queue), slog.Int("pods", g.placed))
+}
