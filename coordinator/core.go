@@ -57,6 +57,7 @@ type Core struct {
 	links       map[api.Incarnation]bool
 	floor       api.Epoch // epochs start above it
 	firstShard  time.Time
+	look        bool      // the table may have to change
 	deaths      []death   // in the last HalfGoneLimit
 	held        bool      // more than half are dead
 	lastMove    time.Time // of a step between living shards
@@ -166,6 +167,7 @@ func (c *Core) Outputs() []Output {
 }
 
 func (c *Core) tick(now time.Time) {
+	c.look = true // steps and limits of time are due at some moment
 	c.age(now)
 	c.sweep(now)
 	c.report(now)

@@ -107,7 +107,7 @@ func (c *Core) queuesSynced() {
 	if c.synced {
 		return
 	}
-	c.synced = true
+	c.synced, c.look = true, true
 	c.nextAskAgain = time.Time{}
 	c.tree.root.walk(func(q *queue) {
 		q.reported = false

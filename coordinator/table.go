@@ -204,6 +204,7 @@ func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
 	if id == "" {
 		return
 	}
+	c.look = true
 	s := c.shards[id]
 	if s == nil {
 		for _, other := range c.sortedShards() {
@@ -237,6 +238,7 @@ func (c *Core) average() int {
 }
 
 func (c *Core) shardDown(now time.Time, id api.Incarnation) {
+	c.look = true
 	if s := c.shards[id]; s != nil && c.table.Has(id) {
 		c.deaths = append(c.deaths, death{s.name, now})
 	}
@@ -281,7 +283,7 @@ func (c *Core) raise(epoch api.Epoch) {
 	}
 	if ours < c.floor && !c.refilling {
 		c.log(LevelWarn, "the control store is older than the cluster", "table epoch", uint64(ours), "status epoch", uint64(c.floor))
-		c.refilling = true
+		c.refilling, c.look = true, true
 		for _, s := range c.shards {
 			s.told = false
 		}
@@ -290,6 +292,10 @@ func (c *Core) raise(epoch api.Epoch) {
 
 // changeTable puts the next table into the transaction if shards came, went, or are to be given more.
 func (c *Core) changeTable(now time.Time, b *batch) bool {
+	if !c.look {
+		return false
+	}
+	c.look = false
 	hold := c.hold(now)
 	if len(c.shards) == 0 {
 		return false

@@ -235,10 +235,14 @@ type lineup struct {
 	turn  turn
 	path  *lack // what keeps every request of the queue from being granted
 
-	// The last denial, which equal requests share while no sum has changed.
-	memo        *lack
-	memoDelta   api.Resources
-	memoCharges uint64
+	// Denials of this pass. Sums only grow in it, so what was denied once is denied to every later request that asks for
+	// the same; the numbers in its words may be those of a moment before.
+	denied []denial
+}
+
+type denial struct {
+	delta api.Resources
+	lack  *lack
 }
 
 type lineups []*lineup
@@ -290,14 +294,20 @@ func (c *Core) offer(now time.Time, b *batch) {
 			heap.Pop(&h)
 			continue
 		}
-		r := l.due[0]
-		l.due = l.due[1:]
-		r.due = false
-		if denied := c.judgeIn(l, r); denied != nil {
+		r := l.next()
+		if denied := c.judge(r, l.path); denied != nil {
+			l.remember(r, denied)
 			c.deny(now, r, *denied)
 		} else {
 			c.grant(now, b, r)
 			l.turn.share = l.queue.share()
+		}
+		for len(l.due) > 0 { // whoever is denied for sure needs no turn
+			denied := l.deniedBefore(l.due[0])
+			if denied == nil {
+				break
+			}
+			c.deny(now, l.next(), *denied)
 		}
 		if len(l.due) == 0 {
 			heap.Pop(&h)
@@ -308,16 +318,31 @@ func (c *Core) offer(now time.Time, b *batch) {
 	}
 }
 
-// judgeIn is judge with two short cuts for the common case that nothing can be granted.
-func (c *Core) judgeIn(l *lineup, r *request) *lack {
-	if l.memo != nil && l.memoCharges == c.charges && l.memoDelta.Equal(r.delta) && r.gang.res == nil {
-		return l.memo
+func (l *lineup) next() *request {
+	r := l.due[0]
+	l.due = l.due[1:]
+	r.due = false
+	return r
+}
+
+func (l *lineup) remember(r *request, denied *lack) {
+	const most = 16 // to be looked through for each request
+	if r.gang.res == nil && len(l.denied) < most {
+		l.denied = append(l.denied, denial{r.delta, denied})
 	}
-	denied := c.judge(r, l.path)
-	if denied != nil && r.gang.res == nil && denied.reason != wire.DenyReason_DENY_RESERVED_FOR_OLDER {
-		l.memo, l.memoDelta, l.memoCharges = denied, r.delta, c.charges
+}
+
+// deniedBefore returns the denial of an earlier request that asked for just the same.
+func (l *lineup) deniedBefore(r *request) *lack {
+	if r.gang.res != nil {
+		return nil
 	}
-	return denied
+	for _, d := range l.denied {
+		if same(d.delta, r.delta) {
+			return d.lack
+		}
+	}
+	return nil
 }
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
