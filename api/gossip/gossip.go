@@ -117,7 +117,6 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 	c.GossipInterval = 100 * time.Millisecond
 	c.PushPullInterval = 10 * time.Second
 	c.TCPTimeout = 3 * time.Second
-	c.RequireNodeNames = true
 	var err error
 	if c.BindAddr, c.BindPort, err = split(o.Bind); err != nil {
 		return nil, fmt.Errorf("start gossip: bind address: %w", err)

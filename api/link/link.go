@@ -116,6 +116,7 @@ func New(o Options) (*Link, error) {
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(o.TLS.Credentials()))
 	}
+	options = append(options, grpc.WaitForHandlers(true)) // Stop ends with the last Deliver
 	l.server = grpc.NewServer(options...)
 	wire.RegisterLinkServer(l.server, server{link: l})
 	if o.Register != nil {
@@ -194,13 +195,13 @@ func (l *Link) Peers() []Peer {
 	return out
 }
 
-// Close ends all streams and the server. Deliver, Up and Down are not called after it.
+// Close ends all streams and the server, and waits for calls of Deliver that are under way: none comes after it.
 func (l *Link) Close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
 	l.cancel()
-	l.server.Stop() // and waits for its handlers
+	l.server.Stop()
 	l.wg.Wait()
 }
 

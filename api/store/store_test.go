@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -61,7 +63,13 @@ func (e *etcd) open(endpoints ...string) *store.Store {
 	if len(endpoints) == 0 {
 		endpoints = e.Endpoints()
 	}
-	s, err := store.Open(e.t.Context(), store.Options{Endpoints: endpoints, RequestTimeout: 2 * time.Second, CheckEvery: 100 * time.Millisecond})
+	return e.openWith(store.Options{Endpoints: endpoints, RequestTimeout: 2 * time.Second})
+}
+
+func (e *etcd) openWith(o store.Options) *store.Store {
+	e.t.Helper()
+	o.Logger = slog.New(slog.NewTextHandler(e.t.Output(), nil))
+	s, err := store.Open(e.t.Context(), o)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -181,6 +189,37 @@ func TestIdentity(t *testing.T) {
 	if !a.Fresh() || b.Fresh() || a.ID() != b.ID() || len(a.ID()) != 32 {
 		t.Errorf("first: fresh %v, id %q; second: fresh %v, id %q", a.Fresh(), a.ID(), b.Fresh(), b.ID())
 	}
+}
+
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	e := startEtcd(t)
+	before := goleak.IgnoreCurrent()
+	s, err := store.Open(t.Context(), store.Options{Endpoints: e.Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	term, _ := lead(t, s, "c1")
+	x := join(t, s, "s1")
+	ended := make(chan error, 2)
+	go func() { ended <- s.WatchTable(t.Context(), func(*api.Table) {}) }()
+	go func() {
+		_, err := s.Campaign(t.Context(), &wire.LeaderRecord{Incarnation: "c2"})
+		ended <- err
+	}()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("a call that waited ended with %v", err)
+		}
+	}
+	<-term.Done()
+	<-x.Done()
+	if _, err := s.Table(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Errorf("a read after Close: %v", err)
+	}
+	goleak.VerifyNone(t, before)
 }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
@@ -899,25 +938,29 @@ func TestEmptiedStoreIsAnother(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			e := startEtcd(t)
-			s := e.open()
+			s := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: time.Hour})
+			silent := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: 100 * time.Millisecond})
+			watch(t, silent.WatchTable)
 			term, _ := lead(t, s, "c1")
 			table := commit(t, term, store.PutTable(tableOf(1, "s1")))
 			x := join(t, s, "s1")
 			test.empty(e)
-			// The identity is compared in the transaction itself, whether or not the loss was noticed before.
+			// The identity is compared in the transaction itself: this store looks by itself only once an hour.
 			if _, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))}); !errors.Is(err, store.ErrReplaced) && !errors.Is(err, store.ErrFenced) {
 				t.Errorf("commit: %v", err)
 			}
 			if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); !errors.Is(err, store.ErrReplaced) && r.Outcome != store.SessionLost {
 				t.Errorf("write: %+v, %v", r, err)
 			}
-			select {
-			case err := <-s.Lost():
-				if !errors.Is(err, store.ErrReplaced) {
-					t.Errorf("lost: %v", err)
+			for name, one := range map[string]*store.Store{"one that writes": s, "one that only watches": silent} {
+				select {
+				case err := <-one.Lost():
+					if !errors.Is(err, store.ErrReplaced) {
+						t.Errorf("%s lost: %v", name, err)
+					}
+				case <-time.After(limit):
+					t.Fatalf("%s was not told of the loss", name)
 				}
-			case <-time.After(limit):
-				t.Fatal("the loss was not told")
 			}
 			if _, err := s.Table(t.Context()); !errors.Is(err, store.ErrReplaced) {
 				t.Errorf("a read after the loss: %v", err)
