@@ -20,10 +20,12 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 	g := c.gang(m.GetGang())
 	if old := g.commits[m.GetSerial()]; old != nil { // a repeat: the answer was lost, or is under way
 		if old.reply != nil {
-			if old.prepared() {
-				old.deadline = c.now.Add(c.cfg.PreparedLimit)
+			reply := old.reply
+			if old.serial <= g.withdrawn {
+				reply = &wire.CommitReply{GangUid: g.ref.GetUid(), Serial: old.serial, Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN}
 			}
-			c.tell(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: old.reply}})
+			old.deadline = c.now.Add(c.cfg.PreparedLimit) // a word
+			c.tell(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: reply}})
 			c.again(g, func(r result) bool { return r.serial == old.serial })
 		}
 		return

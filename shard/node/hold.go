@@ -88,7 +88,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i]}
 		if refused[i] > 0 {
 			why := c.cache.Why(classes[i])
-			r.Never, r.Message = why.Never, why.String()
+			r.Never, r.Message = why.Never && c.takeover.stage == idle, why.String()
 		} else {
 			r.Message = fmt.Sprintf("%d pod(s) are bound, or on their way to a node, already", inDoubt[i])
 		}

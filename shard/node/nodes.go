@@ -186,12 +186,12 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 		if there[uid] {
 			continue
 		}
-		if slices.ContainsFunc(c.rows[uid], func(r *row) bool { return r.seen }) {
+		if slices.ContainsFunc(c.rows[uid], func(r *row) bool { return r.seen || r.listed > 0 && ev.Sequence >= r.listed }) {
 			c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
 			continue
 		}
 		for _, r := range c.rows[uid] {
-			if r.phase == sent || r.phase == confirmed {
+			if r.listed == 0 && (r.phase == sent || r.phase == confirmed) { // inherited ones have their own time
 				r.settleAt = c.now
 			}
 		}

@@ -123,7 +123,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		if gangs := in.Record.GetGangs(); int(stored.GetGang()) < len(gangs) && gangs[stored.GetGang()].GetUid() != "" {
 			ref = gangs[stored.GetGang()]
 		}
-		r := &row{gang: c.gang(ref), key: k, uid: uid, rv: stored.GetPodResourceVersion(), ns: stored.GetNamespace(), name: stored.GetName(), node: node, phase: sent, stored: true, seen: true}
+		r := &row{gang: c.gang(ref), key: k, uid: uid, rv: stored.GetPodResourceVersion(), ns: stored.GetNamespace(), name: stored.GetName(), node: node, phase: sent, stored: true, listed: c.takeover.sequence}
 		requests, err := api.Resources{{Resource: "pods", Value: 1}}, error(nil)
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
 			var named api.Resources

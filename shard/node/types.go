@@ -123,6 +123,7 @@ type row struct {
 	charge   string // the UID under which the cache counts it, "" when it does not
 	stored   bool   // is in the control store, as far as we know
 	seen     bool   // its pod was seen since; so a list without it means that it is gone
+	listed   uint64 // of an inherited row: the takeover that found it; so its list without the pod means so, too
 	settled  bool   // with confirmed: a patch said so; the control store need not remember it
 	binding  bool   // BindPod is not answered
 	settling bool   // SettlePod is not answered
