@@ -51,7 +51,7 @@ func newWorld(t *testing.T, cfg audit.Config) *world {
 	for _, n := range []string{"n1", "n2"} {
 		w.node(n, "4")
 	}
-	w.pass(3 * time.Second) // what comes right after a node is not judged
+	w.pass(500 * time.Millisecond)
 	return w
 }
 
@@ -462,6 +462,13 @@ func TestAuditorCatches(t *testing.T) {
 			w.pass(3 * time.Second)
 		}},
 		{"a node that shrinks", "", "", audit.Config{Grace: time.Hour}, func(w *world) { placed(w); w.node("n1", "1"); w.pass(10 * time.Second) }},
+		{"a node that comes after its pods", "", "", audit.Config{Grace: time.Hour}, func(w *world) {
+			w.reserve("g", 5000)
+			w.intend(1, "g", 5000, map[string]string{"g": "n3"})
+			w.pod("g", "5", on("n3"))
+			w.node("n3", "4")
+			w.pass(10 * time.Second)
+		}},
 		{"more for a node that shrank", audit.Overcommit, "", audit.Config{Grace: time.Hour}, func(w *world) {
 			placed(w)
 			w.node("n1", "1")

@@ -198,8 +198,7 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 		group = o.Namespace + "/" + name
 	}
 	a.join(p, group)
-	requests, _ := api.PodRequests(o) // what cannot be read counts as one pod, as everywhere
-	requests = a.strip(requests)
+	requests, _ := api.PodRequests(o, a.cfg.Ignore) // what cannot be read counts as one pod, as everywhere
 	if !p.requests.Equal(requests) {
 		p.requests = requests
 	}
@@ -399,7 +398,7 @@ func (a *Auditor) nodeSeen(o *v1.Node) {
 			delete(a.lasting, atOnce(n, x.Resource))
 		}
 	}
-	if !n.known { // whatever it has was nobody's choice
+	if !n.known {
 		clear(n.states)
 		n.since = a.now
 	}
@@ -443,8 +442,11 @@ func (a *Auditor) judgeNode(n *node) {
 		available := api.AddSat(n.allocatable.Value(name), -n.uses[asForeign].Value(name))
 		st := n.states[name]
 		if st == nil {
-			st = &nodeState{prevAvailable: available, shrank: n.since}
+			st = &nodeState{prevAvailable: available}
 			n.states[name] = st
+			if n.since.Equal(a.now) && total > available { // what was there when the node came was put there under an older sight of it
+				st.shrank = a.now
+			}
 		}
 		if available < st.prevAvailable {
 			st.shrank = a.now

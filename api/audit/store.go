@@ -20,6 +20,7 @@ type store struct {
 	leaders      map[string]int64 // election key -> CreateRevision; the smallest is the term
 	term         int64            // the newest that a write carried
 	sequence     uint64
+	sequenced    bool
 	table        *api.Table
 	reservations map[string]*reservation // key -> record
 	queues       map[string]*queue
@@ -221,10 +222,10 @@ func (a *Auditor) sequencePut(e StoreRevision, c StoreChange) {
 		a.unreadable(e, c, err)
 		return
 	}
-	if !e.Snapshot && r.GetValue() <= a.store.sequence {
+	if !e.Snapshot && a.store.sequenced && r.GetValue() <= a.store.sequence {
 		a.storeViolation(Term, "seq", []int64{e.Revision}, "the sequence went from %d to %d", a.store.sequence, r.GetValue())
 	}
-	a.store.sequence = r.GetValue()
+	a.store.sequence, a.store.sequenced = r.GetValue(), true
 	a.termWritten(e, c.Key, r.GetTerm())
 }
 

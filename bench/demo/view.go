@@ -1,0 +1,207 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"basalt.dev/basalt/api"
+)
+
+// view shows what goes on while it goes on: on a terminal a picture that is drawn again and again, elsewhere a line now and
+// then.
+type view struct {
+	d     *demo
+	mu    sync.Mutex
+	ended bool
+	lines int // of the picture on the screen
+	shown int // violations printed as lines
+	last  int // pods bound at the last picture
+	at    time.Time
+	rate  float64
+}
+
+func newView(d *demo) *view { return &view{d: d} }
+
+func (v *view) run(ctx context.Context) {
+	every := 3 * time.Second
+	if v.d.Width > 0 {
+		every = 400 * time.Millisecond
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	v.draw()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			v.draw()
+		}
+	}
+}
+
+// stop draws once more and then no more.
+func (v *view) stop() {
+	v.draw()
+	v.mu.Lock()
+	v.ended = true
+	v.mu.Unlock()
+}
+
+func (v *view) draw() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended {
+		return
+	}
+	if v.d.Width == 0 {
+		fmt.Fprintln(v.d.Out, v.line())
+		found := v.d.violations()
+		for ; v.shown < len(found); v.shown++ {
+			fmt.Fprintln(v.d.Out, "VIOLATION", found[v.shown])
+		}
+		return
+	}
+	picture := v.picture()
+	var b strings.Builder
+	if v.lines > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", v.lines)
+	}
+	for _, l := range picture {
+		b.WriteString(cut(l, v.d.Width-1))
+		b.WriteString("\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	v.lines = len(picture)
+	fmt.Fprint(v.d.Out, b.String())
+}
+
+func (v *view) line() string {
+	d, t := v.d, v.d.track
+	v.measure()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return fmt.Sprintf("%4.0fs  %-42s pods %d created, %d bound, %d finished, %.0f/s; %d gangs bound, %d denied by quota; CPU %.1f %%; table epoch %d, %s leads",
+		time.Since(d.begin).Seconds(), d.phase.Load(), d.pods.Load(), t.bound, t.finished, v.rate, len(t.complete), len(t.denied), d.share(t.cpu), t.epoch(), orNobody(t.leader))
+}
+
+// measure keeps the rate of bindings of the last seconds.
+func (v *view) measure() {
+	t := v.d.track
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if dt := now.Sub(v.at).Seconds(); !v.at.IsZero() && dt > 0 {
+		v.rate = 0.5*v.rate + 0.5*float64(t.bound-v.last)/dt
+	}
+	v.at, v.last = now, t.bound
+}
+
+func (v *view) picture() []string {
+	d, t := v.d, v.d.track
+	v.measure()
+	found := d.violations()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	gangs, pods := 0, 0
+	for _, g := range t.gangs {
+		if g.never == "" {
+			gangs++
+		}
+		pods += len(g.pods)
+	}
+	share := d.share(t.cpu)
+	out := []string{
+		fmt.Sprintf("basalt demo  seed %d  %s  %s", d.Seed, time.Since(d.begin).Round(time.Second), d.phase.Load()),
+		"",
+		fmt.Sprintf("  CPU     %s %5.1f %%  of %d cores on %d nodes", bar(share/100, 30), share, d.plan.cores, len(d.plan.nodes)),
+		fmt.Sprintf("  pods    %s %d created, %d bound, %d finished, %.0f bound/s", bar(float64(t.bound)/float64(pods), 30), d.pods.Load(), t.bound, t.finished, v.rate),
+		fmt.Sprintf("  gangs   %s %d of %d bound, %d denied by quota for a while", bar(float64(len(t.complete))/float64(gangs), 30), len(t.complete), gangs, len(t.denied)),
+		"",
+	}
+	members := t.members()
+	for i := range d.Shards {
+		name := d.system.shard(i)
+		state := fmt.Sprintf("%4d of %d buckets", members[name], api.Buckets)
+		if dead := t.shardDeath; dead != nil && dead.name == name {
+			switch {
+			case dead.replaced.IsZero():
+				state += fmt.Sprintf("  killed %.1f s ago", time.Since(dead.at).Seconds())
+			default:
+				state += fmt.Sprintf("  killed, replaced after %.1f s", dead.replaced.Sub(dead.at).Seconds())
+			}
+		}
+		out = append(out, fmt.Sprintf("  %-8s%s %s", name, bar(float64(members[name])/api.Buckets, 30), state))
+	}
+	out = append(out, fmt.Sprintf("  %s leads; table epoch %d; %d reservations, %d open intents", orNobody(t.leader), t.epoch(), len(t.reservations), t.rows()), "",
+		"  queue                 charged / capability in cores")
+	for _, path := range d.plan.paths() {
+		if strings.HasPrefix(path, service+".") || strings.HasPrefix(path, unlimited+".") {
+			continue // many and alike
+		}
+		depth := strings.Count(path, ".")
+		limit := int64(0)
+		if r := t.limits[path]; r != nil {
+			for _, a := range r.GetCapability() {
+				if a.GetResource() == "cpu" {
+					limit = a.GetValue()
+				}
+			}
+		}
+		label := strings.Repeat("  ", depth) + path[strings.LastIndexByte(path, '.')+1:]
+		if limit > 0 {
+			out = append(out, fmt.Sprintf("  %-16s %s %6d / %d, %d gangs", label, bar(float64(t.charged[path])/float64(limit), 30), t.charged[path]/1000, limit/1000, t.admitted[path]))
+		} else {
+			out = append(out, fmt.Sprintf("  %-16s %-32s %6d, %d gangs", label, "", t.charged[path]/1000, t.admitted[path]))
+		}
+	}
+	out = append(out, "")
+	if len(found) == 0 {
+		out = append(out, "  auditor: no violation")
+	}
+	for _, f := range found[max(0, len(found)-3):] {
+		out = append(out, "  VIOLATION "+f.String())
+	}
+	return out
+}
+
+func (d *demo) share(milli int64) float64 { return 100 * float64(milli) / float64(d.plan.cores*1000) }
+
+func (t *tracker) epoch() api.Epoch {
+	if t.table == nil {
+		return 0
+	}
+	return t.table.Epoch
+}
+
+func (t *tracker) rows() int {
+	n := 0
+	for _, rows := range t.intentKeys {
+		n += rows
+	}
+	return n
+}
+
+func orNobody(name string) string {
+	if name == "" {
+		return "nobody"
+	}
+	return name
+}
+
+func bar(share float64, width int) string {
+	n := max(0, min(width, int(share*float64(width)+0.5)))
+	return "[" + strings.Repeat("#", n) + strings.Repeat("-", width-n) + "]"
+}
+
+// cut shortens a line to a width, so that it does not wrap.
+func cut(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:max(0, width)])
+}

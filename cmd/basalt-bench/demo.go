@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"basalt.dev/basalt/bench/demo"
+	"basalt.dev/basalt/bench/local"
+)
+
+func demoCommand() *cobra.Command {
+	o := demo.Options{}
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Show Basalt at work on a local cluster in the shape of a real one, and check what it did",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt"); err != nil {
+				return err
+			}
+			o.Out = cmd.OutOrStdout()
+			if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && o.Out == os.Stdout {
+				o.Width = width
+			}
+			ok, err := demo.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if !ok { // the table has said why, and the result is the last line
+				os.Exit(1)
+			}
+			return nil
+		},
+	}
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "what everything is made from")
+	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
+	c.Flags().Float64Var(&o.Scale, "scale", 1, "size of everything, for a quick look: 0.1 is a tenth of the nodes, pods and limits")
+	c.Flags().BoolVar(&o.Keep, "keep", false, "leave everything running after the result, until Ctrl-C")
+	return c
+}
