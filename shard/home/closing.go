@@ -29,6 +29,7 @@ type withdraw struct {
 	serial  uint64
 	all     bool // to every member of the table: what a shard that is gone wrote is with its heirs
 	waiting map[api.Incarnation]*open
+	again   map[api.Incarnation]*open  // shards with Bindings to settle, asked once more: BindResults may be lost
 	sent    map[string]api.Incarnation // pods whose Bindings were sent, and the shard that will settle them
 }
 
@@ -44,7 +45,7 @@ func (c *Core) restart(g *gang) {
 // startWithdraw tells every shard that may have something of the gang to drop it.
 func (c *Core) startWithdraw(g *gang, then after) {
 	g.state, g.after = withdrawing, then
-	w := &withdraw{serial: c.serial(g), waiting: map[api.Incarnation]*open{}, sent: map[string]api.Incarnation{}}
+	w := &withdraw{serial: c.serial(g), waiting: map[api.Incarnation]*open{}, again: map[api.Incarnation]*open{}, sent: map[string]api.Incarnation{}}
 	for shard := range g.search.touched {
 		w.all = w.all || !c.isMember(shard)
 	}
@@ -84,12 +85,14 @@ func (c *Core) awaitWithdrawn(g *gang) {
 	for shard := range w.waiting {
 		shards = append(shards, shard)
 	}
-	for uid, shard := range w.sent { // asked again, for its BindResults may be lost
+	for uid, shard := range w.sent {
 		if p := c.pods[uid]; p != nil && p.Node != "" {
 			delete(w.sent, uid)
-		} else if w.waiting[shard] == nil {
-			w.waiting[shard] = &open{at: c.now, said: c.now, every: c.cfg.AskAgain}
+		} else if w.waiting[shard] == nil && !slices.Contains(shards, shard) {
 			shards = append(shards, shard)
+			if w.again[shard] == nil {
+				w.again[shard] = &open{at: c.now, said: c.now, every: c.cfg.AskAgain}
+			}
 		}
 	}
 	slices.SortFunc(shards, func(a, b api.Incarnation) int { return strings.Compare(string(a), string(b)) })
@@ -100,7 +103,11 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		}
 	}
 	for _, shard := range shards {
-		if o := w.waiting[shard]; c.again(g, o, c.cfg.AskAgain, c.cfg.AskAgain) {
+		o := w.waiting[shard]
+		if o == nil {
+			o = w.again[shard]
+		}
+		if c.again(g, o, c.cfg.AskAgain, c.cfg.AskAgain) {
 			c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
 				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch)}}})
 		}
@@ -121,11 +128,15 @@ func (c *Core) awaitWithdrawn(g *gang) {
 
 func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 	g := c.gangs[m.GetGangUid()]
-	if g == nil || g.withdraw == nil || m.GetSerial() != g.withdraw.serial || g.withdraw.waiting[from] == nil {
+	if g == nil || g.withdraw == nil || m.GetSerial() != g.withdraw.serial {
 		return
 	}
 	w := g.withdraw
+	if w.waiting[from] == nil && w.again[from] == nil {
+		return
+	}
 	delete(w.waiting, from)
+	delete(w.again, from)
 	for uid, shard := range w.sent {
 		if shard == from {
 			delete(w.sent, uid)
@@ -138,6 +149,9 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 		}
 		w.sent[uid] = from
 		if p != nil {
+			if p.commit != nil && p.commit.shard != from {
+				p.commit = nil // an heir has it
+			}
 			p.place, p.shard = committed, from
 			if !g.single {
 				p.pinned = g.id

@@ -100,6 +100,10 @@ func (c *Core) prepare(g *gang) {
 			return
 		}
 	}
+	if g.placed >= g.minCount() { // somebody else bound it
+		c.restart(g)
+		return
+	}
 	g.forget()
 	for _, cm := range g.commits {
 		switch {
@@ -268,7 +272,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		return
 	}
 	i := slices.IndexFunc(g.commits, func(cm *commit) bool { return cm.serial == m.GetSerial() && cm.shard == from })
-	if i < 0 || g.commits[i].prepared || m.GetOutcome() == wire.CommitOutcome_COMMIT_UNKNOWN {
+	if i < 0 || m.GetOutcome() == wire.CommitOutcome_COMMIT_UNKNOWN {
 		return
 	}
 	cm := g.commits[i]
@@ -277,7 +281,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		cm.prepared = true
 		return
 	}
-	// Nothing of it was written.
+	// Nothing of it was written, or, when it was prepared before, nothing of it is left.
 	g.commits = slices.Delete(g.commits, i, i+1)
 	without := map[string]bool{}
 	for _, uid := range m.GetPodUids() {
@@ -300,15 +304,17 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	}
 	switch m.GetOutcome() {
 	case wire.CommitOutcome_COMMIT_RESERVATION_MOVED:
-		if g.charge.ask == nil {
+		if a := g.charge.ask; a == nil || a.denied != nil {
 			g.charge.stale = true
 		}
-	case wire.CommitOutcome_COMMIT_WITHDRAWN: // by somebody whose serials are ahead of ours
-		c.counter += 1 << 16
+		c.pause(g)
+	case wire.CommitOutcome_COMMIT_WITHDRAWN:
+		if !cm.prepared { // by somebody whose serials are ahead of ours
+			c.counter += 1 << 16
+		}
 	case wire.CommitOutcome_COMMIT_TABLE_MOVED:
 		if c.table.Revision == cm.body.TableRevision { // the shard knows a newer one, which is on its way here
-			g.search.sleep = &sleep{room: c.room - 1, nodes: c.nodes - 1, notBefore: c.now.Add(c.cfg.AskAgain / 4), latest: c.now.Add(c.cfg.AskAgain / 4)}
-			c.sleepers[g.id] = g
+			c.pause(g)
 		}
 	}
 	if kept {
@@ -317,6 +323,13 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	if g.state == preparing {
 		c.restart(g)
 	}
+}
+
+// pause lets a moment pass before room is looked for again.
+func (c *Core) pause(g *gang) {
+	at := c.now.Add(c.cfg.AskAgain / 4)
+	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
+	c.sleepers[g.id] = g
 }
 
 func (c *Core) onBindResults(m *wire.BindResults) {

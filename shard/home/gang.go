@@ -417,6 +417,7 @@ func (c *Core) goAway(g *gang) {
 		g.queue, g.bucket = g.wantQueue, api.BucketOf(g.wantQueue)
 		g.state = collecting
 		g.charge = charge{}
+		c.touch(g)
 	}
 }
 

@@ -49,6 +49,7 @@ type round struct {
 	keys    []string       // of its classes
 	never   map[string]int // class -> shards where not even an empty node would take one
 	refused []string       // what shards said
+	silent  bool           // one did not answer
 }
 
 // sleep ends with a sign of new room, or of new nodes.
@@ -264,8 +265,8 @@ func (c *Core) queueUp(g *gang) {
 		c.restart(g)
 		return
 	}
-	if g.placed >= g.minCount() {
-		c.start(g)
+	if g.placed >= g.minCount() { // somebody else bound it
+		c.restart(g)
 		return
 	}
 	if c.asleep(g) || !c.takeSlot(g) {
@@ -280,6 +281,10 @@ func (c *Core) queueUp(g *gang) {
 // hold looks for room for all of a gang.
 func (c *Core) hold(g *gang) {
 	if !c.valid(g) {
+		c.restart(g)
+		return
+	}
+	if g.placed >= g.minCount() {
 		c.restart(g)
 		return
 	}
@@ -314,7 +319,7 @@ func (c *Core) tooLong(g *gang) bool {
 	c.GaveUp++
 	g.charge.giveUps++
 	if g.why.reason == "" {
-		g.why = reason{v1alpha1.ReasonUnschedulable, "no answer from the shards that have room"}
+		g.why = reason{v1alpha1.ReasonPending, "given back: shards that may have room did not answer"}
 	}
 	c.startWithdraw(g, giveUp)
 	return true
@@ -390,7 +395,7 @@ func (c *Core) skip(g *gang, r *round) {
 		c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
 			Gang: g.message(), Serial: r.open.serial, TableEpoch: uint64(c.table.Epoch)}}})
 	}
-	r.shard = ""
+	r.shard, r.silent = "", true
 }
 
 // classes numbers the distinct classes of a message.
@@ -516,7 +521,11 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			return
 		}
 	}
-	g.why = reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods found no room: %s", len(missing), max(len(missing), g.tally.charged), words)}
+	if r.silent { // nobody knows whether there is room: no reason to buy nodes
+		g.why = reason{}
+	} else {
+		g.why = reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods found no room: %s", len(missing), max(len(missing), g.tally.charged), words)}
+	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
 		c.sleep(g, false)
 		g.search.gaveUp = true

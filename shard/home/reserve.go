@@ -194,7 +194,7 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 func (c *Core) say(g *gang) {
 	a := g.charge.ask
 	first := c.cfg.AskAgain
-	if a.denied != nil {
+	if a.denied != nil && a.denied.GetReason() != wire.DenyReason_DENY_CLOSING { // that one the coordinator does not keep
 		first = c.cfg.ResendEvery
 		a.every = first
 	}
@@ -309,6 +309,9 @@ func (c *Core) onDenied(m *wire.Denied) {
 	a.denied = m
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
 		g.charge.closed, g.charge.ask = true, nil
+	} else if !a.bound.Fits(g.charge.amounts) { // what is bound is charged, whatever becomes of the rest
+		g.charge.reserved, g.charge.stale = true, true
+		g.charge.amounts = g.charge.amounts.Max(a.bound)
 	}
 	if first && a.growth && len(a.pods) > 1 && !g.charge.closed { // further pods are charged one by one: ask for fewer
 		g.charge.most = len(a.pods) / 2
@@ -383,16 +386,11 @@ func (c *Core) adjust(g *gang) {
 	need := g.pick(func(p *pod) bool { return p.isBound() || p.place == committed || p.charged && p.candidate() })
 	base := sum(need)
 	extra := c.extras(g)
-	if a := ch.ask; a != nil {
-		switch {
-		case a.denied == nil:
-			c.say(g)
-			return
-		case a.growth && len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods):
-			c.say(g)
-			return
-		}
-	} else if ch.reserved && !ch.stale {
+	if a := ch.ask; a != nil && a.denied == nil {
+		c.say(g)
+		return
+	}
+	if ch.reserved && !ch.stale {
 		for len(extra) > 0 { // a pod may take the place of one that left
 			with := base.Add(extra[0].Class.Requests)
 			if !with.Fits(ch.amounts) {
@@ -401,6 +399,15 @@ func (c *Core) adjust(g *gang) {
 			extra[0].charged = true
 			base, extra = with, extra[1:]
 			c.touch(g)
+		}
+		if g.state == binding && base.Fits(ch.amounts) && c.now.Before(g.boundSince.Add(c.cfg.RollForward)) {
+			base = ch.amounts // what it lacks is kept for a pod that takes the place
+		}
+	}
+	if a := ch.ask; a != nil {
+		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
+			c.say(g)
+			return
 		}
 	}
 	switch {

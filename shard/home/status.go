@@ -193,10 +193,7 @@ func (c *Core) statement(g *gang) said {
 	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running
 	switch {
 	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.ask == nil:
-		s.reserved = verdict{true, reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q: %s", g.queue, g.charge.amounts)}}
-		if len(g.charge.amounts) == 0 {
-			s.reserved.message = fmt.Sprintf("nothing is charged to queue %q any more", g.queue)
-		}
+		s.reserved = verdict{true, reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and every queue above it", g.queue)}}
 	case g.why.reason == v1alpha1.ReasonUnschedulable:
 		s.reserved.reason = reason{v1alpha1.ReasonPending, "given back for want of room; asked for again when there is some"}
 	case g.why.reason != "":
@@ -223,8 +220,8 @@ func (c *Core) statement(g *gang) said {
 // pressing tells whether somebody may have to act on a verdict, so that it is written at once.
 func (v verdict) pressing() bool {
 	switch v.reason.reason {
-	case "", v1alpha1.ReasonPending, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonWaiting:
-		return false
+	case "", v1alpha1.ReasonPending, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonWaiting, v1alpha1.ReasonUnschedulable:
+		return false // may be over in a moment
 	}
 	return !v.yes
 }

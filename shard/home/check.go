@@ -1,0 +1,55 @@
+package home
+
+import "fmt"
+
+// check says which invariant does not hold, for tests: it walks everything.
+func (c *Core) check() error {
+	slots := 0
+	for uid, g := range c.gangs {
+		if g.id != uid || g.dropped {
+			return fmt.Errorf("gang %s is filed under %s, dropped %t", g.id, uid, g.dropped)
+		}
+		if !c.active[g.bucket] {
+			return fmt.Errorf("gang %s is in queue %s, which is not ours", uid, g.queue)
+		}
+		if g.slot() {
+			slots++
+		}
+		placed := 0
+		for pod, p := range g.members {
+			if p.gang != g || p.UID != pod {
+				return fmt.Errorf("gang %s has pod %s, which does not have it", uid, pod)
+			}
+			if p.placed {
+				placed++
+			}
+			if p.place == committed && p.commit != nil && p.commit.shard != p.shard && p.shard != "" {
+				return fmt.Errorf("pod %s is committed at %s by a commit at %s", pod, p.shard, p.commit.shard)
+			}
+		}
+		if placed > g.placed {
+			return fmt.Errorf("gang %s has placed %d pods and counts %d", uid, placed, g.placed)
+		}
+		if g.state == withdrawing && g.withdraw == nil {
+			return fmt.Errorf("gang %s withdraws nothing", uid)
+		}
+		if g.state == releasing && g.charge.open == nil {
+			return fmt.Errorf("gang %s releases nothing", uid)
+		}
+	}
+	if slots != c.inFlight {
+		return fmt.Errorf("%d gangs have a slot, %d are counted", slots, c.inFlight)
+	}
+	for uid, p := range c.pods {
+		if p.gang != nil && (p.gang.members[uid] != p || c.gangs[p.gang.id] != p.gang) {
+			return fmt.Errorf("pod %s has gang %s, which does not have it", uid, p.gang.id)
+		}
+		if p.voice != nil && c.groups[p.voice.name] != p.voice {
+			return fmt.Errorf("pod %s has a say in PodGroup %s, which is gone", uid, p.voice.uid)
+		}
+	}
+	if c.Broken > 0 {
+		return fmt.Errorf("%d invariants were broken", c.Broken)
+	}
+	return nil
+}

@@ -1,0 +1,538 @@
+package home
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in testdata/*.txt")
+
+// TestScripts runs testdata/*.txt. A line that starts with a letter is a command, lines indented by two spaces are what
+// it made the core put out; # begins a comment. The words of each command are at its case in script.run. Answers name the
+// gang and take serial and attempt from the last message of that kind, so that scripts read like a conversation.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newScript(t, Config{})
+			var got strings.Builder
+			for i, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
+				if strings.HasPrefix(line, "  ") {
+					continue
+				}
+				got.WriteString(line + "\n")
+				if line == "" || line[0] == '#' {
+					continue
+				}
+				s.line = fmt.Sprintf("%s:%d", file, i+1)
+				for _, out := range s.run(line) {
+					got.WriteString("  " + out + "\n")
+				}
+				if err := s.core.check(); err != nil {
+					t.Fatalf("%s: %v", s.line, err)
+				}
+			}
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got.String() != string(text) {
+				t.Errorf("%s differs; run go test ./shard/home -rewrite and look at the difference. Now:\n%s", file, got.String())
+			}
+		})
+	}
+}
+
+type script struct {
+	t     *testing.T
+	core  *Core
+	now   time.Time
+	line  string
+	table *api.Table
+	pods  map[string]*api.Pod
+	last  map[string]*wire.Envelope // "reserve g1", "hold b g1", ...: what was sent last
+	open  []uint64
+}
+
+var epoch0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newScript(t *testing.T, cfg Config) *script {
+	cfg.Self, cfg.Strict = "a", true
+	return &script{t: t, now: epoch0, core: New(cfg), pods: map[string]*api.Pod{}, last: map[string]*wire.Envelope{}}
+}
+
+// words of a command: plain ones, and those with a value.
+type words struct {
+	t     *testing.T
+	line  string
+	plain []string
+	value map[string]string
+}
+
+func (w words) or(name, def string) string { return cmp.Or(w.value[name], def) }
+func (w words) has(name string) bool       { return slices.Contains(w.plain, name) }
+func (w words) num(name string) int64      { return w.toNum(w.or(name, "0")) }
+func (w words) toNum(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		w.t.Fatalf("%s: %v", w.line, err)
+	}
+	return n
+}
+
+func cores(n, pods int64) api.Resources {
+	m := map[string]int64{}
+	if n != 0 {
+		m["cpu"] = 1000 * n
+	}
+	if pods != 0 {
+		m["pods"] = pods
+	}
+	return api.FromMap(m)
+}
+
+func (s *script) step(ev event.Event) []string {
+	s.core.Step(s.now, ev)
+	var out []string
+	for _, o := range s.core.Outputs() {
+		s.remember(o)
+		out = append(out, s.print(o))
+	}
+	return out
+}
+
+func (s *script) remember(o event.Output) {
+	switch o := o.(type) {
+	case event.Send:
+		key := ""
+		switch b := o.Body.Body.(type) {
+		case *wire.Envelope_Reserve:
+			key = "reserve " + b.Reserve.Gang.Uid
+		case *wire.Envelope_Unreserve:
+			key = "unreserve " + b.Unreserve.Gang.Uid
+		case *wire.Envelope_Close:
+			key = "close " + b.Close.Gang.Uid
+		case *wire.Envelope_HoldRequest:
+			key = fmt.Sprintf("hold %s %s", o.To, b.HoldRequest.Gang.Uid)
+		case *wire.Envelope_Commit:
+			key = fmt.Sprintf("commit %s %s", o.To, b.Commit.Gang.Uid)
+		case *wire.Envelope_Withdraw:
+			key = fmt.Sprintf("withdraw %s %s", o.To, b.Withdraw.Gang.Uid)
+		}
+		s.last[key] = o.Body
+	case event.WriteQueueStatus:
+		s.open = append(s.open, o.ID)
+	case event.WritePodGroupStatus:
+		s.open = append(s.open, o.ID)
+	case event.WritePodCondition:
+		s.open = append(s.open, o.ID)
+	case event.EvictPod:
+		s.open = append(s.open, o.ID)
+	}
+}
+
+func (s *script) find(key string) *wire.Envelope {
+	m := s.last[key]
+	if m == nil {
+		s.t.Fatalf("%s: nothing was sent that this answers (%s)", s.line, key)
+	}
+	return m
+}
+
+func (s *script) run(line string) []string {
+	w := words{t: s.t, line: s.line, value: map[string]string{}}
+	fields := strings.Fields(line)
+	for _, f := range fields[1:] {
+		if k, v, ok := strings.Cut(f, "="); ok {
+			w.value[k] = v
+		} else {
+			w.plain = append(w.plain, f)
+		}
+	}
+	from := func(who api.Incarnation, body *wire.Envelope) []string {
+		return s.step(event.Message{From: who, Body: body})
+	}
+	coordinator := func(body *wire.Envelope) []string { return from(event.ToCoordinator, body) }
+
+	switch fields[0] {
+	case "config": // [trace] and numbers: inflight= budget= statuses=
+		s.core = New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")),
+			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))})
+		return nil
+
+	case "table": // EPOCH MEMBER[:QUEUE,QUEUE] ...: other buckets go round, and that of `default` to the first
+		t := &api.Table{Epoch: api.Epoch(w.toNum(w.plain[0])), Revision: 10 * w.toNum(w.plain[0])}
+		members := w.plain[1:]
+		for b := range t.Owners {
+			t.Owners[b] = uint16(b % len(members))
+		}
+		t.Owners[api.BucketOf("default")] = 0
+		for i, member := range members {
+			who, list, _ := strings.Cut(member, ":")
+			t.Members = append(t.Members, api.Member{Incarnation: api.Incarnation(who), Name: "shard-" + who})
+			for _, queue := range strings.Split(list, ",") {
+				if queue != "" {
+					t.Owners[api.BucketOf(queue)] = uint16(i)
+				}
+			}
+		}
+		for b := range api.BucketID(api.Buckets) {
+			if t.Changed[b] = t.Epoch; s.table != nil && s.table.Owner(b) == t.Owner(b) {
+				t.Changed[b] = s.table.Changed[b]
+			}
+		}
+		s.table = t
+		return s.step(event.TableSeen{Table: t})
+
+	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing] ...
+		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
+		for i, text := range w.plain[2:] {
+			f := strings.Split(text, ":")
+			r := &wire.ReservationRecord{Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[4], Queue: f[1]}, Attempt: uint64(w.toNum(f[2])),
+				Demand: wire.FromResources(cores(w.toNum(f[3]), w.toNum(f[3]))), Rank: &wire.Rank{Order: 1, GangUid: f[0]}, State: wire.ReservationState_RESERVATION_OPEN}
+			if len(f) > 5 && f[5] == "closing" {
+				r.State = wire.ReservationState_RESERVATION_CLOSING
+			}
+			r.Gang.Single = len(f) > 5 && f[5] == "single"
+			ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: int64(100 + i), Record: r})
+		}
+		return s.step(ev)
+
+	case "pods": // SEQUENCE: the list is of the pods shown so far
+		ev := event.PodsReplaced{Sequence: uint64(w.toNum(w.plain[0]))}
+		for _, uid := range slices.Sorted(maps.Keys(s.pods)) {
+			ev.Pods = append(ev.Pods, s.pods[uid])
+		}
+		return s.step(ev)
+
+	case "pod", "listed": // NAME [finished deleting gated owned foreign] uid= cpu= group= queue= node= refused= priority= version=; listed: only in the next list
+		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
+			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Owned: w.has("owned"),
+			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1), nil),
+			ConditionReason: w.value["shows"]}
+		if w.has("new") {
+			p.Created = s.now
+		}
+		if r := w.value["refused"]; r != "" {
+			p.Refused = &api.Refusal{Reason: "UnsupportedConstraint", Message: r + " is not supported yet"}
+		}
+		s.pods[p.UID] = p
+		if fields[0] == "listed" {
+			return nil
+		}
+		return s.step(event.PodSeen{Pod: p})
+
+	case "podgone": // UID
+		delete(s.pods, w.plain[0])
+		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
+
+	case "group": // NAME [deleting scheduled] uid= min= queue= class= timeout= generation=
+		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
+		g.Spec.Queue = w.value["queue"]
+		g.Spec.PriorityClassName = w.value["class"]
+		g.Spec.SchedulingPolicy.Gang.MinCount = int32(w.toNum(w.or("min", "1")))
+		if w.value["timeout"] != "" {
+			seconds := int32(w.num("timeout"))
+			g.Spec.ScheduleTimeoutSeconds = &seconds
+		}
+		if w.has("deleting") {
+			now := metav1.NewTime(s.now)
+			g.DeletionTimestamp = &now
+		}
+		if w.has("scheduled") {
+			g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
+		}
+		return s.step(event.PodGroupSeen{PodGroup: g})
+
+	case "groupgone": // NAME uid=
+		return s.step(event.PodGroupGone{UID: w.or("uid", w.plain[0]), Namespace: "ns", Name: w.plain[0]})
+
+	case "namespace": // NAME queue=
+		return s.step(event.NamespaceSeen{Name: w.plain[0], Queue: w.value["queue"]})
+
+	case "namespacegone":
+		return s.step(event.NamespaceGone{Name: w.plain[0]})
+
+	case "class": // NAME VALUE
+		return s.step(event.PriorityClassSeen{Name: w.plain[0], Value: w.toNum(w.plain[1])})
+
+	case "queue": // NAME uid= generation= written=EPOCH/WRITER/SEQUENCE
+		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1"))}}
+		if f := strings.Split(w.value["written"], "/"); len(f) == 3 {
+			q.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: w.toNum(f[0]), Writer: f[1], Sequence: w.toNum(f[2])}}
+		}
+		return s.step(event.QueueSeen{Queue: q})
+
+	case "queuegone":
+		return s.step(event.QueueGone{Name: w.plain[0], UID: w.or("uid", w.plain[0])})
+
+	case "usage": // QUEUE uid= charged= capability= admitted= waiting= version= term= reason=
+		u := &wire.QueueUsage{Queue: w.plain[0], Uid: w.or("uid", w.plain[0]), Generation: 1, Charged: wire.FromResources(cores(w.num("charged"), 0)),
+			Capability: wire.FromResources(cores(w.num("capability"), 0)), Admitted: int32(w.num("admitted")), Waiting: int32(w.num("waiting")),
+			Version: uint64(w.num("version")), ReadyReason: w.or("reason", "Ready"), Message: "words"}
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_QueueUsages{QueueUsages: &wire.QueueUsages{Term: uint64(w.toNum(w.or("term", "1"))), Queues: []*wire.QueueUsage{u}}}})
+
+	case "coordinator": // TERM
+		return s.step(event.CoordinatorSeen{Term: w.toNum(w.plain[0]), Incarnation: "c"})
+
+	case "summary": // SHARD free= allocatable= largest= room= nodes= epoch=
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Summary{Summary: &wire.Summary{
+			TableEpoch: uint64(w.toNum(w.or("epoch", fmt.Sprint(s.table.Epoch)))), Nodes: uint32(w.toNum(w.or("nodes", "1"))),
+			Allocatable: wire.FromResources(cores(w.num("allocatable"), 110)), Free: wire.FromResources(cores(w.num("free"), 110)),
+			Largest: wire.FromResources(cores(w.toNum(w.or("largest", w.or("allocatable", "0"))), 110)), RoomVersion: uint64(w.num("room"))}}})
+
+	case "grant": // GANG revision= [late: answers the serial before]
+		r := s.find("reserve " + w.plain[0]).GetReserve()
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial,
+			ReservationRevision: w.toNum(w.or("revision", "50")), Demand: r.Demand, Rank: &wire.Rank{Priority: r.Priority, Order: 3, GangUid: w.plain[0]}}}})
+
+	case "deny": // GANG reason=
+		r := s.find("reserve " + w.plain[0]).GetReserve()
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial,
+			Reason: wire.DenyReason(wire.DenyReason_value["DENY_"+w.or("reason", "QUOTA")]), Queue: r.Gang.Queue, Resource: "cpu", Short: 2000}}})
+
+	case "unreserved": // GANG
+		r := s.find("unreserve " + w.plain[0]).GetUnreserve()
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Unreserved{Unreserved: &wire.Unreserved{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial}}})
+
+	case "closed": // GANG
+		r := s.find("close " + w.plain[0]).GetClose()
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial}}})
+
+	case "known": // UID:QUEUE:ATTEMPT
+		m := &wire.Known{}
+		for _, text := range w.plain {
+			f := strings.Split(text, ":")
+			m.Gangs = append(m.Gangs, &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[0], Queue: f[1]})
+			m.Attempts = append(m.Attempts, uint64(w.toNum(f[2])))
+		}
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Known{Known: m}})
+
+	case "held": // SHARD GANG POD@NODE ... refused= [never]
+		r := s.find("hold " + w.plain[0] + " " + w.plain[1]).GetHoldRequest()
+		m := &wire.HoldReply{GangUid: w.plain[1], Serial: r.Serial}
+		for _, text := range w.plain[2:] {
+			if pod, node, ok := strings.Cut(text, "@"); ok {
+				m.Held = append(m.Held, &wire.Held{PodUid: pod, Node: node})
+			}
+		}
+		if text := w.value["refused"]; text != "" {
+			m.Refused = append(m.Refused, &wire.Refusal{Never: w.has("never"), Message: strings.ReplaceAll(text, "_", " ")})
+		}
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: m}})
+
+	case "lost": // SHARD GANG POD ...
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: w.plain[1], PodUids: w.plain[2:]}}})
+
+	case "commit": // SHARD GANG OUTCOME POD ...: the answer
+		r := s.find("commit " + w.plain[0] + " " + w.plain[1]).GetCommit()
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{GangUid: w.plain[1], Serial: r.Serial,
+			Outcome: wire.CommitOutcome(wire.CommitOutcome_value["COMMIT_"+w.plain[2]]), PodUids: w.plain[3:]}}})
+
+	case "bound", "free", "nopod": // SHARD GANG POD@NODE ... [heir]
+		m := &wire.BindResults{GangUid: w.plain[1]}
+		if !w.has("heir") {
+			m.Serial = s.find("commit " + w.plain[0] + " " + w.plain[1]).GetCommit().Serial
+		}
+		outcome := map[string]wire.BindOutcome{"bound": wire.BindOutcome_BIND_BOUND, "free": wire.BindOutcome_BIND_FREE, "nopod": wire.BindOutcome_BIND_GONE}[fields[0]]
+		for _, text := range w.plain[2:] {
+			pod, node, _ := strings.Cut(text, "@")
+			if pod != "heir" {
+				m.Results = append(m.Results, &wire.BindResult{PodUid: pod, Outcome: outcome, Node: node})
+			}
+		}
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: m}})
+
+	case "withdrawn": // SHARD GANG [POD that was sent ...]
+		r := s.find("withdraw " + w.plain[0] + " " + w.plain[1]).GetWithdraw()
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: w.plain[1], Serial: r.Serial, SentPodUids: w.plain[2:]}}})
+
+	case "wrote": // [gone|conflict|failed]: answers every write that is open
+		outcome := event.StatusOK
+		for text, o := range map[string]event.StatusOutcome{"gone": event.StatusGone, "conflict": event.StatusConflict, "failed": event.StatusFailed} {
+			if w.has(text) {
+				outcome = o
+			}
+		}
+		open := s.open
+		s.open = nil
+		var out []string
+		for _, id := range open {
+			out = append(out, s.step(event.StatusWritten{ID: id, Outcome: outcome, ResourceVersion: w.value["version"]})...)
+		}
+		return out
+
+	case "tick": // [DURATION]: a Tick each 100 ms
+		d := 100 * time.Millisecond
+		if len(w.plain) > 0 {
+			var err error
+			if d, err = time.ParseDuration(w.plain[0]); err != nil {
+				s.t.Fatalf("%s: %v", s.line, err)
+			}
+		}
+		var out []string
+		for until := s.now.Add(d); s.now.Before(until); {
+			s.now = s.now.Add(100 * time.Millisecond)
+			for _, line := range s.step(event.Tick{}) {
+				out = append(out, fmt.Sprintf("%s %s", s.now.Sub(epoch0), line))
+			}
+		}
+		return out
+
+	case "empty": // messages and events with nothing in them, or nonsense
+		var out []string
+		for _, body := range []*wire.Envelope{nil, {}, {Body: &wire.Envelope_Granted{}}, {Body: &wire.Envelope_Denied{}}, {Body: &wire.Envelope_Unreserved{}},
+			{Body: &wire.Envelope_Closed{}}, {Body: &wire.Envelope_QueueUsages{}}, {Body: &wire.Envelope_Known{}}, {Body: &wire.Envelope_HoldReply{}},
+			{Body: &wire.Envelope_HoldsLost{}}, {Body: &wire.Envelope_CommitReply{}}, {Body: &wire.Envelope_BindResults{}}, {Body: &wire.Envelope_Withdrawn{}},
+			{Body: &wire.Envelope_Summary{}}, {Body: &wire.Envelope_Reserve{}}, {Body: &wire.Envelope_Commit{}},
+			{Body: &wire.Envelope_Known{Known: &wire.Known{Gangs: []*wire.GangRef{nil, {Uid: "x"}}, Attempts: []uint64{1}}}},
+			{Body: &wire.Envelope_QueueUsages{QueueUsages: &wire.QueueUsages{Queues: []*wire.QueueUsage{nil}}}},
+			{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: "nobody", Attempt: 1, Serial: 1}}},
+		} {
+			out = append(out, from("b", body)...)
+		}
+		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.StoreRead{Sequence: 99, Revision: 9999, Reservations: []event.StoredReservation{{}}},
+			event.PodSeen{}, event.PodSeen{Pod: &api.Pod{}}, event.PodSeen{Pod: &api.Pod{UID: "bare", Ours: true}}, event.PodGone{UID: "bare"}, event.PodGone{UID: "bare"}, event.PodGone{}, event.PodGroupSeen{},
+			event.PodGroupSeen{PodGroup: &v1alpha1.PodGroup{}}, event.PodGroupGone{}, event.QueueSeen{}, event.QueueSeen{Queue: &v1alpha1.Queue{}}, event.QueueGone{},
+			event.NamespaceGone{Name: "nowhere"}, event.PriorityClassGone{Name: "none"}, event.CoordinatorSeen{}, event.StatusWritten{ID: 77}, event.PeerGone{}, event.Tick{}, event.NodeSeen{}} {
+			out = append(out, s.step(ev)...)
+		}
+		return out
+
+	case "show": // gangs, and what is not as it should be
+		var out []string
+		for _, uid := range sorted(s.core.gangs) {
+			g := s.core.gangs[uid]
+			line := fmt.Sprintf("%s in %s: %s placed=%d", uid, g.queue, g.state, g.placed)
+			if g.charge.reserved {
+				line += " charged " + g.charge.amounts.String()
+			}
+			if g.why.reason != "" {
+				line += fmt.Sprintf(" %s: %s", g.why.reason, g.why.message)
+			}
+			out = append(out, line)
+		}
+		return append(out, fmt.Sprintf("in flight %d", s.core.inFlight))
+	}
+	s.t.Fatalf("%s: unknown command %q", s.line, fields[0])
+	return nil
+}
+
+func printSerial(n uint64) string { return fmt.Sprintf("%d/%d", n>>32, uint32(n)) }
+
+func printAmounts(in []*wire.Amount) string {
+	r, _ := wire.ToResources(in)
+	return r.String()
+}
+
+func (s *script) print(o event.Output) string {
+	switch o := o.(type) {
+	case event.Send:
+		return fmt.Sprintf("to %s: %s", o.To, printMessage(o.Body))
+	case event.WritePodGroupStatus:
+		out := fmt.Sprintf("status of PodGroup %s/%s (%s) %d/%s/%d generation %d queue %q pods=%d bound=%d", o.Namespace, o.Name, o.UID,
+			o.Status.Epoch, o.Status.Writer, o.Status.Sequence, o.Status.ObservedGeneration, o.Status.Queue, o.Status.Pods, o.Status.Bound)
+		for _, cond := range o.Status.Conditions {
+			out += fmt.Sprintf("; %s=%s %s: %s", cond.Type, cond.Status, cond.Reason, cond.Message)
+		}
+		return out
+	case event.WriteQueueStatus:
+		out := fmt.Sprintf("status of Queue %s (%s) %d/%s/%d generation %d admitted=%d waiting=%d", o.Queue, o.UID,
+			o.Status.Epoch, o.Status.Writer, o.Status.Sequence, o.Status.ObservedGeneration, o.Status.AdmittedGangs, o.Status.WaitingGangs)
+		for _, kind := range slices.Sorted(maps.Keys(o.Status.Charged)) {
+			q := o.Status.Charged[kind]
+			out += fmt.Sprintf(" %s=%s", kind, q.String())
+		}
+		for _, cond := range o.Status.Conditions {
+			out += fmt.Sprintf("; %s=%s %s: %s", cond.Type, cond.Status, cond.Reason, cond.Message)
+		}
+		return out
+	case event.WritePodCondition:
+		return fmt.Sprintf("pod %s/%s (%s) version %s waits: %s: %s", o.Namespace, o.Name, o.UID, o.ResourceVersion, o.Reason, o.Message)
+	case event.EvictPod:
+		return fmt.Sprintf("evict %s/%s (%s): %s", o.Namespace, o.Name, o.UID, o.Message)
+	case event.PodGroupEvent:
+		return fmt.Sprintf("event on PodGroup %s/%s (%s) %s: %s", o.Namespace, o.Name, o.UID, o.Reason, o.Message)
+	case event.Span:
+		return fmt.Sprintf("span %q id=%x parent=%x %s..%s %v", o.Name, o.SpanID, o.Parent, o.Start.Sub(epoch0), o.End.Sub(epoch0), o.Attributes)
+	case event.Log:
+		return fmt.Sprintf("log %s %s %v", o.Level, o.Message, o.Attrs)
+	}
+	return fmt.Sprintf("%T", o)
+}
+
+func printMessage(e *wire.Envelope) string {
+	switch b := e.Body.(type) {
+	case *wire.Envelope_Reserve:
+		m := b.Reserve
+		out := fmt.Sprintf("Reserve %s in %s attempt %s serial %s: %s", m.Gang.Uid, m.Gang.Queue, printSerial(m.Attempt), printSerial(m.Serial), printAmounts(m.Demand))
+		if len(m.Bound) > 0 {
+			out += " bound " + printAmounts(m.Bound)
+		}
+		if m.Priority != 0 {
+			out += fmt.Sprintf(" priority %d", m.Priority)
+		}
+		if m.Rank != nil {
+			out += " ranked"
+		}
+		if m.Patient {
+			out += " patient"
+		}
+		return out
+	case *wire.Envelope_Unreserve:
+		return fmt.Sprintf("Unreserve %s attempt %s serial %s", b.Unreserve.Gang.Uid, printSerial(b.Unreserve.Attempt), printSerial(b.Unreserve.Serial))
+	case *wire.Envelope_Close:
+		return fmt.Sprintf("Close %s attempt %s serial %s", b.Close.Gang.Uid, printSerial(b.Close.Attempt), printSerial(b.Close.Serial))
+	case *wire.Envelope_HoldRequest:
+		m := b.HoldRequest
+		out := fmt.Sprintf("HoldRequest %s serial %s:", m.Gang.Uid, printSerial(m.Serial))
+		for _, p := range m.Pods {
+			out += " " + p.PodUid
+		}
+		return out
+	case *wire.Envelope_Commit:
+		m := b.Commit
+		out := fmt.Sprintf("Commit %s serial %s reservation %d table %d", m.Gang.Uid, printSerial(m.Serial), m.ReservationRevision, m.TableRevision)
+		if m.Bind {
+			out += " and bind"
+		}
+		out += ":"
+		for _, p := range m.Pods {
+			out += fmt.Sprintf(" %s@%s(%s)", p.Uid, p.Node, p.ResourceVersion)
+		}
+		return out
+	case *wire.Envelope_Bind:
+		return fmt.Sprintf("Bind %s serial %s", b.Bind.GangUid, printSerial(b.Bind.Serial))
+	case *wire.Envelope_Withdraw:
+		return fmt.Sprintf("Withdraw %s serial %s", b.Withdraw.Gang.Uid, printSerial(b.Withdraw.Serial))
+	case *wire.Envelope_Refilled:
+		return fmt.Sprintf("Refilled epoch %d", b.Refilled.TableEpoch)
+	}
+	return fmt.Sprintf("%T", e.Body)
+}
