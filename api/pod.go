@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,8 +84,9 @@ func ReadConstraints(b []byte) (*v1.PodSpec, error) {
 // other says why not.
 type Claims func(namespace, claim string) string
 
-// FromPod reduces a pod. It never fails: what cannot be read or is not supported is said in Refused.
-func FromPod(p *v1.Pod, claims Claims) *Pod {
+// FromPod reduces a pod, leaving out the resources on the ignore list. It never fails: what cannot be read or is not
+// supported is said in Refused.
+func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
 	out := &Pod{
 		UID: string(p.UID), ResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name,
 		Created:  p.CreationTimestamp.Time,
@@ -107,9 +109,9 @@ func FromPod(p *v1.Pod, claims Claims) *Pod {
 			out.ConditionReason, out.ConditionMessage = c.Reason, c.Message
 		}
 	}
-	requests, err := PodRequests(p)
+	requests, err := PodRequests(p, ignore)
 	if err != nil {
-		out.Refused = &Refusal{"NeverFits", "spec.containers[*].resources.requests: " + err.Error()}
+		out.Refused = &Refusal{"NeverFits", err.Error()}
 	}
 	var constraints []byte
 	if out.Ours && out.Node == "" {
@@ -127,13 +129,51 @@ func FromPod(p *v1.Pod, claims Claims) *Pod {
 }
 
 // PodRequests returns what a pod asks of its node and of its queue: by the rules of k8s.io/component-helpers (init
-// containers, sidecars, overhead, pod-level resources), rounded up to the unit, and one of the resource "pods".
-func PodRequests(p *v1.Pod) (Resources, error) {
-	list := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+// containers, sidecars, overhead, pod-level resources), rounded up to the unit, without the resources on the ignore list,
+// and one of the resource "pods". With an error it returns just that one. Messages name the field.
+func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
+	one := Resources{{"pods", 1}}
+	kept := &v1.Pod{Spec: v1.PodSpec{Overhead: p.Spec.Overhead, Resources: p.Spec.Resources}}
+	var err error
+	// Each quantity is read by itself first: to add absurd ones takes minutes, and their sum names no field.
+	keep := func(l v1.ResourceList, field string, args ...any) v1.ResourceList {
+		out := l
+		for name, q := range l {
+			if ignore[string(name)] || q.Sign() == 0 { // 0e2000000000 is a zero that cannot be compared either
+				if len(out) == len(l) {
+					out = maps.Clone(l)
+				}
+				delete(out, name)
+			} else if _, bad := FromQuantity(string(name), q, true); bad != nil {
+				if bad = fmt.Errorf("%s: %w", fmt.Sprintf(field, args...), bad); err == nil || bad.Error() < err.Error() {
+					err = bad // the same one at each look, whatever the order of the map
+				}
+			}
+		}
+		return out
+	}
+	containers := func(in []v1.Container, field string) []v1.Container {
+		out := make([]v1.Container, len(in))
+		for i := range in {
+			out[i] = v1.Container{Name: in[i].Name, RestartPolicy: in[i].RestartPolicy}
+			out[i].Resources.Requests = keep(in[i].Resources.Requests, "spec.%s[%d].resources.requests", field, i)
+		}
+		return out
+	}
+	kept.Spec.Containers = containers(p.Spec.Containers, "containers")
+	kept.Spec.InitContainers = containers(p.Spec.InitContainers, "initContainers")
+	kept.Spec.Overhead = keep(p.Spec.Overhead, "spec.overhead")
+	if r := p.Spec.Resources; r != nil {
+		kept.Spec.Resources = &v1.ResourceRequirements{Requests: keep(r.Requests, "spec.resources.requests")}
+	}
+	if err != nil {
+		return one, err
+	}
+	list := resourcehelper.PodRequests(kept, resourcehelper.PodResourcesOptions{})
 	list[v1.ResourcePods] = Quantity("pods", 1)
 	r, err := FromResourceList(list, true)
 	if err != nil {
-		return Resources{{"pods", 1}}, err
+		return one, fmt.Errorf("spec.containers[*].resources.requests: %w", err)
 	}
 	return r, nil
 }

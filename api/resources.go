@@ -195,18 +195,18 @@ func FromMap(m map[string]int64) Resources {
 // fractions finer than the unit; roundUp accepts fractions and rounds them up, for requests, where Kubernetes allows them
 // ("memory: 100m").
 func FromQuantity(name string, q resource.Quantity, roundUp bool) (int64, error) {
-	if q.Sign() < 0 {
-		return 0, fmt.Errorf("%s: %s is negative", name, q.String())
-	}
 	// 1e300000000 is a quantity to Kubernetes, and to compare it with anything takes minutes: its exponent tells first.
 	if q.Format == resource.DecimalExponent {
-		c := q.DeepCopy()
-		if c.Sign() == 0 {
+		if q.Sign() == 0 {
 			return 0, nil
 		}
+		c := q.DeepCopy()
 		if scale := c.AsDec().Scale(); scale < -maxExponent {
 			return 0, fmt.Errorf("%s: an amount of about 1e%d is above what is accepted", name, -scale)
 		}
+	}
+	if q.Sign() < 0 {
+		return 0, fmt.Errorf("%s: %s is negative", name, short(q))
 	}
 	limit := *resource.NewQuantity(MaxAmount, resource.DecimalSI)
 	scale := resource.Scale(0)
@@ -215,13 +215,22 @@ func FromQuantity(name string, q resource.Quantity, roundUp bool) (int64, error)
 		scale = resource.Milli
 	}
 	if q.Cmp(limit) > 0 {
-		return 0, fmt.Errorf("%s: %s is above %s, the most that is accepted", name, q.String(), limit.String())
+		return 0, fmt.Errorf("%s: %s is above %s, the most that is accepted", name, short(q), limit.String())
 	}
 	v := q.ScaledValue(scale) // rounds up
 	if !roundUp && q.Cmp(*resource.NewScaledQuantity(v, scale)) != 0 {
-		return 0, fmt.Errorf("%s: %s is finer than the unit of this resource", name, q.String())
+		return 0, fmt.Errorf("%s: %s is finer than the unit of this resource", name, short(q))
 	}
 	return v, nil
+}
+
+// short prints a quantity for a message: one of a million digits is a quantity, too.
+func short(q resource.Quantity) string {
+	s := q.String()
+	if len(s) > 40 {
+		s = s[:40] + "..."
+	}
+	return s
 }
 
 // FromResourceList reads a list as FromQuantity does, leaving out zeros. It names the first bad resource in name order.

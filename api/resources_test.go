@@ -93,12 +93,12 @@ func TestPodRequestsFollowComponentHelpers(t *testing.T) {
 		Containers:     []v1.Container{{Resources: list("1")}, {Resources: list("1")}},
 		Overhead:       v1.ResourceList{"cpu": resource.MustParse("250m")},
 	}}
-	got, err := PodRequests(pod)
+	got, err := PodRequests(pod, nil)
 	if err != nil || got.Value("cpu") != 3250 || got.Value("pods") != 1 {
 		t.Fatalf("PodRequests = %v, %v", got, err)
 	}
 	pod.Spec.Containers[0].Resources = list("9E")
-	if p := FromPod(pod, nil); p.Refused == nil || p.Refused.Reason != "NeverFits" {
+	if p := FromPod(pod, nil, nil); p.Refused == nil || p.Refused.Reason != "NeverFits" {
 		t.Fatalf("a pod that asks for 9E cores: %+v", p.Refused)
 	}
 }
@@ -114,14 +114,14 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"spec.volumes[0]":                 {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
 	} {
 		spec.SchedulerName = SchedulerName
-		p := FromPod(&v1.Pod{Spec: spec}, func(_, claim string) string { return "is not bound" })
+		p := FromPod(&v1.Pod{Spec: spec}, func(_, claim string) string { return "is not bound" }, nil)
 		if p.Refused == nil || p.Refused.Reason != "UnsupportedConstraint" || len(p.Refused.Message) < len(name) || p.Refused.Message[:len(name)] != name {
 			t.Errorf("%s: refused %+v", name, p.Refused)
 		}
 	}
 	soft := v1.PodSpec{SchedulerName: SchedulerName, TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}},
 		Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{}}}}}
-	if p := FromPod(&v1.Pod{Spec: soft}, nil); p.Refused != nil {
+	if p := FromPod(&v1.Pod{Spec: soft}, nil, nil); p.Refused != nil {
 		t.Errorf("preferred forms are refused: %+v", p.Refused)
 	}
 }
@@ -145,9 +145,9 @@ func TestPaths(t *testing.T) {
 }
 
 func TestClassesAreEqualWhenTheirPodsAre(t *testing.T) {
-	one := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"a": "1", "b": "2"}, SchedulerName: SchedulerName}}, nil)
+	one := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"a": "1", "b": "2"}, SchedulerName: SchedulerName}}, nil, nil)
 	for range 50 { // maps are marshalled in a stable order
-		two := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"b": "2", "a": "1"}, SchedulerName: SchedulerName}}, nil)
+		two := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"b": "2", "a": "1"}, SchedulerName: SchedulerName}}, nil, nil)
 		if one.Class.Key != two.Class.Key {
 			t.Fatal("equal pods have different classes")
 		}

@@ -16,13 +16,14 @@ import (
 type claims struct {
 	mu      sync.Mutex
 	show    func(*api.Pod)
+	ignore  map[string]bool                 // resources on the ignore list
 	volume  map[string]bool                 // by name: has node affinity
 	claim   map[types.NamespacedName]string // name of its volume, "" while it is unbound
 	waiting map[types.UID]*corev1.Pod
 }
 
-func newClaims(show func(*api.Pod)) *claims {
-	return &claims{show: show, volume: map[string]bool{}, claim: map[types.NamespacedName]string{}, waiting: map[types.UID]*corev1.Pod{}}
+func newClaims(ignore map[string]bool, show func(*api.Pod)) *claims {
+	return &claims{show: show, ignore: ignore, volume: map[string]bool{}, claim: map[types.NamespacedName]string{}, waiting: map[types.UID]*corev1.Pod{}}
 }
 
 // seen reduces a pod and hands it on. Handing on happens under the lock, so that an answer of change is never followed by
@@ -52,7 +53,7 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 	} else {
 		delete(c.waiting, p.UID)
 	}
-	return api.FromPod(p, c.why)
+	return api.FromPod(p, c.why, c.ignore)
 }
 
 func usesClaims(p *corev1.Pod) bool {
@@ -95,7 +96,7 @@ func (c *claims) change(apply func()) {
 	defer c.mu.Unlock()
 	apply()
 	for _, p := range c.waiting {
-		c.show(api.FromPod(p, c.why))
+		c.show(api.FromPod(p, c.why, c.ignore))
 	}
 }
 

@@ -32,7 +32,7 @@ type watches struct {
 // run follows everything but pods, and returns once each kind was listed. Pods follow when a takeover asks for them.
 func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
-	w.claims = newClaims(func(p *api.Pod) { w.emit(event.PodSeen{Pod: p}) })
+	w.claims = newClaims(w.ignore, func(p *api.Pod) { w.emit(event.PodSeen{Pod: p}) })
 
 	var synced []<-chan struct{}
 	start := func(run func(context.Context), done <-chan struct{}) {
