@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -19,6 +20,8 @@ type BasaltOptions struct {
 	OTLP string
 	// Flags and Env are added to the process's own.
 	Flags, Env []string
+	// Program is run instead of the cluster's.
+	Program string
 	// NoWait returns before the process listens, for tests of a process that cannot start.
 	NoWait bool
 }
@@ -77,10 +80,7 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 	if err != nil {
 		return nil, err
 	}
-	program := c.opts.Basalt
-	if program == "" {
-		program = programPath(c.root, "basalt")
-	}
+	program := cmp.Or(o.Program, c.opts.Basalt, programPath(c.root, "basalt"))
 	restartAfter := o.RestartAfter
 	if o.Restart && restartAfter == 0 {
 		restartAfter = time.Second

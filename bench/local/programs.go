@@ -59,7 +59,7 @@ func programPath(root, name string) string { return filepath.Join(root, "bin", n
 
 // Programs builds programs into bin/ of the repository, those that are not up to date: etcd, kube-apiserver,
 // kube-controller-manager and kube-scheduler from bench/controlplane; every other name from cmd/, where the suffix -race
-// asks for the race detector. Progress, one line a program built, is for a person. It may be called by several processes
+// asks for the race detector, and -faults before it for the bugs of package api/fault. Progress, one line a program built, is for a person. It may be called by several processes
 // at once.
 func Programs(ctx context.Context, root string, progress io.Writer, names ...string) error {
 	bin := filepath.Join(root, "bin")
@@ -89,10 +89,14 @@ func Programs(ctx context.Context, root string, progress io.Writer, names ...str
 // buildOwn leaves it to the go tool to see what changed.
 func buildOwn(ctx context.Context, root string, _ io.Writer, name string) error {
 	source, race := strings.CutSuffix(name, "-race")
+	source, faults := strings.CutSuffix(source, "-faults")
 	// As in the Makefile, or the two would link it anew after each other.
 	args := []string{"build", "-buildvcs=false", "-o", programPath(root, name)}
 	if race {
 		args = append(args, "-race")
+	}
+	if faults {
+		args = append(args, "-tags", "faults")
 	}
 	return goTool(ctx, root, append(args, "./cmd/"+source)...)
 }

@@ -52,7 +52,18 @@ func Cluster(t testing.TB, o local.Options) *local.Cluster {
 // Basalt builds Basalt's program, with the race detector if the test has it, and returns what local.Options.Basalt needs.
 func Basalt(t testing.TB) string {
 	t.Helper()
-	name := "basalt"
+	return basalt(t, "basalt")
+}
+
+// BasaltWithFaults is Basalt with the bugs of package api/fault in it; the environment variable BASALT_FAULTS of a process
+// switches them on.
+func BasaltWithFaults(t testing.TB) string {
+	t.Helper()
+	return basalt(t, "basalt-faults")
+}
+
+func basalt(t testing.TB, name string) string {
+	t.Helper()
 	if raceDetector {
 		name += "-race"
 	}
