@@ -46,6 +46,10 @@ type Table struct {
 	Members  []Member
 	Owners   [Buckets]uint16 // index into Members, or Nobody
 	Changed  [Buckets]Epoch  // the epoch at which the bucket last changed hands
+
+	// Refilling tells the next coordinator that reservations may still be missing: the store is new or was restored, and
+	// shards have not yet told of all that is bound.
+	Refilling bool
 }
 
 // Owner returns the shard that owns a bucket, "" for nobody.

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -55,7 +54,8 @@ type Core struct {
 	table       *api.Table // the newest decided; Revision is 0 while it is in flight
 	shards      map[api.Incarnation]*shard
 	links       map[api.Incarnation]bool
-	floor       api.Epoch // epochs start above it
+	shadows     map[api.Incarnation]*wire.ShardRecord // up, but another of their name has their place
+	floor       api.Epoch                             // epochs start above it
 	firstShard  time.Time
 	look        bool      // the table may have to change
 	deaths      []death   // in the last HalfGoneLimit
@@ -78,7 +78,7 @@ func New(cfg Config, e Elected) *Core {
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
 		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{},
-		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, table: e.Table, floor: e.MaxStatusEpoch,
+		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, shadows: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table, floor: e.MaxStatusEpoch,
 	}
 	for _, s := range e.Limits {
 		c.loadLimits(s)
@@ -87,12 +87,7 @@ func New(cfg Config, e Elected) *Core {
 	for _, s := range e.Reservations {
 		c.loadReservation(s)
 	}
-	for _, r := range e.Shards {
-		c.shardUp(e.Now, r)
-	}
-	for _, s := range c.shards {
-		s.joining = c.table.Owned(s.incarnation) < 3*c.average()/4
-	}
+	c.loadShards(e.Now, e.Shards)
 	if c.table != nil {
 		for _, m := range c.table.Members {
 			if c.shards[m.Incarnation] == nil {
@@ -100,7 +95,7 @@ func New(cfg Config, e Elected) *Core {
 			}
 		}
 	}
-	c.refilling = e.FreshStore || c.table != nil && c.table.Epoch < c.floor || c.table == nil && c.floor > 0
+	c.refilling = e.FreshStore || c.table != nil && c.table.Refilling || c.table != nil && c.table.Epoch < c.floor || c.table == nil && c.floor > 0
 	c.nextKnown = e.Now.Add(c.cfg.KnownEvery)
 	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.open, "queues", len(e.Limits), "shards", len(e.Shards), "refilling", c.refilling)
 	return c
@@ -181,6 +176,9 @@ func (c *Core) tick(now time.Time) {
 
 // message takes a message in if its sender may say it.
 func (c *Core) message(m Message) {
+	if s := c.shards[m.From]; s != nil && !s.linked {
+		c.heard(m.From)
+	}
 	switch body := m.Body.GetBody().(type) {
 	case *wire.Envelope_Refilled:
 		c.refilled(m.From, api.Epoch(body.Refilled.GetTableEpoch()))
@@ -298,11 +296,11 @@ func (q *queue) walk(visit func(*queue)) {
 	}
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
+func sortedKeys[K ~string, V any](m map[K]V) []K {
+	out := make([]K, 0, len(m))
 	for k := range m {
 		out = append(out, k)
 	}
-	slices.SortFunc(out, strings.Compare)
+	slices.Sort(out)
 	return out
 }

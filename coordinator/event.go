@@ -34,7 +34,7 @@ type Elected struct {
 	Limits       []StoredLimits      // all of queues/
 	Reservations []StoredReservation // all of reservations/
 	Table        *api.Table          // nil when there is none
-	Shards       []*wire.ShardRecord // all of shards/, in the order of their CreateRevision
+	Shards       []*wire.ShardRecord // all of shards/
 
 	// FreshStore tells that this store was made at this start or has never been refilled: reservations may be missing.
 	FreshStore bool

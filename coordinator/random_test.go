@@ -15,9 +15,9 @@ import (
 // is checked by rules of its own and the core's sums are compared with sums made again; whenever nothing is in flight,
 // nobody waits who could be granted.
 func TestRandomHistories(t *testing.T) {
-	seeds, steps := int64(40), 600
+	seeds, steps := int64(15), 600
 	if testing.Short() {
-		seeds = 8
+		seeds = 5
 	}
 	grants, denials := 0, 0
 	for seed := range seeds {

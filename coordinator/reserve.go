@@ -249,7 +249,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if g.req != nil {
 			c.withdraw(g.req)
 		}
-		if len(delta) == 0 || delta.IsZero() && g.res.attempt == m.GetAttempt() {
+		if delta.IsZero() && g.res.attempt == m.GetAttempt() {
 			c.sayGranted(b, from, g)
 			return
 		}

@@ -179,7 +179,11 @@ func showOp(op Op) string {
 	case DeleteLimits:
 		return "no limits of " + op.Queue
 	case PutTable:
-		return fmt.Sprintf("table epoch %d %s", op.Table.Epoch, loads(op.Table))
+		s := fmt.Sprintf("table epoch %d %s", op.Table.Epoch, loads(op.Table))
+		if op.Table.Refilling {
+			s += " refilling"
+		}
+		return s
 	}
 	return fmt.Sprintf("%T", op)
 }

@@ -204,6 +204,10 @@ func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
 	if id == "" {
 		return
 	}
+	if c.shadows[id] != nil {
+		c.shadows[id] = r // somebody found that it answers; another has its place
+		return
+	}
 	c.look = true
 	s := c.shards[id]
 	if s == nil {
@@ -211,6 +215,7 @@ func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
 			if other.name == r.GetName() { // the newest of a name is the one that lives
 				c.log(LevelInfo, "shard replaced", "name", other.name, "old", other.incarnation, "new", id)
 				delete(c.shards, other.incarnation)
+				c.shadows[other.incarnation] = &wire.ShardRecord{Name: other.name, Incarnation: string(other.incarnation), Draining: other.draining}
 			}
 		}
 		s = &shard{incarnation: id, linked: c.links[id]}
@@ -239,18 +244,55 @@ func (c *Core) average() int {
 
 func (c *Core) shardDown(now time.Time, id api.Incarnation) {
 	c.look = true
-	if s := c.shards[id]; s != nil && c.table.Has(id) {
-		c.deaths = append(c.deaths, death{s.name, now})
+	delete(c.links, id)
+	delete(c.shadows, id)
+	s := c.shards[id]
+	if s == nil {
+		return
 	}
 	delete(c.shards, id)
-	delete(c.links, id)
+	if c.table.Has(id) {
+		c.deaths = append(c.deaths, death{s.name, now})
+	}
+	for _, shadow := range sortedKeys(c.shadows) {
+		if r := c.shadows[shadow]; r.GetName() == s.name {
+			delete(c.shadows, shadow)
+			c.shardUp(now, r)
+			return
+		}
+	}
+}
+
+// loadShards takes those that are up when a term begins. Of two with one name the one with a place in the table keeps it,
+// for nothing says here which is the newer; the other gets it when that one's lease is over.
+func (c *Core) loadShards(now time.Time, records []*wire.ShardRecord) {
+	for _, placed := range []bool{true, false} {
+		for _, r := range records {
+			if c.table.Has(api.Incarnation(r.GetIncarnation())) != placed {
+				continue
+			}
+			if slices.ContainsFunc(c.sortedShards(), func(s *shard) bool { return s.name == r.GetName() }) {
+				c.shadows[api.Incarnation(r.GetIncarnation())] = r
+				continue
+			}
+			c.shardUp(now, r)
+		}
+	}
+	for _, s := range c.shards {
+		s.joining = c.table.Owned(s.incarnation) < 3*c.average()/4
+	}
 }
 
 func (c *Core) shardLinked(id api.Incarnation) {
-	c.links[id] = true // it may link before its key is seen
+	c.heard(id)
+	c.reportAll(id)
+}
+
+// heard: messages from it arrive. It may be linked before its key is seen, or before this term began.
+func (c *Core) heard(id api.Incarnation) {
+	c.links[id] = true
 	if s := c.shards[id]; s != nil {
 		s.linked = true
-		c.reportAll(id)
 	}
 }
 
@@ -313,9 +355,10 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 	}
 	next, move := Assign(c.table, shards, hold, moves)
 	renew := c.table != nil && c.table.Epoch < c.floor
-	if next == nil && renew {
+	if next == nil && c.table != nil && (renew || c.table.Refilling != c.refilling) {
 		copied := *c.table
 		next = &copied
+		next.Epoch++
 	}
 	if next == nil {
 		return false
@@ -326,7 +369,7 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 			next.Changed[i] = next.Epoch // an owner's epoch has to be above those in statuses
 		}
 	}
-	next.Revision = 0
+	next.Revision, next.Refilling = 0, c.refilling
 	if move.Taken > 0 {
 		c.lastTake = now
 		if c.table == nil {
@@ -423,7 +466,7 @@ func (c *Core) endRefilling(now time.Time) {
 	if !told && !late {
 		return
 	}
-	c.refilling = false
+	c.refilling, c.look = false, true // the table has to say so
 	c.log(LevelInfo, "refilled", "reservations", c.open, "all told", told)
 	c.roomEverywhere()
 }

@@ -1239,6 +1239,7 @@ type TableRecord struct {
 	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`             // names[i] is the stable name of incarnations[i]
 	Owners        []byte                 `protobuf:"bytes,4,opt,name=owners,proto3" json:"owners,omitempty"`           // 1,024 little-endian uint16: index into incarnations, 0xffff is nobody
 	Changed       []uint64               `protobuf:"varint,5,rep,packed,name=changed,proto3" json:"changed,omitempty"` // 1,024: the epoch at which the bucket last changed hands
+	Refilling     bool                   `protobuf:"varint,6,opt,name=refilling,proto3" json:"refilling,omitempty"`    // reservations may still be missing: a new or restored store is being refilled
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1306,6 +1307,13 @@ func (x *TableRecord) GetChanged() []uint64 {
 		return x.Changed
 	}
 	return nil
+}
+
+func (x *TableRecord) GetRefilling() bool {
+	if x != nil {
+		return x.Refilling
+	}
+	return false
 }
 
 // Key `queues/<path>`: the limits in force.
@@ -4060,13 +4068,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06gossip\x18\x04 \x01(\tR\x06gossip\x12\x1a\n" +
-	"\bdraining\x18\x05 \x01(\bR\bdraining\"\x8f\x01\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\"\xad\x01\n" +
 	"\vTableRecord\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnations\x12\x14\n" +
 	"\x05names\x18\x03 \x03(\tR\x05names\x12\x16\n" +
 	"\x06owners\x18\x04 \x01(\fR\x06owners\x12\x18\n" +
-	"\achanged\x18\x05 \x03(\x04R\achanged\"\xa1\x02\n" +
+	"\achanged\x18\x05 \x03(\x04R\achanged\x12\x1c\n" +
+	"\trefilling\x18\x06 \x01(\bR\trefilling\"\xa1\x02\n" +
 	"\fLimitsRecord\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12)\n" +

@@ -50,7 +50,7 @@ func ToRank(r *Rank) api.Rank {
 
 // FromTable makes the record of a table; its revision is the store's to give.
 func FromTable(t *api.Table) *TableRecord {
-	r := &TableRecord{Epoch: uint64(t.Epoch), Owners: make([]byte, 2*api.Buckets), Changed: make([]uint64, api.Buckets)}
+	r := &TableRecord{Epoch: uint64(t.Epoch), Owners: make([]byte, 2*api.Buckets), Changed: make([]uint64, api.Buckets), Refilling: t.Refilling}
 	for _, m := range t.Members {
 		r.Incarnations = append(r.Incarnations, string(m.Incarnation))
 		r.Names = append(r.Names, m.Name)
@@ -67,7 +67,7 @@ func ToTable(r *TableRecord, revision int64) (*api.Table, error) {
 	if len(r.Owners) != 2*api.Buckets || len(r.Changed) != api.Buckets || len(r.Names) != len(r.Incarnations) {
 		return nil, fmt.Errorf("table epoch %d: %d bytes of owners, %d changes, %d names for %d incarnations", r.Epoch, len(r.Owners), len(r.Changed), len(r.Names), len(r.Incarnations))
 	}
-	t := &api.Table{Epoch: api.Epoch(r.Epoch), Revision: revision}
+	t := &api.Table{Epoch: api.Epoch(r.Epoch), Revision: revision, Refilling: r.Refilling}
 	for i := range r.Incarnations {
 		t.Members = append(t.Members, api.Member{Incarnation: api.Incarnation(r.Incarnations[i]), Name: r.Names[i]})
 	}
