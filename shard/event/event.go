@@ -6,7 +6,8 @@
 //   - Both cores are given every event that concerns the process in the same order; each ignores what is not its own.
 //   - An event or output is immutable once made: messages, pods, nodes and records are shared, never copied.
 //   - Every output that asks for something names what its result will name again, so a late result finds its question.
-//   - The shell answers each WriteIntents, DeleteIntents, RewriteIntents, BindPod and SettlePod exactly once, however
+//   - The shell answers each WriteIntents, DeleteIntents, RewriteIntents, BindPod and SettlePod exactly once, and the newest
+//     ReadStore and ListPods, however
 //     long that takes, or ends the process.
 //
 // Takeover, in this order: TableSeen; ReadStore -> StoreRead; ListPods -> PodsReplaced. Sequence ties them together: the

@@ -251,6 +251,7 @@ func (w *world) shard(inc api.Incarnation) *modelShard {
 // give steps a core and carries its outputs out: some at once, some later.
 func (w *world) give(s *modelShard, ev event.Event) {
 	s.core.Step(w.now, ev)
+	s.core.Step(w.now, ev)
 	for _, o := range s.core.Outputs() {
 		if w.keepOutputs {
 			w.outputs = append(w.outputs, fmt.Sprintf("%s %s", s.inc, printOutput(o)))
@@ -280,7 +281,7 @@ func (w *world) give(s *modelShard, ev event.Event) {
 		case event.DeleteIntents:
 			s.results = append(s.results, w.deleteIntents(s, o))
 		case event.RewriteIntents:
-			s.results = append(s.results, w.rewriteIntents(o))
+			s.results = append(s.results, w.rewriteIntents(s, o))
 		}
 	}
 }
@@ -412,6 +413,7 @@ func (w *world) deleteIntents(s *modelShard, o event.DeleteIntents) event.Event 
 	var ev event.IntentsDeleted
 	for _, k := range o.Keys {
 		if all {
+			w.removed(s, keyID{s.inc, k.N}, nil)
 			delete(w.intents, keyID{s.inc, k.N})
 		}
 		ev.Keys = append(ev.Keys, event.IntentKey{N: k.N, ModRevision: w.intents[keyID{s.inc, k.N}].rev})
@@ -420,11 +422,12 @@ func (w *world) deleteIntents(s *modelShard, o event.DeleteIntents) event.Event 
 	return ev
 }
 
-func (w *world) rewriteIntents(o event.RewriteIntents) event.Event {
+func (w *world) rewriteIntents(s *modelShard, o event.RewriteIntents) event.Event {
 	id := keyID{o.Incarnation, o.N}
 	now := w.intents[id]
 	done := now.rev == o.ModRevision && now.rev != 0 && w.current().Revision == o.TableRevision
 	if done {
+		w.removed(s, id, o.Record)
 		w.revision++
 		now = stored{w.revision, o.Record}
 		if o.Record == nil {
@@ -435,6 +438,24 @@ func (w *world) rewriteIntents(o event.RewriteIntents) event.Event {
 		}
 	}
 	return event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N, Done: done, ModRevision: now.rev, Record: now.record}
+}
+
+// removed checks what a shard takes out of a key: only its own rows and rows of its own nodes, and none that can still land.
+func (w *world) removed(s *modelShard, id keyID, left *wire.IntentsRecord) {
+	for _, r := range w.intents[id].record.Rows {
+		if slices.ContainsFunc(left.GetRows(), func(l *wire.IntentRow) bool { return l.PodUid == r.PodUid }) {
+			continue
+		}
+		if owner := w.current().OwnerOf(r.Node); id.inc != s.inc && owner != s.inc {
+			w.t.Fatalf("step %d: %s takes the row of pod %s on %s, a node of %s, out of %v", w.step, s.inc, r.PodUid, r.Node, owner, id)
+		}
+		p := w.pods[r.PodUid]
+		for _, late := range w.late {
+			if late.Row == (event.RowID{Incarnation: id.inc, N: id.n, PodUID: r.PodUid}) && p != nil && !p.gone && p.node == "" && strconv.FormatInt(p.rv, 10) == late.ResourceVersion {
+				w.t.Fatalf("step %d: %s takes the row of pod %s on %s out of %v, and its Binding can still land", w.step, s.inc, r.PodUid, r.Node, id)
+			}
+		}
+	}
 }
 
 func (w *world) gang(uid string) *modelGang {
