@@ -7,8 +7,7 @@
 //   - An event or output is immutable once made: messages, pods, nodes and records are shared, never copied.
 //   - Every output that asks for something names what its result will name again, so a late result finds its question.
 //   - The shell answers each WriteIntents, DeleteIntents, RewriteIntents, BindPod and SettlePod exactly once, and the newest
-//     ReadStore and ListPods, however
-//     long that takes, or ends the process.
+//     ReadStore and ListPods, however long that takes, or ends the process.
 //
 // Takeover, in this order: TableSeen; ReadStore -> StoreRead; ListPods -> PodsReplaced. Sequence ties them together: the
 // takeover for the newest table is complete at the PodsReplaced whose Sequence is that of the StoreRead before it, when
