@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // column holds one resource of all slots. What no node offers has no column: a pod can ask for any name, and memory must
@@ -55,6 +56,9 @@ func (c *Cache) setFree(col *column, s int32, v int64) {
 	old := col.free[s]
 	if old == v {
 		return
+	}
+	if v < 0 && fault.On(fault.PanicBelowZero) {
+		panic("cache: " + col.name + " below zero")
 	}
 	col.free[s] = v
 	col.sumFree.add(max(v, 0))

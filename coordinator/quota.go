@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -228,6 +229,9 @@ func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *re
 		}
 		level, grows := 0, wide{}.plus(d.Value)
 		for p := q; p != nil && level < lowest; p, level = p.parent, level+1 {
+			if p != q && fault.On(fault.AncestorsNotAsked) {
+				break
+			}
 			held := p.held.get(d.Resource).add(grows)
 			if limit, limited := p.capability(d.Resource); limited {
 				charged := p.charged.get(d.Resource)

@@ -88,6 +88,7 @@ type Core struct {
 	priorities map[string]int64
 	groups     map[name]*group
 	goneGroups recent[struct{}] // UIDs, so that a late event does not bring one back
+	goneNames  []name           // only with fault.NamesNotUIDs: what a work queue of names would hold
 	pods       map[string]*pod
 	labelled   map[name]map[string]*pod   // pods of ours by the PodGroup that their label names
 	loose      map[string]map[string]*pod // pods without a PodGroup, by namespace
@@ -239,6 +240,12 @@ func (c *Core) onMessage(m event.Message) {
 }
 
 func (c *Core) onTick() {
+	for _, n := range c.goneNames {
+		if g := c.groups[n]; g != nil {
+			c.dropGroup(g)
+		}
+	}
+	c.goneNames = nil
 	for len(c.timers) > 0 && !c.timers[0].at.After(c.now) {
 		t := heap.Pop(&c.timers).(timer)
 		if g := c.gangs[t.gang]; g != nil && g.wake.Equal(t.at) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 )
@@ -491,6 +492,10 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 }
 
 func (c *Core) onGroupGone(e event.PodGroupGone) {
+	if fault.On(fault.NamesNotUIDs) {
+		c.goneNames = append(c.goneNames, name{e.Namespace, e.Name})
+		return
+	}
 	c.goneGroups.put(e.UID, struct{}{})
 	if g := c.groups[name{e.Namespace, e.Name}]; g != nil && g.uid == e.UID {
 		c.dropGroup(g)

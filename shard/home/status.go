@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
@@ -424,7 +425,8 @@ func (c *Core) onQueueUsages(m *wire.QueueUsages) {
 func (c *Core) writeQueueStatuses() {
 	var due []string
 	for path, q := range c.queues {
-		if q.dirty && q.inFlight == 0 && q.uid != "" && q.usage != nil && c.active[api.BucketOf(path)] &&
+		mine := q.usage != nil && c.active[api.BucketOf(path)] || c.table != nil && fault.On(fault.TwoStatusWriters)
+		if q.dirty && q.inFlight == 0 && q.uid != "" && mine &&
 			!c.now.Before(q.last.Add(c.cfg.StatusEvery)) && !c.now.Before(q.retry) {
 			due = append(due, path)
 		}
@@ -476,6 +478,9 @@ func (c *Core) queueStatusOf(path string, q *queue) (*v1alpha1.QueueStatus, erro
 		return nil, err
 	}
 	epoch := int64(c.epochs[api.BucketOf(path)])
+	if fault.On(fault.TwoStatusWriters) {
+		epoch = int64(c.table.Changed[api.BucketOf(path)])
+	}
 	sequence := nextSequence(q.sequence, q.epoch, epoch)
 	if q.seen != nil && q.seen.Epoch == epoch && q.seen.Writer == string(c.cfg.Self) {
 		sequence = max(sequence, q.seen.Sequence+1)

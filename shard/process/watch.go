@@ -39,9 +39,9 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		wg.Go(func() { run(ctx) })
 		synced = append(synced, done)
 	}
-	nodes := follow(w, core, "nodes", objectKey[*corev1.Node],
-		func(n *corev1.Node) event.Event { return event.NodeSeen{Node: api.FromNode(n, w.ignore)} },
-		func(n *corev1.Node) event.Event { return event.NodeGone{Name: n.Name} })
+	nodeSeen, nodeGone := w.nodeEvents()
+	nodeSeen, nodeGone = w.withStorm(ctx, nodeSeen, nodeGone)
+	nodes := follow(w, core, "nodes", objectKey[*corev1.Node], nodeSeen, nodeGone)
 	start(nodes.Run, nodes.Synced())
 	namespaces := follow(w, core, "namespaces", objectKey[*corev1.Namespace],
 		func(n *corev1.Namespace) event.Event {
