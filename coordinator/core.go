@@ -20,11 +20,12 @@ type Core struct {
 	term int64
 	out  []Output
 
-	tree    *tree
-	gangs   map[gangKey]*gang
-	charged map[string]*gang // by UID: those with a reservation
-	graves  []grave          // gangs forgotten, oldest first: late repeats of their requests are told apart for a while
-	open    int              // reservations
+	tree     *tree
+	gangs    map[gangKey]*gang
+	patients map[string]patient // by kind of device (patience.go)
+	charged  map[string]*gang   // by UID: those with a reservation
+	graves   []grave            // gangs forgotten, oldest first: late repeats of their requests are told apart for a while
+	open     int                // reservations
 
 	inbox  []Message // accepted, not acted on
 	flight *batch    // the transaction that is not answered yet
@@ -76,7 +77,7 @@ type gangKey struct{ queue, uid string }
 func New(cfg Config, e Elected) *Core {
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
-		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{},
+		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, patients: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{},
 		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, shadows: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table, floor: e.MaxStatusEpoch,
 	}
@@ -118,6 +119,7 @@ func (cfg Config) withDefaults() Config {
 	set(&cfg.ClaimAfter, time.Minute)
 	set(&cfg.ReportEvery, 200*time.Millisecond)
 	set(&cfg.KnownEvery, 30*time.Second)
+	set(&cfg.PatientFor, 2*time.Minute)
 	set(&cfg.RefillLimit, 15*time.Second)
 	set(&cfg.HalfGoneLimit, 30*time.Second)
 	set(&cfg.FirstTable, time.Second)

@@ -12,6 +12,7 @@ type Config struct {
 	BatchOps      int           // 120: operations in a transaction (etcd's bound is 128, the fences take some)
 	ClaimAfter    time.Duration // 60 s: a request denied for so long is kept room for
 	ReportEvery   time.Duration // 200 ms: between two batches of QueueUsages
+	PatientFor    time.Duration // 2 min: how long one gang may be the patient one
 	KnownEvery    time.Duration // 30 s: between two lists of reservations sent to their homes
 	RefillLimit   time.Duration // 15 s: refilling ends so long after every member was linked, whatever they said
 	HalfGoneLimit time.Duration // 30 s: how long nothing moves when more than half of the shards are gone

@@ -11,14 +11,15 @@ import (
 
 // gang is what is known of one gang in one queue.
 type gang struct {
-	key     gangKey
-	ref     *wire.GangRef
-	serial  uint64 // of the newest message acted on, 0 when none was in this term
-	attempt uint64 // the newest heard of
-	res     *reservation
-	req     *request
-	batch   uint64 // the last transaction that writes it
-	grave   uint64 // number of its grave, 0 for none
+	key          gangKey
+	ref          *wire.GangRef
+	serial       uint64 // of the newest message acted on, 0 when none was in this term
+	attempt      uint64 // the newest heard of
+	asksPatience bool   // to keep what it holds (patience.go)
+	res          *reservation
+	req          *request
+	batch        uint64 // the last transaction that writes it
+	grave        uint64 // number of its grave, 0 for none
 }
 
 // reservation is a record under reservations/.
@@ -207,7 +208,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		c.repeat(now, b, from, g)
 		return
 	}
-	g.serial, g.attempt, g.ref = m.GetSerial(), m.GetAttempt(), m.GetGang()
+	g.serial, g.attempt, g.ref, g.asksPatience = m.GetSerial(), m.GetAttempt(), m.GetGang(), m.GetPatient()
 	refuse := func(reason wire.DenyReason, message string) {
 		if g.req != nil {
 			c.withdraw(g.req)
@@ -250,13 +251,13 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 			c.withdraw(g.req)
 		}
 		if delta.IsZero() && g.res.attempt == m.GetAttempt() {
-			c.sayGranted(b, from, g)
+			c.sayGranted(now, b, from, g)
 			return
 		}
 		g.res.attempt = m.GetAttempt()
 		c.charge(g, demand)
 		c.put(b, g)
-		c.sayGranted(b, from, g)
+		c.sayGranted(now, b, from, g)
 		return
 	}
 	q := c.tree.at(g.key.queue)
@@ -317,7 +318,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged, bound api.Res
 	c.put(b, g)
 	r.delta = r.demand.Sub(use)
 	if r.delta.Fits(nil) {
-		c.sayGranted(b, r.from, g)
+		c.sayGranted(now, b, r.from, g)
 		c.withdraw(r)
 		return
 	}
@@ -335,7 +336,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 	c.withdraw(r)
 	c.charge(g, r.demand)
 	c.put(b, g)
-	c.sayGranted(b, r.from, g)
+	c.sayGranted(now, b, r.from, g)
 	if t := r.trace; len(t.GetTraceId()) == 16 && len(t.GetSpanId()) == 8 {
 		s := api.Span{Name: "coordinator.reserve", Start: r.arrived, End: now,
 			SpanID:     api.SpanIDOf("coordinator.reserve", g.key.uid, fmt.Sprint(r.serial)),
@@ -368,15 +369,15 @@ func (c *Core) repeat(now time.Time, b *batch, from api.Incarnation, g *gang) {
 		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt,
 			Serial: g.serial, Reason: wire.DenyReason_DENY_CLOSING, Queue: g.key.queue, Message: "its reservation is closing"}}})
 	default:
-		c.sayGranted(b, from, g)
+		c.sayGranted(now, b, from, g)
 	}
 }
 
 // sayGranted answers now when the record is in the store, otherwise once it is.
-func (c *Core) sayGranted(b *batch, to api.Incarnation, g *gang) {
+func (c *Core) sayGranted(now time.Time, b *batch, to api.Incarnation, g *gang) {
 	body := &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
 		GangUid: g.key.uid, Attempt: g.res.attempt, Serial: g.serial, ReservationRevision: g.res.revision,
-		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank)}}}
+		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank), Patient: c.mayBePatient(now, g)}}}
 	if g.res.revision != 0 {
 		c.send(to, body)
 	} else {
