@@ -426,6 +426,15 @@ func TestAuditorCatches(t *testing.T) {
 			w.pass(6 * time.Second)
 		}},
 
+		{"an intent that is gone before its pod is seen", "", "", audit.Config{}, func(w *world) {
+			w.reserve("g", 2000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
+			w.intend(1, "g", 2000, map[string]string{"g": "n1"})
+			settled(w)
+			w.pass(3 * time.Second)
+			w.pod("g", "2", on("n1"))
+			w.pass(40 * time.Second)
+		}},
+
 		// I5
 		{"a full node", "", "", audit.Config{Grace: time.Hour}, func(w *world) {
 			w.reserve("g", 4000)

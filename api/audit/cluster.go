@@ -30,6 +30,7 @@ type cluster struct {
 	groups  map[string]string          // namespace/name -> UID of the PodGroup that exists
 	members map[string]map[string]*pod // namespace/name of a group -> pods that name it, by UID
 	stamps  map[string]*stamp
+	unseen  map[string]time.Time // pods that only intents spoke of, and since when none does
 	// deferred collects the nodes to be judged at the end of a list: its pods come in no order.
 	deferred map[string]bool
 }
@@ -125,6 +126,7 @@ func newCluster() cluster {
 	return cluster{
 		pods: map[string]*pod{}, nodes: map[string]*node{}, gangs: map[string]*gang{},
 		groups: map[string]string{}, members: map[string]map[string]*pod{}, stamps: map[string]*stamp{},
+		unseen: map[string]time.Time{},
 	}
 }
 
@@ -224,11 +226,16 @@ func (a *Auditor) podGone(uid string) {
 	a.dropPod(p)
 }
 
-// dropPod forgets a pod that neither the API server nor an intent speaks of.
+// dropPod forgets a pod that neither the API server nor an intent speaks of. One that was never seen is kept for a while:
+// on a busy day its intent comes and goes before the watch shows that it exists.
 func (a *Auditor) dropPod(p *pod) {
-	if !p.known && len(p.rows) == 0 {
+	switch {
+	case p.known || len(p.rows) > 0:
+	case p.seenBefore():
 		delete(a.cluster.pods, p.uid)
 		delete(a.lasting, limbo(p))
+	default:
+		a.cluster.unseen[p.uid] = a.now
 	}
 }
 
@@ -599,8 +606,18 @@ func (a *Auditor) judgeGang(g *gang) {
 	}
 }
 
-// forget drops gangs of which nothing has been left for long.
+// forget drops gangs of which nothing has been left for long, and pods that were never seen.
 func (a *Auditor) forget() {
+	for uid, since := range a.cluster.unseen {
+		p := a.cluster.pods[uid]
+		switch {
+		case p == nil || p.known || len(p.rows) > 0:
+			delete(a.cluster.unseen, uid)
+		case a.now.Sub(since) > keptGone:
+			delete(a.cluster.unseen, uid)
+			delete(a.cluster.pods, uid)
+		}
+	}
 	for uid, g := range a.cluster.gangs {
 		if !g.idle.IsZero() && a.now.Sub(g.idle) > keptGone {
 			delete(a.cluster.gangs, uid)

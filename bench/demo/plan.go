@@ -107,7 +107,7 @@ func makePlan(seed uint64, scale float64) *plan {
 		}
 		p.queues = append(p.queues, q)
 	}
-	queue(company, researchCap+batchCap, 0)
+	queue(company, researchCap+batchCap+otherCores/10, 0)
 	queue(research, researchCap, bigGPUs*80/100)
 	queue(batch, batchCap, 0)
 	queue(service, otherCores/10, 0)

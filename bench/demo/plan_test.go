@@ -56,7 +56,7 @@ func TestPlan(t *testing.T) {
 		}
 		limits[q.Name] = q.Spec.Capability.Cpu().MilliValue()
 	}
-	if full := first + limits[research] + limits[batch]; full < p.cores*1000*75/100 || milli < limits[company]*3/2 {
+	if full := first + limits[research] + limits[batch]; full < p.cores*1000*75/100 || milli < limits[company]*13/10 {
 		t.Errorf("full is %d of %d millicores, part 2 asks for %d of %d", full, p.cores*1000, milli, limits[company])
 	}
 	for _, g := range p.second {

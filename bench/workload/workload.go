@@ -27,7 +27,7 @@ const (
 
 // Shape is what a pod asks for, or what a node has.
 type Shape struct {
-	Count     int   // in the trace
+	Count     int // in the trace
 	MilliCPU  int64
 	MemoryMiB int64
 	GPUs      int64
