@@ -1,0 +1,56 @@
+package process
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+)
+
+func TestWorkersKeepOrderAndBound(t *testing.T) {
+	w := newWorkers(t.Context(), 1)
+	var got []int
+	for i := range 100 {
+		w.do(func(context.Context) { got = append(got, i) }) // one at a time: the race detector would see more
+	}
+	w.wait()
+	if len(got) != 100 || !slices.IsSorted(got) {
+		t.Fatalf("order %v", got)
+	}
+
+	w = newWorkers(t.Context(), 4)
+	var mu sync.Mutex
+	running, most := 0, 0
+	gate := make(chan struct{})
+	for range 20 {
+		w.do(func(context.Context) {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			full := running == 4
+			mu.Unlock()
+			if full {
+				close(gate) // four are in here together
+			}
+			<-gate
+			mu.Lock()
+			running = -1 << 20 // nobody closes the gate again
+			mu.Unlock()
+		})
+	}
+	w.wait()
+	if most != 4 {
+		t.Fatalf("%d ran at once, want 4", most)
+	}
+}
+
+func TestWorkersStopWithTheirContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := newWorkers(ctx, 1)
+	started := make(chan struct{})
+	w.do(func(ctx context.Context) { close(started); <-ctx.Done() })
+	<-started
+	w.do(func(context.Context) { t.Error("a call began after the end") })
+	cancel()
+	w.wait()
+}
