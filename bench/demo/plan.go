@@ -178,7 +178,7 @@ func makePlan(seed uint64, scale float64) *plan {
 		for _, g := range out {
 			low, high := 14.0, 24.0
 			if sum < limit {
-				low, high = 38, 52
+				low, high = 28, 40
 			}
 			run := fmt.Sprintf("%.1f", s.pace*(low+r.Float64()*(high-low)))
 			for _, pod := range g.pods {
