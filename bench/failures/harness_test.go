@@ -312,12 +312,6 @@ func (w *world) explain() string {
 // judgeProcesses finds processes that ended, and what none of them may write into its log.
 func (w *world) judgeProcesses() {
 	for _, b := range w.all {
-		if b.Exited() && !b.Stopped() {
-			w.find("%s ended: %v; %s", b.Name(), b.Err(), local.Tail(b.Log(), 25))
-		}
-		if n := b.Starts() - 1 - w.kills[b.Name()]; n > 0 {
-			w.find("%s ended by itself: %s", b.Name(), local.Tail(b.Log(), 25))
-		}
 		w.mu.Lock()
 		from := w.offsets[b.Log()]
 		w.mu.Unlock()
@@ -339,6 +333,12 @@ func (w *world) judgeProcesses() {
 				w.find("%s wrote: %s", b.Name(), strings.Join(lines[i:min(i+25, len(lines))], "\n"))
 				break
 			}
+		}
+		if b.Exited() && !b.Stopped() {
+			w.find("%s ended: %v; %s", b.Name(), b.Err(), local.Tail(b.Log(), 25))
+		}
+		if n := b.Starts() - 1 - w.kills[b.Name()]; n > 0 {
+			w.find("%s ended by itself: %s", b.Name(), local.Tail(b.Log(), 25))
 		}
 	}
 }
@@ -408,6 +408,7 @@ func (w *world) start(bug fault.Fault) {
 		_ = kubelet.Run(ctx, kubelet.Options{Client: standIn.Core, SkipRunning: true})
 	})
 
+	w.t.Logf("%s: the auditor watches after %s", w.name, time.Since(w.begin).Round(time.Millisecond))
 	o := local.BasaltOptions{Program: program, Restart: w.restart, Env: []string{"BASALT_FAULTS=" + string(bug)}}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -446,6 +447,7 @@ func (w *world) start(bug fault.Fault) {
 	byName := func(a, b *local.Basalt) int { return strings.Compare(a.Name(), b.Name()) }
 	slices.SortFunc(w.all, byName)
 	slices.SortFunc(w.shards, byName)
+	w.t.Logf("%s: processes listen after %s", w.name, time.Since(w.begin).Round(time.Millisecond))
 	w.wait(limit, "three shards with their buckets", func(v *view) bool {
 		if v.table == nil || len(v.table.Members) != 3 {
 			return false
