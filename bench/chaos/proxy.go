@@ -1,0 +1,143 @@
+package chaos
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// A proxy stands between one process and one server. Requests always arrive, unless it is shut: it is the answers that get
+// lost or late, for that is what leaves a caller in doubt.
+type proxy struct {
+	target   string
+	listener net.Listener
+
+	mu    sync.Mutex
+	mode  mode
+	until chan struct{} // closed when the mode ends
+	conns map[*conn]bool
+}
+
+type mode struct {
+	what  string // "", "drop", "delay", "shut"
+	delay time.Duration
+}
+
+type conn struct {
+	client, server net.Conn
+	torn           bool // bytes of it are lost: it can only be cut
+}
+
+func newProxy(target string) (*proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	p := &proxy{target: target, listener: l, conns: map[*conn]bool{}, until: make(chan struct{})}
+	go p.accept()
+	return p, nil
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		go p.serve(client)
+	}
+}
+
+func (p *proxy) serve(client net.Conn) {
+	server, err := net.DialTimeout("tcp", p.target, 2*time.Second)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	c := &conn{client: client, server: server}
+	p.mu.Lock()
+	p.conns[c] = true
+	p.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() { p.copy(c, server, client, false); c.close() })
+	wg.Go(func() { p.copy(c, client, server, true); c.close() })
+	wg.Wait()
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+}
+
+func (c *conn) close() {
+	_ = c.client.Close()
+	_ = c.server.Close()
+}
+
+func (p *proxy) copy(c *conn, to, from net.Conn, answers bool) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && p.passes(c, answers) {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// passes waits as long as the mode asks, and tells whether what was read goes on.
+func (p *proxy) passes(c *conn, answer bool) bool {
+	p.mu.Lock()
+	m, until := p.mode, p.until
+	if c.torn && answer {
+		p.mu.Unlock()
+		return false
+	}
+	switch {
+	case m.what == "drop" && answer:
+		c.torn = true
+		p.mu.Unlock()
+		return false
+	case m.what == "shut":
+		p.mu.Unlock()
+		<-until
+	case m.what == "delay" && answer:
+		p.mu.Unlock()
+		select {
+		case <-until:
+		case <-time.After(m.delay):
+		}
+	default:
+		p.mu.Unlock()
+	}
+	return true
+}
+
+// set changes the mode; connections that lost something are cut.
+func (p *proxy) set(m mode) {
+	p.mu.Lock()
+	p.mode = m
+	close(p.until)
+	p.until = make(chan struct{})
+	for c := range p.conns {
+		if c.torn {
+			c.close()
+		}
+	}
+	p.mu.Unlock()
+}
+
+func (p *proxy) stop() {
+	_ = p.listener.Close()
+	p.set(mode{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.close()
+	}
+}
