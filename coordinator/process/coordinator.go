@@ -125,17 +125,8 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	defer wg.Wait()
 	defer cancel()
 
-	state, err := held.Load(ctx)
-	if err != nil {
-		return fmt.Errorf("load the state: %w", err)
-	}
-	for _, bad := range state.Corrupt {
-		c.process.Log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
-	}
+	// Shards speak to a new leader as soon as they see its key: what they say waits until there is a core to hear it.
 	t := &term{Term: held, clients: c.process.Kube, log: c.process.Log.With("term", held.Number()), inbox: make(chan item, 16384), done: ctx.Done()}
-	core := coordinator.New(c.options.Config, elected(c.process, held, state, c.maxStatusEpoch(ctx)))
-	t.log.Info("leading", "reservations", len(state.Reservations), "limits", len(state.Limits), "shards", len(state.Shards))
-
 	c.mu.Lock()
 	c.term, c.down = t, map[api.Incarnation]bool{}
 	c.mu.Unlock()
@@ -145,6 +136,17 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		c.mu.Unlock()
 		c.metrics.leading.Set(0)
 	}()
+
+	state, err := held.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load the state: %w", err)
+	}
+	for _, bad := range state.Corrupt {
+		c.process.Log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
+	}
+	core := coordinator.New(c.options.Config, elected(c.process, held, state, c.maxStatusEpoch(ctx)))
+	t.log.Info("leading", "reservations", len(state.Reservations), "limits", len(state.Limits), "shards", len(state.Shards))
+
 	c.metrics.leading.Set(1)
 
 	wg.Go(func() { t.followQueues(ctx) })
