@@ -43,6 +43,7 @@ type ask struct {
 	growth        bool // of a gang that is reserved already
 	patient       bool
 	denied        *wire.Denied
+	listed        bool // the coordinator of this term has it in its list
 }
 
 // open is a request that waits for its answer.
@@ -194,7 +195,7 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 func (c *Core) say(g *gang) {
 	a := g.charge.ask
 	first := c.cfg.AskAgain
-	if a.denied != nil && a.denied.GetReason() != wire.DenyReason_DENY_CLOSING { // that one the coordinator does not keep
+	if a.listed && a.denied.GetReason() != wire.DenyReason_DENY_CLOSING { // that one the coordinator does not keep
 		first = c.cfg.ResendEvery
 		a.every = first
 	}
@@ -306,7 +307,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 		return
 	}
 	first := a.denied == nil
-	a.denied = m
+	a.denied, a.listed = m, true
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
 		g.charge.closed, g.charge.ask = true, nil
 	} else if !a.bound.Fits(g.charge.amounts) { // what is bound is charged, whatever becomes of the rest

@@ -283,7 +283,7 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 	slices.SortFunc(open, compareGangs)
 	for _, g := range open {
 		if a := g.charge.ask; a != nil {
-			a.said, a.every = time.Time{}, 0
+			a.said, a.every, a.listed = time.Time{}, 0, false // a new one knows of no request before it is told
 		}
 		if o := g.charge.open; o != nil {
 			o.said, o.every = time.Time{}, 0
