@@ -8,10 +8,10 @@ PKG ?= ./...
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: build ## a cluster of 1,523 nodes, three shards, two coordinators, two of them killed; under 4 minutes
+demo: bin/basalt bin/basalt-bench ## a cluster of 1,523 nodes, three shards, two coordinators, two of them killed; under 4 minutes
 	bin/basalt-bench demo
 
-up: build ## the same local control plane, left running, and the path of its kubeconfig
+up: bin/basalt bin/basalt-bench ## the same local control plane, left running, and the path of its kubeconfig
 	bin/basalt-bench up
 
 down: bin/basalt-bench ## end what `make up` started
