@@ -84,6 +84,8 @@ type Core struct {
 	ended map[string]time.Time // pods of ours that finished or left: a late event must not charge them again
 	sync  syncState
 
+	unreadable map[string]string // what was said of nodes of which something cannot be read
+
 	gangs   map[string]*gang
 	holders map[string]bool   // gangs that may have holds
 	unsent  map[*commit]bool  // that may wait for Bind
@@ -131,7 +133,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg:   cfg.withDefaults(),
 		cache: cache.New(cache.Config{Policy: cfg.Policy}),
-		nodes: map[string]*api.Node{}, bound: map[string]string{}, ended: map[string]time.Time{},
+		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]string{}, ended: map[string]time.Time{},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},

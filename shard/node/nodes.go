@@ -26,7 +26,20 @@ func (c *Core) nodeSeen(n *api.Node) {
 	}
 	c.nodes[n.Name] = n
 	if c.buckets[api.BucketOf(n.Name)] == active {
-		c.cache.SetNode(n)
+		c.setNode(n)
+	}
+}
+
+// setNode offers a node. What of it cannot be read counts as nothing, and its admin hears of it once.
+func (c *Core) setNode(n *api.Node) {
+	c.cache.SetNode(n)
+	if n.Unreadable != "" && c.unreadable[n.Name] != n.Unreadable {
+		c.nodeEvent(n.Name, true, "UnreadableResources", "status.allocatable: "+n.Unreadable+"; counts as none")
+	}
+	if n.Unreadable != "" {
+		c.unreadable[n.Name] = n.Unreadable
+	} else {
+		delete(c.unreadable, n.Name)
 	}
 }
 
@@ -36,6 +49,7 @@ func (c *Core) nodeGone(name string) {
 		return
 	}
 	delete(c.nodes, name)
+	delete(c.unreadable, name)
 	if c.buckets[api.BucketOf(name)] == active {
 		c.dropNode(name)
 		c.giveUpUnbindable()

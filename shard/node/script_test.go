@@ -256,7 +256,7 @@ func (s *script) run(line string) []string {
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [cordoned]
+	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [unreadable=words] [cordoned]
 		n := &api.Node{Name: w.plain[0], UID: "uid-" + w.plain[0], Allocatable: w.amounts(110), Unschedulable: w.has("cordoned")}
 		if k, v, ok := strings.Cut(w.value["label"], ":"); ok {
 			n.Labels = map[string]string{k: v}
@@ -264,6 +264,7 @@ func (s *script) run(line string) []string {
 		if k := w.value["taint"]; k != "" {
 			n.Taints = []v1.Taint{{Key: k, Effect: v1.TaintEffectNoSchedule}}
 		}
+		n.Unreadable = w.value["unreadable"]
 		return s.step(event.NodeSeen{Node: n})
 
 	case "nodegone":

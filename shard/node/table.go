@@ -164,7 +164,7 @@ func (c *Core) completeTakeover(sequence uint64) {
 	for _, name := range sortedKeys(c.nodes) { // in order: of equally good nodes the first one known is taken
 		if c.buckets[api.BucketOf(name)] == gained {
 			nodes++
-			c.cache.SetNode(c.nodes[name])
+			c.setNode(c.nodes[name])
 		}
 	}
 	for b := range c.buckets {
