@@ -321,24 +321,37 @@ func (c *Core) groupQueue(g *group) (queue string, known, mismatch bool) {
 	return fallback, true, len(said) > 1
 }
 
-// mismatch says which pod names another queue than its PodGroup.
+// mismatch says which pods name different queues, or which one another queue than its PodGroup.
 func (c *Core) mismatch(g *group) string {
-	queue, _, _ := c.groupQueue(g)
 	var first *pod
-	said := queue
+	queue := g.queue
+	says := func(p *pod) string {
+		if p.Queue == "" && g.queue == "" {
+			fallback, _ := c.namespaceQueue(g.namespace)
+			return fallback
+		}
+		return p.Queue
+	}
+	var pods []*pod
 	for _, p := range c.labelled[g.name] {
-		q := p.Queue
-		if q == "" && g.queue == "" {
-			q, _ = c.namespaceQueue(g.namespace)
-		}
-		if p.voice == g && q != "" && q != queue && (first == nil || comparePods(p, first) < 0) {
-			first, said = p, q
+		if p.voice == g {
+			pods = append(pods, p)
 		}
 	}
-	if first == nil {
-		return fmt.Sprintf("pods of PodGroup %s name different queues", g.name)
+	slices.SortFunc(pods, comparePods)
+	for _, p := range pods {
+		switch q := says(p); {
+		case q == "" || q == queue:
+		case queue == "":
+			first, queue = p, q
+		case first == nil:
+			return fmt.Sprintf("pod %s/%s names queue %q (label %s), PodGroup %s is in queue %q", p.Namespace, p.Name, q, api.LabelQueue, g.name, queue)
+		default:
+			return fmt.Sprintf("PodGroup %s names no queue and its pods different ones: %s/%s is for %q, %s/%s for %q (label %s)",
+				g.name, first.Namespace, first.Name, queue, p.Namespace, p.Name, q, api.LabelQueue)
+		}
 	}
-	return fmt.Sprintf("pod %s/%s names queue %q (label %s), PodGroup %s is in queue %q", first.Namespace, first.Name, said, api.LabelQueue, g.name, queue)
+	return fmt.Sprintf("pods of PodGroup %s name different queues", g.name)
 }
 
 // speak counts what a pod says about its PodGroup's queue.
