@@ -31,7 +31,7 @@ func oneZeroOne(w *world) {
 	for i := range 6 {
 		w.node(ctx, fmt.Sprintf("n%d", i), amounts{"cpu": "32", "memory": "64Gi"}, nil)
 	}
-	const workers, rounds = 8, 40
+	const workers, rounds = 12, 50
 	// Room for what exists and for what is just going; a reservation that leaks is soon missed.
 	w.queue(ctx, "tight", amounts{"pods": fmt.Sprint(workers * 6)})
 	var wg sync.WaitGroup
