@@ -167,7 +167,7 @@ func (c *Core) resume(g *gang) {
 	g.after = resume
 	g.search.since, g.search.mendBy = time.Time{}, time.Time{}
 	switch {
-	case then == undo && g.placed < g.minCount():
+	case then == undo && (g.placed < g.minCount() || g.tally.bound == 0):
 		g.state = evicting
 	case g.leaving():
 		g.state = collecting // goAway follows

@@ -89,6 +89,7 @@ func (g *gang) heldBy() (shards []api.Incarnation, pods map[api.Incarnation][]*p
 // prepare commits every hold of a gang, and binds when all of it is prepared.
 func (c *Core) prepare(g *gang) {
 	s := &g.search
+	g.forget()
 	if !c.valid(g) && !c.toldAny(g) {
 		c.restart(g)
 		return
@@ -104,7 +105,6 @@ func (c *Core) prepare(g *gang) {
 		c.restart(g)
 		return
 	}
-	g.forget()
 	for _, cm := range g.commits {
 		switch {
 		case cm.prepared:

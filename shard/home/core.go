@@ -100,6 +100,7 @@ type Core struct {
 	active     [api.Buckets]bool
 	epochs     [api.Buckets]api.Epoch // under which an active bucket was taken over
 	gaining    map[api.BucketID]bool
+	gainedAt   int64 // revision of the last table that gave us buckets
 	read       *event.StoreRead
 	term       int64
 	refilled   refill

@@ -241,6 +241,9 @@ func (c *Core) pin(p *pod) {
 // settlePod finds the gang of a pod whose state or surroundings changed.
 func (c *Core) settlePod(p *pod) {
 	grp := c.groups[p.group]
+	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || c.gangs[p.pinned] == nil) {
+		p.pinned = "" // nothing of the earlier one can bind it any more, or nobody knows
+	}
 	if p.pinned != "" && (grp == nil || grp.uid != p.pinned) { // of an earlier PodGroup of that name
 		c.unspeak(p)
 		if g := c.gangs[p.pinned]; g != nil {

@@ -47,7 +47,7 @@ func (c *Core) onTable(t *api.Table) {
 		}
 	}
 	if gained {
-		c.read = nil // what was read before does not show what happened since
+		c.read, c.gainedAt = nil, t.Revision // what was read before does not show what happened since
 	}
 	for incarnation := range c.summaries {
 		if !t.Has(incarnation) {
@@ -110,7 +110,7 @@ func (c *Core) shardsLeft(g *gang) {
 }
 
 func (c *Core) onStoreRead(e event.StoreRead) {
-	if c.table != nil && e.Revision >= c.table.Revision {
+	if len(c.gaining) > 0 && e.Revision >= c.gainedAt && (c.read == nil || e.Sequence > c.read.Sequence) {
 		c.read = &e
 	}
 }
