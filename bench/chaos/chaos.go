@@ -61,6 +61,7 @@ type Result struct {
 	Problems []string
 	Faults   map[string]int // made, by kind
 	Gangs    map[string]int // by what became of them
+	Waited   map[string]int // gangs that were seen waiting, by reason
 	Pods     int
 	Starts   int           // of Basalt's processes
 	Rested   time.Duration // from the end of the faults until everything rested
@@ -263,7 +264,7 @@ func (r *run) rest(ctx context.Context) {
 		name string
 		ask  func(context.Context) error
 	}{
-		{"control store", r.storeAtRest}, {"queues", r.queuesAtRest}, {"groups", r.groupsAtRest}, {"shards", r.shardsAtRest},
+		{"control store", r.storeAtRest}, {"auditor", r.auditorAtRest}, {"queues", r.queuesAtRest}, {"groups", r.groupsAtRest}, {"shards", r.shardsAtRest},
 	} {
 		// Even when the time is over each gets a last chance: the complaints of all are wanted.
 		if err := poll(ctx, func() error {
@@ -289,6 +290,18 @@ func (r *run) storeAtRest(ctx context.Context) error {
 			}
 			return fmt.Errorf("%d keys are left: %s", len(keys), strings.Join(keys[:min(8, len(keys))], " "))
 		}
+	}
+	return nil
+}
+
+// auditorAtRest waits until the auditor has seen all that there was to see.
+func (r *run) auditorAtRest(ctx context.Context) error {
+	got, err := r.etcd.Get(ctx, "seq") // the newest change of all, when nothing else is left
+	if err != nil {
+		return err
+	}
+	if seen := r.auditor.Report().Revision; len(got.Kvs) == 1 && seen < got.Kvs[0].ModRevision {
+		return fmt.Errorf("it has seen revision %d, there is %d", seen, got.Kvs[0].ModRevision)
 	}
 	return nil
 }

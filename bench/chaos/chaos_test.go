@@ -19,6 +19,7 @@ import (
 //	BASALT_CHAOS_SEEDS=1-20   a seed, a range, or several of these with commas
 //	BASALT_CHAOS_FOR=2m       how long faults last in each
 //	BASALT_CHAOS_FAULTS=…     only these kinds, with commas
+//	BASALT_CHAOS_PROGRAM=…    this program and not the one that is built from the tree, which others may be changing
 //	BASALT_CHAOS_KEEP=folder  keeps logs, data and the report of each seed below it; the shards and coordinators log more
 func TestChaos(t *testing.T) {
 	seeds, err := readSeeds(cmp.Or(os.Getenv("BASALT_CHAOS_SEEDS"), "1"))
@@ -39,7 +40,10 @@ func TestChaos(t *testing.T) {
 }
 
 func oneSeed(t *testing.T, seed uint64, lasts time.Duration, kinds []string) {
-	o := local.Options{Basalt: localtest.Basalt(t)}
+	o := local.Options{Basalt: os.Getenv("BASALT_CHAOS_PROGRAM")}
+	if o.Basalt == "" {
+		o.Basalt = localtest.Basalt(t)
+	}
 	keep := os.Getenv("BASALT_CHAOS_KEEP")
 	logf := t.Logf
 	var c *local.Cluster
@@ -74,8 +78,8 @@ func oneSeed(t *testing.T, seed uint64, lasts time.Duration, kinds []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary := fmt.Sprintf("seed %d: faults %v; gangs %v; %d pods; %d starts; at rest %s after the faults", seed, result.Faults,
-		result.Gangs, result.Pods, result.Starts, result.Rested.Round(time.Millisecond))
+	summary := fmt.Sprintf("seed %d: faults %v; gangs %v; waited %v; %d pods; %d starts; at rest %s after the faults", seed, result.Faults,
+		result.Gangs, result.Waited, result.Pods, result.Starts, result.Rested.Round(time.Millisecond))
 	logf("%s", summary)
 	t.Log(summary)
 	for _, p := range result.Problems {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -28,6 +29,10 @@ type member struct {
 	name, role string
 	run        *run
 	etcd, api  *proxy
+	link       *proxy // in front of what it listens on
+	listen     string
+	gossip     string
+	host       string // where it is found: an address of its own on the loopback interface
 	kubeconfig string
 
 	mu      sync.Mutex
@@ -82,6 +87,21 @@ func (r *run) addMember(name, role, user string) error {
 	if m.api, err = newProxy(server.Host); err != nil {
 		return err
 	}
+	// Its peers find it at an address where the proxy listens; itself it listens on another, with the same port.
+	m.host = fmt.Sprintf("127.0.0.%d", 10+len(r.members))
+	if m.listen, err = freeAddress("127.0.0.1"); err != nil {
+		return err
+	}
+	if m.gossip, err = freeAddress(m.host); err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(m.listen)
+	if err != nil {
+		return err
+	}
+	if m.link, err = newProxyAt(net.JoinHostPort(m.host, port), m.listen); err != nil {
+		return err
+	}
 	path, err := r.Cluster.Kubeconfig(user)
 	if err != nil {
 		return err
@@ -92,6 +112,14 @@ func (r *run) addMember(name, role, user string) error {
 	}
 	m.kubeconfig = filepath.Join(r.Cluster.Dir(), "kubeconfig-"+name)
 	return os.WriteFile(m.kubeconfig, []byte(strings.ReplaceAll(string(text), host, "https://"+m.api.address())), 0o600)
+}
+
+func freeAddress(host string) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", fmt.Errorf("find a port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // keep starts the process whenever it is wanted and not there.
@@ -111,7 +139,8 @@ func (m *member) keep(ctx context.Context) {
 		if !sleep(ctx, delay) {
 			return
 		}
-		flags := []string{"--etcd=http://" + m.etcd.address(), "--kubeconfig=" + m.kubeconfig}
+		flags := []string{"--etcd=http://" + m.etcd.address(), "--kubeconfig=" + m.kubeconfig,
+			"--listen=" + m.listen, "--advertise=" + m.host, "--gossip=" + m.gossip}
 		if m.run.Verbose {
 			flags = append(flags, "--verbose")
 		}
@@ -188,6 +217,7 @@ func (r *run) stopMembers() {
 			}
 			m.etcd.stop()
 			m.api.stop()
+			m.link.stop()
 		})
 	}
 	wg.Wait()
@@ -230,11 +260,53 @@ var faults = map[string]fault{
 	"kill-api":         {1, func(a *attack) { a.killAPI() }},
 	"scale":            {3, func(a *attack) { a.scaleShards() }},
 	"limits":           {2, func(a *attack) { a.limits() }},
-	"queue-again":      {1, func(a *attack) { a.queueAgain() }},
-	"foreign":          {2, func(a *attack) { a.foreign() }},
-	"cordon":           {2, func(a *attack) { a.cordon() }},
-	"shrink":           {2, func(a *attack) { a.shrink() }},
-	"node-again":       {1, func(a *attack) { a.nodeAgain() }},
+	// At the moment that matters: an intent is durable and its Binding on its way; a grant is durable and not yet known.
+	"kill-at-intent": {4, func(a *attack) {
+		if m := a.at("intents"); m != nil {
+			a.kill(m, between(a.rand, 300*time.Millisecond, 3*time.Second))
+		}
+	}},
+	"pause-at-intent": {4, func(a *attack) {
+		if m := a.at("intents"); m != nil {
+			a.pause(m, between(a.rand, time.Second, 8*time.Second))
+		}
+	}},
+	"drop-api-at-intent": {4, func(a *attack) {
+		if m := a.at("intents"); m != nil {
+			a.about = m.name
+			a.through(m.api, mode{what: "drop"}, between(a.rand, 200*time.Millisecond, 4*time.Second))
+		}
+	}},
+	"kill-leader-at-grant": {3, func(a *attack) {
+		if a.at("reservations"); a.view.leads() != "" {
+			a.kill(a.leader(), between(a.rand, 300*time.Millisecond, 3*time.Second))
+		}
+	}},
+	"kill-home-at-grant": {2, func(a *attack) { // one of them is
+		m := a.shard()
+		a.at("reservations")
+		a.kill(m, between(a.rand, 300*time.Millisecond, 6*time.Second))
+	}},
+	"kill-all": {1, func(a *attack) {
+		for _, m := range a.members {
+			a.kill(m, 300*time.Millisecond)
+		}
+		a.about = "everybody"
+	}},
+	"drop-link": {3, func(a *attack) {
+		a.through(a.any().link, mode{what: "drop"}, between(a.rand, 200*time.Millisecond, 3*time.Second))
+	}},
+	"delay-link": {2, func(a *attack) {
+		a.through(a.any().link, mode{what: "late", delay: between(a.rand, 50*time.Millisecond, 2*time.Second)}, between(a.rand, time.Second, 8*time.Second))
+	}},
+	"shut-link": {3, func(a *attack) {
+		a.through(a.any().link, mode{what: "shut"}, between(a.rand, time.Second, 10*time.Second))
+	}},
+	"queue-again": {1, func(a *attack) { a.queueAgain() }},
+	"foreign":     {2, func(a *attack) { a.foreign() }},
+	"cordon":      {2, func(a *attack) { a.cordon() }},
+	"shrink":      {2, func(a *attack) { a.shrink() }},
+	"node-again":  {1, func(a *attack) { a.nodeAgain() }},
 	"drop-store": {4, func(a *attack) {
 		a.through(a.any().etcd, mode{what: "drop"}, between(a.rand, 200*time.Millisecond, 4*time.Second))
 	}},
@@ -344,6 +416,22 @@ func (a *attack) leader() *member {
 		}
 	}
 	return draw
+}
+
+// at waits a little for a new key of a kind in the control store, and gives the shard that wrote it, if it is one.
+func (a *attack) at(kind string) *member {
+	var who string
+	select {
+	case who = <-a.view.nextKey(kind):
+	case <-time.After(3 * time.Second):
+	case <-a.loading.Done():
+	}
+	for _, m := range a.shards() {
+		if m.name == who {
+			return m
+		}
+	}
+	return nil
 }
 
 func (a *attack) kill(m *member, after time.Duration) {

@@ -147,15 +147,32 @@ func (l *load) produce(loading, ctx context.Context) {
 func (l *load) wait(ctx context.Context) {
 	done := make(chan struct{})
 	go func() { l.wg.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.mu.Lock()
+			n := 0
+			for g, what := range l.open {
+				if n++; n <= 5 {
+					l.logf("still there: %s %s (%s, %s, %d pods): %s", g.name, g.uid, g.kind, g.queue, g.size, what)
+				}
+			}
+			l.logf("%d gangs are left", n)
+			l.mu.Unlock()
+		}
 	}
 }
 
 func (l *load) report() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.result.Waited = l.view.waited()
 	l.result.Gangs, l.result.Pods = l.results, int(l.made.Load())
 	n := 0
 	for g, what := range l.open {

@@ -20,7 +20,7 @@ type proxy struct {
 }
 
 type mode struct {
-	what  string // "", "drop", "delay", "shut"
+	what  string // "", "drop" answers, "delay" answers, "late" for requests too, "shut"
 	delay time.Duration
 }
 
@@ -29,8 +29,10 @@ type conn struct {
 	torn           bool // bytes of it are lost: it can only be cut
 }
 
-func newProxy(target string) (*proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func newProxy(target string) (*proxy, error) { return newProxyAt("127.0.0.1:0", target) }
+
+func newProxyAt(address, target string) (*proxy, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -106,7 +108,7 @@ func (p *proxy) passes(c *conn, answer bool) bool {
 	case m.what == "shut":
 		p.mu.Unlock()
 		<-until
-	case m.what == "delay" && answer:
+	case m.what == "delay" && answer, m.what == "late":
 		p.mu.Unlock()
 		select {
 		case <-until:

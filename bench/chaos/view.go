@@ -1,11 +1,14 @@
 package chaos
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
@@ -19,6 +22,9 @@ type view struct {
 	pods    map[string]seenPod // by UID
 	leaders map[string]leader
 	table   *api.Table
+	heard   []chan string // wait for the next key of a kind; they get the name of who wrote it
+	kinds   []string
+	reasons map[string]map[string]bool // why gangs waited -> UIDs: without these the load is too easy
 }
 
 type seenPod struct {
@@ -32,7 +38,7 @@ type leader struct {
 }
 
 func newView() *view {
-	return &view{changed: make(chan struct{}), pods: map[string]seenPod{}, leaders: map[string]leader{}}
+	return &view{changed: make(chan struct{}), pods: map[string]seenPod{}, leaders: map[string]leader{}, reasons: map[string]map[string]bool{}}
 }
 
 func (v *view) observe(_ time.Time, e audit.Event) {
@@ -51,6 +57,19 @@ func (v *view) observe(_ time.Time, e audit.Event) {
 		seen(e.Pod)
 	case audit.PodGone:
 		delete(v.pods, string(e.Pod.UID))
+	case audit.PodGroupSeen:
+		if e.PodGroup.Status == nil {
+			return
+		}
+		for _, c := range e.PodGroup.Status.Conditions {
+			if c.Status == metav1.ConditionFalse {
+				if v.reasons[c.Reason] == nil {
+					v.reasons[c.Reason] = map[string]bool{}
+				}
+				v.reasons[c.Reason][string(e.PodGroup.UID)] = true
+			}
+		}
+		return
 	case audit.StoreRevision:
 		for _, c := range e.Changes {
 			v.store(c)
@@ -64,6 +83,25 @@ func (v *view) observe(_ time.Time, e audit.Event) {
 }
 
 func (v *view) store(c audit.StoreChange) {
+	if kind, rest, ok := strings.Cut(c.Key, "/"); ok && !c.Deleted && c.CreateRevision == c.ModRevision {
+		who := ""
+		if incarnation, _, _ := strings.Cut(rest, "/"); kind == "intents" && v.table != nil {
+			for _, m := range v.table.Members {
+				if string(m.Incarnation) == incarnation {
+					who = m.Name
+				}
+			}
+		}
+		for i, k := range v.kinds {
+			if k == kind && v.heard[i] != nil {
+				v.heard[i] <- who // has room for one
+				v.heard[i] = nil
+			}
+		}
+		if !slices.ContainsFunc(v.heard, func(c chan string) bool { return c != nil }) {
+			v.heard, v.kinds = nil, nil
+		}
+	}
 	switch {
 	case len(c.Key) > 7 && c.Key[:7] == "leader/":
 		delete(v.leaders, c.Key)
@@ -96,6 +134,15 @@ func (v *view) next() <-chan struct{} {
 	return v.changed
 }
 
+// nextKey tells who writes the next new key of a kind: "intents" names the shard, "reservations" nobody.
+func (v *view) nextKey(kind string) <-chan string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	c := make(chan string, 1)
+	v.heard, v.kinds = append(v.heard, c), append(v.kinds, kind)
+	return c
+}
+
 // leads names the coordinator that leads.
 func (v *view) leads() string {
 	v.mu.Lock()
@@ -107,6 +154,17 @@ func (v *view) leads() string {
 		}
 	}
 	return best.name
+}
+
+// waited counts the gangs that were seen waiting, by reason.
+func (v *view) waited() map[string]int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := map[string]int{}
+	for reason, uids := range v.reasons {
+		n[reason] = len(uids)
+	}
+	return n
 }
 
 // spread tells whether the table names exactly so many shards, each with buckets.
