@@ -25,6 +25,7 @@ const (
 const (
 	LabelQueueBucket = "scheduling.basalt.dev/queue-bucket"
 	LabelNodeBucket  = "scheduling.basalt.dev/node-bucket"
+	LabelGang        = "scheduling.basalt.dev/gang" // UID of the PodGroup, or of the pod, that it was bound for
 )
 
 // AnnotationSettle is patched with a value never used before to learn whether a Binding whose answer was lost landed.

@@ -28,6 +28,7 @@ type Pod struct {
 	Deleting bool   // has a deletion timestamp
 	Gated    bool   // has scheduling gates
 
+	Gang     string // LabelGang of a pod with a node: whom it was bound for; "" when somebody else bound it
 	Group    string // LabelPodGroup, a name in the pod's own namespace; "" for a gang of one
 	Queue    string // LabelQueue of the pod itself; "" leaves it to the namespace
 	Priority int64
@@ -98,6 +99,9 @@ func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
 		Group:    p.Labels[LabelPodGroup],
 		Queue:    p.Labels[LabelQueue],
 		Priority: int64(schedulinghelper.PodPriority(p)),
+	}
+	if out.Node != "" {
+		out.Gang = p.Labels[LabelGang]
 	}
 	for i := range p.OwnerReferences {
 		if c := p.OwnerReferences[i].Controller; c != nil && *c {

@@ -111,11 +111,12 @@ type ReservationFence struct {
 	Revision int64
 }
 
-// BindPod asks for one Binding, with exactly this UID and resourceVersion, sent once, carrying both bucket labels.
+// BindPod asks for one Binding, with exactly this UID and resourceVersion, sent once, carrying both bucket labels and that of the gang.
 type BindPod struct {
 	Row                   RowID // its PodUID is the Binding's
 	ResourceVersion       string
 	Namespace, Name, Node string
+	Gang                  string // UID
 	QueueBucket           api.BucketID
 	NodeBucket            api.BucketID
 }

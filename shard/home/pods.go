@@ -24,8 +24,9 @@ import (
 // When a gang's queue changes (somebody edits a label), its reservation is given back in the old queue, and the new
 // queue's home takes the pods up as they are.
 //
-// A pod belongs to the PodGroup that has the name in its label now. A pod that was bound, or may be, while an earlier
-// PodGroup had that name stays with the earlier one (pinned): it is charged there.
+// A pod belongs to the PodGroup that has the name in its label now. A pod that was bound for an earlier PodGroup of that
+// name, or may be, stays with the earlier one (pinned): it is charged there. The Binding says for whom (api.LabelGang); a
+// pod that somebody else bound counts for the PodGroup that there is when it is first seen bound.
 
 // place is how far a pod has come.
 type place uint8
@@ -231,8 +232,12 @@ func (c *Core) unindex(p *pod) {
 	}
 }
 
-// pin has a pod stay with the PodGroup that has its name now.
+// pin has a bound pod stay with the PodGroup that it was bound for.
 func (c *Core) pin(p *pod) {
+	if p.Gang != "" && p.Gang != p.UID && p.group != (name{}) {
+		p.pinned = p.Gang
+		return
+	}
 	if g := c.groups[p.group]; g != nil && p.pinned == "" {
 		p.pinned = g.uid
 	}
