@@ -85,8 +85,11 @@ func New(cfg Config, e Elected) *Core {
 		c.loadLimits(s)
 	}
 	c.tree.settle()
+	lost := 0
 	for _, s := range e.Reservations {
-		c.loadReservation(s)
+		if !c.loadReservation(s) {
+			lost++
+		}
 	}
 	c.loadShards(e.Now, e.Shards)
 	if c.table != nil {
@@ -97,6 +100,12 @@ func New(cfg Config, e Elected) *Core {
 		}
 	}
 	c.refilling = e.FreshStore || c.table != nil && c.table.Refilling || c.table != nil && c.table.Epoch < c.floor || c.table == nil && c.floor > 0
+	if lost > 0 { // whose gangs run perhaps: each home takes its queues over anew, and tells what is bound
+		c.refilling, c.look = true, true
+		if c.table != nil {
+			c.floor = max(c.floor, c.table.Epoch+1)
+		}
+	}
 	c.nextKnown = e.Now.Add(c.cfg.KnownEvery)
 	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.open, "queues", len(e.Limits), "shards", len(e.Shards), "refilling", c.refilling)
 	return c

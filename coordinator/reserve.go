@@ -43,7 +43,8 @@ type grave struct {
 
 const graveTime = time.Minute
 
-func (c *Core) loadReservation(s StoredReservation) {
+// loadReservation charges what a record says, and tells whether it could be read.
+func (c *Core) loadReservation(s StoredReservation) bool {
 	r := s.Record
 	demand, err := wire.ToResources(r.GetDemand())
 	if err == nil {
@@ -60,7 +61,7 @@ func (c *Core) loadReservation(s StoredReservation) {
 	}
 	if err != nil {
 		c.log(LevelError, "reservation ignored", "key", s.Key, "error", err)
-		return
+		return false
 	}
 	g := c.gang(r.GetGang())
 	g.attempt = r.GetAttempt()
@@ -69,6 +70,7 @@ func (c *Core) loadReservation(s StoredReservation) {
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.revision = s.Revision
 	c.charge(g, demand)
+	return true
 }
 
 // sound says what is wrong with a demand, nil when nothing is.

@@ -301,7 +301,7 @@ func (p *player) do(words []string) {
 	}
 	name := a.names[0]
 	switch command {
-	case "elect": // a new coordinator on the same store; elect fresh | status=EPOCH | shards=a,b
+	case "elect": // a new coordinator on the same store; elect fresh | status=EPOCH | shards=a,b | corrupt=gang
 		p.term++
 		e := p.store.elected(p.now, p.term)
 		e.FreshStore = name == "fresh"
@@ -309,6 +309,12 @@ func (p *player) do(words []string) {
 		for _, s := range strings.Split(a.values["shards"], ",") {
 			if s != "" {
 				e.Shards = append(e.Shards, shardRecord(s))
+			}
+		}
+		for i := range e.Reservations {
+			if r := &e.Reservations[i]; a.values["corrupt"] != "" && strings.HasSuffix(r.Key, "/"+a.values["corrupt"]) {
+				r.Record = nil
+				delete(p.store.reservations, r.Key)
 			}
 		}
 		p.pending, p.held = nil, false

@@ -487,7 +487,7 @@ func (c *Core) tell(now time.Time, r *request) {
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
 		text = fmt.Sprintf("queue %q has queues below it: gangs live in leaves", q)
 	case wire.DenyReason_DENY_REFILLING:
-		text = "the control store is new or was restored, and is being refilled from running pods"
+		text = "the control store is new, was restored or lost a record, and is being refilled from running pods"
 	}
 	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
 		GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
