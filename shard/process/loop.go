@@ -248,6 +248,9 @@ func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
 	for ctx.Err() == nil {
 		read, err := l.process.Store.ReadForTakeover(ctx, o.MinRevision)
 		if err == nil {
+			for _, bad := range read.Corrupt {
+				l.log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
+			}
 			l.post(ctx, storeRead(o.Sequence, read))
 			return
 		}
