@@ -18,13 +18,21 @@ func (c *Core) bindRequest(from api.Incarnation, m *wire.Bind) {
 	if !c.ready || m.GetGangUid() == "" {
 		return
 	}
-	g := c.gangs[m.GetGangUid()]
+	var g *gang
 	var mm *commit
-	if g != nil {
-		if !c.fromHome(from, g.ref) {
-			return
+	home := len(c.queues[m.GetGangUid()]) == 0
+	for _, of := range c.queues[m.GetGangUid()] { // the same serial may have been used by the homes of two queues
+		if c.table.OwnerOf(of.ref.GetQueue()) != from {
+			continue
 		}
-		mm = g.commits[m.GetSerial()]
+		home = true
+		if at := of.commits[m.GetSerial()]; at != nil {
+			g, mm = of, at
+		}
+	}
+	if !home {
+		c.ignored++
+		return
 	}
 	if mm == nil { // forgotten, or made before we were born
 		if c.table.Has(from) {
@@ -257,7 +265,7 @@ func (c *Core) podSettledBound(uid, node string) {
 			if c.isCharged(r.uid) {
 				r.charge = r.ownCharge()
 			}
-			c.cache.Charge(r.charge, node, r.class, cache.Intent, r.gang.ref.GetUid(), r.gang.rank)
+			c.cache.Charge(r.charge, node, r.class, cache.Intent, r.gang.key, r.gang.rank)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 			}
 			misfit = c.cache.CanPlace(class, p.GetNode())
 			if h != nil && !misfit.Fits() {
-				c.cache.Charge(uid, h.node, h.class, cache.Hold, g.rank.Gang, g.rank)
+				c.cache.Charge(uid, h.node, h.class, cache.Hold, g.key, g.rank)
 			}
 		}
 		if !misfit.Fits() {
@@ -127,7 +127,7 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 		}
 		r := &row{gang: g, commit: mm, uid: uid, rv: p.GetResourceVersion(), ns: p.GetNamespace(), name: p.GetName(), node: p.GetNode(), class: class, charge: uid}
 		delete(g.holds, uid)
-		c.cache.Charge(uid, r.node, class, cache.Intent, g.rank.Gang, g.rank)
+		c.cache.Charge(uid, r.node, class, cache.Intent, g.key, g.rank)
 		c.addRow(r)
 		done = append(done, taken{r, h})
 	}
@@ -142,8 +142,8 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 		c.finish(t.row)
 		if t.hold != nil {
 			g.holds[t.row.uid] = t.hold
-			c.holders[g.ref.GetUid()] = true
-			c.cache.Charge(t.row.uid, t.hold.node, t.hold.class, cache.Hold, g.rank.Gang, g.rank)
+			c.holders[g.key] = true
+			c.cache.Charge(t.row.uid, t.hold.node, t.hold.class, cache.Hold, g.key, g.rank)
 		}
 	}
 	return without, why
@@ -222,10 +222,10 @@ func (c *Core) write() {
 
 func (b *batch) add(r *row, gangs, demands map[string]uint32) {
 	ref := r.gang.ref
-	gi, ok := gangs[ref.GetUid()]
+	gi, ok := gangs[r.gang.key]
 	if !ok {
 		gi = uint32(len(b.record.Gangs))
-		gangs[ref.GetUid()] = gi
+		gangs[r.gang.key] = gi
 		b.record.Gangs = append(b.record.Gangs, ref)
 	}
 	di, ok := demands[r.class.Key]
@@ -378,7 +378,7 @@ func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
 	}
 	c.again(g, func(r result) bool { return r.serial <= serial })
 	g.answer = serial
-	c.withdraw[g.ref.GetUid()] = true
+	c.withdraw[g.key] = true
 }
 
 // answerWithdraws says Withdrawn where nothing is left but what was sent: also not in the control store.
@@ -386,8 +386,8 @@ func (c *Core) answerWithdraws() {
 	if len(c.withdraw) == 0 {
 		return
 	}
-	for _, uid := range sortedKeys(c.withdraw) {
-		g := c.gangs[uid]
+	for _, key := range sortedKeys(c.withdraw) {
+		g := c.gangs[key]
 		var sentPods []string
 		left := false
 		for _, r := range g.rows {
@@ -404,12 +404,12 @@ func (c *Core) answerWithdraws() {
 		if left {
 			continue
 		}
-		if c.unsaid[uid] {
+		if c.unsaid[key] {
 			c.sayResults() // before Withdrawn, which names only the others
 		}
 		slices.Sort(sentPods)
-		delete(c.withdraw, uid)
-		c.tell(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: uid, Serial: g.answer, SentPodUids: slices.Compact(sentPods)}}})
+		delete(c.withdraw, key)
+		c.tell(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: g.ref.GetUid(), Serial: g.answer, SentPodUids: slices.Compact(sentPods)}}})
 	}
 }
 

@@ -86,10 +86,11 @@ type Core struct {
 
 	unreadable map[string]string // what was said of nodes of which something cannot be read
 
-	gangs   map[string]*gang
-	holders map[string]bool   // gangs that may have holds
-	unsent  map[*commit]bool  // that may wait for Bind
-	rows    map[string][]*row // by pod UID: rows that are neither dropped nor done
+	gangs   map[string]*gang   // by gangKey; so are the sets of gangs below
+	queues  map[string][]*gang // by UID: one for each queue that it was seen in
+	holders map[string]bool    // gangs that may have holds
+	unsent  map[*commit]bool   // that may wait for Bind
+	rows    map[string][]*row  // by pod UID: rows that are neither dropped nor done
 	keys    map[keyID]*key
 	dirty   map[keyID]bool // keys to look at, at the next tick
 	hurry   map[keyID]bool // or at the end of the step, for room waits for them
@@ -135,7 +136,7 @@ func New(cfg Config) *Core {
 		cache: cache.New(cache.Config{Policy: cfg.Policy}),
 		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]string{}, ended: map[string]time.Time{},
 		sync:  syncState{out: map[string]bool{}},
-		gangs: map[string]*gang{}, rows: map[string][]*row{},
+		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
 		holders: map[string]bool{}, unsent: map[*commit]bool{},
 		unsaid: map[string]bool{}, withdraw: map[string]bool{},
@@ -243,7 +244,7 @@ func (c *Core) sweep() {
 			delete(c.ended, uid)
 		}
 	}
-	for uid, g := range c.gangs {
+	for key, g := range c.gangs {
 		for serial, m := range g.commits {
 			if m.at.Before(old) && !m.open() {
 				delete(g.commits, serial)
@@ -254,8 +255,13 @@ func (c *Core) sweep() {
 				delete(g.results, pod)
 			}
 		}
-		if g.touched.Before(old) && len(g.holds)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[uid] && !c.unsaid[uid] {
-			delete(c.gangs, uid)
+		if g.touched.Before(old) && len(g.holds)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[key] && !c.unsaid[key] {
+			delete(c.gangs, key)
+			uid := g.ref.GetUid()
+			c.queues[uid] = slices.DeleteFunc(c.queues[uid], func(o *gang) bool { return o == g })
+			if len(c.queues[uid]) == 0 {
+				delete(c.queues, uid)
+			}
 		}
 	}
 }

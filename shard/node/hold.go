@@ -35,7 +35,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	full := make([]bool, len(classes)) // no room for another pod of the class
 	refused := make([]uint32, len(classes))
 	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
-	taken := map[string][]string{}          // gang -> pods whose holds were taken
+	taken := map[string][]string{}          // key of a gang -> pods whose holds were taken
 	for _, want := range m.GetPods() {
 		uid, i := want.GetPodUid(), int(want.GetPodClass())
 		if uid == "" || i >= len(classes) {
@@ -76,8 +76,8 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			c.dropHold(loser, v)
 			taken[p.Gang] = append(taken[p.Gang], v)
 		}
-		c.cache.Charge(uid, node, classes[i], cache.Hold, g.rank.Gang, g.rank)
-		c.holders[g.rank.Gang] = true
+		c.cache.Charge(uid, node, classes[i], cache.Hold, g.key, g.rank)
+		c.holders[g.key] = true
 		g.holds[uid] = &hold{node: node, class: classes[i], serial: m.GetSerial(), expires: expires}
 		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
 	}
@@ -94,8 +94,8 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		reply.Refused = append(reply.Refused, r)
 	}
-	for _, uid := range sortedKeys(taken) {
-		c.tellLost(c.gangs[uid], taken[uid])
+	for _, key := range sortedKeys(taken) {
+		c.tellLost(c.gangs[key], taken[key])
 	}
 	c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: reply}})
 }
@@ -149,31 +149,31 @@ func (c *Core) loseHoldsOn(node string) {
 			lost[p.Gang] = append(lost[p.Gang], p.UID)
 		}
 	}
-	for _, uid := range sortedKeys(lost) {
-		c.tellLost(c.gangs[uid], lost[uid])
+	for _, key := range sortedKeys(lost) {
+		c.tellLost(c.gangs[key], lost[key])
 	}
 }
 
 func (c *Core) expireHolds() {
 	lost := map[string][]string{}
-	for uid := range c.holders {
-		g := c.gangs[uid]
+	for key := range c.holders {
+		g := c.gangs[key]
 		if g == nil || len(g.holds) == 0 {
-			delete(c.holders, uid)
+			delete(c.holders, key)
 			continue
 		}
 		for pod, h := range g.holds {
 			if !c.now.Before(h.expires) {
-				lost[uid] = append(lost[uid], pod)
+				lost[key] = append(lost[key], pod)
 			}
 		}
 	}
-	for _, uid := range sortedKeys(lost) {
-		g := c.gangs[uid]
-		for _, pod := range lost[uid] {
+	for _, key := range sortedKeys(lost) {
+		g := c.gangs[key]
+		for _, pod := range lost[key] {
 			c.dropHold(g, pod)
 		}
-		c.tellLost(g, lost[uid])
+		c.tellLost(g, lost[key])
 	}
 }
 

@@ -190,11 +190,11 @@ func (c *Core) Check() error {
 		return err
 	}
 	charges := map[string]bool{}
-	for uid, g := range c.gangs {
+	for key, g := range c.gangs {
 		for pod, h := range g.holds {
 			p, ok := c.cache.Lookup(pod)
-			if !ok || p.Kind != cache.Hold || p.Node != h.node || p.Gang != uid {
-				return fmt.Errorf("hold of pod %s of gang %s on %s: the cache has %+v", pod, uid, h.node, p)
+			if !ok || p.Kind != cache.Hold || p.Node != h.node || p.Gang != key {
+				return fmt.Errorf("hold of pod %s of gang %s on %s: the cache has %+v", pod, key, h.node, p)
 			}
 			charges[pod] = true
 		}

@@ -37,7 +37,11 @@ const (
 )
 
 // gang is what is known of a gang here. It is forgotten when nothing is left of it and nobody spoke of it for a while.
+//
+// Its home shard and its serials are those of a queue: a pod whose queue is changed becomes a gang of the new one, whose
+// home numbers what it asks for by itself. So what is remembered is kept by UID and queue.
 type gang struct {
+	key       string // UID and queue, as in Core.gangs
 	ref       *wire.GangRef
 	rank      api.Rank
 	withdrawn uint64 // serials up to this one are refused
@@ -184,7 +188,7 @@ func (c *Core) charge(r *row) {
 	if _, taken := c.cache.Lookup(r.uid); taken {
 		r.charge = r.ownCharge()
 	}
-	c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.ref.GetUid(), r.gang.rank)
+	c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.key, r.gang.rank)
 }
 
 // ownCharge is a name for a row's charge that no pod and no other row has.
@@ -252,7 +256,7 @@ func (c *Core) giveUp(r *row) {
 		if r.charge == r.uid { // the pod itself may be placed anew meanwhile
 			c.discharge(r)
 			r.charge = r.ownCharge()
-			c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.ref.GetUid(), r.gang.rank)
+			c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.key, r.gang.rank)
 		}
 		r.phase = dropped
 		c.dirty[r.key.id], c.hurry[r.key.id] = true, true
@@ -261,11 +265,15 @@ func (c *Core) giveUp(r *row) {
 
 // ---- gangs
 
+func gangKey(ref *wire.GangRef) string { return ref.GetUid() + "/" + ref.GetQueue() }
+
 func (c *Core) gang(ref *wire.GangRef) *gang {
-	g := c.gangs[ref.GetUid()]
+	key := gangKey(ref)
+	g := c.gangs[key]
 	if g == nil {
-		g = &gang{rank: api.Rank{Gang: ref.GetUid()}, holds: map[string]*hold{}, commits: map[uint64]*commit{}, results: map[string]result{}}
-		c.gangs[ref.GetUid()] = g
+		g = &gang{key: key, rank: api.Rank{Gang: ref.GetUid()}, holds: map[string]*hold{}, commits: map[uint64]*commit{}, results: map[string]result{}}
+		c.gangs[key] = g
+		c.queues[ref.GetUid()] = append(c.queues[ref.GetUid()], g)
 	}
 	g.ref, g.touched = ref, c.now
 	return g
@@ -281,7 +289,7 @@ func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 	if !slices.Contains(g.unsaid, r.uid) {
 		g.unsaid = append(g.unsaid, r.uid)
 	}
-	c.unsaid[g.ref.GetUid()] = true
+	c.unsaid[g.key] = true
 	if m := r.commit; m == nil || !slices.ContainsFunc(m.rows, func(o *row) bool { return o.phase == sent && o != r }) {
 		c.urgent = true // nothing more to wait for
 	}
@@ -292,7 +300,7 @@ func (c *Core) again(g *gang, covers func(result) bool) {
 	for _, uid := range sortedKeys(g.results) {
 		if covers(g.results[uid]) && !slices.Contains(g.unsaid, uid) {
 			g.unsaid = append(g.unsaid, uid)
-			c.unsaid[g.ref.GetUid()] = true
+			c.unsaid[g.key] = true
 			c.urgent = true
 		}
 	}
@@ -300,8 +308,8 @@ func (c *Core) again(g *gang, covers func(result) bool) {
 
 func (c *Core) sayResults() {
 	c.urgent = false
-	for _, uid := range sortedKeys(c.unsaid) {
-		g := c.gangs[uid]
+	for _, key := range sortedKeys(c.unsaid) {
+		g := c.gangs[key]
 		bySerial := map[uint64][]*wire.BindResult{}
 		var serials []uint64
 		for _, pod := range g.unsaid {
@@ -312,7 +320,7 @@ func (c *Core) sayResults() {
 			bySerial[r.serial] = append(bySerial[r.serial], &wire.BindResult{PodUid: pod, Outcome: r.outcome, Node: r.node})
 		}
 		for _, s := range serials {
-			c.tell(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: uid, Serial: s, Results: bySerial[s]}}})
+			c.tell(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: g.ref.GetUid(), Serial: s, Results: bySerial[s]}}})
 		}
 		g.unsaid = nil
 	}
