@@ -310,6 +310,18 @@ func TestAuditorCatches(t *testing.T) {
 			w.release("a")
 			w.reserve("a", 1000)
 		}},
+		{"made again in another queue, whose home counts by itself", "", "", audit.Config{}, func(w *world) {
+			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.Attempt = 7 })
+			w.release("a")
+			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.Gang.Queue = "team.b" })
+		}},
+		{"made again in its first queue with a smaller attempt", audit.Reservation, "again with attempt 3 after attempt 7", audit.Config{}, func(w *world) {
+			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.Attempt = 7 })
+			w.release("a")
+			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.Gang.Queue = "team.b" })
+			w.coordinate(map[string]proto.Message{key("a", "team.b"): nil})
+			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.Attempt = 3 })
+		}},
 		{"attempt goes back", audit.Reservation, "from attempt 3 back", audit.Config{}, func(w *world) {
 			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.Attempt = 3 })
 			w.reserve("a", 1000)

@@ -108,10 +108,10 @@ type gang struct {
 	total, bound  api.Resources
 
 	reservation *reservation
-	attempt     uint64
-	charged     share     // what it adds to the queues' bound sums
-	chargedTo   string    // queue
-	idle        time.Time // since when nothing is left of it
+	attempts    map[string]uint64 // queue -> the largest: where a gang's queue is changed, another shard counts
+	charged     share             // what it adds to the queues' bound sums
+	chargedTo   string            // queue
+	idle        time.Time         // since when nothing is left of it
 }
 
 type stamp struct {

@@ -346,8 +346,8 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	switch {
 	case g.reservation != nil && g.reservation != old:
 		a.storeViolation(Reservation, object, []int64{g.reservation.revision, e.Revision}, "has a reservation in %s and one in %s", g.reservation.key, c.Key)
-	case old == nil && !e.Snapshot && r.attempt <= g.attempt && g.attempt > 0:
-		a.storeViolation(Reservation, object, []int64{e.Revision}, "was reserved again with attempt %d after attempt %d", r.attempt, g.attempt)
+	case old == nil && !e.Snapshot && r.attempt <= g.attempts[r.queue] && g.attempts[r.queue] > 0:
+		a.storeViolation(Reservation, object, []int64{e.Revision}, "was reserved again with attempt %d after attempt %d", r.attempt, g.attempts[r.queue])
 	case old != nil && r.attempt < old.attempt:
 		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "went from attempt %d back to attempt %d", old.attempt, r.attempt)
 	case old != nil && old.closing && !r.closing:
@@ -362,7 +362,11 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	}
 	a.charge(r, 1, touched)
 	a.store.reservations[c.Key] = r
-	g.reservation, g.attempt = r, max(g.attempt, r.attempt)
+	g.reservation = r
+	if g.attempts == nil {
+		g.attempts = map[string]uint64{}
+	}
+	g.attempts[r.queue] = max(g.attempts[r.queue], r.attempt)
 	a.judgeGang(g)
 }
 
