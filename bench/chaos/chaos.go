@@ -75,7 +75,7 @@ const namespace = "chaos"
 
 // The nodes are few and small: room is short, and pieces of it are left over.
 const (
-	nodeCount = 20
+	nodeCount = 14
 	nodeCPU   = 4 // cores
 )
 
@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		o.Shards = 3
 	}
 	if o.Backlog == 0 {
-		o.Backlog = 160
+		o.Backlog = 220
 	}
 	r := &run{Options: o, view: newView(), begin: time.Now(), result: Result{Faults: map[string]int{}, Gangs: map[string]int{}}}
 	if err := o.Cluster.Install(ctx); err != nil {

@@ -499,6 +499,17 @@ func (a *attack) killAPI() {
 	})
 }
 
+func (a *attack) pauseAPI(d time.Duration) {
+	ok, done := a.once("api")
+	if !ok {
+		return
+	}
+	p := a.Cluster.APIServerProcess()
+	a.about = fmt.Sprintf("for %s", d.Round(time.Millisecond))
+	_ = p.Signal(syscall.SIGSTOP)
+	a.lasting(d, func() { defer done(); _ = p.Signal(syscall.SIGCONT) })
+}
+
 func (a *attack) through(p *proxy, m mode, d time.Duration) {
 	ok, done := a.once(p.address())
 	if !ok {

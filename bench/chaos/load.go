@@ -46,6 +46,7 @@ const (
 	replace = "replace" // loses pods, which are made anew
 	owned   = "owned"   // has pods that a controller would make again: they may be evicted
 	single  = "single"  // is a pod without PodGroup
+	move    = "move"    // is a pod without PodGroup whose queue is changed
 	resize  = "resize"  // has its minCount changed, down and up again
 )
 
@@ -62,10 +63,12 @@ type gang struct {
 	next      int                  // number of the next pod
 }
 
+func (g *gang) ungrouped() bool { return g.kind == single || g.kind == move }
+
 func newLoad(r *run) *load {
 	l := &load{run: r, rand: rand.New(rand.NewPCG(r.Seed, 0x10ad)), results: map[string]int{}, open: map[*gang]string{}}
 	l.small = 2 + l.rand.IntN(7)
-	for _, kind := range []string{plain, cut, again, grow, orphan, replace, owned, single, resize} {
+	for _, kind := range []string{plain, cut, again, grow, orphan, replace, owned, single, move, resize} {
 		// Each seed has kinds of its own that it has most of: bugs hide in mixtures that are the same every time.
 		for range l.rand.IntN(4) {
 			l.mix = append(l.mix, kind)
@@ -97,7 +100,7 @@ func (l *load) draw(i int) *gang {
 		g.min = max(1, g.size/2)
 	case replace:
 		g.min = max(1, g.size*2/3)
-	case single:
+	case single, move:
 		g.size, g.min = 1, 1
 	}
 	return g
@@ -129,7 +132,7 @@ func (l *load) produce(loading, ctx context.Context) {
 	l.mu.Unlock()
 	for i := 0; loading.Err() == nil; i++ {
 		g := l.draw(i)
-		pause := between(g.rand, 0, 500*time.Millisecond)
+		pause := between(g.rand, 0, 300*time.Millisecond)
 		for loading.Err() == nil && l.pods.Load()+int64(g.size) > int64(l.Backlog) {
 			sleep(loading, 50*time.Millisecond)
 		}
@@ -236,7 +239,7 @@ func (l *load) createPod(g *gang, name string, old types.UID) bool {
 				v1.ResourceCPU: *resource.NewMilliQuantity(g.cpu, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(g.cpu<<20, resource.BinarySI)}}}},
 		},
 	}
-	if g.kind == single {
+	if g.ungrouped() {
 		p.Labels = map[string]string{api.LabelQueue: g.queue}
 	}
 	if g.kind == owned {
@@ -287,7 +290,7 @@ func (l *load) deletePod(name string, uid types.UID, atOnce bool) bool {
 }
 
 func (l *load) deleteGroup(g *gang) bool {
-	if g.kind == single {
+	if g.ungrouped() {
 		return true
 	}
 	return l.try("delete PodGroup", func(ctx context.Context) error {
@@ -375,7 +378,7 @@ func (l *load) gone(name string, uid types.UID) bool {
 
 // live is the life of a gang. It returns what became of it.
 func (l *load) live(g *gang) string {
-	if g.kind != single && !l.createGroup(g, "") {
+	if !g.ungrouped() && !l.createGroup(g, "") {
 		return "failed"
 	}
 	first := g.size
@@ -396,7 +399,13 @@ func (l *load) live(g *gang) string {
 		return "deleted"
 	case again:
 		sleep(l.ctx, between(g.rand, 0, 4*time.Second))
-		if !l.remove(g, true) || !l.createGroup(g, g.uid) {
+		if !l.remove(g, true) {
+			return "failed"
+		}
+		if g.rand.IntN(3) == 0 { // also under another queue, which another shard may be home to
+			g.queue = l.otherQueue(g)
+		}
+		if !l.createGroup(g, g.uid) {
 			return "failed"
 		}
 		old := g.pods
@@ -407,6 +416,14 @@ func (l *load) live(g *gang) string {
 				return "failed"
 			}
 		}
+	case move:
+		sleep(l.ctx, between(g.rand, 0, 2*time.Second))
+		g.queue = l.otherQueue(g)
+		l.try("move pod", func(ctx context.Context) error {
+			body := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, api.LabelQueue, g.queue)
+			_, err := l.kube.Core.CoreV1().Pods(namespace).Patch(ctx, g.name+"-00", types.MergePatchType, body, metav1.PatchOptions{})
+			return err
+		})
 	case grow:
 		if g.rand.IntN(2) == 0 {
 			l.until(20*time.Second, func() bool { return l.bound(g) >= g.min })
@@ -447,6 +464,15 @@ func (l *load) live(g *gang) string {
 		return "finished and removed"
 	}
 	return "finished"
+}
+
+// otherQueue draws a leaf in which the gang's minimum fits.
+func (l *load) otherQueue(g *gang) string {
+	for {
+		if q := leaves[g.rand.IntN(len(leaves))]; q.cpu*1000*55/100 >= int64(g.size)*g.cpu {
+			return q.name
+		}
+	}
 }
 
 func (l *load) bound(g *gang) (n int) {

@@ -27,6 +27,7 @@ type mode struct {
 type conn struct {
 	client, server net.Conn
 	torn           bool // bytes of it are lost: it can only be cut
+	frozen         bool // nothing passes any more and nobody is told, as when a machine between vanishes
 }
 
 func newProxy(target string) (*proxy, error) { return newProxyAt("127.0.0.1:0", target) }
@@ -96,7 +97,7 @@ func (p *proxy) copy(c *conn, to, from net.Conn, answers bool) {
 func (p *proxy) passes(c *conn, answer bool) bool {
 	p.mu.Lock()
 	m, until := p.mode, p.until
-	if c.torn && answer {
+	if c.frozen || c.torn && answer {
 		p.mu.Unlock()
 		return false
 	}
@@ -132,6 +133,15 @@ func (p *proxy) set(m mode) {
 		}
 	}
 	p.mu.Unlock()
+}
+
+// freeze makes every connection that exists go silent for ever. New ones pass: whoever waits on an old one must find out.
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.frozen = true
+	}
 }
 
 func (p *proxy) stop() {
