@@ -21,7 +21,7 @@ import (
 // A parent has 2 CPU and 4 GiB, and two children without limits of their own each get a job of exactly that: a scheduler
 // that asks only the job's own queue starts both. Then hundreds of gangs from all shards at once on a tree five deep.
 func TestAncestors(t *testing.T) {
-	failure{bug: fault.AncestorsNotAsked, scenario: ancestors}.show(t)
+	failure{bug: fault.AncestorsNotAsked, evidence: `quota queue team |second job was bound`, scenario: ancestors}.show(t)
 }
 
 func ancestors(w *world) {

@@ -23,7 +23,7 @@ import (
 // whatever stage it is. Deletes come late, when the next one of the name is there, and twice. Nothing that is meant for the
 // old one may touch the new one, every new pod gets a node, and no reservation is left over.
 func TestOneZeroOne(t *testing.T) {
-	failure{bug: fault.NamesNotUIDs, scenario: oneZeroOne}.show(t)
+	failure{bug: fault.NamesNotUIDs, evidence: `PodGroup .* does not exist`, scenario: oneZeroOne}.show(t)
 }
 
 func oneZeroOne(w *world) {

@@ -27,7 +27,7 @@ import (
 // in an epoch, also when a shard dies; none of its writes meets another's; no edit is lost; no status is older than two
 // seconds; memory and goroutines stay flat.
 func TestStatusStorm(t *testing.T) {
-	failure{bug: fault.TwoStatusWriters, scenario: statusStorm, restart: true}.show(t)
+	failure{bug: fault.TwoStatusWriters, evidence: `refused .*queues/status|was written by`, scenario: statusStorm}.show(t)
 }
 
 func statusStorm(w *world) {
@@ -91,20 +91,28 @@ func statusStorm(w *world) {
 	}
 
 	warm := churn("warm", 4*time.Second) // until then nothing is judged by its size or age
-	samples.clear()
-	ages.begin()
-	steady := churn("steady", 14*time.Second)
-	ages.end()
+	// What is judged by time and size is judged while nobody takes over from anybody: a busy machine can do that to us.
+	steady, calm := 0, false
+	var oldest, often time.Duration
+	for try := 0; try < 4 && !calm && !w.found(); try++ {
+		epoch, before := w.epoch(), w.restarts()
+		samples.clear()
+		ages.begin()
+		steady += churn(fmt.Sprintf("steady%d", try), 14*time.Second)
+		ages.end()
+		w.judgeProcesses()
+		w.judgeAuditLog()
+		oldest, often = ages.worst()
+		w.t.Logf("%s: %d gangs, %d edits; statuses were at most %s old, 99 %% of looks at most %s; %s", w.name, warm+steady, users.total(), oldest, often, samples.summary())
+		calm = epoch == w.epoch() && before == w.restarts() && often <= 2*time.Second && oldest <= 4*time.Second
+	}
+	if !calm && !w.found() { // one time in four a machine may stand still for a moment
+		w.find("four times, shards lost their buckets though nobody killed them, or a status was old: at last %s, 1 %% of looks above %s", oldest, often)
+	}
 	if w.found() {
 		return
 	}
-	oldest, often := ages.worst()
-	w.t.Logf("%s: %d gangs, %d edits; statuses were at most %s old, 99 %% of looks at most %s; %s", w.name, warm+steady, users.total(), oldest, often, samples.summary())
 	samples.judge()
-	w.judgeAuditLog()
-	if often > 2*time.Second || oldest > 4*time.Second { // 4 s: a machine that stands still for a moment is no bug
-		w.find("a status was %s old, 1 %% of looks found one older than %s", oldest, often)
-	}
 	if w.found() {
 		return
 	}
@@ -112,14 +120,21 @@ func statusStorm(w *world) {
 	// A shard dies: its queues get another writer, in another epoch.
 	victim := w.shards[1]
 	w.mu.Lock()
-	w.kills[victim.Name()]++
-	epoch := w.seen.table.Epoch
+	w.ends[victim.Name()]++
 	w.mu.Unlock()
+	epoch := w.epoch()
 	victim.Kill()
 	churn("after", 5*time.Second)
 	w.wait(limit, "a new epoch after a shard was killed", func(v *view) bool { return v.table.Epoch > epoch })
 	users.judge(ctx)
 	w.wait(limit, "every status to say what is charged", func(v *view) bool { return len(v.lies()) == 0 })
+}
+
+// epoch is that of the newest table.
+func (w *world) epoch() api.Epoch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen.table.Epoch
 }
 
 // short runs a gang to its end and takes it away.
@@ -305,7 +320,7 @@ func newAges() *ages {
 	return &ages{records: map[string]*wire.ReservationRecord{}, truth: map[string]charge{}, queues: map[string]charge{}, was: map[string]map[charge]time.Time{}}
 }
 
-func (a *ages) begin() { a.mu.Lock(); defer a.mu.Unlock(); a.judging = true }
+func (a *ages) begin() { a.mu.Lock(); defer a.mu.Unlock(); a.judging, a.all = true, nil }
 func (a *ages) end()   { a.mu.Lock(); defer a.mu.Unlock(); a.judging = false }
 
 func (a *ages) observe(now time.Time, e audit.Event) {

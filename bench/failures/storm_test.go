@@ -28,7 +28,7 @@ const (
 // ignored. No race, no panic, and every decision is right. Both runs need a program with the tag: it feeds itself.
 func TestNodeStorm(t *testing.T) {
 	failure{
-		bug: fault.SharedNodes, scenario: nodeStorm, tagged: true,
+		bug: fault.SharedNodes, evidence: `DATA RACE|jobs? to be placed`, scenario: nodeStorm, tagged: true,
 		shardFlags: []string{"--ignored-resources=" + ignored}, ignored: []string{ignored},
 		firstEnv: []string{fmt.Sprintf("BASALT_NODE_STORM=10000/%d", 120_000**long)},
 	}.show(t)
