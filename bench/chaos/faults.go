@@ -302,11 +302,28 @@ var faults = map[string]fault{
 	"shut-link": {3, func(a *attack) {
 		a.through(a.any().link, mode{what: "shut"}, between(a.rand, time.Second, 10*time.Second))
 	}},
-	"queue-again": {1, func(a *attack) { a.queueAgain() }},
-	"foreign":     {2, func(a *attack) { a.foreign() }},
-	"cordon":      {2, func(a *attack) { a.cordon() }},
-	"shrink":      {2, func(a *attack) { a.shrink() }},
-	"node-again":  {1, func(a *attack) { a.nodeAgain() }},
+	// What a process sent is on its way still when it is dead and others have taken over.
+	"late-binding-kill": {4, func(a *attack) { a.lateKill(a.shard(), func(m *member) *proxy { return m.api }, "intents") }},
+	"late-intent-kill":  {3, func(a *attack) { a.lateKill(a.shard(), func(m *member) *proxy { return m.etcd }, "intents") }},
+	"late-grant-kill":   {3, func(a *attack) { a.lateKill(a.leader(), func(m *member) *proxy { return m.etcd }, "reservations") }},
+	// The same, but the process lives, and has to find out what became of its requests before they arrive.
+	"late-binding-cut": {4, func(a *attack) { a.lateCut(a.shard(), func(m *member) *proxy { return m.api }, "intents") }},
+	"late-intent-cut":  {3, func(a *attack) { a.lateCut(a.shard(), func(m *member) *proxy { return m.etcd }, "intents") }},
+	"late-grant-cut":   {3, func(a *attack) { a.lateCut(a.leader(), func(m *member) *proxy { return m.etcd }, "reservations") }},
+	"late-binding-pause": {2, func(a *attack) {
+		m := a.shard()
+		a.through(m.api, mode{what: "late", delay: between(a.rand, time.Second, 5*time.Second)}, 6*time.Second)
+		a.pause(m, between(a.rand, 4*time.Second, 8*time.Second))
+	}},
+	"freeze-api":   {1, func(a *attack) { a.any().api.freeze() }},
+	"freeze-store": {2, func(a *attack) { a.any().etcd.freeze() }},
+	"freeze-link":  {2, func(a *attack) { a.any().link.freeze() }},
+	"pause-api":    {2, func(a *attack) { a.pauseAPI(between(a.rand, time.Second, 6*time.Second)) }},
+	"queue-again":  {1, func(a *attack) { a.queueAgain() }},
+	"foreign":      {2, func(a *attack) { a.foreign() }},
+	"cordon":       {2, func(a *attack) { a.cordon() }},
+	"shrink":       {2, func(a *attack) { a.shrink() }},
+	"node-again":   {1, func(a *attack) { a.nodeAgain() }},
 	"drop-store": {4, func(a *attack) {
 		a.through(a.any().etcd, mode{what: "drop"}, between(a.rand, 200*time.Millisecond, 4*time.Second))
 	}},
@@ -416,6 +433,51 @@ func (a *attack) leader() *member {
 		}
 	}
 	return draw
+}
+
+// lateKill makes a process's requests to a server late, waits for it to write something, and kills it at once or after the
+// next words. Others take over before the last requests arrive.
+func (a *attack) lateKill(m *member, through func(*member) *proxy, kind string) {
+	delay := between(a.rand, time.Second, 6*time.Second)
+	after := between(a.rand, 300*time.Millisecond, 6*time.Second)
+	wait := between(a.rand, 0, 300*time.Millisecond)
+	if m.running() == nil {
+		return
+	}
+	a.through(through(m), mode{what: "late", delay: delay}, 2*delay+time.Second)
+	a.hear(m, kind)
+	sleep(a.loading, wait)
+	a.kill(m, after)
+	if a.about != "" {
+		a.about += fmt.Sprintf("; its requests arrive %s late", delay.Round(time.Millisecond))
+	}
+}
+
+// lateCut makes requests late, and cuts their connections after the next one that matters.
+func (a *attack) lateCut(m *member, through func(*member) *proxy, kind string) {
+	delay := between(a.rand, 300*time.Millisecond, 3*time.Second)
+	wait := between(a.rand, 0, 200*time.Millisecond)
+	p := through(m)
+	ok, done := a.once(p.address())
+	if !ok || m.running() == nil {
+		return
+	}
+	defer done()
+	a.hear(m, kind)
+	p.set(mode{what: "late", delay: delay})
+	sleep(a.loading, wait)
+	p.cut()
+	p.set(mode{})
+	a.about = fmt.Sprintf("%s: requests of %s arrive %s late", m.name, wait.Round(time.Millisecond), delay.Round(time.Millisecond))
+}
+
+// hear waits for a new key that a process wrote.
+func (a *attack) hear(m *member, kind string) {
+	for range 5 {
+		if who := a.at(kind); who == m || kind == "reservations" {
+			return
+		}
+	}
 }
 
 // at waits a little for a new key of a kind in the control store, and gives the shard that wrote it, if it is one.

@@ -65,8 +65,9 @@ type gang struct {
 
 func (g *gang) ungrouped() bool { return g.kind == single || g.kind == move }
 
-func newLoad(r *run) *load {
+func newLoad(ctx context.Context, r *run) *load {
 	l := &load{run: r, rand: rand.New(rand.NewPCG(r.Seed, 0x10ad)), results: map[string]int{}, open: map[*gang]string{}}
+	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.small = 2 + l.rand.IntN(7)
 	for _, kind := range []string{plain, cut, again, grow, orphan, replace, owned, single, move, resize} {
 		// Each seed has kinds of its own that it has most of: bugs hide in mixtures that are the same every time.
@@ -125,11 +126,8 @@ func (l *load) at(g *gang, what string) {
 	l.open[g] = what
 }
 
-// produce makes gangs until loading ends; their lives end with ctx.
-func (l *load) produce(loading, ctx context.Context) {
-	l.mu.Lock()
-	l.ctx, l.cancel = context.WithCancel(ctx)
-	l.mu.Unlock()
+// produce makes gangs until loading ends; their lives go on.
+func (l *load) produce(loading context.Context) {
 	for i := 0; loading.Err() == nil; i++ {
 		g := l.draw(i)
 		pause := between(g.rand, 0, 300*time.Millisecond)

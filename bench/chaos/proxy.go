@@ -65,8 +65,12 @@ func (p *proxy) serve(client net.Conn) {
 	p.conns[c] = true
 	p.mu.Unlock()
 	var wg sync.WaitGroup
-	wg.Go(func() { p.copy(c, server, client, false); c.close() })
-	wg.Go(func() { p.copy(c, client, server, true); c.close() })
+	wg.Go(func() {
+		p.copy(c, server, client, false)
+		time.Sleep(500 * time.Millisecond) // what was sent last is served before the server hears that nobody waits for it
+		c.close()
+	})
+	wg.Go(func() { p.copy(c, client, server, true); _ = client.Close() })
 	wg.Wait()
 	p.mu.Lock()
 	delete(p.conns, c)
@@ -109,7 +113,10 @@ func (p *proxy) passes(c *conn, answer bool) bool {
 	case m.what == "shut":
 		p.mu.Unlock()
 		<-until
-	case m.what == "delay" && answer, m.what == "late":
+	case m.what == "late":
+		p.mu.Unlock()
+		time.Sleep(m.delay) // whatever becomes of the sender
+	case m.what == "delay" && answer:
 		p.mu.Unlock()
 		select {
 		case <-until:
@@ -133,6 +140,15 @@ func (p *proxy) set(m mode) {
 		}
 	}
 	p.mu.Unlock()
+}
+
+// cut ends the connections for the clients; what they sent still arrives.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.client.Close()
+	}
 }
 
 // freeze makes every connection that exists go silent for ever. New ones pass: whoever waits on an old one must find out.
