@@ -3732,6 +3732,7 @@ func (x *Summary) GetOutOfSync() uint32 {
 
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ping          bool                   `protobuf:"varint,1,opt,name=ping,proto3" json:"ping,omitempty"` // answer at once with name and incarnation only: are you there?
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3764,6 +3765,13 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_basalt_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *StatusRequest) GetPing() bool {
+	if x != nil {
+		return x.Ping
+	}
+	return false
 }
 
 type StatusReply struct {
@@ -4283,8 +4291,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04free\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x04free\x12!\n" +
 	"\froom_version\x18\x05 \x01(\x04R\vroomVersion\x120\n" +
 	"\alargest\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\alargest\x12\x1e\n" +
-	"\vout_of_sync\x18\a \x01(\rR\toutOfSync\"\x0f\n" +
-	"\rStatusRequest\"\x9e\x03\n" +
+	"\vout_of_sync\x18\a \x01(\rR\toutOfSync\"#\n" +
+	"\rStatusRequest\x12\x12\n" +
+	"\x04ping\x18\x01 \x01(\bR\x04ping\"\x9e\x03\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +

@@ -397,14 +397,14 @@ func (c *candidate) reviseSuspicions(ctx context.Context) {
 }
 
 func (c *candidate) answers(ctx context.Context, shard *wire.ShardRecord) bool {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	conn, err := link.Dial(shard.Address, c.process.TLS)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	reply, err := wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{})
+	reply, err := wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{Ping: true})
 	return err == nil && reply.Incarnation == shard.Incarnation
 }
 
