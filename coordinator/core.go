@@ -58,11 +58,12 @@ type Core struct {
 	shadows     map[api.Incarnation]*wire.ShardRecord // up, but another of their name has their place
 	floor       api.Epoch                             // epochs start above it
 	firstShard  time.Time
-	look        bool      // the table may have to change
-	deaths      []death   // in the last HalfGoneLimit
-	held        bool      // more than half are dead
-	lastMove    time.Time // of a step between living shards
-	lastTake    time.Time // of a takeover
+	look        bool       // the table may have to change
+	deaths      []death    // in the last HalfGoneLimit
+	held        bool       // more than half are dead
+	lastMove    time.Time  // of a step between living shards
+	lastTake    time.Time  // of a takeover
+	began       *api.Table // the table of before this term, until a shard of it is heard: the store was not exchanged since
 	refilling   bool
 	refillFrom  time.Time // since when all known shards are linked
 	nextReport  time.Time
@@ -105,6 +106,9 @@ func New(cfg Config, e Elected) *Core {
 		if c.table != nil {
 			c.floor = max(c.floor, c.table.Epoch+1)
 		}
+	}
+	if !c.refilling {
+		c.began = c.table
 	}
 	c.nextKnown = e.Now.Add(c.cfg.KnownEvery)
 	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.open, "queues", len(e.Limits), "shards", len(e.Shards), "refilling", c.refilling)

@@ -294,6 +294,16 @@ func (c *Core) heard(id api.Incarnation) {
 	if s := c.shards[id]; s != nil {
 		s.linked = true
 	}
+	if c.began.Has(id) {
+		c.began = nil
+		c.roomEverywhere()
+	}
+}
+
+// coldStart tells that no shard which knew the store before this term is left. Nobody could have noticed that the store
+// was restored meanwhile from a copy that has the same table and lacks reservations, so what is bound has to be told.
+func (c *Core) coldStart(next *api.Table) bool {
+	return c.began != nil && !slices.ContainsFunc(next.Members, func(m api.Member) bool { return c.began.Has(m.Incarnation) })
 }
 
 // refilled: a shard has told of everything bound in its queues' buckets.
@@ -368,6 +378,10 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 		for i := range next.Changed {
 			next.Changed[i] = next.Epoch // an owner's epoch has to be above those in statuses
 		}
+	}
+	if c.coldStart(next) {
+		c.log(LevelInfo, "all shards are new: what is bound is told again before anything is admitted")
+		c.began, c.refilling = nil, true
 	}
 	next.Revision, next.Refilling = 0, c.refilling
 	if move.Taken > 0 {

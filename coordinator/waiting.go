@@ -347,7 +347,7 @@ func (l *lineup) deniedBefore(r *request) *lack {
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
 func (c *Core) judge(r *request, path *lack) *lack {
-	if c.refilling {
+	if c.refilling || c.began != nil {
 		return &lack{reason: wire.DenyReason_DENY_REFILLING, queue: c.tree.root}
 	}
 	if path != nil {
@@ -487,7 +487,7 @@ func (c *Core) tell(now time.Time, r *request) {
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
 		text = fmt.Sprintf("queue %q has queues below it: gangs live in leaves", q)
 	case wire.DenyReason_DENY_REFILLING:
-		text = "the control store is new, was restored or lost a record, and is being refilled from running pods"
+		text = "what is charged is being told anew by the shards: the control store is new, was restored or lost a record, or all of them started over"
 	}
 	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
 		GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
