@@ -11,7 +11,9 @@ import (
 )
 
 // holdRequest promises room for as many of the pods named as there is room for. It is a statement of a wish: holds of the
-// same pods stay and live on, whatever serial they were asked for under; a repeat is answered with what is true by then.
+// same pods stay and live on, whatever serial they were asked for under; a repeat is answered with what is true by then. A
+// hold that a commit would refuse by now does not stay: asked for and refused in turn, it would keep the process busy for
+// ever.
 func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	if !c.ready || !c.fromHome(from, m.GetGang()) {
 		return
@@ -42,7 +44,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			continue
 		}
 		if h := g.holds[uid]; h != nil {
-			if h.class.Key == classes[i].Key {
+			if h.class.Key == classes[i].Key && c.cache.CanStay(uid).Fits() {
 				h.serial = m.GetSerial()
 				if expires.After(h.expires) {
 					h.expires = expires
