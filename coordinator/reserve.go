@@ -236,7 +236,10 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		return
 	}
 	if o := c.charged[g.key.uid]; o != nil && o != g {
-		refuse(wire.DenyReason_DENY_CLOSING, fmt.Sprintf("its pods are still charged to queue %q", o.key.queue))
+		if g.req != nil {
+			c.withdraw(g.req)
+		}
+		c.refuseMoved(now, from, g, o)
 		return
 	}
 	if g.res != nil && g.res.closing {
@@ -280,6 +283,15 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		return
 	}
 	c.makeDue(r)
+}
+
+// refuseMoved answers for a gang whose queue was changed while its pods are charged to another: each pod is charged once.
+// Its home asks again.
+func (c *Core) refuseMoved(now time.Time, from api.Incarnation, g, charged *gang) {
+	c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
+		GangUid: g.key.uid, Attempt: g.attempt, Serial: g.serial, Reason: wire.DenyReason_DENY_CLOSING, Queue: g.key.queue,
+		Message: fmt.Sprintf("its pods are still charged to queue %q", charged.key.queue)}}})
+	c.forget(now, g)
 }
 
 // forces tells whether some of demand is bound and not charged yet.

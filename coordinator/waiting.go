@@ -295,7 +295,10 @@ func (c *Core) offer(now time.Time, b *batch) {
 			continue
 		}
 		r := l.next()
-		if denied := c.judge(r, l.path); denied != nil {
+		if o := c.charged[r.gang.key.uid]; o != nil && o != r.gang { // charged since it asked: its queue was changed
+			c.withdraw(r)
+			c.refuseMoved(now, r.from, r.gang, o)
+		} else if denied := c.judge(r, l.path); denied != nil {
 			l.remember(r, denied)
 			c.deny(now, r, *denied)
 		} else {
