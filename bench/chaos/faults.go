@@ -456,15 +456,15 @@ func (a *attack) lateKill(m *member, through func(*member) *proxy, kind string) 
 // lateCut makes requests late, and cuts their connections after the next one that matters.
 func (a *attack) lateCut(m *member, through func(*member) *proxy, kind string) {
 	delay := between(a.rand, 300*time.Millisecond, 3*time.Second)
-	wait := between(a.rand, 0, 200*time.Millisecond)
+	wait := between(a.rand, 100*time.Millisecond, 800*time.Millisecond)
 	p := through(m)
 	ok, done := a.once(p.address())
 	if !ok || m.running() == nil {
 		return
 	}
 	defer done()
-	a.hear(m, kind)
 	p.set(mode{what: "late", delay: delay})
+	a.hear(m, kind)
 	sleep(a.loading, wait)
 	p.cut()
 	p.set(mode{})
