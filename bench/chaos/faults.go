@@ -236,7 +236,7 @@ func (r *run) scale(n int) {
 func (r *run) shards() []*member       { return r.members[2:] }
 func (r *run) coordinators() []*member { return r.members[:2] }
 
-// fault is something bad. It returns how to end it, if it does not end by itself.
+// fault is something bad; one with more weight is made more often. What lasts is ended by attack.lasting.
 type fault struct {
 	weight int
 	make   func(a *attack)
