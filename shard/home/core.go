@@ -87,6 +87,7 @@ type Core struct {
 	namespaces map[string]string // name -> label of its queue
 	priorities map[string]int64
 	groups     map[name]*group
+	young      []*group         // first seen not long ago, in order
 	goneGroups recent[struct{}] // UIDs, so that a late event does not bring one back
 	goneNames  []name           // only with fault.NamesNotUIDs: what a work queue of names would hold
 	pods       map[string]*pod
@@ -254,6 +255,7 @@ func (c *Core) onTick() {
 			c.touch(g)
 		}
 	}
+	c.settleYoung()
 	c.wakeSleepers()
 	for _, g := range c.large {
 		g.large = false

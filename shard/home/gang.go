@@ -325,6 +325,11 @@ func (c *Core) collect(g *gang) {
 	}
 	if why.reason != "" {
 		switch {
+		case t.bound > 0 && g.boundByUs(): // it stands in part: completed when pods come, or undone
+			if g.boundSince.IsZero() {
+				g.boundSince = c.now
+			}
+			g.state = binding
 		case t.bound > 0: // bound by somebody else: charged all the same
 			c.chargeBound(g)
 		case g.charge.reserved || g.charge.ask != nil:
@@ -345,6 +350,16 @@ func (c *Core) collect(g *gang) {
 	}
 	c.ask(g, c.choose(g), false)
 	g.state = waiting
+}
+
+// boundByUs tells whether Basalt bound a pod of the gang for this gang.
+func (g *gang) boundByUs() bool {
+	for _, p := range g.members {
+		if p.isBound() && (p.Gang == g.id || p.Node == "") {
+			return true
+		}
+	}
+	return false
 }
 
 // start takes note that the gang has its minimum.

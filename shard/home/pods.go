@@ -26,7 +26,8 @@ import (
 //
 // A pod belongs to the PodGroup that has the name in its label now. A pod that was bound for an earlier PodGroup of that
 // name, or may be, stays with the earlier one (pinned): it is charged there. The Binding says for whom (api.LabelGang); a
-// pod that somebody else bound counts for the PodGroup that there is when it is first seen bound.
+// pod that somebody else bound counts for the PodGroup that there is when it is first seen bound. One that was made after
+// the present PodGroup is the present one's, whatever the Binding says.
 
 // place is how far a pod has come.
 type place uint8
@@ -81,7 +82,8 @@ type group struct {
 	uid        string
 	generation int64
 	created    time.Time
-	queue      string // spec.queue
+	seen       time.Time // first
+	queue      string    // spec.queue
 	minCount   int
 	class      string // priorityClassName
 	timeout    time.Duration
@@ -164,10 +166,10 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}
+	c.settlePod(p)
 	if p.Node != "" && p.gang != nil && p.place != bound {
 		c.podBound(p, p.Node)
 	}
-	c.settlePod(p)
 }
 
 // newer returns the newer of two resourceVersions: the watch may lag behind the answer to our own write.
@@ -243,13 +245,43 @@ func (c *Core) pin(p *pod) {
 	}
 }
 
+// meantFor tells whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
+// that the earlier one was gone. Times of creation are whole seconds; of pods made within that second those count that
+// are still there some seconds later.
+func (c *Core) meantFor(p *pod, g *group) bool {
+	if p.Node == "" {
+		return false
+	}
+	d := p.Created.Compare(g.created.Truncate(time.Second))
+	return d > 0 || d == 0 && !p.Deleting && !c.now.Before(g.seen.Add(sameSecond))
+}
+
+const sameSecond = 5 * time.Second
+
+// settleYoung looks again at the pods of PodGroups that were first seen a while ago.
+func (c *Core) settleYoung() {
+	for len(c.young) > 0 && !c.now.Before(c.young[0].seen.Add(sameSecond)) {
+		g := c.young[0]
+		c.young[0] = nil
+		c.young = c.young[1:]
+		if c.groups[g.name] != g {
+			continue
+		}
+		for _, uid := range sorted(c.labelled[g.name]) {
+			if p := c.labelled[g.name][uid]; p.pinned != "" && p.pinned != g.uid {
+				c.settlePod(p)
+			}
+		}
+	}
+}
+
 // settlePod finds the gang of a pod whose state or surroundings changed.
 func (c *Core) settlePod(p *pod) {
 	grp := c.groups[p.group]
 	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || c.gangs[p.pinned] == nil) {
 		p.pinned = "" // nothing of the earlier one can bind it any more, or nobody knows
 	}
-	if p.pinned != "" && (grp == nil || grp.uid != p.pinned) { // of an earlier PodGroup of that name
+	if p.pinned != "" && (grp == nil || grp.uid != p.pinned && !c.meantFor(p, grp)) { // of an earlier PodGroup of that name
 		c.unspeak(p)
 		if g := c.gangs[p.pinned]; g != nil {
 			c.join(p, g)
@@ -437,7 +469,7 @@ func (c *Core) leave(p *pod) {
 	}
 	delete(g.members, p.UID)
 	c.wakeUp(g)
-	if p.place == committed {
+	if p.place == committed && p.Node == "" {
 		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
 	}
 	p.gang, p.commit = nil, nil
@@ -479,8 +511,9 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 	}
 	fresh := g == nil
 	if fresh {
-		g = &group{name: n, uid: string(seen.UID), created: seen.CreationTimestamp.Time, says: map[string]int{}}
+		g = &group{name: n, uid: string(seen.UID), created: seen.CreationTimestamp.Time, seen: c.now, says: map[string]int{}}
 		c.groups[n] = g
+		c.young = append(c.young, g)
 	}
 	g.generation = seen.Generation
 	g.queue = seen.Spec.Queue

@@ -405,6 +405,10 @@ func (c *Core) adjust(g *gang) {
 			base = ch.amounts // what it lacks is kept for a pod that takes the place
 		}
 	}
+	if ch.ask != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.unsettled() {
+		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
+		return
+	}
 	if a := ch.ask; a != nil {
 		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
 			c.say(g)
@@ -497,10 +501,12 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	c.touch(g)
 }
 
-// fromNothing forgets what the gang had placed: it is all or nothing again.
+// fromNothing forgets what the gang had placed, but for pods that have finished: it is all or nothing again.
 func (c *Core) fromNothing(g *gang) {
 	g.placed, g.firstBound, g.boundSince, g.partly = 0, time.Time{}, time.Time{}, false
 	for _, p := range g.members {
-		p.placed = false
+		if p.placed = p.placed && p.Finished; p.placed {
+			g.placed++
+		}
 	}
 }

@@ -179,7 +179,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64) {
 		c.touch(g)
 		return // wholly bound: it goes on as it is
 	}
-	if g.placed > 0 && !sum(g.pick((*pod).isBound)).Equal(amounts) { // it was being placed
+	if g.placed > 0 && (g.boundByUs() || !sum(g.pick((*pod).isBound)).Equal(amounts)) { // it was being placed
 		g.boundSince = c.now
 	}
 	for _, p := range g.members {
