@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,11 @@ test: build compiler ## all tests, with the race detector
 
 race: build compiler ## tests of PKG=./... three times with the race detector, for what shows only now and then
 	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)
+
+SEEDS ?= 1000
+FIRST ?= 1
+sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=1000 of them from FIRST=1, on all cores
+	bin/basalt-bench sim --seeds $(SEEDS) --first $(FIRST)
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \

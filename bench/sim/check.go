@@ -1,0 +1,290 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// check judges what needs both servers together, and what only the models can know: what was asked for and has not arrived.
+// What the streams of one server show by themselves (I1, I2, I3, I7 and I8) package api/audit judges, fed with every change
+// at once.
+type check struct {
+	w      *world
+	ever   map[string]bool   // rows that were ever durable: uid@version->node
+	asked  map[string]bool   // rows whose Binding was asked for
+	bound  map[string]string // pods that a Binding of ours bound -> gang
+	landed map[string]time.Time
+	gangs  map[string]*gangSeen
+	stamps map[string]api.Incarnation // object and epoch -> writer
+	byName map[string][]string        // PodGroups that ever had a name, by UID
+	used   map[string]bool            // names of PodGroups of which a pod was ever bound
+}
+
+// gangSeen is what is known of a gang, by UID.
+type gangSeen struct {
+	least, most int                  // of all minCounts it ever had; 0 for a gang of one
+	durable     map[string]time.Time // pods with a row in the store, and when that was seen last
+	ever        map[string]bool      // pods ever bound for it
+	meddled     bool                 // somebody else bound one of its pods
+	inherited   bool                 // a pod of its name was bound for a namesake: who sees both counts it
+}
+
+func newCheck(w *world) check {
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+}
+
+func (c *check) gang(uid string) *gangSeen {
+	g := c.gangs[uid]
+	if g == nil {
+		g = &gangSeen{durable: map[string]time.Time{}, ever: map[string]bool{}}
+		c.gangs[uid] = g
+	}
+	return g
+}
+
+func rowKey(uid, version, node string) string { return uid + "@" + version + "->" + node }
+
+// ---- the control store
+
+func (c *check) beforeStore(ch change, old *record) {
+	if !strings.HasPrefix(ch.key, "intents/") || old == nil {
+		return
+	}
+	left := map[string]bool{}
+	if ch.msg != nil {
+		for _, r := range ch.msg.(*wire.IntentsRecord).Rows {
+			left[rowKey(r.PodUid, r.PodResourceVersion, r.Node)] = true
+		}
+	}
+	for _, r := range old.msg.(*wire.IntentsRecord).Rows {
+		key := rowKey(r.PodUid, r.PodResourceVersion, r.Node)
+		if left[key] {
+			continue
+		}
+		if p := c.w.api.podByUID(r.PodUid); c.asked[key] && p != nil && p.Spec.NodeName == "" && p.ResourceVersion == r.PodResourceVersion {
+			c.w.fail("I5: the row of pod %s on %s is taken out of %s, and its Binding can still land", r.PodUid, r.Node, ch.key)
+		}
+	}
+}
+
+func (c *check) afterStore(ch change) {
+	w := c.w
+	switch {
+	case strings.HasPrefix(ch.key, "intents/") && ch.msg != nil:
+		rec := ch.msg.(*wire.IntentsRecord)
+		nodes := map[string]bool{}
+		for _, r := range rec.Rows {
+			c.ever[rowKey(r.PodUid, r.PodResourceVersion, r.Node)] = true
+			c.gang(rec.Gangs[r.Gang].Uid).durable[r.PodUid] = w.now
+			nodes[r.Node] = true
+		}
+		for _, name := range sortedKeys(nodes) {
+			c.node(name)
+		}
+	case strings.HasPrefix(ch.key, "reservations/") && ch.msg == nil:
+		gang := ch.key[strings.LastIndexByte(ch.key, '/')+1:]
+		for _, name := range w.api.pods.names() {
+			p := w.api.pods.objects[name].Object.(*corev1.Pod)
+			uid := string(p.UID)
+			if other := w.load.groupUID(p); other != uid && other != gang {
+				continue // a PodGroup takes over the bound pods of its namesake
+			}
+			if c.bound[uid] == gang && !finished(p) && w.now.Sub(c.landed[uid]) > 2*time.Second {
+				w.fail("I1: the reservation of gang %s is deleted, and its pod %s is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
+			}
+		}
+	}
+}
+
+// ---- the API server
+
+func (c *check) afterAPI(f *feed, e entry) {
+	switch o := e.Object.(type) {
+	case *corev1.Pod:
+		if o.Spec.NodeName != "" && !e.gone {
+			c.node(o.Spec.NodeName)
+		}
+		c.inherit(o)
+	case *v1alpha1.PodGroup:
+		g := c.gang(string(o.UID))
+		n := int(o.Spec.SchedulingPolicy.Gang.MinCount)
+		if g.least == 0 {
+			g.least = n
+			c.byName[o.Name] = append(c.byName[o.Name], string(o.UID))
+			g.inherited = c.used[o.Name] // some may still be seen where the watch lags
+		}
+		g.least, g.most = min(g.least, n), max(g.most, n)
+	}
+}
+
+func (c *check) inherit(p *corev1.Pod) {
+	name := p.Labels[api.LabelPodGroup]
+	if p.Spec.NodeName == "" || name == "" {
+		return
+	}
+	c.used[name] = true
+	for _, uid := range c.byName[name] {
+		if uid != c.bound[string(p.UID)] {
+			c.gang(uid).inherited = true
+		}
+	}
+}
+
+func (c *check) asksBinding(o event.BindPod) {
+	key := rowKey(o.Row.PodUID, o.ResourceVersion, o.Node)
+	if !c.ever[key] {
+		c.w.fail("I4: a Binding of pod %s to %s is asked for without an intent", o.Row.PodUID, o.Node)
+	}
+	c.asked[key] = true
+}
+
+// binding carries a Binding out and judges it.
+func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) event.BindOutcome {
+	w := c.w
+	gang := ""
+	if r := w.store.keys[keyIntents(o.Row.Incarnation, o.Row.N)]; r != nil {
+		rec := r.msg.(*wire.IntentsRecord)
+		for _, row := range rec.Rows {
+			if row.PodUid == o.Row.PodUID && row.Node == o.Node {
+				gang = rec.Gangs[row.Gang].Uid
+			}
+		}
+	}
+	c.landed[o.Row.PodUID] = w.now
+	c.bound[o.Row.PodUID] = gang
+	outcome := do()
+	w.log("%s binds pod %s to %s: %d", x.inc, o.Row.PodUID, o.Node, outcome)
+	if outcome != event.BindOK {
+		w.count("bindings refused")
+		if p := w.api.podByUID(o.Row.PodUID); p == nil || p.Spec.NodeName == "" {
+			delete(c.bound, o.Row.PodUID)
+		}
+		return outcome
+	}
+	w.count("bindings")
+	if gang == "" {
+		w.fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
+	}
+	c.gang(gang).ever[o.Row.PodUID] = true
+	return outcome
+}
+
+// node judges I5 for nodes that only Basalt uses and that never shrink.
+func (c *check) node(name string) {
+	w := c.w
+	has, strict := w.load.strict[name]
+	if !strict {
+		return
+	}
+	used := api.Resources(nil)
+	counted := map[string]bool{}
+	for _, o := range w.api.pods.objects {
+		if p := o.Object.(*corev1.Pod); p.Spec.NodeName == name && !finished(p) {
+			used = used.Add(o.pod.Class.Requests)
+		}
+	}
+	for _, key := range w.store.with("intents/") {
+		for _, r := range w.store.keys[key].msg.(*wire.IntentsRecord).Rows {
+			if r.Node != name || counted[r.PodUid] {
+				continue
+			}
+			p := w.api.podByUID(r.PodUid)
+			if p == nil || p.Spec.NodeName != "" || p.ResourceVersion != r.PodResourceVersion || finished(p) {
+				continue // can land no more
+			}
+			counted[r.PodUid] = true
+			used = used.Add(w.api.pods.objects[nameOf(p)].pod.Class.Requests)
+		}
+	}
+	if what, by, over := used.Exceeds(has); over {
+		w.fail("I5: node %s has %s and %s is taken: %d too much of %s", name, has, used, by, what)
+	}
+}
+
+// evicts judges an eviction as it lands: only pods of closing reservations, and none of a gang that once had its minimum.
+func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
+	w := c.w
+	gang := c.bound[string(p.UID)]
+	if gang == "" {
+		if o := p.Labels[api.LabelPodGroup]; o != "" {
+			if g := w.api.groups.objects[p.Namespace+"/"+o].Object; g != nil {
+				gang = string(g.GetUID())
+			}
+		}
+	}
+	for _, r := range w.store.reservations() {
+		if r.Gang.Uid == gang {
+			if r.State != wire.ReservationState_RESERVATION_CLOSING {
+				w.fail("%s evicts pod %s of gang %s, which is not closing", who, p.UID, gang)
+			}
+			if g := c.gang(gang); g.most > 0 && len(g.ever) >= g.most && !g.meddled {
+				w.fail("%s evicts pod %s of gang %s, which once had its %d pods", who, p.UID, gang, g.most)
+			}
+			return
+		}
+	}
+	w.fail("%s evicts pod %s of gang %s, which has no reservation", who, p.UID, gang)
+}
+
+// says judges what a home core says: the first word that binds of a gang comes when as many pods as its minimum are durable.
+func (c *check) says(x *shard, o event.Send) {
+	gang := ""
+	var commit *wire.Commit
+	switch b := o.Body.Body.(type) {
+	case *wire.Envelope_Bind:
+		gang = b.Bind.GangUid
+	case *wire.Envelope_Commit:
+		if commit = b.Commit; !commit.Bind {
+			return
+		}
+		gang = commit.Gang.Uid
+	default:
+		return
+	}
+	g := c.gang(gang)
+	if g.least == 0 || len(g.ever) > 0 || g.meddled || g.inherited {
+		return
+	}
+	pods := map[string]bool{}
+	for uid, at := range g.durable {
+		if c.w.now.Sub(at) < time.Minute {
+			pods[uid] = true
+		}
+	}
+	for _, p := range commit.GetPods() {
+		pods[p.Uid] = true
+	}
+	if len(pods) < g.least {
+		c.w.fail("I6: %s binds gang %s with %d of at least %d pods durable", x.inc, gang, len(pods), g.least)
+	}
+}
+
+// stamp judges the stamp of a status that is about to be written: I8.
+func (c *check) stamp(object, queue string, s v1alpha1.Stamp) {
+	w := c.w
+	key := object + " " + serial(uint64(s.Epoch))
+	if who, known := c.stamps[key]; known && string(who) != s.Writer {
+		w.fail("I8: %s has two writers in epoch %d: %s and %s", object, s.Epoch, who, s.Writer)
+	}
+	c.stamps[key] = api.Incarnation(s.Writer)
+	if queue == "" {
+		return
+	}
+	b := api.BucketOf(queue)
+	for _, v := range w.store.tables.history {
+		if t := v.(*api.Table); t != nil && t.Epoch == api.Epoch(s.Epoch) {
+			if t.Changed[b] != t.Epoch || string(t.Owner(b)) != s.Writer {
+				w.fail("I8: %s is written by %s under epoch %d, at which its bucket went to %s at %d", object, s.Writer, s.Epoch, t.Owner(b), t.Changed[b])
+			}
+			return
+		}
+	}
+	w.fail("I8: %s is written under epoch %d, which no table has", object, s.Epoch)
+}

@@ -1,0 +1,495 @@
+package sim
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	core "basalt.dev/basalt/coordinator"
+)
+
+// coordinator is what coordinator/process is around its core: it campaigns, leads, and campaigns again.
+type coordinator struct {
+	*process
+	term     *term
+	awaiting bool // the leader's key to be gone
+	leaders  *follower
+	suspects map[api.Incarnation]bool
+	down     map[api.Incarnation]bool
+}
+
+// term is one time in office, and of store.Term what happens at the client.
+type term struct {
+	c         *coordinator
+	over      bool
+	number    int64
+	lease     int64
+	confirmed time.Time
+	core      *core.Core // nil until the state was loaded
+	revision  int64      // ModRevision of seq
+	value     uint64
+	before    map[string]*wire.ShardRecord
+	members   *follower
+	queues    *watcher
+}
+
+func (w *world) startCoordinator(name string) *coordinator {
+	c := &coordinator{process: w.newProcess(name), suspects: map[api.Incarnation]bool{}, down: map[api.Incarnation]bool{}}
+	w.coords = append(w.coords, c)
+	w.log("%s starts", c.inc)
+	c.onDeath = func() {
+		w.coords = slices.DeleteFunc(w.coords, func(o *coordinator) bool { return o == c })
+		if c.term != nil {
+			c.term.over = true
+		}
+		w.load.coordinatorEnded(c)
+	}
+	c.follow(w.store.members, func(v any) {
+		clear(c.book)
+		for _, r := range v.([]*wire.ShardRecord) {
+			c.book[api.Incarnation(r.Incarnation)] = true
+		}
+	})
+	c.leaders = c.follow(w.store.leaders, func(v any) {
+		c.leader = v.(leading).inc
+		if c.awaiting && c.leader == "" {
+			c.campaign()
+		}
+	})
+	c.await()
+	return c
+}
+
+// await waits until nobody leads.
+func (c *coordinator) await() {
+	s := c.w.store
+	c.awaiting = true
+	definite(c.process, &s.server, func() bool { return s.keys[keyLeader] == nil }, func(free bool) {
+		if free && c.awaiting {
+			c.campaign()
+		}
+	})
+}
+
+func (c *coordinator) campaign() {
+	s := c.w.store
+	c.awaiting = false
+	var asked time.Time
+	definite(c.process, &s.server, func() int64 { asked = c.w.now; return s.grant(leaseTTL) }, func(id int64) {
+		t := &term{c: c, lease: id, confirmed: asked}
+		t.keepAlive()
+		type answer struct {
+			created int64
+			gone    bool
+		}
+		definite(c.process, &s.server, func() answer {
+			created, gone := s.create(keyLeader, &wire.LeaderRecord{Incarnation: string(c.inc), Name: c.name, Address: string(c.inc)}, id)
+			return answer{created, gone}
+		}, func(a answer) {
+			if a.created == 0 {
+				t.over = true
+				c.call(&s.server, leaseTTL, func() { s.revoke(id) }, func(bool) { c.await() })
+				return
+			}
+			t.number = a.created
+			c.w.log("%s leads term %d", c.inc, t.number)
+			if c.term = t; t.over { // the lease was over meanwhile
+				c.term = nil
+				c.await()
+				return
+			}
+			t.load()
+		})
+	})
+}
+
+// end gives a term up.
+func (t *term) end(why string) {
+	if t.over {
+		return
+	}
+	t.over = true
+	if t.core != nil {
+		t.c.unwatch(t.members, t.queues)
+	}
+	t.c.w.log("%s: term %d is over: %s", t.c.inc, t.number, why)
+	if t.c.term == t {
+		t.c.term = nil
+		t.c.later(t.c.w.between(0, 100*time.Millisecond), t.c.await)
+	}
+}
+
+// keepAlive is strict: without an answer for as long as the lease lasts, it is over.
+func (t *term) keepAlive() {
+	c, s := t.c, t.c.w.store
+	c.later(leaseTTL/3, func() {
+		if t.over {
+			return
+		}
+		alive, asked := true, c.w.now
+		c.call(&s.server, leaseTTL/3, func() { alive = s.keepAlive(t.lease) }, func(answered bool) {
+			switch {
+			case answered && !alive:
+				t.end("the lease is over")
+			case answered:
+				t.confirmed = asked
+				t.keepAlive()
+			case c.w.now.Sub(t.confirmed) >= leaseTTL:
+				t.end("the lease was not confirmed in time")
+			default:
+				t.keepAlive()
+			}
+		})
+	})
+}
+
+// sent is what a try of a transaction met.
+type sent struct {
+	moved    uint64
+	revision int64
+	fenced   string
+}
+
+// commit is store.Term.commit: it sends ops until their fate is known.
+func (t *term) commit(ops []change, at func(), done func(revision int64)) {
+	c, s := t.c, t.c.w.store
+	wanted := map[uint64]bool{}
+	open := false
+	var try func()
+	try = func() {
+		if t.over {
+			return
+		}
+		send := ops
+		if open {
+			send = nil
+		}
+		t.value++
+		value := t.value
+		if !open {
+			wanted[value] = true
+		}
+		compared := t.revision
+		var got sent
+		c.call(&s.server, storeTry, func() {
+			switch {
+			case s.createRevision(keyLeader) != t.number:
+				got = sent{fenced: "another took over"}
+			case s.modRevision(keySequence) == compared:
+				changes := append([]change{{key: keySequence, msg: &wire.Sequence{Value: value, Term: uint64(t.number)}}}, send...)
+				got = sent{moved: value, revision: s.write(changes)}
+				if at != nil {
+					at()
+				}
+			default:
+				r := s.keys[keySequence]
+				seq := r.msg.(*wire.Sequence)
+				if seq.Term != uint64(t.number) || r.mod <= compared {
+					got = sent{fenced: "somebody else wrote seq"}
+					break
+				}
+				got = sent{moved: seq.Value, revision: r.mod}
+			}
+		}, func(answered bool) {
+			switch {
+			case t.over:
+			case !answered:
+				open = true
+				c.later(c.w.between(20*time.Millisecond, time.Second), try)
+			case got.fenced != "":
+				t.end(got.fenced)
+			default:
+				t.revision = got.revision
+				if wanted[got.moved] {
+					done(t.revision)
+					return
+				}
+				open = false
+				try()
+			}
+		})
+	}
+	try()
+}
+
+// load begins the term.
+func (t *term) load() {
+	c, s := t.c, t.c.w.store
+	type read struct {
+		value    uint64
+		revision int64
+	}
+	definite(c.process, &s.server, func() read {
+		r := s.keys[keySequence]
+		if r == nil {
+			return read{}
+		}
+		return read{r.msg.(*wire.Sequence).Value, r.mod}
+	}, func(r read) {
+		if t.over {
+			return
+		}
+		t.revision, t.value = r.revision, max(t.value, r.value)
+		states := map[int64]core.Elected{} // by revision: a try whose answer was lost counts too
+		t.commit(nil, func() { states[s.revision] = s.elected() }, func(revision int64) {
+			e, ok := states[revision]
+			if !ok {
+				c.w.fail("%s: no state at revision %d", c.inc, revision)
+			}
+			e.Sequence = t.value
+			// Reading it takes some time, and the statuses of Queues too.
+			c.later(c.w.delay(), func() {
+				var epoch api.Epoch
+				c.call(&c.w.api.server, 3*time.Second, func() {
+					epoch = 0
+					for _, o := range c.w.api.queues.objects {
+						if q := o.Object.(*v1alpha1.Queue); q.Status != nil {
+							epoch = max(epoch, api.Epoch(q.Status.Epoch))
+						}
+					}
+				}, func(answered bool) {
+					if answered {
+						e.MaxStatusEpoch = epoch
+					}
+					t.lead(e)
+				})
+			})
+		})
+	})
+}
+
+// elected is all that a term starts from, at this revision.
+func (s *store) elected() core.Elected {
+	e := core.Elected{Table: s.table(), Shards: s.shards()}
+	e.FreshStore = e.Table == nil
+	for _, key := range s.with("queues/") {
+		r := s.keys[key]
+		e.Limits = append(e.Limits, core.StoredLimits{Key: key, Revision: r.mod, Record: r.msg.(*wire.LimitsRecord)})
+	}
+	for _, key := range s.with("reservations/") {
+		r := s.keys[key]
+		e.Reservations = append(e.Reservations, core.StoredReservation{Key: key, Revision: r.mod, Record: r.msg.(*wire.ReservationRecord)})
+	}
+	return e
+}
+
+func (t *term) lead(e core.Elected) {
+	c, w := t.c, t.c.w
+	if t.over {
+		return
+	}
+	e.Now, e.Term, e.Incarnation = w.now, t.number, c.inc
+	t.core = core.New(core.Config{}, e)
+	c.down = map[api.Incarnation]bool{}
+	t.before = map[string]*wire.ShardRecord{}
+	for _, r := range e.Shards {
+		t.before[r.Incarnation] = r
+	}
+	t.outputs()
+	t.members = c.follow(w.store.members, func(v any) { t.shardsChanged(v.([]*wire.ShardRecord)) })
+	t.queues = c.watch(w.api.queues, &watcher{
+		seen:  func(o object) { t.step(queueSeen(o.Object.(*v1alpha1.Queue))) },
+		gone:  func(o object) { t.step(core.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
+		first: func() { t.step(core.QueuesSynced{}) },
+	})
+	var tick func()
+	tick = func() {
+		if !t.over {
+			c.later(100*time.Millisecond, tick)
+			t.step(core.Tick{})
+		}
+	}
+	c.later(100*time.Millisecond, tick)
+	t.revise()
+}
+
+func (t *term) shardsChanged(now []*wire.ShardRecord) {
+	after := map[string]*wire.ShardRecord{}
+	for _, r := range now {
+		after[r.Incarnation] = r
+		if old := t.before[r.Incarnation]; old == nil || old.Draining != r.Draining {
+			t.step(core.ShardUp{Record: r})
+		}
+	}
+	for _, id := range sortedKeys(t.before) {
+		if after[id] == nil {
+			t.step(core.ShardDown{Incarnation: api.Incarnation(id)})
+		}
+	}
+	t.before = after
+}
+
+func queueSeen(q *v1alpha1.Queue) core.QueueSeen {
+	ev := core.QueueSeen{Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
+		Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)}
+	if q.Status != nil {
+		ev.StatusEpoch = api.Epoch(q.Status.Epoch)
+	}
+	read := func(l corev1.ResourceList) api.Resources {
+		r, err := api.FromResourceList(l, false)
+		if err != nil {
+			ev.Invalid = err.Error()
+		}
+		return r
+	}
+	ev.Capability, ev.Guarantee = read(q.Spec.Capability), read(q.Spec.Guarantee)
+	return ev
+}
+
+func (t *term) step(ev core.Event) {
+	if t.over || t.c.dead {
+		return
+	}
+	t.core.Step(t.c.w.now, ev)
+	t.outputs()
+}
+
+func (t *term) outputs() {
+	for _, o := range t.core.Outputs() {
+		if t.c.burn() {
+			return
+		}
+		t.carryOut(o)
+	}
+}
+
+func (t *term) carryOut(o core.Output) {
+	c, w := t.c, t.c.w
+	attempt := func(do func()) { c.call(&w.api.server, apiPatience, do, func(bool) {}) }
+	switch o := o.(type) {
+	case core.Send:
+		if c.book[o.To] {
+			w.net.send(c.process, w.process(o.To), o.Body)
+		}
+	case core.Txn:
+		t.commit(storeOps(o.Ops), nil, func(revision int64) { t.step(core.TxnDone{ID: o.ID, Revision: revision}) })
+	case core.SetFinalizer:
+		attempt(func() { w.api.setFinalizer(o.Queue, o.UID, true) })
+	case core.RemoveFinalizer:
+		attempt(func() { w.api.setFinalizer(o.Queue, o.UID, false) })
+	case core.CreateQueue:
+		attempt(func() {
+			if w.api.queue(o.Name) == nil {
+				w.api.create(w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
+			}
+		})
+	case core.Log:
+		w.coreLog(c.inc, slog.Level(o.Level), o.Message, o.Args)
+	case core.Trace:
+	default:
+		w.fail("output %T is not known", o)
+	}
+}
+
+func storeOps(in []core.Op) []change {
+	var out []change
+	for _, o := range in {
+		switch o := o.(type) {
+		case core.PutReservation:
+			out = append(out, change{key: keyReservation(api.BucketOf(o.Record.Gang.Queue), o.Record.Gang.Uid), msg: o.Record})
+		case core.DeleteReservation:
+			out = append(out, change{key: keyReservation(api.BucketOf(o.Queue), o.GangUID)})
+		case core.PutLimits:
+			out = append(out, change{key: "queues/" + o.Record.Queue, msg: o.Record})
+		case core.DeleteLimits:
+			out = append(out, change{key: "queues/" + o.Queue})
+		case core.PutTable:
+			out = append(out, change{key: keyTable, msg: wire.FromTable(o.Table)})
+		default:
+			panic(fmt.Sprintf("operation %T is not known", o))
+		}
+	}
+	return out
+}
+
+func (c *coordinator) leads() *term {
+	if c.term != nil && c.term.core != nil {
+		return c.term
+	}
+	return nil
+}
+
+func (c *coordinator) hear(from api.Incarnation, body *wire.Envelope) {
+	if t := c.leads(); t != nil {
+		t.step(core.Message{From: from, Body: body})
+	}
+}
+
+func (c *coordinator) linked(peer api.Incarnation) {
+	if t := c.leads(); t != nil {
+		t.step(core.ShardLinked{Incarnation: peer})
+	}
+}
+
+// suspect calls a shard that is said to be gone, three times.
+func (c *coordinator) suspect(who api.Incarnation) {
+	if c.leads() == nil || c.suspects[who] || !c.book[who] {
+		return
+	}
+	c.suspects[who] = true
+	tries := 0
+	var try func()
+	try = func() {
+		if c.answers(who) {
+			delete(c.suspects, who)
+			return
+		}
+		if tries++; tries < 3 {
+			c.later(c.w.between(300*time.Millisecond, 800*time.Millisecond), try)
+			return
+		}
+		delete(c.suspects, who)
+		c.down[who] = true
+		c.w.log("%s: %s does not answer", c.inc, who)
+		c.w.count("shards taken for dead")
+		if t := c.leads(); t != nil {
+			t.step(core.ShardDown{Incarnation: who})
+		}
+	}
+	c.later(c.w.delay(), try)
+}
+
+// answers tells whether a call reaches a shard now.
+func (c *coordinator) answers(who api.Incarnation) bool {
+	p := c.w.process(who)
+	if p == nil || p.paused {
+		return false
+	}
+	for _, pair := range [][2]api.Incarnation{{c.inc, who}, {who, c.inc}} {
+		if n := c.w.net.conns[pair]; n != nil && c.w.now.Before(n.cut) {
+			return false
+		}
+	}
+	return true
+}
+
+// revise takes suspicions back, every three seconds.
+func (t *term) revise() {
+	c := t.c
+	c.later(3*time.Second, func() {
+		if t.over {
+			return
+		}
+		t.revise()
+		for _, who := range sortedKeys(c.down) {
+			if c.book[who] && !c.answers(who) {
+				continue
+			}
+			delete(c.down, who)
+			if !c.book[who] {
+				continue
+			}
+			if r := t.before[string(who)]; r != nil {
+				c.w.log("%s: %s answers again", c.inc, who)
+				t.step(core.ShardUp{Record: r})
+			}
+		}
+	})
+}

@@ -1,0 +1,390 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
+)
+
+const (
+	leaseTTL    = 3 * time.Second
+	storeTry    = 5 * time.Second
+	apiPatience = 10 * time.Second
+)
+
+// shard is what shard/process is around its two cores.
+type shard struct {
+	*process
+	home    *home.Core
+	node    *node.Core
+	local   []event.Event
+	inside  bool
+	lease   int64
+	created int64 // CreateRevision of its key, 0 before it registered
+	tables  *follower
+	pods    *watcher
+	listing event.ListPods
+	ticket  uint64
+	told    bool // listing is answered
+	ticks   int
+	tickDue bool
+	leaving bool
+}
+
+func (w *world) startShard(name string) *shard {
+	x := &shard{process: w.newProcess(name)}
+	x.home = home.New(home.Config{Self: x.inc, Strict: true})
+	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(w.rng.IntN(2))})
+	w.shards = append(w.shards, x)
+	w.log("%s starts", x.inc)
+	x.onDeath = func() {
+		w.shards = slices.DeleteFunc(w.shards, func(o *shard) bool { return o == x })
+		w.load.shardEnded(x)
+	}
+	x.step(event.NamespaceSeen{Name: "ns"})
+	x.step(event.PriorityClassSeen{Name: "high", Value: 10})
+	synced := 0
+	first := func() {
+		if synced++; synced == 3 {
+			x.register()
+		}
+	}
+	x.watch(w.api.nodes, &watcher{
+		seen:  func(o object) { x.step(event.NodeSeen{Node: api.FromNode(o.Object.(*corev1.Node), nil)}) },
+		gone:  func(o object) { x.step(event.NodeGone{Name: o.GetName()}) },
+		first: first,
+	})
+	x.watch(w.api.queues, &watcher{
+		seen:  func(o object) { x.step(event.QueueSeen{Queue: o.Object.(*v1alpha1.Queue)}) },
+		gone:  func(o object) { x.step(event.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
+		first: first,
+	})
+	x.watch(w.api.groups, &watcher{
+		seen: func(o object) { x.step(event.PodGroupSeen{PodGroup: o.Object.(*v1alpha1.PodGroup)}) },
+		gone: func(o object) {
+			x.step(event.PodGroupGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
+		},
+		first: first,
+	})
+	x.later(w.between(0, 100*time.Millisecond), x.tick)
+	return x
+}
+
+func (x *shard) record(draining bool) *wire.ShardRecord {
+	return &wire.ShardRecord{Incarnation: string(x.inc), Name: x.name, Address: string(x.inc), Draining: draining}
+}
+
+// register puts its record under a lease and then follows what it needs to be given anything.
+func (x *shard) register() {
+	s := x.w.store
+	definite(x.process, &s.server, func() int64 { return s.grant(leaseTTL) }, func(id int64) {
+		x.lease = id
+		type answer struct {
+			created int64
+			gone    bool
+		}
+		definite(x.process, &s.server, func() answer {
+			created, gone := s.create(keyShard(x.inc), x.record(false), id)
+			return answer{created, gone}
+		}, func(a answer) {
+			switch {
+			case a.gone:
+				x.register()
+			case a.created == 0:
+				x.w.fail("%s is registered already", x.inc)
+			default:
+				x.registered(a.created)
+			}
+		})
+	})
+}
+
+func (x *shard) registered(created int64) {
+	x.created = created
+	x.keepAlive()
+	x.follow(x.w.store.members, func(v any) {
+		clear(x.book)
+		for _, r := range v.([]*wire.ShardRecord) {
+			x.book[api.Incarnation(r.Incarnation)] = true
+		}
+	})
+	x.follow(x.w.store.leaders, func(v any) {
+		l := v.(leading)
+		x.leader = l.inc
+		x.step(event.CoordinatorSeen{Term: l.term, Incarnation: l.inc})
+	})
+	x.tables = x.follow(x.w.store.tables, func(v any) {
+		if t := v.(*api.Table); t != nil {
+			x.step(event.TableSeen{Table: t})
+		}
+	})
+}
+
+func (x *shard) keepAlive() {
+	s := x.w.store
+	x.later(leaseTTL/3, func() {
+		alive := true
+		x.call(&s.server, leaseTTL/3, func() { alive = s.keepAlive(x.lease) }, func(answered bool) {
+			if answered && !alive {
+				x.sessionOver()
+				return
+			}
+			x.keepAlive()
+		})
+	})
+}
+
+func (x *shard) sessionOver() {
+	x.later(x.w.between(0, 20*time.Millisecond), func() { x.die("its session is over") })
+}
+
+// leave gives the session back and ends.
+func (x *shard) leave() {
+	s := x.w.store
+	x.leaving = true
+	if x.lease == 0 {
+		x.die("stopped")
+		return
+	}
+	x.call(&s.server, storeTry, func() { s.revoke(x.lease) }, func(bool) { x.die("stopped") })
+}
+
+// drain says in its record that it gives its buckets away.
+func (x *shard) drain() {
+	s := x.w.store
+	definite(x.process, &s.server, func() bool {
+		if !s.session(x.inc, x.created) {
+			return false
+		}
+		s.write([]change{{keyShard(x.inc), x.record(true), x.lease}})
+		return true
+	}, func(bool) {})
+}
+
+func (x *shard) hear(from api.Incarnation, body *wire.Envelope) {
+	if from == x.leader {
+		from = event.ToCoordinator
+	}
+	x.step(event.Message{From: from, Body: body})
+}
+
+func (x *shard) peerGone(who api.Incarnation) { x.step(event.PeerGone{Incarnation: who}) }
+
+func (x *shard) tick() {
+	x.later(100*time.Millisecond, x.tick)
+	x.step(event.Tick{})
+	if x.ticks++; x.ticks%50 == 0 && !x.dead {
+		if err := x.node.Check(); err != nil {
+			x.w.fail("%s: %v", x.inc, err)
+		}
+	}
+}
+
+func (x *shard) step(ev event.Event) {
+	x.local = append(x.local, ev)
+	if x.inside {
+		return
+	}
+	x.inside = true
+	for len(x.local) > 0 && !x.dead {
+		ev := x.local[0]
+		x.local = x.local[1:]
+		x.home.Step(x.w.now, ev)
+		for _, o := range x.home.Outputs() {
+			if x.burn() {
+				return
+			}
+			x.carryOut(o)
+		}
+		x.node.Step(x.w.now, ev)
+		for _, o := range x.node.Outputs() {
+			if x.burn() {
+				return
+			}
+			x.carryOut(o)
+		}
+	}
+	x.local, x.inside = nil, false
+}
+
+func (x *shard) carryOut(o event.Output) {
+	w, s, a := x.w, x.w.store, x.w.api
+	switch o := o.(type) {
+	case event.Send:
+		w.check.says(x, o)
+		switch {
+		case o.To == x.inc:
+			if o.Body.GetSummary() == nil {
+				w.log("%s -> itself: %s", x.inc, describe(o.Body))
+			}
+			x.local = append(x.local, event.Message{From: x.inc, Body: o.Body})
+		case o.To == event.ToCoordinator:
+			if x.leader != "" {
+				w.net.send(x.process, w.process(x.leader), o.Body)
+			}
+		case x.book[o.To]:
+			w.net.send(x.process, w.process(o.To), o.Body)
+		}
+
+	case event.ReadStore:
+		w.log("%s reads the store", x.inc)
+		definite(x.process, &s.server, func() event.StoreRead { return s.read(o.Sequence) }, func(ev event.StoreRead) {
+			if ev.Revision < o.MinRevision {
+				w.fail("%s asks for revision %d, the store is at %d", x.inc, o.MinRevision, ev.Revision)
+			}
+			x.step(ev)
+		})
+	case event.ListPods:
+		w.log("%s lists pods %d", x.inc, o.Sequence)
+		x.listing, x.told = o, false
+		if x.pods == nil {
+			x.ticket = 1
+			x.pods = x.watch(a.pods, &watcher{asked: 1,
+				replaced: func(objects []object, ticket uint64) {
+					ev := event.PodsReplaced{}
+					for _, o := range objects {
+						ev.Pods = append(ev.Pods, o.pod)
+					}
+					if !x.told && ticket >= x.ticket {
+						ev.Sequence, x.told = x.listing.Sequence, true
+					}
+					w.log("%s has %d pods, list %d", x.inc, len(ev.Pods), ev.Sequence)
+					x.step(ev)
+				},
+				seen: func(o object) { x.step(event.PodSeen{Pod: o.pod}) },
+				gone: func(o object) {
+					x.step(event.PodGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
+				},
+			})
+			return
+		}
+		x.ticket = x.pods.relist()
+
+	case event.WriteIntents:
+		// Known: an earlier try that lands after the answer to a later one and after the key was deleted makes the key anew,
+		// for that it is absent is true again. Nothing is bound by it, but the rows stay until an heir settles them. It is
+		// not drawn, so that other things are found.
+		answered := false
+		try := func() event.IntentsWritten {
+			if answered {
+				return event.IntentsWritten{}
+			}
+			return s.writeIntents(x.inc, x.created, o)
+		}
+		definite(x.process, &s.server, try, func(ev event.IntentsWritten) {
+			answered = true
+			switch ev.Outcome {
+			case event.TableMoved:
+				x.tables.hurry()
+			case event.SessionLost:
+				x.sessionOver()
+				if w.some(2) {
+					return
+				}
+			}
+			w.log("%s wrote intents %d: %d %v", x.inc, ev.N, ev.Outcome, ev.Moved)
+			x.step(ev)
+		})
+	case event.DeleteIntents:
+		type answer struct {
+			ev event.IntentsDeleted
+			ok bool
+		}
+		definite(x.process, &s.server, func() answer {
+			ev, ok := s.deleteIntents(x.inc, x.created, o)
+			return answer{ev, ok}
+		}, func(a answer) {
+			if !a.ok {
+				x.sessionOver()
+			}
+			x.step(a.ev)
+		})
+	case event.RewriteIntents:
+		type answer struct {
+			ev event.IntentsRewritten
+			ok bool
+		}
+		definite(x.process, &s.server, func() answer {
+			ev, ok := s.rewriteIntents(x.inc, x.created, o)
+			return answer{ev, ok}
+		}, func(a answer) {
+			if !a.ok {
+				x.sessionOver()
+			}
+			x.step(a.ev)
+		})
+
+	case event.BindPod:
+		w.check.asksBinding(o)
+		done := event.BindDone{Row: o.Row}
+		x.call(&a.server, apiPatience, func() {
+			labels := map[string]string{api.LabelQueueBucket: o.QueueBucket.Label(), api.LabelNodeBucket: o.NodeBucket.Label(), api.LabelGang: o.Gang}
+			done.Outcome = w.check.binding(x, o, func() event.BindOutcome {
+				return a.bind(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Node, labels)
+			})
+		}, func(answered bool) {
+			ev := done
+			if !answered {
+				ev.Outcome = event.BindUnknown
+			}
+			x.step(ev)
+		})
+	case event.SettlePod:
+		var done event.SettleDone
+		x.call(&a.server, apiPatience, func() { done = a.settle(o) }, func(answered bool) {
+			ev := done
+			if !answered {
+				ev = event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}
+			}
+			w.log("%s settled pod %s: %d %s", x.inc, o.Row.PodUID, ev.Outcome, ev.Node)
+			x.step(ev)
+		})
+	case event.WriteQueueStatus:
+		w.check.stamp("queue "+o.Queue+" "+o.UID, o.Queue, o.Status.Stamp)
+		x.write(o.ID, func() event.StatusWritten { return written(o.ID, a.replaceQueueStatus(o)) })
+	case event.WritePodGroupStatus:
+		w.check.stamp("podgroup "+o.Name+" "+o.UID, o.Status.Queue, o.Status.Stamp)
+		x.write(o.ID, func() event.StatusWritten { return written(o.ID, a.replaceGroupStatus(o)) })
+	case event.WritePodCondition:
+		x.write(o.ID, func() event.StatusWritten { return a.explain(o) })
+	case event.EvictPod:
+		w.log("%s evicts %s", x.inc, o.UID)
+		x.write(o.ID, func() event.StatusWritten { return a.evict(x.inc, o) })
+
+	case event.Log:
+		w.coreLog(x.inc, o.Level, o.Message, o.Attrs)
+	case event.PodGroupEvent, event.NodeEvent, event.Span:
+	default:
+		w.fail("output %T is not known", o)
+	}
+}
+
+func written(id uint64, outcome event.StatusOutcome) event.StatusWritten {
+	ev := event.StatusWritten{ID: id, Outcome: outcome}
+	if outcome != event.StatusOK {
+		ev.Error = fmt.Sprint("outcome ", outcome)
+	}
+	return ev
+}
+
+// write is a write of a status or the like: without an answer it failed.
+func (x *shard) write(id uint64, do func() event.StatusWritten) {
+	var done event.StatusWritten
+	x.call(&x.w.api.server, apiPatience, func() { done = do() }, func(answered bool) {
+		ev := done
+		if !answered {
+			ev = event.StatusWritten{ID: id, Outcome: event.StatusFailed, Error: "no answer"}
+		}
+		x.step(ev)
+	})
+}

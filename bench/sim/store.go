@@ -1,0 +1,494 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// store is the control store: an etcd that never forgets, and of package api/store what happens at the server: compares
+// and puts. Who sends a transaction again, and when, is in shard.go and coordinator.go.
+type store struct {
+	server
+	w        *world
+	revision int64
+	keys     map[string]*record
+	leases   map[int64]*lease
+	made     int64 // leases
+	tables   *topic
+	leaders  *topic
+	members  *topic // of shards/
+}
+
+// record is a key with its value; msg is the value decoded, and is not changed once it is here.
+type record struct {
+	msg         proto.Message
+	create, mod int64
+	lease       int64
+}
+
+type lease struct {
+	ttl     time.Duration
+	expires time.Time
+}
+
+// change is one put, or with a nil msg one delete.
+type change struct {
+	key   string
+	msg   proto.Message
+	lease int64
+}
+
+const (
+	keyLeader   = "leader/coordinator"
+	keySequence = "seq"
+	keyTable    = "table"
+)
+
+func keyShard(who api.Incarnation) string { return "shards/" + string(who) }
+func keyIntents(who api.Incarnation, n uint64) string {
+	return fmt.Sprintf("intents/%s/%016x", who, n)
+}
+func keyReservation(b api.BucketID, gang string) string {
+	return "reservations/" + b.Label() + "/" + gang
+}
+
+func newStore(w *world) *store {
+	return &store{w: w, revision: 1, keys: map[string]*record{}, leases: map[int64]*lease{},
+		tables: newTopic(w, (*api.Table)(nil)), leaders: newTopic(w, leading{}), members: newTopic(w, []*wire.ShardRecord(nil))}
+}
+
+// leading is what the leader's key says.
+type leading struct {
+	inc  api.Incarnation
+	term int64
+}
+
+func (s *store) modRevision(key string) int64 {
+	if r := s.keys[key]; r != nil {
+		return r.mod
+	}
+	return 0
+}
+
+func (s *store) createRevision(key string) int64 {
+	if r := s.keys[key]; r != nil {
+		return r.create
+	}
+	return 0
+}
+
+func (s *store) table() *api.Table { return s.tables.newest().(*api.Table) }
+
+// with returns the keys that begin so, sorted.
+func (s *store) with(prefix string) []string {
+	var out []string
+	for key := range s.keys {
+		if strings.HasPrefix(key, prefix) {
+			out = append(out, key)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// write makes a revision.
+func (s *store) write(changes []change) int64 {
+	w := s.w
+	s.revision++
+	seen := audit.StoreRevision{Revision: s.revision}
+	keys := map[string]bool{}
+	for _, c := range changes {
+		if keys[c.key] {
+			w.fail("key %q twice in one transaction", c.key)
+		}
+		keys[c.key] = true
+		old := s.keys[c.key]
+		w.check.beforeStore(c, old)
+		if c.msg == nil {
+			if old != nil {
+				delete(s.keys, c.key)
+				seen.Changes = append(seen.Changes, audit.StoreChange{Key: c.key, Deleted: true, CreateRevision: old.create, ModRevision: s.revision})
+				w.log("store %d: %s deleted", s.revision, c.key)
+			}
+			continue
+		}
+		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(c.msg)
+		if err != nil {
+			w.fail("key %q: %v", c.key, err)
+		}
+		r := &record{msg: c.msg, create: s.revision, mod: s.revision, lease: c.lease}
+		if old != nil {
+			r.create = old.create
+		}
+		s.keys[c.key] = r
+		seen.Changes = append(seen.Changes, audit.StoreChange{Key: c.key, Value: value, CreateRevision: r.create, ModRevision: s.revision})
+		if c.key != keySequence {
+			w.log("store %d: %s %s", s.revision, c.key, describeRecord(c.msg))
+		}
+	}
+	w.audit.Observe(w.now, seen)
+	for _, c := range changes {
+		w.check.afterStore(c)
+	}
+	w.heard()
+	members := false
+	for _, c := range changes {
+		switch {
+		case c.key == keyTable:
+			t, err := wire.ToTable(c.msg.(*wire.TableRecord), s.revision)
+			if err != nil {
+				w.fail("table: %v", err)
+			}
+			s.tables.publish(t)
+			w.count("tables")
+		case c.key == keyLeader:
+			l := leading{}
+			if c.msg != nil {
+				l = leading{api.Incarnation(c.msg.(*wire.LeaderRecord).GetIncarnation()), s.revision}
+				w.count("terms")
+			}
+			s.leaders.publish(l)
+		case strings.HasPrefix(c.key, "shards/"):
+			members = true
+		}
+	}
+	if members {
+		s.members.publish(s.shards())
+	}
+	return s.revision
+}
+
+func (s *store) shards() []*wire.ShardRecord {
+	var out []*wire.ShardRecord
+	for _, key := range s.with("shards/") {
+		out = append(out, s.keys[key].msg.(*wire.ShardRecord))
+	}
+	return out
+}
+
+func describeRecord(m proto.Message) string {
+	switch m := m.(type) {
+	case *wire.ReservationRecord:
+		d, _ := wire.ToResources(m.Demand)
+		return fmt.Sprintf("%s attempt %d demand %s rank %d/%d forced %t state %s", m.Gang.Queue, m.Attempt, d, m.Rank.GetPriority(), m.Rank.GetOrder(), m.Forced, m.State)
+	case *wire.IntentsRecord:
+		var b strings.Builder
+		for _, r := range m.Rows {
+			fmt.Fprintf(&b, "%s@%s->%s ", r.PodUid, r.PodResourceVersion, r.Node)
+		}
+		return b.String()
+	case *wire.LimitsRecord:
+		c, _ := wire.ToResources(m.Capability)
+		g, _ := wire.ToResources(m.Guarantee)
+		return fmt.Sprintf("uid %s version %s capability %s guarantee %s closed %t deleted %t", m.Uid, m.ResourceVersion, c, g, m.Closed, m.Deleted)
+	case *wire.TableRecord:
+		return fmt.Sprintf("epoch %d members %v refilling %t", m.Epoch, m.Incarnations, m.Refilling)
+	case *wire.ShardRecord:
+		return fmt.Sprintf("draining %t", m.Draining)
+	case *wire.LeaderRecord:
+		return m.Incarnation
+	}
+	return ""
+}
+
+// ---- leases
+
+func (s *store) grant(ttl time.Duration) int64 {
+	s.made++
+	id := s.made
+	s.leases[id] = &lease{ttl: ttl, expires: s.w.now.Add(ttl)}
+	s.watch(id)
+	return id
+}
+
+// keepAlive tells whether the lease still exists.
+func (s *store) keepAlive(id int64) bool {
+	l := s.leases[id]
+	if l == nil {
+		return false
+	}
+	l.expires = s.w.now.Add(l.ttl)
+	return true
+}
+
+// watch ends the lease some time after it has run out.
+func (s *store) watch(id int64) {
+	l := s.leases[id]
+	if l == nil {
+		return
+	}
+	s.w.atTime(l.expires.Add(s.w.between(0, time.Second)), func() {
+		l := s.leases[id]
+		switch {
+		case l == nil:
+		case s.w.now.Before(s.down): // nothing can be revoked, and a new leader extends all leases
+			l.expires = s.down.Add(l.ttl)
+			s.watch(id)
+		case l.expires.After(s.w.now):
+			s.watch(id)
+		default:
+			s.w.log("lease %d is over", id)
+			s.revoke(id)
+		}
+	})
+}
+
+func (s *store) revoke(id int64) {
+	if s.leases[id] == nil {
+		return
+	}
+	delete(s.leases, id)
+	var changes []change
+	for _, prefix := range []string{"leader/", "shards/"} {
+		for _, key := range s.with(prefix) {
+			if s.keys[key].lease == id {
+				changes = append(changes, change{key: key})
+			}
+		}
+	}
+	if len(changes) > 0 {
+		s.write(changes)
+	}
+}
+
+// create puts a key that must be absent under a lease: its CreateRevision, or 0 when somebody else's is there.
+func (s *store) create(key string, msg proto.Message, lease int64) (created int64, leaseGone bool) {
+	if r := s.keys[key]; r != nil {
+		if r.lease == lease {
+			return r.create, false
+		}
+		return 0, false
+	}
+	if s.leases[lease] == nil {
+		return 0, true
+	}
+	return s.write([]change{{key, msg, lease}}), false
+}
+
+// ---- shards
+
+// session tells whether a shard may write.
+func (s *store) session(who api.Incarnation, created int64) bool {
+	return created > 0 && s.createRevision(keyShard(who)) == created
+}
+
+func (s *store) writeIntents(who api.Incarnation, created int64, o event.WriteIntents) event.IntentsWritten {
+	done := event.IntentsWritten{N: o.N}
+	if o.TableRevision <= 0 {
+		done.Outcome = event.TableMoved
+		return done
+	}
+	for _, f := range o.Reservations {
+		if f.Revision <= 0 {
+			done.Outcome, done.Moved = event.ReservationMoved, append(done.Moved, f.GangUID)
+		}
+	}
+	if len(done.Moved) > 0 {
+		return done
+	}
+	key := keyIntents(who, o.N)
+	if !s.session(who, created) {
+		done.Outcome = event.SessionLost
+		return done
+	}
+	if r := s.keys[key]; r != nil { // an earlier try
+		done.Outcome, done.ModRevision = event.Written, r.mod
+		return done
+	}
+	if s.modRevision(keyTable) != o.TableRevision {
+		done.Outcome = event.TableMoved
+		return done
+	}
+	for _, f := range o.Reservations {
+		if s.modRevision(keyReservation(f.Bucket, f.GangUID)) != f.Revision {
+			done.Moved = append(done.Moved, f.GangUID)
+		}
+	}
+	if len(done.Moved) > 0 {
+		done.Outcome = event.ReservationMoved
+		return done
+	}
+	done.Outcome, done.ModRevision = event.Written, s.write([]change{{key: key, msg: o.Record}})
+	return done
+}
+
+// deleteIntents is one transaction of DeleteIntents, and what its else-branches lead to.
+func (s *store) deleteIntents(who api.Incarnation, created int64, o event.DeleteIntents) (event.IntentsDeleted, bool) {
+	if !s.session(who, created) {
+		return event.IntentsDeleted{}, false
+	}
+	var out event.IntentsDeleted
+	var changes []change
+	for _, k := range o.Keys {
+		key := keyIntents(who, k.N)
+		now := s.modRevision(key)
+		if now == k.ModRevision && now > 0 {
+			changes = append(changes, change{key: key})
+			now = 0
+		}
+		out.Keys = append(out.Keys, event.IntentKey{N: k.N, ModRevision: now})
+	}
+	if len(changes) > 0 {
+		s.write(changes)
+	}
+	return out, true
+}
+
+func (s *store) rewriteIntents(who api.Incarnation, created int64, o event.RewriteIntents) (event.IntentsRewritten, bool) {
+	out := event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N}
+	if !s.session(who, created) {
+		return out, false
+	}
+	key := keyIntents(o.Incarnation, o.N)
+	r := s.keys[key]
+	if r != nil && r.mod == o.ModRevision && s.modRevision(keyTable) == o.TableRevision {
+		out.Done = true
+		if o.Record == nil {
+			s.write([]change{{key: key}})
+			return out, true
+		}
+		out.ModRevision, out.Record = s.write([]change{{key: key, msg: o.Record}}), o.Record
+		return out, true
+	}
+	if r == nil {
+		out.Done = o.Record == nil
+		return out, true
+	}
+	out.ModRevision, out.Record = r.mod, r.msg.(*wire.IntentsRecord)
+	out.Done = o.Record != nil && r.mod != o.ModRevision && proto.Equal(r.msg, o.Record)
+	return out, true
+}
+
+func (s *store) read(sequence uint64) event.StoreRead {
+	ev := event.StoreRead{Sequence: sequence, Revision: s.revision}
+	for _, key := range s.with("intents/") {
+		var n uint64
+		inc, hex, _ := strings.Cut(strings.TrimPrefix(key, "intents/"), "/")
+		if _, err := fmt.Sscanf(hex, "%x", &n); err != nil {
+			s.w.fail("key %q: %v", key, err)
+		}
+		ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: s.keys[key].mod, Record: s.keys[key].msg.(*wire.IntentsRecord)})
+	}
+	for _, key := range s.with("reservations/") {
+		ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: s.keys[key].mod, Record: s.keys[key].msg.(*wire.ReservationRecord)})
+	}
+	return ev
+}
+
+func (s *store) reservations() []*wire.ReservationRecord {
+	var out []*wire.ReservationRecord
+	for _, key := range s.with("reservations/") {
+		out = append(out, s.keys[key].msg.(*wire.ReservationRecord))
+	}
+	return out
+}
+
+// ---- watches
+
+// topic is something in the store that processes follow as a whole: each value, or only the newest.
+type topic struct {
+	w         *world
+	history   []any
+	followers []*follower
+}
+
+func newTopic(w *world, first any) *topic { return &topic{w: w, history: []any{first}} }
+
+func (t *topic) newest() any { return t.history[len(t.history)-1] }
+
+func (t *topic) publish(v any) {
+	t.history = append(t.history, v)
+	for _, f := range t.followers {
+		f.wake(t.w.delay())
+	}
+}
+
+// follower is one process's watch of a topic.
+type follower struct {
+	p       *process
+	topic   *topic
+	next    int // of history
+	started bool
+	due     bool
+	over    bool
+	stalled time.Time
+	deliver func(any)
+}
+
+// follow reads a topic and then watches it.
+func (p *process) follow(t *topic, deliver func(any)) *follower {
+	f := &follower{p: p, topic: t, deliver: deliver}
+	p.followers = append(p.followers, f)
+	t.followers = append(t.followers, f)
+	definite(p, &p.w.store.server, func() int { return len(t.history) }, func(n int) {
+		if f.over {
+			return
+		}
+		f.started, f.next = true, n
+		deliver(t.history[n-1])
+		f.wake(0)
+	})
+	return f
+}
+
+func (f *follower) wake(d time.Duration) {
+	if f.due || f.over || !f.started || f.next >= len(f.topic.history) {
+		return
+	}
+	f.due = true
+	f.p.later(d, f.pump)
+}
+
+func (f *follower) pump() {
+	w := f.p.w
+	f.due = false
+	if f.over {
+		return
+	}
+	until := f.stalled
+	if f.p.noStore.After(until) {
+		until = f.p.noStore
+	}
+	if w.now.Before(until) {
+		f.wake(until.Sub(w.now))
+		return
+	}
+	if w.some(4) {
+		f.next = len(f.topic.history) - 1 // it read anew
+	}
+	f.next++
+	f.deliver(f.topic.history[f.next-1])
+	f.wake(w.between(0, 2*time.Millisecond))
+}
+
+// hurry makes it read anew: somebody met a newer value.
+func (f *follower) hurry() {
+	f.stalled = time.Time{}
+	f.wake(f.p.w.delay())
+}
+
+func (f *follower) end() {
+	f.over = true
+	f.topic.followers = slices.DeleteFunc(f.topic.followers, func(o *follower) bool { return o == f })
+}
+
+// definite sends a request again until it is answered. Only for what may be done twice.
+func definite[R any](p *process, s *server, do func() R, done func(R)) {
+	var r R
+	p.call(s, 5*time.Second, func() { r = do() }, func(answered bool) {
+		if answered {
+			done(r)
+			return
+		}
+		p.later(p.w.between(20*time.Millisecond, time.Second), func() { definite(p, s, do, done) })
+	})
+}

@@ -1,0 +1,653 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// workload is what users, admins, kubelets and controllers do, and who restarts processes.
+type workload struct {
+	w      *world
+	strict map[string]api.Resources // nodes that only Basalt uses, and what they have
+	named  int                      // shards that ever had a name
+	names  map[string]bool          // of shards that are to be up
+}
+
+var (
+	queueNames = []string{"a", "a.x", "a.x.p", "a.x.q", "a.y", "b", "b.z"}
+	leafNames  = []string{"a.x.p", "a.x.q", "a.y", "b.z", "default"}
+	looseNodes = []string{"l0", "l1", "l2"}
+)
+
+const gpu = "nvidia.com/gpu"
+
+// begin makes the cluster.
+func (w *world) begin() {
+	l := &w.load
+	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
+	for i := range 6 {
+		name := fmt.Sprintf("n%d", i)
+		w.load.makeNode(name)
+		l.strict[name] = w.api.nodeResources(name)
+	}
+	for _, name := range looseNodes {
+		l.makeNode(name)
+	}
+	for _, name := range queueNames {
+		l.makeQueue(name)
+	}
+	w.startCoordinator("c0")
+	w.startCoordinator("c1")
+	for range 1 + w.rng.IntN(4) {
+		l.join()
+	}
+	var act func()
+	act = func() {
+		if w.calm {
+			return
+		}
+		w.after(w.between(0, 160*time.Millisecond), act)
+		l.act()
+	}
+	w.after(0, act)
+	if !w.cfg.Calm {
+		w.faults.begin(w)
+	}
+}
+
+// ---- processes
+
+func (l *workload) join() {
+	name := fmt.Sprintf("s%d", l.named)
+	l.named++
+	l.names[name] = true
+	l.w.startShard(name)
+}
+
+func (l *workload) shardEnded(x *shard) {
+	w := l.w
+	if x.leaving || !l.names[x.name] {
+		delete(l.names, x.name)
+		if len(l.names) == 0 {
+			w.after(w.between(0, 3*time.Second), l.join)
+		}
+		return
+	}
+	name := x.name
+	if !w.calm && w.some(8) { // it comes back as somebody else, or not at all
+		delete(l.names, name)
+		if len(l.names) == 0 || w.some(2) {
+			w.after(w.between(0, 3*time.Second), l.join)
+		}
+		return
+	}
+	w.after(w.between(50*time.Millisecond, 4*time.Second), func() { w.startShard(name) })
+}
+
+func (l *workload) coordinatorEnded(c *coordinator) {
+	name := c.name
+	l.w.after(l.w.between(50*time.Millisecond, 4*time.Second), func() { l.w.startCoordinator(name) })
+}
+
+// scale adds a shard, or takes one away in order, or starts one under a name that is in use.
+func (l *workload) scale(w *world) {
+	switch n := w.rng.IntN(10); {
+	case n < 4 && len(l.names) < 5:
+		w.count("shards joined")
+		l.join()
+	case n < 7 && len(l.names) > 1 && len(w.shards) > 0:
+		x := pick(w, w.shards)
+		if !l.names[x.name] || x.created == 0 {
+			return
+		}
+		delete(l.names, x.name)
+		w.count("shards left")
+		if w.some(2) {
+			w.log("%s drains", x.inc)
+			x.drain()
+			x.later(w.between(time.Second, 20*time.Second), x.leave)
+		} else {
+			w.log("%s leaves", x.inc)
+			x.leave()
+		}
+	case n < 8 && len(w.shards) > 0: // a supervisor that took a living one for dead
+		x := pick(w, w.shards)
+		if l.names[x.name] {
+			w.count("namesakes")
+			w.startShard(x.name)
+		}
+	}
+}
+
+// ---- objects
+
+func (l *workload) makeNode(name string) { l.w.api.create(l.w.api.nodes, shape(name)) }
+
+// shape is a node as it is meant to be.
+func shape(name string) *corev1.Node {
+	amounts := map[string]string{"cpu": "8", "pods": "9"}
+	labels := map[string]string{"zone": "a"}
+	switch name {
+	case "n0", "n1":
+		amounts[gpu] = "4"
+	case "n2", "n3":
+		labels["zone"] = "b"
+	}
+	if strings.HasPrefix(name, "l") {
+		amounts["cpu"] = "4"
+	}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NodeStatus{Allocatable: list(amounts)}}
+}
+
+func list(amounts map[string]string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, v := range amounts {
+		out[corev1.ResourceName(name)] = resource.MustParse(v)
+	}
+	return out
+}
+
+func (a *apiServer) node(name string) *corev1.Node {
+	n, _ := a.nodes.objects[name].Object.(*corev1.Node)
+	return n
+}
+
+func (a *apiServer) nodeResources(name string) api.Resources {
+	return api.FromNode(a.node(name), nil).Allocatable
+}
+
+func (l *workload) limits() (capability, guarantee corev1.ResourceList) {
+	w := l.w
+	if w.some(4) {
+		return nil, nil
+	}
+	cpu := 3 + w.rng.IntN(40)
+	amounts := map[string]string{"cpu": fmt.Sprint(cpu)}
+	if w.some(4) {
+		amounts[gpu] = fmt.Sprint(1 + w.rng.IntN(8))
+	}
+	if w.some(5) {
+		amounts["pods"] = fmt.Sprint(3 + w.rng.IntN(20))
+	}
+	if w.some(3) {
+		guarantee = list(map[string]string{"cpu": fmt.Sprint(1 + w.rng.IntN(min(cpu, 12)))})
+	}
+	return list(amounts), guarantee
+}
+
+func (l *workload) makeQueue(name string) {
+	capability, guarantee := l.limits()
+	l.w.api.create(l.w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Capability: capability, Guarantee: guarantee}})
+}
+
+func (l *workload) makeGroup(name, queue string, least int) {
+	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	g.Spec.Queue = queue
+	g.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
+	if l.w.some(5) {
+		g.Spec.PriorityClassName = "high"
+	}
+	l.w.api.create(l.w.api.groups, g)
+	l.w.log("user: PodGroup %s minCount %d queue %s", g.UID, least, queue)
+}
+
+// shape of the pods of a gang; it goes by the gang's name, so that what controllers make again is the same.
+func (l *workload) makePod(name, group, queue string) {
+	w := l.w
+	if w.api.pod("ns", name) != nil {
+		return
+	}
+	key := group
+	if key == "" {
+		key = name
+	}
+	kind := int(api.BucketOf(key))
+	amounts := map[string]string{"cpu": []string{"1", "500m", "2", "1"}[kind%4]}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{}}}
+	switch kind / 4 % 6 {
+	case 0:
+		amounts[gpu] = "1"
+	case 1:
+		p.Spec.NodeSelector = map[string]string{"zone": "a"}
+	case 2:
+		p.Spec.NodeSelector = map[string]string{"zone": "b"}
+	}
+	if group != "" {
+		p.Labels[api.LabelPodGroup] = group
+	}
+	if queue != "" {
+		p.Labels[api.LabelQueue] = queue
+	}
+	if kind%3 > 0 {
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: key, UID: "job", Controller: &yes}}
+	}
+	p.Spec.SchedulerName = api.SchedulerName
+	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(amounts)}}}
+	if !w.calm && w.some(15) {
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}}
+	}
+	p.Status.Phase = corev1.PodPending
+	w.api.create(w.api.pods, p)
+	w.log("user: pod %s version %s", p.UID, p.ResourceVersion)
+}
+
+// most is how many pods a gang of this name can have at once on the cluster.
+func most(group string) int {
+	switch kind := int(api.BucketOf(group)); {
+	case kind/4%6 == 0:
+		return 6
+	case kind/4%6 == 2 && kind%4 == 2:
+		return 6
+	}
+	return 12
+}
+
+func (l *workload) pods(ok func(*corev1.Pod) bool) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, name := range l.w.api.pods.names() {
+		if p := l.w.api.pods.objects[name].Object.(*corev1.Pod); ok(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (l *workload) aPod(ok func(*corev1.Pod) bool) *corev1.Pod {
+	if pods := l.pods(ok); len(pods) > 0 {
+		return pick(l.w, pods)
+	}
+	return nil
+}
+
+func (l *workload) aGroup() *v1alpha1.PodGroup {
+	if names := l.w.api.groups.names(); len(names) > 0 {
+		return l.w.api.groups.objects[pick(l.w, names)].Object.(*v1alpha1.PodGroup)
+	}
+	return nil
+}
+
+func running(p *corev1.Pod) bool {
+	return p.Spec.NodeName != "" && !finished(p) && p.DeletionTimestamp == nil
+}
+func ours(p *corev1.Pod) bool { return p.Spec.SchedulerName == api.SchedulerName }
+
+func (l *workload) finish(p *corev1.Pod) {
+	l.w.api.edit(p, func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodSucceeded
+		if l.w.some(4) {
+			p.Status.Phase = corev1.PodFailed
+		}
+	})
+	l.w.log("kubelet: pod %s ends", p.UID)
+}
+
+// act does one thing that somebody might do.
+func (l *workload) act() {
+	w, a := l.w, l.w.api
+	switch n := w.rng.IntN(100); {
+	case n < 14:
+		name := fmt.Sprintf("g%d", w.rng.IntN(16))
+		if a.groups.objects["ns/"+name].Object != nil {
+			return
+		}
+		least := 1 + w.rng.IntN(most(name))
+		if w.some(2) {
+			least = 1 + w.rng.IntN(4)
+		}
+		queue := pick(w, leafNames)
+		before := w.some(2)
+		if before {
+			l.makeGroup(name, queue, least)
+		}
+		for i := range least + w.rng.IntN(2) {
+			l.makePod(fmt.Sprintf("%s-%d", name, i), name, "")
+		}
+		if !before {
+			l.makeGroup(name, queue, least)
+		}
+	case n < 22:
+		l.makePod(fmt.Sprintf("single%d", w.rng.IntN(16)), "", pick(w, leafNames))
+	case n < 46:
+		for range 3 {
+			if p := l.aPod(running); p != nil {
+				l.finish(p)
+			}
+		}
+	case n < 54: // finished ones are cleaned up
+		for range 3 {
+			if p := l.aPod(finished); p != nil {
+				a.delete(p)
+			}
+		}
+	case n < 60:
+		if p := l.aPod(ours); p != nil {
+			w.log("user: deletes pod %s", p.UID)
+			a.delete(p)
+			if w.some(3) { // and makes it again at once
+				l.makePod(p.Name, p.Labels[api.LabelPodGroup], p.Labels[api.LabelQueue])
+			}
+		}
+	case n < 66: // what a controller makes again, or one more
+		if g := l.aGroup(); g != nil {
+			l.makePod(fmt.Sprintf("%s-%d", g.Name, w.rng.IntN(min(most(g.Name), int(g.Spec.SchedulingPolicy.Gang.MinCount)+2))), g.Name, "")
+		}
+	case n < 69:
+		if p := l.aPod(func(p *corev1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 }); p != nil {
+			a.edit(p, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
+		}
+	case n < 72:
+		if g := l.aGroup(); g != nil {
+			next := *g
+			next.Spec.SchedulingPolicy.Gang.MinCount = int32(1 + w.rng.IntN(most(g.Name)))
+			next.Generation++
+			w.log("user: PodGroup %s minCount %d", g.UID, next.Spec.SchedulingPolicy.Gang.MinCount)
+			a.put(a.groups, &next)
+		}
+	case n < 76:
+		if g := l.aGroup(); g != nil {
+			a.remove(a.groups, a.groups.objects[nameOf(g)])
+			if w.some(2) {
+				l.makeGroup(g.Name, pick(w, []string{g.Spec.Queue, pick(w, leafNames)}), int(g.Spec.SchedulingPolicy.Gang.MinCount))
+			}
+			if w.some(2) {
+				for _, p := range l.pods(func(p *corev1.Pod) bool { return p.Labels[api.LabelPodGroup] == g.Name }) {
+					a.delete(p)
+				}
+			}
+		}
+	case n < 82:
+		name := pick(w, append([]string{api.RootQueue, api.DefaultQueue}, queueNames...))
+		q := a.queue(name)
+		if q == nil {
+			if name != api.RootQueue && name != api.DefaultQueue {
+				l.makeQueue(name)
+			}
+			return
+		}
+		capability, guarantee := l.limits()
+		a.editQueue(q, true, func(q *v1alpha1.Queue) {
+			switch w.rng.IntN(4) {
+			case 0:
+				q.Spec.Closed = !q.Spec.Closed && w.some(2)
+			default:
+				q.Spec.Capability, q.Spec.Guarantee = capability, guarantee
+			}
+		})
+		w.log("admin: queue %s capability %v guarantee %v closed %t", name, print(capability), print(guarantee), q.Spec.Closed)
+	case n < 84:
+		if q := a.queue(pick(w, queueNames)); q != nil && w.some(2) {
+			w.log("admin: deletes queue %s", q.UID)
+			a.deleteQueue(q)
+		}
+	case n < 87:
+		name := pick(w, append(slices.Clone(looseNodes), sortedKeys(l.strict)...))
+		n := a.node(name)
+		switch {
+		case n == nil:
+			l.makeNode(name)
+		case w.some(3): // its pods go, too, after a while
+			a.remove(a.nodes, a.nodes.objects[name])
+			w.after(w.between(time.Second, 8*time.Second), func() {
+				if a.node(name) == nil {
+					for _, p := range l.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName == name }) {
+						a.remove(a.pods, a.pods.objects[nameOf(p)])
+					}
+				}
+			})
+		}
+	case n < 89:
+		if n := a.node(pick(w, looseNodes)); n != nil {
+			next := *n
+			next.Status.Allocatable = list(map[string]string{"cpu": fmt.Sprint(1 + w.rng.IntN(6)), "pods": "9"})
+			a.put(a.nodes, &next)
+		}
+	case n < 91:
+		if n := a.node(pick(w, append(slices.Clone(looseNodes), sortedKeys(l.strict)...))); n != nil {
+			next := *n
+			next.Labels = map[string]string{"zone": pick(w, []string{"a", "b"})}
+			next.Spec.Unschedulable = w.some(6)
+			a.put(a.nodes, &next)
+		}
+	case n < 94: // a DaemonSet's pod, or another scheduler's
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("foreign%d", w.rng.IntN(6))}}
+		if a.pod("ns", p.Name) != nil {
+			return
+		}
+		p.Spec.SchedulerName, p.Spec.NodeName = "other", pick(w, looseNodes)
+		p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": "1"})}}}
+		a.create(a.pods, p)
+	case n < 95: // somebody binds a pod of ours by hand
+		if p := l.aPod(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }); p != nil && w.some(2) {
+			node := pick(w, looseNodes)
+			if a.bind("ns", p.Name, "", "", node, nil) == 1 {
+				w.log("somebody binds pod %s to %s", p.UID, node)
+				for _, uid := range []string{string(p.UID), l.groupUID(p)} {
+					w.check.gang(uid).meddled = true
+				}
+			}
+		}
+	case n < 99: // somebody edits an annotation
+		if p := l.aPod(ours); p != nil {
+			a.edit(p, func(p *corev1.Pod) {
+				if p.Annotations == nil {
+					p.Annotations = map[string]string{}
+				}
+				p.Annotations["note"] = fmt.Sprint(w.step)
+			})
+		}
+	}
+}
+
+func print(l corev1.ResourceList) string {
+	r, _ := api.FromResourceList(l, true)
+	return r.String()
+}
+
+func (l *workload) groupUID(p *corev1.Pod) string {
+	if g := l.w.api.groups.objects[p.Namespace+"/"+p.Labels[api.LabelPodGroup]].Object; g != nil {
+		return string(g.GetUID())
+	}
+	return string(p.UID)
+}
+
+// ---- the end of a run
+
+// settleWithin is how long everything may take once the faults have ended.
+const settleWithin = 15 * time.Minute
+
+// settle ends the faults, lets every gang have its room in turn, and judges what is left: I6, I9 and I10.
+func (w *world) settle() {
+	w.faults.end(w)
+	began := w.now
+	l := &w.load
+	for round := 0; ; round++ {
+		until := w.now.Add(500 * time.Millisecond)
+		for w.now.Before(until) {
+			w.next()
+		}
+		l.help(round)
+		left := l.left()
+		if left == "" {
+			break
+		}
+		if w.now.Sub(began) > settleWithin || w.step > w.cfg.Steps+200_000 {
+			w.fail("I10: %s after the end of the faults: %s%s", w.now.Sub(began), left, l.explain())
+		}
+	}
+	w.counts["seconds to settle"] = int(w.now.Sub(began).Seconds())
+}
+
+// help undoes what users and admins did to the cluster, and does what kubelets and controllers do.
+func (l *workload) help(round int) {
+	w, a := l.w, l.w.api
+	for _, name := range append(sortedKeys(l.strict), looseNodes...) {
+		if a.node(name) == nil {
+			l.makeNode(name)
+		} else if round == 0 {
+			next := shape(name)
+			next.UID = a.node(name).UID
+			a.put(a.nodes, next)
+		}
+	}
+	for _, name := range append([]string{api.RootQueue, api.DefaultQueue}, queueNames...) {
+		q := a.queue(name)
+		switch {
+		case q == nil && name != api.RootQueue && name != api.DefaultQueue:
+			a.create(a.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		case q != nil && q.DeletionTimestamp == nil && (q.Spec.Closed || len(q.Spec.Capability) > 0 && round == 0):
+			a.editQueue(q, true, func(q *v1alpha1.Queue) {
+				q.Spec = v1alpha1.QueueSpec{}
+				if w.some(2) {
+					q.Spec.Capability = list(map[string]string{"cpu": fmt.Sprint(30 + w.rng.IntN(20))})
+				}
+			})
+		}
+	}
+	if round == 600 { // known: a reservation whose Granted was lost stays while the gang asks for more, also in a deleted queue
+		for _, p := range l.pods(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }) {
+			w.count("pods given up by their users")
+			a.delete(p)
+		}
+	}
+	groups := map[string][]*corev1.Pod{}
+	for _, p := range l.pods(func(*corev1.Pod) bool { return true }) {
+		switch group := p.Labels[api.LabelPodGroup]; {
+		case !ours(p), finished(p):
+			if p.DeletionTimestamp == nil {
+				a.delete(p)
+			}
+		case len(p.Spec.SchedulingGates) > 0:
+			a.edit(p, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
+		case p.DeletionTimestamp != nil:
+		case group != "":
+			groups[group] = append(groups[group], p)
+		case l.closing(p.Labels[api.LabelQueue]) && running(p): // the queue waits for it
+			l.finish(p)
+		case p.Spec.NodeName != "" && w.now.Sub(w.check.landed[string(p.UID)]) > 4*time.Second:
+			l.finish(p)
+		}
+	}
+	for _, name := range sortedKeys(groups) {
+		pods := groups[name]
+		g, _ := a.groups.objects["ns/"+name].Object.(*v1alpha1.PodGroup)
+		if g == nil {
+			l.makeGroup(name, pick(w, leafNames), min(len(pods), 4))
+			continue
+		}
+		started := g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
+		waiting, mine, last := 0, 0, time.Time{}
+		for _, p := range pods {
+			at := w.check.landed[string(p.UID)]
+			switch {
+			case p.Spec.NodeName == "":
+				waiting++
+				mine++
+			case p.Labels[api.LabelGang] != string(g.UID) && w.now.Sub(at) > 4*time.Second: // of a namesake, or bound by hand
+				l.finish(p)
+			default:
+				mine++
+				if at.After(last) {
+					last = at
+				}
+			}
+		}
+		closing := l.closing(g.Spec.Queue)
+		if (waiting == 0 || started) && w.now.Sub(last) > 4*time.Second || closing {
+			for _, p := range pods {
+				if p = a.podByUID(string(p.UID)); p != nil && running(p) {
+					l.finish(p)
+				}
+			}
+		} else if waiting > 0 {
+			for i := 0; mine < int(g.Spec.SchedulingPolicy.Gang.MinCount) && i < 40; i++ {
+				if pod := fmt.Sprintf("%s-%d", name, i); a.pod("ns", pod) == nil {
+					l.makePod(pod, name, "")
+					mine++
+				}
+			}
+		}
+	}
+}
+
+// closing tells whether a queue or one above it is being deleted: it waits for what runs in it.
+func (l *workload) closing(queue string) bool {
+	for _, name := range api.Lineage(queue) {
+		if q := l.w.api.queue(name); q != nil && q.DeletionTimestamp != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// left says what is still to be done, "" when nothing is.
+func (l *workload) left() string {
+	w := l.w
+	for _, p := range l.pods(ours) {
+		if !finished(p) {
+			return fmt.Sprintf("pod %s of group %q is not done (node %q)", p.UID, p.Labels[api.LabelPodGroup], p.Spec.NodeName)
+		}
+	}
+	for _, key := range w.store.with("reservations/") {
+		return fmt.Sprintf("I9: %s is left: %s", key, describeRecord(w.store.keys[key].msg))
+	}
+	for _, key := range w.store.with("intents/") {
+		return fmt.Sprintf("I9: %s is left: %s", key, describeRecord(w.store.keys[key].msg))
+	}
+	for _, x := range w.shards {
+		if st := x.node.Stats(); !st.Ready && w.store.table().Has(x.inc) || st.Holds+st.Rows+st.Keys+st.Waiting > 0 {
+			return fmt.Sprintf("%s is not settled: %+v", x.inc, st)
+		}
+	}
+	if len(w.shards) < len(l.names) || len(w.coords) < 2 {
+		return "processes are missing"
+	}
+	table := w.store.table()
+	for b := range api.BucketID(api.Buckets) {
+		if x := w.process(table.Owner(b)); x == nil {
+			return fmt.Sprintf("bucket %d belongs to %q, which is gone", b, table.Owner(b))
+		}
+	}
+	for _, name := range w.api.queues.names() {
+		q := w.api.queue(name)
+		if q.DeletionTimestamp != nil {
+			return fmt.Sprintf("queue %s is being deleted", q.UID)
+		}
+		if q.Status == nil || q.Status.ObservedGeneration != q.Generation || len(q.Status.Charged) > 0 || q.Status.AdmittedGangs+q.Status.WaitingGangs > 0 || !meta.IsStatusConditionTrue(q.Status.Conditions, v1alpha1.ConditionReady) {
+			return fmt.Sprintf("queue %s generation %d says %+v", q.UID, q.Generation, q.Status)
+		}
+	}
+	return ""
+}
+
+// explain describes what the processes believe.
+func (l *workload) explain() string {
+	var b strings.Builder
+	for _, x := range l.w.shards {
+		st := x.home.Status()
+		fmt.Fprintf(&b, "\n%s: epoch %d buckets %d node %+v", x.inc, st.TableEpoch, st.Buckets, x.node.Stats())
+		for _, g := range st.Gangs {
+			fmt.Fprintf(&b, "\n  gang %s queue %s state %s reason %s message %q pods %d bound %d min %d", g.Gang.Uid, g.Gang.Queue, g.State, g.Reason, g.Message, g.Pods, g.Bound, g.MinCount)
+		}
+	}
+	for _, c := range l.w.coords {
+		if t := c.leads(); t != nil {
+			st := t.core.Status()
+			fmt.Fprintf(&b, "\n%s: term %d epoch %d reservations %d waiting %d", c.inc, st.Term, st.TableEpoch, st.Reservations, st.GangsTotal)
+		}
+	}
+	for _, r := range l.w.store.reservations() {
+		fmt.Fprintf(&b, "\n  %s: %s", r.Gang.Uid, describeRecord(r))
+	}
+	return b.String()
+}
