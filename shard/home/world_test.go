@@ -140,6 +140,7 @@ type worldMessage struct {
 
 type world struct {
 	t      *testing.T
+	seed   int64
 	rng    *rand.Rand
 	step   int
 	now    time.Time
@@ -180,7 +181,7 @@ type world struct {
 var worldQueues = []string{"default", "q1", "q2", "q3", "q4"}
 
 func newWorld(t *testing.T, seed int64) *world {
-	w := &world{t: t, rng: rand.New(rand.NewSource(seed)), now: epoch0, pods: map[string]*worldPod{}, groups: map[string]*worldGroup{},
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewSource(seed)), now: epoch0, pods: map[string]*worldPod{}, groups: map[string]*worldGroup{},
 		intents: map[intentKey]worldIntents{}, charged: map[string]*worldReservation{}, waiting: map[string]*worldRequest{}, serials: map[string]uint64{},
 		caps: map[string]int64{"default": 12, "q1": 12, "q2": 8, "q3": 16, "q4": 8}, stamps: map[string]string{}, rows: map[string]bool{}, rev: 100, term: 1}
 	var first []api.Incarnation
@@ -193,7 +194,7 @@ func newWorld(t *testing.T, seed int64) *world {
 
 func (w *world) nodes() []string {
 	var out []string
-	for i := range 8 {
+	for i := range 4 + int(w.seed%5) { // with few of them there is quota without room
 		out = append(out, fmt.Sprintf("node-%d", i))
 	}
 	return out
