@@ -14,7 +14,8 @@
 //     is simply sent again until the answer is definite. The term's is made definite by moving seq: a lost transaction
 //     that compared the old seq can never land after that. etcd's client retries nothing by itself here.
 //   - All reads are linearizable. A store whose identity or cluster changes, or whose revision goes back, is another store:
-//     every call then fails with ErrReplaced, and Lost tells it once.
+//     every call then fails with ErrReplaced, and Lost tells it once. Whoever sees a store go back changes its identity,
+//     so that all others notice, and whoever opens it then knows that it has to be refilled.
 //   - A lease that ran out is a reason to act; only the compares make acting safe. So no clock has to be right.
 //   - A record that cannot be read is isolated and named (Corrupt); it never fails the read of the others.
 package store
@@ -92,7 +93,10 @@ type Store struct {
 	cancel context.CancelCauseFunc
 	lost   chan error
 	once   sync.Once
-	wg     sync.WaitGroup
+
+	renounced atomic.Bool
+
+	wg sync.WaitGroup
 
 	tableHint hint // the newest table revision that a transaction met
 }
@@ -254,6 +258,50 @@ func (s *Store) lose(why string) error {
 	return context.Cause(s.ctx)
 }
 
+// renounce gives a store that was restored another identity, and its table the word that reservations may be missing. A
+// copy has the identity of the original: who saw nothing of what the copy lacks would go on, and who starts over would
+// not know either. What it compares is the identity that the copy has.
+func (s *Store) renounce() {
+	if s.opts.ReadOnly || s.ctx.Err() != nil || !s.renounced.CompareAndSwap(false, true) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.opts.RequestTimeout)
+	defer cancel()
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	raw, err := encode(&wire.StoreIdentity{Id: hex.EncodeToString(id), Format: s.identity.Format})
+	if err != nil {
+		return
+	}
+	key := s.key(keyTable)
+	err = s.try(ctx, s.opts.RequestTimeout, func(ctx context.Context) error { // twice does nothing more
+		resp, err := s.client.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		ops := []clientv3.Op{clientv3.OpPut(s.key(keyStore), string(raw))}
+		var revision int64
+		if len(resp.Kvs) == 1 {
+			revision = resp.Kvs[0].ModRevision
+			if t, err := table(resp.Kvs[0]); err == nil { // one that cannot be read is made anew anyway
+				t.Epoch++
+				t.Refilling = true
+				value, err := encode(wire.FromTable(t))
+				if err != nil {
+					return err
+				}
+				ops = append(ops, clientv3.OpPut(key, string(value)))
+			}
+		}
+		_, err = s.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(s.key(keyStore)), "=", string(s.raw)),
+			clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(ops...).Commit()
+		return err
+	})
+	if err != nil {
+		s.log.Warn("the control store was restored, and cannot be told so", "error", err)
+	}
+}
+
 func (s *Store) raise(revision int64) {
 	for {
 		old := s.highest.Load()
@@ -270,6 +318,7 @@ func (s *Store) check(h *pb.ResponseHeader, floor int64) error {
 		return err
 	}
 	if h.GetRevision() < floor {
+		s.renounce()
 		return s.lose(fmt.Sprintf("it is at revision %d, and was at %d", h.GetRevision(), floor))
 	}
 	s.raise(h.GetRevision())
@@ -278,6 +327,7 @@ func (s *Store) check(h *pb.ResponseHeader, floor int64) error {
 
 func (s *Store) checkCluster(h *pb.ResponseHeader) error {
 	if id := s.cluster.Load(); id != 0 && h.GetClusterId() != id {
+		s.renounce()
 		return s.lose(fmt.Sprintf("etcd cluster %x became %x", id, h.GetClusterId()))
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -976,5 +977,66 @@ func TestEmptiedStoreIsAnother(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A copy of the store has its identity: who saw it go back makes that known to those who did not.
+func TestRestoredStoreIsAnother(t *testing.T) {
+	e := startEtcd(t)
+	s := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: 100 * time.Millisecond})
+	ignorant := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: time.Hour})
+	reader := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: 100 * time.Millisecond, ReadOnly: true})
+	term, _ := lead(t, s, "c1")
+	commit(t, term, store.PutTable(tableOf(7, "s1")))
+	x := join(t, ignorant, "s1")
+	e.Kill()
+	backup := t.TempDir()
+	if err := os.CopyFS(backup, os.DirFS(e.dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		e.putRaw("reservations/later", strconv.Itoa(n))
+	}
+	if _, err := s.Table(t.Context()); err != nil { // and so it knows the newest revision
+		t.Fatal(err)
+	}
+	e.Kill()
+	if err := os.RemoveAll(e.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(e.dir, os.DirFS(backup)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-s.Lost():
+		if !errors.Is(err, store.ErrReplaced) || !strings.Contains(err.Error(), "it is at revision") {
+			t.Errorf("lost: %v", err)
+		}
+	case <-time.After(limit):
+		t.Fatal("nobody saw it go back")
+	}
+	again := e.open()
+	if again.ID() == s.ID() || again.Fresh() {
+		t.Errorf("identity %s, before %s; fresh %v", again.ID(), s.ID(), again.Fresh())
+	}
+	if got, err := again.Table(t.Context()); err != nil || !got.Refilling || got.Epoch != 8 || got.Owned("s1") != api.Buckets {
+		t.Errorf("table %+v, %v", got, err)
+	}
+	if r, err := x.WriteIntents(t.Context(), 1, intents("p"), 1, nil); !errors.Is(err, store.ErrReplaced) && r.Outcome != store.SessionLost {
+		t.Errorf("who saw nothing goes on: %+v, %v", r, err)
+	}
+	select {
+	case err := <-reader.Lost():
+		if !errors.Is(err, store.ErrReplaced) {
+			t.Errorf("lost: %v", err)
+		}
+	case <-time.After(limit):
+		t.Error("a reader was not told")
 	}
 }
