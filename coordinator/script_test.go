@@ -1,10 +1,7 @@
 package coordinator
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,50 +12,24 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/script"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts under testdata print now")
-
-// TestScripts runs testdata/*.txt: a line that begins with > is a command, the lines below it are what the core does.
+// TestScripts runs testdata/*.txt: see package script; the words of each command are at its case in player.do.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{}, generations: map[string]int64{}, attempts: map[string]uint64{}}
-			var out strings.Builder
-			for _, line := range strings.SplitAfter(string(want), "\n") {
-				switch {
-				case strings.HasPrefix(line, "> "):
-					out.WriteString(line)
-					p.out = p.out[:0]
-					p.do(strings.Fields(strings.TrimPrefix(line, "> ")))
-					for _, o := range p.out {
-						out.WriteString("    " + o + "\n")
-					}
-				case strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#"):
-					out.WriteString(line)
-				}
-			}
+	script.Run(t, func(t *testing.T) script.Player {
+		p := &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{}, generations: map[string]int64{}, attempts: map[string]uint64{}}
+		t.Cleanup(func() {
 			for _, problem := range p.store.problems {
 				t.Error(problem)
 			}
-			got := out.String()
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(want) {
-				t.Errorf("%s: run with -rewrite and read the difference; now it prints\n%s", file, got)
-			}
 		})
-	}
+		return func(_, command string) []string {
+			p.out = p.out[:0]
+			p.do(strings.Fields(command))
+			return p.out
+		}
+	})
 }
 
 // player runs the commands of one script.

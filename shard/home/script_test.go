@@ -2,11 +2,8 @@ package home
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,54 +16,25 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	scripts "basalt.dev/basalt/bench/script"
 	"basalt.dev/basalt/shard/event"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in testdata/*.txt")
 
 // TestScripts runs testdata/*.txt. A line that starts with a letter is a command, lines indented by two spaces are what
 // it made the core put out; # begins a comment. The words of each command are at its case in script.run. Answers name the
 // gang and take serial and attempt from the last message of that kind, so that scripts read like a conversation.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	scripts.Run(t, func(t *testing.T) scripts.Player {
+		s := newScript(t, Config{})
+		return func(where, command string) []string {
+			s.line = where
+			out := s.run(command)
+			if err := s.core.check(); err != nil {
+				t.Fatalf("%s: %v", where, err)
 			}
-			s := newScript(t, Config{})
-			var got strings.Builder
-			for i, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
-				if strings.HasPrefix(line, "  ") {
-					continue
-				}
-				got.WriteString(line + "\n")
-				if line == "" || line[0] == '#' {
-					continue
-				}
-				s.line = fmt.Sprintf("%s:%d", file, i+1)
-				for _, out := range s.run(line) {
-					got.WriteString("  " + out + "\n")
-				}
-				if err := s.core.check(); err != nil {
-					t.Fatalf("%s: %v", s.line, err)
-				}
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got.String() != string(text) {
-				t.Errorf("%s differs; run go test ./shard/home -rewrite and look at the difference. Now:\n%s", file, got.String())
-			}
-		})
-	}
+			return out
+		}
+	})
 }
 
 type script struct {

@@ -1,0 +1,58 @@
+// Package script runs the cores' tests that read like conversations: testdata/*.txt, in the manner of etcd-io/raft's. A
+// line that starts at the margin is a command, the lines indented below it are what the core put out, # begins a comment.
+// With -rewrite the outputs are written anew, and the difference is for a person to judge.
+package script
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in testdata/*.txt")
+
+// Player carries out one command and returns what came of it, a line each. where names the script and the line.
+type Player func(where, command string) []string
+
+// Run runs every script of the package's testdata, each with a player of its own.
+func Run(t *testing.T, start func(*testing.T) Player) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			play := start(t)
+			var got strings.Builder
+			for i, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
+				if strings.HasPrefix(line, "  ") {
+					continue
+				}
+				got.WriteString(line + "\n")
+				if line == "" || line[0] == '#' {
+					continue
+				}
+				for _, out := range play(fmt.Sprintf("%s:%d", file, i+1), line) {
+					got.WriteString("  " + out + "\n")
+				}
+			}
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got.String() != string(text) {
+				t.Errorf("%s differs; run go test . -rewrite and look at the difference. Now:\n%s", file, got.String())
+			}
+		})
+	}
+}
