@@ -261,6 +261,9 @@ func (c *check) says(x *shard, o event.Send) {
 	for _, p := range commit.GetPods() {
 		pods[p.Uid] = true
 	}
+	for uid := range pods { // of those named here some may vanish on the way: the gang is completed, or undone
+		g.durable[uid] = c.w.now
+	}
 	if len(pods) < g.least {
 		c.w.fail("I6: %s binds gang %s with %d of at least %d pods durable", x.inc, gang, len(pods), g.least)
 	}
