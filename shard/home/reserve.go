@@ -234,6 +234,14 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
+	if !sum(g.pick((*pod).isBound)).Equal(a.bound) { // what is not bound any more must not stay charged while the rest waits
+		if g.tally.bound == 0 {
+			c.release(g)
+		} else {
+			c.ask(g, c.choose(g), false)
+		}
+		return
+	}
 	if !c.stillAsked(g, a) {
 		pods := c.choose(g)
 		if now := sum(append(g.pick((*pod).isBound), pods...)); now.Equal(a.demand) && a.priority == g.tally.priority {
