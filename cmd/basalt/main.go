@@ -198,7 +198,7 @@ func shardCommand() *cobra.Command {
 	var o shard.Options
 	cmd := &cobra.Command{Use: "shard", Short: "Owns a part of the nodes and queues: orders gangs, places and binds them", Args: cobra.NoArgs}
 	c.register(cmd)
-	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "extended resources that placement does not look at")
+	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that neither placement nor quota looks at")
 	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack: fill nodes up; spread: keep them evenly used")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := c.process("shard")
