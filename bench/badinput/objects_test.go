@@ -323,7 +323,7 @@ func (w *world) mismatch(t *testing.T) {
 	w.pod(t, ns, "unnamed-1", inGroup("unnamed"), label(api.LabelQueue, "mismatch-a"))
 	w.pod(t, ns, "unnamed-2", inGroup("unnamed"), label(api.LabelQueue, "mismatch-b"))
 	w.noQuota(t, ns, "unnamed", v1alpha1.ReasonQueueMismatch, ns+"/unnamed-1", ns+"/unnamed-2", "mismatch-a", "mismatch-b")
-	w.podSays(t, ns, "unnamed-1", "QueueMismatch", "mismatch-a", "mismatch-b")
+	w.podSays(t, ns, "unnamed-1", v1alpha1.ReasonQuotaExceeded, "mismatch-a", "mismatch-b")
 	w.unbound(t, ns, "named-1", "named-2", "unnamed-1", "unnamed-2")
 	patch := mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]string{api.LabelQueue: "mismatch-a"}}})
 	for _, name := range []string{"named-2", "unnamed-2"} {

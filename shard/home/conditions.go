@@ -46,9 +46,10 @@ func (g *gang) podReason(p *pod) reason {
 	r := g.why
 	switch r.reason {
 	case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonUnsupportedConstraint,
-		v1alpha1.ReasonNeverFits, v1alpha1.ReasonQueueMismatch:
+		v1alpha1.ReasonNeverFits:
 		return r
-	case v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueClosed, v1alpha1.ReasonQueueNotLeaf:
+	case v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueClosed, v1alpha1.ReasonQueueNotLeaf,
+		v1alpha1.ReasonQueueMismatch:
 		r.reason = v1alpha1.ReasonQuotaExceeded
 		return r
 	}
@@ -65,7 +66,7 @@ func (c *Core) explainAt(g *gang, p *pod) (reason, time.Time) {
 	if !p.Created.IsZero() && p.Created.Before(at) {
 		at = p.Created
 	}
-	if r.reason != v1alpha1.ReasonUnsupportedConstraint && r.reason != v1alpha1.ReasonQueueMismatch {
+	if r.reason != v1alpha1.ReasonUnsupportedConstraint {
 		at = at.Add(c.cfg.ConditionAfter)
 	}
 	return r, latest(at, p.explainAgain)
