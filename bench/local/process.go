@@ -302,6 +302,9 @@ func freePorts(n int) ([]int, error) {
 			continue
 		}
 		ports[port] = true
+		if !claim(port) {
+			continue
+		}
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
@@ -317,6 +320,32 @@ func freePorts(n int) ([]int, error) {
 		}
 	}
 	return nil, errors.New("find free ports: none among 1000")
+}
+
+// claims are the ports that this process has given out. Between finding a port free and a program's listening on it,
+// somebody else may find it free, too: another goroutine, or another test program that runs beside.
+var claims struct {
+	sync.Mutex
+	held map[int]net.Listener
+}
+
+// claim takes a port for as long as this process lives, by a name in Linux' abstract socket namespace: it needs no file, and
+// is gone with the process.
+func claim(port int) bool {
+	claims.Lock()
+	defer claims.Unlock()
+	if claims.held[port] != nil {
+		return false
+	}
+	l, err := net.Listen("unix", fmt.Sprintf("@basalt-local-port-%d", port))
+	if err != nil {
+		return false
+	}
+	if claims.held == nil {
+		claims.held = map[int]net.Listener{}
+	}
+	claims.held[port] = l
+	return true
 }
 
 // onFreePorts runs start with n free ports, again with others if somebody was faster. With keep it runs once, with nil.
