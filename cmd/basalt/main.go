@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/store"
 	coordinator "basalt.dev/basalt/coordinator/process"
 	shard "basalt.dev/basalt/shard/process"
 )
@@ -104,9 +104,6 @@ func (c *common) check() error {
 	if set := c.tlsCA != "" || c.tlsCert != "" || c.tlsKey != ""; set && (c.tlsCA == "" || c.tlsCert == "" || c.tlsKey == "") {
 		return errors.New("--tls-ca, --tls-cert and --tls-key belong together")
 	}
-	if (c.etcdCert == "") != (c.etcdKey == "") {
-		return errors.New("--etcd-cert and --etcd-key belong together")
-	}
 	return nil
 }
 
@@ -137,30 +134,7 @@ func (c *common) gossipKey() ([]byte, error) {
 }
 
 func (c *common) etcdTLS() (*tls.Config, error) {
-	if c.etcdCA == "" && c.etcdCert == "" {
-		return nil, nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.etcdCA != "" {
-		pem, err := os.ReadFile(c.etcdCA)
-		if err != nil {
-			return nil, fmt.Errorf("--etcd-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--etcd-ca %s: no certificate in it", c.etcdCA)
-		}
-	}
-	if c.etcdCert != "" {
-		if _, err := tls.LoadX509KeyPair(c.etcdCert, c.etcdKey); err != nil {
-			return nil, fmt.Errorf("--etcd-cert, --etcd-key: %w", err)
-		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(c.etcdCert, c.etcdKey) // read again: certificates rotate
-			return &pair, err
-		}
-	}
-	return config, nil
+	return store.ClientTLS(c.etcdCA, c.etcdCert, c.etcdKey)
 }
 
 // address is where others reach what listens there.

@@ -52,7 +52,6 @@ type loop struct {
 	listing  event.ListPods
 	ticket   kube.Ticket // the list that answers listing
 	answered bool
-	readSeq  uint64
 }
 
 // post hands an event to the loop, waiting while its inbox is full.

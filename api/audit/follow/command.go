@@ -1,13 +1,10 @@
 package follow
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -17,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/store"
 )
 
 // Command is `basalt audit`: it prints violations as they are found, and a summary when it is ended. It fails if there were
@@ -42,7 +40,7 @@ func Command() *cobra.Command {
 		if etcd == "" {
 			return errors.New("--etcd is missing: the endpoints of the control store")
 		}
-		tlsConfig, err := etcdTLS(ca, cert, key)
+		tlsConfig, err := store.ClientTLS(ca, cert, key)
 		if err != nil {
 			return err
 		}
@@ -89,32 +87,4 @@ func Summary(out io.Writer, r audit.Report) {
 	for _, k := range audit.Kinds {
 		fmt.Fprintf(out, "  %-12s %d\n", k, r.Counts[k])
 	}
-}
-
-func etcdTLS(ca, cert, key string) (*tls.Config, error) {
-	if (cert == "") != (key == "") {
-		return nil, errors.New("--etcd-cert and --etcd-key belong together")
-	}
-	if ca == "" && cert == "" {
-		return nil, nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("--etcd-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--etcd-ca %s: no certificate in it", ca)
-		}
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("--etcd-cert, --etcd-key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }
