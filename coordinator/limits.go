@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -69,7 +70,7 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	} else if q.limits != nil {
 		seen = q.limits.record.GetResourceVersion()
 	}
-	if newer(seen, ev.ResourceVersion) {
+	if newer(seen, ev.ResourceVersion) && !fault.On(fault.LaggingLimits) {
 		c.tree.prune(q)
 		return // a cache that lags; resourceVersions of one server are in one order whatever the object
 	}
@@ -188,7 +189,7 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 	}
 	if now != nil {
 		r := now.record
-		if newer(r.GetResourceVersion(), o.ResourceVersion) ||
+		if newer(r.GetResourceVersion(), o.ResourceVersion) && !fault.On(fault.LaggingLimits) ||
 			r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
 				same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) {
 			return now, false

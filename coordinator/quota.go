@@ -182,6 +182,9 @@ func (t *tree) charge(q *queue, delta api.Resources) {
 		}
 		grows := wide{}.plus(a.Value)
 		for p := q; p != nil; p = p.parent {
+			if p == q.parent && fault.On(fault.SkippedAncestor) {
+				continue
+			}
 			charged := p.charged.at(a.Resource)
 			*charged = charged.plus(a.Value)
 			before := p.need(a.Resource)
@@ -241,7 +244,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *re
 					kept = max(0, p.claim.delta.Value(d.Resource))
 				}
 				l := lack{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), asks: d.Value}
-				guarded := grows.amount() > 0 // inside a guarantee nothing more is taken from others
+				guarded := grows.amount() > 0 && !(level > 1 && fault.On(fault.CousinsGuarantee)) // inside a guarantee nothing more is taken from others
 				switch {
 				case use.amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_QUOTA, use.plus(-limit).amount()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -204,7 +205,7 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Reserve) {
 	g := c.gang(m.GetGang())
 	switch {
-	case m.GetSerial() < g.serial || m.GetAttempt() < g.attempt:
+	case (m.GetSerial() < g.serial || m.GetAttempt() < g.attempt) && !fault.On(fault.LateReserve):
 		return // late
 	case m.GetSerial() == g.serial && (g.req != nil || g.res != nil && g.serial != 0):
 		c.repeat(now, b, from, g)

@@ -1,15 +1,44 @@
-// Package fault names bugs that can be switched on, to show that the tests and the auditor would find them. They exist
-// only in programs built with the tag `faults`; in every other build On is a constant false and the code behind it is gone.
+// Package fault names bugs that can be switched on, to show that the tests, the simulator and the auditor would find them.
+// They exist only in programs built with the tag `faults`; in every other build On is a constant false and the code behind
+// it is gone.
 package fault
 
 // Fault is a bug.
 type Fault string
 
-// The bugs, each of them a failure seen in other schedulers, and where it sits.
+// The bugs of the main path, each of them a failure seen in other schedulers, and where it sits.
 const (
 	SharedNodes       Fault = "shared-nodes"        // shard/process: node updates written into a list that the loop reads, without a lock
 	PanicBelowZero    Fault = "panic-below-zero"    // cache: a subtraction below zero is taken for a broken invariant
 	TwoStatusWriters  Fault = "two-status-writers"  // shard/home: every shard writes every queue's status
 	NamesNotUIDs      Fault = "names-not-uids"      // shard/home: a delayed delete of a PodGroup hits its namesake
 	AncestorsNotAsked Fault = "ancestors-not-asked" // coordinator: a gang is charged to its own queue alone
+)
+
+// The bugs of the protocol, which the simulator must find: each drops one guard, where a core has it. The guards of the
+// shells and of package api/store are dropped in the simulator's models of them (bench/sim).
+const (
+	LeaderFence        Fault = "leader-fence"         // bench/sim, for api/store: a coordinator's transaction does not compare the leader's key
+	PlainRead          Fault = "plain-read"           // bench/sim, for api/store: a lost intent transaction that a read does not show counts as failed
+	IntentsTwice       Fault = "intents-twice"        // bench/sim, for api/store: an intent key that is there is not taken for an earlier try's
+	NoIdempotency      Fault = "no-idempotency"       // shard/node: a repeated Commit is judged like a new one
+	ForgottenPod       Fault = "forgotten-pod"        // shard/node: a pod whose Binding timed out is forgotten
+	NewerVersion       Fault = "newer-version"        // shard/node: a Binding carries the newest resourceVersion, not its row's
+	EmptySettle        Fault = "empty-settle"         // shard/node: the settling patch changes nothing
+	PodsFirst          Fault = "pods-first"           // bench/sim, for shard/process: on takeover the pods are listed before the intents are read
+	PodsFromCache      Fault = "pods-from-cache"      // bench/sim, for shard/process: on takeover the pods are those that the watch has shown
+	SharedKeyDeleted   Fault = "shared-key-deleted"   // shard/node: an intent key with rows of several heirs is deleted by the first
+	NewerTable         Fault = "newer-table"          // bench/sim, for shard/process: the compare names the newest table, not the one decided under
+	NoReservationFence Fault = "no-reservation-fence" // shard/node: an intent transaction does not compare reservations
+	BindBeforePrepared Fault = "bind-before-prepared" // shard/home: Bind is sent when the first shard is prepared
+	EvictOpen          Fault = "evict-open"           // shard/home: pods are evicted without closing the reservation
+	DeletedIsGone      Fault = "deleted-is-gone"      // bench/sim, for shard/process: pods are watched by a selector, and one that leaves it counts as gone
+	OthersTried        Fault = "others-tried"         // shard/home: while a Commit is unanswered, other pods of the gang take the place of its pods
+	SkippedAncestor    Fault = "skipped-ancestor"     // coordinator: a charge leaves the parent out
+	CousinsGuarantee   Fault = "cousins-guarantee"    // coordinator: guarantees are kept from siblings, not from cousins
+	LaggingLimits      Fault = "lagging-limits"       // coordinator: a new term believes its cache, not the limits in force
+	TablesEpoch        Fault = "tables-epoch"         // shard/home: a status is stamped with the table's epoch, not with its bucket's
+	LeakedHold         Fault = "leaked-hold"          // shard/node: holds do not expire
+	SleepersForgotten  Fault = "sleepers-forgotten"   // shard/home: what waits at the coordinator is not said again to the next one
+	LateReserve        Fault = "late-reserve"         // coordinator: a late duplicate of a Reserve is taken for a new one
 )

@@ -6,9 +6,21 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
-var on = strings.Split(os.Getenv("BASALT_FAULTS"), ",")
+var on atomic.Pointer[[]Fault]
 
-// On tells whether a bug is switched on, by the environment variable BASALT_FAULTS: names separated by commas.
-func On(f Fault) bool { return slices.Contains(on, string(f)) }
+func init() {
+	var faults []Fault
+	for name := range strings.SplitSeq(os.Getenv("BASALT_FAULTS"), ",") {
+		faults = append(faults, Fault(name))
+	}
+	Set(faults...)
+}
+
+// On tells whether a bug is switched on: by the environment variable BASALT_FAULTS, names separated by commas, or by Set.
+func On(f Fault) bool { return slices.Contains(*on.Load(), f) }
+
+// Set switches these bugs on and all others off.
+func Set(faults ...Fault) { on.Store(&faults) }

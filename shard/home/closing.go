@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
@@ -201,6 +202,10 @@ func (c *Core) mayEvict(g *gang) bool {
 func (c *Core) close(g *gang) {
 	c.RolledBack++
 	c.warn(g, "RolledBack", c.partWords(g)+": its pods are removed, to be placed together")
+	if fault.On(fault.EvictOpen) {
+		c.startWithdraw(g, undo)
+		return
+	}
 	g.charge.open = &open{serial: c.serial(g)}
 	g.state = closing
 }
@@ -244,7 +249,7 @@ func (c *Core) evict(g *gang) {
 		c.release(g)
 		return
 	}
-	if !g.charge.closed {
+	if !g.charge.closed && !fault.On(fault.EvictOpen) {
 		c.broken("pods of a gang that is not closed are not removed")
 		g.state = binding
 		return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -160,7 +161,7 @@ func (c *Core) prepare(g *gang) {
 
 func (c *Core) allPrepared(g *gang) bool {
 	for _, cm := range g.commits {
-		if !cm.prepared {
+		if !cm.prepared && !fault.On(fault.BindBeforePrepared) {
 			return false
 		}
 	}
@@ -227,6 +228,9 @@ func (c *Core) fill(g *gang) {
 // doubt takes pods back whose commit has gone without a word for long: their shard left the table or says nothing of
 // them. Only they may be tried again elsewhere, for only one Binding of a pod can win.
 func (c *Core) doubt(g *gang, cm *commit) {
+	if fault.On(fault.OthersTried) && !cm.prepared && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
+		c.tryOthers(g, cm)
+	}
 	for _, p := range cm.pods {
 		if p.gang != g && g.lost[p.UID] {
 			if at := cm.at.Add(c.cfg.DoubtFor); c.now.Before(at) {
@@ -245,6 +249,21 @@ func (c *Core) doubt(g *gang, cm *commit) {
 			c.wakeAt(g, at)
 		} else {
 			c.podFree(p)
+		}
+	}
+}
+
+// tryOthers is fault.OthersTried.
+func (c *Core) tryOthers(g *gang, cm *commit) {
+	others := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.place == nowhere })
+	for _, p := range cm.pods {
+		if len(others) == 0 {
+			return
+		}
+		if p.gang == g && p.commit == cm && others[0].Class.Key == p.Class.Key {
+			c.podFree(p)
+			p.charged, others[0].charged = false, true
+			others = others[1:]
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
@@ -194,6 +195,9 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 // say repeats the open Reserve when it is time.
 func (c *Core) say(g *gang) {
 	a := g.charge.ask
+	if a.listed && fault.On(fault.SleepersForgotten) {
+		return
+	}
 	first := c.cfg.AskAgain
 	if a.listed && a.denied.GetReason() != wire.DenyReason_DENY_CLOSING { // that one the coordinator does not keep
 		first = c.cfg.ResendEvery

@@ -276,6 +276,9 @@ func latest(a, b time.Time) time.Time {
 func (c *Core) groupStatusOf(g *gang, now said) *v1alpha1.PodGroupStatus {
 	s := &g.status
 	epoch := int64(c.epochs[g.bucket])
+	if fault.On(fault.TablesEpoch) {
+		epoch = int64(c.table.Epoch)
+	}
 	if s.seen != nil && s.seen.Queue != g.queue && s.seen.Epoch >= epoch && s.seen.Writer != string(c.cfg.Self) {
 		// Another queue's home wrote before this one paid. Its bucket may have changed hands later than ours.
 		epoch = min(int64(c.table.Epoch), s.seen.Epoch+1)
@@ -480,6 +483,9 @@ func (c *Core) queueStatusOf(path string, q *queue) (*v1alpha1.QueueStatus, erro
 	epoch := int64(c.epochs[api.BucketOf(path)])
 	if fault.On(fault.TwoStatusWriters) {
 		epoch = int64(c.table.Changed[api.BucketOf(path)])
+	}
+	if fault.On(fault.TablesEpoch) {
+		epoch = int64(c.table.Epoch)
 	}
 	sequence := nextSequence(q.sequence, q.epoch, epoch)
 	if q.seen != nil && q.seen.Epoch == epoch && q.seen.Writer == string(c.cfg.Self) {

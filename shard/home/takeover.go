@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
@@ -282,7 +283,7 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 	}
 	slices.SortFunc(open, compareGangs)
 	for _, g := range open {
-		if a := g.charge.ask; a != nil {
+		if a := g.charge.ask; a != nil && !fault.On(fault.SleepersForgotten) {
 			a.said, a.every, a.listed = time.Time{}, 0, false // a new one knows of no request before it is told
 		}
 		if o := g.charge.open; o != nil {

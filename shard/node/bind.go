@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -164,6 +165,11 @@ func (c *Core) bindDone(ev event.BindDone) {
 		c.note(r, wire.BindOutcome_BIND_BOUND, r.node)
 		return
 	}
+	if ev.Outcome == event.BindUnknown && fault.On(fault.ForgottenPod) {
+		c.note(r, wire.BindOutcome_BIND_FREE, "")
+		c.finish(r)
+		return
+	}
 	r.settleAt = c.now
 	c.settle(r)
 }
@@ -176,7 +182,11 @@ func (c *Core) settle(r *row) {
 	c.count++
 	c.settling++
 	r.settling = true
-	c.emit(event.SettlePod{Row: r.id(), Namespace: r.ns, Name: r.name, Value: string(c.cfg.Self) + "-" + strconv.FormatUint(c.count, 10)})
+	value := string(c.cfg.Self) + "-" + strconv.FormatUint(c.count, 10)
+	if fault.On(fault.EmptySettle) {
+		value = ""
+	}
+	c.emit(event.SettlePod{Row: r.id(), Namespace: r.ns, Name: r.name, Value: value})
 }
 
 // settleDue settles what has waited long enough.

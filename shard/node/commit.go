@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -18,7 +19,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		return
 	}
 	g := c.gang(m.GetGang())
-	if old := g.commits[m.GetSerial()]; old != nil { // a repeat: the answer was lost, or is under way
+	if old := g.commits[m.GetSerial()]; old != nil && !fault.On(fault.NoIdempotency) { // a repeat: the answer was lost, or is under way
 		if old.reply != nil {
 			reply := old.reply
 			if old.serial <= g.withdrawn {
@@ -197,7 +198,7 @@ func (c *Core) write() {
 			}
 			if took {
 				b.commits = append(b.commits, m)
-				if !known {
+				if !known && !fault.On(fault.NoReservationFence) {
 					fenced[m.gang.ref.GetUid()] = m.reservation
 					fences = append(fences, event.ReservationFence{Bucket: api.BucketOf(m.gang.ref.GetQueue()), GangUID: m.gang.ref.GetUid(), Revision: m.reservation})
 				}

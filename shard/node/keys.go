@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -92,7 +93,7 @@ func (c *Core) rewrite(k *key) {
 			next.Rows = append(next.Rows, stored)
 		}
 	}
-	if len(next.Rows) == 0 {
+	if len(next.Rows) == 0 || k.id.inc != c.cfg.Self && fault.On(fault.SharedKeyDeleted) {
 		next = nil
 	}
 	k.busy, k.asked = true, next

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -119,6 +120,9 @@ func (c *Core) podSeen(p *api.Pod) {
 	}
 	for _, r := range c.rows[p.UID] {
 		r.seen = true
+		if fault.On(fault.NewerVersion) {
+			r.rv = p.ResourceVersion
+		}
 	}
 	if p.Node == "" {
 		return
