@@ -335,9 +335,14 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 	where := map[string][]*v1.Pod{} // by owner
 	placed := map[string]string{}
 	undo := map[string]api.Resources{}
+	nodes := sortedKeys(s.free)
+	if len(pods) == 1 { // small ones go round, so that every shard's nodes get some however slow the machine is
+		first := len(s.gangs) % len(nodes)
+		nodes = slices.Concat(nodes[first:], nodes[:first])
+	}
 	for _, p := range pods {
 		requests, _ := api.PodRequests(p, nil)
-		for _, node := range sortedKeys(s.free) {
+		for _, node := range nodes {
 			off := p.Spec.Affinity != nil && s.model[node] == bigModel
 			on := len(p.Spec.NodeSelector) > 0 && s.model[node] != bigModel
 			if off || on || !requests.Fits(s.free[node]) && !(strings.HasPrefix(ref.Name, "one") && s.fault("node")) {

@@ -80,10 +80,11 @@ type shardDeath struct {
 	at          time.Time
 	incarnation api.Incarnation
 	before      *api.Table
-	moved       [api.Buckets]bool // has another owner since
-	bound       time.Time         // first Binding by somebody else on a node of its buckets
-	admitted    time.Time         // first reservation in a bucket of its, after that had moved
-	replaced    time.Time         // an incarnation of its name owns buckets
+	waiting     map[string]time.Time // pods seen on nodes of its buckets whose intent was not seen yet: two watches, no order
+	moved       [api.Buckets]bool    // has another owner since
+	bound       time.Time            // first Binding by somebody else on a node of its buckets
+	admitted    time.Time            // first reservation in a bucket of its, after that had moved
+	replaced    time.Time            // an incarnation of its name owns buckets
 	name        string
 }
 
@@ -160,16 +161,26 @@ func (t *tracker) podSeen(at time.Time, p *v1.Pod) {
 			t.complete[pt.gang.gang] = true
 		}
 		if d := t.shardDeath; d != nil && d.bound.IsZero() && d.before.OwnerOf(p.Spec.NodeName) == d.incarnation {
-			// A Binding that the dead one had sent before is none.
-			if by := t.intentOf[pt.uid]; by != "" && by != string(d.incarnation) {
-				d.bound = at
-			}
+			d.waiting[pt.uid] = at
+			t.boundAfterDeath(pt.uid)
 		}
 	}
 	if pt.bound && !pt.finished && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed) {
 		pt.finished = true
 		t.finished++
 		t.cpu -= pt.cpu
+	}
+}
+
+// boundAfterDeath is called when a pod or its intent has been seen; a Binding that the dead one had sent before is none.
+func (t *tracker) boundAfterDeath(uid string) {
+	d := t.shardDeath
+	if d == nil || !d.bound.IsZero() {
+		return
+	}
+	at, seen := d.waiting[uid]
+	if by := t.intentOf[uid]; seen && by != "" && by != string(d.incarnation) {
+		d.bound = at
 	}
 }
 
@@ -235,6 +246,7 @@ func (t *tracker) stored(at time.Time, revision int64, c audit.StoreChange) {
 			incarnation, _, _ := strings.Cut(rest, "/")
 			for _, row := range r.GetRows() {
 				t.intentOf[row.GetPodUid()] = incarnation
+				t.boundAfterDeath(row.GetPodUid())
 			}
 		}
 	}
@@ -300,7 +312,7 @@ func (t *tracker) shardKilled(name string, at time.Time) bool {
 	}
 	for _, m := range t.table.Members {
 		if m.Name == name {
-			t.shardDeath = &shardDeath{at: at, incarnation: m.Incarnation, before: t.table, name: name}
+			t.shardDeath = &shardDeath{at: at, incarnation: m.Incarnation, before: t.table, name: name, waiting: map[string]time.Time{}}
 			return true
 		}
 	}
