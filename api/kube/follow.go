@@ -41,11 +41,19 @@ type Follower[T runtime.Object] struct {
 	synced chan struct{}
 }
 
+// Lister is a client that lists and watches in other ways than by requests: an API server in the same process.
+type Lister interface {
+	ListerWatcher(resource string) cache.ListerWatcherWithContext
+}
+
 // Follow makes a Follower of a resource in all namespaces; Run starts it.
 func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.Logger, handle Handler[T]) *Follower[T] {
-	lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+	source := cache.ToListerWatcherWithContext(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()))
+	if l, ok := client.(Lister); ok {
+		source = l.ListerWatcher(resource)
+	}
 	return &Follower[T]{
-		what: resource, source: cache.ToListerWatcherWithContext(lw), handle: handle, log: log,
+		what: resource, source: source, handle: handle, log: log,
 		relist: make(chan struct{}, 1), synced: make(chan struct{}),
 	}
 }
