@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"basalt.dev/basalt/bench/local/network"
 )
 
 // BasaltOptions say how one of Basalt's processes is run.
@@ -22,6 +24,8 @@ type BasaltOptions struct {
 	Flags, Env []string
 	// Program is run instead of the cluster's.
 	Program string
+	// Place is where it runs: here if zero.
+	Place network.Place
 	// NoWait returns before the process listens, for tests of a process that cannot start.
 	NoWait bool
 }
@@ -87,9 +91,12 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 	} else if !o.Restart {
 		restartAfter = 0
 	}
+	if o.Place.Host == "" {
+		o.Place = here
+	}
 	var b *Basalt
 	err = onFreePorts(false, 3, func(ports []int) error {
-		addr := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+		addr := func(i int) string { return fmt.Sprintf("%s:%d", o.Place.Host, ports[i]) }
 		b = &Basalt{Role: role, Listen: addr(0), Gossip: addr(1), Metrics: addr(2)}
 		args := []string{
 			role,
@@ -104,7 +111,7 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 			args = append(args, "--otlp="+o.OTLP)
 		}
 		p, err := startProcess(command{
-			name: name, path: program, args: append(args, o.Flags...), env: o.Env,
+			name: name, path: program, args: append(args, o.Flags...), env: o.Env, namespace: o.Place.Namespace,
 			log: filepath.Join(c.dir, name+".log"), restartAfter: restartAfter,
 		})
 		if err != nil {

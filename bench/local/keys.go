@@ -69,7 +69,7 @@ type keys struct {
 	caPEM                                     []byte
 }
 
-func makeKeys(dir string) (keys, error) {
+func makeKeys(dir string, server net.IP) (keys, error) {
 	k := keys{
 		ca: filepath.Join(dir, "ca.crt"), serverCert: filepath.Join(dir, "server.crt"),
 		serverKey: filepath.Join(dir, "server.key"), serviceAccount: filepath.Join(dir, "service-account.key"),
@@ -95,18 +95,18 @@ func makeKeys(dir string) (keys, error) {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	server := &x509.Certificate{
+	serverCert := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver"},
 		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1), server},
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
 	if err != nil {
 		return fail(err)
 	}
-	serverDER, err := x509.CreateCertificate(rand.Reader, server, ca, serverKey.Public(), caKey)
+	serverDER, err := x509.CreateCertificate(rand.Reader, serverCert, ca, serverKey.Public(), caKey)
 	if err != nil {
 		return fail(err)
 	}

@@ -6,7 +6,7 @@
 // not even sync its disk.
 //
 // Invariants:
-//   - Everything listens on 127.0.0.1, with keys and tokens made at each start.
+//   - Everything listens on 127.0.0.1, or in a namespace of its own (package network), with keys and tokens made at each start.
 //   - Nothing outlives its starter: every process is a child that the kernel kills when its parent dies (Linux only).
 //   - A program that dies or does not become ready is an error that quotes the end of its log.
 package local
@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -23,6 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"basalt.dev/basalt/bench/local/network"
 )
 
 // readyWithin is how long one program may take to become ready. An idle machine needs 1 to 6 s; tests share two cores.
@@ -41,22 +44,28 @@ type Options struct {
 	Audit bool
 	// APIServerFlags are added to the API server's, for example --feature-gates.
 	APIServerFlags []string
+	// ControlStoreMembers is the size of the control store; 1 if 0.
+	ControlStoreMembers int
+	// Network gives the API server and each member of the control store a network namespace. The caller closes it after
+	// Stop. Without it all are here.
+	Network *network.Network
 	// Basalt is the program that StartShard and StartCoordinator run; bin/basalt if empty.
 	Basalt string
 }
 
 // Cluster is a running control plane. Its methods are not for concurrent use, except Config, Kubeconfig and the getters.
 type Cluster struct {
-	opts    Options
-	root    string
-	dir     string
-	ownDir  bool
-	users   users
-	keys    keys
-	apiPort int
+	opts     Options
+	root     string
+	dir      string
+	ownDir   bool
+	users    users
+	keys     keys
+	apiPlace network.Place
+	apiPort  int
 
 	apiStore     *Etcd
-	controlStore *Etcd
+	controlStore []*Etcd
 	apiServer    *Process
 	manager      *Process
 
@@ -90,27 +99,25 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state folder: %w", err)
 	}
-	if c.keys, err = makeKeys(c.dir); err != nil {
+	stores, err := c.place()
+	if err != nil {
+		return nil, err
+	}
+	if c.keys, err = makeKeys(c.dir, net.ParseIP(c.apiPlace.Host)); err != nil {
 		return nil, err
 	}
 	if c.users, err = makeUsers(c.dir); err != nil {
 		return nil, err
 	}
 
-	type started struct {
-		etcd *Etcd
-		err  error
-	}
-	control := make(chan started)
-	go func() {
-		e, err := StartEtcd(ctx, EtcdOptions{Root: c.root, Dir: c.dir, Name: "control-store"})
-		control <- started{e, err}
-	}()
-	var apiErr error
-	c.apiStore, apiErr = StartEtcd(ctx, EtcdOptions{Root: c.root, Dir: c.dir, Name: "api-store", NoSync: true})
-	s := <-control
-	c.controlStore = s.etcd
-	if err := errors.Join(apiErr, s.err); err != nil {
+	var wg sync.WaitGroup
+	var controlErr, apiErr error
+	wg.Go(func() {
+		c.controlStore, controlErr = StartEtcdMembers(ctx, EtcdOptions{Root: c.root, Dir: c.dir, Name: "control-store", Places: stores})
+	})
+	c.apiStore, apiErr = StartEtcd(ctx, EtcdOptions{Root: c.root, Dir: c.dir, Name: "api-store", NoSync: true, Places: []network.Place{c.apiPlace}})
+	wg.Wait()
+	if err := errors.Join(apiErr, controlErr); err != nil {
 		return nil, err
 	}
 	if err := c.StartAPIServer(ctx); err != nil {
@@ -122,6 +129,22 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 	}
 	return c, nil
+}
+
+// place says where the API server runs with its etcd, and where the members of the control store do.
+func (c *Cluster) place() (stores []network.Place, err error) {
+	join := func(name string) network.Place {
+		p := here
+		if c.opts.Network != nil && err == nil {
+			p, err = c.opts.Network.Join(name)
+		}
+		return p
+	}
+	c.apiPlace = join("api")
+	for i := range max(1, c.opts.ControlStoreMembers) {
+		stores = append(stores, join(fmt.Sprintf("store-%d", i)))
+	}
+	return stores, err
 }
 
 // Stop ends everything, Basalt's processes first, and waits for it. It reports processes that had died before their time.
@@ -149,7 +172,7 @@ func (c *Cluster) Stop() error {
 	stop(c.manager)
 	stop(c.apiServer)
 	c.manager, c.apiServer = nil, nil
-	for _, e := range []*Etcd{c.apiStore, c.controlStore} {
+	for _, e := range append([]*Etcd{c.apiStore}, c.controlStore...) {
 		if e != nil {
 			stop(e.proc)
 		}
@@ -172,23 +195,38 @@ func (c *Cluster) Root() string { return c.root }
 // before its handler ends, so the log is complete when the API server has been stopped.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
-// ControlStore returns the endpoints of the control store.
-func (c *Cluster) ControlStore() []string { return c.controlStore.Endpoints() }
+// ControlStore returns the endpoints of the control store, one a member.
+func (c *Cluster) ControlStore() (all []string) {
+	for _, e := range c.controlStore {
+		all = append(all, e.Endpoints()...)
+	}
+	return all
+}
 
-// ControlStoreProcess gives the control store itself, to pause it for example.
-func (c *Cluster) ControlStoreProcess() *Etcd { return c.controlStore }
+// ControlStoreMembers gives the members of the control store, to pause one for example.
+func (c *Cluster) ControlStoreMembers() []*Etcd { return c.controlStore }
 
 // APIServerProcess gives the API server's process; nil while it is stopped.
 func (c *Cluster) APIServerProcess() *Process { return c.apiServer }
 
 // StopControlStore ends the control store in order; StartControlStore continues with the same data and port.
-func (c *Cluster) StopControlStore() error { return c.controlStore.Stop() }
+func (c *Cluster) StopControlStore() error {
+	var errs []error
+	for _, e := range c.controlStore {
+		errs = append(errs, e.Stop())
+	}
+	return errors.Join(errs...)
+}
 
 // KillControlStore ends the control store with SIGKILL.
-func (c *Cluster) KillControlStore() { c.controlStore.Kill() }
+func (c *Cluster) KillControlStore() {
+	for _, e := range c.controlStore {
+		e.Kill()
+	}
+}
 
 // StartControlStore starts a stopped or killed control store with its data and its port.
-func (c *Cluster) StartControlStore(ctx context.Context) error { return c.controlStore.Start(ctx) }
+func (c *Cluster) StartControlStore(ctx context.Context) error { return startAll(ctx, c.controlStore) }
 
 // Processes returns every running process of the cluster.
 func (c *Cluster) Processes() []*Process {
@@ -201,8 +239,8 @@ func (c *Cluster) Processes() []*Process {
 	if c.apiStore != nil {
 		add(c.apiStore.proc)
 	}
-	if c.controlStore != nil {
-		add(c.controlStore.proc)
+	for _, e := range c.controlStore {
+		add(e.proc)
 	}
 	add(c.apiServer)
 	add(c.manager)
@@ -247,7 +285,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		}
 		p, err := startProcess(command{
 			name: "kube-apiserver", path: programPath(c.root, "kube-apiserver"), args: c.apiServerFlags(),
-			log: filepath.Join(c.dir, "kube-apiserver.log"),
+			log: filepath.Join(c.dir, "kube-apiserver.log"), namespace: c.apiPlace.Namespace,
 		})
 		if err != nil {
 			return err
@@ -297,8 +335,8 @@ func (c *Cluster) apiServerFlags() []string {
 	}
 	flags := []string{
 		"--etcd-servers=" + c.apiStore.Endpoints()[0],
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
+		"--bind-address=" + c.apiPlace.Host,
+		"--advertise-address=" + c.apiPlace.Host,
 		fmt.Sprintf("--secure-port=%d", c.apiPort),
 		"--endpoint-reconciler-type=none", // a loopback address is refused as an endpoint
 		"--tls-cert-file=" + c.keys.serverCert,
@@ -377,7 +415,7 @@ func (c *Cluster) Config(user string) *rest.Config {
 		panic(fmt.Sprintf("local: no user %q", user))
 	}
 	return &rest.Config{
-		Host:            fmt.Sprintf("https://127.0.0.1:%d", c.apiPort),
+		Host:            fmt.Sprintf("https://%s:%d", c.apiPlace.Host, c.apiPort),
 		BearerToken:     token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.keys.caPEM},
 		QPS:             -1,

@@ -21,6 +21,7 @@ type command struct {
 	name         string // for people
 	path         string
 	args         []string
+	namespace    string        // a network namespace to run in, by the program ip; empty for the starter's
 	env          []string      // added to the environment
 	log          string        // takes both outputs; appended to, so that a restart keeps what was before
 	restartAfter time.Duration // 0: a process that ends stays ended
@@ -80,6 +81,9 @@ func (p *Process) spawn() error {
 	}
 	defer log.Close() // the child has its own
 	cmd := exec.Command(p.path, p.args...)
+	if p.namespace != "" { // ip becomes the program: it keeps the pid, and dies with its parent
+		cmd = exec.Command("ip", append([]string{"netns", "exec", p.namespace, p.path}, p.args...)...)
+	}
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: Ctrl-C on the terminal reaches the parent alone, which then ends its children in order.
