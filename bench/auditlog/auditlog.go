@@ -172,3 +172,35 @@ func Read(r io.Reader, intents *Intents) (*Report, error) {
 		}
 	}
 }
+
+// Requests counts what users of a log asked for, by "verb resource/subresource", whatever the answer; failed has those with
+// an answer of 400 and above, by "verb resource/subresource code". A log keeps what its policy says: here every write and no
+// read.
+func Requests(r io.Reader, of func(user string) bool) (requests, failed map[string]int, err error) {
+	requests, failed = map[string]int{}, map[string]int{}
+	in := bufio.NewReaderSize(r, 1<<20)
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return requests, failed, nil
+		}
+		if err != nil {
+			return requests, failed, fmt.Errorf("read audit log: %w", err)
+		}
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return requests, failed, fmt.Errorf("read audit log: line %d: %w", n, err)
+		}
+		if e.Stage == "RequestReceived" || e.ObjectRef == nil || !of(e.User.Username) {
+			continue
+		}
+		what := e.Verb + " " + e.ObjectRef.Resource
+		if e.ObjectRef.Subresource != "" {
+			what += "/" + e.ObjectRef.Subresource
+		}
+		requests[what]++
+		if e.Response != nil && e.Response.Code >= 400 {
+			failed[fmt.Sprintf("%s %d", what, e.Response.Code)]++
+		}
+	}
+}

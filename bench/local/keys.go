@@ -24,8 +24,9 @@ import (
 const (
 	// Admin may do everything.
 	Admin = "admin"
-	// ControllerManager is kube-controller-manager.
+	// ControllerManager and Scheduler are kube-controller-manager and kube-scheduler.
 	ControllerManager = "system:kube-controller-manager"
+	Scheduler         = "system:kube-scheduler"
 	// Shard and Coordinator are the service accounts of deploy/, so its roles hold here unchanged.
 	Shard       = "system:serviceaccount:basalt-system:basalt-shard"
 	Coordinator = "system:serviceaccount:basalt-system:basalt-coordinator"
@@ -45,7 +46,7 @@ func makeUsers(dir string) (users, error) {
 	u := users{file: filepath.Join(dir, "tokens.csv"), tokens: map[string]string{}}
 	var b strings.Builder
 	for _, user := range []struct{ name, groups string }{
-		{Admin, masters}, {Load, masters}, {NodeStandIn, masters}, {ControllerManager, ""}, {Shard, account}, {Coordinator, account},
+		{Admin, masters}, {Load, masters}, {NodeStandIn, masters}, {ControllerManager, ""}, {Scheduler, ""}, {Shard, account}, {Coordinator, account},
 	} {
 		token := randomHex(16)
 		u.tokens[user.name] = token

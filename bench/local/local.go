@@ -69,9 +69,10 @@ type Cluster struct {
 	apiServer    *Process
 	manager      *Process
 
-	mu      sync.Mutex
-	basalts []*Basalt
-	configs map[string]string // user -> kubeconfig path
+	mu         sync.Mutex
+	basalts    []*Basalt
+	schedulers []*Process        // kube-scheduler
+	configs    map[string]string // user -> kubeconfig path
 }
 
 // Start starts a control plane and returns when it is ready for work. The context ends the starting, not the cluster. The
@@ -152,8 +153,8 @@ func (c *Cluster) place() (stores []network.Place, err error) {
 func (c *Cluster) Stop() error {
 	var errs []error
 	c.mu.Lock()
-	basalts := c.basalts
-	c.basalts = nil
+	basalts, schedulers := c.basalts, c.schedulers
+	c.basalts, c.schedulers = nil, nil
 	c.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, b := range basalts {
@@ -168,6 +169,9 @@ func (c *Cluster) Stop() error {
 			errs = append(errs, p.deathError("died"))
 		}
 		_ = p.Stop()
+	}
+	for _, p := range schedulers {
+		stop(p)
 	}
 	stop(c.manager)
 	stop(c.apiServer)
@@ -246,6 +250,9 @@ func (c *Cluster) Processes() []*Process {
 	add(c.manager)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, p := range c.schedulers {
+		add(p)
+	}
 	for _, b := range c.basalts {
 		add(b.Process)
 	}
