@@ -478,7 +478,7 @@ func (x *watcher) pump() {
 		x.wake(until.Sub(w.now))
 		return
 	}
-	for n := 1 + w.rng.IntN(8); n > 0 && x.next < len(x.feed.log) && !x.listing && !x.over && !x.p.dead; n-- {
+	for n := 1 + w.die.below(8); n > 0 && x.next < len(x.feed.log) && !x.listing && !x.over && !x.p.dead; n-- {
 		e := x.feed.log[x.next]
 		x.next++
 		if e.gone {

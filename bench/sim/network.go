@@ -94,9 +94,10 @@ func (n *network) send(from *process, to *process, body *wire.Envelope) {
 			w.deliver(from, to, body)
 		}
 		to.ordered(&c.in, d, deliver)
-		if !w.calm && w.some(200) {
+		drawn := w.some(200)
+		if late, again := w.mishap(drawn, "repeat", string(from.inc)+" "+string(to.inc), w.between(0, 10*time.Second)); again && !w.calm {
 			w.count("messages repeated")
-			to.later(w.between(0, 10*time.Second), func() { w.deliver(from, to, body) })
+			to.later(late, func() { w.deliver(from, to, body) })
 		}
 	})
 }

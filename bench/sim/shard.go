@@ -44,7 +44,7 @@ type shard struct {
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name)}
 	x.home = home.New(home.Config{Self: x.inc, Strict: true})
-	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(w.rng.IntN(2))})
+	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(x.die.below(2))})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
 	x.onDeath = func() {
@@ -145,7 +145,7 @@ func (x *shard) keepAlive() {
 }
 
 func (x *shard) sessionOver() {
-	x.later(x.w.between(0, 20*time.Millisecond), func() { x.die("its session is over") })
+	x.later(x.w.between(0, 20*time.Millisecond), func() { x.end("its session is over") })
 }
 
 // leave gives the session back and ends.
@@ -153,10 +153,10 @@ func (x *shard) leave() {
 	s := x.w.store
 	x.leaving = true
 	if x.lease == 0 {
-		x.die("stopped")
+		x.end("stopped")
 		return
 	}
-	x.call(&s.server, storeTry, func() { s.revoke(x.lease) }, func(bool) { x.die("stopped") })
+	x.call(&s.server, storeTry, func() { s.revoke(x.lease) }, func(bool) { x.end("stopped") })
 }
 
 // drain says in its record that it gives its buckets away.

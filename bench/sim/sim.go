@@ -32,11 +32,12 @@ import (
 
 // Config of a run.
 type Config struct {
-	Seed  uint64
-	Steps int       // events before the faults end; 5,000 if 0
-	Calm  bool      // no faults at all
-	Out   io.Writer // every line of the log; nil for none
-	Tail  int       // lines of the log kept for a failure; 120 if 0
+	Seed   uint64
+	Script *Script   // what happens, instead of what would be drawn from Seed
+	Steps  int       // events before the faults end; 5,000 if 0
+	Calm   bool      // no faults at all
+	Out    io.Writer // every line of the log; nil for none
+	Tail   int       // lines of the log kept for a failure; 120 if 0
 }
 
 // Result of a run.
@@ -49,6 +50,7 @@ type Result struct {
 	Violation string // empty when there is none
 	Step      int    // at which it was found
 	Tail      []string
+	Script    *Script // all that happened: run again, it gives the same log
 }
 
 // String is a report for people.
@@ -75,14 +77,17 @@ type violation string
 // world is one run.
 type world struct {
 	cfg    Config
-	rng    *rand.Rand
+	rng    *rand.Rand // of workload and faults; nothing else draws from it
+	die    *die       // of whoever acts now
 	now    time.Time
 	start  time.Time
 	step   int
 	calm   bool // the faults are over
 	events events
 	order  uint64
-	made   int // names and ids given so far
+	made   map[string]int // processes so far, by name
+	script *player        // nil when all is drawn
+	record *Script
 
 	store     *store
 	api       *apiServer
@@ -91,7 +96,6 @@ type world struct {
 	coords    []*coordinator
 	shards    []*shard
 	load      workload
-	faults    faults
 	check     check
 	audit     *audit.Auditor
 	found     int // violations of the auditor's that were looked at
@@ -113,14 +117,20 @@ func Run(cfg Config) (result Result) {
 	}
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := &world{
-		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0xba5a17)), now: start, start: start,
-		hash: xxhash.New(), tail: make([]string, cfg.Tail), counts: map[string]int{},
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0xba5a17)), now: start, start: start, made: map[string]int{},
+		record: &Script{Jitter: cfg.Seed},
+		hash:   xxhash.New(), tail: make([]string, cfg.Tail), counts: map[string]int{},
 		// What needs two streams to lag is judged by check.go at the end; here every stream is seen at once.
 		audit: audit.New(audit.Config{Lag: 10000 * time.Hour, Grace: 10000 * time.Hour, Unsettled: 10000 * time.Hour}),
 	}
+	if cfg.Script != nil {
+		w.record.Jitter = cfg.Script.Jitter
+		w.script = newPlayer(cfg.Script)
+	}
+	w.die = w.newDie("cluster")
 	w.store, w.api, w.net, w.check = newStore(w), newAPIServer(w), newNetwork(w), newCheck(w)
 	defer func() {
-		result = Result{Seed: cfg.Seed, Steps: w.step, Simulated: w.now.Sub(start), Hash: w.hash.Sum64(), Counts: w.counts}
+		result = Result{Seed: cfg.Seed, Steps: w.step, Simulated: w.now.Sub(start), Hash: w.hash.Sum64(), Counts: w.counts, Script: w.record}
 		switch failed := recover().(type) {
 		case nil:
 			return
@@ -128,6 +138,9 @@ func Run(cfg Config) (result Result) {
 			result.Violation = string(failed)
 		default:
 			result.Violation = fmt.Sprintf("panic: %v\n%s", failed, debug.Stack())
+		}
+		if !w.calm {
+			w.record.add(w.now.Sub(start), "calm")
 		}
 		result.Step = w.step
 		for i := range w.tail {
@@ -137,7 +150,7 @@ func Run(cfg Config) (result Result) {
 		}
 	}()
 	w.begin()
-	for w.step < cfg.Steps {
+	for w.script == nil && w.step < cfg.Steps || w.script != nil && len(w.events) > 0 && !w.events[0].at.After(start.Add(w.script.calm)) {
 		w.next()
 	}
 	w.settle()
@@ -150,8 +163,10 @@ func (w *world) next() {
 		w.fail("nothing happens any more")
 	}
 	e := heap.Pop(&w.events).(*timed)
-	w.now = e.at
-	w.step++
+	w.now, w.die = e.at, e.die
+	if !e.outside {
+		w.step++
+	}
 	e.do()
 }
 
@@ -163,13 +178,22 @@ func (w *world) atTime(at time.Time, do func()) {
 		at = w.now
 	}
 	w.order++
-	heap.Push(&w.events, &timed{at, w.order, do})
+	heap.Push(&w.events, &timed{at: at, order: w.order, do: do, die: w.die})
+}
+
+// outside is after for whoever draws or reads what happens: that is no step.
+func (w *world) outside(d time.Duration, do func()) {
+	at := w.now.Add(d)
+	w.order++
+	heap.Push(&w.events, &timed{at: at, order: w.order, do: do, die: w.newDie("at " + at.Sub(w.start).String()), outside: true})
 }
 
 type timed struct {
-	at    time.Time
-	order uint64
-	do    func()
+	at      time.Time
+	order   uint64
+	do      func()
+	die     *die
+	outside bool
 }
 
 type events []*timed
@@ -208,19 +232,24 @@ func (w *world) log(format string, args ...any) {
 }
 
 // some is true once in n times.
-func (w *world) some(n int) bool { return w.rng.IntN(n) == 0 }
+func (w *world) some(n int) bool { return w.die.below(n) == 0 }
 
 // between draws a duration.
 func (w *world) between(from, to time.Duration) time.Duration {
-	return from + time.Duration(w.rng.Int64N(int64(to-from)+1))
+	return from + time.Duration(w.die.next()%uint64(to-from+1))
 }
 
 // delay of anything that crosses a wire or waits for a worker: short as a rule.
 func (w *world) delay() time.Duration {
-	if w.calm || !w.some(40) {
-		return w.between(200*time.Microsecond, 8*time.Millisecond)
+	drawn := w.some(40)
+	short, long := w.between(200*time.Microsecond, 8*time.Millisecond), w.between(20*time.Millisecond, 1500*time.Millisecond)
+	if w.calm {
+		return short
 	}
-	return w.between(20*time.Millisecond, 1500*time.Millisecond)
+	if d, slow := w.mishap(drawn, "slow", w.die.name, long); slow {
+		return d
+	}
+	return short
 }
 
 func (w *world) count(what string) { w.counts[what]++ }
@@ -231,8 +260,6 @@ func (w *world) heard() {
 		w.fail("audit: %s", v)
 	}
 }
-
-func pick[T any](w *world, from []T) T { return from[w.rng.IntN(len(from))] }
 
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
@@ -248,6 +275,7 @@ type stream struct {
 // process is what shards and coordinators have in common: it can die and pause.
 type process struct {
 	w           *world
+	die         *die
 	name        string
 	inc         api.Incarnation
 	dead        bool
@@ -266,15 +294,24 @@ type process struct {
 }
 
 func (w *world) newProcess(name string) *process {
-	w.made++
-	p := &process{w: w, name: name, inc: api.Incarnation(fmt.Sprintf("%s-%d", name, w.made)), book: map[api.Incarnation]bool{}}
+	w.made[name]++
+	p := &process{w: w, name: name, inc: api.Incarnation(fmt.Sprintf("%s-%d", name, w.made[name])), book: map[api.Incarnation]bool{}}
+	p.die = w.newDie(string(p.inc))
 	w.processes = append(w.processes, p)
 	return p
 }
 
 // later has something done in the process: never once it is dead, and after it resumes when it is paused.
 func (p *process) later(d time.Duration, do func()) {
-	p.w.after(d, func() { p.run(do) })
+	p.as(func() { p.w.after(d, func() { p.run(do) }) })
+}
+
+// as has what is drawn or asked for in do be the process's.
+func (p *process) as(do func()) {
+	was := p.w.die
+	p.w.die = p.die
+	do()
+	p.w.die = was
 }
 
 func (p *process) run(do func()) {
@@ -294,18 +331,20 @@ func (p *process) ordered(s *stream, d time.Duration, do func()) {
 		at = s.last
 	}
 	s.last = at
-	p.w.atTime(at, func() {
-		if p.dead {
-			return
-		}
-		s.queue = append(s.queue, do)
-		if p.paused && !s.blocked {
-			s.blocked = true
-			p.blocked = append(p.blocked, s)
-		}
-		if !s.blocked {
-			p.drain(s)
-		}
+	p.as(func() {
+		p.w.atTime(at, func() {
+			if p.dead {
+				return
+			}
+			s.queue = append(s.queue, do)
+			if p.paused && !s.blocked {
+				s.blocked = true
+				p.blocked = append(p.blocked, s)
+			}
+			if !s.blocked {
+				p.drain(s)
+			}
+		})
 	})
 }
 
@@ -357,7 +396,7 @@ func (p *process) unblock(s *stream) {
 }
 
 // die ends a process; what it has sent goes on.
-func (p *process) die(why string) {
+func (p *process) end(why string) {
 	if p.dead {
 		return
 	}
@@ -388,7 +427,7 @@ func (p *process) burn() bool {
 	if p.fuse > 0 {
 		if p.fuse--; p.fuse == 0 {
 			p.w.count("crashes")
-			p.die("crash between two outputs")
+			p.end("crash between two outputs")
 		}
 	}
 	return p.dead
@@ -414,11 +453,15 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 			}
 			p.later(timeout, finish(false))
 		}
-		cut := p.noStore
+		cut, name := p.noStore, "store"
 		if s == &w.api.server {
-			cut = p.noAPI
+			cut, name = p.noAPI, "api"
 		}
-		switch fate := w.rng.IntN(1000); {
+		fate := w.die.below(1000)
+		_, noRequest := w.mishap(fate < s.unreliable, "request-lost", string(p.inc)+" "+name, 0)
+		_, noAnswer := w.mishap(fate >= s.unreliable && fate < 2*s.unreliable, "answer-lost", string(p.inc)+" "+name, 0)
+		_, late := w.mishap(fate >= 2*s.unreliable && fate < 3*s.unreliable, "very-late", string(p.inc)+" "+name, 0)
+		switch {
 		case w.now.Before(cut):
 			lost()
 		case w.now.Before(s.down):
@@ -426,7 +469,18 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 				w.atTime(s.down.Add(w.delay()), do)
 			}
 			lost()
-		case w.calm || fate >= 3*s.unreliable:
+		case noRequest:
+			w.count("requests lost")
+			lost()
+		case noAnswer:
+			w.count("answers lost")
+			w.after(w.delay(), do)
+			lost()
+		case late:
+			w.count("requests very late")
+			w.after(w.between(timeout/2, timeout+20*time.Second), do)
+			lost()
+		default:
 			w.after(w.delay(), func() {
 				if w.now.Before(s.down) {
 					if w.some(2) {
@@ -438,17 +492,6 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 				do()
 				p.later(w.delay(), finish(true))
 			})
-		case fate < s.unreliable:
-			w.count("requests lost")
-			lost()
-		case fate < 2*s.unreliable:
-			w.count("answers lost")
-			w.after(w.delay(), do)
-			lost()
-		default:
-			w.count("requests very late")
-			w.after(w.between(timeout/2, timeout+20*time.Second), do)
-			lost()
 		}
 	})
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,45 +30,56 @@ var (
 
 const gpu = "nvidia.com/gpu"
 
-// begin makes the cluster.
+// begin makes the cluster, and has things happen: as the script says, or as they are drawn.
 func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
 	for i := range 6 {
 		name := fmt.Sprintf("n%d", i)
-		w.load.makeNode(name)
+		l.makeNode(name)
 		l.strict[name] = w.api.nodeResources(name)
 	}
 	for _, name := range looseNodes {
 		l.makeNode(name)
 	}
-	for _, name := range queueNames {
-		l.makeQueue(name)
-	}
 	w.startCoordinator("c0")
 	w.startCoordinator("c1")
-	for range 1 + w.rng.IntN(4) {
-		l.join()
-	}
-	var act func()
-	act = func() {
-		if w.calm {
-			return
-		}
-		w.after(w.between(0, 160*time.Millisecond), act)
-		l.act()
-	}
-	w.after(0, act)
 	if !w.cfg.Calm {
-		w.faults.begin(w)
+		w.store.unreliable, w.api.unreliable = 3, 3
+	}
+	if w.script != nil {
+		w.playOn()
+		return
+	}
+	d := &drawer{w}
+	d.begin()
+}
+
+// playOn carries out the next lines of the script.
+func (w *world) playOn() {
+	p := w.script
+	for len(p.acts) > 0 && !w.calm && p.acts[0].At <= w.now.Sub(w.start) {
+		line := p.acts[0]
+		p.acts = p.acts[1:]
+		w.record.add(line.At, line.Words)
+		w.act(line.Words)
+	}
+	if len(p.acts) > 0 && !w.calm {
+		w.outside(p.acts[0].At-w.now.Sub(w.start), w.playOn)
 	}
 }
 
 // ---- processes
 
 func (l *workload) join() {
-	name := fmt.Sprintf("s%d", l.named)
+	for l.names[fmt.Sprintf("s%d", l.named)] {
+		l.named++
+	}
+	l.start(fmt.Sprintf("s%d", l.named))
 	l.named++
+}
+
+func (l *workload) start(name string) {
 	l.names[name] = true
 	l.w.startShard(name)
 }
@@ -97,36 +107,6 @@ func (l *workload) shardEnded(x *shard) {
 func (l *workload) coordinatorEnded(c *coordinator) {
 	name := c.name
 	l.w.after(l.w.between(50*time.Millisecond, 4*time.Second), func() { l.w.startCoordinator(name) })
-}
-
-// scale adds a shard, or takes one away in order, or starts one under a name that is in use.
-func (l *workload) scale(w *world) {
-	switch n := w.rng.IntN(10); {
-	case n < 4 && len(l.names) < 5:
-		w.count("shards joined")
-		l.join()
-	case n < 7 && len(l.names) > 1 && len(w.shards) > 0:
-		x := pick(w, w.shards)
-		if !l.names[x.name] || x.created == 0 {
-			return
-		}
-		delete(l.names, x.name)
-		w.count("shards left")
-		if w.some(2) {
-			w.log("%s drains", x.inc)
-			x.drain()
-			x.later(w.between(time.Second, 20*time.Second), x.leave)
-		} else {
-			w.log("%s leaves", x.inc)
-			x.leave()
-		}
-	case n < 8 && len(w.shards) > 0: // a supervisor that took a living one for dead
-		x := pick(w, w.shards)
-		if l.names[x.name] {
-			w.count("namesakes")
-			w.startShard(x.name)
-		}
-	}
 }
 
 // ---- objects
@@ -166,43 +146,21 @@ func (a *apiServer) nodeResources(name string) api.Resources {
 	return api.FromNode(a.node(name), nil).Allocatable
 }
 
-func (l *workload) limits() (capability, guarantee corev1.ResourceList) {
-	w := l.w
-	if w.some(4) {
-		return nil, nil
-	}
-	cpu := 3 + w.rng.IntN(40)
-	amounts := map[string]string{"cpu": fmt.Sprint(cpu)}
-	if w.some(4) {
-		amounts[gpu] = fmt.Sprint(1 + w.rng.IntN(8))
-	}
-	if w.some(5) {
-		amounts["pods"] = fmt.Sprint(3 + w.rng.IntN(20))
-	}
-	if w.some(3) {
-		guarantee = list(map[string]string{"cpu": fmt.Sprint(1 + w.rng.IntN(min(cpu, 12)))})
-	}
-	return list(amounts), guarantee
-}
-
-func (l *workload) makeQueue(name string) {
-	capability, guarantee := l.limits()
+func (l *workload) makeQueue(name string, capability, guarantee corev1.ResourceList) {
 	l.w.api.create(l.w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Capability: capability, Guarantee: guarantee}})
 }
 
-func (l *workload) makeGroup(name, queue string, least int) {
+func (l *workload) makeGroup(name, queue string, least int, priority string) {
 	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
-	if l.w.some(5) {
-		g.Spec.PriorityClassName = "high"
-	}
+	g.Spec.PriorityClassName = priority
 	l.w.api.create(l.w.api.groups, g)
 	l.w.log("user: PodGroup %s minCount %d queue %s", g.UID, least, queue)
 }
 
 // shape of the pods of a gang; it goes by the gang's name, so that what controllers make again is the same.
-func (l *workload) makePod(name, group, queue string) {
+func (l *workload) makePod(name, group, queue string, gated bool) {
 	w := l.w
 	if w.api.pod("ns", name) != nil {
 		return
@@ -234,7 +192,7 @@ func (l *workload) makePod(name, group, queue string) {
 	}
 	p.Spec.SchedulerName = api.SchedulerName
 	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(amounts)}}}
-	if !w.calm && w.some(15) {
+	if gated {
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}}
 	}
 	p.Status.Phase = corev1.PodPending
@@ -263,195 +221,14 @@ func (l *workload) pods(ok func(*corev1.Pod) bool) []*corev1.Pod {
 	return out
 }
 
-func (l *workload) aPod(ok func(*corev1.Pod) bool) *corev1.Pod {
-	if pods := l.pods(ok); len(pods) > 0 {
-		return pick(l.w, pods)
-	}
-	return nil
-}
-
-func (l *workload) aGroup() *v1alpha1.PodGroup {
-	if names := l.w.api.groups.names(); len(names) > 0 {
-		return l.w.api.groups.objects[pick(l.w, names)].Object.(*v1alpha1.PodGroup)
-	}
-	return nil
-}
-
 func running(p *corev1.Pod) bool {
 	return p.Spec.NodeName != "" && !finished(p) && p.DeletionTimestamp == nil
 }
 func ours(p *corev1.Pod) bool { return p.Spec.SchedulerName == api.SchedulerName }
 
-func (l *workload) finish(p *corev1.Pod) {
-	l.w.api.edit(p, func(p *corev1.Pod) {
-		p.Status.Phase = corev1.PodSucceeded
-		if l.w.some(4) {
-			p.Status.Phase = corev1.PodFailed
-		}
-	})
+func (l *workload) finish(p *corev1.Pod, phase corev1.PodPhase) {
+	l.w.api.edit(p, func(p *corev1.Pod) { p.Status.Phase = phase })
 	l.w.log("kubelet: pod %s ends", p.UID)
-}
-
-// act does one thing that somebody might do.
-func (l *workload) act() {
-	w, a := l.w, l.w.api
-	switch n := w.rng.IntN(100); {
-	case n < 14:
-		name := fmt.Sprintf("g%d", w.rng.IntN(16))
-		if a.groups.objects["ns/"+name].Object != nil {
-			return
-		}
-		least := 1 + w.rng.IntN(most(name))
-		if w.some(2) {
-			least = 1 + w.rng.IntN(4)
-		}
-		queue := pick(w, leafNames)
-		before := w.some(2)
-		if before {
-			l.makeGroup(name, queue, least)
-		}
-		for i := range least + w.rng.IntN(2) {
-			l.makePod(fmt.Sprintf("%s-%d", name, i), name, "")
-		}
-		if !before {
-			l.makeGroup(name, queue, least)
-		}
-	case n < 22:
-		l.makePod(fmt.Sprintf("single%d", w.rng.IntN(16)), "", pick(w, leafNames))
-	case n < 46:
-		for range 3 {
-			if p := l.aPod(running); p != nil {
-				l.finish(p)
-			}
-		}
-	case n < 54: // finished ones are cleaned up
-		for range 3 {
-			if p := l.aPod(finished); p != nil {
-				a.delete(p)
-			}
-		}
-	case n < 60:
-		if p := l.aPod(ours); p != nil {
-			w.log("user: deletes pod %s", p.UID)
-			a.delete(p)
-			if w.some(3) { // and makes it again at once
-				l.makePod(p.Name, p.Labels[api.LabelPodGroup], p.Labels[api.LabelQueue])
-			}
-		}
-	case n < 66: // what a controller makes again, or one more
-		if g := l.aGroup(); g != nil {
-			l.makePod(fmt.Sprintf("%s-%d", g.Name, w.rng.IntN(min(most(g.Name), int(g.Spec.SchedulingPolicy.Gang.MinCount)+2))), g.Name, "")
-		}
-	case n < 69:
-		if p := l.aPod(func(p *corev1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 }); p != nil {
-			a.edit(p, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
-		}
-	case n < 72:
-		if g := l.aGroup(); g != nil {
-			next := *g
-			next.Spec.SchedulingPolicy.Gang.MinCount = int32(1 + w.rng.IntN(most(g.Name)))
-			next.Generation++
-			w.log("user: PodGroup %s minCount %d", g.UID, next.Spec.SchedulingPolicy.Gang.MinCount)
-			a.put(a.groups, &next)
-		}
-	case n < 76:
-		if g := l.aGroup(); g != nil {
-			a.remove(a.groups, a.groups.objects[nameOf(g)])
-			if w.some(2) {
-				l.makeGroup(g.Name, pick(w, []string{g.Spec.Queue, pick(w, leafNames)}), int(g.Spec.SchedulingPolicy.Gang.MinCount))
-			}
-			if w.some(2) {
-				for _, p := range l.pods(func(p *corev1.Pod) bool { return p.Labels[api.LabelPodGroup] == g.Name }) {
-					a.delete(p)
-				}
-			}
-		}
-	case n < 82:
-		name := pick(w, append([]string{api.RootQueue, api.DefaultQueue}, queueNames...))
-		q := a.queue(name)
-		if q == nil {
-			if name != api.RootQueue && name != api.DefaultQueue {
-				l.makeQueue(name)
-			}
-			return
-		}
-		capability, guarantee := l.limits()
-		a.editQueue(q, true, func(q *v1alpha1.Queue) {
-			switch w.rng.IntN(4) {
-			case 0:
-				q.Spec.Closed = !q.Spec.Closed && w.some(2)
-			default:
-				q.Spec.Capability, q.Spec.Guarantee = capability, guarantee
-			}
-		})
-		w.log("admin: queue %s capability %v guarantee %v closed %t", name, print(capability), print(guarantee), q.Spec.Closed)
-	case n < 84:
-		if q := a.queue(pick(w, queueNames)); q != nil && w.some(2) {
-			w.log("admin: deletes queue %s", q.UID)
-			a.deleteQueue(q)
-		}
-	case n < 87:
-		name := pick(w, append(slices.Clone(looseNodes), sortedKeys(l.strict)...))
-		n := a.node(name)
-		switch {
-		case n == nil:
-			l.makeNode(name)
-		case w.some(3): // its pods go, too, after a while
-			a.remove(a.nodes, a.nodes.objects[name])
-			w.after(w.between(time.Second, 8*time.Second), func() {
-				if a.node(name) == nil {
-					for _, p := range l.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName == name }) {
-						a.remove(a.pods, a.pods.objects[nameOf(p)])
-					}
-				}
-			})
-		}
-	case n < 89:
-		if n := a.node(pick(w, looseNodes)); n != nil {
-			next := *n
-			next.Status.Allocatable = list(map[string]string{"cpu": fmt.Sprint(1 + w.rng.IntN(6)), "pods": "9"})
-			a.put(a.nodes, &next)
-		}
-	case n < 91:
-		if n := a.node(pick(w, append(slices.Clone(looseNodes), sortedKeys(l.strict)...))); n != nil {
-			next := *n
-			next.Labels = map[string]string{"zone": pick(w, []string{"a", "b"})}
-			next.Spec.Unschedulable = w.some(6)
-			a.put(a.nodes, &next)
-		}
-	case n < 94: // a DaemonSet's pod, or another scheduler's
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("foreign%d", w.rng.IntN(6))}}
-		if a.pod("ns", p.Name) != nil {
-			return
-		}
-		p.Spec.SchedulerName, p.Spec.NodeName = "other", pick(w, looseNodes)
-		p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": "1"})}}}
-		a.create(a.pods, p)
-	case n < 95: // somebody binds a pod of ours by hand
-		if p := l.aPod(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }); p != nil && w.some(2) {
-			node := pick(w, looseNodes)
-			if a.bind("ns", p.Name, "", "", node, nil) == 1 {
-				w.log("somebody binds pod %s to %s", p.UID, node)
-				for _, uid := range []string{string(p.UID), l.groupUID(p)} {
-					w.check.gang(uid).meddled = true
-				}
-			}
-		}
-	case n < 99: // somebody edits an annotation
-		if p := l.aPod(ours); p != nil {
-			a.edit(p, func(p *corev1.Pod) {
-				if p.Annotations == nil {
-					p.Annotations = map[string]string{}
-				}
-				p.Annotations["note"] = fmt.Sprint(w.step)
-			})
-		}
-	}
-}
-
-func print(l corev1.ResourceList) string {
-	r, _ := api.FromResourceList(l, true)
-	return r.String()
 }
 
 func (l *workload) groupUID(p *corev1.Pod) string {
@@ -468,7 +245,8 @@ const settleWithin = 15 * time.Minute
 
 // settle ends the faults, lets every gang have its room in turn, and judges what is left: I6, I9 and I10.
 func (w *world) settle() {
-	w.faults.end(w)
+	w.die = w.newDie("settle")
+	w.endFaults()
 	began := w.now
 	l := &w.load
 	for round := 0; ; round++ {
@@ -509,7 +287,7 @@ func (l *workload) help(round int) {
 			a.editQueue(q, true, func(q *v1alpha1.Queue) {
 				q.Spec = v1alpha1.QueueSpec{}
 				if w.some(2) {
-					q.Spec.Capability = list(map[string]string{"cpu": fmt.Sprint(30 + w.rng.IntN(20))})
+					q.Spec.Capability = list(map[string]string{"cpu": fmt.Sprint(30 + w.die.below(20))})
 				}
 			})
 		}
@@ -533,16 +311,16 @@ func (l *workload) help(round int) {
 		case group != "":
 			groups[group] = append(groups[group], p)
 		case l.closing(p.Labels[api.LabelQueue]) && running(p): // the queue waits for it
-			l.finish(p)
+			l.finish(p, corev1.PodSucceeded)
 		case p.Spec.NodeName != "" && w.now.Sub(w.check.landed[string(p.UID)]) > 4*time.Second:
-			l.finish(p)
+			l.finish(p, corev1.PodSucceeded)
 		}
 	}
 	for _, name := range sortedKeys(groups) {
 		pods := groups[name]
 		g, _ := a.groups.objects["ns/"+name].Object.(*v1alpha1.PodGroup)
 		if g == nil {
-			l.makeGroup(name, pick(w, leafNames), min(len(pods), 4))
+			l.makeGroup(name, leafNames[w.die.below(len(leafNames))], min(len(pods), 4), "")
 			continue
 		}
 		started := g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
@@ -554,7 +332,7 @@ func (l *workload) help(round int) {
 				waiting++
 				mine++
 			case p.Labels[api.LabelGang] != string(g.UID) && w.now.Sub(at) > 4*time.Second: // of a namesake, or bound by hand
-				l.finish(p)
+				l.finish(p, corev1.PodSucceeded)
 			default:
 				mine++
 				if at.After(last) {
@@ -566,13 +344,13 @@ func (l *workload) help(round int) {
 		if (waiting == 0 || started) && w.now.Sub(last) > 4*time.Second || closing {
 			for _, p := range pods {
 				if p = a.podByUID(string(p.UID)); p != nil && running(p) {
-					l.finish(p)
+					l.finish(p, corev1.PodSucceeded)
 				}
 			}
 		} else if waiting > 0 {
 			for i := 0; mine < int(g.Spec.SchedulingPolicy.Gang.MinCount) && i < 40; i++ {
 				if pod := fmt.Sprintf("%s-%d", name, i); a.pod("ns", pod) == nil {
-					l.makePod(pod, name, "")
+					l.makePod(pod, name, "", false)
 					mine++
 				}
 			}

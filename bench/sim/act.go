@@ -1,0 +1,337 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// act carries one line of a script out. One that speaks of what is not there does nothing: what made it may have been
+// taken out of the script.
+func (w *world) act(line string) {
+	f := strings.Fields(line)
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	after := func(word string) string {
+		if i := slices.Index(f, word); i >= 0 {
+			return arg(i + 1)
+		}
+		return ""
+	}
+	number := func(i int) int {
+		n, err := strconv.Atoi(arg(i))
+		if err != nil {
+			w.fail("script: %q: %v", line, err)
+		}
+		return n
+	}
+	lasts := func(i int) time.Duration {
+		d, err := time.ParseDuration(arg(i))
+		if err != nil {
+			w.fail("script: %q: %v", line, err)
+		}
+		return d
+	}
+	l, a := &w.load, w.api
+	pod, name := a.pod("ns", arg(1)), arg(1)
+	group, _ := a.groups.objects["ns/"+name].Object.(*v1alpha1.PodGroup)
+	switch f[0] {
+	case "calm":
+	case "queue":
+		if a.queue(name) == nil {
+			l.makeQueue(name, amountsOf(after("capability")), amountsOf(after("guarantee")))
+		}
+	case "limits":
+		if q := a.queue(name); q != nil {
+			w.log("admin: %s", line)
+			a.editQueue(q, true, func(q *v1alpha1.Queue) {
+				q.Spec.Capability, q.Spec.Guarantee = amountsOf(after("capability")), amountsOf(after("guarantee"))
+			})
+		}
+	case "close":
+		if q := a.queue(name); q != nil {
+			w.log("admin: %s", line)
+			a.editQueue(q, true, func(q *v1alpha1.Queue) { q.Spec.Closed = arg(2) == "true" })
+		}
+	case "delete-queue":
+		if q := a.queue(name); q != nil {
+			w.log("admin: deletes queue %s", q.UID)
+			a.deleteQueue(q)
+		}
+	case "podgroup":
+		if group == nil {
+			priority := ""
+			if slices.Contains(f, "high") {
+				priority = "high"
+			}
+			l.makeGroup(name, after("queue"), number(slices.Index(f, "least")+1), priority)
+		}
+	case "delete-podgroup":
+		if group != nil {
+			a.remove(a.groups, a.groups.objects[nameOf(group)])
+		}
+	case "least":
+		if group != nil {
+			next := *group
+			next.Spec.SchedulingPolicy.Gang.MinCount = int32(number(2))
+			next.Generation++
+			w.log("user: PodGroup %s minCount %d", group.UID, number(2))
+			a.put(a.groups, &next)
+		}
+	case "pod":
+		if pod == nil {
+			l.makePod(name, after("group"), after("queue"), slices.Contains(f, "gated"))
+		}
+	case "finish":
+		if pod != nil && running(pod) {
+			l.finish(pod, corev1.PodPhase(arg(2)))
+		}
+	case "delete":
+		if pod != nil {
+			w.log("user: deletes pod %s", pod.UID)
+			a.delete(pod)
+		}
+	case "ungate":
+		if pod != nil {
+			a.edit(pod, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
+		}
+	case "annotate":
+		if pod != nil {
+			a.edit(pod, func(p *corev1.Pod) {
+				if p.Annotations == nil {
+					p.Annotations = map[string]string{}
+				}
+				p.Annotations["note"] = arg(2)
+			})
+		}
+	case "bind":
+		if pod != nil && a.bind("ns", name, "", "", arg(2), nil) == 1 {
+			w.log("somebody binds pod %s to %s", pod.UID, arg(2))
+			for _, uid := range []string{string(pod.UID), l.groupUID(pod)} {
+				w.check.gang(uid).meddled = true
+			}
+		}
+	case "foreign":
+		if pod == nil {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+			p.Spec.SchedulerName, p.Spec.NodeName = "other", arg(2)
+			p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": "1"})}}}
+			a.create(a.pods, p)
+		}
+	case "node":
+		if a.node(name) == nil {
+			l.makeNode(name)
+		}
+	case "remove-node":
+		if a.node(name) == nil {
+			return
+		}
+		a.remove(a.nodes, a.nodes.objects[name])
+		w.after(lasts(2), func() {
+			if a.node(name) == nil {
+				for _, p := range l.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName == name }) {
+					a.remove(a.pods, a.pods.objects[nameOf(p)])
+				}
+			}
+		})
+	case "shrink-node":
+		if n := a.node(name); n != nil {
+			next := *n
+			next.Status.Allocatable = list(map[string]string{"cpu": arg(2), "pods": "9"})
+			a.put(a.nodes, &next)
+		}
+	case "relabel-node":
+		if n := a.node(name); n != nil {
+			next := *n
+			next.Labels = map[string]string{"zone": arg(2)}
+			next.Spec.Unschedulable = arg(3) == "true"
+			a.put(a.nodes, &next)
+		}
+
+	case "shard":
+		if !l.names[name] {
+			w.count("shards joined")
+			l.start(name)
+		}
+	case "namesake":
+		if l.names[name] {
+			w.count("namesakes")
+			w.startShard(name)
+		}
+	case "no-quorum":
+		w.log("fault: the store has no quorum for %s", lasts(1))
+		w.count("quorums lost")
+		w.store.down = w.now.Add(lasts(1))
+	case "api-away":
+		w.log("fault: the API server is away for %s", lasts(1))
+		w.count("API server restarts")
+		w.api.down = w.now.Add(lasts(1))
+	case "unreliable":
+		s := &w.store.server
+		if name == "api" {
+			s = &w.api.server
+		}
+		s.unreliable = 60
+		w.count("unreliable times")
+		w.log("fault: %s", line)
+		w.after(lasts(2), func() {
+			if !w.calm {
+				s.unreliable = 3
+			}
+		})
+	default:
+		if p := w.named(name); p != nil {
+			w.befall(p, line, f[0], arg, lasts)
+		} else if !slices.Contains(befalling, f[0]) {
+			w.fail("script: %q: not known", line)
+		}
+	}
+}
+
+// named is the process of an incarnation, or the newest of its name.
+func (w *world) named(inc string) *process {
+	if p := w.process(api.Incarnation(inc)); p != nil {
+		return p
+	}
+	name, _, _ := strings.Cut(inc, "-")
+	for _, p := range slices.Backward(w.processes) {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// befalling are the lines that are about one process.
+var befalling = []string{"leave", "drain", "fuse", "crash", "pause", "break", "cut", "lag", "relist", "stall", "stall-store", "no-store", "no-api"}
+
+func (w *world) befall(p *process, line, verb string, arg func(int) string, lasts func(int) time.Duration) {
+	if verb != "fuse" {
+		w.log("fault: %s", line)
+	}
+	switch verb {
+	case "leave", "drain":
+		x := w.shard(p)
+		if x == nil || x.created == 0 || !w.load.names[x.name] || len(w.load.names) < 2 {
+			return
+		}
+		delete(w.load.names, x.name)
+		w.count("shards left")
+		if verb == "leave" {
+			x.leave()
+		} else {
+			x.drain()
+			x.later(lasts(2), x.leave)
+		}
+	case "fuse":
+		p.fuse, _ = strconv.Atoi(arg(2))
+	case "crash":
+		w.count("crashes")
+		p.end("crash")
+	case "pause":
+		p.pause(lasts(2))
+	case "break", "cut", "lag":
+		q := w.named(arg(2))
+		if q == nil || q == p {
+			return
+		}
+		switch c := w.net.conn(p, q); verb {
+		case "break":
+			w.count("connections broken")
+			w.net.breaks(c)
+		case "cut":
+			w.count("connections cut")
+			c.cut = w.now.Add(lasts(3))
+			w.net.breaks(c)
+			for _, co := range w.coords { // gossip hears of it
+				if co.process == p || co.process == q {
+					other := q
+					if co.process == q {
+						other = p
+					}
+					co.later(w.delay(), func() { co.suspect(other.inc) })
+				}
+			}
+		case "lag":
+			w.count("connections slow")
+			c.slow = w.now.Add(lasts(3))
+		}
+	case "relist", "stall":
+		for _, x := range p.watchers {
+			if x.feed.kind != arg(2) {
+				continue
+			}
+			if verb == "relist" {
+				w.count("watches broken")
+				x.relist()
+			} else {
+				w.count("watches stalled")
+				x.stalled = w.now.Add(lasts(3))
+			}
+		}
+	case "stall-store":
+		if i, err := strconv.Atoi(arg(2)); err == nil && i < len(p.followers) {
+			w.count("store watches stalled")
+			p.followers[i].stalled = w.now.Add(lasts(3))
+		}
+	case "no-store":
+		w.count("cut off from the store")
+		p.noStore = w.now.Add(lasts(2))
+	case "no-api":
+		w.count("cut off from the API server")
+		p.noAPI = w.now.Add(lasts(2))
+	default:
+		w.fail("script: %q: not known", line)
+	}
+}
+
+// endFaults heals everything.
+func (w *world) endFaults() {
+	w.record.add(w.now.Sub(w.start), "calm")
+	w.calm = true
+	w.log("calm: the faults end")
+	w.store.unreliable, w.api.unreliable = 0, 0
+	none := time.Time{}
+	w.store.down, w.api.down = none, none
+	for _, key := range w.net.keys() {
+		c := w.net.conns[key]
+		c.cut, c.slow = none, none
+	}
+	for _, p := range append([]*process(nil), w.processes...) {
+		p.fuse, p.noStore, p.noAPI = 0, none, none
+		for _, x := range p.watchers {
+			x.stalled = none
+		}
+		for _, x := range p.followers {
+			x.stalled = none
+		}
+		p.resume()
+	}
+}
+
+func (n *network) keys() [][2]api.Incarnation {
+	var out [][2]api.Incarnation
+	for _, from := range n.w.processes {
+		for _, to := range n.w.processes {
+			key := [2]api.Incarnation{from.inc, to.inc}
+			if n.conns[key] != nil {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
+func (l Line) String() string { return fmt.Sprintf("%s %s", l.At, l.Words) }

@@ -1,0 +1,337 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// drawer draws what happens from the seed: the workload and the faults. What it draws it says in the words of act.go, so
+// that it can be said again.
+type drawer struct{ w *world }
+
+func (d *drawer) say(format string, args ...any) {
+	words := fmt.Sprintf(format, args...)
+	d.w.record.add(d.w.now.Sub(d.w.start), words)
+	d.w.act(words)
+}
+
+// some is true once in n times.
+func (d *drawer) some(n int) bool { return d.w.rng.IntN(n) == 0 }
+
+func (d *drawer) between(from, to time.Duration) time.Duration {
+	return from + time.Duration(d.w.rng.Int64N(int64(to-from)+1))
+}
+
+func pick[T any](d *drawer, from []T) T { return from[d.w.rng.IntN(len(from))] }
+
+// begin makes the queues and the first shards, and goes on drawing until the world is calm.
+func (d *drawer) begin() {
+	w := d.w
+	for _, name := range queueNames {
+		d.say("queue %s %s", name, d.limits())
+	}
+	for i := range 1 + w.rng.IntN(4) {
+		d.say("shard s%d", i)
+	}
+	again := func(from, to time.Duration, do func()) func() {
+		var next func()
+		next = func() {
+			if !w.calm {
+				w.outside(d.between(from, to), next)
+				do()
+			}
+		}
+		return next
+	}
+	w.outside(time.Millisecond, again(0, 160*time.Millisecond, d.user))
+	if !w.cfg.Calm {
+		w.outside(5*time.Second, again(50*time.Millisecond, 1200*time.Millisecond, d.fault))
+	}
+}
+
+// ---- the workload
+
+func (d *drawer) limits() string {
+	rng := d.w.rng
+	if d.some(4) {
+		return "capability - guarantee -"
+	}
+	cpu := 3 + rng.IntN(40)
+	capability, guarantee := fmt.Sprintf("cpu=%d", cpu), "-"
+	if d.some(4) {
+		capability += fmt.Sprintf(",%s=%d", gpu, 1+rng.IntN(8))
+	}
+	if d.some(5) {
+		capability += fmt.Sprintf(",pods=%d", 3+rng.IntN(20))
+	}
+	if d.some(3) {
+		guarantee = fmt.Sprintf("cpu=%d", 1+rng.IntN(min(cpu, 12)))
+	}
+	return "capability " + capability + " guarantee " + guarantee
+}
+
+func (d *drawer) pod(name, group, queue string) {
+	if d.w.api.pod("ns", name) != nil {
+		return
+	}
+	words := "pod " + name
+	if group != "" {
+		words += " group " + group
+	}
+	if queue != "" {
+		words += " queue " + queue
+	}
+	if d.some(15) {
+		words += " gated"
+	}
+	d.say("%s", words)
+}
+
+func (d *drawer) group(name, queue string, least int) {
+	priority := ""
+	if d.some(5) {
+		priority = " high"
+	}
+	d.say("podgroup %s queue %s least %d%s", name, queue, least, priority)
+}
+
+func (d *drawer) aPod(ok func(*corev1.Pod) bool) *corev1.Pod {
+	if pods := d.w.load.pods(ok); len(pods) > 0 {
+		return pick(d, pods)
+	}
+	return nil
+}
+
+func (d *drawer) aGroup() *v1alpha1.PodGroup {
+	if names := d.w.api.groups.names(); len(names) > 0 {
+		return d.w.api.groups.objects[pick(d, names)].Object.(*v1alpha1.PodGroup)
+	}
+	return nil
+}
+
+func (d *drawer) aNode() string {
+	return pick(d, append(slices.Clone(looseNodes), sortedKeys(d.w.load.strict)...))
+}
+
+// user does one thing that somebody might do.
+func (d *drawer) user() {
+	w, a, rng := d.w, d.w.api, d.w.rng
+	switch n := rng.IntN(100); {
+	case n < 14:
+		name := fmt.Sprintf("g%d", rng.IntN(16))
+		if a.groups.objects["ns/"+name].Object != nil {
+			return
+		}
+		least := 1 + rng.IntN(most(name))
+		if d.some(2) {
+			least = 1 + rng.IntN(4)
+		}
+		queue := pick(d, leafNames)
+		before := d.some(2)
+		if before {
+			d.group(name, queue, least)
+		}
+		for i := range least + rng.IntN(2) {
+			d.pod(fmt.Sprintf("%s-%d", name, i), name, "")
+		}
+		if !before {
+			d.group(name, queue, least)
+		}
+	case n < 22:
+		d.pod(fmt.Sprintf("single%d", rng.IntN(16)), "", pick(d, leafNames))
+	case n < 46:
+		for range 3 {
+			if p := d.aPod(running); p != nil {
+				d.say("finish %s %s", p.Name, pick(d, []corev1.PodPhase{corev1.PodSucceeded, corev1.PodSucceeded, corev1.PodSucceeded, corev1.PodFailed}))
+			}
+		}
+	case n < 54: // finished ones are cleaned up
+		for range 3 {
+			if p := d.aPod(finished); p != nil {
+				d.say("delete %s", p.Name)
+			}
+		}
+	case n < 60:
+		if p := d.aPod(ours); p != nil {
+			d.say("delete %s", p.Name)
+			if d.some(3) { // and makes it again at once
+				d.pod(p.Name, p.Labels[api.LabelPodGroup], p.Labels[api.LabelQueue])
+			}
+		}
+	case n < 66: // what a controller makes again, or one more
+		if g := d.aGroup(); g != nil {
+			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(most(g.Name), int(g.Spec.SchedulingPolicy.Gang.MinCount)+2))), g.Name, "")
+		}
+	case n < 69:
+		if p := d.aPod(func(p *corev1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 }); p != nil {
+			d.say("ungate %s", p.Name)
+		}
+	case n < 72:
+		if g := d.aGroup(); g != nil {
+			d.say("least %s %d", g.Name, 1+rng.IntN(most(g.Name)))
+		}
+	case n < 76:
+		if g := d.aGroup(); g != nil {
+			d.say("delete-podgroup %s", g.Name)
+			if d.some(2) {
+				d.group(g.Name, pick(d, []string{g.Spec.Queue, pick(d, leafNames)}), int(g.Spec.SchedulingPolicy.Gang.MinCount))
+			}
+			if d.some(2) {
+				for _, p := range w.load.pods(func(p *corev1.Pod) bool { return p.Labels[api.LabelPodGroup] == g.Name }) {
+					d.say("delete %s", p.Name)
+				}
+			}
+		}
+	case n < 82:
+		name := pick(d, append([]string{api.RootQueue, api.DefaultQueue}, queueNames...))
+		q := a.queue(name)
+		switch {
+		case q == nil && (name == api.RootQueue || name == api.DefaultQueue):
+		case q == nil:
+			d.say("queue %s %s", name, d.limits())
+		case d.some(4):
+			if q.Spec.Closed || d.some(2) {
+				d.say("close %s %t", name, !q.Spec.Closed && d.some(2))
+			}
+		default:
+			d.say("limits %s %s", name, d.limits())
+		}
+	case n < 84:
+		if q := a.queue(pick(d, queueNames)); q != nil && d.some(2) {
+			d.say("delete-queue %s", q.Name)
+		}
+	case n < 87:
+		name := d.aNode()
+		switch {
+		case a.node(name) == nil:
+			d.say("node %s", name)
+		case d.some(3): // its pods go, too, after a while
+			d.say("remove-node %s %s", name, d.between(time.Second, 8*time.Second))
+		}
+	case n < 89:
+		if name := pick(d, looseNodes); a.node(name) != nil {
+			d.say("shrink-node %s %d", name, 1+rng.IntN(6))
+		}
+	case n < 91:
+		if name := d.aNode(); a.node(name) != nil {
+			d.say("relabel-node %s %s %t", name, pick(d, []string{"a", "b"}), d.some(6))
+		}
+	case n < 94: // a DaemonSet's pod, or another scheduler's
+		if name := fmt.Sprintf("foreign%d", rng.IntN(6)); a.pod("ns", name) == nil {
+			d.say("foreign %s %s", name, pick(d, looseNodes))
+		}
+	case n < 95: // somebody binds a pod of ours by hand
+		if p := d.aPod(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }); p != nil && d.some(2) {
+			d.say("bind %s %s", p.Name, pick(d, looseNodes))
+		}
+	case n < 99: // somebody edits an annotation
+		if p := d.aPod(ours); p != nil {
+			d.say("annotate %s %d", p.Name, w.step)
+		}
+	}
+}
+
+// ---- the faults
+
+// fault draws what goes wrong beside the mishaps that every request may meet.
+func (d *drawer) fault() {
+	w, rng := d.w, d.w.rng
+	if len(w.processes) == 0 {
+		return
+	}
+	p := pick(d, w.processes)
+	switch n := rng.IntN(100); {
+	case n < 14:
+		d.say("fuse %s %d", p.inc, 1+rng.IntN(30))
+	case n < 17:
+		d.say("crash %s", p.inc)
+	case n < 27:
+		d.say("pause %s %s", p.inc, d.between(100*time.Millisecond, 9*time.Second))
+	case n < 47:
+		q := pick(d, w.processes)
+		if p == q {
+			return
+		}
+		switch lasts := d.between(time.Second, 9*time.Second); rng.IntN(4) {
+		case 0:
+			d.say("break %s %s", p.inc, q.inc)
+		case 1:
+			d.say("cut %s %s %s", p.inc, q.inc, lasts)
+		default:
+			d.say("lag %s %s %s", p.inc, q.inc, lasts)
+		}
+	case n < 62:
+		if len(p.watchers) == 0 {
+			return
+		}
+		kind := pick(d, p.watchers).feed.kind
+		if d.some(3) {
+			d.say("relist %s %s", p.inc, kind)
+		} else {
+			d.say("stall %s %s %s", p.inc, kind, d.between(time.Second, 12*time.Second))
+		}
+	case n < 70:
+		if len(p.followers) > 0 {
+			d.say("stall-store %s %d %s", p.inc, rng.IntN(len(p.followers)), d.between(time.Second, 12*time.Second))
+		}
+	case n < 72:
+		d.say("no-quorum %s", d.between(500*time.Millisecond, 8*time.Second))
+	case n < 75:
+		d.say("api-away %s", d.between(200*time.Millisecond, 5*time.Second))
+	case n < 80:
+		d.say("no-store %s %s", p.inc, d.between(time.Second, 9*time.Second))
+	case n < 84:
+		d.say("no-api %s %s", p.inc, d.between(time.Second, 9*time.Second))
+	case n < 91:
+		d.say("unreliable %s %s", pick(d, []string{"store", "api"}), d.between(time.Second, 6*time.Second))
+	default:
+		d.scale()
+	}
+}
+
+// scale adds a shard, or takes one away in order, or starts one under a name that is in use.
+func (d *drawer) scale() {
+	w, l := d.w, &d.w.load
+	switch n := w.rng.IntN(10); {
+	case n < 4 && len(l.names) < 5:
+		name := ""
+		for i := l.named; name == "" || l.names[name]; i++ {
+			name = fmt.Sprintf("s%d", i)
+		}
+		d.say("shard %s", name)
+	case n < 7 && len(l.names) > 1 && len(w.shards) > 0:
+		x := pick(d, w.shards)
+		if !l.names[x.name] || x.created == 0 {
+			return
+		}
+		if d.some(2) {
+			d.say("drain %s %s", x.inc, d.between(time.Second, 20*time.Second))
+		} else {
+			d.say("leave %s", x.inc)
+		}
+	case n < 8 && len(w.shards) > 0: // a supervisor that took a living one for dead
+		if x := pick(d, w.shards); l.names[x.name] {
+			d.say("namesake %s", x.name)
+		}
+	}
+}
+
+// amounts reads "cpu=3,pods=4", "-" for none.
+func amountsOf(s string) corev1.ResourceList {
+	if s == "-" || s == "" {
+		return nil
+	}
+	amounts := map[string]string{}
+	for part := range strings.SplitSeq(s, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		amounts[name] = value
+	}
+	return list(amounts)
+}
