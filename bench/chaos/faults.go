@@ -539,7 +539,7 @@ func (a *attack) pauseStore(d time.Duration) {
 	if !ok {
 		return
 	}
-	p := a.Cluster.ControlStoreProcess().Process()
+	p := a.Cluster.ControlStoreMembers()[0].Process()
 	a.about = fmt.Sprintf("for %s", d.Round(time.Millisecond))
 	_ = p.Signal(syscall.SIGSTOP)
 	a.lasting(d, func() { defer done(); _ = p.Signal(syscall.SIGCONT) })
