@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Every write below names the UID that it is meant for: nothing meant for an object touches another one of its name.
@@ -62,11 +63,13 @@ func (c *Clients) Evict(ctx context.Context, p Pod, message string) error {
 	if err != nil && !gone(err) {
 		return fmt.Errorf("mark pod %s/%s for eviction: %w", p.Namespace, p.Name, err)
 	}
+	fault.Crash(fault.EvictionMarked)
 	uid := types.UID(p.UID)
 	err = c.Core.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !gone(err) {
 		return fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
+	fault.Crash(fault.EvictionSent)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -289,6 +290,7 @@ func (t *Term) commit(ctx context.Context, puts []clientv3.Op) (int64, error) {
 		case err != nil:
 			t.store.log.Warn("answer of a control store transaction is missing, settling it", "term", t.number, "error", err)
 			open = true
+			fault.Crash(fault.CommitUncertain)
 			if !pause.wait(ctx) {
 				continue // and return above
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/process"
@@ -78,8 +79,10 @@ func Run(ctx context.Context, o Options) error {
 			}
 			continue
 		}
+		fault.Crash(fault.TermWon)
 		err = c.lead(ctx, stopping, held)
 		if stopping.Err() != nil {
+			fault.Crash(fault.TermEnding)
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
 			return held.Resign(ctx)
@@ -144,6 +147,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	for _, bad := range state.Corrupt {
 		c.process.Log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
 	}
+	fault.Crash(fault.TermLoaded)
 	core := coordinator.New(c.options.Config, elected(c.process, held, state, c.maxStatusEpoch(ctx)))
 	t.log.Info("leading", "reservations", len(state.Reservations), "limits", len(state.Limits), "shards", len(state.Shards))
 
@@ -162,11 +166,13 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 				return
 			case txn := <-commits:
 				began := time.Now()
+				fault.CrashSoon(fault.CommitSent)
 				revision, err := held.Commit(ctx, storeOps(txn.Ops))
 				if err != nil {
 					failed <- fmt.Errorf("commit: %w", err)
 					return
 				}
+				crashAfter(txn.Ops)
 				c.metrics.transaction(len(txn.Ops), time.Since(began))
 				t.post(ctx, coordinator.TxnDone{ID: txn.ID, Revision: revision})
 			}
@@ -208,7 +214,9 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 func (c *candidate) carryOut(ctx context.Context, wg *sync.WaitGroup, t *term, o coordinator.Output, commits chan<- coordinator.Txn) {
 	attempt := func(what string, f func(context.Context) error) {
 		wg.Go(func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
+			err := f(ctx)
+			fault.Crash(fault.QueueWritten)
+			if err != nil && ctx.Err() == nil {
 				t.log.Warn(what+" failed, it will be asked for again", "error", err)
 			}
 		})
@@ -246,6 +254,26 @@ func elected(p *process.Process, held *store.Term, s *store.State, maxStatusEpoc
 		e.Reservations = append(e.Reservations, coordinator.StoredReservation{Key: r.Bucket.Label() + "/" + r.GangUID, Revision: r.ModRevision, Record: r.Record})
 	}
 	return e
+}
+
+// crashAfter dies, where that is asked for, when a transaction is durable and nobody knows.
+func crashAfter(ops []coordinator.Op) {
+	for _, o := range ops {
+		switch o := o.(type) {
+		case coordinator.PutReservation:
+			if o.Record.GetState() == wire.ReservationState_RESERVATION_CLOSING {
+				fault.Crash(fault.CloseDurable)
+			} else {
+				fault.Crash(fault.GrantDurable)
+			}
+		case coordinator.DeleteReservation:
+			fault.Crash(fault.ReleaseDurable)
+		case coordinator.PutTable:
+			fault.Crash(fault.TableDurable)
+		case coordinator.PutLimits:
+			fault.Crash(fault.LimitsDurable)
+		}
+	}
 }
 
 func storeOps(in []coordinator.Op) []store.Op {

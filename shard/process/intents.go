@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/shard/event"
 )
@@ -15,11 +16,15 @@ func (l *loop) writeIntents(ctx context.Context, o event.WriteIntents) event.Eve
 	for i, f := range o.Reservations {
 		fences[i] = store.ReservationFence(f)
 	}
+	fault.CrashSoon(fault.IntentsSent)
 	result, err := l.session.WriteIntents(ctx, o.N, o.Record, o.TableRevision, fences)
 	if err != nil {
 		l.fail(err)
 	}
 	l.metrics.transaction("write_intents", result.Outcome == store.Written)
+	if result.Outcome == store.Written {
+		fault.Crash(fault.IntentsDurable)
+	}
 	done := event.IntentsWritten{N: o.N, Moved: result.Moved, ModRevision: result.ModRevision}
 	switch result.Outcome {
 	case store.Written:
@@ -44,6 +49,7 @@ func (l *loop) deleteIntents(ctx context.Context, o event.DeleteIntents) event.E
 	if err != nil {
 		l.fail(err)
 	}
+	fault.Crash(fault.IntentsDeleted)
 	done := event.IntentsDeleted{}
 	for _, k := range now {
 		done.Keys = append(done.Keys, event.IntentKey{N: k.N, ModRevision: k.ModRevision})
@@ -57,6 +63,7 @@ func (l *loop) rewriteIntents(ctx context.Context, o event.RewriteIntents) event
 	if err != nil || result.Outcome == store.SessionLost {
 		l.fail(store.ErrSessionLost)
 	}
+	fault.Crash(fault.IntentsRewritten)
 	l.metrics.transaction("rewrite_intents", result.Outcome == store.Written)
 	return event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N, Done: result.Outcome == store.Written,
 		ModRevision: result.Now.ModRevision, Record: result.Now.Record}

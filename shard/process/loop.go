@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
@@ -97,6 +98,7 @@ func (l *loop) run(ctx context.Context) {
 				i.ask()
 			case event.PodsReplaced:
 				if !l.answered && i.ticket >= l.ticket {
+					fault.Crash(fault.TakeoverListed)
 					ev.Sequence, l.answered = l.listing.Sequence, true
 				}
 				l.step(ctx, ev)
@@ -158,6 +160,7 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	case event.WriteQueueStatus:
 		l.others.do(func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)
+			fault.Crash(fault.StatusWritten)
 			l.post(ctx, l.written("queue", o.ID, "", err))
 		})
 	case event.WritePodGroupStatus:
@@ -168,6 +171,7 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	case event.WritePodCondition:
 		l.others.do(func(ctx context.Context) {
 			version, err := l.clients.ExplainPod(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.ResourceVersion, o.Reason, o.Message)
+			fault.Crash(fault.PodExplained)
 			l.post(ctx, l.written("pod", o.ID, version, err))
 		})
 	case event.EvictPod:
@@ -191,11 +195,14 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 }
 
 func (l *loop) bind(ctx context.Context, o event.BindPod) event.Event {
+	fault.Crash(fault.BindingUnsent)
+	fault.CrashSoon(fault.BindingSent)
 	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{
 		api.LabelQueueBucket: o.QueueBucket.Label(), api.LabelNodeBucket: o.NodeBucket.Label(), api.LabelGang: o.Gang})
 	done := event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
 	switch {
 	case err == nil:
+		fault.Crash(fault.BindingAnswered)
 		done.Outcome = event.BindOK
 	case apierrors.IsConflict(err):
 		done.Outcome = event.BindConflict
@@ -209,7 +216,11 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) event.Event {
 }
 
 func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
+	fault.CrashSoon(fault.SettleSent)
 	found, err := l.clients.Settle(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.Value)
+	if err == nil {
+		fault.Crash(fault.SettleAnswered)
+	}
 	done := event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
 	switch {
 	case err != nil:
@@ -250,6 +261,7 @@ func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
 			for _, bad := range read.Corrupt {
 				l.log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
 			}
+			fault.Crash(fault.TakeoverRead)
 			l.post(ctx, storeRead(o.Sequence, read))
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
@@ -107,6 +108,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("register in the control store: %w", err)
 	}
+	fault.Crash(fault.ShardRegistered)
 	l.session = session
 	p.Follow(ctx, &wg, nil, func(r *wire.LeaderRecord, term int64) {
 		l.post(ctx, event.CoordinatorSeen{Term: term, Incarnation: api.Incarnation(r.GetIncarnation())})
@@ -120,7 +122,10 @@ func Run(ctx context.Context, o Options) error {
 		p.Log.Info("stopping: giving up the session, others take over")
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		return session.Deregister(ctx)
+		fault.Crash(fault.ShardStopping)
+		err := session.Deregister(ctx)
+		fault.Crash(fault.ShardGone)
+		return err
 	case <-session.Done():
 		return fmt.Errorf("%w: start over", store.ErrSessionLost)
 	case err := <-p.Store.Lost():
