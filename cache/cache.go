@@ -22,17 +22,18 @@ type Cache struct {
 	slots     []*node // nil for an empty slot
 	freeSlots []int32
 	broken    []int32 // by slot, see addBroken
-	devices   []int32 // by slot: extended resources of which something is free
 	columns   []*column
 	byName    map[string]int // index into columns
 	dead      int            // columns that no node names
 
-	classes map[string]*class // by key
-	planned []*class
-	last    *class  // the class found last: pods of one gang come in a row
-	uses    uint64  // counts plannings, to find the class not used for longest
-	log     []int32 // the slots that changed last, a ring
-	logged  uint64  // changes ever logged
+	classes  map[string]*class // by key
+	sets     map[string]*set   // by constraints
+	planned  []*class          // a ring
+	hand     int               // where in planned the next place is looked for
+	last     *class            // the class found last: pods of one gang come in a row
+	uses     uint64            // counts plannings, to find the class not used for longest
+	verdicts [][]verdict       // spare ones
+	index    index
 
 	outOfSync   int
 	roomVersion uint64
@@ -71,10 +72,14 @@ func (ch *charge) placement() Placement {
 func New(cfg Config) *Cache { return newCache(cfg, defaultLimits) }
 
 func newCache(cfg Config, l limits) *Cache {
-	return &Cache{
-		cfg: cfg, limits: l, log: make([]int32, l.changes), nodes: map[string]*node{}, pods: map[string]*charge{},
-		byName: map[string]int{}, classes: map[string]*class{},
+	c := &Cache{
+		cfg: cfg, limits: l, nodes: map[string]*node{}, pods: map[string]*charge{},
+		byName: map[string]int{}, classes: map[string]*class{}, sets: map[string]*set{},
 	}
+	c.index.order.most = l.leaf
+	c.fitWords()
+	c.reorder()
+	return c
 }
 
 // SetNode tells what a node is now. Charges on it, also those made while it was unknown, count at once.
@@ -94,9 +99,12 @@ func (c *Cache) SetNode(object *api.Node) {
 	}
 	if old == nil || old.Unschedulable != object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !equalTaints(old.Taints, object.Taints) {
 		changed = true
-		for _, cl := range c.planned {
-			cl.verdict[n.slot] = c.judge(cl, object)
+		for _, st := range c.sets { // each by itself
+			if st.verdict != nil {
+				st.verdict[n.slot] = unknown
+			}
 		}
+		c.admit(n.slot)
 		room = room || old.Unschedulable && !object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !coversTaints(object.Taints, old.Taints)
 	}
 	if changed { // most updates are heartbeats
@@ -124,8 +132,10 @@ func (c *Cache) RemoveNode(name string) {
 	for _, r := range n.object.Allocatable {
 		c.offer(c.columnOf(r.Resource), -1)
 	}
-	for _, cl := range c.planned {
-		cl.verdict[s] = absent
+	for _, st := range c.sets { // each by itself
+		if st.verdict != nil {
+			st.verdict[s] = unknown
+		}
 	}
 	c.touch(s)
 	n.object, n.slot = nil, -1
@@ -167,7 +177,8 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 		}
 		c.Release(uid)
 	}
-	cl = c.keep(a)
+	cl = c.find(a) // again: the release may have forgotten it
+	c.keep(cl)
 	cl.refs++
 	n := c.nodeOf(nodeName)
 	ch := c.newCharge()
@@ -175,7 +186,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	n.charges = append(n.charges, ch)
 	n.holds += holds(kind)
 	c.pods[uid] = ch
-	for _, p := range cl.ports {
+	for _, p := range cl.set.ports {
 		n.usePort(p, 1)
 	}
 	if n.object == nil {
@@ -198,7 +209,7 @@ func (c *Cache) Release(uid string) bool {
 	n.charges[len(n.charges)-1] = nil
 	n.charges = n.charges[:len(n.charges)-1]
 	n.holds -= holds(ch.kind)
-	for _, p := range cl.ports {
+	for _, p := range cl.set.ports {
 		n.usePort(p, -1)
 	}
 	*ch = charge{}
@@ -232,12 +243,9 @@ func (c *Cache) Totals() Totals {
 		if col == nil || col.offers == 0 {
 			continue
 		}
-		if col.stale {
-			col.largest, col.stale = slices.Max(col.alloc), false
-		}
 		t.Allocatable = append(t.Allocatable, api.Amount{Resource: col.name, Value: col.sumAlloc.saturated()})
 		t.Free = append(t.Free, api.Amount{Resource: col.name, Value: col.sumFree.saturated()})
-		t.Largest = append(t.Largest, api.Amount{Resource: col.name, Value: col.largest})
+		t.Largest = append(t.Largest, api.Amount{Resource: col.name, Value: col.most()})
 	}
 	for _, r := range []api.Resources{t.Allocatable, t.Free, t.Largest} {
 		slices.SortFunc(r, func(a, b api.Amount) int { return strings.Compare(a.Resource, b.Resource) })
@@ -304,15 +312,21 @@ func (c *Cache) takeSlot(n *node) int32 {
 	}
 	c.slots = append(c.slots, n)
 	c.broken = append(c.broken, 0)
-	c.devices = append(c.devices, 0)
 	for _, col := range c.columns {
 		if col != nil {
 			col.alloc, col.free = append(col.alloc, 0), append(col.free, 0)
 		}
 	}
-	for _, cl := range c.planned {
-		cl.verdict = append(cl.verdict, absent)
+	for _, st := range c.sets { // each by itself
+		if st.verdict != nil {
+			st.verdict = append(st.verdict, unknown)
+		}
 	}
+	c.verdicts = nil // of another length
+	x := &c.index
+	x.marked = append(x.marked, false)
+	x.admits = append(x.admits, make([]uint64, x.words)...)
+	x.order.where = append(x.order.where, spot{})
 	return int32(len(c.slots) - 1)
 }
 

@@ -34,7 +34,7 @@ func (c *Cache) Check() error {
 			if ch.kind == Hold {
 				holding++
 			}
-			for _, p := range ch.class.ports {
+			for _, p := range ch.class.set.ports {
 				ports[p]++
 			}
 			for _, r := range ch.class.api.Requests { // not asks, which are derived
@@ -59,7 +59,7 @@ func (c *Cache) Check() error {
 		if c.slots[n.slot] != n {
 			return fmt.Errorf("node %s: its slot %d is another's", name, n.slot)
 		}
-		bad, free := false, int32(0)
+		bad := false
 		for _, col := range c.columns {
 			if col == nil {
 				continue
@@ -71,9 +71,6 @@ func (c *Cache) Check() error {
 				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, col.free[n.slot], col.alloc[n.slot])
 			}
 			bad = bad || left < 0
-			if col.device && left > 0 {
-				free++
-			}
 		}
 		for _, v := range used {
 			bad = bad || v > 0
@@ -83,9 +80,6 @@ func (c *Cache) Check() error {
 		}
 		if bad {
 			broken++
-		}
-		if free != c.devices[n.slot] {
-			return fmt.Errorf("node %s: has free devices of %d kinds, counts %d", name, free, c.devices[n.slot])
 		}
 	}
 	if onNodes != len(c.pods) {
@@ -100,7 +94,10 @@ func (c *Cache) Check() error {
 	if err := c.checkColumns(); err != nil {
 		return err
 	}
-	return c.checkClasses(refs)
+	if err := c.checkClasses(refs); err != nil {
+		return err
+	}
+	return c.checkIndex()
 }
 
 func (c *Cache) checkColumns() error {
@@ -149,41 +146,134 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 	if len(c.planned) > c.limits.planned {
 		return fmt.Errorf("%d classes are planned", len(c.planned))
 	}
+	classes, planned := map[*set]int{}, map[*set]int{}
 	for key, cl := range c.classes {
 		if cl.api.Key != key || cl.refs != refs[cl] || cl.refs == 0 && !cl.planned || cl.planned != slices.Contains(c.planned, cl) {
 			return fmt.Errorf("class %.40q: %d references, counted %d, planned %t", key, refs[cl], cl.refs, cl.planned)
+		}
+		if c.sets[string(cl.api.Constraints)] != cl.set {
+			return fmt.Errorf("class %.40q: its constraints are not stored", key)
+		}
+		classes[cl.set]++
+		if cl.planned {
+			planned[cl.set]++
+		}
+		if cl.bit >= 0 && (!cl.planned || c.index.owners[cl.bit-rungBits] != cl) {
+			return fmt.Errorf("class %.40q: bit %d is another's", key, cl.bit)
 		}
 		for _, a := range cl.asks {
 			if i, ok := c.byName[a.name]; ok && a.col != i || !ok && a.col != -1 {
 				return fmt.Errorf("class %.40q: %s is looked for in column %d", key, a.name, a.col)
 			}
 		}
-		if !cl.planned {
+	}
+	for key, st := range c.sets {
+		if st.key != key || st.classes != classes[st] || st.planned != planned[st] || (st.verdict != nil) != (st.planned > 0) {
+			return fmt.Errorf("constraints %.40q: of %d classes, %d planned, counted %d and %d", key, classes[st], planned[st], st.classes, st.planned)
+		}
+		for s := range st.verdict {
+			if n := c.slots[s]; st.verdict[s] != unknown && (n == nil || st.verdict[s] != st.judge(n.object)) {
+				return fmt.Errorf("constraints %.40q: slot %d was judged %d", key, s, st.verdict[s])
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cache) checkIndex() error {
+	x := &c.index
+	owners := 0
+	for i, cl := range x.owners {
+		if cl == nil {
 			continue
 		}
-		behind := map[int32]bool{}
-		stale := c.logged-cl.synced > uint64(len(c.log)) || len(cl.tree) < 2*len(c.slots)
-		for i := cl.synced; i < c.logged && !stale; i++ {
-			behind[c.log[i%uint64(len(c.log))]] = true
+		owners++
+		if cl.bit != i+rungBits || c.classes[cl.api.Key] != cl || !slices.Contains(x.sets, cl.set) {
+			return fmt.Errorf("bit %d: its class has bit %d", i+rungBits, cl.bit)
 		}
-		for s, n := range c.slots {
-			want := absent
-			if n != nil {
-				want = c.judge(cl, n.object)
+	}
+	if owners > c.limits.bits {
+		return fmt.Errorf("%d classes have bits", owners)
+	}
+	for s := range x.marked {
+		if x.marked[s] != slices.Contains(x.dirty, int32(s)) {
+			return fmt.Errorf("slot %d: marked %t", s, x.marked[s])
+		}
+	}
+	if err := x.order.check(); err != nil || x.stale {
+		return err
+	}
+	for s, n := range c.slots {
+		spot := x.order.where[s]
+		if x.marked[s] {
+			continue
+		}
+		if in := n != nil && c.broken[s] == 0; in != (spot.leaf != nil) {
+			return fmt.Errorf("slot %d: in the order %t", s, !in)
+		} else if !in {
+			continue
+		}
+		if spot.leaf.keys[spot.i] != c.keyOf(int32(s)) {
+			return fmt.Errorf("slot %d: stands at %x, not at %x", s, spot.leaf.keys[spot.i], c.keyOf(int32(s)))
+		}
+		has := func(bit int) bool { return spot.leaf.rows[bit/64*leafSize+spot.i]>>(bit%64)&1 == 1 }
+		for i, r := range x.rungs {
+			if has(i) != (c.columns[r.col].free[s] >= r.amount) {
+				return fmt.Errorf("slot %d: has %d, rung of %d is %t", s, c.columns[r.col].free[s], r.amount, has(i))
 			}
-			if cl.verdict[s] != want {
-				return fmt.Errorf("class %.40q: slot %d was judged %d, is %d", key, s, cl.verdict[s], want)
-			}
-			if stale || behind[int32(s)] {
+		}
+		for _, cl := range x.owners {
+			if cl == nil {
 				continue
 			}
-			if have, want := cl.tree[len(cl.tree)/2+s], c.key(cl, int32(s)); have != want {
-				return fmt.Errorf("class %.40q: slot %d has key %x in the tree, is %x", key, s, have, want)
+			what, _ := c.obstacle(cl, int32(s), cl.set.judge(n.object))
+			if has(cl.bit) != (what == Nothing) {
+				return fmt.Errorf("slot %d: bit %d is %t, in the way is %d", s, cl.bit, has(cl.bit), what)
 			}
 		}
-		for i := len(cl.tree)/2 - 1; i > 0; i-- {
-			if cl.tree[i] != min(cl.tree[2*i], cl.tree[2*i+1]) {
-				return fmt.Errorf("class %.40q: tree is wrong at %d", key, i)
+	}
+	return nil
+}
+
+func (o *order) check() error {
+	entries := 0
+	for p, l := range o.leaves {
+		if l.at != p || l.n > o.most || l.n == 0 && len(o.leaves) > 1 {
+			return fmt.Errorf("leaf %d: has %d entries, stands at %d", p, l.n, l.at)
+		}
+		entries += l.n
+		for i, key := range l.keys[:l.n] {
+			if o.where[slotOf(key)] != (spot{l, i}) || key < o.low[p] || p+1 < len(o.low) && key >= o.low[p+1] {
+				return fmt.Errorf("leaf %d: key %x is not in its place", p, key)
+			}
+		}
+		for w := range o.words {
+			if o.levels[0].bits[w*o.levels[0].room+p] != l.or(w) {
+				return fmt.Errorf("leaf %d: word %d is wrong in the list", p, w)
+			}
+		}
+	}
+	for _, at := range o.where {
+		if at.leaf != nil {
+			entries--
+		}
+	}
+	if entries != 0 || o.low[0] != 0 || o.levels[0].n != len(o.leaves) || o.levels[len(o.levels)-1].room != fan {
+		return fmt.Errorf("order: %d leaves, %d counted, %d slots too many", len(o.leaves), o.levels[0].n, entries)
+	}
+	for k := range o.levels {
+		lv := &o.levels[k]
+		for w := range o.words {
+			for p := range lv.room {
+				want := uint64(0)
+				if k == 0 && p < len(o.leaves) {
+					want = o.leaves[p].or(w)
+				} else if k > 0 && p < lv.n {
+					want = o.levels[k-1].or(w, p)
+				}
+				if lv.bits[w*lv.room+p] != want {
+					return fmt.Errorf("level %d: word %d of position %d is wrong", k, w, p)
+				}
 			}
 		}
 	}

@@ -15,24 +15,18 @@ import (
 // class is one api.Class as the cache works with it. It lives while pods of it are charged or while it is planned.
 type class struct {
 	api  *api.Class
+	set  *set
 	refs int   // charges
 	asks []ask // positive requests, in name order
-	// device tells that an extended resource is asked for.
-	device bool
-	ports  []port
-	spec   *v1.PodSpec // nil when nothing but requests matters
 	// unreadable says what is wrong with the class; such a class fits nowhere.
 	unreadable string
 
-	compiled bool
-	affinity *nodeaffinity.RequiredNodeAffinity // nil when any node will do
-
-	// While planned. verdict holds for each slot whether the constraints admit it; tree is described in plan.go.
+	// While planned.
 	planned bool
+	used    bool // more than once since the hand of Cache.planned passed
 	lastUse uint64
-	verdict []verdict
-	tree    []uint64
-	synced  uint64 // up to where in the log of changes the tree is right
+	bit     int // in the rows of the index, -1 for none
+	cost    int // of looking without a bit
 }
 
 // ask is one resource that a class requests.
@@ -40,14 +34,21 @@ type ask struct {
 	name   string
 	col    int // -1 when no node offers it
 	amount int64
-	weight uint8 // how it takes part in the score
 }
 
-const (
-	unweighted uint8 = iota // the number of pods says nothing about how full a node is, if anything else is asked for
-	weighsBase
-	weighsDevice
-)
+// set is what classes with equal constraints share. It lives while one of them does.
+type set struct {
+	key        string
+	classes    int         // stored ones
+	planned    int         // of which planned
+	spec       *v1.PodSpec // nil when nothing but requests matters
+	ports      []port
+	unreadable string
+	compiled   bool
+	affinity   *nodeaffinity.RequiredNodeAffinity // nil when any node will do
+	verdict    []verdict                          // by slot, while a class of it is planned
+	row        []uint64                           // the bits of its classes
+}
 
 // port is a host port; two pods that have conflicting ones cannot share a node.
 type port struct {
@@ -67,8 +68,8 @@ func (p port) conflicts(o port) bool {
 type verdict uint8
 
 const (
-	admitted verdict = iota
-	absent           // an empty slot
+	unknown verdict = iota // not judged yet
+	admitted
 	unreadable
 	unschedulable
 	mismatched
@@ -85,19 +86,24 @@ func (c *Cache) find(a *api.Class) *class {
 	}
 	cl, ok := c.classes[a.Key]
 	if !ok {
-		return c.newClass(a)
+		cl = c.newClass(a)
 	}
 	c.last = cl
 	return cl
 }
 
-// keep returns the class and stores it if it is not yet stored.
-func (c *Cache) keep(a *api.Class) *class {
-	cl := c.find(a)
+// keep stores a class if it is not yet stored.
+func (c *Cache) keep(cl *class) {
 	if !cl.planned && cl.refs == 0 {
 		c.classes[cl.api.Key] = cl
+		if st, ok := c.sets[cl.set.key]; ok {
+			cl.set = st
+		} else {
+			c.sets[cl.set.key] = cl.set
+			cl.set.row = make([]uint64, c.index.words)
+		}
+		cl.set.classes++
 	}
-	return cl
 }
 
 // letGo forgets a class that nothing needs any more.
@@ -106,13 +112,16 @@ func (c *Cache) letGo(cl *class) {
 		return
 	}
 	delete(c.classes, cl.api.Key)
+	if cl.set.classes--; cl.set.classes == 0 {
+		delete(c.sets, cl.set.key)
+	}
 	if c.last == cl {
 		c.last = nil
 	}
 }
 
 func (c *Cache) newClass(a *api.Class) *class {
-	cl := &class{api: a}
+	cl := &class{api: a, bit: -1}
 	for _, r := range a.Requests {
 		if r.Value < 0 {
 			cl.unreadable = fmt.Sprintf("the pod requests a negative amount of %s", r.Resource)
@@ -128,56 +137,72 @@ func (c *Cache) newClass(a *api.Class) *class {
 			cl.asks[i].amount = api.AddSat(cl.asks[i].amount, r.Value)
 			continue
 		}
-		k := ask{name: r.Resource, col: -1, amount: r.Value, weight: weighsBase}
+		k := ask{name: r.Resource, col: -1, amount: r.Value}
 		if col, ok := c.byName[r.Resource]; ok {
 			k.col = col
 		}
-		if isDevice(r.Resource) {
-			k.weight = weighsDevice
-			cl.device = true
-		}
 		cl.asks = append(cl.asks, k)
 	}
-	for i := range cl.asks {
-		if cl.asks[i].name == string(v1.ResourcePods) && len(cl.asks) > 1 {
-			cl.asks[i].weight = unweighted
-		}
+	st, ok := c.sets[string(a.Constraints)]
+	if !ok {
+		st = newSet(a.Constraints)
 	}
-	if len(a.Constraints) > 0 {
-		spec, err := api.ReadConstraints(a.Constraints)
-		if err != nil {
-			cl.unreadable = err.Error()
-			return cl
-		}
-		cl.spec = spec
-		for i := range spec.Containers {
-			for _, p := range spec.Containers[i].Ports {
-				if p.HostPort <= 0 {
-					continue
-				}
-				h := port{protocol: p.Protocol, number: p.HostPort, ip: p.HostIP}
-				if h.protocol == "" {
-					h.protocol = v1.ProtocolTCP
-				}
-				if h.ip == "" {
-					h.ip = anyIP
-				}
-				cl.ports = append(cl.ports, h)
-			}
-		}
+	cl.set = st
+	if cl.unreadable == "" {
+		cl.unreadable = st.unreadable
 	}
 	return cl
 }
 
-// judge asks the class's constraints about a node, in the order of kube-scheduler's filters. Terms of a node affinity that
+func newSet(constraints []byte) *set {
+	st := &set{key: string(constraints)}
+	if len(constraints) == 0 {
+		return st
+	}
+	spec, err := api.ReadConstraints(constraints)
+	if err != nil {
+		st.unreadable = err.Error()
+		return st
+	}
+	st.spec = spec
+	for i := range spec.Containers {
+		for _, p := range spec.Containers[i].Ports {
+			if p.HostPort <= 0 {
+				continue
+			}
+			h := port{protocol: p.Protocol, number: p.HostPort, ip: p.HostIP}
+			if h.protocol == "" {
+				h.protocol = v1.ProtocolTCP
+			}
+			if h.ip == "" {
+				h.ip = anyIP
+			}
+			st.ports = append(st.ports, h)
+		}
+	}
+	return st
+}
+
+// verdictOf judges a slot with a node, or knows how it was judged.
+func (c *Cache) verdictOf(st *set, s int32) verdict {
+	if st.verdict == nil {
+		return st.judge(c.slots[s].object)
+	}
+	if st.verdict[s] == unknown {
+		st.verdict[s] = st.judge(c.slots[s].object)
+	}
+	return st.verdict[s]
+}
+
+// judge asks the constraints about a node, in the order of kube-scheduler's filters. Terms of a node affinity that
 // cannot be parsed match nothing, and the others count: kube-scheduler does the same.
-func (c *Cache) judge(cl *class, n *api.Node) verdict {
-	if cl.unreadable != "" {
+func (st *set) judge(n *api.Node) verdict {
+	if st.unreadable != "" {
 		return unreadable
 	}
 	var tolerations []v1.Toleration
-	if cl.spec != nil {
-		tolerations = cl.spec.Tolerations
+	if st.spec != nil {
+		tolerations = st.spec.Tolerations
 	}
 	// The last argument of both calls is kube-scheduler's gate TaintTolerationComparisonOperators, which is off by default.
 	if n.Unschedulable && !schedulinghelper.TolerationsTolerateTaint(klog.Logger{}, tolerations,
@@ -193,19 +218,19 @@ func (c *Cache) judge(cl *class, n *api.Node) verdict {
 			return tainted + verdict(i)
 		}
 	}
-	if cl.spec == nil {
+	if st.spec == nil {
 		return admitted
 	}
-	if !cl.compiled {
-		cl.compiled = true
-		if len(cl.spec.NodeSelector) > 0 || cl.spec.Affinity != nil {
-			a := nodeaffinity.NewRequiredNodeAffinity(cl.spec.NodeSelector, cl.spec.Affinity)
-			cl.affinity = &a
+	if !st.compiled {
+		st.compiled = true
+		if len(st.spec.NodeSelector) > 0 || st.spec.Affinity != nil {
+			a := nodeaffinity.NewRequiredNodeAffinity(st.spec.NodeSelector, st.spec.Affinity)
+			st.affinity = &a
 		}
 	}
-	if cl.affinity != nil {
+	if st.affinity != nil {
 		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
-		if match, _ := cl.affinity.Match(object); !match {
+		if match, _ := st.affinity.Match(object); !match {
 			return mismatched
 		}
 	}

@@ -3,6 +3,7 @@ package cache
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"basalt.dev/basalt/api"
@@ -68,13 +69,6 @@ func (c *Cache) setFree(col *column, s int32, v int64) {
 	} else if old >= 0 && v < 0 {
 		c.addBroken(s, 1)
 	}
-	if col.device {
-		if old > 0 && v <= 0 {
-			c.devices[s]--
-		} else if old <= 0 && v > 0 {
-			c.devices[s]++
-		}
-	}
 }
 
 // setAlloc writes one cell of alloc and keeps what is used.
@@ -106,6 +100,14 @@ func (c *Cache) addBroken(s int32, by int32) {
 		c.outOfSync--
 		c.syncVersion++
 	}
+}
+
+// most is what the node with most of it has.
+func (col *column) most() int64 {
+	if col.stale {
+		col.largest, col.stale = slices.Max(col.alloc), false
+	}
+	return col.largest
 }
 
 // columnOf returns the column of a resource, and makes it when there is none.
@@ -161,6 +163,7 @@ func (c *Cache) dropDead() {
 // retarget points the requests of all classes for a resource to another column, and tells whether a charged class was
 // among them, so that charges have to be counted elsewhere now.
 func (c *Cache) retarget(name string, from, to int) (charged bool) {
+	c.last, c.index.stale = nil, true
 	for _, cl := range c.classes { // in any order: each by itself
 		for i := range cl.asks {
 			if cl.asks[i].name == name && cl.asks[i].col == from {

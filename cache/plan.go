@@ -12,21 +12,22 @@ import (
 
 // limits are the same for all caches; tests make them small.
 type limits struct {
-	// changes bounds how many changes a planned class can be behind before it scans instead.
-	changes int
-	// planned bounds the classes with a verdict for each slot and a tree. At 20,000 nodes one takes half a megabyte.
+	// planned bounds the classes that are remembered although no pod of them is charged, and the sets of constraints that
+	// have a verdict for each slot.
 	planned int
-	// replay is how many slots can be scanned in the time that one change takes to replay.
-	replay int
+	// bits bounds the classes with a bit in the index. They cost a word a slot for each 64, and time on each change.
+	bits int
+	// idle is for how many plannings a class has not been asked for before its bit goes to another although there is room
+	// for more.
+	idle uint64
+	// leaf bounds the entries of a leaf of the order.
+	leaf int
 	// dead bounds the columns that are kept although no node names them any more: a device plugin that restarts takes its
 	// resource away for a moment, and dropping a column touches every charge.
 	dead int
 }
 
-var defaultLimits = limits{changes: 4096, planned: 128, replay: 2, dead: 32}
-
-// nowhere is the key of a slot that does not fit. Other keys are the score, lower being better, above the slot.
-const nowhere = math.MaxUint64
+var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: leafSize, dead: 32}
 
 // CanPlace tells what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
 // with CanStay.
@@ -36,7 +37,7 @@ func (c *Cache) CanPlace(class *api.Class, nodeName string) Misfit {
 		return Misfit{Obstacle: NoNode, Subject: nodeName}
 	}
 	cl := c.find(class)
-	what, detail := c.obstacle(cl, n.slot, c.verdictOn(cl, n))
+	what, detail := c.obstacle(cl, n.slot, c.verdict(cl, n.slot))
 	return c.misfit(cl, n, what, detail)
 }
 
@@ -51,14 +52,14 @@ func (c *Cache) CanStay(uid string) Misfit {
 	if n.object == nil {
 		return Misfit{Obstacle: NoNode, Subject: n.name}
 	}
-	if what, detail := constraint(c.verdictOn(cl, n)); what != Nothing {
+	if what, detail := constraint(c.verdict(cl, n.slot)); what != Nothing {
 		return c.misfit(cl, n, what, detail)
 	}
 	// The pod is counted in what is free, so there is room for it exactly if nothing is negative.
 	if c.broken[n.slot] != 0 {
 		return Misfit{Obstacle: OutOfSync}
 	}
-	if len(cl.ports) > 0 && n.portsConflict(cl.ports, []*charge{ch}) {
+	if len(cl.set.ports) > 0 && n.portsConflict(cl.set.ports, []*charge{ch}) {
 		return Misfit{Obstacle: HostPort}
 	}
 	return Misfit{}
@@ -67,9 +68,8 @@ func (c *Cache) CanStay(uid string) Misfit {
 // Place returns the best node for one more pod of a class by the policy; equally good ones by lowest slot. It charges
 // nothing.
 func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
-	cl := c.plan(class)
-	if best := cl.tree[1]; best != nowhere {
-		return c.slots[uint32(best)].name, true
+	if s, ok := c.best(c.plan(class)); ok {
+		return c.slots[s].name, true
 	}
 	return "", false
 }
@@ -86,7 +86,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 	cl := c.plan(class)
 	var best []*charge
 	for s, n := range c.slots {
-		if n == nil || n.holds == 0 || cl.verdict[s] != admitted || c.broken[s] != 0 || !c.fitsEmpty(cl, int32(s)) {
+		if n == nil || n.holds == 0 || c.verdict(cl, int32(s)) != admitted || c.broken[s] != 0 || !c.fitsEmpty(cl, int32(s)) {
 			continue
 		}
 		taken := c.taking(cl, n, rank)
@@ -122,10 +122,10 @@ func (c *Cache) Why(class *api.Class) Reasons {
 			continue
 		}
 		r.Nodes++
-		if cl.verdict[s] == admitted && c.fitsEmpty(cl, int32(s)) {
+		if c.verdict(cl, int32(s)) == admitted && c.fitsEmpty(cl, int32(s)) {
 			r.Never = false
 		}
-		what, detail := c.obstacle(cl, int32(s), cl.verdict[s])
+		what, detail := c.obstacle(cl, int32(s), c.verdict(cl, int32(s)))
 		switch what {
 		case Nothing:
 			r.Fit++
@@ -160,7 +160,7 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 	if c.broken[s] != 0 {
 		return OutOfSync, 0
 	}
-	if len(cl.ports) > 0 && c.slots[s].portsConflict(cl.ports, nil) {
+	if len(cl.set.ports) > 0 && c.slots[s].portsConflict(cl.set.ports, nil) {
 		return HostPort, 0
 	}
 	for i := range cl.asks {
@@ -189,8 +189,6 @@ func constraint(v verdict) (what Obstacle, detail int) {
 	switch v {
 	case admitted:
 		return Nothing, 0
-	case absent:
-		return NoNode, 0
 	case unreadable:
 		return Unreadable, 0
 	case unschedulable:
@@ -201,11 +199,12 @@ func constraint(v verdict) (what Obstacle, detail int) {
 	return Taint, int(v - tainted)
 }
 
-func (c *Cache) verdictOn(cl *class, n *node) verdict {
-	if cl.planned {
-		return cl.verdict[n.slot]
+// verdict is what constraints say of a slot with a node.
+func (c *Cache) verdict(cl *class, s int32) verdict {
+	if cl.unreadable != "" {
+		return unreadable
 	}
-	return c.judge(cl, n.object)
+	return c.verdictOf(cl.set, s)
 }
 
 func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
@@ -234,7 +233,7 @@ func (n *node) portsConflict(want []port, without []*charge) bool {
 			}
 			pods := u.pods
 			for _, ch := range without {
-				for _, q := range ch.class.ports {
+				for _, q := range ch.class.set.ports {
 					if q == u.port {
 						pods--
 					}
@@ -294,138 +293,50 @@ func (c *Cache) fitsWithout(cl *class, n *node, gone []*charge) bool {
 			return false
 		}
 	}
-	return !n.portsConflict(cl.ports, gone)
+	return !n.portsConflict(cl.set.ports, gone)
 }
 
-// touch notes that a slot's score may have changed.
-func (c *Cache) touch(s int32) {
-	c.log[c.logged%uint64(len(c.log))] = s
-	c.logged++
-}
-
-// plan returns the class with verdicts and a tree that are right for now.
+// plan returns the class, and remembers it for a while.
 func (c *Cache) plan(a *api.Class) *class {
 	cl := c.find(a)
 	c.uses++
 	cl.lastUse = c.uses
-	if !cl.planned {
-		if len(c.planned) >= c.limits.planned {
-			c.unplanOldest()
-		}
-		c.classes[cl.api.Key] = cl
-		cl.planned = true
+	if cl.planned {
+		cl.used = true
+		return cl
+	}
+	c.keep(cl)
+	cl.planned = true
+	if len(c.planned) < c.limits.planned {
 		c.planned = append(c.planned, cl)
-		cl.verdict = make([]verdict, len(c.slots), cap(c.slots))
-		for s, n := range c.slots {
-			cl.verdict[s] = absent
-			if n != nil {
-				cl.verdict[s] = c.judge(cl, n.object)
-			}
-		}
-	}
-	behind := c.logged - cl.synced
-	if len(cl.tree) < 2*len(c.slots) || cl.tree == nil || behind > uint64(len(c.log)) || behind*uint64(c.limits.replay) > uint64(len(c.slots)) {
-		if behind > 0 || cl.tree == nil {
-			c.build(cl)
-		}
 	} else {
-		for i := cl.synced; i < c.logged; i++ {
-			s := c.log[i%uint64(len(c.log))]
-			cl.set(s, c.key(cl, s))
+		for ; c.planned[c.hand].used; c.hand = (c.hand + 1) % len(c.planned) {
+			c.planned[c.hand].used = false
+		}
+		c.unplan(c.planned[c.hand])
+		c.planned[c.hand] = cl
+		c.hand = (c.hand + 1) % len(c.planned)
+	}
+	st := cl.set
+	if st.planned++; st.verdict == nil {
+		if k := len(c.verdicts) - 1; k >= 0 {
+			st.verdict, c.verdicts = c.verdicts[k], c.verdicts[:k]
+			clear(st.verdict)
+		} else {
+			st.verdict = make([]verdict, len(c.slots), cap(c.slots))
 		}
 	}
-	cl.synced = c.logged
 	return cl
 }
 
-func (c *Cache) unplanOldest() {
-	oldest := 0
-	for i, cl := range c.planned {
-		if cl.lastUse < c.planned[oldest].lastUse {
-			oldest = i
-		}
+func (c *Cache) unplan(cl *class) {
+	c.dismiss(cl)
+	cl.planned, cl.used, cl.cost = false, false, 0
+	st := cl.set
+	if st.planned--; st.planned == 0 {
+		c.verdicts, st.verdict = append(c.verdicts, st.verdict), nil
 	}
-	cl := c.planned[oldest]
-	c.planned = slices.Delete(c.planned, oldest, oldest+1)
-	cl.planned, cl.verdict, cl.tree = false, nil, nil
 	c.letGo(cl)
-}
-
-// build makes the tree of a class: a binary tree in an array, leaves in its upper half, one a slot, and above each two the
-// smaller key of both, so that the smallest of all is at index 1.
-func (c *Cache) build(cl *class) {
-	half := 1
-	for half < len(c.slots) {
-		half *= 2
-	}
-	if len(cl.tree) != 2*half {
-		cl.tree = make([]uint64, 2*half)
-		for i := range cl.tree {
-			cl.tree[i] = nowhere
-		}
-	}
-	for s := range c.slots {
-		cl.tree[half+s] = c.key(cl, int32(s))
-	}
-	for i := half - 1; i > 0; i-- {
-		cl.tree[i] = min(cl.tree[2*i], cl.tree[2*i+1])
-	}
-}
-
-func (cl *class) set(s int32, key uint64) {
-	i := len(cl.tree)/2 + int(s)
-	if cl.tree[i] == key {
-		return
-	}
-	cl.tree[i] = key
-	for i > 1 {
-		i /= 2
-		m := min(cl.tree[2*i], cl.tree[2*i+1])
-		if cl.tree[i] == m {
-			return
-		}
-		cl.tree[i] = m
-	}
-}
-
-func (c *Cache) key(cl *class, s int32) uint64 {
-	if what, _ := c.obstacle(cl, s, cl.verdict[s]); what != Nothing {
-		return nowhere
-	}
-	return uint64(c.score(cl, s))<<32 | uint64(uint32(s))
-}
-
-// score rates a slot that fits; lower is better. All shares are per mille of what the node has.
-//
-// Pack is best fit: the smallest share that would remain of the resource that remains most. Devices go before everything
-// else in it: a class that asks for none avoids nodes that have some free, where it would strand them, and for a class that
-// asks for some, it is their remaining share that counts, and the others' only between equals.
-//
-// Spread takes the node whose fullest resource would be emptiest.
-func (c *Cache) score(cl *class, s int32) uint32 {
-	var base, device, full int64
-	for i := range cl.asks {
-		a := &cl.asks[i]
-		if a.weight == unweighted {
-			continue
-		}
-		col := c.columns[a.col]
-		remains := permille(col.free[s]-a.amount, col.alloc[s])
-		full = max(full, 1000-remains)
-		if a.weight == weighsDevice {
-			device = max(device, remains)
-		} else {
-			base = max(base, remains)
-		}
-	}
-	if c.cfg.Policy == Spread {
-		return uint32(full)
-	}
-	score := device<<10 | base
-	if !cl.device && c.devices[s] > 0 {
-		score |= 1 << 20
-	}
-	return uint32(score)
 }
 
 // permille of an amount that is at most the whole, which is not zero.

@@ -123,14 +123,15 @@ func drawNode(t *rapid.T) *api.Node {
 }
 
 // TestAgainstReference drives two caches and the reference with the same facts. One cache is asked after each step, the
-// other now and then, so that its classes come to their trees by other ways: both and the reference must agree.
+// other now and then, so that its classes come to their bits by other ways: both and the reference must agree.
 func TestAgainstReference(t *testing.T) {
 	pool := classPool()
 	rapid.Check(t, func(t *rapid.T) {
 		policy := rapid.SampledFrom([]Policy{Pack, Spread}).Draw(t, "policy")
 		limit := limits{
-			changes: rapid.SampledFrom([]int{1, 4, 1000}).Draw(t, "changes"), planned: rapid.SampledFrom([]int{1, 5, 100}).Draw(t, "planned"),
-			replay: rapid.SampledFrom([]int{0, 1, 8}).Draw(t, "replay"), dead: rapid.SampledFrom([]int{0, 1, 32}).Draw(t, "dead"),
+			planned: rapid.SampledFrom([]int{1, 5, 100}).Draw(t, "planned"), bits: rapid.SampledFrom([]int{1, 3, 100}).Draw(t, "bits"),
+			idle: rapid.SampledFrom([]uint64{0, 10, 1000}).Draw(t, "idle"), leaf: rapid.SampledFrom([]int{2, 4, leafSize}).Draw(t, "leaf"),
+			dead: rapid.SampledFrom([]int{0, 1, 32}).Draw(t, "dead"),
 		}
 		eager, lazy, ref := newCache(Config{Policy: policy}, limit), newCache(Config{Policy: policy}, defaultLimits), newReference(policy)
 		class := func() *api.Class { return pool[rapid.IntRange(0, len(pool)-1).Draw(t, "class")] }
@@ -266,8 +267,8 @@ func TestAgainstReference(t *testing.T) {
 					if ok != wantOK {
 						t.Fatalf("class %d: Place = %s %t, want %t", i, node, ok, wantOK)
 					}
-					if ok && (!ref.fits(c, node) || ref.score(c, node) != want) {
-						t.Fatalf("class %d: Place = %s, score %v, best is %v", i, node, ref.score(c, node), want)
+					if ok && (!ref.fits(c, node) || ref.score(node) != want) {
+						t.Fatalf("class %d: Place = %s, score %v, best is %v", i, node, ref.score(node), want)
 					}
 					fits = append(fits, ok)
 					if !fitted[i] && ok && eager.RoomVersion() == room {

@@ -206,48 +206,43 @@ func (r *reference) never(c *api.Class) bool {
 	return true
 }
 
-// score of a node that fits, less is better: in pairs of devices and the rest for Pack, as the comment at Cache.score says.
-func (r *reference) score(c *api.Class, node string) [3]int64 {
+// score of a node, less is better: free devices and what is unused of the rest for Pack, as the comment at Cache.rating
+// says.
+func (r *reference) score(node string) [2]int64 {
 	free := r.free(node)
-	asksDevice, onlyPods := false, true
-	for _, q := range c.Requests {
-		asksDevice = asksDevice || strings.Contains(q.Resource, "/")
-		onlyPods = onlyPods && q.Resource == "pods"
-	}
-	var out [3]int64
+	var out [2]int64
 	full := int64(0)
-	for _, q := range c.Requests {
-		if q.Resource == "pods" && !onlyPods {
+	for _, a := range r.nodes[node].Allocatable {
+		if a.Value == 0 {
 			continue
 		}
-		left := new(big.Int).Sub(free[q.Resource], big.NewInt(q.Value))
-		share := left.Mul(left, big.NewInt(1000)).Div(left, big.NewInt(r.nodes[node].Allocatable.Value(q.Resource))).Int64()
-		full = max(full, 1000-share)
-		if strings.Contains(q.Resource, "/") {
-			out[1] = max(out[1], share)
-		} else {
-			out[2] = max(out[2], share)
+		share := new(big.Int)
+		if v := free[a.Resource]; v.Sign() > 0 {
+			share.Mul(v, big.NewInt(1000)).Div(share, big.NewInt(a.Value))
+			if share.Sign() == 0 && strings.Contains(a.Resource, "/") {
+				share.SetInt64(1) // one of very many devices is not none
+			}
+		}
+		full = max(full, 1000-share.Int64())
+		switch {
+		case strings.Contains(a.Resource, "/"):
+			out[0] += share.Int64()
+		case a.Resource != "pods":
+			out[1] -= 1000 - share.Int64()
 		}
 	}
 	if r.policy == Spread {
-		return [3]int64{full}
-	}
-	if !asksDevice {
-		for name, v := range free {
-			if strings.Contains(name, "/") && v.Sign() > 0 {
-				out[0] = 1
-			}
-		}
+		return [2]int64{full}
 	}
 	return out
 }
 
-func (r *reference) best(c *api.Class) (score [3]int64, ok bool) {
+func (r *reference) best(c *api.Class) (score [2]int64, ok bool) {
 	for name := range r.nodes {
 		if !r.fits(c, name) {
 			continue
 		}
-		if s := r.score(c, name); !ok || slices.Compare(s[:], score[:]) < 0 {
+		if s := r.score(name); !ok || slices.Compare(s[:], score[:]) < 0 {
 			score, ok = s, true
 		}
 	}

@@ -1,0 +1,435 @@
+package cache
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The index answers "which node is the best of those that take a pod of this class" for all classes at once. The order of
+// nodes by the policy does not depend on the class: only which of them fit does. So there is one order of slots, and each
+// slot's row has a bit for each class that is asked for often, set where a pod of it fits; the best node of a class is the
+// first with its bit. Finding out all bits of a row together costs a binary search and an AND a resource: the bits of the
+// classes that ask for at most so much of it are made beforehand, for each amount that any of them asks for.
+//
+// A class that is asked for rarely has no bit. A node that takes it also takes every class that asks for less under the
+// same constraints, so the search for it skips whatever lacks one of their bits, or one of the rungs: bits that say that so
+// much of one resource is free, whoever asks. When looking at nodes has cost a class as much as a bit would have, it gets
+// one, in place of a class that was not asked for lately if there are many.
+type index struct {
+	words  int      // of a row: one of rungs, the others of classes
+	rungs  []rung   // the bits of the first word
+	owners []*class // by bit, nil for none
+	alive  []uint64 // the bits that mean something
+	ported []uint64 // bits of classes with host ports
+	sets   []*set   // those with bits
+	steps  []steps  // for each resource that some bit is about
+	stale  bool     // steps and rows, since a column came or went
+	admits []uint64 // by slot, a row of what constraints allow
+	order  order
+	dirty  []int32 // slots that changed since the order was right
+	marked []bool  // by slot: is in dirty
+	row    []uint64
+	mask   []uint64
+}
+
+// rung is a bit for "so much of a resource is free".
+type rung struct {
+	col    int
+	amount int64
+}
+
+const (
+	rungBits   = 64
+	rungsOfCol = 12 // halves of the most that a node has
+)
+
+// steps tells for an amount free of one resource which bits it is enough for.
+type steps struct {
+	col    int
+	at     []int64  // amounts asked for, ascending
+	enough []uint64 // row i: bits that ask for at most at[i-1]; row 0: for none of it
+}
+
+func (st *steps) row(words int, free int64) []uint64 {
+	lo, n := 0, len(st.at)
+	for n > 0 {
+		half := n / 2
+		if st.at[lo+half] <= free {
+			lo += half + 1
+			n -= half + 1
+		} else {
+			n = half
+		}
+	}
+	return st.enough[lo*words : (lo+1)*words]
+}
+
+// touch notes that a slot changed.
+func (c *Cache) touch(s int32) {
+	if x := &c.index; !x.marked[s] {
+		x.marked[s] = true
+		x.dirty = append(x.dirty, s)
+	}
+}
+
+// settle makes the order right for now.
+func (c *Cache) settle() {
+	x := &c.index
+	if x.stale || len(x.dirty) > max(64, len(c.slots)/4) {
+		c.makeRungs()
+		c.makeSteps()
+		c.reorder()
+	}
+	for _, s := range x.dirty {
+		x.marked[s] = false
+		if c.slots[s] == nil || c.broken[s] != 0 {
+			x.order.remove(s)
+		} else {
+			x.order.put(s, c.keyOf(s), c.rowOf(s))
+		}
+	}
+	x.dirty = x.dirty[:0]
+}
+
+// reorder makes the order again from nothing.
+func (c *Cache) reorder() {
+	x := &c.index
+	keys := make([]uint64, 0, len(c.slots))
+	for s, n := range c.slots {
+		if n != nil && c.broken[s] == 0 {
+			keys = append(keys, c.keyOf(int32(s)))
+		}
+	}
+	slices.Sort(keys)
+	x.order.reset(x.words, len(c.slots), keys, c.rowOf)
+	clear(x.marked)
+	x.dirty = x.dirty[:0]
+}
+
+// rowOf is the row of a slot whose node is in sync.
+func (c *Cache) rowOf(s int32) []uint64 {
+	x := &c.index
+	row := x.row
+	copy(row, x.admits[int(s)*x.words:])
+	for w := range row {
+		row[w] &= x.alive[w]
+	}
+	for i := range x.steps {
+		st := &x.steps[i]
+		for w, enough := range st.row(x.words, c.columns[st.col].free[s]) {
+			row[w] &= enough
+		}
+	}
+	if n := c.slots[s]; len(n.ports) > 0 {
+		for w := range row {
+			for b := row[w] & x.ported[w]; b != 0; b &= b - 1 {
+				if i := bits.TrailingZeros64(b); n.portsConflict(x.owners[w*64+i-rungBits].set.ports, nil) {
+					row[w] &^= 1 << i
+				}
+			}
+		}
+	}
+	return row
+}
+
+// admit finds out for all classes with bits what their constraints say of a slot.
+func (c *Cache) admit(s int32) {
+	x := &c.index
+	row := x.admits[int(s)*x.words : (int(s)+1)*x.words]
+	clear(row)
+	row[0] = math.MaxUint64
+	for _, st := range x.sets {
+		if c.verdictOf(st, s) == admitted {
+			for w, b := range st.row {
+				row[w] |= b
+			}
+		}
+	}
+}
+
+// maskOf says which bits a slot must have for a class to fit it: rungs, and classes of the same constraints that ask for no
+// more of anything.
+func (c *Cache) maskOf(cl *class) []uint64 {
+	x := &c.index
+	mask := x.mask
+	clear(mask)
+	copy(mask, cl.set.row)
+	mask[0] = math.MaxUint64
+	for w := range mask {
+		mask[w] &= x.alive[w]
+	}
+	for i := range x.steps {
+		st, amount := &x.steps[i], int64(0)
+		for j := range cl.asks {
+			if cl.asks[j].col == st.col {
+				amount = cl.asks[j].amount
+			}
+		}
+		for w, enough := range st.row(x.words, amount) {
+			mask[w] &= enough
+		}
+	}
+	return mask
+}
+
+// best returns the first slot in the order that a class fits.
+func (c *Cache) best(cl *class) (s int32, ok bool) {
+	if cl.unreadable != "" {
+		return -1, false
+	}
+	for i := range cl.asks {
+		if cl.asks[i].col < 0 {
+			return -1, false
+		}
+	}
+	c.settle()
+	if cl.bit < 0 {
+		if cl.cost <= len(c.slots) {
+			return c.search(cl)
+		}
+		c.adopt(cl)
+	}
+	return c.index.order.first(cl.bit)
+}
+
+// What looking costs, in slots that adopt looks at: a leaf, and a constraint judged.
+const (
+	leafCost  = 4
+	judgeCost = 8
+)
+
+// search is best for a class without a bit.
+func (c *Cache) search(cl *class) (int32, bool) {
+	o := &c.index.order
+	mask := c.maskOf(cl)
+	for p := o.next(0, mask); p >= 0; p = o.next(p+1, mask) {
+		l := o.leaves[p]
+		cl.cost += leafCost
+		best := uint64(math.MaxUint64)
+	entries:
+		for i, key := range l.keys[:l.n] {
+			if key >= best {
+				continue
+			}
+			for w, m := range mask {
+				if m != 0 && l.rows[w*leafSize+i]&m != m {
+					continue entries
+				}
+			}
+			s := slotOf(key)
+			cl.cost++
+			if cl.set.verdict[s] == unknown {
+				cl.cost += judgeCost
+			}
+			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
+				best = key
+			}
+		}
+		if best != math.MaxUint64 {
+			return slotOf(best), true
+		}
+	}
+	return -1, false
+}
+
+// adopt gives a class a bit.
+func (c *Cache) adopt(cl *class) {
+	x := &c.index
+	var oldest *class
+	owners := 0
+	for _, o := range x.owners {
+		if o != nil {
+			owners++
+			if oldest == nil || o.lastUse < oldest.lastUse {
+				oldest = o
+			}
+		}
+	}
+	bit := slices.Index(x.owners, nil)
+	if owners >= c.limits.bits || bit < 0 && oldest != nil && c.uses-oldest.lastUse > c.limits.idle {
+		bit = oldest.bit - rungBits
+		c.dismiss(oldest)
+	} else if bit < 0 {
+		bit = len(x.owners)
+		x.owners = append(x.owners, make([]*class, 64)...)
+	}
+	x.owners[bit] = cl
+	cl.bit = rungBits + bit
+	grown := c.fitWords()
+	w, m := cl.bit/64, uint64(1)<<(cl.bit%64)
+	if !slices.Contains(x.sets, cl.set) {
+		x.sets = append(x.sets, cl.set)
+	}
+	cl.set.row[w] |= m
+	if grown {
+		c.makeRungs()
+	}
+	c.makeSteps()
+	for s, n := range c.slots {
+		if n == nil {
+			continue
+		}
+		if grown {
+			c.admit(int32(s))
+		} else if cell := &x.admits[s*x.words+w]; c.verdictOf(cl.set, int32(s)) == admitted {
+			*cell |= m
+		} else {
+			*cell &^= m
+		}
+	}
+	if grown {
+		c.reorder()
+		return
+	}
+	for _, l := range x.order.leaves {
+		for i, key := range l.keys[:l.n] {
+			s := slotOf(key)
+			cell := &l.rows[w*leafSize+i]
+			*cell &^= m
+			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
+				*cell |= m
+			}
+		}
+	}
+	x.order.sum(w)
+}
+
+// dismiss takes a class's bit away.
+func (c *Cache) dismiss(cl *class) {
+	x := &c.index
+	if cl.bit < 0 {
+		return
+	}
+	w, m := cl.bit/64, uint64(1)<<(cl.bit%64)
+	x.owners[cl.bit-rungBits] = nil
+	x.alive[w] &^= m
+	x.ported[w] &^= m
+	cl.bit, cl.cost = -1, 0
+	cl.set.row[w] &^= m
+	if !slices.ContainsFunc(cl.set.row, func(b uint64) bool { return b != 0 }) {
+		i := slices.Index(x.sets, cl.set)
+		x.sets = slices.Delete(x.sets, i, i+1)
+	}
+}
+
+// fitWords makes rows as wide as there are owners, and tells whether they grew. Rows are then to be made again.
+func (c *Cache) fitWords() bool {
+	x := &c.index
+	words := 1 + len(x.owners)/64
+	if words == x.words {
+		return false
+	}
+	x.words = words
+	x.admits = make([]uint64, words*len(c.slots), words*cap(c.slots))
+	x.alive, x.ported, x.row, x.mask = make([]uint64, words), make([]uint64, words), make([]uint64, words), make([]uint64, words)
+	for _, st := range c.sets { // each by itself
+		st.row = append(st.row, make([]uint64, words-len(st.row))...)
+	}
+	return true
+}
+
+// makeRungs chooses the rungs anew. All rows have to be made again then.
+func (c *Cache) makeRungs() {
+	x := &c.index
+	x.rungs = x.rungs[:0]
+	for i, col := range c.columns {
+		if col == nil {
+			continue
+		}
+		top := bits.Len64(uint64(col.most()))
+		for k := 0; k < rungsOfCol && top-k > 0 && len(x.rungs) < rungBits; k++ {
+			x.rungs = append(x.rungs, rung{col: i, amount: 1 << (top - 1 - k)})
+		}
+	}
+}
+
+// makeSteps makes steps again, and which bits mean something.
+func (c *Cache) makeSteps() {
+	x := &c.index
+	type want struct {
+		col    int
+		amount int64
+		bit    int
+	}
+	var wants []want
+	clear(x.alive)
+	clear(x.ported)
+	for i, r := range x.rungs {
+		x.alive[0] |= 1 << i
+		wants = append(wants, want{r.col, r.amount, i})
+	}
+	for _, cl := range x.owners {
+		if cl == nil || slices.ContainsFunc(cl.asks, func(a ask) bool { return a.col < 0 }) {
+			continue
+		}
+		x.alive[cl.bit/64] |= 1 << (cl.bit % 64)
+		if len(cl.set.ports) > 0 {
+			x.ported[cl.bit/64] |= 1 << (cl.bit % 64)
+		}
+		for _, a := range cl.asks {
+			wants = append(wants, want{a.col, a.amount, cl.bit})
+		}
+	}
+	slices.SortFunc(wants, func(a, b want) int {
+		return cmp.Or(cmp.Compare(a.col, b.col), cmp.Compare(a.amount, b.amount), cmp.Compare(a.bit, b.bit))
+	})
+	x.steps = x.steps[:0]
+	for len(wants) > 0 {
+		n := 0
+		for n < len(wants) && wants[n].col == wants[0].col {
+			n++
+		}
+		st := steps{col: wants[0].col, enough: slices.Clone(x.alive)}
+		for _, a := range wants[:n] {
+			st.enough[a.bit/64] &^= 1 << (a.bit % 64)
+		}
+		for _, a := range wants[:n] {
+			if k := len(st.at); k == 0 || st.at[k-1] != a.amount {
+				st.at = append(st.at, a.amount)
+				st.enough = append(st.enough, st.enough[len(st.enough)-x.words:]...)
+			}
+			st.enough[len(st.at)*x.words+a.bit/64] |= 1 << (a.bit % 64)
+		}
+		x.steps = append(x.steps, st)
+		wants = wants[n:]
+	}
+	x.stale = false
+}
+
+// keyOf is where a slot stands in the order: its rating, then its number.
+func (c *Cache) keyOf(s int32) uint64 { return uint64(c.rating(s))<<32 | uint64(uint32(s)) }
+
+// rating rates a node, whoever asks; lower is better. Shares are per mille of what the node has.
+//
+// Pack is best fit: the node of which most is used, summed over native resources, goes first. Nodes with free devices go
+// after all others, the one with the smallest share of them free first: what asks for none does not strand them, and what
+// asks for some fills up the nodes that were begun.
+//
+// Spread takes the node whose fullest resource is emptiest.
+func (c *Cache) rating(s int32) uint32 {
+	var used, devices, full int64
+	for _, col := range c.columns {
+		if col == nil || col.alloc[s] == 0 {
+			continue
+		}
+		free := permille(max(col.free[s], 0), col.alloc[s])
+		if free == 0 && col.device && col.free[s] > 0 {
+			free = 1 // one of very many is not none
+		}
+		full = max(full, 1000-free)
+		switch {
+		case col.device:
+			devices += free
+		case col.name != string(v1.ResourcePods): // their number says nothing about how full a node is
+			used += 1000 - free
+		}
+	}
+	if c.cfg.Policy == Spread {
+		return uint32(full)
+	}
+	return uint32(min(devices, math.MaxUint16)<<16 | (math.MaxUint16 - min(used, math.MaxUint16)))
+}
