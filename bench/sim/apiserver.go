@@ -1,133 +1,121 @@
 package sim
 
 import (
-	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/shard/event"
 )
 
-// apiServer holds pods, nodes, Queues and PodGroups; every version is immutable. Its writes are those of package api/kube
-// and those that users, kubelets and controllers make.
+// apiServer is a model of the API server, and how processes follow it. Its writes are those of package api/kube and those
+// that users, kubelets and controllers make.
 type apiServer struct {
 	server
-	w       *world
-	version int64
-	uids    int
-	pods    *feed
-	nodes   *feed
-	groups  *feed
-	queues  *feed
+	*model.API
+	w      *world
+	pods   *feed
+	nodes  *feed
+	groups *feed
+	queues *feed
 }
 
 func newAPIServer(w *world) *apiServer {
-	return &apiServer{w: w, version: 1000, pods: newFeed(w, "pod"), nodes: newFeed(w, "node"), groups: newFeed(w, "podgroup"), queues: newFeed(w, "queue")}
+	a := &apiServer{w: w, API: model.NewAPI(func() time.Time { return w.now })}
+	a.pods, a.nodes, a.groups, a.queues = newFeed(w, a.Pods), newFeed(w, a.Nodes), newFeed(w, a.PodGroups), newFeed(w, a.Queues)
+	a.Changed = a.changed
+	return a
 }
 
-// feed is one kind: what exists, by namespace/name, and all that was.
+// feed is one kind: what exists, by namespace/name, and who follows it.
 type feed struct {
+	*model.Kind
 	w        *world
 	kind     string
-	objects  map[string]object
-	log      []entry
+	objects  map[string]object // the Kind's
 	watchers []*watcher
 }
 
-// object is one version of an object.
-type object struct {
-	metav1.Object
-	pod *api.Pod // with a pod: what processes reduce it to
+type (
+	object = model.Object
+	entry  = model.Entry
+)
+
+func newFeed(w *world, k *model.Kind) *feed {
+	return &feed{Kind: k, w: w, kind: k.Name, objects: k.Objects}
 }
 
-type entry struct {
-	gone bool
-	object
-}
+func nameOf(o metav1.Object) string { return model.NameOf(o) }
 
-func newFeed(w *world, kind string) *feed {
-	return &feed{w: w, kind: kind, objects: map[string]object{}}
-}
+func (f *feed) names() []string { return f.Names() }
 
-func nameOf(o metav1.Object) string {
-	if o.GetNamespace() == "" {
-		return o.GetName()
+// changed hears of each change.
+func (a *apiServer) changed(k *model.Kind, e entry) {
+	w, f := a.w, a.pods
+	gone := e.Type == watch.Deleted
+	switch o := e.Object.Object.(type) {
+	case *corev1.Pod:
+		if gone {
+			w.audit.Observe(w.now, audit.PodGone{Pod: o})
+		} else {
+			w.audit.Observe(w.now, audit.PodSeen{Pod: o})
+		}
+	case *corev1.Node:
+		if f = a.nodes; gone {
+			w.audit.Observe(w.now, audit.NodeGone{Node: o})
+		} else {
+			w.audit.Observe(w.now, audit.NodeSeen{Node: o})
+		}
+	case *v1alpha1.Queue:
+		if f = a.queues; gone {
+			w.audit.Observe(w.now, audit.QueueGone{Queue: o})
+		} else {
+			w.audit.Observe(w.now, audit.QueueSeen{Queue: o})
+		}
+	case *v1alpha1.PodGroup:
+		if f = a.groups; gone {
+			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: o})
+		} else {
+			w.audit.Observe(w.now, audit.PodGroupSeen{PodGroup: o})
+		}
 	}
-	return o.GetNamespace() + "/" + o.GetName()
-}
-
-func (f *feed) names() []string { return slices.Sorted(maps.Keys(f.objects)) }
-
-// record makes a change visible.
-func (f *feed) record(e entry) {
-	f.log = append(f.log, e)
+	if gone {
+		w.log("api: %s %s (%s) is gone", f.kind, nameOf(e), e.GetUID())
+	}
 	for _, x := range f.watchers {
-		x.wake(f.w.delay())
+		x.wake(w.delay())
 	}
-	f.w.check.afterAPI(f, e)
-	f.w.heard()
+	w.check.afterAPI(f, e)
+	w.heard()
+}
+
+// must is for what the caller has made sure of.
+func (a *apiServer) must(err error) {
+	if err != nil {
+		a.w.fail("API server: %v", err)
+	}
 }
 
 // put stores a version; the object is the caller's to give away.
-func (a *apiServer) put(f *feed, o metav1.Object) {
-	a.version++
-	o.SetResourceVersion(strconv.FormatInt(a.version, 10))
-	now := object{Object: o}
-	switch o := o.(type) {
-	case *corev1.Pod:
-		now.pod = api.FromPod(o, nil, nil)
-		a.w.audit.Observe(a.w.now, audit.PodSeen{Pod: o})
-	case *corev1.Node:
-		a.w.audit.Observe(a.w.now, audit.NodeSeen{Node: o})
-	case *v1alpha1.Queue:
-		a.w.audit.Observe(a.w.now, audit.QueueSeen{Queue: o})
-	case *v1alpha1.PodGroup:
-		a.w.audit.Observe(a.w.now, audit.PodGroupSeen{PodGroup: o})
-	}
-	f.objects[nameOf(o)] = now
-	f.record(entry{object: now})
-}
+func (a *apiServer) put(f *feed, o metav1.Object) { a.must(a.Replace(f.Kind, o)) }
 
 func (a *apiServer) remove(f *feed, o object) {
-	a.version++
-	delete(f.objects, nameOf(o))
-	switch o := o.Object.(type) {
-	case *corev1.Pod:
-		a.w.audit.Observe(a.w.now, audit.PodGone{Pod: o})
-	case *corev1.Node:
-		a.w.audit.Observe(a.w.now, audit.NodeGone{Node: o})
-	case *v1alpha1.Queue:
-		a.w.audit.Observe(a.w.now, audit.QueueGone{Queue: o})
-	case *v1alpha1.PodGroup:
-		a.w.audit.Observe(a.w.now, audit.PodGroupGone{PodGroup: o})
-	}
-	a.w.log("api: %s %s (%s) is gone", f.kind, nameOf(o), o.GetUID())
-	f.record(entry{gone: true, object: o})
+	now := int64(0)
+	a.must(a.Delete(f.Kind, o.GetNamespace(), o.GetName(), "", "", &now))
 }
 
-func (a *apiServer) create(f *feed, o metav1.Object) {
-	a.uids++
-	o.SetUID(types.UID(fmt.Sprintf("%s#%d", o.GetName(), a.uids)))
-	o.SetGeneration(1)
-	o.SetCreationTimestamp(metav1.NewTime(a.w.now.Truncate(time.Second)))
-	a.put(f, o)
-}
+func (a *apiServer) create(f *feed, o metav1.Object) { a.must(a.Create(f.Kind, o)) }
 
 // pod returns a pod by name, nil when there is none.
-func (a *apiServer) pod(namespace, name string) *corev1.Pod {
-	p, _ := a.pods.objects[namespace+"/"+name].Object.(*corev1.Pod)
-	return p
-}
+func (a *apiServer) pod(namespace, name string) *corev1.Pod { return a.Pod(namespace, name) }
 
 func (a *apiServer) podByUID(uid string) *corev1.Pod {
 	for _, o := range a.pods.objects {
@@ -140,89 +128,62 @@ func (a *apiServer) podByUID(uid string) *corev1.Pod {
 
 // edit makes the next version of a pod.
 func (a *apiServer) edit(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
-	next := *p
-	next.Labels, next.Annotations = maps.Clone(p.Labels), maps.Clone(p.Annotations)
-	next.Status.Conditions = slices.Clone(p.Status.Conditions)
-	change(&next)
-	a.put(a.pods, &next)
-	return &next
+	return a.EditPod(p, change)
 }
 
-func finished(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-}
+func finished(p *corev1.Pod) bool { return model.Finished(p) }
 
 // bind is a Binding.
 func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[string]string) event.BindOutcome {
-	p := a.pod(namespace, name)
+	err := a.Bind(model.Binding{Namespace: namespace, Name: name, UID: uid, Version: version, Node: node, Labels: labels})
 	switch {
-	case p == nil:
-		return event.BindNotFound
-	case uid != "" && string(p.UID) != uid, version != "" && p.ResourceVersion != version, p.Spec.NodeName != "", p.DeletionTimestamp != nil:
+	case err == nil:
+		return event.BindOK
+	case apierrors.IsConflict(err):
 		return event.BindConflict
-	case len(p.Spec.SchedulingGates) > 0:
-		return event.BindUnknown // 422
+	case apierrors.IsNotFound(err):
+		return event.BindNotFound
 	}
-	a.edit(p, func(p *corev1.Pod) {
-		p.Spec.NodeName = node
-		for k, v := range labels {
-			if p.Labels == nil {
-				p.Labels = map[string]string{}
-			}
-			p.Labels[k] = v
-		}
-		setCondition(p, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
-	})
-	return event.BindOK
-}
-
-func setCondition(p *corev1.Pod, c corev1.PodCondition) {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == c.Type {
-			p.Status.Conditions[i] = c
-			return
-		}
-	}
-	p.Status.Conditions = append(p.Status.Conditions, c)
+	return event.BindUnknown
 }
 
 // settle is the patch that Settle makes.
 func (a *apiServer) settle(o event.SettlePod) event.SettleDone {
-	done := event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
-	p := a.pod(o.Namespace, o.Name)
-	if p == nil || string(p.UID) != o.Row.PodUID {
-		return done
+	p, err := a.Annotate(o.Namespace, o.Name, o.Row.PodUID, api.AnnotationSettle, o.Value)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // another UID, as the read after it shows
+		return event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
+	case err != nil:
+		return event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}
+	case p.Spec.NodeName != "":
+		return event.SettleDone{Row: o.Row, Outcome: event.SettledBound, Node: p.Spec.NodeName}
 	}
-	if p.Annotations[api.AnnotationSettle] != o.Value { // a patch that changes nothing makes no version
-		p = a.edit(p, func(p *corev1.Pod) {
-			if p.Annotations == nil {
-				p.Annotations = map[string]string{}
-			}
-			p.Annotations[api.AnnotationSettle] = o.Value
-		})
+	return event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
+}
+
+// outcome is what package shard/process makes of an answer.
+func outcome(err error) event.StatusOutcome {
+	switch {
+	case err == nil:
+		return event.StatusOK
+	case apierrors.IsNotFound(err):
+		return event.StatusGone
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
+		return event.StatusConflict
 	}
-	done.Outcome = event.SettledFree
-	if p.Spec.NodeName != "" {
-		done.Outcome, done.Node = event.SettledBound, p.Spec.NodeName
-	}
-	return done
+	return event.StatusFailed
 }
 
 // explain is ExplainPod.
 func (a *apiServer) explain(o event.WritePodCondition) event.StatusWritten {
-	done := event.StatusWritten{ID: o.ID, Outcome: event.StatusConflict, Error: "conflict"}
-	p := a.pod(o.Namespace, o.Name)
-	switch {
-	case p == nil:
-		done.Outcome, done.Error = event.StatusGone, "not found"
-	case string(p.UID) == o.UID && p.ResourceVersion == o.ResourceVersion:
+	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, o.ResourceVersion, corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: o.Reason, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
+	done := written(o.ID, outcome(err))
+	if err == nil {
 		if p.Spec.NodeName != "" {
 			a.w.fail("pod %s is told that it waits (%s), and is bound to %s", p.UID, o.Reason, p.Spec.NodeName)
 		}
-		p = a.edit(p, func(p *corev1.Pod) {
-			setCondition(p, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: o.Reason, Message: o.Message})
-		})
-		done.Outcome, done.Error, done.ResourceVersion = event.StatusOK, "", p.ResourceVersion
+		done.ResourceVersion = p.ResourceVersion
 	}
 	return done
 }
@@ -235,27 +196,20 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 	}
 	a.w.check.evicts(who, p)
 	a.w.count("evictions")
-	p = a.edit(p, func(p *corev1.Pod) {
-		setCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
-	})
+	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, "", corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
+	a.must(err)
 	a.delete(p)
 	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
 }
 
 // delete removes a pod: at once when no kubelet has it, else the kubelet does it after a while.
 func (a *apiServer) delete(p *corev1.Pod) {
-	if p.Spec.NodeName == "" || finished(p) {
-		a.remove(a.pods, a.pods.objects[nameOf(p)])
-		return
-	}
-	if p.DeletionTimestamp != nil {
-		return
-	}
-	a.edit(p, func(p *corev1.Pod) {
-		now := metav1.NewTime(a.w.now)
-		p.DeletionTimestamp = &now
-	})
+	a.must(a.Delete(a.Pods, p.Namespace, p.Name, p.UID, "", nil))
 	uid := string(p.UID)
+	if p.DeletionTimestamp != nil || a.podByUID(uid) == nil {
+		return
+	}
 	a.w.after(a.w.between(0, 5*time.Second), func() {
 		if p := a.podByUID(uid); p != nil {
 			a.remove(a.pods, a.pods.objects[nameOf(p)])
@@ -263,98 +217,39 @@ func (a *apiServer) delete(p *corev1.Pod) {
 	})
 }
 
-// replaceQueueStatus and replaceGroupStatus obey the CRD's rule.
+// replaceQueueStatus and replaceGroupStatus are ReplaceStatus.
 func (a *apiServer) replaceQueueStatus(o event.WriteQueueStatus) event.StatusOutcome {
-	q, _ := a.queues.objects[o.Queue].Object.(*v1alpha1.Queue)
-	if q == nil {
-		return event.StatusGone
-	}
-	if string(q.UID) != o.UID {
-		return event.StatusConflict
-	}
-	if q.Status != nil {
-		if !accepts(q.Status.Stamp, o.Status.Stamp) && !equality.Semantic.DeepEqual(q.Status, o.Status) {
-			return event.StatusConflict
-		}
-		if equality.Semantic.DeepEqual(q.Status, o.Status) {
-			return event.StatusOK
-		}
-	}
-	next := *q
-	next.Status = o.Status
-	a.put(a.queues, &next)
-	return event.StatusOK
+	return outcome(a.ReplaceQueueStatus(o.Queue, o.UID, o.Status))
 }
 
 func (a *apiServer) replaceGroupStatus(o event.WritePodGroupStatus) event.StatusOutcome {
-	g, _ := a.groups.objects[o.Namespace+"/"+o.Name].Object.(*v1alpha1.PodGroup)
-	if g == nil {
-		return event.StatusGone
-	}
-	if string(g.UID) != o.UID {
-		return event.StatusConflict
-	}
-	if g.Status != nil {
-		if !accepts(g.Status.Stamp, o.Status.Stamp) && !equality.Semantic.DeepEqual(g.Status, o.Status) {
-			return event.StatusConflict
-		}
-		if equality.Semantic.DeepEqual(g.Status, o.Status) {
-			return event.StatusOK
-		}
-	}
-	next := *g
-	next.Status = o.Status
-	a.put(a.groups, &next)
-	return event.StatusOK
-}
-
-func accepts(old, next v1alpha1.Stamp) bool {
-	return next.Epoch > old.Epoch || next.Epoch == old.Epoch && next.Writer == old.Writer && next.Sequence > old.Sequence
+	return outcome(a.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status))
 }
 
 // queue returns a Queue, nil when there is none.
-func (a *apiServer) queue(name string) *v1alpha1.Queue {
-	q, _ := a.queues.objects[name].Object.(*v1alpha1.Queue)
-	return q
-}
+func (a *apiServer) queue(name string) *v1alpha1.Queue { return a.Queue(name) }
 
-func (a *apiServer) editQueue(q *v1alpha1.Queue, spec bool, change func(*v1alpha1.Queue)) {
-	next := *q
-	next.Finalizers = slices.Clone(q.Finalizers)
-	change(&next)
-	if spec {
-		next.Generation++
-	}
-	if next.DeletionTimestamp != nil && len(next.Finalizers) == 0 {
-		a.remove(a.queues, object{Object: &next})
-		return
-	}
-	a.put(a.queues, &next)
+func (a *apiServer) editQueue(q *v1alpha1.Queue, _ bool, change func(*v1alpha1.Queue)) {
+	a.EditQueue(q, change)
 }
 
 func (a *apiServer) deleteQueue(q *v1alpha1.Queue) {
-	if q.DeletionTimestamp != nil {
-		return
-	}
-	a.editQueue(q, true, func(q *v1alpha1.Queue) {
-		now := metav1.NewTime(a.w.now)
-		q.DeletionTimestamp = &now
-	})
+	a.must(a.Delete(a.Queues, "", q.Name, q.UID, "", nil))
 }
 
 // setFinalizer is the coordinator's.
 func (a *apiServer) setFinalizer(name, uid string, want bool) {
 	q := a.queue(name)
-	if q == nil || string(q.UID) != uid || slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) == want || want && q.DeletionTimestamp != nil {
+	if q == nil || string(q.UID) != uid || slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) == want {
 		return
 	}
-	a.editQueue(q, false, func(q *v1alpha1.Queue) {
-		if want {
-			q.Finalizers = append(q.Finalizers, v1alpha1.FinalizerCharged)
-			return
-		}
-		q.Finalizers = slices.DeleteFunc(q.Finalizers, func(f string) bool { return f == v1alpha1.FinalizerCharged })
-	})
+	finalizers := slices.DeleteFunc(slices.Clone(q.Finalizers), func(f string) bool { return f == v1alpha1.FinalizerCharged })
+	if want {
+		finalizers = append(finalizers, v1alpha1.FinalizerCharged)
+	}
+	if err := a.SetFinalizers(name, uid, q.ResourceVersion, finalizers); err != nil && !apierrors.IsInvalid(err) { // it is being deleted
+		a.must(err)
+	}
 }
 
 // ---- watches
@@ -402,7 +297,7 @@ func (x *watcher) list() {
 	var objects []object
 	next := 0
 	x.p.call(&w.api.server, 10*time.Second, func() {
-		objects, next = nil, len(x.feed.log)
+		objects, next = nil, len(x.feed.Log)
 		for _, name := range x.feed.names() {
 			objects = append(objects, x.feed.objects[name])
 		}
@@ -455,7 +350,7 @@ func (x *watcher) replace(objects []object, ticket uint64) {
 }
 
 func (x *watcher) wake(d time.Duration) {
-	if x.due || x.over || x.listing || x.next >= len(x.feed.log) {
+	if x.due || x.over || x.listing || x.next >= len(x.feed.Log) {
 		return
 	}
 	x.due = true
@@ -478,17 +373,17 @@ func (x *watcher) pump() {
 		x.wake(until.Sub(w.now))
 		return
 	}
-	for n := 1 + w.die.below(8); n > 0 && x.next < len(x.feed.log) && !x.listing && !x.over && !x.p.dead; n-- {
-		e := x.feed.log[x.next]
+	for n := 1 + w.die.below(8); n > 0 && x.next < len(x.feed.Log) && !x.listing && !x.over && !x.p.dead; n-- {
+		e := x.feed.Log[x.next]
 		x.next++
-		if e.gone {
+		if e.Type == watch.Deleted {
 			delete(x.known, string(e.GetUID()))
-			x.gone(e.object)
+			x.gone(e.Object)
 		} else {
 			if x.replaced == nil {
-				x.known[string(e.GetUID())] = e.object
+				x.known[string(e.GetUID())] = e.Object
 			}
-			x.seen(e.object)
+			x.seen(e.Object)
 		}
 	}
 	x.wake(w.delay())

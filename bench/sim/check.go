@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -63,7 +64,7 @@ func (c *check) beforeStore(ch change, old *record) {
 			left[rowKey(r.PodUid, r.PodResourceVersion, r.Node)] = true
 		}
 	}
-	for _, r := range old.msg.(*wire.IntentsRecord).Rows {
+	for _, r := range old.Value.(*wire.IntentsRecord).Rows {
 		key := rowKey(r.PodUid, r.PodResourceVersion, r.Node)
 		if left[key] {
 			continue
@@ -106,9 +107,9 @@ func (c *check) afterStore(ch change) {
 // ---- the API server
 
 func (c *check) afterAPI(f *feed, e entry) {
-	switch o := e.Object.(type) {
+	switch o := e.Object.Object.(type) {
 	case *corev1.Pod:
-		if o.Spec.NodeName != "" && !e.gone {
+		if o.Spec.NodeName != "" && e.Type != watch.Deleted {
 			c.node(o.Spec.NodeName)
 		}
 		c.inherit(o)
@@ -149,8 +150,8 @@ func (c *check) asksBinding(o event.BindPod) {
 func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) event.BindOutcome {
 	w := c.w
 	gang := ""
-	if r := w.store.keys[keyIntents(o.Row.Incarnation, o.Row.N)]; r != nil {
-		rec := r.msg.(*wire.IntentsRecord)
+	if r := w.store.Keys[keyIntents(o.Row.Incarnation, o.Row.N)]; r != nil {
+		rec := r.Value.(*wire.IntentsRecord)
 		for _, row := range rec.Rows {
 			if row.PodUid == o.Row.PodUID && row.Node == o.Node {
 				gang = rec.Gangs[row.Gang].Uid
@@ -187,11 +188,11 @@ func (c *check) node(name string) {
 	counted := map[string]bool{}
 	for _, o := range w.api.pods.objects {
 		if p := o.Object.(*corev1.Pod); p.Spec.NodeName == name && !finished(p) {
-			used = used.Add(o.pod.Class.Requests)
+			used = used.Add(o.Pod.Class.Requests)
 		}
 	}
 	for _, key := range w.store.with("intents/") {
-		for _, r := range w.store.keys[key].msg.(*wire.IntentsRecord).Rows {
+		for _, r := range w.store.Keys[key].Value.(*wire.IntentsRecord).Rows {
 			if r.Node != name || counted[r.PodUid] {
 				continue
 			}
@@ -200,7 +201,7 @@ func (c *check) node(name string) {
 				continue // can land no more
 			}
 			counted[r.PodUid] = true
-			used = used.Add(w.api.pods.objects[nameOf(p)].pod.Class.Requests)
+			used = used.Add(w.api.pods.objects[nameOf(p)].Pod.Class.Requests)
 		}
 	}
 	if what, by, over := used.Exceeds(has); over {

@@ -71,7 +71,7 @@ func (w *world) startCoordinator(name string) *coordinator {
 func (c *coordinator) await() {
 	s := c.w.store
 	c.awaiting = true
-	definite(c.process, &s.server, func() bool { return s.keys[keyLeader] == nil }, func(free bool) {
+	definite(c.process, &s.server, func() bool { return s.Keys[keyLeader] == nil }, func(free bool) {
 		if free && c.awaiting {
 			c.campaign()
 		}
@@ -189,13 +189,13 @@ func (t *term) commit(ops []change, at func(), done func(revision int64)) {
 					at()
 				}
 			default:
-				r := s.keys[keySequence]
-				seq := r.msg.(*wire.Sequence)
-				if seq.Term != uint64(t.number) || r.mod <= compared {
+				r := s.Keys[keySequence]
+				seq := r.Value.(*wire.Sequence)
+				if seq.Term != uint64(t.number) || r.Mod <= compared {
 					got = sent{fenced: "somebody else wrote seq"}
 					break
 				}
-				got = sent{moved: seq.Value, revision: r.mod}
+				got = sent{moved: seq.Value, revision: r.Mod}
 			}
 		}, func(answered bool) {
 			switch {
@@ -227,18 +227,18 @@ func (t *term) load() {
 		revision int64
 	}
 	definite(c.process, &s.server, func() read {
-		r := s.keys[keySequence]
+		r := s.Keys[keySequence]
 		if r == nil {
 			return read{}
 		}
-		return read{r.msg.(*wire.Sequence).Value, r.mod}
+		return read{r.Value.(*wire.Sequence).Value, r.Mod}
 	}, func(r read) {
 		if t.over {
 			return
 		}
 		t.revision, t.value = r.revision, max(t.value, r.value)
 		states := map[int64]core.Elected{} // by revision: a try whose answer was lost counts too
-		t.commit(nil, func() { states[s.revision] = s.elected() }, func(revision int64) {
+		t.commit(nil, func() { states[s.Revision()] = s.elected() }, func(revision int64) {
 			e, ok := states[revision]
 			if !ok {
 				c.w.fail("%s: no state at revision %d", c.inc, revision)
@@ -270,12 +270,12 @@ func (s *store) elected() core.Elected {
 	e := core.Elected{Table: s.table(), Shards: s.shards()}
 	e.FreshStore = e.Table == nil
 	for _, key := range s.with("queues/") {
-		r := s.keys[key]
-		e.Limits = append(e.Limits, core.StoredLimits{Key: key, Revision: r.mod, Record: r.msg.(*wire.LimitsRecord)})
+		r := s.Keys[key]
+		e.Limits = append(e.Limits, core.StoredLimits{Key: key, Revision: r.Mod, Record: r.Value.(*wire.LimitsRecord)})
 	}
 	for _, key := range s.with("reservations/") {
-		r := s.keys[key]
-		e.Reservations = append(e.Reservations, core.StoredReservation{Key: key, Revision: r.mod, Record: r.msg.(*wire.ReservationRecord)})
+		r := s.Keys[key]
+		e.Reservations = append(e.Reservations, core.StoredReservation{Key: key, Revision: r.Mod, Record: r.Value.(*wire.ReservationRecord)})
 	}
 	return e
 }

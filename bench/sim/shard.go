@@ -253,7 +253,7 @@ func (x *shard) carryOut(o event.Output) {
 				replaced: func(objects []object, ticket uint64) {
 					ev := event.PodsReplaced{}
 					for _, o := range objects {
-						ev.Pods = append(ev.Pods, o.pod)
+						ev.Pods = append(ev.Pods, o.Pod)
 					}
 					if !x.told && ticket >= x.ticket {
 						ev.Sequence, x.told = x.listing.Sequence, true
@@ -261,7 +261,7 @@ func (x *shard) carryOut(o event.Output) {
 					w.log("%s has %d pods, list %d", x.inc, len(ev.Pods), ev.Sequence)
 					x.step(ev)
 				},
-				seen: func(o object) { x.step(event.PodSeen{Pod: o.pod}) },
+				seen: func(o object) { x.step(event.PodSeen{Pod: o.Pod}) },
 				gone: func(o object) {
 					x.step(event.PodGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
 				},

@@ -11,29 +11,25 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/shard/event"
 )
 
-// store is the control store: an etcd that never forgets, and of package api/store what happens at the server: compares
-// and puts. Who sends a transaction again, and when, is in shard.go and coordinator.go.
+// store is the control store: of package api/store what happens at the server, on a model of etcd. Who sends a transaction
+// again, and when, is in shard.go and coordinator.go; when a lease runs out is here.
 type store struct {
 	server
-	w        *world
-	revision int64
-	keys     map[string]*record
-	leases   map[int64]*lease
-	made     int64 // leases
-	tables   *topic
-	leaders  *topic
-	members  *topic // of shards/
+	*model.Store[proto.Message]
+	w       *world
+	leases  map[int64]*lease
+	made    int64 // leases
+	tables  *topic
+	leaders *topic
+	members *topic // of shards/
 }
 
-// record is a key with its value; msg is the value decoded, and is not changed once it is here.
-type record struct {
-	msg         proto.Message
-	create, mod int64
-	lease       int64
-}
+// record is a key with its value, which is not changed once it is here.
+type record = model.KV[proto.Message]
 
 type lease struct {
 	ttl     time.Duration
@@ -62,8 +58,10 @@ func keyReservation(b api.BucketID, gang string) string {
 }
 
 func newStore(w *world) *store {
-	return &store{w: w, revision: 1, keys: map[string]*record{}, leases: map[int64]*lease{},
+	s := &store{w: w, Store: model.NewStore(proto.Equal), leases: map[int64]*lease{},
 		tables: newTopic(w, (*api.Table)(nil)), leaders: newTopic(w, leading{}), members: newTopic(w, []*wire.ShardRecord(nil))}
+	s.Changed = s.changed
+	return s
 }
 
 // leading is what the leader's key says.
@@ -73,15 +71,15 @@ type leading struct {
 }
 
 func (s *store) modRevision(key string) int64 {
-	if r := s.keys[key]; r != nil {
-		return r.mod
+	if r := s.Keys[key]; r != nil {
+		return r.Mod
 	}
 	return 0
 }
 
 func (s *store) createRevision(key string) int64 {
-	if r := s.keys[key]; r != nil {
-		return r.create
+	if r := s.Keys[key]; r != nil {
+		return r.Create
 	}
 	return 0
 }
@@ -89,88 +87,81 @@ func (s *store) createRevision(key string) int64 {
 func (s *store) table() *api.Table { return s.tables.newest().(*api.Table) }
 
 // with returns the keys that begin so, sorted.
-func (s *store) with(prefix string) []string {
-	var out []string
-	for key := range s.keys {
-		if strings.HasPrefix(key, prefix) {
-			out = append(out, key)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
+func (s *store) with(prefix string) []string { return s.With(prefix) }
 
 // write makes a revision.
 func (s *store) write(changes []change) int64 {
 	w := s.w
-	s.revision++
-	seen := audit.StoreRevision{Revision: s.revision}
-	keys := map[string]bool{}
+	var ops []model.Op[proto.Message]
 	for _, c := range changes {
-		if keys[c.key] {
-			w.fail("key %q twice in one transaction", c.key)
-		}
-		keys[c.key] = true
-		old := s.keys[c.key]
-		w.check.beforeStore(c, old)
+		w.check.beforeStore(c, s.Keys[c.key])
 		if c.msg == nil {
-			if old != nil {
-				delete(s.keys, c.key)
-				seen.Changes = append(seen.Changes, audit.StoreChange{Key: c.key, Deleted: true, CreateRevision: old.create, ModRevision: s.revision})
-				w.log("store %d: %s deleted", s.revision, c.key)
-			}
-			continue
-		}
-		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(c.msg)
-		if err != nil {
-			w.fail("key %q: %v", c.key, err)
-		}
-		r := &record{msg: c.msg, create: s.revision, mod: s.revision, lease: c.lease}
-		if old != nil {
-			r.create = old.create
-		}
-		s.keys[c.key] = r
-		seen.Changes = append(seen.Changes, audit.StoreChange{Key: c.key, Value: value, CreateRevision: r.create, ModRevision: s.revision})
-		if c.key != keySequence {
-			w.log("store %d: %s %s", s.revision, c.key, describeRecord(c.msg))
+			ops = append(ops, model.Op[proto.Message]{Kind: model.Delete, Key: c.key})
+		} else {
+			ops = append(ops, model.Op[proto.Message]{Kind: model.Put, Key: c.key, Value: c.msg, Lease: c.lease})
 		}
 	}
-	w.audit.Observe(w.now, seen)
+	done, err := s.Txn(nil, ops, nil)
+	if err != nil {
+		w.fail("transaction of %d operations: %v", len(ops), err)
+	}
 	for _, c := range changes {
 		w.check.afterStore(c)
 	}
+	return done.Revision
+}
+
+// changed hears of each revision.
+func (s *store) changed(events []model.Event[proto.Message]) {
+	w := s.w
+	seen := audit.StoreRevision{Revision: s.Revision()}
+	for _, e := range events {
+		if e.Deleted {
+			seen.Changes = append(seen.Changes, audit.StoreChange{Key: e.Key, Deleted: true, CreateRevision: e.Prev.Create, ModRevision: e.Mod})
+			w.log("store %d: %s deleted", e.Mod, e.Key)
+			continue
+		}
+		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.Value)
+		if err != nil {
+			w.fail("key %q: %v", e.Key, err)
+		}
+		seen.Changes = append(seen.Changes, audit.StoreChange{Key: e.Key, Value: value, CreateRevision: e.Create, ModRevision: e.Mod})
+		if e.Key != keySequence {
+			w.log("store %d: %s %s", e.Mod, e.Key, describeRecord(e.Value))
+		}
+	}
+	w.audit.Observe(w.now, seen)
 	w.heard()
 	members := false
-	for _, c := range changes {
+	for _, e := range events {
 		switch {
-		case c.key == keyTable:
-			t, err := wire.ToTable(c.msg.(*wire.TableRecord), s.revision)
+		case e.Key == keyTable:
+			t, err := wire.ToTable(e.Value.(*wire.TableRecord), e.Mod)
 			if err != nil {
 				w.fail("table: %v", err)
 			}
 			s.tables.publish(t)
 			w.count("tables")
-		case c.key == keyLeader:
+		case e.Key == keyLeader:
 			l := leading{}
-			if c.msg != nil {
-				l = leading{api.Incarnation(c.msg.(*wire.LeaderRecord).GetIncarnation()), s.revision}
+			if !e.Deleted {
+				l = leading{api.Incarnation(e.Value.(*wire.LeaderRecord).GetIncarnation()), e.Mod}
 				w.count("terms")
 			}
 			s.leaders.publish(l)
-		case strings.HasPrefix(c.key, "shards/"):
+		case strings.HasPrefix(e.Key, "shards/"):
 			members = true
 		}
 	}
 	if members {
 		s.members.publish(s.shards())
 	}
-	return s.revision
 }
 
 func (s *store) shards() []*wire.ShardRecord {
 	var out []*wire.ShardRecord
 	for _, key := range s.with("shards/") {
-		out = append(out, s.keys[key].msg.(*wire.ShardRecord))
+		out = append(out, s.Keys[key].Value.(*wire.ShardRecord))
 	}
 	return out
 }
@@ -205,6 +196,9 @@ func describeRecord(m proto.Message) string {
 func (s *store) grant(ttl time.Duration) int64 {
 	s.made++
 	id := s.made
+	if err := s.Grant(id); err != nil {
+		s.w.fail("lease %d: %v", id, err)
+	}
 	s.leases[id] = &lease{ttl: ttl, expires: s.w.now.Add(ttl)}
 	s.watch(id)
 	return id
@@ -247,24 +241,16 @@ func (s *store) revoke(id int64) {
 		return
 	}
 	delete(s.leases, id)
-	var changes []change
-	for _, prefix := range []string{"leader/", "shards/"} {
-		for _, key := range s.with(prefix) {
-			if s.keys[key].lease == id {
-				changes = append(changes, change{key: key})
-			}
-		}
-	}
-	if len(changes) > 0 {
-		s.write(changes)
+	if err := s.End(id); err != nil {
+		s.w.fail("lease %d: %v", id, err)
 	}
 }
 
 // create puts a key that must be absent under a lease: its CreateRevision, or 0 when somebody else's is there.
 func (s *store) create(key string, msg proto.Message, lease int64) (created int64, leaseGone bool) {
-	if r := s.keys[key]; r != nil {
-		if r.lease == lease {
-			return r.create, false
+	if r := s.Keys[key]; r != nil {
+		if r.Lease == lease {
+			return r.Create, false
 		}
 		return 0, false
 	}
@@ -300,8 +286,8 @@ func (s *store) writeIntents(who api.Incarnation, created int64, o event.WriteIn
 		done.Outcome = event.SessionLost
 		return done
 	}
-	if r := s.keys[key]; r != nil { // an earlier try
-		done.Outcome, done.ModRevision = event.Written, r.mod
+	if r := s.Keys[key]; r != nil { // an earlier try
+		done.Outcome, done.ModRevision = event.Written, r.Mod
 		return done
 	}
 	if s.modRevision(keyTable) != o.TableRevision {
@@ -349,8 +335,8 @@ func (s *store) rewriteIntents(who api.Incarnation, created int64, o event.Rewri
 		return out, false
 	}
 	key := keyIntents(o.Incarnation, o.N)
-	r := s.keys[key]
-	if r != nil && r.mod == o.ModRevision && s.modRevision(keyTable) == o.TableRevision {
+	r := s.Keys[key]
+	if r != nil && r.Mod == o.ModRevision && s.modRevision(keyTable) == o.TableRevision {
 		out.Done = true
 		if o.Record == nil {
 			s.write([]change{{key: key}})
@@ -363,23 +349,23 @@ func (s *store) rewriteIntents(who api.Incarnation, created int64, o event.Rewri
 		out.Done = o.Record == nil
 		return out, true
 	}
-	out.ModRevision, out.Record = r.mod, r.msg.(*wire.IntentsRecord)
-	out.Done = o.Record != nil && r.mod != o.ModRevision && proto.Equal(r.msg, o.Record)
+	out.ModRevision, out.Record = r.Mod, r.Value.(*wire.IntentsRecord)
+	out.Done = o.Record != nil && r.Mod != o.ModRevision && proto.Equal(r.Value, o.Record)
 	return out, true
 }
 
 func (s *store) read(sequence uint64) event.StoreRead {
-	ev := event.StoreRead{Sequence: sequence, Revision: s.revision}
+	ev := event.StoreRead{Sequence: sequence, Revision: s.Revision()}
 	for _, key := range s.with("intents/") {
 		var n uint64
 		inc, hex, _ := strings.Cut(strings.TrimPrefix(key, "intents/"), "/")
 		if _, err := fmt.Sscanf(hex, "%x", &n); err != nil {
 			s.w.fail("key %q: %v", key, err)
 		}
-		ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: s.keys[key].mod, Record: s.keys[key].msg.(*wire.IntentsRecord)})
+		ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: s.Keys[key].Mod, Record: s.Keys[key].Value.(*wire.IntentsRecord)})
 	}
 	for _, key := range s.with("reservations/") {
-		ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: s.keys[key].mod, Record: s.keys[key].msg.(*wire.ReservationRecord)})
+		ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: s.Keys[key].Mod, Record: s.Keys[key].Value.(*wire.ReservationRecord)})
 	}
 	return ev
 }
@@ -387,7 +373,7 @@ func (s *store) read(sequence uint64) event.StoreRead {
 func (s *store) reservations() []*wire.ReservationRecord {
 	var out []*wire.ReservationRecord
 	for _, key := range s.with("reservations/") {
-		out = append(out, s.keys[key].msg.(*wire.ReservationRecord))
+		out = append(out, s.Keys[key].Value.(*wire.ReservationRecord))
 	}
 	return out
 }

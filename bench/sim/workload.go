@@ -377,10 +377,10 @@ func (l *workload) left() string {
 		}
 	}
 	for _, key := range w.store.with("reservations/") {
-		return fmt.Sprintf("I9: %s is left: %s", key, describeRecord(w.store.keys[key].msg))
+		return fmt.Sprintf("I9: %s is left: %s", key, describeRecord(w.store.Keys[key].Value))
 	}
 	for _, key := range w.store.with("intents/") {
-		return fmt.Sprintf("I9: %s is left: %s", key, describeRecord(w.store.keys[key].msg))
+		return fmt.Sprintf("I9: %s is left: %s", key, describeRecord(w.store.Keys[key].Value))
 	}
 	for _, x := range w.shards {
 		if st := x.node.Stats(); !st.Ready && w.store.table().Has(x.inc) || st.Holds+st.Rows+st.Keys+st.Waiting > 0 {
