@@ -91,11 +91,13 @@ type Event interface{ event() }
 
 type (
 	// StoreRevision is everything that one revision of the control store changed. Keys come without the store's prefix.
-	// With Snapshot set it is instead all that exists at that revision: what happened before is not known.
+	// With Snapshot set it is instead all that exists at that revision: what happened before is not known. With Replaced set,
+	// too, it is of another store, or of this one gone back: nothing that was known of the old one holds for it.
 	StoreRevision struct {
 		Revision int64
 		Changes  []StoreChange
 		Snapshot bool
+		Replaced bool
 	}
 	// StoreChange is a key that was put, or with Deleted one that is gone.
 	StoreChange struct {
@@ -122,8 +124,9 @@ type (
 	PodGroupSeen      struct{ PodGroup *v1alpha1.PodGroup }
 	PodGroupGone      struct{ PodGroup *v1alpha1.PodGroup }
 
-	// Tick lets time pass; a few a second are enough.
-	Tick struct{}
+	// Tick lets time pass; a few a second are enough. Blind says that a stream may be behind by more than Lag (its server is
+	// not reached, its watch was cut): time then passes for nothing that would be wrong only if it lasted.
+	Tick struct{ Blind bool }
 )
 
 func (StoreRevision) event()     {}
@@ -149,6 +152,8 @@ type Auditor struct {
 	found    []Violation
 	counts   map[Kind]map[string]int
 	lasting  map[lastingKey]*lasting
+	ticked   time.Time // the last Tick
+	gap      time.Time // until then, pods may show that were bound while revisions were missed
 	revision int64
 
 	store   store
@@ -202,7 +207,7 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 	case PodGroupGone:
 		a.podGroupGone(string(e.PodGroup.UID))
 	case Tick:
-		a.tick()
+		a.tick(e.Blind)
 	}
 }
 
@@ -212,10 +217,12 @@ type Report struct {
 	Counts map[Kind]int
 	// Violations holds the first ones, in the order of being found, one for each kind and object.
 	Violations []Violation
-	Revision   int64 // of the control store: the newest that was judged
-	Pods       int   // that are known now
-	Gangs      int
-	Intents    int
+	// Standing counts, of what is wrong only when it lasts, what still is: "leak: reservation without pods" and the like.
+	Standing map[string]int
+	Revision int64 // of the control store: the newest that was judged
+	Pods     int   // that are known now
+	Gangs    int
+	Intents  int
 }
 
 // Sum counts the violations of all kinds.
@@ -227,14 +234,30 @@ func (r Report) Sum() int {
 	return n
 }
 
+// StandingOf sums what still stands of a kind.
+func (r Report) StandingOf(k Kind) int {
+	n := 0
+	for what, count := range r.Standing {
+		if kind, _, _ := strings.Cut(what, ": "); kind == string(k) {
+			n += count
+		}
+	}
+	return n
+}
+
 // Report returns what was found so far.
 func (a *Auditor) Report() Report {
 	r := Report{
-		Counts: map[Kind]int{}, Violations: slices.Clone(a.found), Revision: a.revision,
+		Counts: map[Kind]int{}, Standing: map[string]int{}, Violations: slices.Clone(a.found), Revision: a.revision,
 		Pods: len(a.cluster.pods), Gangs: len(a.cluster.gangs), Intents: len(a.store.intents),
 	}
 	for k, objects := range a.counts {
 		r.Counts[k] = len(objects)
+	}
+	for k, l := range a.lasting {
+		if l.fired {
+			r.Standing[string(k.kind)+": "+k.what]++
+		}
 	}
 	return r
 }
@@ -280,7 +303,21 @@ func (a *Auditor) lasts(key lastingKey, holds bool, limit time.Duration, fire fu
 	}
 }
 
-func (a *Auditor) tick() {
+func (a *Auditor) tick(blind bool) {
+	passed := a.now.Sub(a.ticked)
+	first := a.ticked.IsZero()
+	a.ticked = a.now
+	if blind {
+		for _, l := range a.lasting {
+			if !l.fired && !first {
+				l.limit += min(passed, a.now.Sub(l.since))
+			}
+		}
+		if a.gap.After(a.now.Add(-passed)) {
+			a.gap = a.gap.Add(passed)
+		}
+		return
+	}
 	var due []lastingKey
 	for k, l := range a.lasting {
 		if !l.fired && a.now.Sub(l.since) > l.limit {

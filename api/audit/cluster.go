@@ -204,7 +204,18 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	if !p.requests.Equal(requests) {
 		p.requests = requests
 	}
+	if a.now.Before(a.gap) {
+		a.excuseBinding(p)
+	}
 	a.recount(p)
+}
+
+// excuseBinding takes it that the intent of a bound pod was missed.
+func (a *Auditor) excuseBinding(p *pod) {
+	if p.known && p.node != "" && p.labelled && !p.announced[p.node] {
+		p.announced[p.node] = true
+		a.recount(p)
+	}
 }
 
 // strip leaves out the resources that are ignored.
@@ -573,7 +584,7 @@ func (a *Auditor) judgeGang(g *gang) {
 	if g.name != "" {
 		object += " (" + g.name + ")"
 	}
-	a.lasts(lastingKey{Partial, object, ""}, g.group && g.exists && !g.complete && g.present > 0, a.cfg.Grace, func(since time.Time) {
+	a.lasts(lastingKey{Partial, object, "gang without its minimum"}, g.group && g.exists && !g.complete && g.present > 0, a.cfg.Grace, func(since time.Time) {
 		a.violate(Violation{Kind: Partial, Object: object, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%d of at least %d pods were bound since %s", g.ever, g.minCount, since.Format(clock))})
 	})
 	leak := func(what string, holds bool, message func(since time.Time) string) {
@@ -585,16 +596,16 @@ func (a *Auditor) judgeGang(g *gang) {
 			a.violate(v)
 		})
 	}
-	leak("no pods", r != nil && g.live == 0, func(since time.Time) string {
+	leak("reservation without pods", r != nil && g.live == 0, func(since time.Time) string {
 		return fmt.Sprintf("%s is charged to queue %s and has no unfinished pod since %s", g.reservation.demand, g.reservation.queue, since.Format(clock))
 	})
-	leak("no reservation", r == nil && !g.bound.IsZero(), func(since time.Time) string {
+	leak("pods without reservation", r == nil && !g.bound.IsZero(), func(since time.Time) string {
 		return fmt.Sprintf("has bound pods with %s and no reservation since %s", g.bound, since.Format(clock))
 	})
-	leak("too little", r != nil && !g.bound.Fits(r.demand), func(since time.Time) string {
+	leak("more bound than charged", r != nil && !g.bound.Fits(r.demand), func(since time.Time) string {
 		return fmt.Sprintf("has bound pods with %s and is charged %s since %s", g.bound, g.reservation.demand, since.Format(clock))
 	})
-	leak("too much", r != nil && g.live > 0 && !r.demand.Fits(g.total), func(since time.Time) string {
+	leak("more charged than asked for", r != nil && g.live > 0 && !r.demand.Fits(g.total), func(since time.Time) string {
 		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s", g.reservation.demand, g.total, since.Format(clock))
 	})
 	if g.live == 0 && g.present == 0 && !g.exists && r == nil {

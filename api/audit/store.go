@@ -107,7 +107,7 @@ func (a *Auditor) storeViolation(k Kind, object string, revisions []int64, forma
 func (a *Auditor) storeRevision(e StoreRevision) {
 	s := &a.store
 	if e.Snapshot {
-		a.forgetStore()
+		a.forgetStore(e.Replaced)
 	}
 	s.snapshot = s.snapshot || e.Snapshot
 	touched := map[*queue]bool{}
@@ -191,8 +191,24 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 }
 
 // forgetStore empties what is known of the store before a snapshot replaces it.
-func (a *Auditor) forgetStore() {
+func (a *Auditor) forgetStore(replaced bool) {
 	s := &a.store
+	if a.revision > 0 { // the intents of pods that were bound meanwhile may have come and gone unseen
+		a.gap = a.now.Add(2 * a.cfg.Lag)
+		for _, uid := range slices.Sorted(maps.Keys(a.cluster.pods)) {
+			a.excuseBinding(a.cluster.pods[uid])
+		}
+	}
+	if replaced {
+		s.term, s.sequence, s.sequenced, s.table = 0, 0, false, nil
+		clear(s.last)
+		for _, g := range a.cluster.gangs {
+			g.attempts = nil
+		}
+		for _, q := range s.queues {
+			q.uid, q.generation = "", 0
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.intents)) {
 		a.dropIntents(key)
 	}
@@ -497,7 +513,7 @@ func (a *Auditor) intentsPut(e StoreRevision, c StoreChange, rest string) {
 		p.announced[r.node] = true
 		a.recount(p)
 	}
-	a.lasts(lastingKey{Leak, c.Key, "unsettled"}, len(in.rows) > 0, a.cfg.Unsettled, func(since time.Time) {
+	a.lasts(lastingKey{Leak, c.Key, "intents unsettled"}, len(in.rows) > 0, a.cfg.Unsettled, func(since time.Time) {
 		a.storeViolation(Leak, c.Key, []int64{c.CreateRevision, e.Revision}, "has %d rows unsettled since %s", len(in.rows), since.Format(clock))
 	})
 }
@@ -536,7 +552,7 @@ func (a *Auditor) dropIntents(key string) {
 		return
 	}
 	delete(a.store.intents, key)
-	delete(a.lasting, lastingKey{Leak, key, "unsettled"})
+	delete(a.lasting, lastingKey{Leak, key, "intents unsettled"})
 	for _, r := range in.rows {
 		if p := a.cluster.pods[r.pod]; p != nil {
 			p.rows = slices.DeleteFunc(p.rows, func(o *row) bool { return o == r })

@@ -61,11 +61,12 @@ type Options struct {
 	Incarnation api.Incarnation
 	Bind        string // host:port, TCP and UDP; port 0 takes a free one
 	Advertise   string // host:port that others reach us at; Bind if empty
-	SecretKey   []byte // 16, 24 or 32 bytes; nil for none. Who does not have it does not get in
+	KeyFile     string // of ReadKeys, read again now and then; empty for none. Who has none of its keys does not get in
 	Label       string // keeps the members of two clusters apart
 	Meta        Meta
 
 	RejoinEvery time.Duration // 3 s if 0
+	ReloadEvery time.Duration // of KeyFile; 5 s if 0
 	Logger      *slog.Logger  // slog.Default() if nil
 }
 
@@ -73,6 +74,7 @@ type Options struct {
 type Gossip struct {
 	opts   Options
 	list   *memberlist.Memberlist
+	ring   *memberlist.Keyring // nil: not encrypted
 	cancel context.CancelFunc
 	ctx    context.Context
 	wg     sync.WaitGroup
@@ -96,10 +98,20 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 	if o.Incarnation == "" {
 		return nil, errors.New("start gossip: no incarnation")
 	}
-	if n := len(o.SecretKey); n != 0 && n != 16 && n != 24 && n != 32 {
-		return nil, fmt.Errorf("start gossip: the secret key has %d bytes, it needs 16, 24 or 32", n)
+	if o.ReloadEvery <= 0 {
+		o.ReloadEvery = 5 * time.Second
 	}
-	g := &Gossip{opts: o, members: map[api.Incarnation]Member{}, wake: make(chan struct{}, 1), update: make(chan struct{}, 1)}
+	var ring *memberlist.Keyring
+	if o.KeyFile != "" {
+		keys, err := ReadKeys(o.KeyFile)
+		if err == nil {
+			ring, err = memberlist.NewKeyring(keys, keys[0])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("start gossip: read keys: %w", err)
+		}
+	}
+	g := &Gossip{opts: o, ring: ring, members: map[api.Incarnation]Member{}, wake: make(chan struct{}, 1), update: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.setMeta(o.Meta); err != nil {
 		return nil, fmt.Errorf("start gossip: %w", err)
@@ -108,7 +120,7 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 	c := memberlist.DefaultLANConfig()
 	c.Name = string(o.Incarnation)
 	c.Label = o.Label
-	c.SecretKey = o.SecretKey
+	c.Keyring = ring
 	c.Delegate, c.Events = delegate{g}, delegate{g}
 	c.Logger = log.New(lines{o.Logger}, "", 0)
 	// A death is known in about 2.5 s: found by a probe, then suspected for SuspicionMult * ProbeInterval.
@@ -133,6 +145,9 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 	}
 	g.wg.Go(func() { g.dispatch(events) })
 	g.wg.Go(g.publish)
+	if ring != nil {
+		g.wg.Go(g.followKeys)
+	}
 	return g, nil
 }
 

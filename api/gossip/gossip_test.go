@@ -156,7 +156,11 @@ func TestRestartIsAnotherMember(t *testing.T) {
 func TestStrangersStayOutside(t *testing.T) {
 	key, other := []byte("0123456789abcdef"), []byte("fedcba9876543210")
 	with := func(key []byte, label string) func(*Options) {
-		return func(o *Options) { o.SecretKey, o.Label = key, label }
+		return func(o *Options) {
+			if o.Label = label; key != nil {
+				o.KeyFile = keyFile(t, key)
+			}
+		}
 	}
 	a, b := start(t, "a", with(key, "one")), start(t, "b", with(key, "one"))
 	a.Rejoin(addresses(b))
@@ -180,7 +184,8 @@ func TestStrangersStayOutside(t *testing.T) {
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	for want, o := range map[string]Options{
 		"no incarnation": {Bind: "127.0.0.1:0"},
-		"3 bytes":        {Incarnation: "a", Bind: "127.0.0.1:0", SecretKey: []byte("key")},
+		"3 bytes":        {Incarnation: "a", Bind: "127.0.0.1:0", KeyFile: keyFile(t, []byte("key"))},
+		"no such file":   {Incarnation: "a", Bind: "127.0.0.1:0", KeyFile: "/nowhere/key"},
 		"missing port":   {Incarnation: "a", Bind: "127.0.0.1"},
 		"not a port":     {Incarnation: "a", Bind: "127.0.0.1:http"},
 		"advertised":     {Incarnation: "a", Bind: "127.0.0.1:0", Advertise: "nowhere"},

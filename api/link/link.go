@@ -9,6 +9,7 @@ package link
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,7 +41,12 @@ const (
 type Options struct {
 	Self   api.Incarnation
 	Listen string // host:port; port 0 takes a free one
-	TLS    *TLS   // nil: plain, and anyone who reaches the port is believed
+	TLS    *TLS   // nil: plain, and anyone who reaches the port may speak
+
+	// Key signs that streams are from Self; nil: they are not signed. KeyOf returns the public key that the control store has
+	// for an incarnation, and whether it knows it; nil: every sender is believed.
+	Key   ed25519.PrivateKey
+	KeyOf func(api.Incarnation) (key ed25519.PublicKey, known bool)
 
 	// Deliver takes what arrives. It is called by one goroutine for each sender, in order; while it waits, that sender does.
 	Deliver func(from api.Incarnation, message *wire.Envelope)
@@ -240,6 +246,9 @@ func (s server) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck])
 		}
 		if in == nil {
 			from = api.Incarnation(frame.From)
+			if err := l.checkProof(stream.Context(), from, frame.Proof); err != nil {
+				return err
+			}
 			in, mine = l.enter(from)
 			defer l.leave(from, in)
 		}

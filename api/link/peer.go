@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +50,8 @@ type peer struct {
 	sent     uint64
 	dropped  uint64
 	complain bool // the next drop of a run is worth a line
+
+	refused string // of the goroutine: the refusal that was logged last
 }
 
 func newPeer(l *Link, to api.Incarnation, address string) *peer {
@@ -164,7 +168,7 @@ func (p *peer) run() {
 		if acknowledged {
 			delay = shortest
 		}
-		p.link.log.Debug("stream to a peer broke", "peer", p.to, "error", err)
+		p.say(err, acknowledged)
 		t := time.NewTimer(delay + rand.N(delay/4))
 		select {
 		case <-p.ctx.Done():
@@ -173,6 +177,21 @@ func (p *peer) run() {
 		t.Stop()
 		delay = min(2*delay, longest)
 	}
+}
+
+// say logs why a stream ended: loudly, once, when that will not mend by itself.
+func (p *peer) say(err error, acknowledged bool) {
+	if acknowledged {
+		p.refused = ""
+	}
+	text, level := err.Error(), slog.LevelDebug
+	if code := status.Code(err); code == codes.PermissionDenied || strings.Contains(text, "tls: ") || strings.Contains(text, "x509: ") {
+		if p.refused != text {
+			level = slog.LevelWarn
+		}
+		p.refused = text
+	}
+	p.link.log.Log(p.ctx, level, "stream to a peer broke", "peer", p.to, "error", err)
 }
 
 // retire forgets an idle peer, unless something was queued just now.
@@ -252,7 +271,11 @@ func (p *peer) stream() (acknowledged bool, err error) {
 				continue
 			}
 			sequence++
-			if err := stream.Send(&wire.Frame{From: string(p.link.opts.Self), To: string(p.to), Sequence: sequence, Messages: messages}); err != nil {
+			frame := &wire.Frame{From: string(p.link.opts.Self), To: string(p.to), Sequence: sequence, Messages: messages}
+			if sequence == 1 {
+				frame.Proof = p.link.proof(p.to)
+			}
+			if err := stream.Send(frame); err != nil {
 				flying = append(flying, len(messages))
 				return acknowledged, <-ended // Send says only EOF
 			}

@@ -7,8 +7,8 @@ package process
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"basalt.dev/basalt/api"
@@ -33,22 +34,24 @@ import (
 
 // Options of a process.
 type Options struct {
-	Role       string // shard or coordinator
-	Name       string // stable: one that takes the place of another has the same
-	Kubeconfig string // empty: the cluster that it runs in
+	Role       string        // shard or coordinator
+	Name       string        // stable: one that takes the place of another has the same
+	Kubeconfig string        // empty: the cluster that it runs in
+	Kube       *kube.Clients // in place of Kubeconfig: an API server in the same process
 
 	Etcd    []string
-	EtcdTLS *tls.Config
+	EtcdTLS credentials.TransportCredentials // of store.ClientTLS; nil: plain
 
 	Listen, Address       string // gRPC: where it listens, and where others reach it
 	Gossip, GossipAddress string // memberlist, likewise
-	GossipKey             []byte
+	GossipKeyFile         string // of gossip.ReadKeys; empty: not encrypted
 	GossipLabel           string
 	TLS                   *link.TLS
 
-	Metrics string // address for HTTP; empty for none
-	OTLP    string // endpoint for traces; empty for none
-	Log     *slog.Logger
+	Metrics          string // address for HTTP; empty for none
+	MetricsTokenFile string // see serve.HTTP
+	OTLP             string // endpoint for traces; empty for none
+	Log              *slog.Logger
 }
 
 // Process is a process's connections.
@@ -63,6 +66,7 @@ type Process struct {
 	Traces      *trace.Exporter
 	Registry    *prometheus.Registry
 
+	key   ed25519.PrivateKey
 	ready sync.Map // what is not ready yet -> error
 	mu    sync.Mutex
 	shard map[api.Incarnation]*wire.ShardRecord
@@ -77,6 +81,8 @@ type Hooks struct {
 	Down    func(api.Incarnation) // a stream to it broke
 	Dead    func(api.Incarnation) // gossip took it for dead
 	Status  func(context.Context) (*wire.StatusReply, error)
+	// Register adds services to the process's gRPC server before it starts.
+	Register func(*Process, grpc.ServiceRegistrar)
 }
 
 // Start connects a process. What it cannot reach, it names.
@@ -86,6 +92,11 @@ func Start(ctx context.Context, o Options, hooks Hooks) (*Process, error) {
 		return nil, fmt.Errorf("make an incarnation: %w", err)
 	}
 	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Registry: serve.Registry(), shard: map[api.Incarnation]*wire.ShardRecord{}}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("make an incarnation: %w", err)
+	}
+	p.key = key
 	p.Log = o.Log.With("incarnation", p.Incarnation)
 	p.NotReady("start", "starting")
 	if err := p.connect(ctx, hooks); err != nil {
@@ -102,11 +113,13 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 			return err
 		}
 	}
-	if err := serve.HTTP(ctx, p.Metrics, p.Registry, p.notReady); err != nil {
+	if err := serve.HTTP(ctx, serve.Options{Address: p.Metrics, TokenFile: p.MetricsTokenFile, Registry: p.Registry, Ready: p.notReady, Log: p.Log}); err != nil {
 		return err
 	}
-	if p.Kube, err = kube.Connect(p.Kubeconfig, "basalt-"+p.Role+"/"+p.Name); err != nil {
-		return err
+	if p.Kube = p.Options.Kube; p.Kube == nil {
+		if p.Kube, err = kube.Connect(p.Kubeconfig, "basalt-"+p.Role+"/"+p.Name); err != nil {
+			return err
+		}
 	}
 	if err := p.checkAPIServer(ctx); err != nil {
 		return err
@@ -118,16 +131,19 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 		return fmt.Errorf("--otlp: %w", err)
 	}
 	p.Link, err = link.New(link.Options{
-		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
+		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
 			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status})
+			if hooks.Register != nil {
+				hooks.Register(p, r)
+			}
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	p.Gossip, err = gossip.New(gossip.Options{
-		Incarnation: p.Incarnation, Bind: p.Options.Gossip, Advertise: p.GossipAddress, SecretKey: p.GossipKey, Label: p.GossipLabel,
+		Incarnation: p.Incarnation, Bind: p.Options.Gossip, Advertise: p.GossipAddress, KeyFile: p.GossipKeyFile, Label: p.GossipLabel,
 		Meta: gossip.Meta{Name: p.Name, Address: p.Address}, Logger: p.Log,
 	}, func(e gossip.Event) {
 		if e.Kind == gossip.Dead && hooks.Dead != nil {
@@ -232,6 +248,21 @@ func (p *Process) IsCoordinator(who api.Incarnation) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lead != nil && p.lead.Incarnation == string(who)
+}
+
+// PublicKey is what this incarnation's record in the control store has to carry: its streams are signed with it.
+func (p *Process) PublicKey() []byte { return p.key.Public().(ed25519.PublicKey) }
+
+func (p *Process) keyOf(who api.Incarnation) (ed25519.PublicKey, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.shard[who]; s != nil {
+		return s.Key, true
+	}
+	if p.lead != nil && p.lead.Incarnation == string(who) {
+		return p.lead.Key, true
+	}
+	return nil, false
 }
 
 func (p *Process) gossipAddresses() []string {

@@ -1,18 +1,44 @@
-// Package serve is what every process shows over HTTP: /metrics for Prometheus, /livez and /readyz for probes.
+// Package serve is what every process shows over HTTP: /livez and /readyz for probes, /metrics for Prometheus, and
+// /debug/pprof for whoever looks for the cause of something.
+//
+// Metrics name queues and profiles show memory, so both are shown to whoever has the token of a file, or, without one, to
+// this machine alone: a listener that others reach answers 403 then. Probes are always answered: a kubelet has no token, and
+// they say nothing but ok or what is being waited for.
 package serve
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
+
+// shortest is how many bytes a token has at least.
+const shortest = 16
+
+// Options of what is shown.
+type Options struct {
+	Address   string // host:port; empty: nothing is shown
+	TokenFile string // holds the bearer token that /metrics and /debug/pprof ask for; read again at each request
+	Registry  *prometheus.Registry
+	Ready     func() error // nil when the process can do its work, else why not; nil for a process that always can
+	Log       *slog.Logger // slog.Default() if nil
+}
 
 // Registry returns a registry with the process's and the Go runtime's own metrics.
 func Registry() *prometheus.Registry {
@@ -21,35 +47,117 @@ func Registry() *prometheus.Registry {
 	return r
 }
 
-// HTTP listens on an address and serves until ctx ends. An empty address serves nothing. ready returns nil when the
-// process can do its work, else why not.
-func HTTP(ctx context.Context, address string, registry *prometheus.Registry, ready func() error) error {
-	if address == "" {
+// HTTP listens and serves until ctx ends.
+func HTTP(ctx context.Context, o Options) error {
+	if o.Address == "" {
 		return nil
 	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("serve metrics (--metrics): %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+	_, err := listen(ctx, o)
+	return err
+}
+
+func listen(ctx context.Context, o Options) (net.Addr, error) {
+	log := cmp.Or(o.Log, slog.Default())
+	guard := &guard{file: o.TokenFile, log: log}
+	if o.TokenFile != "" {
+		if _, err := guard.token(); err != nil {
+			return nil, fmt.Errorf("--metrics-token-file: %w", err)
 		}
-		fmt.Fprintln(w, "ok")
-	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	}
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics (--metrics): %w", err)
+	}
+	guard.local = listener.Addr().(*net.TCPAddr).IP.IsLoopback()
+	if o.TokenFile == "" && !guard.local {
+		log.Warn("/metrics and /debug/pprof answer nobody: other machines reach this address, and no --metrics-token-file is given", "address", o.Address)
+	}
+	server := &http.Server{Handler: handler(o, guard), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	go func() {
 		<-ctx.Done()
 		_ = server.Close()
 	}()
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Println("metrics server:", err)
+			log.Error("the metrics server ended", "error", err)
 		}
 	}()
-	return nil
+	return listener.Addr(), nil
+}
+
+func handler(o Options, g *guard) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if o.Ready != nil {
+			if err := o.Ready(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.Handle("GET /metrics", g.guarded(promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})))
+	mux.Handle("/debug/pprof/", g.guarded(http.HandlerFunc(pprof.Index)))
+	mux.Handle("/debug/pprof/cmdline", g.guarded(http.HandlerFunc(pprof.Cmdline)))
+	mux.Handle("/debug/pprof/profile", g.guarded(http.HandlerFunc(pprof.Profile)))
+	mux.Handle("/debug/pprof/symbol", g.guarded(http.HandlerFunc(pprof.Symbol)))
+	mux.Handle("/debug/pprof/trace", g.guarded(http.HandlerFunc(pprof.Trace)))
+	return mux
+}
+
+// guard lets in who has the token.
+type guard struct {
+	file  string
+	local bool // only this machine reaches the listener
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	last   []byte
+	failed bool
+}
+
+func (g *guard) guarded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.file == "" {
+			if !g.local {
+				http.Error(w, "this process has no token to ask for: start it with --metrics-token-file", http.StatusForbidden)
+				return
+			}
+			h.ServeHTTP(w, r)
+			return
+		}
+		want, err := g.token()
+		given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		a, b := sha256.Sum256(want), sha256.Sum256([]byte(given)) // of one length, whatever was given
+		if err != nil || !bearer || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="basalt"`)
+			http.Error(w, "the bearer token of --metrics-token-file is needed", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// token reads the file. One that cannot be read changes nothing: while a Secret is replaced it may be absent for a moment.
+func (g *guard) token() ([]byte, error) {
+	text, err := os.ReadFile(g.file)
+	text = bytes.TrimSpace(text)
+	if err == nil && len(text) < shortest {
+		err = fmt.Errorf("%s: a token of %d bytes, at least %d are needed", g.file, len(text), shortest)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil {
+		g.last, g.failed = text, false
+		return text, nil
+	}
+	if g.last == nil {
+		return nil, err
+	}
+	if !g.failed {
+		g.failed = true
+		g.log.Error("the metrics token cannot be read: going on with the one read before", "error", err)
+	}
+	return g.last, nil
 }

@@ -24,7 +24,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -41,6 +40,7 @@ import (
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -63,9 +63,9 @@ var ErrSessionLost = errors.New("the shard's session is over")
 
 // Options say which control store and how to reach it.
 type Options struct {
-	Endpoints []string    // http://host:port or https://host:port
-	TLS       *tls.Config // nil: plain
-	Prefix    string      // before every key; usually empty, for the etcd is Basalt's own
+	Endpoints []string                         // http://host:port or https://host:port
+	TLS       credentials.TransportCredentials // of ClientTLS; nil: plain
+	Prefix    string                           // before every key; usually empty, for the etcd is Basalt's own
 
 	ConnectTimeout time.Duration // for Open, 10 s if 0
 	RequestTimeout time.Duration // for one try of one request, 5 s if 0
@@ -122,8 +122,19 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	options := []grpc.DialOption{
+		// gRPC's own longest pause is two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           grpcbackoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		}),
+		grpc.WithChainUnaryInterceptor(failFast),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.WithTransportCredentials(o.TLS))
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: o.Endpoints, TLS: o.TLS,
+		Endpoints:            o.Endpoints,
 		DialTimeout:          o.ConnectTimeout,
 		DialKeepAliveTime:    10 * time.Second, // etcd refuses more frequent pings
 		DialKeepAliveTimeout: 3 * time.Second,
@@ -131,14 +142,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		MaxCallRecvMsgSize:   256 << 20,
 		MaxUnaryRetries:      1, // one try: this package knows which requests may be sent twice, and how to tell
 		Logger:               zap.NewNop(),
-		DialOptions: []grpc.DialOption{
-			// gRPC's own longest pause is two minutes.
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           grpcbackoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-				MinConnectTimeout: 3 * time.Second,
-			}),
-			grpc.WithChainUnaryInterceptor(failFast),
-		},
+		DialOptions:          options,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open control store at %s: %w", strings.Join(o.Endpoints, ","), err)

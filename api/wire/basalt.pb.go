@@ -269,6 +269,7 @@ type Frame struct {
 	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`              // incarnation that it is meant for: a frame for a predecessor on the same address is dropped
 	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"` // grows by one from 1 on each stream; a gap or a repeat ends the stream
 	Messages      []*Envelope            `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
+	Proof         []byte                 `protobuf:"bytes,5,opt,name=proof,proto3" json:"proof,omitempty"` // in the first of a stream: an Ed25519 signature that the sender is who `from` says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -327,6 +328,13 @@ func (x *Frame) GetSequence() uint64 {
 func (x *Frame) GetMessages() []*Envelope {
 	if x != nil {
 		return x.Messages
+	}
+	return nil
+}
+
+func (x *Frame) GetProof() []byte {
+	if x != nil {
+		return x.Proof
 	}
 	return nil
 }
@@ -1046,6 +1054,7 @@ type LeaderRecord struct {
 	Incarnation   string                 `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // host:port of its gRPC server
+	Key           []byte                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`         // Ed25519 public key of the incarnation, which made it: its streams prove who they are from
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1099,6 +1108,13 @@ func (x *LeaderRecord) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *LeaderRecord) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
 }
 
 // Key `seq`: rewritten by every coordinator transaction.
@@ -1162,6 +1178,7 @@ type ShardRecord struct {
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // host:port of its gRPC server
 	Gossip        string                 `protobuf:"bytes,4,opt,name=gossip,proto3" json:"gossip,omitempty"`   // host:port of its memberlist
 	Draining      bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	Key           []byte                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"` // as in LeaderRecord
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1229,6 +1246,13 @@ func (x *ShardRecord) GetDraining() bool {
 		return x.Draining
 	}
 	return false
+}
+
+func (x *ShardRecord) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
 }
 
 // Key `table`: who owns which bucket. The key's ModRevision is compared in every intent transaction.
@@ -4010,12 +4034,13 @@ var File_basalt_proto protoreflect.FileDescriptor
 
 const file_basalt_proto_rawDesc = "" +
 	"\n" +
-	"\fbasalt.proto\x12\x0ebasalt.wire.v1\"}\n" +
+	"\fbasalt.proto\x12\x0ebasalt.wire.v1\"\x93\x01\n" +
 	"\x05Frame\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
-	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessages\"&\n" +
+	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessages\x12\x14\n" +
+	"\x05proof\x18\x05 \x01(\fR\x05proof\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xf5\b\n" +
 	"\bEnvelope\x123\n" +
@@ -4063,20 +4088,22 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06single\x18\x05 \x01(\bR\x06single\"7\n" +
 	"\rStoreIdentity\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
-	"\x06format\x18\x02 \x01(\rR\x06format\"^\n" +
+	"\x06format\x18\x02 \x01(\rR\x06format\"p\n" +
 	"\fLeaderRecord\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\"4\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\fR\x03key\"4\n" +
 	"\bSequence\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x04R\x05value\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x04R\x04term\"\x91\x01\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\"\xa3\x01\n" +
 	"\vShardRecord\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06gossip\x18\x04 \x01(\tR\x06gossip\x12\x1a\n" +
-	"\bdraining\x18\x05 \x01(\bR\bdraining\"\xad\x01\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\fR\x03key\"\xad\x01\n" +
 	"\vTableRecord\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnations\x12\x14\n" +

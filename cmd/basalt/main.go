@@ -4,8 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,8 +14,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/credentials"
 
 	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
@@ -37,6 +37,10 @@ func main() {
 	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), follow.Command())
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "basalt:", err)
+		var coded interface{ ExitCode() int }
+		if errors.As(err, &coded) {
+			os.Exit(coded.ExitCode())
+		}
 		os.Exit(1)
 	}
 }
@@ -44,7 +48,7 @@ func main() {
 // common are the flags of both kinds of process.
 type common struct {
 	name, kubeconfig, etcd, listen, advertise, gossip, metrics, otlp string
-	gossipKeyFile, gossipLabel                                       string
+	gossipKeyFile, gossipLabel, metricsTokenFile                     string
 	tlsCA, tlsCert, tlsKey                                           string
 	etcdCA, etcdCert, etcdKey                                        string
 	verbose                                                          bool
@@ -59,14 +63,15 @@ func (c *common) register(cmd *cobra.Command) {
 	f.StringVar(&c.listen, "listen", ":7600", "address for gRPC")
 	f.StringVar(&c.gossip, "gossip", ":7601", "address for memberlist, TCP and UDP")
 	f.StringVar(&c.advertise, "advertise", "", "IP address that others reach this process at; empty: the host of --listen, or the first of this machine")
-	f.StringVar(&c.metrics, "metrics", ":7602", "address for /metrics, /livez and /readyz; empty: none")
+	f.StringVar(&c.metrics, "metrics", ":7602", "address for /livez, /readyz, /metrics and /debug/pprof; empty: none")
+	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof ask for; empty: they answer only where --metrics is a loopback address")
 	f.StringVar(&c.otlp, "otlp", "", "OTLP gRPC endpoint for traces; empty: none are made")
-	f.StringVar(&c.gossipKeyFile, "gossip-key-file", "", "file with the base64 AES key (16, 24 or 32 bytes) that gossip is encrypted with")
+	f.StringVar(&c.gossipKeyFile, "gossip-key-file", "", "file with base64 AES keys (16, 24 or 32 bytes), one a line: gossip is sent with the first and understood with all; read again every 5 s")
 	f.StringVar(&c.gossipLabel, "gossip-label", "basalt", "label that keeps apart clusters on one network")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "CA that peers' certificates must come from; with --tls-cert and --tls-key")
-	f.StringVar(&c.tlsCert, "tls-cert", "", "certificate for gRPC, as server and as client; read again at each handshake")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "certificate for gRPC, as server and as client, for the DNS name basalt; all three are read again at each handshake")
 	f.StringVar(&c.tlsKey, "tls-key", "", "key of --tls-cert")
-	f.StringVar(&c.etcdCA, "etcd-ca", "", "CA of the control store")
+	f.StringVar(&c.etcdCA, "etcd-ca", "", "CA of the control store; it, --etcd-cert and --etcd-key are read again at each handshake")
 	f.StringVar(&c.etcdCert, "etcd-cert", "", "client certificate for the control store")
 	f.StringVar(&c.etcdKey, "etcd-key", "", "key of --etcd-cert")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "log at debug level")
@@ -115,26 +120,23 @@ func (c *common) logger(role string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("role", role, "name", c.name)
 }
 
-func (c *common) gossipKey() ([]byte, error) {
+// checkGossipKeys reads the file once, so that what is wrong with it is said with the flag's name.
+func (c *common) checkGossipKeys() error {
 	if c.gossipKeyFile == "" {
-		return nil, nil
+		return nil
 	}
-	text, err := os.ReadFile(c.gossipKeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("--gossip-key-file: %w", err)
+	if _, err := gossip.ReadKeys(c.gossipKeyFile); err != nil {
+		return fmt.Errorf("--gossip-key-file: %w", err)
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil {
-		return nil, fmt.Errorf("--gossip-key-file %s: %w", c.gossipKeyFile, err)
-	}
-	if n := len(key); n != 16 && n != 24 && n != 32 {
-		return nil, fmt.Errorf("--gossip-key-file %s: a key of %d bytes, 16, 24 or 32 are possible", c.gossipKeyFile, n)
-	}
-	return key, nil
+	return nil
 }
 
-func (c *common) etcdTLS() (*tls.Config, error) {
-	return store.ClientTLS(c.etcdCA, c.etcdCert, c.etcdKey)
+func (c *common) etcdTLS(log *slog.Logger) (credentials.TransportCredentials, error) {
+	endpoints, err := c.endpoints()
+	if err != nil {
+		return nil, err
+	}
+	return store.ClientTLS(endpoints, c.etcdCA, c.etcdCert, c.etcdKey, log)
 }
 
 // address is where others reach what listens there.
@@ -206,20 +208,21 @@ func (c *common) process(role string) (*process.Options, error) {
 	}
 	o := &process.Options{
 		Role: role, Name: c.name, Kubeconfig: c.kubeconfig,
-		Listen: c.listen, Gossip: c.gossip, GossipLabel: c.gossipLabel, Metrics: c.metrics, OTLP: c.otlp,
+		Listen: c.listen, Gossip: c.gossip, GossipKeyFile: c.gossipKeyFile, GossipLabel: c.gossipLabel,
+		Metrics: c.metrics, MetricsTokenFile: c.metricsTokenFile, OTLP: c.otlp,
 		Log: c.logger(role),
 	}
 	if c.tlsCA != "" {
-		o.TLS = &link.TLS{CAFile: c.tlsCA, CertFile: c.tlsCert, KeyFile: c.tlsKey}
+		o.TLS = &link.TLS{CAFile: c.tlsCA, CertFile: c.tlsCert, KeyFile: c.tlsKey, Log: o.Log}
 	}
 	var err error
 	if o.Etcd, err = c.endpoints(); err != nil {
 		return nil, err
 	}
-	if o.EtcdTLS, err = c.etcdTLS(); err != nil {
+	if o.EtcdTLS, err = c.etcdTLS(o.Log); err != nil {
 		return nil, err
 	}
-	if o.GossipKey, err = c.gossipKey(); err != nil {
+	if err := c.checkGossipKeys(); err != nil {
 		return nil, err
 	}
 	if o.Address, err = c.address(c.listen); err != nil {

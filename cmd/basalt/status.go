@@ -41,7 +41,7 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		etcdTLS, err := c.etcdTLS()
+		etcdTLS, err := c.etcdTLS(slog.Default())
 		if err != nil {
 			return err
 		}

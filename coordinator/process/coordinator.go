@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) error {
 	defer stop()
 	p.Follow(ctx, &wg, nil, nil)
 
-	record := &wire.LeaderRecord{Incarnation: string(p.Incarnation), Name: p.Name, Address: p.Address}
+	record := &wire.LeaderRecord{Incarnation: string(p.Incarnation), Name: p.Name, Address: p.Address, Key: p.PublicKey()}
 	for {
 		held, err := p.Store.Campaign(stopping, record)
 		if stopping.Err() != nil {

@@ -1,6 +1,8 @@
 package follow
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,80 +13,201 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
 )
 
-// Command is `basalt audit`: it prints violations as they are found, and a summary when it is ended. It fails if there were
-// any.
+// Violated is the error of an audit that found something.
+type Violated struct{ Violations int }
+
+func (v Violated) Error() string { return fmt.Sprintf("audit: %d violations", v.Violations) }
+
+// ExitCode is 2: 1 is for an audit that could not judge, or not everything.
+func (Violated) ExitCode() int { return 2 }
+
+// Command is `basalt audit`.
 func Command() *cobra.Command {
-	var kubeconfig, etcd, prefix, ca, cert, key string
-	var from int64
-	var ignore []string
+	var c command
 	cmd := &cobra.Command{
-		Use: "audit", Short: "Checks from outside that nothing is broken: quotas, gangs, nodes, fences; reads only, until it is ended",
+		Use:   "audit",
+		Short: "Checks from outside that nothing is broken: quotas, gangs, nodes, fences; reads only",
+		Long: `Watches the control store and the API server, reads only, and checks at every revision what must always hold. Each
+violation is printed once, with the revisions that prove it; a summary follows at the end (Ctrl-C, or after --for).
+
+Exit code: 0 nothing is wrong, 2 violations were found, 1 it could not judge, or not all the time (the reason is printed).
+
+It needs to get, list and watch nodes, pods, queues and podgroups (deploy/rbac.yaml has the ClusterRole basalt-audit), and
+to read the control store.`,
+		Example: `  basalt audit --etcd=https://basalt-etcd:2379 --etcd-ca=ca.crt --etcd-cert=tls.crt --etcd-key=tls.key
+  basalt audit --etcd=http://127.0.0.1:2379 --kubeconfig=admin.conf --for=10m --json   # in CI`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that this process runs in")
-	f.StringVar(&etcd, "etcd", "", "endpoints of the control store, separated by commas")
-	f.StringVar(&prefix, "prefix", "", "prefix of Basalt's keys in the control store")
-	f.StringVar(&ca, "etcd-ca", "", "CA of the control store")
-	f.StringVar(&cert, "etcd-cert", "", "client certificate for the control store")
-	f.StringVar(&key, "etcd-key", "", "key of --etcd-cert")
-	f.Int64Var(&from, "from-revision", 0, "first revision of the control store to judge; 0: from now on")
-	f.StringSliceVar(&ignore, "ignored-resources", nil, "extended resources that placement does not look at")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that this process runs in")
+	f.StringVar(&c.etcd, "etcd", "", "endpoints of the control store, separated by commas")
+	f.StringVar(&c.prefix, "prefix", "", "prefix of Basalt's keys in the control store")
+	f.StringVar(&c.ca, "etcd-ca", "", "CA of the control store; it, --etcd-cert and --etcd-key are read again at each handshake")
+	f.StringVar(&c.cert, "etcd-cert", "", "client certificate for the control store")
+	f.StringVar(&c.key, "etcd-key", "", "key of --etcd-cert")
+	f.Int64Var(&c.from, "from-revision", 0, "first revision of the control store to judge; 0: from now on. If it is compacted, judging begins at the oldest that is kept")
+	f.DurationVar(&c.duration, "for", 0, "end after this time; 0: never")
+	f.BoolVar(&c.json, "json", false, "print a JSON object a line: each violation, and a summary at the end")
+	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "for how long a gang may be partly bound, a reservation without pods, a bound pod without a reservation")
+	f.DurationVar(&c.judge.Unsettled, "unsettled", time.Minute, "for how long an intent may stand")
+	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement does not look at, as given to the shards")
+	f.StringVar(&c.metrics, "metrics", "", "address for /metrics, /livez, /readyz and /debug/pprof; empty: none")
+	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof ask for; empty: they answer only where --metrics is a loopback address")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if etcd == "" {
-			return errors.New("--etcd is missing: the endpoints of the control store")
-		}
-		tlsConfig, err := store.ClientTLS(ca, cert, key)
-		if err != nil {
-			return err
-		}
-		kube, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-		if err != nil {
-			return fmt.Errorf("--kubeconfig %q: %w", kubeconfig, err)
-		}
-		client, err := clientv3.New(clientv3.Config{
-			Endpoints: strings.Split(etcd, ","), DialTimeout: 5 * time.Second, TLS: tlsConfig, Context: cmd.Context(), Logger: zap.NewNop(),
-		})
-		if err != nil {
-			return fmt.Errorf("--etcd %s: %w", etcd, err)
-		}
-		defer client.Close()
-		out := cmd.OutOrStdout()
-		judge := audit.Config{Ignore: map[string]bool{}}
-		for _, r := range ignore {
-			judge.Ignore[r] = true
-		}
-		a, err := New(Options{
-			Etcd: client, Kube: kube, Prefix: prefix, StartRevision: from, Judge: judge,
-			Log:   slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
-			Found: func(v audit.Violation) { fmt.Fprintln(out, v.Time.Format(time.RFC3339Nano), v) },
-		})
-		if err != nil {
-			return err
-		}
-		if err := a.Run(cmd.Context()); err != nil {
-			return fmt.Errorf("audit: %w", err)
-		}
-		r := a.Report()
-		Summary(out, r)
-		if n := r.Sum(); n > 0 {
-			return fmt.Errorf("audit: %d violations", n)
-		}
-		return nil
+		return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
 }
 
-// Summary prints the counts of a report.
+type command struct {
+	kubeconfig, etcd, prefix, ca, cert, key string
+	from                                    int64
+	duration                                time.Duration
+	json                                    bool
+	judge                                   audit.Config
+	ignored                                 []string
+	metrics, metricsTokenFile               string
+}
+
+func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
+	switch {
+	case c.etcd == "":
+		return errors.New("--etcd is missing: the endpoints of the control store")
+	case c.from < 0:
+		return fmt.Errorf("--from-revision %d: revisions begin with 1", c.from)
+	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unsettled < 0:
+		return errors.New("--for, --grace and --unsettled cannot be negative")
+	}
+	log := slog.New(slog.NewTextHandler(errOut, nil))
+	endpoints := strings.Split(c.etcd, ",")
+	tls, err := store.ClientTLS(endpoints, c.ca, c.cert, c.key, log)
+	if err != nil {
+		return err
+	}
+	kube, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig %q: %w", c.kubeconfig, err)
+	}
+	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{ // gRPC's own longest pause is two minutes
+		Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: 3 * time.Second,
+	})}
+	if tls != nil {
+		options = append(options, grpc.WithTransportCredentials(tls))
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		DialOptions: options, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return fmt.Errorf("--etcd %s: %w", c.etcd, err)
+	}
+	defer client.Close()
+	c.judge.Ignore = map[string]bool{}
+	for _, r := range c.ignored {
+		c.judge.Ignore[r] = true
+	}
+	if c.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.duration)
+		defer cancel()
+	}
+	registry := serve.Registry()
+	a, err := New(Options{
+		Etcd: client, Kube: kube, Prefix: c.prefix, StartRevision: c.from, Judge: c.judge, Log: log, Registry: registry,
+		Found: func(v audit.Violation) { c.print(out, v) },
+	})
+	if err != nil {
+		return err
+	}
+	ready := func() error {
+		select {
+		case <-a.Synced():
+			return nil
+		default:
+			return errors.New("reading the cluster for the first time")
+		}
+	}
+	if err := serve.HTTP(ctx, serve.Options{Address: c.metrics, TokenFile: c.metricsTokenFile, Registry: registry, Ready: ready, Log: log}); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := a.Run(ctx); err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	return c.conclude(out, a, ready(), time.Since(began))
+}
+
+func (c *command) print(out io.Writer, v audit.Violation) {
+	if !c.json {
+		fmt.Fprintln(out, v.Time.Format(time.RFC3339Nano), "VIOLATION", v)
+		return
+	}
+	line, _ := json.Marshal(struct { // strings and numbers: it cannot fail
+		Time      time.Time  `json:"time"`
+		Kind      audit.Kind `json:"kind"`
+		Object    string     `json:"object"`
+		Message   string     `json:"message"`
+		Revisions []int64    `json:"revisions,omitempty"`
+		Versions  []string   `json:"resourceVersions,omitempty"`
+	}{v.Time, v.Kind, v.Object, v.Message, v.Revisions, v.Versions})
+	fmt.Fprintln(out, string(line))
+}
+
+// conclude prints the summary and says how it ended.
+func (c *command) conclude(out io.Writer, a *Auditor, unread error, took time.Duration) error {
+	r, sight := a.Report(), a.Sight()
+	if c.json {
+		line, _ := json.Marshal(struct {
+			Summary    bool               `json:"summary"`
+			From       int64              `json:"fromRevision"`
+			Revision   int64              `json:"revision"`
+			Pods       int                `json:"pods"`
+			Gangs      int                `json:"gangs"`
+			Intents    int                `json:"intents"`
+			Violations map[audit.Kind]int `json:"violations"`
+			Standing   map[string]int     `json:"standing"`
+			Gaps       int                `json:"gaps"`
+			Blind      float64            `json:"blindSeconds"`
+			Seconds    float64            `json:"seconds"`
+		}{true, sight.From, r.Revision, r.Pods, r.Gangs, r.Intents, r.Counts, r.Standing, sight.Gaps, sight.Blind.Seconds(), took.Seconds()})
+		fmt.Fprintln(out, string(line))
+	} else {
+		fmt.Fprintf(out, "judged revisions %d to %d in %s: %d pods, %d gangs, %d intents at the end\n", sight.From, r.Revision, took.Round(time.Second), r.Pods, r.Gangs, r.Intents)
+		if sight.Gaps > 0 || sight.Blind > 0 {
+			fmt.Fprintf(out, "not all was seen: %d gaps in the revisions, %s without the control store or the API server\n", sight.Gaps, sight.Blind.Round(100*time.Millisecond))
+		}
+		Summary(out, r)
+	}
+	switch n := r.Sum(); {
+	case n > 0:
+		return Violated{n}
+	case unread != nil:
+		return errors.New("audit: it ended before the cluster was read once, so nothing was judged")
+	case sight.Gaps > 0:
+		return fmt.Errorf("audit: no violations, but %d gaps: revisions were compacted, or the store replaced, before they were judged", sight.Gaps)
+	}
+	return nil
+}
+
+// Summary prints the counts of a report: objects concerned, and, of what may pass, how many still are.
 func Summary(out io.Writer, r audit.Report) {
-	fmt.Fprintf(out, "judged up to revision %d: %d pods, %d gangs\n", r.Revision, r.Pods, r.Gangs)
 	for _, k := range audit.Kinds {
-		fmt.Fprintf(out, "  %-12s %d\n", k, r.Counts[k])
+		fmt.Fprintf(out, "  %-12s %d", k, r.Counts[k])
+		if n := r.StandingOf(k); n > 0 {
+			fmt.Fprintf(out, " (%d still)", n)
+		}
+		fmt.Fprintln(out)
+	}
+	if r.Sum() == 0 {
+		fmt.Fprintln(out, "no violations")
 	}
 }

@@ -1,5 +1,6 @@
 // Package follow is the shell of package audit: it watches the control store and the API server, both read only, and feeds
-// what it sees to the auditor on one goroutine. It decides nothing.
+// what it sees to the auditor on one goroutine. It decides one thing: whether it sees (sight.go). While a server is not
+// reached, or a watch was cut, the auditor is told so, for what it misses must not look like what is not there.
 //
 // It uses client-go's reflectors and not api/kube: what watches the shards should not be deaf where they are.
 package follow
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,7 +38,7 @@ type Options struct {
 	// Prefix of Basalt's keys in the control store; empty: none.
 	Prefix string
 	// StartRevision is the first revision of the control store that is judged; what was before is read as it stood. 0: from
-	// now on.
+	// now on. When it is compacted, the first that is kept.
 	StartRevision int64
 	Judge         audit.Config
 	// Found hears each violation once, when it is found. It must not block.
@@ -44,7 +46,9 @@ type Options struct {
 	// Tap hears each event after it was judged, on the auditor's goroutine, with the time at which it was seen: one decoded
 	// watch serves an auditor and a view. What it is given is not to be changed.
 	Tap func(time.Time, audit.Event)
-	Log *slog.Logger
+	// Registry takes metrics; nil for none.
+	Registry prometheus.Registerer
+	Log      *slog.Logger
 }
 
 // Auditor watches and judges.
@@ -56,12 +60,15 @@ type Auditor struct {
 
 	mu     sync.Mutex
 	judge  *audit.Auditor
+	sight  sight
 	synced chan struct{}
 }
 
+// timed is an event, or without one the word that the control store's watch has shown all up to a revision.
 type timed struct {
-	at    time.Time
-	event audit.Event
+	at        time.Time
+	event     audit.Event
+	confirmed int64
 }
 
 // New makes an auditor that has not begun.
@@ -88,7 +95,11 @@ func New(o Options) (*Auditor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
 	}
-	return &Auditor{opts: o, core: core, ours: ours, events: make(chan timed, 4096), judge: audit.New(o.Judge), synced: make(chan struct{})}, nil
+	a := &Auditor{opts: o, core: core, ours: ours, events: make(chan timed, 4096), judge: audit.New(o.Judge), sight: newSight(), synced: make(chan struct{})}
+	if o.Registry != nil {
+		o.Registry.MustRegister(newMetrics(a))
+	}
+	return a, nil
 }
 
 // Report returns what was found so far.
@@ -109,14 +120,12 @@ func (a *Auditor) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	next := a.opts.StartRevision
-	if next != 1 { // from the first revision on there was nothing before
-		var err error
-		if next, err = a.snapshot(ctx, max(next-1, 0)); err != nil {
-			return err
-		}
+	next, err := a.begin(ctx)
+	if err != nil {
+		return err
 	}
 	wg.Go(func() { a.watchStore(ctx, next) })
+	wg.Go(func() { a.askAPIServer(ctx) })
 
 	klogCtx := klog.NewContext(ctx, logr.FromSlogHandler(a.opts.Log.Handler()))
 	var lists []chan struct{}
@@ -162,7 +171,15 @@ func (a *Auditor) Run(ctx context.Context) error {
 			return nil
 		case e = <-a.events:
 		case now := <-tick.C:
-			e = timed{now, audit.Tick{}}
+			a.mu.Lock()
+			e = timed{at: now, event: audit.Tick{Blind: a.sight.blind(now)}}
+			a.mu.Unlock()
+		}
+		if e.event == nil {
+			a.mu.Lock()
+			a.sight.confirmed(e.confirmed)
+			a.mu.Unlock()
+			continue
 		}
 		a.mu.Lock()
 		a.judge.Observe(e.at, e.event)
@@ -182,29 +199,63 @@ func (a *Auditor) Run(ctx context.Context) error {
 
 func (a *Auditor) send(ctx context.Context, e audit.Event) {
 	select {
-	case a.events <- timed{time.Now(), e}:
+	case a.events <- timed{at: time.Now(), event: e}:
 	case <-ctx.Done():
 	}
 }
 
 // ---- the control store
 
+// begin reads what was before the first revision to judge, and returns that revision.
+func (a *Auditor) begin(ctx context.Context) (next int64, err error) {
+	within, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	next = a.opts.StartRevision
+	if next != 1 { // from the first revision on there was nothing before
+		next, err = a.snapshot(within, max(next-1, 0), false)
+		var compacted int64
+		if err == rpctypes.ErrCompacted {
+			if compacted, err = a.compacted(within); err == nil {
+				a.opts.Log.Warn("the revision asked for is compacted, beginning with the first that is kept", "asked", a.opts.StartRevision, "first", compacted+1)
+				next, err = a.snapshot(within, compacted, false)
+			}
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read control store: %w", err)
+		}
+	}
+	a.mu.Lock()
+	a.sight.From = next
+	a.mu.Unlock()
+	return next, nil
+}
+
+// compacted returns the newest revision that was compacted away: what stood at it can still be read.
+func (a *Auditor) compacted(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for r := range a.opts.Etcd.Watch(ctx, a.opts.Prefix, clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		if r.CompactRevision > 0 {
+			return r.CompactRevision, nil
+		}
+		if err := r.Err(); err != nil {
+			return 0, err
+		}
+	}
+	return 0, ctx.Err()
+}
+
 // snapshot reads the store as it stood at a revision, 0 for now, and returns the revision to watch from.
-func (a *Auditor) snapshot(ctx context.Context, revision int64) (next int64, err error) {
+func (a *Auditor) snapshot(ctx context.Context, revision int64, replaced bool) (next int64, err error) {
 	// No paging: Basalt's store holds what is in flight, a few MB at most.
 	r, err := a.opts.Etcd.Get(ctx, a.opts.Prefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
-	if err == rpctypes.ErrCompacted {
-		a.opts.Log.Warn("the revision asked for is compacted, beginning now", "revision", revision+1)
-		r, err = a.opts.Etcd.Get(ctx, a.opts.Prefix, clientv3.WithPrefix())
-		revision = 0
-	}
 	if err != nil {
-		return 0, fmt.Errorf("read control store: %w", err)
+		return 0, err
 	}
 	if revision == 0 {
 		revision = r.Header.Revision
 	}
-	e := audit.StoreRevision{Revision: revision, Snapshot: true}
+	e := audit.StoreRevision{Revision: revision, Snapshot: true, Replaced: replaced}
 	for _, kv := range r.Kvs {
 		e.Changes = append(e.Changes, a.change(kv, false))
 	}
@@ -216,21 +267,71 @@ func (a *Auditor) change(kv *mvccpb.KeyValue, deleted bool) audit.StoreChange {
 	return audit.StoreChange{Key: string(kv.Key[len(a.opts.Prefix):]), Value: kv.Value, Deleted: deleted, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision}
 }
 
-// watchStore follows every revision from the one given. Only a compaction makes it skip some, and it says so.
+// watchStore follows every revision from the one given. Only a compaction, or another store in the place of this one, makes
+// it skip some, and it says so.
 func (a *Auditor) watchStore(ctx context.Context, next int64) {
+	var cluster uint64 // the etcd cluster's id
 	for ctx.Err() == nil {
-		watchCtx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		for r := range a.opts.Etcd.Watch(watchCtx, a.opts.Prefix, clientv3.WithPrefix(), clientv3.WithRev(next)) {
+		next = a.watchStoreOnce(ctx, next, &cluster)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, cluster *uint64) int64 {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	again := func(replaced bool) int64 {
+		a.mu.Lock()
+		a.sight.Gaps++
+		a.mu.Unlock()
+		within, stop := context.WithTimeout(ctx, 10*time.Second)
+		defer stop()
+		if n, err := a.snapshot(within, 0, replaced); err == nil {
+			*cluster = 0
+			return n
+		}
+		return next
+	}
+	watch := a.opts.Etcd.Watch(ctx, a.opts.Prefix, clientv3.WithPrefix(), clientv3.WithRev(next))
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return next
+		case <-tick.C:
+			// A watch from a revision that the store does not have waits for it, silently: so the store itself is asked.
+			within, stop := context.WithTimeout(ctx, 2*time.Second)
+			now, err := a.opts.Etcd.Get(within, a.opts.Prefix+"store")
+			stop()
+			if err != nil {
+				continue
+			}
+			if *cluster == 0 {
+				*cluster = now.Header.ClusterId
+			}
+			if now.Header.ClusterId != *cluster || now.Header.Revision < next-1 {
+				a.opts.Log.Warn("the control store is another one, or was restored: judging begins anew", "expected", next-1, "found", now.Header.Revision)
+				return again(true)
+			}
+			a.mu.Lock()
+			a.sight.newest = now.Header.Revision
+			a.mu.Unlock()
+			_ = a.opts.Etcd.RequestProgress(ctx) // answered on the watch, when it is up to date
+		case r, open := <-watch:
+			if !open {
+				return next
+			}
 			if r.CompactRevision > 0 {
-				a.opts.Log.Warn("revisions were compacted before they were seen", "from", next, "to", r.CompactRevision)
-				if n, err := a.snapshot(ctx, 0); err == nil {
-					next = n
-				}
-				break
+				a.opts.Log.Warn("revisions were compacted before they were judged", "from", next, "to", r.CompactRevision)
+				return again(false)
 			}
 			if err := r.Err(); err != nil {
 				a.opts.Log.Warn("watch of the control store ended, watching again", "error", err)
-				break
+				return next
 			}
 			for i := 0; i < len(r.Events); {
 				e := audit.StoreRevision{Revision: r.Events[i].Kv.ModRevision}
@@ -240,11 +341,12 @@ func (a *Auditor) watchStore(ctx context.Context, next int64) {
 				a.send(ctx, e)
 				next = e.Revision + 1
 			}
-		}
-		cancel()
-		select {
-		case <-ctx.Done():
-		case <-time.After(200 * time.Millisecond):
+			if r.IsProgressNotify() {
+				select {
+				case a.events <- timed{at: time.Now(), confirmed: r.Header.Revision}:
+				case <-ctx.Done():
+				}
+			}
 		}
 	}
 }
@@ -286,12 +388,18 @@ func (s sink[T]) Replace(list []any, _ string) error {
 func reflect[T runtime.Object](a *Auditor, client rest.Interface, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {
 	listed = make(chan struct{})
 	return func(ctx context.Context) {
-		lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+		lw := a.seeing(resource, cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()))
 		first := sync.OnceFunc(func() { close(listed) })
 		s := sink[T]{
-			replaced: func(l []T) { a.send(ctx, replaced(l)); first() },
-			seen:     func(o T) { a.send(ctx, seen(o)) },
-			gone:     func(o T) { a.send(ctx, gone(o)) },
+			replaced: func(l []T) {
+				a.mu.Lock()
+				a.sight.relists[resource]++
+				a.mu.Unlock()
+				a.send(ctx, replaced(l))
+				first()
+			},
+			seen: func(o T) { a.send(ctx, seen(o)) },
+			gone: func(o T) { a.send(ctx, gone(o)) },
 		}
 		cache.NewReflectorWithOptions(lw, kind, s, cache.ReflectorOptions{Name: "audit " + resource}).RunWithContext(ctx)
 	}, listed

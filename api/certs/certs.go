@@ -1,0 +1,141 @@
+// Package certs reads the files of TLS again at each handshake, so that keys and CAs are rotated while processes run: whoever
+// replaces the files (a new certificate of the same CA; another CA by way of a file that holds both) needs no restart, and
+// connections that stand are left alone.
+//
+// It decides one thing: files that cannot be read, or that do not belong together because only one of them was replaced so
+// far, are no reason to stop talking: what was read last stays in use, and that is logged. Only at the start are they an error.
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
+)
+
+// Files names the files. CA, or Cert and Key, may be empty: then there is none.
+type Files struct {
+	CA, Cert, Key string
+	Log           *slog.Logger // slog.Default() if nil
+
+	mu     sync.Mutex
+	last   *Loaded
+	failed string // the error that was logged last
+}
+
+// Loaded is what the files held. Either may be nil, when there is no file for it.
+type Loaded struct {
+	Certificate *tls.Certificate
+	CA          *x509.CertPool
+}
+
+// Load reads the files. A certificate that is over is an error: nobody would take it.
+func (f *Files) Load() (*Loaded, error) {
+	l := &Loaded{}
+	if f.Cert != "" || f.Key != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate %s and key %s: %w", f.Cert, f.Key, err)
+		}
+		if now := time.Now(); now.After(pair.Leaf.NotAfter) {
+			return nil, fmt.Errorf("certificate %s expired at %s", f.Cert, pair.Leaf.NotAfter.Format(time.RFC3339))
+		}
+		l.Certificate = &pair
+	}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read CA: %w", err)
+		}
+		l.CA = x509.NewCertPool()
+		if !l.CA.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read CA %s: no certificate in it", f.CA)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed != "" {
+		f.log().Info("the TLS files can be read again", "certificate", f.Cert, "ca", f.CA)
+	}
+	f.last, f.failed = l, ""
+	return l, nil
+}
+
+// Current reads the files, and gives what it read before when they cannot be read now.
+func (f *Files) Current() (*Loaded, error) {
+	l, err := f.Load()
+	if err == nil {
+		return l, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last == nil {
+		return nil, err
+	}
+	if f.failed != err.Error() {
+		f.failed = err.Error()
+		f.log().Error("the TLS files cannot be used: going on with what was read before", "error", err)
+	}
+	return f.last, nil
+}
+
+func (f *Files) log() *slog.Logger {
+	if f.Log == nil {
+		return slog.Default()
+	}
+	return f.Log
+}
+
+// Credentials make a configuration for each handshake, of either end. Handshakes that peers fail are logged, some of them.
+func Credentials(config func() (*tls.Config, error), log *slog.Logger) credentials.TransportCredentials {
+	return &rotating{config: config, log: log, sometimes: &rate.Sometimes{First: 10, Interval: 10 * time.Second}}
+}
+
+type rotating struct {
+	config    func() (*tls.Config, error)
+	log       *slog.Logger
+	sometimes *rate.Sometimes // a line for each of a scanner's connections would fill the disk
+}
+
+func (r *rotating) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config, err := r.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	if config.ServerName != "" {
+		authority = config.ServerName
+	}
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+}
+
+func (r *rotating) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config, err := r.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	secure, auth, err := credentials.NewTLS(config).ServerHandshake(conn)
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: somebody asked whether the port is open
+		r.sometimes.Do(func() {
+			r.log.Warn("refused a connection: its TLS handshake failed", "remote", conn.RemoteAddr(), "error", err)
+		})
+	}
+	return secure, auth, err
+}
+
+func (r *rotating) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+}
+
+func (r *rotating) Clone() credentials.TransportCredentials { return r }
+
+func (r *rotating) OverrideServerName(string) error { return nil }

@@ -1,0 +1,113 @@
+package gossip
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxKeys bounds a key file: a packet that none fits is tried against each.
+const maxKeys = 8
+
+// ReadKeys reads a key file: one base64 AES key of 16, 24 or 32 bytes a line. Members send with the first and understand all.
+// A line that begins with # is a comment.
+//
+// To rotate without a split: put the new key in the second line everywhere, then in the first, then take the old one out;
+// after each step wait until every member has read its file.
+func ReadKeys(path string) ([][]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := parseKeys(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return keys, nil
+}
+
+func parseKeys(text string) ([][]byte, error) {
+	var keys [][]byte
+	for i, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d is not base64: %w", i+1, err)
+		}
+		if err := memberlist.ValidateKey(key); err != nil {
+			return nil, fmt.Errorf("line %d: a key of %d bytes, 16, 24 or 32 are possible", i+1, len(key))
+		}
+		if slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, key) }) {
+			return nil, fmt.Errorf("line %d repeats a key", i+1)
+		}
+		keys = append(keys, key)
+	}
+	switch {
+	case len(keys) == 0:
+		return nil, errors.New("no key in it")
+	case len(keys) > maxKeys:
+		return nil, fmt.Errorf("%d keys, at most %d are possible", len(keys), maxKeys)
+	}
+	return keys, nil
+}
+
+// followKeys reads the key file again now and then. One that cannot be read changes nothing.
+func (g *Gossip) followKeys() {
+	tick := time.NewTicker(g.opts.ReloadEvery)
+	defer tick.Stop()
+	failed := ""
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		keys, err := ReadKeys(g.opts.KeyFile)
+		if err != nil {
+			if failed != err.Error() {
+				failed = err.Error()
+				g.opts.Logger.Error("the gossip keys cannot be read: going on with those read before", "error", err)
+			}
+			continue
+		}
+		failed = ""
+		changed, err := replaceKeys(g.ring, keys)
+		if err != nil {
+			g.opts.Logger.Error("the gossip keys cannot be replaced", "error", err)
+		} else if changed {
+			g.opts.Logger.Info("gossip keys were replaced", "keys", len(keys))
+		}
+	}
+}
+
+// replaceKeys makes a ring hold just these, the first as the one to send with.
+func replaceKeys(ring *memberlist.Keyring, keys [][]byte) (changed bool, err error) {
+	old := ring.GetKeys()
+	changed = !bytes.Equal(ring.GetPrimaryKey(), keys[0]) || len(old) != len(keys)
+	for _, k := range keys {
+		changed = changed || !slices.ContainsFunc(old, func(o []byte) bool { return bytes.Equal(o, k) })
+		if err := ring.AddKey(k); err != nil {
+			return changed, err
+		}
+	}
+	if err := ring.UseKey(keys[0]); err != nil {
+		return changed, err
+	}
+	for _, o := range old {
+		if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(o, k) }) {
+			if err := ring.RemoveKey(o); err != nil {
+				return changed, err
+			}
+		}
+	}
+	return changed, nil
+}
