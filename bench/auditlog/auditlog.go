@@ -173,10 +173,10 @@ func Read(r io.Reader, intents *Intents) (*Report, error) {
 	}
 }
 
-// Requests counts what users of a log asked for, by "verb resource/subresource", whatever the answer; failed has those with
-// an answer of 400 and above, by "verb resource/subresource code". A log keeps what its policy says: here every write and no
+// Requests counts what users of a log asked for from a time on, by "verb resource/subresource", whatever the answer; failed
+// has those with an answer of 400 and above, by "verb resource/subresource code". A log keeps what its policy says: here every write and no
 // read.
-func Requests(r io.Reader, of func(user string) bool) (requests, failed map[string]int, err error) {
+func Requests(r io.Reader, from time.Time, of func(user string) bool) (requests, failed map[string]int, err error) {
 	requests, failed = map[string]int{}, map[string]int{}
 	in := bufio.NewReaderSize(r, 1<<20)
 	for n := 1; ; n++ {
@@ -191,7 +191,7 @@ func Requests(r io.Reader, of func(user string) bool) (requests, failed map[stri
 		if err := json.Unmarshal(line, &e); err != nil {
 			return requests, failed, fmt.Errorf("read audit log: line %d: %w", n, err)
 		}
-		if e.Stage == "RequestReceived" || e.ObjectRef == nil || !of(e.User.Username) {
+		if e.Stage == "RequestReceived" || e.ObjectRef == nil || !of(e.User.Username) || e.Received.Before(from) {
 			continue
 		}
 		what := e.Verb + " " + e.ObjectRef.Resource

@@ -81,3 +81,16 @@ func TestRead(t *testing.T) {
 		t.Error("a broken line was accepted")
 	}
 }
+
+func TestRequestsOfAnyUser(t *testing.T) {
+	log := line("rival", "create", "pods", "binding", "p", 201, "") + line("rival", "create", "pods", "binding", "p", 409, "") +
+		line("rival", "create", "events", "", "e", 201, "") + line("other", "create", "pods", "", "p", 201, "")
+	is := func(user string) bool { return user == "rival" }
+	requests, failed, err := auditlog.Requests(strings.NewReader(log), begin, is)
+	if err != nil || len(requests) != 2 || requests["create pods/binding"] != 2 || requests["create events"] != 1 || len(failed) != 1 || failed["create pods/binding 409"] != 1 {
+		t.Errorf("%v, %v, %v", requests, failed, err)
+	}
+	if requests, _, err = auditlog.Requests(strings.NewReader(log), begin.Add(time.Second), is); err != nil || len(requests) != 0 {
+		t.Errorf("from later on: %v, %v", requests, err)
+	}
+}

@@ -257,8 +257,9 @@ func (r *Report) Median(subject, name string, t Target) {
 	r.Figure(subject, name, unit, values, t)
 }
 
-// Medians adds figures for all values of a subject, in the order of its first run that has them.
-func (r *Report) Medians(subject string) {
+// Medians adds figures for all values of a subject, in the order of its first run that has them. The targets are by the
+// name of the value; nil for none.
+func (r *Report) Medians(subject string, target func(name string) Target) {
 	done := map[string]bool{}
 	for _, run := range r.Runs {
 		if run.Subject != subject {
@@ -267,10 +268,23 @@ func (r *Report) Medians(subject string) {
 		for _, v := range run.Values {
 			if !done[v.Name] {
 				done[v.Name] = true
-				r.Median(subject, v.Name, Target{})
+				t := Target{}
+				if target != nil {
+					t = target(v.Name)
+				}
+				r.Median(subject, v.Name, t)
 			}
 		}
 	}
+}
+
+// Value returns a figure's median, 0 where there is none.
+func (r *Report) Value(subject, name string) float64 {
+	i := slices.IndexFunc(r.Figures, func(f Figure) bool { return f.Subject == subject && f.Name == name })
+	if i < 0 {
+		return 0
+	}
+	return r.Figures[i].Value
 }
 
 // Ratio adds the figure of a subject's value against another's: the ratio of each pair of runs made side by side.
@@ -329,11 +343,16 @@ func (r *Report) NewSeries(plot, subject, unit string) *Series {
 	return s
 }
 
-// Write writes report.json and report.html into a folder, which it makes.
-func (r *Report) Write(dir string) error {
+// Finish takes the time; later calls do nothing.
+func (r *Report) Finish() {
 	if r.Seconds == 0 {
 		r.Seconds = math.Round(time.Since(r.Began).Seconds()*10) / 10
 	}
+}
+
+// Write writes report.json and report.html into a folder, which it makes.
+func (r *Report) Write(dir string) error {
+	r.Finish()
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write report: %w", err)

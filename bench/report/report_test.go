@@ -29,7 +29,7 @@ func example() *report.Report {
 		run = r.Run("basalt, 3 shards", i+1)
 		run.Add("pods bound a second", "", []float64{300, 450, 270}[i])
 	}
-	r.Medians("null")
+	r.Medians("null", nil)
 	r.Median("basalt, 3 shards", "pods bound a second", report.Target{})
 	r.Ratio("basalt, 3 shards", "null", "pods bound a second", report.AtLeast(0.8))
 	r.Median("nobody", "pods bound a second", report.AtLeast(1))

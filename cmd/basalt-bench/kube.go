@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/rival"
+	"basalt.dev/basalt/bench/scenario"
+)
+
+func kubeCommand() *cobra.Command {
+	o := rival.Options{Out: os.Stderr}
+	var name, scheduler, dir string
+	var onLocal bool
+	var against []string
+	var shards []int
+	c := &cobra.Command{
+		Use:   "kube",
+		Short: "Measure a scheduler, any, on a real API server, alone or in turn with others",
+		Long: `Gives a scenario's load to a scheduler and measures it by what the API server shows.
+
+  basalt-bench kube --kubeconfig F --scheduler-name S            a scheduler that runs there already
+  basalt-bench kube --kubeconfig F --scheduler-name=null         the floor: binds round robin and decides nothing
+  basalt-bench kube --local --shards 3,8 --against null,kube-scheduler
+                                                                 a fresh local control plane for each run, in turn`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if o.Scenario, err = scenario.Load(name); err != nil {
+				return err
+			}
+			switch {
+			case onLocal == (o.Kubeconfig != ""):
+				return errors.New("give one of --local and --kubeconfig")
+			case !onLocal && scheduler == "":
+				return errors.New("--scheduler-name is missing: the spec.schedulerName that the pods get, or null")
+			case !onLocal:
+				o.Subjects = []rival.Subject{{Name: scheduler, Scheduler: scheduler}}
+			default:
+				var subjects []string
+				for _, n := range shards {
+					subjects = append(subjects, fmt.Sprint("basalt:", n))
+				}
+				if o.Subjects, err = rival.ParseSubjects(append(subjects, against...)); err != nil {
+					return err
+				}
+				root, err := local.Root()
+				if err != nil {
+					return err
+				}
+				programs := []string{"etcd", "kube-apiserver"}
+				if slices.Contains(against, "kube-scheduler") {
+					programs = append(programs, "kube-scheduler")
+				}
+				if len(shards) > 0 && o.Basalt == "" {
+					programs = append(programs, "basalt")
+				}
+				if err := local.Programs(cmd.Context(), root, os.Stderr, programs...); err != nil {
+					return err
+				}
+			}
+			r, err := rival.Run(cmd.Context(), o)
+			if r == nil {
+				return err
+			}
+			r.Print(cmd.OutOrStdout())
+			if writeErr := r.Write(dir); writeErr != nil {
+				return errors.Join(err, writeErr)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%s/report.html, %s/report.json\n", dir, dir)
+			return err
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&name, "scenario", "kube", "a file, or one of "+strings.Join(scenario.Names(), ", "))
+	f.Uint64Var(&o.Seed, "seed", 0, "what everything is made from; 0: the scenario's own")
+	f.IntVar(&o.Runs, "runs", 10, "runs of each scheduler")
+	f.StringVar(&dir, "out", ".local/bench/kube", "folder for report.json and report.html")
+	f.BoolVar(&onLocal, "local", false, "start a local control plane for each run")
+	f.IntSliceVar(&shards, "shards", []int{3}, "with --local: measure Basalt with so many shards, each a subject")
+	f.StringSliceVar(&against, "against", nil, "with --local: measure in turn with null, kube-scheduler")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "an API server that is there")
+	f.StringVar(&scheduler, "scheduler-name", "", "with --kubeconfig: the pods' spec.schedulerName, or null")
+	f.BoolVar(&o.MakeNodes, "make-nodes", false, "with --kubeconfig: make the scenario's nodes, and delete them afterwards")
+	f.StringToIntVar(&o.Pids, "pid", nil, "with --kubeconfig: processes of this machine whose CPU is measured: apiserver=, etcd=, scheduler=")
+	f.BoolVar(&o.Count, "count", true, "with --local: one run more of each with audit log, traces and metrics on, to count requests")
+	f.StringVar(&o.Profiles, "profiles", "", "folder for CPU profiles, taken in the run that counts")
+	f.DurationVar(&o.Patience, "patience", 0, "the end of a run that does not bind all its pods; 0: 5m")
+	f.StringVar(&o.Basalt, "basalt", "", "the program; bin/basalt if empty")
+	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
+	f.StringArrayVar(&o.Env, "env", nil, "NAME=VALUE for Basalt's processes")
+	return c
+}
