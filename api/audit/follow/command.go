@@ -30,6 +30,9 @@ func (v Violated) Error() string { return fmt.Sprintf("audit: %d violations", v.
 // ExitCode is 2: 1 is for an audit that could not judge, or not everything.
 func (Violated) ExitCode() int { return 2 }
 
+// firstSight is how long reading everything once may take.
+const firstSight = 2 * time.Minute
+
 // Command is `basalt audit`.
 func Command() *cobra.Command {
 	var c command
@@ -55,7 +58,7 @@ to read the control store.`,
 	f.StringVar(&c.cert, "etcd-cert", "", "client certificate for the control store")
 	f.StringVar(&c.key, "etcd-key", "", "key of --etcd-cert")
 	f.Int64Var(&c.from, "from-revision", 0, "first revision of the control store to judge; 0: from now on. If it is compacted, judging begins at the oldest that is kept")
-	f.DurationVar(&c.duration, "for", 0, "end after this time; 0: never")
+	f.DurationVar(&c.duration, "for", 0, "end after this time, counted from when everything was read once; 0: never")
 	f.BoolVar(&c.json, "json", false, "print a JSON object a line: each violation, and a summary at the end")
 	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "for how long a gang may be partly bound, a reservation without pods, a bound pod without a reservation")
 	f.DurationVar(&c.judge.Unsettled, "unsettled", time.Minute, "for how long an intent may stand")
@@ -115,11 +118,6 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 	for _, r := range c.ignored {
 		c.judge.Ignore[r] = true
 	}
-	if c.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.duration)
-		defer cancel()
-	}
 	registry := serve.Registry()
 	a, err := New(Options{
 		Etcd: client, Kube: kube, Prefix: c.prefix, StartRevision: c.from, Judge: c.judge, Log: log, Registry: registry,
@@ -130,20 +128,42 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 	}
 	ready := func() error {
 		select {
-		case <-a.Synced():
+		case <-a.Seen():
 			return nil
 		default:
-			return errors.New("reading the cluster for the first time")
+			return errors.New("reading the control store and the cluster for the first time")
 		}
 	}
 	if err := serve.HTTP(ctx, serve.Options{Address: c.metrics, TokenFile: c.metricsTokenFile, Registry: registry, Ready: ready, Log: log}); err != nil {
 		return err
+	}
+	if c.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go c.end(ctx, cancel, a.Seen())
 	}
 	began := time.Now()
 	if err := a.Run(ctx); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	return c.conclude(out, a, ready(), time.Since(began))
+}
+
+// end ends the audit some time after everything was seen, or when that takes too long.
+func (c *command) end(ctx context.Context, cancel func(), seen <-chan struct{}) {
+	defer cancel()
+	select {
+	case <-seen:
+	case <-time.After(firstSight):
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-time.After(c.duration):
+	case <-ctx.Done():
+	}
 }
 
 func (c *command) print(out io.Writer, v audit.Violation) {
@@ -191,7 +211,7 @@ func (c *command) conclude(out io.Writer, a *Auditor, unread error, took time.Du
 	case n > 0:
 		return Violated{n}
 	case unread != nil:
-		return errors.New("audit: it ended before the cluster was read once, so nothing was judged")
+		return errors.New("audit: it ended before everything was read once: the control store, the API server, or the rights to list what it needs, see above")
 	case sight.Gaps > 0:
 		return fmt.Errorf("audit: no violations, but %d gaps: revisions were compacted, or the store replaced, before they were judged", sight.Gaps)
 	}

@@ -62,6 +62,7 @@ type Auditor struct {
 	judge  *audit.Auditor
 	sight  sight
 	synced chan struct{}
+	seen   chan struct{}
 }
 
 // timed is an event, or without one the word that the control store's watch has shown all up to a revision.
@@ -95,7 +96,7 @@ func New(o Options) (*Auditor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
 	}
-	a := &Auditor{opts: o, core: core, ours: ours, events: make(chan timed, 4096), judge: audit.New(o.Judge), sight: newSight(), synced: make(chan struct{})}
+	a := &Auditor{opts: o, core: core, ours: ours, events: make(chan timed, 4096), judge: audit.New(o.Judge), sight: newSight(), synced: make(chan struct{}), seen: make(chan struct{})}
 	if o.Registry != nil {
 		o.Registry.MustRegister(newMetrics(a))
 	}
@@ -112,6 +113,9 @@ func (a *Auditor) Report() audit.Report {
 // Synced is closed when the control store and all lists were read once.
 func (a *Auditor) Synced() <-chan struct{} { return a.synced }
 
+// Seen is closed when all was read once and judged up to that moment.
+func (a *Auditor) Seen() <-chan struct{} { return a.seen }
+
 // Run watches until the context ends. An error is about the beginning: the control store cannot be read. Later failures
 // are logged and tried again.
 func (a *Auditor) Run(ctx context.Context) error {
@@ -121,6 +125,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	next, err := a.begin(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -172,7 +179,11 @@ func (a *Auditor) Run(ctx context.Context) error {
 		case e = <-a.events:
 		case now := <-tick.C:
 			a.mu.Lock()
+			before := a.sight.seen
 			e = timed{at: now, event: audit.Tick{Blind: a.sight.blind(now)}}
+			if !before && a.sight.seen {
+				close(a.seen)
+			}
 			a.mu.Unlock()
 		}
 		if e.event == nil {
@@ -210,9 +221,12 @@ func (a *Auditor) send(ctx context.Context, e audit.Event) {
 func (a *Auditor) begin(ctx context.Context) (next int64, err error) {
 	within, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	next = a.opts.StartRevision
-	if next != 1 { // from the first revision on there was nothing before
+	if next = a.opts.StartRevision; next == 1 { // from the first revision on there was nothing before
+		_, err = a.opts.Etcd.Get(within, a.opts.Prefix+"store", clientv3.WithRev(1))
+	} else {
 		next, err = a.snapshot(within, max(next-1, 0), false)
+	}
+	if err != nil {
 		var compacted int64
 		if err == rpctypes.ErrCompacted {
 			if compacted, err = a.compacted(within); err == nil {

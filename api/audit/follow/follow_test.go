@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,7 +151,7 @@ func TestFollow(t *testing.T) {
 	}
 
 	// A store that cannot be read is an error at the beginning.
-	closed, err := clientv3.New(clientv3.Config{Endpoints: c.ControlStore()})
+	closed, err := clientv3.New(clientv3.Config{Endpoints: c.ControlStore(), Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
