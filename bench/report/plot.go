@@ -40,7 +40,7 @@ type line struct {
 // The drawing's measures, in units of the SVG's own.
 const (
 	plotWidth, plotHeight            = 720.0, 300.0
-	leftEdge, rightEdge, topEdge     = 62.0, 704.0, 12.0
+	leftEdge, rightEdge, topEdge     = 74.0, 704.0, 12.0
 	bottomEdge                       = 256.0
 	colours                          = 8 // that the page defines
 	mostPoints                       = 400

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/report"
 	"basalt.dev/basalt/bench/rival"
 	"basalt.dev/basalt/bench/scenario"
 )
@@ -66,15 +67,7 @@ func kubeCommand() *cobra.Command {
 				}
 			}
 			r, err := rival.Run(cmd.Context(), o)
-			if r == nil {
-				return err
-			}
-			r.Print(cmd.OutOrStdout())
-			if writeErr := r.Write(dir); writeErr != nil {
-				return errors.Join(err, writeErr)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%s/report.html, %s/report.json\n", dir, dir)
-			return err
+			return finish(cmd, r, dir, err)
 		},
 	}
 	f := c.Flags()
@@ -96,4 +89,58 @@ func kubeCommand() *cobra.Command {
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
 	f.StringArrayVar(&o.Env, "env", nil, "NAME=VALUE for Basalt's processes")
 	return c
+}
+
+func restartCommand() *cobra.Command {
+	o := rival.Options{Out: os.Stderr}
+	var name, dir string
+	var shards, gangs int
+	c := &cobra.Command{
+		Use:   "restart",
+		Short: "Fill a local cluster, kill all of Basalt's processes, start them together, and wait for the first Binding",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if o.Scenario, err = scenario.Load(name); err != nil {
+				return err
+			}
+			if o.Scenario.Arrivals.Closed == nil {
+				return fmt.Errorf("scenario %s: a restart needs a closed batch", name)
+			}
+			if gangs > 0 {
+				o.Scenario.Arrivals.Closed.Gangs = gangs
+			}
+			o.Subjects = []rival.Subject{rival.Basalt(shards)}
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt"); err != nil {
+				return err
+			}
+			r, err := rival.Restart(cmd.Context(), o)
+			return finish(cmd, r, dir, err)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&name, "scenario", "restart", "a file, or one of "+strings.Join(scenario.Names(), ", "))
+	f.Uint64Var(&o.Seed, "seed", 0, "what everything is made from; 0: the scenario's own")
+	f.IntVar(&o.Runs, "runs", 3, "how often they are killed")
+	f.IntVar(&shards, "shards", 3, "shard processes")
+	f.IntVar(&gangs, "gangs", 0, "fewer gangs than the scenario has, for a quick look")
+	f.StringVar(&dir, "out", ".local/bench/restart", "folder for report.json and report.html")
+	f.StringVar(&o.Basalt, "basalt", "", "the program; bin/basalt if empty")
+	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
+	f.StringArrayVar(&o.Env, "env", nil, "NAME=VALUE for Basalt's processes")
+	return c
+}
+
+// finish shows and keeps a report, also one that an error cut short.
+func finish(cmd *cobra.Command, r *report.Report, dir string, err error) error {
+	r.Print(cmd.OutOrStdout())
+	if writeErr := r.Write(dir); writeErr != nil {
+		return errors.Join(err, writeErr)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "\n%s/report.html, %s/report.json\n", dir, dir)
+	return err
 }
