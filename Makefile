@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ SEEDS ?= 1000
 FIRST ?= 1
 sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=1000 of them from FIRST=1, on all cores
 	bin/basalt-bench sim --seeds $(SEEDS) --first $(FIRST)
+
+bench: bin/basalt bin/basalt-bench ## a short set of measurements and their tables; the whole ones: bin/basalt-bench help
+	bin/basalt-bench kube --local --scenario kube-short --runs 3 --against null,kube-scheduler
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
