@@ -108,17 +108,18 @@ func TestRights(t *testing.T) {
 	}
 	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
 	const shard, coordinator, etcd = local.Shard, local.Coordinator, "system:serviceaccount:basalt-system:basalt-etcd"
+	const audit = "system:serviceaccount:basalt-system:basalt-audit"
 	ours := v1alpha1.GroupName
 	for _, row := range []struct {
 		user, group, resource, verbs string
 		may                          bool
 	}{
-		{shard, "", "nodes", "get list watch", true},
+		{shard, "", "nodes", "list watch", true},
 		{shard, "", "pods", "get list watch patch delete", true},
-		{shard, "", "namespaces", "get list watch", true},
-		{shard, "scheduling.k8s.io", "priorityclasses", "get list watch", true},
-		{shard, ours, "queues", "get list watch", true},
-		{shard, ours, "podgroups", "get list watch", true},
+		{shard, "", "namespaces", "list watch", true},
+		{shard, "scheduling.k8s.io", "priorityclasses", "list watch", true},
+		{shard, ours, "queues", "list watch", true},
+		{shard, ours, "podgroups", "list watch", true},
 		{shard, "", "pods/binding", "create", true},
 		{shard, "", "pods/status", "patch", true},
 		{shard, ours, "queues/status", "patch", true},
@@ -136,6 +137,14 @@ func TestRights(t *testing.T) {
 		{coordinator, "", "pods", "get list watch patch delete", false},
 		{coordinator, "", "pods/binding", "create", false},
 		{coordinator, "", "secrets", "get list watch", false},
+		{audit, "", "pods", "list watch", true},
+		{audit, "", "nodes", "list watch", true},
+		{audit, ours, "queues", "list watch", true},
+		{audit, ours, "podgroups", "list watch", true},
+		{audit, "", "pods", "create update patch delete", false},
+		{audit, "", "pods/binding", "create", false},
+		{audit, ours, "queues/status", "patch", false},
+		{audit, "", "secrets", "get list watch", false},
 		{etcd, "", "pods", "get list", false},
 		{etcd, ours, "queues", "get list", false},
 	} {
