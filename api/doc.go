@@ -8,8 +8,8 @@
 //   - Nothing here panics on anything a cluster can contain: what cannot be read becomes a reason that its user sees.
 //
 // Subfolders: v1alpha1 (the Queue and PodGroup objects), wire (messages and stored records, protobuf), store (the control
-// store: keys and fenced transactions), link (gRPC streams between processes), gossip (membership hints), audit (checks
-// the invariants from outside).
+// store: keys and fenced transactions), link (gRPC streams between processes), kube (reading and writing the API server),
+// relay (one process watches for all), gossip (membership hints), audit (checks the invariants from outside).
 package api
 
 // SchedulerName is what pods put into spec.schedulerName.

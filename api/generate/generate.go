@@ -7,4 +7,4 @@ package generate
 //go:generate go run ./crds ../../deploy/crds
 
 // Messages and records. protoc itself is Debian's package protobuf-compiler.
-//go:generate sh -c "protoc --plugin=protoc-gen-go=$(go tool -n protoc-gen-go) --plugin=protoc-gen-go-grpc=$(go tool -n protoc-gen-go-grpc) -I ../wire --go_out=../wire --go_opt=paths=source_relative --go-grpc_out=../wire --go-grpc_opt=paths=source_relative basalt.proto"
+//go:generate sh -c "protoc --plugin=protoc-gen-go=$(go tool -n protoc-gen-go) --plugin=protoc-gen-go-grpc=$(go tool -n protoc-gen-go-grpc) -I ../wire --go_out=../wire --go_opt=paths=source_relative --go-grpc_out=../wire --go-grpc_opt=paths=source_relative basalt.proto relay.proto"

@@ -2,9 +2,11 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -32,13 +34,33 @@ type Handler[T runtime.Object] struct {
 
 // Follower lists and watches one kind.
 type Follower[T runtime.Object] struct {
-	what   string
-	source cache.ListerWatcherWithContext
-	handle Handler[T]
-	log    *slog.Logger
-	asked  atomic.Uint64 // Relist calls so far
-	relist chan struct{}
-	synced chan struct{}
+	what      string
+	source    cache.ListerWatcherWithContext
+	inProcess bool
+	handle    Handler[T]
+	strip     func(T) T
+	relay     Relay // nil for none
+	log       *slog.Logger
+	asked     atomic.Uint64 // Relist calls so far
+	relist    chan struct{}
+	synced    chan struct{}
+}
+
+// Relay is another place to watch from, where a watch costs the API server nothing. Only lists come from the API server
+// then; a watch that cannot be had from the relay, or breaks there, does too.
+type Relay interface {
+	// Watch is what the API server's watch from a version is: every event after it, once, in order, until the channel is
+	// closed. The error may be TooOld.
+	Watch(ctx context.Context, version string) (watch.Interface, error)
+	// Changed is closed when what Watch answers may be another.
+	Changed() <-chan struct{}
+}
+
+// TooOld is a Relay's answer to a version before what it has: events after Oldest can be had.
+type TooOld struct{ Oldest uint64 }
+
+func (e TooOld) Error() string {
+	return fmt.Sprintf("too old: there is only what comes after %d", e.Oldest)
 }
 
 // Lister is a client that lists and watches in other ways than by requests: an API server in the same process.
@@ -49,14 +71,31 @@ type Lister interface {
 // Follow makes a Follower of a resource in all namespaces; Run starts it.
 func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.Logger, handle Handler[T]) *Follower[T] {
 	source := cache.ToListerWatcherWithContext(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()))
-	if l, ok := client.(Lister); ok {
+	l, inProcess := client.(Lister)
+	if inProcess {
 		source = l.ListerWatcher(resource)
 	}
 	return &Follower[T]{
-		what: resource, source: source, handle: handle, log: log,
+		what: resource, source: source, inProcess: inProcess, handle: handle, strip: func(o T) T { return o }, log: log,
 		relist: make(chan struct{}, 1), synced: make(chan struct{}),
 	}
 }
+
+// Strip says how to leave out of an object what nobody looks at, without changing the object that is given. It is called
+// before Run, as is Through.
+func (f *Follower[T]) Strip(strip func(T) T) { f.strip = strip }
+
+// Through has the follower watch through a relay where it can.
+func (f *Follower[T]) Through(r Relay) { f.relay = r }
+
+// Resource is what is followed.
+func (f *Follower[T]) Resource() string { return f.what }
+
+// InProcess tells whether the API server is one in this process.
+func (f *Follower[T]) InProcess() bool { return f.inProcess }
+
+// Stripped is what the handler would get.
+func (f *Follower[T]) Stripped(o T) T { return f.strip(o) }
 
 // Relist asks for a new list: one that is made entirely after this call. The current watch ends.
 func (f *Follower[T]) Relist() Ticket {
@@ -74,10 +113,11 @@ func (f *Follower[T]) Synced() <-chan struct{} { return f.synced }
 // Run follows until ctx ends.
 func (f *Follower[T]) Run(ctx context.Context) {
 	var version string // "" asks for a list
-	backoff := newBackoff()
+	backoff, relayed := newBackoff(), newRelayed(f.relay)
 	for ctx.Err() == nil {
 		var err error
-		if version == "" {
+		switch {
+		case version == "":
 			select { // this list answers whoever asked until now
 			case <-f.relist:
 			default:
@@ -85,8 +125,10 @@ func (f *Follower[T]) Run(ctx context.Context) {
 			if version, err = f.list(ctx); err == nil {
 				backoff.reset()
 			}
-		} else {
-			version, err = f.watch(ctx, version, backoff)
+		case relayed.due(version):
+			version = f.watchRelay(ctx, version, relayed)
+		default:
+			version, err = f.watch(ctx, version, backoff, relayed)
 		}
 		if err != nil && ctx.Err() == nil {
 			f.log.Warn("list or watch failed, trying again", "resource", f.what, "error", err)
@@ -109,7 +151,7 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	items := make([]T, 0, meta.LenList(l))
 	err = meta.EachListItem(l, func(o runtime.Object) error {
 		if t, ok := o.(T); ok {
-			items = append(items, t)
+			items = append(items, f.strip(t))
 		}
 		return nil
 	})
@@ -125,12 +167,21 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	return accessor.GetResourceVersion(), nil
 }
 
-// watch follows from a version and returns the one to go on from, "" for a new list.
-func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backoff) (string, error) {
+// Watch opens a watch at the API server, with bookmarks. Its objects are not stripped.
+func (f *Follower[T]) Watch(ctx context.Context, version string) (watch.Interface, error) {
+	timeout := int64(300 + rand.IntN(300)) // as client-go: so that servers can shed and spread watches
+	return f.source.WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout})
+}
+
+// watch follows the API server from a version and returns the one to go on from, "" for a new list. It ends, too, when the
+// relay is due.
+func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backoff, relayed *relayed) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timeout := int64(300 + rand.IntN(300)) // as client-go: so that servers can shed and spread watches
-	w, err := f.source.WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout})
+	started := time.Now()
+	changed, again := relayed.watch()
+	defer again.Stop()
+	w, err := f.Watch(ctx, version)
 	if err != nil {
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			return "", nil
@@ -138,13 +189,19 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 		return version, fmt.Errorf("watch %s: %w", f.what, err)
 	}
 	defer w.Stop()
-	started := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return version, ctx.Err()
 		case <-f.relist:
 			return "", nil
+		case <-changed:
+			relayed.reset()
+			return version, nil
+		case <-again.C:
+			if relayed.due(version) {
+				return version, nil
+			}
 		case e, open := <-w.ResultChan():
 			if !open {
 				if time.Since(started) < time.Second { // a server that cuts at once must not be called in a tight loop
@@ -159,25 +216,128 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 				}
 				return version, fmt.Errorf("watch %s: %w", f.what, err)
 			}
-			m, err := meta.Accessor(e.Object)
-			if err != nil {
-				return "", fmt.Errorf("watch %s: %w", f.what, err)
+			if version, err = f.take(e, true); err != nil {
+				return "", err
 			}
-			version = m.GetResourceVersion()
 			backoff.reset()
-			o, ok := e.Object.(T)
-			if !ok {
-				continue
-			}
-			switch e.Type {
-			case watch.Added, watch.Modified:
-				f.handle.Seen(o)
-			case watch.Deleted:
-				f.handle.Gone(o)
+			if relayed.waits && relayed.due(version) {
+				return version, nil
 			}
 		}
 	}
 }
+
+// watchRelay follows the relay from a version and returns the one to go on from, "" for a new list.
+func (f *Follower[T]) watchRelay(ctx context.Context, version string, relayed *relayed) string {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed, again := relayed.watch()
+	again.Stop()
+	w, err := f.relay.Watch(ctx, version)
+	if err != nil {
+		f.log.Debug("the relay cannot be watched, watching the API server", "resource", f.what, "error", err)
+		select {
+		case <-changed: // it was another one that failed
+			relayed.reset()
+		default:
+			relayed.failed(err)
+		}
+		return version
+	}
+	defer w.Stop()
+	began := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return version
+		case <-f.relist:
+			return ""
+		case <-changed:
+			relayed.reset()
+			return version
+		case e, open := <-w.ResultChan():
+			if open {
+				version, err = f.take(e, false)
+			}
+			if !open || err != nil {
+				if time.Since(began) > relayLongest {
+					relayed.reset()
+				}
+				relayed.failed(err)
+				return version
+			}
+		}
+	}
+}
+
+// take hands an event on and returns its version. Those of the relay are stripped.
+func (f *Follower[T]) take(e watch.Event, strip bool) (version string, err error) {
+	m, err := meta.Accessor(e.Object)
+	if err != nil {
+		return "", fmt.Errorf("watch %s: %w", f.what, err)
+	}
+	o, ok := e.Object.(T)
+	if ok && strip && e.Type != watch.Bookmark {
+		o = f.strip(o)
+	}
+	switch {
+	case !ok:
+	case e.Type == watch.Added, e.Type == watch.Modified:
+		f.handle.Seen(o)
+	case e.Type == watch.Deleted:
+		f.handle.Gone(o)
+	}
+	return m.GetResourceVersion(), nil
+}
+
+// relayed is when a follower asks its relay: at once, and after a failure again and again, less and less often; after TooOld
+// when it has come far enough by itself.
+type relayed struct {
+	relay  Relay
+	next   time.Time // not before
+	pause  time.Duration
+	waits  bool // until the version is at least oldest
+	oldest uint64
+}
+
+const (
+	relayShortest = 250 * time.Millisecond
+	relayLongest  = 10 * time.Second
+)
+
+func newRelayed(r Relay) *relayed { return &relayed{relay: r, pause: relayShortest} }
+
+// due tells whether the relay is to be asked for a version.
+func (r *relayed) due(version string) bool {
+	if r.relay == nil {
+		return false
+	}
+	v, err := strconv.ParseUint(version, 10, 64)
+	return err == nil && (r.waits && v >= r.oldest || !time.Now().Before(r.next))
+}
+
+// watch returns what tells that it may be due.
+func (r *relayed) watch() (changed <-chan struct{}, again *time.Timer) {
+	if r.relay == nil {
+		again = time.NewTimer(0)
+		again.Stop()
+		return nil, again
+	}
+	return r.relay.Changed(), time.NewTimer(time.Until(r.next))
+}
+
+func (r *relayed) failed(err error) {
+	old, tooOld := errors.AsType[TooOld](err)
+	r.waits, r.oldest = tooOld, old.Oldest
+	if tooOld { // the API server says every minute of a watch how far it is; after that only the relay can have changed
+		r.next = time.Now().Add(90 * time.Second)
+		return
+	}
+	r.next = time.Now().Add(r.pause/2 + rand.N(r.pause))
+	r.pause = min(2*r.pause, relayLongest)
+}
+
+func (r *relayed) reset() { r.next, r.pause, r.waits = time.Time{}, relayShortest, false }
 
 type backoff struct{ next time.Duration }
 

@@ -12,6 +12,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/trace"
 	"basalt.dev/basalt/api/wire"
@@ -36,6 +37,7 @@ type loop struct {
 	process *process.Process
 	clients *kube.Clients
 	session *store.Session // set before the first table is seen, and so before anything is asked of it
+	relay   *relay.Relay
 	watches *watches
 	traces  *trace.Exporter
 	metrics *metrics

@@ -13,10 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
@@ -45,6 +48,10 @@ const (
 	inboxSize     = 16384
 )
 
+// relayBucket is the bucket whose owner watches pods and the like for all shards. Shards that know different tables may ask
+// different ones; that costs a watch and no more.
+const relayBucket = 0
+
 // Run runs a shard until ctx ends, which is no error, or until it must start over.
 func Run(ctx context.Context, o Options) error {
 	policy, err := readPolicy(o.Policy)
@@ -56,10 +63,21 @@ func Run(ctx context.Context, o Options) error {
 	defer fail(nil)
 
 	l := &loop{inbox: make(chan item, inboxSize), fail: func(err error) { fail(err) }, started: make(chan struct{})}
+	defer func() { // after the connections, which read it
+		if l.relay != nil {
+			l.relay.Close()
+		}
+	}()
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
 		Down:    func(who api.Incarnation) { l.post(ctx, event.PeerGone{Incarnation: who}) },
 		Status:  l.status,
+		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
+			l.relay = relay.New(relay.Options{
+				Self: p.Incarnation, TLS: p.TLS, Log: p.Log, Registry: p.Registry,
+				Address: func(who api.Incarnation) string { return p.Shard(who).GetAddress() },
+			}, server)
+		},
 	})
 	if err != nil {
 		return err
@@ -87,7 +105,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	p.NotReady("watches", "listing the cluster for the first time")
 	l.watches = &watches{
-		clients: p.Kube, log: p.Log, ignore: ignored,
+		clients: p.Kube, log: p.Log, relay: l.relay, ignore: ignored,
 		emit: func(ev event.Event) { l.post(ctx, ev) },
 		emitPods: func(pods []*api.Pod, ticket kube.Ticket) {
 			l.postItem(ctx, item{event: event.PodsReplaced{Pods: pods}, ticket: ticket})
@@ -100,7 +118,7 @@ func Run(ctx context.Context, o Options) error {
 	p.Ready("watches")
 
 	// Only now may it be given anything: the cores know nodes, queues, groups and namespaces.
-	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress}
+	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress, Key: p.PublicKey()}
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = 6 * time.Second
 	}
@@ -114,7 +132,10 @@ func Run(ctx context.Context, o Options) error {
 		l.post(ctx, event.CoordinatorSeen{Term: term, Incarnation: api.Incarnation(r.GetIncarnation())})
 	})
 	wg.Go(func() {
-		_ = p.Store.WatchTable(ctx, func(t *api.Table) { l.post(ctx, event.TableSeen{Table: t}) })
+		_ = p.Store.WatchTable(ctx, func(t *api.Table) {
+			l.relay.Ask(t.Owner(relayBucket))
+			l.post(ctx, event.TableSeen{Table: t})
+		})
 	})
 
 	select {

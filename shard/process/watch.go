@@ -14,6 +14,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 )
@@ -22,6 +23,7 @@ import (
 type watches struct {
 	clients  *kube.Clients
 	log      *slog.Logger
+	relay    *relay.Relay
 	ignore   map[string]bool // resources on the ignore list: read once, never changed
 	emit     func(event.Event)
 	emitPods func([]*api.Pod, kube.Ticket)
@@ -41,33 +43,35 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	}
 	nodeSeen, nodeGone := w.nodeEvents()
 	nodeSeen, nodeGone = w.withStorm(ctx, nodeSeen, nodeGone)
-	nodes := follow(w, core, "nodes", objectKey[*corev1.Node], nodeSeen, nodeGone)
+	nodes := follow(w, core, "nodes", api.StripNode, nodeSeen, nodeGone)
 	start(nodes.Run, nodes.Synced())
-	namespaces := follow(w, core, "namespaces", objectKey[*corev1.Namespace],
+	namespaces := follow(w, core, "namespaces", nil,
 		func(n *corev1.Namespace) event.Event {
 			return event.NamespaceSeen{Name: n.Name, Queue: n.Labels[api.LabelQueue]}
 		},
 		func(n *corev1.Namespace) event.Event { return event.NamespaceGone{Name: n.Name} })
 	start(namespaces.Run, namespaces.Synced())
-	priorities := follow(w, scheduling, "priorityclasses", objectKey[*schedulingv1.PriorityClass],
+	priorities := follow(w, scheduling, "priorityclasses", nil,
 		func(p *schedulingv1.PriorityClass) event.Event {
 			return event.PriorityClassSeen{Name: p.Name, Value: int64(p.Value), Default: p.GlobalDefault}
 		},
 		func(p *schedulingv1.PriorityClass) event.Event { return event.PriorityClassGone{Name: p.Name} })
 	start(priorities.Run, priorities.Synced())
-	queues := follow(w, w.clients.Basalt, "queues", objectKey[*v1alpha1.Queue],
+	queues := follow(w, w.clients.Basalt, "queues", stripQueue,
 		func(q *v1alpha1.Queue) event.Event { return event.QueueSeen{Queue: q} },
 		func(q *v1alpha1.Queue) event.Event { return event.QueueGone{Name: q.Name, UID: string(q.UID)} })
 	start(queues.Run, queues.Synced())
-	groups := follow(w, w.clients.Basalt, "podgroups", objectKey[*v1alpha1.PodGroup],
+	groups := follow(w, w.clients.Basalt, "podgroups", stripPodGroup,
 		func(g *v1alpha1.PodGroup) event.Event { return event.PodGroupSeen{PodGroup: g} },
 		func(g *v1alpha1.PodGroup) event.Event {
 			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
 		})
 	start(groups.Run, groups.Synced())
 	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
+	relayed(w, volumes, stripVolume)
 	start(volumes.Run, volumes.Synced())
 	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims())
+	relayed(w, volumeClaims, stripClaim)
 	start(volumeClaims.Run, volumeClaims.Synced())
 
 	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
@@ -80,6 +84,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 			w.emit(event.PodGone{UID: string(p.UID), Namespace: p.Namespace, Name: p.Name})
 		},
 	})
+	relayed(w, w.pods, api.StripPod)
 	for _, s := range synced {
 		select {
 		case <-s:
@@ -96,12 +101,15 @@ type key struct {
 	uid             types.UID
 }
 
-func objectKey[T metav1.Object](o T) key { return key{o.GetNamespace(), o.GetName(), o.GetUID()} }
+func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName(), o.GetUID()} }
 
-// follow makes a follower whose new lists become events too: those that a list lacks are gone.
-func follow[T runtime.Object](w *watches, client rest.Interface, resource string, keyOf func(T) key, seen, gone func(T) event.Event) *kube.Follower[T] {
+// follow makes a follower whose new lists become events too: those that a list lacks are gone. With strip it is relayed.
+func follow[T interface {
+	metav1.Object
+	runtime.Object
+}](w *watches, client rest.Interface, resource string, strip func(T) T, seen, gone func(T) event.Event) *kube.Follower[T] {
 	known := map[key]T{}
-	return kube.Follow(client, resource, w.log, kube.Handler[T]{
+	f := kube.Follow(client, resource, w.log, kube.Handler[T]{
 		Replaced: func(list []T, _ kube.Ticket) {
 			now := make(map[key]T, len(list))
 			for _, o := range list {
@@ -126,4 +134,34 @@ func follow[T runtime.Object](w *watches, client rest.Interface, resource string
 			w.emit(gone(o))
 		},
 	})
+	if strip != nil {
+		relayed(w, f, strip)
+	}
+	return f
+}
+
+// relayed has what changes as often as pods come and go watched by one shard for all, stripped of what no core reads.
+func relayed[T runtime.Object](w *watches, f *kube.Follower[T], strip func(T) T) {
+	f.Strip(strip)
+	relay.Attach(w.relay, f)
+}
+
+func stripQueue(q *v1alpha1.Queue) *v1alpha1.Queue {
+	return &v1alpha1.Queue{ObjectMeta: api.StripMeta(&q.ObjectMeta), Spec: q.Spec, Status: q.Status}
+}
+
+func stripPodGroup(g *v1alpha1.PodGroup) *v1alpha1.PodGroup {
+	return &v1alpha1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
+}
+
+// stripVolume and stripClaim keep what claims reads.
+func stripVolume(v *corev1.PersistentVolume) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: api.StripMeta(&v.ObjectMeta), Spec: corev1.PersistentVolumeSpec{NodeAffinity: v.Spec.NodeAffinity}}
+}
+
+func stripClaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: api.StripMeta(&c.ObjectMeta), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: c.Spec.VolumeName},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase},
+	}
 }

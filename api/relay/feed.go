@@ -1,0 +1,294 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Sizes and times.
+const (
+	windowEvents = 65536
+	windowSize   = 32 << 20 // bytes
+	batchEvents  = 1024     // in one message
+	batchSize    = 512 << 10
+
+	// pace is the shortest time between two messages of a stream. What a message costs at both ends is many times what one
+	// event costs; a batch of 20 ms is late by what nobody notices, and the first event after a pause is not late at all.
+	pace = 20 * time.Millisecond
+	// heartbeat is how often a stream says that there is nothing, silence after how long the other end gives it up.
+	heartbeat = time.Second
+	silence   = 4 * time.Second
+	// linger is how long a watch is kept that nobody asks for.
+	linger = 30 * time.Second
+	// reopen is how long the API server may take to let a watch go on that it ended; callers can see for themselves then.
+	reopen = 2 * time.Second
+)
+
+// kind is one resource.
+type kind struct {
+	resource string
+	watch    func(ctx context.Context, version string) (watch.Interface, error) // of the API server
+	encode   func(runtime.Object) ([]byte, error)
+	relay    *Relay
+
+	maxEvents, maxSize int // of the window
+
+	mu   sync.Mutex
+	feed *feed // nil while nobody asks
+}
+
+// feed is one watch of the API server and the window over it. It ends for good with the first doubt.
+type feed struct {
+	kind   *kind
+	cancel context.CancelFunc
+	opened chan struct{} // closed when the API server has taken the watch, or the feed has ended
+
+	callers int         // guarded by kind.mu
+	idle    *time.Timer // runs while there are none
+
+	mu      sync.Mutex
+	window  *window
+	public  uint64        // up to here events may be sent
+	changed chan struct{} // closed when public grows, and at the end
+	err     error         // why it ended
+}
+
+// join returns the feed, and begins one at a version if there is none.
+func (k *kind) join(version uint64) *feed {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.feed
+	if f == nil {
+		ctx, cancel := context.WithCancel(k.relay.ctx)
+		f = &feed{
+			kind: k, cancel: cancel, opened: make(chan struct{}),
+			window: newWindow(version, k.maxEvents, k.maxSize), public: version, changed: make(chan struct{}),
+		}
+		k.feed = f
+		k.relay.wg.Go(func() { f.run(ctx, version) })
+	}
+	f.callers++
+	if f.idle != nil {
+		f.idle.Stop()
+		f.idle = nil
+	}
+	k.relay.metrics.streams.WithLabelValues(k.resource).Inc()
+	return f
+}
+
+func (k *kind) leave(f *feed) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.relay.metrics.streams.WithLabelValues(k.resource).Dec()
+	if f.callers--; f.callers > 0 {
+		return
+	}
+	f.idle = time.AfterFunc(linger, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if f.callers == 0 {
+			k.drop(f)
+			f.cancel()
+		}
+	})
+}
+
+// drop has the next caller begin a new feed. k.mu is held.
+func (k *kind) drop(f *feed) {
+	if k.feed == f {
+		k.feed = nil
+	}
+}
+
+func (f *feed) run(ctx context.Context, version uint64) {
+	defer f.cancel()
+	open := sync.OnceFunc(func() { close(f.opened) })
+	err := f.follow(ctx, version, open)
+	f.kind.mu.Lock()
+	f.kind.drop(f)
+	f.kind.mu.Unlock()
+	f.mu.Lock()
+	f.err = err
+	close(f.changed)
+	f.mu.Unlock()
+	open()
+	if ctx.Err() == nil {
+		f.kind.relay.log.Warn("the relay's watch failed, those who read it go on without", "resource", f.kind.resource, "error", err)
+	}
+}
+
+// follow watches until there is a doubt, and says which.
+func (f *feed) follow(ctx context.Context, version uint64, open func()) error {
+	for {
+		began := time.Now()
+		ctx, cancel := context.WithCancel(ctx)
+		late := time.AfterFunc(reopen, cancel)
+		w, err := f.kind.watch(ctx, strconv.FormatUint(version, 10))
+		if err == nil && !late.Stop() {
+			w.Stop()
+			err = errors.New("the API server does not answer")
+		}
+		if err != nil {
+			cancel()
+			return fmt.Errorf("watch %s: %w", f.kind.resource, err)
+		}
+		open()
+		version, err = f.read(ctx, w)
+		w.Stop()
+		cancel()
+		switch {
+		case err != nil:
+			return fmt.Errorf("watch %s: %w", f.kind.resource, err)
+		case time.Since(began) < time.Second:
+			return fmt.Errorf("watch %s: the API server ended it at once", f.kind.resource)
+		} // else its time was over: servers end every watch after some minutes
+	}
+}
+
+// read takes events into the window until the API server ends the watch, and returns the version that was reached.
+func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
+	var last time.Time // of publication
+	due := time.NewTimer(pace)
+	due.Stop()
+	defer due.Stop()
+	waiting := false
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-due.C:
+			last, waiting = time.Now(), false
+			f.publish()
+		case e, open := <-w.ResultChan():
+			if !open {
+				f.publish()
+				return f.window.newest, ctx.Err()
+			}
+			if err := f.take(e); err != nil {
+				return 0, err
+			}
+			if !waiting {
+				waiting = true
+				due.Reset(max(0, pace-time.Since(last)))
+			}
+		}
+	}
+}
+
+// take adds what the API server says to the window.
+func (f *feed) take(e watch.Event) error {
+	if e.Type == watch.Error {
+		return apierrors.FromObject(e.Object)
+	}
+	m, err := meta.Accessor(e.Object)
+	if err != nil {
+		return err
+	}
+	version, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return fmt.Errorf("resourceVersion of %s/%s: %w", m.GetNamespace(), m.GetName(), err)
+	}
+	event := &wire.RelayEvent{Version: version}
+	switch e.Type {
+	case watch.Added, watch.Modified:
+		event.Type = wire.RelayEvent_SEEN
+	case watch.Deleted:
+		event.Type = wire.RelayEvent_GONE
+	case watch.Bookmark:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.window.bookmark(version)
+	default:
+		return fmt.Errorf("event of type %q", e.Type)
+	}
+	if event.Object, err = f.kind.encode(e.Object); err != nil {
+		return fmt.Errorf("encode %s/%s: %w", m.GetNamespace(), m.GetName(), err)
+	}
+	f.kind.relay.metrics.events.WithLabelValues(f.kind.resource).Inc()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.window.add(event)
+}
+
+func (f *feed) publish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.public == f.window.newest {
+		return
+	}
+	f.public = f.window.newest
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// after returns what comes after a version in one message, and a channel that is closed when there is more.
+func (f *feed) after(version uint64) (*wire.RelayEvents, <-chan struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, nil, f.err
+	}
+	events, ok := f.window.after(version, f.public)
+	if !ok {
+		return nil, nil, kube.TooOld{Oldest: f.window.oldest}
+	}
+	m := &wire.RelayEvents{Version: max(version, f.public), Events: events}
+	if n := len(events); n > 0 {
+		m.Version = events[n-1].Version
+	}
+	return m, f.changed, nil
+}
+
+// serve sends what comes after a version until ctx ends, the feed ends, or the reader is too slow.
+func (k *kind) serve(ctx context.Context, version uint64, send func(*wire.RelayEvents) error) error {
+	f := k.join(version)
+	defer k.leave(f)
+	select {
+	case <-f.opened:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for taken := false; ; {
+		m, changed, err := f.after(version)
+		if old, ok := errors.AsType[kube.TooOld](err); ok {
+			k.relay.metrics.refused.WithLabelValues(k.resource).Inc()
+			if taken {
+				k.relay.log.Info("a reader of the relay is too slow and is cut off", "resource", k.resource, "version", version, "oldest", old.Oldest)
+			}
+			return send(&wire.RelayEvents{Oldest: old.Oldest})
+		}
+		if err != nil {
+			return err
+		}
+		if !taken || m.Version > version {
+			if err := send(m); err != nil {
+				return err
+			}
+			taken, version = true, m.Version
+			continue // there may be more than one message takes
+		}
+		select {
+		case <-changed:
+		case <-beat.C:
+			if err := send(&wire.RelayEvents{Version: version}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,402 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/wire"
+)
+
+// upstream is the API server's side of a script: it says what the test says, and writes down who asks.
+type upstream struct {
+	mu    sync.Mutex
+	asked []string
+	open  *watch.FakeWatcher
+	err   error
+}
+
+func (u *upstream) watch(ctx context.Context, version string) (watch.Interface, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.asked = append(u.asked, version)
+	if u.err != nil {
+		return nil, u.err
+	}
+	w := watch.NewFakeWithChanSize(10000, false)
+	u.open = w
+	context.AfterFunc(ctx, w.Stop)
+	return w, nil
+}
+
+func (u *upstream) now() (open *watch.FakeWatcher, asked string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.open, strings.Join(u.asked, " ")
+}
+
+func namespace(version int) *v1.Namespace {
+	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: fmt.Sprint(version)}}
+}
+
+type noServer struct{}
+
+func (noServer) RegisterService(*grpc.ServiceDesc, any) {}
+
+// start makes a relay whose only kind is watched at u, and that asks itself.
+func start(u *upstream, maxEvents int) (*Relay, *source) {
+	r := New(Options{Self: "me", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}, noServer{})
+	k := &kind{resource: "namespaces", watch: u.watch, encode: encode, relay: r, maxEvents: maxEvents, maxSize: windowSize}
+	r.kinds[k.resource] = k
+	r.Ask("me")
+	return r, &source{relay: r, kind: k, decode: func(b []byte) (runtime.Object, error) {
+		n := &v1.Namespace{}
+		return n, n.Unmarshal(b)
+	}}
+}
+
+// subscribe opens a watch and returns what it says: versions, "-" before those of deletions and "b" before bookmarks, and
+// "end".
+func subscribe(t *testing.T, s *source, version string) <-chan string {
+	t.Helper()
+	w, err := s.Watch(t.Context(), version)
+	if err != nil {
+		t.Fatalf("watch from %s: %v", version, err)
+	}
+	said := make(chan string, 10000)
+	go func() {
+		for e := range w.ResultChan() {
+			switch o := e.Object.(type) {
+			case *v1.Namespace:
+				said <- map[watch.EventType]string{watch.Deleted: "-"}[e.Type] + o.ResourceVersion
+			case *metav1.PartialObjectMetadata:
+				said <- "b" + o.ResourceVersion
+			}
+		}
+		said <- "end"
+	}()
+	return said
+}
+
+func heard(said <-chan string) string {
+	synctest.Wait()
+	var all []string
+	for {
+		select {
+		case s := <-said:
+			all = append(all, s)
+		default:
+			return strings.Join(all, " ")
+		}
+	}
+}
+
+func expect(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func tooOld(t *testing.T, s *source, version string, oldest uint64) {
+	t.Helper()
+	_, err := s.Watch(t.Context(), version)
+	if old, ok := errors.AsType[kube.TooOld](err); !ok || old.Oldest != oldest {
+		t.Errorf("watch from %s: %v, want too old, %d is the oldest", version, err, oldest)
+	}
+}
+
+// One watch of the API server serves many, each from its own version.
+func TestOneWatchServesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 5)
+		defer r.Close()
+
+		first := subscribe(t, s, "10")
+		up, asked := u.now()
+		expect(t, "watches of the API server", asked, "10")
+		up.Add(namespace(11))
+		up.Modify(namespace(13))
+		up.Delete(namespace(14))
+		time.Sleep(2 * pace)
+		expect(t, "events", heard(first), "11 13 -14")
+
+		expect(t, "resumed in the middle", heard(subscribe(t, s, "12")), "13 -14")
+		tooOld(t, s, "9", 10)
+		ahead := subscribe(t, s, "15") // its own list was newer than what the relay has seen
+		expect(t, "ahead", heard(ahead), "")
+		up.Modify(namespace(15)) // in that list already
+		up.Modify(namespace(16))
+		time.Sleep(2 * pace)
+		expect(t, "ahead", heard(ahead), "16")
+		expect(t, "events", heard(first), "15 16")
+
+		up.Action(watch.Bookmark, namespace(40))
+		time.Sleep(2 * pace)
+		expect(t, "bookmark", heard(first), "b40")
+		expect(t, "bookmark", heard(ahead), "b40")
+		up.Modify(namespace(41))
+		time.Sleep(2 * pace)
+		expect(t, "events", heard(first), "41")
+		tooOld(t, s, "10", 11) // the window has five
+		expect(t, "resumed at its end", heard(subscribe(t, s, "11")), "13 -14 15 16 41")
+
+		_, asked = u.now()
+		expect(t, "watches of the API server", asked, "10")
+	})
+}
+
+// Servers end every watch now and then: the relay's goes on, and nobody notices.
+func TestWatchEndsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 100)
+		defer r.Close()
+		said := subscribe(t, s, "10")
+		up, _ := u.now()
+		time.Sleep(5 * time.Minute)
+		up.Add(namespace(20))
+		synctest.Wait()
+		up.Stop()
+		synctest.Wait()
+		up, asked := u.now()
+		expect(t, "watches of the API server", asked, "10 20")
+		up.Modify(namespace(21))
+		time.Sleep(2 * pace)
+		expect(t, "events", heard(said), "20 21")
+	})
+}
+
+// With any doubt every stream ends, and whoever comes next begins anew, from its own version.
+func TestDoubtEndsEveryStream(t *testing.T) {
+	gone := &metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired}
+	for what, doubt := range map[string]func(*upstream, *watch.FakeWatcher){
+		"expired":           func(_ *upstream, w *watch.FakeWatcher) { w.Error(gone) },
+		"a version again":   func(_ *upstream, w *watch.FakeWatcher) { w.Modify(namespace(12)) },
+		"an older version":  func(_ *upstream, w *watch.FakeWatcher) { w.Modify(namespace(11)) },
+		"an older bookmark": func(_ *upstream, w *watch.FakeWatcher) { w.Action(watch.Bookmark, namespace(11)) },
+		"no number":         func(_ *upstream, w *watch.FakeWatcher) { n := namespace(0); n.ResourceVersion = "a1"; w.Modify(n) },
+		"ended at once":     func(_ *upstream, w *watch.FakeWatcher) { w.Stop() },
+		"another kind":      func(_ *upstream, w *watch.FakeWatcher) { w.Modify(&metav1.Status{}) },
+		"cannot be continued": func(u *upstream, w *watch.FakeWatcher) {
+			u.err = errors.New("refused")
+			time.Sleep(time.Minute)
+			w.Stop()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{}
+				r, s := start(u, 100)
+				defer r.Close()
+				a, b := subscribe(t, s, "10"), subscribe(t, s, "11")
+				up, _ := u.now()
+				up.Add(namespace(12))
+				time.Sleep(2 * pace)
+				doubt(u, up)
+				synctest.Wait()
+				expect(t, "first", heard(a), "12 end")
+				expect(t, "second", heard(b), "12 end")
+				u.mu.Lock()
+				u.err, u.asked = nil, nil
+				u.mu.Unlock()
+				again := subscribe(t, s, "12")
+				up, asked := u.now()
+				expect(t, "watches of the API server", asked, "12")
+				up.Add(namespace(13))
+				time.Sleep(2 * pace)
+				expect(t, "again", heard(again), "13")
+				tooOld(t, s, "11", 12)
+			})
+		})
+	}
+}
+
+// A watch that the API server does not answer is not waited for.
+func TestUnansweredWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{err: errors.New("refused")}
+		r, s := start(u, 100)
+		defer r.Close()
+		if _, err := s.Watch(t.Context(), "10"); err == nil {
+			t.Error("a watch was had from a relay that has none")
+		}
+		s.kind.watch = func(ctx context.Context, _ string) (watch.Interface, error) { <-ctx.Done(); return nil, ctx.Err() }
+		began := time.Now()
+		if _, err := s.Watch(t.Context(), "10"); err == nil || time.Since(began) > patience {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// Events that come together go in one message; the first after a pause waits for nothing.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 100000)
+		defer r.Close()
+		var sizes []int
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			done <- s.kind.serve(ctx, 0, func(m *wire.RelayEvents) error {
+				if len(m.Events) > 0 {
+					sizes = append(sizes, len(m.Events))
+				}
+				return nil
+			})
+		}()
+		synctest.Wait()
+		up, _ := u.now()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		for v := range 2000 { // 2,000 a second
+			up.Modify(namespace(v + 1))
+			time.Sleep(500 * time.Microsecond)
+		}
+		took := time.Since(began)
+		time.Sleep(2 * pace)
+		cancel()
+		<-done
+		all := 0
+		for _, n := range sizes {
+			all += n
+		}
+		if all != 2000 || sizes[0] != 1 || len(sizes) > int(took/pace)+2 {
+			t.Errorf("%d events in %d messages in %s, %d in the first", all, len(sizes), took, sizes[0])
+		}
+	})
+}
+
+// Who reads slower than events come is cut and told from which version on there is something; the others go on.
+func TestSlowReaderIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 10)
+		defer r.Close()
+		said := subscribe(t, s, "0")
+		var slow []string
+		resume := make(chan struct{})
+		done := make(chan error)
+		go func() {
+			done <- s.kind.serve(t.Context(), 0, func(m *wire.RelayEvents) error {
+				if len(m.Events) > 0 {
+					slow = append(slow, fmt.Sprint(m.Events[0].Version, "..", m.Version))
+					<-resume
+				}
+				if m.Oldest != 0 {
+					slow = append(slow, fmt.Sprint("oldest ", m.Oldest))
+				}
+				return nil
+			})
+		}()
+		synctest.Wait()
+		up, _ := u.now()
+		for v := range 31 {
+			up.Modify(namespace(v + 1))
+			time.Sleep(2 * pace)
+		}
+		close(resume)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		expect(t, "slow", strings.Join(slow, ", "), "1..1, oldest 21")
+		if n := len(strings.Fields(heard(said))); n != 31 {
+			t.Errorf("the other one heard %d events", n)
+		}
+	})
+}
+
+// A stream says something every second, so that one that says nothing is given up; and a watch that nobody asks for ends.
+func TestSilenceAndLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 10)
+		defer r.Close()
+
+		said := subscribe(t, s, "5")
+		time.Sleep(10 * time.Minute)
+		expect(t, "in ten quiet minutes", heard(said), "")
+		r.Ask("") // the follower would stop its watch now
+		r.Ask("me")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		mute := make(chan *wire.RelayEvents, 1)
+		mute <- &wire.RelayEvents{Version: 5}
+		w := &stream{events: make(chan watch.Event), cancel: cancel}
+		began := time.Now()
+		err := s.pump(ctx, w, 5, &wire.RelayEvents{Version: 5}, limited(cancel, func() (*wire.RelayEvents, error) {
+			select {
+			case m := <-mute:
+				return m, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}))
+		if err == nil || time.Since(began) != silence {
+			t.Errorf("a mute relay: %v after %s", err, time.Since(began))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 10)
+		defer r.Close()
+		for _, pause := range []time.Duration{linger / 2, linger / 2, 2 * linger} {
+			w, err := s.Watch(t.Context(), "5")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Stop()
+			time.Sleep(pause)
+			synctest.Wait()
+		}
+		expect(t, "watches of the API server", func() string { _, a := u.now(); return a }(), "5")
+		heard(subscribe(t, s, "7"))
+		expect(t, "watches of the API server", func() string { _, a := u.now(); return a }(), "5 7")
+	})
+}
+
+// What a relay says is checked: an event that is not after the one before ends the watch.
+func TestBadRelay(t *testing.T) {
+	good, _ := namespace(0).Marshal()
+	wentOn := errors.New("went on")
+	for what, m := range map[string]*wire.RelayEvents{
+		"an event of the past": {Version: 9, Events: []*wire.RelayEvent{{Type: wire.RelayEvent_SEEN, Version: 5, Object: good}}},
+		"no order":             {Version: 9, Events: []*wire.RelayEvent{{Type: wire.RelayEvent_SEEN, Version: 7, Object: good}, {Type: wire.RelayEvent_SEEN, Version: 6, Object: good}}},
+		"not an object":        {Version: 9, Events: []*wire.RelayEvent{{Type: wire.RelayEvent_SEEN, Version: 9, Object: []byte("?")}}},
+		"no type":              {Version: 9, Events: []*wire.RelayEvent{{Version: 9, Object: good}}},
+		"an empty event":       {Version: 9, Events: []*wire.RelayEvent{nil}},
+		"cut":                  {Oldest: 9},
+	} {
+		r, s := start(&upstream{}, 10)
+		defer r.Close()
+		w := &stream{events: make(chan watch.Event, 10)}
+		messages := []*wire.RelayEvents{m}
+		err := s.pump(t.Context(), w, 5, &wire.RelayEvents{Version: 5}, func() (*wire.RelayEvents, error) {
+			if len(messages) == 0 {
+				return nil, wentOn
+			}
+			m := messages[0]
+			messages = messages[1:]
+			return m, nil
+		})
+		if errors.Is(err, wentOn) {
+			t.Errorf("%s: the watch went on", what)
+		}
+	}
+}

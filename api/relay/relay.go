@@ -1,0 +1,342 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/link"
+	"basalt.dev/basalt/api/wire"
+)
+
+// patience is how long a relay may take to answer. Nothing is lost meanwhile, but nothing is seen either.
+const patience = time.Second
+
+// Options of a process's relay.
+type Options struct {
+	Self     api.Incarnation
+	Address  func(api.Incarnation) string // of a peer's gRPC server, "" while it is not known
+	TLS      *link.TLS
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Relay is both ends of a process: it serves those who ask, and asks whoever is to be asked.
+type Relay struct {
+	wire.UnimplementedRelayServer
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	kinds   map[string]*kind
+	from    api.Incarnation  // whom to ask
+	conn    *grpc.ClientConn // to it, nil until needed
+	changed chan struct{}    // closed when another is to be asked
+}
+
+type metrics struct {
+	streams, watches *prometheus.GaugeVec
+	events, refused  *prometheus.CounterVec
+}
+
+// New makes a relay and adds its service to a gRPC server. It has nothing to serve before Attach.
+func New(o Options, server grpc.ServiceRegistrar) *Relay {
+	resource := []string{"resource"}
+	r := &Relay{
+		opts: o, log: o.Log, kinds: map[string]*kind{}, changed: make(chan struct{}),
+		metrics: metrics{
+			streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_streams", Help: "Watches that this process serves."}, resource),
+			watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_watches", Help: "Watches that this process has from a relay instead of the API server."}, resource),
+			events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_events_total", Help: "Watch events that this process read to pass them on."}, resource),
+			refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_too_old_total", Help: "Watches refused or cut because the events asked for are no longer here."}, resource),
+		},
+	}
+	o.Registry.MustRegister(r.metrics.streams, r.metrics.watches, r.metrics.events, r.metrics.refused)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	wire.RegisterRelayServer(server, r)
+	return r
+}
+
+// Close ends all watches.
+func (r *Relay) Close() {
+	r.cancel()
+	r.Ask("")
+	r.wg.Wait()
+}
+
+// Ask says whom to ask, "" for nobody. Watches from another process end.
+func (r *Relay) Ask(who api.Incarnation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if who == r.from {
+		return
+	}
+	if r.conn != nil {
+		_ = r.conn.Close()
+	}
+	r.from, r.conn = who, nil
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Attach has a follower watch through the relay where it can, and the relay serve that kind to others.
+func Attach[T runtime.Object](r *Relay, f *kube.Follower[T]) {
+	if f.InProcess() { // a watch costs nothing there
+		return
+	}
+	k := &kind{resource: f.Resource(), watch: f.Watch, relay: r, maxEvents: windowEvents, maxSize: windowSize}
+	k.encode = func(o runtime.Object) ([]byte, error) {
+		t, ok := o.(T)
+		if !ok {
+			return nil, fmt.Errorf("%T is not a %T", o, t)
+		}
+		return encode(f.Stripped(t))
+	}
+	r.mu.Lock()
+	r.kinds[k.resource] = k
+	r.mu.Unlock()
+	fresh := reflect.TypeFor[T]().Elem()
+	f.Through(&source{relay: r, kind: k, decode: func(b []byte) (runtime.Object, error) {
+		o := reflect.New(fresh).Interface().(runtime.Object)
+		return o, decode(b, o)
+	}})
+}
+
+// encode writes built-in kinds as Kubernetes' protobuf and others as JSON.
+func encode(o runtime.Object) ([]byte, error) {
+	if p, ok := o.(interface{ Marshal() ([]byte, error) }); ok {
+		return p.Marshal()
+	}
+	return json.Marshal(o)
+}
+
+func decode(b []byte, into runtime.Object) error {
+	if p, ok := into.(interface{ Unmarshal([]byte) error }); ok {
+		return p.Unmarshal(b)
+	}
+	return json.Unmarshal(b, into)
+}
+
+// Watch serves a peer.
+func (r *Relay) Watch(q *wire.RelayRequest, stream grpc.ServerStreamingServer[wire.RelayEvents]) error {
+	if api.Incarnation(q.GetTo()) != r.opts.Self {
+		return status.Errorf(codes.FailedPrecondition, "this is incarnation %s, the request is for %q", r.opts.Self, q.GetTo())
+	}
+	r.mu.Lock()
+	k := r.kinds[q.GetResource()]
+	r.mu.Unlock()
+	if k == nil {
+		return status.Errorf(codes.NotFound, "%q is not relayed here", q.GetResource())
+	}
+	if err := k.serve(stream.Context(), q.GetVersion(), stream.Send); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	return nil
+}
+
+// source is the asking end for one kind. It implements kube.Relay.
+type source struct {
+	relay  *Relay
+	kind   *kind
+	decode func([]byte) (runtime.Object, error)
+}
+
+// Changed implements kube.Relay.
+func (s *source) Changed() <-chan struct{} {
+	s.relay.mu.Lock()
+	defer s.relay.mu.Unlock()
+	return s.relay.changed
+}
+
+// Watch implements kube.Relay.
+func (s *source) Watch(ctx context.Context, version string) (watch.Interface, error) {
+	after, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("resourceVersion %q: %w", version, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	silent := time.AfterFunc(patience, cancel)
+	recv, err := s.open(ctx, after)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	first, err := recv()
+	switch {
+	case err == nil && first.Oldest != 0:
+		err = kube.TooOld{Oldest: first.Oldest}
+	case err == nil && !silent.Stop():
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	w := &stream{events: make(chan watch.Event, 256), cancel: cancel}
+	s.relay.wg.Go(func() {
+		defer close(w.events)
+		defer cancel()
+		gauge := s.relay.metrics.watches.WithLabelValues(s.kind.resource)
+		gauge.Inc()
+		defer gauge.Dec()
+		err := s.pump(ctx, w, after, first, limited(cancel, recv))
+		s.relay.log.Debug("a watch from the relay ended", "resource", s.kind.resource, "error", err)
+	})
+	return w, nil
+}
+
+// limited gives a stream up that says nothing for long.
+func limited(cancel context.CancelFunc, recv func() (*wire.RelayEvents, error)) func() (*wire.RelayEvents, error) {
+	silent := time.AfterFunc(silence, cancel)
+	silent.Stop()
+	return func() (*wire.RelayEvents, error) {
+		silent.Reset(silence)
+		defer silent.Stop()
+		return recv()
+	}
+}
+
+// open asks the relay, this process itself included.
+func (s *source) open(ctx context.Context, version uint64) (recv func() (*wire.RelayEvents, error), err error) {
+	r := s.relay
+	r.mu.Lock()
+	from := r.from
+	r.mu.Unlock()
+	switch from {
+	case "":
+		return nil, errors.New("no relay is known")
+	case r.opts.Self:
+		messages, ended := make(chan *wire.RelayEvents), make(chan error, 1)
+		r.wg.Go(func() {
+			ended <- s.kind.serve(ctx, version, func(m *wire.RelayEvents) error {
+				select {
+				case messages <- m:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+		})
+		return func() (*wire.RelayEvents, error) {
+			select {
+			case m := <-messages:
+				return m, nil
+			case err := <-ended:
+				if err == nil {
+					err = errors.New("the relay ended the stream")
+				}
+				return nil, err
+			}
+		}, nil
+	}
+	conn, err := r.dial(from)
+	if err != nil {
+		return nil, err
+	}
+	in, err := wire.NewRelayClient(conn).Watch(ctx, &wire.RelayRequest{To: string(from), Resource: s.kind.resource, Version: version})
+	if err != nil {
+		return nil, err
+	}
+	return in.Recv, nil
+}
+
+func (r *Relay) dial(who api.Incarnation) (*grpc.ClientConn, error) {
+	address := r.opts.Address(who)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case who != r.from || r.ctx.Err() != nil:
+		return nil, errors.New("another relay is to be asked")
+	case r.conn != nil:
+		return r.conn, nil
+	case address == "":
+		return nil, fmt.Errorf("the address of relay %s is not known", who)
+	}
+	conn, err := link.Dial(address, r.opts.TLS)
+	if err != nil {
+		return nil, err
+	}
+	r.conn = conn
+	return conn, nil
+}
+
+// pump hands events on until something is wrong with them.
+func (s *source) pump(ctx context.Context, w *stream, version uint64, m *wire.RelayEvents, recv func() (*wire.RelayEvents, error)) (err error) {
+	hand := func(e watch.Event) error {
+		select {
+		case w.events <- e:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for {
+		for _, e := range m.Events {
+			if e.GetVersion() <= version {
+				return fmt.Errorf("version %d after %d", e.GetVersion(), version)
+			}
+			version = e.GetVersion()
+			o, err := s.decode(e.GetObject())
+			if err != nil {
+				return fmt.Errorf("decode: %w", err)
+			}
+			switch e.GetType() {
+			case wire.RelayEvent_SEEN:
+				err = hand(watch.Event{Type: watch.Modified, Object: o})
+			case wire.RelayEvent_GONE:
+				err = hand(watch.Event{Type: watch.Deleted, Object: o})
+			default:
+				err = fmt.Errorf("event of type %d", e.GetType())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if m.Version > version {
+			version = m.Version
+			if err := hand(bookmark(version)); err != nil {
+				return err
+			}
+		}
+		if m, err = recv(); err != nil {
+			return err
+		}
+		if m.Oldest != 0 {
+			return kube.TooOld{Oldest: m.Oldest}
+		}
+	}
+}
+
+// bookmark says that nothing is outstanding up to a version.
+func bookmark(version uint64) watch.Event {
+	return watch.Event{Type: watch.Bookmark, Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(version, 10)}}}
+}
+
+// stream implements watch.Interface.
+type stream struct {
+	events chan watch.Event
+	cancel context.CancelFunc
+}
+
+func (w *stream) Stop()                          { w.cancel() }
+func (w *stream) ResultChan() <-chan watch.Event { return w.events }

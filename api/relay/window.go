@@ -1,0 +1,62 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"basalt.dev/basalt/api/wire"
+)
+
+// window is the last events of one kind: all of those after the version `oldest` and up to `newest`.
+type window struct {
+	oldest, newest     uint64
+	events             []*wire.RelayEvent
+	size               int // bytes of their objects
+	maxEvents, maxSize int
+}
+
+func newWindow(version uint64, maxEvents, maxSize int) *window {
+	return &window{oldest: version, newest: version, maxEvents: maxEvents, maxSize: maxSize}
+}
+
+// add takes the next event. One that is not after all others is refused.
+func (w *window) add(e *wire.RelayEvent) error {
+	if e.Version <= w.newest {
+		return fmt.Errorf("version %d after %d", e.Version, w.newest)
+	}
+	w.newest = e.Version
+	w.events = append(w.events, e)
+	w.size += len(e.Object)
+	for len(w.events) > w.maxEvents || w.size > w.maxSize {
+		w.oldest = w.events[0].Version
+		w.size -= len(w.events[0].Object)
+		w.events[0] = nil
+		w.events = w.events[1:]
+	}
+	return nil
+}
+
+// bookmark takes note that there is no other event up to a version.
+func (w *window) bookmark(version uint64) error {
+	if version < w.newest {
+		return fmt.Errorf("bookmark %d after version %d", version, w.newest)
+	}
+	w.newest = version
+	return nil
+}
+
+// after returns the first events after a version and up to a limit, as many as one message takes; ok is false when some of
+// them have left the window.
+func (w *window) after(version, limit uint64) (events []*wire.RelayEvent, ok bool) {
+	if version < w.oldest {
+		return nil, false
+	}
+	from := sort.Search(len(w.events), func(i int) bool { return w.events[i].Version > version })
+	to, size := from, 0
+	for to < len(w.events) && w.events[to].Version <= limit && to-from < batchEvents && (to == from || size+len(w.events[to].Object) <= batchSize) {
+		size += len(w.events[to].Object)
+		to++
+	}
+	return slices.Clone(w.events[from:to]), true
+}

@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"basalt.dev/basalt/api/wire"
+)
+
+func TestWindow(t *testing.T) {
+	w := newWindow(10, 4, 100)
+	add := func(versions ...uint64) {
+		t.Helper()
+		for _, v := range versions {
+			if err := w.add(&wire.RelayEvent{Version: v, Object: make([]byte, 10)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	after := func(version, limit uint64, want string) {
+		t.Helper()
+		events, ok := w.after(version, limit)
+		got := "too old"
+		if ok {
+			var s []string
+			for _, e := range events {
+				s = append(s, fmt.Sprint(e.Version))
+			}
+			got = strings.Join(s, " ")
+		}
+		if got != want {
+			t.Errorf("after(%d, %d) = %s, want %s", version, limit, got, want)
+		}
+	}
+	all := ^uint64(0)
+	after(9, all, "too old")
+	after(10, all, "")
+	add(12, 15, 16)
+	after(10, all, "12 15 16")
+	after(10, 15, "12 15") // not published further
+	after(12, all, "15 16")
+	after(13, all, "15 16") // a version between two events
+	after(16, all, "")
+	after(99, all, "") // ahead
+	after(all, all, "")
+	add(17, 20) // the fifth pushes the first one out
+	after(10, all, "too old")
+	after(11, all, "too old")
+	after(12, all, "15 16 17 20")
+	if err := w.bookmark(30); err != nil {
+		t.Fatal(err)
+	}
+	after(20, all, "")
+
+	for _, bad := range []uint64{0, 20, 29, 30} {
+		if err := w.add(&wire.RelayEvent{Version: bad}); err == nil {
+			t.Errorf("an event of version %d was taken after 30", bad)
+		}
+	}
+	if err := w.bookmark(29); err == nil {
+		t.Error("a bookmark of version 29 was taken after 30")
+	}
+
+	// The limit in bytes: a large object pushes out what it must and no more.
+	if err := w.add(&wire.RelayEvent{Version: 31, Object: make([]byte, 85)}); err != nil {
+		t.Fatal(err)
+	}
+	after(16, all, "too old")
+	after(17, all, "20 31")
+}
+
+// A message has a limit, and what does not fit comes with the next.
+func TestWindowMessages(t *testing.T) {
+	w := newWindow(0, 10*batchEvents, 1<<30)
+	for v := range uint64(2*batchEvents + 10) {
+		if err := w.add(&wire.RelayEvent{Version: v + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var version uint64
+	for _, want := range []int{batchEvents, batchEvents, 10, 0} {
+		events, ok := w.after(version, w.newest)
+		if !ok || len(events) != want {
+			t.Fatalf("%d events after %d, %v; want %d", len(events), version, ok, want)
+		}
+		for _, e := range events {
+			if version++; e.Version != version {
+				t.Fatalf("version %d, want %d", e.Version, version)
+			}
+		}
+	}
+	for range 3 {
+		if err := w.add(&wire.RelayEvent{Version: w.newest + 1, Object: make([]byte, batchSize*2/3)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if events, _ := w.after(version, w.newest); len(events) != 1 {
+		t.Fatalf("%d large events in one message", len(events))
+	}
+}

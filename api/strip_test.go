@@ -1,0 +1,99 @@
+package api_test
+
+import (
+	"reflect"
+	"strconv"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
+
+	"basalt.dev/basalt/api"
+)
+
+// What is stripped is what nobody reads: random objects with every field set reduce to the same, also after they were
+// written and read again, as the relay does.
+func TestStripping(t *testing.T) {
+	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(0, 3).MaxDepth(16).Funcs(
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewQuantity(c.Int63n(1<<40), resource.DecimalSI)
+		},
+		func(l *map[string]string, c randfill.Continue) {
+			*l = map[string]string{}
+			for _, k := range []string{api.LabelPodGroup, api.LabelQueue, api.LabelGang, "app"} {
+				if c.Bool() {
+					(*l)[k] = "v" + strconv.Itoa(c.Intn(5))
+				}
+			}
+		},
+		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0) },
+		func(s *string, c randfill.Continue) { // rarely the same is often enough
+			words := []string{"", "basalt", "Succeeded", "Failed", "PodScheduled", "False", "True", "Always", "DoNotSchedule", "cpu", "n1", "TCP"}
+			*s = words[c.Intn(len(words))]
+		},
+		func(s *v1.PodPhase, c randfill.Continue) {
+			*s = []v1.PodPhase{"", v1.PodRunning, v1.PodFailed}[c.Intn(3)]
+		},
+		func(s *v1.PodConditionType, c randfill.Continue) {
+			*s = []v1.PodConditionType{"", v1.PodScheduled}[c.Intn(2)]
+		},
+		func(s *v1.ConditionStatus, c randfill.Continue) {
+			*s = []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse}[c.Intn(2)]
+		},
+		func(s *v1.ContainerRestartPolicy, c randfill.Continue) {
+			*s = []v1.ContainerRestartPolicy{"Always", "Never"}[c.Intn(2)]
+		},
+		func(s *v1.UnsatisfiableConstraintAction, c randfill.Continue) {
+			*s = []v1.UnsatisfiableConstraintAction{"DoNotSchedule", "ScheduleAnyway"}[c.Intn(2)]
+		},
+		func(m *metav1.FieldsV1, c randfill.Continue) {},
+	)
+	claims := func(namespace, claim string) string {
+		return map[string]string{"": "no name", "cpu": "not bound"}[claim]
+	}
+	refused, classes := map[string]bool{}, map[string]bool{}
+	for range 1000 {
+		p := &v1.Pod{}
+		fill.Fill(&p.ObjectMeta)
+		fill.Fill(&p.Spec)
+		fill.Fill(&p.Status.Phase)
+		fill.Fill(&p.Status.Conditions)
+		before := p.DeepCopy()
+		stripped := api.StripPod(p)
+		want := api.FromPod(p, claims, nil)
+		if got := api.FromPod(stripped, claims, nil); !reflect.DeepEqual(got, want) {
+			t.Fatalf("stripped, a pod reduces to %+v, not %+v", got, want)
+		}
+		if !reflect.DeepEqual(p, before) {
+			t.Fatal("stripping changed the pod")
+		}
+		b, err := stripped.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := &v1.Pod{}
+		if err := read.Unmarshal(b); err != nil {
+			t.Fatal(err)
+		}
+		if got := api.FromPod(read, claims, nil); !reflect.DeepEqual(got, want) {
+			t.Fatalf("stripped, written and read, a pod reduces to %+v, not %+v", got, want)
+		}
+		if want.Refused != nil {
+			refused[want.Refused.Message] = true
+		}
+		classes[want.Class.Key] = true
+
+		n := &v1.Node{}
+		fill.Fill(&n.ObjectMeta)
+		fill.Fill(&n.Spec)
+		fill.Fill(&n.Status.Allocatable)
+		if got, want := api.FromNode(api.StripNode(n), nil), api.FromNode(n, nil); !reflect.DeepEqual(got, want) {
+			t.Fatalf("stripped, a node reduces to %+v, not %+v", got, want)
+		}
+	}
+	if len(refused) < 5 || len(classes) < 500 {
+		t.Fatalf("the random pods were refused for %d reasons and had %d classes: too few to show anything", len(refused), len(classes))
+	}
+}
