@@ -40,7 +40,7 @@ type line struct {
 // The drawing's measures, in units of the SVG's own.
 const (
 	plotWidth, plotHeight            = 720.0, 300.0
-	leftEdge, rightEdge, topEdge     = 74.0, 704.0, 12.0
+	leftEdge, rightEdge, topEdge     = 74.0, 694.0, 12.0
 	bottomEdge                       = 256.0
 	colours                          = 8 // that the page defines
 	mostPoints                       = 400
@@ -288,10 +288,13 @@ func (r *Report) latencyPlots(colour map[string]int) []*plot {
 	return out
 }
 
+// firstPercentile is the tenth, as one over the share that was slower: the few that were faster would take half of the plot.
+const firstPercentile = 1 / 0.9
+
 func percentilePlot(title string) *plot {
 	p := &plot{Title: title, Hint: "How many per cent were at least as fast; both axes are logarithmic.",
-		x: axis{label: "percentile", log: true, min: 1, max: 10_000}, y: axis{label: "ms", log: true}}
-	for _, t := range []string{"0", "50", "90", "99", "99.9", "99.99"} {
+		x: axis{label: "percentile", log: true, min: firstPercentile, max: 10_000}, y: axis{label: "ms", log: true}}
+	for _, t := range []string{"10", "50", "90", "99", "99.9", "99.99"} {
 		var v float64
 		_, _ = fmt.Sscan(t, &v)
 		p.x.ticks = append(p.x.ticks, tick{100 / (100 - v), t})
@@ -302,9 +305,9 @@ func percentilePlot(title string) *plot {
 // line of percentiles, as far as there are enough values to speak of them. X is one over the share that was slower.
 func (l *Latency) line(name string, colour int) line {
 	out := line{name: name, colour: colour}
-	most := math.Log10(min(10_000, max(2, float64(l.Count()))))
+	low, high := math.Log10(firstPercentile), math.Log10(min(10_000, max(2, float64(l.Count()))))
 	for i := range percentileSteps + 1 {
-		x := math.Pow(10, most*float64(i)/percentileSteps)
+		x := math.Pow(10, low+(high-low)*float64(i)/percentileSteps)
 		out.points = append(out.points, [2]float64{x, max(0.001, milliseconds(l.Percentile(100-100/x)))})
 	}
 	return out
