@@ -60,7 +60,7 @@ func stripContainers(in []v1.Container) []v1.Container {
 	out := make([]v1.Container, len(in))
 	for i := range in {
 		c := &in[i]
-		out[i] = v1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: v1.ResourceRequirements{Requests: c.Resources.Requests}}
+		out[i] = v1.Container{RestartPolicy: c.RestartPolicy, Resources: v1.ResourceRequirements{Requests: c.Resources.Requests}}
 		for _, port := range c.Ports {
 			if port.HostPort > 0 {
 				out[i].Ports = append(out[i].Ports, v1.ContainerPort{HostPort: port.HostPort, HostIP: port.HostIP, Protocol: port.Protocol})
