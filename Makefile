@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim chaos bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,11 @@ sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=10
 
 bench: bin/basalt bin/basalt-bench ## a short set of measurements and their tables; the whole ones: bin/basalt-bench help
 	bin/basalt-bench kube --local --scenario kube-short --runs 3 --against null,kube-scheduler
+
+DURATION ?= 5m
+SEED ?= 0
+chaos: bin/basalt-bench ## faults on real processes under load, judged from outside: DURATION=5m, SEED=0 draws one
+	bin/basalt-bench chaos --duration $(DURATION) --seed $(SEED)
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \

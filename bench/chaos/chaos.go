@@ -34,37 +34,56 @@ import (
 
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/kubelet"
 	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/network"
 )
 
 // Options of a run.
 type Options struct {
 	Cluster *local.Cluster // started, without Basalt; without an audit log it is faster
-	Seed    uint64
-	For     time.Duration // how long load and faults last
-	Rest    time.Duration // how long the system may take to come to rest after that
+	// Network is the cluster's, in which the processes get namespaces of their own. Without it NoNetwork says why, and the
+	// faults that need it are skipped.
+	Network   *network.Network
+	NoNetwork string
+	// Points of package api/fault to visit, for programs that have them. The attack goes on after its time, for a few
+	// minutes at most, until each was visited; those that were not are a problem.
+	Points []fault.Point
+	Seed   uint64
+	For    time.Duration // how long load and faults last
+	Rest   time.Duration // how long the system may take to come to rest after that
 	// Faults names the faults to make; all of them if empty. See Kinds.
 	Faults []string
 	// Backlog is how many unfinished pods the load may have at once.
-	Backlog int
-	Shards  int // at first and at the end; 3 if 0
-	Verbose bool
-	Log     func(format string, args ...any)
+	Backlog      int
+	Shards       int // at first and at the end; 3 if 0
+	MostShards   int // when scaled up; one more than Shards if 0
+	Coordinators int // 2 if 0
+	Verbose      bool
+	Log          func(format string, args ...any)
 }
 
 // Result is what a run found.
 type Result struct {
 	// Problems are what must not be, each in one line or more; none is a pass.
-	Problems []string
-	Faults   map[string]int // made, by kind
-	Gangs    map[string]int // by what became of them
-	Waited   map[string]int // gangs that were seen waiting, by reason
-	Pods     int
-	Starts   int           // of Basalt's processes
-	Rested   time.Duration // from the end of the faults until everything rested
+	Problems   []string
+	Violations map[audit.Kind]int
+	Faults     map[string]int    // made, by kind
+	Skipped    map[string]int    // not made, by kind, for what is missing here
+	Missing    map[string]string // why
+	Visited    map[fault.Point]int
+	// Failovers are the times from SIGKILL, other faults going on: of a shard until the table names its incarnation no more;
+	// of the active coordinator until another has granted something.
+	ShardFailovers, CoordinatorFailovers []time.Duration
+	Revisions                            int64          // of the control store
+	Gangs                                map[string]int // by what became of them
+	Waited                               map[string]int // gangs that were seen waiting, by reason
+	Pods                                 int
+	Starts                               int           // of Basalt's processes
+	Rested                               time.Duration // from the end of the faults until everything rested
 }
 
 func (r *Result) problem(format string, args ...any) {
@@ -72,6 +91,9 @@ func (r *Result) problem(format string, args ...any) {
 }
 
 const namespace = "chaos"
+
+// visitWithin is how much longer an attack may last to visit all crash points.
+const visitWithin = 8 * time.Minute
 
 // The nodes are few and small: room is short, and pieces of it are left over.
 const (
@@ -86,6 +108,8 @@ type run struct {
 	etcd    *clientv3.Client
 	auditor *follow.Auditor
 	members []*member
+	crashes *crashes
+	load    *load
 	begin   time.Time
 	result  Result
 }
@@ -95,10 +119,20 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if o.Shards == 0 {
 		o.Shards = 3
 	}
+	if o.MostShards == 0 {
+		o.MostShards = o.Shards + 1
+	}
+	if o.Coordinators == 0 {
+		o.Coordinators = 2
+	}
 	if o.Backlog == 0 {
 		o.Backlog = 220
 	}
-	r := &run{Options: o, view: newView(), begin: time.Now(), result: Result{Faults: map[string]int{}, Gangs: map[string]int{}}}
+	r := &run{Options: o, view: newView(), begin: time.Now(), result: Result{
+		Faults: map[string]int{}, Skipped: map[string]int{}, Missing: map[string]string{}, Gangs: map[string]int{}}}
+	if r.crashes, err = newCrashes(o.Cluster.Dir()); err != nil {
+		return nil, err
+	}
 	if err := o.Cluster.Install(ctx); err != nil {
 		return nil, err
 	}
@@ -114,16 +148,33 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 
-	loading, stopLoad := context.WithTimeout(ctx, o.For)
+	loading, stopLoad := context.WithCancel(ctx)
 	defer stopLoad()
 	load := newLoad(ctx, r)
+	r.load = load
 	var attack sync.WaitGroup
+	attack.Go(func() {
+		defer stopLoad()
+		sleep(loading, o.For)
+		within, cancel := context.WithTimeout(loading, visitWithin)
+		defer cancel()
+		_ = poll(within, func() error {
+			if left := r.crashes.missing(o.Points); len(left) > 0 {
+				return fmt.Errorf("crash points %v were not visited", left)
+			}
+			return nil
+		})
+	})
 	attack.Go(func() { load.produce(loading) })
 	err = r.attack(loading, ctx)
+	r.crashes.disarm()
 	r.Log("the faults end")
 	rest, stopRest := context.WithTimeout(ctx, o.Rest)
 	defer stopRest()
 	end := time.Now()
+	if left := r.crashes.missing(o.Points); len(left) > 0 {
+		r.result.problem("crash points %v were not visited", left)
+	}
 	if err == nil {
 		err = r.heal(rest)
 	}
@@ -191,11 +242,15 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 		return fmt.Errorf("connect to the control store: %w", err)
 	}
 	wg.Go(func() { <-ctx.Done(); _ = r.etcd.Close() })
+	longest := r.For
+	if len(r.Points) > 0 {
+		longest += visitWithin
+	}
 	r.auditor, err = follow.New(follow.Options{
 		Etcd: r.etcd, Kube: r.Cluster.Config(local.Admin), StartRevision: 1, Tap: r.view.observe,
 		// While faults last, the streams may be apart for as long as one of their servers is away, and no limit of time holds:
 		// with a leader killed every few seconds a reservation outlives its gang for as long as it goes on (seed 900).
-		Judge: audit.Config{Lag: 12 * time.Second, Grace: r.For + 45*time.Second, Unsettled: r.For + 60*time.Second},
+		Judge: audit.Config{Lag: 12 * time.Second, Grace: longest + 45*time.Second, Unsettled: longest + 60*time.Second},
 		Found: func(v audit.Violation) { r.logf("VIOLATION %s", v) },
 	})
 	if err != nil {
@@ -379,6 +434,20 @@ func (r *run) shardsAtRest(ctx context.Context) error {
 	return nil
 }
 
+// ready asks a process once.
+func ready(ctx context.Context, b *local.Basalt) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Metrics+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
 func scrape(ctx context.Context, address string, sums map[string]float64) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
@@ -401,6 +470,9 @@ func scrape(ctx context.Context, address string, sums map[string]float64) error 
 // judge adds what the auditor and the logs say.
 func (r *run) judge() {
 	report := r.auditor.Report()
+	r.result.Violations, r.result.Revisions = report.Counts, report.Revision
+	r.result.Visited = r.crashes.visited
+	r.result.ShardFailovers, r.result.CoordinatorFailovers = r.view.failovers()
 	for _, v := range report.Violations {
 		r.result.problem("audit: %s", v)
 	}

@@ -1,4 +1,4 @@
-package chaos
+package chaos_test
 
 import (
 	"cmp"
@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/bench/chaos"
 	"basalt.dev/basalt/bench/local"
 	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/local/network"
 )
 
 // TestChaos runs a short mix. For more:
@@ -20,13 +23,15 @@ import (
 //	BASALT_CHAOS_FOR=2m       how long faults last in each
 //	BASALT_CHAOS_FAULTS=…     only these kinds, with commas
 //	BASALT_CHAOS_PROGRAM=…    this program and not the one that is built from the tree, which others may be changing
+//	BASALT_CHAOS_SIZE=large   five shards to eight and three coordinators, not three to four and two
+//	BASALT_CHAOS_POINTS=all   visit every crash point; with names and commas, these
 //	BASALT_CHAOS_KEEP=folder  keeps logs, data and the report of each seed below it; the shards and coordinators log more
 func TestChaos(t *testing.T) {
 	seeds, err := readSeeds(cmp.Or(os.Getenv("BASALT_CHAOS_SEEDS"), "1"))
 	if err != nil {
 		t.Fatal("BASALT_CHAOS_SEEDS:", err)
 	}
-	lasts, err := time.ParseDuration(cmp.Or(os.Getenv("BASALT_CHAOS_FOR"), "20s"))
+	lasts, err := time.ParseDuration(cmp.Or(os.Getenv("BASALT_CHAOS_FOR"), "15s"))
 	if err != nil {
 		t.Fatal("BASALT_CHAOS_FOR:", err)
 	}
@@ -40,9 +45,20 @@ func TestChaos(t *testing.T) {
 }
 
 func oneSeed(t *testing.T, seed uint64, lasts time.Duration, kinds []string) {
-	o := local.Options{Basalt: os.Getenv("BASALT_CHAOS_PROGRAM")}
+	o := local.Options{Basalt: os.Getenv("BASALT_CHAOS_PROGRAM"), ControlStoreMembers: 3}
 	if o.Basalt == "" {
-		o.Basalt = localtest.Basalt(t)
+		o.Basalt = localtest.BasaltWithFaults(t)
+	}
+	run := chaos.Options{Seed: seed, For: lasts, Rest: 4 * time.Minute, Faults: kinds, Points: points(os.Getenv("BASALT_CHAOS_POINTS"))}
+	if os.Getenv("BASALT_CHAOS_SIZE") == "large" {
+		run.Shards, run.MostShards, run.Coordinators = 5, 8, 3
+	}
+	if net, err := network.New(); err != nil {
+		run.NoNetwork = err.Error()
+		t.Log("no network namespaces: ", err)
+	} else {
+		t.Cleanup(net.Close) // after the cluster, which is cleaned up first
+		run.Network, o.Network = net, net
 	}
 	keep := os.Getenv("BASALT_CHAOS_KEEP")
 	logf := t.Logf
@@ -72,23 +88,37 @@ func oneSeed(t *testing.T, seed uint64, lasts time.Duration, kinds []string) {
 			fmt.Fprintf(f, time.Now().Format("15:04:05.000 ")+format+"\n", args...)
 		}
 	}
-	result, err := Run(t.Context(), Options{
-		Cluster: c, Seed: seed, For: lasts, Rest: 3 * time.Minute, Faults: kinds, Verbose: keep != "", Log: logf,
-	})
+	run.Cluster, run.Verbose, run.Log = c, keep != "", logf
+	result, err := chaos.Run(t.Context(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary := fmt.Sprintf("seed %d: faults %v; gangs %v; waited %v; %d pods; %d starts; at rest %s after the faults", seed, result.Faults,
-		result.Gangs, result.Waited, result.Pods, result.Starts, result.Rested.Round(time.Millisecond))
-	logf("%s", summary)
-	t.Log(summary)
+	var table strings.Builder
+	fmt.Fprintf(&table, "seed %d:\n", seed)
+	result.Write(&table)
+	logf("%s", table.String())
+	t.Log(table.String())
 	for _, p := range result.Problems {
-		logf("PROBLEM %s", p)
 		t.Error(p)
 	}
 	if result.Pods == 0 || len(kinds) == 0 && len(result.Faults) == 0 {
 		t.Error("there was no load, or nothing was done to it")
 	}
+}
+
+func points(text string) (out []fault.Point) {
+	switch text {
+	case "": // a few, so that a short run stays short
+		return []fault.Point{fault.IntentsDurable, fault.BindingUnsent, fault.BindingAnswered, fault.GrantDurable, fault.ReleaseDurable}
+	case "none":
+		return nil
+	case "all":
+		return fault.Points
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		out = append(out, fault.Point(name))
+	}
+	return out
 }
 
 func readSeeds(text string) (seeds []uint64, err error) {

@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,224 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"basalt.dev/basalt/bench/local"
 )
 
-// member is a process that is kept alive under its name, each time on new ports, as a pod would be.
-type member struct {
-	name, role string
-	run        *run
-	etcd, api  *proxy
-	link       *proxy // in front of what it listens on
-	listen     string
-	gossip     string
-	host       string // where it is found: an address of its own on the loopback interface
-	kubeconfig string
-
-	mu      sync.Mutex
-	wanted  bool
-	changed chan struct{} // closed when wanted changes
-	delay   time.Duration // before the next start
-	current *local.Basalt
-	started int
-	path    string // of the log
-}
-
-func (r *run) startMembers(ctx context.Context, wg *sync.WaitGroup) error {
-	for i := range 2 {
-		if err := r.addMember(fmt.Sprintf("coordinator-%d", i), "coordinator", local.Coordinator); err != nil {
-			return err
-		}
-	}
-	for i := range 4 {
-		if err := r.addMember(fmt.Sprintf("shard-%d", i), "shard", local.Shard); err != nil {
-			return err
-		}
-	}
-	r.scale(r.Shards)
-	for _, m := range r.members {
-		wg.Go(func() { m.keep(ctx) })
-	}
-	ready, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	return poll(ready, func() error {
-		if !r.view.spread(r.Shards) {
-			return fmt.Errorf("the table does not name %d shards", r.Shards)
-		}
-		return nil
-	})
-}
-
-func (r *run) addMember(name, role, user string) error {
-	m := &member{name: name, role: role, run: r, wanted: role == "coordinator", changed: make(chan struct{})}
-	r.members = append(r.members, m)
-	store, err := url.Parse(r.Cluster.ControlStore()[0])
-	if err != nil {
-		return err
-	}
-	host := r.Cluster.Config(user).Host
-	server, err := url.Parse(host)
-	if err != nil {
-		return err
-	}
-	if m.etcd, err = newProxy(store.Host); err != nil {
-		return err
-	}
-	if m.api, err = newProxy(server.Host); err != nil {
-		return err
-	}
-	// Its peers find it at an address where the proxy listens; itself it listens on another, with the same port.
-	m.host = fmt.Sprintf("127.0.0.%d", 10+len(r.members))
-	if m.listen, err = freeAddress("127.0.0.1"); err != nil {
-		return err
-	}
-	if m.gossip, err = freeAddress(m.host); err != nil {
-		return err
-	}
-	_, port, err := net.SplitHostPort(m.listen)
-	if err != nil {
-		return err
-	}
-	if m.link, err = newProxyAt(net.JoinHostPort(m.host, port), m.listen); err != nil {
-		return err
-	}
-	path, err := r.Cluster.Kubeconfig(user)
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	m.kubeconfig = filepath.Join(r.Cluster.Dir(), "kubeconfig-"+name)
-	return os.WriteFile(m.kubeconfig, []byte(strings.ReplaceAll(string(text), host, "https://"+m.api.address())), 0o600)
-}
-
-func freeAddress(host string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", fmt.Errorf("find a port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
-}
-
-// keep starts the process whenever it is wanted and not there.
-func (m *member) keep(ctx context.Context) {
-	for ctx.Err() == nil {
-		m.mu.Lock()
-		wanted, changed, delay := m.wanted, m.changed, m.delay
-		m.delay = 0
-		m.mu.Unlock()
-		if !wanted {
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		if !sleep(ctx, delay) {
-			return
-		}
-		flags := []string{"--etcd=http://" + m.etcd.address(), "--kubeconfig=" + m.kubeconfig,
-			"--listen=" + m.listen, "--advertise=" + m.host, "--gossip=" + m.gossip}
-		if m.run.Verbose {
-			flags = append(flags, "--verbose")
-		}
-		start := m.run.Cluster.StartShard
-		if m.role == "coordinator" {
-			start = m.run.Cluster.StartCoordinator
-		}
-		b, err := start(ctx, m.name, local.BasaltOptions{NoWait: true, Flags: flags})
-		if err != nil {
-			m.run.logf("start %s: %v", m.name, err)
-			sleep(ctx, time.Second)
-			continue
-		}
-		m.mu.Lock()
-		m.current, m.path = b, b.Log()
-		m.started++
-		if m.delay == 0 {
-			m.delay = 300 * time.Millisecond
-		}
-		m.mu.Unlock()
-		select {
-		case <-b.Done():
-			m.run.logf("%s ended: %v", m.name, b.Err())
-		case <-ctx.Done():
-			return
-		}
-		m.mu.Lock()
-		m.current = nil
-		m.mu.Unlock()
-	}
-}
-
-func (m *member) running() *local.Basalt {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.current
-}
-
-func (m *member) log() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.path
-}
-
-func (m *member) starts() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.started
-}
-
-func (m *member) want(wanted bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.wanted != wanted {
-		m.wanted = wanted
-		close(m.changed)
-		m.changed = make(chan struct{})
-	}
-}
-
-func (m *member) startAfter(d time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.delay = d
-}
-
-func (r *run) stopMembers() {
-	var wg sync.WaitGroup
-	for _, m := range r.members {
-		m.want(false)
-		wg.Go(func() {
-			if b := m.running(); b != nil {
-				_ = b.Stop()
-			}
-			m.etcd.stop()
-			m.api.stop()
-			m.link.stop()
-		})
-	}
-	wg.Wait()
-}
-
-// scale says how many shards there are to be. Those that go are asked to.
-func (r *run) scale(n int) {
-	for i, m := range r.shards() {
-		m.want(i < n)
-		if b := m.running(); b != nil && i >= n {
-			_ = b.Signal(syscall.SIGTERM)
-		}
-	}
-}
-
-func (r *run) shards() []*member       { return r.members[2:] }
-func (r *run) coordinators() []*member { return r.members[:2] }
-
-// fault is something bad; one with more weight is made more often. What lasts is ended by attack.lasting.
-type fault struct {
+// attempt is something bad; one with more weight is made more often. What lasts is ended by attack.lasting.
+type attempt struct {
 	weight int
 	make   func(a *attack)
 }
@@ -245,7 +27,7 @@ type fault struct {
 // Kinds names the faults.
 func Kinds() []string { return slices.Sorted(maps.Keys(faults)) }
 
-var faults = map[string]fault{
+var faults = map[string]attempt{
 	"kill-shard": {5, func(a *attack) { a.kill(a.shard(), 300*time.Millisecond) }},
 	// Long enough that others take its buckets.
 	"kill-shard-long":  {3, func(a *attack) { a.kill(a.shard(), between(a.rand, 5*time.Second, 12*time.Second)) }},
@@ -255,11 +37,45 @@ var faults = map[string]fault{
 	"term-coordinator": {1, func(a *attack) { a.term(a.coordinator()) }},
 	"pause-shard":      {5, func(a *attack) { a.pause(a.shard(), between(a.rand, time.Second, 8*time.Second)) }},
 	"pause-leader":     {4, func(a *attack) { a.pause(a.leader(), between(a.rand, time.Second, 8*time.Second)) }},
-	"kill-store":       {2, func(a *attack) { a.killStore(between(a.rand, 0, 2*time.Second)) }},
-	"pause-store":      {1, func(a *attack) { a.pauseStore(between(a.rand, time.Second, 4*time.Second)) }},
-	"kill-api":         {1, func(a *attack) { a.killAPI() }},
-	"scale":            {3, func(a *attack) { a.scaleShards() }},
-	"limits":           {2, func(a *attack) { a.limits() }},
+	// The control store: all of it, a member, its leader, more members than it can do without.
+	"kill-store": {1, func(a *attack) { a.killStore(a.stores(), between(a.rand, 0, 2*time.Second)) }},
+	"kill-store-member": {2, func(a *attack) {
+		a.killStore(a.stores()[a.rand.IntN(len(a.stores())):][:1], between(a.rand, 0, 6*time.Second))
+	}},
+	"kill-store-leader":  {2, func(a *attack) { a.killStore(a.storeLeader(), between(a.rand, 0, 6*time.Second)) }},
+	"pause-store":        {1, func(a *attack) { a.pauseStore(a.stores(), between(a.rand, time.Second, 4*time.Second)) }},
+	"pause-store-leader": {2, func(a *attack) { a.pauseStore(a.storeLeader(), between(a.rand, 2*time.Second, 9*time.Second)) }},
+	"lose-quorum":        {2, func(a *attack) { a.loseQuorum(between(a.rand, time.Second, 8*time.Second)) }},
+	"compact-store":      {3, func(a *attack) { a.compactStore() }},
+	"slow-store": {2, func(a *attack) {
+		delay, d := between(a.rand, 50*time.Millisecond, 700*time.Millisecond), between(a.rand, 2*time.Second, 8*time.Second)
+		for _, m := range a.members {
+			a.through(m.etcd, mode{what: "delay", delay: delay}, d)
+		}
+		a.about = fmt.Sprintf("answers %s late for everybody for %s", delay.Round(time.Millisecond), d.Round(time.Millisecond))
+	}},
+	"kill-api": {1, func(a *attack) { a.killAPI(false) }},
+	// The API server comes back without the past: every watch's resourceVersion is too old (410).
+	"watch-window": {1, func(a *attack) { a.killAPI(true) }},
+	"rolling":      {1, func(a *attack) { a.rolling() }},
+	"crash-point":  {6, func(a *attack) { a.crashPoint() }},
+	// The network, where each process has its own: packets are lost, and nobody is told.
+	"net-store":         {3, func(a *attack) { a.cut(a.any().name, a.storeNames(), 100, false, 10*time.Second) }},
+	"net-store-one-way": {3, func(a *attack) { a.cut(a.any().name, a.storeNames(), 100, true, 10*time.Second) }},
+	"net-api":           {2, func(a *attack) { a.cut(a.any().name, []string{"api"}, 100, false, 10*time.Second) }},
+	"net-api-one-way":   {2, func(a *attack) { a.cut(a.any().name, []string{"api"}, 100, true, 10*time.Second) }},
+	"net-peer":          {2, func(a *attack) { a.cut(a.any().name, []string{a.any().name}, 100, false, 12*time.Second) }},
+	"net-peer-one-way":  {3, func(a *attack) { a.cut(a.any().name, []string{a.any().name}, 100, true, 12*time.Second) }},
+	"net-alone":         {2, func(a *attack) { a.cut(a.any().name, a.everybody(), 100, false, 12*time.Second) }},
+	"net-loss":          {4, func(a *attack) { a.cut(a.any().name, a.everybody(), 10+a.rand.IntN(40), false, 10*time.Second) }},
+	"net-loss-store": {2, func(a *attack) {
+		a.cut(a.storeNames()[a.rand.IntN(3)], a.everybody(), 5+a.rand.IntN(30), false, 8*time.Second)
+	}},
+	"net-store-leader":         {2, func(a *attack) { a.cutStoreLeader(false) }},
+	"net-store-leader-one-way": {1, func(a *attack) { a.cutStoreLeader(true) }},
+	"net-split":                {1, func(a *attack) { a.split() }},
+	"scale":                    {3, func(a *attack) { a.scaleShards() }},
+	"limits":                   {2, func(a *attack) { a.limits() }},
 	// At the moment that matters: an intent is durable and its Binding on its way; a grant is durable and not yet known.
 	"kill-at-intent": {4, func(a *attack) {
 		if m := a.at("intents"); m != nil {
@@ -303,21 +119,21 @@ var faults = map[string]fault{
 		a.through(a.any().link, mode{what: "shut"}, between(a.rand, time.Second, 10*time.Second))
 	}},
 	// What a process sent is on its way still when it is dead and others have taken over.
-	"late-binding-kill": {4, func(a *attack) { a.lateKill(a.shard(), func(m *member) *proxy { return m.api }, "intents") }},
-	"late-intent-kill":  {3, func(a *attack) { a.lateKill(a.shard(), func(m *member) *proxy { return m.etcd }, "intents") }},
-	"late-grant-kill":   {3, func(a *attack) { a.lateKill(a.leader(), func(m *member) *proxy { return m.etcd }, "reservations") }},
+	"late-binding-kill": {4, func(a *attack) { a.lateKill(a.shard(), func(m *member) proxies { return m.api }, "intents") }},
+	"late-intent-kill":  {3, func(a *attack) { a.lateKill(a.shard(), func(m *member) proxies { return m.etcd }, "intents") }},
+	"late-grant-kill":   {3, func(a *attack) { a.lateKill(a.leader(), func(m *member) proxies { return m.etcd }, "reservations") }},
 	// The same, but the process lives, and has to find out what became of its requests before they arrive.
-	"late-binding-cut": {4, func(a *attack) { a.lateCut(a.shard(), func(m *member) *proxy { return m.api }, "intents") }},
-	"late-intent-cut":  {3, func(a *attack) { a.lateCut(a.shard(), func(m *member) *proxy { return m.etcd }, "intents") }},
-	"late-grant-cut":   {3, func(a *attack) { a.lateCut(a.leader(), func(m *member) *proxy { return m.etcd }, "reservations") }},
+	"late-binding-cut": {4, func(a *attack) { a.lateCut(a.shard(), func(m *member) proxies { return m.api }, "intents") }},
+	"late-intent-cut":  {3, func(a *attack) { a.lateCut(a.shard(), func(m *member) proxies { return m.etcd }, "intents") }},
+	"late-grant-cut":   {3, func(a *attack) { a.lateCut(a.leader(), func(m *member) proxies { return m.etcd }, "reservations") }},
 	"late-binding-pause": {2, func(a *attack) {
 		m := a.shard()
 		a.through(m.api, mode{what: "late", delay: between(a.rand, time.Second, 5*time.Second)}, 6*time.Second)
 		a.pause(m, between(a.rand, 4*time.Second, 8*time.Second))
 	}},
-	"freeze-api":   {1, func(a *attack) { a.any().api.freeze() }},
-	"freeze-store": {2, func(a *attack) { a.any().etcd.freeze() }},
-	"freeze-link":  {2, func(a *attack) { a.any().link.freeze() }},
+	"freeze-api":   {1, func(a *attack) { a.any().api.each((*proxy).freeze) }},
+	"freeze-store": {2, func(a *attack) { a.any().etcd.each((*proxy).freeze) }},
+	"freeze-link":  {2, func(a *attack) { a.any().link.each((*proxy).freeze) }},
 	"pause-api":    {2, func(a *attack) { a.pauseAPI(between(a.rand, time.Second, 6*time.Second)) }},
 	"queue-again":  {1, func(a *attack) { a.queueAgain() }},
 	"foreign":      {2, func(a *attack) { a.foreign() }},
@@ -367,6 +183,11 @@ func (r *run) attack(loading, ctx context.Context) error {
 			}
 		}
 	}
+	for _, k := range kinds {
+		if why := a.missing(k); why != "" {
+			r.result.Missing[k] = why
+		}
+	}
 	longest := []time.Duration{1500 * time.Millisecond, 4 * time.Second, 8 * time.Second}[a.rand.IntN(3)]
 	total := 0
 	for _, k := range kinds {
@@ -375,6 +196,7 @@ func (r *run) attack(loading, ctx context.Context) error {
 		}
 		total += faults[k].weight
 	}
+	began := time.Now()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	a.lasting = func(d time.Duration, f func()) {
@@ -382,10 +204,18 @@ func (r *run) attack(loading, ctx context.Context) error {
 	}
 	// Load first: a fault in an empty cluster shows nothing.
 	for sleep(loading, 2*time.Second); loading.Err() == nil; {
+		if time.Since(began) > r.For { // what is left to do is to visit the last crash points
+			kinds, total = []string{"crash-point"}, faults["crash-point"].weight
+			longest = 1500 * time.Millisecond
+		}
 		n := a.rand.IntN(total)
 		for _, k := range kinds {
 			if n -= faults[k].weight; n < 0 {
 				a.about = ""
+				if a.missing(k) != "" {
+					r.result.Skipped[k]++
+					break
+				}
 				faults[k].make(a)
 				if a.about != "" {
 					r.result.Faults[k]++
@@ -416,8 +246,8 @@ func (a *attack) once(name string) (ok bool, done func()) {
 	return true, func() { a.mu.Lock(); defer a.mu.Unlock(); a.busy[name] = false }
 }
 
-func (a *attack) shard() *member       { return a.shards()[a.rand.IntN(4)] }
-func (a *attack) coordinator() *member { return a.coordinators()[a.rand.IntN(2)] }
+func (a *attack) shard() *member       { return a.shards()[a.rand.IntN(a.MostShards)] }
+func (a *attack) coordinator() *member { return a.coordinators()[a.rand.IntN(a.Coordinators)] }
 func (a *attack) any() *member {
 	m := a.members[a.rand.IntN(len(a.members))]
 	a.about = m.name
@@ -437,7 +267,7 @@ func (a *attack) leader() *member {
 
 // lateKill makes a process's requests to a server late, waits for it to write something, and kills it at once or after the
 // next words. Others take over before the last requests arrive.
-func (a *attack) lateKill(m *member, through func(*member) *proxy, kind string) {
+func (a *attack) lateKill(m *member, through func(*member) proxies, kind string) {
 	delay := between(a.rand, time.Second, 6*time.Second)
 	after := between(a.rand, 300*time.Millisecond, 6*time.Second)
 	wait := between(a.rand, 0, 300*time.Millisecond)
@@ -454,20 +284,19 @@ func (a *attack) lateKill(m *member, through func(*member) *proxy, kind string) 
 }
 
 // lateCut makes requests late, and cuts their connections after the next one that matters.
-func (a *attack) lateCut(m *member, through func(*member) *proxy, kind string) {
+func (a *attack) lateCut(m *member, through func(*member) proxies, kind string) {
 	delay := between(a.rand, 300*time.Millisecond, 3*time.Second)
 	wait := between(a.rand, 100*time.Millisecond, 800*time.Millisecond)
 	p := through(m)
-	ok, done := a.once(p.address())
+	ok, done := a.once(p[0].name())
 	if !ok || m.running() == nil {
 		return
 	}
 	defer done()
-	p.set(mode{what: "late", delay: delay})
+	p.each(func(p *proxy) { p.set(mode{what: "late", delay: delay}) })
 	a.hear(m, kind)
 	sleep(a.loading, wait)
-	p.cut()
-	p.set(mode{})
+	p.each(func(p *proxy) { p.cut(); p.set(mode{}) })
 	a.about = fmt.Sprintf("%s: requests of %s arrive %s late", m.name, wait.Round(time.Millisecond), delay.Round(time.Millisecond))
 }
 
@@ -500,6 +329,7 @@ func (a *attack) kill(m *member, after time.Duration) {
 	if b := m.running(); b != nil {
 		a.about = fmt.Sprintf("%s, started again after %s", m.name, after.Round(time.Millisecond))
 		m.startAfter(after)
+		a.view.killed(m.name)
 		b.Kill()
 	}
 }
@@ -519,61 +349,8 @@ func (a *attack) pause(m *member, d time.Duration) {
 	}
 }
 
-func (a *attack) killStore(d time.Duration) {
-	ok, done := a.once("store")
-	if !ok {
-		return
-	}
-	a.about = fmt.Sprintf("for %s", d.Round(time.Millisecond))
-	a.Cluster.KillControlStore()
-	a.lasting(d, func() {
-		defer done()
-		if err := a.Cluster.StartControlStore(context.Background()); err != nil {
-			a.logf("start the control store: %v", err)
-		}
-	})
-}
-
-func (a *attack) pauseStore(d time.Duration) {
-	ok, done := a.once("store")
-	if !ok {
-		return
-	}
-	p := a.Cluster.ControlStoreMembers()[0].Process()
-	a.about = fmt.Sprintf("for %s", d.Round(time.Millisecond))
-	_ = p.Signal(syscall.SIGSTOP)
-	a.lasting(d, func() { defer done(); _ = p.Signal(syscall.SIGCONT) })
-}
-
-func (a *attack) killAPI() {
-	ok, done := a.once("api")
-	if !ok {
-		return
-	}
-	a.about = "API server"
-	a.Cluster.KillAPIServer()
-	a.lasting(0, func() {
-		defer done()
-		if err := a.Cluster.StartAPIServer(context.Background()); err != nil {
-			a.logf("start the API server: %v", err)
-		}
-		a.logf("the API server is back")
-	})
-}
-
-func (a *attack) pauseAPI(d time.Duration) {
-	ok, done := a.once("api")
-	if !ok {
-		return
-	}
-	p := a.Cluster.APIServerProcess()
-	a.about = fmt.Sprintf("for %s", d.Round(time.Millisecond))
-	_ = p.Signal(syscall.SIGSTOP)
-	a.lasting(d, func() { defer done(); _ = p.Signal(syscall.SIGCONT) })
-}
-
-func (a *attack) through(p *proxy, m mode, d time.Duration) {
-	ok, done := a.once(p.address())
+func (a *attack) through(all proxies, m mode, d time.Duration) {
+	ok, done := a.once(all[0].name())
 	if !ok {
 		a.about = ""
 		return
@@ -582,12 +359,12 @@ func (a *attack) through(p *proxy, m mode, d time.Duration) {
 	if m.delay > 0 {
 		a.about += fmt.Sprintf(", answers %s late", m.delay.Round(time.Millisecond))
 	}
-	p.set(m)
-	a.lasting(d, func() { defer done(); p.set(mode{}) })
+	all.each(func(p *proxy) { p.set(m) })
+	a.lasting(d, func() { defer done(); all.each(func(p *proxy) { p.set(mode{}) }) })
 }
 
 func (a *attack) scaleShards() {
-	n := 2 + a.rand.IntN(3)
+	n := max(2, a.Shards-2) + a.rand.IntN(a.MostShards-max(2, a.Shards-2)+1)
 	a.about = fmt.Sprintf("to %d shards", n)
 	a.scale(n)
 }

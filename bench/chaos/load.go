@@ -33,6 +33,7 @@ type load struct {
 	made    atomic.Int64
 	mu      sync.Mutex
 	results map[string]int
+	torn    int
 	open    map[*gang]string // what each gang is at
 }
 
@@ -48,6 +49,7 @@ const (
 	single  = "single"  // is a pod without PodGroup
 	move    = "move"    // is a pod without PodGroup whose queue is changed
 	resize  = "resize"  // has its minCount changed, down and up again
+	torn    = "torn"    // loses what is not bound when its first pod is, and is given up: its pods are owned
 )
 
 type gang struct {
@@ -55,7 +57,8 @@ type gang struct {
 	kind      string
 	queue     string
 	min, size int
-	cpu       int64 // of a pod, milli
+	cpu       int64   // of a pod, milli
+	runs      float64 // seconds that its pods run at least
 	priority  string
 	rand      *rand.Rand
 	uid       types.UID
@@ -230,7 +233,7 @@ func (l *load) createPod(g *gang, name string, old types.UID) bool {
 	grace := int64(g.rand.IntN(2))
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{api.LabelPodGroup: g.name},
-			Annotations: map[string]string{kubelet.RunSeconds: fmt.Sprintf("%.1f", 0.5+5*g.rand.Float64())}},
+			Annotations: map[string]string{kubelet.RunSeconds: fmt.Sprintf("%.1f", g.runs+0.5+5*g.rand.Float64())}},
 		Spec: v1.PodSpec{
 			SchedulerName: api.SchedulerName, RestartPolicy: v1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
 			Containers: []v1.Container{{Name: "main", Image: "none", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
@@ -240,7 +243,7 @@ func (l *load) createPod(g *gang, name string, old types.UID) bool {
 	if g.ungrouped() {
 		p.Labels = map[string]string{api.LabelQueue: g.queue}
 	}
-	if g.kind == owned {
+	if g.kind == owned || g.kind == torn {
 		yes := true
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: g.name, UID: types.UID(g.name), Controller: &yes}}
 	}
@@ -438,6 +441,17 @@ func (l *load) live(g *gang) string {
 				break
 			}
 		}
+	case torn:
+		l.until(time.Minute, func() bool { return l.bound(g) > 0 })
+		for name, uid := range g.pods {
+			if p, _ := l.view.pod(string(uid)); p.node == "" {
+				l.deletePod(name, uid, true)
+			}
+		}
+		l.at(g, "torn")
+		l.until(noLimit, func() bool { return l.left(g) == l.done(g) })
+		l.deleteGroup(g)
+		return "torn"
 	case resize:
 		sleep(l.ctx, between(g.rand, 0, 3*time.Second))
 		l.setMin(g, 1+g.rand.IntN(g.size))
@@ -462,6 +476,29 @@ func (l *load) live(g *gang) string {
 		return "finished and removed"
 	}
 	return "finished"
+}
+
+// tearing makes gangs that will be torn; see attack.tear.
+func (l *load) tearing(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range n {
+		l.torn++
+		g := &gang{name: fmt.Sprintf("torn%04d", l.torn), kind: torn, queue: leaves[l.torn%len(leaves)].name, min: 4, size: 4, cpu: 1000, runs: 60, priority: "chaos-high",
+			rand: rand.New(rand.NewPCG(l.Seed, uint64(l.torn))), pods: map[string]types.UID{}}
+		l.pods.Add(int64(g.size))
+		l.wg.Add(1)
+		go l.lead(g)
+	}
+}
+
+func (l *load) done(g *gang) (n int) {
+	for _, uid := range g.pods {
+		if p, ok := l.view.pod(string(uid)); ok && p.finished {
+			n++
+		}
+	}
+	return n
 }
 
 // otherQueue draws a leaf in which the gang's minimum fits.

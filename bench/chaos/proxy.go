@@ -3,13 +3,17 @@ package chaos
 import (
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
+
+	"basalt.dev/basalt/bench/local/network"
 )
 
 // A proxy stands between one process and one server. Requests always arrive, unless it is shut: it is the answers that get
 // lost or late, for that is what leaves a caller in doubt.
 type proxy struct {
+	in       network.Place // where it listens, and calls from
 	target   string
 	listener net.Listener
 
@@ -17,6 +21,22 @@ type proxy struct {
 	mode  mode
 	until chan struct{} // closed when the mode ends
 	conns map[*conn]bool
+}
+
+// proxies are those of one process to one service.
+type proxies []*proxy
+
+func (all proxies) each(f func(*proxy)) {
+	for _, p := range all {
+		f(p)
+	}
+}
+
+// endpoints is what etcd's clients want.
+func (all proxies) endpoints() string {
+	var list []string
+	all.each(func(p *proxy) { list = append(list, "http://"+p.address()) })
+	return strings.Join(list, ",")
 }
 
 type mode struct {
@@ -30,19 +50,20 @@ type conn struct {
 	frozen         bool // nothing passes any more and nobody is told, as when a machine between vanishes
 }
 
-func newProxy(target string) (*proxy, error) { return newProxyAt("127.0.0.1:0", target) }
-
-func newProxyAt(address, target string) (*proxy, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
+func newProxy(in network.Place, address, target string) (*proxy, error) {
+	var l net.Listener
+	if err := in.In(func() (err error) { l, err = net.Listen("tcp", address); return err }); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	p := &proxy{target: target, listener: l, conns: map[*conn]bool{}, until: make(chan struct{})}
+	p := &proxy{in: in, target: target, listener: l, conns: map[*conn]bool{}, until: make(chan struct{})}
 	go p.accept()
 	return p, nil
 }
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
+
+// name tells it from all others: in another namespace the same address may be taken.
+func (p *proxy) name() string { return p.in.Namespace + " " + p.address() }
 
 func (p *proxy) accept() {
 	for {
@@ -55,8 +76,8 @@ func (p *proxy) accept() {
 }
 
 func (p *proxy) serve(client net.Conn) {
-	server, err := net.DialTimeout("tcp", p.target, 2*time.Second)
-	if err != nil {
+	var server net.Conn
+	if err := p.in.In(func() (err error) { server, err = net.DialTimeout("tcp", p.target, 2*time.Second); return err }); err != nil {
 		_ = client.Close()
 		return
 	}

@@ -17,14 +17,18 @@ import (
 
 // view is what the load and the attack know of the cluster, from the auditor's watches.
 type view struct {
-	mu      sync.Mutex
-	changed chan struct{}
-	pods    map[string]seenPod // by UID
-	leaders map[string]leader
-	table   *api.Table
-	heard   []chan string // wait for the next key of a kind; they get the name of who wrote it
-	kinds   []string
-	reasons map[string]map[string]bool // why gangs waited -> UIDs: without these the load is too easy
+	mu                           sync.Mutex
+	changed                      chan struct{}
+	pods                         map[string]seenPod // by UID
+	leaders                      map[string]leader
+	table                        *api.Table
+	heard                        []chan string // wait for the next key of a kind; they get the name of who wrote it
+	kinds                        []string
+	dead                         map[api.Incarnation]time.Time // shards that were killed and are in the table
+	headed                       leader                        // the coordinator that was killed,
+	beheaded                     time.Time                     // at that time; zero when another has granted something
+	shardTimes, coordinatorTimes []time.Duration
+	reasons                      map[string]map[string]bool // why gangs waited -> UIDs: without these the load is too easy
 }
 
 type seenPod struct {
@@ -38,7 +42,7 @@ type leader struct {
 }
 
 func newView() *view {
-	return &view{changed: make(chan struct{}), pods: map[string]seenPod{}, leaders: map[string]leader{}, reasons: map[string]map[string]bool{}}
+	return &view{changed: make(chan struct{}), pods: map[string]seenPod{}, leaders: map[string]leader{}, dead: map[api.Incarnation]time.Time{}, reasons: map[string]map[string]bool{}}
 }
 
 func (v *view) observe(_ time.Time, e audit.Event) {
@@ -116,6 +120,15 @@ func (v *view) store(c audit.StoreChange) {
 				v.table = t
 			}
 		}
+		for who, at := range v.dead {
+			if v.member(func(m api.Member) bool { return m.Incarnation == who }) == nil {
+				v.shardTimes = append(v.shardTimes, time.Since(at))
+				delete(v.dead, who)
+			}
+		}
+	case strings.HasPrefix(c.Key, "reservations/") && !c.Deleted && !v.beheaded.IsZero() && v.first().revision > v.headed.revision:
+		v.coordinatorTimes = append(v.coordinatorTimes, time.Since(v.beheaded))
+		v.beheaded = time.Time{}
 	}
 }
 
@@ -147,13 +160,45 @@ func (v *view) nextKey(kind string) <-chan string {
 func (v *view) leads() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.first().name
+}
+
+func (v *view) first() leader {
 	best := leader{}
 	for _, l := range v.leaders {
 		if best.revision == 0 || l.revision < best.revision {
 			best = l
 		}
 	}
-	return best.name
+	return best
+}
+
+func (v *view) member(is func(api.Member) bool) *api.Member {
+	if v.table == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(v.table.Members, is); i >= 0 {
+		return &v.table.Members[i]
+	}
+	return nil
+}
+
+// killed begins to time how long others need to take over.
+func (v *view) killed(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if m := v.member(func(m api.Member) bool { return m.Name == name }); m != nil && v.dead[m.Incarnation].IsZero() {
+		v.dead[m.Incarnation] = time.Now()
+	}
+	if l := v.first(); l.name == name && v.beheaded.IsZero() {
+		v.headed, v.beheaded = l, time.Now()
+	}
+}
+
+func (v *view) failovers() (shard, coordinator []time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.shardTimes, v.coordinatorTimes
 }
 
 // waited counts the gangs that were seen waiting, by reason.

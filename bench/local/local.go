@@ -428,3 +428,6 @@ func (c *Cluster) Config(user string) *rest.Config {
 		QPS:             -1,
 	}
 }
+
+// APIStore returns the endpoints of the API server's own etcd.
+func (c *Cluster) APIStore() []string { return c.apiStore.Endpoints() }

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/bench/chaos"
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/network"
+)
+
+func chaosCommand() *cobra.Command {
+	o := chaos.Options{Rest: 5 * time.Minute}
+	var faults, keep string
+	var members int
+	c := &cobra.Command{
+		Use:   "chaos",
+		Short: "Do to Basalt's real processes whatever a bad day does, under load, and judge what comes of it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if faults != "" {
+				o.Faults = strings.Split(faults, ",")
+			}
+			for o.Seed == 0 {
+				o.Seed = rand.Uint64N(1_000_000)
+			}
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt-faults"); err != nil {
+				return err
+			}
+			l := local.Options{Root: root, Dir: keep, ControlStoreMembers: members, Basalt: filepath.Join(root, "bin", "basalt-faults")}
+			if o.Network, err = network.New(); err != nil {
+				o.Network, o.NoNetwork = nil, err.Error()
+			} else {
+				l.Network = o.Network
+				defer o.Network.Close()
+			}
+			if o.Cluster, err = local.Start(cmd.Context(), l); err != nil {
+				return err
+			}
+			defer func() { _ = o.Cluster.Stop() }()
+			o.Points = fault.Points
+			o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+			result, err := chaos.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("basalt chaos, seed %d, %s, %d shards, at most %d, %d coordinators, a control store of %d\n", o.Seed, o.For, o.Shards, o.MostShards, o.Coordinators, members)
+			result.Write(os.Stdout)
+			if n := len(result.Problems); n > 0 {
+				return fmt.Errorf("seed %d found %d problems", o.Seed, n)
+			}
+			return nil
+		},
+	}
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "what load and faults are drawn from; 0 draws one")
+	c.Flags().DurationVar(&o.For, "duration", 5*time.Minute, "how long load and faults last")
+	c.Flags().IntVar(&o.Shards, "shards", 5, "shard processes at first and at the end")
+	c.Flags().IntVar(&o.MostShards, "most-shards", 8, "shard processes when scaled up")
+	c.Flags().IntVar(&o.Coordinators, "coordinators", 3, "coordinator processes")
+	c.Flags().IntVar(&members, "store-members", 3, "members of the control store")
+	c.Flags().StringVar(&faults, "faults", "", "only these kinds, with commas: "+strings.Join(chaos.Kinds(), ", "))
+	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
+	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "let shards and coordinators log more")
+	return c
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/bench/failover"
+	"basalt.dev/basalt/bench/local"
+)
+
+func failoverCommand() *cobra.Command {
+	o := failover.Options{Out: os.Stderr}
+	c := &cobra.Command{
+		Use:   "failover",
+		Short: "Measure how long work lies when a shard or the active coordinator is killed, or restarted in order under load",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt"); err != nil {
+				return err
+			}
+			if o.Cluster, err = local.Start(cmd.Context(), local.Options{Root: root, Basalt: filepath.Join(root, "bin", "basalt"), ControlStoreMembers: 3}); err != nil {
+				return err
+			}
+			defer func() { _ = o.Cluster.Stop() }()
+			result, err := failover.Run(cmd.Context(), o)
+			if result != nil {
+				fmt.Printf("basalt failover, %d rounds, %d shards, %d coordinators, a control store of 3, restarts after %s\n", o.Rounds, o.Shards, o.Coordinators, o.RestartAfter)
+				result.Write(os.Stdout)
+			}
+			return err
+		},
+	}
+	c.Flags().IntVar(&o.Rounds, "rounds", 30, "how often each is killed, and restarted")
+	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
+	c.Flags().IntVar(&o.Coordinators, "coordinators", 2, "coordinator processes")
+	c.Flags().DurationVar(&o.RestartAfter, "restart-after", 6*time.Second, "when a process that ended is started again under its name")
+	c.Flags().Float64Var(&o.Rate, "rate", 10, "gangs of four a second while processes are restarted in order; 0 restarts none")
+	return c
+}
