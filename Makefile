@@ -3,10 +3,10 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim chaos bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim sim-bugs lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: bin/basalt bin/basalt-bench ## a cluster of 1,523 nodes, three shards, two coordinators, two of them killed; under 4 minutes
 	bin/basalt-bench demo
@@ -28,13 +28,9 @@ FIRST ?= 1
 sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=1000 of them from FIRST=1, on all cores
 	bin/basalt-bench sim --seeds $(SEEDS) --first $(FIRST)
 
-bench: bin/basalt bin/basalt-bench ## a short set of measurements and their tables; the whole ones: bin/basalt-bench help
-	bin/basalt-bench kube --local --scenario kube-short --runs 3 --against null,kube-scheduler
-
-DURATION ?= 5m
-SEED ?= 0
-chaos: bin/basalt-bench ## faults on real processes under load, judged from outside: DURATION=5m, SEED=0 draws one
-	bin/basalt-bench chaos --duration $(DURATION) --seed $(SEED)
+sim-bugs: ## seeded bugs, one after another, each of which the simulator has to find; SEEDS=200 at most for each
+	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
+	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \

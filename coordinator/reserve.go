@@ -208,6 +208,9 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	case (m.GetSerial() < g.serial || m.GetAttempt() < g.attempt) && !fault.On(fault.LateReserve):
 		return // late
 	case m.GetSerial() == g.serial && (g.req != nil || g.res != nil && g.serial != 0):
+		if g.res != nil && fault.On(fault.NoIdempotency) {
+			c.tree.charge(g.res.queue, g.res.demand)
+		}
 		c.repeat(now, b, from, g)
 		return
 	}

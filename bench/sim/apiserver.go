@@ -298,6 +298,10 @@ func (x *watcher) list() {
 	next := 0
 	x.p.call(&w.api.server, 10*time.Second, func() {
 		objects, next = nil, len(x.feed.Log)
+		if lags := w.some(4); lags && !x.synced && x.feed != w.api.pods { // from a cache of the server's
+			objects, next = x.feed.before(w.die.below(40))
+			return
+		}
 		for _, name := range x.feed.names() {
 			objects = append(objects, x.feed.objects[name])
 		}
@@ -311,16 +315,43 @@ func (x *watcher) list() {
 				}
 			})
 		default:
-			x.next = next
-			x.replace(objects, ticket)
-			if x.asked > ticket {
-				x.list()
+			take := func() {
+				if x.over {
+					return
+				}
+				x.next = next
+				x.replace(objects, ticket)
+				if x.asked > ticket {
+					x.list()
+					return
+				}
+				x.listing = false
+				x.wake(w.delay())
+			}
+			if w.calm || !w.some(4) {
+				take()
 				return
 			}
-			x.listing = false
-			x.wake(w.delay())
+			x.p.later(w.between(0, 3*time.Second), take) // of a large cluster
 		}
 	})
+}
+
+// before is what there was so many changes ago, and the place in the log.
+func (f *feed) before(changes int) (objects []object, next int) {
+	next = max(0, len(f.Log)-changes)
+	was := map[string]object{}
+	for _, e := range f.Log[:next] {
+		if e.Type == watch.Deleted {
+			delete(was, nameOf(e.Object))
+		} else {
+			was[nameOf(e.Object)] = e.Object
+		}
+	}
+	for _, name := range sortedKeys(was) {
+		objects = append(objects, was[name])
+	}
+	return objects, next
 }
 
 func (x *watcher) replace(objects []object, ticket uint64) {

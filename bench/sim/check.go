@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"google.golang.org/protobuf/proto"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -85,6 +87,9 @@ func (c *check) afterStore(ch change) {
 			c.ever[rowKey(r.PodUid, r.PodResourceVersion, r.Node)] = true
 			c.gang(rec.Gangs[r.Gang].Uid).durable[r.PodUid] = w.now
 			nodes[r.Node] = true
+		}
+		for _, g := range rec.Gangs {
+			c.placed(g)
 		}
 		for _, name := range sortedKeys(nodes) {
 			c.node(name)
@@ -291,4 +296,136 @@ func (c *check) stamp(object, queue string, s v1alpha1.Stamp) {
 		}
 	}
 	w.fail("I8: %s is written under epoch %d, which no table has", object, s.Epoch)
+}
+
+// placed judges that no more of a gang is on nodes, or on the way there, than is charged.
+func (c *check) placed(ref *wire.GangRef) {
+	w := c.w
+	g := c.gang(ref.Uid)
+	r := w.store.Keys[keyReservation(api.BucketOf(ref.Queue), ref.Uid)]
+	if r == nil || g.meddled || g.inherited {
+		return
+	}
+	var used api.Resources
+	counted := map[string]bool{}
+	add := func(uid string) {
+		if p := w.api.podByUID(uid); p != nil && !counted[uid] && !finished(p) && (p.Spec.NodeName == "" || c.bound[uid] == ref.Uid) {
+			counted[uid] = true
+			used = used.Add(w.api.pods.objects[nameOf(p)].Pod.Class.Requests)
+		}
+	}
+	for uid := range g.ever {
+		add(uid)
+	}
+	for _, key := range w.store.with("intents/") {
+		rec := w.store.Keys[key].Value.(*wire.IntentsRecord)
+		for _, row := range rec.Rows {
+			if p := w.api.podByUID(row.PodUid); rec.Gangs[row.Gang].Uid == ref.Uid && p != nil && p.ResourceVersion == row.PodResourceVersion {
+				add(row.PodUid)
+			}
+		}
+	}
+	charged, _ := wire.ToResources(r.Value.(*wire.ReservationRecord).Demand)
+	if what, by, over := used.Exceeds(charged); over {
+		w.fail("I1: gang %s is charged %s and has %s on nodes or on the way: %d too much of %s", ref.Uid, charged, used, by, what)
+	}
+}
+
+// guarantees judges a gang's first charge: it takes nothing that is guaranteed to another queue. What a queue may count on
+// is the larger of its own guarantee and its children's together; where a capability cuts one, nothing is judged.
+func (c *check) guarantees(ref *wire.GangRef, demand api.Resources) {
+	w := c.w
+	limits := map[string]*wire.LimitsRecord{}
+	children := map[string][]string{}
+	guaranteed := false
+	charged := map[string]api.Resources{}
+	known := map[string]bool{}
+	know := func(path string) {
+		for ; !known[path]; path = api.Parent(path) {
+			known[path] = true
+			if path == api.RootQueue {
+				return
+			}
+			children[api.Parent(path)] = append(children[api.Parent(path)], path)
+		}
+	}
+	for _, key := range w.store.with("queues/") {
+		r := w.store.Keys[key].Value.(*wire.LimitsRecord)
+		limits[r.Queue] = r
+		guaranteed = guaranteed || len(r.Guarantee) > 0
+		know(r.Queue)
+	}
+	if !guaranteed {
+		return
+	}
+	for _, r := range w.store.reservations() {
+		d, _ := wire.ToResources(r.Demand)
+		charged[r.Gang.Queue] = charged[r.Gang.Queue].Add(d)
+		know(r.Gang.Queue)
+	}
+	for _, d := range demand {
+		value := func(a []*wire.Amount) (int64, bool) {
+			for _, x := range a {
+				if x.Resource == d.Resource {
+					return x.Value, true
+				}
+			}
+			return 0, false
+		}
+		cut := false
+		var wanted func(path string) int64
+		wanted = func(path string) int64 {
+			var sum int64
+			for _, child := range children[path] {
+				sum += wanted(child)
+			}
+			own, _ := value(limits[path].GetGuarantee())
+			sum = max(sum, own)
+			if limit, limited := value(limits[path].GetCapability()); limited && sum > limit {
+				cut = true
+			}
+			return sum
+		}
+		wanted(api.RootQueue)
+		if cut {
+			continue
+		}
+		var held func(path string, without int64) int64
+		held = func(path string, without int64) int64 {
+			sum := charged[path].Value(d.Resource)
+			if path == ref.Queue {
+				sum -= without
+			}
+			for _, child := range children[path] {
+				sum += max(held(child, without), wanted(child))
+			}
+			return sum
+		}
+		for _, path := range api.Lineage(ref.Queue) {
+			limit, limited := value(limits[path].GetCapability())
+			if after := held(path, 0); limited && after > limit && after > held(path, d.Value) {
+				w.fail("I1: gang %s is charged %d of %s in %s, and in %s, of which the limit is %d, %d are held with guarantees of others", ref.Uid, d.Value, d.Resource, ref.Queue, path, limit, after)
+			}
+		}
+	}
+}
+
+// firstCharges judges the reservations that a transaction made.
+func (c *check) firstCharges(events []model.Event[proto.Message]) {
+	var fresh []*wire.ReservationRecord
+	for _, e := range events {
+		if !strings.HasPrefix(e.Key, "reservations/") || e.Deleted {
+			continue
+		}
+		r := e.Value.(*wire.ReservationRecord)
+		g := c.gang(r.Gang.Uid)
+		if r.Forced || e.Prev != nil || g.meddled || g.inherited || len(g.ever) > 0 {
+			return // what is bound is charged whatever is guaranteed, and that may come after in the same transaction
+		}
+		fresh = append(fresh, r)
+	}
+	for _, r := range fresh {
+		d, _ := wire.ToResources(r.Demand)
+		c.guarantees(r.Gang, d)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	core "basalt.dev/basalt/coordinator"
@@ -180,7 +181,7 @@ func (t *term) commit(ops []change, at func(), done func(revision int64)) {
 		var got sent
 		c.call(&s.server, storeTry, func() {
 			switch {
-			case s.createRevision(keyLeader) != t.number:
+			case s.createRevision(keyLeader) != t.number && !fault.On(fault.LeaderFence):
 				got = sent{fenced: "another took over"}
 			case s.modRevision(keySequence) == compared:
 				changes := append([]change{{key: keySequence, msg: &wire.Sequence{Value: value, Term: uint64(t.number)}}}, send...)

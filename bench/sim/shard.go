@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
@@ -35,7 +36,9 @@ type shard struct {
 	pods    *watcher
 	listing event.ListPods
 	ticket  uint64
-	told    bool // listing is answered
+	told    bool                // listing is answered
+	shown   map[string]*api.Pod // by the watch; only with a fault that needs it
+	early   func()              // likewise: what waits for the next list
 	ticks   int
 	tickDue bool
 	leaving bool
@@ -237,64 +240,37 @@ func (x *shard) carryOut(o event.Output) {
 		}
 
 	case event.ReadStore:
-		w.log("%s reads the store", x.inc)
-		definite(x.process, &s.server, func() event.StoreRead { return s.read(o.Sequence) }, func(ev event.StoreRead) {
-			if ev.Revision < o.MinRevision {
-				w.fail("%s asks for revision %d, the store is at %d", x.inc, o.MinRevision, ev.Revision)
-			}
-			x.step(ev)
-		})
+		read := func() {
+			w.log("%s reads the store", x.inc)
+			definite(x.process, &s.server, func() event.StoreRead { return s.read(o.Sequence) }, func(ev event.StoreRead) {
+				if ev.Revision < o.MinRevision {
+					w.fail("%s asks for revision %d, the store is at %d", x.inc, o.MinRevision, ev.Revision)
+				}
+				x.step(ev)
+			})
+		}
+		if fault.On(fault.PodsFirst) {
+			x.early = read
+			x.listPods()
+			return
+		}
+		read()
 	case event.ListPods:
 		w.log("%s lists pods %d", x.inc, o.Sequence)
 		x.listing, x.told = o, false
-		if x.pods == nil {
-			x.ticket = 1
-			x.pods = x.watch(a.pods, &watcher{asked: 1,
-				replaced: func(objects []object, ticket uint64) {
-					ev := event.PodsReplaced{}
-					for _, o := range objects {
-						ev.Pods = append(ev.Pods, o.Pod)
-					}
-					if !x.told && ticket >= x.ticket {
-						ev.Sequence, x.told = x.listing.Sequence, true
-					}
-					w.log("%s has %d pods, list %d", x.inc, len(ev.Pods), ev.Sequence)
-					x.step(ev)
-				},
-				seen: func(o object) { x.step(event.PodSeen{Pod: o.Pod}) },
-				gone: func(o object) {
-					x.step(event.PodGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
-				},
-			})
+		if x.pods != nil && x.pods.synced && (fault.On(fault.PodsFirst) || fault.On(fault.PodsFromCache)) {
+			x.told = true
+			ev := event.PodsReplaced{Sequence: o.Sequence}
+			for _, uid := range sortedKeys(x.shown) {
+				ev.Pods = append(ev.Pods, x.shown[uid])
+			}
+			x.step(ev)
 			return
 		}
-		x.ticket = x.pods.relist()
+		x.listPods()
 
 	case event.WriteIntents:
-		// Known: an earlier try that lands after the answer to a later one and after the key was deleted makes the key anew,
-		// for that it is absent is true again. Nothing is bound by it, but the rows stay until an heir settles them. It is
-		// not drawn, so that other things are found.
-		answered := false
-		try := func() event.IntentsWritten {
-			if answered {
-				return event.IntentsWritten{}
-			}
-			return s.writeIntents(x.inc, x.created, o)
-		}
-		definite(x.process, &s.server, try, func(ev event.IntentsWritten) {
-			answered = true
-			switch ev.Outcome {
-			case event.TableMoved:
-				x.tables.hurry()
-			case event.SessionLost:
-				x.sessionOver()
-				if w.some(2) {
-					return
-				}
-			}
-			w.log("%s wrote intents %d: %d %v", x.inc, ev.N, ev.Outcome, ev.Moved)
-			x.step(ev)
-		})
+		x.writeIntents(o)
 	case event.DeleteIntents:
 		type answer struct {
 			ev event.IntentsDeleted
@@ -367,6 +343,113 @@ func (x *shard) carryOut(o event.Output) {
 	default:
 		w.fail("output %T is not known", o)
 	}
+}
+
+// listPods asks for a list that begins now; the first one begins the watch.
+func (x *shard) listPods() {
+	w := x.w
+	if x.pods != nil {
+		x.ticket = x.pods.relist()
+		return
+	}
+	x.ticket = 1
+	x.pods = x.watch(w.api.pods, &watcher{asked: 1,
+		replaced: func(objects []object, ticket uint64) {
+			ev := event.PodsReplaced{}
+			x.shown = map[string]*api.Pod{}
+			for _, o := range objects {
+				ev.Pods = append(ev.Pods, o.Pod)
+				x.shown[o.Pod.UID] = o.Pod
+			}
+			if !x.told && ticket >= x.ticket && x.early == nil {
+				ev.Sequence, x.told = x.listing.Sequence, true
+			}
+			w.log("%s has %d pods, list %d", x.inc, len(ev.Pods), ev.Sequence)
+			x.step(ev)
+			if x.early != nil && ticket >= x.ticket && !x.dead {
+				read := x.early
+				x.early = nil
+				read()
+			}
+		},
+		seen: func(o object) {
+			if t := x.tables.seen(); fault.On(fault.DeletedIsGone) && o.Pod.Node != "" && t != nil && t.OwnerOf(o.Pod.Node) != x.inc {
+				delete(x.shown, o.Pod.UID)
+				x.step(event.PodGone{UID: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name})
+				return
+			}
+			x.shown[o.Pod.UID] = o.Pod
+			x.step(event.PodSeen{Pod: o.Pod})
+		},
+		gone: func(o object) {
+			delete(x.shown, string(o.GetUID()))
+			x.step(event.PodGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
+		},
+	})
+}
+
+// seen is the last table that was delivered, nil for none.
+func (f *follower) seen() *api.Table {
+	if f == nil || f.next == 0 {
+		return nil
+	}
+	t, _ := f.topic.history[f.next-1].(*api.Table)
+	return t
+}
+
+// writeIntents is store.Session.WriteIntents.
+func (x *shard) writeIntents(o event.WriteIntents) {
+	w, s := x.w, x.w.store
+	done := func(ev event.IntentsWritten) {
+		switch ev.Outcome {
+		case event.TableMoved:
+			x.tables.hurry()
+		case event.SessionLost:
+			x.sessionOver()
+			if w.some(2) {
+				return
+			}
+		}
+		w.log("%s wrote intents %d: %d %v", x.inc, ev.N, ev.Outcome, ev.Moved)
+		x.step(ev)
+	}
+	if fault.On(fault.NewerTable) {
+		o.TableRevision = s.modRevision(keyTable)
+	}
+	// Known: an earlier try that lands after the answer to a later one and after the key was deleted makes the key anew,
+	// for that it is absent is true again. Nothing is bound by it, but the rows stay until an heir settles them. It is
+	// not drawn, so that other things are found.
+	answered := false
+	try := func() event.IntentsWritten {
+		if answered {
+			return event.IntentsWritten{}
+		}
+		if fault.On(fault.IntentsTwice) && s.Keys[keyIntents(x.inc, o.N)] != nil {
+			return event.IntentsWritten{N: o.N, Outcome: event.TableMoved}
+		}
+		return s.writeIntents(x.inc, x.created, o)
+	}
+	if fault.On(fault.PlainRead) {
+		var got event.IntentsWritten
+		x.call(&s.server, storeTry, func() { got = s.writeIntents(x.inc, x.created, o) }, func(ok bool) {
+			if ok {
+				done(got)
+				return
+			}
+			definite(x.process, &s.server, func() int64 { return s.modRevision(keyIntents(x.inc, o.N)) }, func(revision int64) {
+				ev := event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: revision}
+				if revision == 0 {
+					ev.Outcome = event.TableMoved
+				}
+				done(ev)
+			})
+		})
+		return
+	}
+	definite(x.process, &s.server, try, func(ev event.IntentsWritten) {
+		answered = true
+		done(ev)
+	})
 }
 
 func written(id uint64, outcome event.StatusOutcome) event.StatusWritten {

@@ -36,6 +36,7 @@ type Config struct {
 	Script *Script   // what happens, instead of what would be drawn from Seed
 	Steps  int       // events before the faults end; 5,000 if 0
 	Calm   bool      // no faults at all
+	Brief  bool      // ends when the faults do, without judging what is left
 	Out    io.Writer // every line of the log; nil for none
 	Tail   int       // lines of the log kept for a failure; 120 if 0
 }
@@ -48,6 +49,7 @@ type Result struct {
 	Hash      uint64        // of the log
 	Counts    map[string]int
 	Violation string // empty when there is none
+	Late      bool   // it was found after the faults had ended
 	Step      int    // at which it was found
 	Tail      []string
 	Script    *Script // all that happened: run again, it gives the same log
@@ -139,6 +141,7 @@ func Run(cfg Config) (result Result) {
 		default:
 			result.Violation = fmt.Sprintf("panic: %v\n%s", failed, debug.Stack())
 		}
+		result.Late = w.calm
 		if !w.calm {
 			w.record.add(w.now.Sub(start), "calm")
 		}
@@ -150,10 +153,12 @@ func Run(cfg Config) (result Result) {
 		}
 	}()
 	w.begin()
-	for w.script == nil && w.step < cfg.Steps || w.script != nil && len(w.events) > 0 && !w.events[0].at.After(start.Add(w.script.calm)) {
+	for w.script == nil && (w.step < cfg.Steps || !w.events[0].at.After(w.now)) || w.script != nil && len(w.events) > 0 && !w.events[0].at.After(start.Add(w.script.calm)) {
 		w.next()
 	}
-	w.settle()
+	if !cfg.Brief {
+		w.settle()
+	}
 	return result
 }
 
@@ -448,10 +453,11 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 			}
 		}
 		lost := func() { // an error that comes at once, or a timeout
+			d := timeout
 			if w.some(2) {
-				timeout = w.between(time.Millisecond, timeout)
+				d = w.between(time.Millisecond, timeout)
 			}
-			p.later(timeout, finish(false))
+			p.later(d, finish(false))
 		}
 		cut, name := p.noStore, "store"
 		if s == &w.api.server {
@@ -478,7 +484,11 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 			lost()
 		case late:
 			w.count("requests very late")
-			w.after(w.between(timeout/2, timeout+20*time.Second), do)
+			from, to := timeout/2, timeout+20*time.Second
+			if w.some(2) { // the connection broke, and the request was on its way
+				from, to, timeout = 10*time.Millisecond, 2*time.Second, 10*time.Millisecond
+			}
+			w.after(w.between(from, to), do)
 			lost()
 		default:
 			w.after(w.delay(), func() {

@@ -132,6 +132,7 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 	}
 	w.audit.Observe(w.now, seen)
 	w.heard()
+	w.check.firstCharges(events)
 	members := false
 	for _, e := range events {
 		switch {

@@ -1,58 +1,135 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/bench/sim"
 )
 
+// simulation is what the command was asked for.
+type simulation struct {
+	first, one   uint64
+	seeds, steps int
+	verbose      bool
+	script, keep string
+	bugs         bool
+	bug          string
+	shrink       time.Duration
+}
+
 func simCommand() *cobra.Command {
-	var first, one uint64
-	var seeds, steps int
-	var verbose bool
+	var o simulation
 	c := &cobra.Command{
 		Use:   "sim",
 		Short: "Run the whole system in a deterministic simulator, from many seeds",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if one > 0 {
-				cfg := sim.Config{Seed: one, Steps: steps}
-				if verbose {
-					cfg.Out = os.Stdout
-				}
-				r := sim.Run(cfg)
-				fmt.Println(r)
-				if r.Violation != "" {
-					return fmt.Errorf("seed %d fails", one)
-				}
-				return nil
+			switch {
+			case (o.bugs || o.bug != "") && !fault.Built:
+				return errors.New("this program has no bugs to switch on: build it with -tags faults, as `make sim-bugs` does")
+			case o.bugs:
+				return o.hunt(c.Context())
+			case o.one > 0 || o.script != "":
+				return o.single(c.Context())
 			}
-			return simulate(c.Context(), first, seeds, steps)
+			return o.many(c.Context())
 		},
 	}
-	c.Flags().Uint64Var(&one, "seed", 0, "run this seed alone")
-	c.Flags().Uint64Var(&first, "first", 1, "the first seed")
-	c.Flags().IntVar(&seeds, "seeds", 1000, "how many seeds")
-	c.Flags().IntVar(&steps, "steps", 20000, "events of each before its faults end")
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "with --seed: print every line")
+	f := c.Flags()
+	f.Uint64Var(&o.one, "seed", 0, "run this seed alone")
+	f.StringVar(&o.script, "script", "", "run this script instead of what a seed draws")
+	f.Uint64Var(&o.first, "first", 1, "the first seed")
+	f.IntVar(&o.seeds, "seeds", 1000, "how many seeds; with --bugs how many for each bug at most")
+	f.IntVar(&o.steps, "steps", 20000, "events of each before its faults end")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "with --seed or --script: print every line")
+	f.DurationVar(&o.shrink, "shrink", time.Minute, "how long to shrink the script of the first failure")
+	f.StringVar(&o.keep, "keep", "", "write shrunk scripts into this folder; without it the first is printed")
+	f.BoolVar(&o.bugs, "bugs", false, "switch seeded bugs on, one after another, and find each")
+	f.StringVar(&o.bug, "bug", "", "switch this bug on; with --bugs: look for this one alone")
 	return c
 }
 
-// simulate runs seeds on all cores.
-func simulate(ctx context.Context, first uint64, seeds, steps int) error {
+func (o *simulation) single(ctx context.Context) error {
+	cfg := sim.Config{Seed: o.one, Steps: o.steps}
+	if o.verbose {
+		cfg.Out = os.Stdout
+	}
+	bug := o.bug
+	if o.script != "" {
+		file, err := os.Open(o.script)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if cfg.Script, err = sim.ReadScript(file); err != nil {
+			return fmt.Errorf("read %s: %w", o.script, err)
+		}
+		bug = cmp.Or(bug, cfg.Script.Bug)
+	}
+	if bug != "" && !fault.Built {
+		fmt.Printf("without the bug %s: this program has none\n", bug)
+	}
+	if bug != "" {
+		fault.Set(fault.Fault(bug))
+	}
+	r := sim.Run(cfg)
+	fmt.Println(r)
+	if r.Violation == "" {
+		return nil
+	}
+	if err := o.show(ctx, r, bug); err != nil {
+		return err
+	}
+	return errors.New("the run fails")
+}
+
+// show shrinks the script of a failure, and prints or keeps it.
+func (o *simulation) show(ctx context.Context, r sim.Result, bug string) error {
+	if o.shrink <= 0 {
+		return nil
+	}
+	within, cancel := context.WithTimeout(ctx, o.shrink)
+	defer cancel()
+	began := time.Now()
+	s, runs := sim.Shrink(within, r.Script)
+	s.Bug, s.Finds = bug, sim.Kind(r.Violation)
+	violation, _, _ := strings.Cut(r.Violation, "\n")
+	s.Notes = []string{fmt.Sprintf("seed %d: %s", r.Seed, violation), fmt.Sprintf("%d lines of %d, after %d runs", len(s.Lines), len(r.Script.Lines), runs)}
+	fmt.Printf("shrunk from %d lines to %d by %d runs in %s\n", len(r.Script.Lines), len(s.Lines), runs, time.Since(began).Round(time.Second))
+	if o.keep == "" {
+		return s.Write(os.Stdout)
+	}
+	name := filepath.Join(o.keep, cmp.Or(bug, fmt.Sprintf("seed-%d", r.Seed))+".txt")
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return errors.Join(s.Write(io.Writer(file)), file.Close())
+}
+
+// many runs seeds on all cores.
+func (o *simulation) many(ctx context.Context) error {
 	began := time.Now()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	next, failed, done := first, 0, 0
+	next, failed, done := o.first, 0, 0
 	total := 0
 	var simulated time.Duration
+	var worst *sim.Result
 	counts := map[string]int{}
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
@@ -61,10 +138,10 @@ func simulate(ctx context.Context, first uint64, seeds, steps int) error {
 				seed := next
 				next++
 				mu.Unlock()
-				if seed >= first+uint64(seeds) || ctx.Err() != nil {
+				if seed >= o.first+uint64(o.seeds) || ctx.Err() != nil {
 					return
 				}
-				r := sim.Run(sim.Config{Seed: seed, Steps: steps, Tail: 40})
+				r := sim.Run(sim.Config{Seed: seed, Steps: o.steps, Tail: 40})
 				mu.Lock()
 				done++
 				total += r.Steps
@@ -75,6 +152,9 @@ func simulate(ctx context.Context, first uint64, seeds, steps int) error {
 				if r.Violation != "" {
 					failed++
 					fmt.Print(r)
+					if worst == nil || r.Seed < worst.Seed {
+						worst = &r
+					}
 				}
 				mu.Unlock()
 			}
@@ -85,7 +165,41 @@ func simulate(ctx context.Context, first uint64, seeds, steps int) error {
 	fmt.Printf("%d seeds, %d steps, %s simulated in %s: %.0f steps and %.0f simulated seconds a second\n%s\n", done, total,
 		simulated.Round(time.Second), real.Round(time.Millisecond), float64(total)/real.Seconds(), simulated.Seconds()/real.Seconds(), sim.Result{Counts: counts})
 	if failed > 0 {
-		return fmt.Errorf("%d of %d seeds fail; run one again with --seed", failed, done)
+		return errors.Join(o.show(ctx, *worst, ""), fmt.Errorf("%d of %d seeds fail; run one again with --seed", failed, done))
+	}
+	return nil
+}
+
+// hunt looks for every seeded bug.
+func (o *simulation) hunt(ctx context.Context) error {
+	missed := 0
+	fmt.Printf("%-22s %5s %7s %8s  %s\n", "bug", "seeds", "steps", "time", "found by")
+	for _, bug := range sim.Bugs {
+		if o.bug != "" && o.bug != string(bug) {
+			continue
+		}
+		r, took := sim.Hunt(ctx, bug, o.first, o.seeds, o.steps, runtime.GOMAXPROCS(0))
+		if r.Violation == "" {
+			missed++
+			fmt.Printf("%-22s %5d %7s %8s  not found\n", bug, took, "-", "-")
+			continue
+		}
+		violation, _, _ := strings.Cut(r.Violation, "\n")
+		fmt.Printf("%-22s %5d %7d %8s  %.150s\n", bug, took, r.Step, r.Simulated.Round(time.Second), violation)
+		if without := sim.Run(sim.Config{Seed: r.Seed, Steps: o.steps}); without.Violation != "" {
+			return fmt.Errorf("seed %d fails without the bug %s, too: %s", r.Seed, bug, without.Violation)
+		}
+		if o.keep != "" {
+			fault.Set(bug)
+			err := o.show(ctx, r, string(bug))
+			fault.Set()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d bugs were not found", missed)
 	}
 	return nil
 }

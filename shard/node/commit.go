@@ -19,7 +19,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		return
 	}
 	g := c.gang(m.GetGang())
-	if old := g.commits[m.GetSerial()]; old != nil && !fault.On(fault.NoIdempotency) { // a repeat: the answer was lost, or is under way
+	if old := g.commits[m.GetSerial()]; old != nil { // a repeat: the answer was lost, or is under way
 		if old.reply != nil {
 			reply := old.reply
 			if old.serial <= g.withdrawn {
