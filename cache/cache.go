@@ -18,6 +18,7 @@ type Cache struct {
 	nodes  map[string]*node   // there, or with charges
 	pods   map[string]*charge // by UID
 	spare  []*charge
+	chosen *node // by Place, last
 
 	slots     []*node // nil for an empty slot
 	freeSlots []int32
@@ -288,6 +289,9 @@ func (c *Cache) newCharge() *charge {
 }
 
 func (c *Cache) nodeOf(name string) *node {
+	if c.chosen != nil && c.chosen.name == name { // a pod is charged where it was just placed
+		return c.chosen
+	}
 	n := c.nodes[name]
 	if n == nil {
 		n = &node{name: name, slot: -1}
@@ -300,6 +304,9 @@ func (c *Cache) nodeOf(name string) *node {
 func (c *Cache) forget(n *node) {
 	if n.object == nil && len(n.charges) == 0 {
 		delete(c.nodes, n.name)
+		if c.chosen == n {
+			c.chosen = nil
+		}
 	}
 }
 

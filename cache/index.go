@@ -210,27 +210,37 @@ func (c *Cache) search(cl *class) (int32, bool) {
 		l := o.leaves[p]
 		cl.cost += leafCost
 		best := uint64(math.MaxUint64)
+		passed := false
 	entries:
-		for i, key := range l.keys[:l.n] {
-			if key >= best {
-				continue
-			}
+		for i := range l.n {
+			e := o.entry(l, i)
 			for w, m := range mask {
-				if m != 0 && l.rows[w*leafSize+i]&m != m {
+				if e[w+1]&m != m {
 					continue entries
 				}
 			}
-			s := slotOf(key)
+			passed = true
+			if e[0] >= best {
+				continue
+			}
+			s := slotOf(e[0])
 			cl.cost++
 			if cl.set.verdict[s] == unknown {
 				cl.cost += judgeCost
 			}
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
-				best = key
+				best = e[0]
 			}
 		}
 		if best != math.MaxUint64 {
 			return slotOf(best), true
+		}
+		if !passed {
+			for w, m := range mask {
+				if m != 0 {
+					o.correct(w, p)
+				}
+			}
 		}
 	}
 	return -1, false
@@ -286,9 +296,9 @@ func (c *Cache) adopt(cl *class) {
 		return
 	}
 	for _, l := range x.order.leaves {
-		for i, key := range l.keys[:l.n] {
-			s := slotOf(key)
-			cell := &l.rows[w*leafSize+i]
+		for i := range l.n {
+			e := x.order.entry(l, i)
+			s, cell := slotOf(e[0]), &e[w+1]
 			*cell &^= m
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
 				*cell |= m

@@ -12,8 +12,12 @@ const (
 
 // order keeps slots sorted by key and with each a row of bits, and finds the first slot that has a bit without looking at
 // those before it. Leaves hold some entries each, in no order; they stand in a list by key, and levels above the list say
-// for each stretch of it which bits occur there: a tree whose inner nodes are one word a stretch, so that following a bit
-// down reads two cache lines a level. A leaf splits when it is full and joins its neighbour when both are nearly empty.
+// for each stretch of it which bits occur there. A leaf splits when it is full and joins its neighbour when both are nearly
+// empty.
+//
+// What counts at many nodes is how many cache lines are touched that nobody touched lately. So an entry is in one line or
+// two, and when one goes its leaf is not read through: the levels promise at least what is there, and who finds a leaf
+// without what is promised puts the promise right.
 type order struct {
 	words  int // of a row
 	most   int // entries of a leaf, 2 to leafSize
@@ -31,13 +35,12 @@ type spot struct {
 }
 
 type leaf struct {
-	n    int
-	at   int              // position in the list
-	keys [leafSize]uint64 // the low half is the slot
-	rows []uint64         // word w of entry i is at w*leafSize+i
+	n       int
+	at      int      // position in the list
+	entries []uint64 // of each its key, of which the low half is the slot, and its row
 }
 
-// level is what a row of each position would be, OR-ed over what it sums up.
+// level is what the rows below each position promise together.
 type level struct {
 	n    int      // positions in use
 	room int      // a multiple of fan
@@ -45,6 +48,29 @@ type level struct {
 }
 
 func slotOf(key uint64) int32 { return int32(uint32(key)) }
+
+// entry returns the key and the row of an entry.
+func (o *order) entry(l *leaf, i int) []uint64 {
+	return l.entries[i*(o.words+1) : (i+1)*(o.words+1)]
+}
+
+// or sums up one word of a leaf.
+func (o *order) or(l *leaf, w int) uint64 {
+	or := uint64(0)
+	for i := w + 1; i < l.n*(o.words+1); i += o.words + 1 {
+		or |= l.entries[i]
+	}
+	return or
+}
+
+// or sums up what position p of the next level stands for.
+func (lv *level) or(w, p int) uint64 {
+	or := uint64(0)
+	for _, b := range lv.bits[w*lv.room+p*fan : w*lv.room+(p+1)*fan] {
+		or |= b
+	}
+	return or
+}
 
 // reset empties the order for rows of so many words, and takes up sorted keys.
 func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint64) {
@@ -58,23 +84,19 @@ func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint6
 	clear(o.where)
 	o.leaves, o.low = o.leaves[:0], o.low[:0]
 	full := max(1, o.most*3/4)
-	for first := true; first || len(keys) > 0; first = false {
+	for len(o.leaves) == 0 || len(keys) > 0 {
 		l := o.newLeaf()
 		l.at = len(o.leaves)
 		low := uint64(0)
-		if !first {
+		if l.at > 0 {
 			low = keys[0]
 		}
 		o.leaves, o.low = append(o.leaves, l), append(o.low, low)
-		l.n = min(full, len(keys))
-		for i, key := range keys[:l.n] {
-			l.keys[i] = key
-			o.where[slotOf(key)] = spot{l, i}
-			for w, bits := range row(slotOf(key)) {
-				l.rows[w*leafSize+i] = bits
-			}
+		n := min(full, len(keys))
+		for _, key := range keys[:n] {
+			o.add(l, key, row(slotOf(key)))
 		}
-		keys = keys[l.n:]
+		keys = keys[n:]
 	}
 	o.relevel()
 }
@@ -86,7 +108,16 @@ func (o *order) newLeaf() *leaf {
 		l.n = 0
 		return l
 	}
-	return &leaf{rows: make([]uint64, o.words*leafSize)}
+	return &leaf{entries: make([]uint64, (o.words+1)*o.most)}
+}
+
+// add puts an entry into a leaf; the levels do not know it yet.
+func (o *order) add(l *leaf, key uint64, row []uint64) {
+	e := o.entry(l, l.n)
+	e[0] = key
+	copy(e[1:], row)
+	o.where[slotOf(key)] = spot{l, l.n}
+	l.n++
 }
 
 // relevel makes all levels again, with room for twice the leaves.
@@ -110,7 +141,7 @@ func (o *order) relevel() {
 func (o *order) sum(w int) {
 	lv := &o.levels[0]
 	for p, l := range o.leaves {
-		lv.bits[w*lv.room+p] = l.or(w)
+		lv.bits[w*lv.room+p] = o.or(l, w)
 	}
 	o.sumAbove(w, 0)
 }
@@ -125,32 +156,29 @@ func (o *order) sumAbove(w, from int) {
 	}
 }
 
-func (l *leaf) or(w int) uint64 {
-	or := uint64(0)
-	for _, b := range l.rows[w*leafSize : w*leafSize+l.n] {
-		or |= b
-	}
-	return or
-}
-
-// or sums up what position p of the next level stands for.
-func (lv *level) or(w, p int) uint64 {
-	or := uint64(0)
-	for _, b := range lv.bits[w*lv.room+p*fan : w*lv.room+(p+1)*fan] {
-		or |= b
-	}
-	return or
-}
-
-// raise writes one word of a leaf's position and what follows above.
-func (o *order) raise(w, p int, bits uint64) {
+// promise adds bits to what is promised of a leaf.
+func (o *order) promise(w, p int, bits uint64) {
 	for k := range o.levels {
 		lv := &o.levels[k]
-		at := w*lv.room + p
-		if lv.bits[at] == bits {
+		cell := &lv.bits[w*lv.room+p]
+		if *cell&bits == bits {
 			return
 		}
-		lv.bits[at] = bits
+		*cell |= bits
+		p /= fan
+	}
+}
+
+// correct promises of a leaf what it has.
+func (o *order) correct(w, p int) {
+	bits := o.or(o.leaves[p], w)
+	for k := range o.levels {
+		lv := &o.levels[k]
+		cell := &lv.bits[w*lv.room+p]
+		if *cell == bits {
+			return
+		}
+		*cell = bits
 		if k+1 < len(o.levels) {
 			p /= fan
 			bits = lv.or(w, p)
@@ -161,44 +189,32 @@ func (o *order) raise(w, p int, bits uint64) {
 // put takes a slot up, or moves it.
 func (o *order) put(s int32, key uint64, row []uint64) {
 	at := o.where[s]
+	p := -1
 	if l := at.leaf; l != nil {
-		if o.low[l.at] <= key && (l.at+1 == len(o.low) || key < o.low[l.at+1]) {
-			l.keys[at.i] = key
-			for w, bits := range row {
-				cell := &l.rows[w*leafSize+at.i]
-				old := *cell
-				if old == bits {
-					continue
-				}
-				*cell = bits
-				if old&^bits == 0 {
-					o.raise(w, l.at, o.levels[0].bits[w*o.levels[0].room+l.at]|bits)
-				} else {
-					o.raise(w, l.at, l.or(w))
-				}
+		if p = l.at; o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
+			o.remove(s)
+			p = -1
+		} else {
+			e := o.entry(l, at.i)
+			e[0] = key
+			copy(e[1:], row)
+		}
+	}
+	if p < 0 {
+		p = o.find(key)
+		if o.leaves[p].n == o.most {
+			o.split(p)
+			if key >= o.low[p+1] {
+				p++
 			}
-			return
 		}
-		o.remove(s)
+		o.add(o.leaves[p], key, row)
 	}
-	p := o.find(key)
-	if o.leaves[p].n == o.most {
-		o.split(p)
-		if key >= o.low[p+1] {
-			p++
-		}
-	}
-	l := o.leaves[p]
-	l.keys[l.n] = key
-	o.where[s] = spot{l, l.n}
-	lv := &o.levels[0]
 	for w, bits := range row {
-		l.rows[w*leafSize+l.n] = bits
 		if bits != 0 {
-			o.raise(w, p, lv.bits[w*lv.room+p]|bits)
+			o.promise(w, p, bits)
 		}
 	}
-	l.n++
 }
 
 // remove takes a slot out, if it is in.
@@ -209,18 +225,10 @@ func (o *order) remove(s int32) {
 	}
 	o.where[s] = spot{}
 	l.n--
-	last := l.n
-	if i != last {
-		l.keys[i] = l.keys[last]
-		o.where[slotOf(l.keys[i])].i = i
-	}
-	for w := range o.words {
-		row := l.rows[w*leafSize:]
-		bits := row[i]
-		row[i] = row[last]
-		if bits != 0 {
-			o.raise(w, l.at, l.or(w))
-		}
+	if i != l.n {
+		e := o.entry(l, i)
+		copy(e, o.entry(l, l.n))
+		o.where[slotOf(e[0])].i = i
 	}
 	p := l.at
 	switch {
@@ -247,27 +255,23 @@ func (o *order) find(key uint64) int {
 // split moves the upper half of a leaf into a new one after it.
 func (o *order) split(p int) {
 	l := o.leaves[p]
-	var sorted [leafSize]uint64
-	copy(sorted[:], l.keys[:l.n])
-	slices.Sort(sorted[:l.n])
+	var keys [leafSize]uint64
+	sorted := keys[:0]
+	for i := range l.n {
+		sorted = append(sorted, o.entry(l, i)[0])
+	}
+	slices.Sort(sorted)
 	middle := sorted[l.n/2]
-	upper := o.newLeaf()
-	kept := 0
-	for i, key := range l.keys[:l.n] {
-		to, j := upper, upper.n
-		if key < middle {
-			to, j = l, kept
-			kept++
+	upper, n := o.newLeaf(), l.n
+	l.n = 0
+	for i := range n {
+		e := o.entry(l, i)
+		if e[0] < middle {
+			o.add(l, e[0], e[1:])
 		} else {
-			upper.n++
-		}
-		to.keys[j] = key
-		o.where[slotOf(key)] = spot{to, j}
-		for w := range o.words {
-			to.rows[w*leafSize+j] = l.rows[w*leafSize+i]
+			o.add(upper, e[0], e[1:])
 		}
 	}
-	l.n = kept
 	o.leaves, o.low = slices.Insert(o.leaves, p+1, upper), slices.Insert(o.low, p+1, middle)
 	o.relist(p, 1)
 }
@@ -275,17 +279,13 @@ func (o *order) split(p int) {
 // join moves all of the next leaf into this one.
 func (o *order) join(p int) {
 	l, next := o.leaves[p], o.leaves[p+1]
-	for i, key := range next.keys[:next.n] {
-		l.keys[l.n] = key
-		o.where[slotOf(key)] = spot{l, l.n}
-		for w := range o.words {
-			l.rows[w*leafSize+l.n] = next.rows[w*leafSize+i]
-		}
-		l.n++
+	for i := range next.n {
+		e := o.entry(next, i)
+		o.add(l, e[0], e[1:])
 	}
 	o.drop(p + 1)
 	for w := range o.words {
-		o.raise(w, p, l.or(w))
+		o.correct(w, p)
 	}
 }
 
@@ -311,7 +311,7 @@ func (o *order) relist(p, by int) {
 		bits := lv.bits[w*lv.room : (w+1)*lv.room]
 		if by > 0 {
 			copy(bits[p+1:lv.n+1], bits[p:lv.n])
-			bits[p], bits[p+1] = o.leaves[p].or(w), o.leaves[p+1].or(w)
+			bits[p], bits[p+1] = o.or(o.leaves[p], w), o.or(o.leaves[p+1], w)
 		} else {
 			copy(bits[p:lv.n-1], bits[p+1:lv.n])
 			bits[lv.n-1] = 0
@@ -337,61 +337,55 @@ func (o *order) relist(p, by int) {
 // first returns the first slot that has a bit.
 func (o *order) first(bit int) (s int32, ok bool) {
 	w, m := bit/64, uint64(1)<<(bit%64)
-	p := 0
-	for k := len(o.levels) - 1; k >= 0; k-- {
-		lv := &o.levels[k]
-		found := false
-		group := lv.bits[w*lv.room+p*fan : w*lv.room+(p+1)*fan]
-		for i, b := range group {
-			if b&m != 0 {
-				p, found = p*fan+i, true
-				break
+	for {
+		p := 0
+		for k := len(o.levels) - 1; k >= 0; k-- {
+			lv := &o.levels[k]
+			group := lv.bits[w*lv.room+p*fan : w*lv.room+(p+1)*fan]
+			i := 0
+			for i < len(group) && group[i]&m == 0 {
+				i++
+			}
+			if i == len(group) {
+				return -1, false
+			}
+			p = p*fan + i
+		}
+		l := o.leaves[p]
+		best := uint64(math.MaxUint64)
+		for i := 0; i < l.n*(o.words+1); i += o.words + 1 {
+			if l.entries[i+1+w]&m != 0 && l.entries[i] < best {
+				best = l.entries[i]
 			}
 		}
-		if !found {
-			return -1, false
+		if best != math.MaxUint64 {
+			return slotOf(best), true
 		}
+		o.correct(w, p)
 	}
-	l := o.leaves[p]
-	best := uint64(math.MaxUint64)
-	for i, b := range l.rows[w*leafSize : w*leafSize+l.n] {
-		if b&m != 0 && l.keys[i] < best {
-			best = l.keys[i]
-		}
-	}
-	return slotOf(best), true
 }
 
-// next returns the first position from p on whose leaf has every bit of a mask somewhere, or -1.
+// next returns the first position from p on of whose leaf every bit of a mask is promised, or -1.
 func (o *order) next(p int, mask []uint64) int {
 	for p < o.levels[0].n {
-		k := 0
-		for k+1 < len(o.levels) && p%pow(k+1) == 0 && !o.levels[k+1].has(o.words, p/pow(k+1), mask) {
-			k++
+		step := 0 // how far whole stretches without it go
+		for k, size := 1, fan; k < len(o.levels) && p%size == 0 && !o.levels[k].has(p/size, mask); k, size = k+1, size*fan {
+			step = size
 		}
-		if k > 0 {
-			p += pow(k)
-			continue
+		if step == 0 {
+			if o.levels[0].has(p, mask) {
+				return p
+			}
+			step = 1
 		}
-		if o.levels[0].has(o.words, p, mask) {
-			return p
-		}
-		p++
+		p += step
 	}
 	return -1
 }
 
-func pow(k int) int {
-	n := 1
-	for range k {
-		n *= fan
-	}
-	return n
-}
-
-func (lv *level) has(words, p int, mask []uint64) bool {
-	for w := range words {
-		if lv.bits[w*lv.room+p]&mask[w] != mask[w] {
+func (lv *level) has(p int, mask []uint64) bool {
+	for w, m := range mask {
+		if lv.bits[w*lv.room+p]&m != m {
 			return false
 		}
 	}

@@ -69,7 +69,8 @@ func (c *Cache) CanStay(uid string) Misfit {
 // nothing.
 func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
 	if s, ok := c.best(c.plan(class)); ok {
-		return c.slots[s].name, true
+		c.chosen = c.slots[s]
+		return c.chosen.name, true
 	}
 	return "", false
 }
