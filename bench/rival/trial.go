@@ -53,6 +53,7 @@ type trial struct {
 	storeBefore   metrics
 	api, store    metrics // what was added
 	samples       []sample
+	idle          map[string]float64 // milli-cores, by group
 	late          time.Duration
 	spans         *spans
 	requests      map[string]int // of the subject's user
@@ -132,6 +133,11 @@ func (t *trial) run(ctx context.Context) (err error) {
 	}
 	if err := t.warm(ctx); err != nil {
 		return err
+	}
+	if t.counting {
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
 	}
 	if err := t.scrape(ctx, &t.apiBefore, &t.storeBefore); err != nil {
 		return err
@@ -286,6 +292,24 @@ func (t *trial) warm(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the first pods to be bound by %q: %w", t.subject.Scheduler, ctx.Err())
 		}
+	}
+	return nil
+}
+
+// rest measures what the scheduler costs when there is nothing to do.
+func (t *trial) rest(ctx context.Context) error {
+	groups := groupsOf(t.cluster, t.o.Pids)
+	const span = 5 * time.Second
+	before := use(groups)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(span):
+	}
+	after := use(groups)
+	t.idle = map[string]float64{}
+	for g := range groups {
+		t.idle[g] = 1000 * (after[g].cpu - before[g].cpu).Seconds() / span.Seconds()
 	}
 	return nil
 }
@@ -452,6 +476,11 @@ func (t *trial) counts(run *report.Run) {
 			run.Add("its writes that failed: "+what, "", float64(t.failed[what]))
 		}
 	}
+	for _, g := range t.own() {
+		if t.idle[g] > 0 {
+			run.Add("CPU when idle: "+g, "milli-cores", t.idle[g])
+		}
+	}
 	if t.subject.Shards > 0 {
 		run.Add(storeWrites, "", t.store[etcdRevision]/pods)
 		run.Add(storeKeys, "", t.store[etcdKeys]/pods)
@@ -459,8 +488,8 @@ func (t *trial) counts(run *report.Run) {
 	for _, what := range slices.Sorted(maps.Keys(t.api)) {
 		if strings.HasPrefix(what, "answers ") {
 			run.Add(what, "", t.api[what])
-		} else {
-			run.Add("a pod: "+what, "", t.api[what]/pods)
+		} else if n := t.api[what] / pods; n >= 0.005 { // less is the server's own
+			run.Add("a pod: "+what, "", n)
 		}
 	}
 }
