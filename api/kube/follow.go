@@ -169,7 +169,10 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 
 // Watch opens a watch at the API server, with bookmarks. Its objects are not stripped.
 func (f *Follower[T]) Watch(ctx context.Context, version string) (watch.Interface, error) {
-	timeout := int64(300 + rand.IntN(300)) // as client-go: so that servers can shed and spread watches
+	return f.open(ctx, version, int64(300+rand.IntN(300))) // as client-go: so that servers can shed and spread watches
+}
+
+func (f *Follower[T]) open(ctx context.Context, version string, timeout int64) (watch.Interface, error) {
 	return f.source.WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout})
 }
 
@@ -181,7 +184,13 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 	started := time.Now()
 	changed, again := relayed.watch()
 	defer again.Stop()
-	w, err := f.Watch(ctx, version)
+	var w watch.Interface
+	var err error
+	if relayed.hurry() {
+		w, err = f.open(ctx, version, 5)
+	} else {
+		w, err = f.Watch(ctx, version)
+	}
 	if err != nil {
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			return "", nil
@@ -293,11 +302,12 @@ func (f *Follower[T]) take(e watch.Event, strip bool) (version string, err error
 // relayed is when a follower asks its relay: at once, and after a failure again and again, less and less often; after TooOld
 // when it has come far enough by itself.
 type relayed struct {
-	relay  Relay
-	next   time.Time // not before
-	pause  time.Duration
-	waits  bool // until the version is at least oldest
-	oldest uint64
+	relay   Relay
+	next    time.Time // not before
+	pause   time.Duration
+	waits   bool // until the version is at least oldest
+	oldest  uint64
+	hurried bool
 }
 
 const (
@@ -328,13 +338,23 @@ func (r *relayed) watch() (changed <-chan struct{}, again *time.Timer) {
 
 func (r *relayed) failed(err error) {
 	old, tooOld := errors.AsType[TooOld](err)
-	r.waits, r.oldest = tooOld, old.Oldest
-	if tooOld { // the API server says every minute of a watch how far it is; after that only the relay can have changed
+	r.waits, r.oldest, r.hurried = tooOld, old.Oldest, false
+	if tooOld {
 		r.next = time.Now().Add(90 * time.Second)
 		return
 	}
 	r.next = time.Now().Add(r.pause/2 + rand.N(r.pause))
 	r.pause = min(2*r.pause, relayLongest)
+}
+
+// hurry tells whether the next watch is to be a short one. An API server says how far a watch has come once a minute and
+// shortly before the watch is over: of a kind that nothing happens to nothing else would say it.
+func (r *relayed) hurry() bool {
+	if !r.waits || r.hurried {
+		return false
+	}
+	r.hurried = true
+	return true
 }
 
 func (r *relayed) reset() { r.next, r.pause, r.waits = time.Time{}, relayShortest, false }
