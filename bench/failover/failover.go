@@ -37,13 +37,13 @@ import (
 type Options struct {
 	Cluster              *local.Cluster // started, without Basalt
 	Shards, Coordinators int
-	// Rounds of each kind of going.
-	Rounds int
+	Rounds   int // in which a shard and the active coordinator are killed
+	Restarts int // of each, in order and under load
 	// RestartAfter is when a killed process is started again under its name. Longer than a failover, others take over; it
 	// is what the figures are about.
 	RestartAfter time.Duration
-	// Rate is how many gangs of four pods are made in a second while processes are restarted in order; 0 restarts none.
-	Rate float64
+	Rate    float64 // gangs of four pods that are made in a second while processes are restarted in order
+	Verbose bool    // let shards and coordinators log more
 	Out  io.Writer
 	// Gangs that are not bound within Limit are an error; 2 minutes if 0.
 	Limit time.Duration
@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		result.Coordinator = append(result.Coordinator, leader)
 		fmt.Fprintf(o.Out, "round %d: shard %s, coordinator %s\n", i, took.Round(time.Millisecond), leader.Round(time.Millisecond))
 	}
-	if o.Rate > 0 {
+	if o.Restarts > 0 {
 		if err := r.restarts(ctx, result); err != nil {
 			return result, err
 		}
@@ -161,10 +161,14 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 		}, Seen: see, Gone: func(*v1.Pod) {}})
 	wg.Go(func() { pods.Run(ctx) })
 
+	var flags []string
+	if r.Verbose {
+		flags = append(flags, "--verbose")
+	}
 	start := func(n int, role string, start func(context.Context, string, local.BasaltOptions) (*local.Basalt, error), into map[string]*local.Basalt, after time.Duration) error {
 		for i := range n {
 			name := fmt.Sprintf("%s-%d", role, i)
-			b, err := start(ctx, name, local.BasaltOptions{Restart: true, RestartAfter: after})
+			b, err := start(ctx, name, local.BasaltOptions{Restart: true, RestartAfter: after, Flags: flags})
 			if err != nil {
 				return err
 			}
@@ -426,7 +430,7 @@ func (r *run) restarts(ctx context.Context, result *Result) error {
 		return times, err
 	}
 	const window = 8 * time.Second
-	for round := range r.Rounds {
+	for round := range r.Restarts {
 		quiet, err := collect(time.Now(), time.Now().Add(3*time.Second))
 		if err != nil {
 			return err
@@ -452,7 +456,7 @@ func (r *run) restarts(ctx context.Context, result *Result) error {
 			return err
 		}
 		result.CoordinatorRestart = append(result.CoordinatorRestart, slices.Max(times))
-		fmt.Fprintf(r.Out, "restart %d: slowest gang of the shard's %s, of the coordinator's %s, when quiet %s of %d\n", round,
+		fmt.Fprintf(r.Out, "%s restart %d: slowest gang of the shard's %s, of the coordinator's %s, when quiet %s of %d\n", time.Now().Format("15:04:05.000"), round,
 			result.ShardRestart[round].Round(time.Millisecond), result.CoordinatorRestart[round].Round(time.Millisecond), slices.Max(quiet).Round(time.Millisecond), len(quiet))
 		if err := r.settled(ctx); err != nil {
 			return err

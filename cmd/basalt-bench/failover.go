@@ -14,6 +14,7 @@ import (
 
 func failoverCommand() *cobra.Command {
 	o := failover.Options{Out: os.Stderr}
+	var keep string
 	c := &cobra.Command{
 		Use:   "failover",
 		Short: "Measure how long work lies when a shard or the active coordinator is killed, or restarted in order under load",
@@ -26,7 +27,7 @@ func failoverCommand() *cobra.Command {
 			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt"); err != nil {
 				return err
 			}
-			if o.Cluster, err = local.Start(cmd.Context(), local.Options{Root: root, Basalt: filepath.Join(root, "bin", "basalt"), ControlStoreMembers: 3}); err != nil {
+			if o.Cluster, err = local.Start(cmd.Context(), local.Options{Root: root, Dir: keep, Basalt: filepath.Join(root, "bin", "basalt"), ControlStoreMembers: 3}); err != nil {
 				return err
 			}
 			defer func() { _ = o.Cluster.Stop() }()
@@ -38,10 +39,13 @@ func failoverCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().IntVar(&o.Rounds, "rounds", 30, "how often each is killed, and restarted")
+	c.Flags().IntVar(&o.Rounds, "rounds", 30, "how often a shard and the active coordinator are killed")
+	c.Flags().IntVar(&o.Restarts, "restarts", 10, "how often each is restarted in order under load")
+	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
+	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "let shards and coordinators log more")
 	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
 	c.Flags().IntVar(&o.Coordinators, "coordinators", 2, "coordinator processes")
 	c.Flags().DurationVar(&o.RestartAfter, "restart-after", 6*time.Second, "when a process that ended is started again under its name")
-	c.Flags().Float64Var(&o.Rate, "rate", 10, "gangs of four a second while processes are restarted in order; 0 restarts none")
+	c.Flags().Float64Var(&o.Rate, "rate", 10, "gangs of four a second while processes are restarted in order")
 	return c
 }
