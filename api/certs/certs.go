@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,7 +116,26 @@ func (r *rotating) ClientHandshake(ctx context.Context, authority string, conn n
 	if config.ServerName != "" {
 		authority = config.ServerName
 	}
-	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+	secure, auth, err := credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+	if err == nil {
+		secure = explained{secure}
+	}
+	return secure, auth, err
+}
+
+// explained says why a server refused us: in TLS 1.3 it looks at our certificate when our handshake is over, and what we write
+// then may fail, as a broken pipe, before anybody reads its reason.
+type explained struct{ net.Conn }
+
+func (c explained) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		if _, reason := c.Read(make([]byte, 1)); reason != nil && strings.Contains(reason.Error(), "tls: ") {
+			err = reason
+		}
+	}
+	return n, err
 }
 
 func (r *rotating) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {

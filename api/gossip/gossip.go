@@ -106,6 +106,7 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 		keys, err := ReadKeys(o.KeyFile)
 		if err == nil {
 			ring, err = memberlist.NewKeyring(keys, keys[0])
+			o.Logger.Info("gossip keys were read", "keys", len(keys), "first", fingerprint(keys[0]))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("start gossip: read keys: %w", err)

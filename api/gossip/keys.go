@@ -2,7 +2,9 @@ package gossip
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -60,6 +62,12 @@ func parseKeys(text string) ([][]byte, error) {
 	return keys, nil
 }
 
+// fingerprint tells keys apart in logs.
+func fingerprint(key []byte) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:4])
+}
+
 // followKeys reads the key file again now and then. One that cannot be read changes nothing.
 func (g *Gossip) followKeys() {
 	tick := time.NewTicker(g.opts.ReloadEvery)
@@ -84,7 +92,7 @@ func (g *Gossip) followKeys() {
 		if err != nil {
 			g.opts.Logger.Error("the gossip keys cannot be replaced", "error", err)
 		} else if changed {
-			g.opts.Logger.Info("gossip keys were replaced", "keys", len(keys))
+			g.opts.Logger.Info("gossip keys were replaced", "keys", len(keys), "first", fingerprint(keys[0]))
 		}
 	}
 }
