@@ -122,7 +122,7 @@ func (t *trial) restart(ctx context.Context, run *report.Run, number int) error 
 		}
 	}
 	begin = time.Now()
-	o := local.BasaltOptions{Flags: t.o.Flags, Env: t.o.Env, NoWait: true}
+	o := local.BasaltOptions{Flags: t.o.Flags, NoWait: true}
 	for i := range 2 {
 		if _, err := t.cluster.StartCoordinator(ctx, fmt.Sprintf("coordinator-%d", i), o); err != nil {
 			return err

@@ -35,6 +35,7 @@ type Subject struct {
 	Name      string // in the report
 	Scheduler string // in the pods' spec.schedulerName
 	Shards    int    // of Basalt, 0 for another
+	Env       string // of Basalt's processes: a NAME=VALUE, to measure what it changes
 }
 
 // Null binds round robin and decides nothing.
@@ -48,6 +49,12 @@ func KubeScheduler() Subject {
 // Basalt has its default name in pods.
 func Basalt(shards int) Subject {
 	return Subject{Name: fmt.Sprintf("basalt, %d shards", shards), Scheduler: api.SchedulerName, Shards: shards}
+}
+
+// With is the subject with an environment variable, beside the one without.
+func (s Subject) With(env string) Subject {
+	s.Name, s.Env = s.Name+", "+env, env
+	return s
 }
 
 // Options of a comparison.
@@ -69,9 +76,9 @@ type Options struct {
 	Profiles string
 	// Patience ends a run that does not bind all its pods; 5 minutes if 0.
 	Patience time.Duration
-	// Basalt is the program; bin/basalt if empty. Flags and Env are added to all its processes.
-	Basalt     string
-	Flags, Env []string
+	// Basalt is the program; bin/basalt if empty. Flags are added to all its processes.
+	Basalt string
+	Flags  []string
 	// Out takes progress; nil for none.
 	Out io.Writer
 }
@@ -237,6 +244,7 @@ func (w *work) summarise() {
 			}
 			if i > 0 {
 				r.Ratio(name, named(basalts[0], rate), podsPerSecond, reach(closed && basalts[0].Shards == 3 && b.Shards == 8, report.AtLeast(0.95)))
+				r.Ratio(name, named(basalts[0], rate), schedulerCPU, report.Target{})
 			}
 		}
 		if has[kubeScheduler.Name] && has[null.Name] {

@@ -234,7 +234,10 @@ func (t *trial) startScheduler(ctx context.Context) error {
 		_, err := t.cluster.StartScheduler(ctx, -1, 0)
 		return err
 	case t.subject.Shards > 0:
-		o := local.BasaltOptions{Flags: t.o.Flags, Env: t.o.Env}
+		o := local.BasaltOptions{Flags: t.o.Flags}
+		if t.subject.Env != "" {
+			o.Env = []string{t.subject.Env}
+		}
 		if t.counting {
 			var err error
 			if t.spans, err = listenSpans(); err != nil {

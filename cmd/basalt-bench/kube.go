@@ -19,7 +19,7 @@ func kubeCommand() *cobra.Command {
 	o := rival.Options{Out: os.Stderr}
 	var name, scheduler, dir string
 	var onLocal bool
-	var against []string
+	var against, variants []string
 	var shards []int
 	c := &cobra.Command{
 		Use:   "kube",
@@ -50,6 +50,13 @@ func kubeCommand() *cobra.Command {
 				}
 				if o.Subjects, err = rival.ParseSubjects(append(subjects, against...)); err != nil {
 					return err
+				}
+				for _, s := range slices.Clone(o.Subjects) {
+					for _, env := range variants {
+						if s.Shards > 0 {
+							o.Subjects = append(o.Subjects, s.With(env))
+						}
+					}
 				}
 				root, err := local.Root()
 				if err != nil {
@@ -87,7 +94,7 @@ func kubeCommand() *cobra.Command {
 	f.DurationVar(&o.Patience, "patience", 0, "the end of a run that does not bind all its pods; 0: 5m")
 	f.StringVar(&o.Basalt, "basalt", "", "the program; bin/basalt if empty")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
-	f.StringArrayVar(&o.Env, "env", nil, "NAME=VALUE for Basalt's processes")
+	f.StringArrayVar(&variants, "variant", nil, "with --local: NAME=VALUE for Basalt's processes, measured beside Basalt without it")
 	return c
 }
 
@@ -131,7 +138,6 @@ func restartCommand() *cobra.Command {
 	f.StringVar(&dir, "out", ".bench/restart", "folder for report.json and report.html")
 	f.StringVar(&o.Basalt, "basalt", "", "the program; bin/basalt if empty")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
-	f.StringArrayVar(&o.Env, "env", nil, "NAME=VALUE for Basalt's processes")
 	return c
 }
 
