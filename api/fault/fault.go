@@ -24,6 +24,7 @@ const (
 	NoIdempotency      Fault = "no-idempotency"       // coordinator: a repeated Reserve is charged once more
 	ForgottenPod       Fault = "forgotten-pod"        // shard/node: a pod whose Binding timed out is forgotten
 	NewerVersion       Fault = "newer-version"        // shard/node: a Binding carries the newest resourceVersion, not its row's
+	InheritedFree      Fault = "inherited-free"       // shard/node: on takeover the rows of other shards' intents take no room
 	EmptySettle        Fault = "empty-settle"         // shard/node: the settling patch changes nothing
 	PodsFirst          Fault = "pods-first"           // bench/sim, for shard/process: on takeover the pods are listed before the intents are read
 	PodsFromCache      Fault = "pods-from-cache"      // bench/sim, for shard/process: on takeover the pods are those that the watch has shown

@@ -59,9 +59,10 @@ type Options struct {
 	Faults []string
 	// Backlog is how many unfinished pods the load may have at once.
 	Backlog      int
-	Shards       int // at first and at the end; 3 if 0
-	MostShards   int // when scaled up; one more than Shards if 0
-	Coordinators int // 2 if 0
+	Shards       int  // at first and at the end; 3 if 0
+	MostShards   int  // when scaled up; one more than Shards if 0
+	Coordinators int  // 2 if 0
+	Long         bool // most pods run for long, whatever the seed says
 	Verbose      bool
 	Log          func(format string, args ...any)
 }

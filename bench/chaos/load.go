@@ -26,6 +26,7 @@ type load struct {
 	rand    *rand.Rand
 	mix     []string        // kinds of gangs, as often as they are to come
 	small   int             // of 10 gangs so many are small
+	long    int             // of 10 gangs so many run for long: a node that has too much has it for long enough to be judged
 	ctx     context.Context // ends the lives
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -72,6 +73,10 @@ func newLoad(ctx context.Context, r *run) *load {
 	l := &load{run: r, rand: rand.New(rand.NewPCG(r.Seed, 0x10ad)), results: map[string]int{}, open: map[*gang]string{}}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.small = 2 + l.rand.IntN(7)
+	l.long = []int{0, 3, 7}[l.rand.IntN(3)]
+	if r.Long {
+		l.long = 7
+	}
 	for _, kind := range []string{plain, cut, again, grow, orphan, replace, owned, single, move, resize} {
 		// Each seed has kinds of its own that it has most of: bugs hide in mixtures that are the same every time.
 		for range l.rand.IntN(4) {
@@ -95,6 +100,9 @@ func (l *load) draw(i int) *gang {
 		g.size = 3 + r.IntN(8)
 	default:
 		g.size = 8 + r.IntN(13)
+	}
+	if r.IntN(10) < l.long {
+		g.runs = 18
 	}
 	// A cut limit still lets it through, or it would wait for the end.
 	g.size = min(g.size, int(q.cpu*1000*55/100/g.cpu))

@@ -37,14 +37,14 @@ import (
 type Options struct {
 	Cluster              *local.Cluster // started, without Basalt
 	Shards, Coordinators int
-	Rounds   int // in which a shard and the active coordinator are killed
-	Restarts int // of each, in order and under load
+	Rounds               int // in which a shard and the active coordinator are killed
+	Restarts             int // of each, in order and under load
 	// RestartAfter is when a killed process is started again under its name. Longer than a failover, others take over; it
 	// is what the figures are about.
 	RestartAfter time.Duration
-	Rate    float64 // gangs of four pods that are made in a second while processes are restarted in order
-	Verbose bool    // let shards and coordinators log more
-	Out  io.Writer
+	Rate         float64 // gangs of four pods that are made in a second while processes are restarted in order
+	Verbose      bool    // let shards and coordinators log more
+	Out          io.Writer
 	// Gangs that are not bound within Limit are an error; 2 minutes if 0.
 	Limit time.Duration
 }

@@ -18,7 +18,7 @@ import (
 
 func chaosCommand() *cobra.Command {
 	o := chaos.Options{Rest: 5 * time.Minute}
-	var faults, keep string
+	var faults, points, keep string
 	var members int
 	c := &cobra.Command{
 		Use:   "chaos",
@@ -49,7 +49,15 @@ func chaosCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = o.Cluster.Stop() }()
-			o.Points = fault.Points
+			switch points {
+			case "none":
+			case "all":
+				o.Points = fault.Points
+			default:
+				for p := range strings.SplitSeq(points, ",") {
+					o.Points = append(o.Points, fault.Point(p))
+				}
+			}
 			o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 			result, err := chaos.Run(cmd.Context(), o)
 			if err != nil {
@@ -70,6 +78,8 @@ func chaosCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Coordinators, "coordinators", 3, "coordinator processes")
 	c.Flags().IntVar(&members, "store-members", 3, "members of the control store")
 	c.Flags().StringVar(&faults, "faults", "", "only these kinds, with commas: "+strings.Join(chaos.Kinds(), ", "))
+	c.Flags().BoolVar(&o.Long, "long", false, "most pods run for long, whatever the seed says")
+	c.Flags().StringVar(&points, "points", "all", "crash points to visit, with commas; none for none")
 	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
 	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "let shards and coordinators log more")
 	return c

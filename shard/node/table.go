@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
@@ -144,7 +145,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 			c.finish(r)
 		} else if c.hasEnded(uid) {
 			c.finish(r)
-		} else {
+		} else if !fault.On(fault.InheritedFree) {
 			c.charge(r)
 		}
 	}
