@@ -7,13 +7,17 @@
 package failover
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +35,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/kubelet"
 	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/network"
 )
 
 // Options of a measurement.
@@ -45,6 +50,10 @@ type Options struct {
 	Rate         float64 // gangs of four pods that are made in a second while processes are restarted in order
 	Verbose      bool    // let shards and coordinators log more
 	Out          io.Writer
+	// Network gives each process a namespace; without it no split is made.
+	Network *network.Network
+	Splits  int           // into two halves that hear nothing of each other
+	Split   time.Duration // that long
 	// Gangs that are not bound within Limit are an error; 2 minutes if 0.
 	Limit time.Duration
 }
@@ -55,6 +64,8 @@ type Result struct {
 	// Quiet are the times from creation to the last Binding of gangs while nothing was restarted; ShardRestart and
 	// CoordinatorRestart those of the slowest gang of each restart in order.
 	Quiet, ShardRestart, CoordinatorRestart []time.Duration
+	// Healed are the times from the end of a split until gossip takes everybody for alive everywhere.
+	Healed []time.Duration
 }
 
 const (
@@ -101,6 +112,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		result.Coordinator = append(result.Coordinator, leader)
 		fmt.Fprintf(o.Out, "round %d: shard %s, coordinator %s\n", i, took.Round(time.Millisecond), leader.Round(time.Millisecond))
+	}
+	for range o.Splits {
+		took, err := r.split(ctx)
+		if err != nil {
+			return result, fmt.Errorf("split: %w", err)
+		}
+		result.Healed = append(result.Healed, took)
+		fmt.Fprintf(o.Out, "gossip was whole %s after a split of %s\n", took.Round(time.Millisecond), o.Split)
 	}
 	if o.Restarts > 0 {
 		if err := r.restarts(ctx, result); err != nil {
@@ -168,7 +187,13 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 	start := func(n int, role string, start func(context.Context, string, local.BasaltOptions) (*local.Basalt, error), into map[string]*local.Basalt, after time.Duration) error {
 		for i := range n {
 			name := fmt.Sprintf("%s-%d", role, i)
-			b, err := start(ctx, name, local.BasaltOptions{Restart: true, RestartAfter: after, Flags: flags})
+			var place network.Place
+			if r.Network != nil {
+				if place, err = r.Network.Join(name); err != nil {
+					return err
+				}
+			}
+			b, err := start(ctx, name, local.BasaltOptions{Place: place, Restart: true, RestartAfter: after, Flags: flags})
 			if err != nil {
 				return err
 			}
@@ -363,6 +388,73 @@ func (r *run) killLeader(ctx context.Context) (time.Duration, error) {
 	return last.Sub(began), err
 }
 
+// split cuts half of the processes from the others, and measures how long gossip needs when the cut has healed.
+func (r *run) split(ctx context.Context) (time.Duration, error) {
+	if err := r.settled(ctx); err != nil {
+		return 0, err
+	}
+	all := maps.Clone(r.shards)
+	maps.Copy(all, r.coordinators)
+	names := slices.Sorted(maps.Keys(all))
+	var paths []network.Path
+	for i, a := range names {
+		for j, b := range names {
+			if i%2 != j%2 {
+				paths = append(paths, network.Path{From: a, To: b})
+			}
+		}
+	}
+	whole := func() (bool, error) {
+		for _, b := range all {
+			n, err := metric(ctx, b.Metrics, "basalt_gossip_members")
+			if err != nil || n != len(all) {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+	if err := r.poll(ctx, "gossip to be whole", whole); err != nil {
+		return 0, err
+	}
+	if err := r.Network.Break(100, paths...); err != nil {
+		return 0, err
+	}
+	over := time.After(r.Split)
+	select {
+	case <-over:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if ok, _ := whole(); ok {
+		return 0, errors.New("gossip did not notice")
+	}
+	if err := r.Network.Mend(100, paths...); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err := r.poll(ctx, "gossip to be whole again", whole)
+	return time.Since(began), err
+}
+
+// metric reads one number from a process.
+func metric(ctx context.Context, address, name string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.Atoi(value)
+		}
+	}
+	return 0, fmt.Errorf("%s shows no %s", address, name)
+}
+
 // gang is one of the load's.
 type gang struct {
 	begun time.Time
@@ -496,6 +588,7 @@ func (r *Result) Write(w io.Writer) {
 	}{
 		{"shard killed: its queues and nodes are served again after", r.Shard},
 		{"coordinator killed: admission resumes after", r.Coordinator},
+		{"gossip split: everybody is heard again after", r.Healed},
 		{"no restart: a gang is bound after", r.Quiet},
 		{"shard restarted in order: the slowest gang is bound after", r.ShardRestart},
 		{"coordinator restarted in order: the slowest gang is bound after", r.CoordinatorRestart},

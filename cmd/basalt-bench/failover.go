@@ -10,6 +10,7 @@ import (
 
 	"basalt.dev/basalt/bench/failover"
 	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/network"
 )
 
 func failoverCommand() *cobra.Command {
@@ -27,7 +28,13 @@ func failoverCommand() *cobra.Command {
 			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt"); err != nil {
 				return err
 			}
-			if o.Cluster, err = local.Start(cmd.Context(), local.Options{Root: root, Dir: keep, Basalt: filepath.Join(root, "bin", "basalt"), ControlStoreMembers: 3}); err != nil {
+			if o.Network, err = network.New(); err != nil {
+				fmt.Printf("gossip splits are SKIPPED: %v\n", err)
+				o.Network, o.Splits = nil, 0
+			} else {
+				defer o.Network.Close()
+			}
+			if o.Cluster, err = local.Start(cmd.Context(), local.Options{Root: root, Dir: keep, Network: o.Network, Basalt: filepath.Join(root, "bin", "basalt"), ControlStoreMembers: 3}); err != nil {
 				return err
 			}
 			defer func() { _ = o.Cluster.Stop() }()
@@ -41,6 +48,8 @@ func failoverCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&o.Rounds, "rounds", 30, "how often a shard and the active coordinator are killed")
 	c.Flags().IntVar(&o.Restarts, "restarts", 10, "how often each is restarted in order under load")
+	c.Flags().IntVar(&o.Splits, "splits", 1, "how often the processes are cut in two halves")
+	c.Flags().DurationVar(&o.Split, "split", 90*time.Second, "for how long")
 	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
 	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "let shards and coordinators log more")
 	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
