@@ -147,6 +147,9 @@ func (a *API) Create(k *Kind, o metav1.Object) error {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		if len(o.Spec.SchedulingGates) > 0 {
+			SetCondition(o, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated})
+		}
 	case *corev1.Node: // has none
 		o.Generation = 0
 	case *v1alpha1.PodGroup:
@@ -189,8 +192,8 @@ func (a *API) Replace(k *Kind, next metav1.Object) error {
 	if equality.Semantic.DeepEqual(old.Object, next) {
 		return nil
 	}
-	if over(next) {
-		a.stored(k, watch.Deleted, next)
+	if over(next) { // with its last finalizer: this version is never stored
+		a.stored(k, watch.Deleted, copied(old.Object))
 		return nil
 	}
 	a.stored(k, watch.Modified, next)
@@ -286,18 +289,20 @@ func (a *API) Delete(k *Kind, namespace, name string, uid types.UID, version str
 		if before := old.GetDeletionGracePeriodSeconds(); before == nil || *before == 0 || grace == nil || *grace >= *before {
 			return nil // it is being deleted already, and at least as soon
 		}
-	} else if g := next.GetGeneration(); g > 0 && (seconds > 0 || len(old.GetFinalizers()) > 0) {
+	} else if g := next.GetGeneration(); g > 0 {
 		next.SetGeneration(g + 1)
 	}
 	at := metav1.NewTime(a.stamp().Add(time.Duration(seconds) * time.Second))
 	next.SetDeletionTimestamp(&at)
 	next.SetDeletionGracePeriodSeconds(&seconds)
-	if over(next) {
-		next = copied(old.Object)
-		a.stored(k, watch.Deleted, next)
+	if _, is := next.(*corev1.Pod); over(next) && !is {
+		a.stored(k, watch.Deleted, copied(old.Object))
 		return nil
 	}
 	a.stored(k, watch.Modified, next)
+	if over(next) { // a pod that goes at once was marked first
+		a.stored(k, watch.Deleted, copied(next))
+	}
 	return nil
 }
 
@@ -348,17 +353,17 @@ func SetCondition(p *corev1.Pod, c corev1.PodCondition) {
 	p.Status.Conditions = append(p.Status.Conditions, c)
 }
 
-// patched finds the object of a patch that names a UID, and with a version that too: another UID, though a field that
-// cannot change, is answered as a conflict.
+// patched finds the object of a patch that names a UID, and with a version that too: another version is a conflict,
+// another UID a field that cannot change.
 func (k *Kind) patched(namespace, name, uid, version string) (Object, error) {
 	o, is := k.Objects[key(namespace, name)]
 	switch {
 	case !is:
 		return Object{}, k.notFound(name)
-	case uid != string(o.GetUID()):
-		return Object{}, k.conflict(name, "the UID in the precondition is %s, that of the object %s", uid, o.GetUID())
 	case version != "" && version != o.GetResourceVersion():
 		return Object{}, k.conflict(name, "the object has been modified")
+	case uid != string(o.GetUID()):
+		return Object{}, k.invalid(name, "metadata.uid: field is immutable")
 	}
 	return o, nil
 }

@@ -355,7 +355,7 @@ func (s *Store[V]) Compact(revision int64) error {
 	return nil
 }
 
-// Watch returns what happened to a range from a revision on, in order.
+// Watch returns what happened to a range from a revision on, in order; of it, what was before only as far as it is known.
 func (s *Store[V]) Watch(key, end string, from int64) ([]Event[V], error) {
 	if from < s.compacted {
 		return nil, rpctypes.ErrCompacted
@@ -363,6 +363,9 @@ func (s *Store[V]) Watch(key, end string, from int64) ([]Event[V], error) {
 	var out []Event[V]
 	for _, e := range s.history {
 		if e.Mod >= from && in(e.Key, key, end) {
+			if e.Mod <= s.compacted {
+				e.Prev = nil // what was before is forgotten
+			}
 			out = append(out, e)
 		}
 	}
