@@ -15,15 +15,16 @@ import (
 type Cache struct {
 	cfg    Config
 	limits limits
-	nodes  map[string]*node   // there, or with charges
-	pods   map[string]*charge // by UID
-	spare  []*charge
+	nodes  map[string]*node // there, or with charges
+	pods   pods
 	chosen *node // by Place, last
 
 	slots     []*node // nil for an empty slot
 	freeSlots []int32
 	broken    []int32 // by slot, see addBroken
 	columns   []*column
+	cells     []cell         // by slot and column
+	width     int            // cells of a slot
 	byName    map[string]int // index into columns
 	dead      int            // columns that no node names
 
@@ -55,18 +56,14 @@ type portUse struct {
 	pods int // more than one when somebody else put them there
 }
 
-type charge struct {
-	uid   string
-	node  *node
-	at    int // index in node.charges
-	class *class
-	kind  Kind
-	gang  string
-	rank  api.Rank
+// claim is who a charge is for, which matters for holds.
+type claim struct {
+	gang string
+	rank api.Rank
 }
 
 func (ch *charge) placement() Placement {
-	return Placement{UID: ch.uid, Node: ch.node.name, Kind: ch.kind, Gang: ch.gang, Rank: ch.rank, Class: ch.class.api}
+	return Placement{UID: ch.uid, Node: ch.node.name, Kind: ch.kind, Gang: ch.claim.gang, Rank: ch.claim.rank, Class: ch.class.api}
 }
 
 // New makes an empty cache.
@@ -74,7 +71,7 @@ func New(cfg Config) *Cache { return newCache(cfg, defaultLimits) }
 
 func newCache(cfg Config, l limits) *Cache {
 	c := &Cache{
-		cfg: cfg, limits: l, nodes: map[string]*node{}, pods: map[string]*charge{},
+		cfg: cfg, limits: l, nodes: map[string]*node{},
 		byName: map[string]int{}, classes: map[string]*class{}, sets: map[string]*set{},
 	}
 	c.index.order.most = l.leaf
@@ -170,10 +167,10 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 // refuses: what fits is asked before. The node may be unknown yet. Gang and rank matter for holds.
 func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang string, rank api.Rank) {
 	cl := c.find(a)
-	if ch := c.pods[uid]; ch != nil {
+	if ch := c.pods.get(uid); ch != nil {
 		if ch.node.name == nodeName && ch.class.api.Key == cl.api.Key {
 			ch.node.holds += holds(kind) - holds(ch.kind)
-			ch.kind, ch.gang, ch.rank = kind, gang, rank
+			ch.kind, ch.claim = kind, claim{gang, rank}
 			return
 		}
 		c.Release(uid)
@@ -182,11 +179,10 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	c.keep(cl)
 	cl.refs++
 	n := c.nodeOf(nodeName)
-	ch := c.newCharge()
-	*ch = charge{uid: uid, node: n, at: len(n.charges), class: cl, kind: kind, gang: gang, rank: rank}
+	ch := c.pods.add(uid)
+	ch.node, ch.at, ch.class, ch.kind, ch.claim = n, int32(len(n.charges)), cl, kind, claim{gang, rank}
 	n.charges = append(n.charges, ch)
 	n.holds += holds(kind)
-	c.pods[uid] = ch
 	for _, p := range cl.set.ports {
 		n.usePort(p, 1)
 	}
@@ -199,11 +195,10 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 
 // Release takes a pod's charge away, and tells whether there was one.
 func (c *Cache) Release(uid string) bool {
-	ch := c.pods[uid]
+	ch := c.pods.get(uid)
 	if ch == nil {
 		return false
 	}
-	delete(c.pods, uid)
 	n, cl := ch.node, ch.class
 	last := n.charges[len(n.charges)-1]
 	n.charges[ch.at], last.at = last, ch.at
@@ -213,8 +208,7 @@ func (c *Cache) Release(uid string) bool {
 	for _, p := range cl.set.ports {
 		n.usePort(p, -1)
 	}
-	*ch = charge{}
-	c.spare = append(c.spare, ch)
+	c.pods.remove(ch)
 	if n.object != nil {
 		c.give(n, cl)
 		c.touch(n.slot)
@@ -230,7 +224,7 @@ func (c *Cache) Release(uid string) bool {
 
 // Lookup returns a pod's charge.
 func (c *Cache) Lookup(uid string) (Placement, bool) {
-	ch := c.pods[uid]
+	ch := c.pods.get(uid)
 	if ch == nil {
 		return Placement{}, false
 	}
@@ -246,7 +240,7 @@ func (c *Cache) Totals() Totals {
 		}
 		t.Allocatable = append(t.Allocatable, api.Amount{Resource: col.name, Value: col.sumAlloc.saturated()})
 		t.Free = append(t.Free, api.Amount{Resource: col.name, Value: col.sumFree.saturated()})
-		t.Largest = append(t.Largest, api.Amount{Resource: col.name, Value: col.most()})
+		t.Largest = append(t.Largest, api.Amount{Resource: col.name, Value: c.most(col)})
 	}
 	for _, r := range []api.Resources{t.Allocatable, t.Free, t.Largest} {
 		slices.SortFunc(r, func(a, b api.Amount) int { return strings.Compare(a.Resource, b.Resource) })
@@ -277,15 +271,6 @@ func holds(k Kind) int {
 		return 1
 	}
 	return 0
-}
-
-func (c *Cache) newCharge() *charge {
-	if k := len(c.spare) - 1; k >= 0 {
-		ch := c.spare[k]
-		c.spare = c.spare[:k]
-		return ch
-	}
-	return new(charge)
 }
 
 func (c *Cache) nodeOf(name string) *node {
@@ -319,11 +304,7 @@ func (c *Cache) takeSlot(n *node) int32 {
 	}
 	c.slots = append(c.slots, n)
 	c.broken = append(c.broken, 0)
-	for _, col := range c.columns {
-		if col != nil {
-			col.alloc, col.free = append(col.alloc, 0), append(col.free, 0)
-		}
-	}
+	c.cells = append(c.cells, make([]cell, c.width)...)
 	for _, st := range c.sets { // each by itself
 		if st.verdict != nil {
 			st.verdict = append(st.verdict, unknown)
@@ -359,7 +340,7 @@ func (c *Cache) setAllocatable(n *node, old *api.Node) (grew bool) {
 			continue
 		}
 		v := max(n.object.Allocatable.Value(col.name), 0)
-		grew = grew || v > col.alloc[n.slot]
+		grew = grew || v > c.cell(col, n.slot).alloc
 		c.setAlloc(col, n.slot, v)
 	}
 	c.dropDead()
@@ -385,7 +366,8 @@ func (c *Cache) take(s int32, cl *class) {
 			continue
 		}
 		col := c.columns[a.col]
-		c.setFree(col, s, col.alloc[s]-api.AddSat(col.alloc[s]-col.free[s], a.amount))
+		cell := c.cell(col, s)
+		c.setFree(col, s, cell.alloc-api.AddSat(cell.alloc-cell.free, a.amount))
 	}
 }
 
@@ -399,13 +381,14 @@ func (c *Cache) give(n *node, cl *class) {
 			continue
 		}
 		col := c.columns[a.col]
-		used := col.alloc[s] - col.free[s]
+		cell := c.cell(col, s)
+		used := cell.alloc - cell.free
 		if used == math.MaxInt64 {
 			used = n.used(a.name)
 		} else {
 			used -= a.amount
 		}
-		c.setFree(col, s, col.alloc[s]-used)
+		c.setFree(col, s, cell.alloc-used)
 	}
 }
 

@@ -359,8 +359,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d slots", len(c.slots))
 	}
 	check(t, c)
-	if len(c.classes) > defaultLimits.planned+1 || len(c.columns) > defaultLimits.dead+8 || len(c.nodes) != 3 || len(c.spare) > 1 {
-		t.Errorf("%d classes, %d columns, %d nodes, %d spare charges", len(c.classes), len(c.columns), len(c.nodes), len(c.spare))
+	if len(c.classes) > defaultLimits.planned+1 || len(c.columns) > defaultLimits.dead+8 || len(c.nodes) != 3 || len(c.pods.spare) > 1 {
+		t.Errorf("%d classes, %d columns, %d nodes, %d spare charges", len(c.classes), len(c.columns), len(c.nodes), len(c.pods.spare))
 	}
 }
 

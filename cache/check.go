@@ -24,7 +24,7 @@ func (c *Cache) Check() error {
 		ports := map[port]int{}
 		used := map[string]int64{}
 		for i, ch := range n.charges {
-			if ch.node != n || ch.at != i || c.pods[ch.uid] != ch {
+			if ch.node != n || int(ch.at) != i || c.pods.get(ch.uid) != ch {
 				return fmt.Errorf("node %s: charge %s is not where it says", name, ch.uid)
 			}
 			if c.classes[ch.class.api.Key] != ch.class {
@@ -67,8 +67,8 @@ func (c *Cache) Check() error {
 			alloc := max(n.object.Allocatable.Value(col.name), 0)
 			left := alloc - used[col.name]
 			delete(used, col.name)
-			if col.alloc[n.slot] != alloc || col.free[n.slot] != left {
-				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, col.free[n.slot], col.alloc[n.slot])
+			if c.cell(col, n.slot).alloc != alloc || c.cell(col, n.slot).free != left {
+				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, c.cell(col, n.slot).free, c.cell(col, n.slot).alloc)
 			}
 			bad = bad || left < 0
 		}
@@ -82,8 +82,8 @@ func (c *Cache) Check() error {
 			broken++
 		}
 	}
-	if onNodes != len(c.pods) {
-		return fmt.Errorf("%d charges on nodes, %d by UID", onNodes, len(c.pods))
+	if onNodes != c.pods.n {
+		return fmt.Errorf("%d charges on nodes, %d by UID", onNodes, c.pods.n)
 	}
 	if there != len(c.slots)-len(c.freeSlots) {
 		return fmt.Errorf("%d nodes are there, %d slots of which %d empty", there, len(c.slots), len(c.freeSlots))
@@ -107,20 +107,20 @@ func (c *Cache) checkColumns() error {
 		if col == nil {
 			continue
 		}
-		if c.byName[col.name] != i || len(col.alloc) != len(c.slots) || len(col.free) != len(c.slots) {
-			return fmt.Errorf("column %s: index %d, %d and %d cells for %d slots", col.name, i, len(col.alloc), len(col.free), len(c.slots))
+		if c.byName[col.name] != i || col.i != i || len(c.cells) != c.width*len(c.slots) {
+			return fmt.Errorf("column %s: index %d, calls itself %d, %d cells for %d slots", col.name, i, col.i, len(c.cells), len(c.slots))
 		}
 		var alloc, free, largest int64
 		offers := 0
 		for s, n := range c.slots {
 			if n == nil {
-				if col.alloc[s] != 0 || col.free[s] != 0 {
-					return fmt.Errorf("column %s: the empty slot %d has %d of %d", col.name, s, col.free[s], col.alloc[s])
+				if c.cell(col, int32(s)).alloc != 0 || c.cell(col, int32(s)).free != 0 {
+					return fmt.Errorf("column %s: the empty slot %d has %d of %d", col.name, s, c.cell(col, int32(s)).free, c.cell(col, int32(s)).alloc)
 				}
 				continue
 			}
-			alloc, free = api.AddSat(alloc, col.alloc[s]), api.AddSat(free, max(col.free[s], 0))
-			largest = max(largest, col.alloc[s])
+			alloc, free = api.AddSat(alloc, c.cell(col, int32(s)).alloc), api.AddSat(free, max(c.cell(col, int32(s)).free, 0))
+			largest = max(largest, c.cell(col, int32(s)).alloc)
 			if _, ok := n.object.Allocatable.Get(col.name); ok {
 				offers++
 			}
@@ -219,8 +219,8 @@ func (c *Cache) checkIndex() error {
 		}
 		has := func(bit int) bool { return e[1+bit/64]>>(bit%64)&1 == 1 }
 		for i, r := range x.rungs {
-			if has(i) != (c.columns[r.col].free[s] >= r.amount) {
-				return fmt.Errorf("slot %d: has %d, rung of %d is %t", s, c.columns[r.col].free[s], r.amount, has(i))
+			if has(i) != (c.cells[int(s)*c.width+r.col].free >= r.amount) {
+				return fmt.Errorf("slot %d: has %d, rung of %d is %t", s, c.cells[int(s)*c.width+r.col].free, r.amount, has(i))
 			}
 		}
 		for _, cl := range x.owners {

@@ -3,27 +3,33 @@ package cache
 import (
 	"math"
 	"math/bits"
-	"slices"
 	"strings"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 )
 
-// column holds one resource of all slots. What no node offers has no column: a pod can ask for any name, and memory must
+// column is one resource of all slots. What no node offers has no column: a pod can ask for any name, and memory must
 // not follow the names that pods make up.
 type column struct {
 	name   string
+	i      int  // where its cell is in the row of a slot
 	device bool // an extended resource
-	alloc  []int64
-	free   []int64 // alloc - used; both are zero in an empty slot
-	offers int     // nodes that name it, also with zero of it
+	offers int  // nodes that name it, also with zero of it
 
 	sumAlloc wide
 	sumFree  wide // of the positive ones
 	largest  int64
 	stale    bool // largest may be too large
 }
+
+// cell is what a slot has of one resource. The cells of a slot lie together: a change looks at all of them.
+type cell struct {
+	alloc int64
+	free  int64 // alloc - used; both are zero in an empty slot
+}
+
+func (c *Cache) cell(col *column, s int32) *cell { return &c.cells[int(s)*c.width+col.i] }
 
 // isDevice tells extended resources from native ones as Kubernetes does.
 func isDevice(name string) bool {
@@ -54,14 +60,15 @@ func (w wide) saturated() int64 {
 
 // setFree writes one cell of free and everything that is summed from it.
 func (c *Cache) setFree(col *column, s int32, v int64) {
-	old := col.free[s]
+	cell := c.cell(col, s)
+	old := cell.free
 	if old == v {
 		return
 	}
 	if v < 0 && fault.On(fault.PanicBelowZero) {
 		panic("cache: " + col.name + " below zero")
 	}
-	col.free[s] = v
+	cell.free = v
 	col.sumFree.add(max(v, 0))
 	col.sumFree.sub(max(old, 0))
 	if old < 0 && v >= 0 {
@@ -73,12 +80,13 @@ func (c *Cache) setFree(col *column, s int32, v int64) {
 
 // setAlloc writes one cell of alloc and keeps what is used.
 func (c *Cache) setAlloc(col *column, s int32, v int64) {
-	old := col.alloc[s]
+	cell := c.cell(col, s)
+	old := cell.alloc
 	if old == v {
 		return
 	}
-	used := old - col.free[s]
-	col.alloc[s] = v
+	used := old - cell.free
+	cell.alloc = v
 	col.sumAlloc.add(v)
 	col.sumAlloc.sub(old)
 	if v >= col.largest {
@@ -103,9 +111,12 @@ func (c *Cache) addBroken(s int32, by int32) {
 }
 
 // most is what the node with most of it has.
-func (col *column) most() int64 {
+func (c *Cache) most(col *column) int64 {
 	if col.stale {
-		col.largest, col.stale = slices.Max(col.alloc), false
+		col.largest, col.stale = 0, false
+		for s := range c.slots {
+			col.largest = max(col.largest, c.cell(col, int32(s)).alloc)
+		}
 	}
 	return col.largest
 }
@@ -122,9 +133,10 @@ func (c *Cache) columnOf(name string) *column {
 			break
 		}
 	}
-	col := &column{name: name, device: isDevice(name), alloc: make([]int64, len(c.slots), cap(c.slots)), free: make([]int64, len(c.slots), cap(c.slots))}
+	col := &column{name: name, i: i, device: isDevice(name)}
 	if i == len(c.columns) {
 		c.columns = append(c.columns, col)
+		c.widen()
 	} else {
 		c.columns[i] = col
 	}
@@ -132,11 +144,24 @@ func (c *Cache) columnOf(name string) *column {
 	c.dead++ // until a node is counted
 	if c.retarget(name, -1, i) {
 		c.eachCharge(name, func(s int32, amount int64) {
-			c.setFree(col, s, -api.AddSat(-col.free[s], amount))
+			c.setFree(col, s, -api.AddSat(-c.cell(col, s).free, amount))
 			c.addBroken(s, -1)
 		})
 	}
 	return col
+}
+
+// widen makes room for another column in the rows of all slots. A row is some whole cache lines.
+func (c *Cache) widen() {
+	if len(c.columns) <= c.width {
+		return
+	}
+	old, width := c.cells, c.width
+	c.width += 4
+	c.cells = make([]cell, c.width*len(c.slots), c.width*cap(c.slots))
+	for s := range c.slots {
+		copy(c.cells[s*c.width:], old[s*width:(s+1)*width])
+	}
 }
 
 // dropDead forgets the columns that no node names any more, when there are many.
@@ -151,7 +176,7 @@ func (c *Cache) dropDead() {
 		if c.retarget(col.name, i, -1) {
 			c.eachCharge(col.name, func(s int32, _ int64) { c.addBroken(s, 1) })
 		}
-		for s := range col.free {
+		for s := range c.slots {
 			c.setFree(col, int32(s), 0)
 		}
 		delete(c.byName, col.name)

@@ -120,7 +120,7 @@ func (c *Cache) rowOf(s int32) []uint64 {
 	}
 	for i := range x.steps {
 		st := &x.steps[i]
-		for w, enough := range st.row(x.words, c.columns[st.col].free[s]) {
+		for w, enough := range st.row(x.words, c.cells[int(s)*c.width+st.col].free) {
 			row[w] &= enough
 		}
 	}
@@ -350,7 +350,7 @@ func (c *Cache) makeRungs() {
 		if col == nil {
 			continue
 		}
-		top := bits.Len64(uint64(col.most()))
+		top := bits.Len64(uint64(c.most(col)))
 		for k := 0; k < rungsOfCol && top-k > 0 && len(x.rungs) < rungBits; k++ {
 			x.rungs = append(x.rungs, rung{col: i, amount: 1 << (top - 1 - k)})
 		}
@@ -422,12 +422,13 @@ func (c *Cache) keyOf(s int32) uint64 { return uint64(c.rating(s))<<32 | uint64(
 // Spread takes the node whose fullest resource is emptiest.
 func (c *Cache) rating(s int32) uint32 {
 	var used, devices, full int64
-	for _, col := range c.columns {
-		if col == nil || col.alloc[s] == 0 {
+	for i, cell := range c.cells[int(s)*c.width:][:len(c.columns)] {
+		col := c.columns[i]
+		if cell.alloc == 0 {
 			continue
 		}
-		free := permille(max(col.free[s], 0), col.alloc[s])
-		if free == 0 && col.device && col.free[s] > 0 {
+		free := permille(max(cell.free, 0), cell.alloc)
+		if free == 0 && col.device && cell.free > 0 {
 			free = 1 // one of very many is not none
 		}
 		full = max(full, 1000-free)

@@ -44,7 +44,7 @@ func (c *Cache) CanPlace(class *api.Class, nodeName string) Misfit {
 // CanStay asks the same about a pod that has a charge, for its node, as if the pod came last: what is asked before a hold
 // becomes an intent.
 func (c *Cache) CanStay(uid string) Misfit {
-	ch := c.pods[uid]
+	ch := c.pods.get(uid)
 	if ch == nil {
 		return Misfit{Obstacle: NoNode}
 	}
@@ -96,7 +96,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		}
 		if best != nil {
 			// Victims are in order of rank, worst first.
-			k := taken[len(taken)-1].rank.Compare(best[len(best)-1].rank)
+			k := taken[len(taken)-1].claim.rank.Compare(best[len(best)-1].claim.rank)
 			if k < 0 || k == 0 && len(taken) >= len(best) {
 				continue
 			}
@@ -173,13 +173,13 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 }
 
 func (c *Cache) short(a *ask, s int32) bool {
-	return a.col < 0 || c.columns[a.col].free[s] < a.amount
+	return a.col < 0 || c.cells[int(s)*c.width+a.col].free < a.amount
 }
 
 // fitsEmpty tells whether a slot would have enough of everything if nothing ran there.
 func (c *Cache) fitsEmpty(cl *class, s int32) bool {
 	for i := range cl.asks {
-		if a := &cl.asks[i]; a.col < 0 || c.columns[a.col].alloc[s] < a.amount {
+		if a := &cl.asks[i]; a.col < 0 || c.cells[int(s)*c.width+a.col].alloc < a.amount {
 			return false
 		}
 	}
@@ -253,12 +253,12 @@ func (n *node) portsConflict(want []port, without []*charge) bool {
 func (c *Cache) taking(cl *class, n *node, rank api.Rank) []*charge {
 	var worse []*charge
 	for _, ch := range n.charges {
-		if ch.kind == Hold && rank.Before(ch.rank) {
+		if ch.kind == Hold && rank.Before(ch.claim.rank) {
 			worse = append(worse, ch)
 		}
 	}
 	slices.SortFunc(worse, func(a, b *charge) int {
-		if k := b.rank.Compare(a.rank); k != 0 {
+		if k := b.claim.rank.Compare(a.claim.rank); k != 0 {
 			return k
 		}
 		return strings.Compare(a.uid, b.uid)
@@ -282,7 +282,7 @@ func (c *Cache) taking(cl *class, n *node, rank api.Rank) []*charge {
 func (c *Cache) fitsWithout(cl *class, n *node, gone []*charge) bool {
 	for i := range cl.asks {
 		a := &cl.asks[i]
-		free := c.columns[a.col].free[n.slot]
+		free := c.cells[int(n.slot)*c.width+a.col].free
 		for _, ch := range gone {
 			for _, b := range ch.class.asks {
 				if b.col == a.col {

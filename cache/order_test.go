@@ -1,0 +1,103 @@
+package cache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestOrder moves slots about in an order and in a plain list, over sizes that have leaves split, join and go.
+func TestOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		o := order{most: []int{2, 3, 8, leafSize}[r.IntN(4)]}
+		slots, words := 1+r.IntN(3000), 1+r.IntN(3)
+		have := map[int32][]uint64{} // slot -> key, row
+		o.reset(words, slots, nil, nil)
+		row := func() []uint64 {
+			out := make([]uint64, words)
+			for w := range out {
+				out[w] = r.Uint64() & r.Uint64() & r.Uint64() & r.Uint64() & r.Uint64()
+			}
+			return out
+		}
+		keys := uint64(1 + r.IntN(2000)) // few keys: many slots of one rating
+		for range 40 {
+			filling := r.IntN(2) == 0
+			for range r.IntN(1 + slots/4) {
+				s := int32(r.IntN(slots))
+				if !filling && r.IntN(2) == 0 {
+					o.remove(s)
+					delete(have, s)
+					continue
+				}
+				key := r.Uint64N(keys)<<32 | uint64(s)
+				bits := row()
+				o.put(s, key, bits)
+				have[s] = append([]uint64{key}, bits...)
+			}
+			if err := o.check(); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for range 20 {
+				bit := r.IntN(64 * words)
+				mask := make([]uint64, words)
+				for range 2 {
+					b := r.IntN(64 * words)
+					mask[b/64] |= 1 << (b % 64)
+				}
+				var one, both []uint64 // keys
+				for _, e := range have {
+					if e[1+bit/64]>>(bit%64)&1 == 1 {
+						one = append(one, e[0])
+					}
+					all := true
+					for w, m := range mask {
+						all = all && e[1+w]&m == m
+					}
+					if all {
+						both = append(both, e[0])
+					}
+				}
+				s, ok := o.first(bit)
+				if ok != (len(one) > 0) || ok && s != slotOf(slices.Min(one)) {
+					t.Fatalf("seed %d: first(%d) = %d %t", seed, bit, s, ok)
+				}
+				if len(both) > 0 { // next may promise too much, never too little
+					p := o.next(0, mask)
+					if leaf := o.find(slices.Min(both)); p < 0 || p > leaf {
+						t.Fatalf("seed %d: the first with %x is in leaf %d, next is %d", seed, mask, leaf, p)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPods compares the table of charges with a map, with names that collide often.
+func TestPods(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 4))
+	var p pods
+	have := map[string]*charge{}
+	for i := range 20000 {
+		uid := fmt.Sprint(r.IntN(1 + i%3000))
+		if p.get(uid) != have[uid] {
+			t.Fatalf("%s: %v, want %v", uid, p.get(uid), have[uid])
+		}
+		if ch := have[uid]; ch != nil {
+			p.remove(ch)
+			delete(have, uid)
+		} else {
+			have[uid] = p.add(uid)
+		}
+		if p.n != len(have) {
+			t.Fatalf("%d charges, want %d", p.n, len(have))
+		}
+	}
+	for uid, ch := range have {
+		if p.get(uid) != ch || ch.uid != uid {
+			t.Fatalf("%s is lost", uid)
+		}
+	}
+}
