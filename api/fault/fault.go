@@ -21,6 +21,7 @@ const (
 	LeaderFence        Fault = "leader-fence"         // bench/sim, for api/store: a coordinator's transaction does not compare the leader's key
 	PlainRead          Fault = "plain-read"           // bench/sim, for api/store: a lost intent transaction that a read does not show counts as failed
 	IntentsTwice       Fault = "intents-twice"        // bench/sim, for api/store: an intent key that is there is not taken for an earlier try's
+	LateIntents        Fault = "late-intents"         // bench/sim, for api/store: a lost first try of intents can land after a second one was settled
 	NoIdempotency      Fault = "no-idempotency"       // coordinator: a repeated Reserve is charged once more
 	ForgottenPod       Fault = "forgotten-pod"        // shard/node: a pod whose Binding timed out is forgotten
 	NewerVersion       Fault = "newer-version"        // shard/node: a Binding carries the newest resourceVersion, not its row's

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -20,6 +21,29 @@ type Session struct {
 	incarnation api.Incarnation
 	lease       *lease
 	created     int64 // CreateRevision of the key
+
+	mu  sync.Mutex
+	own ownKey // as it was seen last
+}
+
+// ownKey is a version of a shard's own key.
+type ownKey struct {
+	modRevision int64
+	value       []byte
+}
+
+func (x *Session) lastOwn() ownKey {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.own
+}
+
+func (x *Session) sawOwn(modRevision int64, value []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if modRevision > x.own.modRevision {
+		x.own = ownKey{modRevision, value}
+	}
 }
 
 // Outcome is how a shard's transaction ended. It is always definite: of an outcome other than Written, nothing was written
@@ -87,7 +111,7 @@ func (s *Store) Register(ctx context.Context, record *wire.ShardRecord, ttl time
 		}
 		created, err := s.create(ctx, s.key(keyShards+record.Incarnation), value, l)
 		if err == nil && created > 0 {
-			return &Session{store: s, incarnation: api.Incarnation(record.Incarnation), lease: l, created: created}, nil
+			return &Session{store: s, incarnation: api.Incarnation(record.Incarnation), lease: l, created: created, own: ownKey{created, value}}, nil
 		}
 		l.over()
 		switch {
@@ -123,27 +147,36 @@ func (x *Session) Update(ctx context.Context, record *wire.ShardRecord) error {
 	if err != nil {
 		return fmt.Errorf("update shard: %w", err)
 	}
-	resp, err := x.definite(ctx, nil, []clientv3.Op{clientv3.OpPut(x.key(), string(value), clientv3.WithLease(x.lease.id))}, nil)
+	resp, err := x.definite(ctx, nil, always(clientv3.OpPut(x.key(), string(value), clientv3.WithLease(x.lease.id))), nil)
 	if err != nil {
 		return fmt.Errorf("update shard: %w", err)
 	}
 	if !resp.Succeeded {
 		return fmt.Errorf("update shard: %w", ErrSessionLost)
 	}
+	x.sawOwn(resp.Header.Revision, value)
 	return nil
 }
 
-// definite sends a transaction whose compares are monotone until it is answered. Besides the store's identity it compares
-// the shard's own key, and ErrSessionLost says that this one failed.
-func (x *Session) definite(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+// always is the same operations in each try.
+func always(ops ...clientv3.Op) func(int) []clientv3.Op {
+	return func(int) []clientv3.Op { return ops }
+}
+
+// definite sends a transaction whose compares are monotone until it is answered; then gives the operations of a try,
+// counted from 1. Besides the store's identity it compares the shard's own key, and ErrSessionLost says that this one
+// failed.
+func (x *Session) definite(ctx context.Context, compares []clientv3.Cmp, then func(try int) []clientv3.Op, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	s := x.store
 	ctx, stop := x.lease.limit(ctx, ErrSessionLost) // no use in waiting for an answer longer than the lease lives
 	defer stop()
 	compares = append([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(x.key()), "=", x.created)}, compares...)
 	otherwise = append([]clientv3.Op{clientv3.OpGet(x.key(), clientv3.WithKeysOnly())}, otherwise...)
 	var resp *clientv3.TxnResponse
+	tries := 0
 	err := s.try(ctx, s.opts.RequestTimeout, func(ctx context.Context) (err error) {
-		resp, err = s.txn(ctx, compares, then, otherwise)
+		tries++
+		resp, err = s.txn(ctx, compares, then(tries), otherwise)
 		return err
 	})
 	switch {
@@ -167,6 +200,10 @@ func (x *Session) definite(ctx context.Context, compares []clientv3.Cmp, then, o
 // WriteIntents makes rows durable in one transaction: the key intents/<self>/<n> must be absent, the table and every
 // reservation at exactly the revisions named. It comes back with a definite outcome; an error means that ctx ended, the
 // store was replaced, or the record cannot be written at all, and then the fate of the rows may be open.
+//
+// That the key is absent becomes true again once it is deleted, so a try whose answer was lost could make it anew. Therefore
+// each try compares the version of the shard's own key, too, and every try but the first writes that key as it is: when
+// such a one lands, none before it can any more.
 func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.IntentsRecord, tableRevision int64, fences []ReservationFence) (WriteResult, error) {
 	s := x.store
 	if len(fences) > MaxFences {
@@ -204,20 +241,41 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 		compares = append(compares, clientv3.Compare(clientv3.ModRevision(k), "=", f.Revision))
 		otherwise = append(otherwise, clientv3.OpGet(k, clientv3.WithKeysOnly()))
 	}
-	resp, err := x.definite(ctx, compares, []clientv3.Op{clientv3.OpPut(key, string(value))}, otherwise)
-	if errors.Is(err, ErrSessionLost) {
-		return WriteResult{Outcome: SessionLost}, nil
-	}
-	if err != nil {
-		return WriteResult{}, fmt.Errorf("write intents %d: %w", n, err)
-	}
-	if resp.Succeeded {
-		return WriteResult{Outcome: Written, ModRevision: resp.Header.Revision}, nil
-	}
-	// Only this session writes new keys under its incarnation and each number once: a key that is there is an earlier try
-	// of this call, perhaps rewritten by an heir since.
-	if kv := first(resp, 0); kv != nil {
-		return WriteResult{Outcome: Written, ModRevision: kv.ModRevision}, nil
+	otherwise = append(otherwise, clientv3.OpGet(x.key()))
+	put := clientv3.OpPut(key, string(value))
+	var resp *clientv3.TxnResponse
+	for {
+		own := x.lastOwn()
+		again := false
+		resp, err = x.definite(ctx, append(compares, clientv3.Compare(clientv3.ModRevision(x.key()), "=", own.modRevision)), func(try int) []clientv3.Op {
+			if again = try > 1; again {
+				return []clientv3.Op{put, clientv3.OpPut(x.key(), string(own.value), clientv3.WithLease(x.lease.id))}
+			}
+			return []clientv3.Op{put}
+		}, otherwise)
+		if errors.Is(err, ErrSessionLost) {
+			return WriteResult{Outcome: SessionLost}, nil
+		}
+		if err != nil {
+			return WriteResult{}, fmt.Errorf("write intents %d: %w", n, err)
+		}
+		if resp.Succeeded {
+			if again {
+				x.sawOwn(resp.Header.Revision, own.value)
+			}
+			return WriteResult{Outcome: Written, ModRevision: resp.Header.Revision}, nil
+		}
+		now := first(resp, len(otherwise)-1)
+		x.sawOwn(now.ModRevision, now.Value) // it exists, or the session were lost
+		// Only this session writes new keys under its incarnation and each number once: a key that is there is an earlier try
+		// of this call, perhaps rewritten by an heir since.
+		if kv := first(resp, 0); kv != nil {
+			return WriteResult{Outcome: Written, ModRevision: kv.ModRevision}, nil
+		}
+		if now.ModRevision == own.modRevision {
+			break
+		}
+		// Its record was written meanwhile: no try so far can land any more, nor have they.
 	}
 	out := WriteResult{Outcome: ReservationMoved}
 	if kv := first(resp, 1); kv == nil || kv.ModRevision != tableRevision {
@@ -270,7 +328,7 @@ func (x *Session) deleteIntents(ctx context.Context, keys []IntentKey) ([]Stored
 			then = append(then, clientv3.OpDelete(key))
 			otherwise = append(otherwise, clientv3.OpGet(key, clientv3.WithKeysOnly()))
 		}
-		resp, err := x.definite(ctx, compares, then, otherwise)
+		resp, err := x.definite(ctx, compares, always(then...), otherwise)
 		if err != nil {
 			return out, err
 		}
@@ -338,7 +396,7 @@ func (x *Session) RewriteIntents(ctx context.Context, k IntentKey, record *wire.
 		[]clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(key), "=", k.ModRevision),
 			clientv3.Compare(clientv3.ModRevision(tableKey), "=", tableRevision),
-		}, []clientv3.Op{then}, []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(tableKey, clientv3.WithKeysOnly())})
+		}, always(then), []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(tableKey, clientv3.WithKeysOnly())})
 	if errors.Is(err, ErrSessionLost) {
 		return RewriteResult{Outcome: SessionLost}, nil
 	}

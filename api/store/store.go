@@ -10,9 +10,10 @@
 //
 // Invariants:
 //   - A compare names the version that the caller decided under, never a newer one that this package happens to know.
-//   - Every compare but that of seq is monotone: once false, it is false for ever. So a transaction whose answer was lost
-//     is simply sent again until the answer is definite. The term's is made definite by moving seq: a lost transaction
-//     that compared the old seq can never land after that. etcd's client retries nothing by itself here.
+//   - Every compare but that of seq and of an intent key's absence is monotone: once false, it is false for ever. So a
+//     transaction whose answer was lost is simply sent again until the answer is definite. The term's is made definite by
+//     moving seq: a lost transaction that compared the old seq can never land after that. Intents do the same with the
+//     shard's own key. etcd's client retries nothing by itself here.
 //   - All reads are linearizable. A store whose identity or cluster changes, or whose revision goes back, is another store:
 //     every call then fails with ErrReplaced, and Lost tells it once. Whoever sees a store go back changes its identity,
 //     so that all others notice, and whoever opens it then knows that it has to be refilled.

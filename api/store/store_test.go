@@ -706,6 +706,49 @@ func TestWriteIntentsWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
+// TestLateIntentsDoNotComeBack: the first try of a write waits somewhere; the second one lands, its rows are settled and
+// the key is deleted. Then the first arrives, and the key is as absent as when it was sent.
+func TestLateIntentsDoNotComeBack(t *testing.T) {
+	e := startEtcd(t)
+	p := newProxy(t, e.Endpoints()[0])
+	term, _ := lead(t, e.open(), "c1")
+	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	x := join(t, e.open(p.endpoints()...), "s1")
+	p.holdRequests()
+	answer := make(chan error, 1)
+	var written store.WriteResult
+	go func() {
+		var err error
+		written, err = x.WriteIntents(t.Context(), 1, intents("p"), table, nil)
+		answer <- err
+	}()
+	e.wait("the write to be on its way", func() error {
+		if p.held() == 0 {
+			return errors.New("nothing waits")
+		}
+		return nil
+	})
+	deliver := p.cut()
+	if err := <-answer; err != nil || written.Outcome != store.Written {
+		t.Fatalf("%+v, %v", written, err)
+	}
+	if _, err := x.DeleteIntents(t.Context(), []store.IntentKey{{Incarnation: "s1", N: 1, ModRevision: written.ModRevision}}); err != nil {
+		t.Fatal(err)
+	}
+	deliver()
+	commit(t, term) // whatever was on its way lies before this
+	if e.modRevision("intents/s1/0000000000000001") != 0 {
+		t.Error("the first try landed after its rows were settled")
+	}
+	// The session goes on, whatever became of its own key, its record included.
+	if err := x.Update(t.Context(), &wire.ShardRecord{Incarnation: "s1", Draining: true}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestDeleteAndRewriteIntents(t *testing.T) {
 	e := startEtcd(t)
 	s := e.open()

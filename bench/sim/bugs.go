@@ -9,7 +9,7 @@ import (
 
 // Bugs are those of package api/fault that the simulator has to find. The others of that package need real processes.
 var Bugs = []fault.Fault{
-	fault.LeaderFence, fault.PlainRead, fault.IntentsTwice, fault.NoIdempotency, fault.ForgottenPod, fault.NewerVersion,
+	fault.LeaderFence, fault.PlainRead, fault.IntentsTwice, fault.LateIntents, fault.NoIdempotency, fault.ForgottenPod, fault.NewerVersion,
 	fault.EmptySettle, fault.PodsFirst, fault.PodsFromCache, fault.SharedKeyDeleted, fault.NewerTable,
 	fault.NoReservationFence, fault.BindBeforePrepared, fault.EvictOpen, fault.DeletedIsGone, fault.OthersTried,
 	fault.SkippedAncestor, fault.AncestorsNotAsked, fault.CousinsGuarantee, fault.LaggingLimits, fault.TablesEpoch,

@@ -32,6 +32,7 @@ type shard struct {
 	inside  bool
 	lease   int64
 	created int64 // CreateRevision of its key, 0 before it registered
+	own     int64 // ModRevision of its key, as it was seen last
 	tables  *follower
 	pods    *watcher
 	listing event.ListPods
@@ -113,7 +114,7 @@ func (x *shard) register() {
 }
 
 func (x *shard) registered(created int64) {
-	x.created = created
+	x.created, x.own = created, created
 	x.keepAlive()
 	x.follow(x.w.store.members, func(v any) {
 		clear(x.book)
@@ -171,7 +172,7 @@ func (x *shard) drain() {
 		}
 		s.write([]change{{keyShard(x.inc), x.record(true), x.lease}})
 		return true
-	}, func(bool) {})
+	}, func(bool) {}) // that it wrote its key the next write of intents finds out
 }
 
 func (x *shard) hear(from api.Incarnation, body *wire.Envelope) {
@@ -416,22 +417,11 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 	if fault.On(fault.NewerTable) {
 		o.TableRevision = s.modRevision(keyTable)
 	}
-	// Known: an earlier try that lands after the answer to a later one and after the key was deleted makes the key anew,
-	// for that it is absent is true again. Nothing is bound by it, but the rows stay until an heir settles them. It is
-	// not drawn, so that other things are found.
-	answered := false
-	try := func() event.IntentsWritten {
-		if answered {
-			return event.IntentsWritten{}
-		}
-		if fault.On(fault.IntentsTwice) && s.Keys[keyIntents(x.inc, o.N)] != nil {
-			return event.IntentsWritten{N: o.N, Outcome: event.TableMoved}
-		}
-		return s.writeIntents(x.inc, x.created, o)
-	}
 	if fault.On(fault.PlainRead) {
 		var got event.IntentsWritten
-		x.call(&s.server, storeTry, func() { got = s.writeIntents(x.inc, x.created, o) }, func(ok bool) {
+		x.call(&s.server, storeTry, func() {
+			got = s.writeIntents(x.inc, x.created, s.modRevision(keyShard(x.inc)), false, o).IntentsWritten
+		}, func(ok bool) {
 			if ok {
 				done(got)
 				return
@@ -446,10 +436,26 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 		})
 		return
 	}
-	definite(x.process, &s.server, try, func(ev event.IntentsWritten) {
-		answered = true
-		done(ev)
-	})
+	tries := 0
+	var try func()
+	try = func() {
+		tries++
+		own, again := x.own, tries > 1
+		var got intentsAnswer
+		x.call(&s.server, storeTry, func() { got = s.writeIntents(x.inc, x.created, own, again, o) }, func(answered bool) {
+			switch {
+			case !answered:
+				x.later(w.between(20*time.Millisecond, time.Second), try)
+			case got.own > own && got.Outcome != event.Written && got.Outcome != event.SessionLost:
+				x.own, tries = got.own, 0
+				try()
+			default:
+				x.own = max(x.own, got.own)
+				done(got.IntentsWritten)
+			}
+		})
+	}
+	try()
 }
 
 func written(id uint64, outcome event.StatusOutcome) event.StatusWritten {

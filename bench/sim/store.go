@@ -10,6 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/shard/event"
@@ -268,8 +269,16 @@ func (s *store) session(who api.Incarnation, created int64) bool {
 	return created > 0 && s.createRevision(keyShard(who)) == created
 }
 
-func (s *store) writeIntents(who api.Incarnation, created int64, o event.WriteIntents) event.IntentsWritten {
-	done := event.IntentsWritten{N: o.N}
+// intentsAnswer is what a try of WriteIntents met; own is the ModRevision of the shard's own key.
+type intentsAnswer struct {
+	event.IntentsWritten
+	own int64
+}
+
+// writeIntents is one try. own is the version of its key that the shard knows, again tells that an earlier try may be on
+// its way.
+func (s *store) writeIntents(who api.Incarnation, created, own int64, again bool, o event.WriteIntents) intentsAnswer {
+	done := intentsAnswer{IntentsWritten: event.IntentsWritten{N: o.N}}
 	if o.TableRevision <= 0 {
 		done.Outcome = event.TableMoved
 		return done
@@ -287,8 +296,13 @@ func (s *store) writeIntents(who api.Incarnation, created int64, o event.WriteIn
 		done.Outcome = event.SessionLost
 		return done
 	}
+	self := s.Keys[keyShard(who)]
+	done.own = self.Mod
 	if r := s.Keys[key]; r != nil { // an earlier try
 		done.Outcome, done.ModRevision = event.Written, r.Mod
+		if fault.On(fault.IntentsTwice) {
+			done.Outcome = event.TableMoved
+		}
 		return done
 	}
 	if s.modRevision(keyTable) != o.TableRevision {
@@ -300,11 +314,19 @@ func (s *store) writeIntents(who api.Incarnation, created int64, o event.WriteIn
 			done.Moved = append(done.Moved, f.GangUID)
 		}
 	}
-	if len(done.Moved) > 0 {
+	switch {
+	case len(done.Moved) > 0:
 		done.Outcome = event.ReservationMoved
 		return done
+	case self.Mod != own && !fault.On(fault.LateIntents):
+		return done // its key was written meanwhile: decide anew
 	}
-	done.Outcome, done.ModRevision = event.Written, s.write([]change{{key: key, msg: o.Record}})
+	changes := []change{{key: key, msg: o.Record}}
+	if again {
+		changes = append(changes, change{keyShard(who), self.Value, self.Lease})
+	}
+	done.Outcome, done.ModRevision = event.Written, s.write(changes)
+	done.own = s.modRevision(keyShard(who))
 	return done
 }
 

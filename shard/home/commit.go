@@ -115,6 +115,10 @@ func (c *Core) prepare(g *gang) {
 		default:
 			c.wakeAt(g, cm.at.Add(c.cfg.PrepareFor))
 			c.sayCommit(g, cm)
+			if fault.On(fault.OthersTried) && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
+				c.tryOthers(g, cm)
+				g.tally = c.count(g)
+			}
 		}
 	}
 	if g.tally.held+g.tally.committed < g.tally.charged { // a hold was lost: find another
