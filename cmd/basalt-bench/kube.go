@@ -122,7 +122,11 @@ func restartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt"); err != nil {
+			programs := []string{"etcd", "kube-apiserver"}
+			if o.Basalt == "" {
+				programs = append(programs, "basalt")
+			}
+			if err := local.Programs(cmd.Context(), root, os.Stderr, programs...); err != nil {
 				return err
 			}
 			r, err := rival.Restart(cmd.Context(), o)
