@@ -136,6 +136,11 @@ func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
 // containers, sidecars, overhead, pod-level resources), rounded up to the unit, without the resources on the ignore list,
 // and one of the resource "pods". With an error it returns just that one. Messages name the field.
 func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
+	if len(p.Spec.Containers) == 1 && len(p.Spec.InitContainers) == 0 && len(p.Spec.Overhead) == 0 && p.Spec.Resources == nil {
+		if r, ok := plainRequests(p.Spec.Containers[0].Resources.Requests, ignore); ok {
+			return r, nil
+		}
+	}
 	one := Resources{{"pods", 1}}
 	kept := &v1.Pod{Spec: v1.PodSpec{Overhead: p.Spec.Overhead, Resources: p.Spec.Resources}}
 	var err error
@@ -182,8 +187,32 @@ func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
 	return r, nil
 }
 
+// plainRequests is PodRequests of a pod that is one container and nothing else, as most are: what it asks for is what the
+// pod asks for. What cannot be read it leaves to the rules for all pods.
+func plainRequests(l v1.ResourceList, ignore map[string]bool) (Resources, bool) {
+	r := make(Resources, 0, len(l)+1)
+	for name, q := range l {
+		if ignore[string(name)] || name == v1.ResourcePods || q.Sign() == 0 {
+			continue
+		}
+		v, err := FromQuantity(string(name), q, true)
+		if err != nil {
+			return nil, false
+		}
+		if v != 0 {
+			r = append(r, Amount{string(name), v})
+		}
+	}
+	r = append(r, Amount{string(v1.ResourcePods), 1})
+	slices.SortFunc(r, func(a, b Amount) int { return strings.Compare(a.Resource, b.Resource) })
+	return r, true
+}
+
 // constrain keeps of a spec what decides on which nodes the pod may run; nil when nothing does.
 func constrain(s *v1.PodSpec) *v1.PodSpec {
+	if len(s.NodeSelector) == 0 && len(s.Tolerations) == 0 && s.Affinity == nil && !hostPorts(s.Containers) && !hostPorts(s.InitContainers) {
+		return nil
+	}
 	out := &v1.PodSpec{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations}
 	if a := s.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		out.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
@@ -205,6 +234,17 @@ func constrain(s *v1.PodSpec) *v1.PodSpec {
 		return nil
 	}
 	return out
+}
+
+func hostPorts(in []v1.Container) bool {
+	for i := range in {
+		for j := range in[i].Ports {
+			if in[i].Ports[j].HostPort > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func restartable(in []v1.Container) []v1.Container {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -154,5 +155,27 @@ func TestClassesAreEqualWhenTheirPodsAre(t *testing.T) {
 	}
 	if spec, err := ReadConstraints(one.Class.Constraints); err != nil || spec.NodeSelector["b"] != "2" {
 		t.Fatalf("ReadConstraints = %v, %v", spec, err)
+	}
+}
+
+// One container is reckoned without the rules for all pods: it must come to the same.
+func TestPlainPodsAskForTheSame(t *testing.T) {
+	for _, requests := range []v1.ResourceList{
+		nil,
+		{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("2Gi")},
+		{"cpu": resource.MustParse("1n"), "memory": resource.MustParse("1m"), "nvidia.com/gpu": resource.MustParse("2")},
+		{"cpu": resource.MustParse("0"), "pods": resource.MustParse("7"), "ephemeral-storage": resource.MustParse("1G")},
+		{"cpu": resource.MustParse("-1")},
+		{"cpu": resource.MustParse("9E"), "memory": resource.MustParse("1e400")},
+		{"example.com/ignored": resource.MustParse("1e400"), "cpu": resource.MustParse("2")},
+	} {
+		ignore := map[string]bool{"example.com/ignored": true}
+		one := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: requests}}}}}
+		two := &v1.Pod{Spec: v1.PodSpec{Containers: append(one.Spec.Containers, v1.Container{})}}
+		a, errA := PodRequests(one, ignore)
+		b, errB := PodRequests(two, ignore)
+		if !slices.Equal(a, b) || (errA == nil) != (errB == nil) || errA != nil && errA.Error() != errB.Error() {
+			t.Errorf("%v: %v, %v with one container; %v, %v with an empty second one", requests, a, errA, b, errB)
+		}
 	}
 }
