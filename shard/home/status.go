@@ -92,8 +92,11 @@ func (c *Core) onStatusWritten(e event.StatusWritten) {
 				s.said, s.since, s.backoff, s.retry = w.said, time.Time{}, 0, time.Time{}
 			case event.StatusGone:
 				s.gone = true
-			default:
+			default: // it may have taken effect all the same, and been seen meanwhile
 				s.retry = c.now.Add(c.backOff(&s.backoff))
+				if g.group != nil {
+					c.seenStatus(g)
+				}
 			}
 			c.touch(g)
 		}
@@ -104,9 +107,10 @@ func (c *Core) onStatusWritten(e event.StatusWritten) {
 			case event.StatusOK:
 				q.said, q.backoff, q.retry = w.status, 0, time.Time{}
 			case event.StatusGone:
-			default:
+			default: // it may have taken effect all the same, and been seen meanwhile
 				q.dirty = true
 				q.retry = c.now.Add(c.backOff(&q.backoff))
+				c.seenQueueStatus(q)
 			}
 		}
 	case writeCondition:
@@ -400,8 +404,15 @@ func (c *Core) onQueueSeen(seen *v1alpha1.Queue) {
 	}
 	q.dirty = true
 	q.seen = seen.Status
-	if q.inFlight == 0 && seen.Status != nil && !(seen.Status.Writer == string(c.cfg.Self) && seen.Status.Epoch == q.epoch && seen.Status.Sequence < q.sequence) {
-		q.said = seen.Status
+	c.seenQueueStatus(q)
+}
+
+// seenQueueStatus takes what the object shows for what was said, unless a write is on its way or the watch lags behind our
+// own.
+func (c *Core) seenQueueStatus(q *queue) {
+	seen := q.seen
+	if q.inFlight == 0 && seen != nil && !(seen.Writer == string(c.cfg.Self) && seen.Epoch == q.epoch && seen.Sequence < q.sequence) {
+		q.said = seen
 	}
 }
 
