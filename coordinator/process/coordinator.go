@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -223,6 +225,7 @@ func (c *candidate) carryOut(ctx context.Context, wg *sync.WaitGroup, t *term, o
 	}
 	switch o := o.(type) {
 	case coordinator.Send:
+		c.metrics.sent(o.Body)
 		c.process.SendShard(o.To, o.Body)
 	case coordinator.Txn:
 		commits <- o
@@ -475,6 +478,8 @@ type metrics struct {
 	commits          prometheus.Histogram
 	ops              prometheus.Histogram
 	brokenInvariants prometheus.Counter
+	messages         *prometheus.CounterVec
+	grants           prometheus.Counter
 	reservations     prometheus.Gauge
 	waiting          prometheus.Gauge
 	charged          *prometheus.GaugeVec
@@ -487,17 +492,27 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		commits:          prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_seconds", Help: "Time of one transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
 		ops:              prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_operations", Help: "Operations in one transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 120}}),
 		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
+		messages:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_coordinator_messages_total", Help: "Messages said to shards, by kind."}, []string{"kind"}),
+		grants:           prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_grants_total", Help: "Grants said: reservations made, resized, or confirmed once more."}),
 		reservations:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_reservations", Help: "Gangs that are charged."}),
 		waiting:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_waiting_requests", Help: "Requests that wait for quota."}),
 		charged:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_queue_charged", Help: "What is charged to a queue and all below it: milli-cores, bytes, units."}, []string{"queue", "resource"}),
 	}
-	r.MustRegister(m.leading, m.commits, m.ops, m.brokenInvariants, m.reservations, m.waiting, m.charged)
+	r.MustRegister(m.leading, m.commits, m.ops, m.brokenInvariants, m.messages, m.grants, m.reservations, m.waiting, m.charged)
 	return m
 }
 
 func (m *metrics) transaction(ops int, took time.Duration) {
 	m.commits.Observe(took.Seconds())
 	m.ops.Observe(float64(ops))
+}
+
+// sent counts a message.
+func (m *metrics) sent(body *wire.Envelope) {
+	m.messages.WithLabelValues(strings.TrimPrefix(reflect.TypeOf(body.Body).Elem().Name(), "Envelope_")).Inc()
+	if body.GetGranted() != nil {
+		m.grants.Inc()
+	}
 }
 
 // observe copies the core's sums, every two seconds.

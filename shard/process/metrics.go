@@ -1,10 +1,14 @@
 package process
 
 import (
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -15,6 +19,11 @@ type metrics struct {
 	bindings         *prometheus.CounterVec
 	writes           *prometheus.CounterVec
 	transactions     *prometheus.CounterVec
+	messages         map[messageKey]prometheus.Counter // of messageKinds
+	messageKinds     *prometheus.CounterVec
+	holds, commits   *prometheus.CounterVec
+	held, refused    prometheus.Counter // of holds
+	lost             prometheus.Counter
 	brokenInvariants prometheus.Counter
 	buckets          prometheus.Gauge
 	gangs            *prometheus.GaugeVec
@@ -24,6 +33,11 @@ type metrics struct {
 	observed         time.Time
 }
 
+type messageKey struct {
+	body reflect.Type
+	to   string
+}
+
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		steps:            prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_shard_step_seconds", Help: "Time that the cores took for one event.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
@@ -31,6 +45,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		bindings:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_bindings_total", Help: "Bindings sent, by the API server's answer."}, []string{"answer"}),
 		writes:           prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_api_writes_total", Help: "Other writes to the API server, by kind and outcome."}, []string{"kind", "outcome"}),
 		transactions:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_transactions_total", Help: "Transactions on the control store, by kind and whether they were accepted."}, []string{"kind", "accepted"}),
+		messages:         map[messageKey]prometheus.Counter{},
+		messageKinds:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_messages_total", Help: "Messages said, by kind and to whom: this shard itself, another, the coordinator."}, []string{"kind", "to"}),
+		holds:            prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_holds_total", Help: "Pods that room was asked for here, by what became of it: held, refused, or lost (expired, or taken by an older gang)."}, []string{"outcome"}),
+		commits:          prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_commits_total", Help: "Commits answered, by outcome."}, []string{"outcome"}),
 		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_shard_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
 		buckets:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_buckets", Help: "Buckets owned."}),
 		gangs:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_gangs", Help: "Gangs known, and how many of them wait."}, []string{"state"}),
@@ -38,7 +56,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		free:             prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_free", Help: "Free capacity of the nodes owned: milli-cores, bytes, units."}, []string{"resource"}),
 		intents:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_intents", Help: "Intent rows that are not settled."}),
 	}
-	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.brokenInvariants, m.buckets, m.gangs, m.nodes, m.free, m.intents)
+	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
+	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.buckets, m.gangs, m.nodes, m.free, m.intents)
 	return m
 }
 
@@ -54,6 +73,37 @@ func (m *metrics) write(kind string, o event.StatusOutcome) {
 
 func (m *metrics) transaction(kind string, accepted bool) {
 	m.transactions.WithLabelValues(kind, map[bool]string{true: "yes", false: "no"}[accepted]).Inc()
+}
+
+// sent counts a message, and what it says of holds and commits. It runs on the loop's goroutine.
+func (m *metrics) sent(self api.Incarnation, o event.Send) {
+	to := "shard"
+	switch o.To {
+	case self:
+		to = "self"
+	case event.ToCoordinator:
+		to = "coordinator"
+	}
+	key := messageKey{reflect.TypeOf(o.Body.Body), to}
+	c := m.messages[key]
+	if c == nil {
+		c = m.messageKinds.WithLabelValues(strings.TrimPrefix(key.body.Elem().Name(), "Envelope_"), to)
+		m.messages[key] = c
+	}
+	c.Inc()
+	switch b := o.Body.Body.(type) {
+	case *wire.Envelope_HoldReply:
+		m.held.Add(float64(len(b.HoldReply.Held)))
+		refused := uint32(0)
+		for _, r := range b.HoldReply.Refused {
+			refused += r.Pods
+		}
+		m.refused.Add(float64(refused))
+	case *wire.Envelope_HoldsLost:
+		m.lost.Add(float64(len(b.HoldsLost.PodUids)))
+	case *wire.Envelope_CommitReply:
+		m.commits.WithLabelValues(strings.ToLower(strings.TrimPrefix(b.CommitReply.Outcome.String(), "COMMIT_"))).Inc()
+	}
 }
 
 // observe copies the cores' sums, once a second. It runs on the loop's goroutine.
