@@ -47,7 +47,7 @@ type shard struct {
 
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name)}
-	x.home = home.New(home.Config{Self: x.inc, Strict: true})
+	x.home = home.New(home.Config{Self: x.inc, Strict: true, LargeGang: 2})
 	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(x.die.below(2))})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
@@ -200,6 +200,7 @@ func (x *shard) step(ev event.Event) {
 		return
 	}
 	x.inside = true
+	x.local = append(x.local, event.Drained{}) // as when nothing else waits
 	for len(x.local) > 0 && !x.dead {
 		ev := x.local[0]
 		x.local = x.local[1:]

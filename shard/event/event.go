@@ -82,6 +82,10 @@ type PeerGone struct{ Incarnation api.Incarnation }
 // Tick comes every 100 ms.
 type Tick struct{}
 
+// Drained may come after any event: the shell has no further one at hand at this moment. What was put off until more is
+// known is done now; a Tick does the same.
+type Drained struct{}
+
 // Send says something to a peer, to this process itself (To is its own incarnation), or to ToCoordinator. It may be lost.
 type Send struct {
 	To   api.Incarnation
@@ -123,6 +127,7 @@ func (PodGone) IsEvent()      {}
 func (Message) IsEvent()      {}
 func (PeerGone) IsEvent()     {}
 func (Tick) IsEvent()         {}
+func (Drained) IsEvent()      {}
 
 func (Send) IsOutput()      {}
 func (ReadStore) IsOutput() {}

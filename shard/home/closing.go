@@ -159,7 +159,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 			}
 		}
 	}
-	c.touch(g)
+	c.mark(g)
 }
 
 // resume decides how a gang goes on of which no shard has anything but bound pods.
@@ -232,7 +232,7 @@ func (c *Core) onClosed(m *wire.Closed) {
 		return
 	}
 	g.charge.closed, g.charge.open = true, nil
-	c.touch(g)
+	c.mark(g)
 }
 
 // evict removes the bound pods of a closed gang, and gives its reservation back when none is left.

@@ -299,7 +299,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		return
 	}
 	cm := g.commits[i]
-	c.touch(g)
+	c.mark(g)
 	if m.GetOutcome() == wire.CommitOutcome_COMMIT_PREPARED {
 		cm.prepared = true
 		return

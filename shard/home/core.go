@@ -19,7 +19,8 @@ type Config struct {
 	Tracing bool // report spans
 	Strict  bool // panic when an invariant of ours breaks, for tests and simulators
 
-	InFlight int // 256: gangs that look for room at once; more are taken up in the order of their ranks
+	InFlight  int // 256: gangs that look for room at once; more are taken up in the order of their ranks
+	LargeGang int // 16: one with more pods is not looked at for each event about one of them
 
 	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again
 	ResendEvery time.Duration // 30 s: what waits at the coordinator is said again; before an answer sooner, doubling from AskAgain
@@ -68,7 +69,7 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
+	}{{&c.InFlight, 256}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -116,7 +117,7 @@ type Core struct {
 	gangs    map[string]*gang
 	released recent[*wire.GangRef] // gangs given back and forgotten, for answers that come late
 	dirty    []*gang
-	large    []*gang // dirty ones with many pods: looked at once a Tick
+	large    []*gang // with many pods, and touched: looked at soon
 	timers   timers
 	ready    readyQueue
 	inFlight int
@@ -168,6 +169,8 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	switch e := ev.(type) {
 	case event.Tick:
 		c.onTick()
+	case event.Drained:
+		c.lookAtLarge(false)
 	case event.PodSeen:
 		c.onPodSeen(e.Pod)
 	case event.PodGone:
@@ -257,21 +260,17 @@ func (c *Core) onTick() {
 	}
 	c.settleYoung()
 	c.wakeSleepers()
-	for _, g := range c.large {
-		g.large = false
-		c.mark(g)
-	}
-	c.large = c.large[:0]
+	c.lookAtLarge(true)
 	c.settle()
 	c.writeConditions()
 	c.writeQueueStatuses()
 	c.tellRefilled()
 }
 
-// touch has a gang looked at: at the end of this step, or at the next Tick when it has many pods, so that a gang of
-// 100,000 pods is not counted again for each of them.
+// touch has a gang looked at: at the end of this step, or, when it has many pods, soon (lookAtLarge), for a look costs as
+// much as the gang has pods. What a peer answers about the gang as a whole is looked at in its own step: see mark.
 func (c *Core) touch(g *gang) {
-	if len(g.members) > 512 {
+	if len(g.members) > c.cfg.LargeGang {
 		if !g.large && !g.dirty {
 			g.large = true
 			c.large = append(c.large, g)
@@ -281,6 +280,23 @@ func (c *Core) touch(g *gang) {
 	c.mark(g)
 }
 
+// lookAtLarge looks at the large gangs that were touched: all of them at a Tick, and when no more events wait those that
+// were not looked at just now, in the measure of their size.
+func (c *Core) lookAtLarge(all bool) {
+	rest := c.large[:0]
+	for _, g := range c.large {
+		if !all && c.now.Before(g.looked.Add(time.Duration(len(g.members))*10*time.Microsecond)) {
+			rest = append(rest, g)
+			continue
+		}
+		g.large = false
+		c.mark(g)
+	}
+	clear(c.large[len(rest):])
+	c.large = rest
+}
+
+// mark has a gang looked at at the end of this step.
 func (c *Core) mark(g *gang) {
 	if !g.dirty && !g.dropped {
 		g.dirty = true

@@ -97,6 +97,7 @@ type gang struct {
 	explaining bool // in Core.explain
 
 	wake, next            time.Time // the timer that is set; the one being computed
+	looked                time.Time // at, last
 	dirty, large, dropped bool
 }
 
@@ -229,7 +230,7 @@ func (c *Core) advance(g *gang) {
 	if g.dropped {
 		return
 	}
-	g.next = time.Time{}
+	g.next, g.looked = time.Time{}, c.now
 	for turns := 0; ; turns++ {
 		before := g.state
 		g.tally = c.count(g)

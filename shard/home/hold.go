@@ -609,7 +609,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			r.refused = append(r.refused, f.GetMessage())
 		}
 	}
-	c.touch(g)
+	c.mark(g)
 }
 
 func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
@@ -622,5 +622,5 @@ func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
 			p.place, p.shard, p.node = nowhere, "", ""
 		}
 	}
-	c.touch(g)
+	c.mark(g)
 }

@@ -280,7 +280,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	a := g.charge.ask
 	if g.state == releasing && g.charge.open != nil {
 		g.charge.open.said = time.Time{} // it crossed our Unreserve
-		c.touch(g)
+		c.mark(g)
 		return
 	}
 	if a == nil || m.GetSerial() != a.serial || m.GetAttempt() != g.charge.attempt {
@@ -306,7 +306,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		}
 	}
 	c.traceGranted(g)
-	c.touch(g)
+	c.mark(g)
 }
 
 func (c *Core) onDenied(m *wire.Denied) {
@@ -330,7 +330,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 		g.charge.most = len(a.pods) / 2
 		g.charge.ask = nil
 	}
-	c.touch(g)
+	c.mark(g)
 }
 
 // refuse gives back a reservation that was granted to a gang we have forgotten.
@@ -510,7 +510,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	if !g.started && g.tally.bound == 0 {
 		c.fromNothing(g)
 	}
-	c.touch(g)
+	c.mark(g)
 }
 
 // fromNothing forgets what the gang had placed, but for pods that have finished: it is all or nothing again.

@@ -211,7 +211,7 @@ func (w *world) failf(format string, args ...any) {
 func (w *world) start() *process {
 	w.made++
 	inc := api.Incarnation(fmt.Sprintf("s%d", w.made))
-	p := &process{inc: inc, home: New(Config{Self: inc, Strict: true, InFlight: 4, Tracing: w.made%2 == 0}), node: node.New(node.Config{Self: inc, Strict: true}), pods: -1, said: map[string]bool{}}
+	p := &process{inc: inc, home: New(Config{Self: inc, Strict: true, InFlight: 4, LargeGang: w.made % 3, Tracing: w.made%2 == 0}), node: node.New(node.Config{Self: inc, Strict: true}), pods: -1, said: map[string]bool{}}
 	w.procs = append(w.procs, p)
 	w.give(p, event.NamespaceSeen{Name: "ns"})
 	for _, name := range w.nodes() {
@@ -281,6 +281,10 @@ func (w *world) give(p *process, ev event.Event) {
 	w.carryOut(p, p.home.Outputs())
 	p.node.Step(w.now, ev)
 	w.carryOut(p, p.node.Outputs())
+	if w.rng.Intn(2) == 0 {
+		p.home.Step(w.now, event.Drained{})
+		w.carryOut(p, p.home.Outputs())
+	}
 }
 
 func (w *world) carryOut(p *process, outputs []event.Output) {

@@ -87,6 +87,7 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 func (l *loop) run(ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	fresh := 0 // events since the last Drained
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,9 +108,16 @@ func (l *loop) run(ctx context.Context) {
 			default:
 				l.step(ctx, ev)
 			}
+			if fresh++; len(l.inbox) == 0 || fresh == drainAfter {
+				fresh = 0
+				l.step(ctx, event.Drained{})
+			}
 		}
 	}
 }
+
+// drainAfter events Drained is said, whatever waits: what the cores put off must not wait for a quiet moment.
+const drainAfter = 1024
 
 func (l *loop) step(ctx context.Context, ev event.Event) {
 	now := time.Now()
@@ -134,6 +142,7 @@ func (l *loop) step(ctx context.Context, ev event.Event) {
 func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	switch o := o.(type) {
 	case event.Send:
+		l.metrics.sent(l.self, o)
 		if o.To == l.self {
 			l.local = append(l.local, event.Message{From: l.self, Body: o.Body})
 		} else if o.To == event.ToCoordinator {
