@@ -89,7 +89,8 @@ func (c *Core) bind(m *commit) {
 			m.firstBind = c.now
 		}
 		m.bindings++
-		r.phase, r.binding = sent, true
+		r.binding = true
+		c.enter(r, sent)
 		c.sentTotal++
 		c.emit(event.BindPod{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node,
 			Gang: m.gang.ref.GetUid(), QueueBucket: api.BucketOf(m.gang.ref.GetQueue()), NodeBucket: api.BucketOf(r.node)})
@@ -160,7 +161,7 @@ func (c *Core) bindDone(ev event.BindDone) {
 		return // the watch was faster
 	}
 	if ev.Outcome == event.BindOK {
-		r.phase = confirmed
+		c.enter(r, confirmed)
 		r.settleAt = c.now.Add(c.cfg.ConfirmLimit)
 		c.note(r, wire.BindOutcome_BIND_BOUND, r.node)
 		return
@@ -267,7 +268,8 @@ func (c *Core) podSettledBound(uid, node string) {
 			continue
 		}
 		keep = false
-		r.phase, r.settled = confirmed, true
+		r.settled = true
+		c.enter(r, confirmed)
 		r.settleAt = c.now.Add(c.cfg.ConfirmLimit)
 		if r.node != node && r.charge != "" {
 			c.discharge(r)

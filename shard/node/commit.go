@@ -195,6 +195,7 @@ func (c *Core) write() {
 				}
 				took = true
 				b.add(r, gangs, demands)
+				c.enter(r, inFlight)
 			}
 			if took {
 				b.commits = append(b.commits, m)
@@ -237,7 +238,6 @@ func (b *batch) add(r *row, gangs, demands map[string]uint32) {
 	}
 	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})
 	b.rows = append(b.rows, r)
-	r.phase = inFlight
 }
 
 func (c *Core) intentsWritten(ev event.IntentsWritten) {
@@ -255,7 +255,7 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 			r.key, r.stored = k, true
 			k.rows[r.uid] = r
 			if r.phase == inFlight {
-				r.phase = prepared
+				c.enter(r, prepared)
 			}
 		}
 		for _, m := range b.commits {
@@ -301,7 +301,7 @@ func (c *Core) unwritten(b *batch) {
 	for _, r := range b.rows {
 		switch r.phase {
 		case inFlight:
-			r.phase = queued
+			c.enter(r, queued)
 		case done:
 			c.forgetRow(r)
 		}
@@ -379,16 +379,21 @@ func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
 	}
 	c.again(g, func(r result) bool { return r.serial <= serial })
 	g.answer = serial
-	c.withdraw[g.key] = true
+	c.withdraw[g.key], c.answerable[g.key] = true, true
 }
 
 // answerWithdraws says Withdrawn where nothing is left but what was sent: also not in the control store.
 func (c *Core) answerWithdraws() {
-	if len(c.withdraw) == 0 {
+	if len(c.answerable) == 0 {
 		return
 	}
-	for _, key := range sortedKeys(c.withdraw) {
+	keys := sortedKeys(c.answerable)
+	clear(c.answerable) // what waits for more is looked at again when something of it changes
+	for _, key := range keys {
 		g := c.gangs[key]
+		if g == nil || !c.withdraw[key] {
+			continue
+		}
 		var sentPods []string
 		left := false
 		for _, r := range g.rows {

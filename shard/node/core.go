@@ -81,7 +81,8 @@ type Core struct {
 	cache *cache.Cache
 	nodes map[string]*api.Node // every node of the cluster: a bucket gained needs its nodes at once
 	bound map[string]string    // pods seen bound to nodes of our buckets, unfinished: UID -> node
-	ended map[string]time.Time // pods of ours that finished or left: a late event must not charge them again
+	ended [2]map[string]bool   // pods of ours that finished or left, lately and before: a late event must not charge them again
+	aged  time.Time            // when ended was last moved on
 	sync  syncState
 
 	unreadable map[string]string // what was said of nodes of which something cannot be read
@@ -106,6 +107,8 @@ type Core struct {
 	unsaid   map[string]bool // gangs with results to be told
 	urgent   bool            // tell them in this step
 	withdraw map[string]bool // gangs whose Withdraw is not answered yet
+	// answerable are those of them of which something changed.
+	answerable map[string]bool
 
 	summary   *wire.Summary
 	said      time.Time // when
@@ -134,12 +137,12 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg:   cfg.withDefaults(),
 		cache: cache.New(cache.Config{Policy: cfg.Policy}),
-		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]string{}, ended: map[string]time.Time{},
+		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]string{}, ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
 		holders: map[string]bool{}, unsent: map[*commit]bool{},
-		unsaid: map[string]bool{}, withdraw: map[string]bool{},
+		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{},
 	}
 }
 
@@ -239,14 +242,19 @@ func (c *Core) sweep() {
 	}
 	c.swept = c.now
 	old := c.now.Add(-c.cfg.Remember)
-	for uid, at := range c.ended {
-		if at.Before(old) {
-			delete(c.ended, uid)
-		}
+	if c.now.Sub(c.aged) >= c.cfg.Remember { // as a whole: there may be millions
+		c.aged = c.now
+		c.ended = [2]map[string]bool{{}, c.ended[0]}
 	}
 	for key, g := range c.gangs {
 		for serial, m := range g.commits {
-			if m.at.Before(old) && !m.open() {
+			if m.open() {
+				continue
+			}
+			if m.prepared() && m.serial > g.withdrawn {
+				m.rows = nil // each has a result
+			}
+			if m.at.Before(old) {
 				delete(g.commits, serial)
 			}
 		}

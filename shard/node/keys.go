@@ -38,7 +38,7 @@ func (c *Core) tidyKeys(tick bool) {
 			continue
 		}
 		storedRows, removable, waiting := 0, 0, false
-		for _, r := range rowsOf(k) {
+		for _, r := range k.rows { // in any order: they are only counted and forgotten
 			if r.phase == done && !r.stored && !r.binding && !r.settling {
 				delete(k.rows, r.uid)
 				c.forgetRow(r)

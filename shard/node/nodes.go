@@ -176,14 +176,13 @@ func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
 	}
 	c.unbind(uid)
 	if ours {
-		c.ended[uid] = c.now
+		c.ended[0][uid] = true
 	}
 }
 
 // hasEnded: an event that shows the pod once more is late.
 func (c *Core) hasEnded(uid string) bool {
-	_, ended := c.ended[uid]
-	return ended
+	return c.ended[0][uid] || c.ended[1][uid]
 }
 
 // podsReplaced takes a list of all pods. Pods that the watch had shown, and that are not there, are gone. Of others it

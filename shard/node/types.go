@@ -49,7 +49,7 @@ type gang struct {
 	answer    uint64 // the serial of the Withdraw that is not answered yet
 	holds     map[string]*hold
 	commits   map[uint64]*commit
-	rows      []*row // that are not forgotten
+	rows      []*row // that are not forgotten, in no order
 	results   map[string]result
 	unsaid    []string // pods of results to be told
 	touched   time.Time
@@ -69,6 +69,7 @@ type result struct {
 	outcome wire.BindOutcome
 	node    string
 	at      time.Time
+	unsaid  bool // in gang.unsaid
 }
 
 // commit is a Commit that was taken, or that was refused after it was taken.
@@ -86,6 +87,7 @@ type commit struct {
 	received    time.Time
 	firstBind   time.Time
 	bindings    int  // not answered yet
+	sent        int  // rows in phase sent
 	refusedPods bool // rows were given up after it was prepared
 }
 
@@ -124,6 +126,7 @@ type row struct {
 	class  *api.Class
 
 	phase    phase
+	at       int    // in gang.rows
 	charge   string // the UID under which the cache counts it, "" when it does not
 	stored   bool   // is in the control store, as far as we know
 	seen     bool   // its pod was seen since; so a list without it means that it is gone
@@ -210,6 +213,7 @@ func (c *Core) discharge(r *row) {
 
 func (c *Core) addRow(r *row) {
 	c.rows[r.uid] = append(c.rows[r.uid], r)
+	r.at = len(r.gang.rows)
 	r.gang.rows = append(r.gang.rows, r)
 }
 
@@ -232,7 +236,7 @@ func (c *Core) finish(r *row) {
 		c.unlistRow(r)
 	}
 	wasInFlight := r.phase == inFlight
-	r.phase = done
+	c.enter(r, done)
 	if r.key != nil {
 		c.dirty[r.key.id] = true
 	} else if !wasInFlight {
@@ -242,8 +246,40 @@ func (c *Core) finish(r *row) {
 
 // forgetRow takes a finished row out of its gang.
 func (c *Core) forgetRow(r *row) {
-	r.gang.rows = slices.DeleteFunc(r.gang.rows, func(o *row) bool { return o == r })
-	r.gang.touched = c.now
+	g := r.gang
+	if r.at < len(g.rows) && g.rows[r.at] == r {
+		last := len(g.rows) - 1
+		g.rows[r.at] = g.rows[last]
+		g.rows[r.at].at = r.at
+		g.rows[last] = nil
+		g.rows = g.rows[:last]
+	}
+	g.touched = c.now
+	c.mayAnswer(g)
+}
+
+// enter changes a row's phase.
+func (c *Core) enter(r *row, p phase) {
+	if r.phase == p {
+		return
+	}
+	if m := r.commit; m != nil {
+		if r.phase == sent {
+			m.sent--
+		}
+		if p == sent {
+			m.sent++
+		}
+	}
+	r.phase = p
+	c.mayAnswer(r.gang)
+}
+
+// mayAnswer has the gang's Withdraw looked at, if there is one: something of it changed.
+func (c *Core) mayAnswer(g *gang) {
+	if len(c.withdraw) > 0 && c.withdraw[g.key] {
+		c.answerable[g.key] = true
+	}
 }
 
 // giveUp ends a row that was never sent, or, if it is durable, makes it wait until it has left the control store.
@@ -258,7 +294,7 @@ func (c *Core) giveUp(r *row) {
 			r.charge = r.ownCharge()
 			c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.key, r.gang.rank)
 		}
-		r.phase = dropped
+		c.enter(r, dropped)
 		c.dirty[r.key.id], c.hurry[r.key.id] = true, true
 	}
 }
@@ -285,12 +321,12 @@ func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node {
 		return
 	}
-	g.results[r.uid] = result{r.serial(), outcome, node, c.now}
-	if !slices.Contains(g.unsaid, r.uid) {
+	if !g.results[r.uid].unsaid {
 		g.unsaid = append(g.unsaid, r.uid)
 	}
+	g.results[r.uid] = result{r.serial(), outcome, node, c.now, true}
 	c.unsaid[g.key] = true
-	if m := r.commit; m == nil || !slices.ContainsFunc(m.rows, func(o *row) bool { return o.phase == sent && o != r }) {
+	if m := r.commit; m == nil || m.sent == 0 || m.sent == 1 && r.phase == sent {
 		c.urgent = true // nothing more to wait for
 	}
 }
@@ -298,7 +334,9 @@ func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 // again makes all results up to a serial be told again.
 func (c *Core) again(g *gang, covers func(result) bool) {
 	for _, uid := range sortedKeys(g.results) {
-		if covers(g.results[uid]) && !slices.Contains(g.unsaid, uid) {
+		if r := g.results[uid]; covers(r) && !r.unsaid {
+			r.unsaid = true
+			g.results[uid] = r
 			g.unsaid = append(g.unsaid, uid)
 			c.unsaid[g.key] = true
 			c.urgent = true
@@ -314,6 +352,8 @@ func (c *Core) sayResults() {
 		var serials []uint64
 		for _, pod := range g.unsaid {
 			r := g.results[pod]
+			r.unsaid = false
+			g.results[pod] = r
 			if bySerial[r.serial] == nil {
 				serials = append(serials, r.serial)
 			}
