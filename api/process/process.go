@@ -34,10 +34,11 @@ import (
 
 // Options of a process.
 type Options struct {
-	Role       string        // shard or coordinator
-	Name       string        // stable: one that takes the place of another has the same
-	Kubeconfig string        // empty: the cluster that it runs in
-	Kube       *kube.Clients // in place of Kubeconfig: an API server in the same process
+	Role       string               // shard or coordinator
+	Name       string               // stable: one that takes the place of another has the same
+	Kubeconfig string               // empty: the cluster that it runs in
+	Kube       *kube.Clients        // in place of Kubeconfig: an API server in the same process
+	Registry   *prometheus.Registry // for the metrics; nil: one of its own
 
 	Etcd    []string
 	EtcdTLS credentials.TransportCredentials // of store.ClientTLS; nil: plain
@@ -91,12 +92,15 @@ func Start(ctx context.Context, o Options, hooks Hooks) (*Process, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("make an incarnation: %w", err)
 	}
-	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Registry: serve.Registry(), shard: map[api.Incarnation]*wire.ShardRecord{}}
+	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Registry: o.Registry, shard: map[api.Incarnation]*wire.ShardRecord{}}
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, fmt.Errorf("make an incarnation: %w", err)
 	}
 	p.key = key
+	if p.Registry == nil {
+		p.Registry = serve.Registry()
+	}
 	p.Log = o.Log.With("incarnation", p.Incarnation)
 	p.NotReady("start", "starting")
 	if err := p.connect(ctx, hooks); err != nil {
