@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+)
+
+// view is what one global scheduler would see: all nodes by free CPU, all queues. Its best fit is exact in CPU, the scarce
+// resource of the scenarios, and first fit in the others.
+type view struct {
+	byFree [][]*freeNode // index: whole free cores
+	queues map[string]*queueRoom
+}
+
+type freeNode struct{ free amount }
+
+// view copies what nodes have free now. Queues are shared: place changes neither.
+func (w *world) view() *view {
+	v := &view{queues: w.queues}
+	for _, n := range w.nodes {
+		v.put(&freeNode{n.total.plus(n.used, -1)})
+	}
+	return v
+}
+
+func (v *view) put(n *freeNode) {
+	at := int(max(n.free.cpu, 0) / 1000)
+	for len(v.byFree) <= at {
+		v.byFree = append(v.byFree, nil)
+	}
+	v.byFree[at] = append(v.byFree[at], n)
+}
+
+// place tells whether a gang's minimum fits the nodes, and takes the room if it does.
+func (v *view) place(g *gang) bool {
+	type move struct {
+		node *freeNode
+		by   amount
+	}
+	var moves []move
+	for i := range g.MinCount {
+		need := shapeAmount(g.Pods[i])
+		n := v.take(need)
+		if n == nil {
+			for _, m := range moves { // give back; nodes stay in the order of a while ago, which take looks after
+				m.node.free = m.node.free.plus(m.by, 1)
+			}
+			if len(moves) > 0 {
+				v.sort()
+			}
+			return false
+		}
+		moves = append(moves, move{n, need})
+	}
+	return true
+}
+
+// take finds the node with the least free CPU that has room.
+func (v *view) take(need amount) *freeNode {
+	for at := int(need.cpu / 1000); at < len(v.byFree); at++ {
+		for i, n := range v.byFree[at] {
+			if need.within(n.free) {
+				list := v.byFree[at]
+				list[i] = list[len(list)-1]
+				v.byFree[at] = list[:len(list)-1]
+				n.free = n.free.plus(need, -1)
+				v.put(n)
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+func (v *view) sort() {
+	all := slices.Concat(v.byFree...)
+	v.byFree = nil
+	for _, n := range all {
+		v.put(n)
+	}
+}
+
+// room tells which of the waiting gangs, in the order of their age, one global scheduler would admit and place now.
+func (w *world) room() map[*gang]bool {
+	var waiting []*gang
+	for _, g := range w.gangs {
+		if !g.complete.IsZero() && g.bound < g.MinCount {
+			waiting = append(waiting, g)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	slices.SortFunc(waiting, func(a, b *gang) int {
+		return cmp.Or(a.complete.Compare(b.complete), cmp.Compare(a.Name, b.Name))
+	})
+	v, out := w.view(), map[*gang]bool{}
+	var charged []*gang
+	for _, g := range waiting {
+		q := w.queues[g.Queue]
+		if q == nil || !q.fits(g.demand) || !v.place(g) {
+			continue
+		}
+		q.add(g.demand, 1)
+		charged = append(charged, g)
+		out[g] = true
+	}
+	for _, g := range charged {
+		w.queues[g.Queue].add(g.demand, -1)
+	}
+	return out
+}
+
+// sample asks the oracle once a second: a gang for which it saw room in more than five samples in a row waits too long. It
+// returns how many gangs wait, and the names of those newly found.
+func (w *world) sample() (waiting int, late []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	room := w.room()
+	for _, g := range w.gangs {
+		if g.complete.IsZero() || g.bound >= g.MinCount {
+			continue
+		}
+		waiting++
+		if !room[g] {
+			g.seen = 0
+			continue
+		}
+		if g.seen++; g.seen > 5 && !g.stuck {
+			g.stuck = true
+			late = append(late, g.Name)
+		}
+	}
+	slices.Sort(late)
+	return waiting, late
+}
