@@ -24,9 +24,6 @@ const (
 	batchEvents  = 1024     // in one message
 	batchSize    = 512 << 10
 
-	// pace is the shortest time between two messages of a stream. What a message costs at both ends is many times what one
-	// event costs; a batch of 20 ms is late by what nobody notices, and the first event after a pause is not late at all.
-	pace = 20 * time.Millisecond
 	// heartbeat is how often a stream says that there is nothing, silence after how long the other end gives it up.
 	heartbeat = time.Second
 	silence   = 4 * time.Second
@@ -43,7 +40,8 @@ type kind struct {
 	encode   func(runtime.Object) ([]byte, error)
 	relay    *Relay
 
-	maxEvents, maxSize int // of the window
+	pace               time.Duration // between two messages of a stream
+	maxEvents, maxSize int           // of the window
 
 	mu   sync.Mutex
 	feed *feed // nil while nobody asks
@@ -160,7 +158,7 @@ func (f *feed) follow(ctx context.Context, version uint64, open func()) error {
 // read takes events into the window until the API server ends the watch, and returns the version that was reached.
 func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
 	var last time.Time // of publication
-	due := time.NewTimer(pace)
+	due := time.NewTimer(f.kind.pace)
 	due.Stop()
 	defer due.Stop()
 	waiting := false
@@ -181,7 +179,7 @@ func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
 			}
 			if !waiting {
 				waiting = true
-				due.Reset(max(0, pace-time.Since(last)))
+				due.Reset(max(0, f.kind.pace-time.Since(last)))
 			}
 		}
 	}

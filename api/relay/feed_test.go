@@ -53,6 +53,8 @@ func namespace(version int) *v1.Namespace {
 	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: fmt.Sprint(version)}}
 }
 
+const pace = 20 * time.Millisecond
+
 type noServer struct{}
 
 func (noServer) RegisterService(*grpc.ServiceDesc, any) {}
@@ -60,7 +62,7 @@ func (noServer) RegisterService(*grpc.ServiceDesc, any) {}
 // start makes a relay whose only kind is watched at u, and that asks itself.
 func start(u *upstream, maxEvents int) (*Relay, *source) {
 	r := New(Options{Self: "me", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}, noServer{})
-	k := &kind{resource: "namespaces", watch: u.watch, encode: encode, relay: r, maxEvents: maxEvents, maxSize: windowSize}
+	k := &kind{resource: "namespaces", watch: u.watch, encode: encode, relay: r, pace: pace, maxEvents: maxEvents, maxSize: windowSize}
 	r.kinds[k.resource] = k
 	r.Ask("me")
 	return r, &source{relay: r, kind: k, decode: func(b []byte) (runtime.Object, error) {

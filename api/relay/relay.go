@@ -99,12 +99,14 @@ func (r *Relay) Ask(who api.Incarnation) {
 	r.changed = make(chan struct{})
 }
 
-// Attach has a follower watch through the relay where it can, and the relay serve that kind to others.
-func Attach[T runtime.Object](r *Relay, f *kube.Follower[T]) {
+// Attach has a follower watch through the relay where it can, and the relay serve that kind to others. pace is the shortest
+// time between two messages to the same reader: a message costs both ends many times what an event costs, so that what
+// happens within it goes together. The first event after a pause does not wait.
+func Attach[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration) {
 	if f.InProcess() { // a watch costs nothing there
 		return
 	}
-	k := &kind{resource: f.Resource(), watch: f.Watch, relay: r, maxEvents: windowEvents, maxSize: windowSize}
+	k := &kind{resource: f.Resource(), watch: f.Watch, relay: r, pace: pace, maxEvents: windowEvents, maxSize: windowSize}
 	k.encode = func(o runtime.Object) ([]byte, error) {
 		t, ok := o.(T)
 		if !ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -68,10 +69,10 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		})
 	start(groups.Run, groups.Synced())
 	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
-	relayed(w, volumes, stripVolume)
+	relayed(w, volumes, stripVolume, pace)
 	start(volumes.Run, volumes.Synced())
 	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims())
-	relayed(w, volumeClaims, stripClaim)
+	relayed(w, volumeClaims, stripClaim, pace)
 	start(volumeClaims.Run, volumeClaims.Synced())
 
 	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
@@ -84,7 +85,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 			w.emit(event.PodGone{UID: string(p.UID), Namespace: p.Namespace, Name: p.Name})
 		},
 	})
-	relayed(w, w.pods, api.StripPod)
+	relayed(w, w.pods, api.StripPod, podPace)
 	for _, s := range synced {
 		select {
 		case <-s:
@@ -135,15 +136,21 @@ func follow[T interface {
 		},
 	})
 	if strip != nil {
-		relayed(w, f, strip)
+		relayed(w, f, strip, pace)
 	}
 	return f
 }
 
+// How long an event may wait in the relay for others to go with.
+const (
+	podPace = 20 * time.Millisecond // a gang waits for it
+	pace    = 50 * time.Millisecond
+)
+
 // relayed has what changes as often as pods come and go watched by one shard for all, stripped of what no core reads.
-func relayed[T runtime.Object](w *watches, f *kube.Follower[T], strip func(T) T) {
+func relayed[T runtime.Object](w *watches, f *kube.Follower[T], strip func(T) T, pace time.Duration) {
 	f.Strip(strip)
-	relay.Attach(w.relay, f)
+	relay.Attach(w.relay, f, pace)
 }
 
 func stripQueue(q *v1alpha1.Queue) *v1alpha1.Queue {
