@@ -12,8 +12,16 @@ import (
 // written when the reason changes, within a budget, for the pods of the oldest gangs first; never to a pod that may be
 // bound any moment, for the write changes the pod's version.
 
+// explainees are a gang and its pods that are to be told something: picked when its turn comes, and told as the budget allows.
+// To pick them again at each tick would take a large gang's shard a half of its time.
+type explainees struct {
+	*gang
+	picked bool
+	pods   []*pod
+}
+
 // explainQueue holds the gangs with pods to be told something.
-type explainQueue []*gang
+type explainQueue []*explainees
 
 func (q explainQueue) Len() int { return len(q) }
 func (q explainQueue) Less(i, j int) bool {
@@ -23,7 +31,7 @@ func (q explainQueue) Less(i, j int) bool {
 	return q[i].id < q[j].id
 }
 func (q explainQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *explainQueue) Push(x any)   { *q = append(*q, x.(*gang)) }
+func (q *explainQueue) Push(x any)   { *q = append(*q, x.(*explainees)) }
 func (q *explainQueue) Pop() any {
 	old := *q
 	x := old[len(old)-1]
@@ -89,18 +97,27 @@ func (c *Core) queueConditions(g *gang) {
 		c.wakeAt(g, first)
 	default:
 		g.explaining = true
-		heap.Push(&c.explain, g)
+		heap.Push(&c.explain, &explainees{gang: g})
 	}
 }
 
 // writeConditions spends the budget.
 func (c *Core) writeConditions() {
 	for len(c.explain) > 0 {
-		g := c.explain[0]
-		for _, p := range g.pick(func(p *pod) bool {
+		e := c.explain[0]
+		g := e.gang
+		due := func(p *pod) bool {
 			r, at := c.explainAt(g, p)
 			return r.reason != "" && !c.now.Before(at) && !g.dropped
-		}) {
+		}
+		if !e.picked {
+			e.picked, e.pods = true, g.pick(due)
+		}
+		for ; len(e.pods) > 0; e.pods = e.pods[1:] {
+			p := e.pods[0]
+			if p.gang != g || !due(p) { // since it was picked
+				continue
+			}
 			if !c.explains.take(c.now) {
 				return
 			}
