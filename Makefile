@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim sim-bugs lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim fuzz sim-bugs lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=10
 sim-bugs: ## seeded bugs, one after another, each of which the simulator has to find; SEEDS=200 at most for each
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
+
+FUZZTIME ?= 30s
+fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+	for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
+	echo "$$(dirname $$file) $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file); done; done
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
