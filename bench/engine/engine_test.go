@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+
+	"basalt.dev/basalt/bench/report"
+	"basalt.dev/basalt/bench/trace"
+	"basalt.dev/basalt/cache"
+)
+
+// checked is an Engine of which every placement is looked at by the scan, which knows the same charges.
+type checked struct {
+	t *testing.T
+	Engine
+	scan *Exact
+}
+
+func (c checked) SetNode(i int) { c.Engine.SetNode(i); c.scan.SetNode(i) }
+
+func (c checked) Place(k *kind) (int, bool) {
+	node, ok := c.Engine.Place(k)
+	if _, room := c.scan.Place(k); ok != room {
+		c.t.Fatalf("placed %t, the scan finds room: %t", ok, room)
+	}
+	if !ok {
+		return node, ok
+	}
+	if !c.scan.admits[k.set][node] {
+		c.t.Fatalf("node %d does not admit the pod", node)
+	}
+	for r, v := range k.asks {
+		if c.scan.free[r][node] < v {
+			c.t.Fatalf("node %d has %d %s, the pod asks for %d", node, c.scan.free[r][node], names[r], v)
+		}
+	}
+	return node, ok
+}
+
+func (c checked) Charge(pod int, k *kind, node int) {
+	c.Engine.Charge(pod, k, node)
+	c.scan.Charge(pod, k, node)
+}
+
+func (c checked) Release(pod int) { c.Engine.Release(pod); c.scan.Release(pod) }
+
+// Whatever the stream does, the core places exactly when the scan finds room, and where the pod fits; and needs no more
+// nodes than one in a hundred above best fit.
+func TestCoreAgainstScan(t *testing.T) {
+	w := NewWorld(1, 300)
+	core := newStream(w, checked{t, NewCore(w, cache.Config{}), NewExact(w)}, 1)
+	other := NewWorld(1, 300)
+	exact := newStream(other, NewExact(other), 1)
+	core.setLevel(500)
+	exact.setLevel(500)
+	used := [2]int{}
+	for range 10 {
+		core.run(1000)
+		exact.run(1000)
+		used[0] += core.inUse
+		used[1] += exact.inUse
+	}
+	if float64(used[0]) > 1.01*float64(used[1]) {
+		t.Errorf("%d nodes in use on average, best fit has %d", used[0]/10, used[1]/10)
+	}
+	core.setLevel(990) // where pods are refused
+	core.run(20000)
+	if core.refused == 0 {
+		t.Error("nothing was refused")
+	}
+	core.every = 1 // every pod its own class
+	core.run(2000)
+	if err := core.e.(checked).Engine.(*Core).cache.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The same seed gives the same stream and the same nodes.
+func TestSameSeed(t *testing.T) {
+	run := func() []int {
+		w := NewWorld(7, 100)
+		s := newStream(w, NewCore(w, cache.Config{}), 7)
+		s.run(5000)
+		var out []int
+		for _, p := range s.pods {
+			out = append(out, p.node)
+		}
+		return append(out, s.placed, s.refused)
+	}
+	if a, b := run(), run(); !slices.Equal(a, b) {
+		t.Error("two runs differ")
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	r, err := Measure(context.Background(), Options{Seed: 1, Nodes: []int{50, 100}, Rounds: 2, Decisions: 400, Exact: 50, GangNodes: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"50 nodes", "100 nodes"} {
+		if !slices.ContainsFunc(r.Figures, func(f report.Figure) bool {
+			return f.Subject == subject && f.Name == perSecond && f.N == 2 && f.Value > 0
+		}) {
+			t.Errorf("%s: no decisions a second of two rounds", subject)
+		}
+	}
+}
+
+func TestReplay(t *testing.T) {
+	nodes, pods, err := trace.Openb("../trace/testdata/openb", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Replay(context.Background(), nodes, pods, 1, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"core", "exact best fit", "core, 8 engines"} {
+		i := slices.IndexFunc(r.Runs, func(run *report.Run) bool { return run.Subject == "arrival, "+name })
+		// Pods a and b are there together, then b and c, and all three as long as a lives.
+		if v, _ := r.Runs[i].Get("CPU allocated at the most"); v.Value != 100*14.0/40 {
+			t.Errorf("%s: %v at the most", name, v)
+		}
+		i = slices.IndexFunc(r.Runs, func(run *report.Run) bool { return run.Subject == "inflation, "+name })
+		if v, _ := r.Runs[i].Get("CPU allocated at saturation"); v.Value <= 0 || v.Value > 100 {
+			t.Errorf("%s: %v at saturation", name, v)
+		}
+	}
+}
+
+// The published lists, where they are: BASALT_OPENB names their folder.
+func TestPublishedOpenb(t *testing.T) {
+	dir := os.Getenv("BASALT_OPENB")
+	if dir == "" {
+		t.Skip("BASALT_OPENB does not name a folder with the openb lists")
+	}
+	nodes, pods, err := trace.Openb(dir, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Replay(context.Background(), nodes, pods, 1, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Figures {
+		if f.Reach != "" && !f.Met {
+			t.Errorf("%s: %s %.2f, %s", f.Subject, f.Name, f.Value, f.Reach)
+		}
+	}
+}
+
+func TestReplaySWF(t *testing.T) {
+	r, err := ReplaySWF(context.Background(), trace.Log{Cores: 8, Jobs: []trace.Job{
+		{Number: 1, Submitted: 0, Ran: 10, Cores: 6},
+		{Number: 2, Submitted: 2, Ran: 4, Cores: 4}, // waits until 10
+		{Number: 3, Submitted: 3, Ran: 5, Cores: 2}, // passes it
+	}}, 4, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []report.Value{
+		{Name: "jobs that ran", Value: 3}, {Name: "cores in use at the most", Unit: "%", Value: 100},
+		{Name: "cores in use on average", Unit: "%", Value: 100 * float64(60+16+10) / (14 * 8)}, {Name: "mean wait of a job", Unit: "s", Value: 8.0 / 3},
+	}
+	for _, run := range r.Runs {
+		if !reflect.DeepEqual(run.Values, want) {
+			t.Errorf("%s: %+v", run.Subject, run.Values)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"math/rand/v2"
+)
+
+// stream drives one engine through the workload.
+type stream struct {
+	w      *World
+	e      Engine
+	r      *rand.Rand // what comes
+	gone   *rand.Rand // what leaves: apart, so that the same pods come whatever was refused
+	level  int64      // per mille of each resource to be in use
+	used   amounts
+	limit  amounts
+	live   [2][]int // pods, without and with GPUs
+	pods   []pod    // by number
+	free   []int    // numbers not in use
+	onNode []int32  // pods of each node
+	inUse  int      // nodes with a pod
+	ready  []*kind  // single classes made beforehand
+	every  int      // one pod in so many takes one of them
+
+	placed, refused int
+}
+
+type pod struct {
+	k    *kind
+	node int
+	at   int // in live
+}
+
+func newStream(w *World, e Engine, seed uint64) *stream {
+	s := &stream{w: w, e: e, r: rand.New(rand.NewPCG(seed, 2)), gone: rand.New(rand.NewPCG(seed, 7)), every: SingleEvery, onNode: make([]int32, len(w.nodes))}
+	s.setLevel(Allocated)
+	return s
+}
+
+func (s *stream) setLevel(perMille int64) {
+	s.level = perMille
+	for k, v := range s.w.total {
+		s.limit[k] = v/1000*perMille + v%1000*perMille/1000
+	}
+}
+
+// prepare makes the classes of single pods for the next decisions: they are the pods', not the engine's work.
+func (s *stream) prepare(decisions int) {
+	s.ready = s.ready[:0]
+	if s.every == 0 {
+		return
+	}
+	for range decisions/s.every + decisions/s.every/2 + 50 {
+		s.ready = append(s.ready, s.w.single(s.r))
+	}
+	for len(s.w.uids) < len(s.pods)+decisions+1 && len(s.w.uids) < len(s.pods)+4096 {
+		s.w.uid(len(s.w.uids))
+	}
+}
+
+// next draws a pod's class.
+func (s *stream) next() *kind {
+	if s.every > 0 && len(s.ready) > 0 && s.r.IntN(s.every) == 0 {
+		k := s.ready[len(s.ready)-1]
+		s.ready = s.ready[:len(s.ready)-1]
+		return k
+	}
+	return s.w.kinds[s.r.IntN(len(s.w.kinds))]
+}
+
+// decide is one decision: pods drawn at random leave until one more of a class drawn at random stays within the level, and
+// that one is placed.
+func (s *stream) decide() (k *kind, ok bool) {
+	k = s.next()
+	for r, v := range k.asks {
+		for s.used[r]+v > s.limit[r] {
+			list, all := 1, len(s.live[0])+len(s.live[1])
+			if r != gpu && all > 0 && s.gone.IntN(all) >= len(s.live[1]) {
+				list = 0
+			}
+			if len(s.live[list]) == 0 {
+				break // a small cluster: one pod is above the level
+			}
+			s.leave(s.live[list][s.gone.IntN(len(s.live[list]))])
+		}
+	}
+	node, ok := s.e.Place(k)
+	if !ok {
+		s.refused++
+		return k, false
+	}
+	s.placed++
+	s.enter(k, node)
+	return k, true
+}
+
+func (s *stream) enter(k *kind, node int) int {
+	n := len(s.pods)
+	if i := len(s.free) - 1; i >= 0 {
+		n, s.free = s.free[i], s.free[:i]
+	} else {
+		s.pods = append(s.pods, pod{})
+	}
+	list := &s.live[0]
+	if k.asks[gpu] > 0 {
+		list = &s.live[1]
+	}
+	s.pods[n] = pod{k: k, node: node, at: len(*list)}
+	*list = append(*list, n)
+	for r, v := range k.asks {
+		s.used[r] += v
+	}
+	if s.onNode[node]++; s.onNode[node] == 1 {
+		s.inUse++
+	}
+	s.e.Charge(n, k, node)
+	return n
+}
+
+func (s *stream) leave(n int) {
+	p := s.pods[n]
+	list := s.live[0]
+	if p.k.asks[gpu] > 0 {
+		list = s.live[1]
+	}
+	last := list[len(list)-1]
+	list[p.at], s.pods[last].at = last, p.at
+	if p.k.asks[gpu] > 0 {
+		s.live[1] = list[:len(list)-1]
+	} else {
+		s.live[0] = list[:len(list)-1]
+	}
+	for r, v := range p.k.asks {
+		s.used[r] -= v
+	}
+	if s.onNode[p.node]--; s.onNode[p.node] == 0 {
+		s.inUse--
+	}
+	s.e.Release(n)
+	s.free = append(s.free, n)
+}
+
+// full tells whether the next pod of some class may not stay within the level: that the steady state is reached.
+func (s *stream) full() bool { return s.used[cpu] > s.limit[cpu]-s.limit[cpu]/100 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/bench/engine"
+	"basalt.dev/basalt/bench/report"
+	"basalt.dev/basalt/bench/trace"
+)
+
+func engineCommand() *cobra.Command {
+	o := engine.Options{GangNodes: 20000} // gangs of 10,000
+	var traced, profile, out string
+	var asJSON bool
+	var seeds int
+	var cores int64
+	c := &cobra.Command{
+		Use:   "engine",
+		Short: "Measure the placement core alone on one core, beside an exact scan, or replay a trace with it",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if profile != "" {
+				f, err := os.Create(profile)
+				if err != nil {
+					return fmt.Errorf("write CPU profile: %w", err)
+				}
+				defer f.Close()
+				if err := pprof.StartCPUProfile(f); err != nil {
+					return fmt.Errorf("write CPU profile: %w", err)
+				}
+				defer pprof.StopCPUProfile()
+			}
+			o.Progress = report.NewProgress(os.Stderr)
+			r, err := runEngine(c.Context(), o, traced, seeds, cores)
+			o.Progress.Done()
+			if err != nil {
+				return err
+			}
+			if out != "" {
+				if err := r.Write(out); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				e := json.NewEncoder(c.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(r)
+			}
+			r.Print(c.OutOrStdout())
+			return nil
+		},
+	}
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "what everything is made from")
+	c.Flags().IntSliceVar(&o.Nodes, "nodes", []int{1523, 5000, 20000, 100000}, "sizes of clusters")
+	c.Flags().IntVar(&o.Rounds, "rounds", 10, "rounds, of all sizes in turn")
+	c.Flags().IntVar(&o.Decisions, "decisions", 100000, "decisions of a round")
+	c.Flags().IntVar(&o.Exact, "exact-up-to", 5000, "compare quality with exact best fit in clusters up to so many nodes")
+	c.Flags().StringVar(&traced, "trace", "", "openb:DIR, openb:DIR,LIST (LIST of openb_pod_list_LIST.csv, default: default) or swf:FILE")
+	c.Flags().IntVar(&seeds, "seeds", 5, "with --trace openb: seeds of the inflation")
+	c.Flags().Int64Var(&cores, "cores-of-node", 32, "with --trace swf: how the machine's cores are split into nodes")
+	c.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file")
+	c.Flags().StringVar(&out, "out", "", "write report.json and report.html into this folder")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the whole report, with the values of every run, as JSON")
+	return c
+}
+
+func runEngine(ctx context.Context, o engine.Options, traced string, seeds int, cores int64) (*report.Report, error) {
+	kind, where, _ := strings.Cut(traced, ":")
+	switch kind {
+	case "":
+		for _, n := range o.Nodes {
+			if n < 1 || n > 1_000_000 {
+				return nil, fmt.Errorf("--nodes: %d is not between 1 and 1000000", n)
+			}
+		}
+		if len(o.Nodes) == 0 || o.Rounds < 1 || o.Decisions < 4 {
+			return nil, fmt.Errorf("--nodes, --rounds and --decisions: at least one size, one round and 4 decisions")
+		}
+		return engine.Measure(ctx, o)
+	case "openb":
+		dir, list, given := strings.Cut(where, ",")
+		if !given {
+			list = "default"
+		}
+		nodes, pods, err := trace.Openb(dir, list)
+		if err != nil {
+			return nil, err
+		}
+		return engine.Replay(ctx, nodes, pods, o.Seed, seeds, o.Progress)
+	case "swf":
+		log, err := trace.SWF(where)
+		if err != nil {
+			return nil, err
+		}
+		if cores < 1 {
+			return nil, fmt.Errorf("--cores-of-node: %d is not a number of cores", cores)
+		}
+		return engine.ReplaySWF(ctx, log, cores, o.Seed, o.Progress)
+	}
+	return nil, fmt.Errorf("--trace %s: is neither openb:DIR nor swf:FILE", traced)
+}
