@@ -183,6 +183,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 			e = timed{at: now, event: audit.Tick{Blind: a.sight.blind(now)}}
 			if !before && a.sight.seen {
 				close(a.seen)
+				a.opts.Log.Info("everything was read once, judging what comes", "from_revision", a.sight.From)
 			}
 			a.mu.Unlock()
 		}
