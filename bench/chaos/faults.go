@@ -131,15 +131,18 @@ var faults = map[string]attempt{
 		a.through(m.api, mode{what: "late", delay: between(a.rand, time.Second, 5*time.Second)}, 6*time.Second)
 		a.pause(m, between(a.rand, 4*time.Second, 8*time.Second))
 	}},
-	"freeze-api":   {1, func(a *attack) { a.any().api.each((*proxy).freeze) }},
-	"freeze-store": {2, func(a *attack) { a.any().etcd.each((*proxy).freeze) }},
-	"freeze-link":  {2, func(a *attack) { a.any().link.each((*proxy).freeze) }},
-	"pause-api":    {2, func(a *attack) { a.pauseAPI(between(a.rand, time.Second, 6*time.Second)) }},
-	"queue-again":  {1, func(a *attack) { a.queueAgain() }},
-	"foreign":      {2, func(a *attack) { a.foreign() }},
-	"cordon":       {2, func(a *attack) { a.cordon() }},
-	"shrink":       {2, func(a *attack) { a.shrink() }},
-	"node-again":   {1, func(a *attack) { a.nodeAgain() }},
+	// Every shard's requests to the API server are late, so that what is done about a lost one is no faster than it is.
+	"late-bindings-kill": {4, func(a *attack) { a.lateBindings(true) }},
+	"late-bindings-cut":  {4, func(a *attack) { a.lateBindings(false) }},
+	"freeze-api":         {1, func(a *attack) { a.any().api.each((*proxy).freeze) }},
+	"freeze-store":       {2, func(a *attack) { a.any().etcd.each((*proxy).freeze) }},
+	"freeze-link":        {2, func(a *attack) { a.any().link.each((*proxy).freeze) }},
+	"pause-api":          {2, func(a *attack) { a.pauseAPI(between(a.rand, time.Second, 6*time.Second)) }},
+	"queue-again":        {1, func(a *attack) { a.queueAgain() }},
+	"foreign":            {2, func(a *attack) { a.foreign() }},
+	"cordon":             {2, func(a *attack) { a.cordon() }},
+	"shrink":             {2, func(a *attack) { a.shrink() }},
+	"node-again":         {1, func(a *attack) { a.nodeAgain() }},
 	"drop-store": {4, func(a *attack) {
 		a.through(a.any().etcd, mode{what: "drop"}, between(a.rand, 200*time.Millisecond, 4*time.Second))
 	}},
@@ -298,6 +301,36 @@ func (a *attack) lateCut(m *member, through func(*member) proxies, kind string) 
 	sleep(a.loading, wait)
 	p.each(func(p *proxy) { p.cut(); p.set(mode{}) })
 	a.about = fmt.Sprintf("%s: requests of %s arrive %s late", m.name, wait.Round(time.Millisecond), delay.Round(time.Millisecond))
+}
+
+// lateBindings makes the requests of all shards to the API server late, and leaves those of one without an answer again
+// and again: its connections are cut, or it dies. Room that was given back too early is taken before the first of them
+// arrive.
+func (a *attack) lateBindings(kill bool) {
+	delay := between(a.rand, 1500*time.Millisecond, 3*time.Second)
+	gaps := between(a.rand, 400*time.Millisecond, 900*time.Millisecond)
+	ok, done := a.once("late bindings")
+	if !ok {
+		return
+	}
+	defer done()
+	for _, m := range a.shards() {
+		a.through(m.api, mode{what: "late", delay: delay}, 2*delay)
+	}
+	if m := a.at("intents"); m != nil && kill {
+		sleep(a.loading, gaps/4)
+		a.kill(m, between(a.rand, 300*time.Millisecond, 6*time.Second))
+	} else {
+		for range 4 {
+			if !sleep(a.loading, gaps) {
+				break
+			}
+			for _, m := range a.shards() {
+				m.api.each((*proxy).cut)
+			}
+		}
+	}
+	a.about = fmt.Sprintf("requests arrive %s late", delay.Round(time.Millisecond))
 }
 
 // hear waits for a new key that a process wrote.
