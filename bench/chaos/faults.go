@@ -134,15 +134,17 @@ var faults = map[string]attempt{
 	// Every shard's requests to the API server are late, so that what is done about a lost one is no faster than it is.
 	"late-bindings-kill": {4, func(a *attack) { a.lateBindings(true) }},
 	"late-bindings-cut":  {4, func(a *attack) { a.lateBindings(false) }},
-	"freeze-api":         {1, func(a *attack) { a.any().api.each((*proxy).freeze) }},
-	"freeze-store":       {2, func(a *attack) { a.any().etcd.each((*proxy).freeze) }},
-	"freeze-link":        {2, func(a *attack) { a.any().link.each((*proxy).freeze) }},
-	"pause-api":          {2, func(a *attack) { a.pauseAPI(between(a.rand, time.Second, 6*time.Second)) }},
-	"queue-again":        {1, func(a *attack) { a.queueAgain() }},
-	"foreign":            {2, func(a *attack) { a.foreign() }},
-	"cordon":             {2, func(a *attack) { a.cordon() }},
-	"shrink":             {2, func(a *attack) { a.shrink() }},
-	"node-again":         {1, func(a *attack) { a.nodeAgain() }},
+	// The heirs of a dead shard are late too, but only when they have listed the pods: its Bindings arrive before they are settled.
+	"late-heirs":   {4, func(a *attack) { a.lateHeirs() }},
+	"freeze-api":   {1, func(a *attack) { a.any().api.each((*proxy).freeze) }},
+	"freeze-store": {2, func(a *attack) { a.any().etcd.each((*proxy).freeze) }},
+	"freeze-link":  {2, func(a *attack) { a.any().link.each((*proxy).freeze) }},
+	"pause-api":    {2, func(a *attack) { a.pauseAPI(between(a.rand, time.Second, 6*time.Second)) }},
+	"queue-again":  {1, func(a *attack) { a.queueAgain() }},
+	"foreign":      {2, func(a *attack) { a.foreign() }},
+	"cordon":       {2, func(a *attack) { a.cordon() }},
+	"shrink":       {2, func(a *attack) { a.shrink() }},
+	"node-again":   {1, func(a *attack) { a.nodeAgain() }},
 	"drop-store": {4, func(a *attack) {
 		a.through(a.any().etcd, mode{what: "drop"}, between(a.rand, 200*time.Millisecond, 4*time.Second))
 	}},
@@ -331,6 +333,46 @@ func (a *attack) lateBindings(kill bool) {
 		}
 	}
 	a.about = fmt.Sprintf("requests arrive %s late", delay.Round(time.Millisecond))
+}
+
+// lateHeirs kills a shard whose Bindings are on their way, and makes the others' requests late a moment after they have
+// inherited its nodes.
+func (a *attack) lateHeirs() {
+	delay, moment := between(a.rand, 3*time.Second, 5*time.Second), between(a.rand, 30*time.Millisecond, 400*time.Millisecond)
+	ok, done := a.once("late bindings")
+	if !ok {
+		return
+	}
+	defer done()
+	for _, m := range a.shards() { // one of them writes the next intents
+		a.through(m.api, mode{what: "late", delay: delay}, 2*time.Second)
+	}
+	victim := a.at("intents")
+	for _, m := range a.shards() {
+		if m != victim {
+			m.api.each(func(p *proxy) { p.set(mode{}) })
+		}
+	}
+	if victim == nil || victim.running() == nil {
+		return
+	}
+	sleep(a.loading, 100*time.Millisecond)
+	a.kill(victim, 8*time.Second)
+	within, cancel := context.WithTimeout(a.loading, 5*time.Second)
+	defer cancel()
+	for within.Err() == nil && a.view.named(victim.name) {
+		sleep(within, 10*time.Millisecond)
+	}
+	sleep(a.loading, moment)
+	for _, m := range a.shards() {
+		m.api.each(func(p *proxy) { p.set(mode{what: "late", delay: delay}) })
+	}
+	a.lasting(delay, func() {
+		for _, m := range a.shards() {
+			m.api.each(func(p *proxy) { p.set(mode{}) })
+		}
+	})
+	a.about = fmt.Sprintf("%s; requests arrive %s late, its heirs' %s after they were named", victim.name, delay.Round(time.Millisecond), moment.Round(time.Millisecond))
 }
 
 // hear waits for a new key that a process wrote.

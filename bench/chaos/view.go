@@ -183,6 +183,13 @@ func (v *view) member(is func(api.Member) bool) *api.Member {
 	return nil
 }
 
+// named tells whether the table names a shard.
+func (v *view) named(name string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.member(func(m api.Member) bool { return m.Name == name }) != nil
+}
+
 // killed begins to time how long others need to take over.
 func (v *view) killed(name string) {
 	v.mu.Lock()
