@@ -78,6 +78,7 @@ func chaosCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Coordinators, "coordinators", 3, "coordinator processes")
 	c.Flags().IntVar(&members, "store-members", 3, "members of the control store")
 	c.Flags().StringVar(&faults, "faults", "", "only these kinds, with commas: "+strings.Join(chaos.Kinds(), ", "))
+	c.Flags().DurationVar(&o.Rest, "rest", o.Rest, "how long everything may take to come to rest afterwards")
 	c.Flags().BoolVar(&o.Long, "long", false, "most pods run for long, whatever the seed says")
 	c.Flags().StringVar(&points, "points", "all", "crash points to visit, with commas; none for none")
 	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")

@@ -92,7 +92,19 @@ func (n *Network) start() error {
 			return err
 		}
 	}
-	return n.apply() // a kernel that knows no such rules says so now
+	// Whatever a machine refuses it is to refuse now: places, processes in them, rules.
+	probe, err := n.Join("probe")
+	if err != nil {
+		return err
+	}
+	if err := ip("netns exec " + probe.Namespace + " ip link"); err != nil {
+		return err
+	}
+	if err := probe.In(func() error { return nil }); err != nil {
+		return err
+	}
+	self := Path{From: "probe", To: "probe"}
+	return errors.Join(n.Break(50, self), n.Mend(50, self))
 }
 
 func ip(command string) error {
