@@ -124,6 +124,16 @@ func (h *history) add(client int, from, to int64, c call) {
 	h.calls = append(h.calls, porcupine.Operation{ClientId: client, Input: c, Call: from, Return: to})
 }
 
+func (h *history) count() map[verb]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := map[verb]int{}
+	for _, o := range h.calls {
+		n[o.Input.(call).verb]++
+	}
+	return n
+}
+
 // one asks for one gang, keeps it for a moment, and releases it. It ends early only when ctx does.
 func (a *asker) one(ctx context.Context, client int, h *history, uid, queue string, demand int64, patience, keep time.Duration) {
 	answers := make(chan *wire.Envelope, 64)
@@ -288,9 +298,16 @@ func TestHistoriesOfReservations(t *testing.T) {
 func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, leaves []string, seed uint64) {
 	h := &history{began: time.Now()}
 	random := rand.New(rand.NewPCG(seed, 0x415))
-	asking, stop := context.WithTimeout(ctx, 5*time.Second)
+	asking, stop := context.WithTimeout(ctx, 2*time.Minute)
 	defer stop()
 	var wg sync.WaitGroup
+	wg.Go(func() { // long enough to show something, however slow the machine is
+		for sleep(asking, time.Second) {
+			if n := h.count(); time.Since(h.began) > 4*time.Second && n[reserved] >= 5 && n[denied]+n[perhaps] >= 1 {
+				stop()
+			}
+		}
+	})
 	client := 0
 	for i, a := range askers {
 		for range 2 {
@@ -331,10 +348,7 @@ func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, lea
 	}
 	wg.Wait()
 	localtest.Wait(t, time.Minute, "the last read", func(ctx context.Context) error { return observe(ctx, r.etcd, h, 0) })
-	counts := map[verb]int{}
-	for _, o := range h.calls {
-		counts[o.Input.(call).verb]++
-	}
+	counts := h.count()
 	result := porcupine.CheckOperationsTimeout(historyTree.model(), h.calls, 2*time.Minute)
 	t.Logf("history %d: %d calls: %d granted, %d perhaps, %d denied, %d released, %d read; %d kills, %d times answers were lost: %s", seed, len(h.calls),
 		counts[reserved], counts[perhaps], counts[denied], counts[released], counts[observed], kills, drops, result)
