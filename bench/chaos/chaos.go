@@ -418,7 +418,7 @@ func (r *run) shardsAtRest(ctx context.Context) error {
 		if m.role != "shard" || b == nil {
 			continue
 		}
-		if err := scrape(ctx, b.Metrics, sums); err != nil {
+		if err := scrape(ctx, b, sums); err != nil {
 			return fmt.Errorf("metrics of %s: %w", m.name, err)
 		}
 	}
@@ -437,11 +437,7 @@ func (r *run) shardsAtRest(ctx context.Context) error {
 
 // ready asks a process once.
 func ready(ctx context.Context, b *local.Basalt) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Metrics+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := b.Get(ctx, "/readyz")
 	if err != nil {
 		return false
 	}
@@ -449,16 +445,15 @@ func ready(ctx context.Context, b *local.Basalt) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-func scrape(ctx context.Context, address string, sums map[string]float64) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
+func scrape(ctx context.Context, b *local.Basalt, sums map[string]float64) error {
+	resp, err := b.Get(ctx, "/metrics")
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the answer is %s", resp.Status)
+	}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		name, value, ok := strings.Cut(lines.Text(), " ")
 		if v, err := strconv.ParseFloat(value, 64); ok && err == nil {

@@ -14,7 +14,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -406,7 +405,7 @@ func (r *run) split(ctx context.Context) (time.Duration, error) {
 	}
 	whole := func() (bool, error) {
 		for _, b := range all {
-			n, err := metric(ctx, b.Metrics, "basalt_gossip_members")
+			n, err := metric(ctx, b, "basalt_gossip_members")
 			if err != nil || n != len(all) {
 				return false, nil
 			}
@@ -437,12 +436,8 @@ func (r *run) split(ctx context.Context) (time.Duration, error) {
 }
 
 // metric reads one number from a process.
-func metric(ctx context.Context, address, name string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := http.DefaultClient.Do(req)
+func metric(ctx context.Context, b *local.Basalt, name string) (int, error) {
+	resp, err := b.Get(ctx, "/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -452,7 +447,7 @@ func metric(ctx context.Context, address, name string) (int, error) {
 			return strconv.Atoi(value)
 		}
 	}
-	return 0, fmt.Errorf("%s shows no %s", address, name)
+	return 0, fmt.Errorf("%s shows no %s", b.Name(), name)
 }
 
 // gang is one of the load's.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type Basalt struct {
 	*Process
 	Role                    string // "shard" or "coordinator"
 	Listen, Gossip, Metrics string // addresses: gRPC, memberlist, HTTP
+	token                   string // that /metrics asks for where others than this machine could reach it
 }
 
 // StartShard starts a shard.
@@ -66,13 +68,21 @@ func (b *Basalt) WaitReady(ctx context.Context) error {
 	})
 }
 
-// get returns the status of an answer, whichever it is.
-func (b *Basalt) get(ctx context.Context, path string) (int, error) {
+// Get asks the process's HTTP server, for "/metrics" for example.
+func (b *Basalt) Get(ctx context.Context, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Metrics+path, nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	if b.token != "" {
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// get returns the status of an answer, whichever it is.
+func (b *Basalt) get(ctx context.Context, path string) (int, error) {
+	resp, err := b.Get(ctx, path)
 	if err != nil {
 		return 0, err
 	}
@@ -106,6 +116,14 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 			"--listen=" + b.Listen,
 			"--gossip=" + b.Gossip,
 			"--metrics=" + b.Metrics,
+		}
+		if o.Place.Namespace != "" {
+			b.token = randomHex(16)
+			file := filepath.Join(c.dir, name+".metrics-token")
+			if err := os.WriteFile(file, []byte(b.token), 0o600); err != nil {
+				return fmt.Errorf("write token: %w", err)
+			}
+			args = append(args, "--metrics-token-file="+file)
 		}
 		if o.OTLP != "" {
 			args = append(args, "--otlp="+o.OTLP)
