@@ -1607,6 +1607,7 @@ func (x *IntentsRecord) GetTableEpoch() uint64 {
 type Demand struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Amounts       []*Amount              `protobuf:"bytes,1,rep,name=amounts,proto3" json:"amounts,omitempty"`
+	Constraints   []byte                 `protobuf:"bytes,2,opt,name=constraints,proto3" json:"constraints,omitempty"` // as in PodClass: an heir has to count the host ports
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1644,6 +1645,13 @@ func (*Demand) Descriptor() ([]byte, []int) {
 func (x *Demand) GetAmounts() []*Amount {
 	if x != nil {
 		return x.Amounts
+	}
+	return nil
+}
+
+func (x *Demand) GetConstraints() []byte {
+	if x != nil {
+		return x.Constraints
 	}
 	return nil
 }
@@ -4137,9 +4145,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\ademands\x18\x02 \x03(\v2\x16.basalt.wire.v1.DemandR\ademands\x12-\n" +
 	"\x04rows\x18\x03 \x03(\v2\x19.basalt.wire.v1.IntentRowR\x04rows\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
-	"tableEpoch\":\n" +
+	"tableEpoch\"\\\n" +
 	"\x06Demand\x120\n" +
-	"\aamounts\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\"\xc8\x01\n" +
+	"\aamounts\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\x12 \n" +
+	"\vconstraints\x18\x02 \x01(\fR\vconstraints\"\xc8\x01\n" +
 	"\tIntentRow\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x120\n" +
 	"\x14pod_resource_version\x18\x02 \x01(\tR\x12podResourceVersion\x12\x1c\n" +

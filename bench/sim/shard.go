@@ -39,7 +39,8 @@ type shard struct {
 	ticket  uint64
 	told    bool                // listing is answered
 	shown   map[string]*api.Pod // by the watch; only with a fault that needs it
-	early   func()              // likewise: what waits for the next list
+	early   func()              // with fault.PodsFirst: what waits for the next list
+	kept    *event.PodsReplaced // likewise: that list, until it is asked for; the watch goes on after it
 	ticks   int
 	tickDue bool
 	leaving bool
@@ -260,7 +261,15 @@ func (x *shard) carryOut(o event.Output) {
 	case event.ListPods:
 		w.log("%s lists pods %d", x.inc, o.Sequence)
 		x.listing, x.told = o, false
-		if x.pods != nil && x.pods.synced && (fault.On(fault.PodsFirst) || fault.On(fault.PodsFromCache)) {
+		if x.kept != nil { // fault.PodsFirst
+			ev := *x.kept
+			ev.Sequence, x.told, x.kept = o.Sequence, true, nil
+			x.step(ev)
+			x.pods.stalled, x.pods.due = time.Time{}, false
+			x.pods.wake(w.delay())
+			return
+		}
+		if x.pods != nil && x.pods.synced && fault.On(fault.PodsFromCache) {
 			x.told = true
 			ev := event.PodsReplaced{Sequence: o.Sequence}
 			for _, uid := range sortedKeys(x.shown) {
@@ -367,12 +376,15 @@ func (x *shard) listPods() {
 				ev.Sequence, x.told = x.listing.Sequence, true
 			}
 			w.log("%s has %d pods, list %d", x.inc, len(ev.Pods), ev.Sequence)
-			x.step(ev)
-			if x.early != nil && ticket >= x.ticket && !x.dead {
+			if x.early != nil && ticket >= x.ticket {
 				read := x.early
-				x.early = nil
+				x.early, x.kept = nil, &ev
+				x.pods.stalled = w.now.Add(20 * time.Second)
 				read()
+				return
 			}
+			x.kept = nil
+			x.step(ev)
 		},
 		seen: func(o object) {
 			if t := x.tables.seen(); fault.On(fault.DeletedIsGone) && o.Pod.Node != "" && t != nil && t.OwnerOf(o.Pod.Node) != x.inc {

@@ -45,6 +45,7 @@ type ask struct {
 	patient       bool
 	denied        *wire.Denied
 	listed        bool // the coordinator of this term has it in its list
+	doubted       bool // it was said again because the coordinator names a reservation of the gang
 }
 
 // open is a request that waits for its answer.

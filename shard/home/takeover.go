@@ -266,6 +266,16 @@ func (c *Core) onKnown(m *wire.Known) {
 				c.release(g)
 			}
 			c.touch(g)
+		case g.queue == ref.GetQueue() && g.state == waiting && !g.charge.reserved && g.charge.ask != nil && g.charge.ask.denied != nil && g.tally.bound == 0 && !g.leaving():
+			// A Granted was lost. If it was for what is asked now, saying that again brings it; if it was for less, it is
+			// charged for nobody, and is given back.
+			if a := g.charge.ask; !a.doubted {
+				a.doubted, a.listed, a.said, a.every = true, false, time.Time{}, 0
+			} else {
+				g.charge.attempt = max(g.charge.attempt, attempt)
+				c.release(g)
+			}
+			c.touch(g)
 		}
 	}
 }

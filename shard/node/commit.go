@@ -234,7 +234,7 @@ func (b *batch) add(r *row, gangs, demands map[string]uint32) {
 	if !ok {
 		di = uint32(len(b.record.Demands))
 		demands[r.class.Key] = di
-		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests)})
+		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints})
 	}
 	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})
 	b.rows = append(b.rows, r)

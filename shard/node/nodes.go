@@ -169,7 +169,9 @@ func (c *Core) unbind(uid string) bool {
 // podEnded frees what a pod held: it is gone, or finished.
 func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
 	ours := len(c.rows[uid]) > 0 || c.isCharged(uid)
-	c.loseHold(uid)
+	if !fault.On(fault.LeakedHold) {
+		c.loseHold(uid)
+	}
 	for _, r := range slices.Clone(c.rows[uid]) {
 		c.note(r, outcome, node)
 		c.finish(r)

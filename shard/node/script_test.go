@@ -108,6 +108,10 @@ func (w words) class() *api.Class {
 		spec.NodeSelector = map[string]string{k: v}
 		constraints, _ = spec.Marshal()
 	}
+	if port := w.num("port"); port > 0 {
+		spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: int32(port), Protocol: v1.ProtocolTCP}}}}
+		constraints, _ = spec.Marshal()
+	}
 	return api.NewClass(w.amounts(1), constraints)
 }
 
@@ -142,7 +146,7 @@ func (s *script) run(line string) []string {
 		return event.RowID{Incarnation: api.Incarnation(parts[0]), N: uint64(w.toNum(parts[1])), PodUID: parts[2]}
 	}
 	record := func(rows []string) *wire.IntentsRecord { // p1@n1:gang
-		r := &wire.IntentsRecord{Demands: []*wire.Demand{{Amounts: wire.FromResources(w.amounts(1))}}}
+		r := &wire.IntentsRecord{Demands: []*wire.Demand{{Amounts: wire.FromResources(w.amounts(1)), Constraints: w.class().Constraints}}}
 		for _, text := range rows {
 			pod, rest, _ := strings.Cut(text, "@")
 			node, gang, _ := strings.Cut(rest, ":")

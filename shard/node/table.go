@@ -126,10 +126,11 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		}
 		r := &row{gang: c.gang(ref), key: k, uid: uid, rv: stored.GetPodResourceVersion(), ns: stored.GetNamespace(), name: stored.GetName(), node: node, phase: sent, stored: true, listed: c.takeover.sequence}
 		requests, err := api.Resources{{Resource: "pods", Value: 1}}, error(nil)
+		var constraints []byte
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
 			var named api.Resources
 			if named, err = wire.ToResources(demands[stored.GetDemand()].GetAmounts()); err == nil {
-				requests = named
+				requests, constraints = named, demands[stored.GetDemand()].GetConstraints()
 			}
 		} else {
 			err = fmt.Errorf("demand %d of %d", stored.GetDemand(), len(demands))
@@ -137,7 +138,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		if err != nil {
 			c.log(slog.LevelError, "an intent's demand cannot be read: it counts as one pod without requests", append(slices.Clone(where), slog.String("pod", uid), slog.Any("error", err))...)
 		}
-		r.class = api.NewClass(requests, nil)
+		r.class = api.NewClass(requests, constraints)
 		k.rows[uid] = r
 		c.addRow(r)
 		if at, bound := c.bound[uid]; bound { // no Binding lands any more
