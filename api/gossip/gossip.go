@@ -75,6 +75,7 @@ type Gossip struct {
 	opts   Options
 	list   *memberlist.Memberlist
 	ring   *memberlist.Keyring // nil: not encrypted
+	at     string              // our address: memberlist writes the node that holds it whenever it spreads news of us
 	cancel context.CancelFunc
 	ctx    context.Context
 	wg     sync.WaitGroup
@@ -144,6 +145,7 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 		g.cancel()
 		return nil, fmt.Errorf("start gossip at %s: %w", o.Bind, err)
 	}
+	g.at = g.list.LocalNode().Address()
 	g.wg.Go(func() { g.dispatch(events) })
 	g.wg.Go(g.publish)
 	if ring != nil {
@@ -164,7 +166,7 @@ func split(address string) (host string, port int, err error) {
 }
 
 // Address is where others reach this member.
-func (g *Gossip) Address() string { return g.list.LocalNode().Address() }
+func (g *Gossip) Address() string { return g.at }
 
 // Members are the live members but ourselves, by incarnation.
 func (g *Gossip) Members() []Member {

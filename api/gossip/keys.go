@@ -99,23 +99,28 @@ func (g *Gossip) followKeys() {
 
 // replaceKeys makes a ring hold just these, the first as the one to send with.
 func replaceKeys(ring *memberlist.Keyring, keys [][]byte) (changed bool, err error) {
+	among := func(all [][]byte, key []byte) bool {
+		return slices.ContainsFunc(all, func(k []byte) bool { return bytes.Equal(k, key) })
+	}
+	add := func() error {
+		for _, k := range keys {
+			if err := ring.AddKey(k); err != nil {
+				return err
+			}
+		}
+		return ring.UseKey(keys[0])
+	}
 	old := ring.GetKeys()
-	changed = !bytes.Equal(ring.GetPrimaryKey(), keys[0]) || len(old) != len(keys)
-	for _, k := range keys {
-		changed = changed || !slices.ContainsFunc(old, func(o []byte) bool { return bytes.Equal(o, k) })
-		if err := ring.AddKey(k); err != nil {
+	changed = len(old) != len(keys) || slices.ContainsFunc(keys, func(k []byte) bool { return !among(old, k) }) || !bytes.Equal(ring.GetPrimaryKey(), keys[0])
+	if err := add(); err != nil || !changed {
+		return changed, err
+	}
+	// To remove any key but the last, memberlist moves those behind it, in a list that packets are being read with. So all
+	// from the end go until nothing unwanted is left, and what is wanted of them comes back.
+	for now := ring.GetKeys(); slices.ContainsFunc(now, func(k []byte) bool { return !among(keys, k) }); now = ring.GetKeys() {
+		if err := ring.RemoveKey(now[len(now)-1]); err != nil {
 			return changed, err
 		}
 	}
-	if err := ring.UseKey(keys[0]); err != nil {
-		return changed, err
-	}
-	for _, o := range old {
-		if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(o, k) }) {
-			if err := ring.RemoveKey(o); err != nil {
-				return changed, err
-			}
-		}
-	}
-	return changed, nil
+	return changed, add()
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"basalt.dev/basalt/api"
 )
 
@@ -129,6 +131,39 @@ func TestReadKeys(t *testing.T) {
 		keys, err := parseKeys(row.text)
 		if len(keys) != row.keys || (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%q: %d keys, %v; want %d, %q", row.text, len(keys), err, row.keys, row.says)
+		}
+	}
+}
+
+func TestReplaceKeys(t *testing.T) {
+	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, 16) }
+	spell := func(keys [][]byte) (out string) {
+		for _, k := range keys {
+			out += string(k[:1])
+		}
+		return out
+	}
+	for _, row := range []struct{ from, to string }{{"a", "a"}, {"a", "ab"}, {"ab", "ba"}, {"ba", "b"}, {"abc", "ac"}, {"abcd", "dbe"}, {"abc", "d"}, {"abc", "cab"}} {
+		var from, to [][]byte
+		for i := range row.from {
+			from = append(from, key(row.from[i]))
+		}
+		for i := range row.to {
+			to = append(to, key(row.to[i]))
+		}
+		ring, err := memberlist.NewKeyring(from, from[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := ring.GetKeys() // as somebody who reads a packet has it
+		before := spell(seen)
+		changed, err := replaceKeys(ring, to)
+		got := spell(ring.GetKeys())
+		if err != nil || changed != (row.from != row.to) || got[0] != row.to[0] || len(got) != len(row.to) || strings.Trim(got, row.to) != "" {
+			t.Errorf("%s to %s gave %s, changed %v, %v", row.from, row.to, got, changed, err)
+		}
+		if after := spell(seen); after != before {
+			t.Errorf("%s to %s: a list that is being read went from %s to %s", row.from, row.to, before, after)
 		}
 	}
 }
