@@ -95,6 +95,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		status = http.StatusCreated
 		out, err = s.servePost(r, t)
+	case http.MethodPut:
+		o := s.kinds[t.resource].make()
+		if err = readBody(r, o); err == nil {
+			out, err = s.Update(t.resource, t.subresource, o)
+		}
 	case http.MethodPatch:
 		var body []byte
 		if body, err = io.ReadAll(r.Body); err == nil {

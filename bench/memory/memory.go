@@ -307,6 +307,9 @@ func (s *Server) Create(resource string, o Object) (Object, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		if len(o.Spec.SchedulingGates) > 0 {
+			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}}
+		}
 	case *v1alpha1.Queue:
 		o.Status = nil
 	case *v1alpha1.PodGroup:

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// transport carries requests to the handler without a network. Watches go another way: see Clients.
+// transport carries requests to the handler without a network.
 func (s *Server) transport() http.RoundTripper { return roundTripper{s} }
 
 type roundTripper struct{ server *Server }
@@ -15,23 +15,51 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
+	if r.URL.Query().Get("watch") != "" {
+		return t.watch(r)
+	}
 	defer r.Body.Close()
-	w := &recorder{header: http.Header{}, status: http.StatusOK}
+	var body bytes.Buffer
+	w := &recorder{header: http.Header{}, status: http.StatusOK, Writer: &body}
 	t.server.serve(w, r)
-	return &http.Response{
-		Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()), Request: r,
-	}, nil
+	return w.response(r, io.NopCloser(&body)), nil
+}
+
+// watch answers as soon as the handler has said what it will answer; the body is what it says from then on.
+func (t roundTripper) watch(r *http.Request) (*http.Response, error) {
+	out, in := io.Pipe()
+	w := &recorder{header: http.Header{}, status: http.StatusOK, Writer: in, begun: make(chan struct{})}
+	go func() {
+		t.server.serve(w, r)
+		_ = in.Close()
+	}()
+	select {
+	case <-w.begun:
+		return w.response(r, out), nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 }
 
 type recorder struct {
+	io.Writer
 	header http.Header
 	status int
-	body   bytes.Buffer
+	begun  chan struct{}
 }
 
 func (w *recorder) Header() http.Header { return w.header }
 
-func (w *recorder) WriteHeader(status int) { w.status = status }
+func (w *recorder) WriteHeader(status int) {
+	w.status = status
+	if w.begun != nil {
+		close(w.begun)
+	}
+}
 
-func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
+func (w *recorder) response(r *http.Request, body io.ReadCloser) *http.Response {
+	return &http.Response{
+		Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.header, Body: body, ContentLength: -1, Request: r,
+	}
+}

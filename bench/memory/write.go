@@ -107,7 +107,7 @@ func (s *Server) Delete(resource, namespace, name string, o metav1.DeleteOptions
 	s.counts.Deletes[resource]++
 	grace := int64(0)
 	if pod, ok := before.(*corev1.Pod); ok {
-		grace = 30
+		grace = corev1.DefaultTerminationGracePeriodSeconds
 		if pod.Spec.TerminationGracePeriodSeconds != nil {
 			grace = *pod.Spec.TerminationGracePeriodSeconds
 		}
@@ -118,32 +118,49 @@ func (s *Server) Delete(resource, namespace, name string, o metav1.DeleteOptions
 			grace = 0
 		}
 	}
-	if grace == 0 && len(before.GetFinalizers()) == 0 {
-		s.remove(k, before)
-		return nil
+	after := shallow(before)
+	if before.GetDeletionTimestamp() != nil {
+		had := before.GetDeletionGracePeriodSeconds()
+		if had == nil || *had == 0 || o.GracePeriodSeconds == nil || *o.GracePeriodSeconds >= *had {
+			return nil // it is on its way, and at least as soon
+		}
+	} else {
+		after.SetGeneration(before.GetGeneration() + 1)
 	}
-	if before.GetDeletionTimestamp() != nil && (before.GetDeletionGracePeriodSeconds() == nil || *before.GetDeletionGracePeriodSeconds() <= grace) {
-		return nil // it is on its way
-	}
-	after := before.DeepCopyObject().(Object)
-	at := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second).Truncate(time.Second))
+	at := metav1.NewTime(time.Now().Truncate(time.Second).Add(time.Duration(grace) * time.Second))
 	after.SetDeletionTimestamp(&at)
 	after.SetDeletionGracePeriodSeconds(&grace)
-	after.SetGeneration(before.GetGeneration() + 1)
+	if _, pod := after.(*corev1.Pod); over(after) && !pod {
+		s.commit(k, watch.Deleted, before, shallow(before))
+		return nil
+	}
 	s.commit(k, watch.Modified, before, after)
+	if over(after) { // a pod that goes at once is marked first
+		s.commit(k, watch.Deleted, after, shallow(after))
+	}
 	return nil
 }
 
-// remove makes the deletion visible: watchers see the last state, under the version of the deletion.
-func (s *Server) remove(k *kind, before Object) {
-	var last Object
-	if pod, ok := before.(*corev1.Pod); ok { // most of all deletions
-		shallow := *pod
-		last = &shallow
-	} else {
-		last = before.DeepCopyObject().(Object)
+// over tells whether an object is to be removed now: it is being deleted, and nothing holds it any more.
+func over(o Object) bool {
+	grace := o.GetDeletionGracePeriodSeconds()
+	return o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
+}
+
+// shallow copies an object; what it points to stays shared, and is never changed.
+func shallow(o Object) Object {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		c := *o
+		return &c
+	case *v1alpha1.Queue:
+		c := *o
+		return &c
+	case *v1alpha1.PodGroup:
+		c := *o
+		return &c
 	}
-	s.commit(k, watch.Deleted, before, last)
+	return o.DeepCopyObject().(Object)
 }
 
 // ReplaceStatus puts a status into a Queue or PodGroup with this UID: what package kube does by a JSON patch. A nil answer
@@ -230,24 +247,11 @@ func (s *Server) Patch(resource, namespace, name, subresource string, how types.
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	after.GetObjectKind().SetGroupVersionKind(k.gvk)
-	if v := after.GetResourceVersion(); v != before.GetResourceVersion() && v != "" {
-		return nil, s.refused(k, apierrors.NewConflict(k.group(), name, fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again")))
+	stale := after.GetResourceVersion() != "" && after.GetResourceVersion() != before.GetResourceVersion() // a conflict before all else
+	if after.GetUID() != before.GetUID() && !stale {
+		return nil, s.refused(k, apierrors.NewInvalid(k.gvk.GroupKind(), name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), after.GetUID(), "field is immutable")}))
 	}
-	if after.GetUID() != before.GetUID() {
-		return nil, s.refused(k, apierrors.NewConflict(k.group(), name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", after.GetUID(), before.GetUID())))
-	}
-	if subresource == "status" {
-		keepAllButStatus(before, after)
-	} else {
-		keepStatus(before, after)
-	}
-	if err := s.replace(k, before, after); err != nil {
-		return nil, err
-	}
-	if now := k.objects[nameOf(after)]; now != nil {
-		return now, nil
-	}
-	return after, nil // the last finalizer went
+	return s.changed(k, before, after, subresource)
 }
 
 func keepAllButStatus(before, after Object) {
@@ -315,12 +319,59 @@ func (s *Server) replace(k *kind, before, after Object) error {
 	if same {
 		return nil
 	}
-	if after.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 && !slices.Equal(before.GetFinalizers(), after.GetFinalizers()) {
-		s.commit(k, watch.Deleted, before, after)
+	if over(after) { // with its last finalizer: this version is never stored
+		s.commit(k, watch.Deleted, before, shallow(before))
 		return nil
 	}
 	s.commit(k, watch.Modified, before, after)
 	return nil
+}
+
+// Update replaces an object, or with subresource "status" its status alone.
+func (s *Server) Update(resource, subresource string, after Object) (Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, err := s.kind(resource)
+	if err != nil {
+		return nil, err
+	}
+	before, err := k.get(nameOf(after))
+	if err != nil {
+		return nil, err
+	}
+	s.counts.Updates[resource]++
+	if uid := after.GetUID(); uid != "" && uid != before.GetUID() {
+		return nil, s.refused(k, apierrors.NewConflict(k.group(), after.GetName(), fmt.Errorf("the UID in the precondition (%s) is not %s", uid, before.GetUID())))
+	}
+	after.SetUID(before.GetUID())
+	after.GetObjectKind().SetGroupVersionKind(k.gvk)
+	return s.changed(k, before, after, subresource)
+}
+
+// changed stores what a patch or an update made of an object.
+func (s *Server) changed(k *kind, before, after Object, subresource string) (Object, error) {
+	if v := after.GetResourceVersion(); v != before.GetResourceVersion() && v != "" {
+		return nil, s.refused(k, apierrors.NewConflict(k.group(), after.GetName(), fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again")))
+	}
+	if subresource == "status" {
+		keepAllButStatus(before, after)
+	} else {
+		keepStatus(before, after)
+	}
+	if before.GetDeletionTimestamp() != nil {
+		for _, f := range after.GetFinalizers() {
+			if !slices.Contains(before.GetFinalizers(), f) {
+				return nil, s.refused(k, apierrors.NewInvalid(k.gvk.GroupKind(), after.GetName(), field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"), "no new finalizers can be added if the object is being deleted")}))
+			}
+		}
+	}
+	if err := s.replace(k, before, after); err != nil {
+		return nil, err
+	}
+	if now := k.objects[nameOf(after)]; now != nil {
+		return now, nil
+	}
+	return after, nil // the last finalizer went
 }
 
 // unchanged tells whether two versions say the same; a stamp that differs is the quick answer.
