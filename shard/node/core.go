@@ -28,6 +28,7 @@ type Config struct {
 	SettleGrace   time.Duration // how long a living shard may settle rows on nodes that it lost: 2 s
 	Remember      time.Duration // how long answers and withdrawn serials are kept: 2 min
 	SummaryEvery  time.Duration // how often an unchanged summary is said again: 5 s
+	DeleteEvery   time.Duration // between two deletions of intents that are settled, unless there are many: 500 ms
 
 	MaxFences   int // reservations of one intent transaction: 100
 	MaxRows     int // rows of one intent transaction: 1,000
@@ -58,6 +59,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.SettleGrace, 2*time.Second)
 	duration(&c.Remember, 2*time.Minute)
 	duration(&c.SummaryEvery, 5*time.Second)
+	duration(&c.DeleteEvery, 500*time.Millisecond)
 	number(&c.MaxFences, 100)
 	number(&c.MaxRows, 1000)
 	number(&c.MaxDeletes, 100)
@@ -100,6 +102,7 @@ type Core struct {
 	writing  *batch
 	nextN    uint64
 	deleting []event.IntentKey
+	deleteAt time.Time // not before, unless there are many
 	rewrites int
 	settling int
 	lost     bool // this incarnation may not write any more

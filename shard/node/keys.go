@@ -15,9 +15,11 @@ import (
 const retryKey = 100 * time.Millisecond
 
 // tidyKeys removes from the control store what it need not remember any more. Own keys go when all their rows are settled,
-// many at once, at a tick; where room waits for a row that was never sent, at once. Of others' keys we take out our rows.
+// many at once, at a tick some time after the last: what they cost is the transaction, and nobody waits for it; where room
+// waits for a row that was never sent, at once. Of others' keys we take out our rows.
 func (c *Core) tidyKeys(tick bool) {
 	due := c.dirty
+	mayDelete := tick && (!c.now.Before(c.deleteAt) || len(due) >= c.cfg.MaxDeletes)
 	if !tick {
 		due = c.hurry
 	}
@@ -67,7 +69,7 @@ func (c *Core) tidyKeys(tick bool) {
 		own := id.inc == c.cfg.Self
 		switch {
 		case own && removable == storedRows:
-			if c.deleting == nil && (tick || waiting) && len(deletes) < c.cfg.MaxDeletes {
+			if c.deleting == nil && (mayDelete || waiting) && len(deletes) < c.cfg.MaxDeletes {
 				k.busy = true
 				deletes = append(deletes, event.IntentKey{N: id.n, ModRevision: k.modRevision})
 			}
@@ -80,7 +82,7 @@ func (c *Core) tidyKeys(tick bool) {
 		}
 	}
 	if len(deletes) > 0 {
-		c.deleting = deletes
+		c.deleting, c.deleteAt = deletes, c.now.Add(c.cfg.DeleteEvery)
 		c.emit(event.DeleteIntents{Keys: deletes})
 	}
 }
