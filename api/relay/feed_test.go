@@ -285,6 +285,30 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// More than one message takes comes in several, and nothing is left out between them.
+func TestManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 100000)
+		defer r.Close()
+		said := subscribe(t, s, "0")
+		up, _ := u.now()
+		for v := range 3 * batchEvents {
+			up.Modify(namespace(v + 1))
+		}
+		time.Sleep(2 * pace)
+		all := strings.Fields(heard(said))
+		for i, version := range all {
+			if version != fmt.Sprint(i+1) {
+				t.Fatalf("version %s is number %d", version, i+1)
+			}
+		}
+		if len(all) != 3*batchEvents {
+			t.Fatalf("%d events", len(all))
+		}
+	})
+}
+
 // Who reads slower than events come is cut and told from which version on there is something; the others go on.
 func TestSlowReaderIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
