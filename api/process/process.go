@@ -157,8 +157,8 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	if err != nil {
 		return fmt.Errorf("--gossip: %w", err)
 	}
-	p.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "basalt_gossip_members",
-		Help: "Processes that gossip takes for alive, this one included."}, func() float64 { return float64(len(p.Gossip.Members())) }))
+	p.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "basalt_gossip_peers",
+		Help: "Other processes that gossip takes for alive."}, func() float64 { return float64(len(p.Gossip.Members())) }))
 	p.Gossip.Rejoin(p.gossipAddresses)
 	p.Log.Info("started", "address", p.Address, "gossip", p.Gossip.Address(), "store", p.Store.ID(), "etcd", p.Etcd)
 	return nil

@@ -226,7 +226,7 @@ func observe(ctx context.Context, etcd *clientv3.Client, h *history, client int)
 //
 //	BASALT_HISTORY_FOR=2m   how long; each 5 s are one history, for the search is exponential
 func TestHistoriesOfReservations(t *testing.T) {
-	rounds := 2
+	rounds := 1
 	if text := os.Getenv("BASALT_HISTORY_FOR"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil {

@@ -405,8 +405,8 @@ func (r *run) split(ctx context.Context) (time.Duration, error) {
 	}
 	whole := func() (bool, error) {
 		for _, b := range all {
-			n, err := metric(ctx, b, "basalt_gossip_members")
-			if err != nil || n != len(all) {
+			n, err := metric(ctx, b, "basalt_gossip_peers")
+			if err != nil || n != len(all)-1 {
 				return false, nil
 			}
 		}
