@@ -196,16 +196,18 @@ func (c *Cache) best(cl *class) (s int32, ok bool) {
 	return c.index.order.first(cl.bit)
 }
 
-// What looking costs, in slots that adopt looks at: a leaf, and a constraint judged.
+// What looking costs, in slots that adopt looks at: to begin, a leaf, and a constraint judged.
 const (
-	leafCost  = 4
-	judgeCost = 8
+	searchCost = 16
+	leafCost   = 8
+	judgeCost  = 8
 )
 
 // search is best for a class without a bit.
 func (c *Cache) search(cl *class) (int32, bool) {
 	o := &c.index.order
 	mask := c.maskOf(cl)
+	cl.cost += searchCost
 	for p := o.next(0, mask); p >= 0; p = o.next(p+1, mask) {
 		l := o.leaves[p]
 		cl.cost += leafCost

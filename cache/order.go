@@ -234,7 +234,7 @@ func (o *order) remove(s int32) {
 	switch {
 	case l.n == 0 && len(o.leaves) > 1:
 		o.drop(p)
-	case p+1 < len(o.leaves) && l.n+o.leaves[p+1].n <= o.most/4:
+	case p+1 < len(o.leaves) && l.n+o.leaves[p+1].n <= o.most/8:
 		o.join(p)
 	}
 }

@@ -55,8 +55,8 @@ func (a amounts) api() api.Resources {
 type Engine interface {
 	SetNode(i int)
 	Place(k *kind) (node int, ok bool)
-	Charge(pod int, k *kind, node int)
-	Release(pod int)
+	Charge(pod int, uid string, k *kind, node int)
+	Release(pod int, uid string)
 }
 
 // kind is a class of pods.
@@ -82,7 +82,6 @@ type World struct {
 	specs []*v1.PodSpec
 	kinds []*kind
 	total amounts
-	uids  []string // by pod
 }
 
 const zones = 4
@@ -199,11 +198,9 @@ func (w *World) change(r *rand.Rand) int {
 	return i
 }
 
-func (w *World) uid(pod int) string {
-	for len(w.uids) <= pod {
-		w.uids = append(w.uids, fmt.Sprintf("%08x-7d1f-4c3a-9b5e-%012x", uint32(len(w.uids)*2654435761), len(w.uids)))
-	}
-	return w.uids[pod]
+// uidOf makes a pod's UID of its number.
+func uidOf(pod int) string {
+	return fmt.Sprintf("%08x-7d1f-4c3a-9b5e-%012x", uint32(pod*2654435761), pod)
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%06d", i) }
@@ -246,11 +243,11 @@ func (c *Core) Place(k *kind) (int, bool) {
 	return nodeIndex(name), true
 }
 
-func (c *Core) Charge(pod int, k *kind, node int) {
-	c.cache.Charge(c.w.uid(pod), c.last, k.class, cache.Hold, "gang", api.Rank{})
+func (c *Core) Charge(_ int, uid string, k *kind, _ int) {
+	c.cache.Charge(uid, c.last, k.class, cache.Hold, "gang", api.Rank{})
 }
 
-func (c *Core) Release(pod int) { c.cache.Release(c.w.uid(pod)) }
+func (c *Core) Release(_ int, uid string) { c.cache.Release(uid) }
 
 // Exact is textbook best fit by a scan over all nodes, and shares no code with the cache: of the nodes that take a pod, the
 // one on which least would remain of what the pod asks for, as a share of what the node has, taking the resource of which
@@ -323,14 +320,14 @@ func (e *Exact) Place(k *kind) (int, bool) {
 	return at, at >= 0
 }
 
-func (e *Exact) Charge(pod int, k *kind, node int) {
+func (e *Exact) Charge(pod int, _ string, k *kind, node int) {
 	e.pods[pod] = charged{k.asks, node}
 	for r, v := range k.asks {
 		e.free[r][node] -= v
 	}
 }
 
-func (e *Exact) Release(pod int) {
+func (e *Exact) Release(pod int, _ string) {
 	p := e.pods[pod]
 	delete(e.pods, pod)
 	for r, v := range p.asks {

@@ -40,12 +40,15 @@ func (c checked) Place(k *kind) (int, bool) {
 	return node, ok
 }
 
-func (c checked) Charge(pod int, k *kind, node int) {
-	c.Engine.Charge(pod, k, node)
-	c.scan.Charge(pod, k, node)
+func (c checked) Charge(pod int, uid string, k *kind, node int) {
+	c.Engine.Charge(pod, uid, k, node)
+	c.scan.Charge(pod, uid, k, node)
 }
 
-func (c checked) Release(pod int) { c.Engine.Release(pod); c.scan.Release(pod) }
+func (c checked) Release(pod int, uid string) {
+	c.Engine.Release(pod, uid)
+	c.scan.Release(pod, uid)
+}
 
 // Whatever the stream does, the core places exactly when the scan finds room, and where the pod fits; and needs no more
 // nodes than one in a hundred above best fit.
@@ -86,7 +89,7 @@ func TestSameSeed(t *testing.T) {
 		s.run(5000)
 		var out []int
 		for _, p := range s.pods {
-			out = append(out, p.node)
+			out = append(out, int(p.node))
 		}
 		return append(out, s.placed, s.refused)
 	}

@@ -132,13 +132,13 @@ func (e *Sharded) Place(k *kind) (int, bool) {
 	return -1, false
 }
 
-func (e *Sharded) Charge(pod int, k *kind, _ int) {
+func (e *Sharded) Charge(pod int, uid string, k *kind, _ int) {
 	e.of[pod] = e.at
-	e.shards[e.at].Charge(e.w.uid(pod), e.last, k.class, cache.Hold, "gang", api.Rank{})
+	e.shards[e.at].Charge(uid, e.last, k.class, cache.Hold, "gang", api.Rank{})
 }
 
-func (e *Sharded) Release(pod int) {
-	e.shards[e.of[pod]].Release(e.w.uid(pod))
+func (e *Sharded) Release(pod int, uid string) {
+	e.shards[e.of[pod]].Release(uid)
 	delete(e.of, pod)
 }
 
@@ -171,7 +171,7 @@ func (s *stream) stranded(p *replay, r int) float64 {
 	for _, list := range s.live {
 		for _, n := range list {
 			for k, v := range s.pods[n].k.asks {
-				left[s.pods[n].node][k] -= v
+				left[int(s.pods[n].node)][k] -= v
 			}
 		}
 	}

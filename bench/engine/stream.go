@@ -13,21 +13,22 @@ type stream struct {
 	level  int64      // per mille of each resource to be in use
 	used   amounts
 	limit  amounts
-	live   [2][]int // pods, without and with GPUs
-	pods   []pod    // by number
-	free   []int    // numbers not in use
-	onNode []int32  // pods of each node
-	inUse  int      // nodes with a pod
-	ready  []*kind  // single classes made beforehand
-	every  int      // one pod in so many takes one of them
+	live   [2][]int32 // pods, without and with GPUs
+	pods   []pod      // by number
+	free   []int      // numbers not in use
+	onNode []int32    // pods of each node
+	inUse  int        // nodes with a pod
+	ready  []*kind    // single classes made beforehand
+	every  int        // one pod in so many takes one of them
 
 	placed, refused int
 }
 
 type pod struct {
 	k    *kind
-	node int
-	at   int // in live
+	uid  string
+	node int32
+	at   int32 // in live
 }
 
 func newStream(w *World, e Engine, seed uint64) *stream {
@@ -51,9 +52,6 @@ func (s *stream) prepare(decisions int) {
 	}
 	for range decisions/s.every + decisions/s.every/2 + 50 {
 		s.ready = append(s.ready, s.w.single(s.r))
-	}
-	for len(s.w.uids) < len(s.pods)+decisions+1 && len(s.w.uids) < len(s.pods)+4096 {
-		s.w.uid(len(s.w.uids))
 	}
 }
 
@@ -80,7 +78,7 @@ func (s *stream) decide() (k *kind, ok bool) {
 			if len(s.live[list]) == 0 {
 				break // a small cluster: one pod is above the level
 			}
-			s.leave(s.live[list][s.gone.IntN(len(s.live[list]))])
+			s.leave(int(s.live[list][s.gone.IntN(len(s.live[list]))]))
 		}
 	}
 	node, ok := s.e.Place(k)
@@ -98,21 +96,22 @@ func (s *stream) enter(k *kind, node int) int {
 	if i := len(s.free) - 1; i >= 0 {
 		n, s.free = s.free[i], s.free[:i]
 	} else {
-		s.pods = append(s.pods, pod{})
+		s.pods = append(s.pods, pod{uid: uidOf(n)})
 	}
 	list := &s.live[0]
 	if k.asks[gpu] > 0 {
 		list = &s.live[1]
 	}
-	s.pods[n] = pod{k: k, node: node, at: len(*list)}
-	*list = append(*list, n)
+	p := &s.pods[n]
+	p.k, p.node, p.at = k, int32(node), int32(len(*list))
+	*list = append(*list, int32(n))
 	for r, v := range k.asks {
 		s.used[r] += v
 	}
 	if s.onNode[node]++; s.onNode[node] == 1 {
 		s.inUse++
 	}
-	s.e.Charge(n, k, node)
+	s.e.Charge(n, p.uid, k, node)
 	return n
 }
 
@@ -135,7 +134,7 @@ func (s *stream) leave(n int) {
 	if s.onNode[p.node]--; s.onNode[p.node] == 0 {
 		s.inUse--
 	}
-	s.e.Release(n)
+	s.e.Release(n, p.uid)
 	s.free = append(s.free, n)
 }
 
