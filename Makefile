@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim fuzz sim-bugs lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim fuzz sim-bugs bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,11 @@ fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 	for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
 	echo "$$(dirname $$file) $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file); done; done
+
+bench: bin/basalt bin/basalt-bench ## a short set of measurements, and their tables; the whole ones: bin/basalt-bench help
+	bin/basalt-bench engine --nodes 1523,100000 --rounds 3 --out .bench/engine
+	bin/basalt-bench cluster --for 10s
+	bin/basalt-bench kube --local --scenario kube-short --runs 3 --against null,kube-scheduler
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
