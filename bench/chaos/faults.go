@@ -49,6 +49,11 @@ var faults = map[string]attempt{
 	"compact-store":      {3, func(a *attack) { a.compactStore() }},
 	"slow-store": {2, func(a *attack) {
 		delay, d := between(a.rand, 50*time.Millisecond, 700*time.Millisecond), between(a.rand, 2*time.Second, 8*time.Second)
+		ok, done := a.once("slow store")
+		if !ok {
+			return
+		}
+		a.lasting(d, done)
 		for _, m := range a.members {
 			a.through(m.etcd, mode{what: "delay", delay: delay}, d)
 		}
