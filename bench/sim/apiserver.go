@@ -326,7 +326,11 @@ func (x *watcher) list() {
 					return
 				}
 				x.listing = false
-				x.wake(w.delay())
+				if w.calm || !w.some(3) {
+					x.wake(w.delay())
+				} else { // the watch has yet to begin
+					x.wake(w.between(0, 2*time.Second))
+				}
 			}
 			if w.calm || !w.some(4) {
 				take()

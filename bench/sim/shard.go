@@ -266,7 +266,7 @@ func (x *shard) carryOut(o event.Output) {
 			ev.Sequence, x.told, x.kept = o.Sequence, true, nil
 			x.step(ev)
 			x.pods.stalled, x.pods.due = time.Time{}, false
-			x.pods.wake(w.delay())
+			x.pods.wake(w.between(0, 2*time.Second)) // it has yet to begin
 			return
 		}
 		if x.pods != nil && x.pods.synced && fault.On(fault.PodsFromCache) {

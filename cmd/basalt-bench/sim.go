@@ -27,6 +27,7 @@ type simulation struct {
 	script, keep string
 	bugs         bool
 	bug          string
+	known        bool
 	shrink       time.Duration
 }
 
@@ -58,6 +59,7 @@ func simCommand() *cobra.Command {
 	f.DurationVar(&o.shrink, "shrink", time.Minute, "how long to shrink the script of the first failure")
 	f.StringVar(&o.keep, "keep", "", "write shrunk scripts into this folder; without it the first is printed")
 	f.BoolVar(&o.bugs, "bugs", false, "switch seeded bugs on, one after another, and find each")
+	f.BoolVar(&o.known, "known", false, "with --bugs: begin with the seed that found the bug before")
 	f.StringVar(&o.bug, "bug", "", "switch this bug on; with --bugs: look for this one alone")
 	return c
 }
@@ -175,23 +177,29 @@ func (o *simulation) hunt(ctx context.Context) error {
 	missed := 0
 	fmt.Printf("%-22s %5s %7s %8s  %s\n", "bug", "seeds", "steps", "time", "found by")
 	for _, bug := range sim.Bugs {
-		if o.bug != "" && o.bug != string(bug) {
+		if o.bug != "" && o.bug != string(bug.Fault) {
 			continue
 		}
-		r, took := sim.Hunt(ctx, bug, o.first, o.seeds, o.steps, runtime.GOMAXPROCS(0))
+		first := o.first
+		if o.known {
+			if first = bug.Known; first == 0 {
+				continue
+			}
+		}
+		r, took := sim.Hunt(ctx, bug.Fault, first, o.seeds, o.steps, runtime.GOMAXPROCS(0))
 		if r.Violation == "" {
 			missed++
-			fmt.Printf("%-22s %5d %7s %8s  not found\n", bug, took, "-", "-")
+			fmt.Printf("%-22s %5d %7s %8s  not found\n", bug.Fault, took, "-", "-")
 			continue
 		}
 		violation, _, _ := strings.Cut(r.Violation, "\n")
-		fmt.Printf("%-22s %5d %7d %8s  %.150s\n", bug, took, r.Step, r.Simulated.Round(time.Second), violation)
+		fmt.Printf("%-22s %5d %7d %8s  %.150s\n", bug.Fault, took, r.Step, r.Simulated.Round(time.Second), violation)
 		if without := sim.Run(sim.Config{Seed: r.Seed, Steps: o.steps}); without.Violation != "" {
-			return fmt.Errorf("seed %d fails without the bug %s, too: %s", r.Seed, bug, without.Violation)
+			return fmt.Errorf("seed %d fails without the bug %s, too: %s", r.Seed, bug.Fault, without.Violation)
 		}
 		if o.keep != "" {
-			fault.Set(bug)
-			err := o.show(ctx, r, string(bug))
+			fault.Set(bug.Fault)
+			err := o.show(ctx, r, string(bug.Fault))
 			fault.Set()
 			if err != nil {
 				return err
