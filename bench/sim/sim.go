@@ -4,12 +4,15 @@
 // judged from the models' own state, and at the end, with the faults switched off, that everything that fits was placed
 // and nothing is left lying about.
 //
-// It decides nothing about Basalt and owns the models: store.go (the transactions of package api/store with exactly their
-// fences), apiserver.go (the writes of package api/kube), network.go (streams of package api/link), shard.go and
-// coordinator.go (the shells, without which the cores do nothing), workload.go, faults.go, and check.go (the judge).
+// It decides nothing about Basalt. The two servers are those of package bench/model; how processes lag behind them is in
+// store.go and apiserver.go. network.go is the streams of package api/link, shard.go and coordinator.go are the shells,
+// without which the cores do nothing, and check.go is the judge. draw.go draws the workload and the faults and act.go
+// carries them out; between the two everything is a line of a script (script.go), and a script that fails is shrunk to the
+// lines that it needs (shrink.go). bugs.go lists the seeded bugs that have to be found.
 //
-// Invariants: the same seed gives the same log, byte by byte; there is no clock, no goroutine and no other randomness; maps
-// are walked in sorted order where order can reach an output. It refuses to go on after the first violation.
+// Invariants: the same seed gives the same log, byte by byte, and so does the script of its run, without the random source;
+// there is no clock, no goroutine and no other randomness; maps are walked in sorted order where order can reach an output.
+// It refuses to go on after the first violation.
 package sim
 
 import (
