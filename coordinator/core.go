@@ -303,6 +303,25 @@ func (c *Core) Status() *wire.StatusReply {
 	return s
 }
 
+// Counts are numbers for metrics, cheap enough to be asked for each second.
+type Counts struct {
+	Reservations int
+	Waiting      int // requests
+}
+
+// Counts of this moment.
+func (c *Core) Counts() Counts { return Counts{Reservations: int(c.open), Waiting: len(c.ring)} }
+
+// Charged tells what is charged to each queue and all below it.
+func (c *Core) Charged(visit func(queue string, charged api.Resources)) {
+	c.tree.settle()
+	c.tree.root.walk(func(q *queue) {
+		if q.object != nil || q.limits != nil {
+			visit(q.path, q.charged.amounts())
+		}
+	})
+}
+
 // walk visits the queue and all below it, parents first, in the order of their paths.
 func (q *queue) walk(visit func(*queue)) {
 	visit(q)

@@ -521,13 +521,13 @@ func (m *metrics) observe(core *coordinator.Core) {
 		return
 	}
 	m.observed = time.Now()
-	s := core.Status()
-	m.reservations.Set(float64(s.Reservations))
-	m.waiting.Set(float64(s.GangsTotal))
+	n := core.Counts()
+	m.reservations.Set(float64(n.Reservations))
+	m.waiting.Set(float64(n.Waiting))
 	m.charged.Reset()
-	for _, q := range s.Queues {
-		for _, a := range q.Charged {
-			m.charged.WithLabelValues(q.Queue, a.Resource).Set(float64(a.Value))
+	core.Charged(func(queue string, charged api.Resources) {
+		for _, a := range charged {
+			m.charged.WithLabelValues(queue, a.Resource).Set(float64(a.Value))
 		}
-	}
+	})
 }

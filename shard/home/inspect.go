@@ -22,7 +22,7 @@ func (c *Core) Status() *wire.StatusReply {
 		if g.charge.reserved {
 			out.Reservations++
 		}
-		if g.state == running && g.why.reason == "" {
+		if g.placedWell() {
 			continue
 		}
 		waiting = append(waiting, g)
@@ -36,3 +36,29 @@ func (c *Core) Status() *wire.StatusReply {
 	}
 	return out
 }
+
+// Counts are numbers for metrics, cheap enough to be asked for each second.
+type Counts struct {
+	Gangs   int // known
+	Waiting int // of them those that Status would name
+	Buckets int // owned
+}
+
+// Counts of this moment.
+func (c *Core) Counts() Counts {
+	n := Counts{Gangs: len(c.gangs)}
+	for _, active := range c.active {
+		if active {
+			n.Buckets++
+		}
+	}
+	for _, g := range c.gangs {
+		if !g.placedWell() {
+			n.Waiting++
+		}
+	}
+	return n
+}
+
+// placedWell tells whether nothing of the gang waits for anything.
+func (g *gang) placedWell() bool { return g.state == running && g.why.reason == "" }

@@ -113,12 +113,12 @@ func (m *metrics) observe(l *loop) {
 	}
 	m.observed = time.Now()
 	m.inbox.Set(float64(len(l.inbox)))
-	reply := l.describe()
-	m.buckets.Set(float64(reply.Buckets))
-	m.gangs.WithLabelValues("known").Set(float64(reply.GangsTotal))
-	m.gangs.WithLabelValues("waiting").Set(float64(len(reply.Gangs)))
-	m.intents.Set(float64(reply.Intents))
-	if s := reply.Summary; s != nil {
+	n := l.home.Counts()
+	m.buckets.Set(float64(n.Buckets))
+	m.gangs.WithLabelValues("known").Set(float64(n.Gangs))
+	m.gangs.WithLabelValues("waiting").Set(float64(n.Waiting))
+	m.intents.Set(float64(l.node.Stats().Rows))
+	if s := l.node.Summary(); s != nil {
 		m.nodes.WithLabelValues("owned").Set(float64(s.Nodes))
 		m.nodes.WithLabelValues("out_of_sync").Set(float64(s.OutOfSync))
 		for _, a := range s.Free {
