@@ -32,10 +32,13 @@ type Options struct {
 	// Fill is the percentage of its share of the cluster that each leaf queue's gangs ask for together, at all times. 0: the
 	// scenario's own arrivals.
 	Fill    int
+	Backlog int           // with Fill: no gang is made while so many pods have no node yet
 	WarmUp  time.Duration // not measured
 	Measure time.Duration
 	Drain   time.Duration // for what is there at the end to be placed and to end
 	Large   int           // gangs of 10,000 pods in 10 classes, one after the other, beside the load
+
+	Never int // pods, gangs of one, that no node could take if it were empty, from the start on
 
 	Progress func(format string, args ...any) // one line a second; may be nil
 	Sample   func(Sample)                     // once a second; may be nil
@@ -75,6 +78,8 @@ type Result struct {
 	WatchEvents  int64
 	Allocated    float64 // CPU that pods hold, mean, percent of the nodes
 	Waiting      float64 // gangs, mean
+
+	MadePods, TotalPods int64 // from the beginning to the end
 
 	Refusals, RefusedWrongly int64
 	Late                     []string // gangs that waited though the oracle saw room
@@ -140,7 +145,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	leaves := r.Scenario.Leaves()
-	r.load = &load{world: r.world, api: r.api, leaves: leaves, outstanding: map[string]int64{}, specs: map[workload.Shape]*v1.PodSpec{},
+	r.load = &load{world: r.world, api: r.api, leaves: leaves, outstanding: map[string]int64{}, specs: map[workload.Shape]*v1.PodSpec{}, backlog: int64(r.Backlog),
 		target: r.world.total.cpu * int64(r.Fill) / 100 / int64(len(leaves))}
 	var removals = make(chan string, 1<<20)
 	r.world.ended = func(g *gang) {
@@ -161,6 +166,14 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	})
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
+	for i := range r.Never {
+		g := &scenario.Gang{Name: fmt.Sprintf("never-%d", i), Kind: "never", Plain: true, Queue: leaves[i%len(leaves)], MinCount: 1, Pods: []workload.Shape{{MilliCPU: 1 << 40, MemoryMiB: 1}}}
+		if err := r.load.make(g, true); err != nil {
+			return nil, err
+		}
+	}
+	clear(r.load.outstanding) // they are no load of their queues
+	r.load.made = 0
 	var making sync.WaitGroup
 	making.Go(func() {
 		var err error
@@ -245,6 +258,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		res.Left = r.left()
 	}
 	r.world.mu.Lock()
+	res.MadePods, res.TotalPods = r.load.made, r.world.boundPods
 	res.Refusals, res.RefusedWrongly = r.world.refusals, r.world.refusedWrongly
 	for _, n := range r.world.nodes {
 		if n.overcommit {
@@ -344,7 +358,7 @@ func (r *run) empty() bool { return len(r.left()) == 0 }
 func (r *run) left() (out []string) {
 	r.world.mu.Lock()
 	for name, g := range r.world.gangs {
-		if g.Lifetime > 0 || g.bound < g.MinCount {
+		if g.Kind != "never" && (g.Lifetime > 0 || g.bound < g.MinCount) {
 			out = append(out, fmt.Sprintf("gang %s: %d of %d pods bound", name, g.bound, len(g.Pods)))
 		}
 	}

@@ -27,6 +27,7 @@ type load struct {
 	target      int64            // of a leaf
 	specs       map[workload.Shape]*v1.PodSpec
 	made        int64 // pods
+	backlog     int64 // pods that may wait for a node, in a closed loop
 }
 
 func shapeAmount(s workload.Shape) amount { return amount{s.MilliCPU, s.MemoryMiB << 20, 1} }
@@ -89,7 +90,7 @@ func (l *load) closed(ctx context.Context, gangs iter.Seq[scenario.Gang]) error 
 		idle := true
 		for _, leaf := range l.leaves {
 			l.mu.Lock()
-			short := l.outstanding[leaf] < l.target
+			short := l.outstanding[leaf] < l.target && l.made-l.boundPods < l.backlog
 			l.mu.Unlock()
 			if !short {
 				continue

@@ -62,10 +62,12 @@ func clusterCommand() *cobra.Command {
 	f.Uint64Var(&o.Seed, "seed", 0, "seed; 0: the scenario's")
 	f.StringVar(&o.Policy, "placement", "pack", "pack or spread")
 	f.IntVar(&o.Fill, "fill", 95, "what gangs ask for at all times, in percent of each leaf queue's share of the cluster; 0: arrivals as the scenario says")
+	f.IntVar(&o.Backlog, "backlog", 4000, "with --fill: no gang is made while so many pods have no node yet")
 	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "not measured")
 	f.DurationVar(&o.Measure, "for", 20*time.Second, "measured")
 	f.DurationVar(&o.Drain, "drain", 30*time.Second, "at the end, for what is there to be placed and to end; 0: do not look")
 	f.IntVar(&o.Large, "large", 0, "gangs of 10,000 pods beside the load, one after the other")
+	f.IntVar(&o.Never, "never", 0, "pods beside the load that no node could take if it were empty")
 	f.StringVar(&cpuprofile, "cpuprofile", "", "write a CPU profile to this file")
 	f.StringVar(&memprofile, "memprofile", "", "write a profile of allocations to this file")
 	return c

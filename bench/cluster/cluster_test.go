@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/scenario"
+	"basalt.dev/basalt/bench/workload"
+)
+
+// A few hundred pods through everything: all of them are bound, finish and leave nothing behind, and no node is over-committed.
+// Nothing here depends on how fast the machine is: the drain waits for minutes if it has to.
+func TestSmallCluster(t *testing.T) {
+	localtest.Etcd(t) // builds the program
+	root, err := local.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := scenario.Parse("small", []byte(`
+about: a few hundred pods
+nodes: [{count: 60, cpu: "8", memory: 32Gi}]
+queues: {fanOut: [1, 2, 2, 2], capabilityPercent: [90, 90, 100, 300]}
+gangs:
+- {name: gang, size: {min: 1, max: 60}, pods: [{cpu: "1", memory: 2Gi}], lifetime: {min: 100ms, max: 300ms}}
+arrivals: {open: {podsPerSecond: [300], for: 2s}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(context.WithoutCancel(t.Context()), Options{Root: root, Dir: t.TempDir(), Shards: 2, Scenario: s, Seed: 1, Measure: 2 * time.Second, Drain: 3 * time.Minute, Progress: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Left) > 0 || len(r.Overcommitted) > 0 || r.RefusedWrongly > 0 {
+		t.Errorf("left %v, over-committed %v, refused wrongly %d", r.Left, r.Overcommitted, r.RefusedWrongly)
+	}
+	if r.Conflicts["queues"]+r.Conflicts["podgroups"] > 0 {
+		t.Errorf("statuses met conflicts: %v", r.Conflicts)
+	}
+	if r.TotalPods != r.MadePods || r.MadePods < 100 {
+		t.Errorf("%d pods were bound of %d made", r.TotalPods, r.MadePods)
+	}
+}
+
+// The oracle places what fits one global view, in queues and on nodes, and nothing else.
+func TestOracle(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		nodes []amount
+		limit int64 // milli-cores of the queue
+		gangs [][]int64
+		want  []bool
+	}{
+		{"one node", []amount{{8000, 100, 10}}, 0, [][]int64{{4000, 4000}, {1000}}, []bool{true, false}},
+		{"best fit leaves the large node", []amount{{8000, 100, 10}, {2000, 100, 10}}, 0, [][]int64{{2000}, {8000}}, []bool{true, true}},
+		{"all or nothing", []amount{{3000, 100, 10}}, 0, [][]int64{{2000, 2000}, {3000}}, []bool{false, true}},
+		{"quota", []amount{{8000, 100, 10}}, 3000, [][]int64{{4000}, {3000}, {1000}}, []bool{false, true, false}},
+		{"pods", []amount{{8000, 100, 1}}, 0, [][]int64{{1000}, {1000}}, []bool{true, false}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(nil, []*v1alpha1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "a.b"}}})
+			w.queues["a"].limit.cpu = c.limit
+			for i, n := range c.nodes {
+				w.nodes[fmt.Sprint(i)] = &nodeRoom{total: n}
+			}
+			var gangs []*gang
+			for i, pods := range c.gangs {
+				g := &gang{Gang: &scenario.Gang{Name: fmt.Sprint(i), Queue: "a.b", MinCount: len(pods)}, complete: time.Unix(int64(i), 0)}
+				for _, cpu := range pods {
+					g.Pods = append(g.Pods, workload.Shape{MilliCPU: cpu})
+					g.demand = g.demand.plus(amount{cpu, 0, 1}, 1)
+				}
+				w.gangs[g.Name] = g
+				gangs = append(gangs, g)
+			}
+			room := w.room()
+			for i, g := range gangs {
+				if room[g] != c.want[i] {
+					t.Errorf("gang %d: room %v", i, room[g])
+				}
+			}
+			if w.queues["a"].used != (amount{}) {
+				t.Errorf("the oracle left %v charged", w.queues["a"].used)
+			}
+		})
+	}
+}
+
+func TestSlope(t *testing.T) {
+	x := []float64{0, 10, 20, 30, 40}
+	if s := slope(x, []float64{5, 6, 7, 8, 9}); math.Abs(s.PerHour-360) > 1e-9 || s.Error > 1e-6 || s.Flat() {
+		t.Errorf("a rise of 0.1 a second: %+v", s)
+	}
+	if s := slope(x, []float64{5, 7, 5, 7, 5}); !s.Flat() || s.PerHour != 0 {
+		t.Errorf("up and down: %+v", s)
+	}
+	// Against a table: x 0..4, y 1 3 2 5 4 has slope 0.8, standard error 0.3464, t 3.182 for 3 degrees.
+	if s := slope([]float64{0, 1, 2, 3, 4}, []float64{1, 3, 2, 5, 4}); math.Abs(s.PerHour/3600-0.8) > 1e-9 || math.Abs(s.Error/3600-3.182*0.34641) > 1e-3 {
+		t.Errorf("a known fit: %v +- %v", s.PerHour/3600, s.Error/3600)
+	}
+	if s := slope(x[:2], x[:2]); !s.Flat() {
+		t.Error("two points say nothing of their error")
+	}
+}
