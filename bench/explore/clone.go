@@ -1,0 +1,388 @@
+package explore
+
+import (
+	"encoding/binary"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
+)
+
+// What is immutable by the house's rules is shared by clones: messages, records, API objects, tables, and time zones.
+func shared(t reflect.Type) bool {
+	pkg := t.PkgPath()
+	return strings.HasPrefix(pkg, "k8s.io/") || strings.HasPrefix(pkg, "google.golang.org/") ||
+		pkg == "basalt.dev/basalt/api" || pkg == "basalt.dev/basalt/api/wire" || pkg == "basalt.dev/basalt/api/v1alpha1" ||
+		pkg == "time" || pkg == "reflect"
+}
+
+var (
+	flatTypes = map[reflect.Type]bool{}
+	timeType  = reflect.TypeFor[time.Time]()
+)
+
+// flat types hold nothing that a clone would have to copy on its own.
+func flat(t reflect.Type) bool {
+	if known, is := flatTypes[t]; is {
+		return known
+	}
+	is := false
+	switch t.Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8,
+		reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr, reflect.Float64, reflect.Float32, reflect.String, reflect.Func:
+		is = true
+	case reflect.Array:
+		is = flat(t.Elem())
+	case reflect.Pointer:
+		is = shared(t.Elem())
+	case reflect.Struct:
+		is = t == timeType
+		if !is {
+			is = true
+			for i := range t.NumField() {
+				is = is && flat(t.Field(i).Type)
+			}
+		}
+	}
+	flatTypes[t] = is
+	return is
+}
+
+// writable lifts the ban on unexported fields.
+func writable(v reflect.Value) reflect.Value {
+	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
+}
+
+// clone copies a whole world: everything that can change, and each thing once.
+func clone[T any](of *T) *T {
+	c := cloner{pointers: map[unsafe.Pointer]reflect.Value{}, maps: map[unsafe.Pointer]reflect.Value{}}
+	return c.pointer(reflect.ValueOf(of)).Interface().(*T)
+}
+
+type cloner struct {
+	pointers map[unsafe.Pointer]reflect.Value
+	maps     map[unsafe.Pointer]reflect.Value
+	blocks   []block
+}
+
+// block is a slice of structs: others may point into it.
+type block struct {
+	of       reflect.Type
+	old, end uintptr
+	fresh    reflect.Value
+}
+
+// first names the field that has to be copied before the others of its struct: they point into it.
+var first = map[string]string{"cache.Cache": "pods"}
+
+func (c *cloner) pointer(p reflect.Value) reflect.Value {
+	if p.IsNil() || shared(p.Type().Elem()) {
+		return p
+	}
+	if done, is := c.pointers[p.UnsafePointer()]; is && done.Type() == p.Type() {
+		return done
+	}
+	for _, b := range c.blocks {
+		if at := uintptr(p.UnsafePointer()); b.of == p.Type().Elem() && at >= b.old && at < b.end {
+			return b.fresh.Index(int((at - b.old) / b.of.Size())).Addr()
+		}
+	}
+	n := reflect.New(p.Type().Elem())
+	if p.Type().Elem().Size() > 0 {
+		c.pointers[p.UnsafePointer()] = n
+	}
+	c.into(n.Elem(), p.Elem())
+	return n
+}
+
+// into fills a fresh place.
+func (c *cloner) into(to, from reflect.Value) {
+	t := from.Type()
+	if flat(t) {
+		to.Set(from)
+		return
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		to.Set(c.pointer(from))
+	case reflect.Interface:
+		if from.IsNil() {
+			return
+		}
+		e := from.Elem()
+		n := reflect.New(e.Type()).Elem()
+		c.into(n, addressable(e))
+		to.Set(n)
+	case reflect.Struct:
+		early := -1
+		if name, is := first[t.String()]; is {
+			f, _ := t.FieldByName(name)
+			early = f.Index[0]
+			c.into(writable(to.Field(early)), writable(from.Field(early)))
+		}
+		for i := range t.NumField() {
+			if i != early && t.Field(i).Name != "_" {
+				c.into(writable(to.Field(i)), writable(from.Field(i)))
+			}
+		}
+	case reflect.Array:
+		for i := range from.Len() {
+			c.into(to.Index(i), from.Index(i))
+		}
+	case reflect.Slice:
+		if from.IsNil() {
+			return
+		}
+		n := reflect.MakeSlice(t, from.Len(), from.Len())
+		if flat(t.Elem()) {
+			reflect.Copy(n, from)
+		} else {
+			if t.Elem().Kind() == reflect.Struct && from.Len() > 0 {
+				base := uintptr(from.UnsafePointer())
+				c.blocks = append(c.blocks, block{t.Elem(), base, base + uintptr(from.Len())*t.Elem().Size(), n})
+			}
+			for i := range from.Len() {
+				if !zero(from.Index(i)) {
+					c.into(n.Index(i), from.Index(i))
+				}
+			}
+		}
+		to.Set(n)
+	case reflect.Map:
+		if from.IsNil() {
+			return
+		}
+		if done, is := c.maps[from.UnsafePointer()]; is {
+			to.Set(done)
+			return
+		}
+		n := reflect.MakeMapWithSize(t, from.Len())
+		c.maps[from.UnsafePointer()] = n
+		k, v := reflect.New(t.Key()).Elem(), reflect.New(t.Elem()).Elem()
+		for it := from.MapRange(); it.Next(); {
+			k.SetZero()
+			v.SetZero()
+			c.into(k, addressable(it.Key()))
+			c.into(v, addressable(it.Value()))
+			n.SetMapIndex(k, v)
+		}
+		to.Set(n)
+	default:
+		panic("explore: cannot copy " + t.String())
+	}
+}
+
+// zero tells of an element of a slice that it is all zeros.
+func zero(v reflect.Value) bool {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(v.UnsafeAddr())), v.Type().Size())
+	for len(b) >= 8 && binary.NativeEndian.Uint64(b) == 0 {
+		b = b[8:]
+	}
+	return len(b) < 8 && !slices.ContainsFunc(b, func(x byte) bool { return x != 0 })
+}
+
+func addressable(v reflect.Value) reflect.Value {
+	if v.CanAddr() {
+		return v
+	}
+	n := reflect.New(v.Type()).Elem()
+	n.Set(v)
+	return n
+}
+
+// fingerprint is the same for states that are the same: what order a map has and where things lie does not count.
+func fingerprint(w *world) uint64 {
+	for _, x := range w.shards {
+		if x.sum == 0 {
+			x.sum = sumOf(x.home)*31 + sumOf(x.node)
+		}
+	}
+	if w.coord != nil && w.coord.sum == 0 {
+		w.coord.sum = sumOf(w.coord.core)
+	}
+	return sumOf(w)
+}
+
+func sumOf(of any) uint64 {
+	h := hasher{d: xxhash.New(), seen: map[unsafe.Pointer]uint64{}}
+	h.value(addressable(reflect.ValueOf(of)))
+	return h.d.Sum64()
+}
+
+type hasher struct {
+	d    *xxhash.Digest
+	seen map[unsafe.Pointer]uint64 // in the order of the walk
+	up   *hasher                   // of the map that this is an entry of
+	deep bool                      // shared things too
+	buf  [9]byte
+}
+
+// met tells when a thing was met first on this walk.
+func (h *hasher) met(p unsafe.Pointer) (uint64, bool) {
+	for depth := uint64(0); h != nil; h, depth = h.up, depth+1 {
+		if n, is := h.seen[p]; is {
+			return depth<<32 | n, true
+		}
+	}
+	return 0, false
+}
+
+// contents remembers what shared things hold; they are kept, so that no address is used twice.
+var contents = map[unsafe.Pointer]content{}
+
+type content struct {
+	of  reflect.Value
+	sum uint64
+}
+
+func contentOf(v reflect.Value) uint64 {
+	p := v.UnsafePointer()
+	if c, is := contents[p]; is && c.of.Type() == v.Type() {
+		return c.sum
+	}
+	var sum uint64
+	switch m := v.Interface().(type) {
+	case *time.Location:
+	case proto.Message:
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			panic(err)
+		}
+		sum = xxhash.Sum64(b)
+	default:
+		h := hasher{d: xxhash.New(), seen: map[unsafe.Pointer]uint64{}, deep: true}
+		h.value(addressable(v.Elem()))
+		sum = h.d.Sum64()
+	}
+	if len(contents) > 1<<18 {
+		clear(contents)
+	}
+	contents[p] = content{v, sum}
+	return sum
+}
+
+func (h *hasher) word(kind byte, n uint64) {
+	h.buf[0] = kind
+	binary.LittleEndian.PutUint64(h.buf[1:], n)
+	_, _ = h.d.Write(h.buf[:])
+}
+
+// bits tells of a type that its bytes are all of it.
+func bits(t reflect.Type) bool {
+	switch k := t.Kind(); k {
+	case reflect.Array:
+		return bits(t.Elem())
+	default:
+		return k >= reflect.Bool && k <= reflect.Uint64
+	}
+}
+
+// skipped fields are no state: buffers, what was, and numbers for metrics.
+var skipped = map[string]bool{"home.Core.out": true, "home.Core.spare": true, "node.Core.out": true, "coordinator.Core.out": true,
+	"model.Store.history": true, "model.Kind.Log": true, "model.Kind.oldest": true, "node.Core.sentTotal": true,
+	"explore.shard.lent": true, "explore.coord.lent": true, "model.Store.compacted": true, "explore.shard.home": true, "explore.shard.node": true, "explore.coord.core": true} // those three count by their sums
+
+var fields = map[reflect.Type][]int{}
+
+// fieldsOf are those that count.
+func fieldsOf(t reflect.Type) []int {
+	if known, is := fields[t]; is {
+		return known
+	}
+	name, _, _ := strings.Cut(t.String(), "[")
+	out := []int{}
+	for i := range t.NumField() {
+		if n := t.Field(i).Name; n != "_" && !skipped[name+"."+n] {
+			out = append(out, i)
+		}
+	}
+	fields[t] = out
+	return out
+}
+
+func (h *hasher) value(v reflect.Value) {
+	t := v.Type()
+	switch t.Kind() {
+	case reflect.Bool:
+		if v.Bool() {
+			h.word(1, 1)
+		} else {
+			h.word(1, 0)
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		h.word(2, uint64(v.Int()))
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		h.word(3, v.Uint())
+	case reflect.Float32, reflect.Float64:
+		h.word(4, math.Float64bits(v.Float()))
+	case reflect.String:
+		h.word(5, uint64(v.Len()))
+		_, _ = h.d.WriteString(v.String())
+	case reflect.Func:
+	case reflect.Pointer:
+		if v.IsNil() {
+			h.word(6, 0)
+			return
+		}
+		p := v.UnsafePointer()
+		if shared(t.Elem()) && !h.deep {
+			h.word(7, contentOf(writable(v)))
+			return
+		}
+		if _, is := v.Interface().(*time.Location); is {
+			return
+		}
+		if n, is := h.met(p); is {
+			h.word(8, n)
+			return
+		}
+		h.seen[p] = uint64(len(h.seen) + 1)
+		h.word(9, 0)
+		h.value(v.Elem())
+	case reflect.Interface:
+		if v.IsNil() {
+			h.word(10, 0)
+			return
+		}
+		h.word(11, uint64(len(v.Elem().Type().String())))
+		_, _ = h.d.WriteString(v.Elem().Type().String())
+		h.value(addressable(v.Elem()))
+	case reflect.Struct:
+		if t == timeType {
+			h.word(12, uint64(writable(v).Interface().(time.Time).UnixNano()))
+			return
+		}
+		for _, i := range fieldsOf(t) {
+			h.value(writable(v.Field(i)))
+		}
+	case reflect.Array, reflect.Slice:
+		h.word(13, uint64(v.Len()))
+		if v.Len() > 0 && bits(t.Elem()) && v.Index(0).CanAddr() {
+			_, _ = h.d.Write(unsafe.Slice((*byte)(unsafe.Pointer(v.Index(0).UnsafeAddr())), v.Len()*int(t.Elem().Size())))
+			return
+		}
+		for i := range v.Len() {
+			if e := v.Index(i); t.Kind() == reflect.Array || !zero(e) {
+				h.word(16, uint64(i))
+				h.value(e)
+			}
+		}
+	case reflect.Map:
+		sum := uint64(0)
+		for it := v.MapRange(); it.Next(); { // each by itself: the sum does not know the order
+			e := hasher{d: xxhash.New(), seen: map[unsafe.Pointer]uint64{}, up: h, deep: h.deep}
+			e.value(addressable(it.Key()))
+			e.value(addressable(it.Value()))
+			sum += e.d.Sum64()
+		}
+		h.word(14, uint64(v.Len()))
+		h.word(15, sum)
+	default:
+		panic("explore: cannot read " + t.String())
+	}
+}

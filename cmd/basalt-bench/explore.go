@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/bench/explore"
+)
+
+func exploreCommand() *cobra.Command {
+	var cfg explore.Config
+	var bugs []string
+	c := &cobra.Command{
+		Use:   "explore",
+		Short: "Run every interleaving of a small Basalt: two shards, two nodes, a coordinator, and gangs that conflict",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if len(bugs) > 0 {
+				if !fault.Built {
+					return errors.New("this program has no bugs to switch on: build it with -tags faults")
+				}
+				var on []fault.Fault
+				for _, b := range bugs {
+					on = append(on, fault.Fault(b))
+				}
+				fault.Set(on...)
+			}
+			out := c.OutOrStdout()
+			fmt.Fprintf(out, "gangs %d, crashes %d, early leaps of time %d (of %s), lost answers and messages %d, waits %d, delays %d (0: any), capability for %d gangs (0: all)\n",
+				cfg.Gangs, cfg.Crashes, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Delays, cfg.Quota)
+			last := time.Now()
+			cfg.Progress = func(r explore.Result) {
+				if time.Since(last) > 10*time.Second {
+					last = time.Now()
+					fmt.Fprintln(c.ErrOrStderr(), r)
+				}
+			}
+			r := explore.Run(cfg, time.Now)
+			fmt.Fprintln(out, r)
+			if r.Violation != "" {
+				return errors.New("an invariant does not hold")
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&cfg.Gangs, "gangs", 2, "1 or 2, each with a pod for both nodes")
+	f.IntVar(&cfg.Crashes, "crashes", 1, "processes that crash, at any point, and start again")
+	f.IntVar(&cfg.Early, "early", 0, "times that time passes although something is under way")
+	f.IntVar(&cfg.Lost, "lost", 0, "messages and answers lost")
+	f.IntVar(&cfg.Waits, "waits", 1, "times that time passes because nothing else can happen, before the fair end")
+	f.IntVar(&cfg.Quota, "quota", 0, "how many gangs the quota admits at once; 0 for all")
+	f.IntVar(&cfg.Delays, "delays", 0, "times that what comes first in a fair order is put off; 0 for no limit")
+	f.IntVar(&cfg.States, "states", 0, "give up after so many states; 0 for never")
+	f.DurationVar(&cfg.For, "for", 0, "give up after this time; 0 for never")
+	f.StringSliceVar(&bugs, "bugs", nil, "seeded bugs to switch on, in a build with -tags faults")
+	return c
+}
