@@ -32,6 +32,10 @@ sim-bugs: ## seeded bugs, one after another, each of which the simulator has to 
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 
+EXPLORE ?= --gangs 2 --crashes 1 --delays 1
+explore: bin/basalt-bench ## every interleaving of a small Basalt; what small is: EXPLORE="--gangs 2 --crashes 1 --delays 1"
+	bin/basalt-bench explore $(EXPLORE)
+
 FUZZTIME ?= 30s
 fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
