@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim fuzz sim-bugs bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim explore fuzz sim-bugs bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
