@@ -82,8 +82,12 @@ func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.
 }
 
 // Strip says how to leave out of an object what nobody looks at, without changing the object that is given. It is called
-// before Run, as is Through.
-func (f *Follower[T]) Strip(strip func(T) T) { f.strip = strip }
+// before Run, as is Through. From an API server in this process nothing is left out: its objects are shared, not kept.
+func (f *Follower[T]) Strip(strip func(T) T) {
+	if !f.inProcess {
+		f.strip = strip
+	}
+}
 
 // Through has the follower watch through a relay where it can.
 func (f *Follower[T]) Through(r Relay) { f.relay = r }
