@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is what the calling thread has used of a core: other processes on the machine do not count.
+// cpuTime is what the calling thread has used of a core: other processes on the machine do not count. (What getrusage says
+// of a thread goes in steps of a scheduler's tick.)
 func cpuTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
 		return 0
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(t.Nano())
 }
 
 // randomRead is how long one read takes that depends on the one before, somewhere in 64 MiB: what a large cluster's decisions

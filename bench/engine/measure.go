@@ -127,7 +127,9 @@ func newWorld(ctx context.Context, o Options, nodes int) (*world, error) {
 		}
 		x.core.decide()
 	}
-	for range 4 { // to the steady state, and every class that deserves one has its place in the index
+	// To the steady state: each node has had its pods come and go some times, and the classes have their bits in the index.
+	for done := 0; done < max(4*o.Decisions, 10*nodes) && ctx.Err() == nil; done += o.Decisions {
+		o.Progress.Say("%d nodes: warming up, %d decisions", nodes, done)
 		x.core.run(o.Decisions)
 	}
 	x.scan = NewExact(w)
@@ -161,7 +163,7 @@ func (s *stream) costs(decisions int, changes bool) (perDecision float64, alloca
 	}
 	took := cpuTime() - began
 	runtime.ReadMemStats(&after)
-	return float64(took.Nanoseconds()) / float64(decisions), float64(after.Mallocs-before.Mallocs) / float64(decisions)
+	return max(0.1, float64(took.Nanoseconds())/float64(decisions)), float64(after.Mallocs-before.Mallocs) / float64(decisions)
 }
 
 func (x *world) round(run *report.Run, o Options) {
