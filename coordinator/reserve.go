@@ -203,6 +203,9 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 }
 
 func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Reserve) {
+	if m.GetTerm() != 0 && m.GetTerm() != c.term {
+		return // late: what followed it in its term is not known here, and all that is open is said again in this one
+	}
 	g := c.gang(m.GetGang())
 	switch {
 	case (m.GetSerial() < g.serial || m.GetAttempt() < g.attempt) && !fault.On(fault.LateReserve):

@@ -331,13 +331,13 @@ func (p *player) do(words []string) {
 	case "refilled":
 		p.step(Message{From: api.Incarnation(shardRecord(name).Incarnation), Body: &wire.Envelope{Body: &wire.Envelope_Refilled{
 			Refilled: &wire.Refilled{TableEpoch: uint64(a.number("epoch", int64(p.epoch())))}}}})
-	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= patient
+	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= patient
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
 		m := &wire.Reserve{Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(a), Demand: wire.FromResources(a.vector("ask")),
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
-			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient")}
+			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0)}
 		if order := a.number("order", 0); order > 0 {
 			m.Rank = &wire.Rank{Priority: m.Priority, Order: uint64(order), GangUid: name}
 		}

@@ -1763,6 +1763,7 @@ type Reserve struct {
 	TableEpoch    uint64                 `protobuf:"varint,9,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`      // under which the sender owns the queue's bucket
 	Trace         *Trace                 `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
 	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"` // asks to be the one gang that may keep what it holds
+	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`       // of the coordinator it was said to; a later one knows nothing of what came after it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1872,6 +1873,13 @@ func (x *Reserve) GetPatient() bool {
 		return x.Patient
 	}
 	return false
+}
+
+func (x *Reserve) GetTerm() int64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
@@ -4156,7 +4164,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\x98\x03\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\"\xac\x03\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -4170,7 +4178,8 @@ const file_basalt_proto_rawDesc = "" +
 	"tableEpoch\x12+\n" +
 	"\x05trace\x18\n" +
 	" \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x18\n" +
-	"\apatient\x18\v \x01(\bR\apatient\"\xae\x01\n" +
+	"\apatient\x18\v \x01(\bR\apatient\x12\x12\n" +
+	"\x04term\x18\f \x01(\x03R\x04term\"\xae\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

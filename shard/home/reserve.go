@@ -211,7 +211,7 @@ func (c *Core) say(g *gang) {
 		Gang: g.message(), Attempt: g.charge.attempt, Serial: a.serial,
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
-		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient,
+		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term,
 	}}})
 }
 
