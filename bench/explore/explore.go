@@ -38,6 +38,7 @@ type Config struct {
 	States   int           // give up after so many; 0 for never
 	For      time.Duration // likewise
 	Progress func(Result)  // told now and then
+	Stop     func() bool   // asked now and then: give up
 }
 
 // Result is what was explored.
@@ -143,7 +144,7 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 		enter(w)
 		if r.Transitions%256 == 0 {
 			r.Took = now().Sub(began)
-			if cfg.States > 0 && r.States >= cfg.States || cfg.For > 0 && r.Took > cfg.For {
+			if cfg.States > 0 && r.States >= cfg.States || cfg.For > 0 && r.Took > cfg.For || cfg.Stop != nil && cfg.Stop() {
 				return r
 			}
 			if cfg.Progress != nil {

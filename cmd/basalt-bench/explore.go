@@ -33,6 +33,7 @@ func exploreCommand() *cobra.Command {
 			out := c.OutOrStdout()
 			fmt.Fprintf(out, "gangs %d, crashes %d, early leaps of time %d (of %s), lost answers and messages %d, waits %d, delays %d (0: any), capability for %d gangs (0: all)\n",
 				cfg.Gangs, cfg.Crashes, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Delays, cfg.Quota)
+			cfg.Stop = func() bool { return c.Context().Err() != nil }
 			last := time.Now()
 			cfg.Progress = func(r explore.Result) {
 				if time.Since(last) > 10*time.Second {
