@@ -203,7 +203,7 @@ func (x *Session) definite(ctx context.Context, compares []clientv3.Cmp, then fu
 //
 // That the key is absent becomes true again once it is deleted, so a try whose answer was lost could make it anew. Therefore
 // each try compares the version of the shard's own key, too, and every try but the first writes that key as it is: when
-// such a one lands, none before it can any more.
+// such a one lands, no other can any more. When it was the first that landed, the key is written before this returns.
 func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.IntentsRecord, tableRevision int64, fences []ReservationFence) (WriteResult, error) {
 	s := x.store
 	if len(fences) > MaxFences {
@@ -270,6 +270,15 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 		// Only this session writes new keys under its incarnation and each number once: a key that is there is an earlier try
 		// of this call, perhaps rewritten by an heir since.
 		if kv := first(resp, 0); kv != nil {
+			if again && now.ModRevision == own.modRevision { // of several tries one landed, perhaps the first: end the others
+				err := x.touch(ctx, own)
+				if errors.Is(err, ErrSessionLost) {
+					return WriteResult{Outcome: SessionLost}, nil
+				}
+				if err != nil {
+					return WriteResult{}, fmt.Errorf("write intents %d: %w", n, err)
+				}
+			}
 			return WriteResult{Outcome: Written, ModRevision: kv.ModRevision}, nil
 		}
 		if now.ModRevision == own.modRevision {
@@ -292,6 +301,21 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 		}
 	}
 	return out, nil
+}
+
+// touch moves the version of the shard's own key, if nobody did: no transaction that compares this one can land any more.
+func (x *Session) touch(ctx context.Context, own ownKey) error {
+	resp, err := x.definite(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(x.key()), "=", own.modRevision)},
+		always(clientv3.OpPut(x.key(), string(own.value), clientv3.WithLease(x.lease.id))), []clientv3.Op{clientv3.OpGet(x.key())})
+	if err != nil {
+		return err
+	}
+	if resp.Succeeded {
+		x.sawOwn(resp.Header.Revision, own.value)
+	} else if now := first(resp, 0); now != nil {
+		x.sawOwn(now.ModRevision, now.Value)
+	}
+	return nil
 }
 
 // DeleteIntents deletes keys, each at exactly its ModRevision, MaxDeletes in a transaction. A key that is at another

@@ -18,7 +18,7 @@ var Bugs = []Bug{
 	{fault.LeaderFence, 4}, {fault.PlainRead, 44}, {fault.IntentsTwice, 36}, {fault.LateIntents, 4}, {fault.NoIdempotency, 1},
 	{fault.ForgottenPod, 3}, {fault.NewerVersion, 3}, {fault.EmptySettle, 2}, {fault.PodsFirst, 0}, {fault.PodsFromCache, 6},
 	{fault.SharedKeyDeleted, 16}, {fault.NewerTable, 1}, {fault.NoReservationFence, 74}, {fault.BindBeforePrepared, 4},
-	{fault.EvictOpen, 41}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 18}, {fault.SkippedAncestor, 1},
+	{fault.EvictOpen, 0}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 18}, {fault.SkippedAncestor, 1},
 	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 1}, {fault.LaggingLimits, 1}, {fault.TablesEpoch, 1},
 	{fault.LeakedHold, 7}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 8}, {fault.TwoStatusWriters, 1},
 	{fault.NamesNotUIDs, 1}, {fault.PanicBelowZero, 1},

@@ -462,6 +462,14 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 			case got.own > own && got.Outcome != event.Written && got.Outcome != event.SessionLost:
 				x.own, tries = got.own, 0
 				try()
+			case got.Outcome == event.Written && got.there && again && got.own == own:
+				definite(x.process, &s.server, func() int64 { return s.touch(x.inc, x.created, own) }, func(now int64) {
+					x.own = max(x.own, now)
+					if now == 0 {
+						got.Outcome = event.SessionLost
+					}
+					done(got.IntentsWritten)
+				})
 			default:
 				x.own = max(x.own, got.own)
 				done(got.IntentsWritten)

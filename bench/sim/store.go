@@ -272,7 +272,19 @@ func (s *store) session(who api.Incarnation, created int64) bool {
 // intentsAnswer is what a try of WriteIntents met; own is the ModRevision of the shard's own key.
 type intentsAnswer struct {
 	event.IntentsWritten
-	own int64
+	own   int64
+	there bool // the key was, before this try
+}
+
+// touch moves the version of a shard's own key if it is this one; it returns the version of now, 0 when the session is over.
+func (s *store) touch(who api.Incarnation, created, own int64) int64 {
+	if !s.session(who, created) {
+		return 0
+	}
+	if self := s.Keys[keyShard(who)]; self.Mod == own {
+		s.write([]change{{keyShard(who), self.Value, self.Lease}})
+	}
+	return s.modRevision(keyShard(who))
 }
 
 // writeIntents is one try. own is the version of its key that the shard knows, again tells that an earlier try may be on
@@ -299,7 +311,7 @@ func (s *store) writeIntents(who api.Incarnation, created, own int64, again bool
 	self := s.Keys[keyShard(who)]
 	done.own = self.Mod
 	if r := s.Keys[key]; r != nil { // an earlier try
-		done.Outcome, done.ModRevision = event.Written, r.Mod
+		done.Outcome, done.ModRevision, done.there = event.Written, r.Mod, true
 		if fault.On(fault.IntentsTwice) {
 			done.Outcome = event.TableMoved
 		}
