@@ -73,7 +73,7 @@ func (w *world) processes(t *testing.T) {
 			{"no address", []string{"coordinator", store, "--listen=nonsense"}, []string{"--listen", "nonsense"}},
 			{"an address that is no IP", []string{"shard", store, "--advertise=me"}, []string{"--advertise", `"me"`}},
 			{"half of TLS", []string{"shard", store, "--tls-ca=/ca"}, []string{"--tls-ca, --tls-cert and --tls-key belong together"}},
-			{"a CA that is not there", []string{"shard", store, "--etcd-ca=/no/such/ca"}, []string{"--etcd-ca", "/no/such/ca"}},
+			{"a CA that is not there", []string{"shard", "--etcd=https://127.0.0.1:1", "--etcd-ca=/no/such/ca"}, []string{"--etcd-ca", "/no/such/ca"}},
 			{"a short gossip key", []string{"shard", store, "--gossip-key-file=" + badKey}, []string{"--gossip-key-file", badKey, "5 bytes"}},
 			{"an unknown policy", append([]string{"shard", store, "--kubeconfig=" + kubeconfig, "--placement=best"}, quiet...), []string{"--placement", `"best"`, "pack or spread"}},
 			{"no kubeconfig", append([]string{"shard", store, "--kubeconfig=/no/such/file"}, quiet...), []string{"kubeconfig", "/no/such/file"}},
