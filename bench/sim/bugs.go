@@ -15,13 +15,13 @@ type Bug struct {
 
 // Bugs in the order of package api/fault.
 var Bugs = []Bug{
-	{fault.LeaderFence, 4}, {fault.PlainRead, 44}, {fault.IntentsTwice, 36}, {fault.LateIntents, 4}, {fault.NoIdempotency, 1},
-	{fault.ForgottenPod, 3}, {fault.NewerVersion, 3}, {fault.EmptySettle, 2}, {fault.PodsFirst, 0}, {fault.PodsFromCache, 6},
-	{fault.SharedKeyDeleted, 16}, {fault.NewerTable, 1}, {fault.NoReservationFence, 74}, {fault.BindBeforePrepared, 4},
-	{fault.EvictOpen, 0}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 18}, {fault.SkippedAncestor, 1},
-	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 1}, {fault.LaggingLimits, 1}, {fault.TablesEpoch, 1},
-	{fault.LeakedHold, 7}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 8}, {fault.TwoStatusWriters, 1},
-	{fault.NamesNotUIDs, 1}, {fault.PanicBelowZero, 1},
+	{fault.LeaderFence, 4}, {fault.PlainRead, 53}, {fault.IntentsTwice, 157}, {fault.LateIntents, 5}, {fault.NoIdempotency, 1},
+	{fault.ForgottenPod, 4}, {fault.NewerVersion, 7}, {fault.EmptySettle, 33}, {fault.PodsFirst, 0}, {fault.PodsFromCache, 20},
+	{fault.SharedKeyDeleted, 40}, {fault.NewerTable, 1}, {fault.NoReservationFence, 126}, {fault.BindBeforePrepared, 6},
+	{fault.EvictOpen, 0}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 32}, {fault.SkippedAncestor, 1},
+	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 4}, {fault.LaggingLimits, 1}, {fault.TablesEpoch, 1},
+	{fault.LeakedHold, 213}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 44}, {fault.TwoStatusWriters, 1},
+	{fault.NamesNotUIDs, 0}, {fault.PanicBelowZero, 1},
 }
 
 // Hunt runs seeds from first on, at most so many and with so many at a time, with a bug switched on, until one fails. It

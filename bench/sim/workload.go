@@ -292,12 +292,6 @@ func (l *workload) help(round int) {
 			})
 		}
 	}
-	if round == 600 { // known: a reservation whose Granted was lost stays while the gang asks for more, also in a deleted queue
-		for _, p := range l.pods(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }) {
-			w.count("pods given up by their users")
-			a.delete(p)
-		}
-	}
 	groups := map[string][]*corev1.Pod{}
 	for _, p := range l.pods(func(*corev1.Pod) bool { return true }) {
 		switch group := p.Labels[api.LabelPodGroup]; {
