@@ -4,7 +4,7 @@ import "fmt"
 
 // check says which invariant does not hold, for tests: it walks everything.
 func (c *Core) check() error {
-	slots := 0
+	slots, pods := 0, 0
 	for uid, g := range c.gangs {
 		if g.id != uid || g.dropped {
 			return fmt.Errorf("gang %s is filed under %s, dropped %t", g.id, uid, g.dropped)
@@ -14,6 +14,7 @@ func (c *Core) check() error {
 		}
 		if g.slot() {
 			slots++
+			pods += g.search.pods
 		}
 		placed := 0
 		for pod, p := range g.members {
@@ -37,8 +38,8 @@ func (c *Core) check() error {
 			return fmt.Errorf("gang %s releases nothing", uid)
 		}
 	}
-	if slots != c.inFlight {
-		return fmt.Errorf("%d gangs have a slot, %d are counted", slots, c.inFlight)
+	if slots != c.inFlight || pods != c.podsInFlight {
+		return fmt.Errorf("%d gangs with %d pods have a slot, %d with %d are counted", slots, pods, c.inFlight, c.podsInFlight)
 	}
 	for uid, p := range c.pods {
 		if p.gang != nil && (p.gang.members[uid] != p || c.gangs[p.gang.id] != p.gang) {

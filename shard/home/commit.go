@@ -60,7 +60,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 }
 
 func (c *Core) sayCommit(g *gang, cm *commit) {
-	if c.again(g, &cm.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+	if c.again(g, &cm.open, c.cfg.AskAgain, 8*c.cfg.AskAgain) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Commit{Commit: cm.body}})
 	}
 }
@@ -69,7 +69,7 @@ func (c *Core) sayBind(g *gang, cm *commit) {
 	if cm.bind.said.IsZero() && cm.body.Bind { // the Commit was the first word
 		cm.bind.at, cm.bind.said, cm.bind.every = cm.at, c.now, c.cfg.AskAgain
 	}
-	if c.again(g, &cm.bind, c.cfg.AskAgain, c.cfg.AskAgain) {
+	if c.again(g, &cm.bind, c.cfg.AskAgain, 8*c.cfg.AskAgain) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: g.id, Serial: cm.serial}}})
 	}
 }

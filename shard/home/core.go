@@ -19,10 +19,11 @@ type Config struct {
 	Tracing bool // report spans
 	Strict  bool // panic when an invariant of ours breaks, for tests and simulators
 
-	InFlight  int // 256: gangs that look for room at once; more are taken up in the order of their ranks
-	LargeGang int // 16: one with more pods is not looked at for each event about one of them
+	InFlight     int // 256: gangs that look for room at once; more are taken up in the order of their ranks
+	PodsInFlight int // 2,048: pods of those gangs, so that node shards answer in time however many gangs come at once
+	LargeGang    int // 16: one with more pods is not looked at for each event about one of them
 
-	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again
+	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again, up to 8 times that later each time: it may be late because much was said
 	ResendEvery time.Duration // 30 s: what waits at the coordinator is said again; before an answer sooner, doubling from AskAgain
 	SkipAfter   time.Duration // 2 s: a shard that does not answer a HoldRequest is passed over
 	HoldFor     time.Duration // 10 s: how long a hold is asked for
@@ -30,7 +31,7 @@ type Config struct {
 	PrepareFor  time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
 	DoubtFor    time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere
 	GiveUpAfter time.Duration // 10 s: a reserved gang that finds no room gives its reservation back
-	RollForward time.Duration // 20 s: from the first binding; then a partly bound gang is undone, where that is allowed
+	RollForward time.Duration // 20 s: from the first pod with a node (three times that while there is none); then a partly bound gang is undone, where that is allowed
 	StrayAfter  time.Duration // 10 s: an inherited reservation whose PodGroup is not seen for so long is closed
 	BackoffMin  time.Duration // 500 ms: between two searches for room, doubling
 	BackoffMax  time.Duration // 8 s
@@ -69,7 +70,7 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
+	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -114,15 +115,15 @@ type Core struct {
 	nodesMoved bool
 
 	// Gangs of active buckets.
-	gangs    map[string]*gang
-	released recent[*wire.GangRef] // gangs given back and forgotten, for answers that come late
-	dirty    []*gang
-	large    []*gang // with many pods, and touched: looked at soon
-	timers   timers
-	ready    readyQueue
-	inFlight int
-	sleepers map[string]*gang
-	counter  uint32 // of serials
+	gangs                  map[string]*gang
+	released               recent[*wire.GangRef] // gangs given back and forgotten, for answers that come late
+	dirty                  []*gang
+	large                  []*gang // with many pods, and touched: looked at soon
+	timers                 timers
+	ready                  readyQueue
+	inFlight, podsInFlight int
+	sleepers               map[string]*gang
+	counter                uint32 // of serials
 
 	queues   map[string]*queue
 	writes   map[uint64]write // outputs whose StatusWritten is awaited

@@ -392,7 +392,7 @@ func (c *Core) bind(g *gang) {
 		c.restart(g) // every pod came back: from the start, all or nothing again
 		return
 	}
-	limit := g.boundSince.Add(c.cfg.RollForward)
+	limit := c.rollUntil(g)
 	if !c.now.Before(limit) {
 		if c.mayEvict(g) {
 			c.close(g)
@@ -407,6 +407,15 @@ func (c *Core) bind(g *gang) {
 	}
 	c.fill(g)
 	c.adjust(g)
+}
+
+// rollUntil is when a gang of which Bindings were asked for is given up. While no pod of it has a node, nothing is in part:
+// the Bindings may only be behind many others, at an API server that is slower than Basalt.
+func (c *Core) rollUntil(g *gang) time.Time {
+	if g.firstBound.IsZero() {
+		return g.boundSince.Add(3 * c.cfg.RollForward)
+	}
+	return latest(g.boundSince, g.firstBound).Add(c.cfg.RollForward)
 }
 
 // unsettled tells whether a node shard may have something of the gang.

@@ -22,6 +22,7 @@ import (
 type search struct {
 	touched map[api.Incarnation]bool // shards that may have something of the gang
 	slot    bool                     // one of Config.InFlight
+	pods    int                      // that it was taken for, counted in Core.podsInFlight
 	queued  bool                     // in Core.ready
 
 	since   time.Time // when this search began, zero when none goes on
@@ -193,31 +194,40 @@ func (c *Core) takeSlot(g *gang) bool {
 	if s.slot {
 		return true
 	}
-	if c.inFlight >= c.cfg.InFlight {
+	if c.full() {
 		if !s.queued {
 			s.queued = true
 			heap.Push(&c.ready, g)
 		}
 		return false
 	}
-	s.slot = true
+	s.slot, s.pods = true, g.tally.charged
 	c.inFlight++
+	c.podsInFlight += s.pods
 	return true
+}
+
+// full tells whether enough gangs look for room. The last one may be a large one: it is never passed by for its size.
+func (c *Core) full() bool {
+	return c.inFlight >= c.cfg.InFlight || c.podsInFlight >= c.cfg.PodsInFlight
 }
 
 func (c *Core) freeSlot(g *gang) {
 	if g.search.slot {
 		g.search.slot = false
 		c.inFlight--
+		c.podsInFlight -= g.search.pods
 		c.feed()
 	}
 }
 
 // feed takes up the best of those who wait for a slot.
 func (c *Core) feed() {
-	for n := c.inFlight; n < c.cfg.InFlight && len(c.ready) > 0; n++ {
+	gangs, pods := c.inFlight, c.podsInFlight
+	for gangs < c.cfg.InFlight && pods < c.cfg.PodsInFlight && len(c.ready) > 0 {
 		g := heap.Pop(&c.ready).(*gang)
 		g.search.queued = false
+		gangs, pods = gangs+1, pods+g.tally.charged
 		c.touch(g)
 	}
 }

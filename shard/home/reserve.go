@@ -414,7 +414,7 @@ func (c *Core) adjust(g *gang) {
 			base, extra = with, extra[1:]
 			c.touch(g)
 		}
-		if g.state == binding && base.Fits(ch.amounts) && c.now.Before(g.boundSince.Add(c.cfg.RollForward)) {
+		if g.state == binding && base.Fits(ch.amounts) && c.now.Before(c.rollUntil(g)) {
 			base = ch.amounts // what it lacks is kept for a pod that takes the place
 		}
 	}
