@@ -27,7 +27,7 @@ type simulation struct {
 	script, keep string
 	bugs         bool
 	bug          string
-	known        bool
+	often        bool
 	shrink       time.Duration
 }
 
@@ -59,7 +59,7 @@ func simCommand() *cobra.Command {
 	f.DurationVar(&o.shrink, "shrink", time.Minute, "how long to shrink the script of the first failure")
 	f.StringVar(&o.keep, "keep", "", "write shrunk scripts into this folder; without it the first is printed")
 	f.BoolVar(&o.bugs, "bugs", false, "switch seeded bugs on, one after another, and find each")
-	f.BoolVar(&o.known, "known", false, "with --bugs: begin with the seed that found the bug before")
+	f.BoolVar(&o.often, "often", false, "with --bugs: only those that show in one seed of a few")
 	f.StringVar(&o.bug, "bug", "", "switch this bug on; with --bugs: look for this one alone")
 	return c
 }
@@ -181,10 +181,8 @@ func (o *simulation) hunt(ctx context.Context) error {
 			continue
 		}
 		first := o.first
-		if o.known {
-			if first = bug.Known; first == 0 {
-				continue
-			}
+		if o.often && !bug.Often() {
+			continue
 		}
 		r, took := sim.Hunt(ctx, bug.Fault, first, o.seeds, o.steps, runtime.GOMAXPROCS(0))
 		if r.Violation == "" {
