@@ -377,3 +377,24 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestPackLeavesLargeNodesWhole: devices are taken where the fewest are free, by number and not by share.
+func TestPackLeavesLargeNodesWhole(t *testing.T) {
+	c := New(Config{})
+	c.SetNode(machine("eight", 64000, 64<<30, 8))
+	c.SetNode(machine("none", 64000, 64<<30, 0))
+	c.SetNode(machine("two", 64000, 64<<30, 2))
+	for i, test := range []struct{ gpus, want string }{{"", "none"}, {"1", "two"}, {"1", "two"}, {"", "two"}, {"1", "eight"}} {
+		requests := map[string]string{"cpu": "1"}
+		if test.gpus != "" {
+			requests["example.com/gpu"] = test.gpus
+		}
+		class := pod(requests, nil)
+		node, _ := c.Place(class)
+		if i != 3 && node != test.want || i == 3 && node == "eight" { // then two nodes have none free
+			t.Errorf("pod %d, devices %q, goes to %s, want %s", i, test.gpus, node, test.want)
+		}
+		c.Charge(fmt.Sprint(i), node, class, Bound, "", api.Rank{})
+	}
+	check(t, c)
+}

@@ -417,9 +417,10 @@ func (c *Cache) keyOf(s int32) uint64 { return uint64(c.rating(s))<<32 | uint64(
 
 // rating rates a node, whoever asks; lower is better. Shares are per mille of what the node has.
 //
-// Pack is best fit: the node of which most is used, summed over native resources, goes first. Nodes with free devices go
-// after all others, the one with the smallest share of them free first: what asks for none does not strand them, and what
-// asks for some fills up the nodes that were begun.
+// Pack is best fit: the node with the fewest free devices goes first, by number and not by share: what asks for none does
+// not strand them, and what asks for one leaves the nodes whole that still have eight. (By share, an empty node of two was
+// as good as an empty one of eight; a real cluster then stood at 72 % of its CPU where it reaches 80.) Among equals the
+// node goes first of which most is used, summed over native resources.
 //
 // Spread takes the node whose fullest resource is emptiest.
 func (c *Cache) rating(s int32) uint32 {
@@ -430,13 +431,10 @@ func (c *Cache) rating(s int32) uint32 {
 			continue
 		}
 		free := permille(max(cell.free, 0), cell.alloc)
-		if free == 0 && col.device && cell.free > 0 {
-			free = 1 // one of very many is not none
-		}
 		full = max(full, 1000-free)
 		switch {
 		case col.device:
-			devices += free
+			devices += min(max(cell.free, 0), math.MaxUint16)
 		case col.name != string(v1.ResourcePods): // their number says nothing about how full a node is
 			used += 1000 - free
 		}

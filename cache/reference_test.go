@@ -219,14 +219,13 @@ func (r *reference) score(node string) [2]int64 {
 		share := new(big.Int)
 		if v := free[a.Resource]; v.Sign() > 0 {
 			share.Mul(v, big.NewInt(1000)).Div(share, big.NewInt(a.Value))
-			if share.Sign() == 0 && strings.Contains(a.Resource, "/") {
-				share.SetInt64(1) // one of very many devices is not none
-			}
 		}
 		full = max(full, 1000-share.Int64())
 		switch {
 		case strings.Contains(a.Resource, "/"):
-			out[0] += share.Int64()
+			if v := free[a.Resource]; v.Sign() > 0 {
+				out[0] = min(out[0]+min(v.Int64(), 65535), 65535)
+			}
 		case a.Resource != "pods":
 			out[1] -= 1000 - share.Int64()
 		}
