@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -570,11 +569,7 @@ func (t *trial) profile(ctx context.Context, wg *sync.WaitGroup) error {
 	}
 	for _, b := range t.cluster.Basalts() {
 		take(b.Name(), func(ctx context.Context) ([]byte, error) {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Metrics+"/debug/pprof/profile?seconds="+seconds, nil)
-			if err != nil {
-				return nil, err
-			}
-			resp, err := http.DefaultClient.Do(req)
+			resp, err := b.Get(ctx, "/debug/pprof/profile?seconds="+seconds)
 			if err != nil {
 				return nil, err
 			}

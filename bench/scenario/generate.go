@@ -111,18 +111,11 @@ func (s *Scenario) Capacity() workload.Shape {
 func (s *Scenario) MakeQueues() []*v1alpha1.Queue {
 	capacity := s.Capacity()
 	var out []*v1alpha1.Queue
-	level := []string{""}
-	for depth, fan := range s.Queues.FanOut {
-		var next []string
-		for _, parent := range level {
-			for i := range fan {
-				next = append(next, child(parent, depth, i))
-			}
-		}
-		for _, path := range next {
+	for depth, level := range s.levels() {
+		for _, path := range level {
 			q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}}
 			if depth < len(s.Queues.CapabilityPercent) && s.Queues.CapabilityPercent[depth] > 0 {
-				percent, of := s.Queues.CapabilityPercent[depth], int64(len(next))
+				percent, of := s.Queues.CapabilityPercent[depth], int64(len(level))
 				q.Spec.Capability = v1.ResourceList{
 					v1.ResourceCPU:    *resource.NewMilliQuantity(capacity.MilliCPU*percent/100/of, resource.DecimalSI),
 					v1.ResourceMemory: *resource.NewQuantity((capacity.MemoryMiB*percent/100/of)<<20, resource.BinarySI),
@@ -133,24 +126,33 @@ func (s *Scenario) MakeQueues() []*v1alpha1.Queue {
 			}
 			out = append(out, q)
 		}
-		level = next
 	}
 	return out
 }
 
 // Leaves returns the queues that gangs go to.
 func (s *Scenario) Leaves() []string {
-	level := []string{""}
+	levels := s.levels()
+	if len(levels) == 0 {
+		return []string{""}
+	}
+	return levels[len(levels)-1]
+}
+
+// levels returns the paths of the queues, the top level first.
+func (s *Scenario) levels() [][]string {
+	var out [][]string
+	above := []string{""}
 	for depth, fan := range s.Queues.FanOut {
-		var next []string
-		for _, parent := range level {
+		var level []string
+		for _, parent := range above {
 			for i := range fan {
-				next = append(next, child(parent, depth, i))
+				level = append(level, child(parent, depth, i))
 			}
 		}
-		level = next
+		out, above = append(out, level), level
 	}
-	return level
+	return out
 }
 
 func child(parent string, depth, i int) string {
