@@ -418,8 +418,12 @@ func (r *run) shardsAtRest(ctx context.Context) error {
 		if m.role != "shard" || b == nil {
 			continue
 		}
-		if err := scrape(ctx, b, sums); err != nil {
-			return fmt.Errorf("metrics of %s: %w", m.name, err)
+		samples, err := b.Samples(ctx)
+		if err != nil {
+			return err
+		}
+		for name, v := range samples {
+			sums[name] += v
 		}
 	}
 	want := map[string]float64{
@@ -443,24 +447,6 @@ func ready(ctx context.Context, b *local.Basalt) bool {
 	}
 	defer resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
-}
-
-func scrape(ctx context.Context, b *local.Basalt, sums map[string]float64) error {
-	resp, err := b.Get(ctx, "/metrics")
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the answer is %s", resp.Status)
-	}
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		name, value, ok := strings.Cut(lines.Text(), " ")
-		if v, err := strconv.ParseFloat(value, 64); ok && err == nil {
-			sums[name] += v
-		}
-	}
-	return nil
 }
 
 // judge adds what the auditor and the logs say.

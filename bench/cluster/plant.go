@@ -215,5 +215,5 @@ func (c CPU) Sum() time.Duration { return c.Program + c.Etcd }
 func (p *Plant) cpu() CPU {
 	var self syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &self)
-	return CPU{Program: time.Duration(self.Utime.Nano() + self.Stime.Nano()), Etcd: cpuOf(p.Etcd.Process().Pid())}
+	return CPU{Program: time.Duration(self.Utime.Nano() + self.Stime.Nano()), Etcd: local.UsageOf(p.Etcd.Process().Pid()).CPU}
 }

@@ -7,7 +7,6 @@
 package failover
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -405,8 +402,8 @@ func (r *run) split(ctx context.Context) (time.Duration, error) {
 	}
 	whole := func() (bool, error) {
 		for _, b := range all {
-			n, err := metric(ctx, b, "basalt_gossip_peers")
-			if err != nil || n != len(all)-1 {
+			samples, err := b.Samples(ctx)
+			if err != nil || samples["basalt_gossip_peers"] != float64(len(all)-1) {
 				return false, nil
 			}
 		}
@@ -433,21 +430,6 @@ func (r *run) split(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	err := r.poll(ctx, "gossip to be whole again", whole)
 	return time.Since(began), err
-}
-
-// metric reads one number from a process.
-func metric(ctx context.Context, b *local.Basalt, name string) (int, error) {
-	resp, err := b.Get(ctx, "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			return strconv.Atoi(value)
-		}
-	}
-	return 0, fmt.Errorf("%s shows no %s", b.Name(), name)
 }
 
 // gang is one of the load's.

@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -514,7 +512,7 @@ func (w *world) finish() {
 	if !w.found() {
 		for _, s := range w.shards {
 			w.wait(limit, "the metrics of "+s.Name(), func(*view) bool {
-				m, err := metricsOf(ctx, s)
+				m, err := s.Samples(ctx)
 				if err != nil {
 					return false
 				}
@@ -680,29 +678,4 @@ func (w *world) wipe() {
 	if err != nil && !apierrors.IsNotFound(err) {
 		w.t.Errorf("clean up: %v", err)
 	}
-}
-
-// metricsOf reads the metrics of a process; names carry their labels as they are printed.
-func metricsOf(ctx context.Context, b *local.Basalt) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Metrics+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	out := map[string]float64{}
-	in := bufio.NewScanner(resp.Body)
-	for in.Scan() {
-		if at := strings.LastIndexByte(in.Text(), ' '); at > 0 && in.Text()[0] != '#' {
-			if v, err := strconv.ParseFloat(in.Text()[at+1:], 64); err == nil {
-				out[in.Text()[:at]] = v
-			}
-		}
-	}
-	return out, in.Err()
 }

@@ -175,7 +175,7 @@ func (w *world) outOfSync(ctx context.Context, want int) bool {
 	return w.wait(limit, fmt.Sprintf("metrics to show %d nodes out of sync", want), func(*view) bool {
 		n := 0.0
 		for _, s := range w.shards {
-			m, err := metricsOf(ctx, s)
+			m, err := s.Samples(ctx)
 			if err != nil {
 				return false
 			}

@@ -395,7 +395,7 @@ func (s *samples) clear() { clear(s.of) }
 
 func (s *samples) take(ctx context.Context) {
 	for _, b := range s.all {
-		if m, err := metricsOf(ctx, b); err == nil {
+		if m, err := b.Samples(ctx); err == nil {
 			s.of[b.Name()] = append(s.of[b.Name()], sample{m["go_goroutines"], m["go_memstats_heap_inuse_bytes"], m["process_resident_memory_bytes"]})
 		}
 	}

@@ -1,12 +1,14 @@
 package local
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,6 +80,33 @@ func (b *Basalt) Get(ctx context.Context, path string) (*http.Response, error) {
 		req.Header.Set("Authorization", "Bearer "+b.token)
 	}
 	return http.DefaultClient.Do(req)
+}
+
+// Samples reads what the process shows at /metrics; names carry their labels as they are printed.
+func (b *Basalt) Samples(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	resp, err := b.Get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("read metrics of %s: the answer is %s", b.Name(), resp.Status)
+	}
+	out := map[string]float64{}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		line := lines.Text()
+		at := strings.LastIndexByte(line, ' ')
+		if at <= 0 || line[0] == '#' {
+			continue
+		}
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			out[line[:at]] = v
+		}
+	}
+	return out, lines.Err()
 }
 
 // get returns the status of an answer, whichever it is.

@@ -1,11 +1,8 @@
 package rival
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,31 +19,6 @@ const (
 	scheduler   = "scheduler"
 	loader      = "load"
 )
-
-// ticks a second: USER_HZ is 100 on every Linux that Go runs on.
-const ticks = 100
-
-// usage is CPU time and resident memory.
-type usage struct {
-	cpu    time.Duration
-	memory int64
-}
-
-func (u usage) plus(o usage) usage { return usage{u.cpu + o.cpu, u.memory + o.memory} }
-
-// usageOf reads /proc; a process that is gone uses nothing.
-func usageOf(pid int) usage {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return usage{}
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may hold anything
-	if len(fields) < 22 {
-		return usage{}
-	}
-	number := func(i int) int64 { n, _ := strconv.ParseInt(fields[i], 10, 64); return n }
-	return usage{time.Duration(number(11)+number(12)) * time.Second / ticks, number(21) * int64(os.Getpagesize())}
-}
 
 // groupsOf returns the processes that are measured, by group.
 func groupsOf(c *local.Cluster, pids map[string]int) map[string][]int {
@@ -87,11 +59,11 @@ func groupsOf(c *local.Cluster, pids map[string]int) map[string][]int {
 	return out
 }
 
-func use(groups map[string][]int) map[string]usage {
-	out := map[string]usage{}
+func use(groups map[string][]int) map[string]local.Usage {
+	out := map[string]local.Usage{}
 	for name, pids := range groups {
 		for _, pid := range pids {
-			out[name] = out[name].plus(usageOf(pid))
+			out[name] = out[name].Plus(local.UsageOf(pid))
 		}
 	}
 	return out
@@ -101,7 +73,7 @@ func use(groups map[string][]int) map[string]usage {
 type sample struct {
 	at    time.Duration
 	bound int
-	use   map[string]usage
+	use   map[string]local.Usage
 }
 
 // look looks four times a second until the context ends.

@@ -82,16 +82,16 @@ func TestParseSubjects(t *testing.T) {
 }
 
 func TestUsageOfThisProcess(t *testing.T) {
-	before := usageOf(os.Getpid())
-	if before.memory < 1<<20 {
-		t.Fatalf("this process has %d bytes", before.memory)
+	before := local.UsageOf(os.Getpid())
+	if before.Memory < 1<<20 {
+		t.Fatalf("this process has %d bytes", before.Memory)
 	}
-	for begin, x := time.Now(), 0; usageOf(os.Getpid()).cpu <= before.cpu; x++ {
+	for begin, x := time.Now(), 0; local.UsageOf(os.Getpid()).CPU <= before.CPU; x++ {
 		if time.Since(begin) > time.Minute {
 			t.Fatal("a minute of work took no CPU")
 		}
 	}
-	if got := usageOf(1 << 30); got != (usage{}) {
+	if got := local.UsageOf(1 << 30); got != (local.Usage{}) {
 		t.Errorf("a process that does not exist uses %+v", got)
 	}
 }

@@ -47,7 +47,7 @@ type trial struct {
 	served    bool // Queues and PodGroups are
 
 	begin, end    time.Time // first create, last Binding
-	before, after map[string]usage
+	before, after map[string]local.Usage
 	apiBefore     metrics
 	storeBefore   metrics
 	api, store    metrics // what was added
@@ -311,7 +311,7 @@ func (t *trial) rest(ctx context.Context) error {
 	after := use(groups)
 	t.idle = map[string]float64{}
 	for g := range groups {
-		t.idle[g] = 1000 * (after[g].cpu - before[g].cpu).Seconds() / span.Seconds()
+		t.idle[g] = 1000 * (after[g].CPU - before[g].CPU).Seconds() / span.Seconds()
 	}
 	return nil
 }
@@ -393,7 +393,7 @@ func (t *trial) give(ctx context.Context) error {
 func (t *trial) cpu(groups ...string) time.Duration {
 	var sum time.Duration
 	for _, g := range groups {
-		sum += t.after[g].cpu - t.before[g].cpu
+		sum += t.after[g].CPU - t.before[g].CPU
 	}
 	return sum
 }
@@ -402,7 +402,7 @@ func (t *trial) peak(groups ...string) (most int64) {
 	for _, s := range t.samples {
 		var sum int64
 		for _, g := range groups {
-			sum += s.use[g].memory
+			sum += s.use[g].Memory
 		}
 		most = max(most, sum)
 	}
@@ -502,22 +502,22 @@ func (t *trial) series(r *report.Report, name string) {
 	memory := r.NewSeries(report.Memory, name, "B")
 	cores := r.NewSeries(report.Utilisation, name+": scheduler", "cores")
 	server := r.NewSeries(report.Utilisation, name+": API server and its etcd", "cores")
-	sum := func(s sample, groups ...string) (u usage) {
+	sum := func(s sample, groups ...string) (u local.Usage) {
 		for _, g := range groups {
-			u = u.plus(s.use[g])
+			u = u.Plus(s.use[g])
 		}
 		return u
 	}
 	for i, s := range t.samples {
-		memory.Add(s.at, float64(sum(s, t.own()...).memory))
+		memory.Add(s.at, float64(sum(s, t.own()...).Memory))
 		if i < 4 {
 			continue
 		}
 		before := t.samples[i-4]
 		span := (s.at - before.at).Seconds()
 		throughput.Add(s.at, float64(s.bound-before.bound)/span)
-		cores.Add(s.at, (sum(s, t.own()...).cpu-sum(before, t.own()...).cpu).Seconds()/span)
-		server.Add(s.at, (sum(s, apiServer, apiEtcd).cpu-sum(before, apiServer, apiEtcd).cpu).Seconds()/span)
+		cores.Add(s.at, (sum(s, t.own()...).CPU-sum(before, t.own()...).CPU).Seconds()/span)
+		server.Add(s.at, (sum(s, apiServer, apiEtcd).CPU-sum(before, apiServer, apiEtcd).CPU).Seconds()/span)
 	}
 }
 

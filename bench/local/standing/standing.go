@@ -364,7 +364,7 @@ func (s state) alive() bool { return s.Pid > 0 && s.Start != "" && startTime(s.P
 
 // startTime is field 22 of /proc/PID/stat, in ticks since boot, with the boot's own id; "" if the process is gone.
 func startTime(pid int) string {
-	fields := stat(pid)
+	fields := local.Stat(pid)
 	if fields == nil || fields[0] == "Z" { // it has ended, and its parent has not looked yet
 		return ""
 	}
@@ -373,20 +373,6 @@ func startTime(pid int) string {
 		return ""
 	}
 	return fields[19] + "@" + strings.TrimSpace(string(boot))
-}
-
-// stat returns the fields of /proc/PID/stat from the third, the state, on. The second may hold anything, in parentheses.
-func stat(pid int) []string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil
-	}
-	end := strings.LastIndexByte(string(b), ')')
-	fields := strings.Fields(string(b[end+1:]))
-	if end < 0 || len(fields) < 20 {
-		return nil
-	}
-	return fields
 }
 
 // session returns the living processes of a session that run a program of this repository.
@@ -405,7 +391,7 @@ func session(root string, leader int) []int {
 		if err != nil {
 			continue
 		}
-		fields := stat(pid)
+		fields := local.Stat(pid)
 		if fields == nil || fields[0] == "Z" || fields[3] != strconv.Itoa(leader) {
 			continue
 		}
