@@ -2,76 +2,17 @@ package certs
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"basalt.dev/basalt/api/certs/certstest"
 )
-
-type authority struct {
-	t    *testing.T
-	name string
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-	n    int64
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{t, name, key, cert, 1}
-}
-
-func (a *authority) bundle() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
-}
-
-func (a *authority) sign(name string, until time.Time) (cert, private []byte) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.n++
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(a.n), Subject: pkix.Name{CommonName: a.name}, DNSNames: []string{name}, NotAfter: until,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.cert, key.Public(), a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	bytes, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: bytes})
-}
 
 func TestFilesAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
@@ -83,16 +24,16 @@ func TestFilesAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	one, two := newAuthority(t, "one"), newAuthority(t, "two")
+	one, two := certstest.New(t, "one"), certstest.New(t, "two")
 	later := time.Now().Add(time.Hour)
 
 	if _, err := f.Current(); err == nil || !strings.Contains(err.Error(), f.Cert) {
 		t.Errorf("nothing there: %v", err)
 	}
-	cert, key := one.sign("x", later)
+	cert, key := one.Leaf("x", later)
 	write(f.Cert, cert)
 	write(f.Key, key)
-	write(f.CA, one.bundle())
+	write(f.CA, one.PEM())
 	issuer := func(when, want string) {
 		t.Helper()
 		l, err := f.Current()
@@ -105,7 +46,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	issuer("at the start", "one")
 	// Half replaced: what was read last stays, and once that is said.
-	cert, key = two.sign("x", later)
+	cert, key = two.Leaf("x", later)
 	write(f.Cert, cert)
 	issuer("half replaced", "one")
 	issuer("still half replaced", "one")
@@ -130,8 +71,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 		}
 		issuer("CA "+name, "two")
 	}
-	write(f.CA, one.bundle())
-	cert, key = one.sign("x", time.Now().Add(-time.Second))
+	write(f.CA, one.PEM())
+	cert, key = one.Leaf("x", time.Now().Add(-time.Second))
 	write(f.Cert, cert)
 	write(f.Key, key)
 	if _, err := f.Load(); err == nil || !strings.Contains(err.Error(), "expired at") {
@@ -141,12 +82,12 @@ func TestFilesAreReadAgain(t *testing.T) {
 
 // A handshake for each state of a rotation from one CA to another, with a server of the old and of the new.
 func TestRotationOfTheCA(t *testing.T) {
-	one, two := newAuthority(t, "one"), newAuthority(t, "two")
+	one, two := certstest.New(t, "one"), certstest.New(t, "two")
 	later := time.Now().Add(time.Hour)
-	end := func(ca []byte, of *authority) func() (*tls.Config, error) {
+	end := func(ca []byte, of *certstest.CA) func() (*tls.Config, error) {
 		dir := t.TempDir()
 		f := &Files{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
-		cert, key := of.sign("x", later)
+		cert, key := of.Leaf("x", later)
 		for path, data := range map[string][]byte{f.CA: ca, f.Cert: cert, f.Key: key} {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
@@ -160,8 +101,8 @@ func TestRotationOfTheCA(t *testing.T) {
 			return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: l.CA, ClientCAs: l.CA, ClientAuth: tls.RequireAndVerifyClientCert, Certificates: []tls.Certificate{*l.Certificate}}, nil
 		}
 	}
-	both := append(one.bundle(), two.bundle()...)
-	before, bundle, leaf, after := end(one.bundle(), one), end(both, one), end(both, two), end(two.bundle(), two)
+	both := append(one.PEM(), two.PEM()...)
+	before, bundle, leaf, after := end(one.PEM(), one), end(both, one), end(both, two), end(two.PEM(), two)
 	for _, row := range []struct {
 		name           string
 		client, server func() (*tls.Config, error)

@@ -2,15 +2,8 @@ package link_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/certs/certstest"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/wire"
 )
@@ -311,64 +305,31 @@ func (inspect) Status(context.Context, *wire.StatusRequest) (*wire.StatusReply, 
 
 // authority signs certificates into a folder.
 type authority struct {
-	t    *testing.T
-	dir  string
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-	n    int64
+	*certstest.CA
+	t   *testing.T
+	dir string
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir(), n: 1}
-	var err error
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.write("ca.pem", "CERTIFICATE", der)
+	a := &authority{certstest.New(t, "ca"), t, t.TempDir()}
+	a.write("ca.pem", a.PEM())
 	return a
 }
 
-func (a *authority) write(name, kind string, der []byte) {
-	if err := os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+func (a *authority) write(name string, data []byte) string {
+	a.t.Helper()
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
 		a.t.Fatal(err)
 	}
+	return path
 }
 
 func (a *authority) sign(file, name string, until time.Time) *link.TLS {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.n++
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.n), Subject: pkix.Name{CommonName: file}, DNSNames: []string{name}, NotAfter: until,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.write(file+".pem", "CERTIFICATE", der)
-	a.write(file+".key", "EC PRIVATE KEY", private)
-	at := func(f string) string { return filepath.Join(a.dir, f) }
-	return &link.TLS{CertFile: at(file + ".pem"), KeyFile: at(file + ".key"), CAFile: at("ca.pem")}
+	cert, key := a.Leaf(name, until)
+	return &link.TLS{CertFile: a.write(file+".pem", cert), KeyFile: a.write(file+".key", key), CAFile: filepath.Join(a.dir, "ca.pem")}
 }
 
 func TestMutualTLS(t *testing.T) {

@@ -251,7 +251,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}{
 		"no certificate":    {nil, "first record does not look like a TLS handshake", ""},
 		"of another CA":     {newAuthority(t).sign("x", "basalt", time.Now().Add(time.Hour)), "", "x509: certificate signed by unknown authority"},
-		"of another system": {ca.sign("y", "example", time.Now().Add(time.Hour)), "certificate is valid for example, not basalt", "tls: "},
+		"of another system": {ca.sign("y", "example", time.Now().Add(time.Hour)), "certificate is valid for example, localhost, not basalt", "tls: "},
 	} {
 		client.reset()
 		a := start(t, "a", func(_ *end, o *link.Options) {

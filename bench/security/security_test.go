@@ -34,6 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/certs/certstest"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -60,12 +61,12 @@ type world struct {
 	server   *secret // etcd's own
 	gossip   *secret
 	metrics  *secret
-	one, two *authority
+	one, two *certstest.CA
 	gangs    int
 }
 
 func TestSecurity(t *testing.T) {
-	w := &world{program: localtest.Basalt(t), one: newAuthority(t, "one"), two: newAuthority(t, "two")}
+	w := &world{program: localtest.Basalt(t), one: certstest.New(t, "one"), two: certstest.New(t, "two")}
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
@@ -98,11 +99,11 @@ func TestSecurity(t *testing.T) {
 func (w *world) secrets(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	w.peers, w.store, w.server, w.gossip, w.metrics = newSecret(t), newSecret(t), newSecret(t), newSecret(t), newSecret(t)
-	w.peers.put("ca.crt", w.one.pem())
+	w.peers.put("ca.crt", w.one.PEM())
 	w.peers.putLeaf(w.one, "basalt", later)
-	w.store.put("ca.crt", w.one.pem())
+	w.store.put("ca.crt", w.one.PEM())
 	w.store.putLeaf(w.one, "basalt", later)
-	w.server.put("ca.crt", append(w.one.pem(), w.two.pem()...)) // etcd reads this one only at its start
+	w.server.put("ca.crt", append(w.one.PEM(), w.two.PEM()...)) // etcd reads this one only at its start
 	w.server.putLeaf(w.one, "etcd", later)
 	w.gossip.put("key", gossipKeys('1'))
 	w.metrics.put("token", []byte(token+"\n"))
@@ -313,14 +314,14 @@ func (w *world) undisturbed(t *testing.T, run func()) {
 
 func (w *world) strangers(t *testing.T) {
 	other := newSecret(t) // of a CA that nobody here trusts
-	stranger := newAuthority(t, "stranger")
-	other.put("ca.crt", w.one.pem())
+	stranger := certstest.New(t, "stranger")
+	other.put("ca.crt", w.one.PEM())
 	other.putLeaf(stranger, "basalt", time.Now().Add(time.Hour))
 	misnamed := newSecret(t) // of ours, for something else
-	misnamed.put("ca.crt", w.one.pem())
+	misnamed.put("ca.crt", w.one.PEM())
 	misnamed.putLeaf(w.one, "example", time.Now().Add(time.Hour))
 	expired := newSecret(t)
-	expired.put("ca.crt", w.one.pem())
+	expired.put("ca.crt", w.one.PEM())
 	expired.putLeaf(w.one, "basalt", time.Now().Add(-time.Minute))
 	w.undisturbed(t, func() {
 		status := func(flags ...[]string) (string, error) {
@@ -684,7 +685,7 @@ func (w *world) tokens(t *testing.T) {
 // it, must shake hands anew.
 func (w *world) rotation(t *testing.T) {
 	later := time.Now().Add(time.Hour)
-	both := append(w.one.pem(), w.two.pem()...)
+	both := append(w.one.PEM(), w.two.PEM()...)
 	starts := func() (out []int) {
 		for _, b := range w.basalts {
 			out = append(out, b.Starts())
@@ -719,8 +720,8 @@ func (w *world) rotation(t *testing.T) {
 			w.gossip.put("key", gossipKeys('2'))
 		}},
 		{"only the new CA is trusted", func() {
-			w.peers.put("ca.crt", w.two.pem())
-			w.store.put("ca.crt", w.two.pem())
+			w.peers.put("ca.crt", w.two.PEM())
+			w.store.put("ca.crt", w.two.PEM())
 		}},
 		{"a certificate that is over, by mistake", func() { // what was read before stays in use
 			w.peers.putLeaf(w.two, "basalt", time.Now().Add(-time.Minute))
