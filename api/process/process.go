@@ -168,11 +168,14 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 func (p *Process) checkAPIServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	var last error
 	for {
 		err := p.Kube.Basalt.Get().Resource("queues").Param("limit", "1").Do(ctx).Into(&v1alpha1.QueueList{})
 		switch {
 		case err == nil:
 			return nil
+		case ctx.Err() != nil && last != nil: // time was up in the middle of this one: the one before says what is wrong
+			return last
 		case apierrors.IsNotFound(err):
 			err = fmt.Errorf("the API server does not know Queue %s: apply deploy/crds first", v1alpha1.SchemeGroupVersion)
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
@@ -180,6 +183,7 @@ func (p *Process) checkAPIServer(ctx context.Context) error {
 		default:
 			err = fmt.Errorf("API server %s cannot be reached: %w", p.Kube.Config.Host, err)
 		}
+		last = err
 		p.Log.Warn("waiting for the API server", "error", err)
 		select {
 		case <-ctx.Done():
