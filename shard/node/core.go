@@ -28,6 +28,8 @@ type Config struct {
 	SettleGrace   time.Duration // how long a living shard may settle rows on nodes that it lost: 2 s
 	Remember      time.Duration // how long answers and withdrawn serials are kept: 2 min
 	SummaryEvery  time.Duration // how often an unchanged summary is said again: 5 s
+	SummaryPace   time.Duration // between two summaries to shards that nothing was refused here lately: 1 s
+	RefusedFor    time.Duration // how long a refusal counts as lately: 1 min
 	DeleteEvery   time.Duration // between two deletions of intents that are settled, unless there are many: 500 ms
 
 	MaxFences   int // reservations of one intent transaction: 100
@@ -59,6 +61,8 @@ func (c Config) withDefaults() Config {
 	duration(&c.SettleGrace, 2*time.Second)
 	duration(&c.Remember, 2*time.Minute)
 	duration(&c.SummaryEvery, 5*time.Second)
+	duration(&c.SummaryPace, time.Second)
+	duration(&c.RefusedFor, time.Minute)
 	duration(&c.DeleteEvery, 500*time.Millisecond)
 	number(&c.MaxFences, 100)
 	number(&c.MaxRows, 1000)
@@ -113,9 +117,11 @@ type Core struct {
 	// answerable are those of them of which something changed.
 	answerable map[string]bool
 
-	summary   *wire.Summary
-	said      time.Time // when
+	summary   *wire.Summary // said last, to whomever
+	toAll     *wire.Summary // said last to all,
+	said      time.Time     // and when
 	sayAll    bool
+	refused   map[api.Incarnation]time.Time // home shards by the last refusal that they got
 	swept     time.Time
 	broken    uint64
 	ignored   uint64
@@ -145,7 +151,7 @@ func New(cfg Config) *Core {
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
 		holders: map[string]bool{}, unsent: map[*commit]bool{},
-		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{},
+		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, refused: map[api.Incarnation]time.Time{},
 	}
 }
 

@@ -90,6 +90,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i]}
 		if refused[i] > 0 {
+			c.refused[from] = c.now // it hears at once when there is room
 			why := c.cache.Why(classes[i])
 			r.Never, r.Message = why.Never && c.takeover.stage == idle, why.String()
 		} else {

@@ -2,7 +2,9 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -223,7 +225,9 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 
 // ---- summary
 
-// summarise tells all shards what is here, when it changed, and now and then because a message can be lost.
+// summarise tells shards what is here, when it changed, and now and then because a message can be lost. What nodes there are
+// goes to all at once. What is free changes with every pod, and N shards would tell it to N each: it goes at once only to
+// whoever was refused room here lately and may wait for it, to others so that they ask the right shards first.
 func (c *Core) summarise() {
 	if !c.ready {
 		return
@@ -233,21 +237,33 @@ func (c *Core) summarise() {
 		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion,
 		Allocatable: wire.FromResources(t.Allocatable), Free: wire.FromResources(t.Free), Largest: wire.FromResources(t.Largest),
 	}
-	if !c.sayAll && c.now.Sub(c.said) < c.cfg.SummaryEvery && equalSummaries(s, c.summary) {
+	since := c.now.Sub(c.said)
+	all := c.sayAll || since >= c.cfg.SummaryEvery || !sameNodes(s, c.toAll) || since >= c.cfg.SummaryPace && !sameRoom(s, c.toAll)
+	if !all && sameRoom(s, c.summary) {
 		return
 	}
-	c.summary, c.said, c.sayAll = s, c.now, false
+	c.summary = s
 	for _, m := range c.table.Members {
-		c.emit(event.Send{To: m.Incarnation, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: s}}})
+		if at, refused := c.refused[m.Incarnation]; all || m.Incarnation == c.cfg.Self || refused && c.now.Sub(at) < c.cfg.RefusedFor {
+			c.emit(event.Send{To: m.Incarnation, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: s}}})
+		}
+	}
+	if all {
+		c.toAll, c.said, c.sayAll = s, c.now, false
+		maps.DeleteFunc(c.refused, func(_ api.Incarnation, at time.Time) bool { return c.now.Sub(at) >= c.cfg.RefusedFor })
 	}
 }
 
-func equalSummaries(a, b *wire.Summary) bool {
-	if b == nil || a.TableEpoch != b.TableEpoch || a.Nodes != b.Nodes || a.OutOfSync != b.OutOfSync || a.RoomVersion != b.RoomVersion {
-		return false
-	}
-	same := func(x, y []*wire.Amount) bool {
-		return slices.EqualFunc(x, y, func(p, q *wire.Amount) bool { return p.Resource == q.Resource && p.Value == q.Value })
-	}
-	return same(a.Allocatable, b.Allocatable) && same(a.Free, b.Free) && same(a.Largest, b.Largest)
+func sameNodes(a, b *wire.Summary) bool {
+	return b != nil && a.TableEpoch == b.TableEpoch && a.Nodes == b.Nodes && a.OutOfSync == b.OutOfSync &&
+		sameAmounts(a.Allocatable, b.Allocatable) && sameAmounts(a.Largest, b.Largest)
+}
+
+// sameRoom is for summaries of the same nodes.
+func sameRoom(a, b *wire.Summary) bool {
+	return a.RoomVersion == b.RoomVersion && sameAmounts(a.Free, b.Free)
+}
+
+func sameAmounts(a, b []*wire.Amount) bool {
+	return slices.EqualFunc(a, b, func(p, q *wire.Amount) bool { return p.Resource == q.Resource && p.Value == q.Value })
 }
