@@ -1,12 +1,16 @@
 package explore
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/shard/event"
@@ -14,15 +18,49 @@ import (
 
 // check judges each step from the servers' state and from what is under way.
 type check struct {
-	begun map[string]bool // gangs that were lawfully told to bind
-	bound map[string]string
+	begun []string   // UIDs of gangs that were lawfully told to bind, sorted
+	bound []boundPod // sorted
 }
 
-func newCheck() check { return check{begun: map[string]bool{}, bound: map[string]string{}} }
+type boundPod struct{ pod, gang string } // UIDs
+
+func (c *check) sum() uint64 {
+	h := xxhash.New()
+	for _, gang := range c.begun {
+		_, _ = h.WriteString(gang + " ")
+	}
+	for _, b := range c.bound {
+		_, _ = h.WriteString(b.pod + "=" + b.gang + " ")
+	}
+	return h.Sum64()
+}
+
+// pods hands out all that there are.
+func (w *world) pods(yield func(*corev1.Pod) bool) {
+	for i := range w.objects {
+		if w.objects[i].kind == kindPod {
+			if p := w.objects[i].pod(); p != nil && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// stored hands out the rows of all intents.
+func (w *world) stored(yield func(string, *wire.IntentRow) bool) {
+	for _, key := range w.rows().With("intents/") {
+		rec := w.rows().Keys[key].Value.(*wire.IntentsRecord)
+		for _, r := range rec.Rows {
+			if !yield(rec.Gangs[r.Gang].Uid, r) {
+				return
+			}
+		}
+	}
+}
 
 func landable(w *world, uid, version string) *corev1.Pod {
-	for _, o := range w.api.Pods.Objects {
-		if p := o.Object.(*corev1.Pod); string(p.UID) == uid && p.ResourceVersion == version && p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
+	for p := range w.pods {
+		if string(p.UID) == uid && p.ResourceVersion == version && p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
 			return p
 		}
 	}
@@ -35,7 +73,7 @@ func (c *check) rewritten(w *world, key string, old *model.KV[proto.Message]) {
 		return
 	}
 	left := map[string]bool{}
-	if kv := w.store.Keys[key]; kv != nil {
+	if kv := w.rows().Keys[key]; kv != nil {
 		for _, r := range kv.Value.(*wire.IntentsRecord).Rows {
 			left[r.PodUid] = true
 		}
@@ -45,30 +83,19 @@ func (c *check) rewritten(w *world, key string, old *model.KV[proto.Message]) {
 			continue
 		}
 		for _, call := range w.calls {
-			if b, is := call.output.(event.BindPod); is && call.answer == nil && b.Row.PodUID == r.PodUid && b.ResourceVersion == r.PodResourceVersion && b.Node == r.Node {
+			if b, is := call.output.(event.BindPod); is && call.answer.value == nil && b.Row.PodUID == r.PodUid && b.ResourceVersion == r.PodResourceVersion && b.Node == r.Node {
 				fail("I5: the row of pod %s on %s is taken out of %s, and its Binding can still land", r.PodUid, r.Node, key)
 			}
 		}
 	}
 }
 
-// store judges what a transaction left.
-func (c *check) store(w *world, events []model.Event[proto.Message]) {
-	for _, e := range events {
-		switch {
-		case strings.HasPrefix(e.Key, "intents/") && !e.Deleted:
-			c.pods(w)
-		case strings.HasPrefix(e.Key, "reservations/"):
-			c.reservations(w, e)
-		}
-	}
-}
-
+// reservations judges a change of one.
 func (c *check) reservations(w *world, e model.Event[proto.Message]) {
 	if e.Deleted {
 		gang := e.Key[strings.LastIndexByte(e.Key, '/')+1:]
-		for _, o := range w.api.Pods.Objects {
-			if p := o.Object.(*corev1.Pod); c.bound[string(p.UID)] == gang && !model.Finished(p) {
+		for p := range w.pods {
+			if slices.Contains(c.bound, boundPod{string(p.UID), gang}) && !model.Finished(p) {
 				fail("I1: the reservation of gang %s is deleted, and its pod %s is bound to %s", gang, p.UID, p.Spec.NodeName)
 			}
 		}
@@ -78,11 +105,11 @@ func (c *check) reservations(w *world, e model.Event[proto.Message]) {
 		return
 	}
 	sum := api.Resources(nil)
-	for _, key := range w.store.With("reservations/") {
-		r, _ := wire.ToResources(w.store.Keys[key].Value.(*wire.ReservationRecord).Demand)
+	for _, key := range w.etcd().With("reservations/") {
+		r, _ := wire.ToResources(w.etcd().Keys[key].Value.(*wire.ReservationRecord).Demand)
 		sum = sum.Add(r)
 	}
-	capability, _ := api.FromResourceList(w.api.Queue(api.RootQueue).Spec.Capability, false)
+	capability, _ := api.FromResourceList(w.object(kindQueue, "", api.RootQueue).now().Object.(*v1alpha1.Queue).Spec.Capability, false)
 	if _, _, over := sum.Exceeds(capability); over {
 		fail("I1: %s reserved of %s", sum, capability)
 	}
@@ -96,37 +123,31 @@ func (c *check) pods(w *world) {
 			taken[node] = map[string]bool{}
 		}
 		if taken[node][p.Name] = true; len(taken[node]) > 1 {
-			fail("I5: node %s is taken by pods %v", node, sorted(taken[node]))
+			fail("I5: node %s is taken by pods %v", node, slices.Sorted(maps.Keys(taken[node])))
 		}
 	}
-	for _, o := range w.api.Pods.Objects {
-		if p := o.Object.(*corev1.Pod); p.Spec.NodeName != "" && !model.Finished(p) {
+	for p := range w.pods {
+		if p.Spec.NodeName != "" && !model.Finished(p) {
 			take(p.Spec.NodeName, p)
 		}
 	}
-	for _, key := range w.store.With("intents/") {
-		for _, r := range w.store.Keys[key].Value.(*wire.IntentsRecord).Rows {
-			if p := landable(w, r.PodUid, r.PodResourceVersion); p != nil {
-				take(r.Node, p)
-			}
+	for _, r := range w.stored {
+		if p := landable(w, r.PodUid, r.PodResourceVersion); p != nil {
+			take(r.Node, p)
 		}
 	}
 }
 
-// asks judges that a Binding has its intent when it is asked for; lands, when it is carried out.
-func (c *check) asks(event.BindPod) {}
-
+// lands judges that a Binding has its intent when it is carried out.
 func (c *check) lands(w *world, o event.BindPod) {
 	if landable(w, o.Row.PodUID, o.ResourceVersion) == nil {
 		return
 	}
-	for _, key := range w.store.With("intents/") {
-		rec := w.store.Keys[key].Value.(*wire.IntentsRecord)
-		for _, r := range rec.Rows {
-			if r.PodUid == o.Row.PodUID && r.PodResourceVersion == o.ResourceVersion && r.Node == o.Node {
-				c.bound[o.Row.PodUID] = rec.Gangs[r.Gang].Uid
-				return
-			}
+	for gang, r := range w.stored {
+		if r.PodUid == o.Row.PodUID && r.PodResourceVersion == o.ResourceVersion && r.Node == o.Node {
+			c.bound = plus(c.bound, boundPod{o.Row.PodUID, gang})
+			slices.SortFunc(c.bound, func(a, b boundPod) int { return strings.Compare(a.pod, b.pod) })
+			return
 		}
 	}
 	fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
@@ -150,35 +171,33 @@ func (c *check) says(w *world, x *shard, o event.Send) {
 	default:
 		return
 	}
-	if c.begun[gang] {
+	if slices.Contains(c.begun, gang) {
 		return
 	}
-	for _, key := range w.store.With("intents/") {
-		rec := w.store.Keys[key].Value.(*wire.IntentsRecord)
-		for _, r := range rec.Rows {
-			if rec.Gangs[r.Gang].Uid == gang {
-				pods[r.PodUid] = true
-			}
+	for g, r := range w.stored {
+		if g == gang {
+			pods[r.PodUid] = true
 		}
 	}
-	for uid, g := range c.bound {
-		if g == gang {
-			pods[uid] = true
+	for _, b := range c.bound {
+		if b.gang == gang {
+			pods[b.pod] = true
 		}
 	}
 	if len(pods) < 2 {
 		fail("I6: %s binds gang %s with %d of 2 pods durable", x.inc, gang, len(pods))
 	}
-	c.begun[gang] = true
+	c.begun = plus(c.begun, gang)
+	slices.Sort(c.begun)
 }
 
 // evicts judges that only pods of a closing reservation are evicted.
 func (c *check) evicts(w *world, p *corev1.Pod) {
-	g := w.api.PodGroup(p.Namespace, p.Labels[api.LabelPodGroup])
-	for _, key := range w.store.With("reservations/") {
-		if r := w.store.Keys[key].Value.(*wire.ReservationRecord); r.Gang.Uid == string(g.UID) && r.State == wire.ReservationState_RESERVATION_CLOSING {
+	g := w.object(kindPodGroup, p.Namespace, p.Labels[api.LabelPodGroup]).now().Object
+	for _, key := range w.etcd().With("reservations/") {
+		if r := w.etcd().Keys[key].Value.(*wire.ReservationRecord); r.Gang.Uid == string(g.GetUID()) && r.State == wire.ReservationState_RESERVATION_CLOSING {
 			return
 		}
 	}
-	fail("pod %s is evicted, and no reservation of gang %s is closing", p.UID, g.UID)
+	fail("pod %s is evicted, and no reservation of gang %s is closing", p.UID, g.GetUID())
 }

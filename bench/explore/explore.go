@@ -35,6 +35,8 @@ type Config struct {
 
 	Delays int // times that what comes first in a fair order is put off; 0 for no limit
 
+	Longest int // steps after which a way that does not end is a violation; 0 for any
+
 	States   int           // give up after so many; 0 for never
 	For      time.Duration // likewise
 	Progress func(Result)  // told now and then
@@ -44,6 +46,7 @@ type Config struct {
 // Result is what was explored.
 type Result struct {
 	States, Transitions, Ends int
+	Parts, Steps              int // different states of single cores and servers, and steps that they took
 	Depth                     int
 	Complete                  bool // within Config
 	Took                      time.Duration
@@ -53,7 +56,7 @@ type Result struct {
 
 // String is a report for people.
 func (r Result) String() string {
-	s := fmt.Sprintf("%d states, %d transitions, %d ends, depth %d, in %s", r.States, r.Transitions, r.Ends, r.Depth, r.Took.Round(time.Millisecond))
+	s := fmt.Sprintf("%d states, %d transitions, %d ends, depth %d, %d states of single parts and %d steps of theirs, in %s", r.States, r.Transitions, r.Ends, r.Depth, r.Parts, r.Steps, r.Took.Round(time.Millisecond))
 	if r.Violation != "" {
 		return s + "\n" + strings.Join(r.Path, "\n") + "\nviolation: " + r.Violation
 	}
@@ -84,8 +87,12 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 	began := now()
 	var stack []frame
 	var last string
+	var known *known
 	defer func() {
 		r.Took = now().Sub(began)
+		if known != nil {
+			r.Parts, r.Steps = len(known.parts.all), known.parts.misses
+		}
 		switch failed := recover().(type) {
 		case nil:
 			return
@@ -96,7 +103,7 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 		}
 		for _, f := range stack {
 			if f.next > 0 {
-				r.Path = append(r.Path, f.actions[f.next-1].name)
+				r.Path = append(r.Path, f.w.name(f.actions[f.next-1]))
 			}
 		}
 		if last != "" {
@@ -104,9 +111,10 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 		}
 	}()
 	first := begin(cfg)
-	seen := map[uint64]struct{}{}
+	known = first.known
+	seen, ended := map[uint64]struct{}{}, map[uint64]struct{}{}
 	enter := func(w *world) {
-		sum := fingerprint(w)
+		sum := w.sum()
 		if _, is := seen[sum]; is {
 			return
 		}
@@ -116,7 +124,7 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 		if w.atEnd() {
 			r.Ends++
 			last = "the fair schedule"
-			w.copied().finish()
+			w.copied().finish(ended)
 			last = ""
 		}
 		if len(actions) == 0 {
@@ -124,6 +132,9 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 		}
 		stack = append(stack, frame{w: w, actions: actions})
 		r.Depth = max(r.Depth, len(stack))
+		if cfg.Longest > 0 && len(stack) > cfg.Longest {
+			fail("there is something to do after %d steps", cfg.Longest)
+		}
 	}
 	enter(first)
 	for len(stack) > 0 {
@@ -133,17 +144,14 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 			stack = stack[:len(stack)-1]
 			continue
 		}
-		w := f.w
-		if f.next+1 < len(f.actions) {
-			w = f.w.copied()
-		}
+		w := f.w.copied()
 		a := f.actions[f.next]
 		f.next++
 		r.Transitions++
 		w.do(a)
 		enter(w)
 		if r.Transitions%256 == 0 {
-			r.Took = now().Sub(began)
+			r.Took, r.Parts, r.Steps = now().Sub(began), len(known.parts.all), known.parts.misses
 			if cfg.States > 0 && r.States >= cfg.States || cfg.For > 0 && r.Took > cfg.For || cfg.Stop != nil && cfg.Stop() {
 				return r
 			}

@@ -1,8 +1,9 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -25,66 +26,80 @@ import (
 	"basalt.dev/basalt/shard/node"
 )
 
-// world is one state: everything there is.
+// world is one state: everything there is. It is copied for each way to go on: what it points to is never changed, and a
+// slice is never written into once it is in a world, but for the four that copied makes new.
 type world struct {
-	cfg     Config
+	*known
 	now     time.Time
-	store   *model.Store[proto.Message]
-	api     *model.API
-	shards  []*shard          // that are alive
-	coord   *coord            // nil while none is
+	store   *part // a model.Store without the intents
+	intents *part // the rest of it: revisions of intent keys are versions, see carry
+	objects []object
+	shards  []shard           // that are alive
+	coord   *coord            // nil while none is; a new one for each step
 	started int               // processes so far
 	leases  []api.Incarnation // of shards that died: their keys are there still
 	down    []string          // names of processes to be started again
-	links   []*link
-	instant []*link // messages that are delivered at the end of the step
-	calls   []*call
-	fair    bool // no faults any more
+	links   []link            // with something under way
+	instant []link            // messages that are delivered at the end of the step
+	calls   []*call           // sorted; a call is never changed
+	fair    bool              // no faults any more
 	check   check
 
 	crashes, early, lost, waits, delays int
 }
 
+// known is what all worlds of an exploration share.
+type known struct {
+	cfg     Config
+	parts   *parts
+	strings memo[string, uint64]
+	reads   memo[uint64, item]
+	starts  memo[uint64, *change]
+	seen    memo[any, item] // of objects, by pointer
+	tables  memo[*wire.TableRecord, item]
+}
+
+// object is what the API server has under one name, in a model.API of its own: that versions of different objects were made
+// in another order is no other state.
+type object struct {
+	kind, namespace, name string
+	at                    *part
+}
+
 type shard struct {
-	name    string
-	inc     api.Incarnation
-	home    *home.Core
-	node    *node.Core
-	sum     uint64 // of both, 0 when it is not known
-	lent    bool   // another world has these two as well
-	created int64
-	pods    []event.Event // heard in this order
-	store   []event.Event // tables and coordinators, likewise
-	listing event.ListPods
-	follows bool // pods
+	name       string
+	inc        api.Incarnation
+	home, node *part
+	created    int64
+	pods       []item // heard in this order
+	store      []item // tables and coordinators, likewise
+	listing    uint64 // the newest Sequence asked for
+	follows    bool   // pods
 }
 
 type coord struct {
 	inc   api.Incarnation
 	term  int64
-	core  *coordinator.Core
-	sum   uint64              // of it, 0 when it is not known
-	lent  bool                // another world has it as well
-	store []coordinator.Event // shards that came and went
+	core  *part
+	store []item // shards that came and went
 }
 
 // link carries messages from one process to another in order.
 type link struct {
 	from, to api.Incarnation
-	queue    []*wire.Envelope
+	queue    []item // of *wire.Envelope
 }
 
 // call is a request to a server that was not carried out, or an answer that was not heard.
 type call struct {
-	from   api.Incarnation // "" when nobody waits for the answer any more
-	what   string
-	output event.Output      // of a shard
-	txn    *coordinator.Txn  // of a coordinator
-	term   int64             // of that coordinator
-	who    api.Incarnation   // of that shard, for its fence
-	fence  int64             // CreateRevision of its key
-	answer event.Event       // carried out
-	done   coordinator.Event // likewise
+	from   api.Incarnation  // "" when nobody waits for the answer any more
+	sum    uint64           // of what is asked, and by whom
+	output event.Output     // of a shard
+	txn    *coordinator.Txn // of a coordinator
+	term   int64            // of that coordinator
+	who    api.Incarnation  // whose it was
+	fence  int64            // CreateRevision of that shard's key
+	answer item             // carried out: an event of the shard or of the coordinator
 }
 
 const (
@@ -108,9 +123,10 @@ func fail(format string, args ...any) { panic(violation(fmt.Sprintf(format, args
 // begin makes two shards that each own a node and the home of a gang's queue, and a coordinator. Everything is quiet, and
 // then the pods of all gangs are made at once.
 func begin(cfg Config) *world {
-	w := &world{cfg: cfg, now: epoch, fair: true, store: model.NewStore(proto.Equal), check: newCheck(),
-		api: model.NewAPI(func() time.Time { return epoch })}
-	w.put(proto.Message(&wire.StoreIdentity{Id: "store", Format: 1}), "store")
+	w := &world{now: epoch, fair: true, known: &known{cfg: cfg, parts: newParts(), strings: memo[string, uint64]{}, reads: memo[uint64, item]{},
+		starts: memo[uint64, *change]{}, seen: memo[any, item]{}, tables: memo[*wire.TableRecord, item]{}}}
+	w.store, w.intents = w.parts.of(model.NewStore(proto.Equal)), w.parts.of(model.NewStore(proto.Equal))
+	w.put("store", &wire.StoreIdentity{Id: "store", Format: 1})
 	w.startCoordinator()
 	w.startShard("s1")
 	w.startShard("s2")
@@ -131,20 +147,21 @@ func begin(cfg Config) *world {
 		}
 	}
 	for by := range 2 {
-		w.create(w.api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: owned("n", by)}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("1"), "pods": resource.MustParse("9")}}})
+		w.create(kindNode, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: owned("n", by)}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("1"), "pods": resource.MustParse("9")}}})
 	}
 	for by := range cfg.Gangs {
 		name := owned("q", by)
-		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		w.create(w.api.Queues, q)
+		w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("g%d", by)}}
 		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = name, 2
-		w.create(w.api.PodGroups, g)
+		w.create(kindPodGroup, g)
 	}
 	if cfg.Quota > 0 {
-		root := w.api.Queue(api.RootQueue)
-		w.api.EditQueue(root, func(q *v1alpha1.Queue) {
-			q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(2 * cfg.Quota))}
+		w.serve(w.object(kindQueue, "", api.RootQueue), 1, false, func(a *model.API) any {
+			a.EditQueue(a.Queue(api.RootQueue), func(q *v1alpha1.Queue) {
+				q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(2 * cfg.Quota))}
+			})
+			return nil
 		})
 	}
 	for range 30 {
@@ -157,170 +174,216 @@ func begin(cfg Config) *world {
 			w.makePod(g, i)
 		}
 	}
-	for _, x := range w.shards { // seen by all from the start
-		for len(x.pods) > 0 {
-			w.hearPod(x)
+	for i := range w.shards { // seen by all from the start
+		for len(w.shards[i].pods) > 0 {
+			w.hearPod(&w.shards[i])
 		}
 	}
 	w.fair = false
 	return w
 }
 
+func podName(g, i int) string { return fmt.Sprintf("g%d-%d", g, i) }
+
 func (w *world) makePod(g, i int) {
 	yes := true
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("g%d-%d", g, i), Labels: map[string]string{api.LabelPodGroup: fmt.Sprintf("g%d", g)},
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: podName(g, i), Labels: map[string]string{api.LabelPodGroup: fmt.Sprintf("g%d", g)},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "job", Controller: &yes}}}}
 	p.Spec.SchedulerName = api.SchedulerName
 	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
-	w.create(w.api.Pods, p)
+	w.create(kindPod, p)
 }
 
-func (w *world) create(k *model.Kind, o metav1.Object) {
-	if err := w.api.Create(k, o); err != nil {
-		panic(err)
-	}
-	w.spread()
-}
-
-// copied is a world for another way to go on. Cores are copied only when they take a step.
+// copied is a world for another way to go on.
 func (w *world) copied() *world {
 	n := *w
-	n.store, n.api, n.check = clone(w.store), clone(w.api), *clone(&w.check)
-	n.shards, n.links, n.instant, n.calls = nil, nil, nil, nil
-	for _, x := range w.shards {
-		x.lent = true
-		c := *x
-		n.shards = append(n.shards, &c)
-	}
-	if w.coord != nil {
-		w.coord.lent = true
-		c := *w.coord
-		n.coord = &c
-	}
-	for _, l := range w.links {
-		c := *l
-		c.queue = slices.Clone(l.queue)
-		n.links = append(n.links, &c)
-	}
-	for _, o := range w.calls {
-		c := *o
-		n.calls = append(n.calls, &c)
-	}
-	n.leases, n.down = slices.Clone(w.leases), slices.Clone(w.down)
-	for _, x := range n.shards {
-		x.pods, x.store = slices.Clone(x.pods), slices.Clone(x.store)
-	}
-	if n.coord != nil {
-		n.coord.store = slices.Clone(n.coord.store)
-	}
+	n.objects, n.shards, n.links, n.calls = slices.Clone(w.objects), slices.Clone(w.shards), slices.Clone(w.links), slices.Clone(w.calls)
 	return &n
 }
+
+// plus appends and never writes into what others have.
+func plus[T any](s []T, more ...T) []T { return append(slices.Clip(s), more...) }
 
 // quiet does everything that can happen, in a fair order, until nothing can.
 func (w *world) quiet() {
 	for n := 0; ; n++ {
-		actions := w.actions()
-		if len(actions) == 0 {
+		a, is := w.next()
+		if !is {
 			return
 		}
 		if n > 20000 {
-			fail("it never becomes quiet: %s", actions[0].name)
+			fail("it never becomes quiet: %s", w.name(a))
 		}
-		w.do(actions[0])
+		w.do(a)
 	}
+}
+
+// ---- sums
+
+func (k *known) of(s string) uint64 { return k.strings.get(s, func() uint64 { return sumOf(s) }) }
+
+func (k *known) told(inc api.Incarnation) uint64 { return k.of(string(inc)) }
+
+// sum is the same for states that are the same.
+func (w *world) sum() uint64 {
+	h := mix(at(w.now), w.store.sum, w.intents.sum, uint64(w.started), uint64(w.crashes), uint64(w.early), uint64(w.lost), uint64(w.waits), uint64(w.delays))
+	for i := range w.objects {
+		h = mix(h, w.objects[i].at.sum)
+	}
+	queue := func(items []item) {
+		h = mix(h, uint64(len(items)))
+		for _, i := range items {
+			h = mix(h, i.sum)
+		}
+	}
+	for i := range w.shards {
+		x := &w.shards[i]
+		follows := uint64(0)
+		if x.follows {
+			follows = 1
+		}
+		h = mix(h, w.told(x.inc), x.home.sum, x.node.sum, x.listing, follows)
+		queue(x.pods)
+		queue(x.store)
+	}
+	if c := w.coord; c != nil {
+		h = mix(h, w.told(c.inc), c.core.sum)
+		queue(c.store)
+	}
+	for _, l := range w.links {
+		h = mix(h, w.told(l.from), w.told(l.to))
+		queue(l.queue)
+	}
+	for _, c := range w.calls {
+		h = mix(h, w.told(c.from), c.sum, c.answer.sum)
+	}
+	for _, inc := range w.leases {
+		h = mix(h, 1, w.told(inc))
+	}
+	for _, name := range w.down {
+		h = mix(h, 2, w.of(name))
+	}
+	return mix(h, w.check.sum())
 }
 
 // ---- processes
 
 func (w *world) shard(inc api.Incarnation) *shard {
-	for _, x := range w.shards {
-		if x.inc == inc {
-			return x
+	for i := range w.shards {
+		if w.shards[i].inc == inc {
+			return &w.shards[i]
 		}
 	}
 	return nil
 }
 
-func (w *world) table() *api.Table {
-	kv := w.store.Keys[keyTable]
-	if kv == nil {
-		return nil
-	}
-	t, err := wire.ToTable(kv.Value.(*wire.TableRecord), kv.Mod)
-	if err != nil {
-		fail("table: %v", err)
-	}
-	return t
+func (w *world) etcd() *model.Store[proto.Message] {
+	return w.store.value.(*model.Store[proto.Message])
 }
 
-func (w *world) leader() event.CoordinatorSeen {
-	kv := w.store.Keys[keyLeader]
+func (w *world) tableSeen() item {
+	kv := w.etcd().Keys[keyTable]
 	if kv == nil {
-		return event.CoordinatorSeen{}
+		return item{}
 	}
-	return event.CoordinatorSeen{Term: kv.Create, Incarnation: api.Incarnation(kv.Value.(*wire.LeaderRecord).Incarnation)}
+	return w.tables.get(kv.Value.(*wire.TableRecord), func() item {
+		t, err := wire.ToTable(kv.Value.(*wire.TableRecord), kv.Mod)
+		if err != nil {
+			fail("table: %v", err)
+		}
+		return itemOf(event.TableSeen{Table: t})
+	})
+}
+
+func (w *world) table() *api.Table {
+	t, _ := w.tableSeen().value.(event.TableSeen)
+	return t.Table
+}
+
+func (w *world) leader() item {
+	kv := w.etcd().Keys[keyLeader]
+	if kv == nil {
+		return itemOf(event.CoordinatorSeen{})
+	}
+	return itemOf(event.CoordinatorSeen{Term: kv.Create, Incarnation: api.Incarnation(kv.Value.(*wire.LeaderRecord).Incarnation)})
 }
 
 func (w *world) startShard(name string) {
 	w.started++
 	inc := api.Incarnation(fmt.Sprintf("%s-%d", name, w.started))
-	x := &shard{name: name, inc: inc, home: home.New(home.Config{Self: inc, Strict: true, ConditionBudget: -1, StatusBudget: -1}), node: node.New(node.Config{Self: inc, Strict: true})}
-	w.shards = append(w.shards, x)
-	slices.SortFunc(w.shards, func(a, b *shard) int { return strings.Compare(a.name, b.name) })
-	w.step(x, event.NamespaceSeen{Name: "ns"})
-	for _, k := range []*model.Kind{w.api.Nodes, w.api.Queues, w.api.PodGroups} {
-		for _, name := range k.Names() {
-			w.step(x, seen(model.Entry{Type: watch.Added, Object: k.Objects[name]}))
+	born := func(what string, core func() any) *part {
+		return w.starts.get(w.of(what+" "+string(inc)), func() *change { return &change{to: w.parts.of(core())} }).to
+	}
+	w.shards = plus(w.shards, shard{name: name, inc: inc,
+		home: born("home", func() any {
+			return home.New(home.Config{Self: inc, Strict: true, ConditionBudget: -1, StatusBudget: -1})
+		}),
+		node: born("node", func() any { return node.New(node.Config{Self: inc, Strict: true}) })})
+	slices.SortFunc(w.shards, func(a, b shard) int { return strings.Compare(a.name, b.name) })
+	x := w.shard(inc)
+	w.step(x, itemOf(event.NamespaceSeen{Name: "ns"}))
+	for i := range w.objects {
+		if o := w.objects[i].now(); o.Object != nil && w.objects[i].kind != kindPod {
+			w.step(x, w.seen.get(o.Object, func() item { return itemOf(seen(model.Entry{Type: watch.Added, Object: o})) }))
 		}
 	}
-	w.put(&wire.ShardRecord{Incarnation: string(inc), Name: name, Address: string(inc)}, keyShard(inc))
-	x.created = w.store.Keys[keyShard(inc)].Create
-	x.store = append(x.store, w.leader())
-	if t := w.table(); t != nil {
-		x.store = append(x.store, event.TableSeen{Table: t})
+	w.put(keyShard(inc), &wire.ShardRecord{Incarnation: string(inc), Name: name, Address: string(inc)})
+	x.created = w.etcd().Keys[keyShard(inc)].Create
+	x.store = plus(x.store, w.leader())
+	if t := w.tableSeen(); t.value != nil {
+		x.store = plus(x.store, t)
 	}
-	w.spread()
 }
 
 // startCoordinator begins a term: what it reads, it reads at once.
 func (w *world) startCoordinator() {
 	w.started++
 	c := &coord{inc: api.Incarnation(fmt.Sprintf("c-%d", w.started))}
-	if w.store.Keys[keyLeader] != nil {
-		w.txn(nil, []model.Op[proto.Message]{{Kind: model.Delete, Key: keyLeader}})
+	if w.etcd().Keys[keyLeader] != nil {
+		w.txn(w.of("no leader"), nil, []model.Op[proto.Message]{{Kind: model.Delete, Key: keyLeader}})
 	}
-	w.put(&wire.LeaderRecord{Incarnation: string(c.inc), Name: "c", Address: string(c.inc)}, keyLeader)
-	c.term = w.store.Keys[keyLeader].Create
-	e := coordinator.Elected{Now: w.now, Term: c.term, Incarnation: c.inc, Table: w.table(), FreshStore: w.store.Keys[keyTable] == nil}
-	if kv := w.store.Keys[keySeq]; kv != nil {
+	w.put(keyLeader, &wire.LeaderRecord{Incarnation: string(c.inc), Name: "c", Address: string(c.inc)})
+	c.term = w.etcd().Keys[keyLeader].Create
+	e := coordinator.Elected{Now: w.now, Term: c.term, Incarnation: c.inc, Table: w.table(), FreshStore: w.etcd().Keys[keyTable] == nil}
+	if kv := w.etcd().Keys[keySeq]; kv != nil {
 		e.Sequence = kv.Value.(*wire.Sequence).Value
 	}
 	e.Sequence++
-	w.put(&wire.Sequence{Value: e.Sequence, Term: uint64(c.term)}, keySeq)
-	for _, key := range w.store.With("queues/") {
-		kv := w.store.Keys[key]
+	w.put(keySeq, &wire.Sequence{Value: e.Sequence, Term: uint64(c.term)})
+	for _, key := range w.etcd().With("queues/") {
+		kv := w.etcd().Keys[key]
 		e.Limits = append(e.Limits, coordinator.StoredLimits{Key: key, Revision: kv.Mod, Record: kv.Value.(*wire.LimitsRecord)})
 	}
-	for _, key := range w.store.With("reservations/") {
-		kv := w.store.Keys[key]
+	for _, key := range w.etcd().With("reservations/") {
+		kv := w.etcd().Keys[key]
 		e.Reservations = append(e.Reservations, coordinator.StoredReservation{Key: key, Revision: kv.Mod, Record: kv.Value.(*wire.ReservationRecord)})
 	}
-	for _, key := range w.store.With("shards/") {
-		e.Shards = append(e.Shards, w.store.Keys[key].Value.(*wire.ShardRecord))
+	for _, key := range w.etcd().With("shards/") {
+		e.Shards = append(e.Shards, w.etcd().Keys[key].Value.(*wire.ShardRecord))
 	}
-	c.core = coordinator.New(coordinator.Config{FirstTable: 2 * time.Second}, e)
+	born := w.starts.get(mix(w.store.sum, w.told(c.inc), at(w.now)), func() *change {
+		core := coordinator.New(coordinator.Config{FirstTable: 2 * time.Second}, e)
+		var out change
+		for _, o := range ordered(core.Outputs()) {
+			out.out = append(out.out, itemOf(o))
+		}
+		out.to = w.parts.of(core)
+		return &out
+	})
+	c.core = born.to
 	w.coord = c
-	w.outputs(c)
-	for _, name := range w.api.Queues.Names() {
-		w.stepCoord(queueSeen(w.api.Queue(name)))
-	}
-	w.stepCoord(coordinator.QueuesSynced{})
-	for _, r := range e.Shards {
-		if w.shard(api.Incarnation(r.Incarnation)) != nil {
-			w.stepCoord(coordinator.ShardLinked{Incarnation: api.Incarnation(r.Incarnation)})
+	w.outputs(born.out)
+	for i := range w.objects {
+		if q, is := w.objects[i].now().Object.(*v1alpha1.Queue); is {
+			w.stepCoord(itemOf(queueSeen(q)))
 		}
 	}
-	w.spread()
+	w.stepCoord(itemOf(coordinator.QueuesSynced{}))
+	for _, r := range e.Shards {
+		if w.shard(api.Incarnation(r.Incarnation)) != nil {
+			w.stepCoord(itemOf(coordinator.ShardLinked{Incarnation: api.Incarnation(r.Incarnation)}))
+		}
+	}
 }
 
 // crash ends a process. What it had sent goes on; what was sent to it is lost.
@@ -330,26 +393,51 @@ func (w *world) crash(name string) {
 		w.coord = nil
 		w.orphan(inc)
 	} else {
-		i := slices.IndexFunc(w.shards, func(x *shard) bool { return x.name == name })
+		i := slices.IndexFunc(w.shards, func(x shard) bool { return x.name == name })
 		inc := w.shards[i].inc
 		w.shards = slices.Delete(w.shards, i, i+1)
-		w.leases = append(w.leases, inc)
+		w.leases = plus(w.leases, inc)
 		w.orphan(inc)
-		for _, x := range w.shards {
-			x.store = append(x.store, event.PeerGone{Incarnation: inc})
+		for i := range w.shards {
+			w.shards[i].store = plus(w.shards[i].store, itemOf(event.PeerGone{Incarnation: inc}))
 		}
 	}
-	w.down = append(w.down, name)
+	w.down = plus(w.down, name)
 }
 
 func (w *world) orphan(inc api.Incarnation) {
-	w.links = slices.DeleteFunc(w.links, func(l *link) bool { return l.to == inc })
-	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.from == inc && (c.answer != nil || c.done != nil || reads(c)) })
-	for _, c := range w.calls {
+	w.links = slices.DeleteFunc(w.links, func(l link) bool { return l.to == inc })
+	calls := w.calls
+	w.calls = nil
+	for _, c := range calls {
 		if c.from == inc {
-			c.from = ""
+			if c.answer.value != nil || reads(c) {
+				continue
+			}
+			c = c.orphaned()
 		}
+		w.calls = append(w.calls, c)
 	}
+	w.sortCalls()
+}
+
+func (c *call) orphaned() *call {
+	o := *c
+	o.from = ""
+	return &o
+}
+
+// sortCalls puts calls into an order that does not tell in which they were asked for: servers do not know it either.
+func (w *world) sortCalls() {
+	slices.SortStableFunc(w.calls, func(a, b *call) int {
+		if d := cmp.Or(strings.Compare(string(a.from), string(b.from)), strings.Compare(string(a.who), string(b.who))); d != 0 {
+			return d
+		}
+		if a.txn != nil && b.txn != nil {
+			return cmp.Compare(a.txn.ID, b.txn.ID)
+		}
+		return cmp.Compare(a.sum, b.sum)
+	})
 }
 
 func reads(c *call) bool {
@@ -362,82 +450,192 @@ func reads(c *call) bool {
 
 // ---- the servers
 
-func (w *world) put(m proto.Message, key string) {
-	w.txn(nil, []model.Op[proto.Message]{{Kind: model.Put, Key: key, Value: m}})
+// put writes a key of the control store.
+func (w *world) put(key string, m proto.Message) {
+	w.txn(mix(w.of("put "+key), sumOf(m)), nil, []model.Op[proto.Message]{{Kind: model.Put, Key: key, Value: m}})
 }
 
-// txn carries a transaction out and spreads what it changed.
-func (w *world) txn(compares []model.Compare[proto.Message], then []model.Op[proto.Message]) bool {
-	before := w.store.Revision()
-	for _, o := range then {
-		if strings.HasPrefix(o.Key, "intents/") {
-			defer func(old *model.KV[proto.Message]) { w.check.rewritten(w, o.Key, old) }(w.store.Keys[o.Key])
+// keep is what a transaction left.
+type kept struct {
+	done   bool
+	events []model.Event[proto.Message]
+}
+
+// keep carries out a transaction of one of the two stores.
+func (w *world) keep(at **part, sum uint64, compares []model.Compare[proto.Message], then []model.Op[proto.Message]) kept {
+	c := w.parts.tell(*at, sum, func(value any) []any {
+		store := value.(*model.Store[proto.Message])
+		before := store.Revision()
+		done, err := store.Txn(compares, then, nil)
+		if err != nil {
+			fail("transaction: %v", err)
 		}
-	}
-	done, err := w.store.Txn(compares, then, nil)
+		if !done.Succeeded {
+			return []any{kept{}}
+		}
+		events, err := store.Watch("\x00", "\x00", before+1)
+		if err != nil {
+			fail("watch: %v", err)
+		}
+		_ = store.Compact(store.Revision()) // its past is no state
+		return []any{kept{true, events}}
+	})
+	*at = c.to
+	return c.out[0].value.(kept)
+}
+
+// holds tells whether compares of the store hold.
+func (w *world) holds(compares []model.Compare[proto.Message]) bool {
+	done, err := w.etcd().Txn(compares, nil, nil)
 	if err != nil {
 		fail("transaction: %v", err)
 	}
-	if !done.Succeeded {
-		return false
-	}
-	events, err := w.store.Watch("\x00", "\x00", before+1)
-	if err != nil {
-		fail("watch: %v", err)
-	}
-	for _, e := range events {
-		switch {
-		case e.Key == keyTable:
-			for _, x := range w.shards {
-				x.store = append(x.store, event.TableSeen{Table: w.table()})
-			}
-		case e.Key == keyLeader:
-			for _, x := range w.shards {
-				x.store = append(x.store, w.leader())
-			}
-		case strings.HasPrefix(e.Key, "shards/") && w.coord != nil:
-			if e.Deleted {
-				w.coord.store = append(w.coord.store, coordinator.ShardDown{Incarnation: api.Incarnation(strings.TrimPrefix(e.Key, "shards/"))})
-			} else {
-				r := e.Value.(*wire.ShardRecord)
-				w.coord.store = append(w.coord.store, coordinator.ShardUp{Record: r}, coordinator.ShardLinked{Incarnation: api.Incarnation(r.Incarnation)})
-			}
-		}
-	}
-	w.check.store(w, events)
-	_ = w.store.Compact(w.store.Revision()) // its past is no state
-	return true
+	return done.Succeeded
 }
 
-// spread lets processes see what changed at the API server: pods in their own time, all else at once.
-func (w *world) spread() {
-	for again := true; again; {
-		again = false
-		for _, k := range []*model.Kind{w.api.Pods, w.api.Nodes, w.api.PodGroups, w.api.Queues} {
-			log := k.Log
-			w.api.Forget(k)
-			for _, e := range log {
-				again = true
-				for _, x := range slices.Clone(w.shards) {
-					if k != w.api.Pods {
-						w.step(x, seen(e))
-					} else if x.follows {
-						x.pods = append(x.pods, seen(e))
-					}
-				}
-				if q, is := e.Object.Object.(*v1alpha1.Queue); is && w.coord != nil {
-					if e.Type == watch.Deleted {
-						w.stepCoord(coordinator.QueueGone{Name: q.Name, UID: string(q.UID)})
-					} else {
-						w.stepCoord(queueSeen(q))
-					}
-				}
-				if k == w.api.Pods {
-					w.check.pods(w)
-				}
+// txn carries a transaction out that writes no intents, and spreads what it changed. The sum stands for what it is.
+func (w *world) txn(sum uint64, compares []model.Compare[proto.Message], then []model.Op[proto.Message]) bool {
+	k := w.keep(&w.store, sum, compares, then)
+	for _, e := range k.events {
+		switch {
+		case e.Key == keyTable:
+			for i := range w.shards {
+				w.shards[i].store = plus(w.shards[i].store, w.tableSeen())
 			}
+		case e.Key == keyLeader:
+			for i := range w.shards {
+				w.shards[i].store = plus(w.shards[i].store, w.leader())
+			}
+		case strings.HasPrefix(e.Key, "shards/") && w.coord != nil:
+			c := *w.coord
+			if e.Deleted {
+				c.store = plus(c.store, itemOf(coordinator.ShardDown{Incarnation: api.Incarnation(strings.TrimPrefix(e.Key, "shards/"))}))
+			} else {
+				r := e.Value.(*wire.ShardRecord)
+				c.store = plus(c.store, itemOf(coordinator.ShardUp{Record: r}), itemOf(coordinator.ShardLinked{Incarnation: api.Incarnation(r.Incarnation)}))
+			}
+			w.coord = &c
+		case strings.HasPrefix(e.Key, "reservations/"):
+			w.check.reservations(w, e)
 		}
 	}
+	return k.done
+}
+
+// Kinds of objects.
+const (
+	kindPod      = "pod"
+	kindNode     = "node"
+	kindPodGroup = "podgroup"
+	kindQueue    = "queue"
+)
+
+func kindOf(a *model.API, kind string) *model.Kind {
+	switch kind {
+	case kindPod:
+		return a.Pods
+	case kindNode:
+		return a.Nodes
+	case kindPodGroup:
+		return a.PodGroups
+	}
+	return a.Queues
+}
+
+// now is the newest version, without an Object when there is none.
+func (o *object) now() model.Object {
+	for _, v := range kindOf(o.at.value.(*model.API), o.kind).Objects {
+		return v
+	}
+	return model.Object{}
+}
+
+func (o *object) pod() *corev1.Pod {
+	p, _ := o.now().Object.(*corev1.Pod)
+	return p
+}
+
+// object is nil when there never was one.
+func (w *world) object(kind, namespace, name string) *object {
+	for i := range w.objects {
+		if o := &w.objects[i]; o.name == name && o.kind == kind && o.namespace == namespace {
+			return o
+		}
+	}
+	return nil
+}
+
+func (w *world) pod(namespace, name string) *corev1.Pod {
+	if o := w.object(kindPod, namespace, name); o != nil {
+		return o.pod()
+	}
+	return nil
+}
+
+func (w *world) create(kind string, o metav1.Object) {
+	x := w.object(kind, o.GetNamespace(), o.GetName())
+	if x == nil {
+		clock := func() time.Time { return epoch }
+		w.objects = plus(w.objects, object{kind, o.GetNamespace(), o.GetName(), w.parts.of(model.NewAPI(clock))})
+		slices.SortFunc(w.objects, func(a, b object) int {
+			return cmp.Or(strings.Compare(a.kind, b.kind), strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
+		})
+		x = w.object(kind, o.GetNamespace(), o.GetName())
+	}
+	w.serve(x, w.of("create "+kind+" "+model.NameOf(o)), false, func(a *model.API) any {
+		if err := a.Create(kindOf(a, kind), o); err != nil {
+			fail("create: %v", err)
+		}
+		return nil
+	})
+}
+
+// shown is a change of an object, as shards hear of it.
+type shown struct {
+	event event.Event
+	queue *v1alpha1.Queue // of a Queue
+	gone  bool
+}
+
+// serve asks the API server something about an object, and spreads what it changed, unless that is of no interest.
+func (w *world) serve(o *object, sum uint64, quiet bool, do func(a *model.API) any) any {
+	kind := o.kind
+	c := w.parts.tell(o.at, sum, func(value any) []any {
+		a := value.(*model.API)
+		out := []any{do(a)}
+		k := kindOf(a, kind)
+		for _, e := range k.Log {
+			if !quiet {
+				q, _ := e.Object.Object.(*v1alpha1.Queue)
+				out = append(out, shown{seen(e), q, e.Type == watch.Deleted})
+			}
+		}
+		a.Forget(k)
+		return out
+	})
+	o.at = c.to
+	for _, s := range c.out[1:] {
+		sh := s.value.(shown)
+		ev := item{sh.event, s.sum}
+		for i := range w.shards {
+			if x := &w.shards[i]; kind != kindPod {
+				w.step(x, ev)
+			} else if x.follows {
+				x.pods = plus(x.pods, ev)
+			}
+		}
+		if sh.queue != nil && w.coord != nil {
+			if sh.gone {
+				w.stepCoord(itemOf(coordinator.QueueGone{Name: sh.queue.Name, UID: string(sh.queue.UID)}))
+			} else {
+				w.stepCoord(itemOf(queueSeen(sh.queue)))
+			}
+		}
+		if kind == kindPod {
+			w.check.pods(w)
+		}
+	}
+	return c.out[0].value
 }
 
 func seen(e model.Entry) event.Event {
@@ -474,133 +672,156 @@ func queueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 
 // ---- what processes do
 
-func (w *world) stepCoord(ev coordinator.Event) {
-	c := w.coord
-	c.sum = 0
-	if c.lent {
-		c.core, c.lent = clone(c.core), false
-	}
-	c.core.Step(w.now, ev)
-	w.outputs(c)
+func (w *world) stepCoord(ev item) {
+	c := *w.coord
+	now := w.now
+	done := w.parts.tell(c.core, mix(ev.sum, at(now)), func(value any) []any {
+		core := value.(*coordinator.Core)
+		core.Step(now, ev.value.(coordinator.Event))
+		return ordered(core.Outputs())
+	})
+	c.core = done.to
+	w.coord = &c
+	w.outputs(done.out)
 }
 
-func (w *world) outputs(c *coord) {
-	for _, o := range slices.Clone(c.core.Outputs()) {
-		switch o := o.(type) {
+// ordered is what a coordinator wants done, without what it tells operators.
+func ordered(outputs []coordinator.Output) []any {
+	var out []any
+	for _, o := range outputs {
+		if l, is := o.(coordinator.Log); !is || l.Level >= coordinator.LevelError {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func (w *world) outputs(out []item) {
+	c := w.coord
+	for _, i := range out {
+		switch o := i.value.(type) {
 		case coordinator.Send:
-			w.send(c.inc, o.To, o.Body)
+			w.send(c.inc, o.To, item{o.Body, i.sum})
 		case coordinator.Txn:
-			w.calls = append(w.calls, &call{from: c.inc, what: fmt.Sprintf("%s's transaction %d", c.inc, o.ID), txn: &o, term: c.term})
+			w.calls = plus(w.calls, &call{from: c.inc, who: c.inc, sum: mix(i.sum, w.told(c.inc)), txn: &o, term: c.term})
+			w.sortCalls()
 		case coordinator.SetFinalizer:
 			w.finalizer(o.Queue, []string{v1alpha1.FinalizerCharged})
 		case coordinator.RemoveFinalizer:
 			w.finalizer(o.Queue, nil)
 		case coordinator.CreateQueue:
-			if w.api.Queue(o.Name) == nil {
-				w.create(w.api.Queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
+			if q := w.object(kindQueue, "", o.Name); q == nil || q.now().Object == nil {
+				w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
 			}
 		case coordinator.Log:
-			if o.Level >= coordinator.LevelError {
-				fail("%s logs an error: %s %v", c.inc, o.Message, o.Args)
-			}
+			fail("%s logs an error: %s %v", c.inc, o.Message, o.Args)
 		}
 	}
 }
 
 func (w *world) finalizer(queue string, list []string) {
-	if q := w.api.Queue(queue); q != nil {
-		w.api.EditQueue(q, func(q *v1alpha1.Queue) { q.Finalizers = list })
-		w.spread()
+	o := w.object(kindQueue, "", queue)
+	if o == nil || o.now().Object == nil {
+		return
 	}
+	w.serve(o, mix(w.of("finalizers"), sumOf(list)), false, func(a *model.API) any {
+		a.EditQueue(a.Queue(queue), func(q *v1alpha1.Queue) { q.Finalizers = list })
+		return nil
+	})
 }
 
 // step gives a shard an event and what its cores say to each other.
-func (w *world) step(x *shard, ev event.Event) {
-	local := []event.Event{ev}
-	x.sum = 0
-	if x.lent {
-		x.home, x.node, x.lent = clone(x.home), clone(x.node), false
-	}
+func (w *world) step(x *shard, ev item) {
+	now := w.now
+	local := []item{ev}
 	for len(local) > 0 {
 		ev := local[0]
 		local = local[1:]
-		x.home.Step(w.now, ev)
-		outputs := slices.Clone(x.home.Outputs())
-		for _, o := range outputs {
+		sum := mix(ev.sum, at(now))
+		c := w.parts.tell(x.home, sum, func(value any) []any {
+			core := value.(*home.Core)
+			core.Step(now, ev.value.(event.Event))
+			return said(core.Outputs())
+		})
+		x.home = c.to
+		for _, o := range c.out {
 			local = append(local, w.carryOut(x, o)...)
 		}
-		x.node.Step(w.now, ev)
-		outputs = slices.Clone(x.node.Outputs())
-		for _, o := range outputs {
+		c = w.parts.tell(x.node, sum, func(value any) []any {
+			core := value.(*node.Core)
+			core.Step(now, ev.value.(event.Event))
+			if err := core.Check(); err != nil {
+				fail("%s: %v", x.inc, err)
+			}
+			return said(core.Outputs())
+		})
+		x.node = c.to
+		for _, o := range c.out {
 			local = append(local, w.carryOut(x, o)...)
 		}
-	}
-	if err := x.node.Check(); err != nil {
-		fail("%s: %v", x.inc, err)
 	}
 }
 
-// carryOut returns what the shard is told of it at once.
-func (w *world) carryOut(x *shard, o event.Output) []event.Event {
-	ask := func(what string, args ...any) {
-		w.calls = append(w.calls, &call{from: x.inc, what: string(x.inc) + "'s " + fmt.Sprintf(what, args...), output: o, who: x.inc, fence: x.created})
-	}
-	written := func(id uint64, err error) []event.Event {
-		ev := event.StatusWritten{ID: id, Outcome: event.StatusOK}
-		if apierrors.IsNotFound(err) {
-			ev.Outcome = event.StatusGone
-		} else if err != nil {
-			ev.Outcome, ev.Error = event.StatusConflict, err.Error()
+// said is the same of a shard.
+func said(outputs []event.Output) []any {
+	var out []any
+	for _, o := range outputs {
+		switch o := o.(type) {
+		case event.Span, event.PodGroupEvent, event.NodeEvent:
+			continue
+		case event.Log:
+			if o.Level < slog.LevelError {
+				continue
+			}
 		}
-		w.quickly()
-		return []event.Event{ev}
+		out = append(out, o)
 	}
-	switch o := o.(type) {
+	return out
+}
+
+// carryOut returns what the shard is told of it at once.
+func (w *world) carryOut(x *shard, i item) []item {
+	written := func(o *object, id uint64, write func(a *model.API) error) []item {
+		return []item{itemOf(w.serve(o, i.sum, true, func(a *model.API) any {
+			ev := event.StatusWritten{ID: id, Outcome: event.StatusOK}
+			if err := write(a); apierrors.IsNotFound(err) {
+				ev.Outcome = event.StatusGone
+			} else if err != nil {
+				ev.Outcome, ev.Error = event.StatusConflict, err.Error()
+			}
+			return ev
+		}))}
+	}
+	switch o := i.value.(type) {
 	case event.Send:
 		w.check.says(w, x, o)
 		if o.To == x.inc {
-			return []event.Event{event.Message{From: x.inc, Body: o.Body}}
+			return []item{{event.Message{From: x.inc, Body: o.Body}, mix(i.sum, w.told(x.inc))}}
 		}
-		w.send(x.inc, o.To, o.Body)
-	case event.ReadStore:
-		ask("read of the store")
+		w.send(x.inc, o.To, item{o.Body, i.sum})
 	case event.ListPods:
-		x.listing = o
-		ask("list of pods")
-	case event.WriteIntents:
-		ask("intents %d", o.N)
-	case event.DeleteIntents:
-		ask("delete of %d intents", len(o.Keys))
-	case event.RewriteIntents:
-		ask("rewrite of intents %s/%d", o.Incarnation, o.N)
-	case event.BindPod:
-		w.check.asks(o)
-		ask("Binding of %s to %s", o.Name, o.Node)
-	case event.SettlePod:
-		ask("settling of %s", o.Name)
-	case event.EvictPod:
-		ask("eviction of %s", o.Name)
+		x.listing = o.Sequence
+		w.ask(x, i)
+	case event.ReadStore, event.WriteIntents, event.DeleteIntents, event.RewriteIntents, event.BindPod, event.SettlePod, event.EvictPod:
+		w.ask(x, i)
 	case event.WriteQueueStatus:
-		return written(o.ID, w.api.ReplaceQueueStatus(o.Queue, o.UID, o.Status))
+		return written(w.object(kindQueue, "", o.Queue), o.ID, func(a *model.API) error { return a.ReplaceQueueStatus(o.Queue, o.UID, o.Status) })
 	case event.WritePodGroupStatus:
-		return written(o.ID, w.api.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status))
+		return written(w.object(kindPodGroup, o.Namespace, o.Name), o.ID, func(a *model.API) error { return a.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status) })
 	case event.WritePodCondition:
 		fail("a pod is to be told why it waits, for which there is no budget")
 	case event.Log:
-		if o.Level >= 8 {
-			fail("%s logs an error: %s %v", x.inc, o.Message, o.Attrs)
-		}
+		fail("%s logs an error: %s %v", x.inc, o.Message, o.Attrs)
 	}
 	return nil
 }
 
-// quickly drops what nobody waits for: statuses that were just written are not shown again.
-func (w *world) quickly() {
-	w.api.Forget(w.api.Queues)
-	w.api.Forget(w.api.PodGroups)
+func (w *world) ask(x *shard, i item) {
+	w.calls = plus(w.calls, &call{from: x.inc, who: x.inc, sum: mix(i.sum, w.told(x.inc)), output: i.value.(event.Output), fence: x.created})
+	w.sortCalls()
 }
 
-func (w *world) send(from, to api.Incarnation, body *wire.Envelope) {
+func (w *world) send(from, to api.Incarnation, body item) {
 	if to == event.ToCoordinator {
 		if w.coord == nil {
 			return
@@ -609,36 +830,45 @@ func (w *world) send(from, to api.Incarnation, body *wire.Envelope) {
 	} else if w.shard(to) == nil {
 		return
 	}
-	if body.GetSummary() != nil || body.GetQueueUsages() != nil {
-		w.instant = append(w.instant, &link{from, to, []*wire.Envelope{body}})
+	if m := body.value.(*wire.Envelope); m.GetSummary() != nil || m.GetQueueUsages() != nil {
+		w.instant = plus(w.instant, link{from, to, []item{body}})
 		return
 	}
-	for _, l := range w.links {
-		if l.from == from && l.to == to {
-			l.queue = append(l.queue, body)
+	for i := range w.links {
+		if l := &w.links[i]; l.from == from && l.to == to {
+			l.queue = plus(l.queue, body)
 			return
 		}
 	}
-	w.links = append(w.links, &link{from: from, to: to, queue: []*wire.Envelope{body}})
-	slices.SortFunc(w.links, func(a, b *link) int {
-		return strings.Compare(string(a.from)+" "+string(a.to), string(b.from)+" "+string(b.to))
+	w.links = plus(w.links, link{from: from, to: to, queue: []item{body}})
+	slices.SortFunc(w.links, func(a, b link) int {
+		return cmp.Or(strings.Compare(string(a.from), string(b.from)), strings.Compare(string(a.to), string(b.to)))
 	})
 }
 
+// drop takes the first message off a link.
+func (w *world) drop(i int) link {
+	l := w.links[i]
+	if len(l.queue) == 1 {
+		w.links = slices.Delete(w.links, i, i+1)
+	} else {
+		w.links[i].queue = l.queue[1:]
+	}
+	return l
+}
+
 // deliver hands the first message of a link over.
-func (w *world) deliver(l *link) {
-	body := l.queue[0]
-	l.queue = slices.Clone(l.queue[1:])
+func (w *world) deliver(l link) {
+	m := l.queue[0]
 	if w.coord != nil && l.to == w.coord.inc {
-		w.stepCoord(coordinator.Message{From: l.from, Body: body})
+		w.stepCoord(item{coordinator.Message{From: l.from, Body: m.value.(*wire.Envelope)}, mix(m.sum, w.told(l.from))})
 	} else if x := w.shard(l.to); x != nil {
 		from := l.from
 		if strings.HasPrefix(string(from), "c-") {
 			from = event.ToCoordinator
 		}
-		w.step(x, event.Message{From: from, Body: body})
+		w.step(x, item{event.Message{From: from, Body: m.value.(*wire.Envelope)}, mix(m.sum, w.told(from))})
 	}
-	w.spread()
 }
 
 // flush delivers what is delivered at once.
@@ -653,29 +883,28 @@ func (w *world) flush() {
 
 func (w *world) hearPod(x *shard) {
 	ev := x.pods[0]
-	x.pods = slices.Clone(x.pods[1:])
+	x.pods = x.pods[1:]
 	w.step(x, ev)
-	w.spread()
 }
 
 func (w *world) hearStore(x *shard) {
 	ev := x.store[0]
-	x.store = slices.Clone(x.store[1:])
+	x.store = x.store[1:]
 	w.step(x, ev)
-	w.spread()
 }
+
+var (
+	tick      = itemOf(event.Tick{})
+	coordTick = itemOf(coordinator.Tick{})
+)
 
 // pass lets time pass.
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
-	for _, x := range slices.Clone(w.shards) {
-		w.step(x, event.Tick{})
+	for i := range w.shards {
+		w.step(&w.shards[i], tick)
 	}
 	if w.coord != nil {
-		w.stepCoord(coordinator.Tick{})
+		w.stepCoord(coordTick)
 	}
-	w.spread()
 }
-
-// sorted keys, for what must not depend on a map's order.
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

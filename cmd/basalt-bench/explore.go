@@ -57,6 +57,7 @@ func exploreCommand() *cobra.Command {
 	f.IntVar(&cfg.Waits, "waits", 1, "times that time passes because nothing else can happen, before the fair end")
 	f.IntVar(&cfg.Quota, "quota", 0, "how many gangs the quota admits at once; 0 for all")
 	f.IntVar(&cfg.Delays, "delays", 0, "times that what comes first in a fair order is put off; 0 for no limit")
+	f.IntVar(&cfg.Longest, "longest", 0, "steps after which a way that does not end is a violation; 0 for any")
 	f.IntVar(&cfg.States, "states", 0, "give up after so many states; 0 for never")
 	f.DurationVar(&cfg.For, "for", 0, "give up after this time; 0 for never")
 	f.StringSliceVar(&bugs, "bugs", nil, "seeded bugs to switch on, in a build with -tags faults")

@@ -1,0 +1,102 @@
+package explore
+
+import (
+	"reflect"
+	"time"
+	"unsafe"
+)
+
+// part is one state of something that changes only by what it is told: a core, or a piece of a server. It is never changed.
+// What it becomes when it is told something is found out once: most steps of a world are then a few look-ups, for a world
+// has far more states than any part of it.
+type part struct {
+	value any // points to the core or the server
+	sum   uint64
+	next  map[uint64]*change // by the sum of what it was told
+}
+
+// change is what became of a part that was told something.
+type change struct {
+	to  *part
+	out []item
+}
+
+// item is an immutable value and the sum of its content.
+type item struct {
+	value any
+	sum   uint64
+}
+
+func itemOf(value any) item {
+	if value == nil {
+		return item{}
+	}
+	return item{value, sumOf(value)}
+}
+
+// parts holds every part met so far, by its sum.
+type parts struct {
+	all    map[uint64]*part
+	misses int
+}
+
+func newParts() *parts { return &parts{all: map[uint64]*part{}} }
+
+// of is the part of a state that nobody else will change.
+func (ps *parts) of(value any) *part {
+	sum := sumOf(value)
+	p := ps.all[sum]
+	if p == nil {
+		p = &part{value: value, sum: sum, next: map[uint64]*change{}}
+		ps.all[sum] = p
+	}
+	return p
+}
+
+// tell finds out what becomes of a part. The key stands for everything that do depends on, but for the part itself.
+func (ps *parts) tell(p *part, key uint64, do func(value any) []any) *change {
+	if c := p.next[key]; c != nil {
+		return c
+	}
+	ps.misses++
+	value := copyOf(p.value)
+	c := &change{}
+	for _, o := range do(value) {
+		c.out = append(c.out, itemOf(o))
+	}
+	c.to = ps.of(value)
+	p.next[key] = c
+	return c
+}
+
+// copyOf copies what is pointed to.
+func copyOf(value any) any {
+	c := cloner{pointers: map[unsafe.Pointer]reflect.Value{}, maps: map[unsafe.Pointer]reflect.Value{}}
+	return c.pointer(reflect.ValueOf(value)).Interface()
+}
+
+// mix makes one sum of several, in order.
+func mix(sums ...uint64) uint64 {
+	h := uint64(0x9e3779b97f4a7c15)
+	for _, s := range sums {
+		h = (h ^ s) * 0xff51afd7ed558ccd
+		h ^= h >> 32
+		h *= 0xc4ceb9fe1a85ec53
+		h ^= h >> 29
+	}
+	return h
+}
+
+// memo computes something about a key once.
+type memo[K comparable, V any] map[K]V
+
+func (m memo[K, V]) get(k K, of func() V) V {
+	v, is := m[k]
+	if !is {
+		v = of()
+		m[k] = v
+	}
+	return v
+}
+
+func at(t time.Time) uint64 { return uint64(t.UnixNano()) }
