@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim explore fuzz sim-bugs bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim explore chaos fuzz sim-bugs bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ bench: bin/basalt bin/basalt-bench ## a short set of measurements, and their tab
 	bin/basalt-bench engine --nodes 1523,100000 --rounds 3 --out .bench/engine
 	bin/basalt-bench cluster --for 10s
 	bin/basalt-bench kube --local --scenario kube-short --runs 3 --against null,kube-scheduler
+
+DURATION ?= 5m
+SEED ?= 0
+chaos: bin/basalt-bench ## faults on real processes under load, judged from outside: DURATION=5m, SEED=0 draws one
+	bin/basalt-bench chaos --duration $(DURATION) --seed $(SEED)
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,30 @@ func TestTopLevelIsFixed(t *testing.T) {
 		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(allowed, e.Name()) {
 			t.Errorf("%s does not belong at the top level", e.Name())
 		}
+	}
+}
+
+// What the README tells people to type is there.
+func TestREADMENamesRealTargets(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(string(readme), -1)
+	if len(named) < 5 {
+		t.Errorf("README.md names only %d targets", len(named))
+	}
+	for _, m := range named {
+		if !regexp.MustCompile("(?m)^" + m[1] + ":").Match(makefile) {
+			t.Errorf("README.md says make %s, and the Makefile has no such target", m[1])
+		}
+	}
+	if lines := strings.Count(string(readme), "\n"); lines > 150 {
+		t.Errorf("README.md has %d lines; 150 are enough", lines)
 	}
 }
 
