@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,16 +31,9 @@ type Options struct {
 	Seed      uint64
 	Policy    string
 
-	// Fill is the percentage of its share of the cluster that each leaf queue's gangs ask for together, at all times. 0: the
-	// scenario's own arrivals.
-	Fill    int
-	Backlog int           // with Fill: no gang is made while so many pods have no node yet
-	WarmUp  time.Duration // not measured
-	Measure time.Duration
+	WarmUp  time.Duration // not measured; a steady load is measured from when the cluster was full and so much longer
+	Measure time.Duration // of a batch that is there at once at most so long: until nothing is bound any more
 	Drain   time.Duration // for what is there at the end to be placed and to end
-	Large   int           // gangs of 10,000 pods in 10 classes, one after the other, beside the load
-
-	Never int // pods, gangs of one, that no node could take if it were empty, from the start on
 
 	Progress func(format string, args ...any) // one line a second; may be nil
 	Sample   func(Sample)                     // once a second; may be nil
@@ -86,12 +81,13 @@ type Result struct {
 	Overcommitted            []string // nodes
 	Left                     []string // what should not be there after the drain
 	Latency                  *report.Latency
-	LargeHeld, LargeDurable  *report.Latency
+	Large                    *Large
+	Best                     *Best // of a batch whose pods never end
+	Profile                  []byte
 }
 
 type counters struct {
 	at                                                time.Time
-	cpu                                               CPU
 	pods, gangs, crossing, finished, revision, events int64
 	messages, holds, commits                          map[string]float64
 	grants                                            float64
@@ -104,9 +100,14 @@ type run struct {
 	world *world
 	plant *Plant
 	load  *load
+	spans *spans
 	began time.Time
 	late  []string
 }
+
+// settled is how long nothing is bound before a batch is taken to be placed as far as it will be. A gang that found no room
+// gives up after 10 s, and others come to their turn.
+const settled = 15 * time.Second
 
 // Run builds everything, runs the load and takes everything down again.
 func Run(ctx context.Context, o Options) (res *Result, err error) {
@@ -128,7 +129,15 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		}
 	}
 	r.api.Observe(r.world.observe)
-	if r.plant, err = StartPlant(ctx, PlantOptions{Root: o.Root, Dir: o.Dir, Shards: o.Shards, Seed: o.Seed, Policy: o.Policy, API: r.api}); err != nil {
+	plant := PlantOptions{Root: o.Root, Dir: o.Dir, Shards: o.Shards, Seed: o.Seed, Policy: o.Policy, API: r.api}
+	if o.Scenario.Beside.Large > 0 {
+		if r.spans, err = receiveSpans(); err != nil {
+			return nil, err
+		}
+		defer r.spans.stop()
+		plant.OTLP = r.spans.address
+	}
+	if r.plant, err = StartPlant(ctx, plant); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.plant.Stop()) }()
@@ -144,12 +153,17 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	if err := r.followTable(ctx, &wg); err != nil {
 		return nil, err
 	}
-	leaves := r.Scenario.Leaves()
-	r.load = &load{world: r.world, api: r.api, leaves: leaves, outstanding: map[string]int64{}, specs: map[workload.Shape]*v1.PodSpec{}, backlog: int64(r.Backlog),
-		target: r.world.total.cpu * int64(r.Fill) / 100 / int64(len(leaves))}
-	var removals = make(chan string, 1<<20)
+	steady, beside := r.Scenario.Arrivals.Steady, r.Scenario.Beside
+	r.load = &load{world: r.world, api: r.api, leaves: r.Scenario.Leaves(), specs: map[workload.Shape]*v1.PodSpec{}, record: r.Scenario.Arrivals.Closed != nil}
+	r.world.random = rand.New(rand.NewPCG(r.Seed, 0))
+	var full atomic.Bool // a steady load's cluster was, once
+	if r.world.steady = steady != nil; steady != nil {
+		r.world.keep = r.world.total.cpu * int64(steady.CPUPercent) / 100
+	} else {
+		full.Store(true)
+	}
+	removals := make(chan string, 1<<20)
 	r.world.ended = func(g *gang) {
-		r.load.outstanding[g.Queue] -= g.demand.cpu
 		if !g.Plain {
 			removals <- g.Name
 		}
@@ -166,23 +180,34 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	})
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
-	for i := range r.Never {
-		g := &scenario.Gang{Name: fmt.Sprintf("never-%d", i), Kind: "never", Plain: true, Queue: leaves[i%len(leaves)], MinCount: 1, Pods: []workload.Shape{{MilliCPU: 1 << 40, MemoryMiB: 1}}}
+	for i := range beside.Never {
+		g := &scenario.Gang{Name: fmt.Sprintf("never-%d", i), Kind: "never", Plain: true, Queue: r.load.leaves[i%len(r.load.leaves)], MinCount: 1, Pods: []workload.Shape{{MilliCPU: 1 << 40, MemoryMiB: 1}}}
 		if err := r.load.make(g, true); err != nil {
 			return nil, err
 		}
 	}
-	clear(r.load.outstanding) // they are no load of their queues
-	r.load.made = 0
-	var making sync.WaitGroup
-	making.Go(func() {
-		var err error
-		if r.Fill > 0 {
-			err = r.load.closed(loading, r.Scenario.MakeGangs(r.Seed, r.Scenario.Rates()[0]))
-		} else {
-			err = r.load.open(loading, r.Scenario.MakeGangs(r.Seed, r.Scenario.Rates()[0]))
+	if beside.Crowd > 0 {
+		i := 0
+		for g := range r.Scenario.MakeGangs(r.Seed+1, r.Scenario.Rates()[0]) {
+			if i++; i > beside.Crowd {
+				break
+			}
+			g.Name, g.Queue = "crowd-"+g.Name, r.load.leaves[0]
+			if err := r.load.make(&g, true); err != nil {
+				return nil, err
+			}
 		}
-		if err != nil {
+	}
+	var making sync.WaitGroup
+	var made atomic.Bool
+	making.Go(func() {
+		defer made.Store(true)
+		gangs := r.Scenario.MakeGangs(r.Seed, r.Scenario.Rates()[0])
+		make := func() error { return r.load.open(loading, gangs) } // a batch is an open loop in which everything comes at once
+		if steady != nil {
+			make = func() error { return r.load.steady(loading, steady, gangs, full.Load) }
+		}
+		if err := make(); err != nil {
 			cancel(err)
 		}
 	})
@@ -213,6 +238,21 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		return nil
 	}
 	never := func() bool { return false }
+	if steady != nil {
+		if err := watchUntil(fillWithin, func() bool {
+			r.world.mu.Lock()
+			defer r.world.mu.Unlock()
+			if r.world.used.cpu >= r.world.keep-r.world.total.cpu/100 {
+				full.Store(true)
+			}
+			return full.Load()
+		}); err != nil {
+			return nil, err
+		}
+		if !full.Load() {
+			return nil, fmt.Errorf("the cluster was not filled to %d %% of its CPU within %s", steady.CPUPercent, fillWithin)
+		}
+	}
 	if err := watchUntil(r.WarmUp, never); err != nil {
 		return nil, err
 	}
@@ -224,15 +264,31 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var large *largeGangs
-	if r.Large > 0 {
-		large = r.startLarge(ctx, &wg)
+	meter, err := r.plant.startMeter()
+	if err != nil {
+		return nil, err
 	}
-	if err := watchUntil(r.Measure, never); err != nil {
+	until := never
+	var large *largeGangs
+	switch {
+	case beside.Large > 0:
+		large = r.startLarge(ctx, &wg, beside.Large)
+		until = large.done
+	case r.Scenario.Arrivals.Closed != nil:
+		until = func() bool {
+			r.world.mu.Lock()
+			defer r.world.mu.Unlock()
+			return made.Load() && (r.world.waitingPods == 0 || time.Since(r.world.lastBound) > settled)
+		}
+	}
+	if err := watchUntil(r.Measure, until); err != nil {
 		return nil, err
 	}
 	to, err := r.count(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if res.CPU, res.Profile, err = meter.stop(); err != nil {
 		return nil, err
 	}
 	if measured = true; seconds > 0 {
@@ -247,10 +303,16 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		if err := watchUntil(10*time.Minute, large.done); err != nil {
 			return nil, err
 		}
-		res.LargeHeld, res.LargeDurable = large.held, large.durable
+		res.Large = &large.Large
+	}
+	if r.Scenario.Arrivals.Closed != nil {
+		res.Best = r.best()
 	}
 	stop()
 	making.Wait()
+	if steady != nil {
+		r.world.endAll()
+	}
 	if r.Drain > 0 {
 		if err := watchUntil(r.Drain, r.empty); err != nil {
 			return nil, err
@@ -258,7 +320,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		res.Left = r.left()
 	}
 	r.world.mu.Lock()
-	res.MadePods, res.TotalPods = r.load.made, r.world.boundPods
+	res.MadePods, res.TotalPods = r.load.made, r.load.made-r.world.waitingPods
 	res.Refusals, res.RefusedWrongly = r.world.refusals, r.world.refusedWrongly
 	for _, n := range r.world.nodes {
 		if n.overcommit {
@@ -270,6 +332,9 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	res.Late = r.late
 	return res, nil
 }
+
+// fillWithin is how long a steady load may take to fill the cluster.
+const fillWithin = 10 * time.Minute
 
 // followTable keeps the table of buckets, to tell which shard a node is of.
 func (r *run) followTable(ctx context.Context, wg *sync.WaitGroup) error {
@@ -295,7 +360,7 @@ func (r *run) count(ctx context.Context) (counters, error) {
 	}
 	n := r.api.Counts()
 	c := counters{
-		at: time.Now(), cpu: r.plant.cpu(), revision: revision, statuses: n.StatusPatches, conflicts: n.Conflicts,
+		at: time.Now(), revision: revision, statuses: n.StatusPatches, conflicts: n.Conflicts,
 		messages: r.plant.metric("basalt_shard_messages_total").byLabel, holds: r.plant.metric("basalt_shard_holds_total").byLabel,
 		commits: r.plant.metric("basalt_shard_commits_total").byLabel, grants: r.plant.metric("basalt_coordinator_grants_total").sum,
 	}
@@ -313,7 +378,6 @@ func (r *run) count(ctx context.Context) (counters, error) {
 
 func (r *Result) subtract(from, to counters) {
 	r.Took = to.at.Sub(from.at)
-	r.CPU = CPU{to.cpu.Program - from.cpu.Program, to.cpu.Etcd - from.cpu.Etcd}
 	r.Pods, r.Gangs, r.Crossing, r.Finished = to.pods-from.pods, to.gangs-from.gangs, to.crossing-from.crossing, to.finished-from.finished
 	r.Transactions, r.WatchEvents, r.Reservations = to.revision-from.revision, to.events-from.events, to.grants-from.grants
 	r.Messages, r.Holds, r.Commits = less(to.messages, from.messages), less(to.holds, from.holds), less(to.commits, from.commits)
@@ -358,10 +422,11 @@ func (r *run) empty() bool { return len(r.left()) == 0 }
 func (r *run) left() (out []string) {
 	r.world.mu.Lock()
 	for name, g := range r.world.gangs {
-		if g.Kind != "never" && (g.Lifetime > 0 || g.bound < g.MinCount) {
+		if g.Kind != "never" && (r.world.steady || g.Lifetime > 0 || g.bound < g.MinCount && r.Scenario.Arrivals.Closed == nil) {
 			out = append(out, fmt.Sprintf("gang %s: %d of %d pods bound", name, g.bound, len(g.Pods)))
 		}
 	}
+	gangs := len(r.world.gangs)
 	r.world.mu.Unlock()
 	slices.Sort(out)
 	if len(out) > 5 {
@@ -370,7 +435,7 @@ func (r *run) left() (out []string) {
 	if n := r.plant.metric("basalt_shard_intents").sum; n > 0 {
 		out = append(out, fmt.Sprintf("%.0f intent rows", n))
 	}
-	if n := r.plant.metric("basalt_coordinator_reservations").sum; n > 0 {
+	if n := r.plant.metric("basalt_coordinator_reservations").sum; n > 0 && gangs == 0 {
 		out = append(out, fmt.Sprintf("%.0f reservations", n))
 	}
 	return out

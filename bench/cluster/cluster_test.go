@@ -59,11 +59,11 @@ func TestOracle(t *testing.T) {
 		gangs [][]int64
 		want  []bool
 	}{
-		{"one node", []amount{{8000, 100, 10}}, 0, [][]int64{{4000, 4000}, {1000}}, []bool{true, false}},
-		{"best fit leaves the large node", []amount{{8000, 100, 10}, {2000, 100, 10}}, 0, [][]int64{{2000}, {8000}}, []bool{true, true}},
-		{"all or nothing", []amount{{3000, 100, 10}}, 0, [][]int64{{2000, 2000}, {3000}}, []bool{false, true}},
-		{"quota", []amount{{8000, 100, 10}}, 3000, [][]int64{{4000}, {3000}, {1000}}, []bool{false, true, false}},
-		{"pods", []amount{{8000, 100, 1}}, 0, [][]int64{{1000}, {1000}}, []bool{true, false}},
+		{"one node", []amount{{cpu: 8000, memory: 100, pods: 10}}, 0, [][]int64{{4000, 4000}, {1000}}, []bool{true, false}},
+		{"best fit leaves the large node", []amount{{cpu: 8000, memory: 100, pods: 10}, {cpu: 2000, memory: 100, pods: 10}}, 0, [][]int64{{2000}, {8000}}, []bool{true, true}},
+		{"all or nothing", []amount{{cpu: 3000, memory: 100, pods: 10}}, 0, [][]int64{{2000, 2000}, {3000}}, []bool{false, true}},
+		{"quota", []amount{{cpu: 8000, memory: 100, pods: 10}}, 3000, [][]int64{{4000}, {3000}, {1000}}, []bool{false, true, false}},
+		{"pods", []amount{{cpu: 8000, memory: 100, pods: 1}}, 0, [][]int64{{1000}, {1000}}, []bool{true, false}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(nil, []*v1alpha1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "a.b"}}})
@@ -76,7 +76,7 @@ func TestOracle(t *testing.T) {
 				g := &gang{Gang: &scenario.Gang{Name: fmt.Sprint(i), Queue: "a.b", MinCount: len(pods)}, complete: time.Unix(int64(i), 0)}
 				for _, cpu := range pods {
 					g.Pods = append(g.Pods, workload.Shape{MilliCPU: cpu})
-					g.demand = g.demand.plus(amount{cpu, 0, 1}, 1)
+					g.demand = g.demand.plus(amount{cpu: cpu, pods: 1}, 1)
 				}
 				w.gangs[g.Name] = g
 				gangs = append(gangs, g)

@@ -17,23 +17,23 @@ import (
 
 const namespace = "default"
 
-// load makes gangs: in an open loop at the scenario's times, in a closed one so that what each leaf queue has outstanding
-// stays at a percentage of its share of the cluster.
+// load makes gangs when the scenario says.
 type load struct {
 	*world
-	api         *memory.Server
-	leaves      []string
-	outstanding map[string]int64 // milli-cores of gangs that exist; the world's lock
-	target      int64            // of a leaf
-	specs       map[workload.Shape]*v1.PodSpec
-	made        int64 // pods
-	backlog     int64 // pods that may wait for a node, in a closed loop
+	api    *memory.Server
+	leaves []string
+	specs  map[workload.Shape]*v1.PodSpec
+	made   int64            // pods of the load; the world's lock
+	stream []*scenario.Gang // gangs of the load in the order in which they were made, where that is of interest later
+	record bool
 }
 
-func shapeAmount(s workload.Shape) amount { return amount{s.MilliCPU, s.MemoryMiB << 20, 1} }
+func shapeAmount(s workload.Shape) amount { return amount{s.MilliCPU, s.MemoryMiB << 20, 1, s.GPUs} }
 
 // spec is shared by all pods of a shape: stored objects never change.
 func (l *load) spec(g *scenario.Gang, i int) *v1.PodSpec {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	shape := g.Pods[i]
 	s := l.specs[shape]
 	if s == nil {
@@ -44,22 +44,43 @@ func (l *load) spec(g *scenario.Gang, i int) *v1.PodSpec {
 }
 
 // make creates a gang's objects and, with the last of them, calls it complete.
-func (l *load) make(sg *scenario.Gang, large bool) error {
-	g := &gang{Gang: sg, large: large}
+func (l *load) make(sg *scenario.Gang, beside bool) error {
+	_, err := l.create(sg, beside, func(string) {})
+	return err
+}
+
+// makeAndName creates a gang beside the load. told hears the UID of its PodGroup before there is a pod.
+func (l *load) makeAndName(sg *scenario.Gang, told func(uid string)) (uid string, err error) {
+	return l.create(sg, true, told)
+}
+
+func (l *load) create(sg *scenario.Gang, beside bool, told func(uid string)) (uid string, err error) {
+	g := &gang{Gang: sg, beside: beside}
 	for _, s := range sg.Pods {
 		g.demand = g.demand.plus(shapeAmount(s), 1)
 	}
 	l.mu.Lock()
 	l.gangs[sg.Name] = g
-	l.outstanding[sg.Queue] += g.demand.cpu
+	if sg.Kind != "never" {
+		l.outstanding[sg.Queue] += g.demand.cpu
+	}
+	if !beside {
+		l.waitingPods += int64(len(sg.Pods))
+		l.made += int64(len(sg.Pods))
+		if l.record {
+			l.stream = append(l.stream, sg)
+		}
+	}
 	l.mu.Unlock()
 	labels := map[string]string{api.LabelQueue: sg.Queue}
 	if !sg.Plain {
 		labels = map[string]string{api.LabelPodGroup: sg.Name}
-		group := sg.PodGroup(namespace)
-		if _, err := l.api.Create("podgroups", group); err != nil {
-			return fmt.Errorf("create gang %s: %w", sg.Name, err)
+		group, err := l.api.Create("podgroups", sg.PodGroup(namespace))
+		if err != nil {
+			return "", fmt.Errorf("create gang %s: %w", sg.Name, err)
 		}
+		uid = string(group.GetUID())
+		told(uid)
 	}
 	for i := range sg.Pods {
 		name := sg.Name
@@ -73,42 +94,58 @@ func (l *load) make(sg *scenario.Gang, large bool) error {
 		}
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}, Spec: *l.spec(sg, i)}
 		if _, err := l.api.Create("pods", pod); err != nil {
-			return fmt.Errorf("create pod %s: %w", name, err)
+			return "", fmt.Errorf("create pod %s: %w", name, err)
 		}
 	}
-	l.mu.Lock()
-	l.made += int64(len(sg.Pods))
-	l.mu.Unlock()
-	return nil
+	return uid, nil
 }
 
-// closed keeps what each leaf has outstanding at the target, one gang a leaf and round.
-func (l *load) closed(ctx context.Context, gangs iter.Seq[scenario.Gang]) error {
-	next, stop := iter.Pull(gangs)
-	defer stop()
-	for ctx.Err() == nil {
-		idle := true
-		for _, leaf := range l.leaves {
-			l.mu.Lock()
-			short := l.outstanding[leaf] < l.target && l.made-l.boundPods < l.backlog
-			l.mu.Unlock()
-			if !short {
-				continue
-			}
-			g, ok := next()
-			if !ok {
-				return nil
-			}
-			idle, g.Queue = false, leaf
-			if err := l.make(&g, false); err != nil {
-				return err
-			}
+// smallest is the leaf whose gangs, waiting ones included, ask for least: no subtree is full while others are empty.
+func (l *load) smallest() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	best := l.leaves[0]
+	for _, leaf := range l.leaves {
+		if l.outstanding[leaf] < l.outstanding[best] {
+			best = leaf
+		}
+	}
+	return best
+}
+
+// steady makes gangs while fewer pods than the scenario says wait for a node; filled tells whether the cluster was full
+// once, from when on the scenario's rate counts.
+func (l *load) steady(ctx context.Context, s *scenario.Steady, gangs iter.Seq[scenario.Gang], filled func() bool) error {
+	var began time.Time
+	var offered int64
+	for g := range gangs {
+		for {
 			if ctx.Err() != nil {
 				return nil
 			}
+			l.mu.Lock()
+			room := l.waitingPods < int64(s.Waiting)
+			l.mu.Unlock()
+			if room && s.PodsPerSecond > 0 && filled() {
+				if began.IsZero() {
+					began = time.Now()
+				}
+				room = float64(offered) <= time.Since(began).Seconds()*float64(s.PodsPerSecond)
+			}
+			if room {
+				break
+			}
+			if filled() {
+				l.stuck(300 * time.Millisecond)
+			}
+			pause(ctx, time.Millisecond)
 		}
-		if idle {
-			pause(ctx, 2*time.Millisecond)
+		if !began.IsZero() {
+			offered += int64(len(g.Pods))
+		}
+		g.Queue = l.smallest()
+		if err := l.make(&g, false); err != nil {
+			return err
 		}
 	}
 	return nil

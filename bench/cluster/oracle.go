@@ -134,3 +134,40 @@ func (w *world) sample() (waiting int, late []string) {
 	slices.Sort(late)
 	return waiting, late
 }
+
+// Best compares what a batch of pods that never end took with what one global best fit takes of the same gangs, offered in
+// the same order: percentages of the nodes.
+type Best struct{ CPU, GPU, BestCPU, BestGPU float64 }
+
+func (r *run) best() *Best {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	w := newWorld(nil, nil)
+	for name, n := range r.world.nodes {
+		w.nodes[name] = &nodeRoom{name: name, total: n.total}
+	}
+	for name, q := range r.world.queues {
+		w.queues[name] = &queueRoom{limit: q.limit}
+	}
+	w.tree()
+	v := w.view()
+	var took amount
+	for _, sg := range r.load.stream {
+		if sg.Lifetime > 0 {
+			return nil
+		}
+		g := &gang{Gang: sg}
+		for _, p := range sg.Pods {
+			g.demand = g.demand.plus(shapeAmount(p), 1)
+		}
+		q := w.queues[sg.Queue]
+		if q == nil || !q.fits(g.demand) || !v.place(g) {
+			continue
+		}
+		q.add(g.demand, 1)
+		took = took.plus(g.demand, 1)
+	}
+	percent := func(of, whole int64) float64 { return 100 * float64(of) / float64(max(1, whole)) }
+	used, total := r.world.used, r.world.total
+	return &Best{CPU: percent(used.cpu, total.cpu), GPU: percent(used.gpus, total.gpus), BestCPU: percent(took.cpu, total.cpu), BestGPU: percent(took.gpus, total.gpus)}
+}

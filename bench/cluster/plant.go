@@ -3,7 +3,7 @@
 // the kubelets, and counts.
 //
 // What it measures is the protocol: an API server costs twenty times more for each pod than Basalt may. CPU time is that of
-// the whole program, load, stand-ins and API included, and of the etcd.
+// Basalt's part of the program and of the etcd; the load, the stand-ins and the API are counted apart (usage.go).
 //
 // It decides when gangs come and how long their pods run; it owns nothing of Basalt's state and reads none: every figure is
 // from the API, from the control store's revision, or from the metrics that the processes export. The oracle knows only
@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,6 +52,7 @@ type PlantOptions struct {
 	Seed   uint64
 	Policy string // pack or spread
 	API    *memory.Server
+	OTLP   string // where spans go; empty: there are none
 }
 
 // StartPlant starts a control store, a coordinator and shards, and returns when every shard owns buckets.
@@ -90,12 +90,12 @@ func StartPlant(ctx context.Context, o PlantOptions) (*Plant, error) {
 		listen, gossip := address(), address()
 		return process.Options{
 			Role: role, Name: name, Kube: clients, Registry: registry, Etcd: etcd.Endpoints(), Listen: listen, Address: listen, Gossip: gossip, GossipAddress: gossip,
-			GossipLabel: "bench", Log: slog.New(handler).With("role", role, "name", name),
+			GossipLabel: "bench", OTLP: o.OTLP, Log: slog.New(handler).With("role", role, "name", name),
 		}, nil
 	}
-	run := func(name string, f func() error) {
+	run := func(name string, f func(context.Context) error) {
 		p.wg.Go(func() {
-			if err := f(); running.Err() == nil {
+			if err := asBasalt(running, name, f); running.Err() == nil {
 				p.died <- fmt.Errorf("%s ended, see %s: %w", name, log.Name(), err)
 			}
 		})
@@ -104,15 +104,15 @@ func StartPlant(ctx context.Context, o PlantOptions) (*Plant, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
-	run(c.Name, func() error { return coordinator.Run(running, coordinator.Options{Process: c}) })
+	run(c.Name, func(ctx context.Context) error { return coordinator.Run(ctx, coordinator.Options{Process: c}) })
 	for i := range o.Shards {
 		s, err := options("shard", fmt.Sprintf("shard-%d", i))
 		if err != nil {
 			return nil, errors.Join(err, p.Stop())
 		}
 		// One program that runs everything is busier than any machine of one shard would be: leases are long.
-		run(s.Name, func() error {
-			return shard.Run(running, shard.Options{Process: s, Policy: o.Policy, LeaseTTL: 30 * time.Second})
+		run(s.Name, func(ctx context.Context) error {
+			return shard.Run(ctx, shard.Options{Process: s, Policy: o.Policy, LeaseTTL: 30 * time.Second})
 		})
 	}
 	if err := p.ready(ctx, o.Shards); err != nil {
@@ -206,14 +206,5 @@ func (p *Plant) storeState(ctx context.Context) (revision, size int64, err error
 	return r.Header.Revision, r.DbSizeInUse, nil
 }
 
-// CPU is processor time used so far.
-type CPU struct{ Program, Etcd time.Duration }
-
-// Sum of both.
-func (c CPU) Sum() time.Duration { return c.Program + c.Etcd }
-
-func (p *Plant) cpu() CPU {
-	var self syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &self)
-	return CPU{Program: time.Duration(self.Utime.Nano() + self.Stime.Nano()), Etcd: local.UsageOf(p.Etcd.Process().Pid()).CPU}
-}
+// storeCPU is what the control store used so far.
+func (p *Plant) storeCPU() time.Duration { return local.UsageOf(p.Etcd.Process().Pid()).CPU }

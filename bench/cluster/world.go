@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"basalt.dev/basalt/bench/memory"
 	"basalt.dev/basalt/bench/report"
 	"basalt.dev/basalt/bench/scenario"
+	"basalt.dev/basalt/bench/workload"
 )
 
 // gang is one gang as the API shows it.
@@ -28,18 +30,19 @@ type gang struct {
 	seen     int       // samples in a row in which the oracle saw room
 	refused  bool      // said to be unschedulable now
 	stuck    bool      // counted already
-	large    bool      // one of the large gangs beside the load: in no figure of the load
+	beside   bool      // beside the load: in no figure of it
+	pods     []due     // those with a node, in a steady load
 }
 
 // amount is what the oracle reckons with.
-type amount struct{ cpu, memory, pods int64 }
+type amount struct{ cpu, memory, pods, gpus int64 }
 
 func (a amount) plus(b amount, times int64) amount {
-	return amount{a.cpu + times*b.cpu, a.memory + times*b.memory, a.pods + times*b.pods}
+	return amount{a.cpu + times*b.cpu, a.memory + times*b.memory, a.pods + times*b.pods, a.gpus + times*b.gpus}
 }
 
 func (a amount) within(b amount) bool {
-	return a.cpu <= b.cpu && a.memory <= b.memory && a.pods <= b.pods
+	return a.cpu <= b.cpu && a.memory <= b.memory && a.pods <= b.pods && a.gpus <= b.gpus
 }
 
 // world is what the API has shown: gangs, and what nodes and queues hold.
@@ -53,10 +56,21 @@ type world struct {
 	table  *api.Table
 
 	boundPods, boundGangs, crossing, finishedPods, refusedWrongly, refusals int64
+	waitingPods                                                             int64            // of the load, without a node
+	outstanding                                                             map[string]int64 // milli-cores of a leaf's gangs that exist
+	lastBound, unstuck                                                      time.Time
+
+	// In a steady load gangs drawn at random end while pods use more CPU than this.
+	keep    int64
+	steady  bool
+	ending  int64 // CPU of those that were told to end and still use theirs
+	running []*gang
+	random  *rand.Rand
 
 	latency *report.Latency
 	kubelet *kubelet
 	ended   func(*gang) // hears of a gang that is gone; the lock is held
+	gone    func(*gang) // so does this
 	whole   func(*gang) // hears of a gang that got its minimum; the lock is held
 }
 
@@ -77,11 +91,12 @@ const memoryOf = v1.ResourceMemory
 
 func amountOf(l v1.ResourceList) amount {
 	pods := l[v1.ResourcePods]
-	return amount{l.Cpu().MilliValue(), l.Memory().Value(), pods.Value()}
+	gpus := l[workload.GPU]
+	return amount{l.Cpu().MilliValue(), l.Memory().Value(), pods.Value(), gpus.Value()}
 }
 
 func newWorld(nodes []*v1.Node, queues []*v1alpha1.Queue) *world {
-	w := &world{gangs: map[string]*gang{}, nodes: map[string]*nodeRoom{}, queues: map[string]*queueRoom{}, latency: report.NewLatency("basalt", "complete to whole")}
+	w := &world{gangs: map[string]*gang{}, nodes: map[string]*nodeRoom{}, queues: map[string]*queueRoom{}, outstanding: map[string]int64{}, latency: report.NewLatency("basalt", "complete to whole")}
 	for _, n := range nodes {
 		r := &nodeRoom{name: n.Name, total: amountOf(n.Status.Allocatable)}
 		w.nodes[n.Name] = r
@@ -90,6 +105,12 @@ func newWorld(nodes []*v1.Node, queues []*v1alpha1.Queue) *world {
 	for _, q := range queues {
 		w.queues[q.Name] = &queueRoom{limit: amountOf(q.Spec.Capability)}
 	}
+	w.tree()
+	return w
+}
+
+// tree finds the ancestors of all queues.
+func (w *world) tree() {
 	for name, q := range w.queues {
 		for path := name; path != ""; path = parentOf(path) {
 			if p := w.queues[path]; p != nil {
@@ -97,7 +118,6 @@ func newWorld(nodes []*v1.Node, queues []*v1alpha1.Queue) *world {
 			}
 		}
 	}
-	return w
 }
 
 func parentOf(path string) string {
@@ -115,6 +135,9 @@ func podAmount(p *v1.Pod) amount {
 		r := p.Spec.Containers[i].Resources.Requests
 		a.cpu += r.Cpu().MilliValue()
 		a.memory += r.Memory().Value()
+		if q, asks := r[workload.GPU]; asks {
+			a.gpus += q.Value()
+		}
 	}
 	return a
 }
@@ -123,7 +146,7 @@ func podAmount(p *v1.Pod) amount {
 func (q *queueRoom) fits(more amount) bool {
 	for _, p := range q.path {
 		u := p.used.plus(more, 1)
-		if l := p.limit; l.cpu > 0 && u.cpu > l.cpu || l.memory > 0 && u.memory > l.memory || l.pods > 0 && u.pods > l.pods {
+		if l := p.limit; l.cpu > 0 && u.cpu > l.cpu || l.memory > 0 && u.memory > l.memory || l.gpus > 0 && u.gpus > l.gpus {
 			return false
 		}
 	}
@@ -165,28 +188,41 @@ func (w *world) pod(event watch.EventType, old, p *v1.Pod) {
 		w.take(g, p, 1)
 		g.bound++
 		w.boundPods++
+		w.lastBound = time.Now()
+		if !g.beside {
+			w.waitingPods--
+		}
 		if w.table != nil {
 			g.owners |= 1 << uint(w.table.Owners[api.BucketOf(p.Spec.NodeName)])
 		}
 		if g.bound == g.MinCount {
-			w.boundGangs++
-			if !g.large {
+			if !g.beside {
+				w.boundGangs++
 				w.latency.Record(time.Since(g.complete))
-			}
-			if g.owners&(g.owners-1) != 0 {
-				w.crossing++
+				if g.owners&(g.owners-1) != 0 {
+					w.crossing++
+				}
 			}
 			if w.whole != nil {
 				w.whole(g)
 			}
 		}
 		if g.Lifetime > 0 {
-			w.kubelet.finishLater(p, g.Lifetime)
+			w.kubelet.finishLater(podDue(p), g.Lifetime)
+		} else if w.steady {
+			g.pods = append(g.pods, podDue(p))
+			if len(g.pods) == len(g.Pods) {
+				w.running = append(w.running, g)
+			}
+			w.endSome()
 		}
 	case event == watch.Modified && !done(old) && done(p):
 		if p.Spec.NodeName != "" {
 			w.take(g, p, -1)
 			w.finishedPods++
+			if w.steady && g.pods == nil {
+				w.ending -= podAmount(p).cpu
+			}
 		}
 		g.finished++
 	case event == watch.Deleted:
@@ -195,11 +231,53 @@ func (w *world) pod(event watch.EventType, old, p *v1.Pod) {
 		}
 		if g.gone++; g.gone == len(g.Pods) {
 			delete(w.gangs, g.Name)
+			w.outstanding[g.Queue] -= g.demand.cpu
 			if w.ended != nil {
 				w.ended(g)
 			}
+			if w.gone != nil {
+				w.gone(g)
+			}
 		}
 	}
+}
+
+// endSome ends gangs drawn at random while too much is in use.
+func (w *world) endSome() {
+	for w.used.cpu-w.ending > w.keep && len(w.running) > 0 {
+		w.endOne()
+	}
+}
+
+func (w *world) endOne() {
+	i, last := w.random.IntN(len(w.running)), len(w.running)-1
+	g := w.running[i]
+	w.running[i], w.running[last] = w.running[last], nil
+	w.running = w.running[:last]
+	for _, p := range g.pods {
+		w.kubelet.finishLater(p, 0)
+	}
+	w.ending += g.demand.cpu
+	g.pods = nil
+}
+
+// stuck ends a gang when nothing was bound for a while: what waits may fit in no room that is left, and pods of others end
+// all the same.
+func (w *world) stuck(after time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.lastBound) > after && time.Since(w.unstuck) > after && len(w.running) > 0 {
+		w.unstuck = time.Now()
+		w.endOne()
+	}
+}
+
+// endAll ends a steady load: what runs ends, and what is placed from now on.
+func (w *world) endAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keep = 0
+	w.endSome()
 }
 
 // take charges what a pod takes to its node and its queues, or gives it back.
@@ -258,6 +336,8 @@ type due struct {
 	remove          bool
 }
 
+func podDue(p *v1.Pod) due { return due{namespace: p.Namespace, name: p.Name, uid: p.UID} }
+
 const (
 	slotLength  = 10 * time.Millisecond
 	removeAfter = 20 // slots
@@ -269,11 +349,11 @@ func newKubelet(api *memory.Server) *kubelet {
 	return &kubelet{api: api, now: slotOf(time.Now()), slot: map[int64][]due{}}
 }
 
-func (k *kubelet) finishLater(p *v1.Pod, after time.Duration) {
+func (k *kubelet) finishLater(p due, after time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := max(slotOf(time.Now().Add(after)), k.now+1)
-	k.slot[at] = append(k.slot[at], due{namespace: p.Namespace, name: p.Name, uid: p.UID})
+	k.slot[at] = append(k.slot[at], p)
 }
 
 func (k *kubelet) run(done <-chan struct{}) {

@@ -163,7 +163,7 @@ func child(parent string, depth, i int) string {
 	return parent + "." + name
 }
 
-// Rates returns the runs of an open loop, in pods a second; one run at 0 for a closed batch.
+// Rates returns the runs of an open loop, in pods a second; one run at 0 for others.
 func (s *Scenario) Rates() []int {
 	if s.Arrivals.Open == nil {
 		return []int{0}
@@ -172,7 +172,7 @@ func (s *Scenario) Rates() []int {
 }
 
 // MakeGangs returns the gangs in the order of their arrival. The rate, in pods a second, is for an open loop. Gangs do not
-// depend on the rate, only their times do.
+// depend on the rate, only their times do. Those of a steady load do not end.
 func (s *Scenario) MakeGangs(seed uint64, rate int) iter.Seq[Gang] {
 	return func(yield func(Gang) bool) {
 		r := s.random(seed, gangStream)
@@ -191,7 +191,7 @@ func (s *Scenario) MakeGangs(seed uint64, rate int) iter.Seq[Gang] {
 				if g.At = time.Duration(at * float64(time.Second)); g.At >= open.For.Duration {
 					return
 				}
-			} else if i >= s.Arrivals.Closed.Gangs {
+			} else if closed := s.Arrivals.Closed; closed != nil && i >= closed.Gangs {
 				return
 			}
 			if !yield(g) {

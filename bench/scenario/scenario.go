@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,7 @@ type Scenario struct {
 	Queues   Queues    `json:"queues"`
 	Gangs    []Kind    `json:"gangs"`
 	Arrivals Arrivals  `json:"arrivals"`
+	Beside   Beside    `json:"beside,omitempty"`
 
 	file  string
 	kinds []kind // Gangs, checked
@@ -106,10 +108,11 @@ type Lifetime struct {
 	Max Duration `json:"max"`
 }
 
-// Arrivals say when gangs come: one of Closed and Open.
+// Arrivals say when gangs come: one of Closed, Open and Steady. Steady and Beside are for `basalt-bench cluster` alone.
 type Arrivals struct {
 	Closed *Closed `json:"closed,omitempty"`
 	Open   *Open   `json:"open,omitempty"`
+	Steady *Steady `json:"steady,omitempty"`
 }
 
 // Closed is a batch that is there at once, as fast as the client can make it.
@@ -122,6 +125,24 @@ type Open struct {
 	PodsPerSecond []int    `json:"podsPerSecond"`
 	For           Duration `json:"for"`
 }
+
+// Steady keeps the cluster full, whatever the speed of the machine: gangs come while fewer than Waiting pods wait for a node,
+// and while pods hold more than CPUPercent of the cluster's CPU, gangs drawn at random end. Kinds have no lifetime in it.
+type Steady struct {
+	CPUPercent    int `json:"cpuPercent"`
+	Waiting       int `json:"waiting"`
+	PodsPerSecond int `json:"podsPerSecond,omitempty"` // at most, once the cluster is full; 0: as fast as pods get nodes
+}
+
+// Beside is what is there beside the load and is no part of its figures.
+type Beside struct {
+	Never int `json:"never,omitempty"` // pods that no node could take if it were empty, gangs of one, there from the beginning
+	Crowd int `json:"crowd,omitempty"` // gangs of the scenario that are all in the first leaf when the load begins
+	Large int `json:"large,omitempty"` // gangs of 10,000 pods in 10 classes, one after the other
+}
+
+// Any tells whether there is anything.
+func (b Beside) Any() bool { return b != Beside{} }
 
 // Duration is written as Go writes it: 1m30s.
 type Duration struct{ time.Duration }
@@ -316,14 +337,23 @@ func (s *Scenario) check() error {
 		s.kinds = append(s.kinds, checked)
 	}
 	switch a := s.Arrivals; {
-	case (a.Closed == nil) == (a.Open == nil):
-		return bad("arrivals", "give one of closed and open")
+	case len(slices.DeleteFunc([]bool{a.Closed != nil, a.Open != nil, a.Steady != nil}, func(given bool) bool { return !given })) != 1:
+		return bad("arrivals", "give one of closed, open and steady")
+	case a.Steady != nil && (a.Steady.CPUPercent < 1 || a.Steady.CPUPercent > 100):
+		return bad("arrivals.steady.cpuPercent", "%d is not from 1 to 100", a.Steady.CPUPercent)
+	case a.Steady != nil && (a.Steady.Waiting < 1 || a.Steady.PodsPerSecond < 0):
+		return bad("arrivals.steady", "waiting is at least 1, and podsPerSecond not negative")
+	case a.Steady != nil && slices.ContainsFunc(s.Gangs, func(k Kind) bool { return k.Lifetime != nil }):
+		return bad("gangs", "with steady arrivals the load decides which gangs end: leave lifetime out")
 	case a.Closed != nil && a.Closed.Gangs < 1:
 		return bad("arrivals.closed.gangs", "%d is not positive", a.Closed.Gangs)
 	case a.Open != nil && a.Open.For.Duration <= 0:
 		return bad("arrivals.open.for", "%s is not positive", a.Open.For.Duration)
 	case a.Open != nil && len(a.Open.PodsPerSecond) == 0:
 		return bad("arrivals.open.podsPerSecond", "there is no rate")
+	}
+	if b := s.Beside; b.Never < 0 || b.Crowd < 0 || b.Large < 0 {
+		return bad("beside", "no number of it is negative")
 	}
 	if s.Arrivals.Open != nil {
 		for i, r := range s.Arrivals.Open.PodsPerSecond {

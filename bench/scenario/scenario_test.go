@@ -55,6 +55,10 @@ func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
 		{"closed: {gangs: 400}", "closed: {gangs: 0}", "arrivals.closed.gangs"},
 		{"closed: {gangs: 400}", "open: {podsPerSecond: [5, 0], for: 1s}", "arrivals.open.podsPerSecond[1]"},
 		{"closed: {gangs: 400}", "open: {podsPerSecond: [5]}", "arrivals.open.for"},
+		{"closed: {gangs: 400}", "closed: {gangs: 400}, steady: {cpuPercent: 95, waiting: 10}", "one of closed, open and steady"},
+		{"closed: {gangs: 400}", "steady: {cpuPercent: 101, waiting: 10}", "arrivals.steady.cpuPercent"},
+		{"closed: {gangs: 400}", "steady: {cpuPercent: 95, waiting: 10}", "leave lifetime out"},
+		{"arrivals:", "beside: {large: -1}\narrivals:", "beside"},
 	} {
 		changed := strings.Replace(good, c.old, c.new, 1)
 		if changed == good {

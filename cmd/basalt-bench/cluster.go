@@ -2,29 +2,42 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"basalt.dev/basalt/bench/cluster"
 	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/report"
 	"basalt.dev/basalt/bench/scenario"
 )
 
 func clusterCommand() *cobra.Command {
 	var o cluster.Options
-	var name, cpuprofile, memprofile string
+	var name, cpuprofile, memprofile, dir string
+	var shards []int
+	var runs int
 	c := &cobra.Command{
 		Use:   "cluster",
 		Short: "Measure the protocol: all real parts but the API server, which is in memory",
-		Args:  cobra.NoArgs,
+		Long: `Gives a scenario's load to real shards, a real coordinator and a real control store over an API server in memory.
+
+  basalt-bench cluster                                95 % of the CPU in use, pods that end for each that comes
+  basalt-bench cluster --shards 1,2,4,8 --runs 3      scaling, by CPU time
+  basalt-bench cluster --scenario cluster-large       gangs of 10,000 beside the load
+  basalt-bench cluster --scenario cluster-99          also: cluster-burst, -never, -crowd, -allocation
+
+CPU a pod is Basalt's and its control store's. The API in memory and the stand-ins for users and kubelets run in the same
+program; a profile of the measured part says whose its time was.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if o.Scenario, err = scenario.Load(name); err != nil {
@@ -33,14 +46,35 @@ func clusterCommand() *cobra.Command {
 			if o.Seed == 0 {
 				o.Seed = o.Scenario.Seed
 			}
-			stop, err := profile(cpuprofile)
-			if err != nil {
-				return err
+			if len(shards) == 0 || slices.Min(shards) < 1 || runs < 1 {
+				return errors.New("--shards and --runs: at least one of each")
 			}
-			defer stop()
-			res, err := runCluster(cmd.Context(), cmd.OutOrStdout(), o)
-			if err != nil {
-				return err
+			r := report.New("cluster", name, o.Scenario.About, o.Seed)
+			r.Set("placement", o.Policy)
+			r.Set("measured", o.Measure)
+			out := cmd.OutOrStdout()
+			for n := range runs {
+				for _, s := range shards {
+					o.Shards = s
+					res, err := runCluster(cmd.Context(), out, o, clusterSeries(r, subjectOf(s), n))
+					if err != nil {
+						return err
+					}
+					reportCluster(r, o, res, n+1)
+					if cpuprofile != "" {
+						if err := os.WriteFile(cpuprofile, res.Profile, 0o644); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			for _, s := range shards {
+				r.Medians(subjectOf(s), clusterTarget(o.Scenario))
+			}
+			if len(shards) > 1 {
+				for _, s := range shards[1:] {
+					r.Ratio(subjectOf(s), subjectOf(shards[0]), cpuAPod, report.Target{})
+				}
 			}
 			if memprofile != "" {
 				f, err := os.Create(memprofile)
@@ -52,42 +86,161 @@ func clusterCommand() *cobra.Command {
 					return err
 				}
 			}
-			printCluster(cmd.OutOrStdout(), o, res)
+			r.Print(out)
+			if dir != "" {
+				return r.Write(dir)
+			}
 			return nil
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&o.Shards, "shards", 4, "shards")
+	f.IntSliceVar(&shards, "shards", []int{4}, "shards; several: one run of each in turn")
+	f.IntVar(&runs, "runs", 1, "runs of each")
 	f.StringVar(&name, "scenario", "cluster", "a scenario of bench/scenario, or a file")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed; 0: the scenario's")
 	f.StringVar(&o.Policy, "placement", "pack", "pack or spread")
-	f.IntVar(&o.Fill, "fill", 95, "what gangs ask for at all times, in percent of each leaf queue's share of the cluster; 0: arrivals as the scenario says")
-	f.IntVar(&o.Backlog, "backlog", 4000, "with --fill: no gang is made while so many pods have no node yet")
-	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "not measured")
-	f.DurationVar(&o.Measure, "for", 20*time.Second, "measured")
-	f.DurationVar(&o.Drain, "drain", 30*time.Second, "at the end, for what is there to be placed and to end; 0: do not look")
-	f.IntVar(&o.Large, "large", 0, "gangs of 10,000 pods beside the load, one after the other")
-	f.IntVar(&o.Never, "never", 0, "pods beside the load that no node could take if it were empty")
-	f.StringVar(&cpuprofile, "cpuprofile", "", "write a CPU profile to this file")
+	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "not measured; a steady load fills the cluster before")
+	f.DurationVar(&o.Measure, "for", 20*time.Second, "measured; of a batch at most: until nothing is bound any more")
+	f.DurationVar(&o.Drain, "drain", time.Minute, "at the end, for what is there to be placed and to end; 0: do not look")
+	f.StringVar(&cpuprofile, "cpuprofile", "", "write the CPU profile of the measured part to this file")
 	f.StringVar(&memprofile, "memprofile", "", "write a profile of allocations to this file")
+	f.StringVar(&dir, "out", "", "folder for report.json and report.html; empty: only the table is printed")
 	return c
 }
 
-func profile(path string) (stop func(), err error) {
-	if path == "" {
-		return func() {}, nil
+func subjectOf(shards int) string { return fmt.Sprintf("basalt, %d shards", shards) }
+
+// clusterSeries draws what the seconds of a first run looked like.
+func clusterSeries(r *report.Report, subject string, number int) func(cluster.Sample) {
+	if number > 0 {
+		return nil
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
+	pods, used := r.NewSeries(report.Throughput, subject, "pods/s"), r.NewSeries(report.Utilisation, subject, "%")
+	heap, waiting := r.NewSeries(report.Memory, subject+", with bench", "MB"), r.NewSeries("gangs waiting over time", subject, "gangs")
+	var last cluster.Sample
+	return func(s cluster.Sample) {
+		if seconds := (s.At - last.At).Seconds(); seconds > 0 {
+			pods.Add(s.At, float64(s.Bound-last.Bound)/seconds)
+		}
+		used.Add(s.At, s.Allocated)
+		heap.Add(s.At, float64(s.Heap)/1e6)
+		waiting.Add(s.At, float64(s.Waiting))
+		last = s
 	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, err
-	}
-	return func() { pprof.StopCPUProfile(); _ = f.Close() }, nil
 }
 
-func runCluster(ctx context.Context, out io.Writer, o cluster.Options) (*cluster.Result, error) {
+// Figures of a run that have a target, or are compared.
+const (
+	cpuAPod      = "CPU a pod, Basalt and control store"
+	podsAPair    = "pods/s on 2 cores, by that CPU"
+	acrossShards = "gangs across shards"
+	cpuUsed      = "CPU allocated, mean"
+	holdTrouble  = "pods with a hold refused, expired or taken"
+	commitsNo    = "commits refused"
+	lateGangs    = "gangs waiting 5 s though an oracle sees room"
+	conflicts    = "status writes refused"
+	broken       = "over-committed nodes"
+	leftOver     = "left after the drain"
+	largeHeld    = "gang of 10,000: complete to all holds, p99"
+	largeDurable = "gang of 10,000: complete to all intents, p99"
+	behindBest   = "CPU allocated, behind one global best fit"
+	behindGPU    = "GPUs allocated, behind one global best fit"
+)
+
+// clusterTarget says what is to be reached.
+func clusterTarget(s *scenario.Scenario) func(string) report.Target {
+	targets := map[string]report.Target{
+		podsAPair: report.AtLeast(20_000), holdTrouble: report.AtMost(1), commitsNo: report.AtMost(0.01), lateGangs: report.AtMost(0),
+		conflicts: report.AtMost(0), broken: report.AtMost(0), leftOver: report.AtMost(0), largeHeld: report.AtMost(250), largeDurable: report.AtMost(1000),
+		behindBest: report.AtMost(1), behindGPU: report.AtMost(1),
+	}
+	if s.Arrivals.Steady != nil {
+		targets[cpuUsed] = report.AtLeast(float64(s.Arrivals.Steady.CPUPercent) - 0.5)
+	}
+	return func(name string) report.Target { return targets[name] }
+}
+
+func reportCluster(r *report.Report, o cluster.Options, res *cluster.Result, number int) {
+	run := r.Run(subjectOf(o.Shards), number)
+	pods, seconds := float64(max(res.Pods, 1)), max(res.Took.Seconds(), 1e-3)
+	percent := func(of, whole float64) float64 { return 100 * of / max(whole, 1) }
+	us := func(d time.Duration) float64 { return 1e6 * d.Seconds() / pods }
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	run.Add("pods bound", "a second", float64(res.Pods)/seconds)
+	run.Add(podsAPair, "", 2*pods/max(res.CPU.Sum().Seconds(), 1e-3))
+	run.Add(cpuAPod, "us", us(res.CPU.Sum()))
+	run.Add("CPU a pod, control store", "us", us(res.CPU.Store))
+	run.Add("CPU a pod, bench (API, users, kubelets)", "us", us(res.CPU.Bench))
+	run.Add("CPU a pod, Go runtime, in both", "us", us(res.CPU.Runtime))
+	run.Add(cpuUsed, "%", res.Allocated)
+	run.Add(acrossShards, "%", percent(float64(res.Crossing), float64(res.Gangs)))
+	run.Add("pods a gang", "", pods/float64(max(res.Gangs, 1)))
+	run.Add("pods finished, over bound", "%", percent(float64(res.Finished), pods))
+	run.Add("complete to whole, p50", "ms", ms(res.Latency.Percentile(50)))
+	run.Add("complete to whole, p99", "ms", ms(res.Latency.Percentile(99)))
+	run.Add("gangs waiting, mean", "", res.Waiting)
+	run.Add("reservations", "a second", res.Reservations/seconds)
+	messages := 0.0
+	for _, n := range res.Messages {
+		messages += n
+	}
+	run.Add("messages a pod", "", messages/pods)
+	run.Add("control-store transactions a pod", "", float64(res.Transactions)/pods)
+	run.Add("watch events a pod", "", float64(res.WatchEvents)/pods)
+	run.Add("queue statuses written", "a second", float64(res.Statuses["queues"])/seconds)
+	run.Add("PodGroup statuses written", "a gang", float64(res.Statuses["podgroups"])/float64(max(res.Gangs, 1)))
+	run.Add(conflicts, "", float64(res.Conflicts["queues"]+res.Conflicts["podgroups"]))
+	run.Add(holdTrouble, "%", percent(res.Holds["refused"]+res.Holds["lost"], pods))
+	run.Add("of them expired or taken", "%", percent(res.Holds["lost"], pods))
+	commits, refused := 0.0, 0.0
+	for outcome, n := range res.Commits {
+		if commits += n; outcome != "prepared" && outcome != "withdrawn" {
+			refused += n
+		}
+	}
+	run.Add(commitsNo, "%", percent(refused, commits))
+	run.Add("gangs called unschedulable", "", float64(res.Refusals))
+	run.Add("of them with room in one global view", "", float64(res.RefusedWrongly))
+	run.Add(lateGangs, "", float64(len(res.Late)))
+	run.Add(broken, "", float64(len(res.Overcommitted)))
+	if o.Drain > 0 {
+		run.Add(leftOver, "", float64(len(res.Left)))
+	}
+	if b := res.Best; b != nil {
+		run.Add("CPU allocated", "%", b.CPU)
+		run.Add(behindBest, "points", b.BestCPU-b.CPU)
+		if b.BestGPU > 0 {
+			run.Add("GPUs allocated", "%", b.GPU)
+			run.Add(behindGPU, "points", b.BestGPU-b.GPU)
+		}
+	}
+	if l := res.Large; l != nil {
+		run.Add("gangs of 10,000 placed", "", float64(l.Whole.Count()))
+		run.Add(largeHeld, "ms", ms(l.Held.Percentile(99)))
+		run.Add(largeDurable, "ms", ms(l.Durable.Percentile(99)))
+		for _, of := range []*report.Latency{l.Reserved, l.Hold, l.Commit, l.Whole} {
+			run.Add("gang of 10,000: "+of.Stage+", p50", "ms", ms(of.Percentile(50)))
+			run.Add("gang of 10,000: "+of.Stage+", p99", "ms", ms(of.Percentile(99)))
+		}
+		for _, of := range []*report.Latency{l.Reserved, l.Held, l.Durable, l.Whole, l.Hold, l.Commit} {
+			r.Latency(of)
+		}
+		if l.Unseen > 0 {
+			r.Note("run %d, %d shards: the spans of %d large gangs did not arrive", number, o.Shards, l.Unseen)
+		}
+	}
+	res.Latency.Subject = subjectOf(o.Shards)
+	r.Latency(res.Latency)
+	r.Note("run %d, %d shards: holds %v, commits %v; late %v; over-committed %v; left %v", number, o.Shards, res.Holds, res.Commits,
+		res.Late[:min(5, len(res.Late))], res.Overcommitted, res.Left)
+	var kinds []string
+	for _, k := range slices.Sorted(maps.Keys(res.Messages)) {
+		kinds = append(kinds, fmt.Sprintf("%s %.4f", k, res.Messages[k]/pods))
+	}
+	r.Note("run %d, %d shards: messages a pod: %s", number, o.Shards, strings.Join(kinds, ", "))
+}
+
+func runCluster(ctx context.Context, out io.Writer, o cluster.Options, sample func(cluster.Sample)) (*cluster.Result, error) {
 	var err error
 	if o.Root, err = local.Root(); err != nil {
 		return nil, err
@@ -98,38 +251,11 @@ func runCluster(ctx context.Context, out io.Writer, o cluster.Options) (*cluster
 	if o.Dir, err = os.MkdirTemp("", "basalt-cluster-"); err != nil {
 		return nil, err
 	}
+	o.Sample = sample
 	o.Progress = func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 	res, err := cluster.Run(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("%w (files are left in %s)", err, o.Dir)
 	}
 	return res, os.RemoveAll(o.Dir)
-}
-
-func printCluster(out io.Writer, o cluster.Options, r *cluster.Result) {
-	pods, seconds := float64(max(r.Pods, 1)), r.Took.Seconds()
-	p := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
-	p("%d shards on %d cores, %s, seed %d, %.1f s measured", o.Shards, runtime.GOMAXPROCS(0), o.Scenario.Name(), o.Seed, seconds)
-	p("  pods bound             %8.0f a second, %d in %d gangs", float64(r.Pods)/seconds, r.Pods, r.Gangs)
-	p("  for each CPU second    %8.0f", pods/r.CPU.Sum().Seconds())
-	p("  CPU a pod              %8.1f us: program %.1f, control store %.1f", 1e6*r.CPU.Sum().Seconds()/pods, 1e6*r.CPU.Program.Seconds()/pods, 1e6*r.CPU.Etcd.Seconds()/pods)
-	p("  complete to whole      p50 %s, p99 %s, max %s", r.Latency.Percentile(50), r.Latency.Percentile(99), r.Latency.Max())
-	p("  across shards          %8.1f %% of gangs", 100*float64(r.Crossing)/float64(max(r.Gangs, 1)))
-	p("  CPU allocated          %8.1f %%, %.0f gangs waiting", r.Allocated, r.Waiting)
-	p("  grants                 %8.0f a second", r.Reservations/seconds)
-	p("  store writes a pod     %8.3f", float64(r.Transactions)/pods)
-	p("  watch events a pod     %8.2f", float64(r.WatchEvents)/pods)
-	sum := 0.0
-	for _, k := range slices.Sorted(maps.Keys(r.Messages)) {
-		sum += r.Messages[k]
-		p("    %-36s %9.0f  %.4f a pod", k, r.Messages[k], r.Messages[k]/pods)
-	}
-	p("  messages a pod         %8.3f", sum/pods)
-	p("  holds %v, commits %v, statuses %v, conflicts %v", r.Holds, r.Commits, r.Statuses, r.Conflicts)
-	p("  refused holds and lost %8.3f %% of pods bound", 100*(r.Holds["refused"]+r.Holds["lost"])/pods)
-	p("  gangs called unschedulable %d, of them wrongly %d; waiting though the oracle saw room %d %v", r.Refusals, r.RefusedWrongly, len(r.Late), r.Late[:min(5, len(r.Late))])
-	p("  over-committed nodes %v; left after the drain %v", r.Overcommitted, r.Left)
-	if r.LargeDurable != nil {
-		p("  large gangs: whole p50 %s, p99 %s", r.LargeDurable.Percentile(50), r.LargeDurable.Percentile(99))
-	}
 }

@@ -58,7 +58,7 @@ func soakCommand() *cobra.Command {
 				add("queue status writes", "", s.At, float64(s.StatusWrites))
 				add("status conflicts", "", s.At, float64(s.StatusConflicts))
 			}
-			res, err := runCluster(cmd.Context(), cmd.OutOrStdout(), o)
+			res, err := runCluster(cmd.Context(), cmd.OutOrStdout(), o, o.Sample)
 			if err != nil {
 				return err
 			}
