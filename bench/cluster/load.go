@@ -124,8 +124,9 @@ func (l *load) steady(ctx context.Context, s *scenario.Steady, gangs iter.Seq[sc
 				return nil
 			}
 			l.mu.Lock()
-			room := l.waitingPods < int64(s.Waiting)
+			full := l.waitingPods >= int64(s.Waiting)
 			l.mu.Unlock()
+			room := !full
 			if room && s.PodsPerSecond > 0 && filled() {
 				if began.IsZero() {
 					began = time.Now()
@@ -135,7 +136,7 @@ func (l *load) steady(ctx context.Context, s *scenario.Steady, gangs iter.Seq[sc
 			if room {
 				break
 			}
-			if filled() {
+			if full && filled() {
 				l.stuck(300 * time.Millisecond)
 			}
 			pause(ctx, time.Millisecond)

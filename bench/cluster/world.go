@@ -32,6 +32,7 @@ type gang struct {
 	stuck    bool      // counted already
 	beside   bool      // beside the load: in no figure of it
 	pods     []due     // those with a node, in a steady load
+	told     bool      // to end
 }
 
 // amount is what the oracle reckons with.
@@ -64,6 +65,7 @@ type world struct {
 	keep    int64
 	steady  bool
 	ending  int64 // CPU of those that were told to end and still use theirs
+	apart   int64 // CPU of gangs that end by themselves
 	running []*gang
 	random  *rand.Rand
 
@@ -220,7 +222,7 @@ func (w *world) pod(event watch.EventType, old, p *v1.Pod) {
 		if p.Spec.NodeName != "" {
 			w.take(g, p, -1)
 			w.finishedPods++
-			if w.steady && g.pods == nil {
+			if g.told {
 				w.ending -= podAmount(p).cpu
 			}
 		}
@@ -244,7 +246,7 @@ func (w *world) pod(event watch.EventType, old, p *v1.Pod) {
 
 // endSome ends gangs drawn at random while too much is in use.
 func (w *world) endSome() {
-	for w.used.cpu-w.ending > w.keep && len(w.running) > 0 {
+	for w.used.cpu-w.apart-w.ending > w.keep && len(w.running) > 0 {
 		w.endOne()
 	}
 }
@@ -258,7 +260,7 @@ func (w *world) endOne() {
 		w.kubelet.finishLater(p, 0)
 	}
 	w.ending += g.demand.cpu
-	g.pods = nil
+	g.pods, g.told = nil, true
 }
 
 // stuck ends a gang when nothing was bound for a while: what waits may fit in no room that is left, and pods of others end
@@ -284,6 +286,9 @@ func (w *world) endAll() {
 func (w *world) take(g *gang, p *v1.Pod, times int64) {
 	a := podAmount(p)
 	w.used = w.used.plus(a, times)
+	if g.Lifetime > 0 {
+		w.apart += times * a.cpu
+	}
 	if n := w.nodes[p.Spec.NodeName]; n != nil {
 		n.used = n.used.plus(a, times)
 		if !n.used.within(n.total) {
