@@ -29,6 +29,7 @@ type Core struct {
 
 	inbox  []Message // accepted, not acted on
 	flight *batch    // the transaction that is not answered yet
+	acted  time.Time // when reservations were last changed
 	seq    uint64    // of the last transaction
 
 	// waiting.go
@@ -227,8 +228,12 @@ func (c *Core) commit(now time.Time) {
 	b := &batch{id: c.seq + 1}
 	limits := false
 	if !c.changeTable(now, b) {
-		if limits = !c.limitsLast; limits {
+		gather := c.gather(now)
+		if limits = !c.limitsLast || gather; limits {
 			limits = c.changeLimits(b)
+		}
+		if !limits && gather {
+			return
 		}
 		if !limits {
 			c.changeReservations(now, b)
@@ -242,9 +247,25 @@ func (c *Core) commit(now time.Time) {
 		c.answer(b, 0)
 		return
 	}
-	c.limitsLast = limits
+	if c.limitsLast = limits; !limits {
+		c.acted = now
+	}
 	c.flight, c.seq = b, b.id
 	c.out = append(c.out, Txn{ID: b.id, Ops: b.ops})
+}
+
+// gather tells whether requests wait for what else comes: what a transaction costs hardly depends on how much is in it. After
+// a pause none waits, nor when one is full. Limits and the table never do.
+func (c *Core) gather(now time.Time) bool {
+	return now.Before(c.acted.Add(c.cfg.CommitEvery)) && len(c.inbox) < c.cfg.BatchOps
+}
+
+// Due is when the core is to be stepped with Gathered, the zero time for never.
+func (c *Core) Due() time.Time {
+	if c.flight != nil || len(c.inbox) == 0 {
+		return time.Time{}
+	}
+	return c.acted.Add(c.cfg.CommitEvery)
 }
 
 func (c *Core) txnDone(ev TxnDone) {

@@ -11,6 +11,7 @@ import (
 type Config struct {
 	BatchOps      int           // 120: operations in a transaction (etcd's bound is 128, the fences take some)
 	ClaimAfter    time.Duration // 60 s: a request denied for so long is kept room for
+	CommitEvery   time.Duration // 0: between two transactions that are not full, so that what comes meanwhile goes together
 	ReportEvery   time.Duration // 200 ms: between two batches of QueueUsages
 	PatientFor    time.Duration // 2 min: how long one gang may be the patient one
 	KnownEvery    time.Duration // 30 s: between two lists of reservations sent to their homes
@@ -99,6 +100,8 @@ type (
 		ID       uint64
 		Revision int64
 	}
+	// Gathered comes when it is the time that Due named. A shell that never says it makes what gathers wait for the Tick.
+	Gathered struct{}
 	// Tick comes every 100 ms.
 	Tick struct{}
 )
@@ -111,6 +114,7 @@ func (ShardDown) event()    {}
 func (ShardLinked) event()  {}
 func (Message) event()      {}
 func (TxnDone) event()      {}
+func (Gathered) event()     {}
 func (Tick) event()         {}
 
 // Output is something for the shell to do.

@@ -272,7 +272,7 @@ func (p *player) do(words []string) {
 	}
 	name := a.names[0]
 	switch command {
-	case "elect": // a new coordinator on the same store; elect fresh | status=EPOCH | shards=a,b | corrupt=gang
+	case "elect": // a new coordinator on the same store; elect fresh | status=EPOCH | shards=a,b | corrupt=gang | every=25ms
 		p.term++
 		e := p.store.elected(p.now, p.term)
 		e.FreshStore = name == "fresh"
@@ -289,7 +289,8 @@ func (p *player) do(words []string) {
 			}
 		}
 		p.pending, p.held = nil, false
-		p.core = New(Config{}, e)
+		every, _ := time.ParseDuration(a.values["every"])
+		p.core = New(Config{CommitEvery: every}, e)
 		p.drain()
 	case "start": // elect, shards, root and default, first table: the scripts' common beginning; quiet
 		p.quiet = true
@@ -361,6 +362,16 @@ func (p *player) do(words []string) {
 				p.out = slices.Insert(p.out, before, fmt.Sprintf("at +%v", d-end.Sub(p.now)))
 			}
 		}
+	case "due": // time goes to when the core is to be stepped
+		at := p.core.Due()
+		if at.IsZero() {
+			p.t.Fatal("nothing is due")
+		}
+		if at.After(p.now) {
+			p.print("at +%v", at.Sub(p.now))
+			p.now = at
+		}
+		p.step(Gathered{})
 	case "hold": // transactions stay in flight until commit
 		p.held = true
 	case "commit":

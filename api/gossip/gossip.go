@@ -120,6 +120,7 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 	}
 
 	c := memberlist.DefaultLANConfig()
+	c.EnableCompression = false // of packets that are a few hundred bytes: it was a third of what gossip costs
 	c.Name = string(o.Incarnation)
 	c.Label = o.Label
 	c.Keyring = ring

@@ -30,6 +30,8 @@ type Handler[T runtime.Object] struct {
 	Replaced func([]T, Ticket)
 	Seen     func(T)
 	Gone     func(T)
+	// Flush says that nothing more is at hand: what was heard since the last one came together. May be nil.
+	Flush func()
 }
 
 // Follower lists and watches one kind.
@@ -51,9 +53,15 @@ type Follower[T runtime.Object] struct {
 type Relay interface {
 	// Watch is what the API server's watch from a version is: every event after it, once, in order, until the channel is
 	// closed. The error may be TooOld.
-	Watch(ctx context.Context, version string) (watch.Interface, error)
+	Watch(ctx context.Context, version string) (Batches, error)
 	// Changed is closed when what Watch answers may be another.
 	Changed() <-chan struct{}
+}
+
+// Batches is a watch whose events are handed on as they came together: to hand over each by itself wakes a thread for each.
+type Batches interface {
+	Stop()
+	Batches() <-chan []watch.Event
 }
 
 // TooOld is a Relay's answer to a version before what it has: events after Oldest can be had.
@@ -163,6 +171,7 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 		return "", fmt.Errorf("list %s: %w", f.what, err)
 	}
 	f.handle.Replaced(items, ticket)
+	f.flush()
 	select {
 	case <-f.synced:
 	default:
@@ -232,6 +241,7 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 			if version, err = f.take(e, true); err != nil {
 				return "", err
 			}
+			f.flush()
 			backoff.reset()
 			if relayed.waits && relayed.due(version) {
 				return version, nil
@@ -268,10 +278,11 @@ func (f *Follower[T]) watchRelay(ctx context.Context, version string, relayed *r
 		case <-changed:
 			relayed.reset()
 			return version
-		case e, open := <-w.ResultChan():
-			if open {
-				version, err = f.take(e, false)
+		case events, open := <-w.Batches():
+			for i := 0; i < len(events) && err == nil; i++ {
+				version, err = f.take(events[i], false)
 			}
+			f.flush()
 			if !open || err != nil {
 				if time.Since(began) > relayLongest {
 					relayed.reset()
@@ -280,6 +291,12 @@ func (f *Follower[T]) watchRelay(ctx context.Context, version string, relayed *r
 				return version
 			}
 		}
+	}
+}
+
+func (f *Follower[T]) flush() {
+	if f.handle.Flush != nil {
+		f.handle.Flush()
 	}
 }
 

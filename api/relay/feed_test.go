@@ -81,12 +81,14 @@ func subscribe(t *testing.T, s *source, version string) <-chan string {
 	}
 	said := make(chan string, 10000)
 	go func() {
-		for e := range w.ResultChan() {
-			switch o := e.Object.(type) {
-			case *v1.Namespace:
-				said <- map[watch.EventType]string{watch.Deleted: "-"}[e.Type] + o.ResourceVersion
-			case *metav1.PartialObjectMetadata:
-				said <- "b" + o.ResourceVersion
+		for batch := range w.Batches() {
+			for _, e := range batch {
+				switch o := e.Object.(type) {
+				case *v1.Namespace:
+					said <- map[watch.EventType]string{watch.Deleted: "-"}[e.Type] + o.ResourceVersion
+				case *metav1.PartialObjectMetadata:
+					said <- "b" + o.ResourceVersion
+				}
 			}
 		}
 		said <- "end"
@@ -364,7 +366,7 @@ func TestSilenceAndLinger(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		mute := make(chan *wire.RelayEvents, 1)
 		mute <- &wire.RelayEvents{Version: 5}
-		w := &stream{events: make(chan watch.Event), cancel: cancel}
+		w := &stream{batches: make(chan []watch.Event), cancel: cancel}
 		began := time.Now()
 		err := s.pump(ctx, w, 5, &wire.RelayEvents{Version: 5}, limited(cancel, func() (*wire.RelayEvents, error) {
 			select {
@@ -411,7 +413,7 @@ func TestBadRelay(t *testing.T) {
 	} {
 		r, s := start(&upstream{}, 10)
 		defer r.Close()
-		w := &stream{events: make(chan watch.Event, 10)}
+		w := &stream{batches: make(chan []watch.Event, 10)}
 		messages := []*wire.RelayEvents{m}
 		err := s.pump(t.Context(), w, 5, &wire.RelayEvents{Version: 5}, func() (*wire.RelayEvents, error) {
 			if len(messages) == 0 {

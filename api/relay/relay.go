@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"basalt.dev/basalt/api"
@@ -124,19 +124,19 @@ func Attach[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration)
 	}})
 }
 
-// encode writes built-in kinds as Kubernetes' protobuf and others as JSON.
+// encode writes built-in kinds as Kubernetes' protobuf and others as its CBOR, which is read several times faster than JSON.
 func encode(o runtime.Object) ([]byte, error) {
 	if p, ok := o.(interface{ Marshal() ([]byte, error) }); ok {
 		return p.Marshal()
 	}
-	return json.Marshal(o)
+	return cbor.Marshal(o)
 }
 
 func decode(b []byte, into runtime.Object) error {
 	if p, ok := into.(interface{ Unmarshal([]byte) error }); ok {
 		return p.Unmarshal(b)
 	}
-	return json.Unmarshal(b, into)
+	return cbor.Unmarshal(b, into)
 }
 
 // Watch serves a peer.
@@ -171,7 +171,7 @@ func (s *source) Changed() <-chan struct{} {
 }
 
 // Watch implements kube.Relay.
-func (s *source) Watch(ctx context.Context, version string) (watch.Interface, error) {
+func (s *source) Watch(ctx context.Context, version string) (kube.Batches, error) {
 	after, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("resourceVersion %q: %w", version, err)
@@ -194,9 +194,9 @@ func (s *source) Watch(ctx context.Context, version string) (watch.Interface, er
 		cancel()
 		return nil, err
 	}
-	w := &stream{events: make(chan watch.Event, 256), cancel: cancel}
+	w := &stream{batches: make(chan []watch.Event, 4), cancel: cancel}
 	s.relay.wg.Go(func() {
-		defer close(w.events)
+		defer close(w.batches)
 		defer cancel()
 		gauge := s.relay.metrics.watches.WithLabelValues(s.kind.resource)
 		gauge.Inc()
@@ -284,41 +284,34 @@ func (r *Relay) dial(who api.Incarnation) (*grpc.ClientConn, error) {
 
 // pump hands events on until something is wrong with them.
 func (s *source) pump(ctx context.Context, w *stream, version uint64, m *wire.RelayEvents, recv func() (*wire.RelayEvents, error)) (err error) {
-	hand := func(e watch.Event) error {
-		select {
-		case w.events <- e:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 	for {
+		batch := make([]watch.Event, 0, len(m.Events)+1)
+		var wrong error
 		for _, e := range m.Events {
 			if e.GetVersion() <= version {
-				return fmt.Errorf("version %d after %d", e.GetVersion(), version)
+				wrong = fmt.Errorf("version %d after %d", e.GetVersion(), version)
+				break
+			}
+			var next watch.Event
+			if next, wrong = s.event(e); wrong != nil {
+				break
 			}
 			version = e.GetVersion()
-			o, err := s.decode(e.GetObject())
-			if err != nil {
-				return fmt.Errorf("decode: %w", err)
-			}
-			switch e.GetType() {
-			case wire.RelayEvent_SEEN:
-				err = hand(watch.Event{Type: watch.Modified, Object: o})
-			case wire.RelayEvent_GONE:
-				err = hand(watch.Event{Type: watch.Deleted, Object: o})
-			default:
-				err = fmt.Errorf("event of type %d", e.GetType())
-			}
-			if err != nil {
-				return err
+			batch = append(batch, next)
+		}
+		if wrong == nil && m.Version > version {
+			version = m.Version
+			batch = append(batch, bookmark(version))
+		}
+		if len(batch) > 0 {
+			select {
+			case w.batches <- batch:
+			case <-ctx.Done():
+				return ctx.Err()
 			}
 		}
-		if m.Version > version {
-			version = m.Version
-			if err := hand(bookmark(version)); err != nil {
-				return err
-			}
+		if wrong != nil {
+			return wrong
 		}
 		if m, err = recv(); err != nil {
 			return err
@@ -329,16 +322,30 @@ func (s *source) pump(ctx context.Context, w *stream, version uint64, m *wire.Re
 	}
 }
 
+func (s *source) event(e *wire.RelayEvent) (watch.Event, error) {
+	o, err := s.decode(e.GetObject())
+	if err != nil {
+		return watch.Event{}, fmt.Errorf("decode: %w", err)
+	}
+	switch e.GetType() {
+	case wire.RelayEvent_SEEN:
+		return watch.Event{Type: watch.Modified, Object: o}, nil
+	case wire.RelayEvent_GONE:
+		return watch.Event{Type: watch.Deleted, Object: o}, nil
+	}
+	return watch.Event{}, fmt.Errorf("event of type %d", e.GetType())
+}
+
 // bookmark says that nothing is outstanding up to a version.
 func bookmark(version uint64) watch.Event {
 	return watch.Event{Type: watch.Bookmark, Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(version, 10)}}}
 }
 
-// stream implements watch.Interface.
+// stream implements kube.Batches.
 type stream struct {
-	events chan watch.Event
-	cancel context.CancelFunc
+	batches chan []watch.Event
+	cancel  context.CancelFunc
 }
 
-func (w *stream) Stop()                          { w.cancel() }
-func (w *stream) ResultChan() <-chan watch.Event { return w.events }
+func (w *stream) Stop()                         { w.cancel() }
+func (w *stream) Batches() <-chan []watch.Event { return w.batches }

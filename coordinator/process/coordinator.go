@@ -6,6 +6,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,16 @@ type Options struct {
 	Config  coordinator.Config
 }
 
+// gather is the shortest time between two transactions that are not full: it adds little to the wait of a gang, and makes
+// transactions of many shards' requests of what would be one each. What is granted together is committed together, too.
+const gather = 25 * time.Millisecond
+
 // Run runs a coordinator until ctx ends, which is no error, or until it must start over.
 func Run(ctx context.Context, o Options) error {
 	stopping := ctx
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	o.Config.CommitEvery = cmp.Or(o.Config.CommitEvery, gather)
 
 	c := &candidate{options: o, started: make(chan struct{}), suspects: map[api.Incarnation]bool{}}
 	p, err := process.Start(stopping, o.Process, process.Hooks{
@@ -183,8 +189,16 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	gathered := time.NewTimer(0)
+	gathered.Stop()
+	var due time.Time // at which gathered is set
 	step := func(ev coordinator.Event) {
 		core.Step(time.Now(), ev)
+		if at := core.Due(); !at.Equal(due) {
+			if due = at; !at.IsZero() {
+				gathered.Reset(time.Until(at))
+			}
+		}
 		for _, o := range core.Outputs() {
 			c.carryOut(ctx, &wg, t, o, commits)
 		}
@@ -199,6 +213,8 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 			return err
 		case err := <-c.process.Store.Lost():
 			return err
+		case <-gathered.C:
+			step(coordinator.Gathered{})
 		case <-tick.C:
 			step(coordinator.Tick{})
 			c.metrics.observe(core)

@@ -159,10 +159,23 @@ func (c *Core) tableMoved(named int64) string {
 	return fmt.Sprintf("decided under table revision %d, the current one is %d", named, c.table.Revision)
 }
 
+// gather tells whether the next transaction waits for what else comes: what it costs hardly depends on how much is in it.
+// After a pause none waits, and none that is full.
+func (c *Core) gather() bool {
+	if !c.now.Before(c.wrote.Add(c.cfg.WriteEvery)) || len(c.queue) >= c.cfg.MaxFences {
+		return false
+	}
+	rows := 0
+	for _, m := range c.queue {
+		rows += len(m.rows)
+	}
+	return rows < c.cfg.MaxRows
+}
+
 // write puts waiting commits into one transaction, in their order, when none is in flight. A commit with more rows than
 // fit goes over several; it is prepared when the last is durable.
 func (c *Core) write() {
-	for c.writing == nil && !c.lost && len(c.queue) > 0 {
+	for c.writing == nil && !c.lost && len(c.queue) > 0 && !c.gather() {
 		b := &batch{record: &wire.IntentsRecord{TableEpoch: uint64(c.table.Epoch)}}
 		var fences []event.ReservationFence
 		fenced := map[string]int64{}
@@ -217,7 +230,7 @@ func (c *Core) write() {
 		}
 		c.nextN++
 		b.n = c.nextN
-		c.writing = b
+		c.writing, c.wrote = b, c.now
 		c.emit(event.WriteIntents{N: b.n, Record: b.record, TableRevision: c.table.Revision, Reservations: fences})
 	}
 }

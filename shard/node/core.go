@@ -30,6 +30,7 @@ type Config struct {
 	SummaryEvery  time.Duration // how often an unchanged summary is said again: 5 s
 	SummaryPace   time.Duration // between two summaries to shards that nothing was refused here lately: 1 s
 	RefusedFor    time.Duration // how long a refusal counts as lately: 1 min
+	WriteEvery    time.Duration // between two intent transactions that are not full, so that what comes meanwhile goes together; 0: none
 	DeleteEvery   time.Duration // between two deletions of intents that are settled, unless there are many: 500 ms
 
 	MaxFences   int // reservations of one intent transaction: 100
@@ -104,6 +105,7 @@ type Core struct {
 
 	queue    []*commit
 	writing  *batch
+	wrote    time.Time // when it began, or the one before
 	nextN    uint64
 	deleting []event.IntentKey
 	deleteAt time.Time // not before, unless there are many
@@ -176,6 +178,14 @@ func (c *Core) Stats() Stats {
 
 // Summary is what was said last, nil before the first.
 func (c *Core) Summary() *wire.Summary { return c.summary }
+
+// Due is when the core is to be stepped although nothing happens, with whatever event; the zero time: at the next Tick.
+func (c *Core) Due() time.Time {
+	if c.writing != nil || c.lost || len(c.queue) == 0 {
+		return time.Time{}
+	}
+	return c.wrote.Add(c.cfg.WriteEvery)
+}
 
 // Step changes the state by one event. Events that do not concern it are ignored.
 func (c *Core) Step(now time.Time, ev event.Event) {

@@ -163,6 +163,7 @@ func (s *script) run(line string) []string {
 	case "config": // trace, and durations
 		cfg := Config{Self: "a", Strict: true, SummaryEvery: time.Hour, Tracing: w.has("trace")}
 		cfg.MaxRows = int(w.num("rows"))
+		cfg.WriteEvery = time.Duration(w.num("every")) * time.Millisecond
 		s.core = New(cfg)
 		return nil
 
@@ -284,6 +285,15 @@ func (s *script) run(line string) []string {
 			out = append(out, s.step(ev)...)
 		}
 		return out
+
+	case "due": // time goes to when the core is to be stepped
+		at := s.core.Due()
+		if at.IsZero() {
+			s.t.Fatalf("%s: nothing is due", s.line)
+		}
+		waited := max(0, at.Sub(s.now))
+		s.now = s.now.Add(waited)
+		return append([]string{fmt.Sprintf("at +%v", waited)}, s.step(event.Drained{})...)
 
 	case "written": // N REVISION
 		return s.step(event.IntentsWritten{N: uint64(w.toNum(w.plain[0])), Outcome: event.Written, ModRevision: w.toNum(w.plain[1])})

@@ -100,7 +100,7 @@ func (c *claims) change(apply func()) {
 	}
 }
 
-func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
+func (c *claims) volumes(flush func()) kube.Handler[*corev1.PersistentVolume] {
 	set := func(v *corev1.PersistentVolume) { c.volume[v.Name] = v.Spec.NodeAffinity != nil }
 	return kube.Handler[*corev1.PersistentVolume]{
 		Replaced: func(list []*corev1.PersistentVolume, _ kube.Ticket) {
@@ -111,12 +111,13 @@ func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
 				}
 			})
 		},
-		Seen: func(v *corev1.PersistentVolume) { c.change(func() { set(v) }) },
-		Gone: func(v *corev1.PersistentVolume) { c.change(func() { delete(c.volume, v.Name) }) },
+		Seen:  func(v *corev1.PersistentVolume) { c.change(func() { set(v) }) },
+		Gone:  func(v *corev1.PersistentVolume) { c.change(func() { delete(c.volume, v.Name) }) },
+		Flush: flush,
 	}
 }
 
-func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
+func (c *claims) claims(flush func()) kube.Handler[*corev1.PersistentVolumeClaim] {
 	name := func(p *corev1.PersistentVolumeClaim) types.NamespacedName {
 		return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 	}
@@ -136,7 +137,8 @@ func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
 				}
 			})
 		},
-		Seen: func(p *corev1.PersistentVolumeClaim) { c.change(func() { set(p) }) },
-		Gone: func(p *corev1.PersistentVolumeClaim) { c.change(func() { delete(c.claim, name(p)) }) },
+		Seen:  func(p *corev1.PersistentVolumeClaim) { c.change(func() { set(p) }) },
+		Gone:  func(p *corev1.PersistentVolumeClaim) { c.change(func() { delete(c.claim, name(p)) }) },
+		Flush: flush,
 	}
 }

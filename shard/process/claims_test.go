@@ -29,25 +29,25 @@ func TestPodsAreShownAgainWhenTheirClaimsChange(t *testing.T) {
 	refused("does not exist")
 
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}}
-	c.claims().Seen(claim)
+	c.claims(nil).Seen(claim)
 	refused("not bound")
 
 	claim = claim.DeepCopy()
 	claim.Spec.VolumeName, claim.Status.Phase = "v", corev1.ClaimBound
-	c.claims().Seen(claim)
+	c.claims(nil).Seen(claim)
 	refused("volume v does not exist")
 
-	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{}}})
+	c.volumes(nil).Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{}}})
 	refused("node affinity")
 
-	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
+	c.volumes(nil).Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
 	if last.Refused != nil {
 		t.Fatalf("still refused: %+v", last.Refused)
 	}
 
 	c.gone(pod)
 	last = nil
-	c.volumes().Gone(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
+	c.volumes(nil).Gone(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
 	if last != nil {
 		t.Fatal("a pod that is gone was shown again")
 	}

@@ -21,11 +21,12 @@ import (
 	"basalt.dev/basalt/shard/node"
 )
 
-// item is what the loop takes from its inbox: an event, or a question about the cores' state.
+// item is what the loop takes from its inbox: an event, several that came together, or a question about the cores' state.
 type item struct {
-	event  event.Event
-	ticket kube.Ticket // with PodsReplaced
-	ask    func()
+	event    event.Event
+	ticket   kube.Ticket // with PodsReplaced
+	together []item
+	ask      func()
 }
 
 // loop runs the two cores. Its fields below the line belong to the goroutine of run.
@@ -88,32 +89,54 @@ func (l *loop) run(ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	fresh := 0 // events since the last Drained
+	gathered := time.NewTimer(0)
+	gathered.Stop()
+	var due time.Time // at which gathered is set
 	for {
+		if at := l.node.Due(); !at.Equal(due) {
+			if due = at; !at.IsZero() {
+				gathered.Reset(time.Until(at))
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-gathered.C:
+			l.step(ctx, event.Drained{})
 		case <-tick.C:
 			l.step(ctx, event.Tick{})
 			l.metrics.observe(l)
 		case i := <-l.inbox:
-			switch ev := i.event.(type) {
-			case nil:
-				i.ask()
-			case event.PodsReplaced:
-				if !l.answered && i.ticket >= l.ticket {
-					fault.Crash(fault.TakeoverListed)
-					ev.Sequence, l.answered = l.listing.Sequence, true
-				}
-				l.step(ctx, ev)
-			default:
-				l.step(ctx, ev)
-			}
-			if fresh++; len(l.inbox) == 0 || fresh == drainAfter {
+			fresh += l.take(ctx, i)
+			if len(l.inbox) == 0 || fresh >= drainAfter {
 				fresh = 0
 				l.step(ctx, event.Drained{})
 			}
 		}
 	}
+}
+
+// take does what an item says, and returns how many steps that took.
+func (l *loop) take(ctx context.Context, i item) int {
+	switch ev := i.event.(type) {
+	case nil:
+		if i.ask != nil {
+			i.ask()
+		}
+		for _, one := range i.together {
+			l.take(ctx, one)
+		}
+		return max(1, len(i.together))
+	case event.PodsReplaced:
+		if !l.answered && i.ticket >= l.ticket {
+			fault.Crash(fault.TakeoverListed)
+			ev.Sequence, l.answered = l.listing.Sequence, true
+		}
+		l.step(ctx, ev)
+	default:
+		l.step(ctx, ev)
+	}
+	return 1
 }
 
 // drainAfter events Drained is said, whatever waits: what the cores put off must not wait for a quiet moment.

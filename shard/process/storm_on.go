@@ -50,6 +50,7 @@ func (w *watches) withStorm(ctx context.Context, seen, gone func(*corev1.Node) e
 			}
 			for due := int(time.Since(begin).Seconds() * float64(perSecond)); !begin.IsZero() && done < min(due, total) && len(names) > 0; done++ {
 				w.emit(seen(variant(nodes[names[done%len(names)]], done)))
+				w.flush()
 				if done%100 == 99 { // the watch has its turn
 					mu.Unlock()
 					mu.Lock()
@@ -61,6 +62,7 @@ func (w *watches) withStorm(ctx context.Context, seen, gone func(*corev1.Node) e
 		defer mu.Unlock()
 		for _, name := range names {
 			w.emit(seen(nodes[name]))
+			w.flush()
 		}
 		w.log.Info("node storm is over", "updates", total, "per_second", int(float64(total)/time.Since(begin).Seconds()))
 	}()

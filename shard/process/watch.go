@@ -22,14 +22,39 @@ import (
 
 // watches turns what the API server shows into events.
 type watches struct {
-	clients  *kube.Clients
-	log      *slog.Logger
-	relay    *relay.Relay
-	ignore   map[string]bool // resources on the ignore list: read once, never changed
-	emit     func(event.Event)
-	emitPods func([]*api.Pod, kube.Ticket)
-	claims   *claims
-	pods     *kube.Follower[*corev1.Pod]
+	clients *kube.Clients
+	log     *slog.Logger
+	relay   *relay.Relay
+	ignore  map[string]bool // resources on the ignore list: read once, never changed
+	post    func([]item)    // hands on what came together; its calls keep their order
+	claims  *claims
+	pods    *kube.Follower[*corev1.Pod]
+
+	posting sync.Mutex // held while post is called, and before mu
+	mu      sync.Mutex
+	out     []item // emitted and not flushed, of all kinds, for what claims says of pods is in order with the pods
+}
+
+// emit puts an event behind those that are to be handed on by the next flush.
+func (w *watches) emit(ev event.Event) { w.emitItem(item{event: ev}) }
+
+func (w *watches) emitItem(i item) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.out = append(w.out, i)
+}
+
+// flush hands on what was emitted.
+func (w *watches) flush() {
+	w.posting.Lock()
+	defer w.posting.Unlock()
+	w.mu.Lock()
+	out := w.out
+	w.out = nil
+	w.mu.Unlock()
+	if len(out) > 0 {
+		w.post(out)
+	}
 }
 
 // run follows everything but pods, and returns once each kind was listed. Pods follow when a takeover asks for them.
@@ -68,18 +93,20 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
 		})
 	start(groups.Run, groups.Synced())
-	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
+	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes(w.flush))
 	relayed(w, volumes, stripVolume, pace)
 	start(volumes.Run, volumes.Synced())
-	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims())
+	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims(w.flush))
 	relayed(w, volumeClaims, stripClaim, pace)
 	start(volumeClaims.Run, volumeClaims.Synced())
 
 	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
 		Replaced: func(list []*corev1.Pod, ticket kube.Ticket) {
-			w.claims.replaced(list, func(pods []*api.Pod) { w.emitPods(pods, ticket) })
+			w.claims.replaced(list, func(pods []*api.Pod) {
+				w.emitItem(item{event: event.PodsReplaced{Pods: pods}, ticket: ticket})
+			})
 		},
-		Seen: w.claims.seen,
+		Seen: w.claims.seen, Flush: w.flush,
 		Gone: func(p *corev1.Pod) {
 			w.claims.gone(p)
 			w.emit(event.PodGone{UID: string(p.UID), Namespace: p.Namespace, Name: p.Name})
@@ -134,6 +161,7 @@ func follow[T interface {
 			delete(known, keyOf(o))
 			w.emit(gone(o))
 		},
+		Flush: w.flush,
 	})
 	if strip != nil {
 		relayed(w, f, strip, pace)
