@@ -13,7 +13,8 @@ import (
 // Committing: holds become intents, and intents Bindings.
 //
 // A gang that has not started is prepared first at every shard involved, and bound only when all have answered; where one
-// shard has room for all of it, one Commit that binds at once says the same. Pods that come later (a gang in part, or
+// shard has room for all of it, one Commit that binds at once says the same. A Commit names so many pods at most that it is
+// no larger than a message may be: more of them go to one shard as to several, in a gang of 100,000 pods for example. Pods that come later (a gang in part, or
 // running) are committed as they find room, each shard by itself.
 
 // commit is a Commit that was sent.
@@ -142,9 +143,11 @@ func (c *Core) prepare(g *gang) {
 		return
 	}
 	shards, pods := g.heldBy()
-	one := len(shards) == 1 && len(g.commits) == 0
+	one := len(shards) == 1 && len(g.commits) == 0 && len(pods[shards[0]]) <= c.cfg.CommitPods
 	for _, shard := range shards {
-		c.commit(g, shard, pods[shard], one)
+		for part := range slices.Chunk(pods[shard], c.cfg.CommitPods) {
+			c.commit(g, shard, part, one)
+		}
 	}
 	if len(shards) > 0 || !c.allPrepared(g) {
 		return
@@ -215,8 +218,11 @@ func (c *Core) fill(g *gang) {
 		shards, pods := g.heldBy()
 		for _, shard := range shards {
 			now := slices.DeleteFunc(pods[shard], func(p *pod) bool { return p.writing })
-			if len(now) > 0 && c.isMember(shard) {
-				c.commit(g, shard, now, true)
+			if !c.isMember(shard) {
+				continue
+			}
+			for part := range slices.Chunk(now, c.cfg.CommitPods) {
+				c.commit(g, shard, part, true)
 			}
 		}
 		g.tally = c.count(g)

@@ -21,6 +21,7 @@ type Config struct {
 
 	InFlight     int // 256: gangs that look for room at once; more are taken up in the order of their ranks
 	PodsInFlight int // 2,048: pods of those gangs, so that node shards answer in time however many gangs come at once
+	CommitPods   int // 8,000: pods of one Commit, at up to 700 bytes each
 	LargeGang    int // 16: one with more pods is not looked at for each event about one of them
 
 	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again, up to 8 times that later each time: it may be late because much was said
@@ -34,7 +35,7 @@ type Config struct {
 	RollForward time.Duration // 20 s: from the first pod with a node (three times that while there is none); then a partly bound gang is undone, where that is allowed
 	StrayAfter  time.Duration // 10 s: an inherited reservation whose PodGroup is not seen for so long is closed
 	BackoffMin  time.Duration // 500 ms: between two searches for room, doubling
-	BackoffMax  time.Duration // 8 s
+	BackoffMax  time.Duration // 3 s: longer, and a gang would wait for room that is there
 	RetryRoom   time.Duration // 30 s: a search without any sign of new room
 	NeverAfter  time.Duration // 5 s: how long the table has stood still before something is said never to fit
 
@@ -58,7 +59,7 @@ func (c *Config) setDefaults() {
 		{&c.AskAgain, time.Second}, {&c.ResendEvery, 30 * time.Second}, {&c.SkipAfter, 2 * time.Second},
 		{&c.HoldFor, 10 * time.Second}, {&c.MendWithin, 3 * time.Second}, {&c.PrepareFor, 8 * time.Second},
 		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.RollForward, 20 * time.Second},
-		{&c.StrayAfter, 10 * time.Second}, {&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 8 * time.Second},
+		{&c.StrayAfter, 10 * time.Second}, {&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
 		{&c.RetryRoom, 30 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},
 		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.CountsEvery, 10 * time.Second},
 		{&c.CoordinatorQuiet, 5 * time.Second}, {&c.StatusBackoffLimit, 30 * time.Second},
@@ -70,7 +71,7 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
+	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}

@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -210,6 +211,7 @@ func (c *Core) index(p *pod) {
 		if p.pinned == "" && p.Node != "" {
 			c.pin(p)
 		}
+		return
 	}
 	m := c.loose[p.Namespace]
 	if m == nil {
@@ -225,6 +227,7 @@ func (c *Core) unindex(p *pod) {
 		if len(m) == 0 {
 			delete(c.labelled, p.group)
 		}
+		return
 	}
 	if m := c.loose[p.Namespace]; m != nil {
 		delete(m, p.UID)
@@ -589,8 +592,15 @@ func (c *Core) onNamespace(namespace, queue string, exists bool) {
 	for _, g := range groups {
 		c.homeGroup(g)
 	}
-	for _, uid := range sorted(c.loose[namespace]) {
-		if p := c.loose[namespace][uid]; p.Queue == "" && c.groups[p.group] == nil {
+	named := map[string]*pod{} // that ask the namespace for their queue
+	maps.Copy(named, c.loose[namespace])
+	for n, pods := range c.labelled {
+		if n.namespace == namespace && c.groups[n] == nil {
+			maps.Copy(named, pods)
+		}
+	}
+	for _, uid := range sorted(named) {
+		if p := named[uid]; p.Queue == "" {
 			c.settlePod(p)
 		}
 	}

@@ -102,13 +102,26 @@ func sum(pods []*pod) api.Resources {
 // pick returns the members for which keep holds, in order.
 func (g *gang) pick(keep func(*pod) bool) []*pod {
 	var out []*pod
-	for _, p := range g.members {
+	for _, p := range g.inOrder() {
 		if keep(p) {
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, comparePods)
 	return out
+}
+
+// inOrder returns the members in order. What was sorted last is true for as long as it has as many pods as the gang, and all
+// of them are in the gang: sorting thousands for every look at a gang took longer than everything else that is done for it.
+func (g *gang) inOrder() []*pod {
+	if len(g.order) == len(g.members) && !slices.ContainsFunc(g.order, func(p *pod) bool { return p.gang != g }) {
+		return g.order
+	}
+	g.order = g.order[:0]
+	for _, p := range g.members {
+		g.order = append(g.order, p)
+	}
+	slices.SortFunc(g.order, comparePods)
+	return g.order
 }
 
 // choose returns the pods that, with those placed already, make the gang's minimum.
