@@ -156,6 +156,10 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	steady, beside := r.Scenario.Arrivals.Steady, r.Scenario.Beside
 	r.load = &load{world: r.world, api: r.api, leaves: r.Scenario.Leaves(), specs: map[workload.Shape]*v1.PodSpec{}, record: r.Scenario.Arrivals.Closed != nil}
 	r.world.random = rand.New(rand.NewPCG(r.Seed, 0))
+	r.load.shuffled = slices.Clone(r.load.leaves)
+	r.world.random.Shuffle(len(r.load.shuffled), func(i, j int) {
+		r.load.shuffled[i], r.load.shuffled[j] = r.load.shuffled[j], r.load.shuffled[i]
+	})
 	var full atomic.Bool // a steady load's cluster was, once
 	if r.world.steady = steady != nil; steady != nil {
 		r.world.keep = r.world.total.cpu * int64(steady.CPUPercent) / 100

@@ -20,12 +20,13 @@ const namespace = "default"
 // load makes gangs when the scenario says.
 type load struct {
 	*world
-	api    *memory.Server
-	leaves []string
-	specs  map[workload.Shape]*v1.PodSpec
-	made   int64            // pods of the load; the world's lock
-	stream []*scenario.Gang // gangs of the load in the order in which they were made, where that is of interest later
-	record bool
+	api      *memory.Server
+	leaves   []string
+	shuffled []string // in an order in which neighbours are of different subtrees
+	specs    map[workload.Shape]*v1.PodSpec
+	made     int64            // pods of the load; the world's lock
+	stream   []*scenario.Gang // gangs of the load in the order in which they were made, where that is of interest later
+	record   bool
 }
 
 func shapeAmount(s workload.Shape) amount { return amount{s.MilliCPU, s.MemoryMiB << 20, 1, s.GPUs} }
@@ -104,8 +105,8 @@ func (l *load) create(sg *scenario.Gang, beside bool, told func(uid string)) (ui
 func (l *load) smallest() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	best := l.leaves[0]
-	for _, leaf := range l.leaves {
+	best := l.shuffled[0]
+	for _, leaf := range l.shuffled {
 		if l.outstanding[leaf] < l.outstanding[best] {
 			best = leaf
 		}
