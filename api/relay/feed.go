@@ -24,6 +24,10 @@ const (
 	batchEvents  = 1024     // in one message
 	batchSize    = 512 << 10
 
+	// From so many readers on the pace of a kind slows down with their number, to this one at most.
+	fewReaders  = 3
+	longestPace = 100 * time.Millisecond
+
 	// heartbeat is how often a stream says that there is nothing, silence after how long the other end gives it up.
 	heartbeat = time.Second
 	silence   = 4 * time.Second
@@ -40,7 +44,7 @@ type kind struct {
 	encode   func(runtime.Object) ([]byte, error)
 	relay    *Relay
 
-	pace               time.Duration // between two messages of a stream
+	pace               time.Duration // between two messages of a stream with few readers
 	maxEvents, maxSize int           // of the window
 
 	mu   sync.Mutex
@@ -179,10 +183,18 @@ func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
 			}
 			if !waiting {
 				waiting = true
-				due.Reset(max(0, f.kind.pace-time.Since(last)))
+				due.Reset(max(0, f.pace()-time.Since(last)))
 			}
 		}
 	}
+}
+
+// pace is the time between two messages of a stream. What a message costs does not depend on what is in it, and each goes to
+// every reader: with more than a few they are fewer.
+func (f *feed) pace() time.Duration {
+	f.kind.mu.Lock()
+	defer f.kind.mu.Unlock()
+	return max(f.kind.pace, min(f.kind.pace*time.Duration(f.callers)/fewReaders, longestPace))
 }
 
 // take adds what the API server says to the window.

@@ -172,7 +172,7 @@ func follow[T interface {
 // How long an event may wait in the relay for others to go with.
 const (
 	podPace = 20 * time.Millisecond // a gang waits for it
-	pace    = 50 * time.Millisecond
+	pace    = 100 * time.Millisecond
 )
 
 // relayed has what changes as often as pods come and go watched by one shard for all, stripped of what no core reads.
