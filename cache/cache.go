@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -19,9 +20,10 @@ type Cache struct {
 	pods   pods
 	chosen *node // by Place, last
 
-	slots     []*node // nil for an empty slot
+	slots     []slot
+	bySlot    []*node // nil for an empty slot
 	freeSlots []int32
-	broken    []int32 // by slot, see addBroken
+	there     int // nodes
 	columns   []*column
 	cells     []cell         // by slot and column
 	width     int            // cells of a slot
@@ -29,6 +31,8 @@ type Cache struct {
 	dead      int            // columns that no node names
 
 	classes  map[string]*class // by key
+	numbered []*class          // by number, nil for none
+	unused   []int32           // numbers
 	sets     map[string]*set   // by constraints
 	planned  []*class          // a ring
 	hand     int               // where in planned the next place is looked for
@@ -43,12 +47,11 @@ type Cache struct {
 }
 
 type node struct {
-	name    string
-	object  *api.Node // nil while it is not there
-	slot    int32     // -1 while it is not there
-	charges []*charge
-	holds   int
-	ports   []portUse
+	name   string
+	object *api.Node // nil while it is not there
+	slot   int32
+	more   []uint32 // charges beyond the few
+	ports  []portUse
 }
 
 type portUse struct {
@@ -56,14 +59,71 @@ type portUse struct {
 	pods int // more than one when somebody else put them there
 }
 
-// claim is who a charge is for, which matters for holds.
-type claim struct {
-	gang string
-	rank api.Rank
+// slot is what is looked at of a node whenever a pod comes or goes: a cache line. A node has one as long as it is known.
+type slot struct {
+	broken int32 // see addBroken
+	holds  int32
+	there  bool // the node is
+	marked bool // is in index.dirty
+	ported bool // a host port is in use
+	held   bool // is in Cache.held
+	n      uint8
+	few    [fewPods]uint32 // charges, n of them; a node with more has the others in node.more
 }
 
-func (ch *charge) placement() Placement {
-	return Placement{UID: ch.uid, Node: ch.node.name, Kind: ch.kind, Gang: ch.claim.gang, Rank: ch.claim.rank, Class: ch.class.api}
+const fewPods = 11
+
+// charges of a node, in no order that means anything.
+func (c *Cache) charges(n *node) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		s := &c.slots[n.slot]
+		for _, ch := range s.few[:s.n] {
+			if !yield(ch) {
+				return
+			}
+		}
+		for _, ch := range n.more {
+			if !yield(ch) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Cache) addCharge(s int32, number uint32) {
+	if at := &c.slots[s]; at.n < fewPods {
+		at.few[at.n] = number
+		at.n++
+		return
+	}
+	n := c.bySlot[s]
+	n.more = append(n.more, number)
+}
+
+func (c *Cache) removeCharge(s int32, number uint32) {
+	at := &c.slots[s]
+	i := slices.Index(at.few[:at.n], number)
+	if at.n == fewPods {
+		if n := c.bySlot[s]; len(n.more) > 0 {
+			last := len(n.more) - 1
+			if i >= 0 {
+				at.few[i] = n.more[last]
+			} else {
+				n.more[slices.Index(n.more, number)] = n.more[last]
+			}
+			n.more = n.more[:last]
+			return
+		}
+	}
+	at.n--
+	at.few[i] = at.few[at.n]
+}
+
+func (c *Cache) classOf(number uint32) *class { return c.numbered[c.pods.at(number).class] }
+
+func (c *Cache) placement(number uint32) Placement {
+	ch, of := c.pods.at(number), c.pods.claim(number)
+	return Placement{UID: of.uid, Node: c.bySlot[ch.slot].name, Kind: ch.kind, Gang: of.gang, Rank: of.rank, Class: c.classOf(number).api}
 }
 
 // New makes an empty cache.
@@ -87,8 +147,11 @@ func (c *Cache) SetNode(object *api.Node) {
 	n.object = object
 	room := old == nil
 	if old == nil {
-		n.slot = c.takeSlot(n)
-		c.fill(n)
+		c.slots[n.slot].there = true
+		c.there++
+		for ch := range c.charges(n) {
+			c.take(n.slot, c.classOf(ch))
+		}
 	}
 	changed := old == nil
 	if old == nil || !slices.Equal(old.Allocatable, object.Allocatable) {
@@ -108,7 +171,7 @@ func (c *Cache) SetNode(object *api.Node) {
 	if changed { // most updates are heartbeats
 		c.touch(n.slot)
 	}
-	if room && c.broken[n.slot] == 0 {
+	if room && c.slots[n.slot].broken == 0 {
 		c.roomVersion++
 	}
 }
@@ -123,10 +186,10 @@ func (c *Cache) RemoveNode(name string) {
 	for _, col := range c.columns {
 		if col != nil {
 			c.setAlloc(col, s, 0)
-			c.setFree(col, s, 0)
+			c.setFree(col, s, c.cell(col, s), 0)
 		}
 	}
-	c.addBroken(s, -c.broken[s]) // what is left of it: requests for what no node offers
+	c.addBroken(s, -c.slots[s].broken) // what is left of it: requests for what no node offers
 	for _, r := range n.object.Allocatable {
 		c.offer(c.columnOf(r.Resource), -1)
 	}
@@ -136,9 +199,8 @@ func (c *Cache) RemoveNode(name string) {
 		}
 	}
 	c.touch(s)
-	n.object, n.slot = nil, -1
-	c.slots[s] = nil
-	c.freeSlots = append(c.freeSlots, s)
+	n.object, c.slots[s].there = nil, false
+	c.there--
 	c.forget(n)
 	c.dropDead()
 }
@@ -149,11 +211,11 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 	if n == nil || n.object == nil {
 		return NodeView{}, false
 	}
-	view := NodeView{Node: n.object, OutOfSync: c.broken[n.slot] != 0, Pods: make([]Placement, 0, len(n.charges))}
+	view := NodeView{Node: n.object, OutOfSync: c.slots[n.slot].broken != 0, Pods: make([]Placement, 0, int(c.slots[n.slot].n)+len(n.more))}
 	used := map[string]int64{}
-	for _, ch := range n.charges {
-		view.Pods = append(view.Pods, ch.placement())
-		for _, a := range ch.class.asks {
+	for ch := range c.charges(n) {
+		view.Pods = append(view.Pods, c.placement(ch))
+		for _, a := range c.classOf(ch).asks {
 			used[a.name] = api.AddSat(used[a.name], a.amount)
 		}
 	}
@@ -167,10 +229,12 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 // refuses: what fits is asked before. The node may be unknown yet. Gang and rank matter for holds.
 func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang string, rank api.Rank) {
 	cl := c.find(a)
-	if ch := c.pods.get(uid); ch != nil {
-		if ch.node.name == nodeName && ch.class.api.Key == cl.api.Key {
-			ch.node.holds += holds(kind) - holds(ch.kind)
-			ch.kind, ch.claim = kind, claim{gang, rank}
+	if number, ok := c.pods.get(uid); ok {
+		ch := c.pods.at(number)
+		if c.bySlot[ch.slot].name == nodeName && c.classOf(number).api.Key == cl.api.Key {
+			c.slots[ch.slot].holds += holds(kind) - holds(ch.kind)
+			of := c.pods.claim(number)
+			ch.kind, of.gang, of.rank = kind, gang, rank
 			return
 		}
 		c.Release(uid)
@@ -178,62 +242,66 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	cl = c.find(a) // again: the release may have forgotten it
 	c.keep(cl)
 	cl.refs++
-	n := c.nodeOf(nodeName)
-	ch := c.pods.add(uid)
-	ch.node, ch.at, ch.class, ch.kind, ch.claim = n, int32(len(n.charges)), cl, kind, claim{gang, rank}
-	n.charges = append(n.charges, ch)
-	n.holds += holds(kind)
+	s := c.nodeOf(nodeName).slot
+	number := c.pods.add(uid)
+	ch, of := c.pods.at(number), c.pods.claim(number)
+	ch.slot, ch.class, ch.kind = s, cl.number, kind
+	of.gang, of.rank = gang, rank
+	c.addCharge(s, number)
+	c.slots[s].holds += holds(kind)
 	for _, p := range cl.set.ports {
-		n.usePort(p, 1)
+		c.usePort(s, p, 1)
 	}
-	if n.object == nil {
-		return
+	if c.slots[s].there {
+		c.take(s, cl)
+		c.touch(s)
 	}
-	c.take(n.slot, cl)
-	c.touch(n.slot)
 }
 
 // Release takes a pod's charge away, and tells whether there was one.
 func (c *Cache) Release(uid string) bool {
-	ch := c.pods.get(uid)
-	if ch == nil {
+	if c.pods.n == 0 {
 		return false
 	}
-	n, cl := ch.node, ch.class
-	last := n.charges[len(n.charges)-1]
-	n.charges[ch.at], last.at = last, ch.at
-	n.charges[len(n.charges)-1] = nil
-	n.charges = n.charges[:len(n.charges)-1]
-	n.holds -= holds(ch.kind)
-	for _, p := range cl.set.ports {
-		n.usePort(p, -1)
+	cell, number, ok := c.pods.find(uid, hashOf(uid))
+	if !ok {
+		return false
 	}
-	c.pods.remove(ch)
-	if n.object != nil {
-		c.give(n, cl)
-		c.touch(n.slot)
-		if c.broken[n.slot] == 0 {
+	ch := c.pods.at(number)
+	s, cl := ch.slot, c.numbered[ch.class]
+	at := &c.slots[s]
+	c.removeCharge(s, number)
+	at.holds -= holds(ch.kind)
+	for _, p := range cl.set.ports {
+		c.usePort(s, p, -1)
+	}
+	c.pods.remove(cell)
+	if at.there {
+		c.give(s, cl)
+		c.touch(s)
+		if at.broken == 0 {
 			c.roomVersion++
 		}
+	} else {
+		c.forget(c.bySlot[s])
 	}
 	cl.refs--
 	c.letGo(cl)
-	c.forget(n)
 	return true
 }
 
 // Lookup returns a pod's charge.
 func (c *Cache) Lookup(uid string) (Placement, bool) {
-	ch := c.pods.get(uid)
-	if ch == nil {
+	number, ok := c.pods.get(uid)
+	if !ok {
 		return Placement{}, false
 	}
-	return ch.placement(), true
+	return c.placement(number), true
 }
 
 // Totals of the nodes that are there.
 func (c *Cache) Totals() Totals {
-	t := Totals{Nodes: len(c.slots) - len(c.freeSlots), OutOfSync: c.outOfSync, RoomVersion: c.roomVersion, SyncVersion: c.syncVersion}
+	t := Totals{Nodes: c.there, OutOfSync: c.outOfSync, RoomVersion: c.roomVersion, SyncVersion: c.syncVersion}
 	for _, col := range c.columns {
 		if col == nil || col.offers == 0 {
 			continue
@@ -257,16 +325,16 @@ func (c *Cache) SyncVersion() uint64 { return c.syncVersion }
 // OutOfSync returns the names of the nodes that are out of sync, sorted.
 func (c *Cache) OutOfSync() []string {
 	var out []string
-	for s, n := range c.slots {
-		if n != nil && c.broken[s] != 0 {
-			out = append(out, n.name)
+	for s := range c.slots {
+		if c.slots[s].broken != 0 {
+			out = append(out, c.bySlot[s].name)
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-func holds(k Kind) int {
+func holds(k Kind) int32 {
 	if k == Hold {
 		return 1
 	}
@@ -279,7 +347,8 @@ func (c *Cache) nodeOf(name string) *node {
 	}
 	n := c.nodes[name]
 	if n == nil {
-		n = &node{name: name, slot: -1}
+		n = &node{name: name}
+		n.slot = c.takeSlot(n)
 		c.nodes[name] = n
 	}
 	return n
@@ -287,8 +356,10 @@ func (c *Cache) nodeOf(name string) *node {
 
 // forget drops a node that is not there and has no charges.
 func (c *Cache) forget(n *node) {
-	if n.object == nil && len(n.charges) == 0 {
+	if n.object == nil && c.slots[n.slot].n == 0 {
 		delete(c.nodes, n.name)
+		c.bySlot[n.slot] = nil
+		c.freeSlots = append(c.freeSlots, n.slot)
 		if c.chosen == n {
 			c.chosen = nil
 		}
@@ -299,11 +370,10 @@ func (c *Cache) takeSlot(n *node) int32 {
 	if k := len(c.freeSlots) - 1; k >= 0 {
 		s := c.freeSlots[k]
 		c.freeSlots = c.freeSlots[:k]
-		c.slots[s] = n
+		c.bySlot[s] = n
 		return s
 	}
-	c.slots = append(c.slots, n)
-	c.broken = append(c.broken, 0)
+	c.slots, c.bySlot = append(c.slots, slot{}), append(c.bySlot, n)
 	c.cells = append(c.cells, make([]cell, c.width)...)
 	for _, st := range c.sets { // each by itself
 		if st.verdict != nil {
@@ -312,17 +382,9 @@ func (c *Cache) takeSlot(n *node) int32 {
 	}
 	c.verdicts = nil // of another length
 	x := &c.index
-	x.marked = append(x.marked, false)
 	x.admits = append(x.admits, make([]uint64, x.words)...)
-	x.order.where = append(x.order.where, spot{})
+	x.order.where = append(x.order.where, 0)
 	return int32(len(c.slots) - 1)
-}
-
-// fill counts the charges of a node that has just got its slot.
-func (c *Cache) fill(n *node) {
-	for _, ch := range n.charges {
-		c.take(n.slot, ch.class)
-	}
 }
 
 // setAllocatable writes a node's cells of alloc, and tells whether one grew.
@@ -359,44 +421,43 @@ func (c *Cache) offer(col *column, by int) {
 
 // take counts one pod of a class onto a slot.
 func (c *Cache) take(s int32, cl *class) {
+	cells := c.cellsOf(s)
 	for i := range cl.asks {
 		a := &cl.asks[i]
 		if a.col < 0 {
 			c.addBroken(s, 1)
 			continue
 		}
-		col := c.columns[a.col]
-		cell := c.cell(col, s)
-		c.setFree(col, s, cell.alloc-api.AddSat(cell.alloc-cell.free, a.amount))
+		cell := &cells[a.col]
+		c.setFree(c.columns[a.col], s, cell, cell.alloc-api.AddSat(cell.alloc-cell.free, a.amount))
 	}
 }
 
-// give counts one pod of a class off a node, whose charges do not contain it any more.
-func (c *Cache) give(n *node, cl *class) {
-	s := n.slot
+// give counts one pod of a class off a slot, whose charges do not contain it any more.
+func (c *Cache) give(s int32, cl *class) {
+	cells := c.cellsOf(s)
 	for i := range cl.asks {
 		a := &cl.asks[i]
 		if a.col < 0 {
 			c.addBroken(s, -1)
 			continue
 		}
-		col := c.columns[a.col]
-		cell := c.cell(col, s)
+		cell := &cells[a.col]
 		used := cell.alloc - cell.free
 		if used == math.MaxInt64 {
-			used = n.used(a.name)
+			used = c.used(s, a.name)
 		} else {
 			used -= a.amount
 		}
-		c.setFree(col, s, cell.alloc-used)
+		c.setFree(c.columns[a.col], s, cell, cell.alloc-used)
 	}
 }
 
 // used sums what the charges of a node ask of one resource.
-func (n *node) used(name string) int64 {
+func (c *Cache) used(s int32, name string) int64 {
 	sum := int64(0)
-	for _, ch := range n.charges {
-		for _, a := range ch.class.asks {
+	for ch := range c.charges(c.bySlot[s]) {
+		for _, a := range c.classOf(ch).asks {
 			if a.name == name {
 				sum = api.AddSat(sum, a.amount)
 			}
@@ -405,16 +466,15 @@ func (n *node) used(name string) int64 {
 	return sum
 }
 
-func (n *node) usePort(p port, by int) {
-	for i := range n.ports {
-		if u := &n.ports[i]; u.port == p {
-			if u.pods += by; u.pods == 0 {
-				n.ports = slices.Delete(n.ports, i, i+1)
-			}
-			return
-		}
+func (c *Cache) usePort(s int32, p port, by int) {
+	n := c.bySlot[s]
+	i := slices.IndexFunc(n.ports, func(u portUse) bool { return u.port == p })
+	if i < 0 {
+		n.ports = append(n.ports, portUse{port: p, pods: by})
+	} else if n.ports[i].pods += by; n.ports[i].pods == 0 {
+		n.ports = slices.Delete(n.ports, i, i+1)
 	}
-	n.ports = append(n.ports, portUse{port: p, pods: by})
+	c.slots[s].ported = len(n.ports) > 0
 }
 
 func equalTaints(a, b []v1.Taint) bool {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"basalt.dev/basalt/api"
@@ -16,35 +17,41 @@ func (c *Cache) Check() error {
 		if n.name != name {
 			return fmt.Errorf("node %s: stored as %s", n.name, name)
 		}
-		if n.object == nil && (n.slot != -1 || len(n.charges) == 0) {
-			return fmt.Errorf("node %s: is not there, and has slot %d and %d charges", name, n.slot, len(n.charges))
+		at := &c.slots[n.slot]
+		if c.bySlot[n.slot] != n || at.there != (n.object != nil) {
+			return fmt.Errorf("node %s: its slot %d is another's, or it is there: %t", name, n.slot, at.there)
 		}
-		onNodes += len(n.charges)
-		holding := 0
+		if n.object == nil && at.n == 0 || at.n < fewPods && len(n.more) > 0 {
+			return fmt.Errorf("node %s: is there: %t, and has %d charges and %d more", name, at.there, at.n, len(n.more))
+		}
+		onNodes += int(at.n) + len(n.more)
+		holding := int32(0)
 		ports := map[port]int{}
 		used := map[string]int64{}
-		for i, ch := range n.charges {
-			if ch.node != n || int(ch.at) != i || c.pods.get(ch.uid) != ch {
-				return fmt.Errorf("node %s: charge %s is not where it says", name, ch.uid)
+		for number := range c.charges(n) {
+			ch, uid := c.pods.at(number), c.pods.claim(number).uid
+			if found, ok := c.pods.get(uid); ch.slot != n.slot || !ok || found != number {
+				return fmt.Errorf("node %s: charge %s is not where it says", name, uid)
 			}
-			if c.classes[ch.class.api.Key] != ch.class {
-				return fmt.Errorf("pod %s: its class is not stored", ch.uid)
+			cl := c.classOf(number)
+			if cl == nil || c.classes[cl.api.Key] != cl {
+				return fmt.Errorf("pod %s: its class is not stored", uid)
 			}
-			refs[ch.class]++
+			refs[cl]++
 			if ch.kind == Hold {
 				holding++
 			}
-			for _, p := range ch.class.set.ports {
+			for _, p := range cl.set.ports {
 				ports[p]++
 			}
-			for _, r := range ch.class.api.Requests { // not asks, which are derived
+			for _, r := range cl.api.Requests { // not asks, which are derived
 				used[r.Resource] = api.AddSat(used[r.Resource], max(r.Value, 0))
 			}
 		}
-		if holding != n.holds {
-			return fmt.Errorf("node %s: counts %d holds, has %d", name, n.holds, holding)
+		if holding != at.holds {
+			return fmt.Errorf("node %s: counts %d holds, has %d", name, at.holds, holding)
 		}
-		if len(ports) != len(n.ports) {
+		if len(ports) != len(n.ports) || at.ported != (len(ports) > 0) {
 			return fmt.Errorf("node %s: counts %d host ports, has %d", name, len(n.ports), len(ports))
 		}
 		for _, u := range n.ports {
@@ -56,9 +63,6 @@ func (c *Cache) Check() error {
 			continue
 		}
 		there++
-		if c.slots[n.slot] != n {
-			return fmt.Errorf("node %s: its slot %d is another's", name, n.slot)
-		}
 		bad := false
 		for _, col := range c.columns {
 			if col == nil {
@@ -75,8 +79,8 @@ func (c *Cache) Check() error {
 		for _, v := range used {
 			bad = bad || v > 0
 		}
-		if bad != (c.broken[n.slot] != 0) || c.broken[n.slot] < 0 {
-			return fmt.Errorf("node %s: out of sync is %t, counted is %d", name, bad, c.broken[n.slot])
+		if bad != (at.broken != 0) || at.broken < 0 {
+			return fmt.Errorf("node %s: out of sync is %t, counted is %d", name, bad, at.broken)
 		}
 		if bad {
 			broken++
@@ -85,8 +89,13 @@ func (c *Cache) Check() error {
 	if onNodes != c.pods.n {
 		return fmt.Errorf("%d charges on nodes, %d by UID", onNodes, c.pods.n)
 	}
-	if there != len(c.slots)-len(c.freeSlots) {
-		return fmt.Errorf("%d nodes are there, %d slots of which %d empty", there, len(c.slots), len(c.freeSlots))
+	if there != c.there || len(c.nodes) != len(c.slots)-len(c.freeSlots) {
+		return fmt.Errorf("%d nodes are there, counted %d; %d known, %d slots of which %d empty", there, c.there, len(c.nodes), len(c.slots), len(c.freeSlots))
+	}
+	for _, s := range c.freeSlots {
+		if at := c.slots[s]; at.there || at.n > 0 || at.holds != 0 || at.broken != 0 || c.bySlot[s] != nil {
+			return fmt.Errorf("slot %d: is empty, and has %+v", s, at)
+		}
 	}
 	if broken != c.outOfSync {
 		return fmt.Errorf("%d nodes are out of sync, counted %d", broken, c.outOfSync)
@@ -112,8 +121,8 @@ func (c *Cache) checkColumns() error {
 		}
 		var alloc, free, largest int64
 		offers := 0
-		for s, n := range c.slots {
-			if n == nil {
+		for s, n := range c.bySlot {
+			if !c.slots[s].there {
 				if c.cell(col, int32(s)).alloc != 0 || c.cell(col, int32(s)).free != 0 {
 					return fmt.Errorf("column %s: the empty slot %d has %d of %d", col.name, s, c.cell(col, int32(s)).free, c.cell(col, int32(s)).alloc)
 				}
@@ -148,7 +157,7 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 	}
 	classes, planned := map[*set]int{}, map[*set]int{}
 	for key, cl := range c.classes {
-		if cl.api.Key != key || cl.refs != refs[cl] || cl.refs == 0 && !cl.planned || cl.planned != slices.Contains(c.planned, cl) {
+		if cl.api.Key != key || cl.refs != refs[cl] || c.numbered[cl.number] != cl || cl.refs == 0 && !cl.planned || cl.planned != slices.Contains(c.planned, cl) {
 			return fmt.Errorf("class %.40q: %d references, counted %d, planned %t", key, refs[cl], cl.refs, cl.planned)
 		}
 		if c.sets[string(cl.api.Constraints)] != cl.set {
@@ -172,7 +181,7 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 			return fmt.Errorf("constraints %.40q: of %d classes, %d planned, counted %d and %d", key, classes[st], planned[st], st.classes, st.planned)
 		}
 		for s := range st.verdict {
-			if n := c.slots[s]; st.verdict[s] != unknown && (n == nil || st.verdict[s] != st.judge(n.object)) {
+			if n := c.bySlot[s]; st.verdict[s] != unknown && (n == nil || n.object == nil || st.verdict[s] != st.judge(n.object)) {
 				return fmt.Errorf("constraints %.40q: slot %d was judged %d", key, s, st.verdict[s])
 			}
 		}
@@ -195,25 +204,25 @@ func (c *Cache) checkIndex() error {
 	if owners > c.limits.bits {
 		return fmt.Errorf("%d classes have bits", owners)
 	}
-	for s := range x.marked {
-		if x.marked[s] != slices.Contains(x.dirty, int32(s)) {
-			return fmt.Errorf("slot %d: marked %t", s, x.marked[s])
+	for s := range c.slots {
+		if c.slots[s].marked != slices.Contains(x.dirty, int32(s)) {
+			return fmt.Errorf("slot %d: marked %t", s, c.slots[s].marked)
 		}
 	}
 	if err := x.order.check(); err != nil || x.stale {
 		return err
 	}
-	for s, n := range c.slots {
-		spot := x.order.where[s]
-		if x.marked[s] {
+	for s, n := range c.bySlot {
+		where := int(x.order.where[s]) - 1
+		if c.slots[s].marked {
 			continue
 		}
-		if in := n != nil && c.broken[s] == 0; in != (spot.leaf != nil) {
+		if in := c.slots[s].there && c.slots[s].broken == 0; in != (where >= 0) {
 			return fmt.Errorf("slot %d: in the order %t", s, !in)
 		} else if !in {
 			continue
 		}
-		e := x.order.entry(spot.leaf, spot.i)
+		e := x.order.entry(where)
 		if e[0] != c.keyOf(int32(s)) {
 			return fmt.Errorf("slot %d: stands at %x, not at %x", s, e[0], c.keyOf(int32(s)))
 		}
@@ -238,14 +247,16 @@ func (c *Cache) checkIndex() error {
 
 func (o *order) check() error {
 	entries := 0
-	for p, l := range o.leaves {
-		if l.at != p || l.n > o.most || l.n == 0 && len(o.leaves) > 1 {
-			return fmt.Errorf("leaf %d: has %d entries, stands at %d", p, l.n, l.at)
+	for p, l := range o.list {
+		at := o.leaves[l]
+		if int(at.at) != p || bits.Len64(at.used) > o.most || at.used == 0 && len(o.list) > 1 {
+			return fmt.Errorf("leaf %d: has entries %b, stands at %d", p, at.used, at.at)
 		}
-		entries += l.n
-		for i := range l.n {
-			key := o.entry(l, i)[0]
-			if o.where[slotOf(key)] != (spot{l, i}) || key < o.low[p] || p+1 < len(o.low) && key >= o.low[p+1] {
+		for i, used := o.each(l); used != 0; used &= used - 1 {
+			entries++
+			e := i + bits.TrailingZeros64(used)
+			key := o.entry(e)[0]
+			if int(o.where[slotOf(key)]) != e+1 || key < o.low[p] || p+1 < len(o.low) && key >= o.low[p+1] {
 				return fmt.Errorf("leaf %d: key %x is not in its place", p, key)
 			}
 		}
@@ -256,12 +267,15 @@ func (o *order) check() error {
 		}
 	}
 	for _, at := range o.where {
-		if at.leaf != nil {
+		if at != 0 {
 			entries--
 		}
 	}
-	if entries != 0 || o.low[0] != 0 || o.levels[0].n != len(o.leaves) || o.levels[len(o.levels)-1].room != fan {
-		return fmt.Errorf("order: %d leaves, %d counted, %d slots too many", len(o.leaves), o.levels[0].n, entries)
+	if len(o.list)+len(o.spare) != len(o.leaves) {
+		return fmt.Errorf("order: %d leaves, of which %d are in the list and %d spare", len(o.leaves), len(o.list), len(o.spare))
+	}
+	if entries != 0 || o.low[0] != 0 || o.levels[0].n != len(o.list) || o.levels[len(o.levels)-1].room != fan {
+		return fmt.Errorf("order: %d leaves, %d counted, %d slots too many", len(o.list), o.levels[0].n, entries)
 	}
 	for k := range o.levels {
 		lv := &o.levels[k]

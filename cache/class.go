@@ -14,10 +14,11 @@ import (
 
 // class is one api.Class as the cache works with it. It lives while pods of it are charged or while it is planned.
 type class struct {
-	api  *api.Class
-	set  *set
-	refs int   // charges
-	asks []ask // positive requests, in name order
+	api    *api.Class
+	set    *set
+	number int32 // while stored
+	refs   int   // charges
+	asks   []ask // positive requests, in name order
 	// unreadable says what is wrong with the class; such a class fits nowhere.
 	unreadable string
 
@@ -96,6 +97,13 @@ func (c *Cache) find(a *api.Class) *class {
 func (c *Cache) keep(cl *class) {
 	if !cl.planned && cl.refs == 0 {
 		c.classes[cl.api.Key] = cl
+		if k := len(c.unused) - 1; k >= 0 {
+			cl.number, c.unused = c.unused[k], c.unused[:k]
+			c.numbered[cl.number] = cl
+		} else {
+			cl.number = int32(len(c.numbered))
+			c.numbered = append(c.numbered, cl)
+		}
 		if st, ok := c.sets[cl.set.key]; ok {
 			cl.set = st
 		} else {
@@ -112,6 +120,8 @@ func (c *Cache) letGo(cl *class) {
 		return
 	}
 	delete(c.classes, cl.api.Key)
+	c.numbered[cl.number] = nil
+	c.unused = append(c.unused, cl.number)
 	if cl.set.classes--; cl.set.classes == 0 {
 		delete(c.sets, cl.set.key)
 	}
@@ -186,10 +196,10 @@ func newSet(constraints []byte) *set {
 // verdictOf judges a slot with a node, or knows how it was judged.
 func (c *Cache) verdictOf(st *set, s int32) verdict {
 	if st.verdict == nil {
-		return st.judge(c.slots[s].object)
+		return st.judge(c.bySlot[s].object)
 	}
 	if st.verdict[s] == unknown {
-		st.verdict[s] = st.judge(c.slots[s].object)
+		st.verdict[s] = st.judge(c.bySlot[s].object)
 	}
 	return st.verdict[s]
 }

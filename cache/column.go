@@ -29,6 +29,8 @@ type cell struct {
 	free  int64 // alloc - used; both are zero in an empty slot
 }
 
+func (c *Cache) cellsOf(s int32) []cell { return c.cells[int(s)*c.width : (int(s)+1)*c.width] }
+
 func (c *Cache) cell(col *column, s int32) *cell { return &c.cells[int(s)*c.width+col.i] }
 
 // isDevice tells extended resources from native ones as Kubernetes does.
@@ -58,9 +60,8 @@ func (w wide) saturated() int64 {
 	return int64(w.lo)
 }
 
-// setFree writes one cell of free and everything that is summed from it.
-func (c *Cache) setFree(col *column, s int32, v int64) {
-	cell := c.cell(col, s)
+// setFree writes what is free in a cell of a slot, and everything that is summed from it.
+func (c *Cache) setFree(col *column, s int32, cell *cell, v int64) {
 	old := cell.free
 	if old == v {
 		return
@@ -94,17 +95,18 @@ func (c *Cache) setAlloc(col *column, s int32, v int64) {
 	} else if old == col.largest {
 		col.stale = true
 	}
-	c.setFree(col, s, v-used)
+	c.setFree(col, s, cell, v-used)
 }
 
 // addBroken counts what is wrong with a slot: columns below zero, and requests for what no node offers.
 func (c *Cache) addBroken(s int32, by int32) {
-	old := c.broken[s]
-	c.broken[s] += by
-	if old == 0 && c.broken[s] != 0 {
+	broken := &c.slots[s].broken
+	old := *broken
+	*broken += by
+	if old == 0 && *broken != 0 {
 		c.outOfSync++
 		c.syncVersion++
-	} else if old != 0 && c.broken[s] == 0 {
+	} else if old != 0 && *broken == 0 {
 		c.outOfSync--
 		c.syncVersion++
 	}
@@ -144,7 +146,8 @@ func (c *Cache) columnOf(name string) *column {
 	c.dead++ // until a node is counted
 	if c.retarget(name, -1, i) {
 		c.eachCharge(name, func(s int32, amount int64) {
-			c.setFree(col, s, -api.AddSat(-c.cell(col, s).free, amount))
+			cell := c.cell(col, s)
+			c.setFree(col, s, cell, -api.AddSat(-cell.free, amount))
 			c.addBroken(s, -1)
 		})
 	}
@@ -177,7 +180,7 @@ func (c *Cache) dropDead() {
 			c.eachCharge(col.name, func(s int32, _ int64) { c.addBroken(s, 1) })
 		}
 		for s := range c.slots {
-			c.setFree(col, int32(s), 0)
+			c.setFree(col, int32(s), c.cell(col, int32(s)), 0)
 		}
 		delete(c.byName, col.name)
 		c.columns[i] = nil
@@ -204,12 +207,12 @@ func (c *Cache) retarget(name string, from, to int) (charged bool) {
 
 // eachCharge walks over the charged amounts of one resource on nodes that are there.
 func (c *Cache) eachCharge(name string, f func(s int32, amount int64)) {
-	for s, n := range c.slots {
-		if n == nil {
+	for s := range c.slots {
+		if !c.slots[s].there {
 			continue
 		}
-		for _, ch := range n.charges {
-			for _, a := range ch.class.asks {
+		for ch := range c.charges(c.bySlot[s]) {
+			for _, a := range c.classOf(ch).asks {
 				if a.name == name {
 					f(int32(s), a.amount)
 				}

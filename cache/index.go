@@ -31,7 +31,6 @@ type index struct {
 	admits []uint64 // by slot, a row of what constraints allow
 	order  order
 	dirty  []int32 // slots that changed since the order was right
-	marked []bool  // by slot: is in dirty
 	row    []uint64
 	mask   []uint64
 }
@@ -55,24 +54,22 @@ type steps struct {
 }
 
 func (st *steps) row(words int, free int64) []uint64 {
-	lo, n := 0, len(st.at)
-	for n > 0 {
-		half := n / 2
-		if st.at[lo+half] <= free {
-			lo += half + 1
-			n -= half + 1
-		} else {
-			n = half
+	lo := 0
+	for n := len(st.at); n > 0; { // at[lo-1] <= free
+		half := (n + 1) / 2
+		if st.at[lo+half-1] <= free { // one assignment, so that it is no jump: it could not be guessed
+			lo += half
 		}
+		n -= half
 	}
 	return st.enough[lo*words : (lo+1)*words]
 }
 
 // touch notes that a slot changed.
 func (c *Cache) touch(s int32) {
-	if x := &c.index; !x.marked[s] {
-		x.marked[s] = true
-		x.dirty = append(x.dirty, s)
+	if at := &c.slots[s]; !at.marked {
+		at.marked = true
+		c.index.dirty = append(c.index.dirty, s)
 	}
 }
 
@@ -85,8 +82,9 @@ func (c *Cache) settle() {
 		c.reorder()
 	}
 	for _, s := range x.dirty {
-		x.marked[s] = false
-		if c.slots[s] == nil || c.broken[s] != 0 {
+		at := &c.slots[s]
+		at.marked = false
+		if !at.there || at.broken != 0 {
 			x.order.remove(s)
 		} else {
 			x.order.put(s, c.keyOf(s), c.rowOf(s))
@@ -99,14 +97,15 @@ func (c *Cache) settle() {
 func (c *Cache) reorder() {
 	x := &c.index
 	keys := make([]uint64, 0, len(c.slots))
-	for s, n := range c.slots {
-		if n != nil && c.broken[s] == 0 {
+	for s := range c.slots {
+		at := &c.slots[s]
+		at.marked = false
+		if at.there && at.broken == 0 {
 			keys = append(keys, c.keyOf(int32(s)))
 		}
 	}
 	slices.Sort(keys)
 	x.order.reset(x.words, len(c.slots), keys, c.rowOf)
-	clear(x.marked)
 	x.dirty = x.dirty[:0]
 }
 
@@ -124,10 +123,11 @@ func (c *Cache) rowOf(s int32) []uint64 {
 			row[w] &= enough
 		}
 	}
-	if n := c.slots[s]; len(n.ports) > 0 {
+	if c.slots[s].ported {
+		n := c.bySlot[s]
 		for w := range row {
 			for b := row[w] & x.ported[w]; b != 0; b &= b - 1 {
-				if i := bits.TrailingZeros64(b); n.portsConflict(x.owners[w*64+i-rungBits].set.ports, nil) {
+				if i := bits.TrailingZeros64(b); c.portsConflict(n, x.owners[w*64+i-rungBits].set.ports, nil) {
 					row[w] &^= 1 << i
 				}
 			}
@@ -209,13 +209,12 @@ func (c *Cache) search(cl *class) (int32, bool) {
 	mask := c.maskOf(cl)
 	cl.cost += searchCost
 	for p := o.next(0, mask); p >= 0; p = o.next(p+1, mask) {
-		l := o.leaves[p]
 		cl.cost += leafCost
 		best := uint64(math.MaxUint64)
 		passed := false
 	entries:
-		for i := range l.n {
-			e := o.entry(l, i)
+		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
+			e := o.entry(i + bits.TrailingZeros64(used))
 			for w, m := range mask {
 				if e[w+1]&m != m {
 					continue entries
@@ -281,8 +280,8 @@ func (c *Cache) adopt(cl *class) {
 		c.makeRungs()
 	}
 	c.makeSteps()
-	for s, n := range c.slots {
-		if n == nil {
+	for s := range c.slots {
+		if !c.slots[s].there {
 			continue
 		}
 		if grown {
@@ -297,9 +296,9 @@ func (c *Cache) adopt(cl *class) {
 		c.reorder()
 		return
 	}
-	for _, l := range x.order.leaves {
-		for i := range l.n {
-			e := x.order.entry(l, i)
+	for _, l := range x.order.list {
+		for i, used := x.order.each(l); used != 0; used &= used - 1 {
+			e := x.order.entry(i + bits.TrailingZeros64(used))
 			s, cell := slotOf(e[0]), &e[w+1]
 			*cell &^= m
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {

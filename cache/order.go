@@ -2,6 +2,7 @@ package cache
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -15,29 +16,27 @@ const (
 // for each stretch of it which bits occur there. A leaf splits when it is full and joins its neighbour when both are nearly
 // empty.
 //
-// What counts at many nodes is how many cache lines are touched that nobody touched lately. So an entry is in one line or
-// two, and when one goes its leaf is not read through: the levels promise at least what is there, and who finds a leaf
-// without what is promised puts the promise right.
+// What counts at many nodes is how many cache lines are touched that nobody touched lately. So an entry is a line, none
+// moves because another goes, and an entry that goes is not even looked at: the levels promise at least what is there, and
+// who finds a leaf without what is promised puts the promise right. Nothing here is a pointer, so the garbage collector
+// does not look through it.
 type order struct {
-	words  int // of a row
-	most   int // entries of a leaf, 2 to leafSize
-	where  []spot
-	leaves []*leaf
-	low    []uint64 // low[p] <= keys of leaves[p] < low[p+1], low[0] = 0
-	levels []level  // levels[0] has a position for each leaf, the last has room for fan
-	spare  []*leaf
+	words   int      // of a row
+	stride  int      // words of an entry
+	most    int      // entries of a leaf, 2 to leafSize
+	where   []int32  // by slot, its entry +1; 0 when it is not in
+	entries []uint64 // of all leaves: of each its key, of which the low half is the slot, and its row
+	leaves  []leaf   // by number
+	list    []int32  // numbers of leaves, by key
+	low     []uint64 // low[p] <= keys of list[p] < low[p+1], low[0] = 0
+	levels  []level  // levels[0] has a position for each leaf of the list, the last has room for fan
+	spare   []int32  // numbers of leaves
 }
 
-// spot is where a slot stands; no leaf when it does not.
-type spot struct {
-	leaf *leaf
-	i    int
-}
-
+// leaf number l has entries l*most and following.
 type leaf struct {
-	n       int
-	at      int      // position in the list
-	entries []uint64 // of each its key, of which the low half is the slot, and its row
+	used uint64 // those that are in use
+	at   int32  // position in the list
 }
 
 // level is what the rows below each position promise together.
@@ -50,18 +49,23 @@ type level struct {
 func slotOf(key uint64) int32 { return int32(uint32(key)) }
 
 // entry returns the key and the row of an entry.
-func (o *order) entry(l *leaf, i int) []uint64 {
-	return l.entries[i*(o.words+1) : (i+1)*(o.words+1)]
+func (o *order) entry(e int) []uint64 {
+	return o.entries[e*o.stride:][: o.words+1 : o.words+1]
 }
 
 // or sums up one word of a leaf.
-func (o *order) or(l *leaf, w int) uint64 {
+func (o *order) or(l int32, w int) uint64 {
 	or := uint64(0)
-	for i := w + 1; i < l.n*(o.words+1); i += o.words + 1 {
-		or |= l.entries[i]
+	for i, used := o.each(l); used != 0; used &= used - 1 {
+		or |= o.entries[(i+bits.TrailingZeros64(used))*o.stride+1+w]
 	}
 	return or
 }
+
+// each returns the first entry of a leaf, and which ones from there on are in use.
+func (o *order) each(l int32) (first int, used uint64) { return int(l) * o.most, o.leaves[l].used }
+
+func (o *order) full(l int32) bool { return bits.OnesCount64(o.leaves[l].used) == o.most }
 
 // or sums up what position p of the next level stands for.
 func (lv *level) or(w, p int) uint64 {
@@ -74,24 +78,21 @@ func (lv *level) or(w, p int) uint64 {
 
 // reset empties the order for rows of so many words, and takes up sorted keys.
 func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint64) {
-	if words != o.words {
-		o.spare = nil
-	} else {
-		o.spare = append(o.spare, o.leaves...)
-	}
-	o.words = words
+	o.words, o.stride = words, (words+4)/4*4
 	o.where = slices.Grow(o.where[:0], slots)[:slots]
 	clear(o.where)
-	o.leaves, o.low = o.leaves[:0], o.low[:0]
+	o.entries, o.leaves, o.spare = nil, o.leaves[:0], o.spare[:0]
+	o.list, o.low = o.list[:0], o.low[:0]
 	full := max(1, o.most*3/4)
-	for len(o.leaves) == 0 || len(keys) > 0 {
+	o.entries = make([]uint64, 0, (1+len(keys)/full)*5/4*o.most*o.stride)
+	for len(o.list) == 0 || len(keys) > 0 {
 		l := o.newLeaf()
-		l.at = len(o.leaves)
 		low := uint64(0)
-		if l.at > 0 {
+		if len(o.list) > 0 {
 			low = keys[0]
 		}
-		o.leaves, o.low = append(o.leaves, l), append(o.low, low)
+		o.leaves[l].at = int32(len(o.list))
+		o.list, o.low = append(o.list, l), append(o.low, low)
 		n := min(full, len(keys))
 		for _, key := range keys[:n] {
 			o.add(l, key, row(slotOf(key)))
@@ -101,30 +102,35 @@ func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint6
 	o.relevel()
 }
 
-func (o *order) newLeaf() *leaf {
+func (o *order) newLeaf() int32 {
 	if k := len(o.spare) - 1; k >= 0 {
 		l := o.spare[k]
 		o.spare = o.spare[:k]
-		l.n = 0
 		return l
 	}
-	return &leaf{entries: make([]uint64, (o.words+1)*o.most)}
+	o.leaves = append(o.leaves, leaf{})
+	n := len(o.leaves) * o.most * o.stride
+	o.entries = slices.Grow(o.entries, n-len(o.entries))[:n]
+	return int32(len(o.leaves) - 1)
 }
 
 // add puts an entry into a leaf; the levels do not know it yet.
-func (o *order) add(l *leaf, key uint64, row []uint64) {
-	e := o.entry(l, l.n)
+func (o *order) add(l int32, key uint64, row []uint64) {
+	used := &o.leaves[l].used
+	i := bits.TrailingZeros64(^*used)
+	*used |= 1 << i
+	at := int(l)*o.most + i
+	e := o.entry(at)
 	e[0] = key
 	copy(e[1:], row)
-	o.where[slotOf(key)] = spot{l, l.n}
-	l.n++
+	o.where[slotOf(key)] = int32(at) + 1
 }
 
 // relevel makes all levels again, with room for twice the leaves.
 func (o *order) relevel() {
 	o.levels = o.levels[:0]
-	room := 2 * len(o.leaves)
-	for n := len(o.leaves); ; n = (n + fan - 1) / fan {
+	room := 2 * len(o.list)
+	for n := len(o.list); ; n = (n + fan - 1) / fan {
 		room = (room + fan - 1) / fan * fan
 		o.levels = append(o.levels, level{n: n, room: room, bits: make([]uint64, room*o.words)})
 		if room == fan {
@@ -140,7 +146,7 @@ func (o *order) relevel() {
 // sum makes one word of all levels again.
 func (o *order) sum(w int) {
 	lv := &o.levels[0]
-	for p, l := range o.leaves {
+	for p, l := range o.list {
 		lv.bits[w*lv.room+p] = o.or(l, w)
 	}
 	o.sumAbove(w, 0)
@@ -157,94 +163,89 @@ func (o *order) sumAbove(w, from int) {
 }
 
 // promise adds bits to what is promised of a leaf.
-func (o *order) promise(w, p int, bits uint64) {
+func (o *order) promise(w, p int, has uint64) {
 	for k := range o.levels {
 		lv := &o.levels[k]
 		cell := &lv.bits[w*lv.room+p]
-		if *cell&bits == bits {
+		if *cell&has == has {
 			return
 		}
-		*cell |= bits
+		*cell |= has
 		p /= fan
 	}
 }
 
 // correct promises of a leaf what it has.
 func (o *order) correct(w, p int) {
-	bits := o.or(o.leaves[p], w)
+	has := o.or(o.list[p], w)
 	for k := range o.levels {
 		lv := &o.levels[k]
 		cell := &lv.bits[w*lv.room+p]
-		if *cell == bits {
+		if *cell == has {
 			return
 		}
-		*cell = bits
+		*cell = has
 		if k+1 < len(o.levels) {
 			p /= fan
-			bits = lv.or(w, p)
+			has = lv.or(w, p)
 		}
 	}
 }
 
 // put takes a slot up, or moves it.
 func (o *order) put(s int32, key uint64, row []uint64) {
-	at := o.where[s]
 	p := -1
-	if l := at.leaf; l != nil {
-		if p = l.at; o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
+	if at := int(o.where[s]) - 1; at >= 0 {
+		if p = int(o.leaves[at/o.most].at); o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
 			o.remove(s)
 			p = -1
 		} else {
-			e := o.entry(l, at.i)
+			e := o.entry(at)
 			e[0] = key
 			copy(e[1:], row)
 		}
 	}
 	if p < 0 {
 		p = o.find(key)
-		if o.leaves[p].n == o.most {
+		if o.full(o.list[p]) {
 			o.split(p)
 			if key >= o.low[p+1] {
 				p++
 			}
 		}
-		o.add(o.leaves[p], key, row)
+		o.add(o.list[p], key, row)
 	}
-	for w, bits := range row {
-		if bits != 0 {
-			o.promise(w, p, bits)
+	for w, has := range row {
+		if has != 0 {
+			o.promise(w, p, has)
 		}
 	}
 }
 
 // remove takes a slot out, if it is in.
 func (o *order) remove(s int32) {
-	l, i := o.where[s].leaf, o.where[s].i
-	if l == nil {
+	at := int(o.where[s]) - 1
+	if at < 0 {
 		return
 	}
-	o.where[s] = spot{}
-	l.n--
-	if i != l.n {
-		e := o.entry(l, i)
-		copy(e, o.entry(l, l.n))
-		o.where[slotOf(e[0])].i = i
-	}
-	p := l.at
+	o.where[s] = 0
+	l := &o.leaves[at/o.most]
+	l.used &^= 1 << (at % o.most)
+	p := int(l.at)
 	switch {
-	case l.n == 0 && len(o.leaves) > 1:
+	case l.used == 0 && len(o.list) > 1:
 		o.drop(p)
-	case p+1 < len(o.leaves) && l.n+o.leaves[p+1].n <= o.most/8:
+	case p+1 < len(o.list) && bits.OnesCount64(l.used)+bits.OnesCount64(o.leaves[o.list[p+1]].used) <= o.most/8:
 		o.join(p)
 	}
 }
 
 // find returns the position of the leaf in whose range a key lies.
 func (o *order) find(key uint64) int {
-	lo, n := 0, len(o.low)
-	for n > 1 { // low[lo] <= key
+	lo := 0
+	for n := len(o.low); n > 1; { // low[lo] <= key
 		half := n / 2
-		if o.low[lo+half] <= key {
+		if o.low[lo+half] <= key { // one assignment, so that it is no jump: it could not be guessed
 			lo += half
 		}
 		n -= half
@@ -254,34 +255,32 @@ func (o *order) find(key uint64) int {
 
 // split moves the upper half of a leaf into a new one after it.
 func (o *order) split(p int) {
-	l := o.leaves[p]
+	l := o.list[p]
 	var keys [leafSize]uint64
 	sorted := keys[:0]
-	for i := range l.n {
-		sorted = append(sorted, o.entry(l, i)[0])
+	for i, used := o.each(l); used != 0; used &= used - 1 {
+		sorted = append(sorted, o.entry(i + bits.TrailingZeros64(used))[0])
 	}
 	slices.Sort(sorted)
-	middle := sorted[l.n/2]
-	upper, n := o.newLeaf(), l.n
-	l.n = 0
-	for i := range n {
-		e := o.entry(l, i)
-		if e[0] < middle {
-			o.add(l, e[0], e[1:])
-		} else {
+	middle := sorted[len(sorted)/2]
+	upper := o.newLeaf()
+	for i, used := o.each(l); used != 0; used &= used - 1 {
+		k := bits.TrailingZeros64(used)
+		if e := o.entry(i + k); e[0] >= middle {
+			o.leaves[l].used &^= 1 << k
 			o.add(upper, e[0], e[1:])
 		}
 	}
-	o.leaves, o.low = slices.Insert(o.leaves, p+1, upper), slices.Insert(o.low, p+1, middle)
+	o.list, o.low = slices.Insert(o.list, p+1, upper), slices.Insert(o.low, p+1, middle)
 	o.relist(p, 1)
 }
 
 // join moves all of the next leaf into this one.
 func (o *order) join(p int) {
-	l, next := o.leaves[p], o.leaves[p+1]
-	for i := range next.n {
-		e := o.entry(next, i)
-		o.add(l, e[0], e[1:])
+	next := o.list[p+1]
+	for i, used := o.each(next); used != 0; used &= used - 1 {
+		e := o.entry(i + bits.TrailingZeros64(used))
+		o.add(o.list[p], e[0], e[1:])
 	}
 	o.drop(p + 1)
 	for w := range o.words {
@@ -291,33 +290,34 @@ func (o *order) join(p int) {
 
 // drop takes a leaf that is not needed any more out of the list.
 func (o *order) drop(p int) {
-	o.spare = append(o.spare, o.leaves[p])
-	o.leaves, o.low = slices.Delete(o.leaves, p, p+1), slices.Delete(o.low, p, p+1)
+	o.leaves[o.list[p]].used = 0
+	o.spare = append(o.spare, o.list[p])
+	o.list, o.low = slices.Delete(o.list, p, p+1), slices.Delete(o.low, p, p+1)
 	o.low[0] = 0
 	o.relist(p, -1)
 }
 
 // relist follows a leaf that came after position p, or went from there.
 func (o *order) relist(p, by int) {
-	for q := p; q < len(o.leaves); q++ {
-		o.leaves[q].at = q
+	for q := p; q < len(o.list); q++ {
+		o.leaves[o.list[q]].at = int32(q)
 	}
 	lv := &o.levels[0]
-	if len(o.leaves) > lv.room {
+	if len(o.list) > lv.room {
 		o.relevel()
 		return
 	}
 	for w := range o.words {
-		bits := lv.bits[w*lv.room : (w+1)*lv.room]
+		has := lv.bits[w*lv.room : (w+1)*lv.room]
 		if by > 0 {
-			copy(bits[p+1:lv.n+1], bits[p:lv.n])
-			bits[p], bits[p+1] = o.or(o.leaves[p], w), o.or(o.leaves[p+1], w)
+			copy(has[p+1:lv.n+1], has[p:lv.n])
+			has[p], has[p+1] = o.or(o.list[p], w), o.or(o.list[p+1], w)
 		} else {
-			copy(bits[p:lv.n-1], bits[p+1:lv.n])
-			bits[lv.n-1] = 0
+			copy(has[p:lv.n-1], has[p+1:lv.n])
+			has[lv.n-1] = 0
 		}
 	}
-	lv.n = len(o.leaves)
+	lv.n = len(o.list)
 	n := lv.n
 	for k := 1; k < len(o.levels); k++ {
 		n = (n + fan - 1) / fan
@@ -351,11 +351,11 @@ func (o *order) first(bit int) (s int32, ok bool) {
 			}
 			p = p*fan + i
 		}
-		l := o.leaves[p]
 		best := uint64(math.MaxUint64)
-		for i := 0; i < l.n*(o.words+1); i += o.words + 1 {
-			if l.entries[i+1+w]&m != 0 && l.entries[i] < best {
-				best = l.entries[i]
+		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
+			e := o.entries[(i+bits.TrailingZeros64(used))*o.stride:]
+			if e[1+w]&m != 0 && e[0] < best {
+				best = e[0]
 			}
 		}
 		if best != math.MaxUint64 {

@@ -27,7 +27,7 @@ type limits struct {
 	dead int
 }
 
-var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: leafSize, dead: 32}
+var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 32, dead: 32}
 
 // CanPlace tells what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
 // with CanStay.
@@ -44,11 +44,11 @@ func (c *Cache) CanPlace(class *api.Class, nodeName string) Misfit {
 // CanStay asks the same about a pod that has a charge, for its node, as if the pod came last: what is asked before a hold
 // becomes an intent.
 func (c *Cache) CanStay(uid string) Misfit {
-	ch := c.pods.get(uid)
-	if ch == nil {
+	ch, ok := c.pods.get(uid)
+	if !ok {
 		return Misfit{Obstacle: NoNode}
 	}
-	n, cl := ch.node, ch.class
+	n, cl := c.bySlot[c.pods.at(ch).slot], c.classOf(ch)
 	if n.object == nil {
 		return Misfit{Obstacle: NoNode, Subject: n.name}
 	}
@@ -56,10 +56,10 @@ func (c *Cache) CanStay(uid string) Misfit {
 		return c.misfit(cl, n, what, detail)
 	}
 	// The pod is counted in what is free, so there is room for it exactly if nothing is negative.
-	if c.broken[n.slot] != 0 {
+	if c.slots[n.slot].broken != 0 {
 		return Misfit{Obstacle: OutOfSync}
 	}
-	if len(cl.set.ports) > 0 && n.portsConflict(cl.set.ports, []*charge{ch}) {
+	if len(cl.set.ports) > 0 && c.portsConflict(n, cl.set.ports, []uint32{ch}) {
 		return Misfit{Obstacle: HostPort}
 	}
 	return Misfit{}
@@ -69,7 +69,7 @@ func (c *Cache) CanStay(uid string) Misfit {
 // nothing.
 func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
 	if s, ok := c.best(c.plan(class)); ok {
-		c.chosen = c.slots[s]
+		c.chosen = c.bySlot[s]
 		return c.chosen.name, true
 	}
 	return "", false
@@ -85,9 +85,9 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		return nodeName, nil, true
 	}
 	cl := c.plan(class)
-	var best []*charge
-	for s, n := range c.slots {
-		if n == nil || n.holds == 0 || c.verdict(cl, int32(s)) != admitted || c.broken[s] != 0 || !c.fitsEmpty(cl, int32(s)) {
+	var best []uint32
+	for s, n := range c.bySlot {
+		if at := &c.slots[s]; !at.there || at.holds == 0 || c.verdict(cl, int32(s)) != admitted || at.broken != 0 || !c.fitsEmpty(cl, int32(s)) {
 			continue
 		}
 		taken := c.taking(cl, n, rank)
@@ -96,7 +96,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		}
 		if best != nil {
 			// Victims are in order of rank, worst first.
-			k := taken[len(taken)-1].claim.rank.Compare(best[len(best)-1].claim.rank)
+			k := c.pods.claim(taken[len(taken)-1]).rank.Compare(c.pods.claim(best[len(best)-1]).rank)
 			if k < 0 || k == 0 && len(taken) >= len(best) {
 				continue
 			}
@@ -107,9 +107,9 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		return "", nil, false
 	}
 	for _, ch := range best {
-		victims = append(victims, ch.uid)
+		victims = append(victims, c.pods.claim(ch).uid)
 	}
-	return best[0].node.name, victims, true
+	return c.bySlot[c.pods.at(best[0]).slot].name, victims, true
 }
 
 // Why tells for each node what keeps one more pod of a class from it now.
@@ -118,8 +118,8 @@ func (c *Cache) Why(class *api.Class) Reasons {
 	r := Reasons{Never: true}
 	counts := map[Misfit]int{}
 	short := make([]int, len(cl.asks))
-	for s, n := range c.slots {
-		if n == nil {
+	for s, n := range c.bySlot {
+		if !c.slots[s].there {
 			continue
 		}
 		r.Nodes++
@@ -158,10 +158,10 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 	if v != admitted {
 		return constraint(v)
 	}
-	if c.broken[s] != 0 {
+	if c.slots[s].broken != 0 {
 		return OutOfSync, 0
 	}
-	if len(cl.set.ports) > 0 && c.slots[s].portsConflict(cl.set.ports, nil) {
+	if len(cl.set.ports) > 0 && c.slots[s].ported && c.portsConflict(c.bySlot[s], cl.set.ports, nil) {
 		return HostPort, 0
 	}
 	for i := range cl.asks {
@@ -225,7 +225,7 @@ func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
 }
 
 // portsConflict tells whether one of the wanted ports is in use on the node by pods other than the ones left out.
-func (n *node) portsConflict(want []port, without []*charge) bool {
+func (c *Cache) portsConflict(n *node, want []port, without []uint32) bool {
 	for _, p := range want {
 		for i := range n.ports {
 			u := &n.ports[i]
@@ -234,7 +234,7 @@ func (n *node) portsConflict(want []port, without []*charge) bool {
 			}
 			pods := u.pods
 			for _, ch := range without {
-				for _, q := range ch.class.set.ports {
+				for _, q := range c.classOf(ch).set.ports {
 					if q == u.port {
 						pods--
 					}
@@ -250,15 +250,16 @@ func (n *node) portsConflict(want []port, without []*charge) bool {
 
 // taking returns the holds on a node that have to go for a pod of a class with a rank, worst rank first; nil when it does
 // not help. None of them could be left out alone.
-func (c *Cache) taking(cl *class, n *node, rank api.Rank) []*charge {
-	var worse []*charge
-	for _, ch := range n.charges {
-		if ch.kind == Hold && rank.Before(ch.claim.rank) {
+func (c *Cache) taking(cl *class, n *node, rank api.Rank) []uint32 {
+	var worse []uint32
+	for ch := range c.charges(n) {
+		if c.pods.at(ch).kind == Hold && rank.Before(c.pods.claim(ch).rank) {
 			worse = append(worse, ch)
 		}
 	}
-	slices.SortFunc(worse, func(a, b *charge) int {
-		if k := b.claim.rank.Compare(a.claim.rank); k != 0 {
+	slices.SortFunc(worse, func(x, y uint32) int {
+		a, b := c.pods.claim(x), c.pods.claim(y)
+		if k := b.rank.Compare(a.rank); k != 0 {
 			return k
 		}
 		return strings.Compare(a.uid, b.uid)
@@ -279,12 +280,12 @@ func (c *Cache) taking(cl *class, n *node, rank api.Rank) []*charge {
 }
 
 // fitsWithout tells whether a pod of a class has enough room on a node that is in sync, once some charges are gone.
-func (c *Cache) fitsWithout(cl *class, n *node, gone []*charge) bool {
+func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
 	for i := range cl.asks {
 		a := &cl.asks[i]
 		free := c.cells[int(n.slot)*c.width+a.col].free
 		for _, ch := range gone {
-			for _, b := range ch.class.asks {
+			for _, b := range c.classOf(ch).asks {
 				if b.col == a.col {
 					free = api.AddSat(free, b.amount)
 				}
@@ -294,7 +295,7 @@ func (c *Cache) fitsWithout(cl *class, n *node, gone []*charge) bool {
 			return false
 		}
 	}
-	return !n.portsConflict(cl.set.ports, gone)
+	return !c.portsConflict(n, cl.set.ports, gone)
 }
 
 // plan returns the class, and remembers it for a while.

@@ -1,79 +1,105 @@
 package cache
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"basalt.dev/basalt/api"
+)
 
 // pods finds charges by UID. It is a map with linear probing that keeps of each UID only a hash: with a million pods a
 // look-up in Go's map waits for memory four or five times, here twice, of which one is the charge that is wanted anyway.
+// Charges have numbers instead of addresses: what a release reads of one is a cache line without a pointer, that the
+// garbage collector need not look through.
 type pods struct {
-	cells []uint64 // hash and number of a charge, +1; 0 for none
-	n     int
-	slabs [][]charge // charges by number
-	spare []uint32
+	cells  []uint64 // hash and number of a charge, +1; 0 for none
+	n      int
+	slabs  []*[slab]charge // charges by number
+	claims []*[slab]claim  // by number, too
+	spare  []uint32
 }
 
 const slab = 512 // charges
 
-// charge is a pod that counts on a node. What a release reads stands first, in a cache line of its own.
+// charge is a pod that counts on a node: one cache line.
 type charge struct {
-	uid    string
-	node   *node
-	class  *class
-	at     int32 // index in node.charges
-	number uint32
+	uid    [shortUID]byte // the beginning
+	length uint16         // of the UID, at most
 	kind   Kind
-	_      [16]byte
+	slot   int32 // of the node
+	class  int32 // number
+}
 
-	claim claim
-	_     [16]byte
+// shortUID is the longest UID that is compared without its string. Those of Kubernetes have 36 bytes.
+const shortUID = 52
+
+// claim is the rest of a charge: what is seldom asked for. Gang and rank matter for holds.
+type claim struct {
+	uid  string
+	gang string
+	rank api.Rank
 }
 
 func (p *pods) at(number uint32) *charge { return &p.slabs[number/slab][number%slab] }
 
-// find returns where the charge of a UID is, or would be.
-func (p *pods) find(uid string, hash uint32) (cell int, ch *charge) {
+func (p *pods) claim(number uint32) *claim { return &p.claims[number/slab][number%slab] }
+
+func (p *pods) is(number uint32, uid string) bool {
+	ch := p.at(number)
+	if int(ch.length) != min(len(uid), shortUID+1) {
+		return false
+	}
+	if len(uid) <= shortUID {
+		return string(ch.uid[:len(uid)]) == uid
+	}
+	return p.claim(number).uid == uid
+}
+
+// find returns where the charge of a UID is, or would be, and its number.
+func (p *pods) find(uid string, hash uint32) (cell int, number uint32, ok bool) {
 	mask := len(p.cells) - 1
 	i := int(hash) & mask
 	for ; p.cells[i] != 0; i = (i + 1) & mask {
 		if uint32(p.cells[i]>>32) == hash {
-			if ch := p.at(uint32(p.cells[i]) - 1); ch.uid == uid {
-				return i, ch
+			if number := uint32(p.cells[i]) - 1; p.is(number, uid) {
+				return i, number, true
 			}
 		}
 	}
-	return i, nil
+	return i, 0, false
 }
 
 func hashOf(uid string) uint32 { return uint32(xxhash.Sum64String(uid)) }
 
-func (p *pods) get(uid string) *charge {
+func (p *pods) get(uid string) (number uint32, ok bool) {
 	if p.n == 0 {
-		return nil
+		return 0, false
 	}
-	_, ch := p.find(uid, hashOf(uid))
-	return ch
+	_, number, ok = p.find(uid, hashOf(uid))
+	return number, ok
 }
 
 // add makes an empty charge for a UID that has none.
-func (p *pods) add(uid string) *charge {
+func (p *pods) add(uid string) (number uint32) {
 	if 4*(p.n+1) > 3*len(p.cells) {
 		p.grow()
 	}
-	var number uint32
 	if k := len(p.spare) - 1; k >= 0 {
 		number, p.spare = p.spare[k], p.spare[:k]
 	} else {
 		number = uint32(p.n)
 		if number%slab == 0 {
-			p.slabs = append(p.slabs, make([]charge, slab))
+			p.slabs, p.claims = append(p.slabs, new([slab]charge)), append(p.claims, new([slab]claim))
 		}
 	}
 	hash := hashOf(uid)
-	i, _ := p.find(uid, hash)
+	i, _, _ := p.find(uid, hash)
 	p.cells[i] = uint64(hash)<<32 | uint64(number+1)
 	p.n++
 	ch := p.at(number)
-	ch.uid, ch.number = uid, number
-	return ch
+	copy(ch.uid[:], uid)
+	ch.length = uint16(min(len(uid), shortUID+1))
+	p.claim(number).uid = uid
+	return number
 }
 
 func (p *pods) grow() {
@@ -92,9 +118,9 @@ func (p *pods) grow() {
 	}
 }
 
-// remove forgets a charge.
-func (p *pods) remove(ch *charge) {
-	i, _ := p.find(ch.uid, hashOf(ch.uid))
+// remove forgets a charge, found in a cell.
+func (p *pods) remove(i int) {
+	number := uint32(p.cells[i]) - 1
 	mask := len(p.cells) - 1
 	for j := (i + 1) & mask; p.cells[j] != 0; j = (j + 1) & mask { // close the gap, that later ones are still found
 		if home := int(p.cells[j]>>32) & mask; (j-home)&mask >= (j-i)&mask {
@@ -103,6 +129,6 @@ func (p *pods) remove(ch *charge) {
 	}
 	p.cells[i] = 0
 	p.n--
-	p.spare = append(p.spare, ch.number)
-	ch.uid, ch.node, ch.class = "", nil, nil // its claim is in the other line, and goes when the charge is used again
+	p.spare = append(p.spare, number)
+	// The strings of its claim go when the charge is used again: they are in another line.
 }
