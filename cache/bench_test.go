@@ -89,6 +89,30 @@ func BenchmarkFirstPlan(b *testing.B) {
 	}
 }
 
+// BenchmarkNeverFits is a pod that no node would take even if it were empty and that may take holds, beside a load that comes
+// and goes.
+func BenchmarkNeverFits(b *testing.B) {
+	const nodes = 100000
+	c := cluster(nodes)
+	small, large := pod(map[string]string{"cpu": "1"}, nil), pod(map[string]string{"cpu": "97"}, nil)
+	load := func(i int) {
+		uid := fmt.Sprint("new-", i%1000)
+		c.Release(uid)
+		node, _ := c.Place(small)
+		c.Charge(uid, node, small, Hold, "gang", api.Rank{Order: 2})
+	}
+	for i := range 1000 {
+		load(i)
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		load(i)
+		if _, _, ok := c.PlaceTaking(large, api.Rank{Order: 1}); ok || !c.Why(large).Never {
+			b.Fatal("fits")
+		}
+	}
+}
+
 func BenchmarkWhy(b *testing.B) {
 	for _, nodes := range []int{1523, 20000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {

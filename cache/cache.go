@@ -41,6 +41,15 @@ type Cache struct {
 	verdicts [][]verdict       // spare ones
 	index    index
 
+	holding int      // charges that are holds
+	worst   api.Rank // no hold ranks worse; it may be that none ranks so
+	held    []int32  // slots with holds, and some that had some
+
+	facts   uint64     // nodes set or changed so far
+	changed [256]int32 // their slots, the last ones: fact i at i modulo their number
+	changes uint64     // of slots so far
+	counted uint64     // classes with counts of Why
+
 	outOfSync   int
 	roomVersion uint64
 	syncVersion uint64
@@ -170,6 +179,8 @@ func (c *Cache) SetNode(object *api.Node) {
 	}
 	if changed { // most updates are heartbeats
 		c.touch(n.slot)
+		c.changed[c.facts%uint64(len(c.changed))] = n.slot
+		c.facts++
 	}
 	if room && c.slots[n.slot].broken == 0 {
 		c.roomVersion++
@@ -232,8 +243,8 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	if number, ok := c.pods.get(uid); ok {
 		ch := c.pods.at(number)
 		if c.bySlot[ch.slot].name == nodeName && c.classOf(number).api.Key == cl.api.Key {
-			c.slots[ch.slot].holds += holds(kind) - holds(ch.kind)
 			of := c.pods.claim(number)
+			c.hold(ch.slot, holds(kind)-holds(ch.kind), kind, rank)
 			ch.kind, of.gang, of.rank = kind, gang, rank
 			return
 		}
@@ -248,7 +259,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	ch.slot, ch.class, ch.kind = s, cl.number, kind
 	of.gang, of.rank = gang, rank
 	c.addCharge(s, number)
-	c.slots[s].holds += holds(kind)
+	c.hold(s, holds(kind), kind, rank)
 	for _, p := range cl.set.ports {
 		c.usePort(s, p, 1)
 	}
@@ -269,9 +280,11 @@ func (c *Cache) Release(uid string) bool {
 	}
 	ch := c.pods.at(number)
 	s, cl := ch.slot, c.numbered[ch.class]
+	c.fetch(s)
 	at := &c.slots[s]
 	c.removeCharge(s, number)
 	at.holds -= holds(ch.kind)
+	c.holding -= int(holds(ch.kind))
 	for _, p := range cl.set.ports {
 		c.usePort(s, p, -1)
 	}
@@ -339,6 +352,23 @@ func holds(k Kind) int32 {
 		return 1
 	}
 	return 0
+}
+
+// hold counts holds on a slot, and remembers what PlaceTaking looks for.
+func (c *Cache) hold(s, by int32, kind Kind, rank api.Rank) {
+	at := &c.slots[s]
+	at.holds += by
+	c.holding += int(by)
+	if kind != Hold {
+		return
+	}
+	if c.holding == 1 && by == 1 || c.worst.Before(rank) {
+		c.worst = rank
+	}
+	if !at.held {
+		at.held = true
+		c.held = append(c.held, s)
+	}
 }
 
 func (c *Cache) nodeOf(name string) *node {

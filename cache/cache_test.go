@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -397,4 +398,69 @@ func TestPackLeavesLargeNodesWhole(t *testing.T) {
 		c.Charge(fmt.Sprint(i), node, class, Bound, "", api.Rank{})
 	}
 	check(t, c)
+}
+
+// TestWhyIsBounded: where a class was counted before, counts wait for enough changes; whether it ever fits does not.
+func TestWhyIsBounded(t *testing.T) {
+	l := defaultLimits
+	l.exact, l.counted = 0, 4
+	c := newCache(Config{}, l)
+	const nodes = 400
+	for i := range nodes {
+		c.SetNode(machine(fmt.Sprint("n", i), 4000, 1<<30, 0))
+	}
+	small, large := pod(map[string]string{"cpu": "1"}, nil), pod(map[string]string{"cpu": "5"}, nil)
+	if why := c.Why(large); !why.Never || why.Counts[0].Nodes != nodes {
+		t.Errorf("%+v", why)
+	}
+	c.SetNode(machine("large", 6000, 1<<30, 0))
+	if why := c.Why(large); why.Never || why.Fit != 1 || why.Nodes != nodes+1 {
+		t.Errorf("a node came that would take one: %+v", why)
+	}
+	c.Charge("p", "large", large, Bound, "", api.Rank{})
+	if why := c.Why(large); why.Never || why.Fit != 0 {
+		t.Errorf("it is full: %+v", why)
+	}
+	c.RemoveNode("n0")
+	if why := c.Why(large); why.Nodes != nodes+1 {
+		t.Errorf("counted again after one change: %+v", why)
+	}
+	for i := range nodes / 2 {
+		c.Charge(fmt.Sprint(i), fmt.Sprint("n", 1+i), small, Bound, "", api.Rank{})
+	}
+	if why := c.Why(large); why.Nodes != nodes || why.Never {
+		t.Errorf("not counted again: %+v", why)
+	}
+	c.RemoveNode("large")
+	if why := c.Why(large); !why.Never || why.Nodes != nodes-1 {
+		t.Errorf("the large one is gone: %+v", why)
+	}
+	check(t, c)
+}
+
+// TestTakingLooksAtHolds: PlaceTaking forgets nodes whose holds are gone, and the rank of the worst.
+func TestTakingLooksAtHolds(t *testing.T) {
+	c := New(Config{})
+	class := pod(map[string]string{"cpu": "3"}, nil)
+	good, middle, bad := api.Rank{Order: 1}, api.Rank{Order: 2}, api.Rank{Order: 3}
+	for i, rank := range []api.Rank{bad, middle, {}} {
+		name := fmt.Sprint("n", i)
+		c.SetNode(machine(name, 4000, 1<<30, 0))
+		c.Charge(name, name, class, Hold, "g", rank)
+	}
+	if node, victims, ok := c.PlaceTaking(class, good); !ok || node != "n0" || !slices.Equal(victims, []string{"n0"}) {
+		t.Errorf("took %v on %s, %t", victims, node, ok)
+	}
+	c.Release("n0")
+	c.Charge("bound", "n0", class, Bound, "", api.Rank{})
+	if _, _, ok := c.PlaceTaking(class, middle); ok {
+		t.Error("took a hold of the same rank")
+	}
+	if len(c.held) != 2 || c.worst != middle {
+		t.Errorf("%d nodes with holds, the worst has %v", len(c.held), c.worst)
+	}
+	check(t, c)
+	if node, _, ok := c.PlaceTaking(class, good); !ok || node != "n1" {
+		t.Errorf("took one on %s, %t", node, ok)
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 // Check makes everything again from nodes and charges and compares: for tests and the simulator.
 func (c *Cache) Check() error {
-	there, broken := 0, 0
+	there, broken, held := 0, 0, 0
 	refs := map[*class]int{}
 	onNodes := 0
 	for name, n := range c.nodes {
@@ -40,6 +40,9 @@ func (c *Cache) Check() error {
 			refs[cl]++
 			if ch.kind == Hold {
 				holding++
+				if r := c.pods.claim(number).rank; c.worst.Before(r) || !at.held {
+					return fmt.Errorf("pod %s: its hold has rank %v, the worst is said to be %v; its node is remembered for holds: %t", uid, r, c.worst, at.held)
+				}
 			}
 			for _, p := range cl.set.ports {
 				ports[p]++
@@ -48,6 +51,7 @@ func (c *Cache) Check() error {
 				used[r.Resource] = api.AddSat(used[r.Resource], max(r.Value, 0))
 			}
 		}
+		held += int(holding)
 		if holding != at.holds {
 			return fmt.Errorf("node %s: counts %d holds, has %d", name, at.holds, holding)
 		}
@@ -95,6 +99,14 @@ func (c *Cache) Check() error {
 	for _, s := range c.freeSlots {
 		if at := c.slots[s]; at.there || at.n > 0 || at.holds != 0 || at.broken != 0 || c.bySlot[s] != nil {
 			return fmt.Errorf("slot %d: is empty, and has %+v", s, at)
+		}
+	}
+	if held != c.holding {
+		return fmt.Errorf("%d holds, counted %d", held, c.holding)
+	}
+	for s := range c.slots {
+		if c.slots[s].held != slices.Contains(c.held, int32(s)) {
+			return fmt.Errorf("slot %d: is remembered for holds: %t", s, c.slots[s].held)
 		}
 	}
 	if broken != c.outOfSync {

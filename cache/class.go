@@ -26,8 +26,14 @@ type class struct {
 	planned bool
 	used    bool // more than once since the hand of Cache.planned passed
 	lastUse uint64
-	bit     int // in the rows of the index, -1 for none
-	cost    int // of looking without a bit
+	bit     int    // in the rows of the index, -1 for none
+	cost    int    // of looking without a bit
+	sought  bool   // could and looked mean something
+	could   int32  // slot +1 of a node that would take one if it were empty, 0 for none
+	looked  uint64 // Cache.facts when that was found
+	counted bool
+	why     Reasons // counted last
+	due     uint64  // Cache.changes from which on it is counted again
 }
 
 // ask is one resource that a class requests.

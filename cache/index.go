@@ -33,6 +33,8 @@ type index struct {
 	dirty  []int32 // slots that changed since the order was right
 	row    []uint64
 	mask   []uint64
+
+	fetched uint64 // nothing, see fetch
 }
 
 // rung is a bit for "so much of a resource is free".
@@ -65,10 +67,22 @@ func (st *steps) row(words int, free int64) []uint64 {
 	return st.enough[lo*words : (lo+1)*words]
 }
 
+// fetch reads a word of all that a change of a slot and its settling will read. It is not needed for anything but time: the
+// processor waits for all of it at once, here, and not for one after the other.
+func (c *Cache) fetch(s int32) {
+	x := &c.index
+	free := int64(0)
+	if cells := c.cellsOf(s); len(cells) > 0 { // else no node ever offered anything
+		free = cells[0].free
+	}
+	x.fetched = uint64(c.slots[s].n) ^ uint64(free) ^ x.admits[int(s)*x.words] ^ uint64(x.order.where[s])
+}
+
 // touch notes that a slot changed.
 func (c *Cache) touch(s int32) {
 	if at := &c.slots[s]; !at.marked {
 		at.marked = true
+		c.changes++
 		c.index.dirty = append(c.index.dirty, s)
 	}
 }

@@ -25,9 +25,13 @@ type limits struct {
 	// dead bounds the columns that are kept although no node names them any more: a device plugin that restarts takes its
 	// resource away for a moment, and dropping a column touches every charge.
 	dead int
+	// counted bounds how many slots Why looks at for each change of a slot, where it has counted for a class before;
+	// clusters up to exact slots are always counted anew.
+	counted, exact uint64
 }
 
-var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 32, dead: 32}
+// Leaves of 32: of 64, a search reads twice the lines; of 16, the levels do not stay in the processor's caches.
+var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 32, dead: 32, counted: 4, exact: 1024}
 
 // CanPlace tells what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
 // with CanStay.
@@ -69,6 +73,7 @@ func (c *Cache) CanStay(uid string) Misfit {
 // nothing.
 func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
 	if s, ok := c.best(c.plan(class)); ok {
+		c.fetch(s) // a charge comes next
 		c.chosen = c.bySlot[s]
 		return c.chosen.name, true
 	}
@@ -79,15 +84,35 @@ func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
 // the UIDs of the pods whose holds have to be released first. It charges and releases nothing.
 //
 // The node chosen is the one whose best-ranked victim ranks worst, then the one with the fewest victims, then the lowest
-// slot. A node out of sync is left alone: holds are no remedy for it.
+// slot. A node out of sync is left alone: holds are no remedy for it. It looks at the nodes with holds, and not even at those
+// when no hold ranks worse or no node would take the pod if it were empty.
 func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, victims []string, ok bool) {
 	if nodeName, ok = c.Place(class); ok {
 		return nodeName, nil, true
 	}
 	cl := c.plan(class)
+	if c.holding == 0 || !rank.Before(c.worst) || c.never(cl) {
+		return "", nil, false
+	}
 	var best []uint32
-	for s, n := range c.bySlot {
-		if at := &c.slots[s]; !at.there || at.holds == 0 || c.verdict(cl, int32(s)) != admitted || at.broken != 0 || !c.fitsEmpty(cl, int32(s)) {
+	var worst api.Rank
+	ranked := false
+	held := c.held
+	c.held = held[:0]
+	for _, s := range held {
+		at, n := &c.slots[s], c.bySlot[s]
+		if at.held = at.holds > 0; !at.held {
+			continue
+		}
+		c.held = append(c.held, s)
+		for ch := range c.charges(n) {
+			if c.pods.at(ch).kind == Hold {
+				if r := c.pods.claim(ch).rank; !ranked || worst.Before(r) {
+					ranked, worst = true, r
+				}
+			}
+		}
+		if !at.there || at.broken != 0 || c.verdict(cl, s) != admitted || !c.fitsEmpty(cl, s) {
 			continue
 		}
 		taken := c.taking(cl, n, rank)
@@ -97,12 +122,16 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		if best != nil {
 			// Victims are in order of rank, worst first.
 			k := c.pods.claim(taken[len(taken)-1]).rank.Compare(c.pods.claim(best[len(best)-1]).rank)
-			if k < 0 || k == 0 && len(taken) >= len(best) {
+			if k == 0 {
+				k = len(best) - len(taken)
+			}
+			if k < 0 || k == 0 && s > c.pods.at(best[0]).slot {
 				continue
 			}
 		}
 		best = taken
 	}
+	c.worst = worst
 	if best == nil {
 		return "", nil, false
 	}
@@ -112,10 +141,64 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 	return c.bySlot[c.pods.at(best[0]).slot].name, victims, true
 }
 
-// Why tells for each node what keeps one more pod of a class from it now.
+// Why tells for each node what keeps one more pod of a class from it now. In a cluster of thousands of nodes the counts may be
+// some time old, if it was asked before: pods that fit nowhere ask again and again, and an answer looks at each node. Never is
+// always of now, and whether there are nodes that fit.
 func (c *Cache) Why(class *api.Class) Reasons {
 	cl := c.plan(class)
-	r := Reasons{Never: true}
+	never := c.never(cl)
+	if cl.counted && uint64(len(c.slots)) > c.limits.exact && c.changes < cl.due && cl.why.Never == never {
+		if _, fits := c.best(cl); fits == (cl.why.Fit > 0) {
+			why := cl.why
+			why.Counts = slices.Clone(why.Counts)
+			return why
+		}
+	}
+	if !cl.counted {
+		cl.counted = true
+		c.counted++
+	}
+	cl.due = c.changes + c.counted*uint64(len(c.slots))/c.limits.counted // together they keep the bound
+	why := c.count(cl)
+	why.Never = never
+	cl.why = why
+	cl.why.Counts = slices.Clone(why.Counts)
+	return why
+}
+
+// never tells that no node would take a pod of a class even if it were empty. It knows one that would, or that there was none
+// and which nodes changed since.
+func (c *Cache) never(cl *class) bool {
+	could := func(s int32) bool {
+		return c.slots[s].there && c.verdict(cl, s) == admitted && c.fitsEmpty(cl, s)
+	}
+	if cl.could != 0 && could(cl.could-1) {
+		return false
+	}
+	since := c.facts - cl.looked
+	known := cl.sought && cl.could == 0 && since <= uint64(len(c.changed))
+	cl.sought, cl.looked, cl.could = true, c.facts, 0
+	if known {
+		for i := range since {
+			if s := c.changed[(c.facts-1-i)%uint64(len(c.changed))]; could(s) {
+				cl.could = s + 1
+				return false
+			}
+		}
+		return true
+	}
+	for s := range c.slots {
+		if could(int32(s)) {
+			cl.could = int32(s) + 1
+			return false
+		}
+	}
+	return true
+}
+
+// count is Why by looking at each node.
+func (c *Cache) count(cl *class) Reasons {
+	r := Reasons{}
 	counts := map[Misfit]int{}
 	short := make([]int, len(cl.asks))
 	for s, n := range c.bySlot {
@@ -123,9 +206,6 @@ func (c *Cache) Why(class *api.Class) Reasons {
 			continue
 		}
 		r.Nodes++
-		if c.verdict(cl, int32(s)) == admitted && c.fitsEmpty(cl, int32(s)) {
-			r.Never = false
-		}
 		what, detail := c.obstacle(cl, int32(s), c.verdict(cl, int32(s)))
 		switch what {
 		case Nothing:
@@ -334,6 +414,11 @@ func (c *Cache) plan(a *api.Class) *class {
 func (c *Cache) unplan(cl *class) {
 	c.dismiss(cl)
 	cl.planned, cl.used, cl.cost = false, false, 0
+	if cl.counted {
+		cl.counted, cl.why = false, Reasons{}
+		c.counted--
+	}
+	cl.sought, cl.could = false, 0
 	st := cl.set
 	if st.planned--; st.planned == 0 {
 		c.verdicts, st.verdict = append(c.verdicts, st.verdict), nil
