@@ -148,7 +148,8 @@ func (e *Etcd) Spawn() error {
 		"--initial-cluster=" + e.initial,
 		"--quota-backend-bytes=8589934592",
 		"--max-txn-ops=128",
-		"--auto-compaction-retention=0",
+		"--auto-compaction-mode=periodic",
+		"--auto-compaction-retention=10m", // as in deploy: history is most of what is stored
 		"--log-level=warn",
 	}
 	if e.opts.NoSync {
