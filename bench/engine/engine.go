@@ -54,9 +54,22 @@ func (a amounts) api() api.Resources {
 // Engine places pods: the core, or an exact scan.
 type Engine interface {
 	SetNode(i int)
-	Place(k *kind) (node int, ok bool)
-	Charge(pod int, uid string, k *kind, node int)
+	Place(k *kind) (at place, ok bool)
+	Charge(pod int, uid string, k *kind, at place)
 	Release(pod int, uid string)
+}
+
+// place is a node, by name where that is not empty. Who reads the name waits for memory, and that is not the engine's work.
+type place struct {
+	node int
+	name string
+}
+
+func (p place) index() int {
+	if p.name != "" {
+		return nodeIndex(p.name)
+	}
+	return p.node
 }
 
 // kind is a class of pods.
@@ -220,7 +233,6 @@ func zoneName(z int) string { return string(rune('a' + z)) }
 type Core struct {
 	w     *World
 	cache *cache.Cache
-	last  string // the node placed on last, as the cache named it
 }
 
 // NewCore gives all nodes to an empty cache.
@@ -234,17 +246,13 @@ func NewCore(w *World, cfg cache.Config) *Core {
 
 func (c *Core) SetNode(i int) { c.cache.SetNode(c.w.nodes[i].object) }
 
-func (c *Core) Place(k *kind) (int, bool) {
+func (c *Core) Place(k *kind) (place, bool) {
 	name, ok := c.cache.Place(k.class)
-	if !ok {
-		return -1, false
-	}
-	c.last = name
-	return nodeIndex(name), true
+	return place{node: -1, name: name}, ok
 }
 
-func (c *Core) Charge(_ int, uid string, k *kind, _ int) {
-	c.cache.Charge(uid, c.last, k.class, cache.Hold, "gang", api.Rank{})
+func (c *Core) Charge(_ int, uid string, k *kind, at place) {
+	c.cache.Charge(uid, at.name, k.class, cache.Hold, "gang", api.Rank{})
 }
 
 func (c *Core) Release(_ int, uid string) { c.cache.Release(uid) }
@@ -299,7 +307,7 @@ func (e *Exact) SetNode(i int) {
 	}
 }
 
-func (e *Exact) Place(k *kind) (int, bool) {
+func (e *Exact) Place(k *kind) (place, bool) {
 	best, at := int64(1)<<62, -1
 	admits := e.admits[k.set]
 	c, m, s, g, p := e.free[cpu], e.free[memory], e.free[storage], e.free[gpu], e.free[pods]
@@ -317,18 +325,21 @@ func (e *Exact) Place(k *kind) (int, bool) {
 			best, at = score, i
 		}
 	}
-	return at, at >= 0
+	return place{node: at}, at >= 0
 }
 
-func (e *Exact) Charge(pod int, _ string, k *kind, node int) {
-	e.pods[pod] = charged{k.asks, node}
+func (e *Exact) Charge(pod int, _ string, k *kind, at place) {
+	e.pods[pod] = charged{k.asks, at.index()}
 	for r, v := range k.asks {
-		e.free[r][node] -= v
+		e.free[r][at.index()] -= v
 	}
 }
 
 func (e *Exact) Release(pod int, _ string) {
-	p := e.pods[pod]
+	p, ok := e.pods[pod]
+	if !ok { // was refused
+		return
+	}
 	delete(e.pods, pod)
 	for r, v := range p.asks {
 		e.free[r][p.node] += v

@@ -21,14 +21,15 @@ type checked struct {
 
 func (c checked) SetNode(i int) { c.Engine.SetNode(i); c.scan.SetNode(i) }
 
-func (c checked) Place(k *kind) (int, bool) {
-	node, ok := c.Engine.Place(k)
+func (c checked) Place(k *kind) (place, bool) {
+	at, ok := c.Engine.Place(k)
 	if _, room := c.scan.Place(k); ok != room {
 		c.t.Fatalf("placed %t, the scan finds room: %t", ok, room)
 	}
 	if !ok {
-		return node, ok
+		return at, ok
 	}
+	node := at.index()
 	if !c.scan.admits[k.set][node] {
 		c.t.Fatalf("node %d does not admit the pod", node)
 	}
@@ -37,12 +38,12 @@ func (c checked) Place(k *kind) (int, bool) {
 			c.t.Fatalf("node %d has %d %s, the pod asks for %d", node, c.scan.free[r][node], names[r], v)
 		}
 	}
-	return node, ok
+	return at, ok
 }
 
-func (c checked) Charge(pod int, uid string, k *kind, node int) {
-	c.Engine.Charge(pod, uid, k, node)
-	c.scan.Charge(pod, uid, k, node)
+func (c checked) Charge(pod int, uid string, k *kind, at place) {
+	c.Engine.Charge(pod, uid, k, at)
+	c.scan.Charge(pod, uid, k, place{node: at.index()})
 }
 
 func (c checked) Release(pod int, uid string) {
@@ -78,6 +79,48 @@ func TestCoreAgainstScan(t *testing.T) {
 	core.run(2000)
 	if err := core.e.(checked).Engine.(*Core).cache.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Steps written down before leave the same books as the decisions would, also where pods are refused.
+func TestPlannedSteps(t *testing.T) {
+	w := NewWorld(1, 100)
+	core, scan := NewCore(w, cache.Config{}), NewExact(w)
+	s := newStream(w, checked{t, core, scan}, 1)
+	s.setLevel(990)
+	s.run(5000)
+	refused := s.refused
+	for range 5 {
+		s.costs(2000, true)
+	}
+	if s.refused == refused {
+		t.Error("nothing was refused")
+	}
+	live, onNode, inUse := 0, make([]int32, len(w.nodes)), 0
+	var used amounts
+	for list := range s.live {
+		for at, n := range s.live[list] {
+			p := s.pods[n]
+			if int(p.at) != at || scan.pods[int(n)].node != int(p.node) || scan.pods[int(n)].asks != p.k.asks {
+				t.Fatalf("pod %d: %+v, the scan has %+v", n, p, scan.pods[int(n)])
+			}
+			if placed, _ := core.cache.Lookup(p.uid); placed.Node != nodeName(int(p.node)) {
+				t.Fatalf("pod %d is on node %d, the core has it on %q", n, p.node, placed.Node)
+			}
+			live++
+			onNode[p.node]++
+			for r, v := range p.k.asks {
+				used[r] += v
+			}
+		}
+	}
+	for _, n := range onNode {
+		if n > 0 {
+			inUse++
+		}
+	}
+	if live != len(scan.pods) || used != s.used || inUse != s.inUse || !slices.Equal(onNode, s.onNode) {
+		t.Errorf("%d pods live, charged %d; in use are %v, %d nodes, counted %v, %d", live, len(scan.pods), used, inUse, s.used, s.inUse)
 	}
 }
 

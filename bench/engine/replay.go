@@ -95,7 +95,7 @@ func (e *Sharded) SetNode(i int) {
 	e.shards[int(api.BucketOf(n.Name))%Shards].SetNode(n)
 }
 
-func (e *Sharded) Place(k *kind) (int, bool) {
+func (e *Sharded) Place(k *kind) (place, bool) {
 	self := e.r.IntN(Shards)
 	var asked [Shards]bool
 	for range Shards {
@@ -126,13 +126,13 @@ func (e *Sharded) Place(k *kind) (int, bool) {
 		asked[best] = true
 		if name, ok := e.shards[best].Place(k.class); ok {
 			e.at, e.last = best, name
-			return nodeIndex(name), true
+			return place{name: name}, true
 		}
 	}
-	return -1, false
+	return place{node: -1}, false
 }
 
-func (e *Sharded) Charge(pod int, uid string, k *kind, _ int) {
+func (e *Sharded) Charge(pod int, uid string, k *kind, _ place) {
 	e.of[pod] = e.at
 	e.shards[e.at].Charge(uid, e.last, k.class, cache.Hold, "gang", api.Rank{})
 }
@@ -216,9 +216,9 @@ func (p *replay) inflate(s *stream, seed uint64, run *report.Run) {
 		for q, v := range k.asks {
 			asked[q] += v
 		}
-		node, ok := s.e.Place(k)
+		at, ok := s.e.Place(k)
 		if ok {
-			s.enter(k, node)
+			s.enter(k, at)
 			continue
 		}
 		refused++
@@ -258,7 +258,7 @@ func (p *replay) arrive(s *stream, run *report.Run, leave bool) {
 			}
 			delete(ends, t)
 		}
-		node, ok := s.e.Place(p.pods[i])
+		at, ok := s.e.Place(p.pods[i])
 		if !ok {
 			refused++
 			if first {
@@ -267,7 +267,7 @@ func (p *replay) arrive(s *stream, run *report.Run, leave bool) {
 			}
 			continue
 		}
-		n := s.enter(p.pods[i], node)
+		n := s.enter(p.pods[i], at)
 		end := p.at[i].Created + p.at[i].Lives()
 		if ends[end] == nil {
 			times.push(end)
@@ -406,14 +406,14 @@ func ReplaySWF(ctx context.Context, log trace.Log, coresOfNode int64, seed uint6
 			end := now + j.Ran
 			var got []int
 			for range j.Cores {
-				node, ok := s.e.Place(k)
+				at, ok := s.e.Place(k)
 				if !ok {
 					for _, n := range got {
 						s.leave(n)
 					}
 					return false
 				}
-				got = append(got, s.enter(k, node))
+				got = append(got, s.enter(k, at))
 			}
 			if ends[end] == nil {
 				times.push(end)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math/rand/v2"
+	"strings"
 )
 
 // stream drives one engine through the workload.
@@ -22,6 +23,18 @@ type stream struct {
 	every  int        // one pod in so many takes one of them
 
 	placed, refused int
+
+	planning bool   // what the engine has to do is written down in steps, and not done
+	steps    []step // see plan
+}
+
+// step is one thing that an engine has to do: release a pod, or place and charge one.
+type step struct {
+	k     *kind // nil for a release
+	pod   int32
+	uid   string
+	place place // answer
+	ok    bool
 }
 
 type pod struct {
@@ -81,41 +94,73 @@ func (s *stream) decide() (k *kind, ok bool) {
 			s.leave(int(s.live[list][s.gone.IntN(len(s.live[list]))]))
 		}
 	}
-	node, ok := s.e.Place(k)
+	if s.planning {
+		s.enter(k, place{node: -1})
+		return k, true
+	}
+	at, ok := s.e.Place(k)
 	if !ok {
 		s.refused++
 		return k, false
 	}
 	s.placed++
-	s.enter(k, node)
+	s.enter(k, at)
 	return k, true
 }
 
-func (s *stream) enter(k *kind, node int) int {
+func (s *stream) enter(k *kind, at place) int {
 	n := len(s.pods)
 	if i := len(s.free) - 1; i >= 0 {
 		n, s.free = s.free[i], s.free[:i]
 	} else {
-		s.pods = append(s.pods, pod{uid: uidOf(n)})
+		s.pods = append(s.pods, pod{uid: uidOf(n), node: -1})
 	}
 	list := &s.live[0]
 	if k.asks[gpu] > 0 {
 		list = &s.live[1]
 	}
 	p := &s.pods[n]
-	p.k, p.node, p.at = k, int32(node), int32(len(*list))
+	p.k, p.at = k, int32(len(*list))
 	*list = append(*list, int32(n))
 	for r, v := range k.asks {
 		s.used[r] += v
 	}
-	if s.onNode[node]++; s.onNode[node] == 1 {
-		s.inUse++
+	if s.planning {
+		s.steps = append(s.steps, step{k: k, pod: int32(n), uid: strings.Clone(p.uid)})
+		return n
 	}
-	s.e.Charge(n, p.uid, k, node)
+	s.stand(n, at.index())
+	s.e.Charge(n, p.uid, k, at)
 	return n
 }
 
+// stand notes on which node a pod is now, -1 for none.
+func (s *stream) stand(n, node int) {
+	p := &s.pods[n]
+	if p.node >= 0 {
+		if s.onNode[p.node]--; s.onNode[p.node] == 0 {
+			s.inUse--
+		}
+	}
+	if p.node = int32(node); node >= 0 {
+		if s.onNode[node]++; s.onNode[node] == 1 {
+			s.inUse++
+		}
+	}
+}
+
 func (s *stream) leave(n int) {
+	s.unlist(n)
+	if s.planning {
+		s.steps = append(s.steps, step{pod: int32(n), uid: strings.Clone(s.pods[n].uid)})
+		return
+	}
+	s.stand(n, -1)
+	s.e.Release(n, s.pods[n].uid)
+}
+
+// unlist takes a pod out of the books.
+func (s *stream) unlist(n int) {
 	p := s.pods[n]
 	list := s.live[0]
 	if p.k.asks[gpu] > 0 {
@@ -131,11 +176,52 @@ func (s *stream) leave(n int) {
 	for r, v := range p.k.asks {
 		s.used[r] -= v
 	}
-	if s.onNode[p.node]--; s.onNode[p.node] == 0 {
-		s.inUse--
-	}
-	s.e.Release(n, p.uid)
 	s.free = append(s.free, n)
+}
+
+// plan writes down what decisions to come ask of the engine, as if all pods found room, so that they can be measured without
+// the stream's own work. UIDs are copies, next to each other: a caller of the engine has just read them in a message.
+func (s *stream) plan(decisions int) []step {
+	s.prepare(decisions)
+	s.planning, s.steps = true, make([]step, 0, 4*decisions)
+	for range decisions {
+		s.decide()
+	}
+	s.planning = false
+	return s.steps
+}
+
+// do does one step.
+func (s *stream) do(t *step) {
+	if t.k == nil {
+		s.e.Release(int(t.pod), t.uid)
+	} else if t.place, t.ok = s.e.Place(t.k); t.ok {
+		s.e.Charge(int(t.pod), t.uid, t.k, t.place)
+	}
+}
+
+// settle brings the books up to what became of the steps.
+func (s *stream) settle(steps []step) {
+	without := map[int32]bool{} // live pods that were refused
+	for i := range steps {
+		switch t := &steps[i]; {
+		case t.k == nil:
+			s.stand(int(t.pod), -1)
+			delete(without, t.pod)
+		case t.ok:
+			s.placed++
+			s.stand(int(t.pod), t.place.index())
+		default:
+			s.refused++
+			without[t.pod] = true
+		}
+	}
+	for i := range steps { // in their order, that the same seed does the same
+		if n := steps[i].pod; without[n] {
+			delete(without, n)
+			s.unlist(int(n))
+		}
+	}
 }
 
 // full tells whether the next pod of some class may not stay within the level: that the steady state is reached.
