@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -103,6 +104,9 @@ func NewStore[V any](equal func(a, b V) bool) *Store[V] {
 // Revision is the store's newest.
 func (s *Store[V]) Revision() int64 { return s.revision }
 
+// Compacted is the oldest revision that can still be read, 0 when all can.
+func (s *Store[V]) Compacted() int64 { return s.compacted }
+
 // With returns the keys that begin so, sorted.
 func (s *Store[V]) With(prefix string) []string {
 	var out []string
@@ -184,14 +188,14 @@ func (s *Store[V]) Txn(compares []Compare[V], then, otherwise []Op[V]) (Result[V
 		var a Answer[V]
 		switch o.Kind {
 		case Get:
-			a.Keys = s.get(o)
+			a.Keys = s.get(o, events)
 			if o.Limit > 0 && int64(len(a.Keys)) > o.Limit {
 				a.Keys, a.More = a.Keys[:o.Limit], true
 			}
 		case Put:
 			events = append(events, s.put(o))
 		case Delete:
-			for _, kv := range s.get(o) {
+			for _, kv := range s.get(o, events) {
 				events = append(events, s.delete(kv.Key))
 				a.Deleted++
 			}
@@ -266,18 +270,24 @@ func (s *Store[V]) commit(events []Event[V]) {
 	}
 }
 
-// get reads as of a revision; one made in this transaction counts for the newest.
-func (s *Store[V]) get(o Op[V]) []*KV[V] {
+// get reads as of a revision: what came after is taken back, what this transaction made included. One without a revision
+// sees that, too.
+func (s *Store[V]) get(o Op[V], made []Event[V]) []*KV[V] {
 	now := s.Keys
-	if o.Revision > 0 && o.Revision <= s.revision {
-		now = map[string]*KV[V]{}
-		for i := range s.history {
-			switch e := &s.history[i]; {
-			case e.Mod > o.Revision:
-			case e.Deleted:
-				delete(now, e.Key)
-			default:
-				now[e.Key] = &e.KV
+	if o.Revision > 0 {
+		now = maps.Clone(now)
+		for _, events := range [][]Event[V]{made, s.history} {
+			for _, e := range slices.Backward(events) {
+				switch {
+				case e.Mod <= o.Revision:
+				case e.Prev == nil:
+					delete(now, e.Key)
+				default:
+					now[e.Key] = e.Prev
+				}
+				if e.Mod <= o.Revision {
+					break
+				}
 			}
 		}
 	}

@@ -160,6 +160,28 @@ func (w *world) act(line string) {
 			a.put(a.nodes, &next)
 		}
 
+	case "snatch":
+		l.snatch = true
+	case "pages":
+		w.store.pages = true
+	case "compact":
+		var again func()
+		until := w.now.Add(lasts(2))
+		again = func() {
+			if !w.calm {
+				w.store.compact(int64(number(1)))
+			}
+			if next := w.now.Add(30 * time.Millisecond); next.Before(until) {
+				w.after(30*time.Millisecond, again)
+			}
+		}
+		w.log("fault: %s", line)
+		again()
+	case "split":
+		w.log("fault: %s", line)
+		w.gossip.divide(lasts(1), arg(2), f[min(3, len(f)):])
+	case "roll-forward": // of shards that start from now on
+		l.rollForward = lasts(1)
 	case "shard":
 		if !l.names[name] {
 			w.count("shards joined")
@@ -215,7 +237,7 @@ func (w *world) named(inc string) *process {
 }
 
 // befalling are the lines that are about one process.
-var befalling = []string{"leave", "drain", "fuse", "crash", "pause", "break", "cut", "lag", "relist", "stall", "stall-store", "no-store", "no-api"}
+var befalling = []string{"leave", "drain", "fuse", "crash", "pause", "break", "cut", "lag", "relist", "stall", "stall-store", "no-store", "no-api", "slow-store", "slow-api"}
 
 func (w *world) befall(p *process, line, verb string, arg func(int) string, lasts func(int) time.Duration) {
 	if verb != "fuse" {
@@ -292,6 +314,12 @@ func (w *world) befall(p *process, line, verb string, arg func(int) string, last
 	case "no-api":
 		w.count("cut off from the API server")
 		p.noAPI = w.now.Add(lasts(2))
+	case "slow-store":
+		w.count("control store slow")
+		p.slowStore = w.now.Add(lasts(2))
+	case "slow-api":
+		w.count("API server slow")
+		p.slowAPI = w.now.Add(lasts(2))
 	default:
 		w.fail("script: %q: not known", line)
 	}
@@ -310,7 +338,7 @@ func (w *world) endFaults() {
 		c.cut, c.slow = none, none
 	}
 	for _, p := range append([]*process(nil), w.processes...) {
-		p.fuse, p.noStore, p.noAPI = 0, none, none
+		p.fuse, p.noStore, p.noAPI, p.slowStore, p.slowAPI = 0, none, none, none, none
 		for _, x := range p.watchers {
 			x.stalled = none
 		}
@@ -319,6 +347,7 @@ func (w *world) endFaults() {
 		}
 		p.resume()
 	}
+	w.gossip.heal()
 }
 
 func (n *network) keys() [][2]api.Incarnation {

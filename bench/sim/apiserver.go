@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -151,7 +152,7 @@ func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[
 func (a *apiServer) settle(o event.SettlePod) event.SettleDone {
 	p, err := a.Annotate(o.Namespace, o.Name, o.Row.PodUID, api.AnnotationSettle, o.Value)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // another UID, as the read after it shows
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, as the read after it shows
 		return event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
 	case err != nil:
 		return event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}
@@ -201,6 +202,16 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 	a.must(err)
 	a.delete(p)
 	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
+}
+
+// toldPlaced tells whether a PodGroup says that it once had its minimum.
+func (a *apiServer) toldPlaced(uid string) bool {
+	for _, o := range a.groups.objects {
+		if g := o.Object.(*v1alpha1.PodGroup); string(g.UID) == uid {
+			return g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
+		}
+	}
+	return false
 }
 
 // delete removes a pod: at once when no kubelet has it, else the kubelet does it after a while.

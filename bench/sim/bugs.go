@@ -7,7 +7,12 @@ import (
 	"basalt.dev/basalt/api/fault"
 )
 
-// Bug is one of package api/fault that the simulator has to find. The others of that package need real processes.
+// Skipped are the bugs of package api/fault that the simulator cannot show, and why.
+var Skipped = map[fault.Fault]string{
+	fault.SharedNodes: "a race between goroutines of one process: bench/failures shows it on real ones",
+}
+
+// Bug is one of package api/fault that the simulator has to find.
 type Bug struct {
 	fault.Fault
 	Known uint64 // the first seed that found it when that was last looked at, with 20,000 steps. 0: none has found it yet
@@ -19,10 +24,10 @@ func (b Bug) Often() bool { return b.Known > 0 && b.Known <= 8 }
 
 // Bugs in the order of package api/fault.
 var Bugs = []Bug{
-	{fault.LeaderFence, 4}, {fault.PlainRead, 53}, {fault.IntentsTwice, 157}, {fault.LateIntents, 5}, {fault.NoIdempotency, 1},
-	{fault.ForgottenPod, 4}, {fault.NewerVersion, 7}, {fault.EmptySettle, 33}, {fault.PodsFirst, 0}, {fault.PodsFromCache, 20},
+	{fault.LeaderFence, 34}, {fault.PlainRead, 17}, {fault.IntentsTwice, 21}, {fault.LateIntents, 30}, {fault.NoIdempotency, 1},
+	{fault.ForgottenPod, 1}, {fault.NewerVersion, 3}, {fault.InheritedFree, 3}, {fault.EmptySettle, 33}, {fault.PodsFirst, 39}, {fault.PodsFromCache, 20},
 	{fault.SharedKeyDeleted, 40}, {fault.NewerTable, 1}, {fault.NoReservationFence, 126}, {fault.BindBeforePrepared, 6},
-	{fault.EvictOpen, 0}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 32}, {fault.SkippedAncestor, 1},
+	{fault.EvictOpen, 2}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 32}, {fault.SkippedAncestor, 1},
 	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 4}, {fault.LaggingLimits, 1}, {fault.TablesEpoch, 1},
 	{fault.LeakedHold, 213}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 44}, {fault.TwoStatusWriters, 1},
 	{fault.NamesNotUIDs, 0}, {fault.PanicBelowZero, 1},

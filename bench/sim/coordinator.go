@@ -240,44 +240,89 @@ func (t *term) load() {
 		t.revision, t.value = r.revision, max(t.value, r.value)
 		states := map[int64]core.Elected{} // by revision: a try whose answer was lost counts too
 		t.commit(nil, func() { states[s.Revision()] = s.elected() }, func(revision int64) {
+			if s.pages {
+				t.readPages(revision, nil)
+				return
+			}
 			e, ok := states[revision]
 			if !ok {
 				c.w.fail("%s: no state at revision %d", c.inc, revision)
 			}
-			e.Sequence = t.value
-			// Reading it takes some time, and the statuses of Queues too.
-			c.later(c.w.delay(), func() {
-				var epoch api.Epoch
-				c.call(&c.w.api.server, 3*time.Second, func() {
-					epoch = 0
-					for _, o := range c.w.api.queues.objects {
-						if q := o.Object.(*v1alpha1.Queue); q.Status != nil {
-							epoch = max(epoch, api.Epoch(q.Status.Epoch))
-						}
-					}
-				}, func(answered bool) {
-					if answered {
-						e.MaxStatusEpoch = epoch
-					}
-					t.lead(e)
-				})
-			})
+			t.loaded(e)
+		})
+	})
+}
+
+// elected is what a term starts from, and in which order it is read.
+var elected = []string{"queues/", "reservations/", "shards/", keyTable}
+
+// readPages reads the state at the revision at which the term began. Where that was compacted meanwhile the term is given
+// up, as store.Term.Load has it.
+func (t *term) readPages(revision int64, pages []page) {
+	c, s := t.c, t.c.w.store
+	prefix := elected[len(pages)]
+	definite(c.process, &s.server, func() page { return s.page(prefix, revision) }, func(p page) {
+		switch pages := append(pages, p); {
+		case t.over:
+		case p.gone:
+			t.end("the state was compacted before it was read")
+			c.call(&s.server, leaseTTL, func() { s.revoke(t.lease) }, func(bool) {})
+		case len(pages) < len(elected):
+			t.readPages(revision, pages)
+		default:
+			t.loaded(s.electedOf(pages))
+		}
+	})
+}
+
+// loaded begins with the state. Reading it takes some time, and the statuses of Queues too.
+func (t *term) loaded(e core.Elected) {
+	c := t.c
+	e.Sequence = t.value
+	c.later(c.w.delay(), func() {
+		var epoch api.Epoch
+		c.call(&c.w.api.server, 3*time.Second, func() {
+			epoch = 0
+			for _, o := range c.w.api.queues.objects {
+				if q := o.Object.(*v1alpha1.Queue); q.Status != nil {
+					epoch = max(epoch, api.Epoch(q.Status.Epoch))
+				}
+			}
+		}, func(answered bool) {
+			if answered {
+				e.MaxStatusEpoch = epoch
+			}
+			t.lead(e)
 		})
 	})
 }
 
 // elected is all that a term starts from, at this revision.
 func (s *store) elected() core.Elected {
-	e := core.Elected{Table: s.table(), Shards: s.shards()}
+	var pages []page
+	for _, prefix := range elected {
+		pages = append(pages, s.page(prefix, 0))
+	}
+	return s.electedOf(pages)
+}
+
+func (s *store) electedOf(pages []page) (e core.Elected) {
+	for _, r := range pages[0].records {
+		e.Limits = append(e.Limits, core.StoredLimits{Key: r.Key, Revision: r.Mod, Record: r.Value.(*wire.LimitsRecord)})
+	}
+	for _, r := range pages[1].records {
+		e.Reservations = append(e.Reservations, core.StoredReservation{Key: r.Key, Revision: r.Mod, Record: r.Value.(*wire.ReservationRecord)})
+	}
+	for _, r := range pages[2].records {
+		e.Shards = append(e.Shards, r.Value.(*wire.ShardRecord))
+	}
+	for _, r := range pages[3].records {
+		var err error
+		if e.Table, err = wire.ToTable(r.Value.(*wire.TableRecord), r.Mod); err != nil {
+			s.w.fail("table: %v", err)
+		}
+	}
 	e.FreshStore = e.Table == nil
-	for _, key := range s.with("queues/") {
-		r := s.Keys[key]
-		e.Limits = append(e.Limits, core.StoredLimits{Key: key, Revision: r.Mod, Record: r.Value.(*wire.LimitsRecord)})
-	}
-	for _, key := range s.with("reservations/") {
-		r := s.Keys[key]
-		e.Reservations = append(e.Reservations, core.StoredReservation{Key: key, Revision: r.Mod, Record: r.Value.(*wire.ReservationRecord)})
-	}
 	return e
 }
 

@@ -14,7 +14,12 @@ import (
 
 // drawer draws what happens from the seed: the workload and the faults. What it draws it says in the words of act.go, so
 // that it can be said again.
-type drawer struct{ w *world }
+type drawer struct {
+	w     *world
+	busy  int           // of so many pods that would end, one does: now and then the cluster fills up
+	lull  time.Duration // between two faults at most: now and then there is time to get something done
+	until time.Time     // then both change
+}
 
 func (d *drawer) say(format string, args ...any) {
 	words := fmt.Sprintf(format, args...)
@@ -34,6 +39,12 @@ func pick[T any](d *drawer, from []T) T { return from[d.w.rng.IntN(len(from))] }
 // begin makes the queues and the first shards, and goes on drawing until the world is calm.
 func (d *drawer) begin() {
 	w := d.w
+	if d.some(2) {
+		d.say("roll-forward %s", d.between(time.Second, 5*time.Second))
+	}
+	if d.some(2) {
+		d.say("pages")
+	}
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limits())
 	}
@@ -52,7 +63,14 @@ func (d *drawer) begin() {
 	}
 	w.outside(time.Millisecond, again(0, 160*time.Millisecond, d.user))
 	if !w.cfg.Calm {
-		w.outside(5*time.Second, again(50*time.Millisecond, 1200*time.Millisecond, d.fault))
+		var fault func()
+		fault = func() {
+			if !w.calm {
+				w.outside(d.between(50*time.Millisecond, d.lull), fault)
+				d.fault()
+			}
+		}
+		w.outside(5*time.Second, fault)
 	}
 }
 
@@ -123,6 +141,10 @@ func (d *drawer) aNode() string {
 // user does one thing that somebody might do.
 func (d *drawer) user() {
 	w, a, rng := d.w, d.w.api, d.w.rng
+	if !w.now.Before(d.until) {
+		d.busy, d.until = pick(d, []int{1, 1, 4, 16, 64}), w.now.Add(d.between(5*time.Second, 30*time.Second))
+		d.lull = pick(d, []time.Duration{1200 * time.Millisecond, 4 * time.Second, 12 * time.Second})
+	}
 	switch n := rng.IntN(100); {
 	case n < 14:
 		name := fmt.Sprintf("g%d", rng.IntN(16))
@@ -148,7 +170,7 @@ func (d *drawer) user() {
 		d.pod(fmt.Sprintf("single%d", rng.IntN(16)), "", pick(d, leafNames))
 	case n < 46:
 		for range 3 {
-			if p := d.aPod(running); p != nil {
+			if p := d.aPod(running); p != nil && d.some(d.busy) {
 				d.say("finish %s %s", p.Name, pick(d, []corev1.PodPhase{corev1.PodSucceeded, corev1.PodSucceeded, corev1.PodSucceeded, corev1.PodFailed}))
 			}
 		}
@@ -159,7 +181,11 @@ func (d *drawer) user() {
 			}
 		}
 	case n < 60:
-		if p := d.aPod(ours); p != nil {
+		p := d.aPod(ours)
+		if d.some(2) { // one that is on its way
+			p = d.aPod(w.load.underway)
+		}
+		if p != nil {
 			d.say("delete %s", p.Name)
 			if d.some(3) { // and makes it again at once
 				d.pod(p.Name, p.Labels[api.LabelPodGroup], p.Labels[api.LabelQueue])
@@ -254,6 +280,9 @@ func (d *drawer) fault() {
 		d.say("crash %s", p.inc)
 	case n < 27:
 		d.say("pause %s %s", p.inc, d.between(100*time.Millisecond, 9*time.Second))
+	case n < 30: // and what is bound of its gang goes on for a while
+		d.say("snatch")
+		d.busy, d.until = 64, w.now.Add(d.between(5*time.Second, 20*time.Second))
 	case n < 47:
 		q := pick(d, w.processes)
 		if p == q {
@@ -289,11 +318,60 @@ func (d *drawer) fault() {
 		d.say("no-store %s %s", p.inc, d.between(time.Second, 9*time.Second))
 	case n < 84:
 		d.say("no-api %s %s", p.inc, d.between(time.Second, 9*time.Second))
-	case n < 91:
+	case n < 88:
 		d.say("unreliable %s %s", pick(d, []string{"store", "api"}), d.between(time.Second, 6*time.Second))
+	case n < 90:
+		d.say("compact %d %s", pick(d, []int{0, 0, 1, 20}), d.between(0, 4*time.Second))
+	case n < 92:
+		half := ""
+		for _, p := range w.processes {
+			if d.some(2) {
+				half += " " + string(p.inc)
+			}
+		}
+		d.say("split %s %s%s", d.between(time.Second, 25*time.Second), pick(d, []string{"all", "some", "none"}), half)
+	case n < 95:
+		d.usurp()
 	default:
 		d.scale()
 	}
+}
+
+// usurp has a shard be taken for dead in the midst of its Bindings, which land while its heirs begin: on a cluster that is
+// full but for what they fill.
+func (d *drawer) usurp() {
+	w := d.w
+	then := func(from, to time.Duration, do func()) {
+		w.outside(d.between(from, to), func() {
+			if !w.calm {
+				do()
+			}
+		})
+	}
+	d.busy, d.lull, d.until = 64, 12*time.Second, w.now.Add(20*time.Second)
+	then(3*time.Second, 12*time.Second, func() {
+		if len(w.shards) < 2 {
+			return
+		}
+		x := pick(d, w.shards)
+		for _, c := range w.coords {
+			d.say("cut %s %s %s", c.inc, x.inc, d.between(4*time.Second, 9*time.Second))
+		}
+		d.say("slow-api %s %s", x.inc, d.between(2*time.Second, 6*time.Second))
+		for _, y := range w.shards {
+			if y != x && d.some(2) {
+				d.say("slow-store %s %s", y.inc, d.between(2*time.Second, 6*time.Second))
+			}
+		}
+		for range 3 {
+			then(200*time.Millisecond, 2200*time.Millisecond, func() {
+				p := d.aPod(func(p *corev1.Pod) bool { return running(p) && w.store.table().OwnerOf(p.Spec.NodeName) == x.inc })
+				if p != nil {
+					d.say("finish %s %s", p.Name, corev1.PodSucceeded)
+				}
+			})
+		}
+	})
 }
 
 // scale adds a shard, or takes one away in order, or starts one under a name that is in use.

@@ -48,7 +48,7 @@ type shard struct {
 
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name)}
-	x.home = home.New(home.Config{Self: x.inc, Strict: true, LargeGang: 2})
+	x.home = home.New(home.Config{Self: x.inc, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
 	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(x.die.below(2))})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
@@ -245,7 +245,7 @@ func (x *shard) carryOut(o event.Output) {
 	case event.ReadStore:
 		read := func() {
 			w.log("%s reads the store", x.inc)
-			definite(x.process, &s.server, func() event.StoreRead { return s.read(o.Sequence) }, func(ev event.StoreRead) {
+			x.read(o.Sequence, func(ev event.StoreRead) {
 				if ev.Revision < o.MinRevision {
 					w.fail("%s asks for revision %d, the store is at %d", x.inc, o.MinRevision, ev.Revision)
 				}
@@ -266,7 +266,7 @@ func (x *shard) carryOut(o event.Output) {
 			ev.Sequence, x.told, x.kept = o.Sequence, true, nil
 			x.step(ev)
 			x.pods.stalled, x.pods.due = time.Time{}, false
-			x.pods.wake(w.between(0, 2*time.Second)) // it has yet to begin
+			x.pods.wake(w.between(0, 5*time.Second)) // it has yet to begin
 			return
 		}
 		if x.pods != nil && x.pods.synced && fault.On(fault.PodsFromCache) {
@@ -350,7 +350,15 @@ func (x *shard) carryOut(o event.Output) {
 
 	case event.Log:
 		w.coreLog(x.inc, o.Level, o.Message, o.Attrs)
-	case event.PodGroupEvent, event.NodeEvent, event.Span:
+	case event.PodGroupEvent:
+		switch o.Reason {
+		case "RolledBack":
+			w.count("gangs rolled back")
+			w.log("%s: rolls back %s", x.inc, o.UID)
+		case "PartlyPlaced":
+			w.count("gangs left in part")
+		}
+	case event.NodeEvent, event.Span:
 	default:
 		w.fail("output %T is not known", o)
 	}
@@ -379,8 +387,8 @@ func (x *shard) listPods() {
 			if x.early != nil && ticket >= x.ticket {
 				read := x.early
 				x.early, x.kept = nil, &ev
-				x.pods.stalled = w.now.Add(20 * time.Second)
-				read()
+				x.pods.stalled = w.now.Add(time.Minute)
+				x.later(w.between(0, 8*time.Second), read) // the longer it takes, the more lands meanwhile
 				return
 			}
 			x.kept = nil

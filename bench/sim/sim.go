@@ -97,6 +97,7 @@ type world struct {
 	store     *store
 	api       *apiServer
 	net       *network
+	gossip    *gossip
 	processes []*process // that are alive
 	coords    []*coordinator
 	shards    []*shard
@@ -133,7 +134,7 @@ func Run(cfg Config) (result Result) {
 		w.script = newPlayer(cfg.Script)
 	}
 	w.die = w.newDie("cluster")
-	w.store, w.api, w.net, w.check = newStore(w), newAPIServer(w), newNetwork(w), newCheck(w)
+	w.store, w.api, w.net, w.gossip, w.check = newStore(w), newAPIServer(w), newNetwork(w), newGossip(w), newCheck(w)
 	defer func() {
 		result = Result{Seed: cfg.Seed, Steps: w.step, Simulated: w.now.Sub(start), Hash: w.hash.Sum64(), Counts: w.counts, Script: w.record}
 		switch failed := recover().(type) {
@@ -289,11 +290,13 @@ type process struct {
 	dead        bool
 	paused      bool
 	pausedUntil time.Time
-	held        []func()                 // what waits for it to go on
-	blocked     []*stream                // likewise
-	fuse        int                      // outputs until it dies, 0 for never
-	noStore     time.Time                // cut off from the control store until then
-	noAPI       time.Time                // from the API server
+	held        []func()  // what waits for it to go on
+	blocked     []*stream // likewise
+	fuse        int       // outputs until it dies, 0 for never
+	noStore     time.Time // cut off from the control store until then
+	noAPI       time.Time // from the API server
+	slowStore   time.Time // its requests reach the control store late until then
+	slowAPI     time.Time
 	book        map[api.Incarnation]bool // shards that are registered, as far as it knows
 	leader      api.Incarnation
 	followers   []*follower
@@ -462,9 +465,9 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 			}
 			p.later(d, finish(false))
 		}
-		cut, name := p.noStore, "store"
+		cut, slow, name := p.noStore, p.slowStore, "store"
 		if s == &w.api.server {
-			cut, name = p.noAPI, "api"
+			cut, slow, name = p.noAPI, p.slowAPI, "api"
 		}
 		fate := w.die.below(1000)
 		_, noRequest := w.mishap(fate < s.unreliable, "request-lost", string(p.inc)+" "+name, 0)
@@ -494,7 +497,11 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 			w.after(w.between(from, to), do)
 			lost()
 		default:
-			w.after(w.delay(), func() {
+			d := w.delay()
+			if w.now.Before(slow) {
+				d = w.between(0, 3*time.Second)
+			}
+			w.after(d, func() {
 				if w.now.Before(s.down) {
 					if w.some(2) {
 						w.atTime(s.down.Add(w.delay()), do)

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
@@ -27,6 +29,7 @@ type store struct {
 	tables  *topic
 	leaders *topic
 	members *topic // of shards/
+	pages   bool   // what is read at one revision takes several requests
 }
 
 // record is a key with its value, which is not changed once it is here.
@@ -142,7 +145,7 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 			if err != nil {
 				w.fail("table: %v", err)
 			}
-			s.tables.publish(t)
+			s.tables.publish(t, e.Mod)
 			w.count("tables")
 		case e.Key == keyLeader:
 			l := leading{}
@@ -150,13 +153,13 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 				l = leading{api.Incarnation(e.Value.(*wire.LeaderRecord).GetIncarnation()), e.Mod}
 				w.count("terms")
 			}
-			s.leaders.publish(l)
+			s.leaders.publish(l, e.Mod)
 		case strings.HasPrefix(e.Key, "shards/"):
 			members = true
 		}
 	}
 	if members {
-		s.members.publish(s.shards())
+		s.members.publish(s.shards(), s.Revision())
 	}
 }
 
@@ -389,20 +392,72 @@ func (s *store) rewriteIntents(who api.Incarnation, created int64, o event.Rewri
 	return out, true
 }
 
-func (s *store) read(sequence uint64) event.StoreRead {
-	ev := event.StoreRead{Sequence: sequence, Revision: s.Revision()}
-	for _, key := range s.with("intents/") {
-		var n uint64
-		inc, hex, _ := strings.Cut(strings.TrimPrefix(key, "intents/"), "/")
-		if _, err := fmt.Sscanf(hex, "%x", &n); err != nil {
-			s.w.fail("key %q: %v", key, err)
-		}
-		ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: s.Keys[key].Mod, Record: s.Keys[key].Value.(*wire.IntentsRecord)})
+// page is what there is with a prefix at a revision, 0 for the newest. One that was compacted cannot be read.
+type page struct {
+	records  []*record
+	revision int64
+	gone     bool
+}
+
+func (s *store) page(prefix string, revision int64) page {
+	get := model.Op[proto.Message]{Kind: model.Get, Key: prefix, End: model.PrefixEnd(prefix), Revision: revision}
+	r, err := s.Txn(nil, []model.Op[proto.Message]{get}, nil)
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		s.w.count("reads compacted")
+		return page{gone: true}
+	case err != nil:
+		s.w.fail("read %q at revision %d: %v", prefix, revision, err)
+	case revision == 0:
+		revision = r.Revision
 	}
-	for _, key := range s.with("reservations/") {
-		ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: s.Keys[key].Mod, Record: s.Keys[key].Value.(*wire.ReservationRecord)})
+	return page{r.Answers[0].Keys, revision, false}
+}
+
+// read is store.ReadForTakeover: after a compaction it begins again, at a newer revision.
+func (x *shard) read(sequence uint64, done func(event.StoreRead)) {
+	s := x.w.store
+	if !s.pages {
+		definite(x.process, &s.server, func() event.StoreRead {
+			return s.storeRead(sequence, s.page("intents/", 0), s.page("reservations/", 0))
+		}, done)
+		return
+	}
+	definite(x.process, &s.server, func() page { return s.page("intents/", 0) }, func(intents page) {
+		definite(x.process, &s.server, func() page { return s.page("reservations/", intents.revision) }, func(reservations page) {
+			if reservations.gone {
+				x.read(sequence, done)
+				return
+			}
+			done(s.storeRead(sequence, intents, reservations))
+		})
+	})
+}
+
+func (s *store) storeRead(sequence uint64, intents, reservations page) event.StoreRead {
+	ev := event.StoreRead{Sequence: sequence, Revision: intents.revision}
+	for _, r := range intents.records {
+		var n uint64
+		inc, hex, _ := strings.Cut(strings.TrimPrefix(r.Key, "intents/"), "/")
+		if _, err := fmt.Sscanf(hex, "%x", &n); err != nil {
+			s.w.fail("key %q: %v", r.Key, err)
+		}
+		ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: r.Mod, Record: r.Value.(*wire.IntentsRecord)})
+	}
+	for _, r := range reservations.records {
+		ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: r.Mod, Record: r.Value.(*wire.ReservationRecord)})
 	}
 	return ev
+}
+
+// compact forgets what was before the newest revision but so many.
+func (s *store) compact(behind int64) {
+	if revision := s.Revision() - behind; revision > s.Compacted() && !s.w.now.Before(s.down) {
+		s.w.count("compactions")
+		if err := s.Compact(revision); err != nil {
+			s.w.fail("compact to revision %d: %v", revision, err)
+		}
+	}
 }
 
 func (s *store) reservations() []*wire.ReservationRecord {
@@ -419,15 +474,18 @@ func (s *store) reservations() []*wire.ReservationRecord {
 type topic struct {
 	w         *world
 	history   []any
+	revisions []int64 // of each
 	followers []*follower
 }
 
-func newTopic(w *world, first any) *topic { return &topic{w: w, history: []any{first}} }
+func newTopic(w *world, first any) *topic {
+	return &topic{w: w, history: []any{first}, revisions: []int64{0}}
+}
 
 func (t *topic) newest() any { return t.history[len(t.history)-1] }
 
-func (t *topic) publish(v any) {
-	t.history = append(t.history, v)
+func (t *topic) publish(v any, revision int64) {
+	t.history, t.revisions = append(t.history, v), append(t.revisions, revision)
 	for _, f := range t.followers {
 		f.wake(t.w.delay())
 	}
@@ -450,15 +508,21 @@ func (p *process) follow(t *topic, deliver func(any)) *follower {
 	f := &follower{p: p, topic: t, deliver: deliver}
 	p.followers = append(p.followers, f)
 	t.followers = append(t.followers, f)
-	definite(p, &p.w.store.server, func() int { return len(t.history) }, func(n int) {
+	f.read()
+	return f
+}
+
+// read is what a follower begins with.
+func (f *follower) read() {
+	f.started = false
+	definite(f.p, &f.p.w.store.server, func() int { return len(f.topic.history) }, func(n int) {
 		if f.over {
 			return
 		}
 		f.started, f.next = true, n
-		deliver(t.history[n-1])
+		f.deliver(f.topic.history[n-1])
 		f.wake(0)
 	})
-	return f
 }
 
 func (f *follower) wake(d time.Duration) {
@@ -481,6 +545,11 @@ func (f *follower) pump() {
 	}
 	if w.now.Before(until) {
 		f.wake(until.Sub(w.now))
+		return
+	}
+	if f.topic.revisions[f.next] < w.store.Compacted() {
+		w.count("store watches compacted")
+		f.read()
 		return
 	}
 	if w.some(4) {

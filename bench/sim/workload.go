@@ -12,6 +12,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
 )
 
 // workload is what users, admins, kubelets and controllers do, and who restarts processes.
@@ -20,6 +21,9 @@ type workload struct {
 	strict map[string]api.Resources // nodes that only Basalt uses, and what they have
 	named  int                      // shards that ever had a name
 	names  map[string]bool          // of shards that are to be up
+
+	snatch      bool          // the next gang of which intents are written loses a pod
+	rollForward time.Duration // of home.Config; 0 is what it takes by itself
 }
 
 var (
@@ -51,7 +55,7 @@ func (w *world) begin() {
 		w.playOn()
 		return
 	}
-	d := &drawer{w}
+	d := &drawer{w: w}
 	d.begin()
 }
 
@@ -224,6 +228,43 @@ func (l *workload) pods(ok func(*corev1.Pod) bool) []*corev1.Pod {
 func running(p *corev1.Pod) bool {
 	return p.Spec.NodeName != "" && !finished(p) && p.DeletionTimestamp == nil
 }
+
+// snatches deletes a pod of a gang between its intent and its Binding, if that was asked for.
+func (l *workload) snatches(r *wire.IntentsRecord) {
+	w := l.w
+	if !l.snatch || len(r.Rows) < 2 || w.calm {
+		return
+	}
+	l.snatch = false
+	for _, row := range r.Rows {
+		if p := w.api.podByUID(row.PodUid); p != nil && p.Spec.NodeName == "" {
+			w.count("pods deleted between intent and Binding")
+			w.after(0, func() {
+				if p := w.api.podByUID(row.PodUid); p != nil {
+					w.log("user: deletes pod %s", p.UID)
+					w.api.delete(p)
+				}
+			})
+			return
+		}
+	}
+}
+
+// underway tells whether a pod has an intent and no node.
+func (l *workload) underway(p *corev1.Pod) bool {
+	if !ours(p) || p.Spec.NodeName != "" {
+		return false
+	}
+	for _, key := range l.w.store.with("intents/") {
+		for _, r := range l.w.store.Keys[key].Value.(*wire.IntentsRecord).Rows {
+			if r.PodUid == string(p.UID) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func ours(p *corev1.Pod) bool { return p.Spec.SchedulerName == api.SchedulerName }
 
 func (l *workload) finish(p *corev1.Pod, phase corev1.PodPhase) {
@@ -383,6 +424,9 @@ func (l *workload) left() string {
 	}
 	if len(w.shards) < len(l.names) || len(w.coords) < 2 {
 		return "processes are missing"
+	}
+	if apart := w.gossip.apart(); apart != "" {
+		return "I11: gossip is apart: " + apart
 	}
 	table := w.store.table()
 	for b := range api.BucketID(api.Buckets) {

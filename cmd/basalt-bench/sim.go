@@ -175,6 +175,9 @@ func (o *simulation) many(ctx context.Context) error {
 // hunt looks for every seeded bug.
 func (o *simulation) hunt(ctx context.Context) error {
 	missed := 0
+	for name, why := range sim.Skipped {
+		fmt.Printf("%-22s skipped: %s\n", name, why)
+	}
 	fmt.Printf("%-22s %5s %7s %8s  %s\n", "bug", "seeds", "steps", "time", "found by")
 	for _, bug := range sim.Bugs {
 		if o.bug != "" && o.bug != string(bug.Fault) {
