@@ -32,6 +32,8 @@ func (c *Clients) Bind(ctx context.Context, p Pod, resourceVersion, node string,
 type Settlement struct {
 	Gone bool   // no pod of this UID
 	Node string // where the pod is bound, "" for nowhere: then no Binding that names an earlier version can land any more
+
+	Version string // that the pod has now
 }
 
 // Settle finds out whether a Binding whose answer is unknown took effect, and makes sure that it does not later: it
@@ -44,7 +46,7 @@ func (c *Clients) Settle(ctx context.Context, p Pod, value string) (Settlement, 
 	pod, err := pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case err == nil && string(pod.UID) == p.UID:
-		return Settlement{Node: pod.Spec.NodeName}, nil
+		return Settlement{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, nil
 	case err == nil, apierrors.IsNotFound(err):
 		return Settlement{Gone: true}, nil
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, or the server gave up on concurrent changes

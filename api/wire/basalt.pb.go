@@ -3558,12 +3558,13 @@ func (x *Withdrawn) GetSentPodUids() []string {
 }
 
 type BindResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	Outcome       BindOutcome            `protobuf:"varint,2,opt,name=outcome,proto3,enum=basalt.wire.v1.BindOutcome" json:"outcome,omitempty"`
-	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	PodUid          string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	Outcome         BindOutcome            `protobuf:"varint,2,opt,name=outcome,proto3,enum=basalt.wire.v1.BindOutcome" json:"outcome,omitempty"`
+	Node            string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	ResourceVersion string                 `protobuf:"bytes,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the pod that settling found free: an older one can no longer be bound
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *BindResult) Reset() {
@@ -3613,6 +3614,13 @@ func (x *BindResult) GetOutcome() BindOutcome {
 func (x *BindResult) GetNode() string {
 	if x != nil {
 		return x.Node
+	}
+	return ""
+}
+
+func (x *BindResult) GetResourceVersion() string {
+	if x != nil {
+		return x.ResourceVersion
 	}
 	return ""
 }
@@ -4318,12 +4326,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\tWithdrawn\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\"\n" +
-	"\rsent_pod_uids\x18\x03 \x03(\tR\vsentPodUids\"p\n" +
+	"\rsent_pod_uids\x18\x03 \x03(\tR\vsentPodUids\"\x9b\x01\n" +
 	"\n" +
 	"BindResult\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x125\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1b.basalt.wire.v1.BindOutcomeR\aoutcome\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"v\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12)\n" +
+	"\x10resource_version\x18\x04 \x01(\tR\x0fresourceVersion\"v\n" +
 	"\vBindResults\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x124\n" +

@@ -159,7 +159,7 @@ func (a *apiServer) settle(o event.SettlePod) event.SettleDone {
 	case p.Spec.NodeName != "":
 		return event.SettleDone{Row: o.Row, Outcome: event.SettledBound, Node: p.Spec.NodeName}
 	}
-	return event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
+	return event.SettleDone{Row: o.Row, Outcome: event.SettledFree, Version: p.ResourceVersion}
 }
 
 // outcome is what package shard/process makes of an answer.

@@ -61,6 +61,7 @@ type SettleDone struct {
 	Row     RowID
 	Outcome SettleOutcome
 	Node    string // with SettledBound
+	Version string // with SettledFree: the resourceVersion that the patch made
 }
 
 // SettleOutcome is what a pod turned out to be.

@@ -139,7 +139,7 @@ func (c *Core) prepare(g *gang) {
 			return
 		}
 	}
-	if g.tally.writing > 0 { // a version is about to change; the answer wakes the gang
+	if g.tally.changing > 0 { // a version is about to change; the answer, or the watch, wakes the gang
 		return
 	}
 	shards, pods := g.heldBy()
@@ -217,7 +217,7 @@ func (c *Core) fill(g *gang) {
 	if !ch.stale && (ch.ask == nil || ch.ask.denied != nil) { // nothing that moves the revision is on its way
 		shards, pods := g.heldBy()
 		for _, shard := range shards {
-			now := slices.DeleteFunc(pods[shard], func(p *pod) bool { return p.writing })
+			now := slices.DeleteFunc(pods[shard], (*pod).changing)
 			if !c.isMember(shard) {
 				continue
 			}
@@ -375,6 +375,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 			}
 			continue
 		}
+		p.settled = newer(p.settled, r.GetResourceVersion())
 		if m.GetSerial() != 0 && p.commit != nil && p.commit.serial != m.GetSerial() && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
 			continue // of an earlier commit: a later one is open
 		}

@@ -67,7 +67,7 @@ func (g *gang) podReason(p *pod) reason {
 // explainAt returns when a pod is to be told its reason, the zero time for never.
 func (c *Core) explainAt(g *gang, p *pod) (reason, time.Time) {
 	r := g.podReason(p)
-	if r.reason == "" || r.reason == p.told || p.writing {
+	if r.reason == "" || r.reason == p.told || p.changing() {
 		return reason{}, time.Time{}
 	}
 	at := p.first

@@ -111,7 +111,7 @@ type tally struct {
 	charged    int // candidates that the reservation counts
 	unfinished int
 	gated      int
-	writing    int  // candidates whose version is about to change
+	changing   int  // candidates whose version is about to change
 	refused    *pod // the first that cannot be placed as it is
 	refusals   int
 	priority   int64
@@ -134,8 +134,8 @@ func (c *Core) count(g *gang) (t tally) {
 			if p.charged {
 				t.charged++
 			}
-			if p.writing {
-				t.writing++
+			if p.changing() {
+				t.changing++
 			}
 		case p.Refused != nil:
 			t.refusals++

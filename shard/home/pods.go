@@ -44,6 +44,7 @@ const (
 type pod struct {
 	*api.Pod
 	version string // newest resourceVersion that is known: of the watch, or of our own last write
+	settled string // the one that settling made, "" if none: older ones can no longer be bound
 
 	group  name            // of the PodGroup that its label names; zero for a pod of its own
 	pinned string          // UID of the PodGroup under which it was committed or seen bound
@@ -71,6 +72,10 @@ type pod struct {
 
 // isBound tells whether the pod has a node and uses it.
 func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.place == bound) }
+
+// changing tells that the version that is known is not one to commit: a write is not answered, or the watch has not shown
+// yet what the pod is since it was settled.
+func (p *pod) changing() bool { return p.writing || newer(p.version, p.settled) != p.version }
 
 // candidate tells whether the pod may be placed.
 func (p *pod) candidate() bool {
@@ -149,9 +154,12 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		c.settlePod(p)
 		return
 	}
-	before := p.Pod
+	before, changing := p.Pod, p.changing()
 	p.Pod = seen
 	p.version = newer(p.version, seen.ResourceVersion)
+	if changing && !p.changing() && p.gang != nil {
+		c.touch(p.gang)
+	}
 	if !p.writing && seen.ConditionReason != before.ConditionReason {
 		p.told = seen.ConditionReason
 	}

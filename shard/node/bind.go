@@ -241,6 +241,7 @@ func (c *Core) settleDone(ev event.SettleDone) {
 		if r.phase == confirmed {
 			c.fault("a pod lost its node", slog.String("pod", r.uid), slog.String("node", r.node))
 		}
+		r.version = ev.Version
 		c.note(r, wire.BindOutcome_BIND_FREE, "")
 		c.finish(r)
 	case event.SettledGone:

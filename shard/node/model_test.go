@@ -394,9 +394,9 @@ func (w *world) settle(o event.SettlePod) event.Event {
 		done.Outcome = event.SettledGone
 	default:
 		w.changed(p)
-		done.Outcome = event.SettledFree
+		done.Outcome, done.Version = event.SettledFree, fmt.Sprint(p.rv)
 		if p.node != "" {
-			done.Outcome, done.Node = event.SettledBound, p.node
+			done = event.SettleDone{Row: o.Row, Outcome: event.SettledBound, Node: p.node}
 		}
 	}
 	if lostAnswer {

@@ -306,10 +306,10 @@ func (s *script) run(line string) []string {
 	case "bound": // a/1/p1 ok|conflict|notfound|unknown
 		return s.step(event.BindDone{Row: row(w.plain[0]), Outcome: map[string]event.BindOutcome{"ok": event.BindOK, "conflict": event.BindConflict, "notfound": event.BindNotFound, "unknown": event.BindUnknown}[w.plain[1]]})
 
-	case "settled": // a/1/p1 free|gone|retry|NODE
+	case "settled": // a/1/p1 free|gone|retry|NODE version=
 		ev := event.SettleDone{Row: row(w.plain[0]), Outcome: event.SettledBound, Node: w.plain[1]}
 		if o, ok := map[string]event.SettleOutcome{"free": event.SettledFree, "gone": event.SettledGone, "retry": event.SettleRetry}[w.plain[1]]; ok {
-			ev.Outcome, ev.Node = o, ""
+			ev.Outcome, ev.Node, ev.Version = o, "", w.value["version"]
 		}
 		return s.step(ev)
 
@@ -431,6 +431,9 @@ func printMessage(e *wire.Envelope) string {
 		out := fmt.Sprintf("BindResults %s %d", b.BindResults.GangUid, b.BindResults.Serial)
 		for _, r := range b.BindResults.Results {
 			out += fmt.Sprintf(" %s:%s@%s", r.PodUid, strings.TrimPrefix(r.Outcome.String(), "BIND_"), r.Node)
+			if r.ResourceVersion != "" {
+				out += " version " + r.ResourceVersion
+			}
 		}
 		return out
 	case *wire.Envelope_Summary:

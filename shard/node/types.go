@@ -68,6 +68,7 @@ type result struct {
 	serial  uint64
 	outcome wire.BindOutcome
 	node    string
+	version string // of a pod that settling found free
 	at      time.Time
 	unsaid  bool // in gang.unsaid
 }
@@ -134,6 +135,7 @@ type row struct {
 	settled  bool   // with confirmed: a patch said so; the control store need not remember it
 	binding  bool   // BindPod is not answered
 	settling bool   // SettlePod is not answered
+	version  string // of the pod once settling found it free
 	settleAt time.Time
 	retries  int
 }
@@ -318,13 +320,13 @@ func (c *Core) gang(ref *wire.GangRef) *gang {
 // settleResult notes what became of a pod, to be told.
 func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 	g := r.gang
-	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node {
+	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node && old.version == r.version {
 		return
 	}
 	if !g.results[r.uid].unsaid {
 		g.unsaid = append(g.unsaid, r.uid)
 	}
-	g.results[r.uid] = result{r.serial(), outcome, node, c.now, true}
+	g.results[r.uid] = result{r.serial(), outcome, node, r.version, c.now, true}
 	c.unsaid[g.key] = true
 	if m := r.commit; m == nil || m.sent == 0 || m.sent == 1 && r.phase == sent {
 		c.urgent = true // nothing more to wait for
@@ -357,7 +359,7 @@ func (c *Core) sayResults() {
 			if bySerial[r.serial] == nil {
 				serials = append(serials, r.serial)
 			}
-			bySerial[r.serial] = append(bySerial[r.serial], &wire.BindResult{PodUid: pod, Outcome: r.outcome, Node: r.node})
+			bySerial[r.serial] = append(bySerial[r.serial], &wire.BindResult{PodUid: pod, Outcome: r.outcome, Node: r.node, ResourceVersion: r.version})
 		}
 		for _, s := range serials {
 			c.tell(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: g.ref.GetUid(), Serial: s, Results: bySerial[s]}}})

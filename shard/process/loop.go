@@ -264,6 +264,8 @@ func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
 		done.Outcome = event.SettledGone
 	case found.Node != "":
 		done.Outcome, done.Node = event.SettledBound, found.Node
+	default:
+		done.Version = found.Version
 	}
 	return done
 }
