@@ -18,6 +18,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -41,13 +42,11 @@ type Object interface {
 	runtime.Object
 }
 
-// DefaultWindow is how many changes of a kind a watch may lag behind.
-const DefaultWindow = 200_000
+// fresh is how long changes are kept for watches at least, as kube-apiserver keeps them.
+const fresh = 75 * time.Second
 
 // Server holds all objects.
 type Server struct {
-	window int
-
 	mu       sync.Mutex
 	version  int64
 	uids     *rand.ChaCha8
@@ -75,6 +74,7 @@ type kind struct {
 
 	objects  map[types.NamespacedName]Object
 	log      []change // changes, oldest first
+	most     int      // log is looked through when it is longer
 	dropped  int      // changes that were before log[0]
 	oldest   int64    // a watch from a version before this one is too old
 	watchers map[*watcher]struct{}
@@ -83,18 +83,18 @@ type kind struct {
 type change struct {
 	event         watch.EventType
 	version       int64
+	at            time.Time
 	before, after Object // after is, with Deleted, the last state under the version of the deletion
 }
 
 // Options of a server.
 type Options struct {
-	Window int    // changes of a kind that are kept for watches; DefaultWindow if 0
-	Seed   uint64 // of the UIDs
+	Seed uint64 // of the UIDs
 }
 
 // New makes a server with the namespace default.
 func New(o Options) *Server {
-	s := &Server{window: cmp.Or(o.Window, DefaultWindow), version: 1, uids: rand.NewChaCha8([32]byte{byte(o.Seed), byte(o.Seed >> 8), byte(o.Seed >> 16)}), kinds: map[string]*kind{}}
+	s := &Server{version: 1, uids: rand.NewChaCha8([32]byte{byte(o.Seed), byte(o.Seed >> 8), byte(o.Seed >> 16)}), kinds: map[string]*kind{}}
 	s.counts = Counts{Creates: map[string]int64{}, Updates: map[string]int64{}, Deletes: map[string]int64{}, Bindings: map[string]int64{},
 		StatusPatches: map[string]int64{}, Conflicts: map[string]int64{}, WatchEvents: map[string]int64{}}
 	core, ours := corev1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion
@@ -242,12 +242,17 @@ func (s *Server) commit(k *kind, event watch.EventType, before, after Object) {
 	} else {
 		k.objects[nameOf(after)] = after
 	}
-	k.log = append(k.log, change{event: event, version: s.version, before: before, after: after})
-	if len(k.log) > 2*s.window { // at times, not each time
-		drop := len(k.log) - s.window
-		k.oldest = k.log[drop-1].version
-		k.dropped += drop
-		k.log = append(make([]change, 0, 2*s.window+1), k.log[drop:]...)
+	now := time.Now()
+	k.log = append(k.log, change{event: event, version: s.version, at: now, before: before, after: after})
+	if len(k.log) > k.most { // at times, not each time
+		drop := sort.Search(len(k.log)-1, func(i int) bool { return now.Sub(k.log[i].at) < fresh })
+		if drop > 0 {
+			k.oldest = k.log[drop-1].version
+			k.dropped += drop
+		}
+		kept := len(k.log) - drop
+		k.most = max(2*kept, 1024)
+		k.log = append(make([]change, 0, k.most+1), k.log[drop:]...)
 	}
 	for w := range k.watchers {
 		select {
