@@ -48,11 +48,22 @@ func student(degrees int) float64 {
 	return z + (z*z*z+z)/(4*float64(degrees))
 }
 
+// blocks of samples make the points of a line: samples that follow one another are alike, and would claim to know more
+// than they do.
+const blocks = 12
+
 // SecondHalf fits a line to the second half of the samples.
 func SecondHalf(samples []Sample, value func(Sample) float64) Slope {
+	half := samples[len(samples)/2:]
+	n := min(blocks, len(half))
 	var x, y []float64
-	for _, s := range samples[len(samples)/2:] {
-		x, y = append(x, s.At.Seconds()), append(y, value(s))
+	for i := range n {
+		block := half[i*len(half)/n : (i+1)*len(half)/n]
+		var at, sum float64
+		for _, s := range block {
+			at, sum = at+s.At.Seconds(), sum+value(s)
+		}
+		x, y = append(x, at/float64(len(block))), append(y, sum/float64(len(block)))
 	}
 	return slope(x, y)
 }

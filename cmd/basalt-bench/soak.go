@@ -44,7 +44,7 @@ func soakCommand() *cobra.Command {
 			var samples []cluster.Sample
 			last := time.Duration(0)
 			o.Sample = func(s cluster.Sample) {
-				if s.At-last < 10*time.Second {
+				if s.At-last < 10*time.Second || s.At > o.Measure { // what comes later is the drain
 					return
 				}
 				last = s.At
