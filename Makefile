@@ -32,8 +32,9 @@ sim-bugs: ## seeded bugs, one after another, each of which the simulator has to 
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 
-EXPLORE ?= --gangs 2 --crashes 1 --delays 1
-explore: bin/basalt-bench ## every interleaving of a small Basalt; what small is: EXPLORE="--gangs 2 --crashes 1 --delays 1"
+EXPLORE ?= --gangs 2 --crashes 1 --delays 2
+explore: bin/basalt-bench ## every interleaving of a small Basalt, then with a crash; how much: EXPLORE="--gangs 2 --crashes 1 --delays 2"
+	bin/basalt-bench explore --gangs 2 --crashes 0
 	bin/basalt-bench explore $(EXPLORE)
 
 FUZZTIME ?= 30s

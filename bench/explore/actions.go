@@ -49,48 +49,70 @@ const (
 // Leaps are how much time passes early: a repetition, and what a hold or a prepared row lasts.
 var Leaps = []time.Duration{2 * time.Second, 12 * time.Second}
 
-// musts hands out what must happen some time, in a fair order, until it is told to stop.
+// Orders of what must happen some time: which of it goes first in the fair order that ways are counted from.
+//
+//	s  a process hears of the store
+//	p  a shard hears of pods
+//	m  a message is delivered
+//	c  a call is carried out, or its answer heard
+//	r  a process starts again
+//	l  the lease of a dead one is over
+const FairOrder = "spmcrl"
+
+// musts hands out what must happen some time, in the fair order, until it is told to stop.
 func (w *world) musts(yield func(action) bool) {
-	for i := range w.shards {
-		x := &w.shards[i]
-		if len(x.store) > 0 && !yield(action{kind: hearStore, i: i}) || len(x.pods) > 0 && !yield(action{kind: hearPod, i: i}) {
-			return
-		}
-	}
-	if w.coord != nil && len(w.coord.store) > 0 && !yield(action{kind: hearCoord}) {
-		return
-	}
-	for i := range w.links {
-		if !yield(action{kind: deliver, i: i}) {
-			return
-		}
-	}
-	busy := api.Incarnation("") // a coordinator has one transaction under way
-	for i, c := range w.calls {
-		switch {
-		case c.from == "" || c.txn != nil && c.from == busy && c.answer.value == nil:
-			continue
-		case c.answer.value != nil:
-			if !yield(action{kind: answer, i: i}) {
+	for _, what := range w.cfg.Order {
+		switch what {
+		case 's':
+			for i := range w.shards {
+				if len(w.shards[i].store) > 0 && !yield(action{kind: hearStore, i: i}) {
+					return
+				}
+			}
+			if w.coord != nil && len(w.coord.store) > 0 && !yield(action{kind: hearCoord}) {
 				return
 			}
-		default:
-			if !yield(action{kind: carryOut, i: i}) {
-				return
+		case 'p':
+			for i := range w.shards {
+				if len(w.shards[i].pods) > 0 && !yield(action{kind: hearPod, i: i}) {
+					return
+				}
 			}
-		}
-		if c.txn != nil {
-			busy = c.from
-		}
-	}
-	for i := range w.down {
-		if !yield(action{kind: restart, i: i}) {
-			return
-		}
-	}
-	for i := range w.leases {
-		if !yield(action{kind: leaseOver, i: i}) {
-			return
+		case 'm':
+			for i := range w.links {
+				if !yield(action{kind: deliver, i: i}) {
+					return
+				}
+			}
+		case 'c':
+			busy := api.Incarnation("") // a coordinator has one transaction under way
+			for i, c := range w.calls {
+				a := action{kind: carryOut, i: i}
+				switch {
+				case c.from == "" || c.txn != nil && c.from == busy && c.answer.value == nil:
+					continue
+				case c.answer.value != nil:
+					a.kind = answer
+				}
+				if !yield(a) {
+					return
+				}
+				if c.txn != nil {
+					busy = c.from
+				}
+			}
+		case 'r':
+			for i := range w.down {
+				if !yield(action{kind: restart, i: i}) {
+					return
+				}
+			}
+		case 'l':
+			for i := range w.leases {
+				if !yield(action{kind: leaseOver, i: i}) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -110,9 +132,6 @@ func (w *world) actions() []action {
 		out[i].delay = i > 0
 	}
 	must := len(out)
-	if w.cfg.Delays > 0 && w.delays == w.cfg.Delays && must > 1 {
-		out, must = out[:1], 1
-	}
 	for i, c := range w.calls {
 		if c.from == "" {
 			out = append(out, action{kind: late, i: i})
@@ -234,9 +253,6 @@ func aboutPod(ev any) string {
 
 // do has an action happen.
 func (w *world) do(a action) {
-	if a.delay && w.cfg.Delays > 0 {
-		w.delays++
-	}
 	switch a.kind {
 	case deliver:
 		w.deliver(w.drop(a.i))
@@ -544,11 +560,13 @@ func (w *world) carry(c *call) item {
 	case event.SettlePod:
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
 			p, err := a.Annotate(o.Namespace, o.Name, o.Row.PodUID, api.AnnotationSettle, o.Value)
-			done := event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
-			if err != nil {
-				done.Outcome = event.SettledGone
-			} else if p.Spec.NodeName != "" {
+			done := event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
+			switch {
+			case err != nil:
+			case p.Spec.NodeName != "":
 				done.Outcome, done.Node = event.SettledBound, p.Spec.NodeName
+			default:
+				done.Outcome, done.Version = event.SettledFree, p.ResourceVersion
 			}
 			return done
 		})

@@ -13,13 +13,27 @@
 // which no decision of the protocol rests on, and what processes see of nodes, Queues and PodGroups. Time passes by itself
 // only while nothing else can happen; that it does earlier is one of the faults.
 //
-// Invariants: there is no clock, no randomness and no goroutine. A world is copied whole (clone.go); what the house's rules
-// call immutable is shared.
+// Ways are tried in the order of how many steps they put off of a fair order (Config.Order): when time is up, what was
+// explored is complete for that many, and when none are left, for all.
+//
+// What makes it fast (part.go): a core, or a server's object, is told something once in each of its states. A world is a
+// tuple of such states and of what is under way, and it has far more states than they have. A step is a few look-ups.
+//
+// What is merged, and why nothing is missed: a state is a sum of 64 bits over all that can be told of it. Calls lie in no
+// order, for servers do not know in which they were asked. Versions are counted for each object, and for each intent key,
+// by itself: cores compare versions of one object only, and those of intents for equality only, so that the order in which
+// different things were written is told by nothing. (Revisions of all other keys stay one count: ranks and takeovers
+// compare them.) Steps that commute then lead to the same state, which is gone into once. There is no further partial-order
+// reduction: a process may be told something by any other at any time, so that no small persistent sets were found.
+//
+// Invariants: there is no clock, no randomness and no goroutine. A part is never changed; copies are made whole (clone.go),
+// but what the house's rules call immutable is shared.
 package explore
 
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,9 +47,11 @@ type Config struct {
 	Waits   int // times that time passes because nothing else can happen, before the fair schedule; 1 if 0
 	Quota   int // how many gangs the queue's capability admits at once; all if 0
 
-	Delays int // times that what comes first in a fair order is put off; 0 for no limit
+	Order   string // what comes first in the fair order: the letters of FairOrder, which it is if ""
+	Delays  int    // times that what comes first in the fair order is put off; 0 for no limit, -1 for never
+	Longest int    // steps after which a way that does not end is a violation; 0 for any
 
-	Longest int // steps after which a way that does not end is a violation; 0 for any
+	Layer func(Result) // told when every way is done that puts off no more than Result.Delays steps
 
 	States   int           // give up after so many; 0 for never
 	For      time.Duration // likewise
@@ -46,8 +62,9 @@ type Config struct {
 // Result is what was explored.
 type Result struct {
 	States, Transitions, Ends int
-	Parts, Steps              int // different states of single cores and servers, and steps that they took
-	Depth                     int
+	Parts, Steps              int  // different states of single cores and servers, and steps that they took
+	Depth                     int  // of the longest way
+	Delays                    int  // everything that puts off fewer steps is done
 	Complete                  bool // within Config
 	Took                      time.Duration
 	Violation                 string
@@ -56,12 +73,13 @@ type Result struct {
 
 // String is a report for people.
 func (r Result) String() string {
-	s := fmt.Sprintf("%d states, %d transitions, %d ends, depth %d, %d states of single parts and %d steps of theirs, in %s", r.States, r.Transitions, r.Ends, r.Depth, r.Parts, r.Steps, r.Took.Round(time.Millisecond))
+	s := fmt.Sprintf("%d states, %d transitions, %d ends, %d steps at most, %d states of single parts and %d steps of theirs, in %s",
+		r.States, r.Transitions, r.Ends, r.Depth, r.Parts, r.Steps, r.Took.Round(time.Millisecond))
 	if r.Violation != "" {
 		return s + "\n" + strings.Join(r.Path, "\n") + "\nviolation: " + r.Violation
 	}
 	if !r.Complete {
-		return s + ": not complete"
+		return fmt.Sprintf("%s: not complete; complete for orders that put off at most %d steps", s, r.Delays-1)
 	}
 	return s + ": complete, no violation"
 }
@@ -69,14 +87,22 @@ func (r Result) String() string {
 // violation ends an exploration.
 type violation string
 
-// frame is a state on the way, and what of it is still to be tried.
-type frame struct {
-	w       *world
-	actions []action
-	next    int
+// step is how a state was first met.
+type step struct {
+	from  *step
+	a     action
+	depth int32
 }
 
-// Run explores.
+// way is a step that is still to be taken.
+type way struct {
+	w    *world // before it
+	from *step
+	a    action
+}
+
+// Run explores, and those ways first that put off the fewest steps of the fair order: what was explored when time is up is
+// complete for that many.
 func Run(cfg Config, now func() time.Time) (r Result) {
 	if cfg.Gangs == 0 {
 		cfg.Gangs = 2
@@ -84,15 +110,22 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 	if cfg.Waits == 0 {
 		cfg.Waits = 1
 	}
+	if cfg.Order == "" {
+		cfg.Order = FairOrder
+	}
 	began := now()
-	var stack []frame
-	var last string
-	var known *known
-	defer func() {
+	var first *world
+	var at *step // what is being done
+	last := ""
+	report := func() Result {
 		r.Took = now().Sub(began)
-		if known != nil {
-			r.Parts, r.Steps = len(known.parts.all), known.parts.misses
+		if first != nil {
+			r.Parts, r.Steps = len(first.parts.all), first.parts.misses
 		}
+		return r
+	}
+	defer func() {
+		report()
 		switch failed := recover().(type) {
 		case nil:
 			return
@@ -101,57 +134,66 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 		default:
 			r.Violation = fmt.Sprintf("panic: %v\n%s", failed, debug.Stack())
 		}
-		for _, f := range stack {
-			if f.next > 0 {
-				r.Path = append(r.Path, f.w.name(f.actions[f.next-1]))
-			}
+		if first == nil {
+			return
 		}
+		r.Path = path(first, at)
 		if last != "" {
 			r.Path = append(r.Path, "then, without any fault: "+last)
 		}
 	}()
-	first := begin(cfg)
-	known = first.known
+	first = begin(cfg)
 	seen, ended := map[uint64]struct{}{}, map[uint64]struct{}{}
-	enter := func(w *world) {
+	var ways, later []way // later ones put off one step more
+	enter := func(w *world, s *step) {
 		sum := w.sum()
 		if _, is := seen[sum]; is {
 			return
 		}
 		seen[sum] = struct{}{}
 		r.States++
-		actions := w.actions()
+		if s != nil {
+			r.Depth = max(r.Depth, int(s.depth))
+		}
+		if cfg.Longest > 0 && r.Depth > cfg.Longest {
+			fail("there is something to do after %d steps", cfg.Longest)
+		}
 		if w.atEnd() {
 			r.Ends++
 			last = "the fair schedule"
 			w.copied().finish(ended)
 			last = ""
 		}
-		if len(actions) == 0 {
-			return
-		}
-		stack = append(stack, frame{w: w, actions: actions})
-		r.Depth = max(r.Depth, len(stack))
-		if cfg.Longest > 0 && len(stack) > cfg.Longest {
-			fail("there is something to do after %d steps", cfg.Longest)
+		for _, a := range w.actions() {
+			if !a.delay {
+				ways = append(ways, way{w, s, a})
+			} else if cfg.Delays == 0 || r.Delays < cfg.Delays {
+				later = append(later, way{w, s, a})
+			}
 		}
 	}
-	enter(first)
-	for len(stack) > 0 {
-		f := &stack[len(stack)-1]
-		if f.next == len(f.actions) {
-			stack[len(stack)-1] = frame{}
-			stack = stack[:len(stack)-1]
-			continue
+	enter(first.copied(), nil)
+	for len(ways) > 0 {
+		next := ways[len(ways)-1]
+		ways[len(ways)-1] = way{}
+		ways = ways[:len(ways)-1]
+		at = &step{next.from, next.a, 1}
+		if next.from != nil {
+			at.depth += next.from.depth
 		}
-		w := f.w.copied()
-		a := f.actions[f.next]
-		f.next++
+		w := next.w.copied()
 		r.Transitions++
-		w.do(a)
-		enter(w)
+		w.do(next.a)
+		enter(w, at)
+		if len(ways) == 0 && len(later) > 0 {
+			if cfg.Layer != nil {
+				cfg.Layer(report())
+			}
+			ways, later = later, nil
+			r.Delays++
+		}
 		if r.Transitions%256 == 0 {
-			r.Took, r.Parts, r.Steps = now().Sub(began), len(known.parts.all), known.parts.misses
+			report()
 			if cfg.States > 0 && r.States >= cfg.States || cfg.For > 0 && r.Took > cfg.For || cfg.Stop != nil && cfg.Stop() {
 				return r
 			}
@@ -162,4 +204,22 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 	}
 	r.Complete = true
 	return r
+}
+
+// path names the steps that lead to a state and through the next one.
+func path(w *world, s *step) []string {
+	var steps []action
+	for ; s != nil; s = s.from {
+		steps = append(steps, s.a)
+	}
+	slices.Reverse(steps)
+	var names []string
+	w = w.copied()
+	for i, a := range steps {
+		names = append(names, w.name(a))
+		if i+1 < len(steps) {
+			w.do(a)
+		}
+	}
+	return names
 }

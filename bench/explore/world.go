@@ -45,7 +45,7 @@ type world struct {
 	fair    bool              // no faults any more
 	check   check
 
-	crashes, early, lost, waits, delays int
+	crashes, early, lost, waits int
 }
 
 // known is what all worlds of an exploration share.
@@ -226,7 +226,7 @@ func (k *known) told(inc api.Incarnation) uint64 { return k.of(string(inc)) }
 
 // sum is the same for states that are the same.
 func (w *world) sum() uint64 {
-	h := mix(at(w.now), w.store.sum, w.intents.sum, uint64(w.started), uint64(w.crashes), uint64(w.early), uint64(w.lost), uint64(w.waits), uint64(w.delays))
+	h := mix(at(w.now), w.store.sum, w.intents.sum, uint64(w.started), uint64(w.crashes), uint64(w.early), uint64(w.lost), uint64(w.waits))
 	for i := range w.objects {
 		h = mix(h, w.objects[i].at.sum)
 	}

@@ -31,8 +31,8 @@ func exploreCommand() *cobra.Command {
 				fault.Set(on...)
 			}
 			out := c.OutOrStdout()
-			fmt.Fprintf(out, "gangs %d, crashes %d, early leaps of time %d (of %s), lost answers and messages %d, waits %d, delays %d (0: any), capability for %d gangs (0: all)\n",
-				cfg.Gangs, cfg.Crashes, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Delays, cfg.Quota)
+			fmt.Fprintf(out, "gangs %d, crashes %d, early leaps of time %d (of %s), lost answers and messages %d, waits %d, order %s, put off %d steps of it (0: any, -1: none), capability for %d gangs (0: all)\n",
+				cfg.Gangs, cfg.Crashes, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Order, cfg.Delays, cfg.Quota)
 			cfg.Stop = func() bool { return c.Context().Err() != nil }
 			last := time.Now()
 			cfg.Progress = func(r explore.Result) {
@@ -40,6 +40,9 @@ func exploreCommand() *cobra.Command {
 					last = time.Now()
 					fmt.Fprintln(c.ErrOrStderr(), r)
 				}
+			}
+			cfg.Layer = func(r explore.Result) {
+				fmt.Fprintf(out, "at most %d put off: %d states, %d transitions, %s\n", r.Delays, r.States, r.Transitions, r.Took.Round(time.Millisecond))
 			}
 			r := explore.Run(cfg, time.Now)
 			fmt.Fprintln(out, r)
@@ -56,7 +59,8 @@ func exploreCommand() *cobra.Command {
 	f.IntVar(&cfg.Lost, "lost", 0, "messages and answers lost")
 	f.IntVar(&cfg.Waits, "waits", 1, "times that time passes because nothing else can happen, before the fair end")
 	f.IntVar(&cfg.Quota, "quota", 0, "how many gangs the quota admits at once; 0 for all")
-	f.IntVar(&cfg.Delays, "delays", 0, "times that what comes first in a fair order is put off; 0 for no limit")
+	f.StringVar(&cfg.Order, "order", explore.FairOrder, "what goes first in the fair order: store news, pod news, messages, calls, restarts, leases, by their initials")
+	f.IntVar(&cfg.Delays, "delays", 0, "times that what comes first in the fair order is put off; 0 for no limit, -1 for never")
 	f.IntVar(&cfg.Longest, "longest", 0, "steps after which a way that does not end is a violation; 0 for any")
 	f.IntVar(&cfg.States, "states", 0, "give up after so many states; 0 for never")
 	f.DurationVar(&cfg.For, "for", 0, "give up after this time; 0 for never")
