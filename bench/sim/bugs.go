@@ -25,12 +25,12 @@ func (b Bug) Often() bool { return b.Known > 0 && b.Known <= 8 }
 // Bugs in the order of package api/fault.
 var Bugs = []Bug{
 	{fault.LeaderFence, 34}, {fault.PlainRead, 17}, {fault.IntentsTwice, 21}, {fault.LateIntents, 30}, {fault.NoIdempotency, 1},
-	{fault.ForgottenPod, 1}, {fault.NewerVersion, 3}, {fault.InheritedFree, 3}, {fault.EmptySettle, 33}, {fault.PodsFirst, 39}, {fault.PodsFromCache, 20},
-	{fault.SharedKeyDeleted, 40}, {fault.NewerTable, 1}, {fault.NoReservationFence, 126}, {fault.BindBeforePrepared, 6},
+	{fault.ForgottenPod, 1}, {fault.NewerVersion, 3}, {fault.InheritedFree, 3}, {fault.EmptySettle, 267}, {fault.PodsFirst, 39}, {fault.PodsFromCache, 20},
+	{fault.SharedKeyDeleted, 40}, {fault.NewerTable, 6}, {fault.NoReservationFence, 126}, {fault.BindBeforePrepared, 1},
 	{fault.EvictOpen, 2}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 32}, {fault.SkippedAncestor, 1},
-	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 4}, {fault.LaggingLimits, 1}, {fault.TablesEpoch, 1},
+	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 2}, {fault.LaggingLimits, 2}, {fault.TablesEpoch, 1},
 	{fault.LeakedHold, 213}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 44}, {fault.TwoStatusWriters, 1},
-	{fault.NamesNotUIDs, 0}, {fault.PanicBelowZero, 1},
+	{fault.NamesNotUIDs, 1}, {fault.PanicBelowZero, 1},
 }
 
 // Hunt runs seeds from first on, at most so many and with so many at a time, with a bug switched on, until one fails. It
