@@ -56,6 +56,7 @@ type round struct {
 // sleep ends with a sign of new room, or of new nodes.
 type sleep struct {
 	room, nodes uint64
+	early       time.Time // the best of those who sleep may be woken from then on
 	notBefore   time.Time
 	latest      time.Time // zero: only new nodes end it
 }
@@ -101,7 +102,7 @@ func (c *Core) sleep(g *gang, never bool) {
 	}
 	if !never {
 		s.backoff = min(max(2*s.backoff, c.cfg.BackoffMin), c.cfg.BackoffMax)
-		s.sleep.notBefore = c.now.Add(s.backoff)
+		s.sleep.early, s.sleep.notBefore = c.now.Add(c.cfg.BackoffMin), c.now.Add(s.backoff)
 		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
 	}
 	s.round = nil
@@ -145,17 +146,33 @@ func (c *Core) over(s *sleep) bool {
 	return !c.now.Before(s.latest) || s.room != c.room && !c.now.Before(s.notBefore)
 }
 
-// wakeSleepers wakes a few of the gangs for which there may be room now, best first.
+// wakeSleepers wakes a few of the gangs for which there may be room now, best first. The pause between two searches grows
+// for the sake of the node shards, and so the best, with as many pods as may look for room at once, need not wait it out:
+// where few gangs wait, room would stand empty meanwhile.
 func (c *Core) wakeSleepers() {
 	c.feed()
 	if !c.roomGrew && !c.nodesMoved {
 		return
 	}
 	c.roomGrew, c.nodesMoved = false, false
-	var awake []*gang
+	var awake, asleep []*gang
 	for _, g := range c.sleepers {
-		if c.over(g.search.sleep) {
+		switch s := g.search.sleep; {
+		case c.over(s):
 			awake = append(awake, g)
+		case !s.early.IsZero() && s.room != c.room:
+			asleep = append(asleep, g)
+		}
+	}
+	slices.SortFunc(asleep, compareGangs)
+	pods := c.podsInFlight
+	for _, g := range asleep {
+		if pods += max(g.tally.charged, g.minCount()); pods > c.cfg.PodsInFlight {
+			break
+		}
+		if s := g.search.sleep; s.early.Before(s.notBefore) {
+			s.notBefore = s.early
+			c.touch(g)
 		}
 	}
 	slices.SortFunc(awake, compareGangs)
