@@ -62,14 +62,18 @@ func TestBindingsAndSettling(t *testing.T) {
 	t.Run("a stale version is refused, and settling finds the pod free", func(t *testing.T) {
 		pod := makePod(t, c, "stale")
 		found, err := c.Settle(ctx, name(pod), "one")
-		if err != nil || found != (kube.Settlement{}) {
-			t.Fatalf("Settle = %+v, %v", found, err)
+		if err != nil || found != (kube.Settlement{Version: found.Version}) || found.Version == pod.ResourceVersion {
+			t.Fatalf("Settle = %+v, %v; the pod was made as version %s", found, err, pod.ResourceVersion)
 		}
 		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", nil); !apierrors.IsConflict(err) {
 			t.Fatalf("a Binding of the version before the settling: %v", err)
 		}
-		if found, err = c.Settle(ctx, name(pod), "two"); err != nil || found != (kube.Settlement{}) {
+		before := found.Version
+		if found, err = c.Settle(ctx, name(pod), "two"); err != nil || found != (kube.Settlement{Version: found.Version}) || found.Version == before {
 			t.Fatalf("Settle = %+v, %v", found, err)
+		}
+		if err := c.Bind(ctx, name(pod), found.Version, "n1", nil); err != nil {
+			t.Fatalf("a Binding of the version that settling made: %v", err)
 		}
 	})
 	t.Run("a Binding that landed is found, with its labels", func(t *testing.T) {
