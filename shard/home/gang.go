@@ -71,7 +71,7 @@ type gang struct {
 	ref       *wire.GangRef
 
 	members map[string]*pod
-	order   []*pod          // members as inOrder sorted them last
+	order   []*pod          // members as inOrder sorted them, nil since one came or went
 	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
 	tally   tally
 	placed  int  // pods that got a node since the gang last started from nothing

@@ -463,7 +463,7 @@ func (c *Core) join(p *pod, g *gang) {
 	if p.gang != g {
 		c.leave(p)
 		p.gang = g
-		g.members[p.UID] = p
+		g.members[p.UID], g.order = p, nil
 		c.wakeUp(g) // it may fit now
 		if p.Node != "" {
 			c.podBound(p, p.Node)
@@ -479,6 +479,7 @@ func (c *Core) leave(p *pod) {
 		return
 	}
 	delete(g.members, p.UID)
+	g.order = nil
 	c.wakeUp(g)
 	if p.place == committed && p.Node == "" {
 		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise

@@ -2,6 +2,7 @@ package home
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -110,17 +111,12 @@ func (g *gang) pick(keep func(*pod) bool) []*pod {
 	return out
 }
 
-// inOrder returns the members in order. What was sorted last is true for as long as it has as many pods as the gang, and all
-// of them are in the gang: sorting thousands for every look at a gang took longer than everything else that is done for it.
+// inOrder returns the members in order. Sorting thousands for every look at a gang would take longer than everything else
+// that is done for it.
 func (g *gang) inOrder() []*pod {
-	if len(g.order) == len(g.members) && !slices.ContainsFunc(g.order, func(p *pod) bool { return p.gang != g }) {
-		return g.order
+	if g.order == nil {
+		g.order = slices.SortedFunc(maps.Values(g.members), comparePods)
 	}
-	g.order = g.order[:0]
-	for _, p := range g.members {
-		g.order = append(g.order, p)
-	}
-	slices.SortFunc(g.order, comparePods)
 	return g.order
 }
 
