@@ -108,7 +108,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		if o == nil {
 			o = w.again[shard]
 		}
-		if c.again(g, o, c.cfg.AskAgain, 8*c.cfg.AskAgain) {
+		if c.patiently(g, o) {
 			c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
 				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch)}}})
 		}

@@ -14,8 +14,8 @@ import (
 //
 // A gang that has not started is prepared first at every shard involved, and bound only when all have answered; where one
 // shard has room for all of it, one Commit that binds at once says the same. A Commit names so many pods at most that it is
-// no larger than a message may be: more of them go to one shard as to several, in a gang of 100,000 pods for example. Pods that come later (a gang in part, or
-// running) are committed as they find room, each shard by itself.
+// no larger than a message may be: more of them go to one shard as to several, in a gang of 100,000 pods for example. Pods
+// that come later (a gang in part, or running) are committed as they find room, each shard by itself.
 
 // commit is a Commit that was sent.
 type commit struct {
@@ -61,7 +61,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 }
 
 func (c *Core) sayCommit(g *gang, cm *commit) {
-	if c.again(g, &cm.open, c.cfg.AskAgain, 8*c.cfg.AskAgain) {
+	if c.patiently(g, &cm.open) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Commit{Commit: cm.body}})
 	}
 }
@@ -70,7 +70,7 @@ func (c *Core) sayBind(g *gang, cm *commit) {
 	if cm.bind.said.IsZero() && cm.body.Bind { // the Commit was the first word
 		cm.bind.at, cm.bind.said, cm.bind.every = cm.at, c.now, c.cfg.AskAgain
 	}
-	if c.again(g, &cm.bind, c.cfg.AskAgain, 8*c.cfg.AskAgain) {
+	if c.patiently(g, &cm.bind) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: g.id, Serial: cm.serial}}})
 	}
 }

@@ -76,6 +76,11 @@ func (c *Core) again(g *gang, o *open, first, most time.Duration) bool {
 	return true
 }
 
+// patiently is again for what a node shard is to do: where much was said to it, its answer is late.
+func (c *Core) patiently(g *gang, o *open) bool {
+	return c.again(g, o, c.cfg.AskAgain, 8*c.cfg.AskAgain)
+}
+
 // sum adds up what pods ask for.
 func sum(pods []*pod) api.Resources {
 	classes := map[string]int64{}
