@@ -134,8 +134,8 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		if r.spans, err = receiveSpans(); err != nil {
 			return nil, err
 		}
-		defer r.spans.stop()
-		plant.OTLP = r.spans.address
+		defer r.spans.Stop()
+		plant.OTLP = r.spans.Address
 	}
 	if r.plant, err = StartPlant(ctx, plant); err != nil {
 		return nil, err

@@ -1,25 +1,19 @@
 package cluster
 
 import (
-	"context"
-	"fmt"
-	"net"
 	"sync"
 	"time"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/bench/otlp"
 )
 
-// spans receives traces as any collector would, and keeps when the steps of some gangs ended. A gang that tries several
-// times has a step several times: the last one counts.
+// spans keeps when the steps of some gangs ended. A gang that tries several times has a step several times: the last one
+// counts.
 type spans struct {
-	collector.UnimplementedTraceServiceServer
-	address string
-	server  *grpc.Server
-
+	*otlp.Receiver
 	mu     sync.Mutex
 	wanted map[[16]byte]map[string]step
 }
@@ -28,17 +22,11 @@ type spans struct {
 type step struct{ start, end time.Time }
 
 func receiveSpans() (*spans, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("receive spans: %w", err)
-	}
-	s := &spans{address: l.Addr().String(), server: grpc.NewServer(), wanted: map[[16]byte]map[string]step{}}
-	collector.RegisterTraceServiceServer(s.server, s)
-	go func() { _ = s.server.Serve(l) }() // ends with stop
-	return s, nil
+	s := &spans{wanted: map[[16]byte]map[string]step{}}
+	var err error
+	s.Receiver, err = otlp.Listen(s.take)
+	return s, err
 }
-
-func (s *spans) stop() { s.server.Stop() }
 
 // want has the steps of a gang kept, by the UID of its PodGroup.
 func (s *spans) want(uid string) {
@@ -58,26 +46,18 @@ func (s *spans) of(uid string) map[string]step {
 	return out
 }
 
-// Export implements the collector.
-func (s *spans) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (s *spans) take(span *trace.Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, rs := range r.ResourceSpans {
-		for _, ss := range rs.ScopeSpans {
-			for _, sp := range ss.Spans {
-				if len(sp.TraceId) != 16 {
-					continue
-				}
-				of := s.wanted[[16]byte(sp.TraceId)]
-				if of == nil {
-					continue
-				}
-				now := step{time.Unix(0, int64(sp.StartTimeUnixNano)), time.Unix(0, int64(sp.EndTimeUnixNano))}
-				if now.end.After(of[sp.Name].end) {
-					of[sp.Name] = now
-				}
-			}
-		}
+	if len(span.TraceId) != 16 {
+		return
 	}
-	return &collector.ExportTraceServiceResponse{}, nil
+	of := s.wanted[[16]byte(span.TraceId)]
+	if of == nil {
+		return
+	}
+	now := step{time.Unix(0, int64(span.StartTimeUnixNano)), time.Unix(0, int64(span.EndTimeUnixNano))}
+	if now.end.After(of[span.Name].end) {
+		of[span.Name] = now
+	}
 }

@@ -6,17 +6,16 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"k8s.io/client-go/rest"
 
+	"basalt.dev/basalt/bench/otlp"
 	"basalt.dev/basalt/bench/report"
 )
 
@@ -119,43 +118,29 @@ func etcdMetrics(ctx context.Context, endpoint string) (metrics, error) {
 		want{"etcd_debugging_mvcc_current_revision", named(etcdRevision)})
 }
 
-// spans receives OTLP and keeps how long each stage of each gang took.
+// spans keeps how long each stage of each gang took.
 type spans struct {
-	collector.UnimplementedTraceServiceServer
-	address string
-	server  *grpc.Server
-	mu      sync.Mutex
-	seen    map[string]bool // by id: an exporter may send twice
-	took    map[string][]time.Duration
+	*otlp.Receiver
+	mu   sync.Mutex
+	seen map[string]bool // by id: an exporter may send twice
+	took map[string][]time.Duration
 }
 
 func listenSpans() (*spans, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for traces: %w", err)
-	}
-	s := &spans{address: l.Addr().String(), server: grpc.NewServer(), seen: map[string]bool{}, took: map[string][]time.Duration{}}
-	collector.RegisterTraceServiceServer(s.server, s)
-	go func() { _ = s.server.Serve(l) }() // ends with Stop
-	return s, nil
+	s := &spans{seen: map[string]bool{}, took: map[string][]time.Duration{}}
+	var err error
+	s.Receiver, err = otlp.Listen(s.take)
+	return s, err
 }
 
-// Export implements the collector.
-func (s *spans) Export(_ context.Context, req *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (s *spans) take(span *trace.Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, rs := range req.ResourceSpans {
-		for _, ss := range rs.ScopeSpans {
-			for _, span := range ss.Spans {
-				id := hex.EncodeToString(span.SpanId)
-				if !s.seen[id] && span.EndTimeUnixNano >= span.StartTimeUnixNano {
-					s.seen[id] = true
-					s.took[span.Name] = append(s.took[span.Name], time.Duration(span.EndTimeUnixNano-span.StartTimeUnixNano))
-				}
-			}
-		}
+	id := hex.EncodeToString(span.SpanId)
+	if !s.seen[id] && span.EndTimeUnixNano >= span.StartTimeUnixNano {
+		s.seen[id] = true
+		s.took[span.Name] = append(s.took[span.Name], time.Duration(span.EndTimeUnixNano-span.StartTimeUnixNano))
 	}
-	return &collector.ExportTraceServiceResponse{}, nil
 }
 
 // latencies returns the stages that Basalt's home shards report, in order.

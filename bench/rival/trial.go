@@ -128,7 +128,7 @@ func (t *trial) run(ctx context.Context) (err error) {
 		return err
 	}
 	if t.spans != nil {
-		defer t.spans.server.Stop()
+		defer t.spans.Stop()
 	}
 	if err := t.warm(ctx); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (t *trial) startScheduler(ctx context.Context) error {
 			if t.spans, err = listenSpans(); err != nil {
 				return err
 			}
-			o.OTLP = t.spans.address
+			o.OTLP = t.spans.Address
 		}
 		return startBasalt(ctx, t.cluster, t.subject.Shards, o)
 	}
