@@ -67,6 +67,10 @@ func soakCommand() *cobra.Command {
 			run.Add("status conflicts", "", float64(res.Conflicts["queues"]+res.Conflicts["podgroups"]))
 			run.Add("queue status writes", "a second", float64(res.Statuses["queues"])/res.Took.Seconds())
 			run.Add("gangs late by the oracle", "", float64(len(res.Late)))
+			var at []time.Duration
+			for _, sample := range samples {
+				at = append(at, sample.At)
+			}
 			for _, of := range []struct {
 				name  string
 				unit  string
@@ -76,13 +80,11 @@ func soakCommand() *cobra.Command {
 				{"goroutines", "", func(s cluster.Sample) float64 { return float64(s.Goroutines) }},
 				{"control store", "MB", func(s cluster.Sample) float64 { return float64(s.StoreSize) / 1e6 }},
 			} {
-				slope := cluster.SecondHalf(samples, of.value)
-				verdict := "the interval contains 0"
-				if !slope.Flat() {
-					verdict = "the interval does not contain 0"
+				var values []float64
+				for _, sample := range samples {
+					values = append(values, of.value(sample))
 				}
-				r.Note("slope of %s over the second half: %.3g %s an hour, 95 %% interval +- %.3g: %s", of.name, slope.PerHour, of.unit, slope.Error, verdict)
-				run.Add("slope of "+of.name, of.unit+" an hour", slope.PerHour)
+				r.Slope(run, of.name, of.unit, at, values)
 			}
 			r.Medians("basalt", nil)
 			r.Note("over-committed nodes: %v; left after the drain: %v", res.Overcommitted, res.Left)

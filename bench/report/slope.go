@@ -1,6 +1,9 @@
-package cluster
+package report
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // Slope is a straight line through a series: its rise for each hour, and half the width of its 95 % interval.
 type Slope struct{ PerHour, Error float64 }
@@ -52,18 +55,29 @@ func student(degrees int) float64 {
 // than they do.
 const blocks = 12
 
-// SecondHalf fits a line to the second half of the samples.
-func SecondHalf(samples []Sample, value func(Sample) float64) Slope {
-	half := samples[len(samples)/2:]
-	n := min(blocks, len(half))
+// SecondHalf fits a line to the second half of a series, when what it tells of has become steady.
+func SecondHalf(at []time.Duration, values []float64) Slope {
+	at, values = at[len(at)/2:], values[len(values)/2:]
+	n := min(blocks, len(at))
 	var x, y []float64
 	for i := range n {
-		block := half[i*len(half)/n : (i+1)*len(half)/n]
-		var at, sum float64
-		for _, s := range block {
-			at, sum = at+s.At.Seconds(), sum+value(s)
+		from, to := i*len(at)/n, (i+1)*len(at)/n
+		var seconds, sum float64
+		for j := from; j < to; j++ {
+			seconds, sum = seconds+at[j].Seconds(), sum+values[j]
 		}
-		x, y = append(x, at/float64(len(block))), append(y, sum/float64(len(block)))
+		x, y = append(x, seconds/float64(to-from)), append(y, sum/float64(to-from))
 	}
 	return slope(x, y)
+}
+
+// Slope notes and adds the slope of a series of a run.
+func (r *Report) Slope(run *Run, what, unit string, at []time.Duration, values []float64) {
+	s := SecondHalf(at, values)
+	verdict := "the interval contains 0"
+	if !s.Flat() {
+		verdict = "the interval does not contain 0"
+	}
+	r.Note("%s: slope of %s over the second half: %.3g %s an hour, 95 %% interval +- %.3g: %s", run.Subject, what, s.PerHour, unit, s.Error, verdict)
+	run.Add("slope of "+what, unit+" an hour", s.PerHour)
 }
