@@ -2,6 +2,7 @@ package rival
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -149,6 +150,36 @@ func (l *load) make(ctx context.Context, t task) error {
 	})
 	l.made.Add(1)
 	return err
+}
+
+// reap deletes the pods and the PodGroup of each gang that has ended, as what made them would.
+func (t *trial) reap(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range nullWorkers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case g := <-t.watch.ended:
+					for j := range g.Pods {
+						t.forget("pod "+g.PodName(j), t.clients.Core.CoreV1().Pods(t.namespace).Delete(ctx, g.PodName(j), metav1.DeleteOptions{}))
+					}
+					if t.served && !g.Plain {
+						t.forget("PodGroup "+g.Name, t.clients.Basalt.Delete().Namespace(t.namespace).Resource("podgroups").Name(g.Name).Do(ctx).Error())
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// forget says that a delete failed; what is left of it stays until the run ends.
+func (t *trial) forget(what string, err error) {
+	if err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled) {
+		slog.Warn("the load could not delete "+what, "error", err)
+	}
 }
 
 // nullWorkers is how many Bindings are in flight at most: as many as a shard of Basalt's has.

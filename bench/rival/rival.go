@@ -166,6 +166,9 @@ func (w *work) measure(ctx context.Context, s Subject, rate, number int) error {
 	}
 	run := w.report.Run(name, number)
 	t.values(run)
+	if t.ends() {
+		t.slope(run)
+	}
 	if w.whole[name] == nil {
 		w.whole[name], w.gang[name] = report.NewLatency(name, report.Whole), report.NewLatency(name, report.Gang)
 	}

@@ -2,14 +2,23 @@ package rival
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/bench/local"
 	"basalt.dev/basalt/bench/local/localtest"
 	"basalt.dev/basalt/bench/scenario"
+	"basalt.dev/basalt/bench/workload"
 )
 
 func TestMain(m *testing.M) { localtest.Run(m) }
@@ -67,6 +76,59 @@ func TestNullOnAnyAPIServer(t *testing.T) {
 	if _, err := r.HTML(); err != nil {
 		t.Error(err)
 	}
+}
+
+// The pods of a gang that has ended go when the last has finished, not before, and its PodGroup with them.
+func TestReap(t *testing.T) {
+	c := localtest.Shared(t)
+	clients, err := kube.ConnectConfig(c.Config(local.Admin), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := workload.Shape{MilliCPU: 1, MemoryMiB: 1}
+	gangs := []scenario.Gang{{Name: "ended", Queue: "q", MinCount: 2, Pods: []workload.Shape{shape, shape}}}
+	x := &trial{work: &work{}, namespace: "reap", clients: clients, gangs: gangs, watch: newPodWatch(gangs), served: true}
+	x.watch.ended = make(chan *scenario.Gang, 1)
+	ctx := t.Context()
+	if err := c.Install(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clients.Core.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: x.namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := clients.Basalt.Post().Namespace(x.namespace).Resource("podgroups").Body(gangs[0].PodGroup(x.namespace)).Do(ctx).Error(); err != nil {
+		t.Fatal(err)
+	}
+	for j := range gangs[0].Pods {
+		if _, err := clients.Core.CoreV1().Pods(x.namespace).Create(ctx, gangs[0].Pod(j, x.namespace, "nobody"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	beside, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { x.reap(beside) })
+	finished := func(j int) {
+		x.watch.seen(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: gangs[0].PodName(j)}, Status: v1.PodStatus{Phase: v1.PodSucceeded}})
+	}
+	finished(0)
+	finished(0)
+	if len(x.watch.ended) != 0 {
+		t.Fatal("a gang of two has ended with one pod")
+	}
+	finished(1)
+	localtest.Wait(t, time.Minute, "its pods and its PodGroup are gone", func(ctx context.Context) error {
+		pods, err := clients.Core.CoreV1().Pods(x.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		group := clients.Basalt.Get().Namespace(x.namespace).Resource("podgroups").Name("ended").Do(ctx).Error()
+		if len(pods.Items) > 0 || !apierrors.IsNotFound(group) {
+			return fmt.Errorf("%d pods are left; PodGroup: %v", len(pods.Items), group)
+		}
+		return nil
+	})
 }
 
 func TestParseSubjects(t *testing.T) {

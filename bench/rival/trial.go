@@ -54,6 +54,7 @@ type trial struct {
 	samples       []sample
 	idle          map[string]float64 // milli-cores, by group
 	late          time.Duration
+	conflicts     float64 // of Basalt's status writes
 	spans         *spans
 	requests      map[string]int // of the subject's user
 	failed        map[string]int
@@ -117,12 +118,16 @@ func (t *trial) run(ctx context.Context) (err error) {
 	if t.subject == Null() {
 		wg.Go(func() { null(beside, t.clients, t.namespace, nodes) })
 	}
-	if slices.ContainsFunc(t.gangs, func(g scenario.Gang) bool { return g.Lifetime > 0 }) && t.cluster != nil {
+	if t.ends() && t.cluster != nil {
 		standIn, err := kube.ConnectConfig(t.cluster.Config(local.NodeStandIn), "node-stand-in")
 		if err != nil {
 			return err
 		}
-		wg.Go(func() { _ = kubelet.Run(beside, kubelet.Options{Client: standIn.Core, SkipRunning: true}) })
+		wg.Go(func() { _ = kubelet.Run(beside, kubelet.Options{Client: standIn.Core}) })
+	}
+	if t.ends() {
+		t.watch.ended = make(chan *scenario.Gang, len(t.gangs))
+		wg.Go(func() { t.reap(beside) })
 	}
 	if err := t.startScheduler(ctx); err != nil {
 		return err
@@ -153,6 +158,11 @@ func (t *trial) run(ctx context.Context) (err error) {
 		return t.readAuditLog()
 	}
 	return nil
+}
+
+// ends tells whether pods end while it is measured: then they live whole lives, and go when their gang has ended.
+func (t *trial) ends() bool {
+	return slices.ContainsFunc(t.gangs, func(g scenario.Gang) bool { return g.Lifetime > 0 })
 }
 
 // prepare makes namespace, queues and nodes.
@@ -354,7 +364,7 @@ func (t *trial) give(ctx context.Context) error {
 	}
 	loaded := make(chan error, 1)
 	wg.Go(func() { loaded <- l.run(beside, t.begin, t.gangs) })
-	patience := time.NewTimer(t.o.Patience)
+	patience := time.NewTimer(t.gangs[len(t.gangs)-1].At + t.o.Patience)
 	defer patience.Stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -384,8 +394,29 @@ func (t *trial) give(ctx context.Context) error {
 	}
 	t.after = use(groups)
 	t.late = time.Duration(l.late.Load())
+	if t.cluster != nil && t.subject.Shards > 0 {
+		if err := t.countConflicts(ctx); err != nil {
+			return err
+		}
+	}
 	cancel()
 	wg.Wait()
+	return nil
+}
+
+// countConflicts asks Basalt's shards how many of their writes of statuses were refused for a conflict.
+func (t *trial) countConflicts(ctx context.Context) error {
+	for _, b := range t.cluster.Basalts() {
+		samples, err := b.Samples(ctx)
+		if err != nil {
+			return err
+		}
+		for name, n := range samples {
+			if strings.HasPrefix(name, "basalt_shard_api_writes_total{") && strings.Contains(name, `outcome="conflict"`) {
+				t.conflicts += n
+			}
+		}
+	}
 	return nil
 }
 
@@ -452,12 +483,35 @@ func (t *trial) values(run *report.Run) {
 	if most := t.peak(apiServer); most > 0 {
 		run.Add("memory at most: API server", "B", float64(most))
 	}
+	if t.cluster != nil && t.subject.Shards > 0 {
+		run.Add("status conflicts", "", t.conflicts)
+	}
 	run.Add(notBound, "", float64(t.pods-bound))
 	if bound < t.pods {
 		run.Note = fmt.Sprintf("%d of %d pods were not bound within %s", t.pods-bound, t.pods, t.o.Patience)
 	}
 	if t.watch.lists > 1 {
 		run.Note = strings.TrimPrefix(fmt.Sprintf("%s; the measuring watch was cut %d times", run.Note, t.watch.lists-1), "; ")
+	}
+}
+
+// slope tells whether the memory of the scheduler grows over a run in which pods come and go.
+func (t *trial) slope(run *report.Run) {
+	var at []time.Duration
+	own := map[string][]float64{}
+	for _, s := range t.samples {
+		if s.at > t.end.Sub(t.begin) {
+			break
+		}
+		at = append(at, s.at)
+		for _, g := range t.own() {
+			own[g] = append(own[g], float64(s.use[g].Memory)/1e6)
+		}
+	}
+	for _, g := range t.own() {
+		if len(at) > 0 && t.peak(g) > 0 {
+			t.report.Slope(run, "memory of "+g, "MB", at, own[g])
+		}
 	}
 }
 

@@ -21,22 +21,25 @@ type podWatch struct {
 	lists   int           // more than one: the watch was cut
 	done    chan struct{} // closed when all pods have a node
 	warmed  map[string]chan struct{}
+	ended   chan *scenario.Gang // those of which every pod has finished; nil where nobody asks
 }
 
 type podTimes struct {
 	gang           *gangTimes
 	created, bound time.Time
+	finished       bool
 }
 
 type gangTimes struct {
-	size, bound            int
+	*scenario.Gang
+	size, bound, finished  int
 	lastCreated, lastBound time.Time
 }
 
 func newPodWatch(gangs []scenario.Gang) *podWatch {
 	w := &podWatch{pods: map[string]*podTimes{}, done: make(chan struct{}), warmed: map[string]chan struct{}{}}
 	for i := range gangs {
-		g := &gangTimes{size: len(gangs[i].Pods)}
+		g := &gangTimes{Gang: &gangs[i], size: len(gangs[i].Pods)}
 		w.gangs = append(w.gangs, g)
 		for j := range gangs[i].Pods {
 			w.pods[gangs[i].PodName(j)] = &podTimes{gang: g}
@@ -88,6 +91,12 @@ func (w *podWatch) seen(p *v1.Pod) {
 		t.gang.bound++
 		if w.boundAt = append(w.boundAt, now); len(w.boundAt) == len(w.pods) {
 			close(w.done)
+		}
+	}
+	if !t.finished && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed) {
+		t.finished = true
+		if t.gang.finished++; t.gang.finished == t.gang.size && w.ended != nil {
+			w.ended <- t.gang.Gang
 		}
 	}
 }
