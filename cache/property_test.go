@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -283,9 +284,12 @@ func TestAgainstReference(t *testing.T) {
 					}
 				}
 				why := eager.Why(c)
-				fit := 0
+				fit, more := 0, int64(0)
 				for _, name := range ref.names() {
 					want := ref.fits(c, name)
+					if want {
+						more += ref.times(c, name)
+					}
 					for _, cache := range []*Cache{eager, lazy} {
 						if m := cache.CanPlace(c, name); m.Fits() != want {
 							t.Fatalf("CanPlace on %s: %q, want %t", name, m, want)
@@ -293,6 +297,11 @@ func TestAgainstReference(t *testing.T) {
 					}
 					if want {
 						fit++
+					}
+				}
+				for _, most := range []int64{math.MaxInt64, 3} {
+					if a, b := eager.Room(c, most), lazy.Room(c, most); a != min(more, most) || b != a {
+						t.Fatalf("Room up to %d = %d, %d, want %d", most, a, b, more)
 					}
 				}
 				if limit.exact == 0 { // counts may be old, what matters may not

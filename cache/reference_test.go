@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -190,6 +191,21 @@ func (r *reference) fits(c *api.Class, node string, without ...string) bool {
 		}
 	}
 	return r.portsFree(c, node, without...)
+}
+
+// times is how many pods of a class a node takes that takes one.
+func (r *reference) times(c *api.Class, node string) int64 {
+	n := int64(math.MaxInt32)
+	if len(hostPorts(c)) > 0 {
+		return 1
+	}
+	free := r.free(node)
+	for _, q := range c.Requests {
+		if q.Value > 0 {
+			n = min(n, new(big.Int).Quo(free[q.Resource], big.NewInt(q.Value)).Int64())
+		}
+	}
+	return n
 }
 
 // never tells whether a class would not even fit an empty cluster.

@@ -3695,6 +3695,7 @@ type Summary struct {
 	RoomVersion   uint64                 `protobuf:"varint,5,opt,name=room_version,json=roomVersion,proto3" json:"room_version,omitempty"` // grows when room came into being (a pod left, a node came or grew)
 	Largest       []*Amount              `protobuf:"bytes,6,rep,name=largest,proto3" json:"largest,omitempty"`                             // the largest allocatable of one node, for each resource
 	OutOfSync     uint32                 `protobuf:"varint,7,opt,name=out_of_sync,json=outOfSync,proto3" json:"out_of_sync,omitempty"`     // nodes with negative free
+	Room          []*ClassRoom           `protobuf:"bytes,8,rep,name=room,proto3" json:"room,omitempty"`                                   // of classes that were asked for here lately
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3778,6 +3779,74 @@ func (x *Summary) GetOutOfSync() uint32 {
 	return 0
 }
 
+func (x *Summary) GetRoom() []*ClassRoom {
+	if x != nil {
+		return x.Room
+	}
+	return nil
+}
+
+// How many more pods of a class there is room for, if none of another class comes.
+type ClassRoom struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodClass      uint64                 `protobuf:"fixed64,1,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"` // xxhash64 of its canonical form: see api.Class. Two with one hash are a wrong guess, no more
+	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`
+	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"` // at least so many
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClassRoom) Reset() {
+	*x = ClassRoom{}
+	mi := &file_basalt_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassRoom) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassRoom) ProtoMessage() {}
+
+func (x *ClassRoom) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
+func (*ClassRoom) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ClassRoom) GetPodClass() uint64 {
+	if x != nil {
+		return x.PodClass
+	}
+	return 0
+}
+
+func (x *ClassRoom) GetPods() uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return 0
+}
+
+func (x *ClassRoom) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ping          bool                   `protobuf:"varint,1,opt,name=ping,proto3" json:"ping,omitempty"` // answer at once with name and incarnation only: are you there?
@@ -3787,7 +3856,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3799,7 +3868,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3812,7 +3881,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -3842,7 +3911,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +3923,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +3936,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StatusReply) GetName() string {
@@ -3970,7 +4039,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +4051,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +4064,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -4336,7 +4405,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\vBindResults\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x124\n" +
-	"\aresults\x18\x03 \x03(\v2\x1a.basalt.wire.v1.BindResultR\aresults\"\x9b\x02\n" +
+	"\aresults\x18\x03 \x03(\v2\x1a.basalt.wire.v1.BindResultR\aresults\"\xca\x02\n" +
 	"\aSummary\x12\x1f\n" +
 	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
 	"tableEpoch\x12\x14\n" +
@@ -4345,7 +4414,12 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04free\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x04free\x12!\n" +
 	"\froom_version\x18\x05 \x01(\x04R\vroomVersion\x120\n" +
 	"\alargest\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\alargest\x12\x1e\n" +
-	"\vout_of_sync\x18\a \x01(\rR\toutOfSync\"#\n" +
+	"\vout_of_sync\x18\a \x01(\rR\toutOfSync\x12-\n" +
+	"\x04room\x18\b \x03(\v2\x19.basalt.wire.v1.ClassRoomR\x04room\"P\n" +
+	"\tClassRoom\x12\x1b\n" +
+	"\tpod_class\x18\x01 \x01(\x06R\bpodClass\x12\x12\n" +
+	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"#\n" +
 	"\rStatusRequest\x12\x12\n" +
 	"\x04ping\x18\x01 \x01(\bR\x04ping\"\x9e\x03\n" +
 	"\vStatusReply\x12\x12\n" +
@@ -4424,7 +4498,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_basalt_proto_goTypes = []any{
 	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
 	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
@@ -4474,9 +4548,10 @@ var file_basalt_proto_goTypes = []any{
 	(*BindResult)(nil),        // 45: basalt.wire.v1.BindResult
 	(*BindResults)(nil),       // 46: basalt.wire.v1.BindResults
 	(*Summary)(nil),           // 47: basalt.wire.v1.Summary
-	(*StatusRequest)(nil),     // 48: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 49: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 50: basalt.wire.v1.GangStatus
+	(*ClassRoom)(nil),         // 48: basalt.wire.v1.ClassRoom
+	(*StatusRequest)(nil),     // 49: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 50: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 51: basalt.wire.v1.GangStatus
 }
 var file_basalt_proto_depIdxs = []int32{
 	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -4545,19 +4620,20 @@ var file_basalt_proto_depIdxs = []int32{
 	7,  // 63: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
 	7,  // 64: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
 	7,  // 65: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	47, // 66: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	50, // 67: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 68: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 69: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	4,  // 70: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	48, // 71: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	5,  // 72: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	49, // 73: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	72, // [72:74] is the sub-list for method output_type
-	70, // [70:72] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	48, // 66: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	47, // 67: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	51, // 68: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 69: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 70: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	4,  // 71: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	49, // 72: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	5,  // 73: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	50, // 74: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	73, // [73:75] is the sub-list for method output_type
+	71, // [71:73] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -4593,7 +4669,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,0 +1,57 @@
+package cache
+
+import (
+	"math"
+	"math/bits"
+
+	"basalt.dev/basalt/api"
+)
+
+// Room counts how many more pods of a class the nodes take now if none of another class comes, and stops at most. It looks
+// only at nodes that take one.
+func (c *Cache) Room(class *api.Class, most int64) int64 {
+	cl := c.plan(class)
+	if _, ok := c.best(cl); !ok {
+		return 0
+	}
+	o := &c.index.order
+	mask := c.index.mask
+	if cl.bit >= 0 {
+		clear(mask)
+		mask[cl.bit/64] = 1 << (cl.bit % 64)
+	} else {
+		mask = c.maskOf(cl)
+	}
+	room := int64(0)
+	for p := o.next(0, mask); p >= 0 && room < most; p = o.next(p+1, mask) {
+	entries:
+		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
+			e := o.entry(i + bits.TrailingZeros64(used))
+			for w, m := range mask {
+				if e[w+1]&m != m {
+					continue entries
+				}
+			}
+			s := slotOf(e[0])
+			if cl.bit < 0 {
+				if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what != Nothing {
+					continue
+				}
+			}
+			room += c.times(cl, s)
+		}
+	}
+	return min(room, most)
+}
+
+// times is how many pods of a class go onto a node that takes one.
+func (c *Cache) times(cl *class, s int32) int64 {
+	if len(cl.set.ports) > 0 {
+		return 1
+	}
+	n := int64(math.MaxInt32)
+	for i := range cl.asks {
+		n = min(n, c.cells[int(s)*c.width+cl.asks[i].col].free/cl.asks[i].amount)
+	}
+	return n
+}
