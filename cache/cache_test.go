@@ -464,3 +464,46 @@ func TestTakingLooksAtHolds(t *testing.T) {
 		t.Errorf("took one on %s, %t", node, ok)
 	}
 }
+
+// TestBitsOutlastAStorm: pods of a class of their own, more of them than are remembered, do not take the bits of the classes
+// that are asked for often, and a class that is not asked for any more loses its own to who needs one.
+func TestBitsOutlastAStorm(t *testing.T) {
+	l := defaultLimits
+	l.planned, l.bits, l.idle = 16, 2, 200
+	c := newCache(Config{}, l)
+	for i := range 4 {
+		c.SetNode(machine(fmt.Sprint("n", i), 64000, 64<<30, 0))
+	}
+	class := func(milli int) *api.Class { return pod(map[string]string{"cpu": fmt.Sprintf("%dm", milli)}, nil) }
+	often := func(a *api.Class) {
+		for range 100 {
+			c.Place(a)
+		}
+	}
+	first, second, third := class(1), class(2), class(3)
+	often(first)
+	often(second)
+	for i := range 3 * l.planned {
+		c.Place(class(1000 + i))
+	}
+	for _, a := range []*api.Class{first, second} {
+		if cl := c.find(a); cl.bit < 0 {
+			t.Errorf("%v lost its bit", a.Requests)
+		}
+	}
+	check(t, c)
+	for range 2 {
+		often(first)
+		often(third)
+	}
+	if c.find(first).bit < 0 || c.find(second).bit >= 0 || c.find(third).bit < 0 {
+		t.Error("the bit of a class that nobody asks for was not given to another")
+	}
+	for i := range 20 * l.planned {
+		c.Place(class(1000 + i))
+	}
+	if c.find(first).planned || c.find(third).planned {
+		t.Error("classes that nobody asks for are remembered for ever")
+	}
+	check(t, c)
+}

@@ -275,7 +275,7 @@ func (c *Cache) adopt(cl *class) {
 		}
 	}
 	bit := slices.Index(x.owners, nil)
-	if owners >= c.limits.bits || bit < 0 && oldest != nil && c.uses-oldest.lastUse > c.limits.idle {
+	if owners >= c.limits.bits || bit < 0 && oldest != nil && c.idle(oldest) {
 		bit = oldest.bit - rungBits
 		c.dismiss(oldest)
 	} else if bit < 0 {

@@ -392,8 +392,12 @@ func (c *Cache) plan(a *api.Class) *class {
 	if len(c.planned) < c.limits.planned {
 		c.planned = append(c.planned, cl)
 	} else {
-		for ; c.planned[c.hand].used; c.hand = (c.hand + 1) % len(c.planned) {
+		for range 2 * len(c.planned) { // if all are in use, the one where the hand began goes
+			if cl := c.planned[c.hand]; !cl.used && (cl.bit < 0 || c.idle(cl)) {
+				break
+			}
 			c.planned[c.hand].used = false
+			c.hand = (c.hand + 1) % len(c.planned)
 		}
 		c.unplan(c.planned[c.hand])
 		c.planned[c.hand] = cl
@@ -410,6 +414,10 @@ func (c *Cache) plan(a *api.Class) *class {
 	}
 	return cl
 }
+
+// idle tells of a class with a bit that it has not been asked for in a long time. Until then its bit is safe from the many
+// that are asked for once: bits are dear to make, and those that pass by are found with the help of them.
+func (c *Cache) idle(cl *class) bool { return c.uses-cl.lastUse > c.limits.idle }
 
 func (c *Cache) unplan(cl *class) {
 	c.dismiss(cl)
