@@ -78,10 +78,14 @@ type Lister interface {
 
 // Follow makes a Follower of a resource in all namespaces; Run starts it.
 func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.Logger, handle Handler[T]) *Follower[T] {
-	source := cache.ToListerWatcherWithContext(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()))
+	requests := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+	source := cache.ToListerWatcherWithContext(requests)
 	l, inProcess := client.(Lister)
-	if inProcess {
+	switch _, protobuf := any(*new(T)).(interface{ Unmarshal([]byte) error }); {
+	case inProcess:
 		source = l.ListerWatcher(resource)
+	case !protobuf:
+		requests.WatchFuncWithContext = watchLines[T](client, resource)
 	}
 	return &Follower[T]{
 		what: resource, source: source, inProcess: inProcess, handle: handle, strip: func(o T) T { return o }, log: log,

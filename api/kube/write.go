@@ -120,7 +120,9 @@ func (c *Clients) ReplaceStatus(ctx context.Context, resource, namespace, name, 
 	patch := mustJSON([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": uid},
 		{"op": "add", "path": "/status", "value": status}})
-	err := c.Basalt.Patch(types.JSONPatchType).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).SubResource("status").Body(patch).Do(ctx).Error()
+	err := c.Basalt.Patch(types.JSONPatchType).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).SubResource("status").
+		Param("fieldValidation", metav1.FieldValidationIgnore). // or it is read once more for warnings that nobody reads
+		Body(patch).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("write status of %s %s: %w", resource, name, err)
 	}
