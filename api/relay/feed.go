@@ -31,8 +31,8 @@ const (
 	// heartbeat is how often a stream says that there is nothing, silence after how long the other end gives it up.
 	heartbeat = time.Second
 	silence   = 4 * time.Second
-	// linger is how long a watch is kept that nobody asks for.
-	linger = 30 * time.Second
+	// linger is how long a watch is kept that nobody asks for: when shards start, the first is asked by all for a moment.
+	linger = 5 * time.Second
 	// reopen is how long the API server may take to let a watch go on that it ended; callers can see for themselves then.
 	reopen = 2 * time.Second
 )
