@@ -35,6 +35,10 @@ const (
 	frameCount   = 4096     // messages at which a frame is full
 	window       = 32       // frames that may wait for their acknowledgement
 	DefaultQueue = 16384    // messages that may wait for one peer
+
+	// Bytes on their way without an acknowledgement of the transport. They are fixed, or gRPC measures what they should be: a
+	// ping, and its answer, for each message that comes by itself, and with them a thread woken at either end.
+	streamWindow, connWindow = 4 << 20, 16 << 20
 )
 
 // Options of a process's end of all its streams.
@@ -116,6 +120,7 @@ func New(o Options) (*Link, error) {
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage + frameSize), grpc.MaxSendMsgSize(MaxMessage + frameSize),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
@@ -147,6 +152,7 @@ func Dial(address string, tls *TLS) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, // resolved at each dial: a pod's address changes
 		grpc.WithTransportCredentials(creds),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage+frameSize), grpc.MaxCallSendMsgSize(MaxMessage+frameSize)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff, MinConnectTimeout: 3 * time.Second}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}))

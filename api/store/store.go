@@ -130,6 +130,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			MinConnectTimeout: 3 * time.Second,
 		}),
 		grpc.WithChainUnaryInterceptor(failFast),
+		// Fixed, or gRPC sends a ping for each answer that comes by itself, to measure what they should be.
+		grpc.WithStaticStreamWindowSize(4 << 20), grpc.WithStaticConnWindowSize(16 << 20),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.WithTransportCredentials(o.TLS))
