@@ -129,7 +129,7 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 	// A death is known in about 2.5 s: found by a probe, then suspected for SuspicionMult * ProbeInterval.
 	c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 250*time.Millisecond
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult = 3, 3
-	c.GossipInterval = 100 * time.Millisecond
+	c.GossipInterval = 200 * time.Millisecond
 	c.PushPullInterval = 10 * time.Second
 	c.TCPTimeout = 3 * time.Second
 	var err error

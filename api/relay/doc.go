@@ -24,7 +24,7 @@
 // Invariants:
 //   - versions in a window grow strictly; what was sent on one stream is contiguous;
 //   - a stream holds no events of its own: a peer that reads slower than events come falls out of the window and is told so;
-//   - a stream says something every second, so that silence means that it broke.
+//   - a stream says something in every second by the clock, so that silence means that it broke.
 //
 // Comparing resourceVersions as numbers, within one kind, is part of the Kubernetes API since 1.35 (KEP-5504). Versions that
 // are no numbers are not relayed.

@@ -28,7 +28,8 @@ const (
 	fewReaders  = 3
 	longestPace = 100 * time.Millisecond
 
-	// heartbeat is how often a stream says that there is nothing, silence after how long the other end gives it up.
+	// heartbeat is how often a stream that said nothing since the last says so, silence after how long the other end gives it
+	// up.
 	heartbeat = time.Second
 	silence   = 4 * time.Second
 	// linger is how long a watch is kept that nobody asks for: when shards start, the first is asked by all for a moment.
@@ -183,7 +184,13 @@ func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
 			}
 			if !waiting {
 				waiting = true
-				due.Reset(max(0, f.pace()-time.Since(last)))
+				wait := f.pace()
+				if time.Since(last) < wait {
+					wait = untilNext(wait)
+				} else {
+					wait = 0
+				}
+				due.Reset(wait)
 			}
 		}
 	}
@@ -270,8 +277,9 @@ func (k *kind) serve(ctx context.Context, version uint64, send func(*wire.RelayE
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	beat := time.NewTicker(heartbeat)
+	beat := time.NewTimer(untilNext(heartbeat))
 	defer beat.Stop()
+	quiet := false // since the last beat
 	for taken := false; ; {
 		m, changed, err := f.after(version)
 		if old, ok := errors.AsType[kube.TooOld](err); ok {
@@ -288,17 +296,28 @@ func (k *kind) serve(ctx context.Context, version uint64, send func(*wire.RelayE
 			if err := send(m); err != nil {
 				return err
 			}
-			taken, version = true, m.Version
+			taken, quiet, version = true, false, m.Version
 			continue // there may be more than one message takes
 		}
 		select {
 		case <-changed:
 		case <-beat.C:
-			if err := send(&wire.RelayEvents{Version: version}); err != nil {
-				return err
+			if quiet {
+				if err := send(&wire.RelayEvents{Version: version}); err != nil {
+					return err
+				}
 			}
+			quiet = true
+			beat.Reset(untilNext(heartbeat))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// untilNext is the time until the clock shows the next multiple of a duration. What different kinds say at such times goes
+// in one packet to each reader, and wakes it once.
+func untilNext(d time.Duration) time.Duration {
+	now := time.Now()
+	return now.Truncate(d).Add(d).Sub(now)
 }

@@ -101,7 +101,7 @@ func (r *Relay) Ask(who api.Incarnation) {
 
 // Attach has a follower watch through the relay where it can, and the relay serve that kind to others. pace is the shortest
 // time between two messages to the same reader: a message costs both ends many times what an event costs, so that what
-// happens within it goes together. The first event after a pause does not wait.
+// happens within it goes together, and with what other kinds have to say then. The first event after a pause does not wait.
 func Attach[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration) {
 	if f.InProcess() { // a watch costs nothing there
 		return
