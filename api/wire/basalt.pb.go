@@ -2766,6 +2766,7 @@ type HoldRequest struct {
 	TtlMs         int64                  `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Patient       bool                   `protobuf:"varint,8,opt,name=patient,proto3" json:"patient,omitempty"`
 	Trace         *Trace                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
+	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"` // as far as the sender knows there is too little: the reply says what is left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2861,6 +2862,13 @@ func (x *HoldRequest) GetTrace() *Trace {
 		return x.Trace
 	}
 	return nil
+}
+
+func (x *HoldRequest) GetShort() bool {
+	if x != nil {
+		return x.Short
+	}
+	return false
 }
 
 type Held struct {
@@ -2989,6 +2997,7 @@ type HoldReply struct {
 	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
 	Held          []*Held                `protobuf:"bytes,3,rep,name=held,proto3" json:"held,omitempty"`
 	Refused       []*Refusal             `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty"`
+	Left          *Summary               `protobuf:"bytes,5,opt,name=left,proto3" json:"left,omitempty"` // where the request was short
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3047,6 +3056,13 @@ func (x *HoldReply) GetHeld() []*Held {
 func (x *HoldReply) GetRefused() []*Refusal {
 	if x != nil {
 		return x.Refused
+	}
+	return nil
+}
+
+func (x *HoldReply) GetLeft() *Summary {
+	if x != nil {
+		return x.Left
 	}
 	return nil
 }
@@ -4332,7 +4348,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\"?\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xdc\x02\n" +
+	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xf2\x02\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -4343,7 +4359,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\x06 \x03(\v2\x17.basalt.wire.v1.PodWantR\x04pods\x12\x15\n" +
 	"\x06ttl_ms\x18\a \x01(\x03R\x05ttlMs\x12\x18\n" +
 	"\apatient\x18\b \x01(\bR\apatient\x12+\n" +
-	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\"3\n" +
+	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x14\n" +
+	"\x05short\x18\n" +
+	" \x01(\bR\x05short\"3\n" +
 	"\x04Held\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\"j\n" +
@@ -4351,12 +4369,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\tpod_class\x18\x01 \x01(\rR\bpodClass\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x14\n" +
 	"\x05never\x18\x03 \x01(\bR\x05never\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\x9b\x01\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\xc8\x01\n" +
 	"\tHoldReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
 	"\x04held\x18\x03 \x03(\v2\x14.basalt.wire.v1.HeldR\x04held\x121\n" +
-	"\arefused\x18\x04 \x03(\v2\x17.basalt.wire.v1.RefusalR\arefused\"Y\n" +
+	"\arefused\x18\x04 \x03(\v2\x17.basalt.wire.v1.RefusalR\arefused\x12+\n" +
+	"\x04left\x18\x05 \x01(\v2\x17.basalt.wire.v1.SummaryR\x04left\"Y\n" +
 	"\tHoldsLost\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\x19\n" +
@@ -4608,32 +4627,33 @@ var file_basalt_proto_depIdxs = []int32{
 	9,  // 51: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
 	35, // 52: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
 	36, // 53: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	10, // 54: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 55: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	39, // 56: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 57: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 58: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 59: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	10, // 60: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	3,  // 61: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	45, // 62: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 63: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 64: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 65: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	48, // 66: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	47, // 67: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	51, // 68: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 69: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 70: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	4,  // 71: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	49, // 72: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	5,  // 73: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	50, // 74: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	73, // [73:75] is the sub-list for method output_type
-	71, // [71:73] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	47, // 54: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	10, // 55: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 56: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	39, // 57: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 58: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 59: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 60: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	10, // 61: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	3,  // 62: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	45, // 63: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 64: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 65: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 66: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	48, // 67: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	47, // 68: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	51, // 69: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 70: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 71: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	4,  // 72: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	49, // 73: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	5,  // 74: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	50, // 75: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	74, // [74:76] is the sub-list for method output_type
+	72, // [72:74] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

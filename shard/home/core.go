@@ -37,6 +37,7 @@ type Config struct {
 	BackoffMin  time.Duration // 500 ms: between two searches for room, doubling
 	BackoffMax  time.Duration // 3 s: longer, and a gang would wait for room that is there
 	RetryRoom   time.Duration // 30 s: a search without any sign of new room
+	TryEvery    time.Duration // 2 s: a gang asks for more than summaries say that there is, for they may be wrong
 	NeverAfter  time.Duration // 5 s: how long the table has stood still before something is said never to fit
 
 	PatientAfter int           // 3: times that a gang gave up before it asks to be the one that keeps what it holds
@@ -60,7 +61,7 @@ func (c *Config) setDefaults() {
 		{&c.HoldFor, 10 * time.Second}, {&c.MendWithin, 3 * time.Second}, {&c.PrepareFor, 8 * time.Second},
 		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.RollForward, 20 * time.Second},
 		{&c.StrayAfter, 10 * time.Second}, {&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
-		{&c.RetryRoom, 30 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},
+		{&c.RetryRoom, 30 * time.Second}, {&c.TryEvery, 2 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},
 		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.CountsEvery, 10 * time.Second},
 		{&c.CoordinatorQuiet, 5 * time.Second}, {&c.StatusBackoffLimit, 30 * time.Second},
 	} {

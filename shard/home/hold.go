@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +16,16 @@ import (
 )
 
 // Looking for room: one round asks node shards one after another for what is still without a hold, this process's own
-// shard first, then those with the most room. A round that ends short of it is tried again, later each time, once some
-// shard says that room came into being. Gangs look for room in the order of their ranks, so many at a time.
+// shard first, then those with the most room. Each is asked for no more than its last summary says it has, less what was
+// asked of it since: what a shard refuses is work for nothing, and a gang that crosses shards would be refused something at
+// each but the last. Where that is too little, the shard says in its answer what it has now.
+//
+// Summaries are of a moment ago, and do not count what a gang of better rank may take. So a gang that they have too little
+// for asks for a little more than they say, now and then: one pod of each class, and twice as many each time that all of it
+// was granted.
+//
+// A round that ends short is tried again, later each time, once some shard says that room came into being. Gangs look for
+// room in the order of their ranks, so many at a time.
 
 // search is how a gang looks for room.
 type search struct {
@@ -33,23 +42,32 @@ type search struct {
 	sleep   *sleep
 	gaveUp  bool // further pods found no room and are not charged while it sleeps
 	mendBy  time.Time
+
+	tried      time.Time // when more than summaries say was asked for last,
+	triedNodes uint64    // and Core.nodes then
+	words      string    // what shards said when they last refused something
 }
 
 func (s *search) rest() { s.since, s.backoff, s.mendBy, s.gaveUp = time.Time{}, 0, time.Time{}, false }
 
 func (g *gang) slot() bool { return g.search.slot }
 
-// round asks each shard at most once.
+// round asks each shard for what it says it has, once or until it says that there is no more, and where it tries, for more
+// until it refuses some.
 type round struct {
 	asked   map[api.Incarnation]bool
-	order   []api.Incarnation // the shards asked
-	shard   api.Incarnation   // that has not answered, "" for none
+	done    map[api.Incarnation]bool // and did not say that there is more
+	refused map[api.Incarnation]bool // refused something, or did not answer
+	trying  bool                     // more than summaries say is asked for,
+	more    map[api.Incarnation]int  // so many pods of each class next
+	shard   api.Incarnation          // that has not answered, "" for none
 	open    open
 	body    *wire.HoldRequest
 	pods    []*pod         // of body
-	keys    []string       // of its classes
+	fresh   []kind         // those of them that had no hold there
+	classes []*api.Class   // of body
 	never   map[string]int // class -> shards where not even an empty node would take one
-	refused []string       // what shards said
+	words   []string       // what shards said
 	silent  bool           // one did not answer
 }
 
@@ -65,6 +83,95 @@ type sleep struct {
 type summary struct {
 	said                       *wire.Summary
 	allocatable, free, largest api.Resources
+
+	// What is left of it, without what was asked for since.
+	left api.Resources
+	room map[uint64]int64 // pods by hash of their class, of those that the shard counted
+
+	asking []*gang // that asked for something since, or before and have no answer
+}
+
+// take notes that pods were asked for of what the summary says.
+func (s *summary) take(kinds []kind) {
+	for _, k := range kinds {
+		n, hash := int64(len(k.pods)), k.class.Hash()
+		s.left = s.left.Sub(times(k.class.Requests, n)).Positive()
+		if room, counted := s.room[hash]; counted {
+			s.room[hash] = max(0, room-n)
+		}
+	}
+}
+
+// share returns those of some pods that a shard has room for as far as its summary tells, those first of which it has least
+// room. Of another shard than this one it leaves an eighth: its own gangs have taken some since.
+func (s *summary) share(kinds []kind, own bool) (pods []*pod) {
+	keep := func(n int64) int64 {
+		if own {
+			return n
+		}
+		return n - n/8
+	}
+	type part struct {
+		kind
+		most int64
+	}
+	parts := make([]part, 0, len(kinds))
+	for _, k := range kinds {
+		p := part{k, math.MaxInt64}
+		if room, counted := s.room[k.class.Hash()]; counted {
+			p.most = keep(room)
+		}
+		parts = append(parts, p)
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.most, b.most) })
+	left := s.left
+	for _, p := range parts {
+		if n := min(int64(len(p.pods)), p.most, keep(often(p.class.Requests, left))); n > 0 {
+			pods = append(pods, p.pods[:n]...)
+			left = left.Sub(times(p.class.Requests, n))
+		}
+	}
+	return pods
+}
+
+// often returns how many times requests go into so much free room.
+func often(requests, free api.Resources) int64 {
+	n := int64(math.MaxInt64)
+	for _, a := range requests {
+		if a.Value > 0 {
+			n = min(n, max(0, free.Value(a.Resource))/a.Value)
+		}
+	}
+	return n
+}
+
+func times(r api.Resources, n int64) api.Resources {
+	out := r.Clone()
+	for i := range out {
+		out[i].Value = api.MulSat(out[i].Value, n)
+	}
+	return out
+}
+
+// kind is pods of one class.
+type kind struct {
+	class *api.Class
+	pods  []*pod
+}
+
+// kindsOf sorts pods by class, in the order of the first of each.
+func kindsOf(pods []*pod) (kinds []kind) {
+	index := map[string]int{}
+	for _, p := range pods {
+		i, known := index[p.Class.Key]
+		if !known {
+			i = len(kinds)
+			index[p.Class.Key] = i
+			kinds = append(kinds, kind{class: p.Class})
+		}
+		kinds[i].pods = append(kinds[i].pods, p)
+	}
+	return kinds
 }
 
 func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
@@ -81,6 +188,20 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 	old := c.summaries[from]
 	if c.table != nil && !c.table.Has(from) {
 		return
+	}
+	s.left, s.room = s.free, make(map[uint64]int64, len(m.GetRoom()))
+	for _, r := range m.GetRoom() {
+		if !r.GetMore() {
+			s.room[r.GetPodClass()] = int64(r.GetPods())
+		}
+	}
+	if old != nil { // what is not answered is not counted in it: answers and summaries come in their order
+		for _, g := range old.asking {
+			if r := g.search.round; !g.dropped && r != nil && r.shard == from && !slices.Contains(s.asking, g) {
+				s.take(r.fresh)
+				s.asking = append(s.asking, g)
+			}
+		}
 	}
 	c.summaries[from] = s
 	if old == nil || m.GetRoomVersion() != old.said.GetRoomVersion() {
@@ -364,7 +485,7 @@ func (c *Core) seek(g *gang) bool {
 		if c.asleep(g) || !c.takeSlot(g) {
 			return false
 		}
-		s.round = &round{asked: map[api.Incarnation]bool{}, never: map[string]int{}}
+		s.round = &round{asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}, never: map[string]int{}}
 		s.room, s.nodes = c.room, c.nodes
 		if s.since.IsZero() {
 			s.since = c.now
@@ -374,6 +495,7 @@ func (c *Core) seek(g *gang) bool {
 	if r.shard != "" {
 		switch {
 		case !c.isMember(r.shard):
+			r.refused[r.shard] = true
 			r.shard = ""
 		case !c.now.Before(r.open.at.Add(c.cfg.SkipAfter)):
 			c.skip(g, r)
@@ -385,25 +507,29 @@ func (c *Core) seek(g *gang) bool {
 			return false
 		}
 	}
-	shard, found := c.nextShard(g, r, missing)
+	next, found := c.nextShard(g, r, missing)
 	if !found {
 		c.endRound(g, r, missing)
 		return false
 	}
-	r.asked[shard] = true
-	r.order = append(r.order, shard)
-	r.shard = shard
-	r.pods = append(g.pick(func(p *pod) bool { return p.place == held && p.shard == shard }), missing...)
+	shard := next.shard
+	r.asked[shard], r.done[shard] = true, true
+	r.shard, r.fresh = shard, kindsOf(next.pods)
+	r.pods = append(g.pick(func(p *pod) bool { return p.place == held && p.shard == shard }), next.pods...)
+	if of := c.summaries[shard]; of != nil {
+		of.take(r.fresh)
+		of.asking = append(of.asking, g)
+	}
 	r.open = open{serial: c.serial(g)}
 	classes := newClasses()
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
-		TtlMs: c.cfg.HoldFor.Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold),
+		TtlMs: c.cfg.HoldFor.Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: len(next.pods) < len(missing),
 	}
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})
 	}
-	r.body.Classes, r.keys = classes.list, classes.keys
+	r.body.Classes, r.classes = classes.list, classes.classes
 	g.touch(shard)
 	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
 	if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
@@ -422,14 +548,15 @@ func (c *Core) skip(g *gang, r *round) {
 		c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
 			Gang: g.message(), Serial: r.open.serial, TableEpoch: uint64(c.table.Epoch)}}})
 	}
+	r.refused[r.shard] = true
 	r.shard, r.silent = "", true
 }
 
 // classes numbers the distinct classes of a message.
 type classes struct {
-	list  []*wire.PodClass
-	keys  []string
-	index map[string]uint32
+	list    []*wire.PodClass
+	classes []*api.Class
+	index   map[string]uint32
 }
 
 func newClasses() *classes { return &classes{index: map[string]uint32{}} }
@@ -439,7 +566,7 @@ func (k *classes) of(class *api.Class) uint32 {
 	if !known {
 		i = uint32(len(k.list))
 		k.index[class.Key] = i
-		k.keys = append(k.keys, class.Key)
+		k.classes = append(k.classes, class)
 		k.list = append(k.list, &wire.PodClass{Requests: wire.FromResources(class.Requests), Constraints: class.Constraints})
 	}
 	return i
@@ -452,62 +579,105 @@ func (g *gang) touch(shard api.Incarnation) {
 	g.search.touched[shard] = true
 }
 
-// nextShard returns the shard to ask next: one that had room for a pod of ours and failed to bind it, this one, then by
-// room; not those that cannot hold a single pod.
-func (c *Core) nextShard(g *gang, r *round, missing []*pod) (api.Incarnation, bool) {
-	type option struct {
-		shard api.Incarnation
-		class int // 0 preferred, 1 self, 2 others
-		fits  int64
+// option is a shard that may be asked, and for what.
+type option struct {
+	shard api.Incarnation
+	class int // 0 had room for a pod of ours and failed to bind it, 1 self, 2 others
+	pods  []*pod
+	room  int64
+}
+
+func (o option) before(p option) bool {
+	return cmp.Or(cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room), strings.Compare(string(o.shard), string(p.shard))) < 0
+}
+
+// nextShard returns the shard to ask next, and for which pods, or that the round is over. This shard is asked though it had
+// nothing a moment ago, for it costs nothing to hear what it has now; so is one at which the gang holds something, which is
+// to live on.
+func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
+	kinds := kindsOf(missing)
+	preferred := map[api.Incarnation][]*pod{}
+	for _, p := range missing {
+		if p.prefer != "" {
+			preferred[p.prefer] = append(preferred[p.prefer], p)
+		}
 	}
-	var best option
-	found := false
 	for _, m := range c.table.Members {
 		o := option{shard: m.Incarnation, class: 2}
-		if r.asked[o.shard] || c.owned[o.shard] == 0 {
+		if r.done[o.shard] || c.owned[o.shard] == 0 {
 			continue
 		}
 		if o.shard == c.cfg.Self {
 			o.class = 1
 		}
-		for _, p := range missing {
-			if p.prefer == o.shard {
-				o.class = 0
-			}
-		}
 		if s := c.summaries[o.shard]; s != nil {
-			o.fits = fits(s.free, missing)
-			if o.fits == 0 && o.class != 0 {
-				continue
+			o.pods, o.room = s.share(kinds, o.shard == c.cfg.Self), fits(s.left, kinds)
+		} else {
+			o.pods = missing
+		}
+		if few := preferred[o.shard]; len(few) > 0 {
+			if o.class = 0; len(o.pods) < len(missing) {
+				o.pods = append(few, slices.DeleteFunc(o.pods, func(p *pod) bool { return p.prefer == o.shard })...)
 			}
 		}
-		if !found || cmp.Or(cmp.Compare(o.class, best.class), cmp.Compare(best.fits, o.fits), strings.Compare(string(o.shard), string(best.shard))) < 0 {
-			best, found = o, true
+		if (len(o.pods) > 0 || !r.asked[o.shard] && (o.class == 1 || g.holdsAt(o.shard))) && (!found || o.before(next)) {
+			next, found = o, true
 		}
 	}
-	return best.shard, found
+	if found || !c.mayTry(g, r) {
+		return next, found
+	}
+	for _, m := range c.table.Members {
+		o := option{shard: m.Incarnation, class: 2}
+		s := c.summaries[o.shard]
+		if r.refused[o.shard] || c.owned[o.shard] == 0 || s == nil {
+			continue
+		}
+		if o.room = fits(s.free, kinds); o.room == 0 {
+			continue
+		}
+		if o.shard == c.cfg.Self {
+			o.class = 1
+		}
+		for _, k := range kinds {
+			o.pods = append(o.pods, k.pods[:min(len(k.pods), max(1, r.more[o.shard]))]...)
+		}
+		if !found || o.before(next) {
+			next, found = o, true
+		}
+	}
+	if found {
+		r.more[next.shard] = 2 * max(1, r.more[next.shard])
+	}
+	return next, found
+}
+
+// mayTry tells whether more may be asked for than summaries say: not often, for most of it is refused, unless there are
+// other nodes now.
+func (c *Core) mayTry(g *gang, r *round) bool {
+	s := &g.search
+	if !r.trying && (s.tried.IsZero() || s.triedNodes != c.nodes || !c.now.Before(s.tried.Add(c.cfg.TryEvery))) {
+		r.trying, s.tried, s.triedNodes, s.words = true, c.now, c.nodes, ""
+	}
+	return r.trying
+}
+
+func (g *gang) holdsAt(shard api.Incarnation) bool {
+	if g.search.touched[shard] {
+		for _, p := range g.members {
+			if p.place == held && p.shard == shard {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // fits returns how many pods of the kind that fits most often go into so much free room.
-func fits(free api.Resources, pods []*pod) int64 {
+func fits(free api.Resources, kinds []kind) int64 {
 	var most int64
-	last := ""
-	kinds := 0
-	for _, p := range pods {
-		if p.Class.Key == last {
-			continue
-		}
-		if last = p.Class.Key; kinds > 8 {
-			break
-		}
-		kinds++
-		n := int64(1) << 40
-		for _, a := range p.Class.Requests {
-			if a.Value > 0 {
-				n = min(n, max(0, free.Value(a.Resource))/a.Value)
-			}
-		}
-		most = max(most, n)
+	for _, k := range kinds[:min(len(kinds), 8)] {
+		most = max(most, often(k.class.Requests, free))
 	}
 	return most
 }
@@ -524,10 +694,10 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			members++
 		}
 	}
-	words := mergeWords(r.refused)
-	if words == "" {
-		words = "no shard has that much free"
+	if words := mergeWords(r.words); words != "" {
+		g.search.words = words
 	}
+	words := cmp.Or(g.search.words, "no shard has that much free")
 	for _, key := range sorted(lacking) {
 		p := lacking[key]
 		none := r.never[key]
@@ -613,6 +783,18 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	for _, h := range m.GetHeld() {
 		nodes[h.GetPodUid()] = h.GetNode()
 	}
+	if s := c.summaries[from]; s != nil {
+		for _, k := range r.fresh {
+			refused := int64(0)
+			for _, p := range k.pods {
+				if _, got := nodes[p.UID]; !got {
+					refused++
+				}
+			}
+			s.left = s.left.Add(times(k.class.Requests, refused))
+			r.refused[from] = r.refused[from] || refused > 0
+		}
+	}
 	for _, p := range r.pods {
 		if p.gang != g || p.place == committed || p.place == bound {
 			continue
@@ -629,12 +811,22 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		}
 	}
 	for _, f := range m.GetRefused() {
-		if int(f.GetPodClass()) < len(r.keys) && f.GetNever() {
-			r.never[r.keys[f.GetPodClass()]]++
+		if int(f.GetPodClass()) < len(r.classes) {
+			class := r.classes[f.GetPodClass()]
+			if f.GetNever() {
+				r.never[class.Key]++
+			}
+			if s := c.summaries[from]; s != nil {
+				s.room[class.Hash()] = 0
+			}
 		}
-		if f.GetMessage() != "" {
-			r.refused = append(r.refused, f.GetMessage())
+		if r.refused[from] = true; f.GetMessage() != "" {
+			r.words = append(r.words, f.GetMessage())
 		}
+	}
+	if left := m.GetLeft(); left != nil {
+		c.onSummary(from, left)
+		r.done[from] = r.refused[from]
 	}
 	c.mark(g)
 }

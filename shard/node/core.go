@@ -28,8 +28,8 @@ type Config struct {
 	SettleGrace   time.Duration // how long a living shard may settle rows on nodes that it lost: 2 s
 	Remember      time.Duration // how long answers and withdrawn serials are kept: 2 min
 	SummaryEvery  time.Duration // how often an unchanged summary is said again: 5 s
-	SummaryPace   time.Duration // between two summaries to shards that nothing was refused here lately: 1 s
-	RefusedFor    time.Duration // how long a refusal counts as lately: 1 min
+	SummaryPace   time.Duration // between two summaries to shards that asked for nothing here lately: 1 s
+	AskedFor      time.Duration // how long a request counts as lately: 1 min
 	WriteEvery    time.Duration // between two intent transactions that are not full, so that what comes meanwhile goes together; 0: none
 	DeleteEvery   time.Duration // between two deletions of intents that are settled, unless there are many: 500 ms
 
@@ -38,6 +38,8 @@ type Config struct {
 	MaxDeletes  int // keys of one delete: 100
 	MaxRewrites int // rewrites in flight: 16
 	MaxSettling int // settling patches in flight: 64
+	MaxClasses  int // whose room a summary names: 16
+	MaxRoom     int // pods of a class that are counted for it: 4,096
 
 	Tracing bool
 	Strict  bool // a broken invariant panics
@@ -63,13 +65,15 @@ func (c Config) withDefaults() Config {
 	duration(&c.Remember, 2*time.Minute)
 	duration(&c.SummaryEvery, 5*time.Second)
 	duration(&c.SummaryPace, time.Second)
-	duration(&c.RefusedFor, time.Minute)
+	duration(&c.AskedFor, time.Minute)
 	duration(&c.DeleteEvery, 500*time.Millisecond)
 	number(&c.MaxFences, 100)
 	number(&c.MaxRows, 1000)
 	number(&c.MaxDeletes, 100)
 	number(&c.MaxRewrites, 16)
 	number(&c.MaxSettling, 64)
+	number(&c.MaxClasses, 16)
+	number(&c.MaxRoom, 4096)
 	return c
 }
 
@@ -123,7 +127,8 @@ type Core struct {
 	toAll     *wire.Summary // said last to all,
 	said      time.Time     // and when
 	sayAll    bool
-	refused   map[api.Incarnation]time.Time // home shards by the last refusal that they got
+	askers    map[api.Incarnation]time.Time // home shards by their last request
+	asked     map[uint64]*askedClass        // by hash of the class
 	swept     time.Time
 	broken    uint64
 	ignored   uint64
@@ -153,7 +158,7 @@ func New(cfg Config) *Core {
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
 		holders: map[string]bool{}, unsent: map[*commit]bool{},
-		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, refused: map[api.Incarnation]time.Time{},
+		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, askers: map[api.Incarnation]time.Time{}, asked: map[uint64]*askedClass{},
 	}
 }
 

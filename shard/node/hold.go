@@ -33,6 +33,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	g.rank = wire.ToRank(m.GetRank())
 	g.rank.Gang = m.GetGang().GetUid()
 	expires := c.now.Add(c.holdTTL(m))
+	c.noteAsked(from, classes)
 
 	reply := &wire.HoldReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial()}
 	full := make([]bool, len(classes)) // no room for another pod of the class
@@ -90,7 +91,6 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i]}
 		if refused[i] > 0 {
-			c.refused[from] = c.now // it hears at once when there is room
 			why := c.cache.Why(classes[i])
 			r.Never, r.Message = why.Never && c.takeover.stage == idle, why.String()
 		} else {
@@ -101,7 +101,13 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	for _, key := range sortedKeys(taken) {
 		c.tellLost(c.gangs[key], taken[key])
 	}
+	if m.GetShort() {
+		reply.Left = c.makeSummary()
+	}
 	c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: reply}})
+	if from != c.cfg.Self && len(reply.Held) > 0 {
+		c.tellSelf()
+	}
 }
 
 func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {

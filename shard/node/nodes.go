@@ -225,18 +225,55 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 
 // ---- summary
 
-// summarise tells shards what is here, when it changed, and now and then because a message can be lost. What nodes there are
-// goes to all at once. What is free changes with every pod, and N shards would tell it to N each: it goes at once only to
-// whoever was refused room here lately and may wait for it, to others so that they ask the right shards first.
-func (c *Core) summarise() {
-	if !c.ready {
-		return
+// askedClass is a class that room was asked for.
+type askedClass struct {
+	class *api.Class
+	at    time.Time
+}
+
+// noteAsked remembers who asked for what: they are told how much more of it there is. Of too many classes the one goes that
+// nobody asked for for longest.
+func (c *Core) noteAsked(from api.Incarnation, classes []*api.Class) {
+	c.askers[from] = c.now
+	for _, class := range classes[:min(len(classes), c.cfg.MaxClasses)] {
+		hash := class.Hash()
+		if a := c.asked[hash]; a != nil {
+			a.at = c.now
+			continue
+		}
+		if len(c.asked) >= c.cfg.MaxClasses {
+			delete(c.asked, slices.MinFunc(slices.Sorted(maps.Keys(c.asked)), func(a, b uint64) int { return c.asked[a].at.Compare(c.asked[b].at) }))
+		}
+		c.asked[hash] = &askedClass{class, c.now}
 	}
+}
+
+func (c *Core) makeSummary() *wire.Summary {
 	t := c.cache.Totals()
 	s := &wire.Summary{
 		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion,
 		Allocatable: wire.FromResources(t.Allocatable), Free: wire.FromResources(t.Free), Largest: wire.FromResources(t.Largest),
 	}
+	for _, hash := range slices.Sorted(maps.Keys(c.asked)) {
+		a := c.asked[hash]
+		if c.now.Sub(a.at) >= c.cfg.AskedFor {
+			delete(c.asked, hash)
+			continue
+		}
+		n := c.cache.Room(a.class, int64(c.cfg.MaxRoom))
+		s.Room = append(s.Room, &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom)})
+	}
+	return s
+}
+
+// summarise tells shards what is here, when it changed, and now and then because a message can be lost. What nodes there are
+// goes to all at once. What is free changes with every pod, and N shards would tell it to N each: it goes at once only to
+// those who asked here lately and may again, or wait for it, to others so that they ask the right shards first.
+func (c *Core) summarise() {
+	if !c.ready {
+		return
+	}
+	s := c.makeSummary()
 	since := c.now.Sub(c.said)
 	all := c.sayAll || since >= c.cfg.SummaryEvery || !sameNodes(s, c.toAll) || since >= c.cfg.SummaryPace && !sameRoom(s, c.toAll)
 	if !all && sameRoom(s, c.summary) {
@@ -244,14 +281,19 @@ func (c *Core) summarise() {
 	}
 	c.summary = s
 	for _, m := range c.table.Members {
-		if at, refused := c.refused[m.Incarnation]; all || m.Incarnation == c.cfg.Self || refused && c.now.Sub(at) < c.cfg.RefusedFor {
+		if at, asked := c.askers[m.Incarnation]; all || m.Incarnation == c.cfg.Self || asked && c.now.Sub(at) < c.cfg.AskedFor {
 			c.emit(event.Send{To: m.Incarnation, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: s}}})
 		}
 	}
 	if all {
 		c.toAll, c.said, c.sayAll = s, c.now, false
-		maps.DeleteFunc(c.refused, func(_ api.Incarnation, at time.Time) bool { return c.now.Sub(at) >= c.cfg.RefusedFor })
+		maps.DeleteFunc(c.askers, func(_ api.Incarnation, at time.Time) bool { return c.now.Sub(at) >= c.cfg.AskedFor })
 	}
+}
+
+// tellSelf says what is left after another home shard took some: the one of this process asks here first, and most.
+func (c *Core) tellSelf() {
+	c.emit(event.Send{To: c.cfg.Self, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: c.makeSummary()}}})
 }
 
 func sameNodes(a, b *wire.Summary) bool {
@@ -261,7 +303,8 @@ func sameNodes(a, b *wire.Summary) bool {
 
 // sameRoom is for summaries of the same nodes.
 func sameRoom(a, b *wire.Summary) bool {
-	return a.RoomVersion == b.RoomVersion && sameAmounts(a.Free, b.Free)
+	return a.RoomVersion == b.RoomVersion && sameAmounts(a.Free, b.Free) &&
+		slices.EqualFunc(a.Room, b.Room, func(p, q *wire.ClassRoom) bool { return p.PodClass == q.PodClass && p.Pods == q.Pods })
 }
 
 func sameAmounts(a, b []*wire.Amount) bool {

@@ -439,7 +439,11 @@ func printMessage(e *wire.Envelope) string {
 	case *wire.Envelope_Summary:
 		m := b.Summary
 		free, _ := wire.ToResources(m.Free)
-		return fmt.Sprintf("Summary nodes=%d free=%s out of sync=%d", m.Nodes, free, m.OutOfSync)
+		out := fmt.Sprintf("Summary nodes=%d free=%s out of sync=%d", m.Nodes, free, m.OutOfSync)
+		for _, r := range m.Room {
+			out += fmt.Sprintf(" room=%d", r.Pods)
+		}
+		return out
 	}
 	return fmt.Sprintf("%T", e.Body)
 }

@@ -1,0 +1,81 @@
+package home
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+func podsOf(class *api.Class, n int) (pods []*pod) {
+	for i := range n {
+		pods = append(pods, &pod{Pod: &api.Pod{UID: fmt.Sprintf("%s%d", class.Key, i), Class: class}})
+	}
+	return pods
+}
+
+// A shard is asked for what it says that it has, of each class and in all, and another one for a little less.
+func TestShare(t *testing.T) {
+	small, large := api.NewClass(cores(1, 1), nil), api.NewClass(cores(4, 1), nil)
+	for _, c := range []struct {
+		name                 string
+		left                 api.Resources
+		room                 map[uint64]int64
+		small, large         int
+		wantSmall, wantLarge int
+		otherSmall           int // of another shard; large ones are none or as many
+		otherLarge           int
+	}{
+		{"all fits", cores(100, 100), nil, 8, 4, 8, 4, 8, 4},
+		{"sums alone", cores(10, 100), nil, 16, 0, 10, 0, 9, 0},
+		{"no node has four left", cores(10, 100), map[uint64]int64{large.Hash(): 0}, 4, 2, 4, 0, 4, 0},
+		{"what few nodes take comes first", cores(10, 100), map[uint64]int64{large.Hash(): 2, small.Hash(): 10}, 10, 3, 2, 2, 2, 2},
+		{"counted less than the sum", cores(100, 100), map[uint64]int64{small.Hash(): 16}, 50, 0, 16, 0, 14, 0},
+		{"nothing", nil, nil, 1, 1, 0, 0, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kinds := kindsOf(slices.Concat(podsOf(small, c.small), podsOf(large, c.large)))
+			for _, own := range []bool{true, false} {
+				s := &summary{left: c.left, room: c.room}
+				got := map[*api.Class]int{}
+				for _, p := range s.share(kinds, own) {
+					got[p.Class]++
+				}
+				wantSmall, wantLarge := c.wantSmall, c.wantLarge
+				if !own {
+					wantSmall, wantLarge = c.otherSmall, c.otherLarge
+				}
+				if got[small] != wantSmall || got[large] != wantLarge {
+					t.Errorf("own %t: %d small and %d large, want %d and %d", own, got[small], got[large], wantSmall, wantLarge)
+				}
+			}
+		})
+	}
+}
+
+// What was asked for and is not answered is missing from what a summary says, for it was made before.
+func TestSummaryWhileAsking(t *testing.T) {
+	class := api.NewClass(cores(1, 1), nil)
+	c := New(Config{Self: "a", Strict: true})
+	g := &gang{search: search{round: &round{shard: "b", fresh: kindsOf(podsOf(class, 3))}}}
+	idle := &gang{search: search{round: &round{shard: "c", fresh: kindsOf(podsOf(class, 5))}}}
+	say := func() *summary {
+		c.Step(epoch0, event.Message{From: "b", Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: &wire.Summary{
+			Free: wire.FromResources(cores(10, 100)), Room: []*wire.ClassRoom{{PodClass: class.Hash(), Pods: 10}}}}}})
+		return c.summaries["b"]
+	}
+	s := say()
+	s.asking = append(s.asking, g, g, idle)
+	for range 2 {
+		if s = say(); s.room[class.Hash()] != 7 || !s.left.Equal(cores(7, 97)) || len(s.asking) != 1 {
+			t.Fatalf("left %v and %d pods, %d ask", s.left, s.room[class.Hash()], len(s.asking))
+		}
+	}
+	g.search.round = nil
+	if s = say(); s.room[class.Hash()] != 10 || len(s.asking) != 0 {
+		t.Fatalf("%d pods after the answer, %d ask", s.room[class.Hash()], len(s.asking))
+	}
+}
