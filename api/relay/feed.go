@@ -24,9 +24,8 @@ const (
 	batchEvents  = 1024     // in one message
 	batchSize    = 512 << 10
 
-	// From so many readers on the pace of a kind slows down with their number, to this one at most.
-	fewReaders  = 3
-	longestPace = 100 * time.Millisecond
+	// From so many readers on the pace of a kind slows down with their number.
+	fewReaders = 3
 
 	// heartbeat is how often a stream that said nothing since the last says so, silence after how long the other end gives it
 	// up.
@@ -37,6 +36,9 @@ const (
 	// reopen is how long the API server may take to let a watch go on that it ended; callers can see for themselves then.
 	reopen = 2 * time.Second
 )
+
+// slowerPaces are those that a kind may slow down to: few, so that different kinds speak at the same times.
+var slowerPaces = []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}
 
 // kind is one resource.
 type kind struct {
@@ -201,7 +203,13 @@ func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
 func (f *feed) pace() time.Duration {
 	f.kind.mu.Lock()
 	defer f.kind.mu.Unlock()
-	return max(f.kind.pace, min(f.kind.pace*time.Duration(f.callers)/fewReaders, longestPace))
+	pace := f.kind.pace
+	for _, slower := range slowerPaces {
+		if slower > pace && slower <= f.kind.pace*time.Duration(f.callers)/fewReaders {
+			pace = slower
+		}
+	}
+	return pace
 }
 
 // take adds what the API server says to the window.
