@@ -162,6 +162,13 @@ func (w *world) act(line string) {
 
 	case "snatch":
 		l.snatch = true
+	case "slow-kind":
+		if !slices.Contains(slow, name) {
+			w.fail("script: %q: not known", line)
+		}
+		w.slow[name] = lasts(2)
+	case "gather": // of shards and coordinators that start from now on
+		l.gatherIntents, l.gatherGrants = lasts(1), lasts(2)
 	case "pages":
 		w.store.pages = true
 	case "compact":

@@ -92,7 +92,7 @@ func (a *apiServer) changed(k *model.Kind, e entry) {
 		w.log("api: %s %s (%s) is gone", f.kind, nameOf(e), e.GetUID())
 	}
 	for _, x := range f.watchers {
-		x.wake(w.delay())
+		x.wake(x.lag())
 	}
 	w.check.afterAPI(f, e)
 	w.heard()
@@ -277,6 +277,7 @@ type watcher struct {
 	due     bool
 	over    bool
 	stalled time.Time
+	lags    bool // when watches do
 
 	replaced func([]object, uint64) // nil: what a new list shows becomes seen and gone
 	seen     func(object)
@@ -286,6 +287,7 @@ type watcher struct {
 
 func (p *process) watch(f *feed, x *watcher) *watcher {
 	x.p, x.feed, x.known = p, f, map[string]object{}
+	p.as(func() { x.lags = p.w.some(2) })
 	p.watchers = append(p.watchers, x)
 	f.watchers = append(f.watchers, x)
 	x.list()
@@ -307,7 +309,7 @@ func (x *watcher) list() {
 	ticket := x.asked
 	var objects []object
 	next := 0
-	x.p.call(&w.api.server, 10*time.Second, func() {
+	x.p.call(&w.api.server, "list", 10*time.Second, func() {
 		objects, next = nil, len(x.feed.Log)
 		if lags := w.some(4); lags && !x.synced && x.feed != w.api.pods { // from a cache of the server's
 			objects, next = x.feed.before(w.die.below(40))
@@ -338,7 +340,7 @@ func (x *watcher) list() {
 				}
 				x.listing = false
 				if w.calm || !w.some(3) {
-					x.wake(w.delay())
+					x.wake(x.lag())
 				} else { // the watch has yet to begin
 					x.wake(w.between(0, 2*time.Second))
 				}
@@ -395,6 +397,14 @@ func (x *watcher) replace(objects []object, ticket uint64) {
 	}
 }
 
+// lag is how long news take to reach a watcher.
+func (x *watcher) lag() time.Duration {
+	if x.lags {
+		return x.p.w.slowness("watch", x.p.w.delay())
+	}
+	return x.p.w.delay()
+}
+
 func (x *watcher) wake(d time.Duration) {
 	if x.due || x.over || x.listing || x.next >= len(x.feed.Log) {
 		return
@@ -419,7 +429,11 @@ func (x *watcher) pump() {
 		x.wake(until.Sub(w.now))
 		return
 	}
-	for n := 1 + w.die.below(8); n > 0 && x.next < len(x.feed.Log) && !x.listing && !x.over && !x.p.dead; n-- {
+	n := 1 + w.die.below(8)
+	if x.lags && w.slow["watch"] > 0 {
+		n = len(x.feed.Log) // it lags, and does not fall behind ever more
+	}
+	for ; n > 0 && x.next < len(x.feed.Log) && !x.listing && !x.over && !x.p.dead; n-- {
 		e := x.feed.Log[x.next]
 		x.next++
 		if e.Type == watch.Deleted {
@@ -432,7 +446,7 @@ func (x *watcher) pump() {
 			x.seen(e.Object)
 		}
 	}
-	x.wake(w.delay())
+	x.wake(x.lag())
 }
 
 func (x *watcher) end() {

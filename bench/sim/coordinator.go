@@ -30,6 +30,7 @@ type coordinator struct {
 type term struct {
 	c         *coordinator
 	over      bool
+	due       time.Time // then the core is stepped
 	number    int64
 	lease     int64
 	confirmed time.Time
@@ -72,7 +73,7 @@ func (w *world) startCoordinator(name string) *coordinator {
 func (c *coordinator) await() {
 	s := c.w.store
 	c.awaiting = true
-	definite(c.process, &s.server, func() bool { return s.Keys[keyLeader] == nil }, func(free bool) {
+	definite(c.process, &s.server, "lease", func() bool { return s.Keys[keyLeader] == nil }, func(free bool) {
 		if free && c.awaiting {
 			c.campaign()
 		}
@@ -83,20 +84,20 @@ func (c *coordinator) campaign() {
 	s := c.w.store
 	c.awaiting = false
 	var asked time.Time
-	definite(c.process, &s.server, func() int64 { asked = c.w.now; return s.grant(leaseTTL) }, func(id int64) {
+	definite(c.process, &s.server, "lease", func() int64 { asked = c.w.now; return s.grant(leaseTTL) }, func(id int64) {
 		t := &term{c: c, lease: id, confirmed: asked}
 		t.keepAlive()
 		type answer struct {
 			created int64
 			gone    bool
 		}
-		definite(c.process, &s.server, func() answer {
+		definite(c.process, &s.server, "lease", func() answer {
 			created, gone := s.create(keyLeader, &wire.LeaderRecord{Incarnation: string(c.inc), Name: c.name, Address: string(c.inc)}, id)
 			return answer{created, gone}
 		}, func(a answer) {
 			if a.created == 0 {
 				t.over = true
-				c.call(&s.server, leaseTTL, func() { s.revoke(id) }, func(bool) { c.await() })
+				c.call(&s.server, "lease", leaseTTL, func() { s.revoke(id) }, func(bool) { c.await() })
 				return
 			}
 			t.number = a.created
@@ -135,7 +136,7 @@ func (t *term) keepAlive() {
 			return
 		}
 		alive, asked := true, c.w.now
-		c.call(&s.server, leaseTTL/3, func() { alive = s.keepAlive(t.lease) }, func(answered bool) {
+		c.call(&s.server, "lease", leaseTTL/3, func() { alive = s.keepAlive(t.lease) }, func(answered bool) {
 			switch {
 			case answered && !alive:
 				t.end("the lease is over")
@@ -179,7 +180,7 @@ func (t *term) commit(ops []change, at func(), done func(revision int64)) {
 		}
 		compared := t.revision
 		var got sent
-		c.call(&s.server, storeTry, func() {
+		c.call(&s.server, "grants", storeTry, func() {
 			switch {
 			case s.createRevision(keyLeader) != t.number && !fault.On(fault.LeaderFence):
 				got = sent{fenced: "another took over"}
@@ -227,7 +228,7 @@ func (t *term) load() {
 		value    uint64
 		revision int64
 	}
-	definite(c.process, &s.server, func() read {
+	definite(c.process, &s.server, "read", func() read {
 		r := s.Keys[keySequence]
 		if r == nil {
 			return read{}
@@ -261,12 +262,12 @@ var elected = []string{"queues/", "reservations/", "shards/", keyTable}
 func (t *term) readPages(revision int64, pages []page) {
 	c, s := t.c, t.c.w.store
 	prefix := elected[len(pages)]
-	definite(c.process, &s.server, func() page { return s.page(prefix, revision) }, func(p page) {
+	definite(c.process, &s.server, "read", func() page { return s.page(prefix, revision) }, func(p page) {
 		switch pages := append(pages, p); {
 		case t.over:
 		case p.gone:
 			t.end("the state was compacted before it was read")
-			c.call(&s.server, leaseTTL, func() { s.revoke(t.lease) }, func(bool) {})
+			c.call(&s.server, "lease", leaseTTL, func() { s.revoke(t.lease) }, func(bool) {})
 		case len(pages) < len(elected):
 			t.readPages(revision, pages)
 		default:
@@ -281,7 +282,7 @@ func (t *term) loaded(e core.Elected) {
 	e.Sequence = t.value
 	c.later(c.w.delay(), func() {
 		var epoch api.Epoch
-		c.call(&c.w.api.server, 3*time.Second, func() {
+		c.call(&c.w.api.server, "list", 3*time.Second, func() {
 			epoch = 0
 			for _, o := range c.w.api.queues.objects {
 				if q := o.Object.(*v1alpha1.Queue); q.Status != nil {
@@ -332,7 +333,7 @@ func (t *term) lead(e core.Elected) {
 		return
 	}
 	e.Now, e.Term, e.Incarnation = w.now, t.number, c.inc
-	t.core = core.New(core.Config{}, e)
+	t.core = core.New(core.Config{CommitEvery: w.load.gatherGrants}, e)
 	c.down = map[api.Incarnation]bool{}
 	t.before = map[string]*wire.ShardRecord{}
 	for _, r := range e.Shards {
@@ -404,11 +405,20 @@ func (t *term) outputs() {
 		}
 		t.carryOut(o)
 	}
+	if at := t.core.Due(); !at.Equal(t.due) {
+		if t.due = at; !at.IsZero() {
+			t.c.later(at.Sub(t.c.w.now), func() {
+				if t.due.Equal(at) {
+					t.step(core.Gathered{})
+				}
+			})
+		}
+	}
 }
 
 func (t *term) carryOut(o core.Output) {
 	c, w := t.c, t.c.w
-	attempt := func(do func()) { c.call(&w.api.server, apiPatience, do, func(bool) {}) }
+	attempt := func(do func()) { c.call(&w.api.server, "write", apiPatience, do, func(bool) {}) }
 	switch o := o.(type) {
 	case core.Send:
 		if c.book[o.To] {

@@ -16,6 +16,9 @@ import (
 // that it can be said again.
 type drawer struct {
 	w     *world
+	acts  []chance      // what users do, and
+	wrong []chance      // what goes wrong: no two seeds have the same, and in most something never happens
+	tight bool          // little is limited and little ends: the nodes are full, and pods wait for them
 	busy  int           // of so many pods that would end, one does: now and then the cluster fills up
 	lull  time.Duration // between two faults at most: now and then there is time to get something done
 	until time.Time     // then both change
@@ -45,10 +48,24 @@ func (d *drawer) begin() {
 	if d.some(2) {
 		d.say("pages")
 	}
+	d.say("gather %s", pick(d, []string{"0s 0s", "7ms 3ms", "50ms 25ms", "50ms 25ms"})) // the last is what processes do
+	d.tight = d.some(2)
+	d.acts, d.wrong = d.chances(acts, 0, 1, 1, 1, 2, 4), d.chances(wrongs, 0, 1, 1, 2, 8)
+	if !w.cfg.Calm && !d.some(3) {
+		for _, kind := range slow {
+			if d.some(4) {
+				d.slow(kind)
+			}
+		}
+	}
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limits())
 	}
-	for i := range 1 + w.rng.IntN(4) {
+	shards := 1 + w.rng.IntN(4)
+	if d.tight {
+		shards = 3 + w.rng.IntN(3)
+	}
+	for i := range shards {
 		d.say("shard s%d", i)
 	}
 	again := func(from, to time.Duration, do func()) func() {
@@ -74,11 +91,62 @@ func (d *drawer) begin() {
 	}
 }
 
+// chance is something that comes so often beside others.
+type chance struct {
+	what string
+	n    int
+}
+
+var acts = []chance{
+	{"gang", 14}, {"single", 8}, {"finish", 24}, {"clean up", 8}, {"delete pod", 6}, {"make again", 6}, {"ungate", 3}, {"least", 3}, {"delete podgroup", 4}, {"queue", 6}, {"delete queue", 2}, {"node", 3}, {"shrink node", 2}, {"relabel node", 2}, {"foreign", 3}, {"bind", 1}, {"annotate", 4},
+}
+
+var wrongs = []chance{
+	{"fuse", 14}, {"crash", 3}, {"pause", 10}, {"snatch", 3}, {"connection", 17}, {"watch", 15}, {"store watch", 8}, {"no quorum", 2}, {"api away", 3}, {"no store", 5}, {"no api", 4}, {"unreliable", 4}, {"compact", 2}, {"split", 2}, {"usurp", 8}, {"scale", 5},
+}
+
+// chances of a seed: some things come as often as they are meant to, some more, and some never (swarm testing: Groce and
+// others, ISSTA 2012). What shows only where something else is rare, or comes often, has its seeds.
+func (d *drawer) chances(usual []chance, times ...int) []chance {
+	out := slices.Clone(usual)
+	for i := range out {
+		out[i].n *= pick(d, times)
+	}
+	return out
+}
+
+// draw says what comes.
+func (d *drawer) draw(from []chance) string {
+	sum := 0
+	for _, c := range from {
+		sum += c.n
+	}
+	if sum == 0 {
+		return ""
+	}
+	n := d.w.rng.IntN(sum)
+	for _, c := range from {
+		if n -= c.n; n < 0 {
+			return c.what
+		}
+	}
+	return ""
+}
+
+// slow draws how slow things of a kind are from now on.
+func (d *drawer) slow(kind string) {
+	most := pick(d, []time.Duration{0, 200 * time.Millisecond, time.Second, 4 * time.Second})
+	if kind == "lease" || kind == "message" {
+		most = min(most, 500*time.Millisecond) // or nothing would get done
+	}
+	d.say("slow-kind %s %s", kind, most)
+}
+
 // ---- the workload
 
 func (d *drawer) limits() string {
 	rng := d.w.rng
-	if d.some(4) {
+	if d.some(4) || d.tight && !d.some(16) {
 		return "capability - guarantee -"
 	}
 	cpu := 3 + rng.IntN(40)
@@ -143,10 +211,16 @@ func (d *drawer) user() {
 	w, a, rng := d.w, d.w.api, d.w.rng
 	if !w.now.Before(d.until) {
 		d.busy, d.until = pick(d, []int{1, 1, 4, 16, 64}), w.now.Add(d.between(5*time.Second, 30*time.Second))
-		d.lull = pick(d, []time.Duration{1200 * time.Millisecond, 4 * time.Second, 12 * time.Second})
+		if d.tight {
+			d.busy = pick(d, []int{4, 16, 64})
+		}
+		d.lull = pick(d, []time.Duration{1200 * time.Millisecond, 4 * time.Second, 12 * time.Second, 12 * time.Second})
+		if !w.cfg.Calm && d.some(2) {
+			d.slow(pick(d, slow))
+		}
 	}
-	switch n := rng.IntN(100); {
-	case n < 14:
+	switch d.draw(d.acts) {
+	case "gang":
 		name := fmt.Sprintf("g%d", rng.IntN(16))
 		if a.groups.objects["ns/"+name].Object != nil {
 			return
@@ -166,21 +240,21 @@ func (d *drawer) user() {
 		if !before {
 			d.group(name, queue, least)
 		}
-	case n < 22:
+	case "single":
 		d.pod(fmt.Sprintf("single%d", rng.IntN(16)), "", pick(d, leafNames))
-	case n < 46:
+	case "finish":
 		for range 3 {
 			if p := d.aPod(running); p != nil && d.some(d.busy) {
 				d.say("finish %s %s", p.Name, pick(d, []corev1.PodPhase{corev1.PodSucceeded, corev1.PodSucceeded, corev1.PodSucceeded, corev1.PodFailed}))
 			}
 		}
-	case n < 54: // finished ones are cleaned up
+	case "clean up": // finished ones are cleaned up
 		for range 3 {
 			if p := d.aPod(finished); p != nil {
 				d.say("delete %s", p.Name)
 			}
 		}
-	case n < 60:
+	case "delete pod":
 		p := d.aPod(ours)
 		if d.some(2) { // one that is on its way
 			p = d.aPod(w.load.underway)
@@ -191,19 +265,25 @@ func (d *drawer) user() {
 				d.pod(p.Name, p.Labels[api.LabelPodGroup], p.Labels[api.LabelQueue])
 			}
 		}
-	case n < 66: // what a controller makes again, or one more
+	case "make again": // what a controller makes again, or one more
 		if g := d.aGroup(); g != nil {
-			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(most(g.Name), int(g.Spec.SchedulingPolicy.Gang.MinCount)+2))), g.Name, "")
+			least := int(g.Spec.SchedulingPolicy.Gang.MinCount)
+			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(most(g.Name), least+2))), g.Name, "")
+			for i := range least {
+				if !d.some(4) {
+					d.pod(fmt.Sprintf("%s-%d", g.Name, i), g.Name, "")
+				}
+			}
 		}
-	case n < 69:
+	case "ungate":
 		if p := d.aPod(func(p *corev1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 }); p != nil {
 			d.say("ungate %s", p.Name)
 		}
-	case n < 72:
+	case "least":
 		if g := d.aGroup(); g != nil {
 			d.say("least %s %d", g.Name, 1+rng.IntN(most(g.Name)))
 		}
-	case n < 76:
+	case "delete podgroup":
 		if g := d.aGroup(); g != nil {
 			d.say("delete-podgroup %s", g.Name)
 			if d.some(2) {
@@ -215,7 +295,7 @@ func (d *drawer) user() {
 				}
 			}
 		}
-	case n < 82:
+	case "queue":
 		name := pick(d, append([]string{api.RootQueue, api.DefaultQueue}, queueNames...))
 		q := a.queue(name)
 		switch {
@@ -225,15 +305,17 @@ func (d *drawer) user() {
 		case d.some(4):
 			if q.Spec.Closed || d.some(2) {
 				d.say("close %s %t", name, !q.Spec.Closed && d.some(2))
+				d.reopen(name)
 			}
 		default:
 			d.say("limits %s %s", name, d.limits())
 		}
-	case n < 84:
-		if q := a.queue(pick(d, queueNames)); q != nil && d.some(2) {
+	case "delete queue":
+		if q := a.queue(pick(d, queueNames)); q != nil && d.some(6) {
 			d.say("delete-queue %s", q.Name)
+			d.reopen(q.Name)
 		}
-	case n < 87:
+	case "node":
 		name := d.aNode()
 		switch {
 		case a.node(name) == nil:
@@ -241,27 +323,50 @@ func (d *drawer) user() {
 		case d.some(3): // its pods go, too, after a while
 			d.say("remove-node %s %s", name, d.between(time.Second, 8*time.Second))
 		}
-	case n < 89:
+	case "shrink node":
 		if name := pick(d, looseNodes); a.node(name) != nil {
 			d.say("shrink-node %s %d", name, 1+rng.IntN(6))
 		}
-	case n < 91:
+	case "relabel node":
 		if name := d.aNode(); a.node(name) != nil {
 			d.say("relabel-node %s %s %t", name, pick(d, []string{"a", "b"}), d.some(6))
 		}
-	case n < 94: // a DaemonSet's pod, or another scheduler's
+	case "foreign": // a DaemonSet's pod, or another scheduler's
 		if name := fmt.Sprintf("foreign%d", rng.IntN(6)); a.pod("ns", name) == nil {
 			d.say("foreign %s %s", name, pick(d, looseNodes))
 		}
-	case n < 95: // somebody binds a pod of ours by hand
+	case "bind": // somebody binds a pod of ours by hand
 		if p := d.aPod(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }); p != nil && d.some(2) {
 			d.say("bind %s %s", p.Name, pick(d, looseNodes))
 		}
-	case n < 99: // somebody edits an annotation
+	case "annotate": // somebody edits an annotation
 		if p := d.aPod(ours); p != nil {
 			d.say("annotate %s %d", p.Name, w.step)
 		}
 	}
+}
+
+// reopen has an admin open a queue again before long, or make it again once it is gone: what waits in it is what fills the
+// nodes.
+func (d *drawer) reopen(name string) {
+	w, a := d.w, d.w.api
+	w.outside(d.between(time.Second, 6*time.Second), func() {
+		switch q := a.queue(name); {
+		case w.calm:
+		case q == nil && slices.Contains(queueNames, name):
+			d.say("queue %s %s", name, d.limits())
+		case q == nil:
+		case q.DeletionTimestamp != nil: // it waits for what runs in it
+			for _, p := range w.load.pods(running) {
+				if w.load.closing(w.load.queueOf(p)) {
+					d.say("finish %s %s", p.Name, corev1.PodSucceeded)
+				}
+			}
+			d.reopen(name)
+		case q.Spec.Closed:
+			d.say("close %s false", name)
+		}
+	})
 }
 
 // ---- the faults
@@ -273,17 +378,17 @@ func (d *drawer) fault() {
 		return
 	}
 	p := pick(d, w.processes)
-	switch n := rng.IntN(100); {
-	case n < 14:
+	switch d.draw(d.wrong) {
+	case "fuse":
 		d.say("fuse %s %d", p.inc, 1+rng.IntN(30))
-	case n < 17:
+	case "crash":
 		d.say("crash %s", p.inc)
-	case n < 27:
+	case "pause":
 		d.say("pause %s %s", p.inc, d.between(100*time.Millisecond, 9*time.Second))
-	case n < 30: // and what is bound of its gang goes on for a while
+	case "snatch": // and what is bound of its gang goes on for a while
 		d.say("snatch")
 		d.busy, d.until = 64, w.now.Add(d.between(5*time.Second, 20*time.Second))
-	case n < 47:
+	case "connection":
 		q := pick(d, w.processes)
 		if p == q {
 			return
@@ -296,7 +401,7 @@ func (d *drawer) fault() {
 		default:
 			d.say("lag %s %s %s", p.inc, q.inc, lasts)
 		}
-	case n < 62:
+	case "watch":
 		if len(p.watchers) == 0 {
 			return
 		}
@@ -306,23 +411,23 @@ func (d *drawer) fault() {
 		} else {
 			d.say("stall %s %s %s", p.inc, kind, d.between(time.Second, 12*time.Second))
 		}
-	case n < 70:
+	case "store watch":
 		if len(p.followers) > 0 {
 			d.say("stall-store %s %d %s", p.inc, rng.IntN(len(p.followers)), d.between(time.Second, 12*time.Second))
 		}
-	case n < 72:
+	case "no quorum":
 		d.say("no-quorum %s", d.between(500*time.Millisecond, 8*time.Second))
-	case n < 75:
+	case "api away":
 		d.say("api-away %s", d.between(200*time.Millisecond, 5*time.Second))
-	case n < 80:
+	case "no store":
 		d.say("no-store %s %s", p.inc, d.between(time.Second, 9*time.Second))
-	case n < 84:
+	case "no api":
 		d.say("no-api %s %s", p.inc, d.between(time.Second, 9*time.Second))
-	case n < 88:
+	case "unreliable":
 		d.say("unreliable %s %s", pick(d, []string{"store", "api"}), d.between(time.Second, 6*time.Second))
-	case n < 90:
+	case "compact":
 		d.say("compact %d %s", pick(d, []int{0, 0, 1, 20}), d.between(0, 4*time.Second))
-	case n < 92:
+	case "split":
 		half := ""
 		for _, p := range w.processes {
 			if d.some(2) {
@@ -330,15 +435,15 @@ func (d *drawer) fault() {
 			}
 		}
 		d.say("split %s %s%s", d.between(time.Second, 25*time.Second), pick(d, []string{"all", "some", "none"}), half)
-	case n < 95:
+	case "usurp":
 		d.usurp()
-	default:
+	case "scale":
 		d.scale()
 	}
 }
 
-// usurp has a shard be taken for dead in the midst of its Bindings, which land while its heirs begin: on a cluster that is
-// full but for what they fill.
+// usurp has a shard lose its nodes in the midst of its Bindings, on a cluster that is full but for what they fill: taken for
+// dead while it lives, or killed, or drained. Its heirs may see late what it bound, or hear late from the control store.
 func (d *drawer) usurp() {
 	w := d.w
 	then := func(from, to time.Duration, do func()) {
@@ -349,28 +454,53 @@ func (d *drawer) usurp() {
 		})
 	}
 	d.busy, d.lull, d.until = 64, 12*time.Second, w.now.Add(20*time.Second)
+	if len(w.load.names) < 3 {
+		d.join()
+	}
 	then(3*time.Second, 12*time.Second, func() {
 		if len(w.shards) < 2 {
 			return
 		}
 		x := pick(d, w.shards)
-		for _, c := range w.coords {
-			d.say("cut %s %s %s", c.inc, x.inc, d.between(4*time.Second, 9*time.Second))
-		}
-		d.say("slow-api %s %s", x.inc, d.between(2*time.Second, 6*time.Second))
+		late := d.some(2)
 		for _, y := range w.shards {
-			if y != x && d.some(2) {
+			if y == x {
+				continue
+			}
+			if late {
+				d.say("stall %s %s %s", y.inc, w.api.pods.kind, d.between(8*time.Second, 20*time.Second))
+			}
+			if d.some(2) {
 				d.say("slow-store %s %s", y.inc, d.between(2*time.Second, 6*time.Second))
 			}
 		}
-		for range 3 {
-			then(200*time.Millisecond, 2200*time.Millisecond, func() {
+		if !late || d.some(4) {
+			d.say("slow-api %s %s", x.inc, d.between(2*time.Second, 6*time.Second))
+		}
+		for range 6 {
+			then(0, 2200*time.Millisecond, func() {
 				p := d.aPod(func(p *corev1.Pod) bool { return running(p) && w.store.table().OwnerOf(p.Spec.NodeName) == x.inc })
 				if p != nil {
 					d.say("finish %s %s", p.Name, corev1.PodSucceeded)
 				}
 			})
 		}
+		soon := time.Duration(0)
+		if late { // until it was bound, seen and settled
+			soon = 3 * time.Second
+		}
+		then(soon, 2*soon+2*time.Second, func() {
+			switch w.rng.IntN(4) {
+			case 0:
+				d.say("crash %s", x.inc)
+			case 1:
+				d.say("drain %s %s", x.inc, d.between(5*time.Second, 20*time.Second))
+			default:
+				for _, c := range w.coords {
+					d.say("cut %s %s %s", c.inc, x.inc, d.between(4*time.Second, 9*time.Second))
+				}
+			}
+		})
 	})
 }
 
@@ -379,11 +509,7 @@ func (d *drawer) scale() {
 	w, l := d.w, &d.w.load
 	switch n := w.rng.IntN(10); {
 	case n < 4 && len(l.names) < 5:
-		name := ""
-		for i := l.named; name == "" || l.names[name]; i++ {
-			name = fmt.Sprintf("s%d", i)
-		}
-		d.say("shard %s", name)
+		d.join()
 	case n < 7 && len(l.names) > 1 && len(w.shards) > 0:
 		x := pick(d, w.shards)
 		if !l.names[x.name] || x.created == 0 {
@@ -399,6 +525,15 @@ func (d *drawer) scale() {
 			d.say("namesake %s", x.name)
 		}
 	}
+}
+
+// join adds a shard.
+func (d *drawer) join() {
+	i := d.w.load.named
+	for d.w.load.names[fmt.Sprintf("s%d", i)] {
+		i++
+	}
+	d.say("shard s%d", i)
 }
 
 // amounts reads "cpu=3,pods=4", "-" for none.

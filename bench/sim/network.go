@@ -75,7 +75,7 @@ func (n *network) send(from *process, to *process, body *wire.Envelope) {
 	}
 	sent := c.broken
 	from.ordered(&c.out, w.between(0, time.Millisecond), func() {
-		d := w.between(100*time.Microsecond, 5*time.Millisecond)
+		d := w.slowness("message", w.between(100*time.Microsecond, 5*time.Millisecond))
 		if w.now.Before(c.slow) {
 			d = w.between(0, 3*time.Second)
 		}

@@ -44,12 +44,13 @@ type shard struct {
 	ticks   int
 	tickDue bool
 	leaving bool
+	due     time.Time // then the node core is stepped
 }
 
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name)}
 	x.home = home.New(home.Config{Self: x.inc, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
-	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(x.die.below(2))})
+	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
 	x.onDeath = func() {
@@ -92,13 +93,13 @@ func (x *shard) record(draining bool) *wire.ShardRecord {
 // register puts its record under a lease and then follows what it needs to be given anything.
 func (x *shard) register() {
 	s := x.w.store
-	definite(x.process, &s.server, func() int64 { return s.grant(leaseTTL) }, func(id int64) {
+	definite(x.process, &s.server, "lease", func() int64 { return s.grant(leaseTTL) }, func(id int64) {
 		x.lease = id
 		type answer struct {
 			created int64
 			gone    bool
 		}
-		definite(x.process, &s.server, func() answer {
+		definite(x.process, &s.server, "lease", func() answer {
 			created, gone := s.create(keyShard(x.inc), x.record(false), id)
 			return answer{created, gone}
 		}, func(a answer) {
@@ -139,7 +140,7 @@ func (x *shard) keepAlive() {
 	s := x.w.store
 	x.later(leaseTTL/3, func() {
 		alive := true
-		x.call(&s.server, leaseTTL/3, func() { alive = s.keepAlive(x.lease) }, func(answered bool) {
+		x.call(&s.server, "lease", leaseTTL/3, func() { alive = s.keepAlive(x.lease) }, func(answered bool) {
 			if answered && !alive {
 				x.sessionOver()
 				return
@@ -161,13 +162,13 @@ func (x *shard) leave() {
 		x.end("stopped")
 		return
 	}
-	x.call(&s.server, storeTry, func() { s.revoke(x.lease) }, func(bool) { x.end("stopped") })
+	x.call(&s.server, "lease", storeTry, func() { s.revoke(x.lease) }, func(bool) { x.end("stopped") })
 }
 
 // drain says in its record that it gives its buckets away.
 func (x *shard) drain() {
 	s := x.w.store
-	definite(x.process, &s.server, func() bool {
+	definite(x.process, &s.server, "lease", func() bool {
 		if !s.session(x.inc, x.created) {
 			return false
 		}
@@ -221,6 +222,15 @@ func (x *shard) step(ev event.Event) {
 		}
 	}
 	x.local, x.inside = nil, false
+	if at := x.node.Due(); !x.dead && !at.Equal(x.due) {
+		if x.due = at; !at.IsZero() {
+			x.later(at.Sub(x.w.now), func() {
+				if x.due.Equal(at) {
+					x.step(event.Drained{})
+				}
+			})
+		}
+	}
 }
 
 func (x *shard) carryOut(o event.Output) {
@@ -287,7 +297,7 @@ func (x *shard) carryOut(o event.Output) {
 			ev event.IntentsDeleted
 			ok bool
 		}
-		definite(x.process, &s.server, func() answer {
+		definite(x.process, &s.server, "tidy", func() answer {
 			ev, ok := s.deleteIntents(x.inc, x.created, o)
 			return answer{ev, ok}
 		}, func(a answer) {
@@ -301,7 +311,7 @@ func (x *shard) carryOut(o event.Output) {
 			ev event.IntentsRewritten
 			ok bool
 		}
-		definite(x.process, &s.server, func() answer {
+		definite(x.process, &s.server, "tidy", func() answer {
 			ev, ok := s.rewriteIntents(x.inc, x.created, o)
 			return answer{ev, ok}
 		}, func(a answer) {
@@ -314,7 +324,7 @@ func (x *shard) carryOut(o event.Output) {
 	case event.BindPod:
 		w.check.asksBinding(o)
 		done := event.BindDone{Row: o.Row}
-		x.call(&a.server, apiPatience, func() {
+		x.call(&a.server, "bind", apiPatience, func() {
 			labels := map[string]string{api.LabelQueueBucket: o.QueueBucket.Label(), api.LabelNodeBucket: o.NodeBucket.Label(), api.LabelGang: o.Gang}
 			done.Outcome = w.check.binding(x, o, func() event.BindOutcome {
 				return a.bind(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Node, labels)
@@ -328,7 +338,7 @@ func (x *shard) carryOut(o event.Output) {
 		})
 	case event.SettlePod:
 		var done event.SettleDone
-		x.call(&a.server, apiPatience, func() { done = a.settle(o) }, func(answered bool) {
+		x.call(&a.server, "settle", apiPatience, func() { done = a.settle(o) }, func(answered bool) {
 			ev := done
 			if !answered {
 				ev = event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}
@@ -440,14 +450,14 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 	}
 	if fault.On(fault.PlainRead) {
 		var got event.IntentsWritten
-		x.call(&s.server, storeTry, func() {
+		x.call(&s.server, "intents", storeTry, func() {
 			got = s.writeIntents(x.inc, x.created, s.modRevision(keyShard(x.inc)), false, o).IntentsWritten
 		}, func(ok bool) {
 			if ok {
 				done(got)
 				return
 			}
-			definite(x.process, &s.server, func() int64 { return s.modRevision(keyIntents(x.inc, o.N)) }, func(revision int64) {
+			definite(x.process, &s.server, "intents", func() int64 { return s.modRevision(keyIntents(x.inc, o.N)) }, func(revision int64) {
 				ev := event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: revision}
 				if revision == 0 {
 					ev.Outcome = event.TableMoved
@@ -463,7 +473,7 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 		tries++
 		own, again := x.own, tries > 1
 		var got intentsAnswer
-		x.call(&s.server, storeTry, func() { got = s.writeIntents(x.inc, x.created, own, again, o) }, func(answered bool) {
+		x.call(&s.server, "intents", storeTry, func() { got = s.writeIntents(x.inc, x.created, own, again, o) }, func(answered bool) {
 			switch {
 			case !answered:
 				x.later(w.between(20*time.Millisecond, time.Second), try)
@@ -471,7 +481,7 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 				x.own, tries = got.own, 0
 				try()
 			case got.Outcome == event.Written && got.there && again && got.own == own:
-				definite(x.process, &s.server, func() int64 { return s.touch(x.inc, x.created, own) }, func(now int64) {
+				definite(x.process, &s.server, "intents", func() int64 { return s.touch(x.inc, x.created, own) }, func(now int64) {
 					x.own = max(x.own, now)
 					if now == 0 {
 						got.Outcome = event.SessionLost
@@ -498,7 +508,7 @@ func written(id uint64, outcome event.StatusOutcome) event.StatusWritten {
 // write is a write of a status or the like: without an answer it failed.
 func (x *shard) write(id uint64, do func() event.StatusWritten) {
 	var done event.StatusWritten
-	x.call(&x.w.api.server, apiPatience, func() { done = do() }, func(answered bool) {
+	x.call(&x.w.api.server, "write", apiPatience, func() { done = do() }, func(answered bool) {
 		ev := done
 		if !answered {
 			ev = event.StatusWritten{ID: id, Outcome: event.StatusFailed, Error: "no answer"}

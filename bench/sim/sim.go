@@ -87,7 +87,8 @@ type world struct {
 	now    time.Time
 	start  time.Time
 	step   int
-	calm   bool // the faults are over
+	calm   bool                     // the faults are over
+	slow   map[string]time.Duration // how long what is slow now takes at most
 	events events
 	order  uint64
 	made   map[string]int // processes so far, by name
@@ -123,7 +124,7 @@ func Run(cfg Config) (result Result) {
 	}
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := &world{
-		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0xba5a17)), now: start, start: start, made: map[string]int{},
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0xba5a17)), now: start, start: start, made: map[string]int{}, slow: map[string]time.Duration{},
 		record: &Script{Jitter: cfg.Seed},
 		hash:   xxhash.New(), tail: make([]string, cfg.Tail), counts: map[string]int{},
 		// What needs two streams to lag is judged by check.go at the end; here every stream is seen at once.
@@ -259,6 +260,18 @@ func (w *world) delay() time.Duration {
 		return d
 	}
 	return short
+}
+
+// slow are what can be slow for a while, wherever it is: requests to the control store and to the API server by kind, what
+// watches of either bring, and messages.
+var slow = []string{"lease", "grants", "intents", "tidy", "read", "list", "bind", "settle", "write", "watch", "store-watch", "message"}
+
+// slowness is what d becomes while things of this kind are slow.
+func (w *world) slowness(kind string, d time.Duration) time.Duration {
+	if most := w.slow[kind]; most > 0 && !w.calm {
+		return max(d, w.between(0, most))
+	}
+	return d
 }
 
 func (w *world) count(what string) { w.counts[what]++ }
@@ -445,8 +458,8 @@ func (p *process) burn() bool {
 }
 
 // call sends a request to a server: do is carried out there, and done is told whether an answer came. Without an answer
-// do may have been carried out, or be later, or never.
-func (p *process) call(s *server, timeout time.Duration, do func(), done func(answered bool)) {
+// do may have been carried out, or be later, or never. Of a kind of request that is slow now both ways take their time.
+func (p *process) call(s *server, kind string, timeout time.Duration, do func(), done func(answered bool)) {
 	w := p.w
 	p.later(w.between(0, 2*time.Millisecond), func() {
 		finished := false
@@ -501,6 +514,10 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 			if w.now.Before(slow) {
 				d = w.between(0, 3*time.Second)
 			}
+			d = w.slowness(kind, d)
+			if d > timeout {
+				p.later(timeout, finish(false))
+			}
 			w.after(d, func() {
 				if w.now.Before(s.down) {
 					if w.some(2) {
@@ -510,7 +527,7 @@ func (p *process) call(s *server, timeout time.Duration, do func(), done func(an
 					return
 				}
 				do()
-				p.later(w.delay(), finish(true))
+				p.later(w.slowness(kind, w.delay()), finish(true))
 			})
 		}
 	})

@@ -418,13 +418,13 @@ func (s *store) page(prefix string, revision int64) page {
 func (x *shard) read(sequence uint64, done func(event.StoreRead)) {
 	s := x.w.store
 	if !s.pages {
-		definite(x.process, &s.server, func() event.StoreRead {
+		definite(x.process, &s.server, "read", func() event.StoreRead {
 			return s.storeRead(sequence, s.page("intents/", 0), s.page("reservations/", 0))
 		}, done)
 		return
 	}
-	definite(x.process, &s.server, func() page { return s.page("intents/", 0) }, func(intents page) {
-		definite(x.process, &s.server, func() page { return s.page("reservations/", intents.revision) }, func(reservations page) {
+	definite(x.process, &s.server, "read", func() page { return s.page("intents/", 0) }, func(intents page) {
+		definite(x.process, &s.server, "read", func() page { return s.page("reservations/", intents.revision) }, func(reservations page) {
 			if reservations.gone {
 				x.read(sequence, done)
 				return
@@ -487,7 +487,7 @@ func (t *topic) newest() any { return t.history[len(t.history)-1] }
 func (t *topic) publish(v any, revision int64) {
 	t.history, t.revisions = append(t.history, v), append(t.revisions, revision)
 	for _, f := range t.followers {
-		f.wake(t.w.delay())
+		f.wake(t.w.slowness("store-watch", t.w.delay()))
 	}
 }
 
@@ -515,7 +515,7 @@ func (p *process) follow(t *topic, deliver func(any)) *follower {
 // read is what a follower begins with.
 func (f *follower) read() {
 	f.started = false
-	definite(f.p, &f.p.w.store.server, func() int { return len(f.topic.history) }, func(n int) {
+	definite(f.p, &f.p.w.store.server, "read", func() int { return len(f.topic.history) }, func(n int) {
 		if f.over {
 			return
 		}
@@ -572,13 +572,13 @@ func (f *follower) end() {
 }
 
 // definite sends a request again until it is answered. Only for what may be done twice.
-func definite[R any](p *process, s *server, do func() R, done func(R)) {
+func definite[R any](p *process, s *server, kind string, do func() R, done func(R)) {
 	var r R
-	p.call(s, 5*time.Second, func() { r = do() }, func(answered bool) {
+	p.call(s, kind, 5*time.Second, func() { r = do() }, func(answered bool) {
 		if answered {
 			done(r)
 			return
 		}
-		p.later(p.w.between(20*time.Millisecond, time.Second), func() { definite(p, s, do, done) })
+		p.later(p.w.between(20*time.Millisecond, time.Second), func() { definite(p, s, kind, do, done) })
 	})
 }

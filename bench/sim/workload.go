@@ -24,6 +24,9 @@ type workload struct {
 
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
+
+	gatherIntents time.Duration // node.Config's WriteEvery
+	gatherGrants  time.Duration // coordinator.Config's CommitEvery
 }
 
 var (
@@ -105,7 +108,11 @@ func (l *workload) shardEnded(x *shard) {
 		}
 		return
 	}
-	w.after(w.between(50*time.Millisecond, 4*time.Second), func() { w.startShard(name) })
+	away := 4 * time.Second
+	if w.some(4) { // others take over before it is back
+		away = 15 * time.Second
+	}
+	w.after(w.between(50*time.Millisecond, away), func() { w.startShard(name) })
 }
 
 func (l *workload) coordinatorEnded(c *coordinator) {
@@ -391,6 +398,16 @@ func (l *workload) help(round int) {
 			}
 		}
 	}
+}
+
+// queueOf is the queue that a pod is charged to, "" while nobody can know.
+func (l *workload) queueOf(p *corev1.Pod) string {
+	if name := p.Labels[api.LabelPodGroup]; name != "" {
+		if g, _ := l.w.api.groups.objects[p.Namespace+"/"+name].Object.(*v1alpha1.PodGroup); g != nil {
+			return g.Spec.Queue
+		}
+	}
+	return p.Labels[api.LabelQueue]
 }
 
 // closing tells whether a queue or one above it is being deleted: it waits for what runs in it.
