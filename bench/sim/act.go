@@ -167,6 +167,9 @@ func (w *world) act(line string) {
 			w.fail("script: %q: not known", line)
 		}
 		w.slow[name] = lasts(2)
+	case "mishaps":
+		l.mishaps = number(1)
+		w.store.unreliable, w.api.unreliable = l.mishaps, l.mishaps
 	case "gather": // of shards and coordinators that start from now on
 		l.gatherIntents, l.gatherGrants = lasts(1), lasts(2)
 	case "pages":
@@ -217,7 +220,7 @@ func (w *world) act(line string) {
 		w.log("fault: %s", line)
 		w.after(lasts(2), func() {
 			if !w.calm {
-				s.unreliable = 3
+				s.unreliable = l.mishaps
 			}
 		})
 	default:

@@ -51,6 +51,9 @@ func (d *drawer) begin() {
 	d.say("gather %s", pick(d, []string{"0s 0s", "7ms 3ms", "50ms 25ms", "50ms 25ms"})) // the last is what processes do
 	d.tight = d.some(2)
 	d.acts, d.wrong = d.chances(acts, 0, 1, 1, 1, 2, 4), d.chances(wrongs, 0, 1, 1, 2, 8)
+	if !w.cfg.Calm {
+		d.say("mishaps %d", pick(d, []int{1, 3, 3, 12}))
+	}
 	if !w.cfg.Calm && !d.some(3) {
 		for _, kind := range slow {
 			if d.some(4) {

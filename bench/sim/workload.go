@@ -25,6 +25,7 @@ type workload struct {
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
 
+	mishaps       int           // what servers are unreliable by as a rule
 	gatherIntents time.Duration // node.Config's WriteEvery
 	gatherGrants  time.Duration // coordinator.Config's CommitEvery
 }
@@ -52,7 +53,8 @@ func (w *world) begin() {
 	w.startCoordinator("c0")
 	w.startCoordinator("c1")
 	if !w.cfg.Calm {
-		w.store.unreliable, w.api.unreliable = 3, 3
+		l.mishaps = 3
+		w.store.unreliable, w.api.unreliable = l.mishaps, l.mishaps
 	}
 	if w.script != nil {
 		w.playOn()
