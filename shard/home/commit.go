@@ -143,9 +143,10 @@ func (c *Core) prepare(g *gang) {
 		return
 	}
 	shards, pods := g.heldBy()
-	one := len(shards) == 1 && len(g.commits) == 0 && len(pods[shards[0]]) <= c.cfg.CommitPods
+	one := len(shards) == 1 && len(g.commits) == 0
 	for _, shard := range shards {
-		for part := range slices.Chunk(pods[shard], c.cfg.CommitPods) {
+		for part, rest := cut(pods[shard], c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {
+			one = one && len(rest) == 0
 			c.commit(g, shard, part, one)
 		}
 	}
@@ -221,7 +222,7 @@ func (c *Core) fill(g *gang) {
 			if !c.isMember(shard) {
 				continue
 			}
-			for part := range slices.Chunk(now, c.cfg.CommitPods) {
+			for part, rest := cut(now, c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {
 				c.commit(g, shard, part, true)
 			}
 		}

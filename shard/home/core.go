@@ -22,6 +22,7 @@ type Config struct {
 	InFlight     int // 256: gangs that look for room at once; more are taken up in the order of their ranks
 	PodsInFlight int // 2,048: pods of those gangs, so that node shards answer in time however many gangs come at once
 	CommitPods   int // 8,000: pods of one Commit, at up to 700 bytes each
+	HoldPods     int // 16,000: pods of one HoldRequest, and of its answer at up to 300 bytes each
 	LargeGang    int // 16: one with more pods is not looked at for each event about one of them
 
 	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again, up to 8 times that later each time: it may be late because much was said
@@ -72,7 +73,7 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
+	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}

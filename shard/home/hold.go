@@ -60,6 +60,9 @@ type round struct {
 	refused map[api.Incarnation]bool // refused something, or did not answer
 	trying  bool                     // more than summaries say is asked for,
 	more    map[api.Incarnation]int  // so many pods of each class next
+	last    api.Incarnation          // asked last,
+	rest    []*pod                   // for these in further messages, each of which has an answer of its own
+	short   bool                     // it has too little as far as we know
 	shard   api.Incarnation          // that has not answered, "" for none
 	open    open
 	body    *wire.HoldRequest
@@ -507,15 +510,26 @@ func (c *Core) seek(g *gang) bool {
 			return false
 		}
 	}
-	next, found := c.nextShard(g, r, missing)
-	if !found {
-		c.endRound(g, r, missing)
-		return false
+	if r.refused[r.last] {
+		r.rest = nil
 	}
-	shard := next.shard
-	r.asked[shard], r.done[shard] = true, true
-	r.shard, r.fresh = shard, kindsOf(next.pods)
-	r.pods = append(g.pick(func(p *pod) bool { return p.place == held && p.shard == shard }), next.pods...)
+	r.rest = slices.DeleteFunc(r.rest, func(p *pod) bool {
+		return p.gang != g || !p.charged || !p.candidate() || p.place != nowhere && !(p.place == held && p.shard == r.last)
+	})
+	if len(r.rest) == 0 || !c.isMember(r.last) {
+		next, found := c.nextShard(g, r, missing)
+		if !found {
+			c.endRound(g, r, missing)
+			return false
+		}
+		r.asked[next.shard], r.done[next.shard] = true, true
+		r.last, r.short = next.shard, len(next.pods) < len(missing)
+		r.rest = append(g.pick(func(p *pod) bool { return p.place == held && p.shard == next.shard }), next.pods...)
+	}
+	shard := r.last
+	r.shard = shard
+	r.pods, r.rest = cut(r.rest, c.cfg.HoldPods)
+	r.fresh = kindsOf(slices.DeleteFunc(slices.Clone(r.pods), func(p *pod) bool { return p.place == held }))
 	if of := c.summaries[shard]; of != nil {
 		of.take(r.fresh)
 		of.asking = append(of.asking, g)
@@ -524,7 +538,7 @@ func (c *Core) seek(g *gang) bool {
 	classes := newClasses()
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
-		TtlMs: c.cfg.HoldFor.Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: len(next.pods) < len(missing),
+		TtlMs: c.cfg.HoldFor.Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0,
 	}
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})
@@ -550,6 +564,23 @@ func (c *Core) skip(g *gang, r *round) {
 	}
 	r.refused[r.shard] = true
 	r.shard, r.silent = "", true
+}
+
+// cut takes off the first of some pods what one message may name: so many of them at most, and of classes, which are of any
+// size, so much that it does not count beside that many pods.
+func cut(pods []*pod, most int) (part, rest []*pod) {
+	const classBytes = 500
+	seen, size := map[string]bool{}, 0
+	for i, p := range pods {
+		if !seen[p.Class.Key] {
+			seen[p.Class.Key] = true
+			size += len(p.Class.Key)
+		}
+		if i > 0 && (i == most || size > most*classBytes) {
+			return pods[:i:i], pods[i:]
+		}
+	}
+	return pods, nil
 }
 
 // classes numbers the distinct classes of a message.

@@ -3,6 +3,7 @@ package home
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"basalt.dev/basalt/api"
@@ -77,5 +78,37 @@ func TestSummaryWhileAsking(t *testing.T) {
 	g.search.round = nil
 	if s = say(); s.room[class.Hash()] != 10 || len(s.asking) != 0 {
 		t.Fatalf("%d pods after the answer, %d ask", s.room[class.Hash()], len(s.asking))
+	}
+}
+
+// A message names so many pods, and fewer where each brings a large class; never none.
+func TestCut(t *testing.T) {
+	plain := podsOf(api.NewClass(cores(1, 1), nil), 10)
+	var large []*pod
+	for i := range 10 {
+		large = append(large, podsOf(api.NewClass(cores(1, 1), []byte(strings.Repeat(string(rune('a'+i)), 800))), 1)...)
+	}
+	for _, c := range []struct {
+		name string
+		pods []*pod
+		most int
+		want []int
+	}{
+		{"few", plain, 16, []int{10}},
+		{"even", plain, 5, []int{5, 5}},
+		{"rest", plain, 4, []int{4, 4, 2}},
+		{"one by one", large[:3], 1, []int{1, 1, 1}},
+		{"large classes", large, 4, []int{2, 2, 2, 2, 2}},
+		{"none", nil, 4, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []int
+			for part, rest := cut(c.pods, c.most); len(part) > 0; part, rest = cut(rest, c.most) {
+				got = append(got, len(part))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Fatalf("parts of %v, want %v", got, c.want)
+			}
+		})
 	}
 }

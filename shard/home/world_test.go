@@ -211,7 +211,7 @@ func (w *world) failf(format string, args ...any) {
 func (w *world) start() *process {
 	w.made++
 	inc := api.Incarnation(fmt.Sprintf("s%d", w.made))
-	p := &process{inc: inc, home: New(Config{Self: inc, Strict: true, InFlight: 4, CommitPods: 1 + w.made%4, LargeGang: w.made % 3, Tracing: w.made%2 == 0}), node: node.New(node.Config{Self: inc, Strict: true}), pods: -1, said: map[string]bool{}}
+	p := &process{inc: inc, home: New(Config{Self: inc, Strict: true, InFlight: 4, CommitPods: 1 + w.made%4, HoldPods: 1 + w.made%3, LargeGang: w.made % 3, Tracing: w.made%2 == 0}), node: node.New(node.Config{Self: inc, Strict: true, MaxNamed: 1 + w.made%2, MaxBytes: 100 * (w.made % 4)}), pods: -1, said: map[string]bool{}}
 	w.procs = append(w.procs, p)
 	w.give(p, event.NamespaceSeen{Name: "ns"})
 	for _, name := range w.nodes() {

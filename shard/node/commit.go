@@ -11,6 +11,8 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // commitRequest takes pods over from promised to durable: all of them or none.
@@ -191,7 +193,7 @@ func (c *Core) write() {
 				continue
 			}
 			revision, known := fenced[m.gang.ref.GetUid()]
-			if full || known && revision != m.reservation || !known && len(fences) == c.cfg.MaxFences || len(b.rows) >= c.cfg.MaxRows {
+			if full || known && revision != m.reservation || !known && len(fences) == c.cfg.MaxFences || c.isFull(b) {
 				full = true
 				rest = append(rest, m)
 				continue
@@ -201,7 +203,7 @@ func (c *Core) write() {
 				if r.phase != queued {
 					continue
 				}
-				if len(b.rows) >= c.cfg.MaxRows {
+				if c.isFull(b) {
 					full = true
 					rest = append(rest, m)
 					break
@@ -235,6 +237,8 @@ func (c *Core) write() {
 	}
 }
 
+func (c *Core) isFull(b *batch) bool { return len(b.rows) >= c.cfg.MaxRows || b.size >= c.cfg.MaxBytes }
+
 func (b *batch) add(r *row, gangs, demands map[string]uint32) {
 	ref := r.gang.ref
 	gi, ok := gangs[r.gang.key]
@@ -242,13 +246,17 @@ func (b *batch) add(r *row, gangs, demands map[string]uint32) {
 		gi = uint32(len(b.record.Gangs))
 		gangs[r.gang.key] = gi
 		b.record.Gangs = append(b.record.Gangs, ref)
+		b.size += proto.Size(ref)
 	}
 	di, ok := demands[r.class.Key]
 	if !ok {
 		di = uint32(len(b.record.Demands))
 		demands[r.class.Key] = di
-		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints})
+		d := &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints}
+		b.record.Demands = append(b.record.Demands, d)
+		b.size += proto.Size(d)
 	}
+	b.size += len(r.uid) + len(r.rv) + len(r.ns) + len(r.name) + len(r.node) + 32
 	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})
 	b.rows = append(b.rows, r)
 }

@@ -35,6 +35,8 @@ type Config struct {
 
 	MaxFences   int // reservations of one intent transaction: 100
 	MaxRows     int // rows of one intent transaction: 1,000
+	MaxBytes    int // of its record, with which it is full: 768 Ki, half of what etcd takes
+	MaxNamed    int // pods of a message about holds lost and Bindings: 16,000
 	MaxDeletes  int // keys of one delete: 100
 	MaxRewrites int // rewrites in flight: 16
 	MaxSettling int // settling patches in flight: 64
@@ -69,6 +71,8 @@ func (c Config) withDefaults() Config {
 	duration(&c.DeleteEvery, 500*time.Millisecond)
 	number(&c.MaxFences, 100)
 	number(&c.MaxRows, 1000)
+	number(&c.MaxBytes, 768<<10)
+	number(&c.MaxNamed, 16000)
 	number(&c.MaxDeletes, 100)
 	number(&c.MaxRewrites, 16)
 	number(&c.MaxSettling, 64)

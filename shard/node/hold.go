@@ -133,7 +133,9 @@ func (c *Core) dropHold(g *gang, uid string) {
 
 func (c *Core) tellLost(g *gang, pods []string) {
 	slices.Sort(pods)
-	c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: g.ref.GetUid(), Serial: g.asked, PodUids: pods}}})
+	for part := range slices.Chunk(pods, c.cfg.MaxNamed) {
+		c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: g.ref.GetUid(), Serial: g.asked, PodUids: part}}})
+	}
 }
 
 // loseHold ends the hold of a pod, if it has one, and tells.

@@ -179,6 +179,7 @@ type key struct {
 
 // batch is an intent transaction in flight.
 type batch struct {
+	size    int // of record, about
 	n       uint64
 	rows    []*row
 	commits []*commit // distinct
@@ -362,7 +363,9 @@ func (c *Core) sayResults() {
 			bySerial[r.serial] = append(bySerial[r.serial], &wire.BindResult{PodUid: pod, Outcome: r.outcome, Node: r.node, ResourceVersion: r.version})
 		}
 		for _, s := range serials {
-			c.tell(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: g.ref.GetUid(), Serial: s, Results: bySerial[s]}}})
+			for part := range slices.Chunk(bySerial[s], c.cfg.MaxNamed) {
+				c.tell(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: g.ref.GetUid(), Serial: s, Results: part}}})
+			}
 		}
 		g.unsaid = nil
 	}
