@@ -18,10 +18,11 @@ type Cache struct {
 	limits limits
 	nodes  map[string]*node // there, or with charges
 	pods   pods
-	chosen *node // by Place, last
+	chosen int32 // slot, by Place, last; -1 for none
 
 	slots     []slot
 	bySlot    []*node // nil for an empty slot
+	names     []string
 	freeSlots []int32
 	there     int // nodes
 	columns   []*column
@@ -132,7 +133,7 @@ func (c *Cache) classOf(number uint32) *class { return c.numbered[c.pods.at(numb
 
 func (c *Cache) placement(number uint32) Placement {
 	ch, of := c.pods.at(number), c.pods.claim(number)
-	return Placement{UID: of.uid, Node: c.bySlot[ch.slot].name, Kind: ch.kind, Gang: of.gang, Rank: of.rank, Class: c.classOf(number).api}
+	return Placement{UID: of.uid, Node: c.names[ch.slot], Kind: ch.kind, Gang: of.gang, Rank: of.rank, Class: c.classOf(number).api}
 }
 
 // New makes an empty cache.
@@ -140,7 +141,7 @@ func New(cfg Config) *Cache { return newCache(cfg, defaultLimits) }
 
 func newCache(cfg Config, l limits) *Cache {
 	c := &Cache{
-		cfg: cfg, limits: l, nodes: map[string]*node{},
+		cfg: cfg, limits: l, chosen: -1, nodes: map[string]*node{},
 		byName: map[string]int{}, classes: map[string]*class{}, sets: map[string]*set{},
 	}
 	c.index.order.most = l.leaf
@@ -151,7 +152,7 @@ func newCache(cfg Config, l limits) *Cache {
 
 // SetNode tells what a node is now. Charges on it, also those made while it was unknown, count at once.
 func (c *Cache) SetNode(object *api.Node) {
-	n := c.nodeOf(object.Name)
+	n := c.bySlot[c.slotFor(object.Name)]
 	old := n.object
 	n.object = object
 	room := old == nil
@@ -242,7 +243,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	cl := c.find(a)
 	if number, ok := c.pods.get(uid); ok {
 		ch := c.pods.at(number)
-		if c.bySlot[ch.slot].name == nodeName && c.classOf(number).api.Key == cl.api.Key {
+		if c.names[ch.slot] == nodeName && c.classOf(number).api.Key == cl.api.Key {
 			of := c.pods.claim(number)
 			c.hold(ch.slot, holds(kind)-holds(ch.kind), kind, rank)
 			ch.kind, of.gang, of.rank = kind, gang, rank
@@ -253,10 +254,10 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	cl = c.find(a) // again: the release may have forgotten it
 	c.keep(cl)
 	cl.refs++
-	s := c.nodeOf(nodeName).slot
-	number := c.pods.add(uid)
+	s := c.slotFor(nodeName)
+	number := c.pods.add(uid, s)
 	ch, of := c.pods.at(number), c.pods.claim(number)
-	ch.slot, ch.class, ch.kind = s, cl.number, kind
+	ch.class, ch.kind = cl.number, kind
 	of.gang, of.rank = gang, rank
 	c.addCharge(s, number)
 	c.hold(s, holds(kind), kind, rank)
@@ -278,10 +279,10 @@ func (c *Cache) Release(uid string) bool {
 	if !ok {
 		return false
 	}
-	ch := c.pods.at(number)
-	s, cl := ch.slot, c.numbered[ch.class]
-	c.fetch(s)
-	at := &c.slots[s]
+	s := c.pods.cells[cell].slot
+	c.fetch(s, number)
+	ch, at := c.pods.at(number), &c.slots[s]
+	cl := c.numbered[ch.class]
 	c.removeCharge(s, number)
 	at.holds -= holds(ch.kind)
 	c.holding -= int(holds(ch.kind))
@@ -340,7 +341,7 @@ func (c *Cache) OutOfSync() []string {
 	var out []string
 	for s := range c.slots {
 		if c.slots[s].broken != 0 {
-			out = append(out, c.bySlot[s].name)
+			out = append(out, c.names[s])
 		}
 	}
 	slices.Sort(out)
@@ -371,8 +372,9 @@ func (c *Cache) hold(s, by int32, kind Kind, rank api.Rank) {
 	}
 }
 
-func (c *Cache) nodeOf(name string) *node {
-	if c.chosen != nil && c.chosen.name == name { // a pod is charged where it was just placed
+// slotFor returns the slot of a node, and makes one for a name that is not known.
+func (c *Cache) slotFor(name string) int32 {
+	if c.chosen >= 0 && c.names[c.chosen] == name { // a pod is charged where it was just placed
 		return c.chosen
 	}
 	n := c.nodes[name]
@@ -381,17 +383,17 @@ func (c *Cache) nodeOf(name string) *node {
 		n.slot = c.takeSlot(n)
 		c.nodes[name] = n
 	}
-	return n
+	return n.slot
 }
 
 // forget drops a node that is not there and has no charges.
 func (c *Cache) forget(n *node) {
 	if n.object == nil && c.slots[n.slot].n == 0 {
 		delete(c.nodes, n.name)
-		c.bySlot[n.slot] = nil
+		c.bySlot[n.slot], c.names[n.slot] = nil, ""
 		c.freeSlots = append(c.freeSlots, n.slot)
-		if c.chosen == n {
-			c.chosen = nil
+		if c.chosen == n.slot {
+			c.chosen = -1
 		}
 	}
 }
@@ -400,10 +402,10 @@ func (c *Cache) takeSlot(n *node) int32 {
 	if k := len(c.freeSlots) - 1; k >= 0 {
 		s := c.freeSlots[k]
 		c.freeSlots = c.freeSlots[:k]
-		c.bySlot[s] = n
+		c.bySlot[s], c.names[s] = n, n.name
 		return s
 	}
-	c.slots, c.bySlot = append(c.slots, slot{}), append(c.bySlot, n)
+	c.slots, c.bySlot, c.names = append(c.slots, slot{}), append(c.bySlot, n), append(c.names, n.name)
 	c.cells = append(c.cells, make([]cell, c.width)...)
 	for _, st := range c.sets { // each by itself
 		if st.verdict != nil {

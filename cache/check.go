@@ -18,7 +18,7 @@ func (c *Cache) Check() error {
 			return fmt.Errorf("node %s: stored as %s", n.name, name)
 		}
 		at := &c.slots[n.slot]
-		if c.bySlot[n.slot] != n || at.there != (n.object != nil) {
+		if c.bySlot[n.slot] != n || c.names[n.slot] != name || at.there != (n.object != nil) {
 			return fmt.Errorf("node %s: its slot %d is another's, or it is there: %t", name, n.slot, at.there)
 		}
 		if n.object == nil && at.n == 0 || at.n < fewPods && len(n.more) > 0 {
@@ -30,7 +30,7 @@ func (c *Cache) Check() error {
 		used := map[string]int64{}
 		for number := range c.charges(n) {
 			ch, uid := c.pods.at(number), c.pods.claim(number).uid
-			if found, ok := c.pods.get(uid); ch.slot != n.slot || !ok || found != number {
+			if cell, found, ok := c.pods.find(uid, hashOf(uid)); ch.slot != n.slot || !ok || found != number || c.pods.cells[cell].slot != n.slot {
 				return fmt.Errorf("node %s: charge %s is not where it says", name, uid)
 			}
 			cl := c.classOf(number)
@@ -97,7 +97,7 @@ func (c *Cache) Check() error {
 		return fmt.Errorf("%d nodes are there, counted %d; %d known, %d slots of which %d empty", there, c.there, len(c.nodes), len(c.slots), len(c.freeSlots))
 	}
 	for _, s := range c.freeSlots {
-		if at := c.slots[s]; at.there || at.n > 0 || at.holds != 0 || at.broken != 0 || c.bySlot[s] != nil {
+		if at := c.slots[s]; at.there || at.n > 0 || at.holds != 0 || at.broken != 0 || c.bySlot[s] != nil || c.names[s] != "" {
 			return fmt.Errorf("slot %d: is empty, and has %+v", s, at)
 		}
 	}

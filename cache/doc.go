@@ -26,7 +26,10 @@
 // What a decision costs in a large cluster is memory: a line of it that nobody read lately takes as long as a hundred
 // divisions, and longer where one read has to wait for the other. So what a pod that comes or goes touches is few lines, each
 // found by the number of the slot alone: the charge with its UID, the slot with the list of its charges, the row of cells, what
-// constraints allow, and the entry in the order. None of them has a pointer in it, so the garbage collector passes them by.
+// constraints allow, and the entry in the order. None of them has a pointer in it, so the garbage collector passes them by. What
+// can be read at the same time is asked for at the same time: the table of UIDs names the slot, so that a release waits for the
+// charge and for the node together; an entry is taken before the row that goes into it is made; and loops over what may have to
+// come from memory have no jump that depends on it.
 //
 // A pod that fits nowhere asks again and again, and must not cost each time what there are nodes: Why counts again only after
 // changes in proportion, PlaceTaking looks at nodes with holds alone, and whether a class ever fits is known from one node

@@ -53,29 +53,40 @@ type steps struct {
 	col    int
 	at     []int64  // amounts asked for, ascending
 	enough []uint64 // row i: bits that ask for at most at[i-1]; row 0: for none of it
+	from   [512]uint16
 }
 
+// gradeOf rounds an amount down to its first four binary digits, and numbers what comes out.
+func gradeOf(amount int64) int {
+	if amount <= 0 {
+		return 0
+	}
+	n := bits.Len64(uint64(amount))
+	return n<<3 | int(uint64(amount)<<(64-n)>>60&7)
+}
+
+// row looks at the amounts of one grade alone: from says how many are of lower ones.
 func (st *steps) row(words int, free int64) []uint64 {
-	lo := 0
-	for n := len(st.at); n > 0; { // at[lo-1] <= free
-		half := (n + 1) / 2
-		if st.at[lo+half-1] <= free { // one assignment, so that it is no jump: it could not be guessed
-			lo += half
-		}
-		n -= half
+	lo := int(st.from[gradeOf(free)])
+	for lo < len(st.at) && st.at[lo] <= free {
+		lo++
 	}
 	return st.enough[lo*words : (lo+1)*words]
 }
 
-// fetch reads a word of all that a change of a slot and its settling will read. It is not needed for anything but time: the
-// processor waits for all of it at once, here, and not for one after the other.
-func (c *Cache) fetch(s int32) {
+// fetch reads a word of all that a change of a slot and its settling will read, and of the claim that comes or that the next
+// charge takes over. It is not needed for anything but time: the processor waits for all of it at once, here, and not for one
+// after the other.
+func (c *Cache) fetch(s int32, number uint32) {
 	x := &c.index
 	free := int64(0)
 	if cells := c.cellsOf(s); len(cells) > 0 { // else no node ever offered anything
-		free = cells[0].free
+		free = cells[0].free ^ cells[len(cells)-1].free
 	}
 	x.fetched = uint64(c.slots[s].n) ^ uint64(free) ^ x.admits[int(s)*x.words] ^ uint64(x.order.where[s])
+	if int(number) < len(c.pods.claims)*slab {
+		x.fetched ^= c.pods.claim(number).rank.Order
+	}
 }
 
 // touch notes that a slot changed.
@@ -101,7 +112,8 @@ func (c *Cache) settle() {
 		if !at.there || at.broken != 0 {
 			x.order.remove(s)
 		} else {
-			x.order.put(s, c.keyOf(s), c.rowOf(s))
+			x.order.put(s, c.keyOf(s))
+			x.order.fill(s, c.rowOf(s))
 		}
 	}
 	x.dirty = x.dirty[:0]
@@ -226,13 +238,10 @@ func (c *Cache) search(cl *class) (int32, bool) {
 		cl.cost += leafCost
 		best := uint64(math.MaxUint64)
 		passed := false
-	entries:
 		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
 			e := o.entry(i + bits.TrailingZeros64(used))
-			for w, m := range mask {
-				if e[w+1]&m != m {
-					continue entries
-				}
+			if !covers(e[1:], mask) {
+				continue
 			}
 			passed = true
 			if e[0] >= best {
@@ -259,6 +268,15 @@ func (c *Cache) search(cl *class) (int32, bool) {
 		}
 	}
 	return -1, false
+}
+
+func covers(row, mask []uint64) bool {
+	for w, m := range mask {
+		if row[w]&m != m {
+			return false
+		}
+	}
+	return true
 }
 
 // adopt gives a class a bit.
@@ -310,11 +328,16 @@ func (c *Cache) adopt(cl *class) {
 		c.reorder()
 		return
 	}
+	mask := c.maskOf(cl) // what lacks one of these need not be looked at
+	mask[w] &^= m
 	for _, l := range x.order.list {
 		for i, used := x.order.each(l); used != 0; used &= used - 1 {
 			e := x.order.entry(i + bits.TrailingZeros64(used))
 			s, cell := slotOf(e[0]), &e[w+1]
 			*cell &^= m
+			if !covers(e[1:], mask) {
+				continue
+			}
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
 				*cell |= m
 			}
@@ -418,6 +441,13 @@ func (c *Cache) makeSteps() {
 				st.enough = append(st.enough, st.enough[len(st.enough)-x.words:]...)
 			}
 			st.enough[len(st.at)*x.words+a.bit/64] |= 1 << (a.bit % 64)
+		}
+		k := 0
+		for g := range st.from {
+			for k < len(st.at) && gradeOf(st.at[k]) < g {
+				k++
+			}
+			st.from[g] = uint16(k)
 		}
 		x.steps = append(x.steps, st)
 		wants = wants[n:]

@@ -192,29 +192,31 @@ func (o *order) correct(w, p int) {
 	}
 }
 
-// put takes a slot up, or moves it.
-func (o *order) put(s int32, key uint64, row []uint64) {
-	p := -1
+// put takes a slot up, or moves it. Its row is not right until fill.
+func (o *order) put(s int32, key uint64) {
 	if at := int(o.where[s]) - 1; at >= 0 {
-		if p = int(o.leaves[at/o.most].at); o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
+		if p := int(o.leaves[at/o.most].at); o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
 			o.remove(s)
-			p = -1
 		} else {
-			e := o.entry(at)
-			e[0] = key
-			copy(e[1:], row)
+			o.entry(at)[0] = key
+			return
 		}
 	}
-	if p < 0 {
-		p = o.find(key)
-		if o.full(o.list[p]) {
-			o.split(p)
-			if key >= o.low[p+1] {
-				p++
-			}
+	p := o.find(key)
+	if o.full(o.list[p]) {
+		o.split(p)
+		if key >= o.low[p+1] {
+			p++
 		}
-		o.add(o.list[p], key, row)
 	}
+	o.add(o.list[p], key, nil)
+}
+
+// fill writes the row of a slot that was just put. It comes after put, so that memory brings the entry while the row is made.
+func (o *order) fill(s int32, row []uint64) {
+	at := int(o.where[s]) - 1
+	copy(o.entry(at)[1:], row)
+	p := int(o.leaves[at/o.most].at)
 	for w, has := range row {
 		if has != 0 {
 			o.promise(w, p, has)
@@ -336,33 +338,39 @@ func (o *order) relist(p, by int) {
 
 // first returns the first slot that has a bit.
 func (o *order) first(bit int) (s int32, ok bool) {
-	w, m := bit/64, uint64(1)<<(bit%64)
+	w := bit / 64
 	for {
-		p := 0
-		for k := len(o.levels) - 1; k >= 0; k-- {
-			lv := &o.levels[k]
-			group := lv.bits[w*lv.room+p*fan : w*lv.room+(p+1)*fan]
-			i := 0
-			for i < len(group) && group[i]&m == 0 {
-				i++
-			}
-			if i == len(group) {
-				return -1, false
-			}
-			p = p*fan + i
+		p := o.descend(w, bit%64)
+		if p < 0 {
+			return -1, false
 		}
 		best := uint64(math.MaxUint64)
 		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
 			e := o.entries[(i+bits.TrailingZeros64(used))*o.stride:]
-			if e[1+w]&m != 0 && e[0] < best {
-				best = e[0]
-			}
+			best = min(best, e[0]|(e[1+w]>>(bit%64)&1-1)) // no jump: it would wait for memory, and the next one for it
 		}
 		if best != math.MaxUint64 {
 			return slotOf(best), true
 		}
 		o.correct(w, p)
 	}
+}
+
+// descend returns the first position of which a bit of a word is promised, or -1.
+func (o *order) descend(w, bit int) int {
+	p := 0
+	for k := len(o.levels) - 1; k >= 0; k-- {
+		lv := &o.levels[k]
+		has := uint64(0) // which of the group do: no jump that could not be guessed
+		for i, b := range lv.bits[w*lv.room+p*fan:][:fan] {
+			has |= b >> bit & 1 << i
+		}
+		if has == 0 {
+			return -1
+		}
+		p = p*fan + bits.TrailingZeros64(has)
+	}
+	return p
 }
 
 // next returns the first position from p on of whose leaf every bit of a mask is promised, or -1.

@@ -35,7 +35,8 @@ func TestOrder(t *testing.T) {
 				}
 				key := r.Uint64N(keys)<<32 | uint64(s)
 				bits := row()
-				o.put(s, key, bits)
+				o.put(s, key)
+				o.fill(s, bits)
 				have[s] = append([]uint64{key}, bits...)
 			}
 			if err := o.check(); err != nil {
@@ -98,7 +99,7 @@ func TestPods(t *testing.T) {
 			p.remove(cell)
 			delete(have, uid)
 		} else {
-			have[uid] = p.add(uid)
+			have[uid] = p.add(uid, 0)
 		}
 		if p.n != len(have) {
 			t.Fatalf("%d charges, want %d", p.n, len(have))

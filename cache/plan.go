@@ -73,9 +73,9 @@ func (c *Cache) CanStay(uid string) Misfit {
 // nothing.
 func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
 	if s, ok := c.best(c.plan(class)); ok {
-		c.fetch(s) // a charge comes next
-		c.chosen = c.bySlot[s]
-		return c.chosen.name, true
+		c.fetch(s, c.pods.next()) // a charge comes next
+		c.chosen = s
+		return c.names[s], true
 	}
 	return "", false
 }
@@ -138,7 +138,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 	for _, ch := range best {
 		victims = append(victims, c.pods.claim(ch).uid)
 	}
-	return c.bySlot[c.pods.at(best[0]).slot].name, victims, true
+	return c.names[c.pods.at(best[0]).slot], victims, true
 }
 
 // Why tells for each node what keeps one more pod of a class from it now. In a cluster of thousands of nodes the counts may be

@@ -11,11 +11,18 @@ import (
 // Charges have numbers instead of addresses: what a release reads of one is a cache line without a pointer, that the
 // garbage collector need not look through.
 type pods struct {
-	cells  []uint64 // hash and number of a charge, +1; 0 for none
+	cells  []podCell
 	n      int
-	slabs  []*[slab]charge // charges by number
-	claims []*[slab]claim  // by number, too
+	slabs  [][]charge // charges by number
+	claims [][]claim  // by number, too
 	spare  []uint32
+}
+
+// podCell knows the slot, too, so that a release need not wait for the charge to know what else it will read.
+type podCell struct {
+	hash   uint64
+	number uint32 // of the charge, +1; 0 for none
+	slot   int32
 }
 
 const slab = 512 // charges
@@ -55,20 +62,18 @@ func (p *pods) is(number uint32, uid string) bool {
 }
 
 // find returns where the charge of a UID is, or would be, and its number.
-func (p *pods) find(uid string, hash uint32) (cell int, number uint32, ok bool) {
+func (p *pods) find(uid string, hash uint64) (cell int, number uint32, ok bool) {
 	mask := len(p.cells) - 1
 	i := int(hash) & mask
-	for ; p.cells[i] != 0; i = (i + 1) & mask {
-		if uint32(p.cells[i]>>32) == hash {
-			if number := uint32(p.cells[i]) - 1; p.is(number, uid) {
-				return i, number, true
-			}
+	for ; p.cells[i].number != 0; i = (i + 1) & mask {
+		if at := &p.cells[i]; at.hash == hash && p.is(at.number-1, uid) {
+			return i, at.number - 1, true
 		}
 	}
 	return i, 0, false
 }
 
-func hashOf(uid string) uint32 { return uint32(xxhash.Sum64String(uid)) }
+func hashOf(uid string) uint64 { return xxhash.Sum64String(uid) }
 
 func (p *pods) get(uid string) (number uint32, ok bool) {
 	if p.n == 0 {
@@ -78,24 +83,31 @@ func (p *pods) get(uid string) (number uint32, ok bool) {
 	return number, ok
 }
 
-// add makes an empty charge for a UID that has none.
-func (p *pods) add(uid string) (number uint32) {
+// next is the number that add will give out.
+func (p *pods) next() uint32 {
+	if k := len(p.spare) - 1; k >= 0 {
+		return p.spare[k]
+	}
+	return uint32(p.n)
+}
+
+// add makes a charge for a UID that has none.
+func (p *pods) add(uid string, slot int32) (number uint32) {
 	if 4*(p.n+1) > 3*len(p.cells) {
 		p.grow()
 	}
+	number = p.next()
 	if k := len(p.spare) - 1; k >= 0 {
-		number, p.spare = p.spare[k], p.spare[:k]
-	} else {
-		number = uint32(p.n)
-		if number%slab == 0 {
-			p.slabs, p.claims = append(p.slabs, new([slab]charge)), append(p.claims, new([slab]claim))
-		}
+		p.spare = p.spare[:k]
+	} else if number%slab == 0 {
+		p.slabs, p.claims = append(p.slabs, make([]charge, slab)), append(p.claims, make([]claim, slab))
 	}
 	hash := hashOf(uid)
 	i, _, _ := p.find(uid, hash)
-	p.cells[i] = uint64(hash)<<32 | uint64(number+1)
+	p.cells[i] = podCell{hash: hash, number: number + 1, slot: slot}
 	p.n++
 	ch := p.at(number)
+	ch.slot = slot
 	copy(ch.uid[:], uid)
 	ch.length = uint16(min(len(uid), shortUID+1))
 	p.claim(number).uid = uid
@@ -104,14 +116,14 @@ func (p *pods) add(uid string) (number uint32) {
 
 func (p *pods) grow() {
 	old := p.cells
-	p.cells = make([]uint64, max(64, 2*len(old)))
+	p.cells = make([]podCell, max(64, 2*len(old)))
 	mask := len(p.cells) - 1
 	for _, c := range old {
-		if c == 0 {
+		if c.number == 0 {
 			continue
 		}
-		i := int(c>>32) & mask
-		for p.cells[i] != 0 {
+		i := int(c.hash) & mask
+		for p.cells[i].number != 0 {
 			i = (i + 1) & mask
 		}
 		p.cells[i] = c
@@ -120,14 +132,14 @@ func (p *pods) grow() {
 
 // remove forgets a charge, found in a cell.
 func (p *pods) remove(i int) {
-	number := uint32(p.cells[i]) - 1
+	number := p.cells[i].number - 1
 	mask := len(p.cells) - 1
-	for j := (i + 1) & mask; p.cells[j] != 0; j = (j + 1) & mask { // close the gap, that later ones are still found
-		if home := int(p.cells[j]>>32) & mask; (j-home)&mask >= (j-i)&mask {
+	for j := (i + 1) & mask; p.cells[j].number != 0; j = (j + 1) & mask { // close the gap, that later ones are still found
+		if home := int(p.cells[j].hash) & mask; (j-home)&mask >= (j-i)&mask {
 			p.cells[i], i = p.cells[j], j
 		}
 	}
-	p.cells[i] = 0
+	p.cells[i] = podCell{}
 	p.n--
 	p.spare = append(p.spare, number)
 	// The strings of its claim go when the charge is used again: they are in another line.

@@ -24,13 +24,10 @@ func (c *Cache) Room(class *api.Class, most int64) int64 {
 	}
 	room := int64(0)
 	for p := o.next(0, mask); p >= 0 && room < most; p = o.next(p+1, mask) {
-	entries:
 		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
 			e := o.entry(i + bits.TrailingZeros64(used))
-			for w, m := range mask {
-				if e[w+1]&m != m {
-					continue entries
-				}
+			if !covers(e[1:], mask) {
+				continue
 			}
 			s := slotOf(e[0])
 			if cl.bit < 0 {
