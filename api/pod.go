@@ -60,16 +60,17 @@ func (c *Class) Hash() uint64 { return xxhash.Sum64String(c.Key) }
 
 // NewClass makes a class of its parts.
 func NewClass(requests Resources, constraints []byte) *Class {
-	var b strings.Builder
+	var room [128]byte // on the stack: every event about a pod makes one
+	b := room[:0]
 	for _, a := range requests {
-		b.WriteString(a.Resource)
-		b.WriteByte('=')
-		b.WriteString(strconv.FormatInt(a.Value, 36))
-		b.WriteByte(';')
+		b = append(b, a.Resource...)
+		b = append(b, '=')
+		b = strconv.AppendInt(b, a.Value, 36)
+		b = append(b, ';')
 	}
-	b.WriteByte(0)
-	b.Write(constraints)
-	return &Class{Key: b.String(), Requests: requests, Constraints: constraints}
+	b = append(b, 0)
+	b = append(b, constraints...)
+	return &Class{Key: string(b), Requests: requests, Constraints: constraints}
 }
 
 // ReadConstraints reads what a class carries.
