@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
@@ -291,8 +293,9 @@ func (c *Core) txnDone(ev TxnDone) {
 
 func (c *Core) answer(b *batch, revision int64) {
 	for _, r := range b.replies {
-		if granted := r.body.GetGranted(); granted != nil {
-			granted.ReservationRevision = revision
+		if r.body.GetGranted() != nil { // a copy of it: messages are never changed, whoever may share them
+			r.body = proto.CloneOf(r.body)
+			r.body.GetGranted().ReservationRevision = revision
 		}
 		c.send(r.to, r.body)
 	}
