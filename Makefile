@@ -32,10 +32,11 @@ sim-bugs: ## seeded bugs, one after another, each of which the simulator has to 
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 
-EXPLORE ?= --gangs 2 --crashes 1 --delays 2
-explore: bin/basalt-bench ## every interleaving of a small Basalt, then with a crash; how much: EXPLORE="--gangs 2 --crashes 1 --delays 2"
+EXPLORE ?= --gangs 2 --crashes 1
+explore: bin/basalt-bench ## every interleaving of a small Basalt in which any one process crashes, and with EXPLORE= whatever else is asked for
 	bin/basalt-bench explore --gangs 2 --crashes 0
-	bin/basalt-bench explore $(EXPLORE)
+	bin/basalt-bench explore --gangs 1 --crashes 1
+	for victim in c s1 s2; do bin/basalt-bench explore --victims $$victim $(EXPLORE) || exit 1; done
 
 FUZZTIME ?= 30s
 fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each

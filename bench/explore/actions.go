@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/coordinator"
@@ -74,7 +76,7 @@ func (w *world) musts(yield func(action) bool) {
 			}
 		case 'p':
 			for i := range w.shards {
-				if len(w.shards[i].pods) > 0 && !yield(action{kind: hearPod, i: i}) {
+				if len(w.shards[i].pods) > 0 && w.shards[i].early == nil && !yield(action{kind: hearPod, i: i}) {
 					return
 				}
 			}
@@ -102,7 +104,10 @@ func (w *world) musts(yield func(action) bool) {
 				}
 			}
 		case 'r':
-			for i := range w.down {
+			for i, name := range w.down {
+				if w.cfg.Rested && name != "c" {
+					continue
+				}
 				if !yield(action{kind: restart, i: i}) {
 					return
 				}
@@ -117,9 +122,26 @@ func (w *world) musts(yield func(action) bool) {
 	}
 }
 
+// victims tells which processes crash.
+func (w *world) victims(name string) bool {
+	return w.cfg.Victims == "" || slices.Contains(strings.Split(w.cfg.Victims, ","), name)
+}
+
+// rested hands out what waits until nothing else must happen.
+func (w *world) rested(yield func(action) bool) {
+	for i := range w.down {
+		if !yield(action{kind: restart, i: i}) {
+			return
+		}
+	}
+}
+
 // next is what comes first in a fair order.
 func (w *world) next() (action, bool) {
 	for a := range w.musts {
+		return a, true
+	}
+	for a := range w.rested {
 		return a, true
 	}
 	return action{}, false
@@ -128,6 +150,9 @@ func (w *world) next() (action, bool) {
 // actions lists what can happen next: what must happen some time, then faults.
 func (w *world) actions() []action {
 	out := slices.Collect(w.musts)
+	if len(out) == 0 {
+		out = slices.Collect(w.rested)
+	}
 	for i := range out {
 		out[i].delay = i > 0
 	}
@@ -147,9 +172,11 @@ func (w *world) actions() []action {
 	}
 	if w.crashes < w.cfg.Crashes {
 		for i := range w.shards {
-			out = append(out, action{kind: crash, i: i})
+			if w.victims(w.shards[i].name) {
+				out = append(out, action{kind: crash, i: i})
+			}
 		}
-		if w.coord != nil {
+		if w.coord != nil && w.victims("c") {
 			out = append(out, action{kind: crash, i: -1})
 		}
 	}
@@ -311,6 +338,21 @@ func (w *world) do(a action) {
 		w.unanswered(w.calls[a.i])
 	}
 	w.flush()
+	if !w.cfg.Plain {
+		w.forget()
+	}
+}
+
+// forget leaves out what never happens.
+func (w *world) forget() {
+	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.from == "" && w.never(c) })
+}
+
+// atRest is the sum of an end, whatever was merged on the way.
+func (w *world) atRest() uint64 {
+	n := w.copied()
+	n.forget()
+	return n.sum()
 }
 
 func (w *world) remove(c *call) {
@@ -410,13 +452,12 @@ func (w *world) commit(c *call) {
 func (w *world) read(o event.ReadStore) item {
 	return w.reads.get(mix(w.store.sum, w.intents.sum, o.Sequence), func() item {
 		ev := event.StoreRead{Sequence: o.Sequence, Revision: w.etcd().Revision()}
-		rows := w.rows()
-		for _, key := range rows.With("intents/") {
+		for _, key := range w.keys() {
 			var n uint64
 			inc, hex, _ := strings.Cut(strings.TrimPrefix(key, "intents/"), "/")
 			_, _ = fmt.Sscanf(hex, "%x", &n)
-			kv := rows.Keys[key]
-			ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: kv.Version, Record: kv.Value.(*wire.IntentsRecord)})
+			at := w.rows()[key]
+			ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: at.version, Record: at.record})
 		}
 		for _, key := range w.etcd().With("reservations/") {
 			kv := w.etcd().Keys[key]
@@ -426,29 +467,117 @@ func (w *world) read(o event.ReadStore) item {
 	})
 }
 
-// rows are the intents.
-func (w *world) rows() *model.Store[proto.Message] {
-	return w.intents.value.(*model.Store[proto.Message])
+// intents are the keys of them that there are; each counts its versions by itself.
+type intents struct {
+	Keys map[string]intentKey
 }
+
+type intentKey struct {
+	version int64
+	record  *wire.IntentsRecord
+}
+
+func (w *world) rows() map[string]intentKey { return w.intents.value.(*intents).Keys }
+
+// keys are those of the intents, sorted.
+func (w *world) keys() []string { return slices.Sorted(maps.Keys(w.rows())) }
 
 // intend is a transaction that writes or deletes one intent key, if that key is at a version and other keys are as compared.
 func (w *world) intend(c *call, key string, version int64, record *wire.IntentsRecord, compares ...model.Compare[proto.Message]) bool {
-	if !w.holds(compares) {
+	old := w.rows()[key]
+	if old.version != version || !w.holds(compares) {
 		return false
 	}
-	op := model.Op[proto.Message]{Kind: model.Delete, Key: key}
+	w.intents = w.parts.tell(w.intents, mix(c.sum, w.of(key)), func(value any) []any {
+		if keys := value.(*intents).Keys; record == nil {
+			delete(keys, key)
+		} else {
+			keys[key] = intentKey{version + 1, record}
+		}
+		return nil
+	}).to
 	if record != nil {
-		op = model.Op[proto.Message]{Kind: model.Put, Key: key, Value: record}
-	}
-	old := w.rows().Keys[key]
-	done := w.keep(&w.intents, mix(c.sum, w.of(key), uint64(version)), []model.Compare[proto.Message]{is(key, model.Version, version)}, []model.Op[proto.Message]{op}).done
-	if done && record != nil {
 		w.check.pods(w)
 	}
-	if done {
-		w.check.rewritten(w, key, old)
+	w.check.rewritten(w, key, old.record)
+	return true
+}
+
+// podsNow are those at the API server.
+func (w *world) podsNow() []item {
+	out := []item{}
+	for i := range w.objects {
+		if p := w.objects[i].now().Pod; p != nil {
+			out = append(out, w.seen.get(p, func() item { return itemOf(event.PodSeen{Pod: p}) }))
+		}
 	}
-	return done
+	return out
+}
+
+// listed is a list of pods.
+func listed(pods []item, sequence uint64) item {
+	ev := event.PodsReplaced{Sequence: sequence}
+	sum := mix(sequence)
+	for _, i := range pods {
+		ev.Pods = append(ev.Pods, i.value.(event.PodSeen).Pod)
+		sum = mix(sum, i.sum)
+	}
+	return item{ev, sum}
+}
+
+// mod is the revision at which a key was last written, 0 while it is not there.
+func (w *world) mod(key string) int64 {
+	if kv := w.etcd().Keys[key]; kv != nil {
+		return kv.Mod
+	}
+	return 0
+}
+
+// decidedUnder are the revisions that intents name.
+func decidedUnder(o event.WriteIntents) []model.Compare[proto.Message] {
+	compares := []model.Compare[proto.Message]{is(keyTable, model.ModRevision, o.TableRevision)}
+	for _, f := range o.Reservations {
+		compares = append(compares, is(keyReservation(f.Bucket, f.GangUID), model.ModRevision, f.Revision))
+	}
+	return compares
+}
+
+// never tells of a call that nobody waits for that it cannot take effect any more, whatever happens: what it compares only
+// grows, or was there once and is gone. Without it the same state is there with and without each such call.
+func (w *world) never(c *call) bool {
+	gone := func(key string, created int64) bool {
+		kv := w.etcd().Keys[key]
+		return kv == nil || kv.Create != created
+	}
+	if c.txn != nil {
+		seq, is := w.etcd().Keys[keySeq].Value.(*wire.Sequence)
+		return gone(keyLeader, c.term) || is && seq.Term == uint64(c.term) && seq.Value >= c.txn.ID
+	}
+	pod := func(namespace, name, uid string) *corev1.Pod {
+		if p := w.pod(namespace, name); p != nil && string(p.UID) == uid {
+			return p
+		}
+		return nil
+	}
+	fenced := gone(keyShard(c.who), c.fence)
+	switch o := c.output.(type) {
+	case event.WriteIntents:
+		return fenced || w.rows()[keyIntents(c.who, o.N)].version > 0 || !w.holds(decidedUnder(o))
+	case event.DeleteIntents:
+		return fenced || !slices.ContainsFunc(o.Keys, func(k event.IntentKey) bool {
+			return k.ModRevision > 0 && w.rows()[keyIntents(c.who, k.N)].version == k.ModRevision
+		})
+	case event.RewriteIntents:
+		return fenced || w.rows()[keyIntents(o.Incarnation, o.N)].version != o.ModRevision || w.mod(keyTable) != o.TableRevision
+	case event.BindPod:
+		p := pod(o.Namespace, o.Name, o.Row.PodUID)
+		return p == nil || p.ResourceVersion != o.ResourceVersion || p.Spec.NodeName != "" || p.DeletionTimestamp != nil
+	case event.SettlePod:
+		return pod(o.Namespace, o.Name, o.Row.PodUID) == nil
+	case event.EvictPod:
+		return pod(o.Namespace, o.Name, o.UID) == nil
+	}
+	return false
 }
 
 // carry has a shard's call take effect; the answers are those of package api/store and shard/process. The revision of an
@@ -456,24 +585,17 @@ func (w *world) intend(c *call, key string, version int64, record *wire.IntentsR
 // much, and does not tell in which order different shards wrote.
 func (w *world) carry(c *call) item {
 	session := is(keyShard(c.who), model.CreateRevision, c.fence)
-	version := func(key string) int64 {
-		if kv := w.rows().Keys[key]; kv != nil {
-			return kv.Version
-		}
-		return 0
-	}
-	mod := func(key string) int64 {
-		if kv := w.etcd().Keys[key]; kv != nil {
-			return kv.Mod
-		}
-		return 0
-	}
+	version := func(key string) int64 { return w.rows()[key].version }
 	// pod asks the API server about a pod that may be gone.
 	pod := func(namespace, name string, do func(a *model.API) any) item {
 		return itemOf(w.serve(w.object(kindPod, namespace, name), c.sum, false, do))
 	}
 	switch o := c.output.(type) {
 	case event.ReadStore:
+		if x := w.shard(c.from); fault.On(fault.PodsFirst) && x.early == nil {
+			x.early, x.follows, x.pods = w.podsNow(), true, nil
+			return item{}
+		}
 		return w.read(o)
 	case event.ListPods: // its answer is the first that the new watch brings
 		x := w.shard(c.from)
@@ -481,29 +603,22 @@ func (w *world) carry(c *call) item {
 		if x.listing == o.Sequence {
 			sequence = o.Sequence
 		}
-		sum := mix(w.of("list"), sequence)
-		for i := range w.objects {
-			if w.objects[i].kind == kindPod {
-				sum = mix(sum, w.objects[i].at.sum)
-			}
+		switch {
+		case fault.On(fault.PodsFirst) && x.early != nil: // what came since comes after it
+			x.pods, x.early = append([]item{listed(x.early, sequence)}, x.pods...), nil
+		case fault.On(fault.PodsFromCache) && x.follows:
+			x.pods = append([]item{listed(x.shown, sequence)}, x.pods...)
+		default:
+			x.follows, x.pods = true, []item{listed(w.podsNow(), sequence)}
 		}
-		x.follows, x.pods = true, []item{w.reads.get(sum, func() item {
-			ev := event.PodsReplaced{Sequence: sequence}
-			for i := range w.objects {
-				if p := w.objects[i].now().Pod; p != nil {
-					ev.Pods = append(ev.Pods, p)
-				}
-			}
-			return itemOf(ev)
-		})}
 		w.remove(c)
 		return item{}
 	case event.WriteIntents:
 		key := keyIntents(c.who, o.N)
-		compares := []model.Compare[proto.Message]{session, is(keyTable, model.ModRevision, o.TableRevision)}
-		for _, f := range o.Reservations {
-			compares = append(compares, is(keyReservation(f.Bucket, f.GangUID), model.ModRevision, f.Revision))
+		if fault.On(fault.NewerTable) {
+			o.TableRevision = w.mod(keyTable)
 		}
+		compares := append([]model.Compare[proto.Message]{session}, decidedUnder(o)...)
 		done := event.IntentsWritten{N: o.N, Outcome: event.Written}
 		switch {
 		case w.intend(c, key, 0, o.Record, compares...):
@@ -512,12 +627,12 @@ func (w *world) carry(c *call) item {
 			done.Outcome = event.SessionLost
 		case version(key) > 0:
 			done.ModRevision = version(key)
-		case mod(keyTable) != o.TableRevision:
+		case w.mod(keyTable) != o.TableRevision:
 			done.Outcome = event.TableMoved
 		default:
 			done.Outcome = event.ReservationMoved
 			for _, f := range o.Reservations {
-				if mod(keyReservation(f.Bucket, f.GangUID)) != f.Revision {
+				if w.mod(keyReservation(f.Bucket, f.GangUID)) != f.Revision {
 					done.Moved = append(done.Moved, f.GangUID)
 				}
 			}
@@ -537,9 +652,9 @@ func (w *world) carry(c *call) item {
 		key := keyIntents(o.Incarnation, o.N)
 		done := event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N}
 		done.Done = w.intend(c, key, o.ModRevision, o.Record, session, is(keyTable, model.ModRevision, o.TableRevision))
-		if kv := w.rows().Keys[key]; kv != nil {
-			done.ModRevision, done.Record = kv.Version, kv.Value.(*wire.IntentsRecord)
-			done.Done = done.Done || o.Record != nil && kv.Version != o.ModRevision && proto.Equal(kv.Value, o.Record)
+		if at := w.rows()[key]; at.version > 0 {
+			done.ModRevision, done.Record = at.version, at.record
+			done.Done = done.Done || o.Record != nil && at.version != o.ModRevision && proto.Equal(at.record, o.Record)
 		} else {
 			done.Done = done.Done || o.Record == nil
 		}
@@ -662,7 +777,7 @@ func (w *world) left() string {
 	for _, key := range w.etcd().With("reservations/") {
 		return key + " is left"
 	}
-	for _, key := range w.rows().With("intents/") {
+	for _, key := range w.keys() {
 		return key + " is left"
 	}
 	for _, x := range w.shards {

@@ -48,8 +48,8 @@ func (w *world) pods(yield func(*corev1.Pod) bool) {
 
 // stored hands out the rows of all intents.
 func (w *world) stored(yield func(string, *wire.IntentRow) bool) {
-	for _, key := range w.rows().With("intents/") {
-		rec := w.rows().Keys[key].Value.(*wire.IntentsRecord)
+	for _, key := range w.keys() {
+		rec := w.rows()[key].record
 		for _, r := range rec.Rows {
 			if !yield(rec.Gangs[r.Gang].Uid, r) {
 				return
@@ -68,17 +68,12 @@ func landable(w *world, uid, version string) *corev1.Pod {
 }
 
 // rewritten judges that no row goes whose Binding can still land.
-func (c *check) rewritten(w *world, key string, old *model.KV[proto.Message]) {
-	if old == nil {
-		return
-	}
+func (c *check) rewritten(w *world, key string, old *wire.IntentsRecord) {
 	left := map[string]bool{}
-	if kv := w.rows().Keys[key]; kv != nil {
-		for _, r := range kv.Value.(*wire.IntentsRecord).Rows {
-			left[r.PodUid] = true
-		}
+	for _, r := range w.rows()[key].record.GetRows() {
+		left[r.PodUid] = true
 	}
-	for _, r := range old.Value.(*wire.IntentsRecord).Rows {
+	for _, r := range old.GetRows() {
 		if left[r.PodUid] || landable(w, r.PodUid, r.PodResourceVersion) == nil {
 			continue
 		}

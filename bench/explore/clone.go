@@ -188,12 +188,20 @@ func sumOf(of any) uint64 {
 	return h.d.Sum64()
 }
 
+// wholeOf counts everything: also what no answer depends on, and in which order sets lie.
+func wholeOf(of any) uint64 {
+	h := hasher{d: xxhash.New(), seen: map[unsafe.Pointer]uint64{}, whole: true}
+	h.value(addressable(reflect.ValueOf(of)))
+	return h.d.Sum64()
+}
+
 type hasher struct {
-	d    *xxhash.Digest
-	seen map[unsafe.Pointer]uint64 // in the order of the walk
-	up   *hasher                   // of the map that this is an entry of
-	deep bool                      // shared things too
-	buf  [9]byte
+	d     *xxhash.Digest
+	whole bool
+	seen  map[unsafe.Pointer]uint64 // in the order of the walk
+	up    *hasher                   // of the map that this is an entry of
+	deep  bool                      // shared things too
+	buf   [9]byte
 }
 
 // met tells when a thing was met first on this walk.
@@ -259,28 +267,65 @@ func bits(t reflect.Type) bool {
 // skipped fields are no state: buffers, what was, and numbers for metrics.
 var skipped = map[string]bool{"home.Core.out": true, "home.Core.spare": true, "node.Core.out": true, "coordinator.Core.out": true,
 	"model.Store.history": true, "model.Kind.Log": true, "model.Kind.oldest": true, "node.Core.sentTotal": true,
+	"node.row.at":           true, // where it lies in gang.rows
 	"model.Store.compacted": true,
 	// What the cache derives from the rest, or remembers for time only: no answer depends on where it lies.
 	"cache.Cache.index": true, "cache.Cache.changes": true, "cache.Cache.facts": true, "cache.Cache.changed": true, "cache.Cache.held": true,
 	"cache.Cache.worst": true, "cache.Cache.counted": true, "cache.slot.held": true, "cache.slot.marked": true, "cache.class.sought": true,
 	"cache.class.could": true, "cache.class.looked": true, "cache.class.counted": true, "cache.class.why": true, "cache.class.due": true}
 
-var fields = map[reflect.Type][]int{}
+// unordered fields are sets that lie in a slice: what takes one out moves the last into its place.
+var unordered = map[string]bool{"node.gang.rows": true}
+
+var fields = map[reflect.Type][]field{}
+
+type field struct {
+	i    int
+	set  bool
+	live int // the phase of a row, which decides whether this counts; -1 for always
+}
+
+// rowDone is the last phase of a row: what was still to be done about it is no state then (shard/node/types.go).
+const rowDone = 6
 
 // fieldsOf are those that count.
-func fieldsOf(t reflect.Type) []int {
+func fieldsOf(t reflect.Type) []field {
 	if known, is := fields[t]; is {
 		return known
 	}
 	name, _, _ := strings.Cut(t.String(), "[")
-	out := []int{}
+	out := []field{}
 	for i := range t.NumField() {
 		if n := t.Field(i).Name; n != "_" && !skipped[name+"."+n] {
-			out = append(out, i)
+			f := field{i, unordered[name+"."+n], -1}
+			if name+"."+n == "node.row.settleAt" {
+				at, _ := t.FieldByName("phase")
+				f.live = at.Index[0]
+			}
+			out = append(out, f)
 		}
 	}
 	fields[t] = out
 	return out
+}
+
+// set reads a slice of which the order does not count.
+func (h *hasher) set(v reflect.Value) {
+	sum := uint64(0)
+	for i := range v.Len() {
+		sum += h.apart(v.Index(i))
+	}
+	h.word(14, uint64(v.Len()))
+	h.word(15, sum)
+}
+
+// apart reads what lies in no order, by itself.
+func (h *hasher) apart(values ...reflect.Value) uint64 {
+	e := hasher{d: xxhash.New(), seen: map[unsafe.Pointer]uint64{}, up: h, deep: h.deep, whole: h.whole}
+	for _, v := range values {
+		e.value(v)
+	}
+	return e.d.Sum64()
 }
 
 func (h *hasher) value(v reflect.Value) {
@@ -335,8 +380,21 @@ func (h *hasher) value(v reflect.Value) {
 			h.word(12, uint64(writable(v).Interface().(time.Time).UnixNano()))
 			return
 		}
-		for _, i := range fieldsOf(t) {
-			h.value(writable(v.Field(i)))
+		if h.whole {
+			for i := range t.NumField() {
+				h.value(writable(v.Field(i)))
+			}
+			return
+		}
+		for _, f := range fieldsOf(t) {
+			if f.live >= 0 && v.Field(f.live).Uint() == rowDone {
+				continue
+			}
+			if e := writable(v.Field(f.i)); f.set {
+				h.set(e)
+			} else {
+				h.value(e)
+			}
 		}
 	case reflect.Array, reflect.Slice:
 		h.word(13, uint64(v.Len()))
@@ -353,10 +411,7 @@ func (h *hasher) value(v reflect.Value) {
 	case reflect.Map:
 		sum := uint64(0)
 		for it := v.MapRange(); it.Next(); { // each by itself: the sum does not know the order
-			e := hasher{d: xxhash.New(), seen: map[unsafe.Pointer]uint64{}, up: h, deep: h.deep}
-			e.value(addressable(it.Key()))
-			e.value(addressable(it.Value()))
-			sum += e.d.Sum64()
+			sum += h.apart(addressable(it.Key()), addressable(it.Value()))
 		}
 		h.word(14, uint64(v.Len()))
 		h.word(15, sum)

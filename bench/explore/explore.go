@@ -9,12 +9,18 @@
 // what is explored a fair schedule without faults leads to the end, where each gang must have had its pods and nothing may
 // be left.
 //
+// What a run with a crash is complete for: every order of messages delivered, transactions and Bindings carried out, answers
+// and watches heard; any one process crashing at any point of that, with each of its calls under way taking effect at any
+// later point, or never; the end of its lease at any point after that; a coordinator starting again at any point, a shard
+// (Config.Rested) when all else has come to rest, and then again every order of its coming back. Without Rested a shard
+// starts again at any point, too, which is a space too large for two gangs.
+//
 // What is not explored but done at once, in the step that causes it: summaries and usages, statuses of Queues and PodGroups,
 // which no decision of the protocol rests on, and what processes see of nodes, Queues and PodGroups. Time passes by itself
 // only while nothing else can happen; that it does earlier is one of the faults.
 //
-// Ways are tried in the order of how many steps they put off of a fair order (Config.Order): when time is up, what was
-// explored is complete for that many, and when none are left, for all.
+// With Config.Delays ways are tried in the order of how many steps they put off of a fair order (Config.Order), and what was
+// explored is complete for that many. Without, the deepest come first, which needs little memory for what is still to do.
 //
 // What makes it fast (part.go): a core, or a server's object, is told something once in each of its states. A world is a
 // tuple of such states and of what is under way, and it has far more states than they have. A step is a few look-ups.
@@ -23,14 +29,23 @@
 // order, for servers do not know in which they were asked. Versions are counted for each object, and for each intent key,
 // by itself: cores compare versions of one object only, and those of intents for equality only, so that the order in which
 // different things were written is told by nothing. (Revisions of all other keys stay one count: ranks and takeovers
-// compare them.) Steps that commute then lead to the same state, which is gone into once. There is no further partial-order
-// reduction: a process may be told something by any other at any time, so that no small persistent sets were found.
+// compare them.) A call of the dead that can never take effect any more, because what it compares has moved for good, is
+// left out (world.never). Steps that commute then lead to the same state, which is gone into once. There is no further
+// partial-order reduction: a process may be told something by any other at any time, so that no small persistent sets were
+// found.
+//
+// That all this is sound is tested: an exploration that merges nothing and remembers no step (Config.Plain) ends in the same
+// states and finds the same bugs; processes that were never copied come to the same states by the same steps; and a run
+// meets the same states as the one before. The second of these found a message that a core changed after it was shared, which
+// had led copies of a coordinator to grants of another revision, and so into states that there are not; the last found rows
+// that lie in the order of a map.
 //
 // Invariants: there is no clock, no randomness and no goroutine. A part is never changed; copies are made whole (clone.go),
 // but what the house's rules call immutable is shared.
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -40,16 +55,20 @@ import (
 
 // Config is what is explored.
 type Config struct {
-	Gangs   int // 1 or 2, each with a pod for both nodes, of which only one has room at a time; 2 if 0
-	Crashes int // of any process, at any point
-	Early   int // times that time passes (each of Leaps) although something is under way
-	Lost    int // calls to a server whose answer is lost, and messages lost
-	Waits   int // times that time passes because nothing else can happen, before the fair schedule; 1 if 0
-	Quota   int // how many gangs the queue's capability admits at once; all if 0
+	Gangs   int    // 1 or 2, each with a pod for both nodes, of which only one has room at a time; 2 if 0
+	Crashes int    // of any process, at any point
+	Victims string // the processes that may crash, of s1, s2 and c; all if ""
+	Rested  bool   // a shard that crashed starts again when everything else has come to rest; else at any point
+	Early   int    // times that time passes (each of Leaps) although something is under way
+	Lost    int    // calls to a server whose answer is lost, and messages lost
+	Waits   int    // times that time passes because nothing else can happen, before the fair schedule; 1 if 0
+	Quota   int    // how many gangs the queue's capability admits at once; all if 0
 
 	Order   string // what comes first in the fair order: the letters of FairOrder, which it is if ""
 	Delays  int    // times that what comes first in the fair order is put off; 0 for no limit, -1 for never
 	Longest int    // steps after which a way that does not end is a violation; 0 for any
+
+	Plain bool // merge nothing and remember no step: to show that nothing is missed by that
 
 	Layer func(Result) // told when every way is done that puts off no more than Result.Delays steps
 
@@ -57,6 +76,15 @@ type Config struct {
 	For      time.Duration // likewise
 	Progress func(Result)  // told now and then
 	Stop     func() bool   // asked now and then: give up
+
+	each func(first, w *world, s *step) // told of each state once
+}
+
+func (cfg Config) whole() Config {
+	cfg.Gangs = cmp.Or(cfg.Gangs, 2)
+	cfg.Waits = cmp.Or(cfg.Waits, 1)
+	cfg.Order = cmp.Or(cfg.Order, FairOrder)
+	return cfg
 }
 
 // Result is what was explored.
@@ -67,8 +95,11 @@ type Result struct {
 	Delays                    int  // everything that puts off fewer steps is done
 	Complete                  bool // within Config
 	Took                      time.Duration
+	Sum                       uint64 // of all states, in any order
 	Violation                 string
 	Path                      []string // that leads to it
+
+	ends map[uint64]bool // by their sums
 }
 
 // String is a report for people.
@@ -77,6 +108,9 @@ func (r Result) String() string {
 		r.States, r.Transitions, r.Ends, r.Depth, r.Parts, r.Steps, r.Took.Round(time.Millisecond))
 	if r.Violation != "" {
 		return s + "\n" + strings.Join(r.Path, "\n") + "\nviolation: " + r.Violation
+	}
+	if !r.Complete && r.Delays == 0 {
+		return s + ": not complete"
 	}
 	if !r.Complete {
 		return fmt.Sprintf("%s: not complete; complete for orders that put off at most %d steps", s, r.Delays-1)
@@ -101,19 +135,11 @@ type way struct {
 	a    action
 }
 
-// Run explores, and those ways first that put off the fewest steps of the fair order: what was explored when time is up is
-// complete for that many.
+// Run explores.
 func Run(cfg Config, now func() time.Time) (r Result) {
-	if cfg.Gangs == 0 {
-		cfg.Gangs = 2
-	}
-	if cfg.Waits == 0 {
-		cfg.Waits = 1
-	}
-	if cfg.Order == "" {
-		cfg.Order = FairOrder
-	}
+	cfg = cfg.whole()
 	began := now()
+	r.ends = map[uint64]bool{}
 	var first *world
 	var at *step // what is being done
 	last := ""
@@ -142,16 +168,20 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 			r.Path = append(r.Path, "then, without any fault: "+last)
 		}
 	}()
-	first = begin(cfg)
+	first = begin(cfg, false)
 	seen, ended := map[uint64]struct{}{}, map[uint64]struct{}{}
 	var ways, later []way // later ones put off one step more
 	enter := func(w *world, s *step) {
-		sum := w.sum()
-		if _, is := seen[sum]; is {
+		id := w.id()
+		if _, is := seen[id]; is {
 			return
 		}
-		seen[sum] = struct{}{}
+		seen[id] = struct{}{}
 		r.States++
+		r.Sum += mix(w.sum())
+		if cfg.each != nil {
+			cfg.each(first, w, s)
+		}
 		if s != nil {
 			r.Depth = max(r.Depth, int(s.depth))
 		}
@@ -160,14 +190,15 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 		}
 		if w.atEnd() {
 			r.Ends++
+			r.ends[w.atRest()] = true
 			last = "the fair schedule"
 			w.copied().finish(ended)
 			last = ""
 		}
 		for _, a := range w.actions() {
-			if !a.delay {
+			if !a.delay || cfg.Delays == 0 {
 				ways = append(ways, way{w, s, a})
-			} else if cfg.Delays == 0 || r.Delays < cfg.Delays {
+			} else if r.Delays < cfg.Delays {
 				later = append(later, way{w, s, a})
 			}
 		}
@@ -206,13 +237,19 @@ func Run(cfg Config, now func() time.Time) (r Result) {
 	return r
 }
 
-// path names the steps that lead to a state and through the next one.
-func path(w *world, s *step) []string {
+// path are the actions that lead to a state.
+func (s *step) path() []action {
 	var steps []action
 	for ; s != nil; s = s.from {
 		steps = append(steps, s.a)
 	}
 	slices.Reverse(steps)
+	return steps
+}
+
+// path names the steps that lead to a state and through the next one.
+func path(w *world, s *step) []string {
+	steps := s.path()
 	var names []string
 	w = w.copied()
 	for i, a := range steps {

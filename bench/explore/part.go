@@ -10,8 +10,9 @@ import (
 // What it becomes when it is told something is found out once: most steps of a world are then a few look-ups, for a world
 // has far more states than any part of it.
 type part struct {
-	value any // points to the core or the server
-	sum   uint64
+	value any                // points to the core or the server
+	sum   uint64             // of what can be told of it
+	whole uint64             // of everything in it, where Config.Plain asks for it
 	next  map[uint64]*change // by the sum of what it was told
 }
 
@@ -38,34 +39,50 @@ func itemOf(value any) item {
 type parts struct {
 	all    map[uint64]*part
 	misses int
+	plain  bool // tell apart whatever differs, and take each step as often as it comes
+	live   bool // copy nothing: there is one way only
 }
 
-func newParts() *parts { return &parts{all: map[uint64]*part{}} }
+func newParts(cfg Config, live bool) *parts {
+	return &parts{all: map[uint64]*part{}, plain: cfg.Plain, live: live}
+}
 
 // of is the part of a state that nobody else will change.
 func (ps *parts) of(value any) *part {
 	sum := sumOf(value)
-	p := ps.all[sum]
+	n := &part{value: value, sum: sum, whole: sum, next: map[uint64]*change{}}
+	switch {
+	case ps.live:
+		return n
+	case ps.plain:
+		n.whole = wholeOf(value)
+	}
+	p := ps.all[n.whole]
 	if p == nil {
-		p = &part{value: value, sum: sum, next: map[uint64]*change{}}
-		ps.all[sum] = p
+		p = n
+		ps.all[n.whole] = p
 	}
 	return p
 }
 
 // tell finds out what becomes of a part. The key stands for everything that do depends on, but for the part itself.
 func (ps *parts) tell(p *part, key uint64, do func(value any) []any) *change {
-	if c := p.next[key]; c != nil {
+	if c := p.next[key]; c != nil && !ps.plain && !ps.live {
 		return c
 	}
 	ps.misses++
-	value := copyOf(p.value)
+	value := p.value
+	if !ps.live {
+		value = copyOf(value)
+	}
 	c := &change{}
 	for _, o := range do(value) {
 		c.out = append(c.out, itemOf(o))
 	}
 	c.to = ps.of(value)
-	p.next[key] = c
+	if !ps.plain && !ps.live {
+		p.next[key] = c
+	}
 	return c
 }
 

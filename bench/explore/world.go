@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
@@ -32,7 +33,7 @@ type world struct {
 	*known
 	now     time.Time
 	store   *part // a model.Store without the intents
-	intents *part // the rest of it: revisions of intent keys are versions, see carry
+	intents *part // the rest of it, of intents: revisions of their keys are versions, see carry
 	objects []object
 	shards  []shard           // that are alive
 	coord   *coord            // nil while none is; a new one for each step
@@ -75,6 +76,8 @@ type shard struct {
 	store      []item // tables and coordinators, likewise
 	listing    uint64 // the newest Sequence asked for
 	follows    bool   // pods
+	early      []item // with fault.PodsFirst: the pods before the intents were read; they are heard of before all others
+	shown      []item // with fault.PodsFromCache: the pods as they were heard of
 }
 
 type coord struct {
@@ -122,10 +125,10 @@ func fail(format string, args ...any) { panic(violation(fmt.Sprintf(format, args
 
 // begin makes two shards that each own a node and the home of a gang's queue, and a coordinator. Everything is quiet, and
 // then the pods of all gangs are made at once.
-func begin(cfg Config) *world {
-	w := &world{now: epoch, fair: true, known: &known{cfg: cfg, parts: newParts(), strings: memo[string, uint64]{}, reads: memo[uint64, item]{},
+func begin(cfg Config, live bool) *world {
+	w := &world{now: epoch, fair: true, known: &known{cfg: cfg, parts: newParts(cfg, live), strings: memo[string, uint64]{}, reads: memo[uint64, item]{},
 		starts: memo[uint64, *change]{}, seen: memo[any, item]{}, tables: memo[*wire.TableRecord, item]{}}}
-	w.store, w.intents = w.parts.of(model.NewStore(proto.Equal)), w.parts.of(model.NewStore(proto.Equal))
+	w.store, w.intents = w.parts.of(model.NewStore(proto.Equal)), w.parts.of(&intents{map[string]intentKey{}})
 	w.put("store", &wire.StoreIdentity{Id: "store", Format: 1})
 	w.startCoordinator()
 	w.startShard("s1")
@@ -225,10 +228,20 @@ func (k *known) of(s string) uint64 { return k.strings.get(s, func() uint64 { re
 func (k *known) told(inc api.Incarnation) uint64 { return k.of(string(inc)) }
 
 // sum is the same for states that are the same.
-func (w *world) sum() uint64 {
-	h := mix(at(w.now), w.store.sum, w.intents.sum, uint64(w.started), uint64(w.crashes), uint64(w.early), uint64(w.lost), uint64(w.waits))
+func (w *world) sum() uint64 { return w.summed(func(p *part) uint64 { return p.sum }) }
+
+// id tells states apart that are gone into: by their sums, or by everything in them where nothing is to be merged.
+func (w *world) id() uint64 {
+	if w.cfg.Plain {
+		return w.summed(func(p *part) uint64 { return p.whole })
+	}
+	return w.sum()
+}
+
+func (w *world) summed(of func(*part) uint64) uint64 {
+	h := mix(at(w.now), of(w.store), of(w.intents), uint64(w.started), uint64(w.crashes), uint64(w.early), uint64(w.lost), uint64(w.waits))
 	for i := range w.objects {
-		h = mix(h, w.objects[i].at.sum)
+		h = mix(h, of(w.objects[i].at))
 	}
 	queue := func(items []item) {
 		h = mix(h, uint64(len(items)))
@@ -242,12 +255,14 @@ func (w *world) sum() uint64 {
 		if x.follows {
 			follows = 1
 		}
-		h = mix(h, w.told(x.inc), x.home.sum, x.node.sum, x.listing, follows)
+		h = mix(h, w.told(x.inc), of(x.home), of(x.node), x.listing, follows)
 		queue(x.pods)
 		queue(x.store)
+		queue(x.early)
+		queue(x.shown)
 	}
 	if c := w.coord; c != nil {
-		h = mix(h, w.told(c.inc), c.core.sum)
+		h = mix(h, w.told(c.inc), of(c.core))
 		queue(c.store)
 	}
 	for _, l := range w.links {
@@ -461,9 +476,9 @@ type kept struct {
 	events []model.Event[proto.Message]
 }
 
-// keep carries out a transaction of one of the two stores.
-func (w *world) keep(at **part, sum uint64, compares []model.Compare[proto.Message], then []model.Op[proto.Message]) kept {
-	c := w.parts.tell(*at, sum, func(value any) []any {
+// keep carries out a transaction.
+func (w *world) keep(sum uint64, compares []model.Compare[proto.Message], then []model.Op[proto.Message]) kept {
+	c := w.parts.tell(w.store, sum, func(value any) []any {
 		store := value.(*model.Store[proto.Message])
 		before := store.Revision()
 		done, err := store.Txn(compares, then, nil)
@@ -480,7 +495,7 @@ func (w *world) keep(at **part, sum uint64, compares []model.Compare[proto.Messa
 		_ = store.Compact(store.Revision()) // its past is no state
 		return []any{kept{true, events}}
 	})
-	*at = c.to
+	w.store = c.to
 	return c.out[0].value.(kept)
 }
 
@@ -495,7 +510,7 @@ func (w *world) holds(compares []model.Compare[proto.Message]) bool {
 
 // txn carries a transaction out that writes no intents, and spreads what it changed. The sum stands for what it is.
 func (w *world) txn(sum uint64, compares []model.Compare[proto.Message], then []model.Op[proto.Message]) bool {
-	k := w.keep(&w.store, sum, compares, then)
+	k := w.keep(sum, compares, then)
 	for _, e := range k.events {
 		switch {
 		case e.Key == keyTable:
@@ -884,7 +899,32 @@ func (w *world) flush() {
 func (w *world) hearPod(x *shard) {
 	ev := x.pods[0]
 	x.pods = x.pods[1:]
+	if fault.On(fault.PodsFromCache) {
+		x.shows(ev)
+	}
 	w.step(x, ev)
+}
+
+// shows keeps what is heard of pods.
+func (x *shard) shows(i item) {
+	without := func(uid string) {
+		x.shown = slices.DeleteFunc(slices.Clone(x.shown), func(o item) bool { return o.value.(event.PodSeen).Pod.UID == uid })
+	}
+	switch ev := i.value.(type) {
+	case event.PodsReplaced:
+		x.shown = nil
+		for _, p := range ev.Pods {
+			x.shown = append(x.shown, itemOf(event.PodSeen{Pod: p}))
+		}
+	case event.PodGone:
+		without(ev.UID)
+	case event.PodSeen:
+		without(ev.Pod.UID)
+		x.shown = append(x.shown, i)
+	}
+	slices.SortFunc(x.shown, func(a, b item) int {
+		return strings.Compare(a.value.(event.PodSeen).Pod.UID, b.value.(event.PodSeen).Pod.UID)
+	})
 }
 
 func (w *world) hearStore(x *shard) {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 func exploreCommand() *cobra.Command {
 	var cfg explore.Config
 	var bugs []string
+	var seeded bool
 	c := &cobra.Command{
 		Use:   "explore",
 		Short: "Run every interleaving of a small Basalt: two shards, two nodes, a coordinator, and gangs that conflict",
@@ -31,8 +35,15 @@ func exploreCommand() *cobra.Command {
 				fault.Set(on...)
 			}
 			out := c.OutOrStdout()
-			fmt.Fprintf(out, "gangs %d, crashes %d, early leaps of time %d (of %s), lost answers and messages %d, waits %d, order %s, put off %d steps of it (0: any, -1: none), capability for %d gangs (0: all)\n",
-				cfg.Gangs, cfg.Crashes, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Order, cfg.Delays, cfg.Quota)
+			if seeded {
+				return exploreBugs(c.Context(), out)
+			}
+			restart := "at any point"
+			if cfg.Rested {
+				restart = "at any point (coordinator) or when all else rests (shards)"
+			}
+			fmt.Fprintf(out, "gangs %d, crashes %d (of %s), restarts %s, early leaps of time %d (of %s), lost answers and messages %d, waits %d, order %s, put off %d steps of it (0: any, -1: none), capability for %d gangs (0: all)\n",
+				cfg.Gangs, cfg.Crashes, cmp.Or(cfg.Victims, "any process"), restart, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Order, cfg.Delays, cfg.Quota)
 			cfg.Stop = func() bool { return c.Context().Err() != nil }
 			last := time.Now()
 			cfg.Progress = func(r explore.Result) {
@@ -55,6 +66,9 @@ func exploreCommand() *cobra.Command {
 	f := c.Flags()
 	f.IntVar(&cfg.Gangs, "gangs", 2, "1 or 2, each with a pod for both nodes")
 	f.IntVar(&cfg.Crashes, "crashes", 1, "processes that crash, at any point, and start again")
+	f.StringVar(&cfg.Victims, "victims", "", "which may crash, of s1, s2 and c, with commas; all if empty")
+	f.BoolVar(&cfg.Rested, "rested", true, "a shard that crashed starts again when all else has come to rest, rather than at any point")
+	f.BoolVar(&cfg.Plain, "plain", false, "merge nothing: much slower, and ends in the same states")
 	f.IntVar(&cfg.Early, "early", 0, "times that time passes although something is under way")
 	f.IntVar(&cfg.Lost, "lost", 0, "messages and answers lost")
 	f.IntVar(&cfg.Waits, "waits", 1, "times that time passes because nothing else can happen, before the fair end")
@@ -65,5 +79,28 @@ func exploreCommand() *cobra.Command {
 	f.IntVar(&cfg.States, "states", 0, "give up after so many states; 0 for never")
 	f.DurationVar(&cfg.For, "for", 0, "give up after this time; 0 for never")
 	f.StringSliceVar(&bugs, "bugs", nil, "seeded bugs to switch on, in a build with -tags faults")
+	f.BoolVar(&seeded, "seeded", false, "switch on one seeded bug after another, each where it has to be found, in a build with -tags faults")
 	return c
+}
+
+// exploreBugs tells of each seeded bug what it takes to find it.
+func exploreBugs(ctx context.Context, out io.Writer) error {
+	if !fault.Built {
+		return errors.New("this program has no bugs to switch on: build it with -tags faults")
+	}
+	defer fault.Set()
+	var missed []error
+	for _, b := range explore.Bugs {
+		fault.Set(b.Fault)
+		b.In.Stop = func() bool { return ctx.Err() != nil }
+		r := explore.Run(b.In, time.Now)
+		if r.Violation == "" {
+			missed = append(missed, fmt.Errorf("%s is not found", b.Fault))
+			fmt.Fprintf(out, "%s: not found: %s\n", b.Fault, r)
+			continue
+		}
+		what, _, _ := strings.Cut(r.Violation, "\n")
+		fmt.Fprintf(out, "%s: found after %d states, %s, by %d steps: %s\n", b.Fault, r.States, r.Took.Round(time.Millisecond), len(r.Path), what)
+	}
+	return errors.Join(missed...)
 }
