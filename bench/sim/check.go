@@ -167,13 +167,15 @@ func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) 
 			}
 		}
 	}
+	earlier, was := c.bound[o.Row.PodUID]
+	landed := c.landed[o.Row.PodUID]
 	c.landed[o.Row.PodUID] = w.now
 	c.bound[o.Row.PodUID] = gang
 	outcome := do()
 	w.log("%s binds pod %s to %s: %d", x.inc, o.Row.PodUID, o.Node, outcome)
 	if outcome != event.BindOK {
 		w.count("bindings refused")
-		if p := w.api.podByUID(o.Row.PodUID); p == nil || p.Spec.NodeName == "" {
+		if c.bound[o.Row.PodUID], c.landed[o.Row.PodUID] = earlier, landed; !was { // who bound it before has it
 			delete(c.bound, o.Row.PodUID)
 		}
 		return outcome
