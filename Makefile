@@ -30,6 +30,7 @@ sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=10
 
 sim-bugs: ## seeded bugs, one after another, each of which the simulator has to find; SEEDS=200 at most for each
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
+	bin/basalt-bench-faults explore --seeded
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 
 EXPLORE ?= --gangs 2 --crashes 1

@@ -12,7 +12,10 @@ type Bug struct {
 // Bugs of the protocol.
 var Bugs = []Bug{
 	{fault.BindBeforePrepared, Config{Gangs: 1}, true},
-	{fault.InheritedFree, Config{Gangs: 2, Crashes: 1, Rested: true}, false},
 	{fault.SkippedAncestor, Config{Quota: 1}, true},
 	{fault.AncestorsNotAsked, Config{Quota: 1}, true},
+	{fault.SleepersForgotten, Config{Gangs: 2, Quota: 1, Crashes: 1, Victims: "c"}, false},
+	{fault.InheritedFree, Config{Gangs: 2, Crashes: 1, Victims: "s1,s2", Rested: true, Delays: 5}, false},
+	{fault.EmptySettle, Config{Gangs: 1, Crashes: 1, Victims: "s2", Lost: 1, Rested: true, Delays: 3}, false},
+	{fault.NewerVersion, Config{Gangs: 1, Crashes: 1, Victims: "s1", Lost: 1, Rested: true, Delays: 3}, false},
 }
