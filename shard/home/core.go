@@ -48,7 +48,7 @@ type Config struct {
 	ConditionBudget    int           // 50: such writes a second
 	StatusEvery        time.Duration // 1 s: between two status writes for the same object, and to gather what belongs together
 	CountsEvery        time.Duration // 10 s: when only the counts of pods changed
-	StatusBudget       int           // 100: PodGroup status writes a second
+	StatusBudget       int           // 100: PodGroup status writes a second; less than 0 for none
 	CoordinatorQuiet   time.Duration // 5 s: an unanswered request means that no coordinator is there
 	StatusBackoffLimit time.Duration // 30 s: between two tries of a status write that fails, doubling from 1 s
 }
@@ -132,6 +132,7 @@ type Core struct {
 	writes   map[uint64]write // outputs whose StatusWritten is awaited
 	writeID  uint64
 	statuses tokens
+	unsaid   [news + 1][]*gang // whose statuses wait for tokens
 	explains tokens
 	explain  explainQueue
 
@@ -265,6 +266,7 @@ func (c *Core) onTick() {
 	c.settleYoung()
 	c.wakeSleepers()
 	c.lookAtLarge(true)
+	c.giveTurns()
 	c.settle()
 	c.writeConditions()
 	c.writeQueueStatuses()

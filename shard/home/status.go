@@ -49,7 +49,18 @@ type groupStatus struct {
 	retry    time.Time
 	backoff  time.Duration
 	gone     bool
+	queued   turnOf // in Core.unsaid
+	turn     bool   // it left that queue, and may be written
 }
+
+// turnOf says for which of two queues a status that the budget has no room for stands in line.
+type turnOf uint8
+
+const (
+	noTurn turnOf = iota
+	counts        // numbers and words changed
+	news          // a reason did: before all of those
+)
 
 // write is an output whose StatusWritten is awaited.
 type write struct {
@@ -234,9 +245,11 @@ func (v verdict) pressing() bool {
 // publish writes a PodGroup's status when it is time, or asks to be woken when it is.
 func (c *Core) publish(g *gang) {
 	s := &g.status
-	if g.group == nil || s.gone || s.inFlight != 0 || !g.stray.IsZero() {
+	if g.group == nil || s.gone || s.inFlight != 0 || !g.stray.IsZero() || c.cfg.StatusBudget < 0 {
 		return
 	}
+	turn := s.turn
+	s.turn = false
 	now := c.statement(g)
 	if now == s.said {
 		s.since = time.Time{}
@@ -246,12 +259,15 @@ func (c *Core) publish(g *gang) {
 		s.since = c.now
 	}
 	s.wants = now
-	news := now.reserved.reason.reason != s.said.reserved.reason.reason || now.scheduled.reason.reason != s.said.scheduled.reason.reason
+	line := counts
+	if now.reserved.reason.reason != s.said.reserved.reason.reason || now.scheduled.reason.reason != s.said.scheduled.reason.reason {
+		line = news
+	}
 	var due time.Time
 	switch {
-	case news && (now.reserved.pressing() || now.scheduled.pressing()):
+	case line == news && (now.reserved.pressing() || now.scheduled.pressing()):
 		due = c.now
-	case news || now.generation != s.said.generation:
+	case line == news || now.generation != s.said.generation:
 		due = latest(s.since.Add(c.cfg.StatusEvery), s.last.Add(c.cfg.StatusEvery))
 	default:
 		due = latest(s.since.Add(c.cfg.StatusEvery), s.last.Add(c.cfg.CountsEvery))
@@ -260,14 +276,37 @@ func (c *Core) publish(g *gang) {
 		c.wakeAt(g, due)
 		return
 	}
-	if !c.statuses.take(c.now) {
-		c.wakeAt(g, c.now.Add(100*time.Millisecond))
+	if !turn && (len(c.unsaid[news]) > 0 || line == counts && len(c.unsaid[counts]) > 0 || !c.statuses.take(c.now)) {
+		if s.queued < line {
+			s.queued = line
+			c.unsaid[line] = append(c.unsaid[line], g)
+		}
 		return
 	}
+	s.queued = noTurn
 	status := c.groupStatusOf(g, now)
 	s.last = c.now
 	s.inFlight = c.nextWrite(write{kind: writeGroup, uid: g.id, said: now})
 	c.emit(event.WritePodGroupStatus{ID: s.inFlight, Namespace: g.namespace, Name: g.name.name, UID: g.id, Status: status})
+}
+
+// giveTurns lets as many statuses be written as the budget allows. Asking by themselves, ten thousand gangs that wait would
+// take a shard's whole time.
+func (c *Core) giveTurns() {
+	for _, line := range []turnOf{news, counts} {
+		for len(c.unsaid[line]) > 0 {
+			g := c.unsaid[line][0]
+			if s := &g.status; !g.dropped && s.queued == line {
+				if !c.statuses.take(c.now) {
+					return
+				}
+				s.queued, s.turn = noTurn, true
+				c.mark(g)
+			}
+			c.unsaid[line][0] = nil
+			c.unsaid[line] = c.unsaid[line][1:]
+		}
+	}
 }
 
 func latest(a, b time.Time) time.Time {

@@ -1,10 +1,13 @@
 package home
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -64,5 +67,68 @@ func TestStatusWriteThatFailedAfterItWasSeen(t *testing.T) {
 	wait(5 * time.Second)
 	if len(written) != 3 || written[2].Status.AdmittedGangs != 0 {
 		t.Fatalf("the object shows an admitted gang; writes: %d", len(written))
+	}
+}
+
+// Statuses for which there is no budget stand in line: first come, first written, what is new before numbers, and who
+// stands there is not looked at until it is its turn.
+func TestStatusesStandInLine(t *testing.T) {
+	const gangs, budget = 300, 10
+	c := New(Config{Self: "a", Strict: true, StatusBudget: budget})
+	now := epoch0
+	var order []string
+	writes := map[string]int{}
+	var step func(ev event.Event)
+	step = func(ev event.Event) {
+		c.Step(now, ev)
+		for _, o := range append([]event.Output(nil), c.Outputs()...) {
+			if w, ok := o.(event.WritePodGroupStatus); ok {
+				order = append(order, w.Name)
+				writes[w.Name]++
+				step(event.StatusWritten{ID: w.ID, Outcome: event.StatusOK})
+			}
+		}
+	}
+	group := func(i int, generation int64) {
+		name := fmt.Sprintf("g%03d", i)
+		step(event.PodGroupSeen{PodGroup: &v1alpha1.PodGroup{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Generation: generation},
+			Spec:       v1alpha1.PodGroupSpec{Queue: "q", SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 2}}}}})
+	}
+	step(event.NamespaceSeen{Name: "ns"})
+	step(event.TableSeen{Table: &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}})
+	step(event.StoreRead{Sequence: 1, Revision: 10})
+	step(event.PodsReplaced{Sequence: 1})
+	for i := range gangs {
+		group(i, 1)
+	}
+	const seconds = 15
+	for range 10 * seconds {
+		now = now.Add(100 * time.Millisecond)
+		step(event.Tick{})
+	}
+	if n := len(order); n < (seconds-2)*budget || n > (seconds+1)*budget {
+		t.Errorf("%d writes in %d s, of %d a second", n, seconds, budget)
+	}
+	looked := 0
+	for _, g := range c.gangs {
+		if g.looked.Equal(now) {
+			looked++
+		}
+	}
+	if looked > 2 {
+		t.Errorf("%d gangs were looked at in a tick that wrote one status", looked)
+	}
+	group(0, 2) // it was written long ago, and says the same but for the generation: behind the others
+	first := len(order)
+	for len(order) < gangs+1 && now.Before(epoch0.Add(10*time.Minute)) {
+		now = now.Add(100 * time.Millisecond)
+		step(event.Tick{})
+	}
+	if len(order) != gangs+1 || writes["g000"] != 2 || order[len(order)-1] != "g000" {
+		t.Errorf("%d writes, %d of g000; the last is %s", len(order), writes["g000"], order[len(order)-1])
+	}
+	if later := slices.Compact(slices.Sorted(slices.Values(order[:gangs]))); len(later) != gangs {
+		t.Errorf("%d of %d gangs were written once before any was written again; %d before the change", len(later), gangs, first)
 	}
 }
