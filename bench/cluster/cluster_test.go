@@ -92,3 +92,27 @@ func TestOracle(t *testing.T) {
 		})
 	}
 }
+
+// Of two queues the one with the smaller share comes first, though gangs of the other are older.
+func TestOracleIsFair(t *testing.T) {
+	w := newWorld(nil, []*v1alpha1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "crowded"}}, {ObjectMeta: metav1.ObjectMeta{Name: "other"}}})
+	w.nodes["n"] = &nodeRoom{total: amount{cpu: 3000, memory: 100, pods: 10}}
+	for _, q := range w.queues {
+		q.limit.cpu = 10000
+	}
+	w.queues["crowded"].used.cpu = 5000
+	gang := func(name, queue string, age int64) *gang {
+		g := &gang{Gang: &scenario.Gang{Name: name, Queue: queue, MinCount: 1, Pods: []workload.Shape{{MilliCPU: 1000}}}, complete: time.Unix(age, 0), demand: amount{cpu: 1000, pods: 1}}
+		w.gangs[name] = g
+		return g
+	}
+	oldest, old := gang("1", "crowded", 1), gang("2", "crowded", 2)
+	young, youngest := gang("3", "other", 3), gang("4", "other", 4)
+	room := w.room()
+	if !room[young] || !room[youngest] || !room[oldest] || room[old] {
+		t.Errorf("room for the crowd %t and %t, for the others %t and %t", room[oldest], room[old], room[young], room[youngest])
+	}
+	if w.queues["crowded"].used.cpu != 5000 || w.queues["other"].used.cpu != 0 {
+		t.Error("the oracle left something charged")
+	}
+}

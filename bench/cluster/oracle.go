@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 )
 
@@ -80,30 +81,95 @@ func (v *view) sort() {
 	}
 }
 
-// room tells which of the waiting gangs, in the order of their age, one global scheduler would admit and place now.
-func (w *world) room() map[*gang]bool {
-	var waiting []*gang
-	for _, g := range w.gangs {
-		if !g.complete.IsZero() && g.bound < g.MinCount {
-			waiting = append(waiting, g)
+// share is the largest part that a queue holds of what it could have, in thousandths, as the coordinator reckons it.
+func (q *queueRoom) share() int64 {
+	var limit amount
+	least := func(a, b int64) int64 {
+		if a == 0 || b != 0 && b < a {
+			return b
 		}
+		return a
 	}
-	if len(waiting) == 0 {
-		return nil
+	for _, p := range q.path {
+		limit = amount{cpu: least(limit.cpu, p.limit.cpu), memory: least(limit.memory, p.limit.memory), gpus: least(limit.gpus, p.limit.gpus)}
 	}
-	slices.SortFunc(waiting, func(a, b *gang) int {
-		return cmp.Or(a.complete.Compare(b.complete), cmp.Compare(a.Name, b.Name))
-	})
-	v, out := w.view(), map[*gang]bool{}
-	var charged []*gang
-	for _, g := range waiting {
+	if limit == (amount{}) {
+		return q.used.cpu
+	}
+	part := func(used, of int64) int64 {
+		if of == 0 {
+			return 0
+		}
+		return 1000 * used / of // 2^63 / 1000 is eight petabytes
+	}
+	return max(part(q.used.cpu, limit.cpu), part(q.used.memory, limit.memory), part(q.used.gpus, limit.gpus))
+}
+
+// line is the waiting gangs of one queue, oldest first.
+type line struct {
+	queue *queueRoom
+	gangs []*gang
+	share int64
+}
+
+type lines []*line
+
+func older(a, b *gang) int {
+	return cmp.Or(a.complete.Compare(b.complete), cmp.Compare(a.Name, b.Name))
+}
+
+func (l lines) Len() int { return len(l) }
+func (l lines) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(l[i].share, l[j].share), older(l[i].gangs[0], l[j].gangs[0])) < 0
+}
+func (l lines) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l *lines) Push(x any)   { *l = append(*l, x.(*line)) }
+func (l *lines) Pop() any {
+	last := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return last
+}
+
+// room tells which of the waiting gangs one global scheduler would admit and place now. It goes in the order in which
+// Basalt says that it offers room: the queue with the smallest share first, in it the oldest. In the order of age alone a
+// queue with thousands of waiting gangs would seem to be owed what its siblings get.
+func (w *world) room() map[*gang]bool {
+	of := map[*queueRoom]*line{}
+	var all lines
+	for _, g := range w.gangs {
 		q := w.queues[g.Queue]
-		if q == nil || !q.fits(g.demand) || !v.place(g) {
+		if q == nil || g.complete.IsZero() || g.bound >= g.MinCount {
 			continue
 		}
-		q.add(g.demand, 1)
-		charged = append(charged, g)
-		out[g] = true
+		if of[q] == nil {
+			of[q] = &line{queue: q, share: q.share()}
+			all = append(all, of[q])
+		}
+		of[q].gangs = append(of[q].gangs, g)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	for _, l := range all {
+		slices.SortFunc(l.gangs, older)
+	}
+	heap.Init(&all)
+	v, out := w.view(), map[*gang]bool{}
+	var charged []*gang
+	for len(all) > 0 {
+		l := all[0]
+		g := l.gangs[0]
+		if l.queue.fits(g.demand) && v.place(g) {
+			l.queue.add(g.demand, 1)
+			charged = append(charged, g)
+			out[g] = true
+			l.share = l.queue.share()
+		}
+		if l.gangs = l.gangs[1:]; len(l.gangs) == 0 {
+			heap.Pop(&all)
+		} else {
+			heap.Fix(&all, 0)
+		}
 	}
 	for _, g := range charged {
 		w.queues[g.Queue].add(g.demand, -1)
