@@ -257,6 +257,9 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			return nil, fmt.Errorf("the cluster was not filled to %d %% of its CPU within %s", steady.CPUPercent, fillWithin)
 		}
 	}
+	if r.Scenario.Arrivals.Closed != nil {
+		r.WarmUp = 0 // a batch is measured from its beginning
+	}
 	if err := watchUntil(r.WarmUp, never); err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ program; a profile of the measured part says whose its time was.`,
 	f.StringVar(&name, "scenario", "cluster", "a scenario of bench/scenario, or a file")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed; 0: the scenario's")
 	f.StringVar(&o.Policy, "placement", "pack", "pack or spread")
-	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "not measured; a steady load fills the cluster before")
+	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "not measured; a steady load fills the cluster before, and a batch has none")
 	f.DurationVar(&o.Measure, "for", 20*time.Second, "measured; of a batch at most: until nothing is bound any more")
 	f.DurationVar(&o.Drain, "drain", time.Minute, "at the end, for what is there to be placed and to end; 0: do not look")
 	f.StringVar(&cpuprofile, "cpuprofile", "", "write the CPU profile of the measured part to this file")
