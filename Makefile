@@ -28,7 +28,7 @@ FIRST ?= 1
 sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=1000 of them from FIRST=1, on all cores
 	bin/basalt-bench sim --seeds $(SEEDS) --first $(FIRST)
 
-sim-bugs: ## seeded bugs, one after another, each of which the simulator has to find; SEEDS=200 at most for each
+sim-bugs: ## seeded bugs, one after another, each of which has to be found; SEEDS at most for each
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	bin/basalt-bench-faults explore --seeded
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
