@@ -272,6 +272,16 @@ func TestAuditorCatches(t *testing.T) {
 			w.reserve("a", 9000, func(r *wire.ReservationRecord) { r.Forced = true })
 			w.reserve("b", 1000)
 		}},
+		{"what is not forced any more was there before", "", "", audit.Config{}, func(w *world) {
+			w.reserve("a", 5000, func(r *wire.ReservationRecord) { r.Forced = true })
+			w.reserve("c", 6000, func(r *wire.ReservationRecord) { r.Forced = true })
+			w.reserve("a", 4000)
+		}},
+		{"what is not forced any more and grew", audit.Quota, "forced ones", audit.Config{}, func(w *world) {
+			w.reserve("a", 3000, func(r *wire.ReservationRecord) { r.Forced = true })
+			w.reserve("c", 9000, func(r *wire.ReservationRecord) { r.Forced = true })
+			w.reserve("a", 4000)
+		}},
 		{"limits go back", audit.Quota, "generation 3 were replaced", audit.Config{}, func(w *world) {
 			w.limits("team.a", 3, nil)
 			w.limits("team.a", 2, nil)

@@ -375,6 +375,9 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	}
 	if old != nil {
 		a.charge(old, -1, touched)
+		if old.forced && !r.forced && old.queue == r.queue {
+			a.unmark(old, r)
+		}
 	}
 	a.charge(r, 1, touched)
 	a.store.reservations[c.Key] = r
@@ -396,6 +399,15 @@ func (a *Auditor) charge(r *reservation, sign int64, touched map[*queue]bool) {
 			to = &q.forced
 		}
 		*to = add(*to, r.demand, sign)
+	}
+}
+
+// unmark takes note that a reservation is not forced any more: what it had already is no growth of the others.
+func (a *Auditor) unmark(old, r *reservation) {
+	kept := old.demand.Sub(old.demand.Sub(r.demand).Positive())
+	for _, path := range api.Lineage(r.queue) {
+		q := a.store.queue(path)
+		q.prevReserved, q.prevForced = q.prevReserved.Add(kept), q.prevForced.Sub(kept)
 	}
 }
 

@@ -1,10 +1,12 @@
 package sim
 
 import (
-	"google.golang.org/protobuf/proto"
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -24,6 +26,7 @@ type check struct {
 	asked  map[string]bool   // rows whose Binding was asked for
 	bound  map[string]string // pods that a Binding of ours bound -> gang
 	landed map[string]time.Time
+	going  map[string]string // pods that somebody else bound, and whose eviction was asked for -> gang
 	gangs  map[string]*gangSeen
 	stamps map[string]api.Incarnation // object and epoch -> writer
 	byName map[string][]string        // PodGroups that ever had a name, by UID
@@ -40,7 +43,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -220,6 +223,20 @@ func (c *check) node(name string) {
 	}
 }
 
+// asksToEvict notes for which gang a pod is to be evicted that none of our Bindings tells it of: when the call lands, its
+// PodGroup may have gone and a namesake may have come.
+func (c *check) asksToEvict(uid string) {
+	p := c.w.api.podByUID(uid)
+	if p == nil || c.bound[uid] != "" {
+		return
+	}
+	for _, r := range c.w.store.reservations() {
+		if r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[p.Labels[api.LabelPodGroup]], r.Gang.Uid) {
+			c.going[uid] = r.Gang.Uid
+		}
+	}
+}
+
 // evicts judges an eviction as it lands: only pods of closing reservations, and none of a gang that once had its minimum.
 // That it had is durable in the PodGroup's status alone: where the home shard dies before its write lands, and pods are gone
 // too, an heir takes the gang for one in part. This gap is known, and counted.
@@ -228,7 +245,7 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	if finished(p) {
 		return // asked for while it ran: what is closing waits for pods, not for answers
 	}
-	gang := c.bound[string(p.UID)]
+	gang := cmp.Or(c.bound[string(p.UID)], c.going[string(p.UID)])
 	if gang == "" {
 		if o := p.Labels[api.LabelPodGroup]; o != "" {
 			if g := w.api.groups.objects[p.Namespace+"/"+o].Object; g != nil {
@@ -251,7 +268,9 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			return
 		}
 	}
-	w.fail("%s evicts pod %s of gang %s, which has no reservation", who, p.UID, gang)
+	if c.going[string(p.UID)] == "" { // else it was closing, and a namesake has the pod by now
+		w.fail("%s evicts pod %s of gang %s, which has no reservation", who, p.UID, gang)
+	}
 }
 
 // says judges what a home core says: the first word that binds of a gang comes when as many pods as its minimum are durable.

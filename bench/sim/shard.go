@@ -356,6 +356,7 @@ func (x *shard) carryOut(o event.Output) {
 		x.write(o.ID, func() event.StatusWritten { return a.explain(o) })
 	case event.EvictPod:
 		w.log("%s evicts %s", x.inc, o.UID)
+		w.check.asksToEvict(o.UID)
 		x.write(o.ID, func() event.StatusWritten { return a.evict(x.inc, o) })
 
 	case event.Log:
