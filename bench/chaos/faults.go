@@ -470,7 +470,7 @@ func (r *run) setLimit(ctx context.Context, q queueSpec, percent int64) error {
 
 // patiently repeats a call in the background until it succeeds, after the end of the attack too.
 func (a *attack) patiently(what string, call func(ctx context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if err := poll(ctx, func() error {
 		one, cancel := context.WithTimeout(ctx, 5*time.Second)
