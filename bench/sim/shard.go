@@ -196,6 +196,9 @@ func (x *shard) tick() {
 	}
 }
 
+// maxSaid is how much the two cores of a process may say to each other about one event.
+const maxSaid = 10000
+
 func (x *shard) step(ev event.Event) {
 	x.local = append(x.local, ev)
 	if x.inside {
@@ -203,7 +206,10 @@ func (x *shard) step(ev event.Event) {
 	}
 	x.inside = true
 	x.local = append(x.local, event.Drained{}) // as when nothing else waits
-	for len(x.local) > 0 && !x.dead {
+	for said := 0; len(x.local) > 0 && !x.dead; said++ {
+		if said > maxSaid {
+			x.w.fail("%s: its cores do not stop talking to each other", x.inc)
+		}
 		ev := x.local[0]
 		x.local = x.local[1:]
 		x.home.Step(x.w.now, ev)

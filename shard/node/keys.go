@@ -199,6 +199,9 @@ func (c *Core) Check() error {
 			if !ok || p.Kind != cache.Hold || p.Node != h.node || p.Gang != key {
 				return fmt.Errorf("hold of pod %s of gang %s on %s: the cache has %+v", pod, key, h.node, p)
 			}
+			if len(c.rows[pod]) > 0 {
+				return fmt.Errorf("pod %s has a hold and is on its way to a node", pod)
+			}
 			charges[pod] = true
 		}
 		for _, r := range g.rows {

@@ -147,6 +147,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		} else if c.hasEnded(uid) {
 			c.finish(r)
 		} else if !fault.On(fault.InheritedFree) {
+			c.loseHold(uid) // from before another shard committed the pod: a commit would be refused until the row is settled
 			c.charge(r)
 		}
 	}

@@ -92,15 +92,23 @@ func (l *loop) run(ctx context.Context) {
 	gathered := time.NewTimer(0)
 	gathered.Stop()
 	var due time.Time // at which gathered is set
+	always := make(chan struct{})
+	close(always)
 	for {
 		if at := l.node.Due(); !at.Equal(due) {
 			if due = at; !at.IsZero() {
 				gathered.Reset(time.Until(at))
 			}
 		}
+		var more chan struct{}
+		if len(l.local) > 0 {
+			more = always
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-more:
+			l.step(ctx, event.Drained{})
 		case <-gathered.C:
 			l.step(ctx, event.Drained{})
 		case <-tick.C:
@@ -142,10 +150,14 @@ func (l *loop) take(ctx context.Context, i item) int {
 // drainAfter events Drained is said, whatever waits: what the cores put off must not wait for a quiet moment.
 const drainAfter = 1024
 
+// stepAtMost is how much the cores say to each other about one event before others have their turn: were a talk of theirs to
+// have no end, what would end it must still be heard.
+const stepAtMost = 1024
+
 func (l *loop) step(ctx context.Context, ev event.Event) {
 	began := time.Now()
 	l.local = append(l.local, ev)
-	for len(l.local) > 0 {
+	for said := 0; len(l.local) > 0 && said < stepAtMost; said++ {
 		now := time.Now() // what the cores say to each other takes time, too: traces show it
 		ev := l.local[0]
 		l.local = l.local[1:]
@@ -158,7 +170,9 @@ func (l *loop) step(ctx context.Context, ev event.Event) {
 			l.carryOut(ctx, o)
 		}
 	}
-	l.local = nil
+	if len(l.local) == 0 {
+		l.local = nil
+	}
 	l.metrics.step(time.Since(began))
 }
 
