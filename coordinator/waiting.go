@@ -492,9 +492,12 @@ func (c *Core) tell(now time.Time, r *request) {
 	case wire.DenyReason_DENY_REFILLING:
 		text = "what is charged is being told anew by the shards: the control store is new, was restored or lost a record, or all of them started over"
 	}
-	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
-		GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
-		Resource: l.resource, Short: l.short, Message: text}}})
+	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
+		Resource: l.resource, Short: l.short, Message: text}
+	if res := r.gang.res; res != nil && res.revision != 0 {
+		denied.ReservationRevision, denied.Demand = res.revision, wire.FromResources(res.demand)
+	}
+	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
 }
 
 // age lets those claim room who lacked it for long enough.

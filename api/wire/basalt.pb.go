@@ -2131,17 +2131,20 @@ func (x *Granted) GetPatient() bool {
 
 // The request stays with the coordinator, which grants it when it can; a Denied is sent again when its words change.
 type Denied struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
-	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"`
-	Reason        DenyReason             `protobuf:"varint,4,opt,name=reason,proto3,enum=basalt.wire.v1.DenyReason" json:"reason,omitempty"`
-	Queue         string                 `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"` // the queue of the path that lacked
-	Resource      string                 `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
-	Short         int64                  `protobuf:"varint,7,opt,name=short,proto3" json:"short,omitempty"`    // by how much
-	Message       string                 `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"` // for people
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	GangUid  string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Attempt  uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Serial   uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"`
+	Reason   DenyReason             `protobuf:"varint,4,opt,name=reason,proto3,enum=basalt.wire.v1.DenyReason" json:"reason,omitempty"`
+	Queue    string                 `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"` // the queue of the path that lacked
+	Resource string                 `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
+	Short    int64                  `protobuf:"varint,7,opt,name=short,proto3" json:"short,omitempty"`    // by how much
+	Message  string                 `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"` // for people
+	// What is charged all the same, 0 for nothing: what is bound of a gang is charged though the rest of it has to wait.
+	ReservationRevision int64     `protobuf:"varint,9,opt,name=reservation_revision,json=reservationRevision,proto3" json:"reservation_revision,omitempty"`
+	Demand              []*Amount `protobuf:"bytes,10,rep,name=demand,proto3" json:"demand,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Denied) Reset() {
@@ -2228,6 +2231,20 @@ func (x *Denied) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Denied) GetReservationRevision() int64 {
+	if x != nil {
+		return x.ReservationRevision
+	}
+	return 0
+}
+
+func (x *Denied) GetDemand() []*Amount {
+	if x != nil {
+		return x.Demand
+	}
+	return nil
 }
 
 type Unreserved struct {
@@ -4294,7 +4311,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x14reservation_revision\x18\x04 \x01(\x03R\x13reservationRevision\x12.\n" +
 	"\x06demand\x18\x05 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12(\n" +
 	"\x04rank\x18\x06 \x01(\v2\x14.basalt.wire.v1.RankR\x04rank\x12\x18\n" +
-	"\apatient\x18\a \x01(\bR\apatient\"\xeb\x01\n" +
+	"\apatient\x18\a \x01(\bR\apatient\"\xce\x02\n" +
 	"\x06Denied\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -4303,7 +4320,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05queue\x18\x05 \x01(\tR\x05queue\x12\x1a\n" +
 	"\bresource\x18\x06 \x01(\tR\bresource\x12\x14\n" +
 	"\x05short\x18\a \x01(\x03R\x05short\x12\x18\n" +
-	"\amessage\x18\b \x01(\tR\amessage\"Y\n" +
+	"\amessage\x18\b \x01(\tR\amessage\x121\n" +
+	"\x14reservation_revision\x18\t \x01(\x03R\x13reservationRevision\x12.\n" +
+	"\x06demand\x18\n" +
+	" \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\"Y\n" +
 	"\n" +
 	"Unreserved\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
@@ -4614,46 +4634,47 @@ var file_basalt_proto_depIdxs = []int32{
 	7,  // 38: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
 	8,  // 39: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
 	1,  // 40: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	29, // 41: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	7,  // 42: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	7,  // 43: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 44: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 45: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	7,  // 46: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	10, // 47: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	8,  // 48: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	32, // 49: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	33, // 50: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	9,  // 51: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	35, // 52: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	36, // 53: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	47, // 54: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	10, // 55: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 56: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	39, // 57: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 58: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 59: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 60: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	10, // 61: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	3,  // 62: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	45, // 63: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 64: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 65: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 66: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	48, // 67: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	47, // 68: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	51, // 69: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 70: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 71: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	4,  // 72: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	49, // 73: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	5,  // 74: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	50, // 75: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	74, // [74:76] is the sub-list for method output_type
-	72, // [72:74] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	7,  // 41: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	29, // 42: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	7,  // 43: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	7,  // 44: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 45: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10, // 46: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	7,  // 47: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	10, // 48: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	8,  // 49: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	32, // 50: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	33, // 51: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	9,  // 52: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	35, // 53: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	36, // 54: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	47, // 55: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	10, // 56: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 57: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	39, // 58: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 59: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 60: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 61: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	10, // 62: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	3,  // 63: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	45, // 64: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 65: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 66: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 67: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	48, // 68: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	47, // 69: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	51, // 70: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 71: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 72: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	4,  // 73: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	49, // 74: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	5,  // 75: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	50, // 76: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	75, // [75:77] is the sub-list for method output_type
+	73, // [73:75] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

@@ -255,8 +255,8 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	for _, p := range g.pick((*pod).isBound) {
-		if p.Deleting || p.evicting != 0 {
-			continue
+		if p.Deleting || p.evicting != 0 || p.Node == "" {
+			continue // also one that the watch has not shown bound: its Binding may have been made for a namesake of the gang
 		}
 		if c.now.Before(p.evictAt) {
 			c.wakeAt(g, p.evictAt)

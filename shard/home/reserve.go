@@ -47,6 +47,7 @@ type ask struct {
 	denied        *wire.Denied
 	listed        bool // the coordinator of this term has it in its list
 	doubted       bool // it was said again because the coordinator names a reservation of the gang
+	fewer         bool // it was denied, and something smaller takes its place, or nothing
 }
 
 // open is a request that waits for its answer.
@@ -337,13 +338,14 @@ func (c *Core) onDenied(m *wire.Denied) {
 	a.denied, a.listed = m, true
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
 		g.charge.closed, g.charge.ask = true, nil
-	} else if !a.bound.Fits(g.charge.amounts) { // what is bound is charged, whatever becomes of the rest
-		g.charge.reserved, g.charge.stale = true, true
-		g.charge.amounts = g.charge.amounts.Max(a.bound)
+	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
+		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
+			g.charge.reserved, g.charge.revision, g.charge.amounts = true, m.GetReservationRevision(), amounts
+		}
 	}
 	if first && a.growth && len(a.pods) > 1 && !g.charge.closed { // further pods are charged one by one: ask for fewer
 		g.charge.most = len(a.pods) / 2
-		g.charge.ask = nil
+		a.fewer = true
 	}
 	c.mark(g)
 }
@@ -436,7 +438,7 @@ func (c *Core) adjust(g *gang) {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
 	}
-	if a := ch.ask; a != nil {
+	if a := ch.ask; a != nil && !a.fewer {
 		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
 			c.say(g)
 			return

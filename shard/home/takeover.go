@@ -16,7 +16,7 @@ import (
 // Takeover of queues. A bucket that the table gives to this shard is active once the store was read, at a revision that
 // is not older than the table's, and all pods were listed after that. Then every gang of it is known: the reservations
 // that were read, and the pods. What the one before had asked node shards for is not known, so it is withdrawn at all of
-// them for every reservation whose gang is not wholly bound.
+// them for every reservation that is for more, or for other pods, than are bound.
 //
 // A bucket that is lost is forgotten at once: the table's fence and the serials keep what we asked for from doing harm.
 
@@ -176,11 +176,13 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64) {
 		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
 	}
 	g.tally = c.count(g)
-	if g.started || g.placed >= g.minCount() && g.stray.IsZero() {
+	wholly := sum(g.pick((*pod).isBound)).Equal(amounts)
+	started := g.started || g.placed >= g.minCount() && g.stray.IsZero()
+	if started && wholly {
 		c.touch(g)
-		return // wholly bound: it goes on as it is
+		return // it goes on as it is
 	}
-	if g.placed > 0 && (g.boundByUs() || !sum(g.pick((*pod).isBound)).Equal(amounts)) { // it was being placed
+	if !started && g.placed > 0 && (g.boundByUs() || !wholly) { // it was being placed
 		g.boundSince = c.now
 	}
 	for _, p := range g.members {
@@ -259,10 +261,10 @@ func (c *Core) onKnown(m *wire.Known) {
 			g = c.newStray(ref)
 			g.charge = charge{attempt: attempt, reserved: true, stale: true}
 			c.touch(g)
-		case g.queue == ref.GetQueue() && g.state == collecting && !g.charge.reserved && g.charge.ask == nil && !g.leaving():
+		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved && g.charge.ask == nil && !g.leaving():
 			g.charge.attempt = attempt // we gave it back, and it is still there
 			g.charge.reserved, g.charge.stale = true, true
-			if g.tally.bound == 0 {
+			if g.state == collecting && g.tally.bound == 0 {
 				c.release(g)
 			}
 			c.touch(g)
