@@ -237,7 +237,8 @@ func (c *Core) fill(g *gang) {
 }
 
 // doubt takes pods back whose commit has gone without a word for long: their shard left the table or says nothing of
-// them. Only they may be tried again elsewhere, for only one Binding of a pod can win.
+// them. Only they may be tried again elsewhere, for only one Binding of a pod can win. The gang's reservation stays until
+// every shard was asked.
 func (c *Core) doubt(g *gang, cm *commit) {
 	if fault.On(fault.OthersTried) && !cm.prepared && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
 		c.tryOthers(g, cm)
@@ -248,6 +249,7 @@ func (c *Core) doubt(g *gang, cm *commit) {
 				c.wakeAt(g, at)
 			} else {
 				delete(g.lost, p.UID)
+				g.doubted = true
 			}
 		}
 		if p.gang != g || p.commit != cm {
@@ -260,6 +262,7 @@ func (c *Core) doubt(g *gang, cm *commit) {
 			c.wakeAt(g, at)
 		} else {
 			c.podFree(p)
+			g.doubted = true
 		}
 	}
 }
