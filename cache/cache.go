@@ -51,9 +51,10 @@ type Cache struct {
 	changes uint64     // of slots so far
 	counted uint64     // classes with counts of Why
 
-	outOfSync   int
-	roomVersion uint64
-	syncVersion uint64
+	outOfSync    int
+	roomVersion  uint64
+	nodesVersion uint64
+	syncVersion  uint64
 }
 
 type node struct {
@@ -183,8 +184,11 @@ func (c *Cache) SetNode(object *api.Node) {
 		c.changed[c.facts%uint64(len(c.changed))] = n.slot
 		c.facts++
 	}
-	if room && c.slots[n.slot].broken == 0 {
-		c.roomVersion++
+	if room {
+		c.nodesVersion++
+		if c.slots[n.slot].broken == 0 {
+			c.roomVersion++
+		}
 	}
 }
 
@@ -315,7 +319,7 @@ func (c *Cache) Lookup(uid string) (Placement, bool) {
 
 // Totals of the nodes that are there.
 func (c *Cache) Totals() Totals {
-	t := Totals{Nodes: c.there, OutOfSync: c.outOfSync, RoomVersion: c.roomVersion, SyncVersion: c.syncVersion}
+	t := Totals{Nodes: c.there, OutOfSync: c.outOfSync, RoomVersion: c.roomVersion, NodesVersion: c.nodesVersion, SyncVersion: c.syncVersion}
 	for _, col := range c.columns {
 		if col == nil || col.offers == 0 {
 			continue

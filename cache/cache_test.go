@@ -301,8 +301,12 @@ func TestRoomVersion(t *testing.T) {
 		c.SetNode(test.before)
 		c.Charge("held", "n", one, Hold, "", api.Rank{})
 		c.Charge("away", "unknown", one, Bound, "", api.Rank{})
-		before := c.RoomVersion()
+		before, nodes := c.RoomVersion(), c.Totals().NodesVersion
 		test.change(c)
+		of := test.grows && test.name != "released" && test.name != "moved away"
+		if got := c.Totals().NodesVersion > nodes; got != of {
+			t.Errorf("%s: NodesVersion grows %t, want %t", test.name, got, of)
+		}
 		if got := c.RoomVersion() > before; got != test.grows {
 			t.Errorf("%s: grows %t, want %t", test.name, got, test.grows)
 		}

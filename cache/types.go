@@ -63,13 +63,14 @@ type NodeView struct {
 
 // Totals of the nodes that are there.
 type Totals struct {
-	Nodes       int
-	Allocatable api.Resources // saturates
-	Free        api.Resources // saturates; negative amounts count as zero
-	Largest     api.Resources // the most that one node has of each resource
-	OutOfSync   int
-	RoomVersion uint64 // grows whenever room came into being that may admit a pod that was refused before
-	SyncVersion uint64 // grows whenever a node got out of sync or back
+	Nodes        int
+	Allocatable  api.Resources // saturates
+	Free         api.Resources // saturates; negative amounts count as zero
+	Largest      api.Resources // the most that one node has of each resource
+	OutOfSync    int
+	RoomVersion  uint64 // grows whenever room came into being that may admit a pod that was refused before
+	NodesVersion uint64 // grows whenever a node came, or changed so that it may take a pod that it would not have taken while empty
+	SyncVersion  uint64 // grows whenever a node got out of sync or back
 }
 
 // Reasons says for one class how many nodes refuse it and why.

@@ -3723,12 +3723,13 @@ type Summary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TableEpoch    uint64                 `protobuf:"varint,1,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
 	Nodes         uint32                 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	Allocatable   []*Amount              `protobuf:"bytes,3,rep,name=allocatable,proto3" json:"allocatable,omitempty"`                     // sum over its nodes
-	Free          []*Amount              `protobuf:"bytes,4,rep,name=free,proto3" json:"free,omitempty"`                                   // sum over its nodes of what is free, negative ones as 0
-	RoomVersion   uint64                 `protobuf:"varint,5,opt,name=room_version,json=roomVersion,proto3" json:"room_version,omitempty"` // grows when room came into being (a pod left, a node came or grew)
-	Largest       []*Amount              `protobuf:"bytes,6,rep,name=largest,proto3" json:"largest,omitempty"`                             // the largest allocatable of one node, for each resource
-	OutOfSync     uint32                 `protobuf:"varint,7,opt,name=out_of_sync,json=outOfSync,proto3" json:"out_of_sync,omitempty"`     // nodes with negative free
-	Room          []*ClassRoom           `protobuf:"bytes,8,rep,name=room,proto3" json:"room,omitempty"`                                   // of classes that were asked for here lately
+	Allocatable   []*Amount              `protobuf:"bytes,3,rep,name=allocatable,proto3" json:"allocatable,omitempty"`                        // sum over its nodes
+	Free          []*Amount              `protobuf:"bytes,4,rep,name=free,proto3" json:"free,omitempty"`                                      // sum over its nodes of what is free, negative ones as 0
+	RoomVersion   uint64                 `protobuf:"varint,5,opt,name=room_version,json=roomVersion,proto3" json:"room_version,omitempty"`    // grows when room came into being (a pod left, a node came or grew)
+	Largest       []*Amount              `protobuf:"bytes,6,rep,name=largest,proto3" json:"largest,omitempty"`                                // the largest allocatable of one node, for each resource
+	OutOfSync     uint32                 `protobuf:"varint,7,opt,name=out_of_sync,json=outOfSync,proto3" json:"out_of_sync,omitempty"`        // nodes with negative free
+	Room          []*ClassRoom           `protobuf:"bytes,8,rep,name=room,proto3" json:"room,omitempty"`                                      // of classes that were asked for here lately
+	NodesVersion  uint64                 `protobuf:"varint,9,opt,name=nodes_version,json=nodesVersion,proto3" json:"nodes_version,omitempty"` // grows when a node may take pods that it would not have taken even while empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3817,6 +3818,13 @@ func (x *Summary) GetRoom() []*ClassRoom {
 		return x.Room
 	}
 	return nil
+}
+
+func (x *Summary) GetNodesVersion() uint64 {
+	if x != nil {
+		return x.NodesVersion
+	}
+	return 0
 }
 
 // How many more pods of a class there is room for, if none of another class comes.
@@ -4444,7 +4452,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\vBindResults\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x124\n" +
-	"\aresults\x18\x03 \x03(\v2\x1a.basalt.wire.v1.BindResultR\aresults\"\xca\x02\n" +
+	"\aresults\x18\x03 \x03(\v2\x1a.basalt.wire.v1.BindResultR\aresults\"\xef\x02\n" +
 	"\aSummary\x12\x1f\n" +
 	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
 	"tableEpoch\x12\x14\n" +
@@ -4454,7 +4462,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\froom_version\x18\x05 \x01(\x04R\vroomVersion\x120\n" +
 	"\alargest\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\alargest\x12\x1e\n" +
 	"\vout_of_sync\x18\a \x01(\rR\toutOfSync\x12-\n" +
-	"\x04room\x18\b \x03(\v2\x19.basalt.wire.v1.ClassRoomR\x04room\"P\n" +
+	"\x04room\x18\b \x03(\v2\x19.basalt.wire.v1.ClassRoomR\x04room\x12#\n" +
+	"\rnodes_version\x18\t \x01(\x04R\fnodesVersion\"P\n" +
 	"\tClassRoom\x12\x1b\n" +
 	"\tpod_class\x18\x01 \x01(\x06R\bpodClass\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x12\n" +

@@ -268,6 +268,11 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			return
 		}
 	}
+	for _, r := range w.store.reservations() { // bound for a PodGroup that was gone, though made for its namesake, whose it is
+		if r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[p.Labels[api.LabelPodGroup]], r.Gang.Uid) {
+			return
+		}
+	}
 	if c.going[string(p.UID)] == "" { // else it was closing, and a namesake has the pod by now
 		w.fail("%s evicts pod %s of gang %s, which has no reservation", who, p.UID, gang)
 	}

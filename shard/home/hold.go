@@ -34,21 +34,24 @@ type search struct {
 	pods    int                      // that it was taken for, counted in Core.podsInFlight
 	queued  bool                     // in Core.ready
 
-	since   time.Time // when this search began, zero when none goes on
-	round   *round
-	room    uint64 // Core.room and Core.nodes when the last round began
-	nodes   uint64
-	backoff time.Duration
-	sleep   *sleep
-	gaveUp  bool // further pods found no room and are not charged while it sleeps
-	mendBy  time.Time
+	since    time.Time // when this search began, zero when none goes on
+	round    *round
+	room     uint64 // Core.room and Core.nodes when the last round began
+	nodes    uint64
+	backoff  time.Duration
+	neverFor time.Duration // backoff of a gang that no node would take
+	sleep    *sleep
+	gaveUp   bool // further pods found no room and are not charged while it sleeps
+	mendBy   time.Time
 
 	tried      time.Time // when more than summaries say was asked for last,
 	triedNodes uint64    // and Core.nodes then
 	words      string    // what shards said when they last refused something
 }
 
-func (s *search) rest() { s.since, s.backoff, s.mendBy, s.gaveUp = time.Time{}, 0, time.Time{}, false }
+func (s *search) rest() {
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp = time.Time{}, 0, 0, time.Time{}, false
+}
 
 func (g *gang) slot() bool { return g.search.slot }
 
@@ -79,7 +82,7 @@ type sleep struct {
 	room, nodes uint64
 	early       time.Time // the best of those who sleep may be woken from then on
 	notBefore   time.Time
-	latest      time.Time // zero: only new nodes end it
+	latest      time.Time // zero: only nodes that came, or take more than before, end it
 }
 
 // summary is what a node shard last said of itself.
@@ -211,7 +214,8 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 		c.room++
 		c.roomGrew = true
 	}
-	if old == nil || m.GetNodes() != old.said.GetNodes() || !s.allocatable.Equal(old.allocatable) || !s.largest.Equal(old.largest) || m.GetTableEpoch() != old.said.GetTableEpoch() {
+	if old == nil || m.GetNodes() != old.said.GetNodes() || !s.allocatable.Equal(old.allocatable) || !s.largest.Equal(old.largest) ||
+		m.GetNodesVersion() != old.said.GetNodesVersion() || m.GetTableEpoch() != old.said.GetTableEpoch() {
 		c.nodes++
 		c.nodesMoved = true
 	}
@@ -224,7 +228,10 @@ func (c *Core) sleep(g *gang, never bool) {
 	if s.room == 0 && s.nodes == 0 { // nothing was asked: summaries alone said so
 		s.sleep.room, s.sleep.nodes = c.room, c.nodes
 	}
-	if !never {
+	if never { // nodes change often where there are many, and seldom for this gang
+		s.neverFor = min(max(2*s.neverFor, c.cfg.BackoffMin), c.cfg.RetryRoom)
+		s.sleep.notBefore = c.now.Add(s.neverFor)
+	} else {
 		s.backoff = min(max(2*s.backoff, c.cfg.BackoffMin), c.cfg.BackoffMax)
 		s.sleep.early, s.sleep.notBefore = c.now.Add(c.cfg.BackoffMin), c.now.Add(s.backoff)
 		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
@@ -286,6 +293,8 @@ func (c *Core) wakeSleepers() {
 			awake = append(awake, g)
 		case !s.early.IsZero() && s.room != c.room:
 			asleep = append(asleep, g)
+		case s.latest.IsZero() && s.nodes != c.nodes:
+			c.nodesMoved = true // not yet
 		}
 	}
 	slices.SortFunc(asleep, compareGangs)

@@ -269,11 +269,11 @@ func (s *script) run(line string) []string {
 	case "coordinator": // TERM
 		return s.step(event.CoordinatorSeen{Term: w.toNum(w.plain[0]), Incarnation: "c"})
 
-	case "summary": // SHARD free= allocatable= largest= room= nodes= epoch=
+	case "summary": // SHARD free= allocatable= largest= room= nodes= changed= epoch=
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Summary{Summary: &wire.Summary{
 			TableEpoch: uint64(w.toNum(w.or("epoch", fmt.Sprint(s.table.Epoch)))), Nodes: uint32(w.toNum(w.or("nodes", "1"))),
 			Allocatable: wire.FromResources(cores(w.num("allocatable"), 110)), Free: wire.FromResources(cores(w.num("free"), 110)),
-			Largest: wire.FromResources(cores(w.toNum(w.or("largest", w.or("allocatable", "0"))), 110)), RoomVersion: uint64(w.num("room"))}}})
+			Largest: wire.FromResources(cores(w.toNum(w.or("largest", w.or("allocatable", "0"))), 110)), RoomVersion: uint64(w.num("room")), NodesVersion: uint64(w.num("changed"))}}})
 
 	case "grant": // GANG revision= [late: answers the serial before]
 		r := s.find("reserve " + w.plain[0]).GetReserve()

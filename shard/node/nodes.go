@@ -117,7 +117,13 @@ func (c *Core) nodeEvent(name string, warning bool, reason, message string) {
 
 // podSeen takes what the watch shows. A pod with a node never loses it, so one shown without is no news of any charge.
 func (c *Core) podSeen(p *api.Pod) {
-	if p == nil || p.UID == "" || c.hasEnded(p.UID) {
+	if p == nil || p.UID == "" {
+		return
+	}
+	if len(c.rows[p.UID]) == 0 && !c.owns(p.Node) && !c.isCharged(p.UID) { // most are of others
+		return
+	}
+	if c.hasEnded(p.UID) {
 		return
 	}
 	for _, r := range c.rows[p.UID] {
@@ -170,7 +176,9 @@ func (c *Core) unbind(uid string) bool {
 
 // podEnded frees what a pod held: it is gone, or finished.
 func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
-	ours := len(c.rows[uid]) > 0 || c.isCharged(uid)
+	if len(c.rows[uid]) == 0 && !c.isCharged(uid) {
+		return
+	}
 	if !fault.On(fault.LeakedHold) {
 		c.loseHold(uid)
 	}
@@ -179,9 +187,7 @@ func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
 		c.finish(r)
 	}
 	c.unbind(uid)
-	if ours {
-		c.ended[0][uid] = true
-	}
+	c.ended[0][uid] = true
 }
 
 // hasEnded: an event that shows the pod once more is late.
@@ -251,7 +257,7 @@ func (c *Core) noteAsked(from api.Incarnation, classes []*api.Class) {
 func (c *Core) makeSummary() *wire.Summary {
 	t := c.cache.Totals()
 	s := &wire.Summary{
-		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion,
+		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion, NodesVersion: t.NodesVersion,
 		Allocatable: wire.FromResources(t.Allocatable), Free: wire.FromResources(t.Free), Largest: wire.FromResources(t.Largest),
 	}
 	for _, hash := range slices.Sorted(maps.Keys(c.asked)) {
@@ -303,7 +309,7 @@ func sameNodes(a, b *wire.Summary) bool {
 
 // sameRoom is for summaries of the same nodes.
 func sameRoom(a, b *wire.Summary) bool {
-	return a.RoomVersion == b.RoomVersion && sameAmounts(a.Free, b.Free) &&
+	return a.RoomVersion == b.RoomVersion && a.NodesVersion == b.NodesVersion && sameAmounts(a.Free, b.Free) &&
 		slices.EqualFunc(a.Room, b.Room, func(p, q *wire.ClassRoom) bool { return p.PodClass == q.PodClass && p.Pods == q.Pods })
 }
 
