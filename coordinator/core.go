@@ -30,6 +30,7 @@ type Core struct {
 	open     int                // reservations
 
 	inbox  []Message // accepted, not acted on
+	asked  int64     // pods that its requests are for
 	flight *batch    // the transaction that is not answered yet
 	acted  time.Time // when reservations were last changed
 	seq    uint64    // of the last transaction
@@ -202,6 +203,11 @@ func (c *Core) message(m Message) {
 		c.refilled(m.From, api.Epoch(body.Refilled.GetTableEpoch()))
 	case *wire.Envelope_Reserve, *wire.Envelope_Unreserve, *wire.Envelope_Close:
 		c.inbox = append(c.inbox, m)
+		for _, a := range m.Body.GetReserve().GetDemand() {
+			if a.GetResource() == "pods" {
+				c.asked = api.AddSat(c.asked, max(0, a.GetValue()))
+			}
+		}
 	}
 }
 
@@ -257,10 +263,13 @@ func (c *Core) commit(now time.Time) {
 }
 
 // gather tells whether requests wait for what else comes: what a transaction costs hardly depends on how much is in it. After
-// a pause none waits, nor when one is full. Limits and the table never do.
+// a pause none waits, nor when one is full, nor where so many pods wait that it costs nothing beside them. Limits and the table
+// never do.
 func (c *Core) gather(now time.Time) bool {
-	return now.Before(c.acted.Add(c.cfg.CommitEvery)) && len(c.inbox) < c.cfg.BatchOps
+	return now.Before(c.acted.Add(c.cfg.CommitEvery)) && len(c.inbox) < c.cfg.BatchOps && c.asked < gatherPods
 }
+
+const gatherPods = 1000
 
 // Due is when the core is to be stepped with Gathered, the zero time for never.
 func (c *Core) Due() time.Time {

@@ -178,7 +178,7 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 			c.close(b, m.From, body.Close)
 		}
 	}
-	c.inbox = append(later, c.inbox[taken:]...)
+	c.inbox, c.asked = append(later, c.inbox[taken:]...), 0
 	c.offer(now, b)
 }
 

@@ -46,7 +46,8 @@ type Config struct {
 
 	ConditionAfter     time.Duration // 10 s: a pod has waited so long before it is told why
 	ConditionBudget    int           // 50: such writes a second
-	StatusEvery        time.Duration // 1 s: between two status writes for the same object, and to gather what belongs together
+	StatusEvery        time.Duration // 1 s: between two status writes for the same PodGroup, and to gather what belongs together
+	UsageEvery         time.Duration // 2 s: between two status writes for the same Queue, whose usage changes with every gang
 	CountsEvery        time.Duration // 10 s: when only the counts of pods changed
 	StatusBudget       int           // 100: PodGroup status writes a second; less than 0 for none
 	CoordinatorQuiet   time.Duration // 5 s: an unanswered request means that no coordinator is there
@@ -63,7 +64,7 @@ func (c *Config) setDefaults() {
 		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.RollForward, 20 * time.Second},
 		{&c.StrayAfter, 10 * time.Second}, {&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
 		{&c.RetryRoom, 30 * time.Second}, {&c.TryEvery, 2 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},
-		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.CountsEvery, 10 * time.Second},
+		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.UsageEvery, 2 * time.Second}, {&c.CountsEvery, 10 * time.Second},
 		{&c.CoordinatorQuiet, 5 * time.Second}, {&c.StatusBackoffLimit, 30 * time.Second},
 	} {
 		if *d.field == 0 {

@@ -468,6 +468,11 @@ func (c *Core) join(p *pod, g *gang) {
 		if p.Node != "" {
 			c.podBound(p, p.Node)
 		}
+		// The last that a large gang waited for is not looked at later, but now, unless such looks take more than a part of the time.
+		if g.state == collecting && len(g.members) == g.minCount() && !c.now.Before(g.looked.Add(time.Duration(len(g.members))*2*time.Microsecond)) {
+			c.mark(g)
+			return
+		}
 	}
 	c.touch(g)
 }

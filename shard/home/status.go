@@ -474,13 +474,13 @@ func (c *Core) onQueueUsages(m *wire.QueueUsages) {
 	}
 }
 
-// writeQueueStatuses writes what changed, each queue at most once in Config.StatusEvery.
+// writeQueueStatuses writes what changed, each queue at most once in Config.UsageEvery.
 func (c *Core) writeQueueStatuses() {
 	var due []string
 	for path, q := range c.queues {
 		mine := q.usage != nil && c.active[api.BucketOf(path)] || c.table != nil && fault.On(fault.TwoStatusWriters)
 		if q.dirty && q.inFlight == 0 && q.uid != "" && mine &&
-			!c.now.Before(q.last.Add(c.cfg.StatusEvery)) && !c.now.Before(q.retry) {
+			!c.now.Before(q.last.Add(c.cfg.UsageEvery)) && !c.now.Before(q.retry) {
 			due = append(due, path)
 		}
 	}
