@@ -54,6 +54,7 @@ type queue struct {
 	prevLimits   api.Resources
 	prevReserved api.Resources
 	prevForced   api.Resources
+	freed        api.Resources // of prevForced, in this transaction
 	excused      map[string]bool // above the limit because the limit was cut
 	over         map[string]bool // bound is above, for the clearing of what lasts
 }
@@ -375,8 +376,8 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	}
 	if old != nil {
 		a.charge(old, -1, touched)
-		if old.forced && !r.forced && old.queue == r.queue {
-			a.unmark(old, r)
+		if old.forced && old.queue == r.queue {
+			a.kept(old, r)
 		}
 	}
 	a.charge(r, 1, touched)
@@ -397,17 +398,23 @@ func (a *Auditor) charge(r *reservation, sign int64, touched map[*queue]bool) {
 		to := &q.reserved
 		if r.forced {
 			to = &q.forced
+			if sign < 0 {
+				q.freed = q.freed.Add(r.demand)
+			}
 		}
 		*to = add(*to, r.demand, sign)
 	}
 }
 
-// unmark takes note that a reservation is not forced any more: what it had already is no growth of the others.
-func (a *Auditor) unmark(old, r *reservation) {
+// kept takes note of what a forced reservation has that it had already: it was not freed, and when it is not forced any more
+// it is no growth of the others.
+func (a *Auditor) kept(old, r *reservation) {
 	kept := old.demand.Sub(old.demand.Sub(r.demand).Positive())
 	for _, path := range api.Lineage(r.queue) {
 		q := a.store.queue(path)
-		q.prevReserved, q.prevForced = q.prevReserved.Add(kept), q.prevForced.Sub(kept)
+		if q.freed = q.freed.Sub(kept); !r.forced {
+			q.prevReserved, q.prevForced = q.prevReserved.Add(kept), q.prevForced.Sub(kept)
+		}
 	}
 }
 
@@ -442,13 +449,15 @@ func (a *Auditor) judgeQueue(q *queue, e StoreRevision) {
 			}
 		default:
 			delete(q.excused, name)
-			// What is forced may exceed, and then nothing else is admitted until all of it fits.
-			if wasLimited && sum > prev && forced <= prevForced && api.AddSat(prev, prevForced) > prevLimit && api.AddSat(sum, forced) > limit {
+			// What is forced may exceed, and then nothing else is admitted until all of it fits. Within a transaction others may
+			// have been admitted after something forced was freed, and before something else was forced.
+			between := min(forced, prevForced-q.freed.Value(name))
+			if wasLimited && sum > prev && forced <= prevForced && api.AddSat(prev, prevForced) > prevLimit && api.AddSat(sum, between) > limit {
 				a.storeViolation(Quota, object, []int64{e.Revision}, "reservations grew from %s to %s while forced ones of %s leave nothing of the capability of %s", format(prev), format(sum), format(forced), format(limit))
 			}
 		}
 	}
-	q.prevLimits, q.prevReserved, q.prevForced = q.limits, q.reserved, q.forced
+	q.prevLimits, q.prevReserved, q.prevForced, q.freed = q.limits, q.reserved, q.forced, nil
 	a.judgeBound(q)
 }
 

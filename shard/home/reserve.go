@@ -262,6 +262,14 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
+	if a.denied != nil && g.charge.reserved && !g.charge.amounts.Fits(a.bound) { // an earlier request was for one that has left
+		if g.tally.bound == 0 {
+			c.release(g)
+		} else {
+			c.ask(g, nil, false)
+		}
+		return
+	}
 	if !c.stillAsked(g, a) {
 		pods := c.choose(g)
 		if now := sum(append(g.pick((*pod).isBound), pods...)); now.Equal(a.demand) && a.priority == g.tally.priority {
