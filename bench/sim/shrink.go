@@ -9,6 +9,10 @@ import (
 // Kind says what sort of violation one is: its words up to the first that names an object, a number or a time.
 func Kind(violation string) string {
 	violation, _, _ = strings.Cut(violation, "\n")
+	if late, what, is := strings.Cut(violation, " after the end of the faults: "); is { // how late says nothing, what is left does
+		name, _, _ := strings.Cut(late, " ")
+		violation = name + " " + what
+	}
 	var kept []string
 	for _, word := range strings.Fields(violation) {
 		if len(kept) > 0 && (strings.ContainsAny(word, "0123456789#@\"/[{") || len(kept) >= 8) && !strings.HasPrefix(word, "I") {

@@ -280,14 +280,12 @@ func (s *script) run(line string) []string {
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial,
 			ReservationRevision: w.toNum(w.or("revision", "50")), Demand: r.Demand, Rank: &wire.Rank{Priority: r.Priority, Order: 3, GangUid: w.plain[0]}}}})
 
-	case "deny": // GANG [charged] reason= cpu=: with charged, what is bound is charged, or cpu=
+	case "deny": // GANG [charged] reason=: with charged, what is bound is charged
 		r := s.find("reserve " + w.plain[0]).GetReserve()
 		m := &wire.Denied{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial,
 			Reason: wire.DenyReason(wire.DenyReason_value["DENY_"+w.or("reason", "QUOTA")]), Queue: r.Gang.Queue, Resource: "cpu", Short: 2000}
 		if w.has("charged") {
-			if m.ReservationRevision, m.Demand = 50, r.Bound; w.value["cpu"] != "" {
-				m.Demand = wire.FromResources(cores(w.num("cpu"), w.num("cpu")))
-			}
+			m.ReservationRevision, m.Demand = 50, r.Bound
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: m}})
 
