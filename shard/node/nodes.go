@@ -120,11 +120,13 @@ func (c *Core) podSeen(p *api.Pod) {
 	if p == nil || p.UID == "" {
 		return
 	}
-	if len(c.rows[p.UID]) == 0 && !c.owns(p.Node) && !c.isCharged(p.UID) { // most are of others
-		return
-	}
-	if c.hasEnded(p.UID) {
-		return
+	if len(c.rows[p.UID]) == 0 {
+		switch at, charged := c.cache.Lookup(p.UID); {
+		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
+			return
+		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Class != nil && p.Class != nil && at.Class.Key == p.Class.Key:
+			return
+		}
 	}
 	for _, r := range c.rows[p.UID] {
 		r.seen = true
