@@ -179,6 +179,7 @@ type attack struct {
 	lasting func(d time.Duration, f func())
 	busy    map[string]bool
 	serial  int
+	dropped time.Time       // when the path to the control store was last cut for a transaction without an answer
 	loading context.Context // ends with the attack
 	mu      sync.Mutex
 }
