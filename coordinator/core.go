@@ -30,7 +30,7 @@ type Core struct {
 	open     int                // reservations
 
 	inbox  []Message // accepted, not acted on
-	asked  int64     // pods that its requests are for
+	asked  int64     // pods that those requests are for which came since the inbox was last acted on
 	flight *batch    // the transaction that is not answered yet
 	acted  time.Time // when reservations were last changed
 	seq    uint64    // of the last transaction

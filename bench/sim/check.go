@@ -230,11 +230,19 @@ func (c *check) asksToEvict(uid string) {
 	if p == nil || c.bound[uid] != "" {
 		return
 	}
+	if gang := c.closingOf(p); gang != "" {
+		c.going[uid] = gang
+	}
+}
+
+// closingOf returns the gang, of those that ever had the name of a pod's PodGroup, whose reservation is closing.
+func (c *check) closingOf(p *corev1.Pod) (gang string) {
 	for _, r := range c.w.store.reservations() {
 		if r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[p.Labels[api.LabelPodGroup]], r.Gang.Uid) {
-			c.going[uid] = r.Gang.Uid
+			gang = r.Gang.Uid
 		}
 	}
+	return gang
 }
 
 // evicts judges an eviction as it lands: only pods of closing reservations, and none of a gang that once had its minimum.
@@ -268,10 +276,8 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			return
 		}
 	}
-	for _, r := range w.store.reservations() { // bound for a PodGroup that was gone, though made for its namesake, whose it is
-		if r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[p.Labels[api.LabelPodGroup]], r.Gang.Uid) {
-			return
-		}
+	if c.closingOf(p) != "" { // bound for a PodGroup that was gone, though made for its namesake, whose it is
+		return
 	}
 	if c.going[string(p.UID)] == "" { // else it was closing, and a namesake has the pod by now
 		w.fail("%s evicts pod %s of gang %s, which has no reservation", who, p.UID, gang)

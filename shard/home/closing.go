@@ -121,7 +121,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		c.podFree(p)
 	}
 	clear(g.lost)
-	g.commits, g.doubted = nil, false
+	g.commits, g.inDoubt = nil, false
 	clear(g.search.touched)
 	g.tally = c.count(g)
 	c.resume(g)

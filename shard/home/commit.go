@@ -249,7 +249,7 @@ func (c *Core) doubt(g *gang, cm *commit) {
 				c.wakeAt(g, at)
 			} else {
 				delete(g.lost, p.UID)
-				g.doubted = true
+				g.inDoubt = true
 			}
 		}
 		if p.gang != g || p.commit != cm {
@@ -262,7 +262,7 @@ func (c *Core) doubt(g *gang, cm *commit) {
 			c.wakeAt(g, at)
 		} else {
 			c.podFree(p)
-			g.doubted = true
+			g.inDoubt = true
 		}
 	}
 }

@@ -73,7 +73,7 @@ type gang struct {
 	members map[string]*pod
 	order   []*pod          // members as inOrder sorted them, nil since one came or went
 	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
-	doubted bool            // an intent may exist of which no shard has said anything for long
+	inDoubt bool            // an intent may exist of which no shard has said anything for long
 	tally   tally
 	placed  int  // pods that got a node since the gang last started from nothing
 	started bool // had its minimum once
@@ -422,7 +422,7 @@ func (c *Core) rollUntil(g *gang) time.Time {
 
 // unsettled tells whether a node shard may have something of the gang.
 func (g *gang) unsettled() bool {
-	return g.doubted || g.search.round != nil || g.tally.held > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
+	return g.inDoubt || g.search.round != nil || g.tally.held > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }
 
 // goAway ends a gang here: nothing of it at node shards, then no reservation, then no gang. Pods of a PodGroup that is

@@ -424,7 +424,7 @@ func (c *Core) adjust(g *gang) {
 	need := g.pick(func(p *pod) bool { return p.isBound() || p.place == committed || p.charged && p.candidate() })
 	base := sum(need)
 	extra := c.extras(g)
-	if g.doubted && len(need) == 0 && len(g.commits) == 0 {
+	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
 		c.startWithdraw(g, resume)
 		return
 	}

@@ -120,15 +120,20 @@ func (c *Core) podSeen(p *api.Pod) {
 	if p == nil || p.UID == "" {
 		return
 	}
-	if len(c.rows[p.UID]) == 0 {
+	class := p.Class
+	if class == nil {
+		class = api.NewClass(api.Resources{{Resource: "pods", Value: 1}}, nil)
+	}
+	rows := slices.Clone(c.rows[p.UID])
+	if len(rows) == 0 {
 		switch at, charged := c.cache.Lookup(p.UID); {
 		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
 			return
-		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Class != nil && p.Class != nil && at.Class.Key == p.Class.Key:
-			return
+		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Class != nil && at.Class.Key == class.Key:
+			return // a pod that is bound has no rows
 		}
 	}
-	for _, r := range c.rows[p.UID] {
+	for _, r := range rows {
 		r.seen = true
 		if fault.On(fault.NewerVersion) {
 			r.rv = p.ResourceVersion
@@ -143,7 +148,7 @@ func (c *Core) podSeen(p *api.Pod) {
 	}
 	c.loseHold(p.UID)
 	handed := false // a charge goes over to the bound pod in place: room that was never free must wake nobody
-	for _, r := range slices.Clone(c.rows[p.UID]) {
+	for _, r := range rows {
 		c.note(r, wire.BindOutcome_BIND_BOUND, p.Node)
 		if r.charge == p.UID {
 			r.charge, handed = "", true
@@ -154,13 +159,6 @@ func (c *Core) podSeen(p *api.Pod) {
 		if !c.unbind(p.UID) && handed {
 			c.cache.Release(p.UID)
 		}
-		return
-	}
-	class := p.Class
-	if class == nil {
-		class = api.NewClass(api.Resources{{Resource: "pods", Value: 1}}, nil)
-	}
-	if old, ok := c.cache.Lookup(p.UID); ok && old.Kind == cache.Bound && old.Node == p.Node && old.Class != nil && old.Class.Key == class.Key {
 		return
 	}
 	c.bound[p.UID] = p.Node
