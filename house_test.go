@@ -2,7 +2,9 @@
 package basalt
 
 import (
+	"bytes"
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -149,6 +151,19 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	for pkg := range seen {
 		if !documented[pkg] {
 			t.Errorf("package %s has no package comment", pkg)
+		}
+	}
+}
+
+// gofmt is part of a toolchain that a test need not find; its formatting is in a package.
+func TestSourcesAreFormatted(t *testing.T) {
+	for _, s := range sources(t) {
+		is, err := os.ReadFile(s.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if should, err := format.Source(is); err != nil || !bytes.Equal(is, should) {
+			t.Errorf("%s is not formatted, gofmt -w it (%v)", s.file, err)
 		}
 	}
 }

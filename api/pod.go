@@ -60,8 +60,14 @@ func (c *Class) Hash() uint64 { return xxhash.Sum64String(c.Key) }
 
 // NewClass makes a class of its parts.
 func NewClass(requests Resources, constraints []byte) *Class {
-	var room [128]byte // on the stack: every event about a pod makes one
-	b := room[:0]
+	var room [keyRoom]byte
+	return &Class{Key: string(appendKey(room[:0], requests, constraints)), Requests: requests, Constraints: constraints}
+}
+
+// keyRoom is what most keys have room in.
+const keyRoom = 128
+
+func appendKey(b []byte, requests Resources, constraints []byte) []byte {
 	for _, a := range requests {
 		b = append(b, a.Resource...)
 		b = append(b, '=')
@@ -69,8 +75,32 @@ func NewClass(requests Resources, constraints []byte) *Class {
 		b = append(b, ';')
 	}
 	b = append(b, 0)
-	b = append(b, constraints...)
-	return &Class{Key: string(b), Requests: requests, Constraints: constraints}
+	return append(b, constraints...)
+}
+
+// Classes has one Class for all pods that ask for the same: every shard hears several times of every pod, and most pods are
+// like others. It forgets those that no pod asked for lately. The zero value is empty; it is not for concurrent use.
+type Classes struct{ recent, before map[string]*Class }
+
+// keptClasses is how many new ones may come before those that were not asked for meanwhile are forgotten.
+const keptClasses = 4096
+
+// of returns the class of its parts; it copies the requests if it keeps them.
+func (c *Classes) of(requests Resources, constraints []byte) *Class {
+	var room [keyRoom]byte
+	key := appendKey(room[:0], requests, constraints)
+	if class := c.recent[string(key)]; class != nil {
+		return class
+	}
+	class := c.before[string(key)]
+	if class == nil {
+		class = &Class{Key: string(key), Requests: slices.Clone(requests), Constraints: constraints}
+	}
+	if len(c.recent) >= keptClasses || c.recent == nil {
+		c.recent, c.before = map[string]*Class{}, c.recent
+	}
+	c.recent[class.Key] = class
+	return class
 }
 
 // ReadConstraints reads what a class carries.
@@ -89,6 +119,11 @@ type Claims func(namespace, claim string) string
 // FromPod reduces a pod, leaving out the resources on the ignore list. It never fails: what cannot be read or is not
 // supported is said in Refused.
 func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
+	return new(Classes).FromPod(p, claims, ignore)
+}
+
+// FromPod is FromPod, with the classes that are known.
+func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
 	out := &Pod{
 		UID: string(p.UID), ResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name,
 		Created:  p.CreationTimestamp.Time,
@@ -114,7 +149,8 @@ func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
 			out.ConditionReason, out.ConditionMessage = c.Reason, c.Message
 		}
 	}
-	requests, err := PodRequests(p, ignore)
+	var room [8]Amount
+	requests, err := podRequests(p, ignore, room[:0])
 	if err != nil {
 		out.Refused = &Refusal{"NeverFits", err.Error()}
 	}
@@ -129,7 +165,7 @@ func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
 			out.Refused = &Refusal{"UnsupportedConstraint", "spec: " + err.Error()}
 		}
 	}
-	out.Class = NewClass(requests, constraints)
+	out.Class = c.of(requests, constraints)
 	return out
 }
 
@@ -137,8 +173,13 @@ func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
 // containers, sidecars, overhead, pod-level resources), rounded up to the unit, without the resources on the ignore list,
 // and one of the resource "pods". With an error it returns just that one. Messages name the field.
 func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
+	return podRequests(p, ignore, nil)
+}
+
+// podRequests is PodRequests, which writes into room if that is enough.
+func podRequests(p *v1.Pod, ignore map[string]bool, room Resources) (Resources, error) {
 	if len(p.Spec.Containers) == 1 && len(p.Spec.InitContainers) == 0 && len(p.Spec.Overhead) == 0 && p.Spec.Resources == nil {
-		if r, ok := plainRequests(p.Spec.Containers[0].Resources.Requests, ignore); ok {
+		if r, ok := plainRequests(room, p.Spec.Containers[0].Resources.Requests, ignore); ok {
 			return r, nil
 		}
 	}
@@ -190,8 +231,8 @@ func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
 
 // plainRequests is PodRequests of a pod that is one container and nothing else, as most are: what it asks for is what the
 // pod asks for. What cannot be read it leaves to the rules for all pods.
-func plainRequests(l v1.ResourceList, ignore map[string]bool) (Resources, bool) {
-	r := make(Resources, 0, len(l)+1)
+func plainRequests(r Resources, l v1.ResourceList, ignore map[string]bool) (Resources, bool) {
+	r = slices.Grow(r[:0], len(l)+1)
 	for name, q := range l {
 		if ignore[string(name)] || name == v1.ResourcePods || q.Sign() == 0 {
 			continue

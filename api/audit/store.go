@@ -54,7 +54,7 @@ type queue struct {
 	prevLimits   api.Resources
 	prevReserved api.Resources
 	prevForced   api.Resources
-	freed        api.Resources // of prevForced, in this transaction
+	freed        api.Resources   // of prevForced, in this transaction
 	excused      map[string]bool // above the limit because the limit was cut
 	over         map[string]bool // bound is above, for the clearing of what lasts
 }

@@ -19,10 +19,8 @@ import (
 
 // Sizes and times.
 const (
-	windowEvents = 65536
-	windowSize   = 32 << 20 // bytes
-	batchEvents  = 1024     // in one message
-	batchSize    = 512 << 10
+	batchEvents = 1024 // in one message
+	batchSize   = 512 << 10
 
 	// From so many readers on the pace of a kind slows down with their number.
 	fewReaders = 3
@@ -37,6 +35,9 @@ const (
 	reopen = 2 * time.Second
 )
 
+// windowLimits are long enough for a shard that lists 100,000 pods before it asks.
+var windowLimits = limits{maxEvents: 65536, maxSize: 32 << 20, maxAge: 2 * time.Minute}
+
 // slowerPaces are those that a kind may slow down to: few, so that different kinds speak at the same times.
 var slowerPaces = []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}
 
@@ -47,8 +48,8 @@ type kind struct {
 	encode   func(runtime.Object) ([]byte, error)
 	relay    *Relay
 
-	pace               time.Duration // between two messages of a stream with few readers
-	maxEvents, maxSize int           // of the window
+	pace   time.Duration // between two messages of a stream with few readers
+	limits limits        // of the window
 
 	mu   sync.Mutex
 	feed *feed // nil while nobody asks
@@ -79,7 +80,7 @@ func (k *kind) join(version uint64) *feed {
 		ctx, cancel := context.WithCancel(k.relay.ctx)
 		f = &feed{
 			kind: k, cancel: cancel, opened: make(chan struct{}),
-			window: newWindow(version, k.maxEvents, k.maxSize), public: version, changed: make(chan struct{}),
+			window: newWindow(version, k.limits), public: version, changed: make(chan struct{}),
 		}
 		k.feed = f
 		k.relay.wg.Go(func() { f.run(ctx, version) })
@@ -244,7 +245,7 @@ func (f *feed) take(e watch.Event) error {
 	f.kind.relay.metrics.events.WithLabelValues(f.kind.resource).Inc()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.window.add(event)
+	return f.window.add(event, time.Now())
 }
 
 func (f *feed) publish() {

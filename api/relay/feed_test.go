@@ -62,7 +62,8 @@ func (noServer) RegisterService(*grpc.ServiceDesc, any) {}
 // start makes a relay whose only kind is watched at u, and that asks itself.
 func start(u *upstream, maxEvents int) (*Relay, *source) {
 	r := New(Options{Self: "me", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}, noServer{})
-	k := &kind{resource: "namespaces", watch: u.watch, encode: encode, relay: r, pace: pace, maxEvents: maxEvents, maxSize: windowSize}
+	k := &kind{resource: "namespaces", watch: u.watch, encode: encode, relay: r, pace: pace, limits: windowLimits}
+	k.limits.maxEvents = maxEvents
 	r.kinds[k.resource] = k
 	r.Ask("me")
 	return r, &source{relay: r, kind: k, decode: func(b []byte) (runtime.Object, error) {

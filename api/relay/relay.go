@@ -106,7 +106,7 @@ func Attach[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration)
 	if f.InProcess() { // a watch costs nothing there
 		return
 	}
-	k := &kind{resource: f.Resource(), watch: f.Watch, relay: r, pace: pace, maxEvents: windowEvents, maxSize: windowSize}
+	k := &kind{resource: f.Resource(), watch: f.Watch, relay: r, pace: pace, limits: windowLimits}
 	k.encode = func(o runtime.Object) ([]byte, error) {
 		t, ok := o.(T)
 		if !ok {

@@ -162,7 +162,7 @@ func sameAsTheAPIServer(t *testing.T, clients *kube.Clients, seed uint64) {
 		m := members[name]
 		m.pods = follow(&m.heard)
 		Attach(m.relay, m.pods, pace)
-		m.relay.kinds["pods"].maxEvents = 12
+		m.relay.kinds["pods"].limits.maxEvents = 12
 		m.relay.Ask("a")
 		run(m.pods)
 	}

@@ -2,36 +2,48 @@ package relay
 
 import (
 	"fmt"
-	"slices"
 	"sort"
+	"time"
 
 	"basalt.dev/basalt/api/wire"
 )
 
-// window is the last events of one kind: all of those after the version `oldest` and up to `newest`.
+// window is the last events of one kind: all of those after the version `oldest` and up to `newest`. What came longer ago
+// than maxAge leaves with the next event, whatever room there is: what is kept follows the rate, and does not grow for hours
+// where events are few.
 type window struct {
-	oldest, newest     uint64
-	events             []*wire.RelayEvent
-	size               int // bytes of their objects
-	maxEvents, maxSize int
+	limits
+	oldest, newest uint64
+	events         []arrival
+	size           int // bytes of their objects
 }
 
-func newWindow(version uint64, maxEvents, maxSize int) *window {
-	return &window{oldest: version, newest: version, maxEvents: maxEvents, maxSize: maxSize}
+type limits struct {
+	maxEvents, maxSize int // number, and bytes of their objects
+	maxAge             time.Duration
+}
+
+type arrival struct {
+	*wire.RelayEvent
+	at time.Time
+}
+
+func newWindow(version uint64, l limits) *window {
+	return &window{limits: l, oldest: version, newest: version}
 }
 
 // add takes the next event. One that is not after all others is refused.
-func (w *window) add(e *wire.RelayEvent) error {
+func (w *window) add(e *wire.RelayEvent, now time.Time) error {
 	if e.Version <= w.newest {
 		return fmt.Errorf("version %d after %d", e.Version, w.newest)
 	}
 	w.newest = e.Version
-	w.events = append(w.events, e)
+	w.events = append(w.events, arrival{e, now})
 	w.size += len(e.Object)
-	for len(w.events) > w.maxEvents || w.size > w.maxSize {
+	for len(w.events) > w.maxEvents || w.size > w.maxSize || now.Sub(w.events[0].at) > w.maxAge {
 		w.oldest = w.events[0].Version
 		w.size -= len(w.events[0].Object)
-		w.events[0] = nil
+		w.events[0] = arrival{}
 		w.events = w.events[1:]
 	}
 	return nil
@@ -56,7 +68,8 @@ func (w *window) after(version, limit uint64) (events []*wire.RelayEvent, ok boo
 	to, size := from, 0
 	for to < len(w.events) && w.events[to].Version <= limit && to-from < batchEvents && (to == from || size+len(w.events[to].Object) <= batchSize) {
 		size += len(w.events[to].Object)
+		events = append(events, w.events[to].RelayEvent)
 		to++
 	}
-	return slices.Clone(w.events[from:to]), true
+	return events, true
 }

@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"basalt.dev/basalt/api/wire"
 )
 
 func TestWindow(t *testing.T) {
-	w := newWindow(10, 4, 100)
+	now := time.Unix(1, 0)
+	w := newWindow(10, limits{4, 100, time.Minute})
 	add := func(versions ...uint64) {
 		t.Helper()
 		for _, v := range versions {
-			if err := w.add(&wire.RelayEvent{Version: v, Object: make([]byte, 10)}); err != nil {
+			if err := w.add(&wire.RelayEvent{Version: v, Object: make([]byte, 10)}, now); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -54,7 +56,7 @@ func TestWindow(t *testing.T) {
 	after(20, all, "")
 
 	for _, bad := range []uint64{0, 20, 29, 30} {
-		if err := w.add(&wire.RelayEvent{Version: bad}); err == nil {
+		if err := w.add(&wire.RelayEvent{Version: bad}, now); err == nil {
 			t.Errorf("an event of version %d was taken after 30", bad)
 		}
 	}
@@ -63,18 +65,35 @@ func TestWindow(t *testing.T) {
 	}
 
 	// The limit in bytes: a large object pushes out what it must and no more.
-	if err := w.add(&wire.RelayEvent{Version: 31, Object: make([]byte, 85)}); err != nil {
+	if err := w.add(&wire.RelayEvent{Version: 31, Object: make([]byte, 85)}, now); err != nil {
 		t.Fatal(err)
 	}
 	after(16, all, "too old")
 	after(17, all, "20 31")
+
+	// The limit in time: what is older goes with the next event, not before.
+	now = now.Add(time.Minute)
+	add(32)
+	after(31, all, "32")
+	now = now.Add(time.Second)
+	after(31, all, "32")
+	add(33)
+	after(20, all, "too old")
+	after(31, all, "32 33")
+	now = now.Add(2 * time.Minute)
+	add(34)
+	after(32, all, "too old")
+	after(33, all, "34")
+	if w.size != 10 || len(w.events) != 1 {
+		t.Errorf("%d bytes, %d events", w.size, len(w.events))
+	}
 }
 
 // A message has a limit, and what does not fit comes with the next.
 func TestWindowMessages(t *testing.T) {
-	w := newWindow(0, 10*batchEvents, 1<<30)
+	w := newWindow(0, limits{10 * batchEvents, 1 << 30, time.Minute})
 	for v := range uint64(2*batchEvents + 10) {
-		if err := w.add(&wire.RelayEvent{Version: v + 1}); err != nil {
+		if err := w.add(&wire.RelayEvent{Version: v + 1}, time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +110,7 @@ func TestWindowMessages(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if err := w.add(&wire.RelayEvent{Version: w.newest + 1, Object: make([]byte, batchSize*2/3)}); err != nil {
+		if err := w.add(&wire.RelayEvent{Version: w.newest + 1, Object: make([]byte, batchSize*2/3)}, time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -71,22 +71,52 @@ func use(groups map[string][]int) map[string]local.Usage {
 
 // sample is one look at all processes.
 type sample struct {
-	at    time.Duration
-	bound int
-	use   map[string]local.Usage
+	at              time.Duration
+	bound, existing int // pods
+	use             map[string]local.Usage
 }
 
 // look looks four times a second until the context ends.
-func look(ctx context.Context, begin time.Time, groups map[string][]int, bound func() int) []sample {
+func look(ctx context.Context, begin time.Time, groups map[string][]int, pods *podWatch) []sample {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	var out []sample
 	for {
-		out = append(out, sample{time.Since(begin), bound(), use(groups)})
+		bound, _ := pods.count()
+		out = append(out, sample{time.Since(begin), bound, pods.existing(), use(groups)})
 		select {
 		case <-ctx.Done():
 			return out
 		case <-tick.C:
+		}
+	}
+}
+
+// inside is one look into Basalt's processes, at all of them.
+type inside struct {
+	at               time.Duration
+	heap, goroutines float64 // bytes in use, number
+}
+
+// lookInside asks Basalt's processes every five seconds until the context ends; an answer that does not come is left out.
+func lookInside(ctx context.Context, begin time.Time, processes []*local.Basalt) []inside {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	var out []inside
+	for {
+		select {
+		case <-ctx.Done():
+			return out
+		case <-tick.C:
+		}
+		now, whole := inside{at: time.Since(begin)}, true
+		for _, b := range processes {
+			m, err := b.Samples(ctx)
+			whole = whole && err == nil
+			now.heap, now.goroutines = now.heap+m["go_memstats_heap_inuse_bytes"], now.goroutines+m["go_goroutines"]
+		}
+		if whole {
+			out = append(out, now)
 		}
 	}
 }

@@ -52,6 +52,7 @@ type trial struct {
 	storeBefore   metrics
 	api, store    metrics // what was added
 	samples       []sample
+	insides       []inside           // where pods end
 	idle          map[string]float64 // milli-cores, by group
 	late          time.Duration
 	conflicts     float64 // of Basalt's status writes
@@ -356,8 +357,11 @@ func (t *trial) give(ctx context.Context) error {
 	t.before = use(groups)
 	t.begin = time.Now()
 	wg.Go(func() {
-		t.samples = look(beside, t.begin, groups, func() int { n, _ := t.watch.count(); return n })
+		t.samples = look(beside, t.begin, groups, t.watch)
 	})
+	if t.ends() && t.cluster != nil && t.subject.Shards > 0 {
+		wg.Go(func() { t.insides = lookInside(beside, t.begin, t.cluster.Basalts()) })
+	}
 	l := &load{clients: t.clients, namespace: t.namespace, scheduler: t.subject.Scheduler, groups: t.served, workers: closedWorkers}
 	if t.rate > 0 {
 		l.workers = openWorkers
@@ -495,23 +499,42 @@ func (t *trial) values(run *report.Run) {
 	}
 }
 
-// slope tells whether the memory of the scheduler grows over a run in which pods come and go.
+// slope tells whether what the scheduler keeps grows over a run in which pods come and go, and beside it whether the pods that
+// there are do: what is kept for each of them is no leak.
 func (t *trial) slope(run *report.Run) {
 	var at []time.Duration
+	var existing []float64
 	own := map[string][]float64{}
 	for _, s := range t.samples {
 		if s.at > t.end.Sub(t.begin) {
 			break
 		}
 		at = append(at, s.at)
+		existing = append(existing, float64(s.existing))
 		for _, g := range t.own() {
 			own[g] = append(own[g], float64(s.use[g].Memory)/1e6)
 		}
 	}
+	if len(at) == 0 {
+		return
+	}
+	t.report.Slope(run, "pods that exist", "pods", at, existing)
 	for _, g := range t.own() {
-		if len(at) > 0 && t.peak(g) > 0 {
+		if t.peak(g) > 0 {
 			t.report.Slope(run, "memory of "+g, "MB", at, own[g])
 		}
+	}
+	at = nil
+	var heap, goroutines []float64
+	for _, i := range t.insides {
+		if i.at > t.end.Sub(t.begin) {
+			break
+		}
+		at, heap, goroutines = append(at, i.at), append(heap, i.heap/1e6), append(goroutines, i.goroutines)
+	}
+	if len(at) > 0 {
+		t.report.Slope(run, "heap in use of shards and coordinators", "MB", at, heap)
+		t.report.Slope(run, "goroutines of shards and coordinators", "goroutines", at, goroutines)
 	}
 }
 
@@ -556,6 +579,18 @@ func (t *trial) series(r *report.Report, name string) {
 	memory := r.NewSeries(report.Memory, name, "B")
 	cores := r.NewSeries(report.Utilisation, name+": scheduler", "cores")
 	server := r.NewSeries(report.Utilisation, name+": API server and its etcd", "cores")
+	var existing *report.Series
+	if t.ends() {
+		existing = r.NewSeries("pods that exist over time", name, "pods")
+	}
+	if len(t.insides) > 0 {
+		heap := r.NewSeries(report.Memory, name+": heap in use, without the store's", "B")
+		goroutines := r.NewSeries("goroutines over time", name, "goroutines")
+		for _, i := range t.insides {
+			heap.Add(i.at, i.heap)
+			goroutines.Add(i.at, i.goroutines)
+		}
+	}
 	sum := func(s sample, groups ...string) (u local.Usage) {
 		for _, g := range groups {
 			u = u.Plus(s.use[g])
@@ -564,6 +599,9 @@ func (t *trial) series(r *report.Report, name string) {
 	}
 	for i, s := range t.samples {
 		memory.Add(s.at, float64(sum(s, t.own()...).Memory))
+		if existing != nil {
+			existing.Add(s.at, float64(s.existing))
+		}
 		if i < 4 {
 			continue
 		}

@@ -18,6 +18,7 @@ type podWatch struct {
 	pods    map[string]*podTimes // by name
 	gangs   []*gangTimes
 	boundAt []time.Time   // of each Binding, in order
+	exist   int           // pods that are on the API server
 	lists   int           // more than one: the watch was cut
 	done    chan struct{} // closed when all pods have a node
 	warmed  map[string]chan struct{}
@@ -28,6 +29,7 @@ type podTimes struct {
 	gang           *gangTimes
 	created, bound time.Time
 	finished       bool
+	exists         bool
 }
 
 type gangTimes struct {
@@ -61,13 +63,26 @@ func (w *podWatch) handler() kube.Handler[*v1.Pod] {
 		Replaced: func(pods []*v1.Pod, _ kube.Ticket) {
 			w.mu.Lock()
 			w.lists++
+			w.exist = 0
+			for _, t := range w.pods {
+				t.exists = false
+			}
 			w.mu.Unlock()
 			for _, p := range pods {
 				w.seen(p)
 			}
 		},
 		Seen: w.seen,
-		Gone: func(*v1.Pod) {},
+		Gone: w.gone,
+	}
+}
+
+func (w *podWatch) gone(p *v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.pods[p.Name]; t != nil && t.exists {
+		t.exists = false
+		w.exist--
 	}
 }
 
@@ -82,6 +97,10 @@ func (w *podWatch) seen(p *v1.Pod) {
 			delete(w.warmed, p.Name)
 		}
 		return
+	}
+	if !t.exists {
+		t.exists = true
+		w.exist++
 	}
 	if t.created.IsZero() {
 		t.created, t.gang.lastCreated = now, now
@@ -122,6 +141,13 @@ func (w *podWatch) boundBy(at time.Time) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return sort.Search(len(w.boundAt), func(i int) bool { return w.boundAt[i].After(at) })
+}
+
+// existing returns how many of the load's pods are on the API server, whatever their phase.
+func (w *podWatch) existing() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.exist
 }
 
 // count returns how many pods have a node, and since when the last of them.

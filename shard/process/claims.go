@@ -16,7 +16,8 @@ import (
 type claims struct {
 	mu      sync.Mutex
 	show    func(*api.Pod)
-	ignore  map[string]bool                 // resources on the ignore list
+	ignore  map[string]bool // resources on the ignore list
+	classes api.Classes
 	volume  map[string]bool                 // by name: has node affinity
 	claim   map[types.NamespacedName]string // name of its volume, "" while it is unbound
 	waiting map[types.UID]*corev1.Pod
@@ -53,7 +54,7 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 	} else {
 		delete(c.waiting, p.UID)
 	}
-	return api.FromPod(p, c.why, c.ignore)
+	return c.classes.FromPod(p, c.why, c.ignore)
 }
 
 func usesClaims(p *corev1.Pod) bool {
@@ -96,7 +97,7 @@ func (c *claims) change(apply func()) {
 	defer c.mu.Unlock()
 	apply()
 	for _, p := range c.waiting {
-		c.show(api.FromPod(p, c.why, c.ignore))
+		c.show(c.classes.FromPod(p, c.why, c.ignore))
 	}
 }
 
