@@ -71,7 +71,8 @@ func (e TooOld) Error() string {
 	return fmt.Sprintf("too old: there is only what comes after %d", e.Oldest)
 }
 
-// Lister is a client that lists and watches in other ways than by requests: an API server in the same process.
+// Lister is a client that lists and watches in other ways than by requests: an API server in the same process. Its watches
+// may be Batches.
 type Lister interface {
 	ListerWatcher(resource string) cache.ListerWatcherWithContext
 }
@@ -215,7 +216,14 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 		return version, fmt.Errorf("watch %s: %w", f.what, err)
 	}
 	defer w.Stop()
+	one, batches := w.ResultChan(), (<-chan []watch.Event)(nil)
+	if b, ok := w.(Batches); ok {
+		one, batches = nil, b.Batches()
+	}
 	for {
+		var single [1]watch.Event
+		var events []watch.Event
+		var open bool
 		select {
 		case <-ctx.Done():
 			return version, ctx.Err()
@@ -228,28 +236,36 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 			if relayed.due(version) {
 				return version, nil
 			}
-		case e, open := <-w.ResultChan():
-			if !open {
-				if time.Since(started) < time.Second { // a server that cuts at once must not be called in a tight loop
-					backoff.wait(ctx)
-				}
-				return version, nil
+			continue
+		case single[0], open = <-one:
+			events = single[:]
+		case events, open = <-batches:
+		}
+		if !open {
+			if time.Since(started) < time.Second { // a server that cuts at once must not be called in a tight loop
+				backoff.wait(ctx)
 			}
+			return version, nil
+		}
+		for _, e := range events {
 			if e.Type == watch.Error {
-				err := apierrors.FromObject(e.Object)
+				err = apierrors.FromObject(e.Object)
 				if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-					return "", nil
+					version, err = "", nil
+				} else {
+					err = fmt.Errorf("watch %s: %w", f.what, err)
 				}
-				return version, fmt.Errorf("watch %s: %w", f.what, err)
+				f.flush()
+				return version, err
 			}
 			if version, err = f.take(e, true); err != nil {
 				return "", err
 			}
-			f.flush()
-			backoff.reset()
-			if relayed.waits && relayed.due(version) {
-				return version, nil
-			}
+		}
+		f.flush()
+		backoff.reset()
+		if relayed.waits && relayed.due(version) {
+			return version, nil
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (l *load) steady(ctx context.Context, s *scenario.Steady, gangs iter.Seq[sc
 				break
 			}
 			if full && filled() {
-				l.stuck(300 * time.Millisecond)
+				l.stuck(20 * time.Millisecond)
 			}
 			pause(ctx, time.Millisecond)
 		}

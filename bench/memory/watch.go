@@ -92,20 +92,84 @@ type watcher struct {
 	next      int // position in the log, counted from the first change ever
 }
 
+// pace is the time between two batches of a watch that has them. It stands for the relay from which shards hear of objects
+// (api/relay), whose pace is 20 ms for pods.
+const pace = 5 * time.Millisecond
+
+// batched is a watch that hands over at once what there is: kube.Batches.
+type batched struct {
+	*watcher
+	batches chan []watch.Event
+}
+
+func (b *batched) Batches() <-chan []watch.Event { return b.batches }
+
+func (b *batched) hand(ctx context.Context, events []watch.Event) bool {
+	if len(events) == 0 {
+		return true
+	}
+	select {
+	case b.batches <- events:
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-time.After(pace):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Watch follows a kind from a version on, until the context ends or Stop. From version "" or "0" it begins with the
 // objects that exist.
 func (s *Server) Watch(ctx context.Context, resource, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	keep, err := parseFilter(o)
+	w, start, err := s.newWatcher(ctx, resource, namespace, o)
 	if err != nil {
 		return nil, err
+	}
+	w.result = make(chan watch.Event, 256)
+	start(w.hand, func() { close(w.result) })
+	return w, nil
+}
+
+// WatchBatches is Watch, with batches.
+func (s *Server) WatchBatches(ctx context.Context, resource, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+	w, start, err := s.newWatcher(ctx, resource, namespace, o)
+	if err != nil {
+		return nil, err
+	}
+	b := &batched{w, make(chan []watch.Event)}
+	start(b.hand, func() { close(b.batches) })
+	return b, nil
+}
+
+// hand hands over events one by one, until the context ends.
+func (w *watcher) hand(ctx context.Context, events []watch.Event) bool {
+	for _, e := range events {
+		select {
+		case w.result <- e:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// newWatcher makes a watcher, and start has it hand events to a function, and call done at its end.
+func (s *Server) newWatcher(ctx context.Context, resource, namespace string, o metav1.ListOptions) (
+	_ *watcher, start func(hand func(context.Context, []watch.Event) bool, done func()), _ error) {
+	keep, err := parseFilter(o)
+	if err != nil {
+		return nil, nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, err := s.kind(resource)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	w := &watcher{server: s, kind: k, namespace: namespace, keep: keep, bookmarks: o.AllowWatchBookmarks, wake: make(chan struct{}, 1), result: make(chan watch.Event, 256)}
+	w := &watcher{server: s, kind: k, namespace: namespace, keep: keep, bookmarks: o.AllowWatchBookmarks, wake: make(chan struct{}, 1)}
 	var first []watch.Event
 	if o.ResourceVersion == "" || o.ResourceVersion == "0" {
 		w.next = k.dropped + len(k.log)
@@ -117,10 +181,10 @@ func (s *Server) Watch(ctx context.Context, resource, namespace string, o metav1
 	} else {
 		from, err := strconv.ParseInt(o.ResourceVersion, 10, 64)
 		if err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion %q is no version", o.ResourceVersion))
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion %q is no version", o.ResourceVersion))
 		}
 		if from < k.oldest {
-			return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", from, k.oldest))
+			return nil, nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", from, k.oldest))
 		}
 		lo, hi := 0, len(k.log)
 		for lo < hi {
@@ -140,34 +204,23 @@ func (s *Server) Watch(ctx context.Context, resource, namespace string, o metav1
 	w.stop = func() { stop(); cancel() }
 	k.watchers[w] = struct{}{}
 	w.wake <- struct{}{}
-	go w.run(ctx, first)
-	return w, nil
+	return w, func(hand func(context.Context, []watch.Event) bool, done func()) { go w.run(ctx, first, hand, done) }, nil
 }
 
 func (w *watcher) wants(o Object) bool {
 	return (w.namespace == "" || o.GetNamespace() == w.namespace) && w.keep.matches(o)
 }
 
-func (w *watcher) run(ctx context.Context, first []watch.Event) {
+func (w *watcher) run(ctx context.Context, first []watch.Event, hand func(context.Context, []watch.Event) bool, done func()) {
 	defer func() {
 		w.stop()
 		w.server.mu.Lock()
 		delete(w.kind.watchers, w)
 		w.server.mu.Unlock()
-		close(w.result)
+		done()
 	}()
-	send := func(e watch.Event) bool {
-		select {
-		case w.result <- e:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	for _, e := range first {
-		if !send(e) {
-			return
-		}
+	if !hand(ctx, first) {
+		return
 	}
 	bookmark := time.NewTicker(bookmarkEvery)
 	defer bookmark.Stop()
@@ -182,25 +235,29 @@ func (w *watcher) run(ctx context.Context, first []watch.Event) {
 			if w.bookmarks && current {
 				o := w.kind.make()
 				o.SetResourceVersion(strconv.FormatInt(version, 10))
-				if !send(watch.Event{Type: watch.Bookmark, Object: o}) {
+				if !hand(ctx, []watch.Event{{Type: watch.Bookmark, Object: o}}) {
 					return
 				}
 			}
 		case <-w.wake:
 			for {
-				batch, fell := w.take()
+				changes, fell := w.take()
 				if fell {
 					status := apierrors.NewResourceExpired("the watch fell behind").Status()
-					send(watch.Event{Type: watch.Error, Object: &status})
+					hand(ctx, []watch.Event{{Type: watch.Error, Object: &status}})
 					return
 				}
-				if len(batch) == 0 {
+				if len(changes) == 0 {
 					break
 				}
-				for _, c := range batch {
-					if e, ok := w.event(c); ok && !send(e) {
-						return
+				events := make([]watch.Event, 0, len(changes))
+				for _, c := range changes {
+					if e, ok := w.event(c); ok {
+						events = append(events, e)
 					}
+				}
+				if !hand(ctx, events) {
+					return
 				}
 			}
 		}
@@ -260,7 +317,7 @@ func (l lister) List(o metav1.ListOptions) (runtime.Object, error) {
 }
 
 func (l lister) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	return l.server.Watch(ctx, l.resource, "", o)
+	return l.server.WatchBatches(ctx, l.resource, "", o)
 }
 
 func (l lister) Watch(o metav1.ListOptions) (watch.Interface, error) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/bench/cluster"
 	"basalt.dev/basalt/bench/local"
 	"basalt.dev/basalt/bench/report"
@@ -251,6 +252,7 @@ func runCluster(ctx context.Context, out io.Writer, o cluster.Options, sample fu
 	if o.Dir, err = os.MkdirTemp("", "basalt-cluster-"); err != nil {
 		return nil, err
 	}
+	process.SetGC() // as in Basalt's own processes
 	o.Sample = sample
 	o.Progress = func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 	res, err := cluster.Run(ctx, o)

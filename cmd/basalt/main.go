@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -30,12 +29,7 @@ func main() {
 	if len(os.Args) > 1 && (os.Args[1] == "shard" || os.Args[1] == "coordinator") {
 		withSlack()
 	}
-	// Much of what these processes allocate lives for one event, beside a heap of some ten MiB: collecting at five times the
-	// live heap instead of twice takes a tenth of a shard's CPU away, for a third more memory. GOMEMLIMIT, which deploy/
-	// sets, is what bounds a large cluster's.
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
+	process.SetGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{

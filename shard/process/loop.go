@@ -157,8 +157,10 @@ const stepAtMost = 1024
 func (l *loop) step(ctx context.Context, ev event.Event) {
 	began := time.Now()
 	l.local = append(l.local, ev)
-	for said := 0; len(l.local) > 0 && said < stepAtMost; said++ {
-		now := time.Now() // what the cores say to each other takes time, too: traces show it
+	for said, now := 0, began; len(l.local) > 0 && said < stepAtMost; said++ {
+		if said > 0 {
+			now = time.Now() // what the cores say to each other takes time, too: traces show it
+		}
 		ev := l.local[0]
 		l.local = l.local[1:]
 		l.home.Step(now, ev)
