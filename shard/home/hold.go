@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -26,6 +27,10 @@ import (
 //
 // A round that ends short is tried again, later each time, once some shard says that room came into being. Gangs look for
 // room in the order of their ranks, so many at a time.
+//
+// What a gang found it keeps meanwhile, for where pods come and go its room comes together bit by bit. But only while it
+// finds more than it ever had: gangs that keep for long what is not enough for them keep others out that it would be enough
+// for. A patient gang is the exception, and there is one.
 
 // search is how a gang looks for room.
 type search struct {
@@ -44,13 +49,16 @@ type search struct {
 	gaveUp   bool // further pods found no room and are not charged while it sleeps
 	mendBy   time.Time
 
+	most   int       // holds that it had at once,
+	gained time.Time // and when it had so many for the first time
+
 	tried      time.Time // when more than summaries say was asked for last,
 	triedNodes uint64    // and Core.nodes then
 	words      string    // what shards said when they last refused something
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp = time.Time{}, 0, 0, time.Time{}, false
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most = time.Time{}, 0, 0, time.Time{}, false, 0
 }
 
 func (g *gang) slot() bool { return g.search.slot }
@@ -451,10 +459,12 @@ func (c *Core) hold(g *gang) {
 	if c.tooLong(g) {
 		return
 	}
+	c.letGo(g)
 	if c.asleep(g) {
 		return
 	}
 	if !c.seek(g) {
+		c.letGo(g)
 		return
 	}
 	c.traceHeld(g)
@@ -483,6 +493,38 @@ func (c *Core) tooLong(g *gang) bool {
 	}
 	c.startWithdraw(g, giveUp)
 	return true
+}
+
+// letGo lets others have what a gang holds, which is not enough for it and has not become more for some time. It looks again
+// after the longest pause.
+func (c *Core) letGo(g *gang) {
+	s := &g.search
+	if s.sleep == nil || g.charge.patient {
+		return
+	}
+	holding := g.pick(func(p *pod) bool { return p.place == held })
+	if len(holding) == 0 {
+		return
+	}
+	if at := s.gained.Add(c.cfg.StallAfter); c.now.Before(at) {
+		c.wakeAt(g, at)
+		return
+	}
+	shards := map[api.Incarnation]bool{}
+	for _, p := range holding {
+		shards[p.shard] = true
+		p.place, p.shard, p.node = nowhere, "", ""
+	}
+	serial := c.serial(g)
+	for _, shard := range slices.Sorted(maps.Keys(shards)) {
+		c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
+			Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch)}}})
+	}
+	s.backoff = c.cfg.BackoffMax
+	s.sleep.notBefore = c.now.Add(s.backoff)
+	s.sleep.early = s.sleep.notBefore
+	c.LetGo++
+	c.touch(g)
 }
 
 // seek goes on with a round, or begins one, and tells whether every pod that is charged has a hold or more.
@@ -849,6 +891,15 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		if !got && p.prefer == from {
 			p.prefer = ""
 		}
+	}
+	n := 0
+	for _, p := range g.members {
+		if p.place == held {
+			n++
+		}
+	}
+	if n > g.search.most {
+		g.search.most, g.search.gained = n, c.now
 	}
 	for _, f := range m.GetRefused() {
 		if int(f.GetPodClass()) < len(r.classes) {
