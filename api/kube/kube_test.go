@@ -193,3 +193,81 @@ func TestFollowerListsWhenAsked(t *testing.T) {
 		}
 	}
 }
+
+// A Follower that catches up makes one list, and says only what is true: at Current it has shown what was there when Relist
+// was called, and shows what comes later.
+func TestFollowerCatchesUp(t *testing.T) {
+	c := connect(t)
+	var mu sync.Mutex
+	present := map[types.UID]string{}
+	var ticket kube.Ticket
+	lists := 0
+	f := kube.Follow(c.Core.CoreV1().RESTClient(), "pods", slog.New(slog.DiscardHandler), kube.Handler[*v1.Pod]{
+		Replaced: func(list []*v1.Pod, n kube.Ticket) {
+			mu.Lock()
+			defer mu.Unlock()
+			clear(present)
+			for _, p := range list {
+				present[p.UID] = p.Name
+			}
+			ticket = n
+			lists++
+		},
+		Seen:    func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); present[p.UID] = p.Name },
+		Gone:    func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); delete(present, p.UID) },
+		Current: func(n kube.Ticket) { mu.Lock(); defer mu.Unlock(); ticket = n },
+	})
+	f.CatchUpAlways()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	<-f.Synced()
+	var gone *v1.Pod
+	for i := range 6 {
+		pod := makePod(t, c, "caught-"+strconv.Itoa(i))
+		if gone != nil {
+			removePod(t, c, gone.Name)
+		}
+		if i >= 4 { // the newest version is not one of a pod: only a bookmark says that there is nothing more
+			other := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-"}}
+			if _, err := c.Core.CoreV1().ConfigMaps("default").Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := f.Relist()
+		localtest.Wait(t, 30*time.Second, "the watch to catch up", func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if ticket < want {
+				return context.DeadlineExceeded
+			}
+			if present[pod.UID] == "" {
+				t.Fatalf("caught up with %d without %s, which was created before it was asked", want, pod.Name)
+			}
+			if gone != nil && present[gone.UID] != "" {
+				t.Fatalf("caught up with %d, and %s is there, which was deleted before it was asked", want, gone.Name)
+			}
+			return nil
+		})
+		gone = pod
+		if i%2 == 0 {
+			gone = nil
+			removePod(t, c, pod.Name)
+			localtest.Wait(t, 30*time.Second, "the deletion", func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if present[pod.UID] != "" {
+					return context.DeadlineExceeded
+				}
+				return nil
+			})
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if lists != 1 {
+		t.Errorf("%d lists were made", lists)
+	}
+}

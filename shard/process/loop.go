@@ -47,7 +47,6 @@ type loop struct {
 
 	reads, writes          *workers // control store
 	binds, settles, others *workers // API server
-	podsOnce               func()   // starts following pods
 
 	// ----
 	home     *home.Core
@@ -196,7 +195,6 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	case event.ListPods:
 		l.listing, l.answered = o, false
 		l.ticket = l.watches.pods.Relist()
-		l.podsOnce()
 	case event.WriteIntents:
 		l.writes.do(func(ctx context.Context) { l.post(ctx, l.writeIntents(ctx, o)) })
 	case event.DeleteIntents:

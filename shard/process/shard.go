@@ -111,10 +111,10 @@ func Run(ctx context.Context, o Options) error {
 		clients: p.Kube, log: p.Log, relay: l.relay, ignore: ignored,
 		post: func(items []item) { l.postItem(ctx, item{together: items}) },
 	}
-	l.podsOnce = sync.OnceFunc(func() { wg.Go(func() { l.watches.pods.Run(ctx) }) })
 	if err := l.watches.run(ctx, stopping, &wg); err != nil {
 		return err
 	}
+	wg.Go(func() { l.watches.pods.Run(ctx) }) // what a takeover will ask for, while a table is waited for
 	p.Ready("watches")
 
 	// Only now may it be given anything: the cores know nodes, queues, groups and namespaces.

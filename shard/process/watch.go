@@ -57,10 +57,11 @@ func (w *watches) flush() {
 	}
 }
 
-// run follows everything but pods, and returns once each kind was listed. Pods follow when a takeover asks for them.
+// run follows everything but pods, and returns once each kind was listed. Of pods the cores hear when a takeover asks.
 func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
-	w.claims = newClaims(w.ignore, func(p *api.Pod) { w.emit(event.PodSeen{Pod: p}) })
+	known := newPods(w.emitItem)
+	w.claims = newClaims(w.ignore, known.seen)
 
 	var synced []<-chan struct{}
 	start := func(run func(context.Context), done <-chan struct{}) {
@@ -102,14 +103,12 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 
 	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
 		Replaced: func(list []*corev1.Pod, ticket kube.Ticket) {
-			w.claims.replaced(list, func(pods []*api.Pod) {
-				w.emitItem(item{event: event.PodsReplaced{Pods: pods}, ticket: ticket})
-			})
+			w.claims.replaced(list, func(pods []*api.Pod) { known.replaced(pods, ticket) })
 		},
-		Seen: w.claims.seen, Flush: w.flush,
+		Seen: w.claims.seen, Current: known.current, Flush: w.flush,
 		Gone: func(p *corev1.Pod) {
 			w.claims.gone(p)
-			w.emit(event.PodGone{UID: string(p.UID), Namespace: p.Namespace, Name: p.Name})
+			known.gone(string(p.UID), p.Namespace, p.Name)
 		},
 	})
 	relayed(w, w.pods, api.StripPod, podPace)
