@@ -40,11 +40,12 @@ func Connect(kubeconfig, userAgent string) (*Clients, error) {
 func ConnectConfig(config *rest.Config, userAgent string) (*Clients, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
+	config.DisableCompression = true // of lists; it took a sixth of the API server's time for them, and the network is near
 	config.UserAgent = userAgent
 
 	builtin := rest.CopyConfig(config)
-	builtin.ContentType = "application/vnd.kubernetes.protobuf"
-	builtin.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	builtin.ContentType = asProtobuf
+	builtin.AcceptContentTypes = asProtobuf + ",application/json"
 	core, err := kubernetes.NewForConfig(builtin)
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)

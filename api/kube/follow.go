@@ -40,6 +40,7 @@ type Handler[T runtime.Object] struct {
 type Follower[T runtime.Object] struct {
 	what      string
 	source    cache.ListerWatcherWithContext
+	listInto  func(ctx context.Context, take func(T)) (version string, err error)
 	inProcess bool
 	handle    Handler[T]
 	strip     func(T) T
@@ -87,15 +88,20 @@ type Lister interface {
 func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.Logger, handle Handler[T]) *Follower[T] {
 	requests := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	source := cache.ToListerWatcherWithContext(requests)
+	listInto := func(ctx context.Context, take func(T)) (string, error) { return listWhole(ctx, source, take) }
 	l, inProcess := client.(Lister)
-	switch _, protobuf := any(*new(T)).(interface{ Unmarshal([]byte) error }); {
+	switch _, builtIn := any(*new(T)).(interface{ Unmarshal([]byte) error }); {
 	case inProcess:
 		source = l.ListerWatcher(resource)
-	case !protobuf:
+	case builtIn:
+		listInto = func(ctx context.Context, take func(T)) (string, error) {
+			return listStream(ctx, client, resource, take)
+		}
+	default:
 		requests.WatchFuncWithContext = watchLines[T](client, resource)
 	}
 	return &Follower[T]{
-		what: resource, source: source, inProcess: inProcess, handle: handle, strip: func(o T) T { return o }, log: log,
+		what: resource, source: source, listInto: listInto, inProcess: inProcess, handle: handle, strip: func(o T) T { return o }, log: log,
 		relist: make(chan struct{}, 1), synced: make(chan struct{}), catchUpFrom: catchUpFrom,
 	}
 }
@@ -168,21 +174,8 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	ticket := Ticket(f.asked.Load()) // before the list begins
 	began := time.Now()
 	defer func() { f.listTook = time.Since(began) }()
-	l, err := f.source.ListWithContext(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", fmt.Errorf("list %s: %w", f.what, err)
-	}
-	accessor, err := meta.ListAccessor(l)
-	if err != nil {
-		return "", fmt.Errorf("list %s: %w", f.what, err)
-	}
-	items := make([]T, 0, meta.LenList(l))
-	err = meta.EachListItem(l, func(o runtime.Object) error {
-		if t, ok := o.(T); ok {
-			items = append(items, f.strip(t))
-		}
-		return nil
-	})
+	var items []T
+	version, err = f.listInto(ctx, func(o T) { items = append(items, f.strip(o)) })
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.what, err)
 	}
@@ -193,7 +186,26 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	default:
 		close(f.synced)
 	}
-	return accessor.GetResourceVersion(), nil
+	return version, nil
+}
+
+// listWhole lists by what the source gives.
+func listWhole[T runtime.Object](ctx context.Context, source cache.ListerWatcherWithContext, take func(T)) (version string, err error) {
+	l, err := source.ListWithContext(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	accessor, err := meta.ListAccessor(l)
+	if err != nil {
+		return "", err
+	}
+	err = meta.EachListItem(l, func(o runtime.Object) error {
+		if t, ok := o.(T); ok {
+			take(t)
+		}
+		return nil
+	})
+	return accessor.GetResourceVersion(), err
 }
 
 // relisted is the version to go on from when a list is asked for: none, or where that would take long, this one.

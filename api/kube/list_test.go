@@ -1,0 +1,143 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/localtest"
+)
+
+// encoded is a list as an API server sends it.
+func encoded(t testing.TB, list runtime.Object) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(list, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func podList() *v1.PodList {
+	l := &v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "123"}}
+	for i := range 5 {
+		l.Items = append(l.Items, v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Labels: map[string]string{"a": strings.Repeat("b", 100*i)}},
+			Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c"}}},
+		})
+	}
+	return l
+}
+
+func TestReadList(t *testing.T) {
+	want := podList()
+	whole := encoded(t, want)
+	read := func(in io.Reader) (pods []*v1.Pod, version string, err error) {
+		version, err = readList(in, func(p *v1.Pod) { pods = append(pods, p) })
+		return pods, version, err
+	}
+	pods, version, err := read(bytes.NewReader(whole))
+	if err != nil || version != "123" || len(pods) != len(want.Items) {
+		t.Fatalf("%d pods, version %q, %v", len(pods), version, err)
+	}
+	for i := range pods {
+		if !reflect.DeepEqual(*pods[i], want.Items[i]) {
+			t.Errorf("pod %d is %+v", i, pods[i])
+		}
+	}
+	for n := range whole { // cut off anywhere it is no list, or the same one: what follows it is of no interest
+		if pods, version, err := read(bytes.NewReader(whole[:n])); err == nil && (version != "123" || len(pods) != len(want.Items)) {
+			t.Fatalf("of %d bytes of %d: %d pods, version %q", n, len(whole), len(pods), version)
+		}
+	}
+	part := podList()
+	part.Continue = "more"
+	for what, in := range map[string][]byte{
+		"only a part":    encoded(t, part),
+		"not Kubernetes": []byte(`{"kind":"PodList"}`),
+		"there is none":  []byte("k8s\x00"),
+	} {
+		if _, _, err := read(bytes.NewReader(in)); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if pods, version, err := read(bytes.NewReader(encoded(t, &v1.PodList{TypeMeta: want.TypeMeta, ListMeta: want.ListMeta}))); err != nil || len(pods) != 0 || version != "123" {
+		t.Errorf("an empty list: %d pods, version %q, %v", len(pods), version, err)
+	}
+}
+
+// What is read of a real API server is what client-go reads.
+func TestListStream(t *testing.T) {
+	c := localtest.Shared(t)
+	clients, err := ConnectConfig(c.Config(local.Admin), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := clients.Core.CoreV1()
+	for i := range 3 {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("listed-", i), Labels: map[string]string{"i": fmt.Sprint(i)}}}
+		if _, err := core.Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = core.Nodes().Delete(context.Background(), n.Name, metav1.DeleteOptions{}) })
+	}
+	same(t, core.RESTClient(), "nodes", &v1.NodeList{})
+	same(t, core.RESTClient(), "namespaces", &v1.NamespaceList{})
+	same(t, core.RESTClient(), "persistentvolumes", &v1.PersistentVolumeList{})
+	if _, err := listStream(t.Context(), core.RESTClient(), "nonsense", func(*v1.Node) {}); err == nil {
+		t.Error("a kind that does not exist was listed")
+	}
+}
+
+func same(t *testing.T, client rest.Interface, resource string, want runtime.Object) {
+	t.Helper()
+	if err := client.Get().Resource(resource).Do(t.Context()).Into(want); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	var got, wanted []any
+	switch l := want.(type) {
+	case *v1.NodeList:
+		_, err = listStream(t.Context(), client, resource, func(n *v1.Node) { got = append(got, *n) })
+		for _, n := range l.Items {
+			wanted = append(wanted, n)
+		}
+	case *v1.NamespaceList:
+		_, err = listStream(t.Context(), client, resource, func(n *v1.Namespace) { got = append(got, *n) })
+		for _, n := range l.Items {
+			wanted = append(wanted, n)
+		}
+	case *v1.PersistentVolumeList:
+		_, err = listStream(t.Context(), client, resource, func(n *v1.PersistentVolume) { got = append(got, *n) })
+		for _, n := range l.Items {
+			wanted = append(wanted, n)
+		}
+	}
+	if err != nil || !reflect.DeepEqual(got, wanted) {
+		t.Errorf("%s: %v\n%+v\nwant\n%+v", resource, err, got, wanted)
+	}
+}
+
+func FuzzReadList(f *testing.F) {
+	f.Add(encoded(f, podList()))
+	f.Add([]byte("k8s\x00\x12\x04\x0a\x02\x12\x00"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		n := 0
+		_, _ = readList(bytes.NewReader(in), func(*v1.Pod) { n++ })
+		if n > len(in) {
+			t.Fatalf("%d pods in %d bytes", n, len(in))
+		}
+	})
+}
