@@ -251,6 +251,9 @@ func (c *Core) shardDown(now time.Time, id api.Incarnation) {
 		return
 	}
 	delete(c.shards, id)
+	if len(c.shards) == 0 {
+		c.firstShard = time.Time{}
+	}
 	if c.table.Has(id) {
 		c.deaths = append(c.deaths, death{s.name, now})
 	}
@@ -355,6 +358,9 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 	if c.table == nil && (!c.synced || now.Sub(c.firstShard) < c.cfg.FirstTable) {
 		return false // statuses say above which epoch the first one starts; and whoever starts now shares it
 	}
+	if c.startingOver() && now.Sub(c.firstShard) < c.cfg.FirstTable {
+		return false // or the first to come would get all, and most of it would move again, a little at a time
+	}
 	moves := 0
 	if c.table != nil && !hold && now.Sub(c.lastMove) >= c.cfg.JoinEvery && now.Sub(c.lastTake) >= c.cfg.Quiet {
 		moves = c.cfg.JoinBuckets
@@ -420,6 +426,14 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 		}
 	})
 	return true
+}
+
+// startingOver tells whether nobody in the table is left, and not as many are here as it names.
+func (c *Core) startingOver() bool {
+	if c.table == nil || len(c.shards) >= len(c.table.Members) {
+		return false
+	}
+	return !slices.ContainsFunc(c.table.Members, func(m api.Member) bool { return c.shards[m.Incarnation] != nil })
 }
 
 // death of a shard that had a place in the table.

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -245,6 +246,15 @@ func (c *check) closingOf(p *corev1.Pod) (gang string) {
 	return gang
 }
 
+// madeBefore compares UIDs of the simulated API server, which end in a number that grows.
+func madeBefore(a, b string) bool {
+	number := func(uid string) int {
+		n, _ := strconv.Atoi(uid[strings.LastIndexByte(uid, '#')+1:])
+		return n
+	}
+	return number(a) < number(b)
+}
+
 // evicts judges an eviction as it lands: only pods of closing reservations, and none of a gang that once had its minimum.
 // That it had is durable in the PodGroup's status alone: where the home shard dies before its write lands, and pods are gone
 // too, an heir takes the gang for one in part. This gap is known, and counted.
@@ -261,6 +271,9 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			}
 		}
 	}
+	if closing := c.closingOf(p); closing != "" && madeBefore(closing, string(p.UID)) {
+		gang = closing // bound for a PodGroup that was gone, and charged for it perhaps, though made for its namesake, whose it is
+	}
 	for _, r := range w.store.reservations() {
 		if r.Gang.Uid == gang {
 			if r.State != wire.ReservationState_RESERVATION_CLOSING {
@@ -276,7 +289,7 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			return
 		}
 	}
-	if c.closingOf(p) != "" { // bound for a PodGroup that was gone, though made for its namesake, whose it is
+	if c.closingOf(p) != "" { // of a PodGroup that came later, or went meanwhile
 		return
 	}
 	if c.going[string(p.UID)] == "" { // else it was closing, and a namesake has the pod by now
