@@ -99,8 +99,8 @@ type ReadStore struct {
 	MinRevision int64
 }
 
-// ListPods asks for a consistent list of all pods, begun after this output was made. A newer Sequence replaces an older
-// one that is not answered yet.
+// ListPods asks for all pods as a consistent list would show them that was begun after this output was made. A newer
+// Sequence replaces an older one that is not answered yet.
 type ListPods struct{ Sequence uint64 }
 
 // Span is a finished span for the tracer.
