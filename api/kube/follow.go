@@ -224,7 +224,7 @@ const catchUpWatch = 3
 // version that was reached; "" if that cannot be known. Of 100,000 pods a list takes seconds at both ends, this one.
 func (f *Follower[T]) catchUp(ctx context.Context, version string) string {
 	ticket := Ticket(f.asked.Load())
-	ctx, cancel := context.WithTimeout(ctx, 2*catchUpWatch*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*catchUpWatch*time.Second)
 	defer cancel()
 	version, err := f.reach(ctx, version)
 	if err != nil {
@@ -250,6 +250,18 @@ func (f *Follower[T]) reach(ctx context.Context, version string) (string, error)
 	if err != nil {
 		return "", err
 	}
+	for range 2 { // an API server that is busy with lists of others may say it late
+		if version, err = f.watchUntil(ctx, version, now); err == nil || !errors.Is(err, errNotReached) {
+			return version, err
+		}
+	}
+	return "", err
+}
+
+var errNotReached = errors.New("the watch ended before it was there")
+
+// watchUntil watches until a version, and returns the one that was reached.
+func (f *Follower[T]) watchUntil(ctx context.Context, version string, until uint64) (string, error) {
 	w, err := f.open(ctx, version, catchUpWatch)
 	if err != nil {
 		return "", err
@@ -258,13 +270,13 @@ func (f *Follower[T]) reach(ctx context.Context, version string) (string, error)
 	for {
 		if v, err := strconv.ParseUint(version, 10, 64); err != nil {
 			return "", err
-		} else if v >= now {
+		} else if v >= until {
 			return version, nil
 		}
 		e, open := <-w.ResultChan() // it ends with ctx
 		switch {
 		case !open:
-			return "", fmt.Errorf("the watch ended at %s, before %d", version, now)
+			return version, fmt.Errorf("at %s, to reach %d: %w", version, until, errNotReached)
 		case e.Type == watch.Error:
 			return "", apierrors.FromObject(e.Object)
 		}
