@@ -79,7 +79,8 @@ func appendKey(b []byte, requests Resources, constraints []byte) []byte {
 }
 
 // Classes has one Class for all pods that ask for the same: every shard hears several times of every pod, and most pods are
-// like others. It forgets those that no pod asked for lately. The zero value is empty; it is not for concurrent use.
+// like others. It forgets those that no pod asked for lately. The zero value is empty, nil keeps nothing; it is not for
+// concurrent use.
 type Classes struct{ recent, before map[string]*Class }
 
 // keptClasses is how many new ones may come before those that were not asked for meanwhile are forgotten.
@@ -87,6 +88,9 @@ const keptClasses = 4096
 
 // of returns the class of its parts; it copies the requests if it keeps them.
 func (c *Classes) of(requests Resources, constraints []byte) *Class {
+	if c == nil {
+		return NewClass(slices.Clone(requests), constraints)
+	}
 	var room [keyRoom]byte
 	key := appendKey(room[:0], requests, constraints)
 	if class := c.recent[string(key)]; class != nil {
@@ -119,7 +123,7 @@ type Claims func(namespace, claim string) string
 // FromPod reduces a pod, leaving out the resources on the ignore list. It never fails: what cannot be read or is not
 // supported is said in Refused.
 func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
-	return new(Classes).FromPod(p, claims, ignore)
+	return (*Classes)(nil).FromPod(p, claims, ignore)
 }
 
 // FromPod is FromPod, with the classes that are known.

@@ -141,55 +141,85 @@ func TestBindingsAndSettling(t *testing.T) {
 	})
 }
 
-// A Follower sees every object, and a list that was asked for begins after it was asked for.
-func TestFollowerListsWhenAsked(t *testing.T) {
-	c := connect(t)
-	var mu sync.Mutex
-	present := map[types.UID]string{}
-	var ticket kube.Ticket
-	f := kube.Follow(c.Core.CoreV1().RESTClient(), "pods", slog.New(slog.DiscardHandler), kube.Handler[*v1.Pod]{
+// heard is what a Follower of pods has told.
+type heard struct {
+	mu      sync.Mutex
+	present map[types.UID]string // names
+	ticket  kube.Ticket
+	lists   int
+}
+
+func newHeard() *heard { return &heard{present: map[types.UID]string{}} }
+
+func (h *heard) handler() kube.Handler[*v1.Pod] {
+	return kube.Handler[*v1.Pod]{
 		Replaced: func(list []*v1.Pod, n kube.Ticket) {
-			mu.Lock()
-			defer mu.Unlock()
-			clear(present)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			clear(h.present)
 			for _, p := range list {
-				present[p.UID] = p.Name
+				h.present[p.UID] = p.Name
 			}
-			ticket = n
+			h.ticket = n
+			h.lists++
 		},
-		Seen: func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); present[p.UID] = p.Name },
-		Gone: func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); delete(present, p.UID) },
-	})
+		Seen: func(p *v1.Pod) { h.mu.Lock(); defer h.mu.Unlock(); h.present[p.UID] = p.Name },
+		Gone: func(p *v1.Pod) { h.mu.Lock(); defer h.mu.Unlock(); delete(h.present, p.UID) },
+	}
+}
+
+// run follows until the test ends, and returns after the first list.
+func (h *heard) run(t *testing.T, f *kube.Follower[*v1.Pod]) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Run(ctx) })
-	defer wg.Wait()
-	defer cancel()
+	t.Cleanup(func() { cancel(); wg.Wait() })
 	<-f.Synced()
+}
+
+// wait waits for the answer to a Relist, and judges what is present by then.
+func (h *heard) wait(t *testing.T, what string, want kube.Ticket, judge func(present map[types.UID]string)) {
+	t.Helper()
+	localtest.Wait(t, 30*time.Second, what, func(context.Context) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.ticket < want {
+			return context.DeadlineExceeded
+		}
+		judge(h.present)
+		return nil
+	})
+}
+
+func (h *heard) remove(t *testing.T, c *kube.Clients, pod *v1.Pod) {
+	t.Helper()
+	removePod(t, c, pod.Name)
+	localtest.Wait(t, 30*time.Second, "the deletion", func(context.Context) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.present[pod.UID] != "" {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+}
+
+// A Follower sees every object, and a list that was asked for begins after it was asked for.
+func TestFollowerListsWhenAsked(t *testing.T) {
+	c, h := connect(t), newHeard()
+	f := kube.Follow(c.Core.CoreV1().RESTClient(), "pods", slog.New(slog.DiscardHandler), h.handler())
+	h.run(t, f)
 	for i := range 20 {
 		pod := makePod(t, c, "listed-"+strconv.Itoa(i))
 		want := f.Relist()
-		localtest.Wait(t, 30*time.Second, "the list that was asked for", func(context.Context) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if ticket < want {
-				return context.DeadlineExceeded
-			}
+		h.wait(t, "the list that was asked for", want, func(present map[types.UID]string) {
 			if present[pod.UID] == "" {
 				t.Fatalf("list %d was begun after %s was created and lacks it", want, pod.Name)
 			}
-			return nil
 		})
 		if i%2 == 0 {
-			removePod(t, c, pod.Name)
-			localtest.Wait(t, 30*time.Second, "the deletion", func(context.Context) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if present[pod.UID] != "" {
-					return context.DeadlineExceeded
-				}
-				return nil
-			})
+			h.remove(t, c, pod)
 		}
 	}
 }
@@ -197,33 +227,12 @@ func TestFollowerListsWhenAsked(t *testing.T) {
 // A Follower that catches up makes one list, and says only what is true: at Current it has shown what was there when Relist
 // was called, and shows what comes later.
 func TestFollowerCatchesUp(t *testing.T) {
-	c := connect(t)
-	var mu sync.Mutex
-	present := map[types.UID]string{}
-	var ticket kube.Ticket
-	lists := 0
-	f := kube.Follow(c.Core.CoreV1().RESTClient(), "pods", slog.New(slog.DiscardHandler), kube.Handler[*v1.Pod]{
-		Replaced: func(list []*v1.Pod, n kube.Ticket) {
-			mu.Lock()
-			defer mu.Unlock()
-			clear(present)
-			for _, p := range list {
-				present[p.UID] = p.Name
-			}
-			ticket = n
-			lists++
-		},
-		Seen:    func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); present[p.UID] = p.Name },
-		Gone:    func(p *v1.Pod) { mu.Lock(); defer mu.Unlock(); delete(present, p.UID) },
-		Current: func(n kube.Ticket) { mu.Lock(); defer mu.Unlock(); ticket = n },
-	})
+	c, h := connect(t), newHeard()
+	handler := h.handler()
+	handler.Current = func(n kube.Ticket) { h.mu.Lock(); defer h.mu.Unlock(); h.ticket = n }
+	f := kube.Follow(c.Core.CoreV1().RESTClient(), "pods", slog.New(slog.DiscardHandler), handler)
 	f.CatchUpAlways()
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { f.Run(ctx) })
-	defer wg.Wait()
-	defer cancel()
-	<-f.Synced()
+	h.run(t, f)
 	var gone *v1.Pod
 	for i := range 6 {
 		pod := makePod(t, c, "caught-"+strconv.Itoa(i))
@@ -237,37 +246,23 @@ func TestFollowerCatchesUp(t *testing.T) {
 			}
 		}
 		want := f.Relist()
-		localtest.Wait(t, 30*time.Second, "the watch to catch up", func(context.Context) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if ticket < want {
-				return context.DeadlineExceeded
-			}
+		h.wait(t, "the watch to catch up", want, func(present map[types.UID]string) {
 			if present[pod.UID] == "" {
 				t.Fatalf("caught up with %d without %s, which was created before it was asked", want, pod.Name)
 			}
 			if gone != nil && present[gone.UID] != "" {
 				t.Fatalf("caught up with %d, and %s is there, which was deleted before it was asked", want, gone.Name)
 			}
-			return nil
 		})
 		gone = pod
 		if i%2 == 0 {
 			gone = nil
-			removePod(t, c, pod.Name)
-			localtest.Wait(t, 30*time.Second, "the deletion", func(context.Context) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if present[pod.UID] != "" {
-					return context.DeadlineExceeded
-				}
-				return nil
-			})
+			h.remove(t, c, pod)
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if lists != 1 {
-		t.Errorf("%d lists were made", lists)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lists != 1 {
+		t.Errorf("%d lists were made", h.lists)
 	}
 }

@@ -271,7 +271,8 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			}
 		}
 	}
-	if closing := c.closingOf(p); closing != "" && madeBefore(closing, string(p.UID)) {
+	closing := c.closingOf(p)
+	if closing != "" && madeBefore(closing, string(p.UID)) {
 		gang = closing // bound for a PodGroup that was gone, and charged for it perhaps, though made for its namesake, whose it is
 	}
 	for _, r := range w.store.reservations() {
@@ -289,7 +290,7 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			return
 		}
 	}
-	if c.closingOf(p) != "" { // of a PodGroup that came later, or went meanwhile
+	if closing != "" { // of a PodGroup that came later, or went meanwhile
 		return
 	}
 	if c.going[string(p.UID)] == "" { // else it was closing, and a namesake has the pod by now

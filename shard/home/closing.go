@@ -79,6 +79,12 @@ func (c *Core) withdrawAll(g *gang, then after) {
 	c.startWithdraw(g, then)
 }
 
+// sendWithdraw has a shard give up what was asked of it for a gang up to a serial.
+func (c *Core) sendWithdraw(g *gang, shard api.Incarnation, serial uint64) {
+	c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
+		Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch)}}})
+}
+
 // awaitWithdrawn waits until each shard has answered, and each Binding that was sent is settled.
 func (c *Core) awaitWithdrawn(g *gang) {
 	w := g.withdraw
@@ -109,8 +115,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 			o = w.again[shard]
 		}
 		if c.patiently(g, o) {
-			c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
-				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch)}}})
+			c.sendWithdraw(g, shard, w.serial)
 		}
 	}
 	if len(shards) > 0 || len(w.sent) > 0 {

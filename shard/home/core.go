@@ -142,7 +142,6 @@ type Core struct {
 	Broken     uint64 // invariants of ours found broken
 	Placed     uint64 // gangs that got their minimum
 	GaveUp     uint64
-	LetGo      uint64
 	RolledBack uint64
 }
 

@@ -517,13 +517,11 @@ func (c *Core) letGo(g *gang) {
 	}
 	serial := c.serial(g)
 	for _, shard := range slices.Sorted(maps.Keys(shards)) {
-		c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
-			Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch)}}})
+		c.sendWithdraw(g, shard, serial)
 	}
 	s.backoff = c.cfg.BackoffMax
 	s.sleep.notBefore = c.now.Add(s.backoff)
 	s.sleep.early = s.sleep.notBefore
-	c.LetGo++
 	c.touch(g)
 }
 
@@ -610,8 +608,7 @@ func (c *Core) skip(g *gang, r *round) {
 		has = has || p.shard == r.shard && (p.place == held || p.place == committed)
 	}
 	if !has {
-		c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
-			Gang: g.message(), Serial: r.open.serial, TableEpoch: uint64(c.table.Epoch)}}})
+		c.sendWithdraw(g, r.shard, r.open.serial)
 	}
 	r.refused[r.shard] = true
 	r.shard, r.silent = "", true
