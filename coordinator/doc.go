@@ -13,9 +13,10 @@
 // every sum is made of reservation records and can be made again from them.
 //
 // It refuses: requests from a shard that the table does not name for the queue's bucket; serials and attempts older than
-// what it has seen; admission to a queue that is missing, closed, not a leaf, or whose limits it has not written; and
-// anything unbound while a control store that may lack reservations is being refilled: a new or restored one, one with a
-// reservation that cannot be read, and any of which no shard of the table is left that knew it before this term.
+// what it has seen; admission to a queue that is missing, closed, not a leaf, or whose limits it has not written, which it
+// does once the object has the finalizer that keeps it while anything is charged; and anything unbound while a control
+// store that may lack reservations is being refilled: a new or restored one, one with a reservation that cannot be read, and
+// any of which no shard of the table is left that knew it before this term.
 //
 // Invariants:
 //   - At most one transaction is in flight. The core's memory is the state after that transaction, so nothing is decided

@@ -171,14 +171,16 @@ func (c *Core) changeLimits(b *batch) bool {
 // wanted is what the record of a queue should be, and whether that has to be written.
 func (c *Core) wanted(q *queue) (next *limits, write bool) {
 	o, now := q.object, q.limits
+	// An object that nothing holds could be gone with the next word, so its finalizer comes before its limits.
+	unheld := o != nil && !o.HasFinalizer && !o.Deleting && (now == nil || now.record.GetUid() != o.UID) && !fault.On(fault.UnheldQueue)
 	switch {
 	case o == nil && (now == nil || !c.synced):
 		return now, false
 	case o == nil && q.admitted == 0:
 		return nil, true
-	case o == nil || o.Invalid != "":
+	case o == nil || o.Invalid != "" || unheld:
 		// What was in force stays: a spec that cannot be read says nothing, and charges outlive the object.
-		deleted := o == nil || o.Deleting
+		deleted := o == nil || o.Deleting || unheld
 		if now == nil || now.record.GetDeleted() == deleted {
 			return now, false
 		}

@@ -39,6 +39,7 @@ const (
 	SkippedAncestor    Fault = "skipped-ancestor"     // coordinator: a charge leaves the parent out
 	CousinsGuarantee   Fault = "cousins-guarantee"    // coordinator: guarantees are kept from siblings, not from cousins
 	LaggingLimits      Fault = "lagging-limits"       // coordinator: a new term believes its cache, not the limits in force
+	UnheldQueue        Fault = "unheld-queue"         // coordinator: a queue is charged before its finalizer keeps it
 	TablesEpoch        Fault = "tables-epoch"         // shard/home: a status is stamped with the table's epoch, not with its bucket's
 	LeakedHold         Fault = "leaked-hold"          // shard/node: holds do not expire, nor end with their pods
 	SleepersForgotten  Fault = "sleepers-forgotten"   // shard/home: what waits at the coordinator is not said again to the next one

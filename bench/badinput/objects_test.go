@@ -386,14 +386,6 @@ func (w *world) deletedQueue(t *testing.T) {
 	w.group(t, ns, "g", "leaving", 1)
 	w.pod(t, ns, "p", inGroup("g"))
 	w.bound(t, ns, "p")
-	wait(t, "the queue's finalizer", func(ctx context.Context) error { // a first gang may be quicker: then the queue would go at once
-		var q v1alpha1.Queue
-		err := w.kube.Basalt.Get().Resource("queues").Name("leaving").Do(ctx).Into(&q)
-		if err == nil && !slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) {
-			err = errors.New("it is not there")
-		}
-		return err
-	})
 	w.deleteQueue(t, "leaving")
 	w.queueSays(t, "leaving", no, v1alpha1.ReasonDeleting, "1 gang")
 	w.group(t, ns, "late", "leaving", 1)

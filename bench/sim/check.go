@@ -32,6 +32,7 @@ type check struct {
 	stamps map[string]api.Incarnation // object and epoch -> writer
 	byName map[string][]string        // PodGroups that ever had a name, by UID
 	used   map[string]bool            // names of PodGroups of which a pod was ever bound
+	newest int                        // number of the object made last
 }
 
 // gangSeen is what is known of a gang, by UID.
@@ -41,6 +42,7 @@ type gangSeen struct {
 	ever        map[string]bool      // pods ever bound for it
 	meddled     bool                 // somebody else bound one of its pods
 	inherited   bool                 // a pod of its name was bound for a namesake: who sees both counts it
+	gone        int                  // number of the newest object when it went, 0 while it is there
 }
 
 func newCheck(w *world) check {
@@ -120,6 +122,7 @@ func (c *check) afterStore(ch change) {
 // ---- the API server
 
 func (c *check) afterAPI(f *feed, e entry) {
+	c.newest = max(c.newest, number(string(e.GetUID())))
 	switch o := e.Object.Object.(type) {
 	case *corev1.Pod:
 		if o.Spec.NodeName != "" && e.Type != watch.Deleted {
@@ -135,6 +138,26 @@ func (c *check) afterAPI(f *feed, e entry) {
 			g.inherited = c.used[o.Name] // some may still be seen where the watch lags
 		}
 		g.least, g.most = min(g.least, n), max(g.most, n)
+		if e.Type == watch.Deleted {
+			g.gone = c.newest
+		}
+	case *v1alpha1.Queue:
+		if e.Type == watch.Deleted {
+			c.gone(o)
+		}
+	}
+}
+
+// gone judges that a queue whose limits are in force stays while anything is charged to it, but for what somebody else bound.
+func (c *check) gone(q *v1alpha1.Queue) {
+	limits := c.w.store.Keys["queues/"+q.Name]
+	if limits == nil || limits.Value.(*wire.LimitsRecord).Uid != string(q.UID) {
+		return
+	}
+	for _, r := range c.w.store.reservations() {
+		if g := c.gang(r.Gang.Uid); api.Under(r.Gang.Queue, q.Name) && !g.meddled && !g.inherited {
+			c.w.fail("queue %s is gone, and gang %s is charged to it", q.UID, r.Gang.Uid)
+		}
 	}
 }
 
@@ -246,13 +269,22 @@ func (c *check) closingOf(p *corev1.Pod) (gang string) {
 	return gang
 }
 
-// madeBefore compares UIDs of the simulated API server, which end in a number that grows.
-func madeBefore(a, b string) bool {
-	number := func(uid string) int {
-		n, _ := strconv.Atoi(uid[strings.LastIndexByte(uid, '#')+1:])
-		return n
+// number is what a UID of the simulated API server ends in: it grows.
+func number(uid string) int {
+	n, _ := strconv.Atoi(uid[strings.LastIndexByte(uid, '#')+1:])
+	return n
+}
+
+// madeFor tells whether a pod was made for a PodGroup and not for the one that had its name before: while it was there, or
+// when the other was gone.
+func (c *check) madeFor(p *corev1.Pod, gang string) bool {
+	made := number(string(p.UID))
+	if number(gang) < made {
+		return true
 	}
-	return number(a) < number(b)
+	names := c.byName[p.Labels[api.LabelPodGroup]]
+	i := slices.Index(names, gang)
+	return i == 0 || i > 0 && made > c.gang(names[i-1]).gone
 }
 
 // evicts judges an eviction as it lands: only pods of closing reservations, and none of a gang that once had its minimum.
@@ -272,7 +304,7 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 		}
 	}
 	closing := c.closingOf(p)
-	if closing != "" && madeBefore(closing, string(p.UID)) {
+	if closing != "" && c.madeFor(p, closing) {
 		gang = closing // bound for a PodGroup that was gone, and charged for it perhaps, though made for its namesake, whose it is
 	}
 	for _, r := range w.store.reservations() {
