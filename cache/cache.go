@@ -82,7 +82,7 @@ type slot struct {
 	few    [fewPods]uint32 // charges, n of them; a node with more has the others in node.more
 }
 
-const fewPods = 11
+const fewPods = 12
 
 // charges of a node, in no order that means anything.
 func (c *Cache) charges(n *node) iter.Seq[uint32] {

@@ -234,11 +234,10 @@ func (c *Cache) checkIndex() error {
 		} else if !in {
 			continue
 		}
-		e := x.order.entry(where)
-		if e[0] != c.keyOf(int32(s)) {
-			return fmt.Errorf("slot %d: stands at %x, not at %x", s, e[0], c.keyOf(int32(s)))
+		if key := x.order.key(where); key != c.keyOf(int32(s)) {
+			return fmt.Errorf("slot %d: stands at %x, not at %x", s, key, c.keyOf(int32(s)))
 		}
-		has := func(bit int) bool { return e[1+bit/64]>>(bit%64)&1 == 1 }
+		has := func(bit int) bool { return *x.order.word(where, bit/64)>>(bit%64)&1 == 1 }
 		for i, r := range x.rungs {
 			if has(i) != (c.cells[int(s)*c.width+r.col].free >= r.amount) {
 				return fmt.Errorf("slot %d: has %d, rung of %d is %t", s, c.cells[int(s)*c.width+r.col].free, r.amount, has(i))
@@ -267,7 +266,7 @@ func (o *order) check() error {
 		for i, used := o.each(l); used != 0; used &= used - 1 {
 			entries++
 			e := i + bits.TrailingZeros64(used)
-			key := o.entry(e)[0]
+			key := o.key(e)
 			if int(o.where[slotOf(key)]) != e+1 || key < o.low[p] || p+1 < len(o.low) && key >= o.low[p+1] {
 				return fmt.Errorf("leaf %d: key %x is not in its place", p, key)
 			}

@@ -239,21 +239,22 @@ func (c *Cache) search(cl *class) (int32, bool) {
 		best := uint64(math.MaxUint64)
 		passed := false
 		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
-			e := o.entry(i + bits.TrailingZeros64(used))
-			if !covers(e[1:], mask) {
+			e := i + bits.TrailingZeros64(used)
+			if !o.covers(e, mask) {
 				continue
 			}
 			passed = true
-			if e[0] >= best {
+			key := o.key(e)
+			if key >= best {
 				continue
 			}
-			s := slotOf(e[0])
+			s := slotOf(key)
 			cl.cost++
 			if cl.set.verdict[s] == unknown {
 				cl.cost += judgeCost
 			}
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
-				best = e[0]
+				best = key
 			}
 		}
 		if best != math.MaxUint64 {
@@ -268,15 +269,6 @@ func (c *Cache) search(cl *class) (int32, bool) {
 		}
 	}
 	return -1, false
-}
-
-func covers(row, mask []uint64) bool {
-	for w, m := range mask {
-		if row[w]&m != m {
-			return false
-		}
-	}
-	return true
 }
 
 // adopt gives a class a bit.
@@ -332,10 +324,10 @@ func (c *Cache) adopt(cl *class) {
 	mask[w] &^= m
 	for _, l := range x.order.list {
 		for i, used := x.order.each(l); used != 0; used &= used - 1 {
-			e := x.order.entry(i + bits.TrailingZeros64(used))
-			s, cell := slotOf(e[0]), &e[w+1]
+			e := i + bits.TrailingZeros64(used)
+			s, cell := slotOf(x.order.key(e)), x.order.word(e, w)
 			*cell &^= m
-			if !covers(e[1:], mask) {
+			if !x.order.covers(e, mask) {
 				continue
 			}
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {

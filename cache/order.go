@@ -16,16 +16,15 @@ const (
 // for each stretch of it which bits occur there. A leaf splits when it is full and joins its neighbour when both are nearly
 // empty.
 //
-// What counts at many nodes is how many cache lines are touched that nobody touched lately. So an entry is a line, none
-// moves because another goes, and an entry that goes is not even looked at: the levels promise at least what is there, and
-// who finds a leaf without what is promised puts the promise right. Nothing here is a pointer, so the garbage collector
-// does not look through it.
+// What counts at many nodes is how many cache lines are touched that nobody touched lately. A search reads the keys of a leaf
+// and one word of its rows, so each word stands together for all entries of a leaf. No entry moves because another goes, and
+// an entry that goes is not even looked at: the levels promise at least what is there, and who finds a leaf without what is
+// promised puts the promise right. Nothing here is a pointer, so the garbage collector does not look through it.
 type order struct {
 	words   int      // of a row
-	stride  int      // words of an entry
 	most    int      // entries of a leaf, 2 to leafSize
 	where   []int32  // by slot, its entry +1; 0 when it is not in
-	entries []uint64 // of all leaves: of each its key, of which the low half is the slot, and its row
+	entries []uint64 // of each leaf: the keys of its entries, of which the low half is the slot, then of their rows word after word
 	leaves  []leaf   // by number
 	list    []int32  // numbers of leaves, by key
 	low     []uint64 // low[p] <= keys of list[p] < low[p+1], low[0] = 0
@@ -33,7 +32,7 @@ type order struct {
 	spare   []int32  // numbers of leaves
 }
 
-// leaf number l has entries l*most and following.
+// leaf number l has entries l*leafSize and following.
 type leaf struct {
 	used uint64 // those that are in use
 	at   int32  // position in the list
@@ -48,22 +47,43 @@ type level struct {
 
 func slotOf(key uint64) int32 { return int32(uint32(key)) }
 
-// entry returns the key and the row of an entry.
-func (o *order) entry(e int) []uint64 {
-	return o.entries[e*o.stride:][: o.words+1 : o.words+1]
+// place is where the key of an entry is; the words of its row follow, each o.most on.
+func (o *order) place(e int) int { return e/leafSize*o.most*(1+o.words) + e%leafSize }
+
+func (o *order) key(e int) uint64 { return o.entries[o.place(e)] }
+
+func (o *order) word(e, w int) *uint64 { return &o.entries[o.place(e)+(1+w)*o.most] }
+
+// covers tells whether an entry has every bit of a mask.
+func (o *order) covers(e int, mask []uint64) bool {
+	at := o.place(e)
+	for _, m := range mask {
+		at += o.most
+		if o.entries[at]&m != m {
+			return false
+		}
+	}
+	return true
+}
+
+// column returns of all entries of a leaf the keys, or one word of their rows: column 1 and following.
+func (o *order) column(l int32, i int) []uint64 {
+	at := (int(l)*(1+o.words) + i) * o.most
+	return o.entries[at : at+o.most : at+o.most]
 }
 
 // or sums up one word of a leaf.
 func (o *order) or(l int32, w int) uint64 {
 	or := uint64(0)
-	for i, used := o.each(l); used != 0; used &= used - 1 {
-		or |= o.entries[(i+bits.TrailingZeros64(used))*o.stride+1+w]
+	has := o.column(l, 1+w)
+	for used := o.leaves[l].used; used != 0; used &= used - 1 {
+		or |= has[bits.TrailingZeros64(used)]
 	}
 	return or
 }
 
 // each returns the first entry of a leaf, and which ones from there on are in use.
-func (o *order) each(l int32) (first int, used uint64) { return int(l) * o.most, o.leaves[l].used }
+func (o *order) each(l int32) (first int, used uint64) { return int(l) * leafSize, o.leaves[l].used }
 
 func (o *order) full(l int32) bool { return bits.OnesCount64(o.leaves[l].used) == o.most }
 
@@ -78,13 +98,13 @@ func (lv *level) or(w, p int) uint64 {
 
 // reset empties the order for rows of so many words, and takes up sorted keys.
 func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint64) {
-	o.words, o.stride = words, (words+4)/4*4
+	o.words = words
 	o.where = slices.Grow(o.where[:0], slots)[:slots]
 	clear(o.where)
 	o.entries, o.leaves, o.spare = nil, o.leaves[:0], o.spare[:0]
 	o.list, o.low = o.list[:0], o.low[:0]
 	full := max(1, o.most*3/4)
-	o.entries = make([]uint64, 0, (1+len(keys)/full)*5/4*o.most*o.stride)
+	o.entries = make([]uint64, 0, (1+len(keys)/full)*5/4*o.most*(1+words))
 	for len(o.list) == 0 || len(keys) > 0 {
 		l := o.newLeaf()
 		low := uint64(0)
@@ -95,7 +115,7 @@ func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint6
 		o.list, o.low = append(o.list, l), append(o.low, low)
 		n := min(full, len(keys))
 		for _, key := range keys[:n] {
-			o.add(l, key, row(slotOf(key)))
+			o.write(o.add(l, key), row(slotOf(key)))
 		}
 		keys = keys[n:]
 	}
@@ -109,21 +129,39 @@ func (o *order) newLeaf() int32 {
 		return l
 	}
 	o.leaves = append(o.leaves, leaf{})
-	n := len(o.leaves) * o.most * o.stride
+	n := len(o.leaves) * o.most * (1 + o.words)
 	o.entries = slices.Grow(o.entries, n-len(o.entries))[:n]
 	return int32(len(o.leaves) - 1)
 }
 
-// add puts an entry into a leaf; the levels do not know it yet.
-func (o *order) add(l int32, key uint64, row []uint64) {
+// add puts an entry into a leaf, and returns it; its row is not right yet, and the levels do not know it.
+func (o *order) add(l int32, key uint64) (e int) {
 	used := &o.leaves[l].used
 	i := bits.TrailingZeros64(^*used)
 	*used |= 1 << i
-	at := int(l)*o.most + i
-	e := o.entry(at)
-	e[0] = key
-	copy(e[1:], row)
-	o.where[slotOf(key)] = int32(at) + 1
+	e = int(l)*leafSize + i
+	o.entries[o.place(e)] = key
+	o.where[slotOf(key)] = int32(e) + 1
+	return e
+}
+
+// write writes the row of an entry.
+func (o *order) write(e int, row []uint64) {
+	at := o.place(e)
+	for _, has := range row {
+		at += o.most
+		o.entries[at] = has
+	}
+}
+
+// move puts an entry into another leaf.
+func (o *order) move(e int, l int32) {
+	from := o.place(e)
+	to := o.place(o.add(l, o.entries[from]))
+	for range o.words {
+		from, to = from+o.most, to+o.most
+		o.entries[to] = o.entries[from]
+	}
 }
 
 // relevel makes all levels again, with room for twice the leaves.
@@ -194,11 +232,11 @@ func (o *order) correct(w, p int) {
 
 // put takes a slot up, or moves it. Its row is not right until fill.
 func (o *order) put(s int32, key uint64) {
-	if at := int(o.where[s]) - 1; at >= 0 {
-		if p := int(o.leaves[at/o.most].at); o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
+	if e := int(o.where[s]) - 1; e >= 0 {
+		if p := int(o.leaves[e/leafSize].at); o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
 			o.remove(s)
 		} else {
-			o.entry(at)[0] = key
+			o.entries[o.place(e)] = key
 			return
 		}
 	}
@@ -209,14 +247,14 @@ func (o *order) put(s int32, key uint64) {
 			p++
 		}
 	}
-	o.add(o.list[p], key, nil)
+	o.add(o.list[p], key)
 }
 
 // fill writes the row of a slot that was just put. It comes after put, so that memory brings the entry while the row is made.
 func (o *order) fill(s int32, row []uint64) {
-	at := int(o.where[s]) - 1
-	copy(o.entry(at)[1:], row)
-	p := int(o.leaves[at/o.most].at)
+	e := int(o.where[s]) - 1
+	o.write(e, row)
+	p := int(o.leaves[e/leafSize].at)
 	for w, has := range row {
 		if has != 0 {
 			o.promise(w, p, has)
@@ -226,13 +264,13 @@ func (o *order) fill(s int32, row []uint64) {
 
 // remove takes a slot out, if it is in.
 func (o *order) remove(s int32) {
-	at := int(o.where[s]) - 1
-	if at < 0 {
+	e := int(o.where[s]) - 1
+	if e < 0 {
 		return
 	}
 	o.where[s] = 0
-	l := &o.leaves[at/o.most]
-	l.used &^= 1 << (at % o.most)
+	l := &o.leaves[e/leafSize]
+	l.used &^= 1 << (e % leafSize)
 	p := int(l.at)
 	switch {
 	case l.used == 0 && len(o.list) > 1:
@@ -261,16 +299,16 @@ func (o *order) split(p int) {
 	var keys [leafSize]uint64
 	sorted := keys[:0]
 	for i, used := o.each(l); used != 0; used &= used - 1 {
-		sorted = append(sorted, o.entry(i + bits.TrailingZeros64(used))[0])
+		sorted = append(sorted, o.key(i+bits.TrailingZeros64(used)))
 	}
 	slices.Sort(sorted)
 	middle := sorted[len(sorted)/2]
 	upper := o.newLeaf()
 	for i, used := o.each(l); used != 0; used &= used - 1 {
 		k := bits.TrailingZeros64(used)
-		if e := o.entry(i + k); e[0] >= middle {
+		if o.key(i+k) >= middle {
 			o.leaves[l].used &^= 1 << k
-			o.add(upper, e[0], e[1:])
+			o.move(i+k, upper)
 		}
 	}
 	o.list, o.low = slices.Insert(o.list, p+1, upper), slices.Insert(o.low, p+1, middle)
@@ -281,8 +319,7 @@ func (o *order) split(p int) {
 func (o *order) join(p int) {
 	next := o.list[p+1]
 	for i, used := o.each(next); used != 0; used &= used - 1 {
-		e := o.entry(i + bits.TrailingZeros64(used))
-		o.add(o.list[p], e[0], e[1:])
+		o.move(i+bits.TrailingZeros64(used), o.list[p])
 	}
 	o.drop(p + 1)
 	for w := range o.words {
@@ -345,9 +382,10 @@ func (o *order) first(bit int) (s int32, ok bool) {
 			return -1, false
 		}
 		best := uint64(math.MaxUint64)
-		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
-			e := o.entries[(i+bits.TrailingZeros64(used))*o.stride:]
-			best = min(best, e[0]|(e[1+w]>>(bit%64)&1-1)) // no jump: it would wait for memory, and the next one for it
+		keys, has := o.column(o.list[p], 0), o.column(o.list[p], 1+w)
+		for used := o.leaves[o.list[p]].used; used != 0; used &= used - 1 {
+			i := bits.TrailingZeros64(used)
+			best = min(best, keys[i]|(has[i]>>(bit%64)&1-1)) // no jump: it would wait for memory, and the next one for it
 		}
 		if best != math.MaxUint64 {
 			return slotOf(best), true

@@ -6,7 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 )
+
+// TestLines: what is looked at for every pod is a cache line, no more and no less, so that none lies across two.
+func TestLines(t *testing.T) {
+	if s, c := unsafe.Sizeof(slot{}), unsafe.Sizeof(charge{}); s != 64 || c != 64 {
+		t.Errorf("a slot has %d bytes, a charge %d", s, c)
+	}
+}
 
 // TestOrder moves slots about in an order and in a plain list, over sizes that have leaves split, join and go.
 func TestOrder(t *testing.T) {

@@ -30,8 +30,9 @@ type limits struct {
 	counted, exact uint64
 }
 
-// Leaves of 32: of 64, a search reads twice the lines; of 16, the levels do not stay in the processor's caches.
-var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 32, dead: 32, counted: 4, exact: 1024}
+// Leaves of 64: a search reads the same two stretches of memory whatever their size; of fewer, there are more levels' lines,
+// which do not stay in the processor's caches.
+var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 64, dead: 32, counted: 4, exact: 1024}
 
 // CanPlace tells what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
 // with CanStay.
