@@ -362,7 +362,11 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 		return false // or the first to come would get all, and most of it would move again, a little at a time
 	}
 	moves := 0
-	if c.table != nil && !hold && now.Sub(c.lastMove) >= c.cfg.JoinEvery && now.Sub(c.lastTake) >= c.cfg.Quiet {
+	switch {
+	case c.table == nil || hold:
+	case c.refilling && !c.anyTold():
+		moves = api.Buckets // nobody serves yet, so nobody misses what moves
+	case now.Sub(c.lastMove) >= c.cfg.JoinEvery && now.Sub(c.lastTake) >= c.cfg.Quiet:
 		moves = c.cfg.JoinBuckets
 	}
 	shards := make([]Shard, 0, len(c.shards))
@@ -426,6 +430,16 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 		}
 	})
 	return true
+}
+
+// anyTold tells whether some shard has told of what is bound in all that it owned then.
+func (c *Core) anyTold() bool {
+	for _, s := range c.shards {
+		if s.told {
+			return true
+		}
+	}
+	return false
 }
 
 // startingOver tells whether nobody in the table is left, and not as many are here as it names.
