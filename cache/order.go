@@ -47,8 +47,11 @@ type level struct {
 
 func slotOf(key uint64) int32 { return int32(uint32(key)) }
 
+// size is how many words a leaf has.
+func (o *order) size() int { return o.most * (1 + o.words) }
+
 // place is where the key of an entry is; the words of its row follow, each o.most on.
-func (o *order) place(e int) int { return e/leafSize*o.most*(1+o.words) + e%leafSize }
+func (o *order) place(e int) int { return e/leafSize*o.size() + e%leafSize }
 
 func (o *order) key(e int) uint64 { return o.entries[o.place(e)] }
 
@@ -68,7 +71,7 @@ func (o *order) covers(e int, mask []uint64) bool {
 
 // column returns of all entries of a leaf the keys, or one word of their rows: column 1 and following.
 func (o *order) column(l int32, i int) []uint64 {
-	at := (int(l)*(1+o.words) + i) * o.most
+	at := int(l)*o.size() + i*o.most
 	return o.entries[at : at+o.most : at+o.most]
 }
 
@@ -104,7 +107,7 @@ func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint6
 	o.entries, o.leaves, o.spare = nil, o.leaves[:0], o.spare[:0]
 	o.list, o.low = o.list[:0], o.low[:0]
 	full := max(1, o.most*3/4)
-	o.entries = make([]uint64, 0, (1+len(keys)/full)*5/4*o.most*(1+words))
+	o.entries = make([]uint64, 0, (1+len(keys)/full)*5/4*o.size())
 	for len(o.list) == 0 || len(keys) > 0 {
 		l := o.newLeaf()
 		low := uint64(0)
@@ -129,7 +132,7 @@ func (o *order) newLeaf() int32 {
 		return l
 	}
 	o.leaves = append(o.leaves, leaf{})
-	n := len(o.leaves) * o.most * (1 + o.words)
+	n := len(o.leaves) * o.size()
 	o.entries = slices.Grow(o.entries, n-len(o.entries))[:n]
 	return int32(len(o.leaves) - 1)
 }
