@@ -409,8 +409,8 @@ func (c *Cache) takeSlot(n *node) int32 {
 		c.bySlot[s], c.names[s] = n, n.name
 		return s
 	}
-	c.slots, c.bySlot, c.names = append(c.slots, slot{}), append(c.bySlot, n), append(c.names, n.name)
-	c.cells = append(c.cells, make([]cell, c.width)...)
+	c.slots, c.bySlot, c.names = append(grown(c.slots, 1), slot{}), append(c.bySlot, n), append(grown(c.names, 1), n.name)
+	c.cells = append(grown(c.cells, c.width), make([]cell, c.width)...)
 	for _, st := range c.sets { // each by itself
 		if st.verdict != nil {
 			st.verdict = append(st.verdict, unknown)
@@ -418,7 +418,7 @@ func (c *Cache) takeSlot(n *node) int32 {
 	}
 	c.verdicts = nil // of another length
 	x := &c.index
-	x.admits = append(x.admits, make([]uint64, x.words)...)
+	x.admits = append(grown(x.admits, x.words), make([]uint64, x.words)...)
 	x.order.where = append(x.order.where, 0)
 	return int32(len(c.slots) - 1)
 }

@@ -161,7 +161,7 @@ func (c *Cache) widen() {
 	}
 	old, width := c.cells, c.width
 	c.width += 4
-	c.cells = make([]cell, c.width*len(c.slots), c.width*cap(c.slots))
+	c.cells = large(make([]cell, c.width*len(c.slots), c.width*cap(c.slots)))
 	for s := range c.slots {
 		copy(c.cells[s*c.width:], old[s*width:(s+1)*width])
 	}

@@ -364,7 +364,7 @@ func (c *Cache) fitWords() bool {
 		return false
 	}
 	x.words = words
-	x.admits = make([]uint64, words*len(c.slots), words*cap(c.slots))
+	x.admits = large(make([]uint64, words*len(c.slots), words*cap(c.slots)))
 	x.alive, x.ported, x.row, x.mask = make([]uint64, words), make([]uint64, words), make([]uint64, words), make([]uint64, words)
 	for _, st := range c.sets { // each by itself
 		st.row = append(st.row, make([]uint64, words-len(st.row))...)

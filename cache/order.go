@@ -107,7 +107,7 @@ func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint6
 	o.entries, o.leaves, o.spare = nil, o.leaves[:0], o.spare[:0]
 	o.list, o.low = o.list[:0], o.low[:0]
 	full := max(1, o.most*3/4)
-	o.entries = make([]uint64, 0, (1+len(keys)/full)*5/4*o.size())
+	o.entries = large(make([]uint64, 0, (1+len(keys)/full)*5/4*o.size()))
 	for len(o.list) == 0 || len(keys) > 0 {
 		l := o.newLeaf()
 		low := uint64(0)
@@ -133,7 +133,7 @@ func (o *order) newLeaf() int32 {
 	}
 	o.leaves = append(o.leaves, leaf{})
 	n := len(o.leaves) * o.size()
-	o.entries = slices.Grow(o.entries, n-len(o.entries))[:n]
+	o.entries = grown(o.entries, n-len(o.entries))[:n]
 	return int32(len(o.leaves) - 1)
 }
 

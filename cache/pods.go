@@ -16,6 +16,9 @@ type pods struct {
 	slabs  [][]charge // charges by number
 	claims [][]claim  // by number, too
 	spare  []uint32
+
+	nextCharges []charge // for slabs to come
+	nextClaims  []claim
 }
 
 // podCell knows the slot, too, so that a release need not wait for the charge to know what else it will read.
@@ -100,7 +103,7 @@ func (p *pods) add(uid string, slot int32) (number uint32) {
 	if k := len(p.spare) - 1; k >= 0 {
 		p.spare = p.spare[:k]
 	} else if number%slab == 0 {
-		p.slabs, p.claims = append(p.slabs, make([]charge, slab)), append(p.claims, make([]claim, slab))
+		p.extend()
 	}
 	hash := hashOf(uid)
 	i, _, _ := p.find(uid, hash)
@@ -114,9 +117,19 @@ func (p *pods) add(uid string, slot int32) (number uint32) {
 	return number
 }
 
+// extend makes room for another slab. Memory comes in stretches that grow with what there is: large ones can have large pages.
+func (p *pods) extend() {
+	if len(p.nextCharges) == 0 {
+		n := max(1, p.n/4/slab) * slab
+		p.nextCharges, p.nextClaims = large(make([]charge, n)), large(make([]claim, n))
+	}
+	p.slabs, p.nextCharges = append(p.slabs, p.nextCharges[:slab:slab]), p.nextCharges[slab:]
+	p.claims, p.nextClaims = append(p.claims, p.nextClaims[:slab:slab]), p.nextClaims[slab:]
+}
+
 func (p *pods) grow() {
 	old := p.cells
-	p.cells = make([]podCell, max(64, 2*len(old)))
+	p.cells = large(make([]podCell, max(64, 2*len(old))))
 	mask := len(p.cells) - 1
 	for _, c := range old {
 		if c.number == 0 {

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package cache
+
+func adviseLarge(_, _ uintptr) {}
