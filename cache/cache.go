@@ -21,13 +21,16 @@ type Cache struct {
 	chosen int32 // slot, by Place, last; -1 for none
 
 	slots     []slot
-	bySlot    []*node // nil for an empty slot
+	more      [][]uint32 // charges beyond the few of a slot
+	bySlot    []*node    // nil for an empty slot
 	names     []string
 	freeSlots []int32
 	there     int // nodes
 	columns   []*column
-	cells     []cell         // by slot and column
-	width     int            // cells of a slot
+	frees     []int64        // by slot and column: allocatable - used; zero in an empty slot
+	width     int            // columns that there is room for
+	shapes    shared         // what nodes have: allocatable by column
+	shape     []uint64       // one that is being made
 	byName    map[string]int // index into columns
 	dead      int            // columns that no node names
 
@@ -61,7 +64,6 @@ type node struct {
 	name   string
 	object *api.Node // nil while it is not there
 	slot   int32
-	more   []uint32 // charges beyond the few
 	ports  []portUse
 }
 
@@ -70,30 +72,33 @@ type portUse struct {
 	pods int // more than one when somebody else put them there
 }
 
-// slot is what is looked at of a node whenever a pod comes or goes: a cache line. A node has one as long as it is known.
+// slot is what is looked at of a node whenever a pod comes or goes: two cache lines, of which the second matters where there
+// are many pods. A node has one as long as it is known.
 type slot struct {
 	broken int32 // see addBroken
 	holds  int32
-	there  bool // the node is
-	marked bool // is in index.dirty
-	ported bool // a host port is in use
-	held   bool // is in Cache.held
-	n      uint8
-	few    [fewPods]uint32 // charges, n of them; a node with more has the others in node.more
+	shape  int32 // number of Cache.shapes
+	admits int32 // number of index.admits
+	there  bool  // the node is
+	marked bool  // is in index.dirty
+	ported bool  // a host port is in use
+	held   bool  // is in Cache.held
+	n      int32
+	few    [fewPods]uint32 // charges, n of them; a node with more has the others in Cache.more
 }
 
-const fewPods = 12
+const fewPods = 26
 
 // charges of a node, in no order that means anything.
 func (c *Cache) charges(n *node) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		s := &c.slots[n.slot]
-		for _, ch := range s.few[:s.n] {
+		for _, ch := range s.few[:min(s.n, fewPods)] {
 			if !yield(ch) {
 				return
 			}
 		}
-		for _, ch := range n.more {
+		for _, ch := range c.more[n.slot] {
 			if !yield(ch) {
 				return
 			}
@@ -102,32 +107,32 @@ func (c *Cache) charges(n *node) iter.Seq[uint32] {
 }
 
 func (c *Cache) addCharge(s int32, number uint32) {
-	if at := &c.slots[s]; at.n < fewPods {
+	at := &c.slots[s]
+	if at.n < fewPods {
 		at.few[at.n] = number
-		at.n++
-		return
+	} else {
+		c.more[s] = append(c.more[s], number)
 	}
-	n := c.bySlot[s]
-	n.more = append(n.more, number)
+	at.n++
 }
 
+// removeCharge puts the last charge of a node in the place of one that goes.
 func (c *Cache) removeCharge(s int32, number uint32) {
 	at := &c.slots[s]
-	i := slices.Index(at.few[:at.n], number)
-	if at.n == fewPods {
-		if n := c.bySlot[s]; len(n.more) > 0 {
-			last := len(n.more) - 1
-			if i >= 0 {
-				at.few[i] = n.more[last]
-			} else {
-				n.more[slices.Index(n.more, number)] = n.more[last]
-			}
-			n.more = n.more[:last]
-			return
-		}
-	}
+	few := at.few[:min(at.n, fewPods)]
 	at.n--
-	at.few[i] = at.few[at.n]
+	last := few[len(few)-1]
+	if at.n >= fewPods {
+		last = c.more[s][at.n-fewPods]
+	}
+	if i := slices.Index(few, number); i >= 0 {
+		few[i] = last
+	} else {
+		c.more[s][slices.Index(c.more[s], number)] = last
+	}
+	if at.n >= fewPods {
+		c.more[s] = c.more[s][:at.n-fewPods]
+	}
 }
 
 func (c *Cache) classOf(number uint32) *class { return c.numbered[c.pods.at(number).class] }
@@ -146,6 +151,7 @@ func newCache(cfg Config, l limits) *Cache {
 		byName: map[string]int{}, classes: map[string]*class{}, sets: map[string]*set{},
 	}
 	c.index.order.most = l.leaf
+	c.shapes.reset(0)
 	c.fitWords()
 	c.reorder()
 	return c
@@ -199,10 +205,10 @@ func (c *Cache) RemoveNode(name string) {
 		return
 	}
 	s := n.slot
+	c.setShape(s, nil)
 	for _, col := range c.columns {
 		if col != nil {
-			c.setAlloc(col, s, 0)
-			c.setFree(col, s, c.cell(col, s), 0)
+			c.setFree(col, s, 0)
 		}
 	}
 	c.addBroken(s, -c.slots[s].broken) // what is left of it: requests for what no node offers
@@ -227,7 +233,7 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 	if n == nil || n.object == nil {
 		return NodeView{}, false
 	}
-	view := NodeView{Node: n.object, OutOfSync: c.slots[n.slot].broken != 0, Pods: make([]Placement, 0, int(c.slots[n.slot].n)+len(n.more))}
+	view := NodeView{Node: n.object, OutOfSync: c.slots[n.slot].broken != 0, Pods: make([]Placement, 0, c.slots[n.slot].n)}
 	used := map[string]int64{}
 	for ch := range c.charges(n) {
 		view.Pods = append(view.Pods, c.placement(ch))
@@ -409,21 +415,20 @@ func (c *Cache) takeSlot(n *node) int32 {
 		c.bySlot[s], c.names[s] = n, n.name
 		return s
 	}
-	c.slots, c.bySlot, c.names = append(grown(c.slots, 1), slot{}), append(c.bySlot, n), append(grown(c.names, 1), n.name)
-	c.cells = append(grown(c.cells, c.width), make([]cell, c.width)...)
+	c.slots, c.more = append(grown(c.slots, 1), slot{}), append(grown(c.more, 1), nil)
+	c.bySlot, c.names = append(c.bySlot, n), append(grown(c.names, 1), n.name)
+	c.frees = append(grown(c.frees, c.width), make([]int64, c.width)...)
 	for _, st := range c.sets { // each by itself
 		if st.verdict != nil {
 			st.verdict = append(st.verdict, unknown)
 		}
 	}
 	c.verdicts = nil // of another length
-	x := &c.index
-	x.admits = append(grown(x.admits, x.words), make([]uint64, x.words)...)
-	x.order.where = append(x.order.where, 0)
+	c.index.order.where = append(c.index.order.where, 0)
 	return int32(len(c.slots) - 1)
 }
 
-// setAllocatable writes a node's cells of alloc, and tells whether one grew.
+// setAllocatable tells the columns what a node has now, and whether it has more of anything.
 func (c *Cache) setAllocatable(n *node, old *api.Node) (grew bool) {
 	for _, r := range n.object.Allocatable { // before the old ones are let go, so that a column that stays is not dropped
 		c.offer(c.columnOf(r.Resource), 1)
@@ -433,14 +438,7 @@ func (c *Cache) setAllocatable(n *node, old *api.Node) (grew bool) {
 			c.offer(c.columnOf(r.Resource), -1)
 		}
 	}
-	for _, col := range c.columns {
-		if col == nil {
-			continue
-		}
-		v := max(n.object.Allocatable.Value(col.name), 0)
-		grew = grew || v > c.cell(col, n.slot).alloc
-		c.setAlloc(col, n.slot, v)
-	}
+	grew = c.setShape(n.slot, n.object.Allocatable)
 	c.dropDead()
 	return grew
 }
@@ -457,35 +455,35 @@ func (c *Cache) offer(col *column, by int) {
 
 // take counts one pod of a class onto a slot.
 func (c *Cache) take(s int32, cl *class) {
-	cells := c.cellsOf(s)
+	has, free := c.hasOf(s), c.freeOf(s)
 	for i := range cl.asks {
 		a := &cl.asks[i]
 		if a.col < 0 {
 			c.addBroken(s, 1)
 			continue
 		}
-		cell := &cells[a.col]
-		c.setFree(c.columns[a.col], s, cell, cell.alloc-api.AddSat(cell.alloc-cell.free, a.amount))
+		alloc := int64(has[a.col])
+		c.setFree(c.columns[a.col], s, alloc-api.AddSat(alloc-free[a.col], a.amount))
 	}
 }
 
 // give counts one pod of a class off a slot, whose charges do not contain it any more.
 func (c *Cache) give(s int32, cl *class) {
-	cells := c.cellsOf(s)
+	has, free := c.hasOf(s), c.freeOf(s)
 	for i := range cl.asks {
 		a := &cl.asks[i]
 		if a.col < 0 {
 			c.addBroken(s, -1)
 			continue
 		}
-		cell := &cells[a.col]
-		used := cell.alloc - cell.free
+		alloc := int64(has[a.col])
+		used := alloc - free[a.col]
 		if used == math.MaxInt64 {
 			used = c.used(s, a.name)
 		} else {
 			used -= a.amount
 		}
-		c.setFree(c.columns[a.col], s, cell, cell.alloc-used)
+		c.setFree(c.columns[a.col], s, alloc-used)
 	}
 }
 

@@ -21,10 +21,10 @@ func (c *Cache) Check() error {
 		if c.bySlot[n.slot] != n || c.names[n.slot] != name || at.there != (n.object != nil) {
 			return fmt.Errorf("node %s: its slot %d is another's, or it is there: %t", name, n.slot, at.there)
 		}
-		if n.object == nil && at.n == 0 || at.n < fewPods && len(n.more) > 0 {
-			return fmt.Errorf("node %s: is there: %t, and has %d charges and %d more", name, at.there, at.n, len(n.more))
+		if n.object == nil && at.n == 0 || len(c.more[n.slot]) != int(max(at.n, fewPods)-fewPods) {
+			return fmt.Errorf("node %s: is there: %t, and has %d charges and %d more", name, at.there, at.n, len(c.more[n.slot]))
 		}
-		onNodes += int(at.n) + len(n.more)
+		onNodes += int(at.n)
 		holding := int32(0)
 		ports := map[port]int{}
 		used := map[string]int64{}
@@ -75,8 +75,8 @@ func (c *Cache) Check() error {
 			alloc := max(n.object.Allocatable.Value(col.name), 0)
 			left := alloc - used[col.name]
 			delete(used, col.name)
-			if c.cell(col, n.slot).alloc != alloc || c.cell(col, n.slot).free != left {
-				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, c.cell(col, n.slot).free, c.cell(col, n.slot).alloc)
+			if has, free := int64(c.hasOf(n.slot)[col.i]), c.freeOf(n.slot)[col.i]; has != alloc || free != left {
+				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, free, has)
 			}
 			bad = bad || left < 0
 		}
@@ -128,20 +128,21 @@ func (c *Cache) checkColumns() error {
 		if col == nil {
 			continue
 		}
-		if c.byName[col.name] != i || col.i != i || len(c.cells) != c.width*len(c.slots) {
-			return fmt.Errorf("column %s: index %d, calls itself %d, %d cells for %d slots", col.name, i, col.i, len(c.cells), len(c.slots))
+		if c.byName[col.name] != i || col.i != i || len(c.frees) != c.width*len(c.slots) {
+			return fmt.Errorf("column %s: index %d, calls itself %d, %d amounts for %d slots", col.name, i, col.i, len(c.frees), len(c.slots))
 		}
 		var alloc, free, largest int64
 		offers := 0
 		for s, n := range c.bySlot {
+			has, left := int64(c.hasOf(int32(s))[col.i]), c.freeOf(int32(s))[col.i]
 			if !c.slots[s].there {
-				if c.cell(col, int32(s)).alloc != 0 || c.cell(col, int32(s)).free != 0 {
-					return fmt.Errorf("column %s: the empty slot %d has %d of %d", col.name, s, c.cell(col, int32(s)).free, c.cell(col, int32(s)).alloc)
+				if has != 0 || left != 0 {
+					return fmt.Errorf("column %s: the empty slot %d has %d of %d", col.name, s, left, has)
 				}
 				continue
 			}
-			alloc, free = api.AddSat(alloc, c.cell(col, int32(s)).alloc), api.AddSat(free, max(c.cell(col, int32(s)).free, 0))
-			largest = max(largest, c.cell(col, int32(s)).alloc)
+			alloc, free = api.AddSat(alloc, has), api.AddSat(free, max(left, 0))
+			largest = max(largest, has)
 			if _, ok := n.object.Allocatable.Get(col.name); ok {
 				offers++
 			}
@@ -239,8 +240,8 @@ func (c *Cache) checkIndex() error {
 		}
 		has := func(bit int) bool { return *x.order.word(where, bit/64)>>(bit%64)&1 == 1 }
 		for i, r := range x.rungs {
-			if has(i) != (c.cells[int(s)*c.width+r.col].free >= r.amount) {
-				return fmt.Errorf("slot %d: has %d, rung of %d is %t", s, c.cells[int(s)*c.width+r.col].free, r.amount, has(i))
+			if free := c.freeOf(int32(s))[r.col]; has(i) != (free >= r.amount) {
+				return fmt.Errorf("slot %d: has %d, rung of %d is %t", s, free, r.amount, has(i))
 			}
 		}
 		for _, cl := range x.owners {

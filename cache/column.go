@@ -13,7 +13,7 @@ import (
 // not follow the names that pods make up.
 type column struct {
 	name   string
-	i      int  // where its cell is in the row of a slot
+	i      int  // where it is in the row of a slot
 	device bool // an extended resource
 	offers int  // nodes that name it, also with zero of it
 
@@ -23,15 +23,11 @@ type column struct {
 	stale    bool // largest may be too large
 }
 
-// cell is what a slot has of one resource. The cells of a slot lie together: a change looks at all of them.
-type cell struct {
-	alloc int64
-	free  int64 // alloc - used; both are zero in an empty slot
-}
+// freeOf is what is free of a slot, by column. It lies together: a change looks at all of it.
+func (c *Cache) freeOf(s int32) []int64 { return c.frees[int(s)*c.width : (int(s)+1)*c.width] }
 
-func (c *Cache) cellsOf(s int32) []cell { return c.cells[int(s)*c.width : (int(s)+1)*c.width] }
-
-func (c *Cache) cell(col *column, s int32) *cell { return &c.cells[int(s)*c.width+col.i] }
+// hasOf is what a slot has, by column.
+func (c *Cache) hasOf(s int32) []uint64 { return c.shapes.at(c.slots[s].shape) }
 
 // isDevice tells extended resources from native ones as Kubernetes does.
 func isDevice(name string) bool {
@@ -60,16 +56,17 @@ func (w wide) saturated() int64 {
 	return int64(w.lo)
 }
 
-// setFree writes what is free in a cell of a slot, and everything that is summed from it.
-func (c *Cache) setFree(col *column, s int32, cell *cell, v int64) {
-	old := cell.free
+// setFree writes what is free of one resource of a slot, and everything that is summed from it.
+func (c *Cache) setFree(col *column, s int32, v int64) {
+	free := &c.frees[int(s)*c.width+col.i]
+	old := *free
 	if old == v {
 		return
 	}
 	if v < 0 && fault.On(fault.PanicBelowZero) {
 		panic("cache: " + col.name + " below zero")
 	}
-	cell.free = v
+	*free = v
 	col.sumFree.add(max(v, 0))
 	col.sumFree.sub(max(old, 0))
 	if old < 0 && v >= 0 {
@@ -79,23 +76,30 @@ func (c *Cache) setFree(col *column, s int32, cell *cell, v int64) {
 	}
 }
 
-// setAlloc writes one cell of alloc and keeps what is used.
-func (c *Cache) setAlloc(col *column, s int32, v int64) {
-	cell := c.cell(col, s)
-	old := cell.alloc
-	if old == v {
-		return
+// setShape writes what a slot has, keeps what is used, and tells whether there is more of anything.
+func (c *Cache) setShape(s int32, allocatable api.Resources) (grew bool) {
+	clear(c.shape)
+	for _, col := range c.columns {
+		if col == nil {
+			continue
+		}
+		v, old := max(allocatable.Value(col.name), 0), int64(c.hasOf(s)[col.i])
+		c.shape[col.i] = uint64(v)
+		if v == old {
+			continue
+		}
+		grew = grew || v > old
+		col.sumAlloc.add(v)
+		col.sumAlloc.sub(old)
+		if v >= col.largest {
+			col.largest, col.stale = v, false
+		} else if old == col.largest {
+			col.stale = true
+		}
+		c.setFree(col, s, v-(old-c.freeOf(s)[col.i]))
 	}
-	used := old - cell.free
-	cell.alloc = v
-	col.sumAlloc.add(v)
-	col.sumAlloc.sub(old)
-	if v >= col.largest {
-		col.largest, col.stale = v, false
-	} else if old == col.largest {
-		col.stale = true
-	}
-	c.setFree(col, s, cell, v-used)
+	c.slots[s].shape = c.shapes.swap(c.slots[s].shape, c.shape)
+	return grew
 }
 
 // addBroken counts what is wrong with a slot: columns below zero, and requests for what no node offers.
@@ -117,7 +121,7 @@ func (c *Cache) most(col *column) int64 {
 	if col.stale {
 		col.largest, col.stale = 0, false
 		for s := range c.slots {
-			col.largest = max(col.largest, c.cell(col, int32(s)).alloc)
+			col.largest = max(col.largest, int64(c.hasOf(int32(s))[col.i]))
 		}
 	}
 	return col.largest
@@ -146,24 +150,27 @@ func (c *Cache) columnOf(name string) *column {
 	c.dead++ // until a node is counted
 	if c.retarget(name, -1, i) {
 		c.eachCharge(name, func(s int32, amount int64) {
-			cell := c.cell(col, s)
-			c.setFree(col, s, cell, -api.AddSat(-cell.free, amount))
+			c.setFree(col, s, -api.AddSat(-c.freeOf(s)[col.i], amount))
 			c.addBroken(s, -1)
 		})
 	}
 	return col
 }
 
-// widen makes room for another column in the rows of all slots. A row is some whole cache lines.
+// widen makes room for another column in the rows of all slots. What is free of a slot is some whole cache lines.
 func (c *Cache) widen() {
 	if len(c.columns) <= c.width {
 		return
 	}
-	old, width := c.cells, c.width
-	c.width += 4
-	c.cells = large(make([]cell, c.width*len(c.slots), c.width*cap(c.slots)))
+	frees, shapes, width := c.frees, c.shapes, c.width
+	c.width += 8
+	c.frees = large(make([]int64, c.width*len(c.slots), c.width*cap(c.slots)))
+	c.shape = make([]uint64, c.width)
+	c.shapes.reset(c.width)
 	for s := range c.slots {
-		copy(c.cells[s*c.width:], old[s*width:(s+1)*width])
+		copy(c.frees[s*c.width:], frees[s*width:(s+1)*width])
+		copy(c.shape, shapes.at(c.slots[s].shape))
+		c.slots[s].shape = c.shapes.swap(0, c.shape)
 	}
 }
 
@@ -180,7 +187,7 @@ func (c *Cache) dropDead() {
 			c.eachCharge(col.name, func(s int32, _ int64) { c.addBroken(s, 1) })
 		}
 		for s := range c.slots {
-			c.setFree(col, int32(s), c.cell(col, int32(s)), 0)
+			c.setFree(col, int32(s), 0)
 		}
 		delete(c.byName, col.name)
 		c.columns[i] = nil

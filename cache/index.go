@@ -28,7 +28,7 @@ type index struct {
 	sets   []*set   // those with bits
 	steps  []steps  // for each resource that some bit is about
 	stale  bool     // steps and rows, since a column came or went
-	admits []uint64 // by slot, a row of what constraints allow
+	admits shared   // rows: what constraints allow on nodes
 	order  order
 	dirty  []int32 // slots that changed since the order was right
 	row    []uint64
@@ -80,10 +80,10 @@ func (st *steps) row(words int, free int64) []uint64 {
 func (c *Cache) fetch(s int32, number uint32) {
 	x := &c.index
 	free := int64(0)
-	if cells := c.cellsOf(s); len(cells) > 0 { // else no node ever offered anything
-		free = cells[0].free ^ cells[len(cells)-1].free
+	if of := c.freeOf(s); len(of) > 0 { // else no node ever offered anything
+		free = of[0] ^ of[len(of)-1]
 	}
-	x.fetched = uint64(c.slots[s].n) ^ uint64(free) ^ x.admits[int(s)*x.words] ^ uint64(x.order.where[s])
+	x.fetched = uint64(c.slots[s].n) ^ uint64(free) ^ uint64(x.order.where[s])
 	if int(number) < len(c.pods.claims)*slab {
 		x.fetched ^= c.pods.claim(number).rank.Order
 	}
@@ -139,13 +139,14 @@ func (c *Cache) reorder() {
 func (c *Cache) rowOf(s int32) []uint64 {
 	x := &c.index
 	row := x.row
-	copy(row, x.admits[int(s)*x.words:])
+	copy(row, x.admits.at(c.slots[s].admits))
 	for w := range row {
 		row[w] &= x.alive[w]
 	}
+	free := c.freeOf(s)
 	for i := range x.steps {
 		st := &x.steps[i]
-		for w, enough := range st.row(x.words, c.cells[int(s)*c.width+st.col].free) {
+		for w, enough := range st.row(x.words, free[st.col]) {
 			row[w] &= enough
 		}
 	}
@@ -165,7 +166,7 @@ func (c *Cache) rowOf(s int32) []uint64 {
 // admit finds out for all classes with bits what their constraints say of a slot.
 func (c *Cache) admit(s int32) {
 	x := &c.index
-	row := x.admits[int(s)*x.words : (int(s)+1)*x.words]
+	row := x.row
 	clear(row)
 	row[0] = math.MaxUint64
 	for _, st := range x.sets {
@@ -174,6 +175,35 @@ func (c *Cache) admit(s int32) {
 				row[w] |= b
 			}
 		}
+	}
+	c.slots[s].admits = x.admits.swap(c.slots[s].admits, row)
+}
+
+// admitTo finds out for all slots whether the constraints of a new bit allow it, or all of them again.
+func (c *Cache) admitTo(st *set, w int, m uint64, all bool) {
+	x := &c.index
+	twins := make([]int32, len(x.admits.users)) // of rows: the number of the same row with the bit the other way, 0 for not known
+	for s := range c.slots {
+		at := &c.slots[s]
+		if !at.there {
+			continue
+		}
+		if all {
+			c.admit(int32(s))
+			continue
+		}
+		row := x.admits.at(at.admits)
+		if (row[w]&m != 0) == (c.verdictOf(st, int32(s)) == admitted) {
+			continue
+		}
+		old := at.admits // its slots without the right bit all go the same way
+		if twins[old] == 0 {
+			copy(x.row, row)
+			x.row[w] ^= m
+			twins[old] = x.admits.find(x.row)
+		}
+		at.admits = twins[old]
+		x.admits.pass(old, at.admits)
 	}
 }
 
@@ -304,18 +334,7 @@ func (c *Cache) adopt(cl *class) {
 		c.makeRungs()
 	}
 	c.makeSteps()
-	for s := range c.slots {
-		if !c.slots[s].there {
-			continue
-		}
-		if grown {
-			c.admit(int32(s))
-		} else if cell := &x.admits[s*x.words+w]; c.verdictOf(cl.set, int32(s)) == admitted {
-			*cell |= m
-		} else {
-			*cell &^= m
-		}
-	}
+	c.admitTo(cl.set, w, m, grown)
 	if grown {
 		c.reorder()
 		return
@@ -364,7 +383,10 @@ func (c *Cache) fitWords() bool {
 		return false
 	}
 	x.words = words
-	x.admits = large(make([]uint64, words*len(c.slots), words*cap(c.slots)))
+	x.admits.reset(words)
+	for s := range c.slots {
+		c.slots[s].admits = 0
+	}
 	x.alive, x.ported, x.row, x.mask = make([]uint64, words), make([]uint64, words), make([]uint64, words), make([]uint64, words)
 	for _, st := range c.sets { // each by itself
 		st.row = append(st.row, make([]uint64, words-len(st.row))...)
@@ -460,16 +482,17 @@ func (c *Cache) keyOf(s int32) uint64 { return uint64(c.rating(s))<<32 | uint64(
 // Spread takes the node whose fullest resource is emptiest.
 func (c *Cache) rating(s int32) uint32 {
 	var used, devices, full int64
-	for i, cell := range c.cells[int(s)*c.width:][:len(c.columns)] {
-		col := c.columns[i]
-		if cell.alloc == 0 {
+	has, frees := c.hasOf(s), c.freeOf(s)
+	for i, col := range c.columns {
+		alloc, rest := int64(has[i]), max(frees[i], 0)
+		if alloc == 0 {
 			continue
 		}
-		free := permille(max(cell.free, 0), cell.alloc)
+		free := permille(rest, alloc)
 		full = max(full, 1000-free)
 		switch {
 		case col.device:
-			devices += min(max(cell.free, 0), math.MaxUint16)
+			devices += min(rest, math.MaxUint16)
 		case col.name != string(v1.ResourcePods): // their number says nothing about how full a node is
 			used += 1000 - free
 		}

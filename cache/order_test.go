@@ -9,9 +9,9 @@ import (
 	"unsafe"
 )
 
-// TestLines: what is looked at for every pod is a cache line, no more and no less, so that none lies across two.
+// TestLines: what is looked at for every pod is a cache line or two, no more and no less, so that none begins within one.
 func TestLines(t *testing.T) {
-	if s, c := unsafe.Sizeof(slot{}), unsafe.Sizeof(charge{}); s != 64 || c != 64 {
+	if s, c := unsafe.Sizeof(slot{}), unsafe.Sizeof(charge{}); s != 128 || c != 64 {
 		t.Errorf("a slot has %d bytes, a charge %d", s, c)
 	}
 }

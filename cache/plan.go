@@ -254,13 +254,13 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 }
 
 func (c *Cache) short(a *ask, s int32) bool {
-	return a.col < 0 || c.cells[int(s)*c.width+a.col].free < a.amount
+	return a.col < 0 || c.frees[int(s)*c.width+a.col] < a.amount
 }
 
 // fitsEmpty tells whether a slot would have enough of everything if nothing ran there.
 func (c *Cache) fitsEmpty(cl *class, s int32) bool {
 	for i := range cl.asks {
-		if a := &cl.asks[i]; a.col < 0 || c.cells[int(s)*c.width+a.col].alloc < a.amount {
+		if a := &cl.asks[i]; a.col < 0 || int64(c.hasOf(s)[a.col]) < a.amount {
 			return false
 		}
 	}
@@ -364,7 +364,7 @@ func (c *Cache) taking(cl *class, n *node, rank api.Rank) []uint32 {
 func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
 	for i := range cl.asks {
 		a := &cl.asks[i]
-		free := c.cells[int(n.slot)*c.width+a.col].free
+		free := c.freeOf(n.slot)[a.col]
 		for _, ch := range gone {
 			for _, b := range c.classOf(ch).asks {
 				if b.col == a.col {

@@ -48,7 +48,7 @@ func (c *Cache) times(cl *class, s int32) int64 {
 	}
 	n := int64(math.MaxInt32)
 	for i := range cl.asks {
-		n = min(n, c.cells[int(s)*c.width+cl.asks[i].col].free/cl.asks[i].amount)
+		n = min(n, c.freeOf(s)[cl.asks[i].col]/cl.asks[i].amount)
 	}
 	return n
 }
