@@ -384,13 +384,17 @@ func (o *order) first(bit int) (s int32, ok bool) {
 		if p < 0 {
 			return -1, false
 		}
-		best := uint64(math.MaxUint64)
-		keys, has := o.column(o.list[p], 0), o.column(o.list[p], 1+w)
-		for used := o.leaves[o.list[p]].used; used != 0; used &= used - 1 {
+		l, with := o.list[p], uint64(0)
+		has := o.column(l, 1+w)
+		for used := o.leaves[l].used; used != 0; used &= used - 1 { // no jump: it would wait for memory, and the next one for it
 			i := bits.TrailingZeros64(used)
-			best = min(best, keys[i]|(has[i]>>(bit%64)&1-1)) // no jump: it would wait for memory, and the next one for it
+			with |= has[i] >> (bit % 64) & 1 << i
 		}
-		if best != math.MaxUint64 {
+		if with != 0 {
+			best, keys := uint64(math.MaxUint64), o.column(l, 0)
+			for ; with != 0; with &= with - 1 {
+				best = min(best, keys[bits.TrailingZeros64(with)])
+			}
 			return slotOf(best), true
 		}
 		o.correct(w, p)
