@@ -147,7 +147,7 @@ func New(cfg Config) *Cache { return newCache(cfg, defaultLimits) }
 
 func newCache(cfg Config, l limits) *Cache {
 	c := &Cache{
-		cfg: cfg, limits: l, chosen: -1, nodes: map[string]*node{},
+		cfg: cfg, limits: l, chosen: -1, nodes: map[string]*node{}, pods: newPods(),
 		byName: map[string]int{}, classes: map[string]*class{}, sets: map[string]*set{},
 	}
 	c.index.order.most = l.leaf
@@ -251,7 +251,9 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 // refuses: what fits is asked before. The node may be unknown yet. Gang and rank matter for holds.
 func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang string, rank api.Rank) {
 	cl := c.find(a)
-	if number, ok := c.pods.get(uid); ok {
+	hash := hashOf(uid)
+	cell, number, ok := c.pods.find(uid, hash)
+	if ok {
 		ch := c.pods.at(number)
 		if c.names[ch.slot] == nodeName && c.classOf(number).api.Key == cl.api.Key {
 			of := c.pods.claim(number)
@@ -260,12 +262,13 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 			return
 		}
 		c.Release(uid)
+		cl = c.find(a) // again: the release may have forgotten it
+		cell, _, _ = c.pods.find(uid, hash)
 	}
-	cl = c.find(a) // again: the release may have forgotten it
 	c.keep(cl)
 	cl.refs++
 	s := c.slotFor(nodeName)
-	number := c.pods.add(uid, s)
+	number = c.pods.add(cell, uid, hash, s)
 	ch, of := c.pods.at(number), c.pods.claim(number)
 	ch.class, ch.kind = cl.number, kind
 	of.gang, of.rank = gang, rank
@@ -282,9 +285,6 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 
 // Release takes a pod's charge away, and tells whether there was one.
 func (c *Cache) Release(uid string) bool {
-	if c.pods.n == 0 {
-		return false
-	}
 	cell, number, ok := c.pods.find(uid, hashOf(uid))
 	if !ok {
 		return false

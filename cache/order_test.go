@@ -88,7 +88,7 @@ func TestOrder(t *testing.T) {
 // TestPods compares the table of charges with a map, with names that collide often, some too long to lie in a charge.
 func TestPods(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 4))
-	var p pods
+	p := newPods()
 	have := map[string]uint32{}
 	for i := range 20000 {
 		uid := fmt.Sprint(r.IntN(1 + i%3000))
@@ -98,16 +98,15 @@ func TestPods(t *testing.T) {
 		case 4:
 			uid = strings.Repeat("-", shortUID) + uid
 		}
-		number, ok := p.get(uid)
+		cell, number, ok := p.find(uid, hashOf(uid))
 		if want, wantOK := have[uid]; ok != wantOK || ok && number != want {
 			t.Fatalf("%s: %d %t, want %d %t", uid, number, ok, want, wantOK)
 		}
 		if ok {
-			cell, _, _ := p.find(uid, hashOf(uid))
 			p.remove(cell)
 			delete(have, uid)
 		} else {
-			have[uid] = p.add(uid, 0)
+			have[uid] = p.add(cell, uid, hashOf(uid), 0)
 		}
 		if p.n != len(have) {
 			t.Fatalf("%d charges, want %d", p.n, len(have))

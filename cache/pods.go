@@ -49,6 +49,8 @@ type claim struct {
 	rank api.Rank
 }
 
+func newPods() pods { return pods{cells: make([]podCell, 64)} }
+
 func (p *pods) at(number uint32) *charge { return &p.slabs[number/slab][number%slab] }
 
 func (p *pods) claim(number uint32) *claim { return &p.claims[number/slab][number%slab] }
@@ -79,9 +81,6 @@ func (p *pods) find(uid string, hash uint64) (cell int, number uint32, ok bool) 
 func hashOf(uid string) uint64 { return xxhash.Sum64String(uid) }
 
 func (p *pods) get(uid string) (number uint32, ok bool) {
-	if p.n == 0 {
-		return 0, false
-	}
 	_, number, ok = p.find(uid, hashOf(uid))
 	return number, ok
 }
@@ -94,10 +93,11 @@ func (p *pods) next() uint32 {
 	return uint32(p.n)
 }
 
-// add makes a charge for a UID that has none.
-func (p *pods) add(uid string, slot int32) (number uint32) {
+// add makes a charge for a UID that has none, where find said that it would be.
+func (p *pods) add(cell int, uid string, hash uint64, slot int32) (number uint32) {
 	if 4*(p.n+1) > 3*len(p.cells) {
 		p.grow()
+		cell, _, _ = p.find(uid, hash)
 	}
 	number = p.next()
 	if k := len(p.spare) - 1; k >= 0 {
@@ -105,9 +105,7 @@ func (p *pods) add(uid string, slot int32) (number uint32) {
 	} else if number%slab == 0 {
 		p.extend()
 	}
-	hash := hashOf(uid)
-	i, _, _ := p.find(uid, hash)
-	p.cells[i] = podCell{hash: hash, number: number + 1, slot: slot}
+	p.cells[cell] = podCell{hash: hash, number: number + 1, slot: slot}
 	p.n++
 	ch := p.at(number)
 	ch.slot = slot
@@ -129,7 +127,7 @@ func (p *pods) extend() {
 
 func (p *pods) grow() {
 	old := p.cells
-	p.cells = large(make([]podCell, max(64, 2*len(old))))
+	p.cells = large(make([]podCell, 2*len(old)))
 	mask := len(p.cells) - 1
 	for _, c := range old {
 		if c.number == 0 {
