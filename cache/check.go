@@ -115,6 +115,12 @@ func (c *Cache) Check() error {
 	if err := c.checkColumns(); err != nil {
 		return err
 	}
+	if err := c.shapes.check(c.slots, func(at *slot) int32 { return at.shape }); err != nil {
+		return fmt.Errorf("what nodes have: %w", err)
+	}
+	if err := c.index.admits.check(c.slots, func(at *slot) int32 { return at.admits }); err != nil {
+		return fmt.Errorf("what constraints allow: %w", err)
+	}
 	if err := c.checkClasses(refs); err != nil {
 		return err
 	}
@@ -198,6 +204,30 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 				return fmt.Errorf("constraints %.40q: slot %d was judged %d", key, s, st.verdict[s])
 			}
 		}
+	}
+	return nil
+}
+
+// check counts who has which row.
+func (t *shared) check(slots []slot, of func(*slot) int32) error {
+	users, used := make([]int32, len(t.users)), 0
+	for s := range slots {
+		users[of(&slots[s])]++
+	}
+	users[0] = 0
+	for number, n := range users {
+		if n != t.users[number] {
+			return fmt.Errorf("row %d has %d users, counted %d", number, n, t.users[number])
+		}
+		if n > 0 {
+			used++
+			if found := t.find(t.at(int32(number))); found != int32(number) {
+				return fmt.Errorf("row %d is found as %d", number, found)
+			}
+		}
+	}
+	if used != len(t.byRow) || used+len(t.spare) != len(users)-1 {
+		return fmt.Errorf("%d rows are used, %d are found, %d of %d are spare", used, len(t.byRow), len(t.spare), len(users)-1)
 	}
 	return nil
 }

@@ -27,11 +27,11 @@
 // divisions, and longer where one read has to wait for the other. So what a pod that comes or goes touches is few lines, each
 // found by the number of the slot alone: the charge with its UID, the slot with the list of its charges, what is free of it, and
 // the entry in the order; what nodes have and what constraints allow is the same for many of them and kept once. None of these
-// has a pointer in it, so the garbage collector passes them by. What
-// can be read at the same time is asked for at the same time: the table of UIDs names the slot, so that a release waits for the
-// charge and for the node together; an entry is taken before the row that goes into it is made; and loops over what may have to
-// come from memory have no jump that depends on it. Large tables ask for large pages, for the processor's list of where pages
-// are has no room for as many small ones (a decision among 100,000 nodes costs 0.85 of what it did).
+// has a pointer in it, so the garbage collector passes them by. What can be read at the same time is asked for at the same time:
+// the table of UIDs names the slot, so that a release waits for the charge and for the node together; an entry is taken before
+// the row that goes into it is made; and loops over what may have to come from memory have no jump that depends on it. Large
+// tables ask for large pages, for the processor's list of where pages are has no room for as many small ones (a decision among
+// 100,000 nodes costs 0.85 of what it did).
 //
 // A pod that fits nowhere asks again and again, and must not cost each time what there are nodes: Why counts again only after
 // changes in proportion, PlaceTaking looks at nodes with holds alone, and whether a class ever fits is known from one node
@@ -40,10 +40,10 @@
 // Tried and dropped: a tournament tree for each class over scores that depended on what the class asks for. Each class had
 // to replay every change since its last decision, so with 200 classes drawn at random a decision cost 400 changes. And for
 // each class a set of the leaves that promise it, in which the first is found with three reads: every change of a row had to
-// be told to as many sets as bits changed, and decisions cost 1.08 times as much. And promises that are exact, by counting for each
-// leaf how many entries have each bit, eight counts in a word: no search reads a leaf in vain then (1.7 of 2.7 are), but who goes
-// has to be read again, and a decision cost 0.99 of before at 100,000 nodes and 1.16 at 1,523. And levels that are maps of
-// leaves by bit: found with two reads, but 34 bits change for each decision.
+// be told to as many sets as bits changed, and decisions cost 1.08 times as much. And promises that are exact, by counting for
+// each leaf how many entries have each bit, eight counts in a word: no search reads a leaf in vain then (1.7 of 2.7 are), but
+// who goes has to be read again, and a decision cost 0.99 of before at 100,000 nodes and 1.16 at 1,523. And levels that are maps
+// of leaves by bit: found with two reads, but 34 bits change for each decision.
 //
 // Not built here: constraints over sets of nodes (topology spread, inter-pod affinity), preferred terms, volumes. Pods that
 // need those are refused where they enter (api.FromPod).

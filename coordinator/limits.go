@@ -83,7 +83,7 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	}
 	c.due[ev.Name] = true
 	if before == nil || before.HasFinalizer != ev.HasFinalizer || before.Deleting != ev.Deleting || before.UID != ev.UID {
-		q.askedAt = 0
+		q.askedAt, q.vain = 0, false
 		c.finalizers[ev.Name] = true
 	}
 	q.reported = q.reported && before != nil && before.Invalid == ev.Invalid && before.Generation == ev.Generation && before.UID == ev.UID
@@ -171,8 +171,7 @@ func (c *Core) changeLimits(b *batch) bool {
 // wanted is what the record of a queue should be, and whether that has to be written.
 func (c *Core) wanted(q *queue) (next *limits, write bool) {
 	o, now := q.object, q.limits
-	// An object that nothing holds could be gone with the next word, so its finalizer comes before its limits.
-	unheld := o != nil && !o.HasFinalizer && !o.Deleting && (now == nil || now.record.GetUid() != o.UID) && !fault.On(fault.UnheldQueue)
+	unheld := q.unheld() && !fault.On(fault.UnheldQueue)
 	switch {
 	case o == nil && (now == nil || !c.synced):
 		return now, false
@@ -201,6 +200,13 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 		Queue: q.path, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
 		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee),
 		Closed: o.Closed, Deleted: o.Deleting}}, true
+}
+
+// unheld tells whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next
+// word.
+func (q *queue) unheld() bool {
+	o := q.object
+	return o != nil && !o.HasFinalizer && !o.Deleting && (q.limits == nil || q.limits.record.GetUid() != o.UID)
 }
 
 // same compares limits, where a zero is not the same as a missing name.
@@ -243,6 +249,10 @@ func (c *Core) askFinalizers(now time.Time) {
 		switch {
 		case !due:
 		case !o.Deleting && !o.HasFinalizer:
+			if q.askedAt != 0 && !q.vain {
+				q.vain = true
+				c.changedPath(q)
+			}
 			q.askedAt = now.UnixMilli()
 			c.out = append(c.out, SetFinalizer{Queue: path, UID: o.UID})
 		case o.Deleting && o.HasFinalizer && q.admitted == 0 && (q.limits == nil || q.limits.record.GetDeleted()):

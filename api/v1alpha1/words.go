@@ -36,6 +36,7 @@ const (
 	ReasonParentClosed  = "ParentClosed"  // False: an ancestor is closed
 	ReasonDeleting      = "Deleting"      // False: deleted, and kept by FinalizerCharged until it holds nothing
 	ReasonInvalid       = "Invalid"       // False: the name or a limit cannot be read; the limits in force before stay
+	ReasonUnprotected   = "Unprotected"   // False: FinalizerCharged cannot be set, so nothing is admitted: the queue could be deleted under its gangs
 )
 
 // Reasons of a PodGroup's QuotaReserved condition.

@@ -8,15 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/kubelet"
+	"basalt.dev/basalt/bench/local"
 )
 
 const (
@@ -37,6 +40,7 @@ func (w *world) objects(t *testing.T) {
 				"a node of absurd amounts":                 w.absurdNode,
 				"guarantees above the parent's":            w.guarantees,
 				"a closed queue":                           w.closedQueue,
+				"a queue that may not have our finalizer":  w.unprotected,
 				"a queue that is not a leaf":               w.notALeaf,
 				"minCount":                                 w.minCount,
 				"fewer pods than minCount":                 w.fewPods,
@@ -261,6 +265,52 @@ func (w *world) closedQueue(t *testing.T) {
 	w.podSays(t, ns, "p", "QuotaExceeded", `"shut"`, "closed")
 	w.patchQueue(t, "shut", `{"spec":{"closed":false}}`)
 	w.bound(t, ns, "p")
+}
+
+// unprotected: somebody's admission policy refuses the finalizer without which nothing is admitted.
+func (w *world) unprotected(t *testing.T) {
+	ctx := t.Context()
+	client, err := kubernetes.NewForConfig(w.cluster.Config(local.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := client.AdmissionregistrationV1()
+	meta := metav1.ObjectMeta{Name: "no-finalizers"}
+	if _, err := policies.ValidatingAdmissionPolicies().Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Rule: admissionregistrationv1.Rule{APIGroups: []string{v1alpha1.SchemeGroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"queues"}}}}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: "!object.metadata.name.startsWith('bare') || !has(object.metadata.finalizers)"}},
+		}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policies.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: meta.Name,
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.queue(t, "bare-probe", v1alpha1.QueueSpec{})
+	wait(t, "the policy", func(ctx context.Context) error { // the API server hears of it a little later
+		err := w.kube.Basalt.Patch(types.MergePatchType).Resource("queues").Name("bare-probe").
+			Body([]byte(`{"metadata":{"finalizers":["example.com/mine"]}}`)).VersionedParams(&metav1.PatchOptions{DryRun: []string{"All"}}, metav1.ParameterCodec).Do(ctx).Error()
+		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the policy lets a finalizer pass: %v", err)
+		}
+		return nil
+	})
+	ns := w.namespace(t)
+	w.queue(t, "bare", v1alpha1.QueueSpec{})
+	w.group(t, ns, "g", "bare", 1)
+	w.pod(t, ns, "p", inGroup("g"))
+	w.queueSays(t, "bare", no, v1alpha1.ReasonUnprotected, `"bare"`, v1alpha1.FinalizerCharged)
+	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueClosed, `"bare"`, v1alpha1.FinalizerCharged)
+	w.unbound(t, ns, "p")
+	if err := policies.ValidatingAdmissionPolicyBindings().Delete(ctx, meta.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.bound(t, ns, "p")
+	w.queueSays(t, "bare", yes, v1alpha1.ReasonReady)
 }
 
 func (w *world) notALeaf(t *testing.T) {
