@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -510,4 +511,51 @@ func TestBitsOutlastAStorm(t *testing.T) {
 		t.Error("classes that nobody asks for are remembered for ever")
 	}
 	check(t, c)
+}
+
+// TestMany: more charges on a node than its slot has room for, more resources than a row, and nodes of many kinds.
+func TestMany(t *testing.T) {
+	for seed := range uint64(5) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		c := New(Config{})
+		where := map[string]string{}
+		for i := range 4000 {
+			uid, name := fmt.Sprint("pod-", r.IntN(300)), fmt.Sprint("node-", r.IntN(4))
+			extended := fmt.Sprintf("example.com/r%d", r.IntN(1+i/100)) // there are ever more
+			switch r.IntN(12) {
+			case 0:
+				n := machine(name, 1000*r.Int64N(40), 1<<30, r.Int64N(3))
+				n.Allocatable = n.Allocatable.Add(api.FromMap(map[string]int64{extended: r.Int64N(100)}))
+				n.Labels = map[string]string{"zone": fmt.Sprint(r.IntN(20))}
+				c.SetNode(n)
+			case 1:
+				if r.IntN(10) == 0 {
+					c.RemoveNode(name)
+				}
+			case 2, 3, 4, 5:
+				if c.Release(uid) != (where[uid] != "") {
+					t.Fatalf("seed %d, step %d: %s is on %q", seed, i, uid, where[uid])
+				}
+				delete(where, uid)
+			case 6:
+				class := pod(map[string]string{extended: "1"}, affinity(expression("zone", v1.NodeSelectorOpIn, fmt.Sprint(r.IntN(20)))))
+				if name, ok := c.Place(class); ok {
+					c.Charge(uid, name, class, Bound, "", api.Rank{})
+					where[uid] = name
+				}
+			default:
+				c.Charge(uid, name, pod(map[string]string{"cpu": "1", extended: "1"}, nil), Bound, "", api.Rank{})
+				where[uid] = name
+			}
+			if i%20 == 0 {
+				check(t, c)
+			}
+		}
+		for uid, name := range where {
+			if p, ok := c.Lookup(uid); !ok || p.Node != name {
+				t.Fatalf("seed %d: %s is on %q, not on %q", seed, uid, p.Node, name)
+			}
+		}
+		check(t, c)
+	}
 }
