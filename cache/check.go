@@ -221,7 +221,7 @@ func (t *shared) check(slots []slot, of func(*slot) int32) error {
 		}
 		if n > 0 {
 			used++
-			if found := t.find(t.at(int32(number))); found != int32(number) {
+			if found := t.byRow[keyOfRow(t.at(int32(number)))]; found != int32(number) {
 				return fmt.Errorf("row %d is found as %d", number, found)
 			}
 		}

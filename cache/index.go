@@ -179,17 +179,13 @@ func (c *Cache) admit(s int32) {
 	c.slots[s].admits = x.admits.swap(c.slots[s].admits, row)
 }
 
-// admitTo finds out for all slots whether the constraints of a new bit allow it, or all of them again.
-func (c *Cache) admitTo(st *set, w int, m uint64, all bool) {
+// admitTo finds out for all slots whether the constraints of a new bit allow it.
+func (c *Cache) admitTo(st *set, w int, m uint64) {
 	x := &c.index
 	twins := make([]int32, len(x.admits.users)) // of rows: the number of the same row with the bit the other way, 0 for not known
 	for s := range c.slots {
 		at := &c.slots[s]
 		if !at.there {
-			continue
-		}
-		if all {
-			c.admit(int32(s))
 			continue
 		}
 		row := x.admits.at(at.admits)
@@ -332,13 +328,17 @@ func (c *Cache) adopt(cl *class) {
 	cl.set.row[w] |= m
 	if grown {
 		c.makeRungs()
-	}
-	c.makeSteps()
-	c.admitTo(cl.set, w, m, grown)
-	if grown {
+		c.makeSteps()
+		for s := range c.slots {
+			if c.slots[s].there {
+				c.admit(int32(s))
+			}
+		}
 		c.reorder()
 		return
 	}
+	c.makeSteps()
+	c.admitTo(cl.set, w, m)
 	mask := c.maskOf(cl) // what lacks one of these need not be looked at
 	mask[w] &^= m
 	for _, l := range x.order.list {

@@ -7,6 +7,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -208,6 +209,11 @@ func (q *queue) unheld() bool {
 	o := q.object
 	return o != nil && !o.HasFinalizer && !o.Deleting && (q.limits == nil || q.limits.record.GetUid() != o.UID)
 }
+
+// unprotected tells whether that finalizer was asked for in vain, so that nothing is admitted.
+func (q *queue) unprotected() bool { return q.vain && q.unheld() }
+
+const noFinalizer = "cannot be given the finalizer " + v1alpha1.FinalizerCharged + ", which keeps it while anything is charged"
 
 // same compares limits, where a zero is not the same as a missing name.
 func same(a, b api.Resources) bool {

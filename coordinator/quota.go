@@ -126,7 +126,7 @@ type queue struct {
 	reported bool // nothing changed since the last report
 	version  uint64
 	askedAt  int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
-	vain     bool  // its object was given our finalizer, and does not have it
+	vain     bool  // its object was to get our finalizer, and did not
 }
 
 // tree is the quota tree with its sums. They follow from the reservations alone.

@@ -23,7 +23,7 @@ func (c *Core) report(now time.Time) {
 	c.tree.settle()
 	usages := map[string][]*wire.QueueUsage{}
 	c.tree.root.walk(func(q *queue) {
-		if q.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.vain {
+		if q.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.unprotected() {
 			return
 		}
 		home := c.table.OwnerOf(q.path)
@@ -66,7 +66,7 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 	if o := q.object; o != nil {
 		u.Uid = o.UID
 		u.Deleting = u.Deleting || o.Deleting
-		if o.Invalid != "" || q.vain && q.unheld() {
+		if o.Invalid != "" || q.unprotected() {
 			u.Generation = o.Generation // what the message is about
 		}
 	}
@@ -85,8 +85,8 @@ func (c *Core) ready(q *queue) (reason, message string) {
 		}
 		return v1alpha1.ReasonInvalid, fmt.Sprintf("%s; the limits of generation %d stay in force", o.Invalid, q.limits.record.GetGeneration())
 	}
-	if q.vain && q.unheld() {
-		return v1alpha1.ReasonUnprotected, fmt.Sprintf("queue %q %s; the coordinator's log says why", q.path, q.shut())
+	if q.unprotected() {
+		return v1alpha1.ReasonUnprotected, fmt.Sprintf("queue %q %s; the coordinator's log says why", q.path, noFinalizer)
 	}
 	if shut := q.shut(); shut != "" {
 		return v1alpha1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, shut)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -405,8 +404,8 @@ func (q *queue) shut() string {
 		return "is closed"
 	case o != nil && o.Invalid != "" && q.limits == nil:
 		return "cannot be read: " + o.Invalid
-	case q.vain && q.unheld():
-		return "cannot be given the finalizer " + v1alpha1.FinalizerCharged + ", which keeps it while anything is charged"
+	case q.unprotected():
+		return noFinalizer
 	}
 	return ""
 }

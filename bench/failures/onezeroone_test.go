@@ -128,9 +128,9 @@ func (r *remaker) round(ctx context.Context, last bool) error {
 			for _, p := range r.pods { // whether it is Basalt that does not know it, or the view of this test
 				now, err := r.kube.Core.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 				if err != nil {
-					r.find("made %s %s: %v", p.Name, p.UID, err)
+					r.t.Logf("made %s %s: %v", p.Name, p.UID, err)
 				} else {
-					r.find("made %s %s at %s; there is %s at %s, node %q, deleted %v", p.Name, p.UID, p.ResourceVersion, now.UID, now.ResourceVersion, now.Spec.NodeName, now.DeletionTimestamp)
+					r.t.Logf("made %s %s at %s; there is %s at %s, node %q, deleted %v", p.Name, p.UID, p.ResourceVersion, now.UID, now.ResourceVersion, now.Spec.NodeName, now.DeletionTimestamp)
 				}
 			}
 			return nil // it is found already
