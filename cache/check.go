@@ -256,19 +256,20 @@ func (c *Cache) checkIndex() error {
 		return err
 	}
 	for s, n := range c.bySlot {
-		where := int(x.order.where[s]) - 1
+		at := x.order.where[s]
 		if c.slots[s].marked {
 			continue
 		}
-		if in := c.slots[s].there && c.slots[s].broken == 0; in != (where >= 0) {
+		if in := c.slots[s].there && c.slots[s].broken == 0; in != (at != 0) {
 			return fmt.Errorf("slot %d: in the order %t", s, !in)
 		} else if !in {
 			continue
 		}
-		if key := x.order.key(where); key != c.keyOf(int32(s)) {
+		e := uint(at - 1)
+		if key := x.order.key(e); key != c.keyOf(int32(s)) {
 			return fmt.Errorf("slot %d: stands at %x, not at %x", s, key, c.keyOf(int32(s)))
 		}
-		has := func(bit int) bool { return *x.order.word(where, bit/64)>>(bit%64)&1 == 1 }
+		has := func(bit int) bool { return *x.order.word(e, bit/64)>>(bit%64)&1 == 1 }
 		for i, r := range x.rungs {
 			if free := c.freeOf(int32(s))[r.col]; has(i) != (free >= r.amount) {
 				return fmt.Errorf("slot %d: has %d, rung of %d is %t", s, free, r.amount, has(i))
@@ -294,16 +295,20 @@ func (o *order) check() error {
 		if int(at.at) != p || bits.Len64(at.used) > o.most || at.used == 0 && len(o.list) > 1 {
 			return fmt.Errorf("leaf %d: has entries %b, stands at %d", p, at.used, at.at)
 		}
-		for i, used := o.each(l); used != 0; used &= used - 1 {
+		for e := range o.each(l) {
 			entries++
-			e := i + bits.TrailingZeros64(used)
 			key := o.key(e)
-			if int(o.where[slotOf(key)]) != e+1 || key < o.low[p] || p+1 < len(o.low) && key >= o.low[p+1] {
+			if uint(o.where[slotOf(key)]) != e+1 || key < o.low[p] || p+1 < len(o.low) && key >= o.low[p+1] {
 				return fmt.Errorf("leaf %d: key %x is not in its place", p, key)
 			}
 		}
 		for w := range o.words {
-			if o.or(l, w)&^o.levels[0].bits[w*o.levels[0].room+p] != 0 {
+			for e := range o.each(l) {
+				if *o.word(e, w)&^o.sums(l, w)[e/blockSize%blocks] != 0 {
+					return fmt.Errorf("leaf %d: word %d of an entry has more than is promised of its block", p, w)
+				}
+			}
+			if o.sums(l, w).or()&^o.levels[0].bits[w*o.levels[0].room+p] != 0 {
 				return fmt.Errorf("leaf %d: word %d has more than is promised", p, w)
 			}
 		}

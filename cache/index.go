@@ -239,13 +239,18 @@ func (c *Cache) best(cl *class) (s int32, ok bool) {
 		}
 	}
 	c.settle()
-	if cl.bit < 0 {
-		if cl.cost <= len(c.slots) {
-			return c.search(cl)
-		}
+	o := &c.index.order
+	switch {
+	case cl.bit >= 0:
+		s, ok = o.first(cl.bit)
+	case cl.cost <= len(c.slots):
+		s, ok = c.search(cl)
+	default:
 		c.adopt(cl)
+		s, ok = o.first(cl.bit)
 	}
-	return c.index.order.first(cl.bit)
+	o.found = s
+	return s, ok
 }
 
 // What looking costs, in slots that adopt looks at: to begin, a leaf, and a constraint judged.
@@ -264,11 +269,7 @@ func (c *Cache) search(cl *class) (int32, bool) {
 		cl.cost += leafCost
 		best := uint64(math.MaxUint64)
 		passed := false
-		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
-			e := i + bits.TrailingZeros64(used)
-			if !o.covers(e, mask) {
-				continue
-			}
+		for e := range o.covering(o.list[p], mask) {
 			passed = true
 			key := o.key(e)
 			if key >= best {
@@ -289,6 +290,7 @@ func (c *Cache) search(cl *class) (int32, bool) {
 		if !passed {
 			for w, m := range mask {
 				if m != 0 {
+					o.tidyAll(o.list[p], w)
 					o.correct(w, p)
 				}
 			}
@@ -342,15 +344,13 @@ func (c *Cache) adopt(cl *class) {
 	mask := c.maskOf(cl) // what lacks one of these need not be looked at
 	mask[w] &^= m
 	for _, l := range x.order.list {
-		for i, used := x.order.each(l); used != 0; used &= used - 1 {
-			e := i + bits.TrailingZeros64(used)
-			s, cell := slotOf(x.order.key(e)), x.order.word(e, w)
-			*cell &^= m
-			if !x.order.covers(e, mask) {
-				continue
-			}
+		for e := range x.order.each(l) {
+			*x.order.word(e, w) &^= m
+		}
+		for e := range x.order.covering(l, mask) {
+			s := slotOf(x.order.key(e))
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
-				*cell |= m
+				*x.order.word(e, w) |= m
 			}
 		}
 	}

@@ -1,35 +1,59 @@
 package cache
 
 import (
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
 )
 
 const (
-	leafSize = 64 // entries of a leaf, at most
-	fan      = 16 // positions that one position of the next level sums up: two cache lines of words
+	leafSize  = 64 // entries of a leaf, at most
+	blockSize = 8  // entries of a block
+	blocks    = leafSize / blockSize
+	fan       = 2 * blockSize // positions that one position of the next level sums up
 )
 
 // order keeps slots sorted by key and with each a row of bits, and finds the first slot that has a bit without looking at
 // those before it. Leaves hold some entries each, in no order; they stand in a list by key, and levels above the list say
-// for each stretch of it which bits occur there. A leaf splits when it is full and joins its neighbour when both are nearly
-// empty.
+// for each stretch of it which bits occur there. The entries of a leaf are in blocks of eight, and sums say which bits occur in
+// each. A leaf splits when it is full and joins its neighbour when both are nearly empty.
 //
-// What counts at many nodes is how many cache lines are touched that nobody touched lately. A search reads the keys of a leaf
-// and one word of its rows, so each word stands together for all entries of a leaf. No entry moves because another goes, and
-// an entry that goes is not even looked at: the levels promise at least what is there, and who finds a leaf without what is
-// promised puts the promise right. Nothing here is a pointer, so the garbage collector does not look through it.
+// What counts at many nodes is how many cache lines are touched that nobody touched lately. Of a leaf, a search reads a line of
+// sums, and of one block a line of words and one of keys. No entry moves because another goes, and an entry that goes is not
+// even looked at: sums and levels promise at least what is there, and who finds nothing where something is promised puts the
+// promise right. But when the entry that was found last goes, what only it had is no longer promised: it was the first that had
+// its bits, so the next searches for them would come there in vain. Nothing here is a pointer, so the garbage collector does not
+// look through it.
 type order struct {
 	words   int      // of a row
 	most    int      // entries of a leaf, 2 to leafSize
-	where   []int32  // by slot, its entry +1; 0 when it is not in
-	entries []uint64 // of each leaf: the keys of its entries, of which the low half is the slot, then of their rows word after word
+	where   []uint32 // by slot, its entry +1; 0 when it is not in
+	size    int      // lines of a leaf
+	entries []line   // of each leaf: sums of its blocks, word after word; then of each block the keys, of which the low half is the slot, and the rows, word after word
 	leaves  []leaf   // by number
 	list    []int32  // numbers of leaves, by key
 	low     []uint64 // low[p] <= keys of list[p] < low[p+1], low[0] = 0
 	levels  []level  // levels[0] has a position for each leaf of the list, the last has room for fan
 	spare   []int32  // numbers of leaves
+	found   int32    // a slot, by the last search; -1 for none
+}
+
+// line is a cache line: one word of eight entries, blocks or positions.
+type line [blockSize]uint64
+
+// or sums up all eight, and orOf those of a mask.
+func (b *line) or() uint64 { return b[0] | b[1] | b[2] | b[3] | b[4] | b[5] | b[6] | b[7] }
+
+func (b *line) orOf(mask *line) uint64 {
+	return b[0]&mask[0] | b[1]&mask[1] | b[2]&mask[2] | b[3]&mask[3] | b[4]&mask[4] | b[5]&mask[5] | b[6]&mask[6] | b[7]&mask[7]
+}
+
+// having tells which of them have a bit. There is no jump: it would wait for memory, and the next one for it.
+func (b *line) having(bit int) uint64 {
+	bit &= 63
+	return b[0]>>bit&1 | b[1]>>bit&1<<1 | b[2]>>bit&1<<2 | b[3]>>bit&1<<3 |
+		b[4]>>bit&1<<4 | b[5]>>bit&1<<5 | b[6]>>bit&1<<6 | b[7]>>bit&1<<7
 }
 
 // leaf number l has entries l*leafSize and following.
@@ -47,67 +71,104 @@ type level struct {
 
 func slotOf(key uint64) int32 { return int32(uint32(key)) }
 
-// size is how many words a leaf has.
-func (o *order) size() int { return o.most * (1 + o.words) }
+// block returns where the keys of a block are; the words of its rows follow. Entry e is one of block e/blockSize and of leaf
+// e/leafSize.
+func (o *order) block(b uint) int { return int(b/blocks)*o.size + o.words + int(b%blocks)*(1+o.words) }
 
-// place is where the key of an entry is; the words of its row follow, each o.most on.
-func (o *order) place(e int) int { return e/leafSize*o.size() + e%leafSize }
+func (o *order) key(e uint) uint64 { return o.entries[o.block(e/blockSize)][e%blockSize] }
 
-func (o *order) key(e int) uint64 { return o.entries[o.place(e)] }
+func (o *order) word(e uint, w int) *uint64 { return &o.entries[o.block(e/blockSize)+1+w][e%blockSize] }
 
-func (o *order) word(e, w int) *uint64 { return &o.entries[o.place(e)+(1+w)*o.most] }
+// sums returns one word of what is promised of the blocks of a leaf.
+func (o *order) sums(l int32, w int) *line { return &o.entries[int(l)*o.size+w] }
 
-// covers tells whether an entry has every bit of a mask.
-func (o *order) covers(e int, mask []uint64) bool {
-	at := o.place(e)
-	for _, m := range mask {
-		at += o.most
-		if o.entries[at]&m != m {
+// inUse tells which entries of a block are.
+func (o *order) inUse(b uint) uint64 {
+	return o.leaves[b/blocks].used >> (b % blocks * blockSize) & (1<<blockSize - 1)
+}
+
+// each walks over the entries of a leaf that are in use.
+func (o *order) each(l int32) iter.Seq[uint] {
+	return func(yield func(uint) bool) {
+		for used := o.leaves[l].used; used != 0; used &= used - 1 {
+			if !yield(uint(l)*leafSize + uint(bits.TrailingZeros64(used))) {
+				return
+			}
+		}
+	}
+}
+
+// covering walks over the entries of a leaf that have every bit of a mask.
+func (o *order) covering(l int32, mask []uint64) iter.Seq[uint] {
+	return func(yield func(uint) bool) {
+		for b := range uint(blocks) {
+			if !covers(o.entries[int(l)*o.size:], b, mask) {
+				continue
+			}
+			b += uint(l) * blocks
+			rows := o.entries[o.block(b)+1:]
+			for used := o.inUse(b); used != 0; used &= used - 1 {
+				if i := uint(bits.TrailingZeros64(used)); covers(rows, i, mask) && !yield(b*blockSize+i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// covers tells whether a row has every bit of a mask. Each of its words is the one of that number in a line.
+func covers(rows []line, i uint, mask []uint64) bool {
+	for w, m := range mask {
+		if rows[w][i%blockSize]&m != m {
 			return false
 		}
 	}
 	return true
 }
 
-// column returns of all entries of a leaf the keys, or one word of their rows: column 1 and following.
-func (o *order) column(l int32, i int) []uint64 {
-	at := int(l)*o.size() + i*o.most
-	return o.entries[at : at+o.most : at+o.most]
-}
-
-// or sums up one word of a leaf.
-func (o *order) or(l int32, w int) uint64 {
-	or := uint64(0)
-	has := o.column(l, 1+w)
-	for used := o.leaves[l].used; used != 0; used &= used - 1 {
-		or |= has[bits.TrailingZeros64(used)]
+// tidy promises of a block what its entries have, and tells whether that is less than what was promised.
+func (o *order) tidy(b uint, w int) bool {
+	var mask line
+	for i, used := 0, o.inUse(b); i < blockSize; i++ {
+		mask[i] = -(used >> i & 1)
 	}
-	return or
+	sum, has := &o.sums(int32(b/blocks), w)[b%blocks], o.entries[o.block(b)+1+w].orOf(&mask)
+	if *sum == has {
+		return false
+	}
+	*sum = has
+	return true
 }
 
-// each returns the first entry of a leaf, and which ones from there on are in use.
-func (o *order) each(l int32) (first int, used uint64) { return int(l) * leafSize, o.leaves[l].used }
+// tidyAll promises of the blocks of a leaf what their entries have.
+func (o *order) tidyAll(l int32, w int) {
+	for b := range uint(blocks) {
+		o.tidy(uint(l)*blocks+b, w)
+	}
+}
 
 func (o *order) full(l int32) bool { return bits.OnesCount64(o.leaves[l].used) == o.most }
 
-// or sums up what position p of the next level stands for.
+// group returns what position p of the next level stands for.
+func (lv *level) group(w, p int) (a, b *line) {
+	bits := lv.bits[w*lv.room+p*fan:][:fan]
+	return (*line)(bits[:blockSize]), (*line)(bits[blockSize:])
+}
+
 func (lv *level) or(w, p int) uint64 {
-	or := uint64(0)
-	for _, b := range lv.bits[w*lv.room+p*fan : w*lv.room+(p+1)*fan] {
-		or |= b
-	}
-	return or
+	a, b := lv.group(w, p)
+	return a.or() | b.or()
 }
 
 // reset empties the order for rows of so many words, and takes up sorted keys.
 func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint64) {
-	o.words = words
+	o.words, o.size = words, words+blocks*(1+words)
 	o.where = slices.Grow(o.where[:0], slots)[:slots]
 	clear(o.where)
 	o.entries, o.leaves, o.spare = nil, o.leaves[:0], o.spare[:0]
 	o.list, o.low = o.list[:0], o.low[:0]
 	full := max(1, o.most*3/4)
-	o.entries = large(make([]uint64, 0, (1+len(keys)/full)*5/4*o.size()))
+	o.entries = large(make([]line, 0, (1+len(keys)/full)*5/4*o.size))
 	for len(o.list) == 0 || len(keys) > 0 {
 		l := o.newLeaf()
 		low := uint64(0)
@@ -129,41 +190,42 @@ func (o *order) newLeaf() int32 {
 	if k := len(o.spare) - 1; k >= 0 {
 		l := o.spare[k]
 		o.spare = o.spare[:k]
+		clear(o.entries[int(l)*o.size:][:o.words])
 		return l
 	}
 	o.leaves = append(o.leaves, leaf{})
-	n := len(o.leaves) * o.size()
+	n := len(o.leaves) * o.size
 	o.entries = grown(o.entries, n-len(o.entries))[:n]
 	return int32(len(o.leaves) - 1)
 }
 
-// add puts an entry into a leaf, and returns it; its row is not right yet, and the levels do not know it.
-func (o *order) add(l int32, key uint64) (e int) {
+// add puts an entry into a leaf, and returns it; its row is not right yet, and nothing is promised of it.
+func (o *order) add(l int32, key uint64) (e uint) {
 	used := &o.leaves[l].used
-	i := bits.TrailingZeros64(^*used)
+	i := uint(bits.TrailingZeros64(^*used))
 	*used |= 1 << i
-	e = int(l)*leafSize + i
-	o.entries[o.place(e)] = key
-	o.where[slotOf(key)] = int32(e) + 1
+	e = uint(l)*leafSize + i
+	o.entries[o.block(e/blockSize)][e%blockSize] = key
+	o.where[slotOf(key)] = uint32(e) + 1
 	return e
 }
 
-// write writes the row of an entry.
-func (o *order) write(e int, row []uint64) {
-	at := o.place(e)
-	for _, has := range row {
-		at += o.most
-		o.entries[at] = has
+// write writes the row of an entry, and promises it of the block.
+func (o *order) write(e uint, row []uint64) {
+	rows, sums := o.entries[o.block(e/blockSize)+1:], o.entries[int(e/leafSize)*o.size:]
+	for w, has := range row {
+		rows[w][e%blockSize] = has
+		sums[w][e/blockSize%blocks] |= has
 	}
 }
 
 // move puts an entry into another leaf.
-func (o *order) move(e int, l int32) {
-	from := o.place(e)
-	to := o.place(o.add(l, o.entries[from]))
-	for range o.words {
-		from, to = from+o.most, to+o.most
-		o.entries[to] = o.entries[from]
+func (o *order) move(e uint, l int32) {
+	to := o.add(l, o.key(e))
+	for w := range o.words {
+		has := *o.word(e, w)
+		*o.word(to, w) = has
+		o.sums(l, w)[to/blockSize%blocks] |= has
 	}
 }
 
@@ -188,7 +250,8 @@ func (o *order) relevel() {
 func (o *order) sum(w int) {
 	lv := &o.levels[0]
 	for p, l := range o.list {
-		lv.bits[w*lv.room+p] = o.or(l, w)
+		o.tidyAll(l, w)
+		lv.bits[w*lv.room+p] = o.sums(l, w).or()
 	}
 	o.sumAbove(w, 0)
 }
@@ -216,9 +279,9 @@ func (o *order) promise(w, p int, has uint64) {
 	}
 }
 
-// correct promises of a leaf what it has.
+// correct promises of a leaf what is promised of its blocks.
 func (o *order) correct(w, p int) {
-	has := o.or(o.list[p], w)
+	has := o.sums(o.list[p], w).or()
 	for k := range o.levels {
 		lv := &o.levels[k]
 		cell := &lv.bits[w*lv.room+p]
@@ -235,11 +298,12 @@ func (o *order) correct(w, p int) {
 
 // put takes a slot up, or moves it. Its row is not right until fill.
 func (o *order) put(s int32, key uint64) {
-	if e := int(o.where[s]) - 1; e >= 0 {
+	if at := o.where[s]; at != 0 {
+		e := uint(at - 1)
 		if p := int(o.leaves[e/leafSize].at); o.low[p] > key || p+1 < len(o.low) && key >= o.low[p+1] {
 			o.remove(s)
 		} else {
-			o.entries[o.place(e)] = key
+			o.entries[o.block(e/blockSize)][e%blockSize] = key
 			return
 		}
 	}
@@ -255,7 +319,7 @@ func (o *order) put(s int32, key uint64) {
 
 // fill writes the row of a slot that was just put. It comes after put, so that memory brings the entry while the row is made.
 func (o *order) fill(s int32, row []uint64) {
-	e := int(o.where[s]) - 1
+	e := uint(o.where[s] - 1)
 	o.write(e, row)
 	p := int(o.leaves[e/leafSize].at)
 	for w, has := range row {
@@ -267,14 +331,22 @@ func (o *order) fill(s int32, row []uint64) {
 
 // remove takes a slot out, if it is in.
 func (o *order) remove(s int32) {
-	e := int(o.where[s]) - 1
-	if e < 0 {
+	if o.where[s] == 0 {
 		return
 	}
+	e := uint(o.where[s] - 1)
 	o.where[s] = 0
 	l := &o.leaves[e/leafSize]
 	l.used &^= 1 << (e % leafSize)
 	p := int(l.at)
+	if s == o.found {
+		o.found = -1
+		for w := range o.words {
+			if o.tidy(e/blockSize, w) {
+				o.correct(w, p)
+			}
+		}
+	}
 	switch {
 	case l.used == 0 && len(o.list) > 1:
 		o.drop(p)
@@ -301,18 +373,20 @@ func (o *order) split(p int) {
 	l := o.list[p]
 	var keys [leafSize]uint64
 	sorted := keys[:0]
-	for i, used := o.each(l); used != 0; used &= used - 1 {
-		sorted = append(sorted, o.key(i+bits.TrailingZeros64(used)))
+	for e := range o.each(l) {
+		sorted = append(sorted, o.key(e))
 	}
 	slices.Sort(sorted)
 	middle := sorted[len(sorted)/2]
 	upper := o.newLeaf()
-	for i, used := o.each(l); used != 0; used &= used - 1 {
-		k := bits.TrailingZeros64(used)
-		if o.key(i+k) >= middle {
-			o.leaves[l].used &^= 1 << k
-			o.move(i+k, upper)
+	for e := range o.each(l) {
+		if o.key(e) >= middle {
+			o.leaves[l].used &^= 1 << (e % leafSize)
+			o.move(e, upper)
 		}
+	}
+	for w := range o.words {
+		o.tidyAll(l, w)
 	}
 	o.list, o.low = slices.Insert(o.list, p+1, upper), slices.Insert(o.low, p+1, middle)
 	o.relist(p, 1)
@@ -320,12 +394,12 @@ func (o *order) split(p int) {
 
 // join moves all of the next leaf into this one.
 func (o *order) join(p int) {
-	next := o.list[p+1]
-	for i, used := o.each(next); used != 0; used &= used - 1 {
-		o.move(i+bits.TrailingZeros64(used), o.list[p])
+	for e := range o.each(o.list[p+1]) {
+		o.move(e, o.list[p])
 	}
 	o.drop(p + 1)
 	for w := range o.words {
+		o.tidyAll(o.list[p], w)
 		o.correct(w, p)
 	}
 }
@@ -353,7 +427,7 @@ func (o *order) relist(p, by int) {
 		has := lv.bits[w*lv.room : (w+1)*lv.room]
 		if by > 0 {
 			copy(has[p+1:lv.n+1], has[p:lv.n])
-			has[p], has[p+1] = o.or(o.list[p], w), o.or(o.list[p+1], w)
+			has[p], has[p+1] = o.sums(o.list[p], w).or(), o.sums(o.list[p+1], w).or()
 		} else {
 			copy(has[p:lv.n-1], has[p+1:lv.n])
 			has[lv.n-1] = 0
@@ -380,24 +454,28 @@ func (o *order) relist(p, by int) {
 func (o *order) first(bit int) (s int32, ok bool) {
 	w := bit / 64
 	for {
-		p := o.descend(w, bit%64)
+		p := o.descend(w, bit)
 		if p < 0 {
 			return -1, false
 		}
-		l, with := o.list[p], uint64(0)
-		has := o.column(l, 1+w)
-		for used := o.leaves[l].used; used != 0; used &= used - 1 { // no jump: it would wait for memory, and the next one for it
-			i := bits.TrailingZeros64(used)
-			with |= has[i] >> (bit % 64) & 1 << i
-		}
-		if with != 0 {
-			best, keys := uint64(math.MaxUint64), o.column(l, 0)
-			for ; with != 0; with &= with - 1 {
-				best = min(best, keys[bits.TrailingZeros64(with)])
+		l, best, vain := o.list[p], uint64(math.MaxUint64), false
+		for in := o.sums(l, w).having(bit); in != 0; in &= in - 1 {
+			b := uint(l)*blocks + uint(bits.TrailingZeros64(in))
+			at := o.block(b)
+			with := o.entries[at+1+w].having(bit) & o.inUse(b)
+			if with == 0 && o.tidy(b, w) {
+				vain = true
 			}
+			for ; with != 0; with &= with - 1 {
+				best = min(best, o.entries[at][bits.TrailingZeros64(with)&(blockSize-1)])
+			}
+		}
+		if vain || best == math.MaxUint64 {
+			o.correct(w, p)
+		}
+		if best != math.MaxUint64 {
 			return slotOf(best), true
 		}
-		o.correct(w, p)
 	}
 }
 
@@ -406,10 +484,8 @@ func (o *order) descend(w, bit int) int {
 	p := 0
 	for k := len(o.levels) - 1; k >= 0; k-- {
 		lv := &o.levels[k]
-		has := uint64(0) // which of the group do: no jump that could not be guessed
-		for i, b := range lv.bits[w*lv.room+p*fan:][:fan] {
-			has |= b >> bit & 1 << i
-		}
+		a, b := lv.group(w, p)
+		has := a.having(bit) | b.having(bit)<<blockSize
 		if has == 0 {
 			return -1
 		}

@@ -37,8 +37,20 @@ func TestOrder(t *testing.T) {
 			for range r.IntN(1 + slots/4) {
 				s := int32(r.IntN(slots))
 				if !filling && r.IntN(2) == 0 {
+					at := o.where[s]
+					o.found = s
 					o.remove(s)
 					delete(have, s)
+					if at == 0 || o.leaves[(at-1)/leafSize].used == 0 {
+						continue
+					}
+					l, b := int32((at-1)/leafSize), uint((at-1)/blockSize)
+					for w := range words { // what was found and goes leaves no promise behind
+						p := int(o.leaves[l].at)
+						if o.tidy(b, w) || o.levels[0].bits[w*o.levels[0].room+p] != o.sums(l, w).or() {
+							t.Fatalf("seed %d: more is promised of a leaf than it has", seed)
+						}
+					}
 					continue
 				}
 				key := r.Uint64N(keys)<<32 | uint64(s)

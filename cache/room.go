@@ -2,7 +2,6 @@ package cache
 
 import (
 	"math"
-	"math/bits"
 
 	"basalt.dev/basalt/api"
 )
@@ -24,11 +23,7 @@ func (c *Cache) Room(class *api.Class, most int64) int64 {
 	}
 	room := int64(0)
 	for p := o.next(0, mask); p >= 0 && room < most; p = o.next(p+1, mask) {
-		for i, used := o.each(o.list[p]); used != 0; used &= used - 1 {
-			e := i + bits.TrailingZeros64(used)
-			if !o.covers(e, mask) {
-				continue
-			}
+		for e := range o.covering(o.list[p], mask) {
 			s := slotOf(o.key(e))
 			if cl.bit < 0 {
 				if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what != Nothing {
