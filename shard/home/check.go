@@ -31,6 +31,9 @@ func (c *Core) check() error {
 		if placed > g.placed {
 			return fmt.Errorf("gang %s has placed %d pods and counts %d", uid, placed, g.placed)
 		}
+		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large {
+			return fmt.Errorf("gang %s is %s and waits for an answer, and nothing will ask again", uid, g.state)
+		}
 		if g.state == withdrawing && g.withdraw == nil {
 			return fmt.Errorf("gang %s withdraws nothing", uid)
 		}
@@ -53,4 +56,9 @@ func (c *Core) check() error {
 		return fmt.Errorf("%d invariants were broken", c.Broken)
 	}
 	return nil
+}
+
+// waitsForAnswer tells whether a gang said something that may be lost.
+func (g *gang) waitsForAnswer() bool {
+	return g.charge.ask != nil || g.charge.open != nil || len(g.commits) > 0 || g.withdraw != nil || g.search.round != nil
 }

@@ -272,12 +272,11 @@ func (c *Core) await(g *gang) {
 	}
 	if !c.stillAsked(g, a) {
 		pods := c.choose(g)
-		if now := sum(append(g.pick((*pod).isBound), pods...)); now.Equal(a.demand) && a.priority == g.tally.priority {
-			a.pods = pods // others of the same size: the request stands
-		} else {
+		if now := sum(append(g.pick((*pod).isBound), pods...)); !now.Equal(a.demand) || a.priority != g.tally.priority {
 			c.ask(g, pods, false)
+			return
 		}
-		return
+		a.pods = pods // others of the same size: the request stands
 	}
 	c.say(g)
 }
