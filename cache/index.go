@@ -239,17 +239,15 @@ func (c *Cache) best(cl *class) (s int32, ok bool) {
 		}
 	}
 	c.settle()
-	o := &c.index.order
-	switch {
-	case cl.bit >= 0:
-		s, ok = o.first(cl.bit)
-	case cl.cost <= len(c.slots):
-		s, ok = c.search(cl)
-	default:
+	if cl.bit < 0 && cl.cost > len(c.slots) {
 		c.adopt(cl)
-		s, ok = o.first(cl.bit)
 	}
-	o.found = s
+	if cl.bit >= 0 {
+		s, ok = c.index.order.first(cl.bit)
+	} else {
+		s, ok = c.search(cl)
+	}
+	c.index.order.found = s
 	return s, ok
 }
 
@@ -353,6 +351,7 @@ func (c *Cache) adopt(cl *class) {
 				*x.order.word(e, w) |= m
 			}
 		}
+		x.order.tidyAll(l, w)
 	}
 	x.order.sum(w)
 }

@@ -162,7 +162,7 @@ func (lv *level) or(w, p int) uint64 {
 
 // reset empties the order for rows of so many words, and takes up sorted keys.
 func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint64) {
-	o.words, o.size = words, words+blocks*(1+words)
+	o.words, o.size, o.found = words, words+blocks*(1+words), -1
 	o.where = slices.Grow(o.where[:0], slots)[:slots]
 	clear(o.where)
 	o.entries, o.leaves, o.spare = nil, o.leaves[:0], o.spare[:0]
@@ -250,7 +250,6 @@ func (o *order) relevel() {
 func (o *order) sum(w int) {
 	lv := &o.levels[0]
 	for p, l := range o.list {
-		o.tidyAll(l, w)
 		lv.bits[w*lv.room+p] = o.sums(l, w).or()
 	}
 	o.sumAbove(w, 0)
@@ -463,7 +462,8 @@ func (o *order) first(bit int) (s int32, ok bool) {
 			b := uint(l)*blocks + uint(bits.TrailingZeros64(in))
 			at := o.block(b)
 			with := o.entries[at+1+w].having(bit) & o.inUse(b)
-			if with == 0 && o.tidy(b, w) {
+			if with == 0 {
+				o.tidy(b, w)
 				vain = true
 			}
 			for ; with != 0; with &= with - 1 {
