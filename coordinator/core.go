@@ -37,11 +37,12 @@ type Core struct {
 
 	// waiting.go
 	ring    []*request // all that wait, in no order
+	fresh   []*request // those of them that an answer is owed to
 	cursor  int        // of the sweep over ring
-	leaves  []*queue   // queues with requests that are due for a test
+	leaves  []*queue   // queues with asks that are due for a judgement
 	rooms   []*queue   // queues in which room came
 	ageing  []*request // denied for lack of room, by the time of the first denial
-	old     []*request // those of them that may claim room, in static order
+	old     []*ask     // those with requests that may claim room, in static order of the first such
 	claimed []*queue   // queues with a claim
 	unclaim bool       // claims are to be made again
 	charges uint64     // grows with each change of a sum

@@ -26,7 +26,8 @@ func TestGarbage(t *testing.T) {
 			{Key: "good", Record: &wire.ReservationRecord{Gang: ref("good", "good"), Attempt: 1, Demand: amount("cpu", 2)}}},
 	})
 	errors := 0
-	drain := func() (answers []*wire.Envelope) {
+	var drain func() []*wire.Envelope
+	drain = func() (answers []*wire.Envelope) {
 		for _, o := range c.Outputs() {
 			switch o := o.(type) {
 			case Log:
@@ -35,6 +36,9 @@ func TestGarbage(t *testing.T) {
 				}
 			case Send:
 				answers = append(answers, o.Body)
+			case Txn:
+				c.Step(now, TxnDone{ID: o.ID, Revision: int64(100 + o.ID)})
+				answers = append(answers, drain()...)
 			}
 		}
 		return answers
@@ -48,10 +52,11 @@ func TestGarbage(t *testing.T) {
 	}
 	for _, ev := range []Event{
 		nil, Message{}, Message{From: "s1", Body: &wire.Envelope{}}, reserve(nil), reserve(&wire.Reserve{}), reserve(&wire.Reserve{Gang: ref("", "good")}),
-		reserve(&wire.Reserve{Gang: ref("x", "good"), Serial: 1, TableEpoch: 1, Demand: unsorted}),
-		reserve(&wire.Reserve{Gang: ref("x", "good"), Serial: 2, TableEpoch: 1, Demand: amount("cpu", -5)}),
-		reserve(&wire.Reserve{Gang: ref("x", "good"), Serial: 3, TableEpoch: 1, Demand: amount("cpu", 1), Bound: unsorted}),
-		reserve(&wire.Reserve{Gang: ref("x", "good.but.much.too.deep.for.a.queue.of.this.kind"), Serial: 4, TableEpoch: 1, Demand: amount("cpu", 1)}),
+		reserve(&wire.Reserve{Gang: ref("x", "good"), Serial: 1, TableEpoch: 9, Demand: unsorted}),
+		reserve(&wire.Reserve{Gang: ref("x", "good"), Serial: 2, TableEpoch: 9, Demand: amount("cpu", -5)}),
+		reserve(&wire.Reserve{Gang: ref("x", "good"), Serial: 3, TableEpoch: 9, Demand: amount("cpu", 1), Bound: unsorted}),
+		reserve(&wire.Reserve{Gang: ref("x", "good.but.much.too.deep.for.a.queue.of.this.kind"), Serial: 4, TableEpoch: 9, Demand: amount("cpu", 1)}),
+		Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{Gang: ref("never", "good"), Serial: 5, TableEpoch: 9}}}},
 		Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{}}}, Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Close{}}},
 		Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Refilled{}}}, Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Summary{}}},
 		QueueSeen{}, QueueSeen{Name: "a..b", UID: "u", ResourceVersion: "7"}, QueueSeen{Name: "root.x"}, QueueGone{}, QueueGone{Name: "never"},
@@ -59,7 +64,7 @@ func TestGarbage(t *testing.T) {
 	} {
 		c.Step(now, ev)
 		for _, a := range drain() {
-			if d := a.GetDenied(); a.GetQueueUsages() == nil && (d == nil || d.Message == "") {
+			if d := a.GetDenied(); a.GetQueueUsages() == nil && a.GetClosed().GetGangUid() != "never" && (d == nil || d.Message == "") {
 				t.Errorf("%v is answered with %v", ev, a)
 			}
 		}
@@ -70,5 +75,9 @@ func TestGarbage(t *testing.T) {
 	}
 	if left := c.tree.root.charged.amounts(); !left.Equal(api.Resources{{Resource: "cpu", Value: 2}}) {
 		t.Errorf("%v is charged in all", left)
+	}
+	c.Step(now.Add(2*graveTime), Tick{})
+	if len(c.gangs) != 1 {
+		t.Errorf("%d gangs are remembered, one has something", len(c.gangs))
 	}
 }

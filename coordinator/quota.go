@@ -116,12 +116,12 @@ type queue struct {
 	admitted int // reservations in the subtree
 	waiting  int // requests in the subtree
 
-	requests []*request // of this very queue, in static order (waiting.go)
-	blocked  int        // requests in the subtree whose denial names this queue
-	room     bool       // something here changed for the better since they were denied
-	listed   bool       // stands in Core.leaves
-	claim    *request   // the request that this queue keeps room for
-	claimed  *request   // the one before, while claims are made again
+	asks    []*ask   // what is asked for in this very queue, each once, sorted (waiting.go)
+	blocked int      // asks in the subtree whose denial names this queue
+	room    bool     // something here changed for the better since they were denied
+	listed  bool     // stands in Core.leaves
+	claim   *request // the request that this queue keeps room for
+	claimed *request // the one before, while claims are made again
 
 	reported bool // nothing changed since the last report
 	version  uint64

@@ -15,7 +15,7 @@ import (
 // is checked by rules of its own and the core's sums are compared with sums made again; whenever nothing is in flight,
 // nobody waits who could be granted.
 func TestRandomHistories(t *testing.T) {
-	seeds, steps := int64(15), 600
+	seeds, steps := int64(40), 600
 	if testing.Short() {
 		seeds = 5
 	}
@@ -252,10 +252,14 @@ func (w *world) nobodyForgotten() {
 	c := w.core
 	c.tree.settle()
 	for _, r := range c.ring {
-		if c.judge(r, c.path(r.queue)) == nil {
-			w.store.problem("%s waits in %s and could be granted; it was last denied for %v at %v", r.gang.key.uid, r.queue.path, r.denied.reason, r.denied.queue)
+		l := c.judge(r, c.path(r.queue))
+		if l == nil {
+			w.store.problem("%s waits in %s and could be granted; it was last denied for %v at %v", r.gang.key.uid, r.queue.path, r.ask.denied.reason, r.ask.denied.queue)
 		}
-		if r.due {
+		if l != nil && l.reason != wire.DenyReason_DENY_UNKNOWN && r.told.IsZero() {
+			w.store.problem("%s waits in %s and was told nothing", r.gang.key.uid, r.queue.path)
+		}
+		if r.ask.due {
 			w.store.problem("%s is due and nothing is in flight", r.gang.key.uid)
 		}
 	}
@@ -295,9 +299,12 @@ func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 	}
 }
 
+// demand is like others as often as not.
 func (w *world) demand() api.Resources {
 	m := map[string]int64{"cpu": w.rng.Int63n(6), "pods": 1}
 	if w.rng.Intn(2) == 0 {
+		m["cpu"] = 1 + 3*w.rng.Int63n(2)
+	} else if w.rng.Intn(2) == 0 {
 		m["memory"] = w.rng.Int63n(6)
 	}
 	return api.FromMap(m)
@@ -451,8 +458,16 @@ func TestSameEventsSameOutputs(t *testing.T) {
 }
 
 func BenchmarkRelease(b *testing.B) {
-	for _, waiting := range []int{1000, 10000, 40000} {
-		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
+	for _, shape := range []struct {
+		name            string
+		waiting, queues int
+		unlike          int // demands in a queue
+	}{
+		{"1000", 1000, 200, 1}, {"10000", 10000, 200, 1}, {"40000", 40000, 200, 1},
+		{"10000 in one queue", 10000, 1, 1}, {"10000 for 100 demands in one queue", 10000, 1, 100}, {"10000 for as many demands in one queue", 10000, 1, 1 << 30},
+	} {
+		waiting, queues := shape.waiting, shape.queues
+		b.Run(shape.name, func(b *testing.B) {
 			now := time.UnixMilli(1_000_000)
 			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
 			var flight Txn
@@ -475,9 +490,10 @@ func BenchmarkRelease(b *testing.B) {
 					step(TxnDone{ID: id, Revision: rev})
 				}
 			}
-			const queues = 200
-			path := func(i int) string { return fmt.Sprintf("q%d.x%d", i%20, i%queues) }
-			demand := api.FromMap(map[string]int64{"cpu": 1000, "memory": 1 << 30, "pods": 1})
+			path := func(i int) string { return fmt.Sprintf("q%d.x%d", i%queues%20, i%queues) }
+			demand := func(i int) api.Resources {
+				return api.FromMap(map[string]int64{"cpu": 1000, "memory": 1<<30 + int64(i%shape.unlike), "pods": 1})
+			}
 			step(QueueSeen{Name: "root", UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: api.FromMap(map[string]int64{"cpu": 1200 * 1000, "memory": 1 << 50})})
 			for i := range queues {
 				step(QueueSeen{Name: api.Parent(path(i)), UID: "u", ResourceVersion: "1", HasFinalizer: true})
@@ -493,7 +509,7 @@ func BenchmarkRelease(b *testing.B) {
 				serial++
 				step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
 					Gang: &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: path(i)}, Attempt: 1, Serial: serial, TableEpoch: 1, SinceUnixMs: int64(i),
-					Demand: wire.FromResources(demand)}}}})
+					Demand: wire.FromResources(demand(i))}}}})
 			}
 			for i := range waiting + 1200 {
 				reserve(i)

@@ -175,7 +175,7 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 		case *wire.Envelope_Unreserve:
 			c.unreserve(now, b, m.From, body.Unreserve)
 		case *wire.Envelope_Close:
-			c.close(b, m.From, body.Close)
+			c.close(now, b, m.From, body.Close)
 		}
 	}
 	c.inbox, c.asked = append(later, c.inbox[taken:]...), 0
@@ -285,11 +285,12 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	r.rank = wire.ToRank(m.GetRank())
 	r.told = time.Time{} // a new serial wants an answer of its own
 	c.list(r)
+	c.fresh = append(c.fresh, r)
 	if forces(current, demand, bound) {
 		c.force(now, b, r, current, bound)
 		return
 	}
-	c.makeDue(r)
+	c.makeDue(r.ask)
 }
 
 // refuseMoved answers for a gang whose queue was changed while its pods are charged to another: each pod is charged once.
@@ -337,13 +338,16 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged, bound api.Res
 	c.charge(g, use)
 	g.res.forced = g.res.forced || c.tree.exceeds(r.queue, grows)
 	c.put(b, g)
-	r.delta = r.demand.Sub(use)
-	if r.delta.Fits(nil) {
+	rest := r.demand.Sub(use)
+	if rest.Fits(nil) {
 		c.sayGranted(now, b, r.from, g)
 		c.withdraw(r)
 		return
 	}
-	c.makeDue(r) // the store takes a key once a transaction: the rest is judged with the next one
+	c.unlist(r)
+	r.delta = rest
+	c.list(r)
+	c.makeDue(r.ask) // the store takes a key once a transaction: the rest is judged with the next one
 }
 
 // grant charges a request whole.
@@ -384,7 +388,8 @@ func (c *Core) repeat(now time.Time, b *batch, from api.Incarnation, g *gang) {
 	case g.req != nil:
 		g.req.from = from
 		if !g.req.told.IsZero() {
-			c.tell(now, g.req)
+			g.req.told = time.Time{}
+			c.fresh = append(c.fresh, g.req)
 		}
 	case g.res != nil && g.res.closing:
 		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt,
@@ -441,7 +446,7 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 	c.forget(now, g)
 }
 
-func (c *Core) close(b *batch, from api.Incarnation, m *wire.Close) {
+func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Close) {
 	g := c.gang(m.GetGang())
 	if m.GetSerial() < g.serial || m.GetAttempt() < g.attempt {
 		return // late
@@ -456,6 +461,7 @@ func (c *Core) close(b *batch, from api.Incarnation, m *wire.Close) {
 	}
 	b.replies = append(b.replies, reply{from, &wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{
 		GangUid: g.key.uid, Attempt: m.GetAttempt(), Serial: m.GetSerial()}}}})
+	c.forget(now, g)
 }
 
 // forget buries a gang that has nothing any more.

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -202,17 +203,75 @@ func (s *store) rebuilt(c *Core) {
 			if api.Under(r.queue.path, q.path) {
 				waiting++
 			}
-			if r.denied.queue == q {
-				blocked++
-			}
 		}
+		q.walk(func(below *queue) {
+			for _, a := range below.asks {
+				if a.denied.queue == q {
+					blocked++
+				}
+			}
+		})
 		if waiting != q.waiting || blocked != q.blocked {
 			s.problem("queue %s: waiting %d blocked %d, counted %d and %d", q.path, q.waiting, q.blocked, waiting, blocked)
 		}
 	})
+	s.asks(c)
 	for path, f := range fresh.tree.byPath {
 		if c.tree.byPath[path] == nil && f.admitted > 0 {
 			s.problem("queue %s is charged and not in memory", path)
 		}
 	}
+}
+
+// asks checks that whoever waits stands where its ask is, and that orders are kept.
+func (s *store) asks(c *Core) {
+	listed, claimants := 0, 0
+	c.tree.root.walk(func(q *queue) {
+		if !slices.IsSortedFunc(q.asks, (*ask).compare) {
+			s.problem("queue %s: its asks are out of order", q.path)
+		}
+		for _, a := range q.asks {
+			listed += len(a.requests)
+			if len(a.requests) == 0 || !slices.IsSortedFunc(a.requests, (*request).compare) || !slices.IsSortedFunc(a.old, (*request).compare) {
+				s.problem("queue %s: requests for %v are none or out of order", q.path, a.delta)
+			}
+			old := 0
+			for _, r := range a.requests {
+				if r.ask != a || r.slot < 0 || c.ring[r.slot] != r || !r.delta.Equal(a.delta) || (r.gang.res != nil) != (a.grows != "") {
+					s.problem("queue %s: request of %s for %v stands where %v is asked for", q.path, r.gang.key.uid, r.delta, a.delta)
+				}
+				if r.old {
+					old++
+				}
+			}
+			if old > 0 {
+				claimants++
+			}
+			if old != len(a.old) || old > 0 && !slices.Contains(c.old, a) {
+				s.problem("queue %s: %d that ask for %v may claim room, %d are listed", q.path, old, a.delta, len(a.old))
+			}
+		}
+	})
+	if listed != len(c.ring) || claimants != len(c.old) || !slices.IsSortedFunc(c.old, (*ask).oldest) {
+		s.problem("%d requests listed of %d, %d asks with claims of %d", listed, len(c.ring), claimants, len(c.old))
+	}
+	if c.unclaim {
+		return // made again before the next judgement
+	}
+	claims := map[*queue]*request{}
+	for _, a := range c.old {
+		for p := a.queue; p != nil && a.denied.waits(); p = p.parent {
+			if claims[p] == nil {
+				claims[p] = a.old[0]
+			}
+			if p == a.denied.queue {
+				break
+			}
+		}
+	}
+	c.tree.root.walk(func(q *queue) {
+		if q.claim != claims[q] {
+			s.problem("queue %s keeps room for another than the first that may claim it", q.path)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -28,16 +29,39 @@ type request struct {
 	trace    *wire.Trace
 	arrived  time.Time
 
-	slot    int  // in Core.ring, -1 when it does not wait any more
-	due     bool // to be judged
-	denied  lack // the last judgement; queue is nil before the first
-	detail  string
+	ask     *ask
+	slot    int       // in Core.ring, -1 when it does not wait any more
 	lacking time.Time // when it was first denied for lack of room
 	old     bool      // for so long that room is kept for it
-	laws    uint64    // Core.laws at the last judgement
-	told    time.Time // when its home was last told
+	told    time.Time // when its home was last told, the zero time while an answer is owed
 	words   words     // what it was told
 }
+
+// ask is what requests of one queue ask for alike. The same sums and limits stand against each of them, and against a later one
+// every claim that stands against the first: so the first is judged for all, and while it is denied nobody else of them can be
+// granted. What is kept up to date is the ask's denial; the words of the others are their own, and follow (inform).
+type ask struct {
+	queue *queue
+	delta api.Resources
+	grows string // UID of the gang that has a reservation already, which makes it an ask of its own
+
+	requests []*request // in static order, never empty
+	old      []*request // those that may claim room, in static order
+	due      bool       // to be judged
+	denied   lack       // the last judgement; queue is nil before the first
+	laws     uint64     // Core.laws then
+}
+
+// compare is the order of Queue.asks: any, so that an ask is found.
+func (a *ask) compare(o *ask) int {
+	return cmp.Or(strings.Compare(a.grows, o.grows), slices.CompareFunc(a.delta, o.delta, func(x, y api.Amount) int {
+		return cmp.Or(strings.Compare(x.Resource, y.Resource), cmp.Compare(x.Value, y.Value))
+	}))
+}
+
+// first and oldest are the static order of asks by whoever speaks for them: in a queue, and for a claim.
+func (a *ask) first(o *ask) int  { return a.requests[0].compare(o.requests[0]) }
+func (a *ask) oldest(o *ask) int { return a.old[0].compare(o.old[0]) }
 
 type words struct {
 	reason   wire.DenyReason
@@ -116,42 +140,87 @@ func (c *Core) enqueue(r *request) {
 }
 
 func (c *Core) list(r *request) {
-	r.queue.requests = insert(r.queue.requests, r)
+	a := &ask{queue: r.queue, delta: r.delta}
+	if r.gang.res != nil {
+		a.grows = r.gang.key.uid
+	}
+	if i, found := slices.BinarySearchFunc(r.queue.asks, a, (*ask).compare); found {
+		a = r.queue.asks[i]
+	} else {
+		r.queue.asks = slices.Insert(r.queue.asks, i, a)
+	}
+	r.ask = a
+	a.requests = insert(a.requests, r, (*request).compare)
 	if r.old {
-		c.old = insert(c.old, r)
-		c.unclaim = true
+		c.mayClaim(r)
 	}
 }
 
 func (c *Core) unlist(r *request) {
-	r.queue.requests = remove(r.queue.requests, r)
+	a := r.ask
 	if r.old {
-		c.old = remove(c.old, r)
-		c.unclaim = true
+		c.mayNotClaim(r)
+	}
+	a.requests = remove(a.requests, r, (*request).compare)
+	if len(a.requests) == 0 {
+		c.unblock(a)
+		a.queue.asks = remove(a.queue.asks, a, (*ask).compare)
+	}
+	r.ask = nil
+}
+
+// mayClaim and mayNotClaim keep Core.old: the asks with requests that are old enough to claim room. What was kept for one is
+// room, also when it comes again: it may ask for less then, or stand after others.
+func (c *Core) mayClaim(r *request) {
+	a := r.ask
+	if len(a.old) > 0 {
+		c.old = remove(c.old, a, (*ask).oldest)
+	}
+	a.old = insert(a.old, r, (*request).compare)
+	c.old = insert(c.old, a, (*ask).oldest)
+	c.unclaim = true
+}
+
+func (c *Core) mayNotClaim(r *request) {
+	a := r.ask
+	c.old = remove(c.old, a, (*ask).oldest)
+	if a.old = remove(a.old, r, (*request).compare); len(a.old) > 0 {
+		c.old = insert(c.old, a, (*ask).oldest)
+	}
+	c.unclaim = true
+	for p := r.queue; p != nil; p = p.parent {
+		if p.claim == r {
+			c.roomAt(p)
+		}
 	}
 }
 
-func insert(list []*request, r *request) []*request {
-	i, _ := slices.BinarySearchFunc(list, r, (*request).compare)
-	return slices.Insert(list, i, r)
+// insert and remove keep a list in order. Most come at the end and go from the front, where both cost nothing.
+func insert[E any](list []E, e E, compare func(E, E) int) []E {
+	i, _ := slices.BinarySearchFunc(list, e, compare)
+	return slices.Insert(list, i, e)
 }
 
-func remove(list []*request, r *request) []*request {
-	if i, found := slices.BinarySearchFunc(list, r, (*request).compare); found {
-		return slices.Delete(list, i, i+1)
+func remove[E any](list []E, e E, compare func(E, E) int) []E {
+	i, found := slices.BinarySearchFunc(list, e, compare)
+	switch {
+	case !found:
+		return list
+	case i == 0:
+		clear(list[:1])
+		return list[1:]
 	}
-	return list
+	return slices.Delete(list, i, i+1)
 }
 
 // withdraw ends the waiting of a request, granted or not.
 func (c *Core) withdraw(r *request) {
 	c.unlist(r)
-	c.unblock(r)
 	last := c.ring[len(c.ring)-1]
 	c.ring[r.slot], last.slot = last, r.slot
 	c.ring[len(c.ring)-1] = nil
 	c.ring = c.ring[:len(c.ring)-1]
-	r.slot, r.due = -1, false
+	r.slot = -1
 	r.gang.req = nil
 	for p := r.queue; p != nil; p = p.parent {
 		p.waiting--
@@ -160,10 +229,10 @@ func (c *Core) withdraw(r *request) {
 	c.tree.prune(r.queue)
 }
 
-func (c *Core) unblock(r *request) {
-	if r.denied.queue != nil {
-		r.denied.queue.blocked--
-		r.denied = lack{}
+func (c *Core) unblock(a *ask) {
+	if a.denied.queue != nil {
+		a.denied.queue.blocked--
+		a.denied = lack{}
 	}
 }
 
@@ -178,9 +247,9 @@ func (c *Core) roomAt(q *queue) {
 // roomEverywhere says so of all queues.
 func (c *Core) roomEverywhere() { c.tree.root.walk(c.roomAt) }
 
-func (c *Core) makeDue(r *request) {
-	r.due = true
-	c.listLeaf(r.queue)
+func (c *Core) makeDue(a *ask) {
+	a.due = true
+	c.listLeaf(a.queue)
 }
 
 func (c *Core) listLeaf(q *queue) {
@@ -213,36 +282,22 @@ func (c *Core) wakeBelow(q *queue) {
 	if q.waiting == 0 {
 		return
 	}
-	due := false
-	for _, r := range q.requests {
-		if d := &r.denied; !r.due && d.queue != nil && d.queue.room && (d.reason != wire.DenyReason_DENY_NEVER_FITS || r.laws != c.laws) {
-			r.due = true
+	for _, a := range q.asks {
+		if d := &a.denied; d.queue != nil && d.queue.room && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.laws != c.laws) {
+			c.makeDue(a)
 		}
-		due = due || r.due
-	}
-	if due {
-		c.listLeaf(q)
 	}
 	for _, child := range q.children {
 		c.wakeBelow(child)
 	}
 }
 
-// lineup is the requests of one queue that are due, and how far they were judged.
+// lineup is the asks of one queue that are due and not judged yet, in static order.
 type lineup struct {
 	queue *queue
-	due   []*request
+	due   []*ask
 	turn  turn
 	path  *lack // what keeps every request of the queue from being granted
-
-	// Denials of this pass. Sums only grow in it, so what was denied once is denied to every later request that asks for
-	// the same; the numbers in its words may be those of a moment before.
-	denied []denial
-}
-
-type denial struct {
-	delta api.Resources
-	lack  *lack
 }
 
 type lineups []*lineup
@@ -257,32 +312,26 @@ func (h *lineups) Pop() any {
 	return last
 }
 
-// offer judges the requests that are due, in order, until the transaction is full. It is linear in those that are due:
-// each is judged at most once.
+// offer judges the asks that are due, in order, until the transaction is full, and answers whoever is new. What it costs grows
+// with what is asked for differently, what is granted and what is new, not with how many wait.
 func (c *Core) offer(now time.Time, b *batch) {
 	c.settleClaims()
 	c.wake()
-	if len(c.leaves) == 0 {
-		return
-	}
 	leaves := c.leaves
 	c.leaves = nil
 	h := make(lineups, 0, len(leaves))
 	for _, q := range leaves {
 		q.listed = false
 		l := &lineup{queue: q}
-		for _, r := range q.requests {
-			switch {
-			case !r.due:
-			case r.gang.batch == b.id:
-				c.listLeaf(q) // its key is in this transaction already
-			default:
-				l.due = append(l.due, r)
+		for _, a := range q.asks {
+			if a.due {
+				l.due = append(l.due, a)
 			}
 		}
 		if len(l.due) > 0 {
+			slices.SortFunc(l.due, (*ask).first)
 			l.path = c.path(q)
-			l.turn = turn{l.due[0], q.share()}
+			l.turn = turn{l.due[0].requests[0], q.share()}
 			h = append(h, l)
 		}
 	}
@@ -294,58 +343,53 @@ func (c *Core) offer(now time.Time, b *batch) {
 			heap.Pop(&h)
 			continue
 		}
-		r := l.next()
-		if o := c.charged[r.gang.key.uid]; o != nil && o != r.gang { // charged since it asked: its queue was changed
+		a := l.due[0]
+		l.due = l.due[1:]
+		r := a.requests[0]
+		if r.gang.batch == b.id {
+			c.listLeaf(l.queue) // its key is in this transaction already
+		} else if o := c.charged[r.gang.key.uid]; o != nil && o != r.gang { // charged since it asked: its queue was changed
 			c.withdraw(r)
 			c.refuseMoved(now, r.from, r.gang, o)
+			l.again(a)
 		} else if denied := c.judge(r, l.path); denied != nil {
-			l.remember(r, denied)
-			c.deny(now, r, *denied)
+			c.deny(now, a, *denied)
 		} else {
 			c.grant(now, b, r)
 			l.turn.share = l.queue.share()
-		}
-		for len(l.due) > 0 { // whoever is denied for sure needs no turn
-			denied := l.deniedBefore(l.due[0])
-			if denied == nil {
-				break
-			}
-			c.deny(now, l.next(), *denied)
+			l.again(a)
 		}
 		if len(l.due) == 0 {
 			heap.Pop(&h)
 			continue
 		}
-		l.turn.request = l.due[0]
+		l.turn.request = l.due[0].requests[0]
 		heap.Fix(&h, 0)
 	}
+	c.answerNew(now)
 }
 
-func (l *lineup) next() *request {
-	r := l.due[0]
-	l.due = l.due[1:]
-	r.due = false
-	return r
-}
-
-func (l *lineup) remember(r *request, denied *lack) {
-	const most = 16 // to be looked through for each request
-	if r.gang.res == nil && len(l.denied) < most {
-		l.denied = append(l.denied, denial{r.delta, denied})
+// again lets an ask take its next turn, if anybody still asks.
+func (l *lineup) again(a *ask) {
+	if len(a.requests) > 0 {
+		l.due = insert(l.due, a, (*ask).first)
 	}
 }
 
-// deniedBefore returns the denial of an earlier request that asked for just the same.
-func (l *lineup) deniedBefore(r *request) *lack {
-	if r.gang.res != nil {
-		return nil
-	}
-	for _, d := range l.denied {
-		if same(d.delta, r.delta) {
-			return d.lack
+// answerNew tells those who were not told anything yet what keeps them, once the first of their ask was judged.
+func (c *Core) answerNew(now time.Time) {
+	was := c.fresh
+	c.fresh = c.fresh[:0]
+	for _, r := range was {
+		switch {
+		case r.slot < 0 || !r.told.IsZero():
+		case r.ask.due || r.ask.denied.reason == wire.DenyReason_DENY_UNKNOWN:
+			c.fresh = append(c.fresh, r)
+		default:
+			c.rejudge(now, r)
 		}
 	}
-	return nil
+	clear(was[len(c.fresh):])
 }
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
@@ -419,52 +463,62 @@ func (l *lack) waits() bool {
 	return false
 }
 
-// deny lets a request wait on, and tells its home when the words changed.
-func (c *Core) deny(now time.Time, r *request, l lack) {
-	r.laws = c.laws
-	if r.denied.queue != l.queue {
-		c.unblock(r)
+// deny lets all who ask for the same wait on, by the judgement of the first.
+func (c *Core) deny(now time.Time, a *ask, l lack) {
+	a.due, a.laws = false, c.laws
+	if a.denied.queue != l.queue {
+		c.unblock(a)
 		l.queue.blocked++
-		c.unclaim = c.unclaim || r.old
-	} else if r.old && r.denied.waits() != l.waits() {
+		c.unclaim = c.unclaim || len(a.old) > 0
+	} else if len(a.old) > 0 && a.denied.waits() != l.waits() {
 		c.unclaim = true
 	}
-	r.denied = l
-	r.detail = ""
-	if l.reason == wire.DenyReason_DENY_QUEUE_CLOSED {
-		r.detail = l.queue.shut()
+	a.denied = l
+	c.inform(now, a.requests[0], &l)
+}
+
+// rejudge judges one of those who wait once more. What it finds grantable is granted in its turn.
+func (c *Core) rejudge(now time.Time, r *request) {
+	switch l := c.judge(r, c.path(r.queue)); {
+	case l == nil:
+		c.makeDue(r.ask)
+	case r == r.ask.requests[0]:
+		c.deny(now, r.ask, *l)
+	default:
+		c.inform(now, r, l)
 	}
+}
+
+// inform takes note of what keeps a request from being granted, and tells its home when the words changed.
+func (c *Core) inform(now time.Time, r *request, l *lack) {
 	if l.waits() && r.lacking.IsZero() {
 		r.lacking = now
 		c.ageing = append(c.ageing, r)
 	}
-	if l.reason == wire.DenyReason_DENY_UNKNOWN {
-		return
-	}
-	w := r.say()
-	old := r.words
+	w, old := l.words(), r.words
 	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
 	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
-		c.tell(now, r)
+		c.tell(now, r, l)
 	}
 }
 
-func (r *request) say() words {
-	l := &r.denied
-	w := words{reason: l.reason, queue: l.queue.path, resource: l.resource, detail: r.detail, short: l.short, charged: l.charged, limit: l.capability}
-	if l.older != nil {
+func (l *lack) words() words {
+	w := words{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short, charged: l.charged, limit: l.capability}
+	switch {
+	case l.reason == wire.DenyReason_DENY_QUEUE_CLOSED:
+		w.detail = l.queue.shut()
+	case l.older != nil:
 		w.detail = l.older.gang.ref.GetNamespace() + "/" + l.older.gang.ref.GetName()
 	}
 	return w
 }
 
-// tell sends the last judgement to the gang's home.
-func (c *Core) tell(now time.Time, r *request) {
-	l := &r.denied
+// tell sends a judgement to the gang's home.
+func (c *Core) tell(now time.Time, r *request, l *lack) {
 	if l.reason == wire.DenyReason_DENY_UNKNOWN {
 		return
 	}
-	r.told, r.words = now, r.say()
+	r.told, r.words = now, l.words()
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
 	more := ""
 	if r.gang.res != nil {
@@ -488,7 +542,7 @@ func (c *Core) tell(now time.Time, r *request) {
 	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
 		text = fmt.Sprintf("queue %q, above %q, does not exist", q, r.gang.key.queue)
 	case wire.DenyReason_DENY_QUEUE_CLOSED:
-		text = fmt.Sprintf("queue %q %s", q, r.detail)
+		text = fmt.Sprintf("queue %q %s", q, r.words.detail)
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
 		text = fmt.Sprintf("queue %q has queues below it: gangs live in leaves", q)
 	case wire.DenyReason_DENY_REFILLING:
@@ -508,8 +562,7 @@ func (c *Core) age(now time.Time) {
 	for ; n < len(c.ageing) && now.Sub(c.ageing[n].lacking) >= c.cfg.ClaimAfter; n++ {
 		if r := c.ageing[n]; r.slot >= 0 && !r.old {
 			r.old = true
-			c.old = insert(c.old, r)
-			c.unclaim = true
+			c.mayClaim(r)
 		}
 	}
 	c.ageing = c.ageing[n:]
@@ -530,16 +583,16 @@ func (c *Core) settleClaims() {
 	}
 	was := c.claimed
 	c.claimed = nil
-	for _, r := range c.old {
-		if !r.denied.waits() {
+	for _, a := range c.old {
+		if !a.denied.waits() {
 			continue
 		}
-		for p := r.queue; p != nil; p = p.parent {
+		for p := a.queue; p != nil; p = p.parent {
 			if p.claim == nil {
-				p.claim = r
+				p.claim = a.old[0]
 				c.claimed = append(c.claimed, p)
 			}
-			if p == r.denied.queue {
+			if p == a.denied.queue {
 				break
 			}
 		}
@@ -553,7 +606,7 @@ func (c *Core) settleClaims() {
 }
 
 // sweep judges a few of those who wait again at each Tick, so that their words stay true and nothing hangs on a wake-up
-// that was forgotten. What it finds grantable is granted in its turn.
+// that was forgotten.
 func (c *Core) sweep(now time.Time) {
 	c.tree.settle()
 	c.settleClaims()
@@ -563,13 +616,8 @@ func (c *Core) sweep(now time.Time) {
 		}
 		r := c.ring[c.cursor]
 		c.cursor++
-		if r.due {
-			continue
-		}
-		if l := c.judge(r, c.path(r.queue)); l != nil {
-			c.deny(now, r, *l)
-		} else {
-			c.makeDue(r)
+		if !r.ask.due {
+			c.rejudge(now, r)
 		}
 	}
 }
