@@ -46,7 +46,7 @@ fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each
 	echo "$$(dirname $$file) $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$(dirname $$file); done; done
 
 bench: bin/basalt bin/basalt-bench ## a short set of measurements, and their tables; the whole ones: bin/basalt-bench help
-	bin/basalt-bench engine --nodes 1523,100000 --rounds 3 --out .bench/engine
+	bin/basalt-bench engine --nodes 1523,100000 --rounds 3
 	bin/basalt-bench cluster --for 10s
 	bin/basalt-bench kube --local --scenario kube-short --runs 3 --against null,kube-scheduler
 

@@ -118,6 +118,7 @@ func (r *Report) title() string {
 
 // Print writes the table for a terminal.
 func (r *Report) Print(out io.Writer) {
+	r.Finish()
 	fmt.Fprintf(out, "\n%s, %s\n", r.title(), time.Duration(r.Seconds*float64(time.Second)).Round(100*time.Millisecond))
 	if r.About != "" {
 		fmt.Fprintf(out, "%s\n", r.About)

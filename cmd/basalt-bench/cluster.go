@@ -54,21 +54,25 @@ program; a profile of the measured part says whose its time was.`,
 			r.Set("placement", o.Policy)
 			r.Set("measured", o.Measure)
 			out := cmd.OutOrStdout()
-			for n := range runs {
-				for _, s := range shards {
-					o.Shards = s
-					res, err := runCluster(cmd.Context(), out, o, clusterSeries(r, subjectOf(s), n))
-					if err != nil {
-						return err
-					}
-					reportCluster(r, o, res, n+1)
-					if cpuprofile != "" {
-						if err := os.WriteFile(cpuprofile, res.Profile, 0o644); err != nil {
+			measure := func() error {
+				for n := range runs {
+					for _, s := range shards {
+						o.Shards = s
+						res, err := runCluster(cmd.Context(), out, o, clusterSeries(r, subjectOf(s), n))
+						if err != nil {
 							return err
+						}
+						reportCluster(r, o, res, n+1)
+						if cpuprofile != "" {
+							if err := os.WriteFile(cpuprofile, res.Profile, 0o644); err != nil {
+								return err
+							}
 						}
 					}
 				}
+				return nil
 			}
+			err = measure()
 			for _, s := range shards {
 				r.Medians(subjectOf(s), clusterTarget(o.Scenario))
 			}
@@ -87,11 +91,7 @@ program; a profile of the measured part says whose its time was.`,
 					return err
 				}
 			}
-			r.Print(out)
-			if dir != "" {
-				return r.Write(dir)
-			}
-			return nil
+			return finish(cmd, r, dir, err)
 		},
 	}
 	f := c.Flags()
@@ -105,7 +105,7 @@ program; a profile of the measured part says whose its time was.`,
 	f.DurationVar(&o.Drain, "drain", time.Minute, "at the end, for what is there to be placed and to end; 0: do not look")
 	f.StringVar(&cpuprofile, "cpuprofile", "", "write the CPU profile of the measured part to this file")
 	f.StringVar(&memprofile, "memprofile", "", "write a profile of allocations to this file")
-	f.StringVar(&dir, "out", "", "folder for report.json and report.html; empty: only the table is printed")
+	outFlag(f, &dir, "cluster")
 	return c
 }
 

@@ -43,18 +43,13 @@ func engineCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out != "" {
-				if err := r.Write(out); err != nil {
-					return err
-				}
-			}
 			if asJSON {
+				r.Finish()
 				e := json.NewEncoder(c.OutOrStdout())
 				e.SetIndent("", "  ")
 				return e.Encode(r)
 			}
-			r.Print(c.OutOrStdout())
-			return nil
+			return finish(c, r, out, nil)
 		},
 	}
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "what everything is made from")
@@ -66,8 +61,8 @@ func engineCommand() *cobra.Command {
 	c.Flags().IntVar(&seeds, "seeds", 5, "with --trace openb: seeds of the inflation")
 	c.Flags().Int64Var(&cores, "cores-of-node", 32, "with --trace swf: how the machine's cores are split into nodes")
 	c.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file")
-	c.Flags().StringVar(&out, "out", "", "write report.json and report.html into this folder")
-	c.Flags().BoolVar(&asJSON, "json", false, "print the whole report, with the values of every run, as JSON")
+	outFlag(c.Flags(), &out, "engine")
+	c.Flags().BoolVar(&asJSON, "json", false, "print report.json instead of the table, and write no files")
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"basalt.dev/basalt/bench/local"
 	"basalt.dev/basalt/bench/report"
@@ -83,7 +84,7 @@ func kubeCommand() *cobra.Command {
 	f.StringVar(&name, "scenario", "kube", "a file, or one of "+strings.Join(scenario.Names(), ", "))
 	f.Uint64Var(&o.Seed, "seed", 0, "what everything is made from; 0: the scenario's own")
 	f.IntVar(&o.Runs, "runs", 10, "runs of each scheduler")
-	f.StringVar(&dir, "out", ".bench/kube", "folder for report.json and report.html")
+	outFlag(f, &dir, "kube")
 	f.BoolVar(&onLocal, "local", false, "start a local control plane for each run")
 	f.IntSliceVar(&shards, "shards", []int{3}, "with --local: measure Basalt with so many shards, each a subject")
 	f.StringSliceVar(&against, "against", nil, "with --local: measure in turn with null, kube-scheduler")
@@ -141,15 +142,26 @@ func restartCommand() *cobra.Command {
 	f.IntVar(&o.Runs, "runs", 3, "how often they are killed")
 	f.IntVar(&shards, "shards", 3, "shard processes")
 	f.IntVar(&gangs, "gangs", 0, "fewer gangs than the scenario has, for a quick look")
-	f.StringVar(&dir, "out", ".bench/restart", "folder for report.json and report.html")
+	outFlag(f, &dir, "restart")
 	f.StringVar(&o.Basalt, "basalt", "", "the program; bin/basalt if empty")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
 	return c
 }
 
+// outFlag says where finish keeps a report.
+func outFlag(f *pflag.FlagSet, dir *string, command string) {
+	f.StringVar(dir, "out", ".bench/"+command, "folder for report.json and report.html; empty: none are written")
+}
+
 // finish shows and keeps a report, also one that an error cut short.
 func finish(cmd *cobra.Command, r *report.Report, dir string, err error) error {
+	if err != nil && len(r.Runs) == 0 {
+		return err
+	}
 	r.Print(cmd.OutOrStdout())
+	if dir == "" {
+		return err
+	}
 	if writeErr := r.Write(dir); writeErr != nil {
 		return errors.Join(err, writeErr)
 	}

@@ -88,11 +88,7 @@ func soakCommand() *cobra.Command {
 			}
 			r.Medians("basalt", nil)
 			r.Note("over-committed nodes: %v; left after the drain: %v", res.Overcommitted, res.Left)
-			r.Print(cmd.OutOrStdout())
-			if dir != "" {
-				return r.Write(dir)
-			}
-			return nil
+			return finish(cmd, r, dir, nil)
 		},
 	}
 	f := c.Flags()
@@ -101,6 +97,6 @@ func soakCommand() *cobra.Command {
 	f.Uint64Var(&o.Seed, "seed", 0, "seed; 0: the scenario's")
 	f.DurationVar(&o.Measure, "duration", time.Hour, "how long")
 	f.DurationVar(&o.Drain, "drain", 3*time.Minute, "at the end, for what is there to be placed and to end")
-	f.StringVar(&dir, "out", "", "folder for report.json and report.html; empty: only the table is printed")
+	outFlag(f, &dir, "soak")
 	return c
 }
