@@ -127,12 +127,23 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 	c.activate(e.Sequence)
 }
 
+// Keeps tells whether the core keeps a pod: one that it may have to place or to charge.
+func Keeps(p *api.Pod) bool { return p.Ours || p.Queue != "" }
+
+// Pods appends all that it keeps, as they were last seen, in no order.
+func (c *Core) Pods(to []*api.Pod) []*api.Pod {
+	for _, p := range c.pods {
+		to = append(to, p.Pod)
+	}
+	return to
+}
+
 func (c *Core) onPodSeen(seen *api.Pod) {
 	if seen == nil || seen.UID == "" {
 		return
 	}
 	p := c.pods[seen.UID]
-	if !seen.Ours && seen.Queue == "" {
+	if !Keeps(seen) {
 		if p != nil { // it lost its label
 			c.onPodGone(seen.UID)
 		}

@@ -21,12 +21,10 @@ import (
 	"basalt.dev/basalt/shard/node"
 )
 
-// item is what the loop takes from its inbox: an event, several that came together, or a question about the cores' state.
+// item is what the loop takes from its inbox: events that came together, or a question about the cores' state.
 type item struct {
-	event    event.Event
-	ticket   kube.Ticket // with PodsReplaced
-	together []item
-	ask      func()
+	events []event.Event
+	ask    func()
 }
 
 // loop runs the two cores. Its fields below the line belong to the goroutine of run.
@@ -51,18 +49,17 @@ type loop struct {
 	// ----
 	home     *home.Core
 	node     *node.Core
-	local    []event.Event // messages of one core of this process to the other
+	local    []event.Event  // messages of one core of this process to the other
+	room     [8]event.Event // for local, as a rule
 	listing  event.ListPods
 	ticket   kube.Ticket // the list that answers listing
 	answered bool
 }
 
-// post hands an event to the loop, waiting while its inbox is full.
-func (l *loop) post(ctx context.Context, ev event.Event) { l.postItem(ctx, item{event: ev}) }
-
-func (l *loop) postItem(ctx context.Context, i item) {
+// post hands events to the loop, waiting while its inbox is full.
+func (l *loop) post(ctx context.Context, events ...event.Event) {
 	select {
-	case l.inbox <- i:
+	case l.inbox <- item{events: events}:
 	case <-ctx.Done():
 	}
 }
@@ -114,7 +111,12 @@ func (l *loop) run(ctx context.Context) {
 			l.step(ctx, event.Tick{})
 			l.metrics.observe(l)
 		case i := <-l.inbox:
-			fresh += l.take(ctx, i)
+			if i.ask != nil {
+				i.ask()
+			} else {
+				l.step(ctx, i.events...)
+			}
+			fresh += max(1, len(i.events))
 			if len(l.inbox) == 0 || fresh >= drainAfter {
 				fresh = 0
 				l.step(ctx, event.Drained{})
@@ -123,27 +125,17 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// take does what an item says, and returns how many steps that took.
-func (l *loop) take(ctx context.Context, i item) int {
-	switch ev := i.event.(type) {
-	case nil:
-		if i.ask != nil {
-			i.ask()
-		}
-		for _, one := range i.together {
-			l.take(ctx, one)
-		}
-		return max(1, len(i.together))
-	case event.PodsReplaced:
-		if !l.answered && i.ticket >= l.ticket {
-			fault.Crash(fault.TakeoverListed)
-			ev.Sequence, l.answered = l.listing.Sequence, true
-		}
-		l.step(ctx, ev)
-	default:
-		l.step(ctx, ev)
+// listed is what the cores hear of a list of pods.
+func (l *loop) listed(p podsListed) event.PodsReplaced {
+	ev := event.PodsReplaced{Pods: p.pods}
+	if p.caughtUp {
+		ev.Pods = l.home.Pods(p.pods)
 	}
-	return 1
+	if !l.answered && p.ticket >= l.ticket {
+		fault.Crash(fault.TakeoverListed)
+		ev.Sequence, l.answered = l.listing.Sequence, true
+	}
+	return ev
 }
 
 // drainAfter events Drained is said, whatever waits: what the cores put off must not wait for a quiet moment.
@@ -153,10 +145,25 @@ const drainAfter = 1024
 // have no end, what would end it must still be heard.
 const stepAtMost = 1024
 
-func (l *loop) step(ctx context.Context, ev event.Event) {
+// step gives the cores events that came together.
+func (l *loop) step(ctx context.Context, events ...event.Event) {
 	began := time.Now()
+	for _, ev := range events {
+		if listed, ok := ev.(podsListed); ok {
+			ev = l.listed(listed)
+		}
+		l.give(ctx, began, ev)
+	}
+	l.metrics.step(time.Since(began))
+}
+
+// give gives the cores one event, and then what they say to each other.
+func (l *loop) give(ctx context.Context, now time.Time, ev event.Event) {
+	if len(l.local) == 0 {
+		l.local = l.room[:0]
+	}
 	l.local = append(l.local, ev)
-	for said, now := 0, began; len(l.local) > 0 && said < stepAtMost; said++ {
+	for said := 0; len(l.local) > 0 && said < stepAtMost; said++ {
 		if said > 0 {
 			now = time.Now() // what the cores say to each other takes time, too: traces show it
 		}
@@ -171,10 +178,6 @@ func (l *loop) step(ctx context.Context, ev event.Event) {
 			l.carryOut(ctx, o)
 		}
 	}
-	if len(l.local) == 0 {
-		l.local = nil
-	}
-	l.metrics.step(time.Since(began))
 }
 
 // carryOut starts what a core asks for; it never waits.

@@ -40,7 +40,7 @@ type messageKey struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		steps:            prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_shard_step_seconds", Help: "Time that the cores took for one event.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
+		steps:            prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_shard_step_seconds", Help: "Time that the cores took for what came together: one event, or those of a watch.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
 		inbox:            prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_inbox_events", Help: "Events that wait for the cores."}),
 		bindings:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_bindings_total", Help: "Bindings sent, by the API server's answer."}, []string{"answer"}),
 		writes:           prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_api_writes_total", Help: "Other writes to the API server, by kind and outcome."}, []string{"kind", "outcome"}),

@@ -1,33 +1,47 @@
 package process
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
 )
 
-// pods is all pods as the watch shows them. A takeover asks for all pods as they are at a moment after it read the control
+// pods is what the watch shows of pods. A takeover asks for all pods as they are at a moment after it read the control
 // store. Where there are many, a new list is what takes longest in it, and the watch has them already: it only has to be
 // known that the watch has come as far as a list would. The cores hear nothing of pods before they ask for the first time.
 type pods struct {
 	mu    sync.Mutex // held while emit is called: events stay in order with what is known
-	emit  func(item)
-	known map[string]*api.Pod // by UID
+	emit  func(event.Event)
+	known map[string]*api.Pod // by UID: those that the home core does not keep, and all while it hears nothing
 	asked bool
 }
 
-func newPods(emit func(item)) *pods { return &pods{emit: emit, known: map[string]*api.Pod{}} }
+// podsListed is PodsReplaced before it is known which question it answers. With caughtUp it is what the home core keeps, too.
+type podsListed struct {
+	pods     []*api.Pod
+	ticket   kube.Ticket
+	caughtUp bool
+}
+
+func (podsListed) IsEvent() {}
+
+func newPods(emit func(event.Event)) *pods { return &pods{emit: emit, known: map[string]*api.Pod{}} }
 
 func (p *pods) seen(pod *api.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known[pod.UID] = pod
+	if p.asked && home.Keeps(pod) {
+		delete(p.known, pod.UID)
+	} else {
+		p.known[pod.UID] = pod
+	}
 	if p.asked {
-		p.emit(item{event: event.PodSeen{Pod: pod}})
+		p.emit(event.PodSeen{Pod: pod})
 	}
 }
 
@@ -36,7 +50,7 @@ func (p *pods) gone(uid, namespace, name string) {
 	defer p.mu.Unlock()
 	delete(p.known, uid)
 	if p.asked {
-		p.emit(item{event: event.PodGone{UID: uid, Namespace: namespace, Name: name}})
+		p.emit(event.PodGone{UID: uid, Namespace: namespace, Name: name})
 	}
 }
 
@@ -44,24 +58,29 @@ func (p *pods) gone(uid, namespace, name string) {
 func (p *pods) replaced(list []*api.Pod, ticket kube.Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	clear(p.known)
-	for _, pod := range list {
-		p.known[pod.UID] = pod
-	}
-	if p.asked = p.asked || ticket > 0; p.asked {
-		p.emit(item{event: event.PodsReplaced{Pods: list}, ticket: ticket})
+	p.asked = p.asked || ticket > 0
+	p.keep(list)
+	if p.asked {
+		p.emit(podsListed{pods: list, ticket: ticket})
 	}
 }
 
-// current says that what is known is as good as a list.
+// current says that what was shown is as good as a list.
 func (p *pods) current(ticket kube.Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := make([]*api.Pod, 0, len(p.known))
-	for _, pod := range p.known {
-		list = append(list, pod)
-	}
-	slices.SortFunc(list, func(a, b *api.Pod) int { return strings.Compare(a.UID, b.UID) })
+	list := slices.Collect(maps.Values(p.known))
+	p.emit(podsListed{pods: list, ticket: ticket, caughtUp: p.asked})
 	p.asked = true
-	p.emit(item{event: event.PodsReplaced{Pods: list}, ticket: ticket})
+	p.keep(list)
+}
+
+// keep makes known again of some pods.
+func (p *pods) keep(list []*api.Pod) {
+	p.known = map[string]*api.Pod{}
+	for _, pod := range list {
+		if !p.asked || !home.Keeps(pod) {
+			p.known[pod.UID] = pod
+		}
+	}
 }

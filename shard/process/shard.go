@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 	p.NotReady("watches", "listing the cluster for the first time")
 	l.watches = &watches{
 		clients: p.Kube, log: p.Log, relay: l.relay, ignore: ignored,
-		post: func(items []item) { l.postItem(ctx, item{together: items}) },
+		post: func(events []event.Event) { l.post(ctx, events...) },
 	}
 	if err := l.watches.run(ctx, stopping, &wg); err != nil {
 		return err

@@ -25,23 +25,21 @@ type watches struct {
 	clients *kube.Clients
 	log     *slog.Logger
 	relay   *relay.Relay
-	ignore  map[string]bool // resources on the ignore list: read once, never changed
-	post    func([]item)    // hands on what came together; its calls keep their order
+	ignore  map[string]bool     // resources on the ignore list: read once, never changed
+	post    func([]event.Event) // hands on what came together; its calls keep their order
 	claims  *claims
 	pods    *kube.Follower[*corev1.Pod]
 
 	posting sync.Mutex // held while post is called, and before mu
 	mu      sync.Mutex
-	out     []item // emitted and not flushed, of all kinds, for what claims says of pods is in order with the pods
+	out     []event.Event // emitted and not flushed, of all kinds, for what claims says of pods is in order with the pods
 }
 
 // emit puts an event behind those that are to be handed on by the next flush.
-func (w *watches) emit(ev event.Event) { w.emitItem(item{event: ev}) }
-
-func (w *watches) emitItem(i item) {
+func (w *watches) emit(ev event.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.out = append(w.out, i)
+	w.out = append(w.out, ev)
 }
 
 // flush hands on what was emitted.
@@ -50,7 +48,7 @@ func (w *watches) flush() {
 	defer w.posting.Unlock()
 	w.mu.Lock()
 	out := w.out
-	w.out = nil
+	w.out = make([]event.Event, 0, len(out)) // the next ones will be about as many
 	w.mu.Unlock()
 	if len(out) > 0 {
 		w.post(out)
@@ -60,7 +58,7 @@ func (w *watches) flush() {
 // run follows everything but pods, and returns once each kind was listed. Of pods the cores hear when a takeover asks.
 func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
-	known := newPods(w.emitItem)
+	known := newPods(w.emit)
 	w.claims = newClaims(w.ignore, known.seen)
 
 	var synced []<-chan struct{}
