@@ -120,19 +120,7 @@ func (c *Core) podSeen(p *api.Pod) {
 	if p == nil || p.UID == "" {
 		return
 	}
-	class := p.Class
-	if class == nil {
-		class = api.NewClass(api.Resources{{Resource: "pods", Value: 1}}, nil)
-	}
 	rows := slices.Clone(c.rows[p.UID])
-	if len(rows) == 0 {
-		switch at, charged := c.cache.Lookup(p.UID); {
-		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
-			return
-		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Class != nil && at.Class.Key == class.Key:
-			return // a pod that is bound has no rows
-		}
-	}
 	for _, r := range rows {
 		r.seen = true
 		if fault.On(fault.NewerVersion) {
@@ -141,6 +129,18 @@ func (c *Core) podSeen(p *api.Pod) {
 	}
 	if p.Node == "" {
 		return
+	}
+	class := p.Class
+	if class == nil {
+		class = api.NewClass(api.Resources{{Resource: "pods", Value: 1}}, nil)
+	}
+	if len(rows) == 0 {
+		switch at, charged := c.cache.Lookup(p.UID); {
+		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
+			return
+		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Class != nil && at.Class.Key == class.Key:
+			return // a pod that is bound has no rows
+		}
 	}
 	if p.Finished {
 		c.podEnded(p.UID, wire.BindOutcome_BIND_BOUND, p.Node)
