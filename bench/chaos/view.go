@@ -75,6 +75,9 @@ func (v *view) observe(_ time.Time, e audit.Event) {
 		}
 		return
 	case audit.StoreRevision:
+		if e.Snapshot { // all there is: the watch had missed something
+			clear(v.leaders)
+		}
 		for _, c := range e.Changes {
 			v.store(c)
 		}
