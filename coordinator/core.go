@@ -45,7 +45,6 @@ type Core struct {
 	old     []*ask     // those with requests that may claim room, in static order of the first such
 	claimed []*queue   // queues with a claim
 	unclaim bool       // claims are to be made again
-	charges uint64     // grows with each change of a sum
 	laws    uint64     // grows with each change of a limit
 
 	// limits.go

@@ -114,7 +114,6 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
 	c.tree.charge(q, delta)
-	c.charges++
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
@@ -283,9 +282,8 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
 	r.rank = wire.ToRank(m.GetRank())
-	r.told = time.Time{} // a new serial wants an answer of its own
 	c.list(r)
-	c.fresh = append(c.fresh, r)
+	c.owe(r) // a new serial wants an answer of its own
 	if forces(current, demand, bound) {
 		c.force(now, b, r, current, bound)
 		return
@@ -388,8 +386,7 @@ func (c *Core) repeat(now time.Time, b *batch, from api.Incarnation, g *gang) {
 	case g.req != nil:
 		g.req.from = from
 		if !g.req.told.IsZero() {
-			g.req.told = time.Time{}
-			c.fresh = append(c.fresh, g.req)
+			c.owe(g.req)
 		}
 	case g.res != nil && g.res.closing:
 		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt,

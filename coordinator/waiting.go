@@ -52,7 +52,7 @@ type ask struct {
 	laws     uint64     // Core.laws then
 }
 
-// compare is the order of Queue.asks: any, so that an ask is found.
+// compare is the order of queue.asks: any, so that an ask is found.
 func (a *ask) compare(o *ask) int {
 	return cmp.Or(strings.Compare(a.grows, o.grows), slices.CompareFunc(a.delta, o.delta, func(x, y api.Amount) int {
 		return cmp.Or(strings.Compare(x.Resource, y.Resource), cmp.Compare(x.Value, y.Value))
@@ -489,8 +489,17 @@ func (c *Core) rejudge(now time.Time, r *request) {
 	}
 }
 
+// owe has a request told what keeps it, whatever it was told before.
+func (c *Core) owe(r *request) {
+	r.told = time.Time{}
+	c.fresh = append(c.fresh, r)
+}
+
 // inform takes note of what keeps a request from being granted, and tells its home when the words changed.
 func (c *Core) inform(now time.Time, r *request, l *lack) {
+	if l.reason == wire.DenyReason_DENY_UNKNOWN {
+		return
+	}
 	if l.waits() && r.lacking.IsZero() {
 		r.lacking = now
 		c.ageing = append(c.ageing, r)
@@ -498,7 +507,8 @@ func (c *Core) inform(now time.Time, r *request, l *lack) {
 	w, old := l.words(), r.words
 	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
 	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
-		c.tell(now, r, l)
+		r.told, r.words = now, w
+		c.tell(r, l)
 	}
 }
 
@@ -514,11 +524,7 @@ func (l *lack) words() words {
 }
 
 // tell sends a judgement to the gang's home.
-func (c *Core) tell(now time.Time, r *request, l *lack) {
-	if l.reason == wire.DenyReason_DENY_UNKNOWN {
-		return
-	}
-	r.told, r.words = now, l.words()
+func (c *Core) tell(r *request, l *lack) {
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
 	more := ""
 	if r.gang.res != nil {

@@ -45,6 +45,11 @@ func engineCommand() *cobra.Command {
 			}
 			if asJSON {
 				r.Finish()
+				if c.Flags().Changed("out") && out != "" {
+					if err := r.Write(out); err != nil {
+						return err
+					}
+				}
 				e := json.NewEncoder(c.OutOrStdout())
 				e.SetIndent("", "  ")
 				return e.Encode(r)
@@ -62,7 +67,7 @@ func engineCommand() *cobra.Command {
 	c.Flags().Int64Var(&cores, "cores-of-node", 32, "with --trace swf: how the machine's cores are split into nodes")
 	c.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file")
 	outFlag(c.Flags(), &out, "engine")
-	c.Flags().BoolVar(&asJSON, "json", false, "print report.json instead of the table, and write no files")
+	c.Flags().BoolVar(&asJSON, "json", false, "print report.json instead of the table, and write files only where --out says so")
 	return c
 }
 
