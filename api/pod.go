@@ -42,6 +42,9 @@ type Pod struct {
 	ConditionReason, ConditionMessage string
 }
 
+// PodID is the short form of a pod's UID in reservations. UIDs are drawn by the API server, so nobody can choose two that collide.
+func PodID(uid string) uint64 { return xxhash.Sum64String(uid) }
+
 // Refusal says why an object is not acted on, for its user.
 type Refusal struct {
 	Reason  string // UnsupportedConstraint or NeverFits

@@ -66,6 +66,12 @@ type QueueSpec struct {
 	// A closed queue admits nothing, and nothing below it is admitted; what runs goes on.
 	// +optional
 	Closed bool `json:"closed,omitempty"`
+	// Which namespaces may use the queue and everything below it. A namespace must match the selector of the queue that it
+	// names and of every queue above that has one: a queue can narrow what its ancestors allow, never widen it. Without a
+	// selector anywhere on the path every namespace may. A namespace that loses the right keeps what runs and gets nothing
+	// more. To select by name use the label kubernetes.io/metadata.name.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }
 
 // Stamp says which writer's which statement a status is. The API server accepts a status whose epoch is larger than that

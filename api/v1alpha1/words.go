@@ -48,6 +48,7 @@ const (
 	ReasonParentNotFound         = "ParentNotFound"         // False: the Queue exists, an ancestor does not
 	ReasonQueueClosed            = "QueueClosed"            // False: the queue, or an ancestor, is closed or deleted
 	ReasonQueueNotLeaf           = "QueueNotLeaf"           // False: the queue has children; gangs live in leaves
+	ReasonQueueNotAllowed        = "QueueNotAllowed"        // False: the namespace may not use the queue; the message names both
 	ReasonQueueMismatch          = "QueueMismatch"          // False: pods of the group name different queues
 	ReasonNotEnoughPods          = "NotEnoughPods"          // False: fewer than minCount pods exist that may be scheduled
 	ReasonNeverFits              = "NeverFits"              // False: asks for more than a queue of its path, or the whole cluster, will ever have

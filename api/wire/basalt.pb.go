@@ -94,6 +94,9 @@ const (
 	DenyReason_DENY_GUARANTEE          DenyReason = 8  // there is room, but it is kept for another queue's guarantee
 	DenyReason_DENY_REFILLING          DenyReason = 9  // a new control store is being refilled from bound pods
 	DenyReason_DENY_CLOSING            DenyReason = 10 // the reservation is closing
+	DenyReason_DENY_NOT_ALLOWED        DenyReason = 11 // the gang's namespace may not use the queue or one above it
+	DenyReason_DENY_CHARGED_ELSEWHERE  DenyReason = 12 // one of its pods is charged to another gang: not kept waiting, the sender asks again
+	DenyReason_DENY_TOO_LARGE          DenyReason = 13 // the record would be larger than the control store takes: the message says what is too large
 )
 
 // Enum value maps for DenyReason.
@@ -110,6 +113,9 @@ var (
 		8:  "DENY_GUARANTEE",
 		9:  "DENY_REFILLING",
 		10: "DENY_CLOSING",
+		11: "DENY_NOT_ALLOWED",
+		12: "DENY_CHARGED_ELSEWHERE",
+		13: "DENY_TOO_LARGE",
 	}
 	DenyReason_value = map[string]int32{
 		"DENY_UNKNOWN":            0,
@@ -123,6 +129,9 @@ var (
 		"DENY_GUARANTEE":          8,
 		"DENY_REFILLING":          9,
 		"DENY_CLOSING":            10,
+		"DENY_NOT_ALLOWED":        11,
+		"DENY_CHARGED_ELSEWHERE":  12,
+		"DENY_TOO_LARGE":          13,
 	}
 )
 
@@ -1342,17 +1351,18 @@ func (x *TableRecord) GetRefilling() bool {
 
 // Key `queues/<path>`: the limits in force.
 type LimitsRecord struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Queue           string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Uid             string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`                                                // of the Queue object
-	ResourceVersion string                 `protobuf:"bytes,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the Queue object these limits were read from
-	Generation      int64                  `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
-	Capability      []*Amount              `protobuf:"bytes,5,rep,name=capability,proto3" json:"capability,omitempty"`
-	Guarantee       []*Amount              `protobuf:"bytes,6,rep,name=guarantee,proto3" json:"guarantee,omitempty"`
-	Closed          bool                   `protobuf:"varint,7,opt,name=closed,proto3" json:"closed,omitempty"`
-	Deleted         bool                   `protobuf:"varint,8,opt,name=deleted,proto3" json:"deleted,omitempty"` // the object is gone or going, the limits stay while anything is charged
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Queue             string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Uid               string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`                                                // of the Queue object
+	ResourceVersion   string                 `protobuf:"bytes,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the Queue object these limits were read from
+	Generation        int64                  `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	Capability        []*Amount              `protobuf:"bytes,5,rep,name=capability,proto3" json:"capability,omitempty"`
+	Guarantee         []*Amount              `protobuf:"bytes,6,rep,name=guarantee,proto3" json:"guarantee,omitempty"`
+	Closed            bool                   `protobuf:"varint,7,opt,name=closed,proto3" json:"closed,omitempty"`
+	Deleted           bool                   `protobuf:"varint,8,opt,name=deleted,proto3" json:"deleted,omitempty"`                                                   // the object is gone or going, the limits stay while anything is charged
+	NamespaceSelector []byte                 `protobuf:"bytes,9,opt,name=namespace_selector,json=namespaceSelector,proto3,oneof" json:"namespace_selector,omitempty"` // which namespaces may use the queue and what lies below it: a metav1.LabelSelector in protobuf; absent for all
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *LimitsRecord) Reset() {
@@ -1441,6 +1451,13 @@ func (x *LimitsRecord) GetDeleted() bool {
 	return false
 }
 
+func (x *LimitsRecord) GetNamespaceSelector() []byte {
+	if x != nil {
+		return x.NamespaceSelector
+	}
+	return nil
+}
+
 // Key `reservations/<queue bucket, 4 digits>/<gang uid>`.
 type ReservationRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1449,8 +1466,9 @@ type ReservationRecord struct {
 	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"`    // charged to the queue and to every ancestor
 	Rank          *Rank                  `protobuf:"bytes,4,opt,name=rank,proto3" json:"rank,omitempty"`
 	State         ReservationState       `protobuf:"varint,5,opt,name=state,proto3,enum=basalt.wire.v1.ReservationState" json:"state,omitempty"`
-	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`     // of the coordinator that wrote it
-	Forced        bool                   `protobuf:"varint,7,opt,name=forced,proto3" json:"forced,omitempty"` // pods found bound: may exceed a capability
+	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`         // of the coordinator that wrote it
+	Forced        bool                   `protobuf:"varint,7,opt,name=forced,proto3" json:"forced,omitempty"`     // pods found bound: may exceed a capability
+	Pods          []uint64               `protobuf:"fixed64,8,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one, whose UID is the pod's.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1532,6 +1550,13 @@ func (x *ReservationRecord) GetForced() bool {
 		return x.Forced
 	}
 	return false
+}
+
+func (x *ReservationRecord) GetPods() []uint64 {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
 }
 
 // Key `intents/<incarnation>/<n, 16 hex digits>`: written once by its shard, before any Binding of it is sent.
@@ -1762,8 +1787,9 @@ type Reserve struct {
 	Rank          *Rank                  `protobuf:"bytes,8,opt,name=rank,proto3" json:"rank,omitempty"`                                     // of an earlier attempt, absent at the first
 	TableEpoch    uint64                 `protobuf:"varint,9,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`      // under which the sender owns the queue's bucket
 	Trace         *Trace                 `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
-	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"` // asks to be the one gang that may keep what it holds
-	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`       // of the coordinator it was said to; a later one knows nothing of what came after it
+	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"`   // asks to be the one gang that may keep what it holds
+	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`         // of the coordinator it was said to; a later one knows nothing of what came after it
+	Pods          []uint64               `protobuf:"fixed64,13,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1880,6 +1906,13 @@ func (x *Reserve) GetTerm() int64 {
 		return x.Term
 	}
 	return 0
+}
+
+func (x *Reserve) GetPods() []uint64 {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
@@ -4244,7 +4277,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05names\x18\x03 \x03(\tR\x05names\x12\x16\n" +
 	"\x06owners\x18\x04 \x01(\fR\x06owners\x12\x18\n" +
 	"\achanged\x18\x05 \x03(\x04R\achanged\x12\x1c\n" +
-	"\trefilling\x18\x06 \x01(\bR\trefilling\"\xa1\x02\n" +
+	"\trefilling\x18\x06 \x01(\bR\trefilling\"\xec\x02\n" +
 	"\fLimitsRecord\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12)\n" +
@@ -4257,7 +4290,9 @@ const file_basalt_proto_rawDesc = "" +
 	"capability\x124\n" +
 	"\tguarantee\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\tguarantee\x12\x16\n" +
 	"\x06closed\x18\a \x01(\bR\x06closed\x12\x18\n" +
-	"\adeleted\x18\b \x01(\bR\adeleted\"\x98\x02\n" +
+	"\adeleted\x18\b \x01(\bR\adeleted\x122\n" +
+	"\x12namespace_selector\x18\t \x01(\fH\x00R\x11namespaceSelector\x88\x01\x01B\x15\n" +
+	"\x13_namespace_selector\"\xac\x02\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -4265,7 +4300,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04rank\x18\x04 \x01(\v2\x14.basalt.wire.v1.RankR\x04rank\x126\n" +
 	"\x05state\x18\x05 \x01(\x0e2 .basalt.wire.v1.ReservationStateR\x05state\x12\x12\n" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x16\n" +
-	"\x06forced\x18\a \x01(\bR\x06forced\"\xc0\x01\n" +
+	"\x06forced\x18\a \x01(\bR\x06forced\x12\x12\n" +
+	"\x04pods\x18\b \x03(\x06R\x04pods\"\xc0\x01\n" +
 	"\rIntentsRecord\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x120\n" +
 	"\ademands\x18\x02 \x03(\v2\x16.basalt.wire.v1.DemandR\ademands\x12-\n" +
@@ -4282,7 +4318,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\xac\x03\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\"\xc0\x03\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -4297,7 +4333,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05trace\x18\n" +
 	" \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x18\n" +
 	"\apatient\x18\v \x01(\bR\apatient\x12\x12\n" +
-	"\x04term\x18\f \x01(\x03R\x04term\"\xae\x01\n" +
+	"\x04term\x18\f \x01(\x03R\x04term\x12\x12\n" +
+	"\x04pods\x18\r \x03(\x06R\x04pods\"\xae\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -4499,7 +4536,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x10ReservationState\x12\x17\n" +
 	"\x13RESERVATION_UNKNOWN\x10\x00\x12\x14\n" +
 	"\x10RESERVATION_OPEN\x10\x01\x12\x17\n" +
-	"\x13RESERVATION_CLOSING\x10\x02*\xff\x01\n" +
+	"\x13RESERVATION_CLOSING\x10\x02*\xc5\x02\n" +
 	"\n" +
 	"DenyReason\x12\x10\n" +
 	"\fDENY_UNKNOWN\x10\x00\x12\x0e\n" +
@@ -4514,7 +4551,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\x0eDENY_GUARANTEE\x10\b\x12\x12\n" +
 	"\x0eDENY_REFILLING\x10\t\x12\x10\n" +
 	"\fDENY_CLOSING\x10\n" +
-	"*\x9a\x01\n" +
+	"\x12\x14\n" +
+	"\x10DENY_NOT_ALLOWED\x10\v\x12\x1a\n" +
+	"\x16DENY_CHARGED_ELSEWHERE\x10\f\x12\x12\n" +
+	"\x0eDENY_TOO_LARGE\x10\r*\x9a\x01\n" +
 	"\rCommitOutcome\x12\x12\n" +
 	"\x0eCOMMIT_UNKNOWN\x10\x00\x12\x13\n" +
 	"\x0fCOMMIT_PREPARED\x10\x01\x12\x14\n" +
@@ -4713,6 +4753,7 @@ func file_basalt_proto_init() {
 		(*Envelope_BindResults)(nil),
 		(*Envelope_Summary)(nil),
 	}
+	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -148,7 +148,7 @@ func (c *Core) judge(g *gang) {
 	if a == nil {
 		switch g.why.reason {
 		case v1alpha1.ReasonPending, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCoordinatorUnavailable, v1alpha1.ReasonQueueClosed,
-			v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueNotLeaf:
+			v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueNotLeaf, v1alpha1.ReasonQueueNotAllowed:
 			if g.charge.reserved {
 				g.why = reason{}
 			}
@@ -185,7 +185,11 @@ func denied(m *wire.Denied) reason {
 		r.reason = v1alpha1.ReasonQueueClosed
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
 		r.reason = v1alpha1.ReasonQueueNotLeaf
-	case wire.DenyReason_DENY_REFILLING, wire.DenyReason_DENY_CLOSING:
+	case wire.DenyReason_DENY_NOT_ALLOWED:
+		r.reason = v1alpha1.ReasonQueueNotAllowed
+	case wire.DenyReason_DENY_TOO_LARGE:
+		r.reason = v1alpha1.ReasonNeverFits
+	case wire.DenyReason_DENY_REFILLING, wire.DenyReason_DENY_CLOSING, wire.DenyReason_DENY_CHARGED_ELSEWHERE:
 		r.reason = v1alpha1.ReasonPending
 	}
 	if r.message == "" {
