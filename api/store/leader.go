@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -69,11 +71,11 @@ const MaxOps = maxOps - 1 // and seq
 // Campaign waits until nobody leads and then leads. Several may wait; one wins. The lease is granted only after the leader
 // key was seen gone, so it cannot run out while waiting, which is how a campaign can end without leadership.
 func (s *Store) Campaign(ctx context.Context, record *wire.LeaderRecord) (*Term, error) {
-	value, err := encode(record)
+	key := s.key(keyLeader)
+	value, err := encode(key, record)
 	if err != nil {
 		return nil, fmt.Errorf("campaign: %w", err)
 	}
-	key := s.key(keyLeader)
 	pause := newBackoff()
 	for {
 		if err := s.awaitGone(ctx, key); err != nil {
@@ -215,6 +217,7 @@ func (t *Term) Commit(ctx context.Context, ops []Op) (int64, error) {
 	}
 	s := t.store
 	seen, size := map[string]bool{}, 0
+	largest, most := "", 0
 	puts := make([]clientv3.Op, 0, len(ops)+1)
 	for _, op := range ops {
 		key := op.key(s)
@@ -226,20 +229,36 @@ func (t *Term) Commit(ctx context.Context, ops []Op) (int64, error) {
 			puts = append(puts, clientv3.OpDelete(key))
 			continue
 		}
-		value, err := encode(op.value)
+		value, err := encode(key, op.value)
 		if err != nil {
-			return 0, fmt.Errorf("commit: key %q: %w", key, err)
+			return 0, fmt.Errorf("commit: %w", err)
 		}
-		if size += len(key) + len(value); size > maxRequest-64<<10 {
-			return 0, fmt.Errorf("commit: more than %d bytes", maxRequest-64<<10)
+		if size += len(key) + len(value); len(value) > most {
+			largest, most = key, len(value)
 		}
 		puts = append(puts, clientv3.OpPut(key, string(value)))
 	}
+	if size > MaxCommit {
+		return 0, fmt.Errorf("commit: %w: %d operations of %d bytes, the limit is %d; the largest is key %q with %d", ErrTooLarge, len(ops), size, MaxCommit, largest, most)
+	}
 	revision, err := t.commit(ctx, puts)
 	if err != nil {
-		return 0, fmt.Errorf("commit: %w", err)
+		return 0, fmt.Errorf("commit %s: %w", keysOf(puts), err)
 	}
 	return revision, nil
+}
+
+// keysOf names the keys of a transaction, the first few of many.
+func keysOf(ops []clientv3.Op) string {
+	const most = 8
+	var names []string
+	for _, op := range ops[:min(most, len(ops))] {
+		names = append(names, strconv.Quote(string(op.KeyBytes())))
+	}
+	if more := len(ops) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // commit sends one transaction. An answer that does not come is settled by moving seq with an empty transaction that
@@ -311,7 +330,7 @@ func (t *Term) fail(err error) error {
 // send sends one try, and returns the value that seq has now, which is this try's or an earlier one's.
 func (t *Term) send(ctx context.Context, puts []clientv3.Op, value uint64) (uint64, error) {
 	s := t.store
-	record, err := encode(&wire.Sequence{Value: value, Term: uint64(t.number)})
+	record, err := encode(s.key(keySequence), &wire.Sequence{Value: value, Term: uint64(t.number)})
 	if err != nil {
 		return 0, err
 	}

@@ -24,12 +24,30 @@ const (
 	keyIntents      = "intents/"
 )
 
-// maxRecord bounds one record, so that a transaction stays within etcd's 1.5 MiB.
 const (
-	maxRecord  = 1 << 20
-	maxRequest = 1536 << 10
-	maxOps     = 128 // of compares, and of operations, that etcd takes in one transaction
+	maxRequest = 1536 << 10 // etcd's own limit of a request
+	maxOps     = 128        // of compares, and of operations, that etcd takes in one transaction
 )
+
+// MaxRecord bounds the encoded bytes of one record, MaxCommit those of all keys and records of one Commit: a transaction
+// stays within etcd's 1.5 MiB.
+const (
+	MaxRecord = 1 << 20
+	MaxCommit = maxRequest - 64<<10
+)
+
+// ErrTooLarge says that a record, or the sum of a transaction's records, exceeds what the store takes.
+var ErrTooLarge = errors.New("too large for the control store")
+
+// RecordError says that one record cannot be written: it is too large (ErrTooLarge) or cannot be encoded. It is an answer
+// about that record: nothing of the transaction was written, and the session or the term goes on.
+type RecordError struct {
+	Key string
+	Err error
+}
+
+func (e *RecordError) Error() string { return fmt.Sprintf("key %q: %v", e.Key, e.Err) }
+func (e *RecordError) Unwrap() error { return e.Err }
 
 // errUnreadable is for a record that cannot be decoded.
 var errUnreadable = errors.New("corrupt record")
@@ -63,13 +81,15 @@ type StoredIntents struct {
 	Record      *wire.IntentsRecord
 }
 
-func encode(m proto.Message) ([]byte, error) {
+// encode returns a RecordError for a record that is too large or cannot be encoded, such as one with a string that is not
+// UTF-8.
+func encode(key string, m proto.Message) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().Name(), err)
+	if err == nil && len(b) > MaxRecord {
+		err = fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(b), MaxRecord)
 	}
-	if len(b) > maxRecord {
-		return nil, fmt.Errorf("encode %s: %d bytes, at most %d are possible", m.ProtoReflect().Descriptor().Name(), len(b), maxRecord)
+	if err != nil {
+		return nil, &RecordError{Key: key, Err: fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().Name(), err)}
 	}
 	return b, nil
 }

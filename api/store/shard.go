@@ -100,7 +100,8 @@ func (s *Store) Register(ctx context.Context, record *wire.ShardRecord, ttl time
 	if record.GetIncarnation() == "" {
 		return nil, errors.New("register shard: no incarnation")
 	}
-	value, err := encode(record)
+	key := s.key(keyShards + record.Incarnation)
+	value, err := encode(key, record)
 	if err != nil {
 		return nil, fmt.Errorf("register shard: %w", err)
 	}
@@ -109,7 +110,7 @@ func (s *Store) Register(ctx context.Context, record *wire.ShardRecord, ttl time
 		if err != nil {
 			return nil, fmt.Errorf("register shard: %w", err)
 		}
-		created, err := s.create(ctx, s.key(keyShards+record.Incarnation), value, l)
+		created, err := s.create(ctx, key, value, l)
 		if err == nil && created > 0 {
 			return &Session{store: s, incarnation: api.Incarnation(record.Incarnation), lease: l, created: created, own: ownKey{created, value}}, nil
 		}
@@ -143,7 +144,7 @@ func (x *Session) Update(ctx context.Context, record *wire.ShardRecord) error {
 	if api.Incarnation(record.GetIncarnation()) != x.incarnation {
 		return fmt.Errorf("update shard: the record is of incarnation %q", record.GetIncarnation())
 	}
-	value, err := encode(record)
+	value, err := encode(x.key(), record)
 	if err != nil {
 		return fmt.Errorf("update shard: %w", err)
 	}
@@ -199,7 +200,8 @@ func (x *Session) definite(ctx context.Context, compares []clientv3.Cmp, then fu
 
 // WriteIntents makes rows durable in one transaction: the key intents/<self>/<n> must be absent, the table and every
 // reservation at exactly the revisions named. It comes back with a definite outcome; an error means that ctx ended, the
-// store was replaced, or the record cannot be written at all, and then the fate of the rows may be open.
+// store was replaced, and then the fate of the rows may be open, or that the record cannot be written at all: a
+// RecordError. Then nothing was written, and the session goes on.
 //
 // That the key is absent becomes true again once it is deleted, so a try whose answer was lost could make it anew. Therefore
 // each try compares the version of the shard's own key, too, and every try but the first writes that key as it is: when
@@ -209,7 +211,8 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 	if len(fences) > MaxFences {
 		return WriteResult{}, fmt.Errorf("write intents %d: %d reservations, at most %d are possible", n, len(fences), MaxFences)
 	}
-	value, err := encode(record)
+	key, tableKey := s.intentsKey(x.incarnation, n), s.key(keyTable)
+	value, err := encode(key, record)
 	if err != nil {
 		return WriteResult{}, fmt.Errorf("write intents %d: %w", n, err)
 	}
@@ -230,7 +233,6 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 		return WriteResult{Outcome: ReservationMoved, Moved: never}, nil
 	}
 
-	key, tableKey := s.intentsKey(x.incarnation, n), s.key(keyTable)
 	compares := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
 		clientv3.Compare(clientv3.ModRevision(tableKey), "=", tableRevision),
@@ -411,7 +413,7 @@ func (x *Session) RewriteIntents(ctx context.Context, k IntentKey, record *wire.
 	var value []byte
 	if record != nil {
 		var err error
-		if value, err = encode(record); err != nil {
+		if value, err = encode(key, record); err != nil {
 			return fail(err)
 		}
 		then = clientv3.OpPut(key, string(value))

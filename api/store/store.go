@@ -197,12 +197,12 @@ func (s *Store) identify(ctx context.Context) error {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	mine := &wire.StoreIdentity{Id: hex.EncodeToString(id), Format: Format}
-	raw, err := encode(mine)
+	key := s.key(keyStore)
+	raw, err := encode(key, mine)
 	if err != nil {
 		return err
 	}
 	var resp *clientv3.TxnResponse
-	key := s.key(keyStore)
 	create := []clientv3.Op{clientv3.OpPut(key, string(raw))}
 	if s.opts.ReadOnly {
 		create = nil
@@ -276,7 +276,7 @@ func (s *Store) renounce() {
 	defer cancel()
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
-	raw, err := encode(&wire.StoreIdentity{Id: hex.EncodeToString(id), Format: s.identity.Format})
+	raw, err := encode(s.key(keyStore), &wire.StoreIdentity{Id: hex.EncodeToString(id), Format: s.identity.Format})
 	if err != nil {
 		return
 	}
@@ -293,7 +293,7 @@ func (s *Store) renounce() {
 			if t, err := table(resp.Kvs[0]); err == nil { // one that cannot be read is made anew anyway
 				t.Epoch++
 				t.Refilling = true
-				value, err := encode(wire.FromTable(t))
+				value, err := encode(key, wire.FromTable(t))
 				if err != nil {
 					return err
 				}

@@ -343,10 +343,37 @@ func TestCommitRefusesWhatEtcdWould(t *testing.T) {
 	if _, err := term.Commit(t.Context(), []store.Op{many[0], many[0]}); err == nil {
 		t.Error("one key twice passed")
 	}
-	huge := reservation("q", "g", 1)
-	huge.Gang.Name = strings.Repeat("x", 2<<20)
-	if _, err := term.Commit(t.Context(), []store.Op{store.PutReservation(huge)}); err == nil {
-		t.Error("a huge record passed")
+	named := func(uid, name string) store.Op {
+		r := reservation("q", uid, 1)
+		r.Gang.Name = name
+		return store.PutReservation(r)
+	}
+	for _, c := range []struct {
+		name     string
+		ops      []store.Op
+		record   bool // a RecordError, and so about one record
+		tooLarge bool
+		says     string
+	}{
+		{"one record too large", []store.Op{named("g", strings.Repeat("x", store.MaxRecord))}, true, true, "/g\""},
+		{"a record that cannot be encoded", []store.Op{named("g", "\xff")}, true, false, "/g\""},
+		{"too large together", []store.Op{named("g1", strings.Repeat("x", store.MaxCommit/2-200)), named("g2", strings.Repeat("x", store.MaxCommit/2+100))}, false, true, "/g2\""},
+	} {
+		_, err := term.Commit(t.Context(), c.ops)
+		var record *store.RecordError
+		if err == nil || errors.As(err, &record) != c.record || errors.Is(err, store.ErrTooLarge) != c.tooLarge || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	x := join(t, s, "s1")
+	long := intents("p")
+	long.Rows[0].Node = strings.Repeat("x", store.MaxRecord)
+	table := commit(t, term, store.PutTable(&api.Table{Epoch: 1}))
+	if _, err := x.WriteIntents(t.Context(), 7, long, table, nil); !errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "intents/s1/0000000000000007") {
+		t.Errorf("write intents: %v", err)
+	}
+	if r, err := x.WriteIntents(t.Context(), 8, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+		t.Errorf("the session does not go on: %v %v", r, err)
 	}
 	commit(t, term, many[:store.MaxOps]...) // and the term lives
 }
