@@ -14,6 +14,20 @@ import (
 // MaxAmount bounds one quantity as it enters, in the resource's own unit: 2^60 bytes is 1 Ei. Sums are checked apart.
 const MaxAmount = int64(1) << 60
 
+// Bounds of what one object may name: a pod in its requests, a Queue in a list of limits.
+const (
+	MaxResources    = 64  // names in one vector
+	MaxResourceName = 317 // bytes of a name: a DNS subdomain of 253, a slash, and a name of 63
+)
+
+// CheckResourceName returns an error if a resource name is longer than MaxResourceName.
+func CheckResourceName(name string) error {
+	if len(name) > MaxResourceName {
+		return fmt.Errorf("resource name %.40q... has %d bytes, the limit is %d", name, len(name), MaxResourceName)
+	}
+	return nil
+}
+
 // maxExponent bounds the power of ten of a quantity before it is compared: 10^30 is above every limit.
 const maxExponent = 30
 

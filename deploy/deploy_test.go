@@ -245,10 +245,8 @@ func TestBadInputIsRefused(t *testing.T) {
 		what, resource, body string
 		says                 []string // all of these
 	}{
-		{"negative", "queues", queue("q", `{"capability":{"memory":"-1Gi"}}`), []string{"spec.capability", "memory: -1Gi", "is not above zero", "spec.closed"}},
-		{"negative number", "queues", queue("q", `{"capability":{"cpu":-1}}`), []string{"spec.capability", "cpu: -1", "is not above zero"}},
-		{"zero", "queues", queue("q", `{"guarantee":{"pods":"0"}}`), []string{"spec.guarantee", "pods: 0", "is not above zero"}},
-		{"zero with a suffix", "queues", queue("q", `{"capability":{"cpu":"0.0m"}}`), []string{"spec.capability", "cpu: 0.0m", "is not above zero"}},
+		{"negative", "queues", queue("q", `{"capability":{"memory":"-1Gi"}}`), []string{"spec.capability", "memory: -1Gi", "is negative", "write 0"}},
+		{"negative number", "queues", queue("q", `{"capability":{"cpu":-1}}`), []string{"spec.capability", "cpu: -1", "is negative"}},
 		{"9E cores", "queues", queue("q", `{"capability":{"cpu":"9E"}}`), []string{"spec.capability", "cpu: 9E", "above what is accepted: 1G cores"}},
 		{"9E bytes", "queues", queue("q", `{"guarantee":{"memory":"9E"}}`), []string{"spec.guarantee", "memory: 9E", "1Ei bytes"}},
 		{"one core too many", "queues", queue("q", `{"capability":{"cpu":"1000000001"}}`), []string{"spec.capability", "cpu: 1000000001", "above what is accepted"}},
@@ -275,7 +273,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"an unknown resource", "queues", queue("q", `{"capability":{"gpu":"1"}}`), []string{"spec.capability", `"gpu"`, "cannot be limited"}},
 		{"a quota's name of a resource", "queues", queue("q", `{"guarantee":{"requests.cpu":"1"}}`), []string{"spec.guarantee", `"requests.cpu"`, "cannot be limited"}},
 		{"a guarantee above the capability", "queues", queue("q", `{"capability":{"cpu":"1","memory":"4Gi"},"guarantee":{"cpu":"1001m","memory":"4Gi"}}`), []string{"spec.guarantee", "cpu: 1001m", "is above spec.capability"}},
-		{"as many bad amounts as can be", "queues", queue("q", string(full)), []string{"spec.capability", "spec.guarantee", "is not above zero"}},
+		{"as many bad amounts as can be", "queues", queue("q", string(full)), []string{"spec.capability", "spec.guarantee", "is negative"}},
 		{"too many resources", "queues", queue("q", string(tooMany)), []string{"spec.capability", "must have at most 64 items"}},
 		{"an unknown field", "queues", queue("q", `{"parent":"root"}`), []string{"spec.parent"}},
 		{"a name under root", "queues", queue("root.team", `{}`), []string{"metadata.name", "leave the leading 'root.' out"}},
@@ -347,6 +345,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		queue("root", `{}`), queue("roots.a", `{}`), queue("default", `{"closed":true}`), queue("a.b.c.d.e.f.g.h", `{}`), queue("0-a.b0", `{"capability":{"cpu":4}}`),
 		queue(strings.Repeat("a", 63), `{"capability":{"cpu":"1"},"guarantee":{"memory":"1Gi"}}`),
 		`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":"no-spec"}}`,
+		queue("no-gpus", `{"capability":{"nvidia.com/gpu":0,"cpu":"0m","memory":"-0"},"guarantee":{"nvidia.com/gpu":"0","pods":"0e3"}}`),
 		queue("null-is-left-out", `{"capability":{"cpu":null}}`),
 	} {
 		if err := create(t, "queues", body); err != nil {

@@ -50,13 +50,13 @@ type QueueList struct {
 }
 
 // QueueSpec says what a queue may hold. The API server refuses amounts that cannot be kept exactly in an int64 of the
-// resource's unit, those that are not above zero, and a guarantee above the capability: the rules are made in
-// api/generate/crds.
+// resource's unit, negative ones, lists of more than 64 resources, and a guarantee above the capability: the rules are
+// made in api/generate/crds.
 type QueueSpec struct {
 	// The most that the queue and everything below it may hold, per resource: cpu in cores (1500m or 1.5), memory,
 	// ephemeral-storage and hugepages in bytes (4Gi), pods and extended resources in whole units. A resource that is not named is
-	// not limited here; the limits of the queues above still hold. Lowering it below what is held stops admissions until
-	// use falls, and evicts nothing.
+	// not limited here; the limits of the queues above still hold. Zero is a limit: with nvidia.com/gpu: 0 no pod that
+	// requests GPUs is admitted. Lowering a limit below what is held stops admissions until use falls, and evicts nothing.
 	// +optional
 	Capability corev1.ResourceList `json:"capability,omitempty"`
 	// What is kept free for the queue and everything below it, per resource, in the units of capability. It is kept out of

@@ -157,8 +157,7 @@ func (w *world) noPath(t *testing.T) {
 
 func (w *world) amounts(t *testing.T) {
 	for spec, says := range map[string][]string{
-		`{"capability":{"cpu":"-1"}}`:                            {"spec.capability", "cpu: -1", "is not above zero"},
-		`{"capability":{"memory":"0"}}`:                          {"spec.capability", "memory: 0", "is not above zero"},
+		`{"capability":{"cpu":"-1"}}`:                            {"spec.capability", "cpu: -1", "is negative"},
 		`{"capability":{"cpu":"9E"}}`:                            {"spec.capability", "cpu: 9E", "is above what is accepted"},
 		`{"capability":{"cpu":"1e400"}}`:                         {"spec.capability", "cpu: 1e400", "is no amount"},
 		`{"guarantee":{"cpu":"1e300000000"}}`:                    {"spec.guarantee", "cpu: 1e300000000", "is no amount"},

@@ -157,7 +157,7 @@ func (r *report) printQueues(w io.Writer, c *wire.StatusReply) {
 		}
 		var other []string
 		for _, a := range charged.Max(limits) {
-			if a.Resource != "cpu" && a.Resource != "memory" && (limits.Value(a.Resource) > 0 || charged.Value(a.Resource) > 0) {
+			if _, limited := limits.Get(a.Resource); a.Resource != "cpu" && a.Resource != "memory" && (limited || charged.Value(a.Resource) > 0) {
 				other = append(other, a.Resource+" "+ofLimit(charged, limits, a.Resource))
 			}
 		}

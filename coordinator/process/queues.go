@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +68,7 @@ func queueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 	if err = api.ValidatePath(q.Name); err == nil {
 		if ev.Capability, err = readLimits("spec.capability", q.Spec.Capability); err == nil {
 			ev.Guarantee, err = readLimits("spec.guarantee", q.Spec.Guarantee)
+			ev.Guarantee = ev.Guarantee.Positive()
 		}
 	}
 	if err != nil {
@@ -74,16 +77,26 @@ func queueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 	return ev
 }
 
+// readLimits reads spec.capability or spec.guarantee. It keeps zeros: a capability of zero is a limit.
 func readLimits(field string, l corev1.ResourceList) (api.Resources, error) {
-	for name, q := range l {
-		if q.Sign() <= 0 {
-			return nil, fmt.Errorf("%s: %s: %s is not above zero", field, name, q.String())
+	if len(l) > api.MaxResources {
+		return nil, fmt.Errorf("%s: it names %d resources, the limit is %d", field, len(l), api.MaxResources)
+	}
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		if err := api.CheckResourceName(string(name)); err != nil {
+			return nil, fmt.Errorf("%s: %w", field, err)
 		}
 	}
 	r, err := api.FromResourceList(l, false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
+	for name, q := range l {
+		if q.IsZero() {
+			r = append(r, api.Amount{Resource: string(name)})
+		}
+	}
+	slices.SortFunc(r, func(a, b api.Amount) int { return strings.Compare(a.Resource, b.Resource) })
 	return r, nil
 }
 
