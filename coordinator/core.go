@@ -26,6 +26,7 @@ type Core struct {
 	gangs    map[gangKey]*gang
 	patients map[string]patient // by kind of device (patience.go)
 	charged  map[string]*gang   // by UID: those with a reservation
+	pods     map[uint64]*gang   // by api.PodID: the one that the pod is charged to (pods.go)
 	graves   []grave            // gangs forgotten, oldest first: late repeats of their requests are told apart for a while
 	open     int                // reservations
 
@@ -82,7 +83,7 @@ type gangKey struct{ queue, uid string }
 func New(cfg Config, e Elected) *Core {
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
-		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, patients: map[string]patient{},
+		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}, patients: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{},
 		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, shadows: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table, floor: e.MaxStatusEpoch,
 	}

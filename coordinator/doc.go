@@ -26,5 +26,6 @@
 //     tested against limits that were written before it.
 //   - At every queue and resource that is limited, charged <= capability after each transaction that increased it, but for
 //     records marked forced, which name pods that somebody bound without asking.
+//   - No two reservations name the same pod (pods.go).
 //   - The same events give the same outputs: maps are walked in sorted order wherever order can be seen.
 package coordinator

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"math/rand"
 	"slices"
 	"testing"
@@ -19,7 +20,7 @@ func TestRandomHistories(t *testing.T) {
 	if testing.Short() {
 		seeds = 5
 	}
-	grants, denials := 0, 0
+	grants, denials, elsewhere := 0, 0, 0
 	for seed := range seeds {
 		w := newWorld(seed)
 		for range steps {
@@ -35,10 +36,10 @@ func TestRandomHistories(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		grants, denials = grants+w.grants, denials+w.denials
+		grants, denials, elsewhere = grants+w.grants, denials+w.denials, elsewhere+w.elsewhere
 	}
-	if grants < 50*int(seeds) || denials < 50*int(seeds) {
-		t.Errorf("only %d grants and %d denials: the histories show nothing", grants, denials)
+	if grants < 50*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) {
+		t.Errorf("only %d grants, %d denials, and %d for pods charged elsewhere: the histories show nothing", grants, denials, elsewhere)
 	}
 }
 
@@ -58,6 +59,7 @@ type world struct {
 	held    map[limitAt]int64 // what the store's tree held after the last transaction
 
 	grants, denials int
+	elsewhere       int // denials for pods that another gang has
 }
 
 // asked is what a home remembers of a gang.
@@ -68,6 +70,8 @@ type asked struct {
 	demand   api.Resources
 	reserved bool
 	priority int64
+	single   bool
+	pods     []uint64
 }
 
 var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.e.f", "a.e.f.g", "a.e.f.h", "i", "i.j", "i.k"}
@@ -196,6 +200,9 @@ func (w *world) deliver(o Send) {
 		}
 	case *wire.Envelope_Denied:
 		w.denials++
+		if m.Denied.Reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE {
+			w.elsewhere++
+		}
 		if m.Denied.Message == "" || m.Denied.Reason == 0 {
 			w.store.problem("denied %s without words", m.Denied.GangUid)
 		}
@@ -275,7 +282,7 @@ func (w *world) epoch() uint64 {
 }
 
 func (w *world) ref(uid string, g *asked) *wire.GangRef {
-	return &wire.GangRef{Uid: uid, Namespace: "ns", Name: uid, Queue: g.queue}
+	return &wire.GangRef{Uid: uid, Namespace: "ns", Name: uid, Queue: g.queue, Single: g.single}
 }
 
 func (w *world) nextSerial() uint64 {
@@ -285,7 +292,7 @@ func (w *world) nextSerial() uint64 {
 
 func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
-		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch()}
+		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods}
 	if g.order > 0 {
 		m.Rank = &wire.Rank{Priority: g.priority, Order: g.order, GangUid: uid}
 	}
@@ -297,6 +304,19 @@ func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 	if w.rng.Intn(5) == 0 {
 		w.step(ev)
 	}
+}
+
+// pods draws a set from few enough that sets meet; some pods are those of gangs of one.
+func (w *world) pods() []uint64 {
+	set := map[uint64]bool{}
+	for range w.rng.Intn(4) {
+		if uids := sortedKeys(w.gangs); len(uids) > 0 && w.rng.Intn(20) == 0 {
+			set[api.PodID(uids[w.rng.Intn(len(uids))])] = true
+		} else {
+			set[1+uint64(w.rng.Intn(200))] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
 }
 
 // demand is like others as often as not.
@@ -323,7 +343,10 @@ func (w *world) random() {
 	case n < 25:
 		uid := fmt.Sprintf("g%d", w.version*1000+w.rng.Intn(1000))
 		w.version++
-		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2))}
+		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), single: w.rng.Intn(3) == 0}
+		if !g.single {
+			g.pods = w.pods()
+		}
 		w.gangs[uid] = g
 		var bound api.Resources
 		if w.rng.Intn(10) == 0 {
@@ -332,7 +355,12 @@ func (w *world) random() {
 		w.reserve(uid, g, bound)
 	case n < 35:
 		if uid, g := pick(); g != nil {
-			g.demand = w.demand()
+			if w.rng.Intn(2) == 0 {
+				g.demand = w.demand()
+			}
+			if !g.single && w.rng.Intn(2) == 0 {
+				g.pods = w.pods()
+			}
 			var bound api.Resources
 			if w.rng.Intn(8) == 0 {
 				bound = api.Resources{{Resource: "cpu", Value: 2}}
@@ -429,8 +457,8 @@ func (w *world) finish() {
 	if n := len(w.store.reservations); n > 0 || len(w.core.ring) > 0 || w.core.open > 0 {
 		w.store.problem("%d reservations, %d in memory and %d requests are left", n, w.core.open, len(w.core.ring))
 	}
-	if len(w.core.gangs) > 0 || len(w.core.charged) > 0 || len(w.core.inbox) > 0 {
-		w.store.problem("%d gangs, %d messages are remembered for ever", len(w.core.gangs), len(w.core.inbox))
+	if len(w.core.gangs) > 0 || len(w.core.charged) > 0 || len(w.core.inbox) > 0 || len(w.core.pods) > 0 {
+		w.store.problem("%d gangs, %d messages, %d pods are remembered for ever", len(w.core.gangs), len(w.core.inbox), len(w.core.pods))
 	}
 	for path, q := range w.core.tree.byPath {
 		if _, there := w.specs[path]; !there && q.object == nil && len(q.children) == 0 && path != api.RootQueue {
@@ -563,6 +591,55 @@ func BenchmarkRelease(b *testing.B) {
 					next++
 				}
 				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkGrant charges gangs, one in a transaction.
+func BenchmarkGrant(b *testing.B) {
+	for _, size := range []int{0, 1, 8, 100, 1000} { // pods; 0 for a gang of one
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			now := time.UnixMilli(1_000_000)
+			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
+			rev := int64(1)
+			var step func(ev Event)
+			step = func(ev Event) {
+				c.Step(now, ev)
+				for _, o := range c.Outputs() {
+					if t, ok := o.(Txn); ok {
+						rev++
+						step(TxnDone{ID: t.ID, Revision: rev})
+					}
+				}
+			}
+			for _, name := range []string{"root", "a", "a.b"} {
+				step(QueueSeen{Name: name, UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: api.FromMap(map[string]int64{"cpu": 1 << 50, "memory": 1 << 60})})
+			}
+			step(QueuesSynced{})
+			now = now.Add(2 * time.Second)
+			step(Tick{})
+			pod, serial := uint64(0), uint64(0)
+			demand := wire.FromResources(api.FromMap(map[string]int64{"cpu": 1000, "memory": 1 << 30, "pods": int64(max(1, size))}))
+			b.ReportAllocs()
+			for i := range b.N {
+				serial++
+				ref := &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: "a.b", Single: size == 0}
+				pods := make([]uint64, size)
+				for j := range pods {
+					pod++
+					pods[j] = pod
+				}
+				step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+					Gang: ref, Attempt: 1, Serial: serial, TableEpoch: 1, SinceUnixMs: int64(i), Demand: demand, Pods: pods}}}})
+				if i%1000 == 999 {
+					now = now.Add(time.Hour)
+					step(Tick{})
+				}
+			}
+			b.StopTimer()
+			if c.open != b.N {
+				b.Fatalf("%d granted of %d", c.open, b.N)
 			}
 		})
 	}

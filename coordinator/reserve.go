@@ -14,9 +14,11 @@ import (
 type gang struct {
 	key          gangKey
 	ref          *wire.GangRef
-	serial       uint64 // of the newest message acted on, 0 when none was in this term
-	attempt      uint64 // the newest heard of
-	asksPatience bool   // to keep what it holds (patience.go)
+	serial       uint64    // of the newest message acted on, 0 when none was in this term
+	attempt      uint64    // the newest heard of
+	asksPatience bool      // to keep what it holds (patience.go)
+	refused      bool      // the request with this serial was denied and not kept
+	own          [1]uint64 // podSet of a gang of one
 	res          *reservation
 	req          *request
 	batch        uint64 // the last transaction that writes it
@@ -28,6 +30,7 @@ type reservation struct {
 	queue    *queue
 	attempt  uint64
 	demand   api.Resources
+	pods     []uint64 // api.PodID of those that demand is for, sorted (pods.go)
 	rank     api.Rank
 	closing  bool
 	forced   bool
@@ -71,6 +74,14 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.revision = s.Revision
 	c.charge(g, demand)
+	pods, err := g.podSet(r.GetPods())
+	if err == nil && c.elsewhere(g, pods) > 0 {
+		err = fmt.Errorf("pods: some are named by another reservation")
+	}
+	if err != nil {
+		c.log(LevelWarn, "reservation with a wrong set of pods", "key", s.Key, "error", err)
+	}
+	c.name(g, pods)
 	return true
 }
 
@@ -126,6 +137,7 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 // release takes the reservation away.
 func (c *Core) release(g *gang) {
 	c.charge(g, nil)
+	c.name(g, nil)
 	q := g.res.queue
 	for p := q; p != nil; p = p.parent {
 		p.admitted--
@@ -209,22 +221,14 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	switch {
 	case (m.GetSerial() < g.serial || m.GetAttempt() < g.attempt) && !fault.On(fault.LateReserve):
 		return // late
-	case m.GetSerial() == g.serial && (g.req != nil || g.res != nil && g.serial != 0):
+	case m.GetSerial() == g.serial && (g.req != nil || g.res != nil && g.serial != 0 && !g.refused):
 		if g.res != nil && fault.On(fault.NoIdempotency) {
 			c.tree.charge(g.res.queue, g.res.demand)
 		}
 		c.repeat(now, b, from, g)
 		return
 	}
-	g.serial, g.attempt, g.ref, g.asksPatience = m.GetSerial(), m.GetAttempt(), m.GetGang(), m.GetPatient()
-	refuse := func(reason wire.DenyReason, message string) {
-		if g.req != nil {
-			c.withdraw(g.req)
-		}
-		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
-			GangUid: g.key.uid, Attempt: m.GetAttempt(), Serial: m.GetSerial(), Reason: reason, Queue: g.key.queue, Message: message}}})
-		c.forget(now, g)
-	}
+	g.serial, g.attempt, g.ref, g.asksPatience, g.refused = m.GetSerial(), m.GetAttempt(), m.GetGang(), m.GetPatient(), false
 	demand, err := wire.ToResources(m.GetDemand())
 	var bound api.Resources
 	if err == nil {
@@ -233,12 +237,16 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	if err == nil {
 		err = sound(demand)
 	}
+	var pods []uint64
+	if err == nil {
+		pods, err = g.podSet(m.GetPods())
+	}
 	if err != nil {
-		refuse(wire.DenyReason_DENY_NEVER_FITS, err.Error())
+		c.refuse(now, from, g, wire.DenyReason_DENY_NEVER_FITS, err.Error())
 		return
 	}
 	if err := api.ValidatePath(g.key.queue); err != nil {
-		refuse(wire.DenyReason_DENY_QUEUE_NOT_FOUND, err.Error())
+		c.refuse(now, from, g, wire.DenyReason_DENY_QUEUE_NOT_FOUND, err.Error())
 		return
 	}
 	if o := c.charged[g.key.uid]; o != nil && o != g {
@@ -249,7 +257,11 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		return
 	}
 	if g.res != nil && g.res.closing {
-		refuse(wire.DenyReason_DENY_CLOSING, "its reservation is closing: it ends when none of its pods is left")
+		c.refuse(now, from, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing: it ends when none of its pods is left")
+		return
+	}
+	if n := c.elsewhere(g, pods); n > 0 {
+		c.refuseElsewhere(now, from, g, n, pods)
 		return
 	}
 	var current api.Resources
@@ -261,12 +273,13 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if g.req != nil {
 			c.withdraw(g.req)
 		}
-		if delta.IsZero() && g.res.attempt == m.GetAttempt() {
+		if delta.IsZero() && g.res.attempt == m.GetAttempt() && slices.Equal(g.res.pods, pods) {
 			c.sayGranted(now, b, from, g)
 			return
 		}
 		g.res.attempt = m.GetAttempt()
 		c.charge(g, demand)
+		c.name(g, pods)
 		c.put(b, g)
 		c.sayGranted(now, b, from, g)
 		return
@@ -281,7 +294,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
-	r.rank = wire.ToRank(m.GetRank())
+	r.rank, r.pods = wire.ToRank(m.GetRank()), pods
 	c.list(r)
 	c.owe(r) // a new serial wants an answer of its own
 	if forces(current, demand, bound) {
@@ -334,6 +347,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged, bound api.Res
 	g.res.attempt = r.attempt
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
+	c.name(g, r.pods)
 	g.res.forced = g.res.forced || c.tree.exceeds(r.queue, grows)
 	c.put(b, g)
 	rest := r.demand.Sub(use)
@@ -358,6 +372,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 	g.res.attempt = r.attempt
 	c.withdraw(r)
 	c.charge(g, r.demand)
+	c.name(g, r.pods)
 	c.put(b, g)
 	c.sayGranted(now, b, r.from, g)
 	if t := r.trace; len(t.GetTraceId()) == 16 && len(t.GetSpanId()) == 8 {
@@ -419,9 +434,13 @@ func (c *Core) put(b *batch, g *gang) {
 	}
 	g.batch = b.id
 	b.puts = append(b.puts, g)
-	b.ops = append(b.ops, PutReservation{Record: &wire.ReservationRecord{
+	record := &wire.ReservationRecord{
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
-		State: state, Term: uint64(c.term), Forced: r.forced}})
+		State: state, Term: uint64(c.term), Forced: r.forced}
+	if !g.ref.GetSingle() {
+		record.Pods = r.pods
+	}
+	b.ops = append(b.ops, PutReservation{Record: record})
 }
 
 func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.Unreserve) {

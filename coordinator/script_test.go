@@ -131,6 +131,9 @@ func showOp(op Op) string {
 		if r.Forced {
 			words = append(words, "forced")
 		}
+		if len(r.Pods) > 0 {
+			words = append(words, fmt.Sprint("pods ", r.Pods))
+		}
 		return strings.Join(words, " ")
 	case DeleteReservation:
 		return "delete " + op.GangUID + " in " + op.Queue
@@ -188,6 +191,9 @@ func (p *player) showMessage(o Send) {
 		lacks := ""
 		if d.Resource != "" {
 			lacks = fmt.Sprintf(" %s %s %d", d.Queue, d.Resource, d.Short)
+		}
+		if d.ReservationRevision != 0 {
+			lacks += fmt.Sprintf(" (charged at revision %d [%s])", d.ReservationRevision, amounts(d.Demand))
 		}
 		p.print("-> %s denied %s attempt %d serial %d %s%s: %s", o.To, d.GangUid, d.Attempt, d.Serial, strings.TrimPrefix(d.Reason.String(), "DENY_"), lacks, d.Message)
 	case *wire.Envelope_Unreserved:
@@ -332,13 +338,13 @@ func (p *player) do(words []string) {
 	case "refilled":
 		p.step(Message{From: api.Incarnation(shardRecord(name).Incarnation), Body: &wire.Envelope{Body: &wire.Envelope_Refilled{
 			Refilled: &wire.Refilled{TableEpoch: uint64(a.number("epoch", int64(p.epoch())))}}}})
-	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= patient
+	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
 		m := &wire.Reserve{Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(a), Demand: wire.FromResources(a.vector("ask")),
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
-			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0)}
+			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods()}
 		if order := a.number("order", 0); order > 0 {
 			m.Rank = &wire.Rank{Priority: m.Priority, Order: uint64(order), GangUid: name}
 		}
@@ -426,7 +432,19 @@ func (p *player) nextSerial(a args) uint64 {
 }
 
 func (a args) gang() *wire.GangRef {
-	return &wire.GangRef{Uid: a.names[0], Namespace: "ns", Name: a.names[0], Queue: a.values["queue"]}
+	return &wire.GangRef{Uid: a.names[0], Namespace: "ns", Name: a.names[0], Queue: a.values["queue"], Single: a.has("single")}
+}
+
+// pods reads pods=1,2: numbers, or the UIDs of gangs of one.
+func (a args) pods() (out []uint64) {
+	for _, word := range strings.Split(a.values["pods"], ",") {
+		if n, err := strconv.ParseUint(word, 10, 64); err == nil {
+			out = append(out, n)
+		} else if word != "" {
+			out = append(out, api.PodID(word))
+		}
+	}
+	return out
 }
 
 func (p *player) message(a args, body *wire.Envelope) {

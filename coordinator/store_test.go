@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -148,6 +149,7 @@ func (s *store) commit(t Txn) int64 {
 	if len(t.Ops) == 0 || len(t.Ops) > 120 {
 		s.problem("transaction %d has %d operations", t.ID, len(t.Ops))
 	}
+	s.podSets()
 	for _, l := range s.limits {
 		for _, a := range l.Capability {
 			sum, _ := s.sum(l.Queue, a.Resource)
@@ -157,6 +159,26 @@ func (s *store) commit(t Txn) int64 {
 		}
 	}
 	return s.revision
+}
+
+// podSets checks that no two reservations name the same pod.
+func (s *store) podSets() {
+	named := map[uint64]string{}
+	for key, r := range s.reservations {
+		if !slices.IsSorted(r.Pods) || r.Gang.Single && len(r.Pods) > 0 {
+			s.problem("%s: pods %v", key, r.Pods)
+		}
+		pods := r.Pods
+		if r.Gang.Single {
+			pods = []uint64{api.PodID(r.Gang.Uid)}
+		}
+		for _, p := range pods {
+			if other := named[p]; other != "" {
+				s.problem("pod %d is charged to %s and to %s", p, key, other)
+			}
+			named[p] = key
+		}
+	}
 }
 
 // elected is what a new leader reads.
@@ -216,6 +238,10 @@ func (s *store) rebuilt(c *Core) {
 		}
 	})
 	s.asks(c)
+	holder := func(g *gang) string { return fmt.Sprint(g.key) }
+	if !maps.EqualFunc(c.pods, fresh.pods, func(a, b *gang) bool { return holder(a) == holder(b) }) {
+		s.problem("%d pods are charged in memory, %d in the store, or others", len(c.pods), len(fresh.pods))
+	}
 	for path, f := range fresh.tree.byPath {
 		if c.tree.byPath[path] == nil && f.admitted > 0 {
 			s.problem("queue %s is charged and not in memory", path)

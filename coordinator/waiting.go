@@ -23,6 +23,7 @@ type request struct {
 	attempt  uint64
 	demand   api.Resources // the whole of what the gang would be charged
 	delta    api.Resources // what that is more than now
+	pods     []uint64      // those that demand is for (pods.go)
 	priority int64
 	since    int64
 	rank     api.Rank // of an earlier attempt
@@ -354,6 +355,10 @@ func (c *Core) offer(now time.Time, b *batch) {
 			l.again(a)
 		} else if denied := c.judge(r, l.path); denied != nil {
 			c.deny(now, a, *denied)
+		} else if n := c.elsewhere(r.gang, r.pods); n > 0 { // charged since it asked
+			c.withdraw(r)
+			c.refuseElsewhere(now, r.from, r.gang, n, r.pods)
+			l.again(a)
 		} else {
 			c.grant(now, b, r)
 			l.turn.share = l.queue.share()
@@ -556,9 +561,7 @@ func (c *Core) tell(r *request, l *lack) {
 	}
 	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
 		Resource: l.resource, Short: l.short, Message: text}
-	if res := r.gang.res; res != nil && res.revision != 0 {
-		denied.ReservationRevision, denied.Demand = res.revision, wire.FromResources(res.demand)
-	}
+	denied.ReservationRevision, denied.Demand = r.gang.charged()
 	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
 }
 

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
@@ -21,36 +23,66 @@ import (
 	"basalt.dev/basalt/coordinator"
 )
 
-// followQueues turns Queues into events, until ctx ends.
-func (t *term) followQueues(ctx context.Context) {
-	known := map[string]*v1alpha1.Queue{}
+// roster remembers the objects of a kind, so that a new list tells which are gone.
+type roster[T metav1.Object] map[types.UID]T
+
+// replace takes a new list and returns what it does not name any more. It is linear in both.
+func (r roster[T]) replace(list []T) (gone []T) {
+	listed := make(map[types.UID]bool, len(list))
+	for _, o := range list {
+		listed[o.GetUID()] = true
+	}
+	for uid, o := range r {
+		if !listed[uid] {
+			gone = append(gone, o)
+			delete(r, uid)
+		}
+	}
+	for _, o := range list {
+		r[o.GetUID()] = o
+	}
+	return gone
+}
+
+// follow turns the objects of a kind into events, until ctx ends.
+func follow[T interface {
+	metav1.Object
+	runtime.Object
+}](t *term, ctx context.Context, client rest.Interface, resource string, seen, gone func(T) coordinator.Event, synced coordinator.Event) {
+	known := roster[T]{}
 	first := true
-	gone := func(q *v1alpha1.Queue) {
-		delete(known, q.Name)
-		t.post(ctx, coordinator.QueueGone{Name: q.Name, UID: string(q.UID)})
-	}
-	seen := func(q *v1alpha1.Queue) {
-		known[q.Name] = q
-		t.post(ctx, queueSeen(q))
-	}
-	kube.Follow(t.clients.Basalt, "queues", t.log, kube.Handler[*v1alpha1.Queue]{
-		Replaced: func(list []*v1alpha1.Queue, _ kube.Ticket) {
-			for _, old := range known {
-				if !slices.ContainsFunc(list, func(q *v1alpha1.Queue) bool { return q.UID == old.UID }) {
-					gone(old)
-				}
+	kube.Follow(client, resource, t.log, kube.Handler[T]{
+		Replaced: func(list []T, _ kube.Ticket) {
+			for _, o := range known.replace(list) {
+				t.post(ctx, gone(o))
 			}
-			for _, q := range list {
-				seen(q)
+			for _, o := range list {
+				t.post(ctx, seen(o))
 			}
 			if first {
 				first = false
-				t.post(ctx, coordinator.QueuesSynced{})
+				t.post(ctx, synced)
 			}
 		},
-		Seen: seen,
-		Gone: gone,
+		Seen: func(o T) {
+			known[o.GetUID()] = o
+			t.post(ctx, seen(o))
+		},
+		Gone: func(o T) {
+			delete(known, o.GetUID())
+			t.post(ctx, gone(o))
+		},
 	}).Run(ctx)
+}
+
+// followQueues turns Queues into events, until ctx ends.
+func (t *term) followQueues(ctx context.Context) {
+	follow(t, ctx, t.clients.Basalt, "queues",
+		func(q *v1alpha1.Queue) coordinator.Event { return queueSeen(q) },
+		func(q *v1alpha1.Queue) coordinator.Event {
+			return coordinator.QueueGone{Name: q.Name, UID: string(q.UID)}
+		},
+		coordinator.QueuesSynced{})
 }
 
 // queueSeen reads a Queue. The API server's validation lets nothing bad through, but it may be switched off, and objects

@@ -3,9 +3,11 @@ package process
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -68,6 +70,41 @@ func TestQueueSeenKeepsZeroCapability(t *testing.T) {
 	}
 	if guarantee := capability[:1]; !slices.Equal(ev.Guarantee, guarantee) {
 		t.Errorf("guarantee %v, want %v", ev.Guarantee, guarantee)
+	}
+}
+
+// A new list of as many queues as an API server may hold is compared with the old one in a moment.
+func TestNewListIsComparedInLinearTime(t *testing.T) {
+	const queues = 200_000
+	list := func(from, to int) (out []*v1alpha1.Queue) {
+		for i := from; i < to; i++ {
+			name := strconv.Itoa(i)
+			out = append(out, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})
+		}
+		return out
+	}
+	r := roster[*v1alpha1.Queue]{}
+	if gone := r.replace(list(0, queues)); len(gone) != 0 {
+		t.Fatalf("%d are gone of none", len(gone))
+	}
+	began := time.Now()
+	gone := r.replace(list(3, queues+2))
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+	var names []string
+	for _, q := range gone {
+		names = append(names, q.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"0", "1", "2"}) || len(r) != queues-1 {
+		t.Errorf("gone: %v, %d are left", names, len(r))
+	}
+	// One of the same name is another.
+	renewed := list(3, 4)
+	renewed[0].UID = "another"
+	if gone := r.replace(renewed); len(gone) != queues-1 || len(r) != 1 {
+		t.Errorf("%d are gone, %d are left", len(gone), len(r))
 	}
 }
 
