@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -41,6 +42,13 @@ func FromNode(n *v1.Node, ignore map[string]bool) *Node {
 	}
 	slices.SortFunc(out.Allocatable, func(a, b Amount) int { return strings.Compare(a.Resource, b.Resource) })
 	slices.Sort(bad)
+	if n := len(bad) - 10; n > 0 {
+		bad = append(bad[:10], fmt.Sprintf("and %d more", n))
+	}
+	kept, left := out.Allocatable.Foremost(MaxNodeResources, nil)
+	if out.Allocatable = kept; left > 0 {
+		bad = append(bad, fmt.Sprintf("status.allocatable names %d resources, the limit is %d: the others count as zero", len(kept)+left, MaxNodeResources))
+	}
 	out.Unreadable = strings.Join(bad, "; ")
 	return out
 }

@@ -84,10 +84,17 @@ func appendKey(b []byte, requests Resources, constraints []byte) []byte {
 // Classes has one Class for all pods that ask for the same: every shard hears several times of every pod, and most pods are
 // like others. It forgets those that no pod asked for lately. The zero value is empty, nil keeps nothing; it is not for
 // concurrent use.
-type Classes struct{ recent, before map[string]*Class }
+type Classes struct {
+	recent, before map[string]*Class
+	bytes          int // of keys in recent
+}
 
-// keptClasses is how many new ones may come before those that were not asked for meanwhile are forgotten.
-const keptClasses = 4096
+// keptClasses is how many new ones may come before those that were not asked for meanwhile are forgotten, and keptBytes how
+// many bytes of their keys.
+const (
+	keptClasses = 4096
+	keptBytes   = 16 << 20
+)
 
 // of returns the class of its parts; it copies the requests if it keeps them.
 func (c *Classes) of(requests Resources, constraints []byte) *Class {
@@ -103,10 +110,11 @@ func (c *Classes) of(requests Resources, constraints []byte) *Class {
 	if class == nil {
 		class = &Class{Key: string(key), Requests: slices.Clone(requests), Constraints: constraints}
 	}
-	if len(c.recent) >= keptClasses || c.recent == nil {
-		c.recent, c.before = map[string]*Class{}, c.recent
+	if len(c.recent) >= keptClasses || c.bytes >= keptBytes || c.recent == nil {
+		c.recent, c.before, c.bytes = map[string]*Class{}, c.recent, 0
 	}
 	c.recent[class.Key] = class
+	c.bytes += len(class.Key)
 	return class
 }
 
@@ -168,6 +176,12 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 		}
 	}
 	if spec := constrain(&p.Spec); spec != nil {
+		if excess := checkConstraints(spec); excess != "" {
+			if out.Refused == nil {
+				out.Refused = &Refusal{"UnsupportedConstraint", excess}
+			}
+			spec = onlyPorts(spec)
+		}
 		if constraints, err = spec.Marshal(); err != nil && out.Refused == nil {
 			out.Refused = &Refusal{"UnsupportedConstraint", "spec: " + err.Error()}
 		}
@@ -179,6 +193,9 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 // PodRequests returns what a pod asks of its node and of its queue: by the rules of k8s.io/component-helpers (init
 // containers, sidecars, overhead, pod-level resources), rounded up to the unit, without the resources on the ignore list,
 // and one of the resource "pods". With an error it returns just that one. Messages name the field.
+//
+// A pod without a node that exceeds MaxPodResources, MaxContainers or MaxPodAmounts is an error. One that has a node has to
+// be counted: it is, for its foremost resources, and by a sum that is not below what the rules give.
 func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
 	return podRequests(p, ignore, nil)
 }
@@ -191,6 +208,12 @@ func podRequests(p *v1.Pod, ignore map[string]bool, room Resources) (Resources, 
 		}
 	}
 	one := Resources{{"pods", 1}}
+	if excess := checkRequests(p, ignore); excess != nil {
+		if p.Spec.NodeName == "" {
+			return one, excess
+		}
+		return coarseRequests(p, ignore), nil
+	}
 	kept := &v1.Pod{Spec: v1.PodSpec{Overhead: p.Spec.Overhead, Resources: p.Spec.Resources}}
 	var err error
 	// Each quantity is read by itself first: to add absurd ones takes minutes, and their sum names no field.
@@ -239,6 +262,9 @@ func podRequests(p *v1.Pod, ignore map[string]bool, room Resources) (Resources, 
 // plainRequests is PodRequests of a pod that is one container and nothing else, as most are: what it asks for is what the
 // pod asks for. What cannot be read it leaves to the rules for all pods.
 func plainRequests(r Resources, l v1.ResourceList, ignore map[string]bool) (Resources, bool) {
+	if len(l) > MaxPodResources {
+		return nil, false
+	}
 	r = slices.Grow(r[:0], len(l)+1)
 	for name, q := range l {
 		if ignore[string(name)] || name == v1.ResourcePods || q.Sign() == 0 {

@@ -1,0 +1,225 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Bounds of what one pod may ask for. The API server accepts a pod of up to 1.5 MiB; what a pod asks for is kept by every
+// shard, compared with every node, and written into the control store, where a record has room for 1 MiB. So no pod makes a
+// record or message that is too large, or costs a shard more than a moment. Counts are checked before anything is read or
+// summed up.
+//
+// A pod beyond a bound is refused: FromPod names the field and the limit. One that has a node all the same, because somebody
+// else bound it, is counted in full for its foremost resources and its first host ports.
+const (
+	MaxPodResources      = 64       // resources that its requests name
+	MaxContainers        = 1024     // containers, init containers included
+	MaxPodAmounts        = 4096     // amounts that these request
+	MaxConstraintBytes   = 32 << 10 // of node selector, required node affinity, tolerations and host ports, encoded
+	MaxConstraintEntries = 1024     // labels, expressions, values and tolerations in them
+	MaxHostPorts         = 256
+)
+
+// MaxNodeResources is how many resources a node may offer. The foremost of a node that names more are counted.
+const MaxNodeResources = 256
+
+// checkRequests says which bound the requests of a pod exceed.
+func checkRequests(p *v1.Pod, ignore map[string]bool) error {
+	if n := len(p.Spec.Containers) + len(p.Spec.InitContainers); n > MaxContainers {
+		return fmt.Errorf("spec.containers: the pod has %d containers and init containers, the limit is %d", n, MaxContainers)
+	}
+	amounts := 0
+	requests(p, func(l v1.ResourceList, _ string, _ int) { amounts += len(l) })
+	if amounts <= MaxPodResources {
+		return nil
+	}
+	if amounts > MaxPodAmounts {
+		return fmt.Errorf("spec.containers[*].resources.requests: they have %d amounts in all, the limit is %d", amounts, MaxPodAmounts)
+	}
+	names, excess := map[v1.ResourceName]bool{}, ""
+	requests(p, func(l v1.ResourceList, field string, i int) {
+		before := len(names)
+		for name, q := range l {
+			if !ignore[string(name)] && q.Sign() != 0 && name != v1.ResourcePods {
+				names[name] = true
+			}
+		}
+		if len(names) > MaxPodResources && before <= MaxPodResources {
+			excess = fieldOf(field, i)
+		}
+	})
+	if len(names) > MaxPodResources {
+		return fmt.Errorf("%s: the pod requests %d resources, the limit is %d", excess, len(names), MaxPodResources)
+	}
+	return nil
+}
+
+// requests calls f with each list of requests in a pod, and with the field that it stands in and the index there.
+func requests(p *v1.Pod, f func(l v1.ResourceList, field string, i int)) {
+	for i := range p.Spec.Containers {
+		f(p.Spec.Containers[i].Resources.Requests, "spec.containers[%d].resources.requests", i)
+	}
+	for i := range p.Spec.InitContainers {
+		f(p.Spec.InitContainers[i].Resources.Requests, "spec.initContainers[%d].resources.requests", i)
+	}
+	f(p.Spec.Overhead, "spec.overhead", -1)
+	if p.Spec.Resources != nil {
+		f(p.Spec.Resources.Requests, "spec.resources.requests", -1)
+	}
+}
+
+func fieldOf(format string, i int) string {
+	if i < 0 {
+		return format
+	}
+	return fmt.Sprintf(format, i)
+}
+
+// coarseRequests counts a pod whose requests exceed a bound: of the foremost MaxPodResources resources that it names the sum
+// over containers and sidecars, plus the largest init container, plus the overhead, and no less than what the pod itself
+// requests. That is linear in the pod, which the rules for sidecars are not. An amount that cannot be read counts as zero.
+func coarseRequests(p *v1.Pod, ignore map[string]bool) Resources {
+	named := map[string]int64{}
+	requests(p, func(l v1.ResourceList, _ string, _ int) {
+		for name := range l {
+			if !ignore[string(name)] && name != v1.ResourcePods && len(name) <= MaxResourceName {
+				named[string(name)] = 0
+			}
+		}
+	})
+	out, _ := FromMap(named).Foremost(MaxPodResources, nil)
+	index := make(map[string]int, len(out))
+	for i, a := range out {
+		index[a.Resource] = i
+	}
+	each := func(l v1.ResourceList, f func(i int, v int64)) {
+		for name, q := range l {
+			if i, kept := index[string(name)]; kept && q.Sign() > 0 {
+				if v, err := FromQuantity(string(name), q, true); err == nil {
+					f(i, v)
+				}
+			}
+		}
+	}
+	add := func(i int, v int64) { out[i].Value = AddSat(out[i].Value, v) }
+	inits, floor := make([]int64, len(out)), make([]int64, len(out))
+	for i := range p.Spec.Containers {
+		each(p.Spec.Containers[i].Resources.Requests, add)
+	}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			each(c.Resources.Requests, add)
+		} else {
+			each(c.Resources.Requests, func(i int, v int64) { inits[i] = max(inits[i], v) })
+		}
+	}
+	each(p.Spec.Overhead, add)
+	if p.Spec.Resources != nil {
+		each(p.Spec.Resources.Requests, func(i int, v int64) { floor[i] = v })
+	}
+	for i := range out {
+		out[i].Value = max(AddSat(out[i].Value, inits[i]), floor[i])
+	}
+	out = append(out.Positive(), Amount{string(v1.ResourcePods), 1})
+	slices.SortFunc(out, func(a, b Amount) int { return strings.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// Foremost returns at most n amounts, and how many are left out: first cpu, memory, ephemeral-storage and pods, then what
+// important names, then the others in the order of their names.
+func (r Resources) Foremost(n int, important Resources) (kept Resources, left int) {
+	if len(r) <= n {
+		return r, 0
+	}
+	first := map[string]bool{}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods} {
+		first[string(name)] = true
+	}
+	for _, a := range important {
+		first[a.Resource] = true
+	}
+	chosen := make(map[string]bool, n)
+	for _, pass := range []bool{true, false} {
+		for i := range r {
+			if len(chosen) < n && first[r[i].Resource] == pass {
+				chosen[r[i].Resource] = true
+			}
+		}
+	}
+	kept = make(Resources, 0, n)
+	for i := range r {
+		if chosen[r[i].Resource] {
+			kept = append(kept, r[i])
+		}
+	}
+	return kept, len(r) - len(kept)
+}
+
+// checkConstraints says which bound the constraints of a pod exceed, and the field that has the largest part in it.
+func checkConstraints(s *v1.PodSpec) string {
+	ports := 0
+	for i := range s.Containers {
+		ports += len(s.Containers[i].Ports)
+	}
+	if ports > MaxHostPorts {
+		return fmt.Sprintf("spec.containers[*].ports: the pod has %d host ports, the limit is %d", ports, MaxHostPorts)
+	}
+	terms := 0
+	if s.Affinity != nil {
+		for i := range s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			t := &s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[i]
+			terms++
+			for _, list := range [][]v1.NodeSelectorRequirement{t.MatchExpressions, t.MatchFields} {
+				for j := range list {
+					terms += 1 + len(list[j].Values)
+				}
+			}
+		}
+	}
+	if n := len(s.NodeSelector) + len(s.Tolerations) + terms; n > MaxConstraintEntries {
+		return fmt.Sprintf("%s: node selector, required node affinity and tolerations have %d entries together, the limit is %d",
+			largest(map[string]int{"spec.nodeSelector": len(s.NodeSelector), "spec.tolerations": len(s.Tolerations), fieldAffinity: terms}), n, MaxConstraintEntries)
+	}
+	if n := s.Size(); n > MaxConstraintBytes {
+		return fmt.Sprintf("%s: node selector, required node affinity, tolerations and host ports have %d bytes together, the limit is %d",
+			largest(map[string]int{
+				"spec.nodeSelector":        (&v1.PodSpec{NodeSelector: s.NodeSelector}).Size(),
+				"spec.tolerations":         (&v1.PodSpec{Tolerations: s.Tolerations}).Size(),
+				fieldAffinity:              (&v1.PodSpec{Affinity: s.Affinity}).Size(),
+				"spec.containers[*].ports": (&v1.PodSpec{Containers: s.Containers}).Size(),
+			}), n, MaxConstraintBytes)
+	}
+	return ""
+}
+
+const fieldAffinity = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+
+// largest returns the field with the largest size, the first in name order of several.
+func largest(sizes map[string]int) string {
+	field := ""
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		if field == "" || sizes[name] > sizes[field] {
+			field = name
+		}
+	}
+	return field
+}
+
+// onlyPorts keeps of constraints beyond a bound what a node counts of a pod that it has: the first host ports.
+func onlyPorts(s *v1.PodSpec) *v1.PodSpec {
+	out := &v1.PodSpec{}
+	if len(s.Containers) > 0 {
+		ports := s.Containers[0].Ports
+		out.Containers = []v1.Container{{Ports: ports[:min(len(ports), MaxHostPorts)]}}
+	}
+	if out.Size() > MaxConstraintBytes {
+		out.Containers = nil
+	}
+	return out
+}
