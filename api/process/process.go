@@ -18,7 +18,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"basalt.dev/basalt/api"
@@ -77,6 +79,7 @@ type Process struct {
 
 // Hooks are what a role adds. All but Status may be nil.
 type Hooks struct {
+	Live    func() error // nil unless the process must be restarted: /livez and pings ask it
 	Deliver func(from api.Incarnation, message *wire.Envelope)
 	Up      func(api.Incarnation) // a peer answers
 	Down    func(api.Incarnation) // a stream to it broke
@@ -117,7 +120,10 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 			return err
 		}
 	}
-	if err := serve.HTTP(ctx, serve.Options{Address: p.Metrics, TokenFile: p.MetricsTokenFile, Registry: p.Registry, Ready: p.notReady, Log: p.Log}); err != nil {
+	if hooks.Live == nil {
+		hooks.Live = func() error { return nil }
+	}
+	if err := serve.HTTP(ctx, serve.Options{Address: p.Metrics, TokenFile: p.MetricsTokenFile, Registry: p.Registry, Ready: p.notReady, Live: hooks.Live, Log: p.Log}); err != nil {
 		return err
 	}
 	if p.Kube = p.Options.Kube; p.Kube == nil {
@@ -137,7 +143,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Link, err = link.New(link.Options{
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
-			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status})
+			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
 			}
@@ -322,11 +328,16 @@ type inspect struct {
 	wire.UnimplementedInspectServer
 	process *Process
 	status  func(context.Context) (*wire.StatusReply, error)
+	live    func() error
 }
 
-// Status answers a ping without asking the loop, which may be busy: a machine under load must not look like a dead one.
+// Status answers a ping without waiting for the loop, which may be busy: a machine under load must not look like a dead
+// one. A loop that is stuck does: its process answers no ping.
 func (i inspect) Status(ctx context.Context, r *wire.StatusRequest) (*wire.StatusReply, error) {
 	if r.GetPing() {
+		if err := i.live(); err != nil {
+			return nil, status.Error(codes.Unavailable, err.Error())
+		}
 		return &wire.StatusReply{Name: i.process.Name, Incarnation: string(i.process.Incarnation), Role: i.process.Role}, nil
 	}
 	return i.status(ctx)

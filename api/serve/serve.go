@@ -3,7 +3,7 @@
 //
 // Metrics name queues and profiles show memory, so both are shown to whoever has the token of a file, or, without one, to
 // this machine alone: a listener that others reach answers 403 then. Probes are always answered: a kubelet has no token, and
-// they say nothing but ok or what is being waited for.
+// they say nothing but ok, what is being waited for, or why the process must be restarted.
 package serve
 
 import (
@@ -37,6 +37,7 @@ type Options struct {
 	TokenFile string // holds the bearer token that /metrics and /debug/pprof ask for; read again at each request
 	Registry  *prometheus.Registry
 	Ready     func() error // nil when the process can do its work, else why not; nil for a process that always can
+	Live      func() error // nil unless the process must be restarted, else why; nil for a process that never must
 	Log       *slog.Logger // slog.Default() if nil
 }
 
@@ -87,16 +88,8 @@ func listen(ctx context.Context, o Options) (net.Addr, error) {
 
 func handler(o Options, g *guard) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if o.Ready != nil {
-			if err := o.Ready(); err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-				return
-			}
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("GET /livez", probe(o.Live))
+	mux.HandleFunc("GET /readyz", probe(o.Ready))
 	mux.Handle("GET /metrics", g.guarded(promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})))
 	mux.Handle("/debug/pprof/", g.guarded(http.HandlerFunc(pprof.Index)))
 	mux.Handle("/debug/pprof/cmdline", g.guarded(http.HandlerFunc(pprof.Cmdline)))
@@ -104,6 +97,19 @@ func handler(o Options, g *guard) http.Handler {
 	mux.Handle("/debug/pprof/symbol", g.guarded(http.HandlerFunc(pprof.Symbol)))
 	mux.Handle("/debug/pprof/trace", g.guarded(http.HandlerFunc(pprof.Trace)))
 	return mux
+}
+
+// probe answers ok, or 503 with the reason that ask gives.
+func probe(ask func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if ask != nil {
+			if err := ask(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+		}
+		fmt.Fprintln(w, "ok")
+	}
 }
 
 // guard lets in who has the token.

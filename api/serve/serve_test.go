@@ -26,7 +26,7 @@ func TestWhoMaySeeWhat(t *testing.T) {
 	}
 	write(secret + "\n")
 	var log strings.Builder
-	ready := error(nil)
+	ready, live := error(nil), error(nil)
 	get := func(g *guard, path, authorization string) (int, string) {
 		t.Helper()
 		g.log = slog.New(slog.NewTextHandler(&log, nil))
@@ -35,7 +35,7 @@ func TestWhoMaySeeWhat(t *testing.T) {
 			r.Header.Set("Authorization", authorization)
 		}
 		w := httptest.NewRecorder()
-		handler(Options{Registry: Registry(), Ready: func() error { return ready }}, g).ServeHTTP(w, r)
+		handler(Options{Registry: Registry(), Ready: func() error { return ready }, Live: func() error { return live }}, g).ServeHTTP(w, r)
 		return w.Code, w.Body.String()
 	}
 	remote, local, guarded := &guard{}, &guard{local: true}, &guard{file: file}
@@ -88,6 +88,13 @@ func TestWhoMaySeeWhat(t *testing.T) {
 	ready = errors.New("table: waiting")
 	if code, body := get(local, "/readyz", ""); code != 503 || !strings.Contains(body, "waiting") {
 		t.Errorf("not ready: %d %s", code, body)
+	}
+	if code, body := get(remote, "/livez", ""); code != 200 {
+		t.Errorf("not ready is not dead: %d %s", code, body)
+	}
+	live = errors.New("the main loop has not turned for 31s")
+	if code, body := get(remote, "/livez", ""); code != 503 || !strings.Contains(body, "not turned") {
+		t.Errorf("stuck: %d %s", code, body)
 	}
 }
 

@@ -2,7 +2,8 @@
 //
 // Several run; one leads. Leading is a term: win the election, read the state at one revision, make a core of it, and step
 // that core on one goroutine until the term ends for whatever reason. Then the core is dropped, with everything in it:
-// what mattered is in the control store.
+// what mattered is in the control store. The leader key is given back, so that a standby leads at once. /livez fails when
+// this process keeps the leader key alive without a running term, and when the term's loop is stuck.
 package process
 
 import (
@@ -56,6 +57,7 @@ func Run(ctx context.Context, o Options) error {
 		Down:   func(who api.Incarnation) { <-c.started; c.suspect(ctx, who) },
 		Dead:   func(who api.Incarnation) { <-c.started; c.suspect(ctx, who) },
 		Status: c.status,
+		Live:   c.live,
 	})
 	if err != nil {
 		return err
@@ -70,36 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	p.Follow(ctx, &wg, nil, nil)
 
 	record := &wire.LeaderRecord{Incarnation: string(p.Incarnation), Name: p.Name, Address: p.Address, Key: p.PublicKey()}
-	for {
-		held, err := p.Store.Campaign(stopping, record)
-		if stopping.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			if errors.Is(err, store.ErrReplaced) {
-				return fmt.Errorf("start over: %w", err)
-			}
-			p.Log.Warn("campaign failed, trying again", "error", err)
-			select {
-			case <-stopping.Done():
-				return nil
-			case <-time.After(500 * time.Millisecond):
-			}
-			continue
-		}
-		fault.Crash(fault.TermWon)
-		err = c.lead(ctx, stopping, held)
-		if stopping.Err() != nil {
-			fault.Crash(fault.TermEnding)
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-			defer cancel()
-			return held.Resign(ctx)
-		}
-		p.Log.Warn("the term is over", "term", held.Number(), "error", err)
-		if errors.Is(err, store.ErrReplaced) {
-			return fmt.Errorf("start over: %w", err)
-		}
-	}
+	return c.terms(stopping, record, func(held *store.Term) error { return c.lead(ctx, stopping, held) })
 }
 
 // candidate is a coordinator that leads at times.
@@ -108,6 +81,8 @@ type candidate struct {
 	process *process.Process
 	metrics *metrics
 	started chan struct{}
+	beat    process.Heartbeat // of the term's loop
+	office  office
 
 	mu       sync.Mutex
 	term     *term                    // nil while another leads
@@ -148,7 +123,9 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		c.metrics.leading.Set(0)
 	}()
 
-	state, err := held.Load(ctx)
+	within, loaded := context.WithTimeout(ctx, loadWithin)
+	state, err := held.Load(within)
+	loaded()
 	if err != nil {
 		return fmt.Errorf("load the state: %w", err)
 	}
@@ -160,6 +137,9 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	t.log.Info("leading", "reservations", len(state.Reservations), "limits", len(state.Limits), "shards", len(state.Shards))
 
 	c.metrics.leading.Set(1)
+	c.beat.Beat()
+	defer c.beat.Stop()
+	c.office.runs()
 
 	wg.Go(func() { t.followQueues(ctx) })
 	wg.Go(func() { _ = c.process.Store.WatchShards(ctx, t.shardsChanged(ctx, state.Shards)) })
@@ -216,6 +196,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		case <-gathered.C:
 			step(coordinator.Gathered{})
 		case <-tick.C:
+			c.beat.Beat()
 			step(coordinator.Tick{})
 			c.metrics.observe(core)
 		case i := <-t.inbox:
@@ -491,6 +472,7 @@ func (c *candidate) status(ctx context.Context) (*wire.StatusReply, error) {
 // metrics of a coordinator.
 type metrics struct {
 	leading          prometheus.Gauge
+	termsFailed      *prometheus.CounterVec
 	commits          prometheus.Histogram
 	ops              prometheus.Histogram
 	brokenInvariants prometheus.Counter
@@ -505,6 +487,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		leading:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_leading", Help: "1 while this process leads."}),
+		termsFailed:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_coordinator_terms_failed_total", Help: "Terms of this process that ended before it stopped: lease (lost, or another leads), record (a record that cannot be written: a bug), other."}, []string{"reason"}),
 		commits:          prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_seconds", Help: "Time of one transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
 		ops:              prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_operations", Help: "Operations in one transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 120}}),
 		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
@@ -514,8 +497,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		waiting:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_waiting_requests", Help: "Requests that wait for quota."}),
 		charged:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_queue_charged", Help: "What is charged to a queue and all below it: milli-cores, bytes, units."}, []string{"queue", "resource"}),
 	}
-	r.MustRegister(m.leading, m.commits, m.ops, m.brokenInvariants, m.messages, m.grants, m.reservations, m.waiting, m.charged)
+	r.MustRegister(m.leading, m.termsFailed, m.commits, m.ops, m.brokenInvariants, m.messages, m.grants, m.reservations, m.waiting, m.charged)
 	return m
+}
+
+func (m *metrics) termEnded(err error) {
+	reason := "other"
+	var record *store.RecordError
+	switch {
+	case errors.Is(err, store.ErrFenced):
+		reason = "lease"
+	case errors.As(err, &record), errors.Is(err, store.ErrTooLarge):
+		reason = "record"
+	}
+	m.termsFailed.WithLabelValues(reason).Inc()
 }
 
 func (m *metrics) transaction(ops int, took time.Duration) {

@@ -31,8 +31,9 @@ type item struct {
 type loop struct {
 	self    api.Incarnation
 	inbox   chan item
-	started chan struct{} // closed when the fields below are set
-	fail    func(error)   // ends the process
+	started chan struct{}     // closed when the fields below are set
+	fail    func(error)       // ends the process
+	beat    process.Heartbeat // of run
 	process *process.Process
 	clients *kube.Clients
 	session *store.Session // set before the first table is seen, and so before anything is asked of it
@@ -82,6 +83,8 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 
 // run is the main loop.
 func (l *loop) run(ctx context.Context) {
+	l.beat.Beat()
+	defer l.beat.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	fresh := 0 // events since the last Drained
@@ -108,6 +111,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-gathered.C:
 			l.step(ctx, event.Drained{})
 		case <-tick.C:
+			l.beat.Beat()
 			l.step(ctx, event.Tick{})
 			l.metrics.observe(l)
 		case i := <-l.inbox:

@@ -75,6 +75,7 @@ func Run(ctx context.Context, o Options) error {
 		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
 		Down:    func(who api.Incarnation) { l.post(ctx, event.PeerGone{Incarnation: who}) },
 		Status:  l.status,
+		Live:    l.beat.Stuck,
 		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
 			l.relay = relay.New(relay.Options{
 				Self: p.Incarnation, TLS: p.TLS, Log: p.Log, Registry: p.Registry,

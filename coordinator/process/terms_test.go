@@ -1,0 +1,197 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/serve"
+	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/local/localtest"
+)
+
+// newCandidate returns a candidate with a store of its own, which is opened at the endpoints.
+func newCandidate(t *testing.T, name string, log *strings.Builder, endpoints []string) *candidate {
+	t.Helper()
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	s, err := store.Open(t.Context(), store.Options{Endpoints: endpoints, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	r := serve.Registry()
+	return &candidate{process: &process.Process{Store: s, Log: logger, Incarnation: api.Incarnation(name), Registry: r}, metrics: newMetrics(r)}
+}
+
+// termsFailed is the metric, by reason.
+func termsFailed(t *testing.T, r *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "basalt_coordinator_terms_failed_total" {
+			for _, m := range f.Metric {
+				out[m.Label[0].GetValue()] = m.Counter.GetValue()
+			}
+		}
+	}
+	return out
+}
+
+// A term that ends by an error gives the leader key back: the standby leads long before the lease could have run out, and
+// then the first one again.
+func TestAFailedTermIsResigned(t *testing.T) {
+	e := localtest.Etcd(t)
+	for _, c := range []struct {
+		name   string
+		err    func(context.Context, *store.Term) error
+		says   string
+		reason string
+	}{
+		{"a record that the store does not take", func(ctx context.Context, held *store.Term) error {
+			if _, err := held.Load(ctx); err != nil {
+				return err
+			}
+			_, err := held.Commit(ctx, []store.Op{store.PutReservation(&wire.ReservationRecord{
+				Gang: &wire.GangRef{Uid: "the-gang", Queue: "q", Name: strings.Repeat("x", store.MaxRecord)}})})
+			return err
+		}, "/the-gang", "record"},
+		{"the state cannot be read", func(context.Context, *store.Term) error { return errors.New("load the state: away") }, "away", "other"},
+		{"somebody else wrote seq", func(context.Context, *store.Term) error { return fmt.Errorf("%w: foreign", store.ErrFenced) }, "foreign", "lease"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			type change struct {
+				who   string
+				began bool
+				at    time.Time
+			}
+			changes := make(chan change, 16)
+			var ended []chan error
+			var log [2]strings.Builder
+			var all [2]*candidate
+			for i := range 2 {
+				name := fmt.Sprint("coordinator-", i)
+				all[i] = newCandidate(t, name, &log[i], e.Endpoints())
+				done := make(chan error, 1)
+				ended = append(ended, done)
+				turn := 0
+				go func() {
+					done <- all[i].terms(ctx, &wire.LeaderRecord{Incarnation: name, Name: name, Address: "a:1"}, func(held *store.Term) error {
+						changes <- change{name, true, time.Now()}
+						if turn++; turn > 1 {
+							<-ctx.Done()
+							return nil
+						}
+						err := c.err(ctx, held)
+						changes <- change{name, false, time.Now()}
+						return err
+					})
+				}()
+			}
+			next := func(began bool) change {
+				t.Helper()
+				select {
+				case got := <-changes:
+					if got.began != began {
+						t.Fatalf("%+v", got)
+					}
+					return got
+				case <-time.After(20 * time.Second):
+					t.Fatal("nobody leads")
+				}
+				return change{}
+			}
+			first, over := next(true), next(false)
+			second := next(true)
+			if second.who == first.who || second.at.Sub(over.at) > 2*time.Second {
+				t.Errorf("after %s it was %s that led, %s later", first.who, second.who, second.at.Sub(over.at))
+			}
+			over = next(false)
+			if third := next(true); third.who != first.who || third.at.Sub(over.at) > 2*time.Second {
+				t.Errorf("after %s it was %s that led, %s later", second.who, third.who, third.at.Sub(over.at))
+			}
+			cancel()
+			for i := range 2 {
+				if err := <-ended[i]; err != nil {
+					t.Error(err)
+				}
+				if !strings.Contains(log[i].String(), c.says) {
+					t.Errorf("the log does not say %q: %s", c.says, &log[i])
+				}
+				if failed := termsFailed(t, all[i].process.Registry); failed[c.reason] != 1 || len(failed) != 1 {
+					t.Errorf("the metric says %v", failed)
+				}
+			}
+		})
+	}
+}
+
+// An error that comes back in each term does not become a hot loop.
+func TestTermsThatFailAtOnceAreFew(t *testing.T) {
+	e := localtest.Etcd(t)
+	var log strings.Builder
+	c := newCandidate(t, "c", &log, e.Endpoints())
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	terms := 0
+	err := c.terms(ctx, &wire.LeaderRecord{Incarnation: "c", Name: "c", Address: "a:1"}, func(*store.Term) error {
+		terms++
+		return errors.New("again")
+	})
+	if err != nil || terms < 3 || terms > 4 { // after 0, 0.25, 0.75 and 1.75 s
+		t.Errorf("%d terms: %v", terms, err)
+	}
+}
+
+func TestLiveness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &candidate{}
+		is := func(what string, live bool) {
+			t.Helper()
+			if err := c.live(); (err == nil) != live {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		is("a standby", true)
+		lease := make(chan struct{})
+		c.office.won(7, lease)
+		time.Sleep(loadWithin)
+		is("a term that loads its state", true)
+		time.Sleep(idleAtMost + time.Second)
+		is("a term that never begins", false)
+
+		c.office.runs()
+		c.beat.Beat()
+		time.Sleep(20 * time.Second)
+		is("a busy term", true)
+		time.Sleep(20 * time.Second)
+		is("a term whose loop is stuck", false)
+		c.beat.Beat()
+		is("a term whose loop turns again", true)
+
+		c.beat.Stop()
+		c.office.ended()
+		is("a term that is over", true)
+		time.Sleep(idleAtMost + time.Second)
+		is("the leader key is kept alive without a term", false)
+		close(lease)
+		is("a standby again", true)
+		time.Sleep(time.Hour)
+		is("for long", true)
+	})
+}
