@@ -30,7 +30,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if _, err := f.Current(); err == nil || !strings.Contains(err.Error(), f.Cert) {
 		t.Errorf("nothing there: %v", err)
 	}
-	cert, key := one.Leaf("x", later)
+	cert, key := one.Leaf(later, "x")
 	write(f.Cert, cert)
 	write(f.Key, key)
 	write(f.CA, one.PEM())
@@ -46,7 +46,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	issuer("at the start", "one")
 	// Half replaced: what was read last stays, and once that is said.
-	cert, key = two.Leaf("x", later)
+	cert, key = two.Leaf(later, "x")
 	write(f.Cert, cert)
 	issuer("half replaced", "one")
 	issuer("still half replaced", "one")
@@ -72,7 +72,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		issuer("CA "+name, "two")
 	}
 	write(f.CA, one.PEM())
-	cert, key = one.Leaf("x", time.Now().Add(-time.Second))
+	cert, key = one.Leaf(time.Now().Add(-time.Second), "x")
 	write(f.Cert, cert)
 	write(f.Key, key)
 	if _, err := f.Load(); err == nil || !strings.Contains(err.Error(), "expired at") {
@@ -87,7 +87,7 @@ func TestRotationOfTheCA(t *testing.T) {
 	end := func(ca []byte, of *certstest.CA) func() (*tls.Config, error) {
 		dir := t.TempDir()
 		f := &Files{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
-		cert, key := of.Leaf("x", later)
+		cert, key := of.Leaf(later, "x")
 		for path, data := range map[string][]byte{f.CA: ca, f.Cert: cert, f.Key: key} {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)

@@ -4,6 +4,7 @@
 // What it promises: messages of one sender arrive in the order in which they were sent, each at most once, and only at the
 // incarnation that they are meant for. What it does not: that they arrive. Messages are statements of state that are said
 // again until answered, so a full queue drops its oldest, a broken stream loses what was on its way, and Send never waits.
+// Its server authenticates the caller of every service on it, other packages' too: see proof.go.
 package link
 
 import (
@@ -20,7 +21,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -45,12 +46,12 @@ const (
 type Options struct {
 	Self   api.Incarnation
 	Listen string // host:port; port 0 takes a free one
-	TLS    *TLS   // nil: plain, and anyone who reaches the port may speak
+	TLS    *TLS   // nil: plain text
 
-	// Key signs that streams are from Self; nil: they are not signed. KeyOf returns the public key that the control store has
-	// for an incarnation, and whether it knows it; nil: every sender is believed.
+	// Key signs that calls are from Self; nil: they are not signed. KeyOf returns what the control store has of an
+	// incarnation, and whether it knows it; nil: every caller is believed.
 	Key   ed25519.PrivateKey
-	KeyOf func(api.Incarnation) (key ed25519.PublicKey, known bool)
+	KeyOf func(api.Incarnation) (record Record, known bool)
 
 	// Deliver takes what arrives. It is called by one goroutine for each sender, in order; while it waits, that sender does.
 	Deliver func(from api.Incarnation, message *wire.Envelope)
@@ -124,9 +125,7 @@ func New(o Options) (*Link, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
-	if o.TLS != nil {
-		options = append(options, grpc.Creds(o.TLS.Credentials()))
-	}
+	options = append(options, grpc.Creds(transport(o.TLS, o.Logger)), grpc.UnaryInterceptor(l.unary), grpc.StreamInterceptor(l.stream))
 	options = append(options, grpc.WaitForHandlers(true)) // Stop ends with the last Deliver
 	l.server = grpc.NewServer(options...)
 	wire.RegisterLinkServer(l.server, server{link: l})
@@ -141,21 +140,36 @@ func New(o Options) (*Link, error) {
 	return l, nil
 }
 
-// Dial makes a connection to a process's server, for wire.Inspect for example. tls nil is plain.
+// transport returns the credentials of either end of a connection; tls nil is plain text.
+func transport(tls *TLS, log *slog.Logger) credentials.TransportCredentials {
+	if tls == nil {
+		return newPlain(log)
+	}
+	return tls.Credentials()
+}
+
+// Dial makes a connection of an operator to a process's server, for wire.Inspect. tls nil is plain text.
 func Dial(address string, tls *TLS) (*grpc.ClientConn, error) {
-	creds := insecure.NewCredentials()
+	return dial(address, tls, slog.Default())
+}
+
+// Dial makes a connection of this process to a peer's server. Each call says, and proves, who makes it and who is to take it.
+func (l *Link) Dial(to api.Incarnation, address string) (*grpc.ClientConn, error) {
+	return dial(address, l.opts.TLS, l.log, grpc.WithPerRPCCredentials(proof{link: l, to: to}))
+}
+
+func dial(address string, tls *TLS, log *slog.Logger, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if tls != nil {
 		if err := tls.Check(); err != nil {
 			return nil, err
 		}
-		creds = tls.Credentials()
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, // resolved at each dial: a pod's address changes
-		grpc.WithTransportCredentials(creds),
+	conn, err := grpc.NewClient("passthrough:///"+address, append(options, // resolved at each dial: a pod's address changes
+		grpc.WithTransportCredentials(transport(tls, log)),
 		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage+frameSize), grpc.MaxCallSendMsgSize(MaxMessage+frameSize)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff, MinConnectTimeout: 3 * time.Second}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}))
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}))...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
@@ -244,7 +258,7 @@ func (s server) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck])
 		}
 		switch {
 		case api.Incarnation(frame.To) != l.opts.Self:
-			return status.Errorf(codes.FailedPrecondition, "this is incarnation %s, the frame is for %q", l.opts.Self, frame.To)
+			return status.Errorf(codes.FailedPrecondition, "the frame is for incarnation %q, which is not here", frame.To)
 		case frame.From == "" || from != "" && api.Incarnation(frame.From) != from:
 			return status.Errorf(codes.InvalidArgument, "the frame is from %q, the stream from %q", frame.From, from)
 		case frame.Sequence != sequence+1:
@@ -252,8 +266,8 @@ func (s server) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck])
 		}
 		if in == nil {
 			from = api.Incarnation(frame.From)
-			if err := l.checkProof(stream.Context(), from, frame.Proof); err != nil {
-				return err
+			if who := caller(stream.Context()); l.opts.KeyOf != nil && who != from {
+				return status.Errorf(codes.PermissionDenied, "the frame is from %q, the stream proves %q", from, who)
 			}
 			in, mine = l.enter(from)
 			defer l.leave(from, in)

@@ -326,9 +326,9 @@ func (a *authority) write(name string, data []byte) string {
 	return path
 }
 
-func (a *authority) sign(file, name string, until time.Time) *link.TLS {
+func (a *authority) sign(file string, until time.Time, names ...string) *link.TLS {
 	a.t.Helper()
-	cert, key := a.Leaf(name, until)
+	cert, key := a.Leaf(until, names...)
 	return &link.TLS{CertFile: a.write(file+".pem", cert), KeyFile: a.write(file+".key", key), CAFile: filepath.Join(a.dir, "ca.pem")}
 }
 
@@ -341,8 +341,8 @@ func TestMutualTLS(t *testing.T) {
 			o.Register = func(r grpc.ServiceRegistrar) { wire.RegisterInspectServer(r, inspect{}) }
 		}
 	}
-	a := start(t, "a", with(ca.sign("a", "basalt", later)))
-	b := start(t, "b", with(ca.sign("b", "basalt", later)))
+	a := start(t, "a", with(ca.sign("a", later, "basalt")))
+	b := start(t, "b", with(ca.sign("b", later, "basalt")))
 	a.say(b, 1)
 	b.wait("a message over TLS", func() bool { return b.last() == 1 })
 
@@ -360,14 +360,14 @@ func TestMutualTLS(t *testing.T) {
 		}
 		return err
 	}
-	if err := ask(ca.sign("status", "basalt", later)); err != nil {
+	if err := ask(ca.sign("status", later, "basalt")); err != nil {
 		t.Errorf("the registered service: %v", err)
 	}
-	strangerWithOurCA := other.sign("x", "basalt", later)
+	strangerWithOurCA := other.sign("x", later, "basalt")
 	strangerWithOurCA.CAFile = filepath.Join(ca.dir, "ca.pem")
 	for name, tls := range map[string]*link.TLS{
-		"no TLS": nil, "another CA": other.sign("y", "basalt", later), "a key of another CA": strangerWithOurCA,
-		"another name": ca.sign("z", "example", later), "expired": ca.sign("e", "basalt", time.Now().Add(-time.Minute)),
+		"no TLS": nil, "another CA": other.sign("y", later, "basalt"), "a key of another CA": strangerWithOurCA,
+		"another name": ca.sign("z", later, "example"), "expired": ca.sign("e", time.Now().Add(-time.Minute), "basalt"),
 	} {
 		if err := ask(tls); err == nil {
 			t.Errorf("%s: got in", name)
@@ -380,7 +380,7 @@ func TestMutualTLS(t *testing.T) {
 	// Rotation while running: b's files are those of another CA now, so a cannot connect any more until it has them too.
 	address := b.Address()
 	copyFiles := func(file string) {
-		rotated := other.sign(file, "basalt", later)
+		rotated := other.sign(file, later, "basalt")
 		for _, name := range []string{filepath.Base(rotated.CertFile), filepath.Base(rotated.KeyFile)} {
 			data, err := os.ReadFile(filepath.Join(other.dir, name))
 			if err == nil {
@@ -400,7 +400,7 @@ func TestMutualTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(other.sign("status", "basalt", later)); err != nil {
+	if err := ask(other.sign("status", later, "basalt")); err != nil {
 		t.Errorf("with the new CA: %v", err)
 	}
 	a.Forget("b")

@@ -185,7 +185,7 @@ func (p *peer) say(err error, acknowledged bool) {
 		p.refused = ""
 	}
 	text, level := err.Error(), slog.LevelDebug
-	if code := status.Code(err); code == codes.PermissionDenied || strings.Contains(text, "tls: ") || strings.Contains(text, "x509: ") {
+	if code := status.Code(err); code == codes.PermissionDenied || strings.Contains(text, "tls: ") || strings.Contains(text, "x509: ") || strings.Contains(text, "does not speak plain text") {
 		if p.refused != text {
 			level = slog.LevelWarn
 		}
@@ -211,7 +211,7 @@ func (l *Link) retire(p *peer) bool {
 // stream opens one stream and sends what is queued. It tells whether the peer acknowledged anything, and why it ended.
 func (p *peer) stream() (acknowledged bool, err error) {
 	_, address := p.waiting()
-	conn, err := Dial(address, p.link.opts.TLS)
+	conn, err := p.link.Dial(p.to, address)
 	if err != nil {
 		return false, err
 	}
@@ -272,9 +272,6 @@ func (p *peer) stream() (acknowledged bool, err error) {
 			}
 			sequence++
 			frame := &wire.Frame{From: string(p.link.opts.Self), To: string(p.to), Sequence: sequence, Messages: messages}
-			if sequence == 1 {
-				frame.Proof = p.link.proof(p.to)
-			}
 			if err := stream.Send(frame); err != nil {
 				flying = append(flying, len(messages))
 				return acknowledged, <-ended // Send says only EOF

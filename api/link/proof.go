@@ -3,43 +3,169 @@ package link
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/x509"
+	"errors"
+	"net"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/certs"
+	"basalt.dev/basalt/api/wire"
 )
 
-// Who a stream is from. A certificate says that the sender is a process of this Basalt, not which one, and whoever sends
-// under another's incarnation could withdraw its gangs. So each process makes a key pair at its start, writes the public key
-// into its record in the control store, and signs its own and the receiver's incarnation in the first frame of each stream.
-// The signature needs no nonce: it says nothing to anybody but the receiver that it names, who gains nothing from it.
+// Who makes a call. A certificate says that the caller is a shard or a coordinator of this Basalt, not which one, and whoever
+// sends under another's incarnation could withdraw its gangs. So each process makes a key pair at its start and writes the
+// public key into its record in the control store. Each call carries the caller's incarnation, the one it is meant for, and
+// a signature of both and of the connection: with TLS, of keying material exported from it (RFC 9266's tls-exporter under a
+// label of our own), in plain text of the nonces that both ends sent first. A proof that was overheard, or given to a
+// dishonest receiver, is worth nothing on another connection.
 //
 // So who can write the control store can be anybody; who has only a certificate can be nobody.
+//
+// Link and Relay are for incarnations alone. Inspect also answers an operator: by certificate with TLS, and in plain text a
+// caller on the same machine. A ping is answered to everybody who can name the incarnation, and says no more than that it
+// is there: a shard that is cut off from the control store cannot know a new coordinator, and must not look dead to it.
 
-// register is how long a stream may be ahead of the watch that shows its sender's record.
+// register is how long a call may be ahead of the watch that shows its caller's record.
 const register = 3 * time.Second
 
-func statement(from, to api.Incarnation) []byte {
-	return []byte("basalt link\x00" + string(from) + "\x00" + string(to))
+// Metadata of a call.
+const (
+	fromKey  = "basalt-from"
+	toKey    = "basalt-to"
+	proofKey = "basalt-proof-bin"
+)
+
+// exporterLabel keeps our exported keying material apart from that of any other protocol.
+const exporterLabel = "EXPORTER-basalt-link-1"
+
+// Record is what the control store has of an incarnation.
+type Record struct {
+	Key  ed25519.PublicKey
+	Role string // certs.NameShard or certs.NameCoordinator: a name that its certificate must have
 }
 
-func (l *Link) proof(to api.Incarnation) []byte {
-	if l.opts.Key == nil {
-		return nil
+func statement(binding []byte, from, to api.Incarnation) []byte {
+	return []byte("basalt call\x00" + string(binding) + "\x00" + string(from) + "\x00" + string(to))
+}
+
+// binding is what both ends of a connection, and nobody else, have in common.
+func binding(info credentials.AuthInfo) ([]byte, error) {
+	switch info := info.(type) {
+	case credentials.TLSInfo:
+		return info.State.ExportKeyingMaterial(exporterLabel, nil, nonceSize)
+	case plainInfo:
+		return info.binding, nil
 	}
-	return ed25519.Sign(l.opts.Key, statement(l.opts.Self, to))
+	return nil, errors.New("the connection has no identity")
 }
 
-// checkProof returns why a stream is not taken, nil when it is.
-func (l *Link) checkProof(ctx context.Context, from api.Incarnation, proof []byte) error {
+// proof adds the proof to each call of a connection. It implements credentials.PerRPCCredentials.
+type proof struct {
+	link *Link
+	to   api.Incarnation
+}
+
+// GetRequestMetadata is called for each call, with the connection that it will use.
+func (p proof) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	m := map[string]string{fromKey: string(p.link.opts.Self), toKey: string(p.to)}
+	if p.link.opts.Key == nil {
+		return m, nil
+	}
+	info, _ := credentials.RequestInfoFromContext(ctx)
+	b, err := binding(info.AuthInfo)
+	if err != nil {
+		return nil, err
+	}
+	m[proofKey] = string(ed25519.Sign(p.link.opts.Key, statement(b, p.link.opts.Self, p.to)))
+	return m, nil
+}
+
+// RequireTransportSecurity tells that a proof may travel in plain text: it serves nobody else.
+func (p proof) RequireTransportSecurity() bool { return false }
+
+// callerKey is under which a call's context has the incarnation that made it.
+type callerKey struct{}
+
+// caller returns the proven incarnation of a call, "" where the link has no KeyOf.
+func caller(ctx context.Context) api.Incarnation {
+	who, _ := ctx.Value(callerKey{}).(api.Incarnation)
+	return who
+}
+
+// unary authenticates a call.
+func (l *Link) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	ctx, err := l.authenticate(ctx, info.FullMethod, request)
+	if err != nil {
+		return nil, err
+	}
+	return handle(ctx, request)
+}
+
+// stream authenticates a stream before anything of it is read.
+func (l *Link) stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	ctx, err := l.authenticate(stream.Context(), info.FullMethod, nil)
+	if err != nil {
+		return err
+	}
+	return handle(service, authenticated{stream, ctx})
+}
+
+type authenticated struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (a authenticated) Context() context.Context { return a.ctx }
+
+// authenticate returns the context that the call's handler gets, or why the call is refused.
+func (l *Link) authenticate(ctx context.Context, method string, request any) (context.Context, error) {
 	if l.opts.KeyOf == nil {
-		return nil
+		return ctx, nil
 	}
-	key, known := l.opts.KeyOf(from)
-	for deadline := time.Now().Add(register); !known; key, known = l.opts.KeyOf(from) {
+	values, _ := metadata.FromIncomingContext(ctx)
+	from, to := api.Incarnation(only(values, fromKey)), api.Incarnation(only(values, toKey))
+	if method == wire.Inspect_Status_FullMethodName {
+		ping := request.(*wire.StatusRequest).GetPing()
+		switch {
+		case ping && to == l.opts.Self, from == "" && !ping && isOperator(ctx):
+			return ctx, nil
+		case from == "":
+			return ctx, status.Errorf(codes.PermissionDenied,
+				"the status of a process is for callers with a certificate for %s, or on the same machine where processes speak plain text", certs.NameOperator)
+		}
+	}
+	switch {
+	case from == "":
+		return ctx, status.Error(codes.Unauthenticated, "the call does not say who makes it")
+	case to != l.opts.Self:
+		return ctx, status.Errorf(codes.FailedPrecondition, "the call is for incarnation %q, which is not here", to)
+	}
+	if err := l.checkProof(ctx, from, []byte(only(values, proofKey))); err != nil {
+		return ctx, err
+	}
+	return context.WithValue(ctx, callerKey{}, from), nil
+}
+
+// only returns the one value of a key, "" where there are none or several.
+func only(values metadata.MD, key string) string {
+	if v := values.Get(key); len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}
+
+// checkProof returns why a call is not from whom it says, nil when it is.
+func (l *Link) checkProof(ctx context.Context, from api.Incarnation, signature []byte) error {
+	record, known := l.opts.KeyOf(from)
+	for deadline := time.Now().Add(register); !known; record, known = l.opts.KeyOf(from) {
 		if time.Now().After(deadline) {
 			return status.Errorf(codes.Unavailable, "the control store knows no incarnation %q", from)
 		}
@@ -51,13 +177,48 @@ func (l *Link) checkProof(ctx context.Context, from api.Incarnation, proof []byt
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	if key == nil || len(key) == ed25519.PublicKeySize && ed25519.Verify(key, statement(from, l.opts.Self), proof) {
-		return nil // a record without a key is of a version that made none
-	}
+	p, _ := grpcpeer.FromContext(ctx)
 	remote := "unknown"
-	if p, ok := grpcpeer.FromContext(ctx); ok {
+	if p.Addr != nil {
 		remote = p.Addr.String()
 	}
-	l.log.Error("refused a stream: it does not prove the incarnation that it claims", "claimed", from, "remote", remote)
-	return status.Errorf(codes.PermissionDenied, "this stream does not prove that it is from incarnation %s", from)
+	b, err := binding(p.AuthInfo)
+	if err != nil || len(record.Key) != ed25519.PublicKeySize || !ed25519.Verify(record.Key, statement(b, from, l.opts.Self), signature) {
+		l.log.Error("refused a call: it does not prove the incarnation that it claims", "claimed", from, "remote", remote)
+		return status.Errorf(codes.PermissionDenied, "this call does not prove that it is from incarnation %s", from)
+	}
+	if leaf := certificate(p.AuthInfo); leaf != nil && leaf.VerifyHostname(record.Role) != nil {
+		l.log.Error("refused a call: the certificate is of another role", "claimed", from, "remote", remote, "role", record.Role, "certificate", leaf.DNSNames)
+		return status.Errorf(codes.PermissionDenied, "incarnation %s is registered as %s, and its certificate is valid for %q", from, record.Role, leaf.DNSNames)
+	}
+	return nil
+}
+
+// certificate returns that of the other end, nil in plain text.
+func certificate(info credentials.AuthInfo) *x509.Certificate {
+	if t, ok := info.(credentials.TLSInfo); ok && len(t.State.PeerCertificates) > 0 {
+		return t.State.PeerCertificates[0]
+	}
+	return nil
+}
+
+// isOperator reports whether the caller has an operator's certificate, or in plain text is on this machine.
+func isOperator(ctx context.Context) bool {
+	p, _ := grpcpeer.FromContext(ctx)
+	switch info := p.AuthInfo.(type) {
+	case credentials.TLSInfo:
+		leaf := certificate(info)
+		return leaf != nil && leaf.VerifyHostname(certs.NameOperator) == nil
+	case plainInfo:
+		remote, local := addressOf(p.Addr), addressOf(p.LocalAddr)
+		return remote != nil && (remote.IsLoopback() || remote.Equal(local))
+	}
+	return false
+}
+
+func addressOf(a net.Addr) net.IP {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.IP
+	}
+	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"runtime"
@@ -16,24 +18,26 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/certs"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/wire"
 )
 
-// registry stands for the control store: the public keys of incarnations.
+// registry stands for the control store: the records of incarnations.
 type registry struct {
-	mu   sync.Mutex
-	keys map[api.Incarnation]ed25519.PublicKey
+	mu      sync.Mutex
+	records map[api.Incarnation]link.Record
 }
 
-func (r *registry) keyOf(who api.Incarnation) (ed25519.PublicKey, bool) {
+func (r *registry) keyOf(who api.Incarnation) (link.Record, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key, known := r.keys[who]
-	return key, known
+	record, known := r.records[who]
+	return record, known
 }
 
 // proven gives an end a key, and enters it.
@@ -44,11 +48,11 @@ func (r *registry) proven(t *testing.T, name api.Incarnation) func(*end, *link.O
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keys[name] = public
+	r.records[name] = link.Record{Key: public, Role: certs.NameShard}
 	return func(_ *end, o *link.Options) { o.Key, o.KeyOf = private, r.keyOf }
 }
 
-func newRegistry() *registry { return &registry{keys: map[api.Incarnation]ed25519.PublicKey{}} }
+func newRegistry() *registry { return &registry{records: map[api.Incarnation]link.Record{}} }
 
 // A process with a certificate of its own, which this one is, claims to be another.
 func TestForgedIncarnationIsRefused(t *testing.T) {
@@ -59,7 +63,7 @@ func TestForgedIncarnationIsRefused(t *testing.T) {
 		proven := r.proven(t, name)
 		return func(e *end, o *link.Options) {
 			proven(e, o)
-			o.TLS = ca.sign(string(name), "basalt", later)
+			o.TLS = ca.sign(string(name), later, certs.NameProcess, certs.NameShard)
 		}
 	}
 	a, b := start(t, "a", with("a")), start(t, "b", with("b"))
@@ -67,7 +71,9 @@ func TestForgedIncarnationIsRefused(t *testing.T) {
 	b.wait("the message of a", func() bool { return b.last() == 1 })
 
 	forge := func(claim api.Incarnation, key ed25519.PrivateKey) *end {
-		return start(t, claim, func(_ *end, o *link.Options) { o.Key, o.TLS = key, ca.sign("forger", "basalt", later) })
+		return start(t, claim, func(_ *end, o *link.Options) {
+			o.Key, o.TLS = key, ca.sign("forger", later, certs.NameProcess, certs.NameShard)
+		})
 	}
 	_, mine, _ := ed25519.GenerateKey(rand.Reader)
 	for name, forger := range map[string]*end{"with its own key": forge("a", mine), "without a key": forge("a", nil)} {
@@ -86,50 +92,177 @@ func TestForgedIncarnationIsRefused(t *testing.T) {
 	}
 }
 
-// What a stream proves to one receiver proves nothing to another.
-func TestProofIsForOneReceiver(t *testing.T) {
+// What a call proves on one connection proves nothing on another, whoever the receiver is.
+func TestProofIsForOneConnection(t *testing.T) {
+	ca := newAuthority(t)
+	later := time.Now().Add(time.Hour)
+	for name, tls := range map[string]*link.TLS{"plain text": nil, "TLS": ca.sign("all", later, certs.NameProcess, certs.NameShard)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
+			r := newRegistry()
+			with := func(name api.Incarnation) *end {
+				proven := r.proven(t, name)
+				return start(t, name, func(e *end, o *link.Options) {
+					proven(e, o)
+					o.TLS = tls
+					o.Register = func(r grpc.ServiceRegistrar) { wire.RegisterRelayServer(r, watched{}) }
+				})
+			}
+			a, b, c := with("a"), with("b"), with("c")
+			// Somebody with a certificate stands between a and b, and hears what a proves to b.
+			spy, heard := spyOn(t, tls)
+			a.Send("b", spy, message(1, 0))
+			a.wait("the frame to be taken", func() bool { return len(a.up) == 1 })
+			overheard := <-heard
+			if got := overheard.Get("basalt-proof-bin"); len(got) != 1 || len(got[0]) != ed25519.SignatureSize {
+				t.Fatalf("the spy heard %v", overheard)
+			}
+			change := func(key, value string) metadata.MD {
+				m := overheard.Copy()
+				m.Set(key, value)
+				return m
+			}
+			twice := overheard.Copy()
+			twice.Append("basalt-from", "c")
+			for _, row := range []struct {
+				what  string
+				to    *end
+				proof metadata.MD
+				code  codes.Code
+			}{
+				{"replayed", b, overheard, codes.PermissionDenied},
+				{"replayed for another receiver", c, change("basalt-to", "c"), codes.PermissionDenied},
+				{"replayed to another receiver", c, overheard, codes.FailedPrecondition},
+				{"replayed for another sender", b, change("basalt-from", "c"), codes.PermissionDenied},
+				{"of nobody", b, change("basalt-from", "nobody"), codes.Unavailable},
+				{"of two", b, twice, codes.Unauthenticated},
+				{"left out", b, change("basalt-proof-bin", ""), codes.PermissionDenied},
+				{"without a sender", b, metadata.MD{}, codes.Unauthenticated},
+			} {
+				conn, err := grpc.NewClient("passthrough:///"+row.to.Address(), grpc.WithTransportCredentials(link.Transport(tls)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), row.proof), limit)
+				stream, err := wire.NewLinkClient(conn).Open(ctx)
+				if err == nil {
+					_ = stream.Send(&wire.Frame{From: "a", To: string(row.to.name), Sequence: 1, Messages: []*wire.Envelope{message(9, 0)}})
+					_, err = stream.Recv()
+				}
+				if status.Code(err) != row.code {
+					t.Errorf("Open, a proof %s: %v, want %s", row.what, err, row.code)
+				}
+				watch, err := wire.NewRelayClient(conn).Watch(ctx, &wire.RelayRequest{To: string(row.to.name), Resource: "pods"})
+				if err == nil {
+					_, err = watch.Recv()
+				}
+				if status.Code(err) != row.code {
+					t.Errorf("Watch, a proof %s: %v, want %s", row.what, err, row.code)
+				}
+				cancel()
+				_ = conn.Close()
+			}
+			if len(b.got)+len(c.got) != 0 {
+				t.Errorf("b got %v, c got %v", b.got, c.got)
+			}
+			// The proven caller comes through to what is behind.
+			conn, err := a.Dial("b", b.Address())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			watch, err := wire.NewRelayClient(conn).Watch(t.Context(), &wire.RelayRequest{To: "b", Resource: "pods"})
+			if err == nil {
+				_, err = watch.Recv()
+			}
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("Watch by a: %v", err)
+			}
+		})
+	}
+}
+
+// An incarnation that registered as a shard cannot use a coordinator's certificate, and the other way round.
+func TestCertificateOfAnotherRole(t *testing.T) {
 	r := newRegistry()
-	var proof []byte
-	b := start(t, "b", r.proven(t, "b"))
-	c := start(t, "c", r.proven(t, "c"))
-	a := start(t, "a", r.proven(t, "a"))
-	// b is dishonest: it listens to what a says to it, and says it to c.
-	spy := spyOn(t, &proof)
-	a.Send("b2", spy, message(1, 0))
-	a.wait("the frame to be taken", func() bool { return len(a.up) == 1 })
-	send := func(to *end, from string, proof []byte) error {
-		conn, err := link.Dial(to.Address(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
-		stream, err := wire.NewLinkClient(conn).Open(ctx)
-		if err == nil {
-			err = stream.Send(&wire.Frame{From: from, To: string(to.name), Sequence: 1, Proof: proof, Messages: []*wire.Envelope{message(9, 0)}})
-		}
-		if err == nil {
-			_, err = stream.Recv()
-		}
-		return err
+	ca := newAuthority(t)
+	later := time.Now().Add(time.Hour)
+	with := func(name api.Incarnation, names ...string) *end {
+		proven := r.proven(t, name)
+		return start(t, name, func(e *end, o *link.Options) { proven(e, o); o.TLS = ca.sign(string(name), later, names...) })
 	}
-	for _, to := range []*end{b, c} {
-		if err := send(to, "a", proof); status.Code(err) != codes.PermissionDenied {
-			t.Errorf("%s took a proof that was for b2: %v", to.name, err)
-		}
+	b := with("b", certs.NameProcess, certs.NameShard)
+	for name, names := range map[api.Incarnation][]string{
+		"coordinator": {certs.NameProcess, certs.NameCoordinator}, "operator": {certs.NameOperator}, "none": {certs.NameProcess},
+	} {
+		a := with(name, names...)
+		a.say(b, 666)
+		a.wait("being refused", func() bool { return len(a.down) > 0 })
+		a.Close()
 	}
-	if err := send(b, "nobody", proof); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `"nobody"`) {
-		t.Errorf("an incarnation that is not registered: %v", err)
+	with("a", certs.NameProcess, certs.NameShard).say(b, 1)
+	b.wait("the message of a shard", func() bool { return b.last() == 1 })
+	if len(b.got) != 1 {
+		t.Errorf("b got %v", b.got)
 	}
-	if len(proof) == 0 || len(b.got)+len(c.got) != 0 {
-		t.Errorf("proof of %d bytes, b got %v, c got %v", len(proof), b.got, c.got)
+}
+
+// Who may ask for the status of a process.
+func TestInspectIsForOperators(t *testing.T) {
+	ca := newAuthority(t)
+	later := time.Now().Add(time.Hour)
+	process := ca.sign("process", later, certs.NameProcess, certs.NameShard)
+	operator := ca.sign("operator", later, certs.NameOperator)
+	for name, row := range map[string]struct {
+		server, client *link.TLS
+		ping           bool
+		to             string
+		code           codes.Code
+	}{
+		"an operator":                                   {process, operator, false, "", codes.OK},
+		"a process that proves nothing":                 {process, process, false, "", codes.PermissionDenied},
+		"plain text on this machine":                    {nil, nil, false, "", codes.OK},
+		"a ping that names the incarnation":             {process, process, true, "b", codes.OK},
+		"a ping that names it in plain text":            {nil, nil, true, "b", codes.OK},
+		"a ping that names another incarnation":         {process, operator, true, "b-before", codes.PermissionDenied},
+		"a ping that names nobody, and so finds out it": {nil, nil, true, "", codes.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRegistry()
+			proven := r.proven(t, "b")
+			b := start(t, "b", func(e *end, o *link.Options) {
+				proven(e, o)
+				o.TLS = row.server
+				o.Register = func(r grpc.ServiceRegistrar) { wire.RegisterInspectServer(r, inspect{}) }
+			})
+			conn, err := link.Dial(b.Address(), row.client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			if row.to != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, "basalt-to", row.to)
+			}
+			reply, err := wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{Ping: row.ping})
+			if status.Code(err) != row.code || err == nil && reply.Name != "b-0" || err != nil && strings.Contains(err.Error(), `"b"`) {
+				t.Errorf("%v, %v, want %s", reply, err, row.code)
+			}
+		})
 	}
+}
+
+// watched answers whoever comes through.
+type watched struct{ wire.UnimplementedRelayServer }
+
+func (watched) Watch(*wire.RelayRequest, grpc.ServerStreamingServer[wire.RelayEvents]) error {
+	return nil
 }
 
 type spy struct {
 	wire.UnimplementedLinkServer
-	proof *[]byte
+	heard chan metadata.MD
 }
 
 func (s spy) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck]) error {
@@ -137,7 +270,14 @@ func (s spy) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck]) er
 	if err != nil {
 		return err
 	}
-	*s.proof = frame.Proof
+	all, _ := metadata.FromIncomingContext(stream.Context())
+	ours := metadata.MD{}
+	for key, values := range all {
+		if strings.HasPrefix(key, "basalt-") {
+			ours[key] = values
+		}
+	}
+	s.heard <- ours
 	if err := stream.Send(&wire.FrameAck{Sequence: frame.Sequence}); err != nil {
 		return err
 	}
@@ -145,10 +285,11 @@ func (s spy) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck]) er
 	return nil
 }
 
-func spyOn(t *testing.T, proof *[]byte) (address string) {
+func spyOn(t *testing.T, tls *link.TLS) (address string, heard chan metadata.MD) {
 	t.Helper()
-	server := grpc.NewServer()
-	wire.RegisterLinkServer(server, spy{proof: proof})
+	heard = make(chan metadata.MD, 16)
+	server := grpc.NewServer(grpc.Creds(link.Transport(tls)))
+	wire.RegisterLinkServer(server, spy{heard: heard})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +302,7 @@ func spyOn(t *testing.T, proof *[]byte) (address string) {
 			t.Error(err)
 		}
 	})
-	return listener.Addr().String()
+	return listener.Addr().String(), heard
 }
 
 // A sender that the watch shows late is waited for.
@@ -170,22 +311,25 @@ func TestSenderThatIsRegisteredLate(t *testing.T) {
 	b := start(t, "b", r.proven(t, "b"))
 	as := r.proven(t, "a")
 	r.mu.Lock()
-	key := r.keys["a"]
-	delete(r.keys, "a")
+	record := r.records["a"]
+	delete(r.records, "a")
 	r.mu.Unlock()
 	a := start(t, "a", as)
 	a.say(b, 1)
 	r.mu.Lock()
-	r.keys["a"] = key
+	r.records["a"] = record
 	r.mu.Unlock()
 	b.wait("the message", func() bool { return b.last() == 1 })
-	// One whose version makes no keys is believed: its record says so.
+	// A record without a key proves nothing.
 	r.mu.Lock()
-	r.keys["old"] = nil
+	r.records["old"] = link.Record{Role: certs.NameShard}
 	r.mu.Unlock()
 	old := start(t, "old", nil)
 	old.say(b, 2)
-	b.wait("the message of an old version", func() bool { return b.last() == 2 })
+	old.wait("being refused", func() bool { return len(old.down) > 0 })
+	if len(b.got) != 1 {
+		t.Errorf("b got %v", b.got)
+	}
 }
 
 // A message of a gigabyte: a well-behaved sender does not send it, a receiver does not take it in, and neither ends.
@@ -242,16 +386,16 @@ func TestRefusalsAreLogged(t *testing.T) {
 	ca := newAuthority(t)
 	var server, client lines
 	b := start(t, "b", func(_ *end, o *link.Options) {
-		o.TLS = ca.sign("b", "basalt", time.Now().Add(time.Hour))
+		o.TLS = ca.sign("b", time.Now().Add(time.Hour), "basalt")
 		o.TLS.Log = slog.New(slog.NewTextHandler(&server, nil))
 	})
 	for name, row := range map[string]struct {
 		tls            *link.TLS
 		server, client string
 	}{
-		"no certificate":    {nil, "first record does not look like a TLS handshake", ""},
-		"of another CA":     {newAuthority(t).sign("x", "basalt", time.Now().Add(time.Hour)), "", "x509: certificate signed by unknown authority"},
-		"of another system": {ca.sign("y", "example", time.Now().Add(time.Hour)), "certificate is valid for example, localhost, not basalt", "tls: "},
+		"no certificate":    {nil, "first record does not look like a TLS handshake", "does not speak plain text"},
+		"of another CA":     {newAuthority(t).sign("x", time.Now().Add(time.Hour), "basalt"), "", "x509: certificate signed by unknown authority"},
+		"of another system": {ca.sign("y", time.Now().Add(time.Hour), "example"), "certificate is valid for example, localhost, not basalt", "tls: "},
 	} {
 		client.reset()
 		a := start(t, "a", func(_ *end, o *link.Options) {
@@ -267,7 +411,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 		t.Errorf("b got %v", b.got)
 	}
 	// Our own certificate that is over is found out at the start.
-	expired := ca.sign("e", "basalt", time.Now().Add(-time.Minute))
+	expired := ca.sign("e", time.Now().Add(-time.Minute), "basalt")
 	if _, err := link.New(link.Options{Self: "e", Listen: "127.0.0.1:0", Deliver: b.deliver, TLS: expired}); err == nil || !strings.Contains(err.Error(), "expired at") {
 		t.Errorf("an expired certificate: %v", err)
 	}

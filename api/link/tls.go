@@ -14,12 +14,11 @@ import (
 )
 
 // TLS names the files of mutual TLS. They are read again at each handshake, so that keys and CAs can be rotated while
-// processes run. Who shows a certificate of this CA that carries ServerName is a process of this Basalt: addresses of pods
-// change, so no address is checked. The CA must sign for nobody else. Which process it is, a certificate does not tell: see
-// Proof.
+// processes run. A certificate of this CA for certs.NameProcess is of a process of this Basalt, one for certs.NameOperator of
+// an operator, who may only ask: addresses of pods change, so no address is checked. The CA must sign for nobody else. Which
+// process it is, a certificate does not tell: see proof.go.
 type TLS struct {
 	CertFile, KeyFile, CAFile string
-	ServerName                string       // a DNS name in every process's certificate; "basalt" if empty
 	Log                       *slog.Logger // hears of connections that were refused; slog.Default() if nil
 
 	once  sync.Once
@@ -48,12 +47,8 @@ func (t *TLS) config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := t.ServerName
-	if name == "" {
-		name = "basalt"
-	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*loaded.Certificate}, RootCAs: loaded.CA, ServerName: name,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*loaded.Certificate}, RootCAs: loaded.CA, ServerName: certs.NameProcess,
 		ClientCAs: loaded.CA, ClientAuth: tls.RequireAndVerifyClientCert,
 		// Shown even to a server that takes it for a stranger's: it can say so then.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return loaded.Certificate, nil },
@@ -63,7 +58,13 @@ func (t *TLS) config() (*tls.Config, error) {
 			if len(c.PeerCertificates) == 0 {
 				return errors.New("the peer showed no certificate")
 			}
-			return c.PeerCertificates[0].VerifyHostname(name)
+			// A server must be a process: that is checked before, against ServerName.
+			leaf := c.PeerCertificates[0]
+			err := leaf.VerifyHostname(certs.NameProcess)
+			if err != nil && leaf.VerifyHostname(certs.NameOperator) == nil {
+				err = nil
+			}
+			return err
 		},
 	}, nil
 }

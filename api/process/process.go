@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/certs"
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/link"
@@ -266,19 +267,19 @@ func (p *Process) IsCoordinator(who api.Incarnation) bool {
 	return p.lead != nil && p.lead.Incarnation == string(who)
 }
 
-// PublicKey is what this incarnation's record in the control store has to carry: its streams are signed with it.
+// PublicKey is what this incarnation's record in the control store has to carry: its calls are signed with it.
 func (p *Process) PublicKey() []byte { return p.key.Public().(ed25519.PublicKey) }
 
-func (p *Process) keyOf(who api.Incarnation) (ed25519.PublicKey, bool) {
+func (p *Process) keyOf(who api.Incarnation) (link.Record, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.shard[who]; s != nil {
-		return s.Key, true
+		return link.Record{Key: s.Key, Role: certs.NameShard}, true
 	}
 	if p.lead != nil && p.lead.Incarnation == string(who) {
-		return p.lead.Key, true
+		return link.Record{Key: p.lead.Key, Role: certs.NameCoordinator}, true
 	}
-	return nil, false
+	return link.Record{}, false
 }
 
 func (p *Process) gossipAddresses() []string {

@@ -26,6 +26,8 @@
 //   - a stream holds no events of its own: a peer that reads slower than events come falls out of the window and is told so;
 //   - a stream says something in every second by the clock, so that silence means that it broke.
 //
+// Who may ask is package link's to decide: a process with a record in the control store, which it proves with each call.
+//
 // Comparing resourceVersions as numbers, within one kind, is part of the Kubernetes API since 1.35 (KEP-5504). Versions that
 // are no numbers are not relayed.
 package relay

@@ -21,7 +21,6 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -31,8 +30,8 @@ const patience = time.Second
 // Options of a process's relay.
 type Options struct {
 	Self     api.Incarnation
-	Address  func(api.Incarnation) string // of a peer's gRPC server, "" while it is not known
-	TLS      *link.TLS
+	Address  func(api.Incarnation) string                                        // of a peer's gRPC server, "" while it is not known
+	Dial     func(who api.Incarnation, address string) (*grpc.ClientConn, error) // to a peer: link.Link's
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -142,7 +141,7 @@ func decode(b []byte, into runtime.Object) error {
 // Watch serves a peer.
 func (r *Relay) Watch(q *wire.RelayRequest, stream grpc.ServerStreamingServer[wire.RelayEvents]) error {
 	if api.Incarnation(q.GetTo()) != r.opts.Self {
-		return status.Errorf(codes.FailedPrecondition, "this is incarnation %s, the request is for %q", r.opts.Self, q.GetTo())
+		return status.Errorf(codes.FailedPrecondition, "the request is for incarnation %q, which is not here", q.GetTo())
 	}
 	r.mu.Lock()
 	k := r.kinds[q.GetResource()]
@@ -274,7 +273,7 @@ func (r *Relay) dial(who api.Incarnation) (*grpc.ClientConn, error) {
 	case address == "":
 		return nil, fmt.Errorf("the address of relay %s is not known", who)
 	}
-	conn, err := link.Dial(address, r.opts.TLS)
+	conn, err := r.opts.Dial(who, address)
 	if err != nil {
 		return nil, err
 	}

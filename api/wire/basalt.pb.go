@@ -278,7 +278,6 @@ type Frame struct {
 	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`              // incarnation that it is meant for: a frame for a predecessor on the same address is dropped
 	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"` // grows by one from 1 on each stream; a gap or a repeat ends the stream
 	Messages      []*Envelope            `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
-	Proof         []byte                 `protobuf:"bytes,5,opt,name=proof,proto3" json:"proof,omitempty"` // in the first of a stream: an Ed25519 signature that the sender is who `from` says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,13 +336,6 @@ func (x *Frame) GetSequence() uint64 {
 func (x *Frame) GetMessages() []*Envelope {
 	if x != nil {
 		return x.Messages
-	}
-	return nil
-}
-
-func (x *Frame) GetProof() []byte {
-	if x != nil {
-		return x.Proof
 	}
 	return nil
 }
@@ -4201,13 +4193,12 @@ var File_basalt_proto protoreflect.FileDescriptor
 
 const file_basalt_proto_rawDesc = "" +
 	"\n" +
-	"\fbasalt.proto\x12\x0ebasalt.wire.v1\"\x93\x01\n" +
+	"\fbasalt.proto\x12\x0ebasalt.wire.v1\"\x83\x01\n" +
 	"\x05Frame\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
-	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessages\x12\x14\n" +
-	"\x05proof\x18\x05 \x01(\fR\x05proof\"&\n" +
+	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessagesJ\x04\b\x05\x10\x06\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xf5\b\n" +
 	"\bEnvelope\x123\n" +

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"basalt.dev/basalt/api/certs"
 	"basalt.dev/basalt/api/certs/certstest"
 )
 
@@ -32,7 +33,11 @@ func (s *secret) put(name string, data []byte) {
 
 func (s *secret) putLeaf(a *certstest.CA, name string, until time.Time) {
 	s.t.Helper()
-	cert, key := a.Leaf(name, until)
+	names := []string{name}
+	if name == certs.NameProcess { // one for shards, coordinator and operator: what roles may do, api/link tests
+		names = append(names, certs.NameShard, certs.NameCoordinator, certs.NameOperator)
+	}
+	cert, key := a.Leaf(until, names...)
 	s.put("tls.crt", cert)
 	s.put("tls.key", key)
 }

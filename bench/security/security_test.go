@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -388,7 +389,7 @@ func ask(t *testing.T, address string, files *link.TLS) error {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{Ping: true})
+	_, err = wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{})
 	return err
 }
 
@@ -417,7 +418,7 @@ func (w *world) forgers(t *testing.T) {
 			t.Errorf("the coordinator took it: %v", err)
 		}
 		for _, b := range w.basalts {
-			w.logged(t, b, "refused a stream", "does not prove the incarnation")
+			w.logged(t, b, "refused a call", "does not prove the incarnation")
 		}
 	})
 }
@@ -461,11 +462,12 @@ func (w *world) say(t *testing.T, address, from, to string, message *wire.Envelo
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	ctx = metadata.AppendToOutgoingContext(ctx, "basalt-from", from, "basalt-to", to, "basalt-proof-bin", string(make([]byte, 64)))
 	stream, err := wire.NewLinkClient(conn).Open(ctx, options...)
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&wire.Frame{From: from, To: to, Sequence: 1, Messages: []*wire.Envelope{message}, Proof: make([]byte, 64)}); err != nil && !errors.Is(err, io.EOF) {
+	if err := stream.Send(&wire.Frame{From: from, To: to, Sequence: 1, Messages: []*wire.Envelope{message}}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if _, err = stream.Recv(); err == nil {
@@ -481,7 +483,7 @@ func (w *world) giant(t *testing.T) {
 	w.undisturbed(t, func() {
 		huge := &wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: strings.Repeat("x", 64<<20)}}} // of a gigabyte nobody would read more
 		for _, s := range shards {
-			if err := w.say(t, s.Address, shards[0].Incarnation, s.Incarnation, huge, grpc.MaxCallSendMsgSize(1<<30)); status.Code(err) != codes.ResourceExhausted && status.Code(err) != codes.Unavailable { // the latter when we were slow to say it
+			if err := w.say(t, s.Address, shards[0].Incarnation, s.Incarnation, huge, grpc.MaxCallSendMsgSize(1<<30)); status.Code(err) != codes.PermissionDenied { // before any of it is read
 				t.Errorf("64 MB: %v", err)
 			}
 		}

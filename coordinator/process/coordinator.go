@@ -22,7 +22,6 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -427,7 +426,7 @@ func (c *candidate) reviseSuspicions(ctx context.Context) {
 func (c *candidate) answers(ctx context.Context, shard *wire.ShardRecord) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	conn, err := link.Dial(shard.Address, c.process.TLS)
+	conn, err := c.process.Link.Dial(api.Incarnation(shard.Incarnation), shard.Address)
 	if err != nil {
 		return false
 	}

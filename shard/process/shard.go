@@ -78,7 +78,8 @@ func Run(ctx context.Context, o Options) error {
 		Live:    l.beat.Stuck,
 		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
 			l.relay = relay.New(relay.Options{
-				Self: p.Incarnation, TLS: p.TLS, Log: p.Log, Registry: p.Registry,
+				Self: p.Incarnation, Log: p.Log, Registry: p.Registry,
+				Dial:    func(who api.Incarnation, address string) (*grpc.ClientConn, error) { return p.Link.Dial(who, address) },
 				Address: func(who api.Incarnation) string { return p.Shard(who).GetAddress() },
 			}, server)
 		},

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"slices"
 	"testing"
 	"time"
 )
@@ -38,14 +39,14 @@ func New(t testing.TB, name string) *CA {
 // PEM returns the authority's own certificate.
 func (ca *CA) PEM() []byte { return encode("CERTIFICATE", ca.cert.Raw) }
 
-// Leaf signs a certificate of a DNS name and of this machine, for servers and clients.
-func (ca *CA) Leaf(name string, until time.Time) (cert, private []byte) {
+// Leaf signs a certificate of DNS names and of this machine, for servers and clients.
+func (ca *CA) Leaf(until time.Time, names ...string) (cert, private []byte) {
 	ca.t.Helper()
 	key := newKey(ca.t)
 	ca.serial++
 	leaf := ca.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(ca.serial), Subject: pkix.Name{CommonName: name}, NotAfter: until,
-		DNSNames: []string{name, "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(ca.serial), Subject: pkix.Name{CommonName: names[0]}, NotAfter: until,
+		DNSNames: append(slices.Clone(names), "localhost"), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, ca.cert, key)
 	der, err := x509.MarshalECPrivateKey(key)

@@ -1,0 +1,10 @@
+package link
+
+import (
+	"log/slog"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// Transport returns the credentials of a server or client that is no Link.
+func Transport(tls *TLS) credentials.TransportCredentials { return transport(tls, slog.Default()) }
