@@ -3498,6 +3498,7 @@ type Withdraw struct {
 	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
 	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
 	TableEpoch    uint64                 `protobuf:"varint,3,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
+	PodUids       []string               `protobuf:"bytes,4,rep,name=pod_uids,json=podUids,proto3" json:"pod_uids,omitempty"` // pods that had an intent the sender knows no outcome of: the answer says which of them are bound here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3553,6 +3554,13 @@ func (x *Withdraw) GetTableEpoch() uint64 {
 	return 0
 }
 
+func (x *Withdraw) GetPodUids() []string {
+	if x != nil {
+		return x.PodUids
+	}
+	return nil
+}
+
 // Nothing of the gang up to this serial is left here but the pods named, whose Bindings were sent and will be settled;
 // each of them gets a BindResult.
 type Withdrawn struct {
@@ -3560,6 +3568,7 @@ type Withdrawn struct {
 	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
 	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
 	SentPodUids   []string               `protobuf:"bytes,3,rep,name=sent_pod_uids,json=sentPodUids,proto3" json:"sent_pod_uids,omitempty"`
+	Bound         []*Held                `protobuf:"bytes,4,rep,name=bound,proto3" json:"bound,omitempty"` // of the pods asked about, those that are bound to a node of the sender
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3611,6 +3620,13 @@ func (x *Withdrawn) GetSerial() uint64 {
 func (x *Withdrawn) GetSentPodUids() []string {
 	if x != nil {
 		return x.SentPodUids
+	}
+	return nil
+}
+
+func (x *Withdrawn) GetBound() []*Held {
+	if x != nil {
+		return x.Bound
 	}
 	return nil
 }
@@ -4461,16 +4477,18 @@ const file_basalt_proto_rawDesc = "" +
 	"\bpod_uids\x18\x05 \x03(\tR\apodUids\"9\n" +
 	"\x04Bind\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
-	"\x06serial\x18\x02 \x01(\x04R\x06serial\"p\n" +
+	"\x06serial\x18\x02 \x01(\x04R\x06serial\"\x8b\x01\n" +
 	"\bWithdraw\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\x1f\n" +
 	"\vtable_epoch\x18\x03 \x01(\x04R\n" +
-	"tableEpoch\"b\n" +
+	"tableEpoch\x12\x19\n" +
+	"\bpod_uids\x18\x04 \x03(\tR\apodUids\"\x8e\x01\n" +
 	"\tWithdrawn\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\"\n" +
-	"\rsent_pod_uids\x18\x03 \x03(\tR\vsentPodUids\"\x9b\x01\n" +
+	"\rsent_pod_uids\x18\x03 \x03(\tR\vsentPodUids\x12*\n" +
+	"\x05bound\x18\x04 \x03(\v2\x14.basalt.wire.v1.HeldR\x05bound\"\x9b\x01\n" +
 	"\n" +
 	"BindResult\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x125\n" +
@@ -4696,25 +4714,26 @@ var file_basalt_proto_depIdxs = []int32{
 	9,  // 60: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
 	2,  // 61: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
 	10, // 62: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	3,  // 63: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	45, // 64: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 65: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 66: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 67: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	48, // 68: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	47, // 69: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	51, // 70: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 71: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 72: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	4,  // 73: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	49, // 74: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	5,  // 75: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	50, // 76: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	75, // [75:77] is the sub-list for method output_type
-	73, // [73:75] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	35, // 63: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	3,  // 64: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	45, // 65: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 66: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 67: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 68: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	48, // 69: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	47, // 70: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	51, // 71: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 72: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 73: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	4,  // 74: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	49, // 75: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	5,  // 76: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	50, // 77: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	76, // [76:78] is the sub-list for method output_type
+	74, // [74:76] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

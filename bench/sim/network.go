@@ -218,9 +218,9 @@ func describe(e *wire.Envelope) string {
 	case *wire.Envelope_Bind:
 		return fmt.Sprintf("Bind %s %s", b.Bind.GangUid, serial(b.Bind.Serial))
 	case *wire.Envelope_Withdraw:
-		return fmt.Sprintf("Withdraw %s %s", b.Withdraw.Gang.Uid, serial(b.Withdraw.Serial))
+		return fmt.Sprintf("Withdraw %s %s asks about %v", b.Withdraw.Gang.Uid, serial(b.Withdraw.Serial), b.Withdraw.PodUids)
 	case *wire.Envelope_Withdrawn:
-		return fmt.Sprintf("Withdrawn %s %s sent %v", b.Withdrawn.GangUid, serial(b.Withdrawn.Serial), b.Withdrawn.SentPodUids)
+		return fmt.Sprintf("Withdrawn %s %s sent %v bound %v", b.Withdrawn.GangUid, serial(b.Withdrawn.Serial), b.Withdrawn.SentPodUids, b.Withdrawn.Bound)
 	case *wire.Envelope_BindResults:
 		var out []string
 		for _, r := range b.BindResults.Results {

@@ -2,6 +2,7 @@ package home
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type withdraw struct {
 	waiting map[api.Incarnation]*open
 	again   map[api.Incarnation]*open  // shards with Bindings to settle, asked once more: BindResults may be lost
 	sent    map[string]api.Incarnation // pods whose Bindings were sent, and the shard that will settle them
+	pods    []string                   // pods whose intents have no known outcome: each shard reports those that are bound to its nodes
 }
 
 // restart drops everything that was asked for a gang and begins again with what is there.
@@ -50,9 +52,20 @@ func (c *Core) startWithdraw(g *gang, then after) {
 	for shard := range g.search.touched {
 		w.all = w.all || !c.isMember(shard)
 	}
+	unknown := maps.Clone(g.unknown)
+	if unknown == nil {
+		unknown = map[string]bool{}
+	}
+	maps.Copy(unknown, g.lost)
 	for _, p := range g.members {
 		w.all = w.all || p.place == committed && !c.isMember(p.shard)
+		if p.place == committed {
+			unknown[p.UID] = true
+		} else if p.place == bound {
+			delete(unknown, p.UID)
+		}
 	}
+	w.pods = sorted(unknown)
 	if c.table != nil {
 		for _, m := range c.table.Members {
 			if w.all || g.search.touched[m.Incarnation] {
@@ -79,10 +92,10 @@ func (c *Core) withdrawAll(g *gang, then after) {
 	c.startWithdraw(g, then)
 }
 
-// sendWithdraw has a shard give up what was asked of it for a gang up to a serial.
-func (c *Core) sendWithdraw(g *gang, shard api.Incarnation, serial uint64) {
+// sendWithdraw has a shard give up what was asked of it for a gang up to a serial, and report which of some pods are bound.
+func (c *Core) sendWithdraw(g *gang, shard api.Incarnation, serial uint64, pods []string) {
 	c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
-		Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch)}}})
+		Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch), PodUids: pods}}})
 }
 
 // awaitWithdrawn waits until each shard has answered, and each Binding that was sent is settled.
@@ -115,7 +128,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 			o = w.again[shard]
 		}
 		if c.patiently(g, o) {
-			c.sendWithdraw(g, shard, w.serial)
+			c.sendWithdraw(g, shard, w.serial, w.pods)
 		}
 	}
 	if len(shards) > 0 || len(w.sent) > 0 {
@@ -126,6 +139,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		c.podFree(p)
 	}
 	clear(g.lost)
+	clear(g.unknown)
 	g.commits, g.inDoubt = nil, false
 	clear(g.search.touched)
 	g.tally = c.count(g)
@@ -146,6 +160,12 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 	for uid, shard := range w.sent {
 		if shard == from {
 			delete(w.sent, uid)
+		}
+	}
+	for _, b := range m.GetBound() {
+		if p := g.members[b.GetPodUid()]; p != nil && p.place != bound && !p.Finished {
+			c.podBound(p, b.GetNode())
+			delete(w.sent, p.UID)
 		}
 	}
 	for _, uid := range m.GetSentPodUids() {

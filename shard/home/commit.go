@@ -249,7 +249,7 @@ func (c *Core) doubt(g *gang, cm *commit) {
 				c.wakeAt(g, at)
 			} else {
 				delete(g.lost, p.UID)
-				g.inDoubt = true
+				g.doubted(p.UID)
 			}
 		}
 		if p.gang != g || p.commit != cm {
@@ -262,9 +262,18 @@ func (c *Core) doubt(g *gang, cm *commit) {
 			c.wakeAt(g, at)
 		} else {
 			c.podFree(p)
-			g.inDoubt = true
+			g.doubted(p.UID)
 		}
 	}
+}
+
+// doubted notes that an intent of a pod may exist of which no shard has reported anything for long.
+func (g *gang) doubted(uid string) {
+	g.inDoubt = true
+	if g.unknown == nil {
+		g.unknown = map[string]bool{}
+	}
+	g.unknown[uid] = true
 }
 
 // tryOthers is fault.OthersTried.

@@ -74,6 +74,7 @@ type gang struct {
 	order   []*pod          // members as inOrder sorted them, nil since one came or went
 	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
 	inDoubt bool            // an intent may exist of which no shard has said anything for long
+	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
 	tally   tally
 	placed  int  // pods that got a node since the gang last started from nothing
 	started bool // had its minimum once

@@ -517,7 +517,7 @@ func (c *Core) letGo(g *gang) {
 	}
 	serial := c.serial(g)
 	for _, shard := range slices.Sorted(maps.Keys(shards)) {
-		c.sendWithdraw(g, shard, serial)
+		c.sendWithdraw(g, shard, serial, nil)
 	}
 	s.backoff = c.cfg.BackoffMax
 	s.sleep.notBefore = c.now.Add(s.backoff)
@@ -608,7 +608,7 @@ func (c *Core) skip(g *gang, r *round) {
 		has = has || p.shard == r.shard && (p.place == held || p.place == committed)
 	}
 	if !has {
-		c.sendWithdraw(g, r.shard, r.open.serial)
+		c.sendWithdraw(g, r.shard, r.open.serial, nil)
 	}
 	r.refused[r.shard] = true
 	r.shard, r.silent = "", true

@@ -178,8 +178,14 @@ func (s *script) run(line string) []string {
 		s.table = t
 		return s.step(event.TableSeen{Table: t})
 
-	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing] ...
+	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing] ... intents=GANG:POD,...
 		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
+		for text := range strings.SplitSeq(w.value["intents"], ",") {
+			if gang, pod, ok := strings.Cut(text, ":"); ok {
+				ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: "z", N: 1, ModRevision: 1, Record: &wire.IntentsRecord{
+					Gangs: []*wire.GangRef{{Uid: gang}}, Rows: []*wire.IntentRow{{PodUid: pod}}}})
+			}
+		}
 		for i, text := range w.plain[2:] {
 			f := strings.Split(text, ":")
 			r := &wire.ReservationRecord{Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[4], Queue: f[1]}, Attempt: uint64(w.toNum(f[2])),
@@ -341,9 +347,17 @@ func (s *script) run(line string) []string {
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: m}})
 
-	case "withdrawn": // SHARD GANG [POD that was sent ...]
+	case "withdrawn": // SHARD GANG [POD that was sent ...] [POD@NODE that is bound ...]
 		r := s.find("withdraw " + w.plain[0] + " " + w.plain[1]).GetWithdraw()
-		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: w.plain[1], Serial: r.Serial, SentPodUids: w.plain[2:]}}})
+		m := &wire.Withdrawn{GangUid: w.plain[1], Serial: r.Serial}
+		for _, text := range w.plain[2:] {
+			if pod, node, bound := strings.Cut(text, "@"); bound {
+				m.Bound = append(m.Bound, &wire.Held{PodUid: pod, Node: node})
+			} else {
+				m.SentPodUids = append(m.SentPodUids, text)
+			}
+		}
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: m}})
 
 	case "wrote": // [gone|conflict|failed]: answers every write that is open
 		outcome := event.StatusOK
@@ -502,7 +516,11 @@ func printMessage(e *wire.Envelope) string {
 	case *wire.Envelope_Bind:
 		return fmt.Sprintf("Bind %s serial %s", b.Bind.GangUid, printSerial(b.Bind.Serial))
 	case *wire.Envelope_Withdraw:
-		return fmt.Sprintf("Withdraw %s serial %s", b.Withdraw.Gang.Uid, printSerial(b.Withdraw.Serial))
+		line := fmt.Sprintf("Withdraw %s serial %s", b.Withdraw.Gang.Uid, printSerial(b.Withdraw.Serial))
+		if pods := b.Withdraw.PodUids; len(pods) > 0 {
+			line += " asks about " + strings.Join(pods, " ")
+		}
+		return line
 	case *wire.Envelope_Refilled:
 		return fmt.Sprintf("Refilled epoch %d", b.Refilled.TableEpoch)
 	}

@@ -121,7 +121,7 @@ func (c *Core) activate(sequence uint64) {
 	if c.table == nil || c.read == nil || c.read.Sequence != sequence || sequence == 0 || len(c.gaining) == 0 {
 		return
 	}
-	found := c.read.Reservations
+	found, intents := c.read.Reservations, c.read.Intents
 	c.read = nil
 	gained := c.gaining
 	c.gaining = map[api.BucketID]bool{}
@@ -139,6 +139,16 @@ func (c *Core) activate(sequence uint64) {
 	for _, uid := range sorted(c.pods) {
 		c.settlePod(c.pods[uid])
 	}
+	rows := map[string][]string{} // gang -> pods that have an intent
+	for _, key := range intents {
+		gangs := key.Record.GetGangs()
+		for _, r := range key.Record.GetRows() {
+			if int(r.GetGang()) < len(gangs) {
+				uid := gangs[r.GetGang()].GetUid()
+				rows[uid] = append(rows[uid], r.GetPodUid())
+			}
+		}
+	}
 	inherited := 0
 	slices.SortFunc(found, func(a, b event.StoredReservation) int {
 		return strings.Compare(a.Record.GetGang().GetUid(), b.Record.GetGang().GetUid())
@@ -149,7 +159,7 @@ func (c *Core) activate(sequence uint64) {
 			continue // unreadable: the coordinator says so
 		}
 		if b := api.BucketOf(ref.GetQueue()); gained[b] {
-			c.inherit(r.Record, r.ModRevision)
+			c.inherit(r.Record, r.ModRevision, rows[ref.GetUid()])
 			inherited++
 		}
 	}
@@ -157,8 +167,9 @@ func (c *Core) activate(sequence uint64) {
 		slog.Uint64("epoch", uint64(c.table.Epoch)))
 }
 
-// inherit takes a reservation over that another shard had asked for.
-func (c *Core) inherit(r *wire.ReservationRecord, revision int64) {
+// inherit takes a reservation over that another shard had asked for. Pods with an intent may be bound later than the list
+// of pods shows, by a shard that has left the table and reports to nobody: node shards are asked about them.
+func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []string) {
 	ref := r.GetGang()
 	g := c.gangs[ref.GetUid()]
 	if g == nil {
@@ -174,6 +185,12 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64) {
 	g.charge = charge{
 		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
 		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
+	}
+	for _, uid := range intents {
+		if g.unknown == nil {
+			g.unknown = map[string]bool{}
+		}
+		g.unknown[uid] = true
 	}
 	g.tally = c.count(g)
 	wholly := sum(g.pick((*pod).isBound)).Equal(amounts)

@@ -399,11 +399,13 @@ func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
 		c.giveUpAll(m)
 	}
 	c.again(g, func(r result) bool { return r.serial <= serial })
-	g.answer = serial
+	g.answer, g.asks = serial, m.GetPodUids()
 	c.withdraw[g.key], c.answerable[g.key] = true, true
 }
 
-// answerWithdraws says Withdrawn where nothing is left but what was sent: also not in the control store.
+// answerWithdraws says Withdrawn where nothing is left but what was sent: also not in the control store. Of the pods that
+// the home shard asks about it names those that are bound here: whoever sent their Bindings may have left the table, and the
+// home shard's watch may lag behind ours.
 func (c *Core) answerWithdraws() {
 	if len(c.answerable) == 0 {
 		return
@@ -435,8 +437,15 @@ func (c *Core) answerWithdraws() {
 			c.sayResults() // before Withdrawn, which names only the others
 		}
 		slices.Sort(sentPods)
+		var bound []*wire.Held
+		for _, uid := range g.asks {
+			if at, here := c.bound[uid]; here {
+				bound = append(bound, &wire.Held{PodUid: uid, Node: at})
+			}
+		}
+		g.asks = nil
 		delete(c.withdraw, key)
-		c.tell(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: g.ref.GetUid(), Serial: g.answer, SentPodUids: slices.Compact(sentPods)}}})
+		c.tell(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: g.ref.GetUid(), Serial: g.answer, SentPodUids: slices.Compact(sentPods), Bound: bound}}})
 	}
 }
 

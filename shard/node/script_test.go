@@ -269,7 +269,7 @@ func (s *script) run(line string) []string {
 		return message(&wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: w.plain[0], Serial: uint64(w.num("serial"))}}})
 
 	case "withdraw": // gang serial= [epoch=]
-		return message(&wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: w.gang(), Serial: uint64(w.num("serial")), TableEpoch: uint64(w.num("epoch"))}}})
+		return message(&wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: w.gang(), Serial: uint64(w.num("serial")), TableEpoch: uint64(w.num("epoch")), PodUids: strings.FieldsFunc(w.value["asks"], func(r rune) bool { return r == ',' })}}})
 
 	case "empty": // messages and events with nothing in them
 		var out []string
@@ -426,7 +426,11 @@ func printMessage(e *wire.Envelope) string {
 		m := b.CommitReply
 		return fmt.Sprintf("CommitReply %s %d %s %v %s", m.GangUid, m.Serial, strings.TrimPrefix(m.Outcome.String(), "COMMIT_"), m.PodUids, m.Message)
 	case *wire.Envelope_Withdrawn:
-		return fmt.Sprintf("Withdrawn %s %d sent=%v", b.Withdrawn.GangUid, b.Withdrawn.Serial, b.Withdrawn.SentPodUids)
+		line := fmt.Sprintf("Withdrawn %s %d sent=%v", b.Withdrawn.GangUid, b.Withdrawn.Serial, b.Withdrawn.SentPodUids)
+		for _, p := range b.Withdrawn.Bound {
+			line += fmt.Sprintf(" %s is bound to %s", p.PodUid, p.Node)
+		}
+		return line
 	case *wire.Envelope_BindResults:
 		out := fmt.Sprintf("BindResults %s %d", b.BindResults.GangUid, b.BindResults.Serial)
 		for _, r := range b.BindResults.Results {

@@ -44,9 +44,10 @@ type gang struct {
 	key       string // UID and queue, as in Core.gangs
 	ref       *wire.GangRef
 	rank      api.Rank
-	withdrawn uint64 // serials up to this one are refused
-	asked     uint64 // the latest HoldRequest
-	answer    uint64 // the serial of the Withdraw that is not answered yet
+	withdrawn uint64   // serials up to this one are refused
+	asked     uint64   // the latest HoldRequest
+	answer    uint64   // the serial of the Withdraw that is not answered yet
+	asks      []string // the pods that it asks about
 	holds     map[string]*hold
 	commits   map[uint64]*commit
 	rows      []*row // that are not forgotten, in no order
