@@ -6,8 +6,11 @@
 // theirs: Observe takes one event and its time, and the same events give the same report. The folder follow holds the
 // shell that watches.
 //
-// What it checks, by the kinds below: limits at each revision, reservations, terms and the coordinator's fence, tables,
-// intents, nodes, gangs, bindings, the writers of statuses, and what is left lying about.
+// What it checks, by the kinds below: limits at each revision and against the Queues that they come from, guarantees,
+// reservations and the pods that they name, terms and the coordinator's fence, tables, intents, nodes, gangs, bindings and
+// where they put a pod, evictions, the writers and the sums of statuses, the order of a queue, and what outlives its reason.
+// What a pod takes it computes itself (requests.go), and a reservation's claim that it is forced it checks against the pods
+// that are bound.
 //
 // Invariants of the judging itself:
 //   - What can be judged within one stream (one revision of the store; the pods in watch order) is judged at once.
@@ -45,10 +48,16 @@ const (
 	Status      Kind = "status"      // I8: two writers in one epoch, or a stamp that goes back
 	Leak        Kind = "leak"        // I9: reservations, intents or charges that outlive their reason, and pods without them
 	Record      Kind = "record"      // a record that cannot be read
+	Limits      Kind = "limits"      // limits in force that are not those of the Queue, for too long
+	Guarantee   Kind = "guarantee"   // a grant out of what is kept free for another queue
+	Placement   Kind = "placement"   // a pod on a node that its own constraints exclude
+	Eviction    Kind = "eviction"    // a pod evicted whose reservation was not closing
+	Condition   Kind = "condition"   // a pod called Unschedulable that never had quota
+	Order       Kind = "order"       // I10: a gang passed over by a younger one of its queue that asks for no less
 )
 
 // Kinds lists them all in the order of reports.
-var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record}
+var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order}
 
 // Violation is one breach.
 type Violation struct {
@@ -82,6 +91,8 @@ type Config struct {
 	Grace time.Duration
 	// Unsettled is for how long an intent may stand: 60 s.
 	Unsettled time.Duration
+	// Passed is for how long a gang may be denied while younger ones of its queue that ask for no less are admitted: 3 min.
+	Passed time.Duration
 	// Keep is how many violations are kept with their words; all are counted: 200.
 	Keep int
 }
@@ -155,6 +166,8 @@ type Auditor struct {
 	ticked   time.Time // the last Tick
 	gap      time.Time // until then, pods may show that were bound while revisions were missed
 	revision int64
+	renamed  []renamed // reservations of the revision being judged,
+	grown    []growth  // and what they grew by
 
 	store   store
 	cluster cluster
@@ -165,6 +178,7 @@ func New(cfg Config) *Auditor {
 	cfg.Lag = cmp.Or(cfg.Lag, 2*time.Second)
 	cfg.Grace = cmp.Or(cfg.Grace, 30*time.Second)
 	cfg.Unsettled = cmp.Or(cfg.Unsettled, 60*time.Second)
+	cfg.Passed = cmp.Or(cfg.Passed, 3*time.Minute)
 	cfg.Keep = cmp.Or(cfg.Keep, 200)
 	return &Auditor{
 		cfg: cfg, counts: map[Kind]map[string]int{}, lasting: map[lastingKey]*lasting{},
@@ -193,13 +207,11 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 	case NodeGone:
 		a.nodeGone(e.Node.Name)
 	case QueuesReplaced:
-		for _, q := range e.Queues {
-			a.queueSeen(q)
-		}
+		a.queuesReplaced(e.Queues)
 	case QueueSeen:
 		a.queueSeen(e.Queue)
 	case QueueGone:
-		delete(a.cluster.stamps, "queue "+e.Queue.Name+" "+string(e.Queue.UID))
+		a.queueGone(e.Queue.Name, string(e.Queue.UID))
 	case PodGroupsReplaced:
 		a.podGroupsReplaced(e.PodGroups)
 	case PodGroupSeen:
@@ -318,6 +330,7 @@ func (a *Auditor) tick(blind bool) {
 		}
 		return
 	}
+	a.judgeQueues()
 	var due []lastingKey
 	for k, l := range a.lasting {
 		if !l.fired && a.now.Sub(l.since) > l.limit {

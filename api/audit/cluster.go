@@ -33,6 +33,9 @@ type cluster struct {
 	unseen  map[string]time.Time // pods that only intents spoke of, and since when none does
 	// deferred collects the nodes to be judged at the end of a list: its pods come in no order.
 	deferred map[string]bool
+	queues   map[string]*queueObject
+	ids      map[uint64]*pod             // pods by api.PodID
+	denied   map[string]map[string]*gang // queue -> gangs that were told that it lacks room, by UID
 }
 
 type pod struct {
@@ -44,11 +47,16 @@ type pod struct {
 	node      string
 	labelled  bool // carries the label that our Bindings put on
 	finished  bool
+	started   bool // its phase is past Pending
+	priority  int64
 	requests  api.Resources
 	rows      []*row
 	announced map[string]bool // nodes for which an intent was ever seen
 	foreign   bool            // bound by somebody else
 	counted   *gang           // the gang whose pods ever bound it is counted among
+	ports     []port          // host ports that it has on its node
+	evicted   bool            // shows the condition that our evictions set
+	hopeless  bool            // shows PodScheduled=False with reason Unschedulable
 
 	gang   *gang
 	counts []count // what it adds to nodes now
@@ -83,6 +91,9 @@ type node struct {
 	allocatable api.Resources
 	uses        [3]api.Resources // by count.as
 	states      map[string]*nodeState
+	versions    []nodeVersion   // what decides who may run there: the newest last, and older ones for a while
+	ports       map[string]*pod // pods with host ports, by UID
+	strangers   map[string]*pod // pods of our scheduler that somebody else bound, by UID
 }
 
 // nodeState is one resource of one node.
@@ -111,7 +122,14 @@ type gang struct {
 	attempts    map[string]uint64 // queue -> the largest: where a gang's queue is changed, another shard counts
 	charged     share             // what it adds to the queues' bound sums
 	chargedTo   string            // queue
+	rest        api.Resources     // of a forced reservation: what no bound pod explains
+	restAt      string            // queue
 	idle        time.Time         // since when nothing is left of it
+
+	first       time.Time // when it was first seen
+	everHad     bool      // a reservation
+	everClosing bool      // its reservation was
+	waits       waits
 }
 
 type stamp struct {
@@ -126,7 +144,7 @@ func newCluster() cluster {
 	return cluster{
 		pods: map[string]*pod{}, nodes: map[string]*node{}, gangs: map[string]*gang{},
 		groups: map[string]string{}, members: map[string]map[string]*pod{}, stamps: map[string]*stamp{},
-		unseen: map[string]time.Time{},
+		unseen: map[string]time.Time{}, queues: map[string]*queueObject{}, ids: map[uint64]*pod{}, denied: map[string]map[string]*gang{},
 	}
 }
 
@@ -135,6 +153,7 @@ func (a *Auditor) pod(uid string) *pod {
 	if p == nil {
 		p = &pod{uid: uid, announced: map[string]bool{}}
 		a.cluster.pods[uid] = p
+		a.cluster.ids[api.PodID(uid)] = p
 	}
 	return p
 }
@@ -142,7 +161,7 @@ func (a *Auditor) pod(uid string) *pod {
 func (a *Auditor) gang(uid string) *gang {
 	g := a.cluster.gangs[uid]
 	if g == nil {
-		g = &gang{uid: uid}
+		g = &gang{uid: uid, first: a.now}
 		a.cluster.gangs[uid] = g
 	}
 	return g
@@ -191,6 +210,7 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 		a.violate(Violation{Kind: Binding, Object: "pod " + p.uid, Versions: []string{p.version, o.ResourceVersion},
 			Message: fmt.Sprintf("%s/%s was on node %s and is on node %q", o.Namespace, o.Name, p.node, o.Spec.NodeName)})
 	}
+	fresh, wasBound := p.version == "", p.node != ""
 	p.known, p.version = true, o.ResourceVersion
 	p.ours, p.node = o.Spec.SchedulerName == api.SchedulerName, o.Spec.NodeName
 	p.finished = o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed
@@ -200,14 +220,20 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 		group = o.Namespace + "/" + name
 	}
 	a.join(p, group)
-	requests, _ := api.PodRequests(o, a.cfg.Ignore) // what cannot be read counts as one pod, as everywhere
-	if !p.requests.Equal(requests) {
+	if requests := a.requestsOf(o); !p.requests.Equal(requests) {
 		p.requests = requests
+	}
+	p.started = o.Status.Phase != v1.PodPending && o.Status.Phase != ""
+	p.priority = 0
+	if o.Spec.Priority != nil {
+		p.priority = int64(*o.Spec.Priority)
 	}
 	if a.now.Before(a.gap) {
 		a.excuseBinding(p)
 	}
 	a.recount(p)
+	a.podWaits(p, o)
+	a.judgePod(p, o, fresh, wasBound)
 }
 
 // excuseBinding takes it that the intent of a bound pod was missed.
@@ -234,7 +260,15 @@ func (a *Auditor) podGone(uid string) {
 	p.known = false
 	a.join(p, "")
 	a.recount(p)
+	a.unjudgePod(p)
 	a.dropPod(p)
+}
+
+func (a *Auditor) forgetPod(uid string) {
+	delete(a.cluster.pods, uid)
+	if id := api.PodID(uid); a.cluster.ids[id] != nil && a.cluster.ids[id].uid == uid {
+		delete(a.cluster.ids, id)
+	}
 }
 
 // dropPod forgets a pod that neither the API server nor an intent speaks of. One that was never seen is kept for a while:
@@ -243,7 +277,7 @@ func (a *Auditor) dropPod(p *pod) {
 	switch {
 	case p.known || len(p.rows) > 0:
 	case p.seenBefore():
-		delete(a.cluster.pods, p.uid)
+		a.forgetPod(p.uid)
 		delete(a.lasting, limbo(p))
 	default:
 		a.cluster.unseen[p.uid] = a.now
@@ -270,14 +304,17 @@ func (a *Auditor) join(p *pod, group string) {
 	m[p.uid] = p
 }
 
-// belongs says which gang a pod is of. An intent says it; else the group that exists under the name; and a pod that is
-// bound stays with the gang it was bound in.
+// belongs says which gang a pod is of. An intent says it; else the reservation that names the pod, whatever its labels say;
+// else the group that exists under the name. A pod that is bound stays with the gang it was bound in, and one that is bound
+// and of no group is a gang of one.
 func (a *Auditor) belongs(p *pod) *gang {
 	switch {
 	case len(p.rows) > 0:
 		return a.gang(p.rows[len(p.rows)-1].gang)
 	case !p.known:
 		return p.gang
+	case p.node != "" && a.store.named[api.PodID(p.uid)] != nil:
+		return a.gang(a.store.named[api.PodID(p.uid)].gang)
 	case !p.ours:
 		return nil
 	case p.gang != nil && p.node != "":
@@ -287,6 +324,9 @@ func (a *Auditor) belongs(p *pod) *gang {
 	}
 	if uid := a.cluster.groups[p.group]; uid != "" {
 		return a.gang(uid)
+	}
+	if p.node != "" {
+		return a.gang(p.uid)
 	}
 	return nil
 }
@@ -312,6 +352,14 @@ func (a *Auditor) recount(p *pod) {
 		}
 		if live && (as == asForeign || p.announced[p.node]) {
 			p.counts = append(p.counts, count{p.node, as, p.requests})
+		}
+		if n := a.node(p.node); p.foreign && live {
+			if n.strangers == nil {
+				n.strangers = map[string]*pod{}
+			}
+			n.strangers[p.uid] = p
+		} else {
+			delete(n.strangers, p.uid)
 		}
 	case !p.finished && (p.known || !p.seenBefore()):
 		for i, r := range p.rows {
@@ -352,7 +400,7 @@ func (a *Auditor) recount(p *pod) {
 		}
 		if live {
 			p.share.live, p.share.total = 1, p.requests
-			if p.node != "" {
+			if p.node != "" && a.charges(p) {
 				p.share.bound = p.requests
 			}
 		}
@@ -408,6 +456,7 @@ func (a *Auditor) nodesReplaced(nodes []*v1.Node) {
 func (a *Auditor) nodeSeen(o *v1.Node) {
 	n := a.node(o.Name)
 	allocatable := api.FromNode(o, a.cfg.Ignore).Allocatable
+	a.nodeVersion(n, o)
 	if n.known && n.allocatable.Equal(allocatable) {
 		return
 	}
@@ -422,6 +471,24 @@ func (a *Auditor) nodeSeen(o *v1.Node) {
 	}
 	n.known, n.allocatable = true, allocatable
 	a.judgeNode(n)
+	a.recountStrangers(n)
+}
+
+// charges reports whether a bound pod has to be charged to a queue. One that somebody else bound is charged only where it
+// can run: its node exists and, as long as it has not started, has as much as it asks for. Where queues are restricted to
+// namespaces it may be charged nowhere, which is not judged here.
+func (a *Auditor) charges(p *pod) bool {
+	if !p.foreign {
+		return true
+	}
+	n := a.cluster.nodes[p.node]
+	return n != nil && n.known && (p.started || p.requests.Fits(n.allocatable)) && a.store.restricted == 0
+}
+
+func (a *Auditor) recountStrangers(n *node) {
+	for _, uid := range slices.Sorted(maps.Keys(n.strangers)) {
+		a.recount(n.strangers[uid])
+	}
 }
 
 func (a *Auditor) nodeGone(name string) {
@@ -431,6 +498,7 @@ func (a *Auditor) nodeGone(name string) {
 	}
 	n.known, n.allocatable = false, nil
 	a.judgeNode(n)
+	a.recountStrangers(n)
 	if n.uses[asBound].IsZero() && n.uses[asPending].IsZero() && n.uses[asForeign].IsZero() {
 		delete(a.cluster.nodes, name)
 	}
@@ -526,6 +594,7 @@ func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup) {
 	if o.Status != nil {
 		a.stamped("podgroup "+g.name+" "+g.uid, o.Status.Stamp, o.Status, o.ResourceVersion)
 	}
+	a.groupWaits(g, o)
 	a.judgeGang(g)
 }
 
@@ -535,6 +604,7 @@ func (a *Auditor) podGroupGone(uid string) {
 		return
 	}
 	g.exists = false
+	a.waitsNot(g)
 	delete(a.cluster.stamps, "podgroup "+g.name+" "+g.uid)
 	if a.cluster.groups[g.name] == uid {
 		delete(a.cluster.groups, g.name)
@@ -575,6 +645,25 @@ func (a *Auditor) judgeGang(g *gang) {
 			a.judgeBound(a.store.queue(path))
 		}
 		g.chargedTo, g.charged.bound = to, bound
+	}
+	// A charge may exceed a limit only for pods that are bound: what a forced reservation has beside them is as any other.
+	var rest api.Resources
+	if r != nil && r.forced {
+		rest = r.demand.Sub(g.bound).Positive()
+	}
+	if forcedTo := queueOf(r); forcedTo != g.restAt || !rest.Equal(g.rest) {
+		for _, path := range api.Lineage(g.restAt) {
+			q := a.store.queue(path)
+			q.rest = q.rest.Sub(g.rest)
+		}
+		for _, path := range api.Lineage(forcedTo) {
+			q := a.store.queue(path)
+			q.rest = q.rest.Add(rest)
+		}
+		for _, path := range append(api.Lineage(g.restAt), api.Lineage(forcedTo)...) {
+			a.judgeForced(a.store.queue(path))
+		}
+		g.rest, g.restAt = rest, forcedTo
 	}
 
 	if g.group && g.ever >= g.minCount {
@@ -626,7 +715,7 @@ func (a *Auditor) forget() {
 			delete(a.cluster.unseen, uid)
 		case a.now.Sub(since) > keptGone:
 			delete(a.cluster.unseen, uid)
-			delete(a.cluster.pods, uid)
+			a.forgetPod(uid)
 		}
 	}
 	for uid, g := range a.cluster.gangs {
@@ -637,12 +726,6 @@ func (a *Auditor) forget() {
 }
 
 // ---- statuses
-
-func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
-	if q.Status != nil {
-		a.stamped("queue "+q.Name+" "+string(q.UID), q.Status.Stamp, q.Status, q.ResourceVersion)
-	}
-}
 
 // stamped judges the stamp of a status against the one before.
 func (a *Auditor) stamped(object string, s v1alpha1.Stamp, status any, version string) {

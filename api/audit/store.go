@@ -25,7 +25,10 @@ type store struct {
 	reservations map[string]*reservation // key -> record
 	queues       map[string]*queue
 	intents      map[string]*intents
-	last         map[string]uint64 // incarnation -> the largest n that was written
+	last         map[string]uint64       // incarnation -> the largest n that was written
+	named        map[uint64]*reservation // by api.PodID: which reservation names the pod
+	restricted   int                     // queues with a selector in force
+	led          time.Time               // since when the same coordinator leads
 }
 
 type reservation struct {
@@ -37,6 +40,7 @@ type reservation struct {
 	forced   bool
 	demand   api.Resources
 	revision int64
+	pods     []uint64 // api.PodID of those that it names
 }
 
 // queue is one queue's part of the sums: what is at and under it.
@@ -46,6 +50,12 @@ type queue struct {
 	uid        string
 	generation int64
 	limits     api.Resources
+	guarantee  api.Resources // as recorded, before cuts
+	selector   string        // in force, "" for none
+	closed     bool
+	deleted    bool
+	admitted   int // reservations at and under it
+	sums       []sum
 	reserved   api.Resources // by reservations that are not forced
 	forced     api.Resources
 	bound      api.Resources // by unfinished pods of gangs with a reservation that is not forced
@@ -55,6 +65,9 @@ type queue struct {
 	prevReserved api.Resources
 	prevForced   api.Resources
 	freed        api.Resources   // of prevForced, in this transaction
+	rest         api.Resources   // by forced reservations, of what no bound pod explains
+	cut          map[string]bool // the limit was lowered below what was charged
+	relimited    bool            // its limits changed in the revision being judged
 	excused      map[string]bool // above the limit because the limit was cut
 	over         map[string]bool // bound is above, for the clearing of what lasts
 }
@@ -75,14 +88,14 @@ type row struct {
 func newStore() store {
 	return store{
 		leaders: map[string]int64{}, reservations: map[string]*reservation{}, queues: map[string]*queue{},
-		intents: map[string]*intents{}, last: map[string]uint64{},
+		intents: map[string]*intents{}, last: map[string]uint64{}, named: map[uint64]*reservation{},
 	}
 }
 
 func (s *store) queue(path string) *queue {
 	q := s.queues[path]
 	if q == nil {
-		q = &queue{path: path, excused: map[string]bool{}, over: map[string]bool{}}
+		q = &queue{path: path, excused: map[string]bool{}, over: map[string]bool{}, cut: map[string]bool{}}
 		s.queues[path] = q
 	}
 	return q
@@ -135,10 +148,11 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 					g.reservation = nil
 					a.judgeGang(g)
 				}
+				a.renamed = append(a.renamed, renamed{r, nil})
 			}
 		case "queues":
 			q := s.queue(strings.TrimPrefix(c.Key, "queues/"))
-			q.limited, q.limits = false, nil
+			a.unlimit(q)
 			touched[q] = true
 		case "intents":
 			a.dropIntents(c.Key)
@@ -152,6 +166,9 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 		}
 		switch kind, _, _ := strings.Cut(c.Key, "/"); kind {
 		case "leader":
+			if s.leaders[c.Key] != c.CreateRevision {
+				s.led = a.now
+			}
 			s.leaders[c.Key] = c.CreateRevision
 		case "table":
 			a.tablePut(e, c)
@@ -171,6 +188,7 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 		}
 	}
 	delete(touched, nil)
+	a.name(e.Revision)
 	for _, c := range e.Changes {
 		if kind, rest, _ := strings.Cut(c.Key, "/"); kind == "intents" && !c.Deleted {
 			a.intentsPut(e, c, rest)
@@ -187,7 +205,9 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 		}
 	}) {
 		a.judgeQueue(s.queues[path], e)
+		s.queues[path].noteSum(a.now, a.cfg.Grace)
 	}
+	a.judgeGuarantees(e, touched)
 	a.revision = e.Revision
 }
 
@@ -224,8 +244,9 @@ func (a *Auditor) forgetStore(replaced bool) {
 		}
 	}
 	for _, q := range s.queues {
-		q.limited, q.limits = false, nil
+		a.unlimit(q)
 	}
+	clear(s.named)
 	clear(s.leaders)
 }
 
@@ -306,6 +327,10 @@ func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue 
 	if err == nil {
 		err = err2
 	}
+	guarantee, err2 := wire.ToResources(r.GetGuarantee())
+	if err == nil {
+		err = err2
+	}
 	if err == nil && r.GetQueue() != path {
 		err = fmt.Errorf("it is about queue %q", r.GetQueue())
 	}
@@ -317,7 +342,14 @@ func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue 
 	if q.limited && q.uid == r.GetUid() && r.GetGeneration() < q.generation {
 		a.storeViolation(Quota, "queue "+path+" limits", []int64{e.Revision}, "limits of generation %d were replaced by those of generation %d", q.generation, r.GetGeneration())
 	}
+	q.relimited = true
+	if (q.selector != "") != (len(r.GetNamespaceSelector()) > 0) {
+		if a.store.restricted++; q.selector != "" {
+			a.store.restricted -= 2
+		}
+	}
 	q.limited, q.uid, q.generation, q.limits = true, r.GetUid(), r.GetGeneration(), a.strip(limits)
+	q.guarantee, q.selector, q.closed, q.deleted = a.strip(guarantee), string(r.GetNamespaceSelector()), r.GetClosed(), r.GetDeleted()
 	return q
 }
 
@@ -349,6 +381,10 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	r := &reservation{
 		key: c.Key, gang: uid, queue: rec.GetGang().GetQueue(), attempt: rec.GetAttempt(), forced: rec.GetForced(),
 		closing: rec.GetState() == wire.ReservationState_RESERVATION_CLOSING, demand: a.strip(demand), revision: e.Revision,
+		pods: rec.GetPods(),
+	}
+	if rec.GetGang().GetSingle() {
+		r.pods = []uint64{api.PodID(uid)}
 	}
 	object := "gang " + uid
 	a.termWritten(e, c.Key, rec.GetTerm())
@@ -381,13 +417,82 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		}
 	}
 	a.charge(r, 1, touched)
+	var had api.Resources
+	if old != nil {
+		had = old.demand
+	}
+	if by := r.demand.Sub(had); !by.Fits(nil) {
+		a.grown = append(a.grown, growth{r.queue, by, r.forced || old != nil || g.present > 0})
+	}
 	a.store.reservations[c.Key] = r
 	g.reservation = r
 	if g.attempts == nil {
 		g.attempts = map[string]uint64{}
 	}
 	g.attempts[r.queue] = max(g.attempts[r.queue], r.attempt)
+	g.everHad, g.everClosing = true, g.everClosing || r.closing
+	if old == nil && !e.Snapshot && !r.forced {
+		a.judgeOrder(e, g, r, rec.GetRank().GetPriority())
+	}
+	a.waitsNot(g)
+	a.renamed = append(a.renamed, renamed{old, r})
 	a.judgeGang(g)
+}
+
+// growth is what a reservation grew by in the revision being judged.
+type growth struct {
+	queue  string
+	by     api.Resources
+	forced bool // may be what is bound, which is charged whatever is guaranteed
+}
+
+// renamed is a reservation as it was and as it is, nil for none.
+type renamed struct{ old, now *reservation }
+
+// name takes note of which pods the reservations of a revision name, and judges that no two name the same.
+func (a *Auditor) name(revision int64) {
+	moved := map[uint64]string{}
+	for _, r := range a.renamed {
+		if r.old == nil {
+			continue
+		}
+		for _, id := range r.old.pods {
+			if a.store.named[id] == r.old {
+				delete(a.store.named, id)
+				moved[id] = r.old.gang
+			}
+		}
+	}
+	for _, r := range a.renamed {
+		if r.now == nil {
+			continue
+		}
+		for _, id := range r.now.pods {
+			if o := a.store.named[id]; o != nil {
+				a.storeViolation(Reservation, "gang "+r.now.gang, []int64{o.revision, revision}, "names a pod (id %016x) that the reservation of gang %s names", id, o.gang)
+			}
+			a.store.named[id] = r.now
+			if moved[id] == r.now.gang {
+				delete(moved, id)
+			} else {
+				moved[id] = ""
+			}
+		}
+	}
+	a.renamed = a.renamed[:0]
+	for _, id := range slices.Sorted(maps.Keys(moved)) {
+		if p := a.cluster.ids[id]; p != nil && p.known {
+			a.recount(p)
+		}
+	}
+}
+
+func (a *Auditor) unlimit(q *queue) {
+	if q.selector != "" {
+		a.store.restricted--
+	}
+	q.relimited = true
+	q.limited, q.limits, q.guarantee, q.selector, q.closed, q.deleted = false, nil, nil, "", false, false
 }
 
 // charge adds a reservation to the sums of its queue and of every ancestor, or takes it off.
@@ -395,6 +500,7 @@ func (a *Auditor) charge(r *reservation, sign int64, touched map[*queue]bool) {
 	for _, path := range api.Lineage(r.queue) {
 		q := a.store.queue(path)
 		touched[q] = true
+		q.admitted += int(sign)
 		to := &q.reserved
 		if r.forced {
 			to = &q.forced
@@ -457,8 +563,42 @@ func (a *Auditor) judgeQueue(q *queue, e StoreRevision) {
 			}
 		}
 	}
+	for _, x := range q.limits {
+		charged := api.AddSat(q.reserved.Value(x.Resource), q.forced.Value(x.Resource))
+		switch before, was := q.prevLimits.Get(x.Resource); {
+		case charged <= x.Value:
+			delete(q.cut, x.Resource)
+		case !was || x.Value < before || e.Snapshot:
+			q.cut[x.Resource] = true
+		}
+	}
 	q.prevLimits, q.prevReserved, q.prevForced, q.freed = q.limits, q.reserved, q.forced, nil
 	a.judgeBound(q)
+	a.judgeForced(q)
+}
+
+func queueOf(r *reservation) string {
+	if r == nil || !r.forced {
+		return ""
+	}
+	return r.queue
+}
+
+// judgeForced judges that a queue is above its limit only by pods that are bound: a reservation's own word that it is forced
+// is not taken.
+func (a *Auditor) judgeForced(q *queue) {
+	for _, x := range q.limits {
+		name := x.Resource
+		sum := api.AddSat(q.reserved.Value(name), q.rest.Value(name))
+		over := q.rest.Value(name) > 0 && sum > x.Value && !q.cut[name]
+		key := lastingKey{Quota, "queue " + q.path + " " + name, "forced"}
+		if !over && a.lasting[key] == nil {
+			continue
+		}
+		a.lasts(key, over, a.cfg.Grace, func(since time.Time) {
+			a.storeViolation(Quota, key.object, []int64{a.revision}, "reservations of %s, without what bound pods explain, are above the capability of %s since %s", api.FormatAmount(name, sum), api.FormatAmount(name, x.Value), since.Format(clock))
+		})
+	}
 }
 
 // judgeBound compares bound pods with the limits. Above what is reserved is what the reservations do not explain (a cut

@@ -1,0 +1,270 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// queueObject is a Queue as the API server shows it.
+type queueObject struct {
+	uid                   string
+	readable              bool // all of it that limits come from
+	capability, guarantee api.Resources
+	selector              string
+	closed                bool
+	settled               bool // it has its finalizer, and neither is going nor says of itself that its limits cannot come into force
+	charged               api.Resources
+	admitted              int
+	stated                bool // it has a status that can be compared
+}
+
+// sum is what was charged to a queue, and below it, from a moment on.
+type sum struct {
+	from  time.Time
+	words string
+}
+
+// mostNames bounds the resources of a status that is compared: one with more may leave some out.
+const mostNames = 48
+
+func (a *Auditor) queuesReplaced(queues []*v1alpha1.Queue) {
+	there := map[string]bool{}
+	for _, q := range queues {
+		there[q.Name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.cluster.queues)) {
+		if !there[name] {
+			a.queueGone(name, a.cluster.queues[name].uid)
+		}
+	}
+	for _, q := range queues {
+		a.queueSeen(q)
+	}
+}
+
+func (a *Auditor) queueGone(name, uid string) {
+	delete(a.cluster.stamps, "queue "+name+" "+uid)
+	if o := a.cluster.queues[name]; o != nil && o.uid == uid {
+		delete(a.cluster.queues, name)
+		delete(a.lasting, specKey(name))
+		delete(a.lasting, sumsKey(name))
+	}
+}
+
+func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
+	o := &queueObject{uid: string(q.UID), closed: q.Spec.Closed, readable: true}
+	read := func(l v1.ResourceList) api.Resources {
+		out, ok := a.limitsOf(l)
+		o.readable = o.readable && ok
+		return out
+	}
+	o.capability, o.guarantee = read(q.Spec.Capability), read(q.Spec.Guarantee)
+	if s := q.Spec.NamespaceSelector; s != nil {
+		b, err := s.Marshal()
+		o.selector, o.readable = string(b), o.readable && err == nil
+	}
+	o.settled = q.DeletionTimestamp == nil && slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)
+	if s := q.Status; s != nil {
+		a.stamped("queue "+q.Name+" "+string(q.UID), s.Stamp, s, q.ResourceVersion)
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil && (c.Reason == v1alpha1.ReasonInvalid || c.Reason == v1alpha1.ReasonUnprotected) {
+			o.settled = false // it tells its user, which is what is asked of it
+		}
+		var ok bool
+		o.charged, ok = a.limitsOf(s.Charged)
+		o.stated, o.admitted = ok && len(s.Charged) < mostNames, int(s.AdmittedGangs)
+	}
+	a.cluster.queues[q.Name] = o
+}
+
+// limitsOf reads amounts that have to be whole units, and reports whether they are.
+func (a *Auditor) limitsOf(l v1.ResourceList) (out api.Resources, ok bool) {
+	for name, q := range l {
+		if a.cfg.Ignore[string(name)] {
+			continue
+		}
+		x, readable := exact(q)
+		if !readable || new(big.Int).Rem(x, unit(string(name))).Sign() != 0 {
+			return nil, false
+		}
+		n := amount(string(name), x)
+		if n.Cmp(big.NewInt(api.MaxAmount)) > 0 && !n.IsInt64() {
+			return nil, false
+		}
+		out = append(out, api.Amount{Resource: string(name), Value: n.Int64()})
+	}
+	slices.SortFunc(out, func(a, b api.Amount) int { return cmp.Compare(a.Resource, b.Resource) })
+	return out, true
+}
+
+func specKey(queue string) lastingKey { return lastingKey{Limits, "queue " + queue, "limits"} }
+func sumsKey(queue string) lastingKey { return lastingKey{Status, "queue " + queue, "sums"} }
+
+// judgeQueues compares each Queue with the limits in force, and its status with the sums. Both follow in their own time,
+// and only while a coordinator leads.
+func (a *Auditor) judgeQueues() {
+	leads := a.store.leader() != 0 && a.now.Sub(a.store.led) > a.cfg.Grace
+	for _, name := range slices.Sorted(maps.Keys(a.cluster.queues)) {
+		o, q := a.cluster.queues[name], a.store.queue(name)
+		differs := ""
+		switch {
+		case !leads || !o.settled || !o.readable:
+		case !q.limited:
+			differs = "no limits are in force"
+		case q.uid != o.uid:
+			differs = "the limits in force are those of an earlier Queue of its name"
+		case !sameLimits(q.limits, o.capability):
+			differs = fmt.Sprintf("the capability is {%s}, in force is {%s}", o.capability, q.limits)
+		case !q.guarantee.Equal(o.guarantee):
+			differs = fmt.Sprintf("the guarantee is {%s}, in force is {%s}", o.guarantee, q.guarantee)
+		case q.closed != o.closed:
+			differs = fmt.Sprintf("spec.closed is %t, in force is %t", o.closed, q.closed)
+		case q.selector != o.selector:
+			differs = "the namespaceSelector in force is another than that of the Queue"
+		}
+		a.lasts(specKey(name), differs != "", a.cfg.Grace, func(since time.Time) {
+			a.storeViolation(Limits, "queue "+name, []int64{a.revision}, "%s since %s", differs, since.Format(clock))
+		})
+		a.lasts(sumsKey(name), leads && o.stated && !q.hadSum(words(o.charged, o.admitted), a.now.Add(-a.cfg.Grace)), a.cfg.Grace, func(since time.Time) {
+			a.violate(Violation{Kind: Status, Object: "queue " + name, Revisions: []int64{a.revision}, Message: fmt.Sprintf(
+				"its status says that {%s} are charged and %d gangs admitted, and the reservations come to {%s} and %d, since %s",
+				o.charged, o.admitted, q.reserved.Add(q.forced), q.admitted, since.Format(clock))})
+		})
+	}
+}
+
+// sameLimits compares limits: a resource that is not named is not limited, which is not the same as a limit of zero.
+func sameLimits(r, o api.Resources) bool { return slices.Equal(r, o) }
+
+// words is a sum as a string, without zeros.
+func words(r api.Resources, gangs int) string {
+	var b []byte
+	for _, x := range r {
+		if x.Value != 0 {
+			b = append(b, x.Resource...)
+			b = append(b, '=')
+			b = strconv.AppendInt(b, x.Value, 36)
+			b = append(b, ' ')
+		}
+	}
+	return string(strconv.AppendInt(b, int64(gangs), 36))
+}
+
+// noteSum keeps what is charged now, and what was within the time given.
+func (q *queue) noteSum(now time.Time, keep time.Duration) {
+	q.sums = append(q.sums, sum{now, words(q.reserved.Add(q.forced), q.admitted)})
+	old := 0
+	for old+1 < len(q.sums) && now.Sub(q.sums[old+1].from) > keep {
+		old++
+	}
+	q.sums = slices.Delete(q.sums, 0, old)
+}
+
+// hadSum reports whether the sum was so at some moment since the time given.
+func (q *queue) hadSum(words string, since time.Time) bool {
+	for i, s := range q.sums {
+		if s.words == words && (i+1 == len(q.sums) || q.sums[i+1].from.After(since)) {
+			return true
+		}
+	}
+	return len(q.sums) == 0 && words == "0"
+}
+
+// judgeGuarantees judges that the grants of a revision took nothing that is kept free for another queue. What a queue may
+// count on is the larger of its own guarantee and its children's together; where a capability cuts one, nothing is judged.
+// What is forced, and a change of limits, is charged whatever is guaranteed.
+func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
+	grew, forced := map[string]api.Resources{}, e.Snapshot // by leaf: what open reservations grew by
+	for _, g := range a.grown {
+		grew[g.queue] = grew[g.queue].Add(g.by)
+		forced = forced || g.forced
+	}
+	a.grown = a.grown[:0]
+	for q := range touched {
+		forced = forced || q.relimited
+		q.relimited = false
+	}
+	if forced || len(grew) == 0 || !a.guaranteed() {
+		return
+	}
+	names := map[string]bool{}
+	for _, by := range grew {
+		for _, x := range by {
+			if x.Value > 0 {
+				names[x.Resource] = true
+			}
+		}
+	}
+	children := map[string][]string{}
+	for path := range a.store.queues {
+		if parent := api.Parent(path); parent != "" {
+			children[parent] = append(children[parent], path)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		a.judgeGuarantee(e, name, children, grew)
+	}
+}
+
+func (a *Auditor) guaranteed() bool {
+	for _, q := range a.store.queues {
+		if len(q.guarantee) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[string][]string, grew map[string]api.Resources) {
+	own, wanted := map[string]int64{}, map[string]int64{} // charged by the queue's own gangs; what its subtree may count on
+	cut := false
+	var visit func(path string) int64
+	visit = func(path string) int64 {
+		q := a.store.queue(path)
+		own[path] = api.AddSat(q.reserved.Value(name), q.forced.Value(name))
+		var below int64
+		for _, c := range children[path] {
+			below = api.AddSat(below, visit(c))
+			cq := a.store.queue(c)
+			own[path] = api.AddSat(own[path], -api.AddSat(cq.reserved.Value(name), cq.forced.Value(name)))
+		}
+		wanted[path] = max(below, q.guarantee.Value(name))
+		if limit, limited := q.limits.Get(name); limited && wanted[path] > limit {
+			cut = true
+		}
+		return wanted[path]
+	}
+	if visit(api.RootQueue); cut {
+		return
+	}
+	var held func(path string, before bool) int64
+	held = func(path string, before bool) int64 {
+		total := own[path]
+		if before {
+			total = api.AddSat(total, -max(0, grew[path].Value(name)))
+		}
+		for _, c := range children[path] {
+			total = api.AddSat(total, max(held(c, before), wanted[c]))
+		}
+		return total
+	}
+	for _, path := range slices.Sorted(maps.Keys(a.store.queues)) {
+		limit, limited := a.store.queues[path].limits.Get(name)
+		if !limited {
+			continue
+		}
+		if now := held(path, false); now > limit && now > held(path, true) {
+			a.storeViolation(Guarantee, "queue "+path+" "+name, []int64{e.Revision}, "gangs were admitted although, with the guarantees of others, %s are held of the capability of %s", api.FormatAmount(name, now), api.FormatAmount(name, limit))
+		}
+	}
+}
