@@ -41,9 +41,19 @@ type Amount struct {
 // are meant, and "not limited" where a limit is meant. A Resources is never changed in place once it has been shared.
 type Resources []Amount
 
+// scanned is the longest vector in which Get scans: below it a scan beats a binary search.
+const scanned = 8
+
 // Get returns the amount of a resource and whether it is named.
 func (r Resources) Get(name string) (int64, bool) {
-	for i := range r { // vectors have few entries: a scan beats a binary search
+	if len(r) > scanned {
+		i, found := slices.BinarySearchFunc(r, name, func(a Amount, name string) int { return strings.Compare(a.Resource, name) })
+		if !found {
+			return 0, false
+		}
+		return r[i].Value, true
+	}
+	for i := range r {
 		if r[i].Resource == name {
 			return r[i].Value, true
 		}

@@ -51,7 +51,9 @@ func (w wide) amount() int64 {
 	return math.MaxInt64
 }
 
-// sums is a vector of wide amounts, sorted by resource. Zeros stay: a queue sees few resources.
+// sums is a vector of wide amounts, sorted by resource. A lookup is a binary search, and the names of a demand are added in
+// one merge, so that a charge takes n log n time in the number of names. Zeros stay, because the next gang will name the same
+// resources, as long as they are few (keptZeros).
 type sums []total
 
 type total struct {
@@ -59,21 +61,70 @@ type total struct {
 	wide
 }
 
-func (s sums) get(resource string) wide {
-	for i := range s {
-		if s[i].resource == resource {
-			return s[i].wide
+// keptZeros is how many names without an amount a vector may keep, beside one for each name with an amount.
+const keptZeros = 16
+
+// scanned is the longest vector that find scans for a name before it searches.
+const scanned = 8
+
+func (s sums) find(resource string) (int, bool) {
+	if len(s) <= scanned { // a scan beats a binary search in a short vector
+		for i := range s {
+			if s[i].resource == resource {
+				return i, true
+			}
 		}
+	}
+	return slices.BinarySearchFunc(s, resource, func(t total, r string) int { return strings.Compare(t.resource, r) })
+}
+
+func (s sums) get(resource string) wide {
+	if i, found := s.find(resource); found {
+		return s[i].wide
 	}
 	return wide{}
 }
 
+// at returns the place of a resource, which is added if need be. Many are added with name.
 func (s *sums) at(resource string) *wide {
-	i, found := slices.BinarySearchFunc(*s, resource, func(t total, r string) int { return strings.Compare(t.resource, r) })
+	i, found := s.find(resource)
 	if !found {
 		*s = slices.Insert(*s, i, total{resource: resource})
 	}
 	return &(*s)[i].wide
+}
+
+// name adds the resources that the vector does not have yet.
+func (s *sums) name(r api.Resources) {
+	missing := 0
+	for i := range r {
+		if _, found := s.find(r[i].Resource); !found && r[i].Value != 0 {
+			missing++
+		}
+	}
+	if missing <= 1 {
+		return // at adds it
+	}
+	merged := make(sums, 0, len(*s)+missing)
+	i := 0
+	for _, a := range r {
+		for i < len(*s) && (*s)[i].resource < a.Resource {
+			merged = append(merged, (*s)[i])
+			i++
+		}
+		if a.Value != 0 && (i == len(*s) || (*s)[i].resource != a.Resource) {
+			merged = append(merged, total{resource: a.Resource})
+		}
+	}
+	*s = append(merged, (*s)[i:]...)
+}
+
+// trim removes the names without an amount.
+func (s *sums) trim() {
+	*s = slices.DeleteFunc(*s, func(t total) bool { return t.wide == (wide{}) })
+	if cap(*s) > 4*(len(*s)+keptZeros) {
+		*s = slices.Clone(*s)
+	}
 }
 
 // amounts is the vector without its zeros, saturated.
@@ -105,6 +156,7 @@ type queue struct {
 	limits *limits    // in force, nil when no record exists
 
 	charged sums // the whole subtree
+	zeros   int  // amounts of charged that became zero since names were last removed
 	// held is what the subtree needs kept by those below: what its own gangs are charged, and for each child the larger of
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
@@ -177,6 +229,12 @@ func (q *queue) need(resource string) wide {
 
 // charge adds delta, which may be negative, to the queue and every ancestor.
 func (t *tree) charge(q *queue, delta api.Resources) {
+	if len(delta) > keptZeros {
+		for p := q; p != nil; p = p.parent {
+			p.charged.name(delta)
+			p.held.name(delta)
+		}
+	}
 	for _, a := range delta {
 		if a.Value == 0 {
 			continue
@@ -188,10 +246,21 @@ func (t *tree) charge(q *queue, delta api.Resources) {
 			}
 			charged := p.charged.at(a.Resource)
 			*charged = charged.plus(a.Value)
-			before := p.need(a.Resource)
+			if *charged == (wide{}) {
+				p.zeros++
+			}
+			guarantee := wide{}.plus(p.guarantee.Value(a.Resource))
 			held := p.held.at(a.Resource)
+			before := held.max(guarantee)
 			*held = held.add(grows)
-			grows = p.need(a.Resource).sub(before)
+			grows = held.max(guarantee).sub(before)
+		}
+	}
+	for p := q; p != nil; p = p.parent {
+		if p.zeros > keptZeros && 2*p.zeros > len(p.charged) { // constant time per amount in the long run
+			p.zeros = 0
+			p.charged.trim()
+			p.held.trim()
 		}
 	}
 }
@@ -374,24 +443,24 @@ func (q *queue) settle(above api.Resources, wanted map[*queue]api.Resources) {
 		}
 		c.settle(q.effective, wanted)
 		for _, a := range c.charged {
-			h := q.held.at(a.resource)
-			*h = h.sub(a.wide)
+			if a.wide != (wide{}) {
+				h := q.held.at(a.resource)
+				*h = h.sub(a.wide)
+			}
 		}
 		for i := range c.held {
-			h := q.held.at(c.held[i].resource)
-			*h = h.add(c.need(c.held[i].resource))
+			if need := c.need(c.held[i].resource); need != (wide{}) {
+				h := q.held.at(c.held[i].resource)
+				*h = h.add(need)
+			}
 		}
 		for _, a := range c.guarantee {
-			if !c.held.has(a.Resource) {
+			if _, found := c.held.find(a.Resource); !found {
 				h := q.held.at(a.Resource)
 				*h = h.plus(a.Value)
 			}
 		}
 	}
-}
-
-func (s sums) has(resource string) bool {
-	return slices.ContainsFunc(s, func(t total) bool { return t.resource == resource })
 }
 
 // lower returns for each resource that either names the smaller amount named.
