@@ -100,14 +100,27 @@ func (s *Store) load(ctx context.Context, out *State) error {
 	return nil
 }
 
-// page reads all keys of a kind at a revision; a revision of 0 is set to the store's newest.
-func (s *Store) page(ctx context.Context, kind string, limit int64, revision *int64, each func(*mvccpb.KeyValue) error, corrupt *[]Corrupt) error {
+// Pages of a read begin with firstPage keys, and have about pageBytes where records are large: an answer has to arrive within
+// the timeout of one request.
+const (
+	firstPage = 32
+	pageBytes = 8 << 20
+)
+
+// page reads all keys of a kind at a revision, at most most at a time; a revision of 0 is set to the store's newest.
+func (s *Store) page(ctx context.Context, kind string, most int64, revision *int64, each func(*mvccpb.KeyValue) error, corrupt *[]Corrupt) error {
 	from, end := s.key(kind), clientv3.GetPrefixRangeEnd(s.key(kind))
+	limit := min(most, firstPage)
 	for {
 		resp, err := s.get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(limit), clientv3.WithRev(*revision))
 		if err != nil {
 			return err
 		}
+		bytes := 0
+		for _, kv := range resp.Kvs {
+			bytes += len(kv.Key) + len(kv.Value)
+		}
+		limit = nextPage(limit, most, bytes)
 		if *revision == 0 {
 			*revision = resp.Header.Revision
 		}
@@ -121,6 +134,12 @@ func (s *Store) page(ctx context.Context, kind string, limit int64, revision *in
 		}
 		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
+}
+
+// nextPage returns how many keys the page after one of limit keys and so many bytes has: up to four times as many, so that
+// it is expected to have pageBytes.
+func nextPage(limit, most int64, bytes int) int64 {
+	return max(1, min(most, 4*limit, limit*pageBytes/int64(max(1, bytes))))
 }
 
 // Table reads the table; nil when there is none.

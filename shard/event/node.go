@@ -24,12 +24,14 @@ type IntentsWritten struct {
 // WriteOutcome is how a fenced write ended.
 type WriteOutcome uint8
 
-// Outcomes of WriteIntents. SessionLost: this incarnation may not write any more; the process is about to end.
+// Outcomes of WriteIntents. SessionLost: this incarnation may not write any more; the process is about to end. Unwritable: the
+// record is too large for the control store or cannot be encoded; nothing was written, and the session goes on.
 const (
 	Written WriteOutcome = iota + 1
 	TableMoved
 	ReservationMoved
 	SessionLost
+	Unwritable
 )
 
 // RowID names one row of one intent key.
@@ -90,6 +92,7 @@ type IntentsRewritten struct {
 	Incarnation api.Incarnation
 	N           uint64
 	Done        bool
+	Unwritable  bool // the new record cannot be written; the key is as it was
 	ModRevision int64
 	Record      *wire.IntentsRecord
 }

@@ -108,6 +108,10 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 			continue
 		}
 		class := classes[p.GetPodClass()]
+		if size := demandSize(class); size > c.cfg.MaxClassBytes {
+			reason(uid, fmt.Sprintf("pod %s/%s: its requests and constraints have %d bytes, the limit is %d", p.GetNamespace(), p.GetName(), size, c.cfg.MaxClassBytes))
+			continue
+		}
 		h := g.holds[uid]
 		var misfit cache.Misfit
 		if h != nil && h.node == p.GetNode() && h.class.Key == class.Key {
@@ -193,7 +197,7 @@ func (c *Core) write() {
 				continue
 			}
 			revision, known := fenced[m.gang.ref.GetUid()]
-			if full || known && revision != m.reservation || !known && len(fences) == c.cfg.MaxFences || c.isFull(b) {
+			if full || known && revision != m.reservation || !known && len(fences) == c.cfg.MaxFences {
 				full = true
 				rest = append(rest, m)
 				continue
@@ -203,13 +207,14 @@ func (c *Core) write() {
 				if r.phase != queued {
 					continue
 				}
-				if c.isFull(b) {
+				size := b.sizeOf(r, gangs, demands)
+				if len(b.rows) > 0 && (len(b.rows) >= c.maxRows() || b.size+size > c.cfg.MaxBytes) {
 					full = true
 					rest = append(rest, m)
 					break
 				}
 				took = true
-				b.add(r, gangs, demands)
+				b.add(r, size, gangs, demands)
 				c.enter(r, inFlight)
 			}
 			if took {
@@ -237,26 +242,50 @@ func (c *Core) write() {
 	}
 }
 
-func (c *Core) isFull(b *batch) bool { return len(b.rows) >= c.cfg.MaxRows || b.size >= c.cfg.MaxBytes }
+// maxRows is how many rows the next transaction may have: fewer while the cause is sought why one could not be written.
+func (c *Core) maxRows() int {
+	if c.fewRows > 0 {
+		return min(c.fewRows, c.cfg.MaxRows)
+	}
+	return c.cfg.MaxRows
+}
 
-func (b *batch) add(r *row, gangs, demands map[string]uint32) {
+// sizeOf is by how many bytes at most a row makes the record larger.
+func (b *batch) sizeOf(r *row, gangs, demands map[string]uint32) int {
+	size := len(r.uid) + len(r.rv) + len(r.ns) + len(r.name) + len(r.node) + 40
+	if _, known := gangs[r.gang.key]; !known {
+		size += proto.Size(r.gang.ref) + 10
+	}
+	if _, known := demands[r.class.Key]; !known {
+		size += demandSize(r.class)
+	}
+	return size
+}
+
+// demandSize is how many bytes a class takes at most in a record.
+func demandSize(class *api.Class) int {
+	size := len(class.Constraints) + 20
+	for _, a := range class.Requests {
+		size += len(a.Resource) + 20
+	}
+	return size
+}
+
+func (b *batch) add(r *row, size int, gangs, demands map[string]uint32) {
 	ref := r.gang.ref
 	gi, ok := gangs[r.gang.key]
 	if !ok {
 		gi = uint32(len(b.record.Gangs))
 		gangs[r.gang.key] = gi
 		b.record.Gangs = append(b.record.Gangs, ref)
-		b.size += proto.Size(ref)
 	}
 	di, ok := demands[r.class.Key]
 	if !ok {
 		di = uint32(len(b.record.Demands))
 		demands[r.class.Key] = di
-		d := &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints}
-		b.record.Demands = append(b.record.Demands, d)
-		b.size += proto.Size(d)
+		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints})
 	}
-	b.size += len(r.uid) + len(r.rv) + len(r.ns) + len(r.name) + len(r.node) + 32
+	b.size += size
 	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})
 	b.rows = append(b.rows, r)
 }
@@ -272,6 +301,7 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 		k := &key{id: keyID{c.cfg.Self, b.n}, modRevision: ev.ModRevision, record: b.record, rows: map[string]*row{}}
 		c.keys[k.id] = k
 		c.dirty[k.id] = true
+		c.fewRows = 0
 		for _, r := range b.rows {
 			r.key, r.stored = k, true
 			k.rows[r.uid] = r
@@ -310,11 +340,29 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 		for _, m := range b.commits {
 			c.refuse(m, wire.CommitOutcome_COMMIT_TABLE_MOVED, fmt.Sprintf("the table is not at revision %d any more", m.table), nil)
 		}
+	case event.Unwritable:
+		c.unwritable(b)
 	default:
 		c.lost = true
 		c.writing = b // nobody knows what became of it: its room stays taken until the process ends
 		c.log(slog.LevelWarn, "session lost: nothing more is placed by this process")
 	}
+}
+
+// unwritable finds the row that the control store does not take, by transactions of half as many rows each. Its commit is
+// refused; the others go on. Rows that are too large are refused before, so this is for what nobody foresaw.
+func (c *Core) unwritable(b *batch) {
+	c.unwritten(b)
+	c.queue = slices.DeleteFunc(c.queue, func(m *commit) bool { return slices.Contains(b.commits, m) })
+	if len(b.rows) > 1 {
+		c.fewRows = len(b.rows) / 2
+		c.queue = append(slices.Clone(b.commits), c.queue...)
+		return
+	}
+	c.fewRows = 0
+	r := b.rows[0]
+	c.log(slog.LevelError, "intent cannot be written, its commit is refused", slog.String("pod", r.ns+"/"+r.name), slog.String("gang", r.gang.ref.GetUid()), slog.Int("bytes", b.size))
+	c.refuse(b.commits[0], wire.CommitOutcome_COMMIT_HOLD_GONE, fmt.Sprintf("pod %s/%s: its intent of %d bytes cannot be written into the control store", r.ns, r.name, b.size), nil)
 }
 
 // unwritten takes the rows of a transaction that certainly failed back.

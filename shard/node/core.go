@@ -33,15 +33,16 @@ type Config struct {
 	WriteEvery    time.Duration // between two intent transactions that are not full, so that what comes meanwhile goes together; 0: none
 	DeleteEvery   time.Duration // between two deletions of intents that are settled, unless there are many: 500 ms
 
-	MaxFences   int // reservations of one intent transaction: 100
-	MaxRows     int // rows of one intent transaction: 1,000
-	MaxBytes    int // of its record, with which it is full: 768 Ki, half of what etcd takes
-	MaxNamed    int // pods of a message about holds lost and Bindings: 16,000
-	MaxDeletes  int // keys of one delete: 100
-	MaxRewrites int // rewrites in flight: 16
-	MaxSettling int // settling patches in flight: 64
-	MaxClasses  int // whose room a summary names: 16
-	MaxRoom     int // pods of a class that are counted for it: 4,096
+	MaxFences     int // reservations of one intent transaction: 100
+	MaxRows       int // rows of one intent transaction: 1,000
+	MaxBytes      int // of its record: 768 Ki, half of what etcd takes
+	MaxClassBytes int // of the requests and constraints of one row: 256 Ki, more than a pod may have by package api
+	MaxNamed      int // pods of a message about holds lost and Bindings: 16,000
+	MaxDeletes    int // keys of one delete: 100
+	MaxRewrites   int // rewrites in flight: 16
+	MaxSettling   int // settling patches in flight: 64
+	MaxClasses    int // whose room a summary names: 16
+	MaxRoom       int // pods of a class that are counted for it: 4,096
 
 	Tracing bool
 	Strict  bool // a broken invariant panics
@@ -72,6 +73,7 @@ func (c Config) withDefaults() Config {
 	number(&c.MaxFences, 100)
 	number(&c.MaxRows, 1000)
 	number(&c.MaxBytes, 768<<10)
+	number(&c.MaxClassBytes, 256<<10)
 	number(&c.MaxNamed, 16000)
 	number(&c.MaxDeletes, 100)
 	number(&c.MaxRewrites, 16)
@@ -113,6 +115,7 @@ type Core struct {
 
 	queue    []*commit
 	writing  *batch
+	fewRows  int       // rows of a transaction while the one that cannot be written is sought; 0: none is
 	wrote    time.Time // when it began, or the one before
 	nextN    uint64
 	deleting []event.IntentKey

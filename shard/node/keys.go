@@ -11,8 +11,11 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// retryKey is how long a key waits after a compare failed.
-const retryKey = 100 * time.Millisecond
+// How long a key waits after a compare failed, and after its record could not be written.
+const (
+	retryKey        = 100 * time.Millisecond
+	retryUnwritable = 30 * time.Second
+)
 
 // tidyKeys removes from the control store what it need not remember any more. Own keys go when all their rows are settled,
 // many at once, at a tick some time after the last: what they cost is the transaction, and nobody waits for it; where room
@@ -118,6 +121,10 @@ func (c *Core) intentsRewritten(ev event.IntentsRewritten) {
 		k.retryAt = c.now.Add(retryKey)
 	}
 	k.asked = nil
+	if ev.Unwritable {
+		k.retryAt = c.now.Add(retryUnwritable)
+		return
+	}
 	if ev.ModRevision == 0 || ev.Done && record == nil {
 		c.keyGone(k)
 		return

@@ -104,6 +104,10 @@ func (w words) amounts(pods int64) api.Resources {
 func (w words) class() *api.Class {
 	var constraints []byte
 	spec := &v1.PodSpec{}
+	if n := w.num("weight"); n > 0 { // bytes of constraints
+		spec.Tolerations = []v1.Toleration{{Key: strings.Repeat("w", int(n))}}
+		constraints, _ = spec.Marshal()
+	}
 	if k, v, ok := strings.Cut(w.value["selector"], ":"); ok {
 		spec.NodeSelector = map[string]string{k: v}
 		constraints, _ = spec.Marshal()
@@ -162,7 +166,7 @@ func (s *script) run(line string) []string {
 	switch name {
 	case "config": // trace, and durations
 		cfg := Config{Self: "a", Strict: true, SummaryEvery: time.Hour, Tracing: w.has("trace")}
-		cfg.MaxRows = int(w.num("rows"))
+		cfg.MaxRows, cfg.MaxBytes, cfg.MaxClassBytes = int(w.num("rows")), int(w.num("bytes")), int(w.num("classbytes"))
 		cfg.WriteEvery = time.Duration(w.num("every")) * time.Millisecond
 		s.core = New(cfg)
 		return nil
@@ -298,9 +302,9 @@ func (s *script) run(line string) []string {
 	case "written": // N REVISION
 		return s.step(event.IntentsWritten{N: uint64(w.toNum(w.plain[0])), Outcome: event.Written, ModRevision: w.toNum(w.plain[1])})
 
-	case "notwritten": // N table|reservation|session [gangs]
+	case "notwritten": // N table|reservation|session|unwritable [gangs]
 		ev := event.IntentsWritten{N: uint64(w.toNum(w.plain[0])), Moved: w.plain[2:]}
-		ev.Outcome = map[string]event.WriteOutcome{"table": event.TableMoved, "reservation": event.ReservationMoved, "session": event.SessionLost}[w.plain[1]]
+		ev.Outcome = map[string]event.WriteOutcome{"table": event.TableMoved, "reservation": event.ReservationMoved, "session": event.SessionLost, "unwritable": event.Unwritable}[w.plain[1]]
 		return s.step(ev)
 
 	case "bound": // a/1/p1 ok|conflict|notfound|unknown
@@ -321,10 +325,10 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "rewritten": // INC/N REVISION [done] [rows p1@n1:gang, when not done]
-		ev := event.IntentsRewritten{ModRevision: w.toNum(w.plain[1]), Done: w.has("done")}
+	case "rewritten": // INC/N REVISION [done|unwritable] [rows p1@n1:gang, when not done]
+		ev := event.IntentsRewritten{ModRevision: w.toNum(w.plain[1]), Done: w.has("done"), Unwritable: w.has("unwritable")}
 		ev.Incarnation, ev.N = key(w.plain[0])
-		if !ev.Done && ev.ModRevision != 0 {
+		if !ev.Done && !ev.Unwritable && ev.ModRevision != 0 {
 			ev.Record = record(w.plain[2:])
 		}
 		return s.step(ev)

@@ -180,7 +180,7 @@ type key struct {
 
 // batch is an intent transaction in flight.
 type batch struct {
-	size    int // of record, about
+	size    int // of record, at most
 	n       uint64
 	rows    []*row
 	commits []*commit // distinct

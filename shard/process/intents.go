@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -9,7 +10,8 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// The control store's answers are definite; an error means that this process may not or cannot go on.
+// The control store's answers are definite. An error about one record (store.RecordError) is an answer, too: nothing was
+// written. Any other error means that this process may not or cannot go on.
 
 func (l *loop) writeIntents(ctx context.Context, o event.WriteIntents) event.Event {
 	fences := make([]store.ReservationFence, len(o.Reservations))
@@ -18,6 +20,11 @@ func (l *loop) writeIntents(ctx context.Context, o event.WriteIntents) event.Eve
 	}
 	fault.CrashSoon(fault.IntentsSent)
 	result, err := l.session.WriteIntents(ctx, o.N, o.Record, o.TableRevision, fences)
+	if record := (*store.RecordError)(nil); errors.As(err, &record) {
+		l.log.Error("record of intents cannot be written", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
+		l.metrics.transaction("write_intents", false)
+		return event.IntentsWritten{N: o.N, Outcome: event.Unwritable}
+	}
 	if err != nil {
 		l.fail(err)
 	}
@@ -60,6 +67,11 @@ func (l *loop) deleteIntents(ctx context.Context, o event.DeleteIntents) event.E
 
 func (l *loop) rewriteIntents(ctx context.Context, o event.RewriteIntents) event.Event {
 	result, err := l.session.RewriteIntents(ctx, store.IntentKey{Incarnation: o.Incarnation, N: o.N, ModRevision: o.ModRevision}, o.Record, o.TableRevision)
+	if record := (*store.RecordError)(nil); errors.As(err, &record) { // the key is as it was
+		l.log.Error("record of intents cannot be rewritten, trying again later", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
+		l.metrics.transaction("rewrite_intents", false)
+		return event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N, ModRevision: o.ModRevision, Unwritable: true}
+	}
 	if err != nil || result.Outcome == store.SessionLost {
 		l.fail(store.ErrSessionLost)
 	}
