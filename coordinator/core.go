@@ -47,6 +47,7 @@ type Core struct {
 	claimed []*queue   // queues with a claim
 	unclaim bool       // claims are to be made again
 	laws    uint64     // grows with each change of a limit
+	crowded bool       // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// limits.go
 	synced       bool
@@ -71,6 +72,7 @@ type Core struct {
 	began       *api.Table // the table of before this term, until a shard of it is heard: the store was not exchanged since
 	refilling   bool
 	refillFrom  time.Time // since when all known shards are linked
+	omitted     int       // shards that the table has no room for
 	nextReport  time.Time
 	nextKnown   time.Time
 	nextVersion uint64
@@ -216,6 +218,7 @@ func (c *Core) message(m Message) {
 type batch struct {
 	id      uint64
 	ops     []Op
+	bytes   int // at most, of ops (size.go)
 	puts    []*gang
 	replies []reply
 	traces  []Output

@@ -22,6 +22,8 @@
 //   - At most one transaction is in flight. The core's memory is the state after that transaction, so nothing is decided
 //     against a state that no revision of the store will have, and every answer goes out after the commit that it rests on.
 //     A transaction that fails ends the term: the shell drops the core.
+//   - A transaction is bounded by operations and by bytes, below what the control store takes (size.go). A demand whose record
+//     would be too large is denied, and a queue whose record would be is invalid.
 //   - Limits and reservations never change in one transaction: no revision holds a cut and an increase at once. A grant is
 //     tested against limits that were written before it.
 //   - At every queue and resource that is limited, charged <= capability after each transaction that increased it, but for

@@ -64,6 +64,10 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	if err := api.ValidatePath(ev.Name); err != nil {
 		ev.Invalid = "metadata.name: " + err.Error()
 	}
+	if n := limitsBytes(ev.record()); n > maxRecordBytes && ev.Invalid == "" {
+		ev.Invalid = fmt.Sprintf("spec: the record of queue %s takes %d bytes, at most %d are possible: capability names %d resources, guarantee %d",
+			ev.Name, n, maxRecordBytes, len(ev.Capability), len(ev.Guarantee))
+	}
 	q := c.tree.at(ev.Name)
 	seen := ""
 	if q.object != nil {
@@ -135,22 +139,28 @@ func (c *Core) changeLimits(b *batch) bool {
 		return false
 	}
 	for _, path := range sortedKeys(c.due) {
-		if len(b.ops) >= c.cfg.BatchOps {
-			break
-		}
-		delete(c.due, path)
 		q := c.tree.byPath[path]
 		if q == nil {
+			delete(c.due, path)
 			continue
 		}
 		next, write := c.wanted(q)
 		if !write {
+			delete(c.due, path)
 			continue
 		}
+		bytes := limitsBytes(nil)
+		if next != nil {
+			bytes = limitsBytes(next.record)
+		}
+		if len(b.ops) >= c.cfg.BatchOps || !b.fits(bytes, maxTxnBytes) {
+			break
+		}
+		delete(c.due, path)
 		if next == nil {
-			b.ops = append(b.ops, DeleteLimits{Queue: path})
+			b.add(DeleteLimits{Queue: path}, bytes+len(path))
 		} else {
-			b.ops = append(b.ops, PutLimits{Record: next.record})
+			b.add(PutLimits{Record: next.record}, bytes)
 		}
 		// Others wait for this queue's limits only where they were denied; guarantees reach across the tree.
 		guarantees := len(q.guarantee) > 0 || next != nil && len(next.guarantee) > 0 || q.limits != nil && len(q.limits.guarantee) > 0
@@ -197,10 +207,15 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 			return now, false
 		}
 	}
-	return &limits{capability: o.Capability, guarantee: o.Guarantee, record: &wire.LimitsRecord{
-		Queue: q.path, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
+	return &limits{capability: o.Capability, guarantee: o.Guarantee, record: o.record()}, true
+}
+
+// record is what the control store keeps of a queue.
+func (o *QueueSeen) record() *wire.LimitsRecord {
+	return &wire.LimitsRecord{
+		Queue: o.Name, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
 		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee),
-		Closed: o.Closed, Deleted: o.Deleting}}, true
+		Closed: o.Closed, Deleted: o.Deleting}
 }
 
 // unheld tells whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next

@@ -160,6 +160,13 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 	if len(c.leaves) > 0 || len(c.rooms) > 0 {
 		most -= most / 4 // releases and resizes do not starve those who wait
 	}
+	bytes := maxTxnBytes
+	if most < c.cfg.BatchOps {
+		bytes -= bytes / 4
+	}
+	if c.crowded {
+		most = 0
+	}
 	taken := 0
 	var later []Message
 	var put map[gangKey]bool // gangs with a message left for later: their order is kept
@@ -167,8 +174,11 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 		if len(b.ops) >= most {
 			break
 		}
-		taken++
 		key, ok := c.sender(m)
+		if ok && !b.fits(c.requestBytes(key, m.Body), bytes) {
+			break
+		}
+		taken++
 		if !ok {
 			continue
 		}
@@ -247,6 +257,10 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	if err := api.ValidatePath(g.key.queue); err != nil {
 		c.refuse(now, from, g, wire.DenyReason_DENY_QUEUE_NOT_FOUND, err.Error())
+		return
+	}
+	if why := g.tooLarge(demand, pods); why != "" {
+		c.refuse(now, from, g, wire.DenyReason_DENY_TOO_LARGE, why)
 		return
 	}
 	if o := c.charged[g.key.uid]; o != nil && o != g {
@@ -440,7 +454,7 @@ func (c *Core) put(b *batch, g *gang) {
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}
-	b.ops = append(b.ops, PutReservation{Record: record})
+	b.add(PutReservation{Record: record}, reservationBytes(g.ref, r.demand, r.pods))
 }
 
 func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.Unreserve) {
@@ -455,7 +469,7 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 	if g.res != nil && !m.GetOnlyRequest() {
 		c.release(g)
 		g.batch = b.id
-		b.ops = append(b.ops, DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid})
+		b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))
 	}
 	b.replies = append(b.replies, reply{from, &wire.Envelope{Body: &wire.Envelope_Unreserved{Unreserved: &wire.Unreserved{
 		GangUid: g.key.uid, Attempt: m.GetAttempt(), Serial: m.GetSerial()}}}})

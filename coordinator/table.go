@@ -369,11 +369,7 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 	case now.Sub(c.lastMove) >= c.cfg.JoinEvery && now.Sub(c.lastTake) >= c.cfg.Quiet:
 		moves = c.cfg.JoinBuckets
 	}
-	shards := make([]Shard, 0, len(c.shards))
-	for _, s := range c.sortedShards() {
-		shards = append(shards, Shard{s.incarnation, s.name, s.draining, s.joining})
-	}
-	next, move := Assign(c.table, shards, hold, moves)
+	next, move := Assign(c.table, c.members(), hold, moves)
 	renew := c.table != nil && c.table.Epoch < c.floor
 	if next == nil && c.table != nil && (renew || c.table.Refilling != c.refilling) {
 		copied := *c.table
@@ -406,7 +402,7 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 	before := c.table
 	c.table = next
 	b.table = next
-	b.ops = append(b.ops, PutTable{Table: next})
+	b.add(PutTable{Table: next}, tableBytes)
 	part := c.average()
 	if move.Taken > 0 {
 		part = 3 * part / 4 // who took buckets over has enough with this: moves cost

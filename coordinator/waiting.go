@@ -337,9 +337,10 @@ func (c *Core) offer(now time.Time, b *batch) {
 		}
 	}
 	heap.Init(&h)
+	c.crowded = false
 	for len(h) > 0 {
 		l := h[0]
-		if len(b.ops) >= c.cfg.BatchOps {
+		if len(b.ops) >= c.cfg.BatchOps || c.crowded {
 			c.listLeaf(l.queue)
 			heap.Pop(&h)
 			continue
@@ -359,6 +360,10 @@ func (c *Core) offer(now time.Time, b *batch) {
 			c.withdraw(r)
 			c.refuseElsewhere(now, r.from, r.gang, n, r.pods)
 			l.again(a)
+		} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods), maxTxnBytes) {
+			c.crowded = true // nobody passes it
+			l.again(a)
+			continue
 		} else {
 			c.grant(now, b, r)
 			l.turn.share = l.queue.share()

@@ -1,0 +1,107 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// A transaction is bounded by operations and by bytes. Both bounds are below those of the control store, which takes 1 MiB for a
+// record and 1.4 MiB for a transaction: one that the store refuses would end the term, and the next leader would try it again.
+// What is counted is an upper bound of the encoded size, so that nothing is encoded twice.
+const (
+	// maxTxnBytes bounds a transaction with more than one operation.
+	maxTxnBytes = 1 << 20
+	// maxRecordBytes bounds one record with its key. A demand or a queue that needs more is refused.
+	maxRecordBytes = 960 << 10
+	// opBytes covers an operation's key and the fields of a record that have a fixed size.
+	opBytes = 512
+	// amountBytes covers what is encoded of an amount beside its name.
+	amountBytes = 24
+)
+
+// add appends an operation of at most so many bytes.
+func (b *batch) add(op Op, bytes int) {
+	b.ops = append(b.ops, op)
+	b.bytes += bytes
+}
+
+// fits reports whether the transaction can take so many bytes more and stay below limit. An empty one takes any record.
+func (b *batch) fits(bytes, limit int) bool { return len(b.ops) == 0 || b.bytes+bytes <= limit }
+
+// reservationBytes bounds the size of a reservation's record.
+func reservationBytes(ref *wire.GangRef, demand api.Resources, pods []uint64) int {
+	n := opBytes + proto.Size(ref) + 2*len(ref.GetUid()) + 8*len(pods)
+	for _, a := range demand {
+		n += amountBytes + len(a.Resource)
+	}
+	return n
+}
+
+// requestBytes bounds what a request may write: the record of a Reserve, or the one that a Close changes.
+func (c *Core) requestBytes(key gangKey, body *wire.Envelope) int {
+	n := opBytes + len(key.uid)
+	switch body := body.GetBody().(type) {
+	case *wire.Envelope_Reserve:
+		m := body.Reserve
+		n += proto.Size(m.GetGang()) + 2*len(key.uid) + 8*len(m.GetPods())
+		for _, a := range m.GetDemand() {
+			n += amountBytes + len(a.GetResource())
+		}
+	case *wire.Envelope_Close:
+		if g := c.gangs[key]; g != nil && g.res != nil {
+			n = reservationBytes(g.ref, g.res.demand, g.res.pods)
+		}
+	}
+	return n
+}
+
+// tooLarge says why a reservation cannot be written, "" when it can. One that is no larger than the gang's present one can.
+func (g *gang) tooLarge(demand api.Resources, pods []uint64) string {
+	n := reservationBytes(g.ref, demand, pods)
+	if n <= maxRecordBytes || g.res != nil && n <= reservationBytes(g.ref, g.res.demand, g.res.pods) {
+		return ""
+	}
+	return fmt.Sprintf("the reservation of %s/%s takes %d bytes, at most %d are possible: its pods request %d resources (%d bytes with their names), and it names %d pods",
+		g.ref.GetNamespace(), g.ref.GetName(), n, maxRecordBytes, len(demand), reservationBytes(nil, demand, nil)-opBytes, len(pods))
+}
+
+// limitsBytes bounds the size of a record of limits.
+func limitsBytes(r *wire.LimitsRecord) int { return opBytes + len(r.GetQueue()) + proto.Size(r) }
+
+// tableBytes is the part of a table's record that its members do not change, and memberBytes what one of them adds.
+const tableBytes = opBytes + 2*api.Buckets + 10*api.Buckets
+
+func memberBytes(name string, id api.Incarnation) int { return 16 + len(name) + len(id) }
+
+// members are the shards among which the next table divides the buckets: all, or as many as a record can name. Those that have a
+// place already keep it.
+func (c *Core) members() []Shard {
+	bytes := tableBytes
+	if c.table != nil {
+		for _, m := range c.table.Members {
+			bytes += memberBytes(m.Name, m.Incarnation)
+		}
+	}
+	var out []Shard
+	omitted := 0
+	for _, s := range c.sortedShards() {
+		if !c.table.Has(s.incarnation) {
+			n := memberBytes(s.name, s.incarnation)
+			if bytes+n > maxRecordBytes {
+				omitted++
+				continue
+			}
+			bytes += n
+		}
+		out = append(out, Shard{s.incarnation, s.name, s.draining, s.joining})
+	}
+	if omitted != c.omitted {
+		c.omitted = omitted
+		c.log(LevelWarn, "the bucket table cannot name all shards", "omitted", omitted, "bytes", bytes, "limit", maxRecordBytes)
+	}
+	return out
+}

@@ -1,0 +1,268 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// What the control store takes (api/store).
+const (
+	storeRecord = 1 << 20
+	storeTxn    = 1472 << 10
+)
+
+// written is the size of a transaction as the store counts it, and of its largest record.
+func written(t Txn) (sum, largest int) {
+	for _, op := range t.Ops {
+		var key string
+		var value proto.Message
+		switch op := op.(type) {
+		case PutReservation:
+			key, value = "/basalt/reservations/0000/"+op.Record.Gang.Uid, op.Record
+		case DeleteReservation:
+			key = "/basalt/reservations/0000/" + op.GangUID
+		case PutLimits:
+			key, value = "/basalt/queues/"+op.Record.Queue, op.Record
+		case DeleteLimits:
+			key = "/basalt/queues/" + op.Queue
+		case PutTable:
+			key, value = "/basalt/table", wire.FromTable(op.Table)
+		}
+		n := len(key)
+		if value != nil {
+			n += proto.Size(value)
+			largest = max(largest, proto.Size(value))
+		}
+		sum += n
+	}
+	return sum, largest
+}
+
+// bytesWorld is a core whose transactions are measured.
+type bytesWorld struct {
+	t      *testing.T
+	core   *Core
+	now    time.Time
+	flight *Txn
+	serial uint64
+
+	granted, denied map[string]string
+	transactions    int
+}
+
+func newBytesWorld(t *testing.T, shards ...*wire.ShardRecord) *bytesWorld {
+	w := &bytesWorld{t: t, now: time.UnixMilli(1_000_000), granted: map[string]string{}, denied: map[string]string{}}
+	w.core = New(Config{}, Elected{Now: w.now, Term: 1, Shards: shards})
+	return w
+}
+
+func (w *bytesWorld) step(ev Event) {
+	w.core.Step(w.now, ev)
+	for _, o := range w.core.Outputs() {
+		switch o := o.(type) {
+		case Txn:
+			w.transactions++
+			if sum, largest := written(o); sum > storeTxn || largest > storeRecord {
+				w.t.Fatalf("transaction %d: %d bytes, the largest record %d", o.ID, sum, largest)
+			}
+			w.flight = &o
+		case Send:
+			if g := o.Body.GetGranted(); g != nil {
+				w.granted[g.GangUid] = fmt.Sprint(g.Attempt)
+			}
+			if d := o.Body.GetDenied(); d != nil {
+				w.denied[d.GangUid] = d.Reason.String() + " " + d.Message
+			}
+		}
+	}
+}
+
+// settle answers transactions until there is none.
+func (w *bytesWorld) settle() {
+	for w.flight != nil {
+		id := w.flight.ID
+		w.flight = nil
+		w.step(TxnDone{ID: id, Revision: int64(id) + 1})
+	}
+}
+
+func (w *bytesWorld) tick(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.step(Tick{})
+	w.settle()
+}
+
+func (w *bytesWorld) queue(name string, version int, capability api.Resources) {
+	w.step(QueueSeen{Name: name, UID: "u-" + name, ResourceVersion: fmt.Sprint(version), Generation: int64(version), HasFinalizer: true, Capability: capability})
+}
+
+func (w *bytesWorld) start(queues ...string) {
+	for _, q := range queues {
+		w.queue(q, 1, api.FromMap(map[string]int64{"cpu": 1 << 50}))
+	}
+	w.step(QueuesSynced{})
+	w.settle()
+	w.tick(2 * time.Second)
+}
+
+func (w *bytesWorld) reserve(uid, queue string, demand, bound api.Resources, pods int) {
+	w.serial++
+	m := &wire.Reserve{Gang: &wire.GangRef{Uid: uid, Namespace: "ns", Name: uid, Queue: queue}, Attempt: 1, Serial: w.serial, TableEpoch: 1,
+		Demand: wire.FromResources(demand), Bound: wire.FromResources(bound)}
+	for i := range pods {
+		m.Pods = append(m.Pods, w.serial<<32+uint64(i))
+	}
+	w.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: m}}})
+}
+
+// names is a demand of n resources of so many bytes each.
+func names(n, length int) api.Resources {
+	m := map[string]int64{}
+	for i := range n {
+		name := fmt.Sprintf("example.com/device-%d-", i)
+		m[name+strings.Repeat("x", max(0, length-len(name)))] = 1
+	}
+	return api.FromMap(m)
+}
+
+// TestTransactionsAreBoundedByBytes: whatever gangs ask for, no transaction is larger than what the store takes, and each gang is
+// charged or told that its record would be too large.
+func TestTransactionsAreBoundedByBytes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		gangs  int
+		demand api.Resources
+		pods   int
+		bound  bool
+		denied bool
+	}{
+		{"many small", 500, names(3, 10), 8, false, false},
+		{"their sum is too large", 120, names(250, 50), 1, false, false},
+		{"their sum is too large, and bound", 120, names(250, 50), 1, true, false},
+		{"two in a transaction", 7, names(1800, 250), 1, false, false},
+		{"one in a transaction", 4, names(3200, 250), 1, false, false},
+		{"one in a transaction, and bound", 4, names(3200, 250), 1, true, false},
+		{"many pods", 4, names(3, 10), 110_000, false, false},
+		{"too many pods", 2, names(3, 10), 130_000, false, true},
+		{"too many names", 2, names(3900, 250), 1, false, true},
+		{"too many names, and bound", 2, names(3900, 250), 1, true, true},
+		{"far too many names", 2, names(70_000, 40), 1, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"})
+			w.start("root", "a", "b")
+			w.reserve("first", "a", names(1, 10), nil, 1) // the others gather while its transaction is in flight
+			for i := range c.gangs {
+				var bound api.Resources
+				if c.bound {
+					bound = c.demand
+				}
+				w.reserve(fmt.Sprint("g", i), "a", c.demand, bound, c.pods)
+			}
+			w.reserve("last", "b", names(1, 10), nil, 1)
+			w.settle()
+			for i := range c.gangs {
+				uid := fmt.Sprint("g", i)
+				if denied := w.denied[uid]; c.denied && !strings.Contains(denied, "TOO_LARGE the reservation of ns/"+uid) || !c.denied && w.granted[uid] == "" {
+					t.Fatalf("%s: granted %q, denied %q", uid, w.granted[uid], denied)
+				}
+			}
+			if w.granted["last"] == "" {
+				t.Fatal("another gang is not granted")
+			}
+			for i := range c.gangs { // and closed, all in one transaction or more
+				w.serial++
+				w.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{
+					Gang: &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: "a"}, Attempt: 1, Serial: w.serial, TableEpoch: 1}}}})
+			}
+			w.settle()
+		})
+	}
+}
+
+// TestLargeGrantIsNotStarved: resizes that fill each transaction leave room for a gang that waits for a large one.
+func TestLargeGrantIsNotStarved(t *testing.T) {
+	w := newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"})
+	w.start("root", "a", "b")
+	w.queue("b", 2, api.FromMap(map[string]int64{"cpu": 1}))
+	w.settle()
+	one := api.FromMap(map[string]int64{"cpu": 1})
+	w.reserve("holds", "b", one, nil, 1)
+	w.settle()
+	w.reserve("large", "b", names(3500, 250).Add(one), nil, 1)
+	w.settle()
+	for round := range 20 {
+		for i := range 5 {
+			demand := names(1500, 250)
+			demand[0].Value = int64(round + 1) // all of it bound: each is written at once
+			w.reserve(fmt.Sprint("g", i), "a", demand, demand, 1)
+		}
+		if round == 0 {
+			w.serial++
+			w.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+				Gang: &wire.GangRef{Uid: "holds", Queue: "b"}, Attempt: 1, Serial: w.serial, TableEpoch: 1}}}})
+		}
+		if w.flight != nil {
+			id := w.flight.ID
+			w.flight = nil
+			w.step(TxnDone{ID: id, Revision: int64(id) + 1})
+		}
+		if w.granted["large"] != "" {
+			return
+		}
+	}
+	t.Errorf("a grant of 900 KiB finds no transaction in 20: %s", w.denied["large"])
+}
+
+// TestLimitsAreBoundedByBytes: limits with many long names go in several transactions, and a queue whose record is too large is
+// invalid and keeps the limits it had.
+func TestLimitsAreBoundedByBytes(t *testing.T) {
+	w := newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"})
+	w.start("root")
+	w.queue("first", 1, nil)
+	for i := range 40 {
+		w.queue(fmt.Sprint("q", i), 1, names(250, 250))
+	}
+	w.queue("huge", 1, names(1, 10))
+	w.settle()
+	w.queue("huge", 2, names(3900, 250))
+	w.settle()
+	for i := range 40 {
+		if q := w.core.tree.byPath[fmt.Sprint("q", i)]; q.limits == nil || len(q.limits.capability) != 250 {
+			t.Fatalf("queue q%d has no limits", i)
+		}
+	}
+	huge := w.core.tree.byPath["huge"]
+	if reason, message := w.core.ready(huge); reason != "Invalid" || !strings.Contains(message, "the record of queue huge takes") || len(huge.limits.capability) != 1 {
+		t.Errorf("%s: %s; %d resources are limited", reason, message, len(huge.limits.capability))
+	}
+}
+
+// TestTableIsBoundedByBytes: shards with names that fill a record leave no table that cannot be written.
+func TestTableIsBoundedByBytes(t *testing.T) {
+	var shards []*wire.ShardRecord
+	for i := range 1000 {
+		name := fmt.Sprintf("s%d-%s", i, strings.Repeat("n", 1000))
+		shards = append(shards, &wire.ShardRecord{Name: name, Incarnation: name})
+	}
+	w := newBytesWorld(t, shards...)
+	w.start("root", "a")
+	if w.core.table == nil || len(w.core.table.Members) < 400 {
+		t.Fatalf("the table has %v", w.core.table)
+	}
+	for i := range 700 { // most die, others come
+		w.step(ShardDown{Incarnation: api.Incarnation(shards[i].Incarnation)})
+		name := fmt.Sprintf("t%d-%s", i, strings.Repeat("n", 1000))
+		w.step(ShardUp{Record: &wire.ShardRecord{Name: name, Incarnation: name}})
+	}
+	for range 100 {
+		w.tick(time.Second)
+	}
+}
