@@ -135,7 +135,11 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	if err := p.checkAPIServer(ctx); err != nil {
 		return err
 	}
-	if p.Store, err = store.Open(ctx, store.Options{Endpoints: p.Etcd, TLS: p.EtcdTLS, Logger: p.Log}); err != nil {
+	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_control_store_refusals_total",
+		Help: "Requests that the control store refused and that are retried: no_space, corrupt, permission, behind. An operator must act."}, []string{"reason"})
+	p.Registry.MustRegister(refusals)
+	if p.Store, err = store.Open(ctx, store.Options{Endpoints: p.Etcd, TLS: p.EtcdTLS, Logger: p.Log,
+		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() }}); err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	if p.Traces, err = trace.New(ctx, p.OTLP, p.Role, p.Name, string(p.Incarnation)); err != nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -193,14 +195,23 @@ func (t *Term) Load(ctx context.Context) (*State, error) {
 		t.value = max(t.value, seq.Value)
 	}
 	t.loaded = true
-	if out.Revision, err = t.commit(ctx, nil); err != nil {
-		return nil, fmt.Errorf("load state: %w", err)
+	corrupt := out.Corrupt
+	for {
+		out = &State{Corrupt: slices.Clone(corrupt)}
+		if out.Revision, err = t.commit(ctx, nil); err != nil {
+			return nil, fmt.Errorf("load state: %w", err)
+		}
+		out.Sequence = t.value
+		err = s.load(ctx, out)
+		switch {
+		case err == nil:
+			return out, nil
+		case errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil: // while it was read: again, at a newer revision
+			continue
+		default:
+			return nil, fmt.Errorf("load state: %w", err)
+		}
 	}
-	out.Sequence = t.value
-	if err := s.load(ctx, out); err != nil {
-		return nil, fmt.Errorf("load state: %w", err)
-	}
-	return out, nil
 }
 
 // Commit carries out all ops in one transaction and returns its revision. It returns only when the outcome is definite:
@@ -261,6 +272,10 @@ func keysOf(ops []clientv3.Op) string {
 	return strings.Join(names, ", ")
 }
 
+// deniedAtMost is how long a term waits for a right to write that it lacks: then a standby may have it. For space, or for a
+// member to be replaced, it waits as long as it takes, for others would have to wait, too.
+const deniedAtMost = 30 * time.Second
+
 // commit sends one transaction. An answer that does not come is settled by moving seq with an empty transaction that
 // compares the same seq: of the two at most one can land. Each try has a sequence value of its own, so that whichever
 // landed is told by reading seq.
@@ -276,6 +291,7 @@ func (t *Term) commit(ctx context.Context, puts []clientv3.Op) (int64, error) {
 
 	wanted := map[uint64]bool{} // the sequence values under which puts were sent
 	open := false               // some try on the current seq may still land
+	var denied time.Time        // since when the store says that this process has no right
 	pause := newBackoff()
 	for {
 		if t.lease.ctx.Err() != nil && t.store.ctx.Err() == nil {
@@ -304,6 +320,20 @@ func (t *Term) commit(ctx context.Context, puts []clientv3.Op) (int64, error) {
 		switch {
 		case errors.Is(err, ErrFenced), errors.Is(err, ErrReplaced):
 			return 0, t.fail(err)
+		case t.store.refused(err): // and did nothing; an earlier try may still land
+			if refusal(err) != RefusedPermission {
+				denied = time.Time{}
+			} else if denied.IsZero() {
+				denied = time.Now()
+			} else if time.Since(denied) > deniedAtMost && !open {
+				return 0, err
+			} else if time.Since(denied) > deniedAtMost {
+				return 0, t.fail(fmt.Errorf("%w, with a transaction whose fate is open", err))
+			}
+			if refusal(err) == RefusedBehind { // the answer is not believed, but something may have been written
+				open = true
+			}
+			_ = pause.wait(ctx) // or return above
 		case err != nil && definite(err) && !open:
 			return 0, err
 		case err != nil:

@@ -33,7 +33,7 @@ func (s *Store) grant(ctx context.Context, ttl time.Duration, strict bool) (*lea
 			return err
 		}
 		l.id, l.ttl = resp.ID, time.Duration(resp.TTL)*time.Second
-		return s.checkCluster(resp.ResponseHeader)
+		return s.checkCluster(ctx, resp.ResponseHeader)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("grant lease: %w", err)
@@ -94,8 +94,8 @@ func (l *lease) beat(ctx context.Context, remote pb.LeaseClient) (over bool, err
 		return false, err
 	}
 	_ = stream.CloseSend()
-	if err := l.store.checkCluster(resp.Header); err != nil {
-		return true, err
+	if err := l.store.checkCluster(ctx, resp.Header); err != nil {
+		return errors.Is(err, ErrReplaced), err
 	}
 	return resp.TTL <= 0, nil
 }

@@ -57,7 +57,8 @@ func (s *Store) ReadForTakeover(ctx context.Context, minRevision int64) (*Takeov
 	}
 }
 
-// load fills a coordinator's state at the revision that is set in it.
+// load fills a coordinator's state at the revision that is set in it. It fails with ErrCompacted when that is compacted
+// meanwhile.
 func (s *Store) load(ctx context.Context, out *State) error {
 	err := s.page(ctx, keyLimits, 1000, &out.Revision, func(kv *mvccpb.KeyValue) error {
 		r, err := s.limits(kv)
@@ -262,7 +263,7 @@ func (s *Store) watch(ctx context.Context, key string, opts []clientv3.OpOption,
 			if err := resp.Err(); err != nil {
 				return err
 			}
-			if err := s.checkCluster(resp.Header); err != nil {
+			if err := s.checkCluster(ctx, resp.Header); err != nil {
 				return err
 			}
 			if len(resp.Events) == 0 {

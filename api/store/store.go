@@ -14,10 +14,11 @@
 //     transaction whose answer was lost is simply sent again until the answer is definite. The term's is made definite by
 //     moving seq: a lost transaction that compared the old seq can never land after that. Intents do the same with the
 //     shard's own key. etcd's client retries nothing by itself here.
-//   - All reads are linearizable. A store whose identity or cluster changes, or whose revision goes back, is another store:
-//     every call then fails with ErrReplaced, and Lost tells it once. Whoever sees a store go back changes its identity,
+//   - All reads are linearizable. A store whose identity or cluster changes, or whose revision goes back, at every endpoint
+//     that answers, is another store: every call then fails with ErrReplaced, and Lost tells it once. Whoever sees a store go back changes its identity,
 //     so that all others notice, and whoever opens it then knows that it has to be refilled.
 //   - A lease that ran out is a reason to act; only the compares make acting safe. So no clock has to be right.
+//   - A store that refuses (no space, corrupt, no right) may recover: what may wait does, and the operator is told.
 //   - A record that cannot be read is isolated and named (Corrupt); it never fails the read of the others.
 package store
 
@@ -34,7 +35,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -75,6 +76,8 @@ type Options struct {
 
 	ReadOnly bool // Open makes no identity: a store without one is an error
 
+	Refused func(reason string) // called for each request that the store refuses for the time being; may be nil
+
 	Logger *slog.Logger // slog.Default() if nil
 }
 
@@ -96,6 +99,8 @@ type Store struct {
 	once   sync.Once
 
 	renounced atomic.Bool
+	doubts    doubts
+	refusals  refusals
 
 	wg sync.WaitGroup
 
@@ -123,30 +128,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	options := []grpc.DialOption{
-		// gRPC's own longest pause is two minutes.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           grpcbackoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 3 * time.Second,
-		}),
-		grpc.WithChainUnaryInterceptor(failFast),
-		// Fixed, or gRPC sends a ping for each answer that comes by itself, to measure what they should be.
-		grpc.WithStaticStreamWindowSize(4 << 20), grpc.WithStaticConnWindowSize(16 << 20),
-	}
-	if o.TLS != nil {
-		options = append(options, grpc.WithTransportCredentials(o.TLS))
-	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            o.Endpoints,
-		DialTimeout:          o.ConnectTimeout,
-		DialKeepAliveTime:    10 * time.Second, // etcd refuses more frequent pings
-		DialKeepAliveTimeout: 3 * time.Second,
-		MaxCallSendMsgSize:   maxRequest + 64<<10,
-		MaxCallRecvMsgSize:   256 << 20,
-		MaxUnaryRetries:      1, // one try: this package knows which requests may be sent twice, and how to tell
-		Logger:               zap.NewNop(),
-		DialOptions:          options,
-	})
+	client, err := clientv3.New(o.config(o.Endpoints))
 	if err != nil {
 		return nil, fmt.Errorf("open control store at %s: %w", strings.Join(o.Endpoints, ","), err)
 	}
@@ -165,6 +147,34 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
+// config is how etcd is reached at some of its endpoints.
+func (o Options) config(endpoints []string) clientv3.Config {
+	options := []grpc.DialOption{
+		// gRPC's own longest pause is two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           grpcbackoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		}),
+		grpc.WithChainUnaryInterceptor(failFast),
+		// Fixed, or gRPC sends a ping for each answer that comes by itself, to measure what they should be.
+		grpc.WithStaticStreamWindowSize(4 << 20), grpc.WithStaticConnWindowSize(16 << 20),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.WithTransportCredentials(o.TLS))
+	}
+	return clientv3.Config{
+		Endpoints:            endpoints,
+		DialTimeout:          o.ConnectTimeout,
+		DialKeepAliveTime:    10 * time.Second, // etcd refuses more frequent pings
+		DialKeepAliveTimeout: 3 * time.Second,
+		MaxCallSendMsgSize:   maxRequest + 64<<10,
+		MaxCallRecvMsgSize:   256 << 20,
+		MaxUnaryRetries:      1, // one try: this package knows which requests may be sent twice, and how to tell
+		Logger:               zap.NewNop(),
+		DialOptions:          options,
+	}
+}
+
 // failFast makes a request fail at once when there is no connection, with the reason: the client's default waits, and then
 // knows only that time is up.
 func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -173,7 +183,9 @@ func failFast(ctx context.Context, method string, req, reply any, conn *grpc.Cli
 
 // Close ends all watches and calls. Leases of sessions and terms run out by themselves unless they were given up before.
 func (s *Store) Close() error {
+	s.doubts.mu.Lock() // who holds it adds to wg
 	s.cancel(context.Canceled)
+	s.doubts.mu.Unlock()
 	s.wg.Wait()
 	if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("close control store: %w", err)
@@ -202,32 +214,45 @@ func (s *Store) identify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var resp *clientv3.TxnResponse
-	create := []clientv3.Op{clientv3.OpPut(key, string(raw))}
-	if s.opts.ReadOnly {
-		create = nil
-	}
+	// A store without space refuses a transaction that may write: the identity is read first.
+	var found *mvccpb.KeyValue
+	written := false
 	err = s.try(ctx, 2*time.Second, func(ctx context.Context) error {
-		resp, err = s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-			Then(create...).Else(clientv3.OpGet(key)).Commit()
-		return err
+		resp, err := s.client.Get(ctx, key)
+		if err != nil {
+			return final(err)
+		}
+		header := resp.Header
+		found = nil
+		if len(resp.Kvs) == 1 {
+			found = resp.Kvs[0]
+		} else if !s.opts.ReadOnly {
+			made, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+				Then(clientv3.OpPut(key, string(raw))).Else(clientv3.OpGet(key)).Commit()
+			if err != nil {
+				return final(err)
+			}
+			header, written = made.Header, made.Succeeded
+			found = first(made, 0)
+		}
+		s.cluster.Store(header.ClusterId)
+		s.raise(header.Revision)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	s.cluster.Store(resp.Header.ClusterId)
-	s.raise(resp.Header.Revision)
-	if !resp.Succeeded {
-		stored := resp.Responses[0].GetResponseRange().GetKvs()[0].Value
-		s.fresh = bytes.Equal(stored, raw) // the answer of our first try was lost
-		raw, mine = stored, &wire.StoreIdentity{}
+	switch {
+	case written:
+		s.fresh = true
+	case found == nil:
+		return fmt.Errorf("key %q is missing: no process of Basalt has used this store yet", key)
+	default:
+		s.fresh = bytes.Equal(found.Value, raw) // the answer of our first try was lost
+		raw, mine = found.Value, &wire.StoreIdentity{}
 		if err := proto.Unmarshal(raw, mine); err != nil || mine.Id == "" || mine.Format == 0 {
 			return fmt.Errorf("key %q: corrupt record: not the identity of a control store", key)
 		}
-	} else if s.opts.ReadOnly {
-		return fmt.Errorf("key %q is missing: no process of Basalt has used this store yet", key)
-	} else {
-		s.fresh = true
 	}
 	if mine.Format > Format {
 		return fmt.Errorf("key %q: format %d was written by a newer version of Basalt, this one knows %d", key, mine.Format, Format)
@@ -318,28 +343,6 @@ func (s *Store) raise(revision int64) {
 	}
 }
 
-// check judges the header of an answer to a linearizable request; floor is the highest revision that was known when the
-// request was sent.
-func (s *Store) check(h *pb.ResponseHeader, floor int64) error {
-	if err := s.checkCluster(h); err != nil {
-		return err
-	}
-	if h.GetRevision() < floor {
-		s.renounce()
-		return s.lose(fmt.Sprintf("it is at revision %d, and was at %d", h.GetRevision(), floor))
-	}
-	s.raise(h.GetRevision())
-	return nil
-}
-
-func (s *Store) checkCluster(h *pb.ResponseHeader) error {
-	if id := s.cluster.Load(); id != 0 && h.GetClusterId() != id {
-		s.renounce()
-		return s.lose(fmt.Sprintf("etcd cluster %x became %x", id, h.GetClusterId()))
-	}
-	return nil
-}
-
 // bound joins a caller's context with the store's: it ends when either does.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -364,7 +367,7 @@ func (s *Store) try(ctx context.Context, each time.Duration, call func(context.C
 			if ctx.Err() == nil || last == nil {
 				last = err
 			}
-			if tries == 5 {
+			if !s.refused(err) && tries == 5 {
 				s.log.Warn("control store does not answer, trying on", "error", err)
 			}
 		}
@@ -379,12 +382,18 @@ func (s *Store) try(ctx context.Context, each time.Duration, call func(context.C
 }
 
 func (s *Store) getOnce(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if err := s.settled(ctx); err != nil {
+		return nil, err
+	}
 	floor := s.highest.Load()
 	resp, err := s.client.Get(ctx, key, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return resp, s.check(resp.Header, floor)
+	if err := s.check(ctx, resp.Header, floor); err != nil {
+		return nil, err
+	}
+	return resp, nil
 }
 
 // get reads until there is an answer or ctx ends.
@@ -406,12 +415,15 @@ func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 	key := s.key(keyStore)
 	compares = append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", string(s.raw))}, compares...)
 	otherwise = append([]clientv3.Op{clientv3.OpGet(key)}, otherwise...)
+	if err := s.settled(ctx); err != nil {
+		return nil, err
+	}
 	floor := s.highest.Load()
 	resp, err := s.client.Txn(ctx).If(compares...).Then(then...).Else(otherwise...).Commit()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.check(resp.Header, floor); err != nil {
+	if err := s.check(ctx, resp.Header, floor); err != nil {
 		return nil, err
 	}
 	if !resp.Succeeded {
@@ -423,20 +435,37 @@ func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 	return resp, nil
 }
 
-// definite tells of an error that the same request would only meet again: nothing was written, and nothing will be. All
-// others leave open what happened.
+// finalError is an error after which try gives up, although the store may recover.
+type finalError struct{ error }
+
+func (e finalError) Unwrap() error { return e.error }
+
+// final makes a refusal for lack of rights final: a process that starts with wrong credentials says so at once.
+func final(err error) error {
+	if refusal(err) == RefusedPermission {
+		return finalError{err}
+	}
+	return err
+}
+
+// definite reports whether the same request would only meet the same error again: nothing was written, and nothing will be.
+// All others leave open what happened, but for refusals: nothing was written, and the same request may succeed later.
 func definite(err error) bool {
-	if errors.Is(err, ErrReplaced) || errors.Is(err, errUnreadable) {
+	var last finalError
+	switch {
+	case errors.As(err, &last), errors.Is(err, ErrReplaced), errors.Is(err, errUnreadable):
 		return true
+	case refusal(err) != "":
+		return false
 	}
 	for _, known := range []error{rpctypes.ErrCompacted, rpctypes.ErrTooManyOps, rpctypes.ErrDuplicateKey, rpctypes.ErrRequestTooLarge,
-		rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseTTLTooLarge, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty} {
+		rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseTTLTooLarge} {
 		if errors.Is(rpctypes.Error(err), known) {
 			return true
 		}
 	}
 	code := status.Code(err)
-	return code == codes.InvalidArgument || code == codes.Unimplemented || code == codes.PermissionDenied
+	return code == codes.InvalidArgument || code == codes.Unimplemented
 }
 
 // backoff grows from 20 ms to 1 s.
