@@ -191,6 +191,9 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 	case o == nil || o.Invalid != "" || unheld:
 		// What was in force stays: a spec that cannot be read says nothing, and charges outlive the object.
 		deleted := o == nil || o.Deleting || unheld
+		if now == nil && o != nil && o.Deleting && o.HasFinalizer { // so that the finalizer may go
+			return &limits{record: &wire.LimitsRecord{Queue: q.path, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation, Deleted: true}}, true
+		}
 		if now == nil || now.record.GetDeleted() == deleted {
 			return now, false
 		}
@@ -223,6 +226,13 @@ func (o *QueueSeen) record() *wire.LimitsRecord {
 func (q *queue) unheld() bool {
 	o := q.object
 	return o != nil && !o.HasFinalizer && !o.Deleting && (q.limits == nil || q.limits.record.GetUid() != o.UID)
+}
+
+// ended reports whether the control store says that this very object is deleted. The finalizer waits for that: a patch is not
+// fenced, so a leader that was replaced and does not know may send one, and the record keeps its successor, whose watch may lag,
+// from admitting anything to the queue.
+func (q *queue) ended() bool {
+	return q.limits != nil && q.limits.record.GetDeleted() && q.limits.record.GetUid() == q.object.UID
 }
 
 // unprotected tells whether that finalizer was asked for in vain, so that nothing is admitted.
@@ -276,7 +286,7 @@ func (c *Core) askFinalizers(now time.Time) {
 			}
 			q.askedAt = now.UnixMilli()
 			c.out = append(c.out, SetFinalizer{Queue: path, UID: o.UID})
-		case o.Deleting && o.HasFinalizer && q.admitted == 0 && (q.limits == nil || q.limits.record.GetDeleted()):
+		case o.Deleting && o.HasFinalizer && q.admitted == 0 && q.ended():
 			q.askedAt = now.UnixMilli()
 			c.out = append(c.out, RemoveFinalizer{Queue: path, UID: o.UID})
 		}
