@@ -52,6 +52,7 @@ type pod struct {
 	requests  api.Resources
 	rows      []*row
 	announced map[string]bool // nodes for which an intent was ever seen
+	intended  int64           // revision of the last one
 	foreign   bool            // bound by somebody else
 	counted   *gang           // the gang whose pods ever bound it is counted among
 	ports     []port          // host ports that it has on its node

@@ -147,7 +147,21 @@ func TestAuditorJudgesByItself(t *testing.T) {
 		}},
 
 		{"a grant that leaves a guarantee alone", "", "", func(w *world) { guaranteed(w); w.reserve("a", 6000) }},
-		{"a grant out of another queue's guarantee", audit.Guarantee, "11 are held of the capability of 10", func(w *world) { guaranteed(w); w.reserve("a", 7000) }},
+		{"a grant out of another queue's guarantee", audit.Guarantee, "11 are held of the capability of 10", func(w *world) {
+			guaranteed(w)
+			w.reserve("a", 7000)
+			w.pass(10 * time.Second)
+		}},
+		{"a charge for what was bound by somebody else, out of a guarantee", "", "", func(w *world) {
+			guaranteed(w)
+			w.node("n1", "100")
+			w.reserve("a", 7000, func(r *wire.ReservationRecord) {
+				r.Gang.Single, r.Demand = true, append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
+			})
+			w.pass(time.Second)
+			w.pod("a", "7", func(p *v1.Pod) { p.Spec.NodeName = "n1" }) // the pods' watch is later
+			w.pass(10 * time.Second)
+		}},
 		{"a grant inside one's own guarantee", "", "", func(w *world) {
 			guaranteed(w)
 			w.reserve("a", 6000)

@@ -182,12 +182,15 @@ func (q *queue) hadSum(words string, since time.Time) bool {
 
 // judgeGuarantees judges that the grants of a revision took nothing that is kept free for another queue. What a queue may
 // count on is the larger of its own guarantee and its children's together; where a capability cuts one, nothing is judged.
-// What is forced, and a change of limits, is charged whatever is guaranteed.
+// A change of limits, and pods that are bound already, are charged whatever is guaranteed. Whether pods were bound before the
+// grant is known only when their watch has come so far: see admitted.
 func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
-	grew, forced := map[string]api.Resources{}, e.Snapshot // by leaf: what open reservations grew by
+	grew, forced := map[string]api.Resources{}, e.Snapshot // by leaf: what reservations grew by
+	var gangs []*gang
 	for _, g := range a.grown {
 		grew[g.queue] = grew[g.queue].Add(g.by)
 		forced = forced || g.forced
+		gangs = append(gangs, g.gang)
 	}
 	a.grown = a.grown[:0]
 	for q := range touched {
@@ -212,8 +215,19 @@ func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		a.judgeGuarantee(e, name, children, grew)
+		a.judgeGuarantee(e, name, children, grew, gangs)
 	}
+}
+
+// admitted reports whether no pod of the gangs was bound before they were admitted at the revision: each that is bound now
+// had an intent after it.
+func (a *Auditor) admitted(gangs []*gang, revision int64) bool {
+	for _, p := range a.cluster.pods {
+		if p.known && p.node != "" && p.intended < revision && slices.Contains(gangs, p.gang) {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *Auditor) guaranteed() bool {
@@ -225,7 +239,7 @@ func (a *Auditor) guaranteed() bool {
 	return false
 }
 
-func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[string][]string, grew map[string]api.Resources) {
+func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[string][]string, grew map[string]api.Resources, gangs []*gang) {
 	own, wanted := map[string]int64{}, map[string]int64{} // charged by the queue's own gangs; what its subtree may count on
 	cut := false
 	var visit func(path string) int64
@@ -264,7 +278,13 @@ func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[stri
 			continue
 		}
 		if now := held(path, false); now > limit && now > held(path, true) {
-			a.storeViolation(Guarantee, "queue "+path+" "+name, []int64{e.Revision}, "gangs were admitted although, with the guarantees of others, %s are held of the capability of %s", api.FormatAmount(name, now), api.FormatAmount(name, limit))
+			key := lastingKey{Guarantee, "queue " + path + " " + name, "revision " + strconv.FormatInt(e.Revision, 10)}
+			a.lasts(key, true, 3*a.cfg.Lag, func(time.Time) {
+				delete(a.lasting, key)
+				if a.admitted(gangs, e.Revision) {
+					a.storeViolation(Guarantee, key.object, []int64{e.Revision}, "gangs were admitted although, with the guarantees of others, %s are held of the capability of %s", api.FormatAmount(name, now), api.FormatAmount(name, limit))
+				}
+			})
 		}
 	}
 }

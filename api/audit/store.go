@@ -422,7 +422,7 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		had = old.demand
 	}
 	if by := r.demand.Sub(had); !by.Fits(nil) {
-		a.grown = append(a.grown, growth{r.queue, by, r.forced || old != nil || g.present > 0})
+		a.grown = append(a.grown, growth{g, r.queue, by, r.forced || old != nil || g.present > 0})
 	}
 	a.store.reservations[c.Key] = r
 	g.reservation = r
@@ -441,6 +441,7 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 
 // growth is what a reservation grew by in the revision being judged.
 type growth struct {
+	gang   *gang
 	queue  string
 	by     api.Resources
 	forced bool // may be what is bound, which is charged whatever is guaranteed
@@ -671,7 +672,7 @@ func (a *Auditor) intentsPut(e StoreRevision, c StoreChange, rest string) {
 	for _, r := range in.rows {
 		p := a.pod(r.pod)
 		p.rows = append(p.rows, r)
-		p.announced[r.node] = true
+		p.announced[r.node], p.intended = true, e.Revision
 		a.recount(p)
 	}
 	a.lasts(lastingKey{Leak, c.Key, "intents unsettled"}, len(in.rows) > 0, a.cfg.Unsettled, func(since time.Time) {
