@@ -57,6 +57,12 @@ type Core struct {
 	nextAskAgain time.Time
 	created      map[string]time.Time // when root and default were last asked for
 
+	// rights.go
+	namespaces       map[string]*namespace
+	namespacesSynced bool
+	selectors        int        // in force
+	entitled         []*request // with bound pods, and the right to use their queue since then
+
 	// table.go
 	table       *api.Table // the newest decided; Revision is 0 while it is in flight
 	shards      map[api.Incarnation]*shard
@@ -86,7 +92,7 @@ func New(cfg Config, e Elected) *Core {
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
 		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}, patients: map[string]patient{},
-		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{},
+		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
 		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, shadows: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table, floor: e.MaxStatusEpoch,
 	}
 	for _, s := range e.Limits {
@@ -159,6 +165,12 @@ func (c *Core) Step(now time.Time, ev Event) {
 		c.queueGone(ev)
 	case QueuesSynced:
 		c.queuesSynced()
+	case NamespaceSeen:
+		c.namespaceSeen(ev)
+	case NamespaceGone:
+		c.namespaceGone(ev)
+	case NamespacesSynced:
+		c.rightsSynced()
 	case ShardUp:
 		c.shardUp(now, ev.Record)
 	case ShardDown:

@@ -3,6 +3,8 @@ package coordinator
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
@@ -71,7 +73,8 @@ type (
 		Generation      int64
 		Capability      api.Resources
 		Guarantee       api.Resources
-		Invalid         string // why the spec could not be read, naming the field; the two vectors are not looked at then
+		Invalid         string                // why the spec could not be read, naming the field; the two vectors are not looked at then
+		Namespaces      *metav1.LabelSelector // which namespaces may use the queue and what lies below it, nil for all
 		Closed          bool
 		Deleting        bool // has a deletion timestamp
 		HasFinalizer    bool // ours
@@ -81,6 +84,16 @@ type (
 	QueueGone struct{ Name, UID string }
 	// QueuesSynced: every Queue of the first list was delivered. Before it nothing is judged to be missing.
 	QueuesSynced struct{}
+
+	// NamespaceSeen: a namespace as the API server shows it now.
+	NamespaceSeen struct {
+		Name   string
+		Labels map[string]string
+	}
+	// NamespaceGone: it is not there any more.
+	NamespaceGone struct{ Name string }
+	// NamespacesSynced: every namespace of the first list was delivered. Before it nobody may use a queue with a selector.
+	NamespacesSynced struct{}
 
 	// ShardUp: a key under shards/ appeared or changed.
 	ShardUp struct{ Record *wire.ShardRecord }
@@ -106,16 +119,19 @@ type (
 	Tick struct{}
 )
 
-func (QueueSeen) event()    {}
-func (QueueGone) event()    {}
-func (QueuesSynced) event() {}
-func (ShardUp) event()      {}
-func (ShardDown) event()    {}
-func (ShardLinked) event()  {}
-func (Message) event()      {}
-func (TxnDone) event()      {}
-func (Gathered) event()     {}
-func (Tick) event()         {}
+func (QueueSeen) event()        {}
+func (QueueGone) event()        {}
+func (QueuesSynced) event()     {}
+func (NamespaceSeen) event()    {}
+func (NamespaceGone) event()    {}
+func (NamespacesSynced) event() {}
+func (ShardUp) event()          {}
+func (ShardDown) event()        {}
+func (ShardLinked) event()      {}
+func (Message) event()          {}
+func (TxnDone) event()          {}
+func (Gathered) event()         {}
+func (Tick) event()             {}
 
 // Output is something for the shell to do.
 type Output interface{ output() }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -37,7 +39,12 @@ func (c *Core) loadLimits(s StoredLimits) {
 		c.log(LevelError, "limits ignored", "key", s.Key, "error", err)
 		return
 	}
-	c.tree.at(l.record.GetQueue()).limits = l
+	if l.record.NamespaceSelector != nil {
+		if l.selector, err = storedSelector(l.record.GetNamespaceSelector()); err != nil {
+			c.log(LevelError, "namespaceSelector cannot be read: no namespace may use the queue", "key", s.Key, "error", err)
+		}
+	}
+	c.setLimits(c.tree.at(l.record.GetQueue()), l)
 	c.tree.dirty = true
 	c.due[l.record.GetQueue()] = true
 }
@@ -64,7 +71,11 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	if err := api.ValidatePath(ev.Name); err != nil {
 		ev.Invalid = "metadata.name: " + err.Error()
 	}
-	if n := limitsBytes(ev.record()); n > maxRecordBytes && ev.Invalid == "" {
+	_, selector, err := readSelector(ev.Namespaces)
+	if err != nil && ev.Invalid == "" {
+		ev.Invalid = err.Error()
+	}
+	if n := limitsBytes(ev.record(selector)); n > maxRecordBytes && ev.Invalid == "" {
 		ev.Invalid = fmt.Sprintf("spec: the record of queue %s takes %d bytes, at most %d are possible: capability names %d resources, guarantee %d",
 			ev.Name, n, maxRecordBytes, len(ev.Capability), len(ev.Guarantee))
 	}
@@ -92,6 +103,9 @@ func (c *Core) queueSeen(ev QueueSeen) {
 		c.finalizers[ev.Name] = true
 	}
 	q.reported = q.reported && before != nil && before.Invalid == ev.Invalid && before.Generation == ev.Generation && before.UID == ev.UID
+	if q.limits == nil {
+		c.rightsChanged(q)
+	}
 	if before == nil || before.Closed != ev.Closed || before.Deleting != ev.Deleting || before.Invalid != ev.Invalid {
 		c.changedPath(q)
 	}
@@ -102,7 +116,9 @@ func (c *Core) queueGone(ev QueueGone) {
 	if q == nil || q.object == nil || ev.UID != "" && q.object.UID != ev.UID {
 		return // another object of the same name has taken its place
 	}
-	q.object = nil
+	if q.object = nil; q.limits == nil {
+		c.rightsChanged(q)
+	}
 	c.due[ev.Name], c.finalizers[ev.Name] = true, true
 	c.changedPath(q)
 	c.nextAskAgain = time.Time{}
@@ -120,6 +136,7 @@ func (c *Core) queuesSynced() {
 		c.due[q.path], c.finalizers[q.path] = true, true
 		c.roomAt(q)
 	})
+	c.rejudgeRights(c.ring)
 	c.raise(c.floor)
 }
 
@@ -164,7 +181,12 @@ func (c *Core) changeLimits(b *batch) bool {
 		}
 		// Others wait for this queue's limits only where they were denied; guarantees reach across the tree.
 		guarantees := len(q.guarantee) > 0 || next != nil && len(next.guarantee) > 0 || q.limits != nil && len(q.limits.guarantee) > 0
-		q.limits = next
+		was := q.limits
+		c.setLimits(q, next)
+		if !was.sameSelector(next) {
+			c.rightsChanged(q)
+			q.walk(func(p *queue) { p.reported = false })
+		}
 		q.reported = false
 		c.tree.dirty = true
 		c.laws++
@@ -192,33 +214,40 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 		// What was in force stays: a spec that cannot be read says nothing, and charges outlive the object.
 		deleted := o == nil || o.Deleting || unheld
 		if now == nil && o != nil && o.Deleting && o.HasFinalizer { // so that the finalizer may go
-			return &limits{record: &wire.LimitsRecord{Queue: q.path, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation, Deleted: true}}, true
+			selector, encoded, err := readSelector(o.Namespaces)
+			if err != nil {
+				selector, encoded = labels.Nothing(), []byte{0xff} // nobody, and a later leader cannot read it either
+			}
+			return &limits{selector: selector, record: &wire.LimitsRecord{Queue: q.path, Uid: o.UID, ResourceVersion: o.ResourceVersion,
+				Generation: o.Generation, Deleted: true, NamespaceSelector: encoded}}, true
 		}
 		if now == nil || now.record.GetDeleted() == deleted {
 			return now, false
 		}
 		r := now.record
-		return &limits{capability: now.capability, guarantee: now.guarantee, record: &wire.LimitsRecord{
+		return &limits{capability: now.capability, guarantee: now.guarantee, selector: now.selector, record: &wire.LimitsRecord{
 			Queue: r.GetQueue(), Uid: r.GetUid(), ResourceVersion: r.GetResourceVersion(), Generation: r.GetGeneration(),
-			Capability: r.GetCapability(), Guarantee: r.GetGuarantee(), Closed: r.GetClosed(), Deleted: deleted}}, true
+			Capability: r.GetCapability(), Guarantee: r.GetGuarantee(), Closed: r.GetClosed(), Deleted: deleted,
+			NamespaceSelector: r.NamespaceSelector}}, true
 	}
+	selector, encoded, _ := readSelector(o.Namespaces) // queueSeen has seen to it that it can be read
 	if now != nil {
 		r := now.record
 		if newer(r.GetResourceVersion(), o.ResourceVersion) && !fault.On(fault.LaggingLimits) ||
 			r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
-				same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) {
+				same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) && sameBytes(r.NamespaceSelector, encoded) {
 			return now, false
 		}
 	}
-	return &limits{capability: o.Capability, guarantee: o.Guarantee, record: o.record()}, true
+	return &limits{capability: o.Capability, guarantee: o.Guarantee, selector: selector, record: o.record(encoded)}, true
 }
 
-// record is what the control store keeps of a queue.
-func (o *QueueSeen) record() *wire.LimitsRecord {
+// record is what the control store keeps of a queue, with its selector as readSelector encodes it.
+func (o *QueueSeen) record(selector []byte) *wire.LimitsRecord {
 	return &wire.LimitsRecord{
 		Queue: o.Name, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
 		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee),
-		Closed: o.Closed, Deleted: o.Deleting}
+		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector}
 }
 
 // unheld tells whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
@@ -143,6 +145,7 @@ type limits struct {
 	record     *wire.LimitsRecord
 	capability api.Resources
 	guarantee  api.Resources
+	selector   labels.Selector // of the namespaces that may use the queue and what lies below, nil for all (rights.go)
 }
 
 // queue is a node of the quota tree. One exists for each path that has an object, a record, a reservation, a request, or

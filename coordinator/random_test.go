@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
@@ -20,7 +22,7 @@ func TestRandomHistories(t *testing.T) {
 	if testing.Short() {
 		seeds = 5
 	}
-	grants, denials, elsewhere := 0, 0, 0
+	grants, denials, elsewhere, barred := 0, 0, 0, 0
 	for seed := range seeds {
 		w := newWorld(seed)
 		for range steps {
@@ -36,10 +38,10 @@ func TestRandomHistories(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		grants, denials, elsewhere = grants+w.grants, denials+w.denials, elsewhere+w.elsewhere
+		grants, denials, elsewhere, barred = grants+w.grants, denials+w.denials, elsewhere+w.elsewhere, barred+w.barred
 	}
-	if grants < 50*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) {
-		t.Errorf("only %d grants, %d denials, and %d for pods charged elsewhere: the histories show nothing", grants, denials, elsewhere)
+	if grants < 50*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) || barred < 10*int(seeds) {
+		t.Errorf("only %d grants, %d denials, of them %d for pods charged elsewhere and %d for want of a right: the histories show nothing", grants, denials, elsewhere, barred)
 	}
 }
 
@@ -54,33 +56,39 @@ type world struct {
 	serial  uint64
 	shards  map[string]string // name to incarnation
 	specs   map[string]QueueSeen
+	labels  map[string]map[string]string // of namespaces
 	gangs   map[string]*asked
 	bound   map[string]bool   // gangs that ever said that pods of theirs are bound
 	held    map[limitAt]int64 // what the store's tree held after the last transaction
 
 	grants, denials int
+	barred          int // denials for want of a right
 	elsewhere       int // denials for pods that another gang has
 }
 
 // asked is what a home remembers of a gang.
 type asked struct {
-	queue    string
-	attempt  uint64
-	order    uint64
-	demand   api.Resources
-	reserved bool
-	priority int64
-	single   bool
-	pods     []uint64
+	queue     string
+	attempt   uint64
+	order     uint64
+	demand    api.Resources
+	reserved  bool
+	priority  int64
+	namespace string
+	single    bool
+	pods      []uint64
 }
 
 var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.e.f", "a.e.f.g", "a.e.f.h", "i", "i.j", "i.k"}
 
 func newWorld(seed int64) *world {
 	w := &world{rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000), shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
-		specs: map[string]QueueSeen{}, gangs: map[string]*asked{}, bound: map[string]bool{}}
+		specs: map[string]QueueSeen{}, labels: map[string]map[string]string{}, gangs: map[string]*asked{}, bound: map[string]bool{}}
 	for _, p := range paths {
 		w.edit(p)
+	}
+	for _, name := range namespaces {
+		w.relabel(name)
 	}
 	w.elect()
 	return w
@@ -111,7 +119,84 @@ func (w *world) edit(path string) {
 	if w.rng.Intn(3) == 0 {
 		q.Guarantee = vector(15)
 	}
+	q.Namespaces = w.selector()
 	w.specs[path] = q
+}
+
+var namespaces = []string{"n1", "n2", "n3"}
+
+func (w *world) relabel(name string) {
+	w.labels[name] = map[string]string{"team": fmt.Sprint(w.rng.Intn(3))}
+	if w.rng.Intn(3) == 0 {
+		w.labels[name]["stage"] = "test"
+	}
+}
+
+// selector draws who may use a queue: mostly all.
+func (w *world) selector() *metav1.LabelSelector {
+	team := metav1.LabelSelectorRequirement{Key: "team", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(w.rng.Intn(3))}}
+	switch w.rng.Intn(20) {
+	case 0:
+		return &metav1.LabelSelector{}
+	case 1:
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}
+	case 2:
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespaces[w.rng.Intn(len(namespaces))]}}
+	case 3:
+		team.Operator = "Resembles"
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{team}}
+	case 4, 5:
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{team}}
+	}
+	return nil
+}
+
+// allowed tells by the records of the store, with code of its own, whether a namespace may use a queue.
+func (w *world) allowed(name, path string) bool {
+	for _, p := range api.Lineage(path) {
+		l := w.store.limits[p]
+		if l == nil || l.NamespaceSelector == nil {
+			continue
+		}
+		var s metav1.LabelSelector
+		if err := s.Unmarshal(l.NamespaceSelector); err != nil {
+			return false
+		}
+		has := func(k string) string {
+			if k == "kubernetes.io/metadata.name" {
+				return name
+			}
+			return w.labels[name][k]
+		}
+		for k, v := range s.MatchLabels {
+			if has(k) != v {
+				return false
+			}
+		}
+		for _, e := range s.MatchExpressions {
+			if e.Operator != metav1.LabelSelectorOpNotIn || has(e.Key) == e.Values[0] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// rights checks that a transaction lets no gang hold more whose namespace may not use its queue. It is called before it lands.
+func (w *world) rights(t Txn) {
+	for _, op := range t.Ops {
+		put, is := op.(PutReservation)
+		if !is {
+			continue
+		}
+		ref := put.Record.Gang
+		was := w.store.reservations["reservations/"+ref.Queue+"/"+ref.Uid]
+		demand, _ := wire.ToResources(put.Record.Demand)
+		had, _ := wire.ToResources(was.GetDemand())
+		if !demand.Sub(had).Fits(nil) && !w.allowed(ref.Namespace, ref.Queue) {
+			w.store.problem("transaction %d: %s of namespace %s may not use queue %s and is charged %v, %v before", t.ID, ref.Uid, ref.Namespace, ref.Queue, demand, had)
+		}
+	}
 }
 
 func (w *world) elect() {
@@ -127,6 +212,11 @@ func (w *world) elect() {
 		w.step(w.specs[path])
 	}
 	w.step(QueuesSynced{})
+	if w.rng.Intn(3) > 0 {
+		w.namespacesSeen()
+	} else {
+		defer w.namespacesSeen()
+	}
 	for _, name := range sortedKeys(w.shards) {
 		w.step(ShardLinked{Incarnation: api.Incarnation(w.shards[name])})
 	}
@@ -144,6 +234,13 @@ func (w *world) elect() {
 		}
 		w.reserve(uid, g, nil)
 	}
+}
+
+func (w *world) namespacesSeen() {
+	for _, name := range namespaces {
+		w.step(NamespaceSeen{Name: name, Labels: w.labels[name]})
+	}
+	w.step(NamespacesSynced{})
 }
 
 func (w *world) tick() {
@@ -200,6 +297,9 @@ func (w *world) deliver(o Send) {
 		}
 	case *wire.Envelope_Denied:
 		w.denials++
+		if m.Denied.Reason == wire.DenyReason_DENY_NOT_ALLOWED {
+			w.barred++
+		}
 		if m.Denied.Reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE {
 			w.elsewhere++
 		}
@@ -216,6 +316,7 @@ func (w *world) land() {
 		return
 	}
 	w.flight = nil
+	w.rights(*t)
 	rev := w.store.commit(*t)
 	w.coverable(*t)
 	w.store.rebuilt(w.core)
@@ -261,12 +362,12 @@ func (w *world) nobodyForgotten() {
 	for _, r := range c.ring {
 		l := c.judge(r, c.path(r.queue))
 		if l == nil {
-			w.store.problem("%s waits in %s and could be granted; it was last denied for %v at %v", r.gang.key.uid, r.queue.path, r.ask.denied.reason, r.ask.denied.queue)
+			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.words)
 		}
 		if l != nil && l.reason != wire.DenyReason_DENY_UNKNOWN && r.told.IsZero() {
 			w.store.problem("%s waits in %s and was told nothing", r.gang.key.uid, r.queue.path)
 		}
-		if r.ask.due {
+		if r.ask != nil && r.ask.due {
 			w.store.problem("%s is due and nothing is in flight", r.gang.key.uid)
 		}
 	}
@@ -282,7 +383,7 @@ func (w *world) epoch() uint64 {
 }
 
 func (w *world) ref(uid string, g *asked) *wire.GangRef {
-	return &wire.GangRef{Uid: uid, Namespace: "ns", Name: uid, Queue: g.queue, Single: g.single}
+	return &wire.GangRef{Uid: uid, Namespace: g.namespace, Name: uid, Queue: g.queue, Single: g.single}
 }
 
 func (w *world) nextSerial() uint64 {
@@ -343,7 +444,7 @@ func (w *world) random() {
 	case n < 25:
 		uid := fmt.Sprintf("g%d", w.version*1000+w.rng.Intn(1000))
 		w.version++
-		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), single: w.rng.Intn(3) == 0}
+		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), namespace: namespaces[w.rng.Intn(len(namespaces))], single: w.rng.Intn(3) == 0}
 		if !g.single {
 			g.pods = w.pods()
 		}
@@ -401,6 +502,13 @@ func (w *world) random() {
 			w.specs[q.Name] = q
 			w.step(q)
 		}
+	case n < 67 && w.rng.Intn(2) == 0:
+		if name := namespaces[w.rng.Intn(len(namespaces))]; w.flight == nil { // else what is in flight was judged by what was
+			if w.relabel(name); w.rng.Intn(4) == 0 {
+				w.step(NamespaceGone{Name: name})
+			}
+			w.step(NamespaceSeen{Name: name, Labels: w.labels[name]})
+		}
 	case n < 67:
 		names := sortedKeys(w.shards)
 		name := names[w.rng.Intn(len(names))]
@@ -420,6 +528,7 @@ func (w *world) random() {
 		}
 	case n < 68:
 		if w.flight != nil && w.rng.Intn(2) == 0 {
+			w.rights(*w.flight)
 			w.store.commit(*w.flight) // and nobody hears of it
 		}
 		w.elect()
@@ -456,6 +565,9 @@ func (w *world) finish() {
 	}
 	if n := len(w.store.reservations); n > 0 || len(w.core.ring) > 0 || w.core.open > 0 {
 		w.store.problem("%d reservations, %d in memory and %d requests are left", n, w.core.open, len(w.core.ring))
+	}
+	if len(w.core.namespaces) != len(namespaces) || len(w.core.entitled) > 0 {
+		w.store.problem("%d namespaces, %d requests with new rights are remembered", len(w.core.namespaces), len(w.core.entitled))
 	}
 	if len(w.core.gangs) > 0 || len(w.core.charged) > 0 || len(w.core.inbox) > 0 || len(w.core.pods) > 0 {
 		w.store.problem("%d gangs, %d messages, %d pods are remembered for ever", len(w.core.gangs), len(w.core.inbox), len(w.core.pods))

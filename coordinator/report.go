@@ -112,11 +112,11 @@ func (c *Core) ready(q *queue) (reason, message string) {
 	}
 	for _, a := range own {
 		if sum := q.below(a.Resource); sum > a.Value {
-			return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force; guarantee of %s: the queues below are guaranteed %s together, more than %s; the larger is kept",
-				a.Resource, api.FormatAmount(a.Resource, sum), api.FormatAmount(a.Resource, a.Value))
+			return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; guarantee of %s: the queues below are guaranteed %s together, more than %s; the larger is kept",
+				q.who(), a.Resource, api.FormatAmount(a.Resource, sum), api.FormatAmount(a.Resource, a.Value))
 		}
 	}
-	return v1alpha1.ReasonReady, "limits are in force"
+	return v1alpha1.ReasonReady, "limits are in force" + q.who()
 }
 
 // below is the sum of the children's guarantees in force.

@@ -167,6 +167,7 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 	if c.crowded {
 		most = 0
 	}
+	c.forceEntitled(now, b, most, bytes)
 	taken := 0
 	var later []Message
 	var put map[gangKey]bool // gangs with a message left for later: their order is kept
@@ -298,24 +299,57 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		c.sayGranted(now, b, from, g)
 		return
 	}
+	namespace := g.ref.GetNamespace()
+	if g.req != nil && g.req.namespace != namespace {
+		c.withdraw(g.req)
+	}
 	q := c.tree.at(g.key.queue)
 	r := g.req
 	if r != nil {
 		c.unlist(r)
 	} else {
-		r = &request{gang: g, queue: q, arrived: now, slot: -1}
+		r = &request{gang: g, queue: q, namespace: namespace, arrived: now, slot: -1}
 		c.enqueue(r)
 	}
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
-	r.rank, r.pods = wire.ToRank(m.GetRank()), pods
+	r.rank, r.pods, r.bound = wire.ToRank(m.GetRank()), pods, bound
+	r.barred = c.right(q, namespace)
 	c.list(r)
 	c.owe(r) // a new serial wants an answer of its own
-	if forces(current, demand, bound) {
-		c.force(now, b, r, current, bound)
-		return
+	switch {
+	case r.barred != nil: // nor is what somebody else bound in its namespace charged to the queue
+	case forces(current, demand, bound):
+		c.force(now, b, r, current)
+	default:
+		c.makeDue(r.ask)
 	}
-	c.makeDue(r.ask)
+}
+
+// forceEntitled charges what is bound of requests whose namespaces were not known, or had no right, when they came.
+func (c *Core) forceEntitled(now time.Time, b *batch, most, bytes int) {
+	was := c.entitled
+	c.entitled = nil
+	for _, r := range was {
+		g := r.gang
+		switch {
+		case r.slot < 0 || r.barred != nil || g.req != r:
+		case len(b.ops) >= most || g.batch == b.id || !b.fits(reservationBytes(g.ref, r.demand, r.pods), bytes):
+			c.entitled = append(c.entitled, r)
+		default:
+			if n := c.elsewhere(g, r.pods); n > 0 {
+				c.refuseElsewhere(now, r.from, g, n, r.pods)
+				continue
+			}
+			var current api.Resources
+			if g.res != nil {
+				current = g.res.demand
+			}
+			if forces(current, r.demand, r.bound) {
+				c.force(now, b, r, current)
+			}
+		}
+	}
 }
 
 // refuseMoved answers for a gang whose queue was changed while its pods are charged to another: each pod is charged once.
@@ -339,7 +373,7 @@ func forces(charged, demand, bound api.Resources) bool {
 
 // force grants a request that is bound in part: whole if that is possible, otherwise just what is bound, for that is used
 // whatever the limits say. The rest goes on waiting.
-func (c *Core) force(now time.Time, b *batch, r *request, charged, bound api.Resources) {
+func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources) {
 	c.settleClaims()
 	if c.judge(r, c.path(r.queue)) == nil {
 		c.grant(now, b, r)
@@ -350,7 +384,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged, bound api.Res
 	for _, a := range r.demand {
 		have := charged.Value(a.Resource)
 		if a.Value > have {
-			a.Value = max(have, min(a.Value, bound.Value(a.Resource)))
+			a.Value = max(have, min(a.Value, r.bound.Value(a.Resource)))
 		}
 		use = append(use, a)
 	}

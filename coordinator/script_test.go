@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -142,6 +143,11 @@ func showOp(op Op) string {
 		s := fmt.Sprintf("limits of %s uid %s generation %d [%s]", r.Queue, r.Uid, r.Generation, amounts(r.Capability))
 		if len(r.Guarantee) > 0 {
 			s += " guarantee [" + amounts(r.Guarantee) + "]"
+		}
+		if selector, err := storedSelector(r.NamespaceSelector); r.NamespaceSelector != nil {
+			if s += fmt.Sprintf(" for namespaces {%v}", selector); err != nil {
+				s += ": " + err.Error()
+			}
 		}
 		if r.Closed {
 			s += " closed"
@@ -310,7 +316,7 @@ func (p *player) do(words []string) {
 		p.do([]string{"synced"})
 		p.do([]string{"wait", "2s"})
 		p.quiet = false
-	case "queue": // queue NAME cap=… guarantee=… closed deleting nofinalizer uid= rv= status=EPOCH invalid=WORD
+	case "queue": // queue NAME cap=… guarantee=… closed deleting nofinalizer uid= rv= status=EPOCH invalid=WORD namespaces=SELECTOR
 		p.version++
 		p.generations[name]++
 		if p.uids[name] == "" {
@@ -322,7 +328,13 @@ func (p *player) do(words []string) {
 		p.step(QueueSeen{Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
 			Generation: a.number("generation", p.generations[name]), Capability: a.vector("cap"), Guarantee: a.vector("guarantee"),
 			Invalid: strings.ReplaceAll(a.values["invalid"], "_", " "), Closed: a.has("closed"), Deleting: a.has("deleting"), HasFinalizer: !a.has("nofinalizer"),
-			StatusEpoch: api.Epoch(a.number("status", 0))})
+			StatusEpoch: api.Epoch(a.number("status", 0)), Namespaces: a.selector()})
+	case "namespace": // namespace NAME LABEL=VALUE...
+		p.step(NamespaceSeen{Name: name, Labels: a.values})
+	case "namespace-gone":
+		p.step(NamespaceGone{Name: name})
+	case "namespaces-synced":
+		p.step(NamespacesSynced{})
 	case "gone":
 		p.step(QueueGone{Name: name, UID: p.uids[name]})
 	case "synced":
@@ -338,7 +350,7 @@ func (p *player) do(words []string) {
 	case "refilled":
 		p.step(Message{From: api.Incarnation(shardRecord(name).Incarnation), Body: &wire.Envelope{Body: &wire.Envelope_Refilled{
 			Refilled: &wire.Refilled{TableEpoch: uint64(a.number("epoch", int64(p.epoch())))}}}})
-	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 patient single
+	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 ns= patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
@@ -391,6 +403,8 @@ func (p *player) do(words []string) {
 		p.pending = nil
 	case "usages": // usages on | off
 		p.usages = name == "on"
+	case "corrupt-selector": // corrupt-selector QUEUE: in the store
+		p.store.limits[name].NamespaceSelector = []byte("\x0a\xff")
 	case "sums": // what each queue holds
 		p.core.tree.settle()
 		p.core.tree.root.walk(func(q *queue) {
@@ -432,7 +446,34 @@ func (p *player) nextSerial(a args) uint64 {
 }
 
 func (a args) gang() *wire.GangRef {
-	return &wire.GangRef{Uid: a.names[0], Namespace: "ns", Name: a.names[0], Queue: a.values["queue"], Single: a.has("single")}
+	namespace := "ns"
+	if v, named := a.values["ns"]; named {
+		namespace = v
+	}
+	return &wire.GangRef{Uid: a.names[0], Namespace: namespace, Name: a.names[0], Queue: a.values["queue"], Single: a.has("single")}
+}
+
+// selector reads namespaces=LABEL=VALUE;LABEL=VALUE, all for one that selects everything, unreadable or large for bad ones.
+func (a args) selector() *metav1.LabelSelector {
+	words, named := a.values["namespaces"]
+	if !named {
+		return nil
+	}
+	s := &metav1.LabelSelector{}
+	switch words {
+	case "all":
+	case "unreadable":
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Resembles"}}
+	case "large":
+		s.MatchLabels = map[string]string{"team": strings.Repeat("x", maxSelectorBytes)}
+	default:
+		s.MatchLabels = map[string]string{}
+		for _, pair := range strings.Split(words, ";") {
+			k, v, _ := strings.Cut(pair, "=")
+			s.MatchLabels[k] = v
+		}
+	}
+	return s
 }
 
 // pods reads pods=1,2: numbers, or the UIDs of gangs of one.

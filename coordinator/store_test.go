@@ -252,6 +252,33 @@ func (s *store) rebuilt(c *Core) {
 // asks checks that whoever waits stands where its ask is, and that orders are kept.
 func (s *store) asks(c *Core) {
 	listed, claimants := 0, 0
+	waiting := map[string]int{}
+	for _, r := range c.ring {
+		if r.barred != nil {
+			listed++
+			if r.ask != nil {
+				s.problem("%s is barred from queue %s and stands among those who ask", r.gang.key.uid, r.queue.path)
+			}
+		}
+		if now := c.right(r.queue, r.namespace); (now == nil) != (r.barred == nil) || now != nil && *now != *r.barred {
+			s.problem("%s: right of namespace %s to queue %s is %v, remembered %v", r.gang.key.uid, r.namespace, r.queue.path, now, r.barred)
+		}
+		waiting[r.namespace]++
+	}
+	for name, n := range c.namespaces {
+		if len(n.requests) != waiting[name] || !n.seen && len(n.requests) == 0 {
+			s.problem("namespace %s has %d requests, %d are listed", name, waiting[name], len(n.requests))
+		}
+	}
+	selectors := 0
+	for _, q := range c.tree.byPath {
+		if q.limits.restricts() {
+			selectors++
+		}
+	}
+	if selectors != c.selectors {
+		s.problem("%d selectors are in force, %d counted", selectors, c.selectors)
+	}
 	c.tree.root.walk(func(q *queue) {
 		if !slices.IsSortedFunc(q.asks, (*ask).compare) {
 			s.problem("queue %s: its asks are out of order", q.path)

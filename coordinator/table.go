@@ -501,7 +501,7 @@ func (c *Core) endRefilling(now time.Time) {
 		c.refillFrom = now
 	}
 	late := linked && now.Sub(c.refillFrom) >= c.cfg.RefillLimit
-	if !told && !late {
+	if !told && !late || !c.rightsKnown() {
 		return
 	}
 	c.refilling, c.look = false, true // the table has to say so

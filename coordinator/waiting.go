@@ -16,22 +16,26 @@ import (
 
 // request is a Reserve that waits, or is about to be judged for the first time.
 type request struct {
-	gang     *gang
-	queue    *queue
-	from     api.Incarnation
-	serial   uint64
-	attempt  uint64
-	demand   api.Resources // the whole of what the gang would be charged
-	delta    api.Resources // what that is more than now
-	pods     []uint64      // those that demand is for (pods.go)
-	priority int64
-	since    int64
-	rank     api.Rank // of an earlier attempt
-	trace    *wire.Trace
-	arrived  time.Time
+	gang      *gang
+	queue     *queue
+	namespace string
+	from      api.Incarnation
+	serial    uint64
+	attempt   uint64
+	demand    api.Resources // the whole of what the gang would be charged
+	delta     api.Resources // what that is more than now
+	pods      []uint64      // those that demand is for (pods.go)
+	priority  int64
+	since     int64
+	rank      api.Rank // of an earlier attempt
+	trace     *wire.Trace
+	arrived   time.Time
+	bound     api.Resources // the part of demand that is bound already
+	barred    *lack         // why its namespace may not use the queue, nil when it may (rights.go)
 
-	ask     *ask
+	ask     *ask      // nil while it is barred: it competes with nobody then
 	slot    int       // in Core.ring, -1 when it does not wait any more
+	place   int       // in requests of its namespace
 	lacking time.Time // when it was first denied for lack of room
 	old     bool      // for so long that room is kept for it
 	told    time.Time // when its home was last told, the zero time while an answer is owed
@@ -134,6 +138,9 @@ func (c *Core) enqueue(r *request) {
 	r.gang.req = r
 	r.slot = len(c.ring)
 	c.ring = append(c.ring, r)
+	n := c.namespace(r.namespace)
+	r.place = len(n.requests)
+	n.requests = append(n.requests, r)
 	for p := r.queue; p != nil; p = p.parent {
 		p.waiting++
 		p.reported = false
@@ -141,6 +148,9 @@ func (c *Core) enqueue(r *request) {
 }
 
 func (c *Core) list(r *request) {
+	if r.barred != nil {
+		return
+	}
 	a := &ask{queue: r.queue, delta: r.delta}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
@@ -159,6 +169,9 @@ func (c *Core) list(r *request) {
 
 func (c *Core) unlist(r *request) {
 	a := r.ask
+	if a == nil {
+		return
+	}
 	if r.old {
 		c.mayNotClaim(r)
 	}
@@ -222,6 +235,12 @@ func (c *Core) withdraw(r *request) {
 	c.ring[len(c.ring)-1] = nil
 	c.ring = c.ring[:len(c.ring)-1]
 	r.slot = -1
+	n := c.namespaces[r.namespace]
+	moved := n.requests[len(n.requests)-1]
+	n.requests[r.place], moved.place = moved, r.place
+	n.requests[len(n.requests)-1] = nil
+	n.requests = n.requests[:len(n.requests)-1]
+	c.dropNamespace(r.namespace, n)
 	r.gang.req = nil
 	for p := r.queue; p != nil; p = p.parent {
 		p.waiting--
@@ -393,6 +412,10 @@ func (c *Core) answerNew(now time.Time) {
 	for _, r := range was {
 		switch {
 		case r.slot < 0 || !r.told.IsZero():
+		case r.ask == nil && r.barred.reason == wire.DenyReason_DENY_UNKNOWN:
+			c.fresh = append(c.fresh, r)
+		case r.ask == nil:
+			c.rejudge(now, r)
 		case r.ask.due || r.ask.denied.reason == wire.DenyReason_DENY_UNKNOWN:
 			c.fresh = append(c.fresh, r)
 		default:
@@ -404,6 +427,9 @@ func (c *Core) answerNew(now time.Time) {
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
 func (c *Core) judge(r *request, path *lack) *lack {
+	if r.barred != nil {
+		return r.barred
+	}
 	if c.refilling || c.began != nil {
 		return &lack{reason: wire.DenyReason_DENY_REFILLING, queue: c.tree.root}
 	}
@@ -492,7 +518,7 @@ func (c *Core) rejudge(now time.Time, r *request) {
 	switch l := c.judge(r, c.path(r.queue)); {
 	case l == nil:
 		c.makeDue(r.ask)
-	case r == r.ask.requests[0]:
+	case r.ask != nil && r == r.ask.requests[0]:
 		c.deny(now, r.ask, *l)
 	default:
 		c.inform(now, r, l)
@@ -559,6 +585,8 @@ func (c *Core) tell(r *request, l *lack) {
 		text = fmt.Sprintf("queue %q, above %q, does not exist", q, r.gang.key.queue)
 	case wire.DenyReason_DENY_QUEUE_CLOSED:
 		text = fmt.Sprintf("queue %q %s", q, r.words.detail)
+	case wire.DenyReason_DENY_NOT_ALLOWED:
+		text = fmt.Sprintf("namespace %q may not use queue %q: the namespaceSelector of queue %q does not match its labels", r.namespace, r.gang.key.queue, q)
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
 		text = fmt.Sprintf("queue %q has queues below it: gangs live in leaves", q)
 	case wire.DenyReason_DENY_REFILLING:
@@ -575,8 +603,9 @@ func (c *Core) age(now time.Time) {
 	n := 0
 	for ; n < len(c.ageing) && now.Sub(c.ageing[n].lacking) >= c.cfg.ClaimAfter; n++ {
 		if r := c.ageing[n]; r.slot >= 0 && !r.old {
-			r.old = true
-			c.mayClaim(r)
+			if r.old = true; r.ask != nil {
+				c.mayClaim(r)
+			}
 		}
 	}
 	c.ageing = c.ageing[n:]
@@ -630,7 +659,7 @@ func (c *Core) sweep(now time.Time) {
 		}
 		r := c.ring[c.cursor]
 		c.cursor++
-		if !r.ask.due {
+		if r.ask == nil || !r.ask.due {
 			c.rejudge(now, r)
 		}
 	}
