@@ -7,6 +7,7 @@
 //   - whether a gang may be charged: at its queue and at every ancestor, or at none of them (quota.go);
 //   - in which order released room is offered to those who wait, and for whom it is kept (waiting.go);
 //   - from which Queue object and resourceVersion the limits in force come (limits.go);
+//   - which namespaces may use which queue (rights.go);
 //   - the bucket table (table.go).
 //
 // It owns the keys reservations/, queues/ and table of the control store, and the memory of who waits. It owns no count:
@@ -14,7 +15,8 @@
 //
 // It refuses: requests from a shard that the table does not name for the queue's bucket; serials and attempts older than
 // what it has seen; admission to a queue that is missing, closed, not a leaf, or whose limits it has not written, which it
-// does once the object has the finalizer that keeps it while anything is charged; and anything unbound while a control
+// does once the object has the finalizer that keeps it while anything is charged; what a gang asks for whose namespace may not
+// use the queue; a pod that another reservation names; and anything unbound while a control
 // store that may lack reservations is being refilled: a new or restored one, one with a reservation that cannot be read, and
 // any of which no shard of the table is left that knew it before this term.
 //

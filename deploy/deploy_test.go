@@ -84,6 +84,7 @@ func TestEverythingApplies(t *testing.T) {
 		t.Errorf("kustomization.yaml lists %v, the folder has %v", listed, all)
 	}
 	examples := must[[]string](t)(fs.Glob(deploy.Files, "examples/*.yaml"))
+	examples = append(examples, must[[]string](t)(fs.Glob(deploy.Files, "examples/production/*.yaml"))...)
 	for _, path := range append(paths, examples...) {
 		t.Run(path, func(t *testing.T) {
 			objects, err := deploy.Objects(path)
@@ -131,6 +132,8 @@ func TestRights(t *testing.T) {
 		{shard, ours, "queues", "create update patch delete", false},
 		{shard, ours, "podgroups", "create update patch delete", false},
 		{coordinator, ours, "queues", "get list watch create patch", true},
+		{coordinator, "", "namespaces", "list watch", true},
+		{coordinator, "", "namespaces", "get create update patch delete", false},
 		{coordinator, ours, "queues", "update delete deletecollection", false},
 		{coordinator, ours, "queues/status", "patch update", false},
 		{coordinator, ours, "podgroups", "get list watch", false},

@@ -56,7 +56,7 @@ const (
 )
 
 // Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, NotEnoughPods and NeverFits. Those
-// of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, UnsupportedConstraint and NeverFits.
+// of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, UnsupportedConstraint, NeverFits and QueueNotAllowed.
 const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed

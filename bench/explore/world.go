@@ -677,7 +677,7 @@ func seen(e model.Entry) event.Event {
 
 func queueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 	ev := coordinator.QueueSeen{Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
-		Deleting: q.DeletionTimestamp != nil, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)}
+		Namespaces: q.Spec.NamespaceSelector, Deleting: q.DeletionTimestamp != nil, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)}
 	if q.Status != nil {
 		ev.StatusEpoch = api.Epoch(q.Status.Epoch)
 	}

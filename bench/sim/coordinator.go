@@ -375,7 +375,7 @@ func (t *term) shardsChanged(now []*wire.ShardRecord) {
 
 func queueSeen(q *v1alpha1.Queue) core.QueueSeen {
 	ev := core.QueueSeen{Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
-		Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)}
+		Namespaces: q.Spec.NamespaceSelector, Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)}
 	if q.Status != nil {
 		ev.StatusEpoch = api.Epoch(q.Status.Epoch)
 	}

@@ -141,6 +141,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	c.office.runs()
 
 	wg.Go(func() { t.followQueues(ctx) })
+	wg.Go(func() { t.followNamespaces(ctx) })
 	wg.Go(func() { _ = c.process.Store.WatchShards(ctx, t.shardsChanged(ctx, state.Shards)) })
 	wg.Go(func() { c.reviseSuspicions(ctx) })
 

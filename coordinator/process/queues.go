@@ -48,10 +48,10 @@ func (r roster[T]) replace(list []T) (gone []T) {
 func follow[T interface {
 	metav1.Object
 	runtime.Object
-}](t *term, ctx context.Context, client rest.Interface, resource string, seen, gone func(T) coordinator.Event, synced coordinator.Event) {
+}](t *term, ctx context.Context, client rest.Interface, resource string, strip func(T) T, seen, gone func(T) coordinator.Event, synced coordinator.Event) {
 	known := roster[T]{}
 	first := true
-	kube.Follow(client, resource, t.log, kube.Handler[T]{
+	f := kube.Follow(client, resource, t.log, kube.Handler[T]{
 		Replaced: func(list []T, _ kube.Ticket) {
 			for _, o := range known.replace(list) {
 				t.post(ctx, gone(o))
@@ -72,12 +72,14 @@ func follow[T interface {
 			delete(known, o.GetUID())
 			t.post(ctx, gone(o))
 		},
-	}).Run(ctx)
+	})
+	f.Strip(strip)
+	f.Run(ctx)
 }
 
 // followQueues turns Queues into events, until ctx ends.
 func (t *term) followQueues(ctx context.Context) {
-	follow(t, ctx, t.clients.Basalt, "queues",
+	follow(t, ctx, t.clients.Basalt, "queues", func(q *v1alpha1.Queue) *v1alpha1.Queue { return q },
 		func(q *v1alpha1.Queue) coordinator.Event { return queueSeen(q) },
 		func(q *v1alpha1.Queue) coordinator.Event {
 			return coordinator.QueueGone{Name: q.Name, UID: string(q.UID)}
@@ -85,12 +87,29 @@ func (t *term) followQueues(ctx context.Context) {
 		coordinator.QueuesSynced{})
 }
 
+// followNamespaces turns namespaces into events, until ctx ends.
+func (t *term) followNamespaces(ctx context.Context) {
+	follow(t, ctx, t.clients.Core.CoreV1().RESTClient(), "namespaces", stripNamespace,
+		func(n *corev1.Namespace) coordinator.Event {
+			return coordinator.NamespaceSeen{Name: n.Name, Labels: n.Labels}
+		},
+		func(n *corev1.Namespace) coordinator.Event { return coordinator.NamespaceGone{Name: n.Name} },
+		coordinator.NamespacesSynced{})
+}
+
+// stripNamespace keeps the labels: a selector looks at nothing else.
+func stripNamespace(n *corev1.Namespace) *corev1.Namespace {
+	out := &corev1.Namespace{ObjectMeta: api.StripMeta(&n.ObjectMeta)}
+	out.Labels = n.Labels
+	return out
+}
+
 // queueSeen reads a Queue. The API server's validation lets nothing bad through, but it may be switched off, and objects
 // may be older than it.
 func queueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 	ev := coordinator.QueueSeen{
 		Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
-		Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil,
+		Namespaces: q.Spec.NamespaceSelector, Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil,
 		HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged),
 	}
 	if q.Status != nil {

@@ -54,7 +54,7 @@ func (g *gang) podReason(p *pod) reason {
 	r := g.why
 	switch r.reason {
 	case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonUnsupportedConstraint,
-		v1alpha1.ReasonNeverFits:
+		v1alpha1.ReasonNeverFits, v1alpha1.ReasonQueueNotAllowed:
 		return r
 	case v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueClosed, v1alpha1.ReasonQueueNotLeaf,
 		v1alpha1.ReasonQueueMismatch:
