@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim explore chaos fuzz sim-bugs bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim explore chaos fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,13 @@ fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 	for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
 	echo "$$(dirname $$file) $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$(dirname $$file); done; done
+
+SINCE ?=
+MUTANTS = github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
+mutants: ## mutate one line of PKG=./coordinator at a time and list the mutants that its tests miss; SINCE=REV mutates only what changed since
+	@set -e; copy=$$(mktemp -d); trap 'git worktree remove --force $$copy/tree; rm -rf $$copy' EXIT; \
+	git worktree add --quiet --detach $$copy/tree HEAD; cd $$copy/tree; \
+	$(GO) run $(MUTANTS) unleash --workers 1 --timeout-coefficient 10 --output-statuses lct $(if $(SINCE),--diff $(SINCE)) $(PKG)
 
 bench: bin/basalt bin/basalt-bench ## a short set of measurements, and their tables; the whole ones: bin/basalt-bench help
 	bin/basalt-bench engine --nodes 1523,100000 --rounds 3
