@@ -34,19 +34,24 @@ type Handler[T runtime.Object] struct {
 	Current func(Ticket)
 	// Flush says that nothing more is at hand: what was heard since the last one came together. May be nil.
 	Flush func()
+	// Unreadable is asked what to take in place of an object whose spec cannot be decoded, of which only the metadata is
+	// given; false leaves it out. Nil leaves all of them out. What is left out of a watch is as it was seen last, what is left
+	// out of a list is gone.
+	Unreadable func(o T, err error) (T, bool)
 }
 
 // Follower lists and watches one kind.
 type Follower[T runtime.Object] struct {
 	what      string
 	source    cache.ListerWatcherWithContext
-	listInto  func(ctx context.Context, take func(T)) (version string, err error)
+	listInto  func(ctx context.Context, take func(decoded[T])) (version string, err error)
 	inProcess bool
 	handle    Handler[T]
 	strip     func(T) T
 	relay     Relay // nil for none
 	log       *slog.Logger
 	asked     atomic.Uint64 // Relist calls so far
+	unread    *unread
 	relist    chan struct{}
 	synced    chan struct{}
 	listTook  time.Duration // the last one
@@ -86,23 +91,21 @@ type Lister interface {
 
 // Follow makes a Follower of a resource in all namespaces; Run starts it.
 func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.Logger, handle Handler[T]) *Follower[T] {
+	u := newUnread(resource, log)
 	requests := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+	requests.WatchFuncWithContext = watchStream[T](client, resource, u)
 	source := cache.ToListerWatcherWithContext(requests)
-	listInto := func(ctx context.Context, take func(T)) (string, error) { return listWhole(ctx, source, take) }
+	listInto := func(ctx context.Context, take func(decoded[T])) (string, error) {
+		return listStream(ctx, client, resource, take)
+	}
 	l, inProcess := client.(Lister)
-	switch _, builtIn := any(*new(T)).(interface{ Unmarshal([]byte) error }); {
-	case inProcess:
+	if inProcess {
 		source = l.ListerWatcher(resource)
-	case builtIn:
-		listInto = func(ctx context.Context, take func(T)) (string, error) {
-			return listStream(ctx, client, resource, take)
-		}
-	default:
-		requests.WatchFuncWithContext = watchLines[T](client, resource)
+		listInto = func(ctx context.Context, take func(decoded[T])) (string, error) { return listWhole(ctx, source, take) }
 	}
 	return &Follower[T]{
 		what: resource, source: source, listInto: listInto, inProcess: inProcess, handle: handle, strip: func(o T) T { return o }, log: log,
-		relist: make(chan struct{}, 1), synced: make(chan struct{}), catchUpFrom: catchUpFrom,
+		unread: u, relist: make(chan struct{}, 1), synced: make(chan struct{}), catchUpFrom: catchUpFrom,
 	}
 }
 
@@ -175,7 +178,14 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	began := time.Now()
 	defer func() { f.listTook = time.Since(began) }()
 	var items []T
-	version, err = f.listInto(ctx, func(o T) { items = append(items, f.strip(o)) })
+	version, err = f.listInto(ctx, func(d decoded[T]) {
+		note(f.unread, d)
+		if d.err == nil && d.there {
+			items = append(items, f.strip(d.object))
+		} else if o, ok := f.unreadable(d); ok {
+			items = append(items, o)
+		}
+	})
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.what, err)
 	}
@@ -189,8 +199,16 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
+// unreadable is what to take in place of an object that could not be decoded.
+func (f *Follower[T]) unreadable(d decoded[T]) (o T, ok bool) {
+	if !d.there || f.handle.Unreadable == nil {
+		return o, false
+	}
+	return f.handle.Unreadable(d.object, d.err)
+}
+
 // listWhole lists by what the source gives.
-func listWhole[T runtime.Object](ctx context.Context, source cache.ListerWatcherWithContext, take func(T)) (version string, err error) {
+func listWhole[T runtime.Object](ctx context.Context, source cache.ListerWatcherWithContext, take func(decoded[T])) (version string, err error) {
 	l, err := source.ListWithContext(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
@@ -201,7 +219,7 @@ func listWhole[T runtime.Object](ctx context.Context, source cache.ListerWatcher
 	}
 	err = meta.EachListItem(l, func(o runtime.Object) error {
 		if t, ok := o.(T); ok {
-			take(t)
+			take(decoded[T]{object: t, there: true})
 		}
 		return nil
 	})
@@ -430,6 +448,11 @@ func (f *Follower[T]) take(e watch.Event, strip bool) (version string, err error
 	o, ok := e.Object.(T)
 	if ok && strip && e.Type != watch.Bookmark {
 		o = f.strip(o)
+	}
+	if u, unreadable := e.Object.(*Unreadable); unreadable {
+		if o, ok = u.Object.(T); ok && e.Type != watch.Deleted { // who is gone is gone, whatever it was
+			o, ok = f.unreadable(decoded[T]{object: o, there: true, err: u.Err})
+		}
 	}
 	switch {
 	case !ok:

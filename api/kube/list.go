@@ -5,10 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
+	"log/slog"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,21 +18,105 @@ import (
 
 const asProtobuf = "application/vnd.kubernetes.protobuf"
 
-// listStream lists a built-in kind and hands over one object after another, as they come. client-go reads an answer whole and
+// listStream lists a kind and hands over one object after another, as they come. client-go reads an answer whole and
 // makes one slice of it: of 100,000 pods the moving of that slice took half of a shard's CPU, and all of them are in memory
 // before the first can be stripped.
-func listStream[T runtime.Object](ctx context.Context, client rest.Interface, resource string, take func(T)) (version string, err error) {
-	body, err := client.Get().Resource(resource).SetHeader("Accept", asProtobuf).Stream(ctx)
+func listStream[T runtime.Object](ctx context.Context, client rest.Interface, resource string, take func(decoded[T])) (version string, err error) {
+	_, builtIn := any(*new(T)).(unmarshaler)
+	request, read := client.Get().Resource(resource), readJSONList[T]
+	if builtIn {
+		request, read = request.SetHeader("Accept", asProtobuf), readList[T]
+	}
+	body, err := request.Stream(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer body.Close()
-	return readList(body, take)
+	return read(body, take)
+}
+
+// List reads all objects of a resource that can be read, by one consistent list.
+func List[T runtime.Object](ctx context.Context, client rest.Interface, resource string, log *slog.Logger) (all []T, err error) {
+	u := newUnread(resource, log)
+	_, err = listStream(ctx, client, resource, func(d decoded[T]) {
+		note(u, d)
+		if d.there && d.err == nil {
+			all = append(all, d.object)
+		}
+	})
+	return all, err
+}
+
+// readJSONList reads a list in JSON: an object with metadata and items, in any order.
+func readJSONList[T runtime.Object](body io.Reader, take func(decoded[T])) (version string, err error) {
+	var meta *metav1.ListMeta
+	found := false
+	in := json.NewDecoder(bufio.NewReaderSize(body, 64<<10))
+	expect := func(want json.Delim) error {
+		t, err := in.Token()
+		if err == nil && t != want {
+			err = fmt.Errorf("%v where %v is expected", t, want)
+		}
+		return whole(err)
+	}
+	err = func() error {
+		if err := expect('{'); err != nil {
+			return err
+		}
+		for in.More() {
+			field, err := in.Token()
+			if err != nil {
+				return err
+			}
+			switch field {
+			case "items":
+				found = true
+				if err := expect('['); err != nil {
+					return err
+				}
+				for in.More() {
+					var raw json.RawMessage
+					if err := in.Decode(&raw); err != nil {
+						return whole(err)
+					}
+					take(decodeJSON[T](raw))
+				}
+				if err := expect(']'); err != nil {
+					return err
+				}
+			case "metadata":
+				if err := in.Decode(&meta); err != nil {
+					return whole(err)
+				}
+			default:
+				var skipped json.RawMessage
+				if err := in.Decode(&skipped); err != nil {
+					return whole(err)
+				}
+			}
+		}
+		return expect('}')
+	}()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read a list: %w", err)
+	case !found || meta == nil:
+		return "", errors.New("read a list: there is none in the answer")
+	}
+	return versionOf(*meta)
+}
+
+// versionOf returns the version of a list, which must be a whole one.
+func versionOf(m metav1.ListMeta) (string, error) {
+	if m.Continue != "" {
+		return "", errors.New("read a list: it is only a part of one")
+	}
+	return m.ResourceVersion, nil
 }
 
 // readList reads a list in Kubernetes' protobuf: a magic number, then a runtime.Unknown, of which raw is the list. Of every
 // list of Kubernetes field 1 is its ListMeta and field 2 its items.
-func readList[T runtime.Object](body io.Reader, take func(T)) (version string, err error) {
+func readList[T runtime.Object](body io.Reader, take func(decoded[T])) (version string, err error) {
 	r := &protoReader{in: bufio.NewReaderSize(body, 64<<10)}
 	var magic [4]byte
 	if _, err := io.ReadFull(r.in, magic[:]); err != nil {
@@ -60,11 +145,7 @@ func readList[T runtime.Object](body io.Reader, take func(T)) (version string, e
 				if err != nil {
 					return err
 				}
-				o := reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
-				if err := any(o).(interface{ Unmarshal([]byte) error }).Unmarshal(b); err != nil {
-					return err
-				}
-				take(o)
+				take(decodeProtobuf[T](b))
 				return nil
 			}
 			return r.skip(size)
@@ -75,10 +156,8 @@ func readList[T runtime.Object](body io.Reader, take func(T)) (version string, e
 		return "", fmt.Errorf("read a list: %w", err)
 	case !found:
 		return "", errors.New("read a list: there is none in the answer")
-	case meta.Continue != "":
-		return "", errors.New("read a list: it is only a part of one")
 	}
-	return meta.ResourceVersion, nil
+	return versionOf(meta)
 }
 
 // protoReader reads protobuf messages field by field.

@@ -45,7 +45,7 @@ func TestReadList(t *testing.T) {
 	want := podList()
 	whole := encoded(t, want)
 	read := func(in io.Reader) (pods []*v1.Pod, version string, err error) {
-		version, err = readList(in, func(p *v1.Pod) { pods = append(pods, p) })
+		version, err = readList(in, func(d decoded[*v1.Pod]) { pods = append(pods, d.object) })
 		return pods, version, err
 	}
 	pods, version, err := read(bytes.NewReader(whole))
@@ -96,7 +96,7 @@ func TestListStream(t *testing.T) {
 	same(t, core.RESTClient(), "nodes", &v1.NodeList{})
 	same(t, core.RESTClient(), "namespaces", &v1.NamespaceList{})
 	same(t, core.RESTClient(), "persistentvolumes", &v1.PersistentVolumeList{})
-	if _, err := listStream(t.Context(), core.RESTClient(), "nonsense", func(*v1.Node) {}); err == nil {
+	if _, err := listStream(t.Context(), core.RESTClient(), "nonsense", func(decoded[*v1.Node]) {}); err == nil {
 		t.Error("a kind that does not exist was listed")
 	}
 }
@@ -110,17 +110,17 @@ func same(t *testing.T, client rest.Interface, resource string, want runtime.Obj
 	var got, wanted []any
 	switch l := want.(type) {
 	case *v1.NodeList:
-		_, err = listStream(t.Context(), client, resource, func(n *v1.Node) { got = append(got, *n) })
+		_, err = listStream(t.Context(), client, resource, func(d decoded[*v1.Node]) { got = append(got, *d.object) })
 		for _, n := range l.Items {
 			wanted = append(wanted, n)
 		}
 	case *v1.NamespaceList:
-		_, err = listStream(t.Context(), client, resource, func(n *v1.Namespace) { got = append(got, *n) })
+		_, err = listStream(t.Context(), client, resource, func(d decoded[*v1.Namespace]) { got = append(got, *d.object) })
 		for _, n := range l.Items {
 			wanted = append(wanted, n)
 		}
 	case *v1.PersistentVolumeList:
-		_, err = listStream(t.Context(), client, resource, func(n *v1.PersistentVolume) { got = append(got, *n) })
+		_, err = listStream(t.Context(), client, resource, func(d decoded[*v1.PersistentVolume]) { got = append(got, *d.object) })
 		for _, n := range l.Items {
 			wanted = append(wanted, n)
 		}
@@ -135,7 +135,7 @@ func FuzzReadList(f *testing.F) {
 	f.Add([]byte("k8s\x00\x12\x04\x0a\x02\x12\x00"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		n := 0
-		_, _ = readList(bytes.NewReader(in), func(*v1.Pod) { n++ })
+		_, _ = readList(bytes.NewReader(in), func(decoded[*v1.Pod]) { n++ })
 		if n > len(in) {
 			t.Fatalf("%d pods in %d bytes", n, len(in))
 		}

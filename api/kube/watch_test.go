@@ -2,6 +2,7 @@ package kube
 
 import (
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -32,12 +33,13 @@ func TestWatchOfLines(t *testing.T) {
 `, "ERROR expired"},
 		{"a type that nobody knows", `{"type":"RENAMED","object":{"metadata":{"name":"a"}}}
 `, "ERROR"},
-		{"no event", `{"type":"ADDED","object":[]}
-`, "ERROR"},
+		{"an event without an object", `{"type":"ADDED","object":[]}
+{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"2"}}}
+`, "ADDED b 2"},
 		{"no JSON", "OK\n", "ERROR"},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			w := newLineWatch[*v1alpha1.Queue](io.NopCloser(strings.NewReader(test.stream + cut)))
+			w := newEventStream(io.NopCloser(strings.NewReader(test.stream+cut)), lines[*v1alpha1.Queue](newUnread("queues", slog.New(slog.DiscardHandler))))
 			defer w.Stop()
 			var got []string
 			for e := range w.ResultChan() {
@@ -60,7 +62,7 @@ func TestWatchOfLines(t *testing.T) {
 // Stop ends the reading, whoever waits for what.
 func TestWatchOfLinesStops(t *testing.T) {
 	in, out := io.Pipe()
-	w := newLineWatch[*v1alpha1.Queue](in)
+	w := newEventStream(in, lines[*v1alpha1.Queue](newUnread("queues", slog.New(slog.DiscardHandler))))
 	if _, err := io.WriteString(out, `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`+"\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	if err != nil {
 		return fmt.Errorf("--gossip: %w", err)
 	}
-	p.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "basalt_gossip_peers",
+	p.Registry.MustRegister(kube.Unread, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "basalt_gossip_peers",
 		Help: "Other processes that gossip takes for alive."}, func() float64 { return float64(len(p.Gossip.Members())) }))
 	p.Gossip.Rejoin(p.gossipAddresses)
 	p.Log.Info("started", "address", p.Address, "gossip", p.Gossip.Address(), "store", p.Store.ID(), "etcd", p.Etcd)
@@ -181,7 +181,7 @@ func (p *Process) checkAPIServer(ctx context.Context) error {
 	defer cancel()
 	var last error
 	for {
-		err := p.Kube.Basalt.Get().Resource("queues").Param("limit", "1").Do(ctx).Into(&v1alpha1.QueueList{})
+		err := p.Kube.Basalt.Get().Resource("queues").Param("limit", "1").Do(ctx).Error()
 		switch {
 		case err == nil:
 			return nil

@@ -226,6 +226,15 @@ func (f *feed) take(e watch.Event) error {
 	if err != nil {
 		return fmt.Errorf("resourceVersion of %s/%s: %w", m.GetNamespace(), m.GetName(), err)
 	}
+	object := e.Object
+	if u, ok := object.(*kube.Unreadable); ok {
+		object = u.Object
+		if e.Type != watch.Deleted { // to the readers the object is as they saw it last
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.window.bookmark(version)
+		}
+	}
 	event := &wire.RelayEvent{Version: version}
 	switch e.Type {
 	case watch.Added, watch.Modified:
@@ -239,7 +248,7 @@ func (f *feed) take(e watch.Event) error {
 	default:
 		return fmt.Errorf("event of type %q", e.Type)
 	}
-	if event.Object, err = f.kind.encode(e.Object); err != nil {
+	if event.Object, err = f.kind.encode(object); err != nil {
 		return fmt.Errorf("encode %s/%s: %w", m.GetNamespace(), m.GetName(), err)
 	}
 	f.kind.relay.metrics.events.WithLabelValues(f.kind.resource).Inc()

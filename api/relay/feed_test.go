@@ -429,3 +429,30 @@ func TestBadRelay(t *testing.T) {
 		}
 	}
 }
+
+// An object that cannot be read does not stop its kind: readers keep what they saw of it last, and hear when it is gone.
+func TestUnreadableObjectsAreLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r, s := start(u, 10)
+		defer r.Close()
+
+		said := subscribe(t, s, "10")
+		up, _ := u.now()
+		unreadable := func(version int) *kube.Unreadable {
+			return &kube.Unreadable{Object: namespace(version), Err: errors.New("test")}
+		}
+		up.Add(namespace(11))
+		up.Modify(unreadable(12))
+		up.Modify(namespace(13))
+		up.Modify(unreadable(14))
+		up.Delete(unreadable(15))
+		up.Modify(unreadable(16))
+		time.Sleep(time.Second)
+		got := heard(said)
+		expect(t, "a reader", strings.ReplaceAll(got, "b12 ", ""), "11 13 -15 b16") // b12 where 11 went alone
+		_, asked := u.now()
+		expect(t, "watches of the API server", asked, "10")
+		expect(t, "a reader from the version of one that was left out", heard(subscribe(t, s, "12")), "13 -15 b16")
+	})
+}

@@ -302,14 +302,14 @@ func storeOps(in []coordinator.Op) []store.Op {
 func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	var list v1alpha1.QueueList
-	if err := c.process.Kube.Basalt.Get().Resource("queues").Do(ctx).Into(&list); err != nil {
+	queues, err := kube.List[*v1alpha1.Queue](ctx, c.process.Kube.Basalt, "queues", c.process.Log)
+	if err != nil {
 		c.process.Log.Warn("queue statuses cannot be read at the beginning of a term", "error", err)
 		return 0
 	}
 	var epoch api.Epoch
-	for i := range list.Items {
-		epoch = max(epoch, queueSeen(&list.Items[i]).StatusEpoch)
+	for _, q := range queues {
+		epoch = max(epoch, queueSeen(q).StatusEpoch)
 	}
 	return epoch
 }

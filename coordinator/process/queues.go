@@ -51,13 +51,25 @@ func follow[T interface {
 }](t *term, ctx context.Context, client rest.Interface, resource string, strip func(T) T, seen, gone func(T) coordinator.Event, synced coordinator.Event) {
 	known := roster[T]{}
 	first := true
+	unreadable := map[types.UID]error{} // of which only the metadata could be read, until they are handed on
+	post := func(o T) {
+		ev := seen(o)
+		if err := unreadable[o.GetUID()]; err != nil {
+			delete(unreadable, o.GetUID())
+			if q, ok := ev.(coordinator.QueueSeen); ok { // the limits in force stay
+				q.Invalid = "spec: " + err.Error()
+				ev = q
+			}
+		}
+		t.post(ctx, ev)
+	}
 	f := kube.Follow(client, resource, t.log, kube.Handler[T]{
 		Replaced: func(list []T, _ kube.Ticket) {
 			for _, o := range known.replace(list) {
 				t.post(ctx, gone(o))
 			}
 			for _, o := range list {
-				t.post(ctx, seen(o))
+				post(o)
 			}
 			if first {
 				first = false
@@ -66,11 +78,15 @@ func follow[T interface {
 		},
 		Seen: func(o T) {
 			known[o.GetUID()] = o
-			t.post(ctx, seen(o))
+			post(o)
 		},
 		Gone: func(o T) {
 			delete(known, o.GetUID())
 			t.post(ctx, gone(o))
+		},
+		Unreadable: func(o T, err error) (T, bool) {
+			unreadable[o.GetUID()] = err
+			return o, true
 		},
 	})
 	f.Strip(strip)
@@ -155,8 +171,11 @@ func readLimits(field string, l corev1.ResourceList) (api.Resources, error) {
 // replaces the whole list of finalizers, which others edit too.
 func setFinalizer(ctx context.Context, c *kube.Clients, name, uid string, want bool) error {
 	for try := 0; ; try++ {
-		var q v1alpha1.Queue
-		err := c.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&q)
+		var q metav1.PartialObjectMetadata // the rest of the object may be unreadable
+		raw, err := c.Basalt.Get().Resource("queues").Name(name).Do(ctx).Raw()
+		if err == nil {
+			err = json.Unmarshal(raw, &q)
+		}
 		if apierrors.IsNotFound(err) || err == nil && string(q.UID) != uid {
 			return nil
 		}

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -83,7 +84,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		func(p *schedulingv1.PriorityClass) event.Event { return event.PriorityClassGone{Name: p.Name} })
 	start(priorities.Run, priorities.Synced())
 	queues := follow(w, w.clients.Basalt, "queues", stripQueue,
-		func(q *v1alpha1.Queue) event.Event { return event.QueueSeen{Queue: q} },
+		func(q *v1alpha1.Queue) event.Event { return event.QueueSeen{Queue: countable(q)} },
 		func(q *v1alpha1.Queue) event.Event { return event.QueueGone{Name: q.Name, UID: string(q.UID)} })
 	start(queues.Run, queues.Synced())
 	groups := follow(w, w.clients.Basalt, "podgroups", stripPodGroup,
@@ -159,6 +160,10 @@ func follow[T interface {
 			w.emit(gone(o))
 		},
 		Flush: w.flush,
+		Unreadable: func(o T, _ error) (T, bool) { // it stays as it was read last; what was never read is not there
+			last, ok := known[keyOf(o)]
+			return last, ok
+		},
 	})
 	if strip != nil {
 		relayed(w, f, strip, pace)
@@ -180,6 +185,36 @@ func relayed[T runtime.Object](w *watches, f *kube.Follower[T], strip func(T) T,
 
 func stripQueue(q *v1alpha1.Queue) *v1alpha1.Queue {
 	return &v1alpha1.Queue{ObjectMeta: api.StripMeta(&q.ObjectMeta), Spec: q.Spec, Status: q.Status}
+}
+
+// countable leaves amounts out of a Queue's status that no status of ours has: to compare 1e2000000000 takes minutes.
+func countable(q *v1alpha1.Queue) *v1alpha1.Queue {
+	if q.Status == nil {
+		return q
+	}
+	charged, capability, guarantee := amounts(q.Status.Charged), amounts(q.Status.Limits.Capability), amounts(q.Status.Limits.Guarantee)
+	if len(charged) == len(q.Status.Charged) && len(capability) == len(q.Status.Limits.Capability) && len(guarantee) == len(q.Status.Limits.Guarantee) {
+		return q
+	}
+	status := *q.Status
+	status.Charged, status.Limits = charged, v1alpha1.LimitsInForce{Capability: capability, Guarantee: guarantee}
+	out := *q
+	out.Status = &status
+	return &out
+}
+
+// amounts returns the amounts of a list that can be counted in their unit.
+func amounts(l corev1.ResourceList) corev1.ResourceList {
+	out := l
+	for name, q := range l {
+		if _, err := api.FromQuantity(string(name), q, true); err != nil {
+			if len(out) == len(l) {
+				out = maps.Clone(l)
+			}
+			delete(out, name)
+		}
+	}
+	return out
 }
 
 func stripPodGroup(g *v1alpha1.PodGroup) *v1alpha1.PodGroup {
