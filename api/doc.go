@@ -21,12 +21,8 @@ const (
 	LabelQueue    = "scheduling.basalt.dev/queue"     // on a pod or on its namespace: a queue's path
 )
 
-// Labels that a Binding carries onto the pod.
-const (
-	LabelQueueBucket = "scheduling.basalt.dev/queue-bucket"
-	LabelNodeBucket  = "scheduling.basalt.dev/node-bucket"
-	LabelGang        = "scheduling.basalt.dev/gang" // UID of the PodGroup, or of the pod, that it was bound for
-)
+// LabelGang is the label that a Binding carries onto the pod: UID of the PodGroup, or of the pod, that it was bound for.
+const LabelGang = "scheduling.basalt.dev/gang"
 
 // AnnotationSettle is patched with a value never used before to learn whether a Binding whose answer was lost landed.
 const AnnotationSettle = "scheduling.basalt.dev/settle"

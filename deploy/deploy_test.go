@@ -170,7 +170,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-func TestPolicyKeepsBucketLabels(t *testing.T) {
+func TestPolicyKeepsTheGangLabel(t *testing.T) {
 	c := cluster(t)
 	objects, err := deploy.Objects("rbac.yaml", "policy.yaml")
 	if err != nil {
@@ -179,7 +179,8 @@ func TestPolicyKeepsBucketLabels(t *testing.T) {
 	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
 		t.Fatal(err)
 	}
-	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin))).CoreV1().Pods("default")
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin))).CoreV1()
+	pods := admin.Pods("default")
 	shard := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Shard))).CoreV1().Pods("default")
 	pod := func(name string, labels map[string]string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
@@ -188,26 +189,37 @@ func TestPolicyKeepsBucketLabels(t *testing.T) {
 	label := func(key, value string) []byte {
 		return []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, key, value))
 	}
-	must[*corev1.Pod](t)(admin.Create(t.Context(), pod("labelled", map[string]string{"app": "a"}), metav1.CreateOptions{}))
+	must[*corev1.Node](t)(admin.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "policy"}}, metav1.CreateOptions{}))
+	for _, name := range []string{"labelled", "unlabelled"} {
+		must[*corev1.Pod](t)(pods.Create(t.Context(), pod(name, map[string]string{"app": "a"}), metav1.CreateOptions{}))
+	}
 	// A fresh policy takes a moment to be in force.
-	localtest.Wait(t, time.Minute, "the policy to refuse a pod made with a bucket label", func(ctx context.Context) error {
-		_, err := admin.Create(ctx, pod("forged", map[string]string{api.LabelNodeBucket: "0001"}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil || !strings.Contains(err.Error(), "are set by Basalt alone") {
+	localtest.Wait(t, time.Minute, "the policy to refuse a pod made with the label", func(ctx context.Context) error {
+		_, err := pods.Create(ctx, pod("forged", map[string]string{api.LabelGang: "g"}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "is set by Basalt alone") {
 			return fmt.Errorf("answer: %v", err)
 		}
 		return nil
 	})
-	localtest.Wait(t, time.Minute, "the role to let a shard label a pod", func(ctx context.Context) error {
-		_, err := shard.Patch(ctx, "labelled", types.MergePatchType, label(api.LabelNodeBucket, `"0001"`), metav1.PatchOptions{})
-		return err
+	localtest.Wait(t, time.Minute, "the role to let a shard bind a pod", func(ctx context.Context) error {
+		return shard.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{api.LabelGang: "g"}},
+			Target: corev1.ObjectReference{Kind: "Node", Name: "policy"}}, metav1.CreateOptions{})
 	})
-	for _, edit := range [][]byte{label(api.LabelNodeBucket, `"0002"`), label(api.LabelNodeBucket, "null"), label(api.LabelQueueBucket, `"0003"`)} {
-		if _, err := admin.Patch(t.Context(), "labelled", types.MergePatchType, edit, metav1.PatchOptions{}); err == nil || !strings.Contains(err.Error(), "metadata.labels") {
-			t.Errorf("%s by a stranger: %v", edit, err)
+	if p := must[*corev1.Pod](t)(pods.Get(t.Context(), "labelled", metav1.GetOptions{})); p.Labels[api.LabelGang] != "g" {
+		t.Fatalf("the Binding left the labels %v", p.Labels)
+	}
+	for _, row := range []struct {
+		pod  string
+		edit []byte
+	}{{"labelled", label(api.LabelGang, `"h"`)}, {"labelled", label(api.LabelGang, "null")}, {"unlabelled", label(api.LabelGang, `"g"`)}} {
+		if _, err := pods.Patch(t.Context(), row.pod, types.MergePatchType, row.edit, metav1.PatchOptions{}); err == nil || !strings.Contains(err.Error(), "metadata.labels") {
+			t.Errorf("%s on %s: %v", row.edit, row.pod, err)
 		}
 	}
-	if _, err := admin.Patch(t.Context(), "labelled", types.MergePatchType, label("app", `"b"`), metav1.PatchOptions{}); err != nil {
-		t.Errorf("another label: %v", err)
+	for _, name := range []string{"labelled", "unlabelled"} {
+		if _, err := pods.Patch(t.Context(), name, types.MergePatchType, label("app", `"b"`), metav1.PatchOptions{}); err != nil {
+			t.Errorf("another label: %v", err)
+		}
 	}
 }
 

@@ -175,7 +175,7 @@ func (w *world) pod(uid, cpu string, change ...func(*v1.Pod)) {
 }
 
 func on(node string) func(*v1.Pod) {
-	return func(p *v1.Pod) { p.Spec.NodeName, p.Labels = node, map[string]string{api.LabelNodeBucket: "0"} }
+	return func(p *v1.Pod) { p.Spec.NodeName, p.Labels = node, map[string]string{api.LabelGang: "g"} }
 }
 func of(group string) func(*v1.Pod) {
 	return func(p *v1.Pod) {

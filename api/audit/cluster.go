@@ -45,7 +45,7 @@ type pod struct {
 	ours      bool
 	group     string // namespace/name, "" for a gang of one
 	node      string
-	labelled  bool // carries the label that our Bindings put on
+	labelled  bool // carries api.LabelGang
 	finished  bool
 	started   bool // its phase is past Pending
 	priority  int64
@@ -215,7 +215,7 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	p.known, p.version = true, o.ResourceVersion
 	p.ours, p.node = o.Spec.SchedulerName == api.SchedulerName, o.Spec.NodeName
 	p.finished = o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed
-	_, p.labelled = o.Labels[api.LabelNodeBucket]
+	_, p.labelled = o.Labels[api.LabelGang]
 	group := ""
 	if name := o.Labels[api.LabelPodGroup]; name != "" && p.ours {
 		group = o.Namespace + "/" + name

@@ -78,7 +78,7 @@ func TestBindingsAndSettling(t *testing.T) {
 	})
 	t.Run("a Binding that landed is found, with its labels", func(t *testing.T) {
 		pod := makePod(t, c, "landed")
-		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", map[string]string{api.LabelNodeBucket: "0007"}); err != nil {
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", map[string]string{api.LabelGang: "g7"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n2", nil); !apierrors.IsConflict(err) {
@@ -89,7 +89,7 @@ func TestBindingsAndSettling(t *testing.T) {
 			t.Fatalf("Settle = %+v, %v", found, err)
 		}
 		got, err := c.Core.CoreV1().Pods("default").Get(ctx, "landed", metav1.GetOptions{})
-		if err != nil || got.Labels[api.LabelNodeBucket] != "0007" {
+		if err != nil || got.Labels[api.LabelGang] != "g7" {
 			t.Fatalf("labels %v, %v", got.Labels, err)
 		}
 	})

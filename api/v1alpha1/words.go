@@ -5,12 +5,10 @@ import "basalt.dev/basalt/api"
 // SchedulerName is what pods put into spec.schedulerName.
 const SchedulerName = api.SchedulerName
 
-// Labels that users set, and those that a Binding carries onto the pod. See package api for their meaning.
+// Labels that users set. See package api for their meaning.
 const (
-	LabelPodGroup    = api.LabelPodGroup
-	LabelQueue       = api.LabelQueue
-	LabelQueueBucket = api.LabelQueueBucket
-	LabelNodeBucket  = api.LabelNodeBucket
+	LabelPodGroup = api.LabelPodGroup
+	LabelQueue    = api.LabelQueue
 )
 
 // FinalizerCharged stays on a Queue until no reservation is charged to it or below it.

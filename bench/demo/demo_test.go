@@ -384,7 +384,7 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 		}
 		for _, p := range where[owner] {
 			name := kube.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
-			labels := map[string]string{api.LabelNodeBucket: api.BucketOf(placed[p.Name]).Label(), api.LabelQueueBucket: api.BucketOf(ref.Queue).Label()}
+			labels := map[string]string{api.LabelGang: ref.Uid}
 			if err := s.kube.Bind(ctx, name, p.ResourceVersion, placed[p.Name], labels); err != nil {
 				return err
 			}

@@ -662,8 +662,7 @@ func (w *world) carry(c *call) item {
 	case event.BindPod:
 		w.check.lands(w, o)
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
-			err := a.Bind(model.Binding{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID, Version: o.ResourceVersion, Node: o.Node, Labels: map[string]string{
-				api.LabelQueueBucket: o.QueueBucket.Label(), api.LabelNodeBucket: o.NodeBucket.Label(), api.LabelGang: o.Gang}})
+			err := a.Bind(model.Binding{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID, Version: o.ResourceVersion, Node: o.Node, Labels: map[string]string{api.LabelGang: o.Gang}})
 			done := event.BindDone{Row: o.Row, Outcome: event.BindOK}
 			if apierrors.IsNotFound(err) {
 				done.Outcome = event.BindNotFound

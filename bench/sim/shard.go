@@ -331,7 +331,7 @@ func (x *shard) carryOut(o event.Output) {
 		w.check.asksBinding(o)
 		done := event.BindDone{Row: o.Row}
 		x.call(&a.server, "bind", apiPatience, func() {
-			labels := map[string]string{api.LabelQueueBucket: o.QueueBucket.Label(), api.LabelNodeBucket: o.NodeBucket.Label(), api.LabelGang: o.Gang}
+			labels := map[string]string{api.LabelGang: o.Gang}
 			done.Outcome = w.check.binding(x, o, func() event.BindOutcome {
 				return a.bind(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Node, labels)
 			})

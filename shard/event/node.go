@@ -115,14 +115,12 @@ type ReservationFence struct {
 	Revision int64
 }
 
-// BindPod asks for one Binding, with exactly this UID and resourceVersion, sent once, carrying both bucket labels and that of the gang.
+// BindPod asks for one Binding, with exactly this UID and resourceVersion, sent once, carrying the label api.LabelGang.
 type BindPod struct {
 	Row                   RowID // its PodUID is the Binding's
 	ResourceVersion       string
 	Namespace, Name, Node string
 	Gang                  string // UID
-	QueueBucket           api.BucketID
-	NodeBucket            api.BucketID
 }
 
 // SettlePod asks for the patch that settles a row: annotation api.AnnotationSettle set to Value, with the UID as

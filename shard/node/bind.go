@@ -93,7 +93,7 @@ func (c *Core) bind(m *commit) {
 		c.enter(r, sent)
 		c.sentTotal++
 		c.emit(event.BindPod{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node,
-			Gang: m.gang.ref.GetUid(), QueueBucket: api.BucketOf(m.gang.ref.GetQueue()), NodeBucket: api.BucketOf(r.node)})
+			Gang: m.gang.ref.GetUid()})
 	}
 }
 

@@ -378,7 +378,7 @@ func printOutput(o event.Output) string {
 		}
 		return fmt.Sprintf("write intents %d if table@%d %s: %s", o.N, o.TableRevision, strings.Join(fences, " "), printRecord(o.Record))
 	case event.BindPod:
-		return fmt.Sprintf("bind %s to %s: %s/%s version %s, buckets %s %s", printRow(o.Row), o.Node, o.Namespace, o.Name, o.ResourceVersion, o.QueueBucket.Label(), o.NodeBucket.Label())
+		return fmt.Sprintf("bind %s to %s: %s/%s version %s", printRow(o.Row), o.Node, o.Namespace, o.Name, o.ResourceVersion)
 	case event.SettlePod:
 		return fmt.Sprintf("settle %s: %s/%s with %s", printRow(o.Row), o.Namespace, o.Name, o.Value)
 	case event.DeleteIntents:

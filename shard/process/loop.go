@@ -253,8 +253,7 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 func (l *loop) bind(ctx context.Context, o event.BindPod) event.Event {
 	fault.Crash(fault.BindingUnsent)
 	fault.CrashSoon(fault.BindingSent)
-	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{
-		api.LabelQueueBucket: o.QueueBucket.Label(), api.LabelNodeBucket: o.NodeBucket.Label(), api.LabelGang: o.Gang})
+	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{api.LabelGang: o.Gang})
 	done := event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
 	switch {
 	case err == nil:
