@@ -1,4 +1,4 @@
-// Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, and what an operator needs
+// Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`, and what an operator needs
 // to look inside, `basalt status` and `basalt audit`.
 package main
 
@@ -38,7 +38,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), follow.Command())
+	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), certsCommand(), follow.Command())
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "basalt:", err)
 		var coded interface{ ExitCode() int }
