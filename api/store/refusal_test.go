@@ -269,7 +269,7 @@ func TestOldAnswersOfAllAreBelieved(t *testing.T) {
 func TestLoadDuringCompaction(t *testing.T) {
 	e := startEtcd(t)
 	p := newRPCProxy(t, e.Endpoints()[0])
-	s, _ := openTold(t, store.Options{Endpoints: p.endpoints()})
+	s, log := openTold(t, store.Options{Endpoints: p.endpoints()})
 	term, _ := lead(t, s, "c1")
 	const n = 1500 // more than a page
 	for from := 0; from < n; from += 100 {
@@ -301,8 +301,8 @@ func TestLoadDuringCompaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(state.Reservations) != n || compacted.Load() != 3 {
-		t.Errorf("%d reservations, %d first pages", len(state.Reservations), compacted.Load())
+	if len(state.Reservations) != n || compacted.Load() < 3 {
+		t.Errorf("%d reservations, %d pages with more; %q", len(state.Reservations), compacted.Load(), log.log.String())
 	}
 	commit(t, next, store.DeleteReservation("q", "g"))
 }
