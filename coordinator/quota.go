@@ -163,6 +163,7 @@ type queue struct {
 	// held is what the subtree needs kept by those below: what its own gangs are charged, and for each child the larger of
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
+	forced    sums          // the part of charged that forced reservations hold
 	guarantee api.Resources // in force, after cutting
 	cut       string        // the first resource of which the queue's own guarantee was cut, "" for none
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
@@ -190,6 +191,10 @@ type queue struct {
 // Coverable means: at each queue with a capability, held <= capability. The obvious rule, to sum max(charged, guarantee)
 // over the children, was dropped: where a child without a capability of its own has one child that uses the other's
 // guarantee, it finds charged = guarantee there and gives the room away a level higher.
+//
+// Forced reservations are for pods that somebody bound without asking; they may make held larger than a capability. Then
+// nothing more is granted there but inside a guarantee, against which only what is not forced counts: so a forced charge
+// in one queue takes nothing from the guarantee of another, and what is not forced stays within the capability.
 type tree struct {
 	root   *queue
 	byPath map[string]*queue
@@ -312,6 +317,9 @@ func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *re
 			if limit, limited := p.capability(d.Resource); limited {
 				charged := p.charged.get(d.Resource)
 				use := charged.plus(d.Value)
+				if grows.amount() <= 0 { // inside a guarantee: what is forced elsewhere does not take it away
+					use = use.sub(p.forced.get(d.Resource))
+				}
 				var kept int64
 				if p.claim != nil && yields != nil && yields(p.claim) {
 					kept = max(0, p.claim.delta.Value(d.Resource))
@@ -347,11 +355,23 @@ func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *re
 	return &found
 }
 
-// exceeds tells whether a capability of the path is exceeded in a resource that demand names.
+// force adds delta to what forced reservations hold at the queue and every ancestor. It is in charged already.
+func (t *tree) force(q *queue, delta api.Resources) {
+	for p := q; p != nil; p = p.parent {
+		for _, a := range delta {
+			forced := p.forced.at(a.Resource)
+			*forced = forced.plus(a.Value)
+		}
+		p.forced = slices.DeleteFunc(p.forced, func(t total) bool { return t.wide == wide{} })
+	}
+}
+
+// exceeds tells whether a capability of the path is exceeded in a resource that demand names, with what is kept for
+// guarantees.
 func (t *tree) exceeds(q *queue, demand api.Resources) bool {
 	for p := q; p != nil; p = p.parent {
 		for _, d := range demand {
-			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.charged.get(d.Resource).amount() > limit {
+			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.held.get(d.Resource).amount() > limit {
 				return true
 			}
 		}

@@ -364,11 +364,31 @@ func (w *world) nobodyForgotten() {
 		if l == nil {
 			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.words)
 		}
+		w.guaranteed(r, l)
 		if l != nil && l.reason != wire.DenyReason_DENY_UNKNOWN && r.told.IsZero() {
 			w.store.problem("%s waits in %s and was told nothing", r.gang.key.uid, r.queue.path)
 		}
 		if r.ask != nil && r.ask.due {
 			w.store.problem("%s is due and nothing is in flight", r.gang.key.uid)
+		}
+	}
+}
+
+// guaranteed: what stays inside the guarantee of a queue is not denied above that queue for what is forced elsewhere. It is
+// denied where the rest of what is charged exceeds, as after a cut, and where room is kept for an older gang.
+func (w *world) guaranteed(r *request, l *lack) {
+	if l == nil || l.reason != wire.DenyReason_DENY_QUOTA && l.reason != wire.DenyReason_DENY_GUARANTEE {
+		return
+	}
+	d := r.delta.Value(l.resource)
+	for p := r.queue; p != l.queue; p = p.parent {
+		limit, _ := l.queue.capability(l.resource)
+		sum, forced := w.store.sum(l.queue.path, l.resource)
+		if p.held.get(l.resource).plus(d).amount() > p.guarantee.Value(l.resource) {
+			continue
+		}
+		if sum-forced+d <= limit {
+			w.store.problem("%s asks for %d %s inside the guarantee of %s, and %s denies it for %v: limit %d, charged %d, of which %d are forced", r.gang.key.uid, d, l.resource, p.path, l.queue.path, l.reason, limit, sum, forced)
 		}
 	}
 }

@@ -125,12 +125,31 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
 	c.tree.charge(q, delta)
+	if g.res.forced {
+		c.tree.force(q, delta)
+	}
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
 		if released {
 			c.roomAt(p)
 		}
+	}
+}
+
+// setForced marks a reservation as one that may exceed a capability, or takes the mark away.
+func (c *Core) setForced(g *gang, forced bool) {
+	if g.res.forced == forced {
+		return
+	}
+	g.res.forced = forced
+	if !forced {
+		c.tree.force(g.res.queue, api.Resources(nil).Sub(g.res.demand))
+		return
+	}
+	c.tree.force(g.res.queue, g.res.demand)
+	for p := g.res.queue; p != nil; p = p.parent {
+		c.roomAt(p) // for what is inside a guarantee
 	}
 }
 
@@ -396,7 +415,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
 	c.name(g, r.pods)
-	g.res.forced = g.res.forced || c.tree.exceeds(r.queue, grows)
+	c.setForced(g, g.res.forced || c.tree.exceeds(r.queue, grows))
 	c.put(b, g)
 	rest := r.demand.Sub(use)
 	if rest.Fits(nil) {
@@ -474,7 +493,7 @@ func (c *Core) sayGranted(now time.Time, b *batch, to api.Incarnation, g *gang) 
 // put writes the gang's record.
 func (c *Core) put(b *batch, g *gang) {
 	r := g.res
-	r.forced = r.forced && c.tree.exceeds(r.queue, r.demand)
+	c.setForced(g, r.forced && c.tree.exceeds(r.queue, r.demand))
 	r.revision = 0
 	state := wire.ReservationState_RESERVATION_OPEN
 	if r.closing {

@@ -35,16 +35,18 @@ func (s *store) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
 }
 
-// sum of what is charged under a queue, and whether a record there is forced.
-func (s *store) sum(queue, resource string) (sum int64, forced bool) {
+// sum of what is charged under a queue, and the part of it that is forced.
+func (s *store) sum(queue, resource string) (sum, forced int64) {
 	for _, r := range s.reservations {
 		if api.Under(r.Gang.Queue, queue) {
 			for _, a := range r.Demand {
 				if a.Resource == resource {
 					sum += a.Value
+					if r.Forced {
+						forced += a.Value
+					}
 				}
 			}
-			forced = forced || r.Forced
 		}
 	}
 	return sum, forced
@@ -60,6 +62,18 @@ func (s *store) sums() map[limitAt]int64 {
 		}
 	}
 	return out
+}
+
+// guaranteed tells whether a queue below has a guarantee: what is inside it may be charged beside what is forced.
+func (s *store) guaranteed(queue, resource string) bool {
+	for _, l := range s.limits {
+		for _, a := range l.Guarantee {
+			if a.Resource == resource && l.Queue != queue && api.Under(l.Queue, queue) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // commit applies a transaction and says at which revision.
@@ -152,8 +166,9 @@ func (s *store) commit(t Txn) int64 {
 	s.podSets()
 	for _, l := range s.limits {
 		for _, a := range l.Capability {
-			sum, _ := s.sum(l.Queue, a.Resource)
-			if old, ok := before[limitAt{l.Queue, a.Resource}]; ok && sum > a.Value && sum > old && forced == 0 {
+			sum, over := s.sum(l.Queue, a.Resource)
+			old, ok := before[limitAt{l.Queue, a.Resource}]
+			if ok && sum > a.Value && sum > old && forced == 0 && (sum-over > a.Value || !s.guaranteed(l.Queue, a.Resource)) {
 				s.problem("transaction %d: queue %s grew to %d of %d %s", t.ID, l.Queue, sum, a.Value, a.Resource)
 			}
 		}
@@ -216,6 +231,9 @@ func (s *store) rebuilt(c *Core) {
 		}
 		if a, b := q.held.amounts(), f.held.amounts(); !a.Equal(b) {
 			s.problem("queue %s: held %v in memory, %v made again", q.path, a, b)
+		}
+		if a, b := q.forced.amounts(), f.forced.amounts(); !a.Equal(b) {
+			s.problem("queue %s: %v is forced in memory, %v in the store", q.path, a, b)
 		}
 		if q.admitted != f.admitted {
 			s.problem("queue %s: %d admitted in memory, %d in the store", q.path, q.admitted, f.admitted)
