@@ -168,6 +168,18 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.reserve("b", 4000, func(r *wire.ReservationRecord) { r.Gang.Queue = "team.b" })
 		}},
 
+		{"a grant inside a guarantee, beside a forced one", "", "", func(w *world) {
+			guaranteed(w)
+			w.reserve("a", 9000, func(r *wire.ReservationRecord) { r.Forced = true })
+			w.reserve("b", 4000, func(r *wire.ReservationRecord) { r.Gang.Queue = "team.b" })
+			w.pass(10 * time.Second)
+		}},
+		{"a grant beyond a guarantee, beside a forced one", audit.Guarantee, "14 are held of the capability of 10", func(w *world) {
+			guaranteed(w)
+			w.reserve("a", 9000, func(r *wire.ReservationRecord) { r.Forced = true })
+			w.reserve("b", 5000, func(r *wire.ReservationRecord) { r.Gang.Queue = "team.b" })
+			w.pass(10 * time.Second)
+		}},
 		{"what is forced is bound", "", "", func(w *world) {
 			w.node("n1", "100")
 			w.pod("a", "12", func(p *v1.Pod) { p.Spec.NodeName = "n1" })

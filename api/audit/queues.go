@@ -239,6 +239,16 @@ func (a *Auditor) guaranteed() bool {
 	return false
 }
 
+// guaranteedBelow reports whether a queue below has a guarantee of a resource.
+func (a *Auditor) guaranteedBelow(path, name string) bool {
+	for _, q := range a.store.queues {
+		if q.guarantee.Value(name) > 0 && q.path != path && api.Under(q.path, path) {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[string][]string, grew map[string]api.Resources, gangs []*gang) {
 	own, wanted := map[string]int64{}, map[string]int64{} // charged by the queue's own gangs; what its subtree may count on
 	cut := false

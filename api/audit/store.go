@@ -557,9 +557,10 @@ func (a *Auditor) judgeQueue(q *queue, e StoreRevision) {
 		default:
 			delete(q.excused, name)
 			// What is forced may exceed, and then nothing else is admitted until all of it fits. Within a transaction others may
-			// have been admitted after something forced was freed, and before something else was forced.
+			// have been admitted after something forced was freed, and before something else was forced. With guarantees below,
+			// what is inside one is admitted all the same: then judgeGuarantees judges.
 			between := min(forced, prevForced-q.freed.Value(name))
-			if wasLimited && sum > prev && forced <= prevForced && api.AddSat(prev, prevForced) > prevLimit && api.AddSat(sum, between) > limit {
+			if wasLimited && sum > prev && forced <= prevForced && api.AddSat(prev, prevForced) > prevLimit && api.AddSat(sum, between) > limit && !a.guaranteedBelow(q.path, name) {
 				a.storeViolation(Quota, object, []int64{e.Revision}, "reservations grew from %s to %s while forced ones of %s leave nothing of the capability of %s", format(prev), format(sum), format(forced), format(limit))
 			}
 		}
