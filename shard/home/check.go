@@ -24,6 +24,12 @@ func (c *Core) check() error {
 			if p.placed {
 				placed++
 			}
+			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {
+				return fmt.Errorf("pod %s is charged to gang %s, whose reservation does not name it", pod, uid)
+			}
+			if p.Namespace != g.namespace {
+				return fmt.Errorf("pod %s/%s is in gang %s of namespace %s", p.Namespace, p.Name, uid, g.namespace)
+			}
 			if p.place == committed && p.commit != nil && p.commit.shard != p.shard && p.shard != "" {
 				return fmt.Errorf("pod %s is committed at %s by a commit at %s", pod, p.shard, p.commit.shard)
 			}

@@ -179,9 +179,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 				p.commit = nil // an heir has it
 			}
 			p.place, p.shard = committed, from
-			if !g.single {
-				p.pinned = g.id
-			}
+			p.pinned, p.sure = g.id, true
 		}
 	}
 	c.mark(g)

@@ -45,9 +45,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	}
 	for _, p := range pods {
 		p.place, p.commit, p.doubt = committed, cm, time.Time{}
-		if !g.single {
-			p.pinned = g.id
-		}
+		p.pinned, p.sure = g.id, true
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
 			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.Class)})
 	}
@@ -298,10 +296,10 @@ func (c *Core) podFree(p *pod) {
 	}
 	p.place, p.shard, p.node, p.commit, p.doubt = nowhere, "", "", nil, time.Time{}
 	if p.Node == "" {
-		p.pinned = ""
+		p.pinned, p.sure = "", false
 	}
 	if g := p.gang; g != nil {
-		if !g.single && (g.group == nil || c.groups[p.group] != g.group) {
+		if g.group == nil || c.groups[p.group] != g.group {
 			c.settlePod(p)
 		}
 		c.touch(g)

@@ -110,6 +110,7 @@ type Core struct {
 	gaining    map[api.BucketID]bool
 	gainedAt   int64 // revision of the last table that gave us buckets
 	read       *event.StoreRead
+	named      map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
 	term       int64
 	refilled   refill
 	untold     map[string]bool // gangs with bound pods whose charge the coordinator has not confirmed

@@ -211,14 +211,14 @@ func (g *gang) age() time.Time {
 	return g.since
 }
 
-// leaving tells whether the gang has no business here any more: its object is gone, or another queue pays for it.
+// leaving tells whether the gang has no business here any more: its object is gone, or another queue is to pay for it.
 func (g *gang) leaving() bool {
 	if g.single {
 		if len(g.members) == 0 {
 			return true
 		}
 		for _, p := range g.members {
-			if p.Finished || g.orphan && p.isBound() {
+			if p.Finished {
 				return true
 			}
 		}
@@ -226,7 +226,10 @@ func (g *gang) leaving() bool {
 	return g.gone || g.moving()
 }
 
-func (g *gang) moving() bool { return !g.gone && g.stray.IsZero() && g.wantQueue != g.queue }
+// moving tells whether another queue is to pay for the gang. While a pod of it is bound it stays where it is.
+func (g *gang) moving() bool {
+	return !g.gone && g.stray.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
+}
 
 // advance takes a gang as far as it gets with what is known.
 func (c *Core) advance(g *gang) {
@@ -249,7 +252,7 @@ func (c *Core) advance(g *gang) {
 			break
 		}
 	}
-	if g.tally.bound > 0 && !g.charge.reserved && !g.orphan {
+	if g.tally.bound > 0 && !g.charge.reserved && !g.charge.elsewhere() {
 		c.untold[g.id] = true
 	} else {
 		delete(c.untold, g.id)
@@ -348,7 +351,7 @@ func (c *Core) collect(g *gang) {
 		g.state = ready
 		return
 	}
-	if g.charge.reserved && !g.charge.stale && t.bound == 0 {
+	if g.charge.reserved && !g.charge.stale && t.bound == 0 && !sum(c.choose(g)).Fits(g.charge.amounts) {
 		c.release(g) // too small for the pods that are there now
 		return
 	}
@@ -426,15 +429,15 @@ func (g *gang) unsettled() bool {
 	return g.inDoubt || g.search.round != nil || g.tally.held > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }
 
-// goAway ends a gang here: nothing of it at node shards, then no reservation, then no gang. Pods of a PodGroup that is
-// gone stay charged until they are gone, too; where only the queue changed, the new one takes them.
+// goAway ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup that is
+// gone stay charged until they end.
 func (c *Core) goAway(g *gang) {
 	g.why = reason{}
 	c.wakeUp(g)
 	switch {
 	case g.unsettled():
 		c.startWithdraw(g, resume)
-	case g.tally.bound > 0 && !g.moving() && !g.orphan:
+	case g.tally.bound > 0:
 		g.state = running
 		c.adjust(g)
 	case g.charge.reserved || g.charge.ask != nil:

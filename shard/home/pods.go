@@ -25,10 +25,20 @@ import (
 // When a gang's queue changes (somebody edits a label), its reservation is given back in the old queue, and the new
 // queue's home takes the pods up as they are.
 //
-// A pod belongs to the PodGroup that has the name in its label now. A pod that was bound for an earlier PodGroup of that
-// name, or may be, stays with the earlier one (pinned): it is charged there. The Binding says for whom (api.LabelGang); a
-// pod that somebody else bound counts for the PodGroup that there is when it is first seen bound. One that was made after
-// the present PodGroup is the present one's, whatever the Binding says.
+// A pod without a node belongs to the PodGroup that has the name in its label now. A bound pod stays with the gang and the
+// queue under which it was bound until it ends, for its owner may edit its labels at any time and must not move its charge
+// (pinned). For which gang a pod was bound is known, in this order:
+//
+//	from its Commit                             while the home that committed it lives
+//	from the reservation that names it          at a takeover: no label is tamper-proof, the control store is
+//	from its labels when it was first seen bound    for a pod that no reservation names
+//
+// So labels count once, when a pod is first seen with a node: later edits change nothing. A bound pod whose PodGroup does not
+// exist is a gang of one, charged to the queue of its own labels. Shards that saw different labels may both claim a pod; the
+// coordinator charges it once, and denies the other (DENY_CHARGED_ELSEWHERE). A pod joins a gang only in its own namespace.
+//
+// One exception: a pod that was made after the present PodGroup, and bound for an earlier one of that name because its home
+// had not heard yet that the earlier one was gone, is the present one's where both are in the same queue.
 
 // place is how far a pod has come.
 type place uint8
@@ -46,8 +56,12 @@ type pod struct {
 	version string // newest resourceVersion that is known: of the watch, or of our own last write
 	settled string // the one that settling made, "" if none: older ones can no longer be bound
 
-	group  name            // of the PodGroup that its label names; zero for a pod of its own
-	pinned string          // UID of the PodGroup under which it was committed or seen bound
+	id     uint64          // api.PodID
+	group  name            // of the PodGroup that its label names; zero for a pod of its own; as it was when first seen bound
+	queue  string          // LabelQueue, likewise
+	payer  string          // of a bound gang of one without that label: the queue of its namespace, likewise
+	pinned string          // UID of the gang under which it was committed or seen bound
+	sure   bool            // pinned rests on more than LabelGang, which anybody may have written
 	voice  *group          // the PodGroup whose queue it has a say in,
 	says   string          // and what it says
 	gang   *gang           // nil when it is none of ours
@@ -110,6 +124,7 @@ func comparePods(a, b *pod) int {
 }
 
 func (c *Core) onPodsReplaced(e event.PodsReplaced) {
+	c.readNames(e.Sequence)
 	now := make(map[string]bool, len(e.Pods))
 	for _, p := range e.Pods {
 		if p != nil {
@@ -127,7 +142,8 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 	c.activate(e.Sequence)
 }
 
-// Keeps tells whether the core keeps a pod: one that it may have to place or to charge.
+// Keeps tells whether the core keeps a pod: one that it may have to place or to charge. It keeps a bound pod that it knows,
+// or that a reservation names, also when the label that made it so is gone.
 func Keeps(p *api.Pod) bool { return p.Ours || p.Queue != "" }
 
 // Pods appends all that it keeps, as they were last seen, in no order.
@@ -143,7 +159,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		return
 	}
 	p := c.pods[seen.UID]
-	if !Keeps(seen) {
+	if !Keeps(seen) && !(p != nil && p.Node != "") && c.named[api.PodID(seen.UID)] == nil {
 		if p != nil { // it lost its label
 			c.onPodGone(seen.UID)
 		}
@@ -155,9 +171,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		seen = &bare
 	}
 	if p == nil {
-		p = &pod{Pod: seen, first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
+		p = &pod{Pod: seen, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
 		c.pods[seen.UID] = p
-		p.group = groupOf(seen)
+		p.group, p.queue = groupOf(seen), seen.Queue
 		c.index(p)
 		if p.Node != "" {
 			c.pin(p)
@@ -174,14 +190,20 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	if !p.writing && seen.ConditionReason != before.ConditionReason {
 		p.told = seen.ConditionReason
 	}
-	if before.Node == "" && seen.Node != "" {
-		c.pin(p)
+	relabelled := false
+	if before.Node == "" { // labels of a bound pod count no more
+		if now := groupOf(seen); now != p.group {
+			c.unindex(p)
+			p.group = now
+			c.index(p)
+			relabelled = true
+		}
+		p.queue = seen.Queue
+		if seen.Node != "" {
+			c.pin(p)
+		}
 	}
-	if now := groupOf(seen); now != p.group {
-		c.unindex(p)
-		p.group = now
-		c.index(p)
-	} else if before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
+	if !relabelled && before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
 		before.Gated == seen.Gated && before.Queue == seen.Queue && before.Priority == seen.Priority &&
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
@@ -227,9 +249,6 @@ func (c *Core) index(p *pod) {
 			c.labelled[p.group] = m
 		}
 		m[p.UID] = p
-		if p.pinned == "" && p.Node != "" {
-			c.pin(p)
-		}
 		return
 	}
 	m := c.loose[p.Namespace]
@@ -256,14 +275,24 @@ func (c *Core) unindex(p *pod) {
 	}
 }
 
-// pin has a bound pod stay with the PodGroup that it was bound for.
+// pin has a bound pod stay with the gang that it was bound for, as far as its labels tell, and with the queue that pays.
 func (c *Core) pin(p *pod) {
-	if p.Gang != "" && p.Gang != p.UID && p.group != (name{}) {
-		p.pinned = p.Gang
+	if p.payer == "" && p.queue == "" && p.group == (name{}) {
+		p.payer, _ = c.podQueue(p)
+	}
+	if p.pinned != "" {
 		return
 	}
-	if g := c.groups[p.group]; g != nil && p.pinned == "" {
-		p.pinned = g.uid
+	if of := c.named[p.id]; of != nil && of.namespace == p.Namespace {
+		p.pinned, p.sure = of.uid, true
+		return
+	}
+	g := c.groups[p.group]
+	switch {
+	case g != nil && (p.Gang == "" || p.Gang == g.uid):
+		p.pinned, p.sure = g.uid, true
+	case p.Gang != "" && p.Gang != p.UID && p.group != (name{}):
+		p.pinned = p.Gang
 	}
 }
 
@@ -297,20 +326,41 @@ func (c *Core) settleYoung() {
 	}
 }
 
+// movesTo tells whether a bound pod that is pinned to an earlier PodGroup is the present one's. It does not move to another
+// queue, nor away from a gang that another shard has.
+func (c *Core) movesTo(p *pod, to *group) bool {
+	if !c.meantFor(p, to) {
+		return false
+	}
+	if g := c.gangs[p.pinned]; g != nil {
+		queue, known, _ := c.groupQueue(to)
+		return known && queue == g.queue && !(g.single && g.charge.reserved)
+	}
+	return !p.sure
+}
+
 // settlePod finds the gang of a pod whose state or surroundings changed.
 func (c *Core) settlePod(p *pod) {
-	grp := c.groups[p.group]
-	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || c.gangs[p.pinned] == nil) {
-		p.pinned = "" // nothing of the earlier one can bind it any more, or nobody knows
+	pinned := c.gangs[p.pinned]
+	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || pinned == nil) || pinned != nil && pinned.namespace != p.Namespace {
+		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows, or it is a forgery
 	}
-	if p.pinned != "" && (grp == nil || grp.uid != p.pinned && !c.meantFor(p, grp)) { // of an earlier PodGroup of that name
-		c.unspeak(p)
-		if g := c.gangs[p.pinned]; g != nil {
-			c.join(p, g)
-		} else {
+	grp := c.groups[p.group]
+	if p.pinned != "" && (grp == nil || grp.uid != p.pinned && !c.movesTo(p, grp)) {
+		switch {
+		case pinned != nil:
+			c.unspeak(p)
+			if pinned.single {
+				pinned.stray, pinned.orphan = time.Time{}, false
+			}
+			c.join(p, pinned)
+			return
+		case p.sure: // another shard has it
+			c.unspeak(p)
 			c.leave(p)
+			return
 		}
-		return
+		grp = nil // nobody vouches for the gang that the label names: it is claimed as a gang of one
 	}
 	if grp != nil {
 		c.speak(p, grp)
@@ -322,11 +372,10 @@ func (c *Core) settlePod(p *pod) {
 		return
 	}
 	c.unspeak(p)
-	// A gang of one, or a pod whose PodGroup does not exist: the second is only told so, unless it is bound already; then
-	// the gang that it was bound for has it, or nobody.
-	orphan := p.group != (name{})
+	// A gang of one, or a pod whose PodGroup does not exist: while it has no node that is only said.
+	orphan := p.group != (name{}) && !p.isBound()
 	queue, known := c.podQueue(p)
-	relevant := !p.Finished && (p.Ours || p.isBound()) && !(orphan && p.isBound())
+	relevant := !p.Finished && (p.Ours || p.isBound())
 	g := c.gangs[p.UID]
 	switch {
 	case g != nil:
@@ -348,8 +397,11 @@ func (c *Core) settlePod(p *pod) {
 
 // podQueue returns the queue that a pod names by itself, and whether that can be known.
 func (c *Core) podQueue(p *pod) (string, bool) {
-	if p.Queue != "" {
-		return p.Queue, true
+	switch {
+	case p.queue != "":
+		return p.queue, true
+	case p.payer != "":
+		return p.payer, true
 	}
 	return c.namespaceQueue(p.Namespace)
 }
@@ -388,11 +440,11 @@ func (c *Core) mismatch(g *group) string {
 	var first *pod
 	queue := g.queue
 	says := func(p *pod) string {
-		if p.Queue == "" && g.queue == "" {
+		if p.queue == "" && g.queue == "" {
 			fallback, _ := c.namespaceQueue(g.namespace)
 			return fallback
 		}
-		return p.Queue
+		return p.queue
 	}
 	var pods []*pod
 	for _, p := range c.labelled[g.name] {
@@ -418,11 +470,11 @@ func (c *Core) mismatch(g *group) string {
 
 // speak counts what a pod says about its PodGroup's queue.
 func (c *Core) speak(p *pod, g *group) {
-	if p.voice == g && p.says == p.Queue {
+	if p.voice == g && p.says == p.queue {
 		return
 	}
 	c.unspeak(p)
-	p.voice, p.says = g, p.Queue
+	p.voice, p.says = g, p.queue
 	g.says[p.says]++
 	if g.says[p.says] == 1 {
 		c.homeGroup(g)
@@ -477,6 +529,7 @@ func (c *Core) join(p *pod, g *gang) {
 		g.members[p.UID], g.order = p, nil
 		c.wakeUp(g) // it may fit now
 		if p.Node != "" {
+			p.pinned, p.sure = g.id, true
 			c.podBound(p, p.Node)
 		}
 		// The last that a large gang waited for is not looked at later, but now, unless such looks take more than a part of the time.
@@ -513,6 +566,7 @@ func (c *Core) leave(p *pod) {
 func (c *Core) podBound(p *pod, node string) {
 	g := p.gang
 	p.place, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
+	p.pinned, p.sure = g.id, true
 	p.told = ""
 	if !p.placed {
 		p.placed = true
@@ -561,7 +615,7 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 	if fresh {
 		for _, uid := range sorted(c.labelled[n]) {
 			p := c.labelled[n][uid]
-			if p.Node != "" {
+			if p.Node != "" && p.gang == nil {
 				c.pin(p)
 			}
 			c.settlePod(p)
@@ -625,7 +679,7 @@ func (c *Core) onNamespace(namespace, queue string, exists bool) {
 		}
 	}
 	for _, uid := range sorted(named) {
-		if p := named[uid]; p.Queue == "" {
+		if p := named[uid]; p.queue == "" {
 			c.settlePod(p)
 		}
 	}

@@ -23,8 +23,9 @@ type charge struct {
 	reserved bool
 	revision int64 // of the record: what a Commit names
 	amounts  api.Resources
-	stale    bool // a node shard found another revision: ask for the current one
-	closed   bool // state closing: nothing of it passes any more
+	pods     []uint64 // api.PodID of those that amounts are for, sorted; empty for a gang of one
+	stale    bool     // a node shard found another revision: ask for the current one
+	closed   bool     // state closing: nothing of it passes any more
 
 	rank   *wire.Rank // of the first grant, kept over attempts
 	forced bool       // inherited as a charge for pods found bound
@@ -34,13 +35,52 @@ type charge struct {
 	most    int   // pods that one growth may ask for, 0 for any number
 	giveUps int   // reservations given back for want of room
 	patient bool  // may keep what it holds
+
+	shrunk time.Time // when less was asked for last
+}
+
+// names tells whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
+func (ch *charge) names(g *gang, p *pod) bool {
+	if g.single {
+		return p.UID == g.id
+	}
+	_, found := slices.BinarySearch(ch.pods, p.id)
+	return found
+}
+
+func (ch *charge) namesAll(g *gang, pods []*pod) bool {
+	return !slices.ContainsFunc(pods, func(p *pod) bool { return !ch.names(g, p) })
+}
+
+// elsewhere tells whether what the gang asks for was denied because its pods are charged to another gang or queue: that one's
+// home drives them.
+func (ch *charge) elsewhere() bool {
+	if ch.reserved || ch.ask == nil || ch.ask.denied == nil {
+		return false
+	}
+	reason := ch.ask.denied.GetReason()
+	return reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE || reason == wire.DenyReason_DENY_CLOSING
+}
+
+// ids returns what names pods in a reservation, nothing for a gang of one.
+func ids(g *gang, pods []*pod) []uint64 {
+	if g.single || len(pods) == 0 {
+		return nil
+	}
+	out := make([]uint64, 0, len(pods))
+	for _, p := range pods {
+		out = append(out, p.id)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // ask is a Reserve.
 type ask struct {
 	open
 	demand, bound api.Resources
-	pods          []*pod // those it would charge anew
+	pods          []*pod   // those it would charge anew
+	names         []uint64 // api.PodID of all that demand is for
 	priority      int64
 	growth        bool // of a gang that is reserved already
 	patient       bool
@@ -196,12 +236,15 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 		}
 	}
 	a := &ask{
-		demand: sum(have), bound: boundSum, pods: pods, priority: g.tally.priority, growth: growth,
+		demand: sum(have), bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter,
 	}
 	a.serial = c.serial(g)
 	if g.charge.attempt == 0 {
 		g.charge.attempt = a.serial
+	}
+	if g.charge.reserved && !g.charge.stale && a.demand.Fits(g.charge.amounts) {
+		g.charge.shrunk = c.now
 	}
 	g.charge.ask, g.charge.stale = a, false
 	c.traceAsked(g)
@@ -215,7 +258,11 @@ func (c *Core) say(g *gang) {
 		return
 	}
 	first := c.cfg.AskAgain
-	if a.listed && a.denied.GetReason() != wire.DenyReason_DENY_CLOSING { // that one the coordinator does not keep
+	switch {
+	case !a.listed:
+	case a.denied.GetReason() == wire.DenyReason_DENY_CLOSING, a.denied.GetReason() == wire.DenyReason_DENY_CHARGED_ELSEWHERE:
+		// The coordinator does not keep it.
+	default:
 		first = c.cfg.ResendEvery
 		a.every = first
 	}
@@ -226,7 +273,7 @@ func (c *Core) say(g *gang) {
 		Gang: g.message(), Attempt: g.charge.attempt, Serial: a.serial,
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
-		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term,
+		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names,
 	}}})
 }
 
@@ -272,11 +319,12 @@ func (c *Core) await(g *gang) {
 	}
 	if !c.stillAsked(g, a) {
 		pods := c.choose(g)
-		if now := sum(append(g.pick((*pod).isBound), pods...)); !now.Equal(a.demand) || a.priority != g.tally.priority {
+		now := append(g.pick((*pod).isBound), pods...)
+		if !sum(now).Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
 			c.ask(g, pods, false)
 			return
 		}
-		a.pods = pods // others of the same size: the request stands
+		a.pods = pods
 	}
 	c.say(g)
 }
@@ -314,7 +362,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		amounts = a.demand
 	}
 	ch := &g.charge
-	ch.ask, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
+	ch.ask, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
 	ch.patient = m.GetPatient()
 	ch.most = 0
 	if ch.rank == nil {
@@ -322,6 +370,9 @@ func (c *Core) onGranted(m *wire.Granted) {
 	}
 	if ch.rank == nil {
 		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}
+	}
+	for _, p := range g.members {
+		p.charged = p.charged && ch.names(g, p)
 	}
 	for _, p := range a.pods {
 		if p.gang == g && p.candidate() {
@@ -347,6 +398,9 @@ func (c *Core) onDenied(m *wire.Denied) {
 		g.charge.closed, g.charge.ask = true, nil
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
+			if !g.charge.reserved || !amounts.Equal(g.charge.amounts) { // else the record is as it was
+				g.charge.pods = a.names
+			}
 			g.charge.reserved, g.charge.revision, g.charge.amounts = true, m.GetReservationRevision(), amounts
 		}
 	}
@@ -376,7 +430,8 @@ func (c *Core) adoptCharge(g *gang) bool {
 		return false
 	}
 	pods := c.choose(g)
-	if !sum(append(g.pick((*pod).isBound), pods...)).Fits(ch.amounts) {
+	all := append(g.pick((*pod).isBound), pods...)
+	if !sum(all).Fits(ch.amounts) || !ch.namesAll(g, all) {
 		return false
 	}
 	for _, p := range g.members {
@@ -391,12 +446,13 @@ func (c *Core) adoptCharge(g *gang) bool {
 // chargeBound keeps the charge of a gang that waits at what is bound of it.
 func (c *Core) chargeBound(g *gang) {
 	ch := &g.charge
+	have := g.pick((*pod).isBound)
 	if ch.ask != nil {
-		if len(ch.ask.pods) == 0 && sum(g.pick((*pod).isBound)).Equal(ch.ask.demand) {
+		if len(ch.ask.pods) == 0 && sum(have).Equal(ch.ask.demand) && slices.Equal(ids(g, have), ch.ask.names) {
 			c.say(g)
 			return
 		}
-	} else if ch.reserved && !ch.stale && sum(g.pick((*pod).isBound)).Equal(ch.amounts) {
+	} else if ch.reserved && !ch.stale && sum(have).Equal(ch.amounts) && ch.namesAll(g, have) {
 		return
 	}
 	c.ask(g, nil, false)
@@ -432,14 +488,23 @@ func (c *Core) adjust(g *gang) {
 		return
 	}
 	if ch.reserved && !ch.stale {
+		var replacing []*pod
 		for len(extra) > 0 { // a pod may take the place of one that left
 			with := base.Add(extra[0].Class.Requests)
 			if !with.Fits(ch.amounts) {
 				break
 			}
-			extra[0].charged = true
+			if ch.names(g, extra[0]) {
+				extra[0].charged = true
+				c.touch(g)
+			} else {
+				replacing = append(replacing, extra[0])
+			}
 			base, extra = with, extra[1:]
-			c.touch(g)
+		}
+		if len(replacing) > 0 { // of which the record has to say so
+			c.ask(g, replacing, true)
+			return
 		}
 		if g.state == binding && base.Fits(ch.amounts) && c.now.Before(c.rollUntil(g)) {
 			base = ch.amounts // what it lacks is kept for a pod that takes the place
@@ -455,12 +520,19 @@ func (c *Core) adjust(g *gang) {
 			return
 		}
 	}
+	named := !ch.reserved || ch.namesAll(g, need)
+	if ch.ask == nil && ch.reserved && !ch.stale && named && len(need) > 0 && len(extra) == 0 && !base.Equal(ch.amounts) && base.Fits(ch.amounts) {
+		if at := ch.shrunk.Add(shrinkPause(len(ch.pods))); c.now.Before(at) {
+			c.wakeAt(g, at)
+			return
+		}
+	}
 	switch {
 	case len(need) == 0 && len(extra) == 0 && !g.unsettled() && base.IsZero():
 		if ch.reserved || ch.ask != nil {
 			c.release(g)
 		}
-	case ch.stale || ch.reserved && !base.Equal(ch.amounts) || !ch.reserved && !base.IsZero():
+	case ch.stale || ch.reserved && !(named && base.Equal(ch.amounts)) || !ch.reserved && !base.IsZero():
 		c.ask(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
 		if ch.most > 0 && len(extra) > ch.most {
@@ -474,6 +546,16 @@ func (c *Core) adjust(g *gang) {
 			c.release(g)
 		}
 	}
+}
+
+// shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record again,
+// which names every pod.
+func shrinkPause(pods int) time.Duration {
+	const small, large = 100, 10000
+	if pods <= small {
+		return 0
+	}
+	return time.Duration((pods+large-1)/large) * time.Second
 }
 
 func stillExtra(g *gang, pods []*pod) bool {
@@ -504,7 +586,7 @@ func (c *Core) release(g *gang) {
 		c.startWithdraw(g, resume)
 		return
 	}
-	if g.tally.bound > 0 && !g.moving() && !g.orphan {
+	if g.tally.bound > 0 {
 		c.broken("reservation of a gang with bound pods is not given back")
 		return
 	}

@@ -178,7 +178,7 @@ func (s *script) run(line string) []string {
 		s.table = t
 		return s.step(event.TableSeen{Table: t})
 
-	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing] ... intents=GANG:POD,...
+	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... intents=GANG:POD,...
 		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
 		for text := range strings.SplitSeq(w.value["intents"], ",") {
 			if gang, pod, ok := strings.Cut(text, ":"); ok {
@@ -194,6 +194,12 @@ func (s *script) run(line string) []string {
 				r.State = wire.ReservationState_RESERVATION_CLOSING
 			}
 			r.Gang.Single = len(f) > 5 && f[5] == "single"
+			if len(f) > 6 {
+				for pod := range strings.SplitSeq(f[6], "+") {
+					r.Pods = append(r.Pods, api.PodID(pod))
+				}
+				slices.Sort(r.Pods)
+			}
 			ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: int64(100 + i), Record: r})
 		}
 		return s.step(ev)

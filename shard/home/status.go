@@ -249,7 +249,7 @@ func (v verdict) pressing() bool {
 // publish writes a PodGroup's status when it is time, or asks to be woken when it is.
 func (c *Core) publish(g *gang) {
 	s := &g.status
-	if g.group == nil || s.gone || s.inFlight != 0 || !g.stray.IsZero() || c.cfg.StatusBudget < 0 {
+	if g.group == nil || s.gone || s.inFlight != 0 || !g.stray.IsZero() || c.cfg.StatusBudget < 0 || g.tally.bound > 0 && g.charge.elsewhere() {
 		return
 	}
 	turn := s.turn

@@ -116,6 +116,48 @@ func (c *Core) onStoreRead(e event.StoreRead) {
 	}
 }
 
+// namedBy is the gang of a reservation.
+type namedBy struct {
+	uid, namespace string
+	pods           []string // of it that are bound
+}
+
+// readNames learns from the reservations which gang each pod is charged to, before the pods of a takeover are looked at.
+func (c *Core) readNames(sequence uint64) {
+	c.named = nil
+	if c.table == nil || c.read == nil || c.read.Sequence != sequence || sequence == 0 || len(c.gaining) == 0 {
+		return
+	}
+	c.named = make(map[uint64]*namedBy, len(c.read.Reservations))
+	for _, r := range c.read.Reservations {
+		ref := r.Record.GetGang()
+		by := &namedBy{uid: ref.GetUid(), namespace: ref.GetNamespace()}
+		if ref.GetSingle() {
+			c.named[api.PodID(ref.GetUid())] = by
+		}
+		for _, id := range r.Record.GetPods() {
+			c.named[id] = by
+		}
+	}
+}
+
+// pinAnew pins a bound pod to the gang whose reservation names it. What this shard saw itself counts only for gangs that it
+// has, and that no reservation contradicts.
+func (c *Core) pinAnew(p *pod) {
+	if p.Node == "" {
+		return
+	}
+	if by := c.named[p.id]; by != nil && by.namespace == p.Namespace {
+		p.pinned, p.sure = by.uid, true
+		by.pods = append(by.pods, p.UID)
+		return
+	}
+	if c.gangs[p.pinned] == nil {
+		p.pinned, p.sure = "", false
+		c.pin(p)
+	}
+}
+
 // activate takes up the buckets that were gained, when the list of pods just seen is the one after the read.
 func (c *Core) activate(sequence uint64) {
 	if c.table == nil || c.read == nil || c.read.Sequence != sequence || sequence == 0 || len(c.gaining) == 0 {
@@ -133,10 +175,14 @@ func (c *Core) activate(sequence uint64) {
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int { return compareNames(a.name, b.name) })
+	uids := sorted(c.pods)
+	for _, uid := range uids {
+		c.pinAnew(c.pods[uid])
+	}
 	for _, g := range groups {
 		c.homeGroup(g)
 	}
-	for _, uid := range sorted(c.pods) {
+	for _, uid := range uids {
 		c.settlePod(c.pods[uid])
 	}
 	rows := map[string][]string{} // gang -> pods that have an intent
@@ -163,6 +209,7 @@ func (c *Core) activate(sequence uint64) {
 			inherited++
 		}
 	}
+	c.named = nil
 	c.log(slog.LevelInfo, "took over queues", slog.Int("buckets", len(gained)), slog.Int("reservations", inherited),
 		slog.Uint64("epoch", uint64(c.table.Epoch)))
 }
@@ -173,7 +220,10 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	ref := r.GetGang()
 	g := c.gangs[ref.GetUid()]
 	if g == nil {
-		g = c.newStray(ref)
+		g = c.newStray(ref, len(r.GetPods()) == 0)
+	}
+	for _, uid := range c.boundOf(r) {
+		c.settlePod(c.pods[uid])
 	}
 	if g.queue != ref.GetQueue() { // its queue was changed since: given back there first
 		g.queue, g.bucket = ref.GetQueue(), api.BucketOf(ref.GetQueue())
@@ -184,6 +234,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	}
 	g.charge = charge{
 		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
+		pods:   r.GetPods(),
 		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
 	}
 	for _, uid := range intents {
@@ -215,8 +266,21 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	c.touch(g)
 }
 
-// newStray makes a gang of a reservation whose PodGroup, or pod, is not there.
-func (c *Core) newStray(ref *wire.GangRef) *gang {
+// boundOf returns the bound pods that a reservation names.
+func (c *Core) boundOf(r *wire.ReservationRecord) []string {
+	id := api.PodID(r.GetGang().GetUid())
+	if len(r.GetPods()) > 0 {
+		id = r.GetPods()[0]
+	}
+	if by := c.named[id]; by != nil && by.uid == r.GetGang().GetUid() {
+		return by.pods
+	}
+	return nil
+}
+
+// newStray makes a gang of a reservation whose PodGroup, or pod, is not there. Where the reservation does not name its pods,
+// their labels do.
+func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	g := c.newGang(ref.GetUid(), ref.GetQueue())
 	g.name = name{ref.GetNamespace(), ref.GetName()}
 	g.single = ref.GetSingle()
@@ -226,6 +290,9 @@ func (c *Core) newStray(ref *wire.GangRef) *gang {
 	}
 	if grp := c.groups[g.name]; grp != nil && grp.uid == g.id {
 		c.homeGroup(grp) // its queue is another one now
+		return g
+	}
+	if !labels || g.single {
 		return g
 	}
 	// Pods that were bound for it, when its PodGroup is gone, are still charged to it.
@@ -275,7 +342,7 @@ func (c *Core) onKnown(m *wire.Known) {
 		g := c.gangs[ref.GetUid()]
 		switch {
 		case g == nil:
-			g = c.newStray(ref)
+			g = c.newStray(ref, true)
 			g.charge = charge{attempt: attempt, reserved: true, stale: true}
 			c.touch(g)
 		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved && g.charge.ask == nil && !g.leaving():

@@ -93,6 +93,7 @@ type worldGroup struct {
 }
 
 type worldReservation struct {
+	pods    []uint64
 	ref     *wire.GangRef
 	attempt uint64
 	demand  api.Resources
@@ -304,7 +305,7 @@ func (w *world) carryOut(p *process, outputs []event.Output) {
 					state = wire.ReservationState_RESERVATION_CLOSING
 				}
 				ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: r.rev, Record: &wire.ReservationRecord{
-					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state}})
+					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state, Pods: r.pods}})
 			}
 			for _, k := range w.intentKeys() {
 				ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: k.inc, N: k.n, ModRevision: w.intents[k].rev, Record: w.intents[k].record})
@@ -721,6 +722,11 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 			reply(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial, Reason: wire.DenyReason_DENY_CLOSING}}})
 			return
 		}
+		if w.elsewhere(key, m) {
+			delete(w.waiting, key)
+			reply(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial, Reason: wire.DenyReason_DENY_CHARGED_ELSEWHERE}}})
+			return
+		}
 		if old := w.waiting[key]; old != nil && old.m.Serial == m.Serial {
 			old.from = from
 			old.told = false
@@ -756,6 +762,24 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 		}
 		reply(&wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial}}})
 	}
+}
+
+// elsewhere tells whether another reservation names a pod of a request.
+func (w *world) elsewhere(key string, m *wire.Reserve) bool {
+	names := func(ref *wire.GangRef, pods []uint64) []uint64 {
+		if ref.Single {
+			return []uint64{api.PodID(ref.Uid)}
+		}
+		return pods
+	}
+	for other, r := range w.charged {
+		for _, id := range names(r.ref, r.pods) {
+			if other != key && slices.Contains(names(m.Gang, m.Pods), id) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mayRelease: no pod that was bound for the gang is left, and no intent of a living one.
@@ -800,11 +824,11 @@ func (w *world) offer() {
 				}
 				w.charged[key] = r
 			}
-			if !r.demand.Equal(amounts) || r.attempt != m.Attempt || r.rev == 0 {
+			if !r.demand.Equal(amounts) || r.attempt != m.Attempt || r.rev == 0 || !slices.Equal(r.pods, m.Pods) {
 				w.rev++
 				r.rev = w.rev
 			}
-			r.demand, r.attempt = amounts, m.Attempt
+			r.demand, r.attempt, r.pods = amounts, m.Attempt, m.Pods
 		}
 		if w.rng.Intn(50) == 0 && !w.calmed { // denied without a reason
 			continue
