@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,20 @@ func (w *world) act(line string) {
 					p.Annotations = map[string]string{}
 				}
 				p.Annotations["note"] = arg(2)
+			})
+		}
+	case "label": // POD KEY VALUE, - for none: a tenant edits a label, whatever became of the pod
+		if pod != nil {
+			w.log("user: %s", line)
+			w.count("labels edited")
+			l.edited[string(pod.UID)] = true
+			a.edit(pod, func(p *corev1.Pod) {
+				labels := map[string]string{}
+				maps.Copy(labels, p.Labels)
+				if labels[tenantLabels[arg(2)]] = arg(3); arg(3) == "-" {
+					delete(labels, tenantLabels[arg(2)])
+				}
+				p.Labels = labels
 			})
 		}
 	case "bind":
@@ -231,6 +246,9 @@ func (w *world) act(line string) {
 		}
 	}
 }
+
+// tenantLabels are what a tenant may edit, by a short word.
+var tenantLabels = map[string]string{"group": api.LabelPodGroup, "queue": api.LabelQueue, "gang": api.LabelGang}
 
 // named is the process of an incarnation, or the newest of its name.
 func (w *world) named(inc string) *process {

@@ -27,6 +27,7 @@ type check struct {
 	asked  map[string]bool   // rows whose Binding was asked for
 	bound  map[string]string // pods that a Binding of ours bound -> gang
 	landed map[string]time.Time
+	label  map[string]string // pods with a node -> the PodGroup that their label named when they got it
 	going  map[string]string // pods that somebody else bound, and whose eviction was asked for -> gang
 	gangs  map[string]*gangSeen
 	stamps map[string]api.Incarnation // object and epoch -> writer
@@ -46,7 +47,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -101,20 +102,47 @@ func (c *check) afterStore(ch change) {
 			c.node(name)
 		}
 		w.load.snatches(rec)
-	case strings.HasPrefix(ch.key, "reservations/") && ch.msg == nil:
+	case strings.HasPrefix(ch.key, "reservations/"):
 		gang := ch.key[strings.LastIndexByte(ch.key, '/')+1:]
+		if ch.msg != nil {
+			c.names(ch.msg.(*wire.ReservationRecord))
+			return
+		}
 		for _, name := range w.api.pods.names() {
 			p := w.api.pods.objects[name].Object.(*corev1.Pod)
 			uid := string(p.UID)
-			if other := w.load.groupUID(p); other != uid && other != gang {
-				continue // a PodGroup takes over the bound pods of its namesake
-			}
-			if names := c.byName[p.Labels[api.LabelPodGroup]]; len(names) > 0 && names[len(names)-1] != gang {
-				continue // likewise, and if that one is gone again the gang asks anew
+			if names := c.byName[c.groupName(p)]; len(names) > 0 && names[len(names)-1] != gang && gang != uid {
+				continue // a PodGroup takes over the bound pods of its namesake, and if that one is gone again the gang asks anew
 			}
 			if c.bound[uid] == gang && !finished(p) && w.now.Sub(c.landed[uid]) > 2*time.Second {
 				w.fail("I1: the reservation of gang %s is deleted, and its pod %s is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
 			}
+		}
+	}
+}
+
+// groupName is the PodGroup that a pod's label names, and of a pod with a node the one that it named when the pod got it:
+// whatever a tenant writes there later changes nothing.
+func (c *check) groupName(p *corev1.Pod) string {
+	if name, bound := c.label[string(p.UID)]; bound && p.Spec.NodeName != "" {
+		return name
+	}
+	return p.Labels[api.LabelPodGroup]
+}
+
+// names judges that a reservation goes on naming the pods that were bound for its gang while they run, and is charged with them.
+func (c *check) names(r *wire.ReservationRecord) {
+	w, gang := c.w, r.Gang.Uid
+	if names := c.byName[r.Gang.Name]; r.Gang.Single || len(names) > 0 && names[len(names)-1] != gang {
+		return // a PodGroup takes over the bound pods of its namesake
+	}
+	for uid := range c.gang(gang).ever {
+		p := w.api.podByUID(uid)
+		if p == nil || p.Spec.NodeName == "" || finished(p) || c.bound[uid] != gang || w.now.Sub(c.landed[uid]) < 2*time.Second {
+			continue
+		}
+		if _, named := slices.BinarySearch(r.Pods, api.PodID(uid)); !named {
+			w.fail("I1: the reservation of gang %s does not name pod %s any more, which is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
 		}
 	}
 }
@@ -127,6 +155,9 @@ func (c *check) afterAPI(f *feed, e entry) {
 	case *corev1.Pod:
 		if o.Spec.NodeName != "" && e.Type != watch.Deleted {
 			c.node(o.Spec.NodeName)
+		}
+		if _, known := c.label[string(o.UID)]; o.Spec.NodeName != "" && !known {
+			c.label[string(o.UID)] = o.Labels[api.LabelPodGroup]
 		}
 		c.inherit(o)
 	case *v1alpha1.PodGroup:
@@ -162,7 +193,7 @@ func (c *check) gone(q *v1alpha1.Queue) {
 }
 
 func (c *check) inherit(p *corev1.Pod) {
-	name := p.Labels[api.LabelPodGroup]
+	name := c.groupName(p)
 	if p.Spec.NodeName == "" || name == "" {
 		return
 	}
@@ -262,7 +293,7 @@ func (c *check) asksToEvict(uid string) {
 // closingOf returns the gang, of those that ever had the name of a pod's PodGroup, whose reservation is closing.
 func (c *check) closingOf(p *corev1.Pod) (gang string) {
 	for _, r := range c.w.store.reservations() {
-		if r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[p.Labels[api.LabelPodGroup]], r.Gang.Uid) {
+		if r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[c.groupName(p)], r.Gang.Uid) {
 			gang = r.Gang.Uid
 		}
 	}
@@ -282,7 +313,7 @@ func (c *check) madeFor(p *corev1.Pod, gang string) bool {
 	if number(gang) < made {
 		return true
 	}
-	names := c.byName[p.Labels[api.LabelPodGroup]]
+	names := c.byName[c.groupName(p)]
 	i := slices.Index(names, gang)
 	return i == 0 || i > 0 && made > c.gang(names[i-1]).gone
 }
@@ -297,7 +328,7 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	}
 	gang := cmp.Or(c.bound[string(p.UID)], c.going[string(p.UID)])
 	if gang == "" {
-		if o := p.Labels[api.LabelPodGroup]; o != "" {
+		if o := c.groupName(p); o != "" {
 			if g := w.api.groups.objects[p.Namespace+"/"+o].Object; g != nil {
 				gang = string(g.GetUID())
 			}

@@ -101,7 +101,7 @@ type chance struct {
 }
 
 var acts = []chance{
-	{"gang", 14}, {"single", 8}, {"finish", 24}, {"clean up", 8}, {"delete pod", 6}, {"make again", 6}, {"ungate", 3}, {"least", 3}, {"delete podgroup", 4}, {"queue", 6}, {"delete queue", 2}, {"node", 3}, {"shrink node", 2}, {"relabel node", 2}, {"foreign", 3}, {"bind", 1}, {"annotate", 4},
+	{"gang", 14}, {"single", 8}, {"finish", 24}, {"clean up", 8}, {"delete pod", 6}, {"make again", 6}, {"ungate", 3}, {"least", 3}, {"delete podgroup", 4}, {"queue", 6}, {"delete queue", 2}, {"node", 3}, {"shrink node", 2}, {"relabel node", 2}, {"foreign", 3}, {"bind", 1}, {"annotate", 4}, {"label", 4},
 }
 
 var wrongs = []chance{
@@ -341,6 +341,26 @@ func (d *drawer) user() {
 	case "bind": // somebody binds a pod of ours by hand
 		if p := d.aPod(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }); p != nil && d.some(2) {
 			d.say("bind %s %s", p.Name, pick(d, looseNodes))
+		}
+	case "label": // a tenant edits what says where its pods belong
+		p := d.aPod(func(p *corev1.Pod) bool { return !finished(p) })
+		if d.some(2) {
+			p = d.aPod(running)
+		}
+		if p == nil {
+			return
+		}
+		switch rng.IntN(4) {
+		case 0:
+			d.say("label %s queue %s", p.Name, pick(d, append([]string{"-"}, leafNames...)))
+		case 1:
+			gang := "-"
+			if g := d.aGroup(); g != nil {
+				gang = string(g.UID)
+			}
+			d.say("label %s gang %s", p.Name, pick(d, []string{"-", "nobody", gang, gang, string(p.UID)}))
+		default:
+			d.say("label %s group %s", p.Name, pick(d, []string{"-", "nope", fmt.Sprintf("g%d", rng.IntN(16))}))
 		}
 	case "annotate": // somebody edits an annotation
 		if p := d.aPod(ours); p != nil {

@@ -21,6 +21,7 @@ type workload struct {
 	strict map[string]api.Resources // nodes that only Basalt uses, and what they have
 	named  int                      // shards that ever had a name
 	names  map[string]bool          // of shards that are to be up
+	edited map[string]bool          // pods whose labels a tenant edited
 
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
@@ -42,6 +43,7 @@ const gpu = "nvidia.com/gpu"
 func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
+	l.edited = map[string]bool{}
 	for i := range 6 {
 		name := fmt.Sprintf("n%d", i)
 		l.makeNode(name)
@@ -282,7 +284,7 @@ func (l *workload) finish(p *corev1.Pod, phase corev1.PodPhase) {
 }
 
 func (l *workload) groupUID(p *corev1.Pod) string {
-	if g := l.w.api.groups.objects[p.Namespace+"/"+p.Labels[api.LabelPodGroup]].Object; g != nil {
+	if g := l.w.api.groups.objects[p.Namespace+"/"+l.w.check.groupName(p)].Object; g != nil {
 		return string(g.GetUID())
 	}
 	return string(p.UID)
@@ -352,6 +354,10 @@ func (l *workload) help(round int) {
 		case len(p.Spec.SchedulingGates) > 0:
 			a.edit(p, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
 		case p.DeletionTimestamp != nil:
+		case (l.edited[string(p.UID)] || group != "" && p.Labels[api.LabelQueue] != "") && p.Spec.NodeName == "": // its labels may contradict its gang's
+			a.delete(p)
+		case l.edited[string(p.UID)]:
+			l.finish(p, corev1.PodSucceeded)
 		case group != "":
 			groups[group] = append(groups[group], p)
 		case l.closing(p.Labels[api.LabelQueue]) && running(p): // the queue waits for it
