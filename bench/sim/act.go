@@ -129,14 +129,15 @@ func (w *world) act(line string) {
 					delete(labels, tenantLabels[arg(2)])
 				}
 				p.Labels = labels
+				if p.Spec.NodeName != "" && w.check.bound[string(p.UID)] == "" {
+					w.check.meddles(p, labels)
+				}
 			})
 		}
 	case "bind":
 		if pod != nil && a.bind("ns", name, "", "", arg(2), nil) == 1 {
 			w.log("somebody binds pod %s to %s", pod.UID, arg(2))
-			for _, uid := range []string{string(pod.UID), l.groupUID(pod)} {
-				w.check.gang(uid).meddled = true
-			}
+			w.check.meddles(pod, pod.Labels)
 		}
 	case "foreign":
 		if pod == nil {

@@ -34,6 +34,8 @@ type check struct {
 	byName map[string][]string        // PodGroups that ever had a name, by UID
 	used   map[string]bool            // names of PodGroups of which a pod was ever bound
 	newest int                        // number of the object made last
+
+	strange map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
 }
 
 // gangSeen is what is known of a gang, by UID.
@@ -47,7 +49,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -130,6 +132,15 @@ func (c *check) groupName(p *corev1.Pod) string {
 	return p.Labels[api.LabelPodGroup]
 }
 
+// meddles notes that somebody else bound a pod, or labelled one anew that somebody else bound: whoever finds it so at a takeover
+// counts it for the gang that its labels name by then.
+func (c *check) meddles(p *corev1.Pod, labels map[string]string) {
+	c.strange[labels[api.LabelPodGroup]] = true
+	for _, uid := range append(slices.Clone(c.byName[labels[api.LabelPodGroup]]), string(p.UID), labels[api.LabelGang]) {
+		c.gang(uid).meddled = true
+	}
+}
+
 // names judges that a reservation goes on naming the pods that were bound for its gang while they run, and is charged with them.
 func (c *check) names(r *wire.ReservationRecord) {
 	w, gang := c.w, r.Gang.Uid
@@ -166,6 +177,7 @@ func (c *check) afterAPI(f *feed, e entry) {
 		if g.least == 0 {
 			g.least = n
 			c.byName[o.Name] = append(c.byName[o.Name], string(o.UID))
+			g.meddled = g.meddled || c.strange[o.Name]
 			g.inherited = c.used[o.Name] // some may still be seen where the watch lags
 		}
 		g.least, g.most = min(g.least, n), max(g.most, n)

@@ -332,18 +332,20 @@ func (c *Core) movesTo(p *pod, to *group) bool {
 	if !c.meantFor(p, to) {
 		return false
 	}
-	if g := c.gangs[p.pinned]; g != nil {
-		queue, known, _ := c.groupQueue(to)
-		return known && queue == g.queue && !(g.single && g.charge.reserved)
+	g := c.gangs[p.pinned]
+	if g == nil {
+		return !p.sure
 	}
-	return !p.sure
+	queue, known, _ := c.groupQueue(to)
+	return known && queue == g.queue && (g.name == to.name || g.single && !g.charge.reserved)
 }
 
 // settlePod finds the gang of a pod whose state or surroundings changed.
 func (c *Core) settlePod(p *pod) {
 	pinned := c.gangs[p.pinned]
-	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || pinned == nil) || pinned != nil && pinned.namespace != p.Namespace {
-		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows, or it is a forgery
+	forged := pinned != nil && (pinned.namespace != p.Namespace || !p.sure && pinned.name != p.group)
+	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || pinned == nil) || forged {
+		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows
 	}
 	grp := c.groups[p.group]
 	if p.pinned != "" && (grp == nil || grp.uid != p.pinned && !c.movesTo(p, grp)) {
