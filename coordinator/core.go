@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -346,7 +347,11 @@ func (c *Core) Status() *wire.StatusReply {
 	c.tree.settle()
 	c.tree.root.walk(func(q *queue) {
 		if q.object != nil || q.limits != nil {
-			s.Queues = append(s.Queues, c.usage(q))
+			u := c.usage(q)
+			if r := q.claim; r != nil { // for operators alone: tenants hear no names of others
+				u.Message += fmt.Sprintf("; keeps room for gang %s/%s, which asks for %s and has waited longest", r.gang.ref.GetNamespace(), r.gang.ref.GetName(), r.delta)
+			}
+			s.Queues = append(s.Queues, u)
 		}
 	})
 	return s

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -78,6 +79,8 @@ type asked struct {
 	single    bool
 	pods      []uint64
 }
+
+var gangName = regexp.MustCompile(`\bg[0-9]+\b`)
 
 var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.e.f", "a.e.f.g", "a.e.f.h", "i", "i.j", "i.k"}
 
@@ -305,6 +308,9 @@ func (w *world) deliver(o Send) {
 		}
 		if m.Denied.Message == "" || m.Denied.Reason == 0 {
 			w.store.problem("denied %s without words", m.Denied.GangUid)
+		}
+		if name := gangName.FindString(m.Denied.Message); name != "" {
+			w.store.problem("a denial of %s names %s: %s", m.Denied.GangUid, name, m.Denied.Message)
 		}
 	}
 }

@@ -403,6 +403,12 @@ func (p *player) do(words []string) {
 		p.pending = nil
 	case "usages": // usages on | off
 		p.usages = name == "on"
+	case "status": // what operators see of a queue
+		for _, u := range p.core.Status().Queues {
+			if u.Queue == name {
+				p.print("%s %s: %s", u.Queue, u.ReadyReason, u.Message)
+			}
+		}
 	case "corrupt-selector": // corrupt-selector QUEUE: in the store
 		p.store.limits[name].NamespaceSelector = []byte("\x0a\xff")
 	case "sums": // what each queue holds

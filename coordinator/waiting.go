@@ -540,7 +540,7 @@ func (c *Core) inform(now time.Time, r *request, l *lack) {
 		r.lacking = now
 		c.ageing = append(c.ageing, r)
 	}
-	w, old := l.words(), r.words
+	w, old := l.words(r.queue), r.words
 	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
 	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
 		r.told, r.words = now, w
@@ -548,13 +548,15 @@ func (c *Core) inform(now time.Time, r *request, l *lack) {
 	}
 }
 
-func (l *lack) words() words {
-	w := words{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short, charged: l.charged, limit: l.capability}
-	switch {
-	case l.reason == wire.DenyReason_DENY_QUEUE_CLOSED:
+// words are what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
+// gangs no more than how many there are.
+func (l *lack) words(own *queue) words {
+	w := words{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short}
+	if l.queue == own {
+		w.charged, w.limit = l.charged, l.capability
+	}
+	if l.reason == wire.DenyReason_DENY_QUEUE_CLOSED {
 		w.detail = l.queue.shut()
-	case l.older != nil:
-		w.detail = l.older.gang.ref.GetNamespace() + "/" + l.older.gang.ref.GetName()
 	}
 	return w
 }
@@ -562,21 +564,21 @@ func (l *lack) words() words {
 // tell sends a judgement to the gang's home.
 func (c *Core) tell(r *request, l *lack) {
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
-	more := ""
+	asks := fmt.Sprintf("gang asks %s", amount(l.asks))
 	if r.gang.res != nil {
-		more = " more"
+		asks += " more"
+	}
+	if l.queue == r.queue {
+		asks = fmt.Sprintf("capability %s, charged %s, %s", amount(l.capability), amount(l.charged), asks)
 	}
 	text := ""
 	switch q := l.queue.path; l.reason {
 	case wire.DenyReason_DENY_QUOTA:
-		text = fmt.Sprintf("queue %q lacks %s: %s short (capability %s, charged %s, gang asks %s%s)",
-			q, l.resource, amount(l.short), amount(l.capability), amount(l.charged), amount(l.asks), more)
+		text = fmt.Sprintf("queue %q lacks %s: %s short (%s)", q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_GUARANTEE:
-		text = fmt.Sprintf("queue %q keeps %s for the guarantees of other queues: %s short (capability %s, charged %s, kept %s, gang asks %s%s)",
-			q, l.resource, amount(l.short), amount(l.capability), amount(l.charged), amount(l.kept), amount(l.asks), more)
+		text = fmt.Sprintf("queue %q keeps %s for the guarantees of other queues: %s short (%s)", q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
-		text = fmt.Sprintf("queue %q keeps %s for gang %s, which waits longer: %s short (capability %s, charged %s, kept %s, gang asks %s%s)",
-			q, l.resource, r.words.detail, amount(l.short), amount(l.capability), amount(l.charged), amount(l.kept), amount(l.asks), more)
+		text = fmt.Sprintf("queue %q keeps %s %s for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never hold it: gang asks %s %s, capability %s", q, l.resource, amount(l.asks), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
