@@ -80,18 +80,24 @@ func fieldOf(format string, i int) string {
 	return fmt.Sprintf(format, i)
 }
 
-// coarseRequests counts a pod whose requests exceed a bound: of the foremost MaxPodResources resources that it names the sum
+// coarseRequests counts a pod with a node whose requests exceed a bound: of the foremost MaxPodResources resources that it names the sum
 // over containers and sidecars, plus the largest init container, plus the overhead, and no less than what the pod itself
 // requests. That is linear in the pod, which the rules for sidecars are not. An amount that cannot be read counts as zero.
 func coarseRequests(p *v1.Pod, ignore map[string]bool) Resources {
 	named := map[string]int64{}
-	requests(p, func(l v1.ResourceList, _ string, _ int) {
+	name := func(l v1.ResourceList) {
 		for name := range l {
 			if !ignore[string(name)] && name != v1.ResourcePods && len(name) <= MaxResourceName {
 				named[string(name)] = 0
 			}
 		}
-	})
+	}
+	requests(p, func(l v1.ResourceList, _ string, _ int) { name(l) })
+	status := statuses(p)
+	for _, s := range status {
+		name(s.AllocatedResources)
+		name(actual(s.Resources))
+	}
 	out, _ := FromMap(named).Foremost(MaxPodResources, nil)
 	index := make(map[string]int, len(out))
 	for i, a := range out {
@@ -108,20 +114,37 @@ func coarseRequests(p *v1.Pod, ignore map[string]bool) Resources {
 	}
 	add := func(i int, v int64) { out[i].Value = AddSat(out[i].Value, v) }
 	inits, floor := make([]int64, len(out)), make([]int64, len(out))
+	container := func(c *v1.Container, f func(i int, v int64)) { // the most of what it asks for and what it has
+		s := status[c.Name]
+		if s == nil {
+			each(c.Resources.Requests, f)
+			return
+		}
+		most := map[int]int64{}
+		for _, l := range []v1.ResourceList{c.Resources.Requests, s.AllocatedResources, actual(s.Resources)} {
+			each(l, func(i int, v int64) { most[i] = max(most[i], v) })
+		}
+		for i, v := range most {
+			f(i, v)
+		}
+	}
 	for i := range p.Spec.Containers {
-		each(p.Spec.Containers[i].Resources.Requests, add)
+		container(&p.Spec.Containers[i], add)
 	}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			each(c.Resources.Requests, add)
+			container(c, add)
 		} else {
-			each(c.Resources.Requests, func(i int, v int64) { inits[i] = max(inits[i], v) })
+			container(c, func(i int, v int64) { inits[i] = max(inits[i], v) })
 		}
 	}
 	each(p.Spec.Overhead, add)
 	if p.Spec.Resources != nil {
 		each(p.Spec.Resources.Requests, func(i int, v int64) { floor[i] = v })
+		for _, l := range []v1.ResourceList{p.Status.AllocatedResources, actual(p.Status.Resources)} {
+			each(l, func(i int, v int64) { floor[i] = max(floor[i], v) })
+		}
 	}
 	for i := range out {
 		out[i].Value = max(AddSat(out[i].Value, inits[i]), floor[i])

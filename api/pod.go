@@ -194,6 +194,10 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 // containers, sidecars, overhead, pod-level resources), rounded up to the unit, without the resources on the ignore list,
 // and one of the resource "pods". With an error it returns just that one. Messages name the field.
 //
+// Of a pod with a node it is, as for kube-scheduler, the most of what the spec asks for, what the kubelet has allocated and
+// what the containers have: a resize takes effect some time after the spec was changed, or never. A resize that the kubelet
+// has found infeasible does not count.
+//
 // A pod without a node that exceeds MaxPodResources, MaxContainers or MaxPodAmounts is an error. One that has a node has to
 // be counted: it is, for its foremost resources, and by a sum that is not below what the rules give.
 func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
@@ -202,7 +206,8 @@ func PodRequests(p *v1.Pod, ignore map[string]bool) (Resources, error) {
 
 // podRequests is PodRequests, which writes into room if that is enough.
 func podRequests(p *v1.Pod, ignore map[string]bool, room Resources) (Resources, error) {
-	if len(p.Spec.Containers) == 1 && len(p.Spec.InitContainers) == 0 && len(p.Spec.Overhead) == 0 && p.Spec.Resources == nil {
+	status := resized(p)
+	if len(p.Spec.Containers) == 1 && len(p.Spec.InitContainers) == 0 && len(p.Spec.Overhead) == 0 && p.Spec.Resources == nil && !status {
 		if r, ok := plainRequests(room, p.Spec.Containers[0].Resources.Requests, ignore); ok {
 			return r, nil
 		}
@@ -212,6 +217,9 @@ func podRequests(p *v1.Pod, ignore map[string]bool, room Resources) (Resources, 
 		if p.Spec.NodeName == "" {
 			return one, excess
 		}
+		return coarseRequests(p, ignore), nil
+	}
+	if status && len(p.Spec.Containers)+len(p.Spec.InitContainers) > maxResized {
 		return coarseRequests(p, ignore), nil
 	}
 	kept := &v1.Pod{Spec: v1.PodSpec{Overhead: p.Spec.Overhead, Resources: p.Spec.Resources}}
@@ -250,7 +258,10 @@ func podRequests(p *v1.Pod, ignore map[string]bool, room Resources) (Resources, 
 	if err != nil {
 		return one, err
 	}
-	list := resourcehelper.PodRequests(kept, resourcehelper.PodResourcesOptions{})
+	if status {
+		keepStatus(kept, p, ignore)
+	}
+	list := resourcehelper.PodRequests(kept, resourcehelper.PodResourcesOptions{UseStatusResources: status, InPlacePodLevelResourcesVerticalScalingEnabled: status})
 	list[v1.ResourcePods] = Quantity("pods", 1)
 	r, err := FromResourceList(list, true)
 	if err != nil {

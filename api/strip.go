@@ -50,6 +50,9 @@ func StripPod(p *v1.Pod) *v1.Pod {
 			out.Status.Conditions = []v1.PodCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}}
 		}
 	}
+	if resized(p) {
+		stripStatus(out, p)
+	}
 	return out
 }
 

@@ -30,14 +30,14 @@ func TestStripping(t *testing.T) {
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0) },
 		func(s *string, c randfill.Continue) { // rarely the same is often enough
-			words := []string{"", "basalt", "Succeeded", "Failed", "PodScheduled", "False", "True", "Always", "DoNotSchedule", "cpu", "n1", "TCP"}
+			words := []string{"", "basalt", "Succeeded", "Failed", "PodScheduled", "False", "True", "Always", "DoNotSchedule", "cpu", "n1", "TCP", v1.PodReasonInfeasible}
 			*s = words[c.Intn(len(words))]
 		},
 		func(s *v1.PodPhase, c randfill.Continue) {
 			*s = []v1.PodPhase{"", v1.PodRunning, v1.PodFailed}[c.Intn(3)]
 		},
 		func(s *v1.PodConditionType, c randfill.Continue) {
-			*s = []v1.PodConditionType{"", v1.PodScheduled}[c.Intn(2)]
+			*s = []v1.PodConditionType{"", v1.PodScheduled, v1.PodResizePending}[c.Intn(3)]
 		},
 		func(s *v1.ConditionStatus, c randfill.Continue) {
 			*s = []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse}[c.Intn(2)]
@@ -63,6 +63,10 @@ func TestStripping(t *testing.T) {
 		}
 		fill.Fill(&p.Status.Phase)
 		fill.Fill(&p.Status.Conditions)
+		fill.Fill(&p.Status.ContainerStatuses)
+		fill.Fill(&p.Status.InitContainerStatuses)
+		fill.Fill(&p.Status.AllocatedResources)
+		fill.Fill(&p.Status.Resources)
 		before := p.DeepCopy()
 		stripped := api.StripPod(p)
 		want := api.FromPod(p, claims, nil)
