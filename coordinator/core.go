@@ -55,6 +55,7 @@ type Core struct {
 	due          map[string]bool // queues whose record may differ from what their object says
 	finalizers   map[string]bool // queues whose finalizer may have to change
 	limitsLast   bool            // the last transaction was one of limits
+	restored     int             // queues whose resourceVersion went back
 	nextAskAgain time.Time
 	created      map[string]time.Time // when root and default were last asked for
 
@@ -78,7 +79,7 @@ type Core struct {
 	lastTake    time.Time  // of a takeover
 	began       *api.Table // the table of before this term, until a shard of it is heard: the store was not exchanged since
 	refilling   bool
-	refillFrom  time.Time // since when all known shards are linked
+	nextMissing time.Time // when the log names those that refilling waits for
 	omitted     int       // shards that the table has no room for
 	nextReport  time.Time
 	nextKnown   time.Time
@@ -94,8 +95,9 @@ func New(cfg Config, e Elected) *Core {
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
 		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}, patients: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
-		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, shadows: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table, floor: e.MaxStatusEpoch,
+		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, shadows: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table,
 	}
+	c.floor = c.believed(e.MaxStatusEpoch, "statuses of queues")
 	for _, s := range e.Limits {
 		c.loadLimits(s)
 	}
@@ -147,7 +149,6 @@ func (cfg Config) withDefaults() Config {
 	set(&cfg.ReportEvery, 200*time.Millisecond)
 	set(&cfg.KnownEvery, 30*time.Second)
 	set(&cfg.PatientFor, 2*time.Minute)
-	set(&cfg.RefillLimit, 15*time.Second)
 	set(&cfg.HalfGoneLimit, 30*time.Second)
 	set(&cfg.FirstTable, time.Second)
 	set(&cfg.JoinEvery, 500*time.Millisecond)

@@ -18,7 +18,8 @@
 // does once the object has the finalizer that keeps it while anything is charged; what a gang asks for whose namespace may not
 // use the queue; a pod that another reservation names; and anything unbound while a control
 // store that may lack reservations is being refilled: a new or restored one, one with a reservation that cannot be read, and
-// any of which no shard of the table is left that knew it before this term.
+// any of which no shard of the table is left that knew it before this term. Refilling ends when every owner of a bucket has
+// reported, never by a clock.
 //
 // Invariants:
 //   - At most one transaction is in flight. The core's memory is the state after that transaction, so nothing is decided

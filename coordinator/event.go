@@ -17,7 +17,6 @@ type Config struct {
 	ReportEvery   time.Duration // 200 ms: between two batches of QueueUsages
 	PatientFor    time.Duration // 2 min: how long one gang may be the patient one
 	KnownEvery    time.Duration // 30 s: between two lists of reservations sent to their homes
-	RefillLimit   time.Duration // 15 s: refilling ends so long after every member was linked, whatever they said
 	HalfGoneLimit time.Duration // 30 s: how long nothing moves when more than half of the shards are gone
 	FirstTable    time.Duration // 1 s: how long the first table waits for more shards after the first one
 	JoinEvery     time.Duration // 500 ms: between two steps that move buckets between living shards
@@ -67,6 +66,7 @@ type Event interface{ event() }
 type (
 	// QueueSeen: a Queue object as the API server shows it now.
 	QueueSeen struct {
+		Listed          bool // by a consistent list: newer than everything seen before, whatever its resourceVersion
 		Name            string
 		UID             string
 		ResourceVersion string

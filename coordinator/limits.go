@@ -64,6 +64,9 @@ func readLimits(r *wire.LimitsRecord) (*limits, error) {
 	return &limits{record: r, capability: capability, guarantee: guarantee}, nil
 }
 
+// restoredLogged is how many of the queues whose resourceVersion went back a term names in the log.
+const restoredLogged = 10
+
 func (c *Core) queueSeen(ev QueueSeen) {
 	if ev.Name == "" {
 		return
@@ -87,15 +90,24 @@ func (c *Core) queueSeen(ev QueueSeen) {
 		seen = q.limits.record.GetResourceVersion()
 	}
 	if newer(seen, ev.ResourceVersion) && !fault.On(fault.LaggingLimits) {
-		c.tree.prune(q)
-		return // a cache that lags; resourceVersions of one server are in one order whatever the object
+		if !ev.Listed {
+			c.tree.prune(q)
+			return // a cache that lags; resourceVersions of one server are in one order whatever the object
+		}
+		if c.restored++; c.restored <= restoredLogged {
+			c.log(LevelWarn, "a queue's resourceVersion went back: the API server was restored from a copy; its limits are those of the copy",
+				"queue", ev.Name, "resourceVersion", ev.ResourceVersion, "before", seen)
+		}
 	}
 	before := q.object
 	q.object = &ev
-	if c.synced && ev.StatusEpoch > c.floor {
-		c.raise(ev.StatusEpoch)
-	} else {
-		c.floor = max(c.floor, ev.StatusEpoch)
+	if ev.StatusEpoch > c.floor && (before == nil || before.StatusEpoch != ev.StatusEpoch) {
+		epoch := c.believed(ev.StatusEpoch, "queue "+ev.Name)
+		if c.synced && epoch > c.floor {
+			c.raise(epoch)
+		} else {
+			c.floor = max(c.floor, epoch)
+		}
 	}
 	c.due[ev.Name] = true
 	if before == nil || before.HasFinalizer != ev.HasFinalizer || before.Deleting != ev.Deleting || before.UID != ev.UID {
@@ -233,9 +245,8 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 	selector, encoded, _ := readSelector(o.Namespaces) // queueSeen has seen to it that it can be read
 	if now != nil {
 		r := now.record
-		if newer(r.GetResourceVersion(), o.ResourceVersion) && !fault.On(fault.LaggingLimits) ||
-			r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
-				same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) && sameBytes(r.NamespaceSelector, encoded) {
+		if r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
+			same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) && sameBytes(r.NamespaceSelector, encoded) {
 			return now, false
 		}
 	}

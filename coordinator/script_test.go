@@ -316,7 +316,7 @@ func (p *player) do(words []string) {
 		p.do([]string{"synced"})
 		p.do([]string{"wait", "2s"})
 		p.quiet = false
-	case "queue": // queue NAME cap=… guarantee=… closed deleting nofinalizer uid= rv= status=EPOCH invalid=WORD namespaces=SELECTOR
+	case "queue": // queue NAME cap=… guarantee=… closed deleting nofinalizer listed uid= rv= status=EPOCH invalid=WORD namespaces=SELECTOR
 		p.version++
 		p.generations[name]++
 		if p.uids[name] == "" {
@@ -325,7 +325,10 @@ func (p *player) do(words []string) {
 		if uid := a.values["uid"]; uid != "" {
 			p.uids[name] = uid
 		}
-		p.step(QueueSeen{Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
+		if a.has("listed") {
+			delete(p.store.versions, name) // the one case in which limits may go back
+		}
+		p.step(QueueSeen{Listed: a.has("listed"), Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
 			Generation: a.number("generation", p.generations[name]), Capability: a.vector("cap"), Guarantee: a.vector("guarantee"),
 			Invalid: strings.ReplaceAll(a.values["invalid"], "_", " "), Closed: a.has("closed"), Deleting: a.has("deleting"), HasFinalizer: !a.has("nofinalizer"),
 			StatusEpoch: api.Epoch(a.number("status", 0)), Namespaces: a.selector()})

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -328,6 +329,27 @@ func (c *Core) sortedShards() []*shard {
 	return out
 }
 
+// MaxStatusEpoch bounds the epochs that are believed of statuses, for an administrator may write anything there: the upper half
+// of a serial holds an epoch, so it has 32 bits. epochsAhead is how far above the table's one may be: a store is restored from a
+// copy that is so many tables old at most.
+const (
+	MaxStatusEpoch api.Epoch = 1 << 31
+	epochsAhead    api.Epoch = 1 << 20
+)
+
+// believed returns an epoch found in a status, 0 for one that cannot be true.
+func (c *Core) believed(epoch api.Epoch, where string) api.Epoch {
+	limit := MaxStatusEpoch
+	if c.table != nil {
+		limit = c.table.Epoch + epochsAhead
+	}
+	if epoch <= limit {
+		return epoch
+	}
+	c.log(LevelWarn, "status epoch ignored: no table can have it", "where", where, "epoch", uint64(epoch), "limit", uint64(limit))
+	return 0
+}
+
 // raise: an epoch was found in a status, and ours have to be above it. If they are not, the store is older than the
 // cluster.
 func (c *Core) raise(epoch api.Epoch) {
@@ -471,40 +493,42 @@ func (c *Core) hold(now time.Time) bool {
 	return hold
 }
 
-// gained is the epoch at which a member last got a bucket.
-func gained(t *api.Table, who api.Incarnation) api.Epoch {
-	var last api.Epoch
-	for b, changed := range t.Changed {
-		if t.Owner(api.BucketID(b)) == who {
-			last = max(last, changed)
-		}
-	}
-	return last
-}
-
-// endRefilling admits again once every member has told of what is bound, or enough time has passed since all could.
+// endRefilling admits again once every member of the table that owns a bucket has reported what is bound in its queues. No clock
+// ends it: with one list missing, gangs would be admitted to room that bound pods use. A member that cannot report leaves the
+// table when its lease ends, or when it is restarted, and its heir reports instead; until then the log names it.
 func (c *Core) endRefilling(now time.Time) {
 	if !c.refilling || c.table == nil || c.table.Revision == 0 || c.table.Epoch < c.floor {
 		return
 	}
-	linked, told := len(c.shards) > 0, true
-	for _, s := range c.shards {
-		linked = linked && s.linked
+	gained := make([]api.Epoch, len(c.table.Members)) // when each last got a bucket
+	for b, changed := range c.table.Changed {
+		if i := c.table.Owners[b]; int(i) < len(gained) {
+			gained[i] = max(gained[i], changed)
+		}
 	}
-	for _, m := range c.table.Members {
+	var missing []string
+	for i, m := range c.table.Members {
 		s := c.shards[m.Incarnation]
-		told = told && s != nil && s.told && s.refilled >= gained(c.table, m.Incarnation)
+		if gained[i] > 0 && (s == nil || !s.told || s.refilled < gained[i]) {
+			missing = append(missing, string(m.Incarnation))
+		}
 	}
-	if !linked {
-		c.refillFrom = time.Time{}
-	} else if c.refillFrom.IsZero() {
-		c.refillFrom = now
-	}
-	late := linked && now.Sub(c.refillFrom) >= c.cfg.RefillLimit
-	if !told && !late || !c.rightsKnown() {
+	if len(missing) > 0 {
+		if c.nextMissing.IsZero() {
+			c.nextMissing = now.Add(missingEvery)
+		} else if !now.Before(c.nextMissing) {
+			c.nextMissing = now.Add(missingEvery)
+			c.log(LevelWarn, "nothing is admitted until these shards have reported what is bound", "missing", len(missing), "shards", strings.Join(missing[:min(len(missing), 10)], " "))
+		}
 		return
 	}
-	c.refilling, c.look = false, true // the table has to say so
-	c.log(LevelInfo, "refilled", "reservations", c.open, "all told", told)
+	if !c.rightsKnown() {
+		return
+	}
+	c.refilling, c.look, c.nextMissing = false, true, time.Time{} // the table has to say so
+	c.log(LevelInfo, "refilled", "reservations", c.open)
 	c.roomEverywhere()
 }
+
+// missingEvery is how often the log names the shards that refilling waits for.
+const missingEvery = 15 * time.Second

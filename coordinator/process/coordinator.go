@@ -309,7 +309,9 @@ func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
 	}
 	var epoch api.Epoch
 	for _, q := range queues {
-		epoch = max(epoch, queueSeen(q).StatusEpoch)
+		if e := queueSeen(q).StatusEpoch; e <= coordinator.MaxStatusEpoch { // one that cannot be true hides no other
+			epoch = max(epoch, e)
+		}
 	}
 	return epoch
 }

@@ -52,15 +52,16 @@ func follow[T interface {
 	known := roster[T]{}
 	first := true
 	unreadable := map[types.UID]error{} // of which only the metadata could be read, until they are handed on
-	post := func(o T) {
+	post := func(o T, listed bool) {    // kube.Follow makes only consistent lists
 		ev := seen(o)
-		if err := unreadable[o.GetUID()]; err != nil {
-			delete(unreadable, o.GetUID())
-			if q, ok := ev.(coordinator.QueueSeen); ok { // the limits in force stay
+		if q, ok := ev.(coordinator.QueueSeen); ok {
+			q.Listed = listed
+			if err := unreadable[o.GetUID()]; err != nil { // the limits in force stay
 				q.Invalid = "spec: " + err.Error()
-				ev = q
 			}
+			ev = q
 		}
+		delete(unreadable, o.GetUID())
 		t.post(ctx, ev)
 	}
 	f := kube.Follow(client, resource, t.log, kube.Handler[T]{
@@ -69,7 +70,7 @@ func follow[T interface {
 				t.post(ctx, gone(o))
 			}
 			for _, o := range list {
-				post(o)
+				post(o, true)
 			}
 			if first {
 				first = false
@@ -78,7 +79,7 @@ func follow[T interface {
 		},
 		Seen: func(o T) {
 			known[o.GetUID()] = o
-			post(o)
+			post(o, false)
 		},
 		Gone: func(o T) {
 			delete(known, o.GetUID())
