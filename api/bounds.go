@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -24,6 +25,10 @@ const (
 	MaxConstraintEntries = 1024     // labels, expressions, values and tolerations in them
 	MaxHostPorts         = 256
 )
+
+// MaxGangResources is how many resources the pods of a gang may request together: a reservation names them all. A gang whose
+// pods request more is not admitted.
+const MaxGangResources = 256
 
 // MaxNodeResources is how many resources a node may offer. The foremost of a node that names more are counted.
 const MaxNodeResources = 256
@@ -160,28 +165,46 @@ func (r Resources) Foremost(n int, important Resources) (kept Resources, left in
 	if len(r) <= n {
 		return r, 0
 	}
-	first := map[string]bool{}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods} {
-		first[string(name)] = true
-	}
+	const last = 2
+	turn := map[string]int{string(v1.ResourceCPU): 0, string(v1.ResourceMemory): 0, string(v1.ResourceEphemeralStorage): 0, string(v1.ResourcePods): 0}
 	for _, a := range important {
-		first[a.Resource] = true
+		if _, named := turn[a.Resource]; !named {
+			turn[a.Resource] = 1
+		}
 	}
-	chosen := make(map[string]bool, n)
-	for _, pass := range []bool{true, false} {
+	turnOf := func(a Amount) int {
+		if t, named := turn[a.Resource]; named {
+			return t
+		}
+		return last
+	}
+	chosen := make([]bool, len(r))
+	for t := range last + 1 {
 		for i := range r {
-			if len(chosen) < n && first[r[i].Resource] == pass {
-				chosen[r[i].Resource] = true
+			if n > 0 && turnOf(r[i]) == t {
+				chosen[i] = true
+				n--
 			}
 		}
 	}
-	kept = make(Resources, 0, n)
 	for i := range r {
-		if chosen[r[i].Resource] {
+		if chosen[i] {
 			kept = append(kept, r[i])
 		}
 	}
 	return kept, len(r) - len(kept)
+}
+
+// Shorten cuts text to at most so many bytes, between characters, and ends it in "..." then.
+func Shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	end := max(0, most-len("..."))
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "..."
 }
 
 // checkConstraints says which bound the constraints of a pod exceed, and the field that has the largest part in it.

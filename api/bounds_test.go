@@ -201,10 +201,26 @@ func TestForemost(t *testing.T) {
 		{5, nil, "a=1 b=2 cpu=3m memory=5 pods=6", 2},
 		{5, Resources{{"z", 0}}, "a=1 cpu=3m memory=5 pods=6 z=7", 2},
 		{2, nil, "cpu=3m memory=5", 5},
+		{4, Resources{{"a", 0}, {"b", 0}, {"m", 0}, {"z", 0}}, "a=1 cpu=3m memory=5 pods=6", 3},
 		{0, nil, "", 7},
 	} {
 		if kept, left := r.Foremost(c.n, c.important); kept.String() != c.kept || left != c.left {
 			t.Errorf("foremost %d beside %v: %q and %d more, want %q and %d", c.n, c.important, kept, left, c.kept, c.left)
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"", 0, ""}, {"abc", 3, "abc"}, {"abcd", 3, "..."}, {"abcdef", 5, "ab..."},
+		{"a\u00e4\u00e4\u00e4\u00e4", 6, "a\u00e4..."}, {"a\u00e4\u00e4\u00e4\u00e4", 7, "a\u00e4..."}, {"a\u00e4\u00e4\u00e4\u00e4", 8, "a\u00e4\u00e4..."},
+	} {
+		if got := Shorten(c.text, c.most); got != c.want {
+			t.Errorf("%q in %d bytes: %q, want %q", c.text, c.most, got, c.want)
 		}
 	}
 }

@@ -336,6 +336,9 @@ func (c *Core) log(level Level, message string, args ...any) {
 	c.out = append(c.out, Log{Level: level, Message: message, Args: args})
 }
 
+// statusBytes bounds the queues of a status, in bytes.
+const statusBytes = 8 << 20
+
 // Status describes the term for operators. It changes nothing.
 func (c *Core) Status() *wire.StatusReply {
 	s := &wire.StatusReply{
@@ -346,12 +349,19 @@ func (c *Core) Status() *wire.StatusReply {
 		s.TableEpoch = uint64(c.table.Epoch)
 	}
 	c.tree.settle()
+	size := 0
 	c.tree.root.walk(func(q *queue) {
-		if q.object != nil || q.limits != nil {
-			u := c.usage(q)
-			if r := q.claim; r != nil { // for operators alone: tenants hear no names of others
-				u.Message += fmt.Sprintf("; keeps room for gang %s/%s, which asks for %s and has waited longest", r.gang.ref.GetNamespace(), r.gang.ref.GetName(), r.delta)
-			}
+		if q.object == nil && q.limits == nil {
+			return
+		}
+		if s.QueuesTotal++; size > statusBytes {
+			return
+		}
+		u := c.usage(q)
+		if r := q.claim; r != nil { // for operators alone: tenants hear no names of others
+			u.Message += fmt.Sprintf("; keeps room for gang %s/%s, which asks for %s and has waited longest", r.gang.ref.GetNamespace(), r.gang.ref.GetName(), r.delta)
+		}
+		if size += proto.Size(u) + 8; size <= statusBytes {
 			s.Queues = append(s.Queues, u)
 		}
 	})

@@ -6,13 +6,18 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 )
 
-// chunk bounds how many queues or gangs one message lists.
-const chunk = 500
+// One message lists at most chunk queues or gangs, and at most so many bytes of queues.
+const (
+	chunk      = 500
+	chunkBytes = 1 << 20
+)
 
 // report sends each queue that changed to its home.
 func (c *Core) report(now time.Time) {
@@ -36,11 +41,22 @@ func (c *Core) report(now time.Time) {
 		usages[string(home)] = append(usages[string(home)], c.usage(q))
 	})
 	for _, home := range sortedKeys(usages) {
-		for part := range slices.Chunk(usages[home], chunk) {
+		for part, rest := cut(usages[home]); len(part) > 0; part, rest = cut(rest) {
 			c.send(api.Incarnation(home), &wire.Envelope{Body: &wire.Envelope_QueueUsages{
 				QueueUsages: &wire.QueueUsages{Term: uint64(c.term), Queues: part}}})
 		}
 	}
+}
+
+// cut takes off the first of some queues what one message lists.
+func cut(usages []*wire.QueueUsage) (part, rest []*wire.QueueUsage) {
+	size := 0
+	for i, u := range usages {
+		if size += proto.Size(u) + 8; i > 0 && (i == chunk || size > chunkBytes) {
+			return usages[:i:i], usages[i:]
+		}
+	}
+	return usages, nil
 }
 
 // reportAll makes everything of one home be sent again.
@@ -52,10 +68,17 @@ func (c *Core) reportAll(home api.Incarnation) {
 	})
 }
 
-// usage describes a queue.
+// usage describes a queue. It names at most api.MaxResources resources in each list, first those that are limited here, for a
+// status has room for no more; the message says how many are left out.
 func (c *Core) usage(q *queue) *wire.QueueUsage {
+	var limited api.Resources
+	if q.limits != nil {
+		limited = q.limits.capability.Max(q.limits.guarantee)
+	}
+	charged, unnamed := q.charged.amounts().Foremost(api.MaxResources, limited)
+	guarantee, _ := q.guarantee.Positive().Foremost(api.MaxResources, limited)
 	u := &wire.QueueUsage{
-		Queue: q.path, Charged: wire.FromResources(q.charged.amounts()), Guarantee: wire.FromResources(q.guarantee.Positive()),
+		Queue: q.path, Charged: wire.FromResources(charged), Guarantee: wire.FromResources(guarantee),
 		Admitted: int32(q.admitted), Waiting: int32(q.waiting), Version: q.version,
 		Leaf: q.parent != nil && !slices.ContainsFunc(q.children, c.exists),
 	}
@@ -71,6 +94,9 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 		}
 	}
 	u.ReadyReason, u.Message = c.ready(q)
+	if unnamed > 0 {
+		u.Message = fmt.Sprintf("%s; %d more resources are charged than the %d that are listed", u.Message, unnamed, len(charged))
+	}
 	return u
 }
 

@@ -1,12 +1,15 @@
 package link_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +143,57 @@ func TestLargeMessages(t *testing.T) {
 	if p := a.Peers(); p[0].Dropped != 1 {
 		t.Errorf("%+v", p)
 	}
+}
+
+// A message that cannot be sent is dropped and named in the log; all others arrive, in order and once.
+func TestMessagesThatCannotBeSent(t *testing.T) {
+	var log syncBuffer
+	a := start(t, "a", func(_ *end, o *link.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	b := start(t, "b", nil)
+	var want []uint64
+	for i := range uint64(300) {
+		switch i % 100 {
+		case 50:
+			a.Send(b.name, b.Address(), &wire.Envelope{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: &wire.GangRef{Uid: "bad-gang"}, Pods: []*wire.PodRef{{Name: "\xff"}}}}})
+		case 70:
+			a.Send(b.name, b.Address(), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: &wire.HoldReply{GangUid: "large-gang", Refused: []*wire.Refusal{{Message: strings.Repeat("x", link.MaxMessage)}}}}})
+		default:
+			want = append(want, i+1)
+			a.say(b, i+1)
+		}
+		if i == 120 {
+			b.wait("some", func() bool { return b.last() > 0 })
+		}
+	}
+	b.wait("all", func() bool { return b.last() == 300 })
+	if !slices.Equal(b.got, want) {
+		t.Errorf("%d messages arrived, want %d", len(b.got), len(want))
+	}
+	for _, s := range []string{"message cannot be encoded", "message=commit gang=bad-gang", "message is too large to be sent", "message=hold_reply gang=large-gang"} {
+		if !strings.Contains(log.String(), s) {
+			t.Errorf("%q is not in the log:\n%s", s, log.String())
+		}
+	}
+	if p := a.Peers(); len(p) != 1 || p[0].Dropped != 6 {
+		t.Errorf("peers %+v, want 6 messages dropped", p)
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func TestFullQueueDropsTheOldest(t *testing.T) {

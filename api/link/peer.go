@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -98,7 +100,8 @@ func (p *peer) next() []*wire.Envelope {
 		n := proto.Size(m)
 		if n > MaxMessage {
 			p.dropped++
-			p.link.log.Error("message is too large to be sent", "peer", p.to, "bytes", n, "limit", MaxMessage)
+			kind, gang := describe(m)
+			p.link.log.Error("message is too large to be sent", "peer", p.to, "message", kind, "gang", gang, "bytes", n, "limit", MaxMessage)
 		} else {
 			if len(out) > 0 && size+n > frameSize {
 				break
@@ -116,6 +119,47 @@ func (p *peer) next() []*wire.Envelope {
 		p.queue = p.queue[:0]
 	}
 	return out
+}
+
+// dropUnencodable drops the messages of a frame that cannot be encoded, such as those with a string that is not UTF-8, and
+// tells whether there are any. The others wait again, before those that came later.
+func (p *peer) dropUnencodable(messages []*wire.Envelope) (found bool) {
+	good := make([]*wire.Envelope, 0, len(messages))
+	for _, m := range messages {
+		if _, err := proto.Marshal(m); err != nil {
+			kind, gang := describe(m)
+			p.link.log.Error("message cannot be encoded", "peer", p.to, "message", kind, "gang", gang, "error", err)
+			continue
+		}
+		good = append(good, m)
+	}
+	if len(good) == len(messages) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped += uint64(len(messages) - len(good))
+	p.queue, p.head = append(good, p.queue[p.head:]...), 0
+	return true
+}
+
+// maxUID bounds the UID of a gang in the log, in bytes; Kubernetes gives UIDs of 36.
+const maxUID = 64
+
+// describe names a message for the log: its kind, and the UID of the gang that it is about, if it is about one.
+func describe(m *wire.Envelope) (kind, gang string) {
+	e := m.ProtoReflect()
+	field := e.WhichOneof(e.Descriptor().Oneofs().Get(0))
+	if field == nil {
+		return "", ""
+	}
+	switch body := e.Get(field).Message().Interface().(type) {
+	case interface{ GetGang() *wire.GangRef }:
+		gang = body.GetGang().GetUid()
+	case interface{ GetGangUid() string }:
+		gang = body.GetGangUid()
+	}
+	return string(field.Name()), api.Shorten(gang, maxUID)
 }
 
 func (p *peer) waiting() (n int, address string) {
@@ -270,11 +314,19 @@ func (p *peer) stream() (acknowledged bool, err error) {
 			if len(messages) == 0 {
 				continue
 			}
+			frame := &wire.Frame{From: string(p.link.opts.Self), To: string(p.to), Sequence: sequence + 1, Messages: messages}
+			encoded := &grpc.PreparedMsg{} // by itself: an error of it ends no stream
+			if err := encoded.Encode(stream, frame); err != nil {
+				if !p.dropUnencodable(messages) {
+					flying = append(flying, len(messages))
+					return acknowledged, fmt.Errorf("encode frame: %w", err)
+				}
+				continue
+			}
 			sequence++
-			frame := &wire.Frame{From: string(p.link.opts.Self), To: string(p.to), Sequence: sequence, Messages: messages}
-			if err := stream.Send(frame); err != nil {
+			if err := stream.SendMsg(encoded); err != nil {
 				flying = append(flying, len(messages))
-				return acknowledged, <-ended // Send says only EOF
+				return acknowledged, <-ended // SendMsg says only EOF
 			}
 			flying = append(flying, len(messages))
 			if len(flying) == 1 {

@@ -3983,10 +3983,11 @@ type StatusReply struct {
 	Summary       *Summary               `protobuf:"bytes,6,opt,name=summary,proto3" json:"summary,omitempty"`
 	Gangs         []*GangStatus          `protobuf:"bytes,7,rep,name=gangs,proto3" json:"gangs,omitempty"` // a shard: those that wait, at most 1,000
 	GangsTotal    uint32                 `protobuf:"varint,8,opt,name=gangs_total,json=gangsTotal,proto3" json:"gangs_total,omitempty"`
-	Queues        []*QueueUsage          `protobuf:"bytes,9,rep,name=queues,proto3" json:"queues,omitempty"` // the coordinator
+	Queues        []*QueueUsage          `protobuf:"bytes,9,rep,name=queues,proto3" json:"queues,omitempty"` // the coordinator: in the order of their paths, at most 8 MiB of them
 	Term          uint64                 `protobuf:"varint,10,opt,name=term,proto3" json:"term,omitempty"`
 	Reservations  uint32                 `protobuf:"varint,11,opt,name=reservations,proto3" json:"reservations,omitempty"`
 	Intents       uint32                 `protobuf:"varint,12,opt,name=intents,proto3" json:"intents,omitempty"`
+	QueuesTotal   uint32                 `protobuf:"varint,13,opt,name=queues_total,json=queuesTotal,proto3" json:"queues_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4101,6 +4102,13 @@ func (x *StatusReply) GetReservations() uint32 {
 func (x *StatusReply) GetIntents() uint32 {
 	if x != nil {
 		return x.Intents
+	}
+	return 0
+}
+
+func (x *StatusReply) GetQueuesTotal() uint32 {
+	if x != nil {
+		return x.QueuesTotal
 	}
 	return 0
 }
@@ -4515,7 +4523,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\"#\n" +
 	"\rStatusRequest\x12\x12\n" +
-	"\x04ping\x18\x01 \x01(\bR\x04ping\"\x9e\x03\n" +
+	"\x04ping\x18\x01 \x01(\bR\x04ping\"\xc1\x03\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -4531,7 +4539,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04term\x18\n" +
 	" \x01(\x04R\x04term\x12\"\n" +
 	"\freservations\x18\v \x01(\rR\freservations\x12\x18\n" +
-	"\aintents\x18\f \x01(\rR\aintents\"\xec\x01\n" +
+	"\aintents\x18\f \x01(\rR\aintents\x12!\n" +
+	"\fqueues_total\x18\r \x01(\rR\vqueuesTotal\"\xec\x01\n" +
 	"\n" +
 	"GangStatus\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x14\n" +

@@ -164,6 +164,9 @@ func (r *report) printQueues(w io.Writer, c *wire.StatusReply) {
 		fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", indent, q.Queue, ofLimit(charged, limits, "cpu"), ofLimit(charged, limits, "memory"),
 			strings.Join(other, " "), q.Admitted, q.Waiting, q.ReadyReason, q.Message)
 	}
+	if left := int(c.QueuesTotal) - len(c.Queues); left > 0 {
+		fmt.Fprintf(w, "and %d more\n", left)
+	}
 }
 
 func ofLimit(charged, limits api.Resources, name string) string {

@@ -614,15 +614,18 @@ func (c *Core) skip(g *gang, r *round) {
 	r.shard, r.silent = "", true
 }
 
-// cut takes off the first of some pods what one message may name: so many of them at most, and of classes, which are of any
-// size, so much that it does not count beside that many pods.
+// maxRefusals is how many refusals of a round are kept for its words.
+const maxRefusals = 256
+
+// cut takes off the first of some pods what one message may name: so many of them at most, and of classes, which are up to
+// 64 KiB large, so much that it does not count beside that many pods.
 func cut(pods []*pod, most int) (part, rest []*pod) {
 	const classBytes = 500
 	seen, size := map[string]bool{}, 0
 	for i, p := range pods {
 		if !seen[p.Class.Key] {
 			seen[p.Class.Key] = true
-			size += len(p.Class.Key)
+			size += len(p.Class.Key) + 16*len(p.Class.Requests)
 		}
 		if i > 0 && (i == most || size > most*classBytes) {
 			return pods[:i:i], pods[i:]
@@ -908,8 +911,8 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 				s.room[class.Hash()] = 0
 			}
 		}
-		if r.refused[from] = true; f.GetMessage() != "" {
-			r.words = append(r.words, f.GetMessage())
+		if r.refused[from] = true; f.GetMessage() != "" && len(r.words) < maxRefusals {
+			r.words = append(r.words, short(f.GetMessage()))
 		}
 	}
 	if left := m.GetLeft(); left != nil {

@@ -30,7 +30,7 @@ func (c *Core) Status() *wire.StatusReply {
 	slices.SortFunc(waiting, compareGangs)
 	for _, g := range waiting[:min(len(waiting), 1000)] {
 		out.Gangs = append(out.Gangs, &wire.GangStatus{
-			Gang: g.message(), State: g.state.String(), Reason: g.why.reason, Message: g.why.message, SinceUnixMs: g.age().UnixMilli(),
+			Gang: g.message(), State: g.state.String(), Reason: g.why.reason, Message: short(g.why.message), SinceUnixMs: g.age().UnixMilli(),
 			Pods: uint32(g.tally.unfinished), Bound: uint32(g.tally.bound), MinCount: uint32(g.minCount()),
 		})
 	}

@@ -88,6 +88,7 @@ type ask struct {
 	listed        bool // the coordinator of this term has it in its list
 	doubted       bool // it was said again because the coordinator names a reservation of the gang
 	fewer         bool // it was denied, and something smaller takes its place, or nothing
+	unsaid        bool // it is denied without the coordinator: it would be too large for it
 }
 
 // open is a request that waits for its answer.
@@ -124,6 +125,13 @@ func (c *Core) patiently(g *gang, o *open) bool {
 
 // sum adds up what pods ask for.
 func sum(pods []*pod) api.Resources {
+	total, _ := sumBounded(pods)
+	return total
+}
+
+// sumBounded is sum, and tells whether the pods request more than api.MaxGangResources resources: the sum is of the
+// foremost of them then.
+func sumBounded(pods []*pod) (total api.Resources, excess bool) {
 	classes := map[string]int64{}
 	var order []*api.Class
 	for _, p := range pods {
@@ -131,7 +139,6 @@ func sum(pods []*pod) api.Resources {
 			order = append(order, p.Class)
 		}
 	}
-	var total api.Resources
 	for _, class := range order {
 		n := classes[class.Key]
 		r := class.Requests
@@ -141,9 +148,12 @@ func sum(pods []*pod) api.Resources {
 				r[i].Value = api.MulSat(r[i].Value, n)
 			}
 		}
-		total = total.Add(r)
+		if total = total.Add(r); len(total) > api.MaxGangResources {
+			total, _ = total.Foremost(api.MaxGangResources, nil)
+			excess = true
+		}
 	}
-	return total
+	return total, excess
 }
 
 // pick returns the members for which keep holds, in order.
@@ -235,8 +245,9 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 			have = append(have, p)
 		}
 	}
+	demand, excess := sumBounded(have)
 	a := &ask{
-		demand: sum(have), bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
+		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter,
 	}
 	a.serial = c.serial(g)
@@ -247,6 +258,12 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 		g.charge.shrunk = c.now
 	}
 	g.charge.ask, g.charge.stale = a, false
+	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
+		a.unsaid = true
+		c.onDenied(&wire.Denied{GangUid: g.id, Attempt: g.charge.attempt, Serial: a.serial, Reason: wire.DenyReason_DENY_TOO_LARGE,
+			Message: fmt.Sprintf("its pods request more than %d resources together, the limit of a gang", api.MaxGangResources)})
+		return
+	}
 	c.traceAsked(g)
 	c.say(g)
 }
@@ -266,7 +283,7 @@ func (c *Core) say(g *gang) {
 		first = c.cfg.ResendEvery
 		a.every = first
 	}
-	if !c.again(g, &a.open, first, c.cfg.ResendEvery) {
+	if !c.again(g, &a.open, first, c.cfg.ResendEvery) || a.unsaid {
 		return
 	}
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
@@ -431,7 +448,7 @@ func (c *Core) adoptCharge(g *gang) bool {
 	}
 	pods := c.choose(g)
 	all := append(g.pick((*pod).isBound), pods...)
-	if !sum(all).Fits(ch.amounts) || !ch.namesAll(g, all) {
+	if total, excess := sumBounded(all); excess || !total.Fits(ch.amounts) || !ch.namesAll(g, all) {
 		return false
 	}
 	for _, p := range g.members {

@@ -85,6 +85,18 @@ func cores(n, pods int64) api.Resources {
 	return api.FromMap(m)
 }
 
+// devices are one of each of the resources r100, r101, ... of a range.
+func devices(span string) api.Resources {
+	m := map[string]int64{}
+	var from, to int
+	if _, err := fmt.Sscanf(span, "%d-%d", &from, &to); err == nil {
+		for i := from; i <= to; i++ {
+			m[fmt.Sprintf("r%d", i)] = 1
+		}
+	}
+	return api.FromMap(m)
+}
+
 func (s *script) step(ev event.Event) []string {
 	s.core.Step(s.now, ev)
 	var out []string
@@ -211,10 +223,10 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated owned foreign] uid= cpu= group= queue= gang= node= refused= priority= version=; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated owned foreign] uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Owned: w.has("owned"),
-			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1), nil),
+			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			ConditionReason: w.value["shows"], Gang: w.value["gang"]}
 		if w.has("new") {
 			p.Created = s.now

@@ -377,12 +377,11 @@ func (c *Core) condition(before []metav1.Condition, kind string, v verdict, gene
 
 // short bounds a message: the API server takes 32,768 bytes.
 func short(message string) string {
-	const most = 1024
-	if len(message) > most {
-		return message[:most-3] + "..."
-	}
-	return message
+	return api.Shorten(message, maxWords)
 }
+
+// maxWords bounds a message to users, in bytes.
+const maxWords = 1024
 
 // seenStatus takes note of what a PodGroup shows.
 func (c *Core) seenStatus(g *gang) {
@@ -560,6 +559,11 @@ func (c *Core) queueStatusOf(path string, q *queue) (*v1alpha1.QueueStatus, erro
 		Conditions:         []metav1.Condition{c.condition(before, v1alpha1.ConditionReady, ready, u.GetGeneration())},
 		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(),
 	}
+	// The definition of Queue takes so many resources. The coordinator says no more, but for limits of a record that is older
+	// than the bound.
+	capability, _ = capability.Foremost(api.MaxResources, nil)
+	guarantee, _ = guarantee.Foremost(api.MaxResources, capability)
+	charged, _ = charged.Foremost(api.MaxResources, capability)
 	if len(charged) > 0 {
 		status.Charged = charged.ToResourceList()
 	}

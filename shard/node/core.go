@@ -124,6 +124,7 @@ type Core struct {
 	settling int
 	lost     bool // this incarnation may not write any more
 
+	trimmed  bool            // the last summary left out resources
 	unsaid   map[string]bool // gangs with results to be told
 	urgent   bool            // tell them in this step
 	withdraw map[string]bool // gangs whose Withdraw is not answered yet

@@ -85,6 +85,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		g.holds[uid] = &hold{node: node, class: classes[i], serial: m.GetSerial(), expires: expires}
 		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
 	}
+	words := 0
 	for i := range classes {
 		if refused[i]+inDoubt[i] == 0 {
 			continue
@@ -92,9 +93,12 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i]}
 		if refused[i] > 0 {
 			why := c.cache.Why(classes[i])
-			r.Never, r.Message = why.Never && c.takeover.stage == idle, why.String()
+			r.Never, r.Message = why.Never && c.takeover.stage == idle, api.Shorten(why.String(), maxWords)
 		} else {
 			r.Message = fmt.Sprintf("%d pod(s) are bound, or on their way to a node, already", inDoubt[i])
+		}
+		if words += len(r.Message); words > maxReplyWords {
+			r.Message = ""
 		}
 		reply.Refused = append(reply.Refused, r)
 	}
@@ -109,6 +113,12 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		c.tellSelf()
 	}
 }
+
+// Bytes of the words in a reply: why one class found no room, and all of them.
+const (
+	maxWords      = 1024
+	maxReplyWords = 64 << 10
+)
 
 func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {
 	limit := c.cfg.MaxHoldTTL

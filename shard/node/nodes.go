@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -256,6 +257,14 @@ func (c *Core) noteAsked(from api.Incarnation, classes []*api.Class) {
 
 func (c *Core) makeSummary() *wire.Summary {
 	t := c.cache.Totals()
+	kept, left := t.Allocatable.Foremost(maxSummaryResources, nil)
+	if left > 0 {
+		if !c.trimmed {
+			c.log(slog.LevelWarn, "nodes offer too many different resources, the others are not used", slog.Int("resources", len(t.Allocatable)), slog.Int("limit", maxSummaryResources))
+		}
+		t.Allocatable, t.Free, t.Largest = kept, only(t.Free, kept), only(t.Largest, kept)
+	}
+	c.trimmed = left > 0
 	s := &wire.Summary{
 		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion, NodesVersion: t.NodesVersion,
 		Allocatable: wire.FromResources(t.Allocatable), Free: wire.FromResources(t.Free), Largest: wire.FromResources(t.Largest),
@@ -270,6 +279,20 @@ func (c *Core) makeSummary() *wire.Summary {
 		s.Room = append(s.Room, &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom)})
 	}
 	return s
+}
+
+// maxSummaryResources is how many different resources the nodes of a shard may offer: a summary names them all.
+const maxSummaryResources = 4096
+
+// only keeps of r the resources that are in kept.
+func only(r, kept api.Resources) api.Resources {
+	i := 0
+	return slices.DeleteFunc(r.Clone(), func(a api.Amount) bool {
+		for i < len(kept) && kept[i].Resource < a.Resource {
+			i++
+		}
+		return i == len(kept) || kept[i].Resource != a.Resource
+	})
 }
 
 // summarise tells shards what is here, when it changed, and now and then because a message can be lost. What nodes there are

@@ -35,10 +35,13 @@ func (r *recorder) podGroup(o event.PodGroupEvent) {
 	r.about(&corev1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "PodGroup", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
 }
 
+// maxNote bounds the note of an event, in bytes: the API server takes no longer one.
+const maxNote = 1024
+
 func (r *recorder) about(object runtime.Object, warning bool, reason, action, message string) {
 	kind := corev1.EventTypeNormal
 	if warning {
 		kind = corev1.EventTypeWarning
 	}
-	r.Eventf(object, nil, kind, reason, action, "%s", message)
+	r.Eventf(object, nil, kind, reason, action, "%s", api.Shorten(message, maxNote))
 }
