@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // RunSeconds on a pod says how long it runs before it succeeds, a decimal number. A pod without it runs until it is deleted,
@@ -40,6 +41,11 @@ type Options struct {
 	// SkipRunning leaves out the phase Running: a pod goes from Pending to Succeeded when its time is over, which saves the
 	// API server one of the two writes.
 	SkipRunning bool
+	// Room, where it is set, makes the stand-in admit pods as a kubelet does: it returns what a node has, nil for a node that has
+	// no kubelet. A pod that asks for more than what the pods admitted before have left fails, for the reason OutOfcpu for example.
+	// The statuses of the others say what their containers have. A resize in place is never carried out: it stays infeasible, or
+	// deferred where the node has as much.
+	Room func(node string) corev1.ResourceList
 	// Workers is how many writes are in flight at most; 8 if 0.
 	Workers int
 	// Log takes what went wrong; slog.Default if nil.
@@ -72,8 +78,10 @@ type standIn struct {
 	pods  cache.Store
 	queue workqueue.TypedRateLimitingInterface[string]
 
-	mu    sync.Mutex
-	since map[types.UID]time.Time // when a pod that has a run time began to run
+	mu       sync.Mutex
+	since    map[types.UID]time.Time                      // when a pod that has a run time began to run
+	admitted map[string]map[types.UID]corev1.ResourceList // by node, with Room
+	resized  map[types.UID]bool                           // pods whose resize was answered
 }
 
 // Run serves every pod that has a node until the context ends. The error is about the options.
@@ -88,7 +96,7 @@ func Run(ctx context.Context, o Options) error {
 		o.Log = slog.Default()
 	}
 	s := &standIn{
-		Options: o, since: map[types.UID]time.Time{},
+		Options: o, since: map[types.UID]time.Time{}, admitted: map[string]map[types.UID]corev1.ResourceList{}, resized: map[types.UID]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](10*time.Millisecond, 5*time.Second)),
 	}
@@ -101,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 		ListerWatcher: cache.NewFilteredListWatchFromClient(o.Client.CoreV1().RESTClient(), "pods", "",
 			func(l *metav1.ListOptions) { l.FieldSelector = "spec.nodeName!=" }),
 		ObjectType: &corev1.Pod{},
-		Transform:  reduce,
+		Transform:  s.reduce,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    enqueue,
 			UpdateFunc: func(_, obj any) { enqueue(obj) },
@@ -110,6 +118,7 @@ func Run(ctx context.Context, o Options) error {
 					obj = gone.Obj
 				}
 				if p, ok := obj.(*corev1.Pod); ok {
+					s.release(p)
 					s.forget(p.UID)
 				}
 			},
@@ -131,7 +140,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // reduce keeps of a pod what the stand-in reads: it may hold all pods of a large cluster.
-func reduce(obj any) (any, error) {
+func (s *standIn) reduce(obj any) (any, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
@@ -152,6 +161,12 @@ func reduce(obj any) (any, error) {
 	}
 	for _, c := range p.Spec.Containers {
 		small.Spec.Containers = append(small.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+		if s.Room != nil {
+			small.Spec.Containers[len(small.Spec.Containers)-1].Resources = c.Resources
+		}
+	}
+	if s.Room != nil {
+		small.Spec.InitContainers, small.Spec.Overhead, small.Spec.Resources = p.Spec.InitContainers, p.Spec.Overhead, p.Spec.Resources
 	}
 	return small, nil
 }
@@ -203,6 +218,13 @@ func (s *standIn) serve(ctx context.Context, key string) error {
 		return err
 	}
 	p := obj.(*corev1.Pod)
+	if s.Room != nil {
+		if status, here := s.admit(p); status != nil {
+			return s.patch(ctx, p, *status)
+		} else if !here {
+			return nil
+		}
+	}
 	now := time.Now()
 	run, ends := s.runTime(p)
 	since := now
@@ -215,11 +237,12 @@ func (s *standIn) serve(ctx context.Context, key string) error {
 	}
 	switch what {
 	case start:
-		return s.patch(ctx, p, running(p, now))
+		return s.patch(ctx, p, running(p, now, s.Room != nil))
 	case finish:
 		if err := s.patch(ctx, p, succeeded(p, since, now)); err != nil {
 			return err
 		}
+		s.release(p)
 		s.forget(p.UID)
 		return nil
 	case remove:
@@ -229,6 +252,61 @@ func (s *standIn) serve(ctx context.Context, key string) error {
 		})
 	}
 	return nil
+}
+
+// admit decides whether a pod may start on its node, and what a resize comes to. It returns the status to write, if any, and
+// whether the node has a kubelet that goes on with the pod. Pods that are deleted are let go everywhere.
+func (s *standIn) admit(p *corev1.Pod) (status *corev1.PodStatus, here bool) {
+	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return nil, true
+	}
+	room := s.Room(p.Spec.NodeName)
+	if room == nil {
+		return nil, false
+	}
+	asked := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	node := s.admitted[p.Spec.NodeName]
+	if node == nil {
+		node = map[types.UID]corev1.ResourceList{}
+		s.admitted[p.Spec.NodeName] = node
+	}
+	if has, admitted := node[p.UID]; admitted {
+		if asked.Cpu().Cmp(*has.Cpu()) == 0 || s.resized[p.UID] {
+			return nil, true
+		}
+		s.resized[p.UID] = true
+		reason := corev1.PodReasonDeferred
+		if asked.Cpu().Cmp(*room.Cpu()) > 0 {
+			reason = corev1.PodReasonInfeasible
+		}
+		return &corev1.PodStatus{Phase: p.Status.Phase, Conditions: []corev1.PodCondition{{
+			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now()}}}, true
+	}
+	if p.Status.Phase == corev1.PodRunning { // it was admitted before we began
+		node[p.UID] = asked
+		return nil, true
+	}
+	for name, all := range room {
+		left := all.DeepCopy()
+		for _, has := range node {
+			left.Sub(has[name])
+		}
+		if q, named := asked[name]; named && q.Cmp(left) > 0 {
+			return &corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOf" + string(name), Message: "Pod was rejected: node has no room for it"}, true
+		}
+	}
+	node[p.UID] = asked
+	return nil, true
+}
+
+// release takes what an admitted pod has from its node.
+func (s *standIn) release(p *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.admitted[p.Spec.NodeName], p.UID)
+	delete(s.resized, p.UID)
 }
 
 // runTime is how long a pod runs, and whether it ends by itself at all.
@@ -287,7 +365,7 @@ func (s *standIn) patch(ctx context.Context, p *corev1.Pod, status corev1.PodSta
 	return err
 }
 
-func running(p *corev1.Pod, now time.Time) corev1.PodStatus {
+func running(p *corev1.Pod, now time.Time, resources bool) corev1.PodStatus {
 	t := metav1.NewTime(now)
 	yes := true
 	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &t}
@@ -300,6 +378,11 @@ func running(p *corev1.Pod, now time.Time) corev1.PodStatus {
 			Name: c.Name, Image: c.Image, Ready: true, Started: &yes,
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: t}},
 		})
+		if resources {
+			last := &status.ContainerStatuses[len(status.ContainerStatuses)-1]
+			last.Resources = &corev1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}
+			last.AllocatedResources = c.Resources.Requests
+		}
 	}
 	return status
 }

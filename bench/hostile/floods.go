@@ -1,0 +1,94 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+)
+
+// floods are attacks by number.
+var floods = []Attack{
+	{Name: "tiny-pods", About: "50,000 pods that ask for 1 m of CPU", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(50_000), 8, func(i int, _ *rand.Rand) { _, _ = s.create(ctx, ask(s.pod(s.name(i)), milli(1))) })
+	}},
+	{Name: "empty-groups", About: "10,000 PodGroups without pods", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(10_000), 8, func(i int, _ *rand.Rand) { _ = s.group(ctx, s.name(i), s.Queue, 1+i%100_000) })
+	}},
+	{Name: "never-fit", About: "10,000 pods that never fit", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(10_000), 8, func(i int, _ *rand.Rand) {
+			p := ask(s.pod(s.name(i)), milli(s.QueueCPU+int64(i%50)))
+			if i%2 == 0 {
+				ask(p, amounts("cpu", "1m", "example.com/nobody-has-it", "1"))
+			}
+			_, _ = s.create(ctx, p)
+		})
+	}},
+	{Name: "orphans", About: "20,000 pods of PodGroups that do not exist, each of which is told so", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(20_000), 8, func(i int, _ *rand.Rand) { _, _ = s.create(ctx, of(s.pod(s.name(i)), "nope")) })
+	}},
+	{Name: "asks", About: "50,000 waiting pods that each ask for another amount", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(50_000), 8, func(i int, _ *rand.Rand) {
+			p := ask(s.pod(s.name(i)), milli(s.QueueCPU/2+1+int64(i)%(s.QueueCPU/2)))
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = *milliBytes(i)
+			if i%4 == 0 {
+				p.Labels[api.LabelQueue] = s.Shared
+				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = milli(s.SharedCPU - int64(i%4_000))[v1.ResourceCPU]
+			}
+			_, _ = s.create(ctx, p)
+		})
+	}},
+	{Name: "sleepers", About: "10,000 pods with quota and without room", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(10_000), 8, func(i int, _ *rand.Rand) {
+			p := ask(s.pod(s.name(i)), milli(1))
+			p.Spec.NodeSelector = map[string]string{"no-node-has": fmt.Sprint(i % 100)}
+			_, _ = s.create(ctx, p)
+		})
+	}},
+	{Name: "churn", About: "pods deleted as soon as they are created, under the same names", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, 1<<30, 6, func(i int, r *rand.Rand) {
+			name := s.name(i % 50)
+			_, _ = s.create(ctx, ask(s.pod(name), milli(1+r.Int64N(50))))
+			s.remove(ctx, name)
+		})
+	}},
+	{Name: "claims", About: "pods that wait for claims, and 50 edits of claims a second", run: func(ctx context.Context, s *strike) {
+		claims := s.core.CoreV1().PersistentVolumeClaims(s.Namespace)
+		no := "no-such-class"
+		for i := range 20 {
+			c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: s.name(i)}, Spec: v1.PersistentVolumeClaimSpec{
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: &no,
+				Resources: v1.VolumeResourceRequirements{Requests: amounts("storage", "1Gi")}}}
+			_, _ = claims.Create(ctx, c, metav1.CreateOptions{})
+		}
+		go s.each(ctx, s.n(5_000), 4, func(i int, _ *rand.Rand) {
+			p := s.pod(s.name(i))
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: s.name(1 + i%25)}}}}
+			_, _ = s.create(ctx, p)
+		})
+		s.forever(ctx, 50, func(i int) {
+			body := fmt.Sprintf(`{"metadata":{"annotations":{"edit":"%d"}}}`, i)
+			_, _ = claims.Patch(ctx, s.name(i%20), types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		})
+	}},
+	{Name: "gates", About: "pods with scheduling gates, which are removed one by one", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(400), 4, func(i int, r *rand.Rand) {
+			p := s.pod(s.name(i))
+			for j := range 1 + r.IntN(10) {
+				p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, v1.PodSchedulingGate{Name: fmt.Sprintf("example.com/g%d", j)})
+			}
+			if _, err := s.create(ctx, p); err != nil {
+				return
+			}
+			for j := len(p.Spec.SchedulingGates) - 1; j > 0; j-- { // a pod without gates is updated, too: its selector becomes narrower
+				_ = s.patchPod(ctx, p.Name, fmt.Sprintf(`{"spec":{"schedulingGates":[{"name":"example.com/g%d"}],"nodeSelector":{"kubernetes.io/os":"linux"}}}`, j-1))
+			}
+			_ = s.patchPod(ctx, p.Name, `{"spec":{"schedulingGates":[]}}`)
+		})
+	}},
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/bench/hostile"
+	"basalt.dev/basalt/bench/local"
+)
+
+func hostileCommand() *cobra.Command {
+	o := hostile.Options{Controllers: true}
+	var names []string
+	var keep, program string
+	var list, jsonOut bool
+	c := &cobra.Command{
+		Use:   "hostile",
+		Short: "Let a tenant with the ClusterRole edit attack Basalt's real processes beside well-behaved tenants",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if list {
+				for _, a := range hostile.Attacks() {
+					fmt.Printf("%-16s %s\n", a.Name, a.About)
+				}
+				return nil
+			}
+			if o.Attacks, err = hostile.Choose(names); err != nil {
+				return err
+			}
+			for o.Seed == 0 {
+				o.Seed = rand.Uint64N(1_000_000)
+			}
+			root, err := local.Root()
+			if err != nil {
+				return err
+			}
+			programs := []string{"etcd", "kube-apiserver", "basalt"}
+			if o.Controllers {
+				programs = append(programs, "kube-controller-manager")
+			}
+			if err := local.Programs(cmd.Context(), root, os.Stderr, programs...); err != nil {
+				return err
+			}
+			o.Cluster, err = local.Start(cmd.Context(), local.Options{Root: root, Dir: keep, Basalt: program, ControllerManager: o.Controllers})
+			if err != nil {
+				return err
+			}
+			defer func() { _ = o.Cluster.Stop() }()
+			o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+			begin := time.Now()
+			result, err := hostile.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if jsonOut {
+				if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+					return fmt.Errorf("write the result: %w", err)
+				}
+			} else {
+				fmt.Printf("basalt hostile, seed %d, %d shards, %d coordinators, %s\n", o.Seed, o.Shards, o.Coordinators, time.Since(begin).Round(time.Second))
+				result.Write(os.Stdout)
+				for _, row := range result.Slowed() {
+					fmt.Printf("SLOWED %s: the others' p99 was %s, and %s in the quiet phases\n", row.Attack, row.Under.P99.Round(time.Millisecond), max(result.Quiet.P99, row.Quiet.P99).Round(time.Millisecond))
+				}
+			}
+			if n, slow := len(result.Failed()), len(result.Slowed()); n+slow > 0 {
+				return fmt.Errorf("seed %d found %d problems, and %d attacks that slow others down", o.Seed, n, slow)
+			}
+			return nil
+		},
+	}
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "what attacks and load are drawn from; 0 draws one")
+	c.Flags().DurationVar(&o.For, "for", 10*time.Minute, "how long the attacks last together")
+	c.Flags().StringSliceVar(&names, "attacks", nil, "only these attacks, with commas; see --list")
+	c.Flags().IntVar(&o.Together, "together", 1, "how many attacks run at a time")
+	c.Flags().Float64Var(&o.Scale, "scale", 1, "multiplies the number of objects of each attack")
+	c.Flags().Float64Var(&o.Rate, "rate", 8, "gangs and single pods that the well-behaved tenants create a second")
+	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
+	c.Flags().IntVar(&o.Coordinators, "coordinators", 2, "coordinator processes")
+	c.Flags().BoolVar(&o.Controllers, "controllers", o.Controllers, "run kube-controller-manager, which some attacks need")
+	c.Flags().BoolVar(&o.Policies, "policies", false, "leave the admission policies of deploy/ in force")
+	c.Flags().DurationVar(&o.Patience, "patience", 90*time.Second, "how long after an attack everything of the others may take to be placed")
+	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
+	c.Flags().StringVar(&program, "basalt", "", "the program to run as shards and coordinators; bin/basalt if empty")
+	c.Flags().BoolVar(&list, "list", false, "list the attacks and end")
+	c.Flags().BoolVar(&jsonOut, "json", false, "print the result as JSON")
+	return c
+}
