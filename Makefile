@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim explore chaos fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race sim explore chaos hostile fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ DURATION ?= 5m
 SEED ?= 0
 chaos: bin/basalt-bench ## faults on real processes under load, judged from outside: DURATION=5m, SEED=0 draws one
 	bin/basalt-bench chaos --duration $(DURATION) --seed $(SEED)
+
+FOR ?= 10m
+hostile: bin/basalt-bench ## a tenant with the ClusterRole edit attacks, others beside it are measured: FOR=10m, SEED=0 draws one
+	bin/basalt-bench hostile --for $(FOR) --seed $(SEED)
 
 lint: ## format and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \

@@ -59,7 +59,7 @@ type Options struct {
 	Policies     bool // the admission policies of deploy/ stay in force
 	// Patience is how long after an attack everything of the honest tenants may take to be placed; 90 s if 0.
 	Patience time.Duration
-	Log          func(format string, args ...any)
+	Log      func(format string, args ...any)
 }
 
 // Row is what one attack, or several together, did.
