@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -138,9 +139,11 @@ type run struct {
 	begin    time.Time
 	quiet    [][2]time.Time // phases without an attack
 	result   Result
+	shown    atomic.Int64 // violations that were logged
 }
 
-// Run makes one run. An error is about the harness; what Basalt did wrong is in the result.
+// Run makes one run. An error is about the harness, or says that Basalt did not come back after an attack; what Basalt did wrong
+// is in the result, which is there with an error, too, once the first attack began.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Together == 0 {
 		o.Together = 1
@@ -178,7 +181,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	err := r.attack(ctx)
 	stopLoad()
 	if err != nil {
-		return nil, err
+		return &r.result, err
 	}
 	r.finish(ctx)
 	return &r.result, ctx.Err()
@@ -264,7 +267,7 @@ func (r *run) audit(ctx context.Context, wg *sync.WaitGroup, grace time.Duration
 	a, err := follow.New(follow.Options{
 		Etcd: r.etcd, Kube: r.Cluster.Config(local.Admin), Tap: tap,
 		Judge: audit.Config{Lag: 10 * time.Second, Grace: grace},
-		Found: func(v audit.Violation) { r.logf("VIOLATION %s", cut(v.String())) },
+		Found: r.found,
 	})
 	if err != nil {
 		return nil, err
@@ -276,6 +279,13 @@ func (r *run) audit(ctx context.Context, wg *sync.WaitGroup, grace time.Duration
 		return a, nil
 	case err := <-failed:
 		return nil, errors.Join(err, ctx.Err())
+	}
+}
+
+// found logs a violation. An attack that stops everything makes thousands: they are counted, and the first are shown.
+func (r *run) found(v audit.Violation) {
+	if n := r.shown.Add(1); n <= 50 {
+		r.logf("VIOLATION %s", cut(v.String()))
 	}
 }
 
@@ -767,9 +777,11 @@ func (r *run) revive(ctx context.Context) error {
 	for _, b := range r.basalts {
 		b.Kill()
 	}
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	for _, b := range r.basalts {
-		if err := b.WaitReady(ctx); err != nil {
-			return err
+		if err := b.WaitReady(ready); err != nil {
+			return fmt.Errorf("start Basalt anew after an attack: %w", err)
 		}
 	}
 	now := time.Now()

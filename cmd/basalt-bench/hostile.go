@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -54,19 +55,20 @@ func hostileCommand() *cobra.Command {
 			o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 			begin := time.Now()
 			result, err := hostile.Run(cmd.Context(), o)
-			if err != nil {
+			if result == nil {
 				return err
 			}
 			if jsonOut {
-				if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
-					return fmt.Errorf("write the result: %w", err)
-				}
+				err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(result))
 			} else {
 				fmt.Printf("basalt hostile, seed %d, %d shards, %d coordinators, %s\n", o.Seed, o.Shards, o.Coordinators, time.Since(begin).Round(time.Second))
 				result.Write(os.Stdout)
 				for _, row := range result.Slowed() {
 					fmt.Printf("SLOWED %s: the others' p99 was %s, and %s in the quiet phases\n", row.Attack, row.Under.P99.Round(time.Millisecond), max(result.Quiet.P99, row.Quiet.P99).Round(time.Millisecond))
 				}
+			}
+			if err != nil {
+				return err
 			}
 			if n, slow := len(result.Failed()), len(result.Slowed()); n+slow > 0 {
 				return fmt.Errorf("seed %d found %d problems, and %d attacks that slow others down", o.Seed, n, slow)
