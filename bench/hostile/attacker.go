@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
@@ -42,6 +43,9 @@ type Target struct {
 	NodeCPU int64
 	// Gang returns the UID of a gang of somebody else, "" when there is none.
 	Gang func() string
+	// Writes limits the attacker's writes a second; 0 for no limit. An API server shared between tenants limits each of them,
+	// and without a limit the attack is on the processor that all share.
+	Writes float64
 	// Scale multiplies the number of objects that an attack makes; 1 is the full attack.
 	Scale float64
 }
@@ -59,6 +63,7 @@ type Attacker struct {
 	rounds  atomic.Int64
 	writes  atomic.Int64 // accepted
 	refused atomic.Int64 // by the API server
+	limit   flowcontrol.RateLimiter
 }
 
 // NewAttacker gives the user of the target's namespace the ClusterRole edit there, by the rights of admin, and returns a
@@ -84,6 +89,9 @@ func NewAttacker(ctx context.Context, admin *rest.Config, target Target, seed ui
 	a := &Attacker{Target: target, seed: seed}
 	if a.Scale == 0 {
 		a.Scale = 1
+	}
+	if a.limit = flowcontrol.NewFakeAlwaysRateLimiter(); a.Target.Writes > 0 {
+		a.limit = flowcontrol.NewTokenBucketRateLimiter(float32(a.Target.Writes), 1+int(a.Target.Writes/4))
 	}
 	config := rest.CopyConfig(admin)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user(target.Namespace), Groups: []string{"system:authenticated"}}
@@ -117,6 +125,11 @@ type counter struct {
 }
 
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		if err := c.a.limit.Wait(r.Context()); err != nil {
+			return nil, err
+		}
+	}
 	resp, err := c.next.RoundTrip(r)
 	if r.Method != http.MethodGet {
 		if err == nil && resp.StatusCode < 300 {
@@ -129,7 +142,7 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Run runs one attack until the context ends or the attack has nothing more to do. Errors are not reported: the API server is
-// expected to refuse much of it. See Writes.
+// expected to refuse much of it. See Count.
 func (a *Attacker) Run(ctx context.Context, attack Attack) {
 	round := a.rounds.Add(1)
 	h := uint64(0)
@@ -139,8 +152,8 @@ func (a *Attacker) Run(ctx context.Context, attack Attack) {
 	attack.run(ctx, &strike{Attacker: a, prefix: fmt.Sprintf("%s-%d", attack.Name, round), rand: rand.New(rand.NewPCG(a.seed, h))})
 }
 
-// Writes returns how many writes of the attacker the API server has accepted and refused.
-func (a *Attacker) Writes() (accepted, refused int64) { return a.writes.Load(), a.refused.Load() }
+// Count returns how many writes of the attacker the API server has accepted and refused.
+func (a *Attacker) Count() (accepted, refused int64) { return a.writes.Load(), a.refused.Load() }
 
 // strike is one run of an attack: its randomness and the prefix of its objects' names.
 type strike struct {

@@ -52,6 +52,8 @@ type Options struct {
 	Together int
 	// Scale multiplies the number of objects of each attack; 1 if 0.
 	Scale float64
+	// Writes limits the attacker's writes a second; 0 for no limit.
+	Writes float64
 	// Rate is how many gangs and single pods the honest tenants create a second; 8 if 0.
 	Rate         float64
 	Shards       int  // 3 if 0
@@ -70,6 +72,7 @@ type Row struct {
 	Refused        int64         // and refused
 	For            time.Duration // how long it went on
 	Quiet, Under   Latency       // of the honest tenants, before the attack and during it
+	Standing       Latency       // and after it, while the attacker writes nothing and its objects are still there
 	Deaths         int           // ends of processes
 	Terms          int           // changes of the leading coordinator
 	Violations     int           // by the auditor
@@ -257,7 +260,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 	})
 	r.honest = &honest{kube: r.admin, view: r.view, rand: rand.New(rand.NewPCG(r.Seed, 0x900d)), rate: r.Rate, open: map[string]time.Time{}}
 	r.target = Target{Namespace: evil, Queue: evilQueue, QueueCPU: evilCPU * 1000, Shared: "pool.evil", SharedCPU: poolCPU * 1000, Victim: "org.good1",
-		Nodes: nodes, NodeCPU: nodeCPU * 1000, Gang: r.honest.victim, Scale: r.Scale}
+		Nodes: nodes, NodeCPU: nodeCPU * 1000, Gang: r.honest.victim, Scale: r.Scale, Writes: r.Writes}
 	r.attacker, err = NewAttacker(ctx, r.Cluster.Config(local.Admin), r.target, r.Seed)
 	return err
 }
@@ -405,7 +408,7 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	row.Quiet = r.honest.between(r.quiet[len(r.quiet)-1:]...)
 
 	before := r.state()
-	accepted, refused := r.attacker.Writes()
+	accepted, refused := r.attacker.Count()
 	for _, a := range attacks {
 		if err := r.grant(ctx, a.Right); err != nil {
 			return err
@@ -431,7 +434,7 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	}
 	cpu := r.state()
 	row.CoordinatorCPU, row.ShardCPU = cpu.coordinatorCPU-before.coordinatorCPU, cpu.shardCPU-before.shardCPU
-	nowAccepted, nowRefused := r.attacker.Writes()
+	nowAccepted, nowRefused := r.attacker.Count()
 	row.Accepted, row.Refused = row.Accepted+nowAccepted-accepted, row.Refused+nowRefused-refused
 	if row.Accepted == 0 {
 		row.Problems = append(row.Problems, "the attack did nothing: the API server accepted none of its writes")
@@ -474,7 +477,7 @@ func (r *run) inOwnNamespace(ctx context.Context, attack Attack, row *Row) {
 	})
 	defer half.Stop()
 	a.Run(ctx, attack)
-	row.Accepted, row.Refused = a.Writes()
+	row.Accepted, row.Refused = a.Count()
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanBy)
 	defer cancel()
 	r.empty(after, target.Namespace)
@@ -557,6 +560,7 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 		row.Violations += fresh.Violations
 		row.Problems = append(row.Problems, fresh.Problems...)
 	}
+	row.Standing = r.honest.between([2]time.Time{end, time.Now().Add(-time.Second)}) // the last second's items are on their way
 	after := r.state()
 	for name, n := range after.starts {
 		if died := n - before.starts[name]; died > 0 {

@@ -64,7 +64,7 @@ func hostileCommand() *cobra.Command {
 				fmt.Printf("basalt hostile, seed %d, %d shards, %d coordinators, %s\n", o.Seed, o.Shards, o.Coordinators, time.Since(begin).Round(time.Second))
 				result.Write(os.Stdout)
 				for _, row := range result.Slowed() {
-					fmt.Printf("SLOWED %s: the others' p99 was %s, and %s in the quiet phases\n", row.Attack, row.Under.P99.Round(time.Millisecond), max(result.Quiet.P99, row.Quiet.P99).Round(time.Millisecond))
+					fmt.Printf("SLOWED %s: the others' p99 was %s, and %s in the quiet phases\n", row.Attack, max(row.Under.P99, row.Standing.P99).Round(time.Millisecond), max(result.Quiet.P99, row.Quiet.P99).Round(time.Millisecond))
 				}
 			}
 			if err != nil {
@@ -81,6 +81,7 @@ func hostileCommand() *cobra.Command {
 	c.Flags().StringSliceVar(&names, "attacks", nil, "only these attacks, with commas; see --list")
 	c.Flags().IntVar(&o.Together, "together", 1, "how many attacks run at a time")
 	c.Flags().Float64Var(&o.Scale, "scale", 1, "multiplies the number of objects of each attack")
+	c.Flags().Float64Var(&o.Writes, "writes", 200, "the attacker's writes a second at most; 0 for no limit")
 	c.Flags().Float64Var(&o.Rate, "rate", 8, "gangs and single pods that the well-behaved tenants create a second")
 	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
 	c.Flags().IntVar(&o.Coordinators, "coordinators", 2, "coordinator processes")
