@@ -8,7 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"basalt.dev/basalt/bench/local"
@@ -122,4 +124,54 @@ func TestPodsLiveOverACutWatch(t *testing.T) {
 		})
 	}
 	wantPhase("long", corev1.PodRunning)
+}
+
+// With Room, pods are admitted as long as their node has room, and a resize is answered once.
+func TestAdmit(t *testing.T) {
+	s := &standIn{admitted: map[string]map[types.UID]corev1.ResourceList{}, resized: map[types.UID]bool{}}
+	s.Room = func(node string) corev1.ResourceList {
+		if node != "n" {
+			return nil
+		}
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	}
+	pod := func(uid, node, cpu string, phase corev1.PodPhase) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Status: corev1.PodStatus{Phase: phase}}
+		p.Spec.NodeName = node
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), "example.com/unknown": resource.MustParse("7")}}}}
+		return p
+	}
+	for i, c := range []struct {
+		pod      *corev1.Pod
+		released bool
+		here     bool
+		reason   string // of the status that is written, or of its condition
+	}{
+		{pod: pod("a", "n", "3", corev1.PodPending), here: true},
+		{pod: pod("a", "n", "3", corev1.PodRunning), here: true},
+		{pod: pod("b", "n", "2", corev1.PodPending), here: true, reason: "OutOfcpu"},
+		{pod: pod("c", "n", "900000", corev1.PodPending), here: true, reason: "OutOfcpu"},
+		{pod: pod("d", "elsewhere", "1", corev1.PodPending), here: false},
+		{pod: pod("a", "n", "100", corev1.PodRunning), here: true, reason: corev1.PodReasonInfeasible},
+		{pod: pod("a", "n", "100", corev1.PodRunning), here: true},
+		{pod: pod("a", "n", "3", corev1.PodRunning), released: true, here: true},
+		{pod: pod("b", "n", "2", corev1.PodPending), here: true},
+		{pod: pod("b", "n", "1", corev1.PodRunning), here: true, reason: corev1.PodReasonDeferred},
+	} {
+		if c.released {
+			s.release(c.pod)
+			continue
+		}
+		status, here := s.admit(c.pod)
+		reason := ""
+		if status != nil {
+			if reason = status.Reason; len(status.Conditions) > 0 {
+				reason = status.Conditions[0].Reason
+			}
+		}
+		if here != c.here || reason != c.reason {
+			t.Errorf("%d: pod %s: %q, %t; want %q, %t", i, c.pod.UID, reason, here, c.reason, c.here)
+		}
+	}
 }

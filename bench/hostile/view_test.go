@@ -1,0 +1,132 @@
+package hostile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/wire"
+)
+
+// The judge of the suite finds what it is for: each line of a script is an event or a question, with the answer.
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		events []string
+		exact  bool
+		want   string // part of the complaint; "" for none
+	}{
+		{name: "as it should be", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a"}, exact: true},
+		{name: "a charge is given back while the pod runs", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "release a"}, want: "nothing is charged for it"},
+		{name: "too little is charged", events: []string{"reserve a org.evil 3", "wait a 4", "bind a 4 a"}, want: "3000 m are charged"},
+		{name: "a charge outlives its pod", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "gone a"}, exact: true, want: "none waits"},
+		{name: "a charge ahead of a pod that waits", events: []string{"reserve a org.evil 4", "wait a 4"}, exact: true},
+		{name: "a pod that somebody else bound", events: []string{"bind a 4 a"}, exact: true},
+		{name: "above the limit of the queue", events: []string{"reserve a org.evil 4", "reserve b org.evil 4", "wait a 4", "bind a 4 a", "wait b 4", "bind b 4 b"}, want: "limited to 6000 m"},
+		{name: "above the limit of an ancestor", events: []string{"reserve a org.good1 9", "wait a 9", "bind a 9 a"}, want: "limited to 8000 m"},
+		{name: "the label of the gang is edited afterwards", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "bind a 4 x"}, exact: true},
+		{name: "one after the other", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "gone a", "release a", "reserve b org.evil 4", "wait b 4", "bind b 4 b"}, exact: true},
+	} {
+		v := newView()
+		v.limits["org.evil"], v.limits["org"] = 6_000, 8_000
+		for i, e := range c.events {
+			v.observe(time.Now(), event(t, e, int64(i+1)))
+		}
+		_, err := v.compare(evil, c.exact)
+		complaint := strings.Join(v.over, "; ")
+		if err != nil {
+			complaint += err.Error()
+		}
+		if (c.want == "") != (complaint == "") || !strings.Contains(complaint, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, complaint, c.want)
+		}
+	}
+}
+
+func event(t *testing.T, text string, revision int64) audit.Event {
+	f := strings.Fields(text)
+	pod := func(node, gang string) *v1.Pod {
+		p := (&strike{Attacker: &Attacker{Target: Target{Namespace: evil, Queue: evilQueue}}}).pod(f[1])
+		p.UID, p.Spec.NodeName, p.Labels[api.LabelGang] = types.UID(f[1]), node, gang
+		if len(f) > 2 {
+			ask(p, amounts("cpu", f[2]))
+		}
+		return p
+	}
+	switch f[0] {
+	case "wait":
+		return audit.PodSeen{Pod: pod("", "")}
+	case "bind":
+		return audit.PodSeen{Pod: pod("n", f[3])}
+	case "gone":
+		return audit.PodGone{Pod: pod("", "")}
+	case "release":
+		return audit.StoreRevision{Revision: revision, Changes: []audit.StoreChange{{Key: "reservations/0001/" + f[1], Deleted: true}}}
+	case "reserve":
+		var cores int64
+		if _, err := fmt.Sscan(f[3], &cores); err != nil {
+			t.Fatal(err)
+		}
+		value, err := proto.Marshal(&wire.ReservationRecord{Gang: &wire.GangRef{Uid: f[1], Name: f[1], Namespace: evil, Queue: f[2]},
+			Demand: []*wire.Amount{{Resource: "cpu", Value: cores * 1000}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return audit.StoreRevision{Revision: revision, Changes: []audit.StoreChange{{Key: "reservations/0001/" + f[1], Value: value}}}
+	}
+	t.Fatalf("no event %q", text)
+	return nil
+}
+
+func TestSilent(t *testing.T) {
+	old := metav1.NewTime(time.Now().Add(-time.Hour))
+	pod := func(name string, edit func(*v1.Pod)) *v1.Pod {
+		p := (&strike{Attacker: &Attacker{Target: Target{Namespace: evil}}}).pod(name)
+		p.UID, p.CreationTimestamp = types.UID(name), old
+		edit(p)
+		return p
+	}
+	said := func(message string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: "R", Message: message}}
+		}
+	}
+	v := newView()
+	for _, p := range []*v1.Pod{
+		pod("told", said("spec.affinity: too large")), pod("silent", func(*v1.Pod) {}), pod("other", said("no")),
+		pod("gated", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} }),
+		pod("bound", func(p *v1.Pod) { p.Spec.NodeName = "n" }), pod("foreign", func(p *v1.Pod) { p.Spec.SchedulerName = "x" }),
+		pod("new", func(p *v1.Pod) { p.CreationTimestamp = metav1.Now() }),
+	} {
+		v.observe(time.Now(), audit.PodSeen{Pod: p})
+	}
+	if found, judged := v.silent(evil, []string{"affinity"}, time.Minute); len(found) != 2 || judged != 3 {
+		t.Errorf("found %q of %d", found, judged)
+	}
+	if found, _ := v.silent(evil, nil, time.Minute); len(found) != 1 || !strings.Contains(found[0], "silent") {
+		t.Errorf("found %q", found)
+	}
+}
+
+func TestLatency(t *testing.T) {
+	h := &honest{open: map[string]time.Time{"late": time.Now().Add(-time.Hour)}}
+	begin := time.Now().Add(-2 * time.Hour)
+	for i := range 99 {
+		h.samples = append(h.samples, sample{begin.Add(time.Minute), time.Duration(i) * time.Millisecond})
+	}
+	l := h.between([2]time.Time{begin, time.Now()})
+	if l.Items != 100 || l.P50 != 50*time.Millisecond || l.P99 < time.Hour || l.Most < time.Hour {
+		t.Errorf("latency %+v", l)
+	}
+	if l := h.between([2]time.Time{begin, begin.Add(time.Second)}); l.Items != 0 {
+		t.Errorf("latency %+v of an empty interval", l)
+	}
+}
