@@ -13,7 +13,6 @@ package hostile
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -442,6 +441,7 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	if err := r.judge(ctx, attacks, begin, end, before, &row); err != nil {
 		return err
 	}
+	judged := time.Now()
 	if err := r.clean(ctx, &row); err != nil {
 		return err
 	}
@@ -450,7 +450,8 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 			return err
 		}
 	}
-	r.logf("%s: %d writes, %d refused; others %s, before %s", row.Attack, row.Accepted, row.Refused, row.Under, row.Quiet)
+	r.logf("%s: %d writes, %d refused; others %s, before %s; judged in %s, cleaned in %s", row.Attack, row.Accepted, row.Refused, row.Under, row.Quiet,
+		judged.Sub(end).Round(time.Second), time.Since(judged).Round(time.Second))
 	for _, p := range row.Problems {
 		r.logf("PROBLEM %s: %s", row.Attack, p)
 	}
@@ -480,7 +481,7 @@ func (r *run) inOwnNamespace(ctx context.Context, attack Attack, row *Row) {
 	row.Accepted, row.Refused = a.Count()
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanBy)
 	defer cancel()
-	r.empty(after, target.Namespace)
+	empty(after, r.admin, target.Namespace)
 }
 
 // state is what is compared before and after an attack.
@@ -705,10 +706,10 @@ func eachLine(path string, f func(string)) {
 
 // clean removes everything of the attacker and waits until nothing is charged for it.
 func (r *run) clean(ctx context.Context, row *Row) error {
-	r.empty(ctx, evil)
+	empty(ctx, r.admin, evil)
 	err := r.poll(ctx, cleanBy, func() error {
 		if n := r.view.count(evil); n > 0 {
-			r.empty(ctx, evil)
+			empty(ctx, r.admin, evil)
 			return fmt.Errorf("%d pods of the attacker are left", n)
 		}
 		r.view.mu.Lock()
@@ -724,31 +725,6 @@ func (r *run) clean(ctx context.Context, row *Row) error {
 		row.Problems = append(row.Problems, fmt.Sprintf("%s after the attacker was removed: %v", cleanBy, err))
 	}
 	return ctx.Err()
-}
-
-// empty deletes everything in a namespace, finalizers or not.
-func (r *run) empty(ctx context.Context, namespace string) {
-	zero := int64(0)
-	now, background := metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.DeletePropagationBackground
-	_ = r.admin.Core.BatchV1().Jobs(namespace).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{})
-	_ = r.admin.Core.CoreV1().Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{})
-	_ = r.admin.Basalt.Delete().Namespace(namespace).Resource("podgroups").Do(ctx).Error()
-	_ = r.admin.Core.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, now, metav1.ListOptions{})
-	const none = `{"metadata":{"finalizers":null}}`
-	if pods, err := r.admin.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1000}); err == nil {
-		for _, p := range pods.Items {
-			if len(p.Finalizers) > 0 {
-				_, _ = r.admin.Core.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
-			}
-		}
-	}
-	groups, err := r.admin.Core.Discovery().RESTClient().Get().AbsPath("/apis", v1alpha1.GroupName, "v1alpha1", "namespaces", namespace, "podgroups").
-		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").DoRaw(ctx)
-	if err == nil { // read by itself: a poisoned status cannot be decoded
-		for _, name := range namesIn(groups) {
-			_ = r.admin.Basalt.Patch(types.MergePatchType).Namespace(namespace).Resource("podgroups").Name(name).Body([]byte(none)).Do(ctx).Error()
-		}
-	}
 }
 
 // grant gives the attacker the right to patch a subresource; revoke takes it away.
@@ -777,7 +753,7 @@ func (r *run) revoke(ctx context.Context, right string) error {
 
 // revive restarts all processes after an attack that stopped them, so that the attacks that follow say something.
 func (r *run) revive(ctx context.Context) error {
-	r.empty(ctx, evil)
+	empty(ctx, r.admin, evil)
 	for _, b := range r.basalts {
 		b.Kill()
 	}
@@ -844,18 +820,4 @@ func (r *run) poll(ctx context.Context, within time.Duration, ask func() error) 
 			return err
 		}
 	}
-}
-
-// namesIn returns the names of the objects in a list.
-func namesIn(list []byte) (names []string) {
-	var l metav1.PartialObjectMetadataList
-	if json.Unmarshal(list, &l) != nil {
-		return nil
-	}
-	for _, o := range l.Items {
-		if len(o.Finalizers) > 0 {
-			names = append(names, o.Name)
-		}
-	}
-	return names
 }

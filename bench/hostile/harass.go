@@ -1,0 +1,97 @@
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// Harass makes attacks one after another, drawn from the seed, each for a few seconds, until the context ends, as a load beside
+// others. Then it removes everything in the target's namespace, and returns how often it made each attack. Left out are attacks
+// that need more than the ClusterRole edit, and those that put pods on nodes past Basalt. The namespace and the queues of the
+// target must exist; admin is for the roles and the end.
+func Harass(ctx context.Context, admin *rest.Config, target Target, seed uint64) (made map[string]int, err error) {
+	a, err := NewAttacker(ctx, admin, target, seed)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := kube.ConnectConfig(admin, "hostile-harness")
+	if err != nil {
+		return nil, err
+	}
+	var attacks []Attack
+	for _, attack := range Attacks() {
+		if attack.Right == "" && !attack.Controllers && !attack.Bypass {
+			attacks = append(attacks, attack)
+		}
+	}
+	made = map[string]int{}
+	r := rand.New(rand.NewPCG(seed, 0xba5a17))
+	for ctx.Err() == nil {
+		attack := attacks[r.IntN(len(attacks))]
+		made[attack.Name]++
+		limited, cancel := context.WithTimeout(ctx, time.Second+time.Duration(r.Int64N(int64(4*time.Second))))
+		a.Run(limited, attack)
+		<-limited.Done()
+		cancel()
+		if r.IntN(2) == 0 { // the objects of some stay until the next has begun
+			empty(ctx, clients, target.Namespace)
+		}
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanBy)
+	defer cancel()
+	for {
+		empty(after, clients, target.Namespace)
+		left, err := clients.Core.CoreV1().Pods(target.Namespace).List(after, metav1.ListOptions{Limit: 1})
+		if err == nil && len(left.Items) > 0 {
+			err = errors.New("pods are left")
+		}
+		if err == nil {
+			return made, nil
+		}
+		if !pause(after, time.Second) {
+			return made, fmt.Errorf("empty namespace %s: %w", target.Namespace, err)
+		}
+	}
+}
+
+// empty deletes what an attacker has made in a namespace, finalizers or not. What does not work now is for the next call.
+func empty(ctx context.Context, admin *kube.Clients, namespace string) {
+	zero := int64(0)
+	now, background := metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.DeletePropagationBackground
+	_ = admin.Core.BatchV1().Jobs(namespace).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{})
+	_ = admin.Core.CoreV1().Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{})
+	_ = admin.Basalt.Delete().Namespace(namespace).Resource("podgroups").Do(ctx).Error()
+	_ = admin.Core.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, now, metav1.ListOptions{})
+	const none = `{"metadata":{"finalizers":null}}`
+	pods, err := admin.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1000})
+	if err == nil {
+		for _, p := range pods.Items {
+			if len(p.Finalizers) > 0 {
+				_, _ = admin.Core.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
+			}
+		}
+	}
+	// Names alone, by the generic kind: the status of one of them may be one that cannot be decoded.
+	list, err := admin.Core.Discovery().RESTClient().Get().AbsPath("/apis", v1alpha1.GroupName, "v1alpha1", "namespaces", namespace, "podgroups").
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").DoRaw(ctx)
+	var groups metav1.PartialObjectMetadataList
+	if err != nil || json.Unmarshal(list, &groups) != nil {
+		return
+	}
+	for _, g := range groups.Items {
+		if len(g.Finalizers) > 0 {
+			_ = admin.Basalt.Patch(types.MergePatchType).Namespace(namespace).Resource("podgroups").Name(g.Name).Body([]byte(none)).Do(ctx).Error()
+		}
+	}
+}
