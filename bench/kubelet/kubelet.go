@@ -378,7 +378,7 @@ func running(p *corev1.Pod, now time.Time, resources bool) corev1.PodStatus {
 			Name: c.Name, Image: c.Image, Ready: true, Started: &yes,
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: t}},
 		})
-		if resources {
+		if resources && len(c.Resources.Requests) <= 64 { // of more, the answer would be larger than what the API server keeps
 			last := &status.ContainerStatuses[len(status.ContainerStatuses)-1]
 			last.Resources = &corev1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}
 			last.AllocatedResources = c.Resources.Requests
