@@ -513,6 +513,14 @@ func TestAuditorCatches(t *testing.T) {
 			w.pod("f", "3", func(p *v1.Pod) { foreign(p); p.Spec.NodeName = "n1" })
 			w.pass(10 * time.Second)
 		}},
+		{"foreign pods alone in excess, of what the node does not have", "", "", audit.Config{Grace: time.Hour}, func(w *world) {
+			w.pass(10 * time.Second)
+			w.pod("f", "1", func(p *v1.Pod) {
+				foreign(p)
+				p.Spec.NodeName, p.Spec.Containers[0].Resources.Requests["example.com/x"] = "n1", resource.MustParse("1")
+			})
+			w.pass(time.Minute)
+		}},
 		{"room that foreign pods have long had", audit.Overcommit, "foreign pods take 3", audit.Config{Grace: time.Hour}, func(w *world) {
 			w.pod("f", "3", func(p *v1.Pod) { foreign(p); p.Spec.NodeName = "n1" })
 			w.pass(10 * time.Second)

@@ -538,7 +538,7 @@ func (a *Auditor) judgeNode(n *node) {
 		if available < st.prevAvailable {
 			st.shrank = a.now
 		}
-		over := n.known && total > available
+		over := n.known && total > available && total > 0 // what others put there alone is not ours to judge
 		switch long := a.now.Sub(st.shrank) > a.cfg.Lag; {
 		case !over:
 			st.excused, st.grew = false, false

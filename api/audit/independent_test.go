@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -418,5 +419,20 @@ func TestRequestsAgreeWithKubernetes(t *testing.T) {
 				t.Fatalf("got %s, want %s", got, want)
 			}
 		})
+	}
+}
+
+// A bound pod beyond the bounds of a pod counts as its node and its queue count it.
+func TestRequestsOfOversizedPods(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p", Namespace: "ns", Name: "p", ResourceVersion: "1"}}
+	p.Spec.NodeName, p.Spec.SchedulerName = "n", "basalt"
+	requests := v1.ResourceList{"cpu": resource.MustParse("2"), "zzz.com/last": resource.MustParse("1")}
+	for i := range 3 * api.MaxPodResources {
+		requests[v1.ResourceName(fmt.Sprintf("example.com/r%03d", i))] = resource.MustParse("3")
+	}
+	p.Spec.Containers = []v1.Container{{Name: "a", Resources: v1.ResourceRequirements{Requests: requests}}, {Name: "b", Resources: v1.ResourceRequirements{Requests: requests}}}
+	want := api.FromPod(p, nil, nil).Class.Requests
+	if got := audit.RequestsOf(p); !got.Equal(want) || len(got) != api.MaxPodResources+1 {
+		t.Fatalf("got %s, want %s", got, want)
 	}
 }

@@ -87,7 +87,8 @@ func (v vector) max(o vector) vector {
 // requestsOf returns what a pod takes of its node and of its queue: one of "pods", and what its containers, init containers,
 // sidecars, overhead and pod-level resources come to. For a pod that has a node that is the largest of what its spec asks
 // for, what the kubelet has allocated and what its containers run with; where a resize is infeasible the spec does not
-// count. A pod of which a quantity cannot be read counts as one pod and nothing else.
+// count. A pod of which a quantity cannot be read counts as one pod and nothing else, and of a pod that names more resources
+// than api.MaxPodResources the foremost count.
 func (a *Auditor) requestsOf(o *v1.Pod) api.Resources {
 	r := reader{ignore: a.cfg.Ignore}
 	total := r.pod(o)
@@ -95,7 +96,7 @@ func (a *Auditor) requestsOf(o *v1.Pod) api.Resources {
 	if r.unreadable {
 		return one
 	}
-	out := one
+	var out api.Resources
 	for name, x := range total {
 		n := amount(name, x)
 		if !n.IsInt64() {
@@ -105,7 +106,11 @@ func (a *Auditor) requestsOf(o *v1.Pod) api.Resources {
 			out = append(out, api.Amount{Resource: name, Value: v})
 		}
 	}
-	slices.SortFunc(out, func(a, b api.Amount) int { return cmp.Compare(a.Resource, b.Resource) })
+	byName := func(a, b api.Amount) int { return cmp.Compare(a.Resource, b.Resource) }
+	slices.SortFunc(out, byName)
+	out, _ = out.Foremost(api.MaxPodResources, nil)
+	out = append(slices.Clone(out), one...)
+	slices.SortFunc(out, byName)
 	return out
 }
 
