@@ -63,7 +63,7 @@ var labels = []Attack{
 				return
 			}
 			for range 3 + r.IntN(8) {
-				keys := []string{api.LabelPodGroup, api.LabelQueue, api.LabelGang, api.LabelNodeBucket, api.LabelQueueBucket}
+				keys := []string{api.LabelPodGroup, api.LabelQueue, api.LabelGang, "app"}
 				values := []string{"null", "nope", group, s.Victim, s.Queue, "1", string(p.UID)}
 				s.label(ctx, name, keys[r.IntN(len(keys))], values[r.IntN(len(values))])
 				if r.IntN(3) == 0 {
