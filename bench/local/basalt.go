@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,6 +154,9 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 				return fmt.Errorf("write token: %w", err)
 			}
 			args = append(args, "--metrics-token-file="+file)
+		}
+		if !slices.ContainsFunc(o.Flags, func(f string) bool { return strings.HasPrefix(f, "--tls-ca=") }) {
+			args = append(args, "--insecure-plain-text")
 		}
 		if o.OTLP != "" {
 			args = append(args, "--otlp="+o.OTLP)

@@ -55,7 +55,7 @@ type common struct {
 	gossipKeyFile, gossipLabel, metricsTokenFile                     string
 	tlsCA, tlsCert, tlsKey                                           string
 	etcdCA, etcdCert, etcdKey                                        string
-	verbose                                                          bool
+	plain, verbose                                                   bool
 }
 
 func (c *common) register(cmd *cobra.Command) {
@@ -71,14 +71,21 @@ func (c *common) register(cmd *cobra.Command) {
 	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof ask for; empty: they answer only where --metrics is a loopback address")
 	f.StringVar(&c.otlp, "otlp", "", "OTLP gRPC endpoint for traces; empty: none are made")
 	f.StringVar(&c.gossipKeyFile, "gossip-key-file", "", "file with base64 AES keys (16, 24 or 32 bytes), one a line: gossip is sent with the first and understood with all; read again every 5 s")
+	c.registerTLS(cmd)
 	f.StringVar(&c.gossipLabel, "gossip-label", "basalt", "label that keeps apart clusters on one network")
-	f.StringVar(&c.tlsCA, "tls-ca", "", "CA that peers' certificates must come from; with --tls-cert and --tls-key")
-	f.StringVar(&c.tlsCert, "tls-cert", "", "certificate for gRPC, as server and as client, for the DNS name basalt; all three are read again at each handshake")
+	f.BoolVarP(&c.verbose, "verbose", "v", false, "log at debug level")
+}
+
+// registerTLS registers the flags that `basalt status` has, too.
+func (c *common) registerTLS(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&c.tlsCA, "tls-ca", "", "CA of the processes' certificates; with --tls-cert and --tls-key")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "this process's certificate, see basalt certs; all three files are read again at each handshake")
 	f.StringVar(&c.tlsKey, "tls-key", "", "key of --tls-cert")
-	f.StringVar(&c.etcdCA, "etcd-ca", "", "CA of the control store; it, --etcd-cert and --etcd-key are read again at each handshake")
+	f.StringVar(&c.etcdCA, "etcd-ca", "", "CA of the control store; empty, with --etcd-cert and --etcd-key: the --tls- files")
 	f.StringVar(&c.etcdCert, "etcd-cert", "", "client certificate for the control store")
 	f.StringVar(&c.etcdKey, "etcd-key", "", "key of --etcd-cert")
-	f.BoolVarP(&c.verbose, "verbose", "v", false, "log at debug level")
+	f.BoolVar(&c.plain, "insecure-plain-text", false, "speak plain text wherever no files for encryption are given: who reaches the control store or this process's ports controls the cluster's pods")
 }
 
 func (c *common) endpoints() ([]string, error) {
@@ -116,6 +123,36 @@ func (c *common) check() error {
 	return nil
 }
 
+// checkEncrypted refuses to speak plain text where nobody asked for it.
+func (c *common) checkEncrypted(gossip bool) error {
+	if c.plain {
+		return nil
+	}
+	var missing []string
+	if c.tlsCA == "" {
+		missing = append(missing, "--tls-ca, --tls-cert, --tls-key")
+	}
+	if ca, cert, _ := c.etcdFiles(); ca == "" || cert == "" {
+		missing = append(missing, "--etcd-ca, --etcd-cert, --etcd-key")
+	}
+	if gossip && c.gossipKeyFile == "" {
+		missing = append(missing, "--gossip-key-file")
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("not encrypted without %s: give the files, which basalt certs makes, or --insecure-plain-text", strings.Join(missing, "; "))
+}
+
+// etcdFiles returns the files for the control store: those of --etcd-ca, --etcd-cert and --etcd-key, else those for peers. With
+// --insecure-plain-text a control store at http:// needs none.
+func (c *common) etcdFiles() (ca, cert, key string) {
+	if c.etcdCA != "" || c.etcdCert != "" || c.etcdKey != "" || c.plain && !strings.Contains(c.etcd, "https://") {
+		return c.etcdCA, c.etcdCert, c.etcdKey
+	}
+	return c.tlsCA, c.tlsCert, c.tlsKey
+}
+
 func (c *common) logger(role string) *slog.Logger {
 	level := slog.LevelInfo
 	if c.verbose {
@@ -140,7 +177,8 @@ func (c *common) etcdTLS(log *slog.Logger) (credentials.TransportCredentials, er
 	if err != nil {
 		return nil, err
 	}
-	return store.ClientTLS(endpoints, c.etcdCA, c.etcdCert, c.etcdKey, log)
+	ca, cert, key := c.etcdFiles()
+	return store.ClientTLS(endpoints, ca, cert, key, log)
 }
 
 // address is where others reach what listens there.
@@ -221,6 +259,9 @@ func (c *common) process(role string) (*process.Options, error) {
 	}
 	var err error
 	if o.Etcd, err = c.endpoints(); err != nil {
+		return nil, err
+	}
+	if err := c.checkEncrypted(true); err != nil {
 		return nil, err
 	}
 	if o.EtcdTLS, err = c.etcdTLS(o.Log); err != nil {

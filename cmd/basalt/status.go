@@ -28,17 +28,15 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "status [namespace/gang]", Short: "Prints shards, buckets, the queue tree, and why gangs wait", Args: cobra.MaximumNArgs(1)}
 	f := cmd.Flags()
 	f.StringVar(&c.etcd, "etcd", "", "endpoints of the control store, separated by commas")
-	f.StringVar(&c.tlsCA, "tls-ca", "", "CA of the processes' certificates; with --tls-cert and --tls-key")
-	f.StringVar(&c.tlsCert, "tls-cert", "", "client certificate for the processes")
-	f.StringVar(&c.tlsKey, "tls-key", "", "key of --tls-cert")
-	f.StringVar(&c.etcdCA, "etcd-ca", "", "CA of the control store")
-	f.StringVar(&c.etcdCert, "etcd-cert", "", "client certificate for the control store")
-	f.StringVar(&c.etcdKey, "etcd-key", "", "key of --etcd-cert")
+	c.registerTLS(cmd)
 	f.IntVar(&gangs, "gangs", 20, "how many waiting gangs to print")
 	f.StringVar(&queue, "queue", "", "only this queue and what lies below it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		endpoints, err := c.endpoints()
 		if err != nil {
+			return err
+		}
+		if err := c.checkEncrypted(false); err != nil {
 			return err
 		}
 		etcdTLS, err := c.etcdTLS(slog.Default())

@@ -47,7 +47,7 @@ Exit code: 0 nothing is wrong, 2 violations were found, 1 it could not judge, or
 It needs to get, list and watch nodes, pods, queues and podgroups (deploy/rbac.yaml has the ClusterRole basalt-audit), and
 to read the control store.`,
 		Example: `  basalt audit --etcd=https://basalt-etcd:2379 --etcd-ca=ca.crt --etcd-cert=tls.crt --etcd-key=tls.key
-  basalt audit --etcd=http://127.0.0.1:2379 --kubeconfig=admin.conf --for=10m --json   # in CI`,
+  basalt audit --insecure-plain-text --etcd=http://127.0.0.1:2379 --kubeconfig=admin.conf --for=10m --json   # in CI`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -57,6 +57,7 @@ to read the control store.`,
 	f.StringVar(&c.ca, "etcd-ca", "", "CA of the control store; it, --etcd-cert and --etcd-key are read again at each handshake")
 	f.StringVar(&c.cert, "etcd-cert", "", "client certificate for the control store")
 	f.StringVar(&c.key, "etcd-key", "", "key of --etcd-cert")
+	f.BoolVar(&c.plain, "insecure-plain-text", false, "speak plain text with the control store where no files for it are given")
 	f.Int64Var(&c.from, "from-revision", 0, "first revision of the control store to judge; 0: from now on. If it is compacted, judging begins at the oldest that is kept")
 	f.DurationVar(&c.duration, "for", 0, "end after this time, counted from when everything was read once; 0: never")
 	f.BoolVar(&c.json, "json", false, "print a JSON object a line: each violation, and a summary at the end")
@@ -75,7 +76,7 @@ type command struct {
 	kubeconfig, etcd, prefix, ca, cert, key string
 	from                                    int64
 	duration                                time.Duration
-	json                                    bool
+	plain, json                             bool
 	judge                                   audit.Config
 	ignored                                 []string
 	metrics, metricsTokenFile               string
@@ -85,6 +86,8 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 	switch {
 	case c.etcd == "":
 		return errors.New("--etcd is missing: the endpoints of the control store")
+	case !c.plain && (c.ca == "" || c.cert == "" || c.key == ""):
+		return errors.New("not encrypted without --etcd-ca, --etcd-cert, --etcd-key: give the files, which basalt certs makes, or --insecure-plain-text")
 	case c.from < 0:
 		return fmt.Errorf("--from-revision %d: revisions begin with 1", c.from)
 	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unsettled < 0:

@@ -287,7 +287,7 @@ func TestCommand(t *testing.T) {
 		cmd.SetOut(&o)
 		cmd.SetErr(&e)
 		cmd.SilenceUsage, cmd.SilenceErrors = true, true
-		cmd.SetArgs(append([]string{"--kubeconfig=" + kubeconfig, "--etcd=" + store.Endpoints()[0], "--grace=1h"}, args...))
+		cmd.SetArgs(append([]string{"--kubeconfig=" + kubeconfig, "--insecure-plain-text", "--etcd=" + store.Endpoints()[0], "--grace=1h"}, args...))
 		err = cmd.ExecuteContext(t.Context())
 		return o.String(), e.String(), err
 	}
@@ -335,7 +335,7 @@ func TestCommand(t *testing.T) {
 	}
 	for says, args := range map[string][]string{
 		"--etcd is missing": {"--etcd="}, "--from-revision -1": {"--from-revision=-1"}, "--metrics-token-file": {"--metrics=127.0.0.1:0", "--metrics-token-file=/no/such/file", "--for=1s"},
-		"https://": {"--etcd-ca=/ca"}, "kubeconfig": {"--kubeconfig=/no/such/file"},
+		"https://": {"--etcd-ca=/ca"}, "not encrypted without --etcd-ca": {"--insecure-plain-text=false"}, "kubeconfig": {"--kubeconfig=/no/such/file"},
 	} {
 		if _, _, err := run(args...); code(err) != 1 || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v does not say %q", args, err, says)

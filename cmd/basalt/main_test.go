@@ -1,0 +1,43 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// A command that would speak plain text says what is missing, unless it was told to.
+func TestPlainTextIsAskedFor(t *testing.T) {
+	peers := []string{"--tls-ca=/ca", "--tls-cert=/cert", "--tls-key=/key"}
+	etcd := []string{"--etcd-ca=/ca", "--etcd-cert=/cert", "--etcd-key=/key"}
+	const plain, secure, gossip, flag = "--etcd=http://127.0.0.1:1", "--etcd=https://127.0.0.1:1", "--gossip-key-file=/gossip", "--insecure-plain-text"
+	both := []func() *cobra.Command{shardCommand, coordinatorCommand}
+	for _, row := range []struct {
+		what     string
+		commands []func() *cobra.Command
+		args     []string
+		says     string
+	}{
+		{"nothing", both, []string{plain}, "not encrypted without --tls-ca, --tls-cert, --tls-key; --etcd-ca, --etcd-cert, --etcd-key; --gossip-key-file: give"},
+		{"no gossip key", both, append([]string{secure}, peers...), "not encrypted without --gossip-key-file: give"},
+		{"no files for peers", both, append([]string{secure, gossip}, etcd...), "not encrypted without --tls-ca, --tls-cert, --tls-key: give"},
+		{"only the CA of the control store", both, append([]string{secure, gossip, "--etcd-ca=/ca"}, peers...), "not encrypted without --etcd-ca, --etcd-cert, --etcd-key: give"},
+		{"the files for peers serve both", both, append([]string{secure, gossip}, peers...), "read certificate /cert"},
+		{"a control store without encryption", both, append([]string{plain, gossip}, peers...), "would not be encrypted"},
+		{"plain text", both, []string{plain, flag, "--advertise=127.0.0.1", gossip}, "--gossip-key-file: "}, // the next thing that is wrong
+		{"status", []func() *cobra.Command{statusCommand}, []string{plain}, "not encrypted without --tls-ca, --tls-cert, --tls-key; --etcd-ca, --etcd-cert, --etcd-key: give"},
+		{"status with files", []func() *cobra.Command{statusCommand}, append([]string{secure}, peers...), "read certificate /cert"},
+	} {
+		for _, command := range row.commands {
+			cmd := command()
+			cmd.SilenceUsage, cmd.SilenceErrors = true, true
+			cmd.SetOut(io.Discard)
+			cmd.SetArgs(row.args)
+			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), row.says) {
+				t.Errorf("%s, %s: %v, want %q", cmd.Name(), row.what, err, row.says)
+			}
+		}
+	}
+}
