@@ -356,7 +356,7 @@ func (w *world) strangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, err := w.run(t, append([]string{"shard", "--kubeconfig=" + kubeconfig, "--metrics=", "--listen=127.0.0.1:0", "--gossip=127.0.0.1:0"}, append(w.storeFlags(w.store), w.peerFlags(expired)...)...)...); err == nil || !strings.Contains(out, "expired at") {
+		if out, err := w.run(t, append([]string{"shard", "--kubeconfig=" + kubeconfig, "--metrics=", "--listen=127.0.0.1:0", "--gossip=127.0.0.1:0", "--gossip-key-file=" + w.gossip.file("key")}, append(w.storeFlags(w.store), w.peerFlags(expired)...)...)...); err == nil || !strings.Contains(out, "expired at") {
 			t.Errorf("a shard with an expired certificate: %v\n%s", err, out)
 		}
 		for name, files := range map[string]*link.TLS{
