@@ -19,8 +19,8 @@ import (
 // else bound it, is counted in full for its foremost resources and its first host ports.
 const (
 	MaxPodResources      = 64       // resources that its requests name
-	MaxContainers        = 1024     // containers, init containers included
-	MaxPodAmounts        = 4096     // amounts that these request
+	MaxContainers        = 256      // containers, init containers included
+	MaxPodAmounts        = 1024     // amounts that these request
 	MaxConstraintBytes   = 32 << 10 // of node selector, required node affinity, tolerations and host ports, encoded
 	MaxConstraintEntries = 1024     // labels, expressions, values and tolerations in them
 	MaxHostPorts         = 256
@@ -33,18 +33,22 @@ const MaxGangResources = 256
 // MaxNodeResources is how many resources a node may offer. The foremost of a node that names more are counted.
 const MaxNodeResources = 256
 
+// checkCounts says whether a pod has too many containers or amounts, and returns the number of amounts.
+func checkCounts(p *v1.Pod) (amounts int, err error) {
+	if n := len(p.Spec.Containers) + len(p.Spec.InitContainers); n > MaxContainers {
+		return 0, fmt.Errorf("spec.containers: the pod has %d containers and init containers, the limit is %d", n, MaxContainers)
+	}
+	requests(p, func(l v1.ResourceList, _ string, _ int) { amounts += len(l) })
+	if amounts > MaxPodAmounts {
+		return 0, fmt.Errorf("spec.containers[*].resources.requests: they have %d amounts in all, the limit is %d", amounts, MaxPodAmounts)
+	}
+	return amounts, nil
+}
+
 // checkRequests says which bound the requests of a pod exceed.
 func checkRequests(p *v1.Pod, ignore map[string]bool) error {
-	if n := len(p.Spec.Containers) + len(p.Spec.InitContainers); n > MaxContainers {
-		return fmt.Errorf("spec.containers: the pod has %d containers and init containers, the limit is %d", n, MaxContainers)
-	}
-	amounts := 0
-	requests(p, func(l v1.ResourceList, _ string, _ int) { amounts += len(l) })
-	if amounts <= MaxPodResources {
-		return nil
-	}
-	if amounts > MaxPodAmounts {
-		return fmt.Errorf("spec.containers[*].resources.requests: they have %d amounts in all, the limit is %d", amounts, MaxPodAmounts)
+	if amounts, err := checkCounts(p); err != nil || amounts <= MaxPodResources {
+		return err
 	}
 	names, excess := map[v1.ResourceName]bool{}, ""
 	requests(p, func(l v1.ResourceList, field string, i int) {
@@ -257,15 +261,16 @@ func largest(sizes map[string]int) string {
 	return field
 }
 
-// onlyPorts keeps of constraints beyond a bound what a node counts of a pod that it has: the first host ports.
+// onlyPorts keeps of constraints beyond a bound what a node counts of a pod that it has: the first host ports; nil when there
+// are none.
 func onlyPorts(s *v1.PodSpec) *v1.PodSpec {
-	out := &v1.PodSpec{}
-	if len(s.Containers) > 0 {
-		ports := s.Containers[0].Ports
-		out.Containers = []v1.Container{{Ports: ports[:min(len(ports), MaxHostPorts)]}}
+	if len(s.Containers) == 0 {
+		return nil
 	}
+	ports := s.Containers[0].Ports
+	out := &v1.PodSpec{Containers: []v1.Container{{Ports: ports[:min(len(ports), MaxHostPorts)]}}}
 	if out.Size() > MaxConstraintBytes {
-		out.Containers = nil
+		return nil
 	}
 	return out
 }

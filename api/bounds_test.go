@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -75,12 +76,12 @@ func TestPodsAreBounded(t *testing.T) {
 		{"65 resources in the overhead", v1.PodSpec{Containers: many(1, one), Overhead: asking(65, "1").Resources.Requests}, []string{"spec.overhead", "65 resources"}},
 		{"65 resources of the pod", v1.PodSpec{Containers: many(1, one), Resources: &v1.ResourceRequirements{Requests: asking(65, "1").Resources.Requests}}, []string{"spec.resources.requests", "65 resources"}},
 		{"65 resources, all zero", v1.PodSpec{Containers: []v1.Container{asking(65, "0")}}, nil},
-		{"100,000 resources", v1.PodSpec{Containers: []v1.Container{asking(99999, "1")}}, []string{"spec.containers[*].resources.requests", "99999 amounts", "limit is 4096"}},
-		{"64 containers of 64 resources", v1.PodSpec{Containers: many(64, asking(64, "1"))}, nil},
-		{"65 containers of 64 resources", v1.PodSpec{Containers: many(65, asking(64, "1"))}, []string{"4160 amounts", "limit is 4096"}},
-		{"65 sidecars of 64 resources", v1.PodSpec{Containers: many(1, one), InitContainers: sidecars(65)}, []string{"4161 amounts", "limit is 4096"}},
-		{"1,024 containers", v1.PodSpec{Containers: many(1000, one), InitContainers: many(24, one)}, nil},
-		{"1,025 containers", v1.PodSpec{Containers: many(1000, v1.Container{}), InitContainers: many(25, v1.Container{})}, []string{"spec.containers", "1025 containers", "limit is 1024"}},
+		{"100,000 resources", v1.PodSpec{Containers: []v1.Container{asking(99999, "1")}}, []string{"spec.containers[*].resources.requests", "99999 amounts", "limit is 1024"}},
+		{"16 containers of 64 resources", v1.PodSpec{Containers: many(16, asking(64, "1"))}, nil},
+		{"17 containers of 64 resources", v1.PodSpec{Containers: many(17, asking(64, "1"))}, []string{"1088 amounts", "limit is 1024"}},
+		{"16 sidecars of 64 resources", v1.PodSpec{Containers: many(1, one), InitContainers: sidecars(16)}, []string{"1025 amounts", "limit is 1024"}},
+		{"256 containers", v1.PodSpec{Containers: many(200, one), InitContainers: many(56, one)}, nil},
+		{"257 containers", v1.PodSpec{Containers: many(200, v1.Container{}), InitContainers: many(57, v1.Container{})}, []string{"spec.containers", "257 containers", "limit is 256"}},
 
 		{"many values", v1.PodSpec{Affinity: selecting(1022, 20)}, nil},
 		{"too many values", v1.PodSpec{Affinity: selecting(1023, 1)}, []string{fieldAffinity, "1025 entries", "limit is 1024"}},
@@ -116,6 +117,17 @@ func TestPodsAreBounded(t *testing.T) {
 		}
 		c.spec.NodeName = "n"
 		bound := FromPod(&v1.Pod{Spec: c.spec}, nil, nil)
+		for _, node := range []string{"", "n"} { // what the relay passes on is small, and reduces to the same
+			c.spec.NodeName = node
+			whole := &v1.Pod{Spec: c.spec}
+			stripped := StripPod(whole)
+			if got, want := FromPod(stripped, nil, nil), FromPod(whole, nil, nil); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s on node %q: stripped, it reduces to %+v, not %+v", c.what, node, got, want)
+			}
+			if size := stripped.Size(); size > MaxConstraintBytes+MaxPodAmounts*100 && node == "" {
+				t.Errorf("%s: stripped, it has %d bytes", c.what, size)
+			}
+		}
 		for who, p := range map[string]*Pod{"": p, " bound": bound} {
 			if n := len(p.Class.Requests); n > MaxPodResources+1 || p.Class.Requests.Value("pods") != 1 {
 				t.Errorf("%s%s: asks for %d resources, pods=%d", c.what, who, n, p.Class.Requests.Value("pods"))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -166,6 +167,9 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 	}
 	var room [8]Amount
 	requests, err := podRequests(p, ignore, room[:0])
+	if p.Status.Reason == excessRequests && out.Node == "" {
+		err = errors.New(p.Status.Message)
+	}
 	if err != nil {
 		out.Refused = &Refusal{"NeverFits", err.Error()}
 	}
@@ -175,6 +179,9 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 			out.Refused = &Refusal{"UnsupportedConstraint", field}
 		}
 	}
+	if p.Status.Reason == excessConstraints && out.Refused == nil {
+		out.Refused = &Refusal{"UnsupportedConstraint", p.Status.Message}
+	}
 	if spec := constrain(&p.Spec); spec != nil {
 		if excess := checkConstraints(spec); excess != "" {
 			if out.Refused == nil {
@@ -182,7 +189,9 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 			}
 			spec = onlyPorts(spec)
 		}
-		if constraints, err = spec.Marshal(); err != nil && out.Refused == nil {
+		if spec == nil {
+			// nothing is left that a node counts
+		} else if constraints, err = spec.Marshal(); err != nil && out.Refused == nil {
 			out.Refused = &Refusal{"UnsupportedConstraint", "spec: " + err.Error()}
 		}
 	}

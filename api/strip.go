@@ -15,12 +15,18 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	out := &v1.Pod{
 		ObjectMeta: StripMeta(&p.ObjectMeta, LabelPodGroup, LabelQueue, LabelGang),
 		Spec: v1.PodSpec{
-			SchedulerName: s.SchedulerName, NodeName: s.NodeName, SchedulingGates: s.SchedulingGates, Priority: s.Priority,
-			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: s.Affinity,
-			TopologySpreadConstraints: s.TopologySpreadConstraints, ResourceClaims: s.ResourceClaims, SchedulingGroup: s.SchedulingGroup,
+			SchedulerName: s.SchedulerName, NodeName: s.NodeName, Priority: s.Priority,
+			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: stripAffinity(s.Affinity),
+			TopologySpreadConstraints: stripSpread(s.TopologySpreadConstraints), SchedulingGroup: s.SchedulingGroup,
 			Overhead: s.Overhead, Containers: stripContainers(s.Containers), InitContainers: stripContainers(s.InitContainers),
 		},
 		Status: v1.PodStatus{Phase: p.Status.Phase},
+	}
+	if len(s.SchedulingGates) > 0 {
+		out.Spec.SchedulingGates = []v1.PodSchedulingGate{{}}
+	}
+	if len(s.ResourceClaims) > 0 {
+		out.Spec.ResourceClaims = []v1.PodResourceClaim{{}}
 	}
 	for i := range p.OwnerReferences {
 		if c := p.OwnerReferences[i].Controller; c != nil && *c {
@@ -53,7 +59,81 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	if resized(p) {
 		stripStatus(out, p)
 	}
+	stripExcess(out)
 	return out
+}
+
+// Reasons of status that only StripPod writes: the pod exceeds a bound, status.message says which, and what exceeds it is
+// left out. Pods of a megabyte would fill the relay's window and keep every shard busy with reading them.
+const (
+	excessRequests    = "scheduling.basalt.dev/requests"
+	excessConstraints = "scheduling.basalt.dev/constraints"
+)
+
+// stripExcess replaces what exceeds a bound by words. The host ports that a node counts stay, and so do the requests of a pod
+// that has a node.
+func stripExcess(p *v1.Pod) {
+	s := &p.Spec
+	ports := []v1.Container(nil)
+	constraints := constrain(s)
+	if constraints != nil {
+		if excess := checkConstraints(constraints); excess != "" {
+			p.Status.Reason, p.Status.Message = excessConstraints, excess
+			constraints = onlyPorts(constraints)
+			s.NodeSelector, s.Tolerations = nil, nil
+			if s.Affinity != nil {
+				s.Affinity.NodeAffinity = nil
+			}
+			for _, list := range [][]v1.Container{s.Containers, s.InitContainers} {
+				for i := range list {
+					list[i].Ports = nil
+				}
+			}
+			if len(s.Containers) > 0 && constraints != nil {
+				s.Containers[0].Ports = constraints.Containers[0].Ports
+			}
+		}
+		if constraints != nil {
+			ports = constraints.Containers
+		}
+	}
+	if s.NodeName != "" {
+		return
+	}
+	if _, err := checkCounts(p); err != nil {
+		p.Status.Reason, p.Status.Message = excessRequests, err.Error()
+		s.Containers, s.InitContainers, s.Overhead, s.Resources = ports, nil, nil, nil
+	}
+}
+
+// stripAffinity keeps the required node affinity, and of pod affinities whether there is a required one.
+func stripAffinity(a *v1.Affinity) *v1.Affinity {
+	if a == nil {
+		return nil
+	}
+	out := &v1.Affinity{}
+	if n := a.NodeAffinity; n != nil && n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		out.NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: n.RequiredDuringSchedulingIgnoredDuringExecution}
+	}
+	if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		out.PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{}}}
+	}
+	if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		out.PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{}}}
+	}
+	return out
+}
+
+// stripSpread keeps where the first constraint stands that has to be met.
+func stripSpread(in []v1.TopologySpreadConstraint) []v1.TopologySpreadConstraint {
+	for i := range in {
+		if in[i].WhenUnsatisfiable == v1.DoNotSchedule {
+			out := make([]v1.TopologySpreadConstraint, i+1)
+			out[i].WhenUnsatisfiable = v1.DoNotSchedule
+			return out
+		}
+	}
+	return nil
 }
 
 func stripContainers(in []v1.Container) []v1.Container {
