@@ -26,6 +26,7 @@ type Pod struct {
 	Ours     bool   // spec.schedulerName is basalt
 	Node     string // spec.nodeName
 	Finished bool   // phase Succeeded or Failed: holds no room and no quota
+	Started  bool   // the kubelet has accepted it: before that it may still refuse it
 	Deleting bool   // has a deletion timestamp
 	Gated    bool   // has scheduling gates
 
@@ -146,6 +147,7 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 		Ours:     p.Spec.SchedulerName == SchedulerName,
 		Node:     p.Spec.NodeName,
 		Finished: p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed,
+		Started:  p.Status.Phase == v1.PodRunning || p.Status.StartTime != nil,
 		Deleting: p.DeletionTimestamp != nil,
 		Gated:    len(p.Spec.SchedulingGates) > 0,
 		Group:    p.Labels[LabelPodGroup],

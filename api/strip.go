@@ -20,7 +20,7 @@ func StripPod(p *v1.Pod) *v1.Pod {
 			TopologySpreadConstraints: stripSpread(s.TopologySpreadConstraints), SchedulingGroup: s.SchedulingGroup,
 			Overhead: s.Overhead, Containers: stripContainers(s.Containers), InitContainers: stripContainers(s.InitContainers),
 		},
-		Status: v1.PodStatus{Phase: p.Status.Phase},
+		Status: v1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime},
 	}
 	if len(s.SchedulingGates) > 0 {
 		out.Spec.SchedulingGates = []v1.PodSchedulingGate{{}}

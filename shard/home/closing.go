@@ -164,6 +164,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 	}
 	for _, b := range m.GetBound() {
 		if p := g.members[b.GetPodUid()]; p != nil && p.place != bound && !p.Finished {
+			p.ours = true
 			c.podBound(p, b.GetNode())
 			delete(w.sent, p.UID)
 		}
@@ -179,7 +180,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 				p.commit = nil // an heir has it
 			}
 			p.place, p.shard = committed, from
-			p.pinned, p.sure = g.id, true
+			p.pinned, p.sure, p.ours = g.id, true, true
 		}
 	}
 	c.mark(g)
@@ -202,7 +203,7 @@ func (c *Core) resume(g *gang) {
 	case then == giveUp:
 		c.sleep(g, g.why.reason == v1alpha1.ReasonNeverFits)
 		g.state = collecting
-		if g.tally.bound == 0 {
+		if g.tally.owed == 0 {
 			c.release(g)
 		}
 	default:

@@ -45,7 +45,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	}
 	for _, p := range pods {
 		p.place, p.commit, p.doubt = committed, cm, time.Time{}
-		p.pinned, p.sure = g.id, true
+		p.pinned, p.sure, p.ours = g.id, true, true
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
 			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.Class)})
 	}
@@ -401,6 +401,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 		}
 		switch r.GetOutcome() {
 		case wire.BindOutcome_BIND_BOUND:
+			p.ours = true
 			c.podBound(p, r.GetNode())
 		case wire.BindOutcome_BIND_FREE:
 			shard := p.shard

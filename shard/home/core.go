@@ -91,15 +91,17 @@ type Core struct {
 	spare []event.Output // what Outputs returned last
 
 	// The cluster as it is seen, whoever owns what (pods.go).
-	namespaces map[string]string // name -> label of its queue
-	priorities map[string]int64
-	groups     map[name]*group
-	young      []*group         // first seen not long ago, in order
-	goneGroups recent[struct{}] // UIDs, so that a late event does not bring one back
-	goneNames  []name           // only with fault.NamesNotUIDs: what a work queue of names would hold
-	pods       map[string]*pod
-	labelled   map[name]map[string]*pod   // pods of ours by the PodGroup that their label names
-	loose      map[string]map[string]*pod // pods without a PodGroup, by namespace
+	namespaces   map[string]string // name -> label of its queue
+	priorities   map[string]int64
+	groups       map[name]*group
+	young        []*group         // first seen not long ago, in order
+	goneGroups   recent[struct{}] // UIDs, so that a late event does not bring one back
+	goneNames    []name           // only with fault.NamesNotUIDs: what a work queue of names would hold
+	pods         map[string]*pod
+	clusterNodes map[string]*api.Node       // all nodes of the cluster (foreign.go)
+	foreign      map[string]*foreignOn      // node -> pods there that somebody else bound
+	labelled     map[name]map[string]*pod   // pods of ours by the PodGroup that their label names
+	loose        map[string]map[string]*pod // pods without a PodGroup, by namespace
 
 	// Ownership (takeover.go).
 	table      *api.Table
@@ -150,22 +152,24 @@ type Core struct {
 func New(cfg Config) *Core {
 	cfg.setDefaults()
 	return &Core{
-		cfg:        cfg,
-		namespaces: map[string]string{},
-		priorities: map[string]int64{},
-		groups:     map[name]*group{},
-		pods:       map[string]*pod{},
-		labelled:   map[name]map[string]*pod{},
-		loose:      map[string]map[string]*pod{},
-		gaining:    map[api.BucketID]bool{},
-		untold:     map[string]bool{},
-		summaries:  map[api.Incarnation]*summary{},
-		gangs:      map[string]*gang{},
-		sleepers:   map[string]*gang{},
-		queues:     map[string]*queue{},
-		writes:     map[uint64]write{},
-		statuses:   tokens{rate: cfg.StatusBudget},
-		explains:   tokens{rate: cfg.ConditionBudget},
+		cfg:          cfg,
+		namespaces:   map[string]string{},
+		priorities:   map[string]int64{},
+		groups:       map[name]*group{},
+		pods:         map[string]*pod{},
+		clusterNodes: map[string]*api.Node{},
+		foreign:      map[string]*foreignOn{},
+		labelled:     map[name]map[string]*pod{},
+		loose:        map[string]map[string]*pod{},
+		gaining:      map[api.BucketID]bool{},
+		untold:       map[string]bool{},
+		summaries:    map[api.Incarnation]*summary{},
+		gangs:        map[string]*gang{},
+		sleepers:     map[string]*gang{},
+		queues:       map[string]*queue{},
+		writes:       map[uint64]write{},
+		statuses:     tokens{rate: cfg.StatusBudget},
+		explains:     tokens{rate: cfg.ConditionBudget},
 	}
 }
 
@@ -189,6 +193,10 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.onGroupSeen(e.PodGroup)
 	case event.PodGroupGone:
 		c.onGroupGone(e)
+	case event.NodeSeen:
+		c.onNodeSeen(e.Node)
+	case event.NodeGone:
+		delete(c.clusterNodes, e.Name)
 	case event.NamespaceSeen:
 		c.onNamespace(e.Name, e.Queue, true)
 	case event.NamespaceGone:

@@ -108,6 +108,7 @@ type gang struct {
 type tally struct {
 	candidates int // may be placed and are not bound
 	bound      int // have a node and are not finished
+	owed       int // of them those to be charged
 	held       int
 	committed  int
 	charged    int // candidates that the reservation counts
@@ -122,6 +123,7 @@ type tally struct {
 func (c *Core) count(g *gang) (t tally) {
 	for _, p := range g.members {
 		if p.Finished {
+			c.uncount(p)
 			continue
 		}
 		if t.unfinished++; t.unfinished == 1 || p.Priority > t.priority {
@@ -130,6 +132,9 @@ func (c *Core) count(g *gang) (t tally) {
 		switch {
 		case p.isBound():
 			t.bound++
+			if c.owe(p); p.owed {
+				t.owed++
+			}
 			continue
 		case p.candidate():
 			t.candidates++
@@ -252,7 +257,7 @@ func (c *Core) advance(g *gang) {
 			break
 		}
 	}
-	if g.tally.bound > 0 && !g.charge.reserved && !g.charge.elsewhere() {
+	if g.tally.owed > 0 && !g.charge.reserved && !g.charge.elsewhere() {
 		c.untold[g.id] = true
 	} else {
 		delete(c.untold, g.id)
@@ -337,7 +342,7 @@ func (c *Core) collect(g *gang) {
 				g.boundSince = c.now
 			}
 			g.state = binding
-		case t.bound > 0: // bound by somebody else: charged all the same
+		case t.owed > 0: // bound by somebody else: charged all the same
 			c.chargeBound(g)
 		case g.charge.reserved || g.charge.ask != nil:
 			c.release(g)
@@ -362,7 +367,7 @@ func (c *Core) collect(g *gang) {
 // boundByUs tells whether Basalt bound a pod of the gang for this gang.
 func (g *gang) boundByUs() bool {
 	for _, p := range g.members {
-		if p.isBound() && (p.Gang == g.id || p.Node == "") {
+		if p.isBound() && (p.ours && p.Gang == g.id || p.Node == "") {
 			return true
 		}
 	}

@@ -75,8 +75,11 @@ type pod struct {
 	gone   bool            // a node shard found no pod of this UID; the watch will say so
 	placed bool            // counted in gang.placed
 
-	charged  bool   // part of the gang's reservation
-	evicting uint64 // ID of the EvictPod that is not answered
+	charged  bool          // part of the gang's reservation
+	ours     bool          // bound by Basalt, or charged before: it is charged whatever its node is
+	owed     bool          // bound, and to be charged (foreign.go)
+	counted  api.Resources // what of it is in foreignOn.sum of its node
+	evicting uint64        // ID of the EvictPod that is not answered
 	evictAt  time.Time
 
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
@@ -204,7 +207,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		}
 	}
 	if !relabelled && before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
-		before.Gated == seen.Gated && before.Queue == seen.Queue && before.Priority == seen.Priority &&
+		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue && before.Priority == seen.Priority &&
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}
@@ -284,7 +287,7 @@ func (c *Core) pin(p *pod) {
 		return
 	}
 	if of := c.named[p.id]; of != nil && of.namespace == p.Namespace {
-		p.pinned, p.sure = of.uid, true
+		p.pinned, p.sure, p.ours = of.uid, true, true
 		return
 	}
 	g := c.groups[p.group]
@@ -556,6 +559,7 @@ func (c *Core) leave(p *pod) {
 		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
 	}
 	p.gang, p.commit = nil, nil
+	c.disown(p)
 	p.charged, p.placed, p.gone = false, false, false
 	p.place, p.shard, p.node, p.prefer = nowhere, "", "", ""
 	if p.Node != "" {

@@ -235,7 +235,7 @@ func (c *Core) completeSince(g *gang) time.Time {
 
 // ask sends a Reserve for what is bound and charged already and the pods given; anything asked before is replaced.
 func (c *Core) ask(g *gang, pods []*pod, growth bool) {
-	have := g.pick((*pod).isBound)
+	have := g.pick((*pod).isOwed)
 	boundSum := sum(have)
 	if growth {
 		have = append(have, g.pick(func(p *pod) bool { return p.charged && p.candidate() })...)
@@ -311,15 +311,15 @@ func (c *Core) await(g *gang) {
 	}
 	if why := c.obstacle(g); why.reason != "" {
 		g.why = why
-		if g.tally.bound > 0 {
+		if g.tally.owed > 0 {
 			g.state = collecting
 		} else {
 			c.release(g)
 		}
 		return
 	}
-	if !sum(g.pick((*pod).isBound)).Equal(a.bound) { // what is not bound any more must not stay charged while the rest waits
-		if g.tally.bound == 0 {
+	if !sum(g.pick((*pod).isOwed)).Equal(a.bound) { // what is not bound any more must not stay charged while the rest waits
+		if g.tally.owed == 0 {
 			c.release(g)
 		} else {
 			c.ask(g, c.choose(g), false)
@@ -327,7 +327,7 @@ func (c *Core) await(g *gang) {
 		return
 	}
 	if a.denied != nil && g.charge.reserved && !g.charge.amounts.Fits(a.bound) { // an earlier request was for one that has left
-		if g.tally.bound == 0 {
+		if g.tally.owed == 0 {
 			c.release(g)
 		} else {
 			c.ask(g, nil, false)
@@ -336,7 +336,7 @@ func (c *Core) await(g *gang) {
 	}
 	if !c.stillAsked(g, a) {
 		pods := c.choose(g)
-		now := append(g.pick((*pod).isBound), pods...)
+		now := append(g.pick((*pod).isOwed), pods...)
 		if !sum(now).Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
 			c.ask(g, pods, false)
 			return
@@ -447,7 +447,7 @@ func (c *Core) adoptCharge(g *gang) bool {
 		return false
 	}
 	pods := c.choose(g)
-	all := append(g.pick((*pod).isBound), pods...)
+	all := append(g.pick((*pod).isOwed), pods...)
 	if total, excess := sumBounded(all); excess || !total.Fits(ch.amounts) || !ch.namesAll(g, all) {
 		return false
 	}
@@ -463,7 +463,7 @@ func (c *Core) adoptCharge(g *gang) bool {
 // chargeBound keeps the charge of a gang that waits at what is bound of it.
 func (c *Core) chargeBound(g *gang) {
 	ch := &g.charge
-	have := g.pick((*pod).isBound)
+	have := g.pick((*pod).isOwed)
 	if ch.ask != nil {
 		if len(ch.ask.pods) == 0 && sum(have).Equal(ch.ask.demand) && slices.Equal(ids(g, have), ch.ask.names) {
 			c.say(g)
@@ -493,7 +493,7 @@ func (c *Core) adjust(g *gang) {
 			return
 		}
 	}
-	need := g.pick(func(p *pod) bool { return p.isBound() || p.place == committed || p.charged && p.candidate() })
+	need := g.pick(func(p *pod) bool { return p.isOwed() || p.place == committed || p.charged && p.candidate() })
 	base := sum(need)
 	extra := c.extras(g)
 	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
@@ -603,7 +603,7 @@ func (c *Core) release(g *gang) {
 		c.startWithdraw(g, resume)
 		return
 	}
-	if g.tally.bound > 0 {
+	if g.tally.owed > 0 {
 		c.broken("reservation of a gang with bound pods is not given back")
 		return
 	}

@@ -223,7 +223,7 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated owned foreign] uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated owned foreign started nonode] uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
@@ -234,11 +234,21 @@ func (s *script) run(line string) []string {
 		if r := w.value["refused"]; r != "" {
 			p.Refused = &api.Refusal{Reason: "UnsupportedConstraint", Message: r + " is not supported yet"}
 		}
+		p.Started = w.has("started")
 		s.pods[p.UID] = p
+		if s.core.clusterNodes[p.Node] == nil && p.Node != "" && !w.has("nonode") {
+			s.core.Step(s.now, event.NodeSeen{Node: &api.Node{Name: p.Node, Allocatable: cores(1000, 110)}})
+		}
 		if fields[0] == "listed" {
 			return nil
 		}
 		return s.step(event.PodSeen{Pod: p})
+
+	case "node": // NAME cpu= pods=
+		return s.step(event.NodeSeen{Node: &api.Node{Name: w.plain[0], Allocatable: cores(w.num("cpu"), w.toNum(w.or("pods", "110")))}})
+
+	case "nodegone": // NAME
+		return s.step(event.NodeGone{Name: w.plain[0]})
 
 	case "podgone": // UID
 		delete(s.pods, w.plain[0])

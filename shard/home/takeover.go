@@ -148,7 +148,7 @@ func (c *Core) pinAnew(p *pod) {
 		return
 	}
 	if by := c.named[p.id]; by != nil && by.namespace == p.Namespace {
-		p.pinned, p.sure = by.uid, true
+		p.pinned, p.sure, p.ours = by.uid, true, true
 		by.pods = append(by.pods, p.UID)
 		return
 	}
@@ -244,7 +244,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		g.unknown[uid] = true
 	}
 	g.tally = c.count(g)
-	wholly := sum(g.pick((*pod).isBound)).Equal(amounts)
+	wholly := sum(g.pick((*pod).isOwed)).Equal(amounts)
 	started := g.started || g.placed >= g.minCount() && g.stray.IsZero()
 	if started && wholly {
 		c.touch(g)

@@ -72,7 +72,7 @@ func (p *modelPod) class() *api.Class {
 }
 
 func (p *modelPod) seen() *api.Pod {
-	return &api.Pod{UID: p.uid, ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.uid, Node: p.node, Finished: p.finished, Class: p.class()}
+	return &api.Pod{UID: p.uid, Started: p.node != "", ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.uid, Node: p.node, Finished: p.finished, Class: p.class()}
 }
 
 type modelShard struct {

@@ -147,6 +147,9 @@ func (c *Core) podSeen(p *api.Pod) {
 		c.podEnded(p.UID, wire.BindOutcome_BIND_BOUND, p.Node)
 		return
 	}
+	if len(rows) == 0 && !c.isCharged(p.UID) && !p.Started && c.refusedByKubelet(p.Node, class) {
+		return // it has failed in a moment; if it starts all the same, an event says so
+	}
 	c.loseHold(p.UID)
 	handed := false // a charge goes over to the bound pod in place: room that was never free must wake nobody
 	for _, r := range rows {
@@ -164,6 +167,30 @@ func (c *Core) podSeen(p *api.Pod) {
 	}
 	c.bound[p.UID] = p.Node
 	c.cache.Charge(p.UID, p.Node, class, cache.Bound, "", api.Rank{})
+}
+
+// refusedByKubelet tells whether the kubelet refuses a pod that somebody else put on a node, and that has not started: the node
+// does not have what it asks for beside the pods that are there. Anybody who may create pods may name a node in one; counted,
+// it would take the node out of service for as long as nobody deletes it. Holds do not count: the kubelet knows of none.
+func (c *Core) refusedByKubelet(name string, class *api.Class) bool {
+	n := c.nodes[name]
+	if n == nil {
+		return false
+	}
+	if !class.Requests.Fits(n.Allocatable) {
+		return true
+	}
+	view, there := c.cache.Node(name)
+	if !there {
+		return false
+	}
+	free := view.Free
+	for _, p := range view.Pods {
+		if p.Kind == cache.Hold {
+			free = free.Add(p.Class.Requests)
+		}
+	}
+	return !class.Requests.Fits(free)
 }
 
 func (c *Core) unbind(uid string) bool {

@@ -226,9 +226,9 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod": // p1[@n1] [finished] cpu=
+	case "pod": // p1[@n1] [finished started] cpu=
 		uid, node, _ := strings.Cut(w.plain[0], "@")
-		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: "ns", Name: uid, Node: node, Finished: w.has("finished"), Class: w.class()}})
+		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: "ns", Name: uid, Node: node, Finished: w.has("finished"), Started: w.has("started"), Class: w.class()}})
 
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})

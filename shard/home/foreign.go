@@ -1,0 +1,127 @@
+package home
+
+import (
+	"slices"
+
+	"basalt.dev/basalt/api"
+)
+
+// Pods that somebody else bound, by spec.nodeName or another scheduler. They are charged whatever the limits say, and anybody
+// who may create pods may create such ones. So they are charged only for what they can use:
+//
+//   - nothing while their node does not exist: no kubelet runs them;
+//   - once the kubelet has accepted the pod (api.Pod.Started), what it asks for;
+//   - before that, what it asks for if its node has that much, together with all others that are charged so on this node. The
+//     kubelet refuses what exceeds its node, and a refused pod has failed and uses nothing.
+//
+// What was charged stays charged until the pod ends. A pod that is not charged yet is looked at again when it starts, when
+// its node appears or grows, and when another one on its node starts or ends.
+
+// foreignOn is what is known of such pods on one node.
+type foreignOn struct {
+	sum     api.Resources   // asked for by those that are charged and have not started
+	waiting map[string]bool // pods that are not charged, by UID,
+	order   []string        // in the order in which they came, with some that wait no more
+}
+
+// lookedAt is how many of the pods that wait on a node are looked at again when another one there starts or ends.
+const lookedAt = 16
+
+// isOwed tells whether the pod is bound and to be charged.
+func (p *pod) isOwed() bool { return p.isBound() && p.owed }
+
+// owe decides whether a bound pod is to be charged.
+func (c *Core) owe(p *pod) {
+	switch {
+	case p.owed:
+		if p.counted != nil && p.Started {
+			c.uncount(p)
+		}
+		return
+	case p.ours || p.Node == "":
+		p.owed = true
+		return
+	}
+	n, on := c.clusterNodes[p.Node], c.foreign[p.Node]
+	if on == nil {
+		on = &foreignOn{waiting: map[string]bool{}}
+		c.foreign[p.Node] = on
+	}
+	sum := p.Class.Requests
+	if on.sum != nil {
+		sum = on.sum.Add(sum)
+	}
+	switch {
+	case n != nil && p.Started:
+		p.owed = true
+	case n != nil && sum.Fits(n.Allocatable):
+		p.owed, p.counted, on.sum = true, p.Class.Requests, sum
+	case !on.waiting[p.UID]:
+		on.waiting[p.UID] = true
+		on.order = append(on.order, p.UID)
+	}
+	if p.owed {
+		delete(on.waiting, p.UID)
+	}
+	c.forgetForeign(p.Node)
+}
+
+// disown ends what owe decided.
+func (c *Core) disown(p *pod) {
+	c.uncount(p)
+	p.owed = false
+	if on := c.foreign[p.Node]; on != nil {
+		delete(on.waiting, p.UID)
+		c.forgetForeign(p.Node)
+	}
+}
+
+// uncount takes a pod out of the sum of its node, and has others there looked at.
+func (c *Core) uncount(p *pod) {
+	if p.counted == nil {
+		return
+	}
+	on := c.foreign[p.Node]
+	on.sum, p.counted = on.sum.Sub(p.counted), nil
+	c.lookAtForeign(p.Node, lookedAt)
+}
+
+// lookAtForeign has some of the pods looked at that wait to be charged on a node.
+func (c *Core) lookAtForeign(node string, most int) {
+	on := c.foreign[node]
+	if on == nil {
+		return
+	}
+	for looked := 0; len(on.order) > 0 && looked < min(most, len(on.waiting)); {
+		uid := on.order[0]
+		on.order = on.order[1:]
+		if !on.waiting[uid] {
+			continue
+		}
+		on.order = append(on.order, uid)
+		looked++
+		if p := c.pods[uid]; p != nil && p.gang != nil {
+			c.touch(p.gang)
+		}
+	}
+	c.forgetForeign(node)
+}
+
+func (c *Core) forgetForeign(node string) {
+	if on := c.foreign[node]; on != nil && len(on.waiting) == 0 && on.sum.IsZero() {
+		delete(c.foreign, node)
+	} else if on != nil && len(on.order) > 2*len(on.waiting)+lookedAt {
+		on.order = slices.DeleteFunc(on.order, func(uid string) bool { return !on.waiting[uid] })
+	}
+}
+
+func (c *Core) onNodeSeen(n *api.Node) {
+	if n == nil || n.Name == "" {
+		return
+	}
+	before := c.clusterNodes[n.Name]
+	c.clusterNodes[n.Name] = n
+	if on := c.foreign[n.Name]; on != nil && (before == nil || !before.Allocatable.Equal(n.Allocatable)) {
+		c.lookAtForeign(n.Name, len(on.waiting))
+	}
+}
