@@ -340,7 +340,7 @@ func (c *Core) movesTo(p *pod, to *group) bool {
 		return !p.sure
 	}
 	queue, known, _ := c.groupQueue(to)
-	return known && queue == g.queue && (g.name == to.name || g.single && !g.charge.reserved)
+	return known && queue == g.queue && (g.name == to.name || g.single && !p.ours && !g.charge.reserved)
 }
 
 // settlePod finds the gang of a pod whose state or surroundings changed.
