@@ -24,6 +24,7 @@ const (
 	MaxConstraintBytes   = 32 << 10 // of node selector, required node affinity, tolerations and host ports, encoded
 	MaxConstraintEntries = 1024     // labels, expressions, values and tolerations in them
 	MaxHostPorts         = 256
+	MaxVolumeClaims      = 256 // volumes that are PersistentVolumeClaims, ephemeral ones included
 )
 
 // MaxGangResources is how many resources the pods of a gang may request together: a reservation names them all. A gang whose

@@ -45,6 +45,19 @@ func listening(n int, ip string) v1.Container {
 	return c
 }
 
+func claiming(n int) (out []v1.Volume) {
+	for i := range n {
+		v := v1.Volume{Name: fmt.Sprintf("v%d", i)}
+		if i%2 == 0 {
+			v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: strings.Repeat("c", 200)}
+		} else {
+			v.Ephemeral = &v1.EphemeralVolumeSource{}
+		}
+		out = append(out, v, v1.Volume{Name: "no-claim"})
+	}
+	return out
+}
+
 func labels(n, length int) map[string]string {
 	out := map[string]string{}
 	for i := range n {
@@ -57,6 +70,7 @@ func labels(n, length int) map[string]string {
 // it is counted, and weighs no more than any other.
 func TestPodsAreBounded(t *testing.T) {
 	one := asking(1, "1")
+	claims := func(string, string) string { return "" } // all are bound
 	many := func(n int, c v1.Container) []v1.Container { return slices.Repeat([]v1.Container{c}, n) }
 	always := v1.ContainerRestartPolicyAlways
 	sidecars := func(n int) []v1.Container {
@@ -96,13 +110,16 @@ func TestPodsAreBounded(t *testing.T) {
 		{"half of each", v1.PodSpec{NodeSelector: labels(400, 5), Tolerations: tolerating(400, 5), Affinity: selecting(400, 5)}, []string{fieldAffinity, "1202 entries"}},
 		{"256 host ports", v1.PodSpec{Containers: []v1.Container{listening(100, ""), listening(156, "10.0.0.1")}}, nil},
 		{"257 host ports", v1.PodSpec{Containers: []v1.Container{listening(100, ""), listening(157, "10.0.0.1")}}, []string{"spec.containers[*].ports", "257 host ports", "limit is 256"}},
+		{"256 volume claims", v1.PodSpec{Volumes: claiming(256)}, nil},
+		{"257 volume claims", v1.PodSpec{Volumes: claiming(257)}, []string{"spec.volumes", "the limit of 256"}},
+		{"10,000 volume claims", v1.PodSpec{Volumes: claiming(10000)}, []string{"spec.volumes", "the limit of 256"}},
 		{"absurd host addresses", v1.PodSpec{Containers: []v1.Container{listening(200, strings.Repeat("1", 1000))}}, []string{"spec.containers[*].ports", "bytes together"}},
 	} {
 		if len(c.spec.Containers) == 0 {
 			c.spec.Containers = many(1, one)
 		}
 		c.spec.SchedulerName = SchedulerName
-		p := FromPod(&v1.Pod{Spec: c.spec}, nil, nil)
+		p := FromPod(&v1.Pod{Spec: c.spec}, claims, nil)
 		if (p.Refused != nil) != (len(c.says) > 0) {
 			t.Errorf("%s: refused %v", c.what, p.Refused)
 			continue
@@ -116,12 +133,12 @@ func TestPodsAreBounded(t *testing.T) {
 			t.Errorf("%s: words of %d bytes", c.what, len(p.Refused.Message))
 		}
 		c.spec.NodeName = "n"
-		bound := FromPod(&v1.Pod{Spec: c.spec}, nil, nil)
+		bound := FromPod(&v1.Pod{Spec: c.spec}, claims, nil)
 		for _, node := range []string{"", "n"} { // what the relay passes on is small, and reduces to the same
 			c.spec.NodeName = node
 			whole := &v1.Pod{Spec: c.spec}
 			stripped := StripPod(whole)
-			if got, want := FromPod(stripped, nil, nil), FromPod(whole, nil, nil); !reflect.DeepEqual(got, want) {
+			if got, want := FromPod(stripped, claims, nil), FromPod(whole, claims, nil); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s on node %q: stripped, it reduces to %+v, not %+v", c.what, node, got, want)
 			}
 			if size := stripped.Size(); size > MaxConstraintBytes+MaxPodAmounts*100 && node == "" {

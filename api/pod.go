@@ -350,6 +350,15 @@ func restartable(in []v1.Container) []v1.Container {
 	})
 }
 
+func volumeClaims(volumes []v1.Volume) (n int) {
+	for i := range volumes {
+		if v := &volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // unsupported names the first field of a pod that restricts where it may run in a way that is not built yet.
 func unsupported(p *v1.Pod, claims Claims) string {
 	s := &p.Spec
@@ -371,6 +380,9 @@ func unsupported(p *v1.Pod, claims Claims) string {
 	}
 	if s.SchedulingGroup != nil {
 		return "spec.schedulingGroup is not supported yet: set the label " + LabelPodGroup
+	}
+	if volumeClaims(s.Volumes) > MaxVolumeClaims {
+		return fmt.Sprintf("spec.volumes: more of them are volume claims than the limit of %d", MaxVolumeClaims)
 	}
 	for i := range s.Volumes {
 		v := &s.Volumes[i]

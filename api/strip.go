@@ -36,11 +36,12 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	if s.Resources != nil {
 		out.Spec.Resources = &v1.ResourceRequirements{Requests: s.Resources.Requests}
 	}
-	for i := range s.Volumes {
+	for i, claims := 0, 0; i < len(s.Volumes) && claims <= MaxVolumeClaims; i++ {
 		v := &s.Volumes[i]
 		if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
 			continue
 		}
+		claims++
 		for len(out.Spec.Volumes) < i {
 			out.Spec.Volumes = append(out.Spec.Volumes, v1.Volume{})
 		}
