@@ -47,6 +47,7 @@ type Core struct {
 	old     []*ask     // those with requests that may claim room, in static order of the first such
 	claimed []*queue   // queues with a claim
 	unclaim bool       // claims are to be made again
+	window  window     // in which claims hold (claims.go)
 	laws    uint64     // grows with each change of a limit
 	crowded bool       // a grant did not fit into the last transaction: the next one takes nothing else first
 
@@ -146,6 +147,8 @@ func (cfg Config) withDefaults() Config {
 	count(&cfg.JoinBuckets, 64)
 	count(&cfg.Sweep, 200)
 	set(&cfg.ClaimAfter, time.Minute)
+	set(&cfg.ClaimFor, 10*time.Minute)
+	set(&cfg.ClaimRest, 2*time.Minute)
 	set(&cfg.ReportEvery, 200*time.Millisecond)
 	set(&cfg.KnownEvery, 30*time.Second)
 	set(&cfg.PatientFor, 2*time.Minute)
@@ -200,6 +203,7 @@ func (c *Core) Outputs() []Output {
 func (c *Core) tick(now time.Time) {
 	c.look = true // steps and limits of time are due at some moment
 	c.age(now)
+	c.turnWindow(now)
 	c.sweep(now)
 	c.report(now)
 	c.known(now)

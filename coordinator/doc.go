@@ -5,7 +5,8 @@
 //
 // It decides:
 //   - whether a gang may be charged: at its queue and at every ancestor, or at none of them (quota.go);
-//   - in which order released room is offered to those who wait, and for whom it is kept (waiting.go);
+//   - in which order released room is offered to those who wait (waiting.go), and for whom it is kept, for how long and how much
+//     of it (claims.go);
 //   - from which Queue object and resourceVersion the limits in force come (limits.go);
 //   - which namespaces may use which queue (rights.go);
 //   - the bucket table (table.go).

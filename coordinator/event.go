@@ -13,6 +13,8 @@ import (
 type Config struct {
 	BatchOps      int           // 120: operations in a transaction (etcd's bound is 128, the fences take some)
 	ClaimAfter    time.Duration // 60 s: a request denied for so long is kept room for
+	ClaimFor      time.Duration // 10 min: the shortest window in which room is kept; the longest is 8 times that
+	ClaimRest     time.Duration // 2 min: how long nothing is kept after a window
 	CommitEvery   time.Duration // 0: between two transactions that are not full, so that what comes meanwhile goes together
 	ReportEvery   time.Duration // 200 ms: between two batches of QueueUsages
 	PatientFor    time.Duration // 2 min: how long one gang may be the patient one

@@ -169,8 +169,9 @@ type queue struct {
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 
-	admitted int // reservations in the subtree
-	waiting  int // requests in the subtree
+	tenants  map[string]*tenant // of this very queue, by namespace; never walked
+	admitted int                // reservations in the subtree
+	waiting  int                // requests in the subtree
 
 	asks    []*ask   // what is asked for in this very queue, each once, sorted (waiting.go)
 	blocked int      // asks in the subtree whose denial names this queue
@@ -183,6 +184,53 @@ type queue struct {
 	version  uint64
 	askedAt  int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
 	vain     bool  // its object was to get our finalizer, and did not
+}
+
+// tenant is a namespace in a queue: claims of one and the same are honoured in full, those of others in part (claims.go).
+type tenant struct {
+	namespace string
+	charged   sums
+	zeros     int
+	members   int // reservations and requests
+}
+
+// join counts a reservation or a request of a namespace.
+func (q *queue) join(namespace string) *tenant {
+	t := q.tenants[namespace]
+	if t == nil {
+		t = &tenant{namespace: namespace}
+		if q.tenants == nil {
+			q.tenants = map[string]*tenant{}
+		}
+		q.tenants[namespace] = t
+	}
+	t.members++
+	return t
+}
+
+// leave takes away what join counted.
+func (q *queue) leave(t *tenant) {
+	if t.members--; t.members == 0 {
+		delete(q.tenants, t.namespace)
+	}
+}
+
+func (t *tenant) charge(delta api.Resources) {
+	if len(delta) > keptZeros {
+		t.charged.name(delta)
+	}
+	for _, a := range delta {
+		if a.Value != 0 {
+			charged := t.charged.at(a.Resource)
+			if *charged = charged.plus(a.Value); *charged == (wide{}) {
+				t.zeros++
+			}
+		}
+	}
+	if t.zeros > keptZeros && 2*t.zeros > len(t.charged) {
+		t.zeros = 0
+		t.charged.trim()
+	}
 }
 
 // tree is the quota tree with its sums. They follow from the reservations alone.
@@ -286,8 +334,9 @@ type lack struct {
 }
 
 // over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole
-// of what the gang would then be charged. A request for whom older ones' claims do not matter passes a nil yields.
-func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *request) bool) *lack {
+// of what the gang would then be charged. From is the request that
+// this is asked for, nil where the claims of older ones do not matter.
+func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *lack {
 	// First what no waiting can cure: then the rest must not be said, or the gang would hope.
 	for _, d := range demand {
 		if limit, limited := q.effective.Get(d.Resource); limited && d.Value > limit && delta.Value(d.Resource) > 0 {
@@ -320,10 +369,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, yields func(older *re
 				if grows.amount() <= 0 { // inside a guarantee: what is forced elsewhere does not take it away
 					use = use.sub(p.forced.get(d.Resource))
 				}
-				var kept int64
-				if p.claim != nil && yields != nil && yields(p.claim) {
-					kept = max(0, p.claim.delta.Value(d.Resource))
-				}
+				kept := p.keeps(d.Resource, limit, from)
 				l := lack{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), asks: d.Value}
 				guarded := grows.amount() > 0 && !(level > 1 && fault.On(fault.CousinsGuarantee)) // inside a guarantee nothing more is taken from others
 				switch {

@@ -209,7 +209,7 @@ func (w *world) elect() {
 	for _, name := range sortedKeys(w.shards) {
 		e.Shards = append(e.Shards, &wire.ShardRecord{Name: name, Incarnation: w.shards[name]})
 	}
-	w.core = New(Config{BatchOps: 7, ClaimAfter: 5 * time.Second, JoinEvery: time.Second, Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, FirstTable: 100 * time.Millisecond}, e)
+	w.core = New(Config{BatchOps: 7, ClaimAfter: 5 * time.Second, ClaimFor: 10 * time.Second, ClaimRest: 4 * time.Second, JoinEvery: time.Second, Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, FirstTable: 100 * time.Millisecond}, e)
 	w.held = nil
 	for _, path := range sortedKeys(w.specs) {
 		w.step(w.specs[path])
@@ -365,12 +365,18 @@ func (w *world) coverable(t Txn) {
 func (w *world) nobodyForgotten() {
 	c := w.core
 	c.tree.settle()
+	if longest := c.cfg.ClaimFor << longestWindow; c.window.n > 0 && c.window.until.Sub(w.now) > longest {
+		w.store.problem("a window of claims is open until %v, the longest is %v", c.window.until.Sub(w.now), longest)
+	}
 	for _, r := range c.ring {
 		l := c.judge(r, c.path(r.queue))
 		if l == nil {
 			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.words)
 		}
 		w.guaranteed(r, l)
+		if l != nil && l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER && (c.window.n == 0 || c.window.resting) {
+			w.store.problem("%s waits in %s for a claim, and no window is open", r.gang.key.uid, r.queue.path)
+		}
 		if l != nil && l.reason != wire.DenyReason_DENY_UNKNOWN && r.told.IsZero() {
 			w.store.problem("%s waits in %s and was told nothing", r.gang.key.uid, r.queue.path)
 		}

@@ -28,6 +28,7 @@ type gang struct {
 // reservation is a record under reservations/.
 type reservation struct {
 	queue    *queue
+	tenant   *tenant
 	attempt  uint64
 	demand   api.Resources
 	pods     []uint64 // api.PodID of those that demand is for, sorted (pods.go)
@@ -108,7 +109,7 @@ func (c *Core) gang(ref *wire.GangRef) *gang {
 
 // admit gives the gang an empty reservation.
 func (c *Core) admit(g *gang, q *queue) {
-	g.res = &reservation{queue: q}
+	g.res = &reservation{queue: q, tenant: q.join(g.ref.GetNamespace())}
 	c.open++
 	if c.charged[g.key.uid] == nil {
 		c.charged[g.key.uid] = g
@@ -125,13 +126,14 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
 	c.tree.charge(q, delta)
+	g.res.tenant.charge(delta)
 	if g.res.forced {
 		c.tree.force(q, delta)
 	}
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
-		if released {
+		if released || p.claim != nil && p.claim.tenant == g.res.tenant { // the more a tenant has, the less is kept for it
 			c.roomAt(p)
 		}
 	}
@@ -164,6 +166,7 @@ func (c *Core) release(g *gang) {
 			c.due[p.path], c.finalizers[p.path] = true, true
 		}
 	}
+	q.leave(g.res.tenant)
 	g.res = nil
 	c.open--
 	if c.charged[g.key.uid] == g {
@@ -393,7 +396,7 @@ func forces(charged, demand, bound api.Resources) bool {
 // force grants a request that is bound in part: whole if that is possible, otherwise just what is bound, for that is used
 // whatever the limits say. The rest goes on waiting.
 func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources) {
-	c.settleClaims()
+	c.settleClaims(now)
 	if c.judge(r, c.path(r.queue)) == nil {
 		c.grant(now, b, r)
 		return

@@ -303,7 +303,7 @@ func (s *store) asks(c *Core) {
 		}
 		for _, a := range q.asks {
 			listed += len(a.requests)
-			if len(a.requests) == 0 || !slices.IsSortedFunc(a.requests, (*request).compare) || !slices.IsSortedFunc(a.old, (*request).compare) {
+			if len(a.requests) == 0 || !slices.IsSortedFunc(a.requests, (*request).compare) || !slices.IsSortedFunc(a.old, (*request).claimOrder) {
 				s.problem("queue %s: requests for %v are none or out of order", q.path, a.delta)
 			}
 			old := 0
@@ -331,7 +331,7 @@ func (s *store) asks(c *Core) {
 	}
 	claims := map[*queue]*request{}
 	for _, a := range c.old {
-		for p := a.queue; p != nil && a.denied.waits(); p = p.parent {
+		for p := a.queue; p != nil && a.denied.waits() && !c.window.resting; p = p.parent {
 			if claims[p] == nil {
 				claims[p] = a.old[0]
 			}

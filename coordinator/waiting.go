@@ -19,6 +19,7 @@ type request struct {
 	gang      *gang
 	queue     *queue
 	namespace string
+	tenant    *tenant
 	from      api.Incarnation
 	serial    uint64
 	attempt   uint64
@@ -33,25 +34,27 @@ type request struct {
 	bound     api.Resources // the part of demand that is bound already
 	barred    *lack         // why its namespace may not use the queue, nil when it may (rights.go)
 
-	ask     *ask      // nil while it is barred: it competes with nobody then
-	slot    int       // in Core.ring, -1 when it does not wait any more
-	place   int       // in requests of its namespace
-	lacking time.Time // when it was first denied for lack of room
-	old     bool      // for so long that room is kept for it
-	told    time.Time // when its home was last told, the zero time while an answer is owed
-	words   words     // what it was told
+	ask     *ask          // nil while it is barred: it competes with nobody then
+	slot    int           // in Core.ring, -1 when it does not wait any more
+	place   int           // in requests of its namespace
+	lacking time.Time     // when it was first denied for lack of room
+	old     bool          // for so long that room is kept for it
+	vain    time.Duration // of windows in which room was kept for it and it did not start (claims.go)
+	told    time.Time     // when its home was last told, the zero time while an answer is owed
+	words   words         // what it was told
 }
 
-// ask is what requests of one queue ask for alike. The same sums and limits stand against each of them, and against a later one
+// ask is what requests of one tenant ask for alike. The same sums and limits stand against each of them, and against a later one
 // every claim that stands against the first: so the first is judged for all, and while it is denied nobody else of them can be
 // granted. What is kept up to date is the ask's denial; the words of the others are their own, and follow (inform).
 type ask struct {
-	queue *queue
-	delta api.Resources
-	grows string // UID of the gang that has a reservation already, which makes it an ask of its own
+	queue     *queue
+	namespace string
+	delta     api.Resources
+	grows     string // UID of the gang that has a reservation already, which makes it an ask of its own
 
 	requests []*request // in static order, never empty
-	old      []*request // those that may claim room, in static order
+	old      []*request // those that may claim room, in claimOrder
 	due      bool       // to be judged
 	denied   lack       // the last judgement; queue is nil before the first
 	laws     uint64     // Core.laws then
@@ -59,14 +62,13 @@ type ask struct {
 
 // compare is the order of queue.asks: any, so that an ask is found.
 func (a *ask) compare(o *ask) int {
-	return cmp.Or(strings.Compare(a.grows, o.grows), slices.CompareFunc(a.delta, o.delta, func(x, y api.Amount) int {
+	return cmp.Or(strings.Compare(a.namespace, o.namespace), strings.Compare(a.grows, o.grows), slices.CompareFunc(a.delta, o.delta, func(x, y api.Amount) int {
 		return cmp.Or(strings.Compare(x.Resource, y.Resource), cmp.Compare(x.Value, y.Value))
 	}))
 }
 
-// first and oldest are the static order of asks by whoever speaks for them: in a queue, and for a claim.
-func (a *ask) first(o *ask) int  { return a.requests[0].compare(o.requests[0]) }
-func (a *ask) oldest(o *ask) int { return a.old[0].compare(o.old[0]) }
+// first is the static order of asks in a queue, by the first request of each.
+func (a *ask) first(o *ask) int { return a.requests[0].compare(o.requests[0]) }
 
 type words struct {
 	reason   wire.DenyReason
@@ -141,6 +143,7 @@ func (c *Core) enqueue(r *request) {
 	n := c.namespace(r.namespace)
 	r.place = len(n.requests)
 	n.requests = append(n.requests, r)
+	r.tenant = r.queue.join(r.namespace)
 	for p := r.queue; p != nil; p = p.parent {
 		p.waiting++
 		p.reported = false
@@ -151,7 +154,7 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	a := &ask{queue: r.queue, delta: r.delta}
+	a := &ask{queue: r.queue, namespace: r.namespace, delta: r.delta}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}
@@ -181,32 +184,6 @@ func (c *Core) unlist(r *request) {
 		a.queue.asks = remove(a.queue.asks, a, (*ask).compare)
 	}
 	r.ask = nil
-}
-
-// mayClaim and mayNotClaim keep Core.old: the asks with requests that are old enough to claim room. What was kept for one is
-// room, also when it comes again: it may ask for less then, or stand after others.
-func (c *Core) mayClaim(r *request) {
-	a := r.ask
-	if len(a.old) > 0 {
-		c.old = remove(c.old, a, (*ask).oldest)
-	}
-	a.old = insert(a.old, r, (*request).compare)
-	c.old = insert(c.old, a, (*ask).oldest)
-	c.unclaim = true
-}
-
-func (c *Core) mayNotClaim(r *request) {
-	a := r.ask
-	c.old = remove(c.old, a, (*ask).oldest)
-	if a.old = remove(a.old, r, (*request).compare); len(a.old) > 0 {
-		c.old = insert(c.old, a, (*ask).oldest)
-	}
-	c.unclaim = true
-	for p := r.queue; p != nil; p = p.parent {
-		if p.claim == r {
-			c.roomAt(p)
-		}
-	}
 }
 
 // insert and remove keep a list in order. Most come at the end and go from the front, where both cost nothing.
@@ -241,6 +218,7 @@ func (c *Core) withdraw(r *request) {
 	n.requests[len(n.requests)-1] = nil
 	n.requests = n.requests[:len(n.requests)-1]
 	c.dropNamespace(r.namespace, n)
+	r.queue.leave(r.tenant)
 	r.gang.req = nil
 	for p := r.queue; p != nil; p = p.parent {
 		p.waiting--
@@ -335,7 +313,7 @@ func (h *lineups) Pop() any {
 // offer judges the asks that are due, in order, until the transaction is full, and answers whoever is new. What it costs grows
 // with what is asked for differently, what is granted and what is new, not with how many wait.
 func (c *Core) offer(now time.Time, b *batch) {
-	c.settleClaims()
+	c.settleClaims(now)
 	c.wake()
 	leaves := c.leaves
 	c.leaves = nil
@@ -436,7 +414,7 @@ func (c *Core) judge(r *request, path *lack) *lack {
 	if path != nil {
 		return path
 	}
-	return c.tree.over(r.queue, r.delta, r.demand, func(older *request) bool { return older != r && older.before(r) })
+	return c.tree.over(r.queue, r.delta, r.demand, r)
 }
 
 // path says what keeps every gang of a queue from being admitted, nil for nothing. A reason of DENY_UNKNOWN means that it
@@ -541,6 +519,9 @@ func (c *Core) inform(now time.Time, r *request, l *lack) {
 		c.ageing = append(c.ageing, r)
 	}
 	w, old := l.words(r.queue), r.words
+	if l.waits() {
+		w.detail = c.note(r)
+	}
 	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
 	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
 		r.told, r.words = now, w
@@ -594,67 +575,20 @@ func (c *Core) tell(r *request, l *lack) {
 	case wire.DenyReason_DENY_REFILLING:
 		text = "what is charged is being told anew by the shards: the control store is new, was restored or lost a record, or all of them started over"
 	}
+	if l.waits() {
+		text += r.words.detail
+	}
 	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
 		Resource: l.resource, Short: l.short, Message: text}
 	denied.ReservationRevision, denied.Demand = r.gang.charged()
 	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
 }
 
-// age lets those claim room who lacked it for long enough.
-func (c *Core) age(now time.Time) {
-	n := 0
-	for ; n < len(c.ageing) && now.Sub(c.ageing[n].lacking) >= c.cfg.ClaimAfter; n++ {
-		if r := c.ageing[n]; r.slot >= 0 && !r.old {
-			if r.old = true; r.ask != nil {
-				c.mayClaim(r)
-			}
-		}
-	}
-	c.ageing = c.ageing[n:]
-}
-
-// settleClaims decides for which request each queue keeps room: the first, in static order, of those old enough that lack
-// room there or above. It keeps the request's whole demand, from its own queue up to the one that denied it, against all
-// that come after it; keeping just the missing part would let small gangs use up each bit that is freed. One claim a queue
-// is enough, for the order is static and each becomes the first in time; more would close the queue for gangs that fit
-// beside the first.
-func (c *Core) settleClaims() {
-	if !c.unclaim {
-		return
-	}
-	c.unclaim = false
-	for _, q := range c.claimed {
-		q.claimed, q.claim = q.claim, nil
-	}
-	was := c.claimed
-	c.claimed = nil
-	for _, a := range c.old {
-		if !a.denied.waits() {
-			continue
-		}
-		for p := a.queue; p != nil; p = p.parent {
-			if p.claim == nil {
-				p.claim = a.old[0]
-				c.claimed = append(c.claimed, p)
-			}
-			if p == a.denied.queue {
-				break
-			}
-		}
-	}
-	for _, q := range was {
-		if q.claimed != q.claim {
-			c.roomAt(q)
-		}
-		q.claimed = nil
-	}
-}
-
 // sweep judges a few of those who wait again at each Tick, so that their words stay true and nothing hangs on a wake-up
 // that was forgotten.
 func (c *Core) sweep(now time.Time) {
 	c.tree.settle()
-	c.settleClaims()
+	c.settleClaims(now)
 	for n := min(c.cfg.Sweep, len(c.ring)); n > 0; n-- {
 		if c.cursor >= len(c.ring) {
 			c.cursor = 0

@@ -1,0 +1,222 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// hall is a queue tree over simulated time: gangs come, run for a while and end.
+type hall struct {
+	*bytesWorld
+	ends    map[string]time.Time // of those that run
+	queues  map[string]string    // by gang
+	came    map[string]time.Time
+	waited  map[string]time.Duration // of those that were granted
+	running map[string]time.Duration
+}
+
+func newHall(t *testing.T, limits map[string]int64) *hall {
+	h := &hall{bytesWorld: newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"}), ends: map[string]time.Time{},
+		queues: map[string]string{}, came: map[string]time.Time{}, waited: map[string]time.Duration{}, running: map[string]time.Duration{}}
+	h.queue("root", 1, nil)
+	for _, path := range sortedKeys(limits) {
+		h.queue(path, 1, api.FromMap(map[string]int64{"cpu": limits[path]}))
+	}
+	h.step(QueuesSynced{})
+	h.settle()
+	h.tick(2 * time.Second)
+	return h
+}
+
+// ask has a gang come that runs so long once it is granted.
+func (h *hall) ask(uid, namespace, queue string, cpu, priority int64, runs time.Duration) {
+	h.serial++
+	h.queues[uid], h.came[uid], h.running[uid] = queue, h.now, runs
+	h.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+		Gang: &wire.GangRef{Uid: uid, Namespace: namespace, Name: uid, Queue: queue}, Attempt: 1, Serial: h.serial, TableEpoch: 1, Priority: priority,
+		SinceUnixMs: h.now.UnixMilli(), Demand: wire.FromResources(api.FromMap(map[string]int64{"cpu": cpu}))}}}})
+	h.settle()
+}
+
+func (h *hall) end(uid string) {
+	h.serial++
+	h.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+		Gang: &wire.GangRef{Uid: uid, Queue: h.queues[uid]}, Attempt: 1, Serial: h.serial, TableEpoch: 1}}}})
+	h.settle()
+	delete(h.ends, uid)
+	delete(h.granted, uid)
+	delete(h.queues, uid)
+}
+
+// second lets a second pass.
+func (h *hall) second() {
+	h.tick(time.Second)
+	for _, uid := range sortedKeys(h.granted) {
+		if _, runs := h.ends[uid]; !runs {
+			h.ends[uid] = h.now.Add(h.running[uid])
+			h.waited[uid] = h.now.Sub(h.came[uid])
+		}
+	}
+	for _, uid := range sortedKeys(h.ends) {
+		if !h.now.Before(h.ends[uid]) {
+			h.end(uid)
+		}
+	}
+}
+
+// TestNobodyIsStarvedByClaims: 100 of the 1,000 CPUs of org run for days, and somebody asks for all of them again and again. Others
+// of the same tenant, of another namespace in the same queue, and of another queue go on.
+func TestNobodyIsStarvedByClaims(t *testing.T) {
+	const days = 100 * time.Hour
+	for _, c := range []struct {
+		name string
+		evil func(h *hall, second int)
+	}{
+		{"one gang", func(h *hall, second int) {
+			if second == 0 {
+				h.ask("evil", "bad", "org.a", 1000, 0, time.Hour)
+			}
+		}},
+		{"with priority", func(h *hall, second int) {
+			if second == 0 {
+				h.ask("evil", "bad", "org.a", 1000, 1000, time.Hour)
+			}
+		}},
+		{"ten that take turns", func(h *hall, second int) {
+			if second < 10 {
+				h.ask(fmt.Sprint("evil", second), "bad", "org.a", 1000-int64(second), 0, time.Hour)
+			}
+		}},
+		{"made again each 70 s", func(h *hall, second int) {
+			if second%70 == 0 {
+				if second > 0 {
+					h.end(fmt.Sprint("evil", second/70-1))
+				}
+				h.ask(fmt.Sprint("evil", second/70), "bad", "org.a", 1000, 5, time.Hour)
+			}
+		}},
+		{"at the leaf and above it", func(h *hall, second int) {
+			if second == 0 {
+				h.ask("evil-small", "bad", "org.small", 300, 0, days)
+			}
+			if second > 0 && second < 9 {
+				h.ask(fmt.Sprint("evil", second), "bad", []string{"org.a", "org.small"}[second%2], []int64{1000, 400}[second%2], 0, time.Hour)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHall(t, map[string]int64{"org": 1000, "org.a": 1000, "org.b": 1000, "org.small": 400})
+			h.ask("days", "good", "org.b", 100, 0, days)
+			n := 0
+			for second := range 7200 {
+				c.evil(h, second)
+				if second%60 == 30 {
+					for i, of := range [][2]string{{"bad", "org.a"}, {"good", "org.a"}, {"good", "org.b"}} {
+						h.ask(fmt.Sprintf("g%d-%d", i, n), of[0], of[1], 10, 0, 30*time.Second)
+					}
+					n++
+				}
+				h.second()
+			}
+			longest := [3]time.Duration{}
+			for uid, came := range h.came {
+				var i, k int
+				if _, err := fmt.Sscanf(uid, "g%d-%d", &i, &k); err != nil {
+					continue
+				}
+				waited, started := h.waited[uid]
+				if !started {
+					waited = h.now.Sub(came)
+				}
+				longest[i] = max(longest[i], waited)
+			}
+			// Windows of 10, 20, 10 and 40 minutes begin within these two hours.
+			for i, limit := range []time.Duration{43 * time.Minute, 2 * time.Second, 2 * time.Second} {
+				if longest[i] > limit {
+					t.Errorf("%s: waited %v, the limit is %v", []string{"the same tenant", "another namespace", "another queue"}[i], longest[i], limit)
+				}
+			}
+			if longest[0] < time.Minute && !strings.HasPrefix(c.name, "made again") {
+				t.Errorf("nothing was kept from anybody: %v", longest)
+			}
+		})
+	}
+}
+
+// TestLargeGangGetsItsTurn: small gangs ask for more than there is all the time, and a large one starts nevertheless.
+func TestLargeGangGetsItsTurn(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		namespace string
+		cpu       int64
+		runs      time.Duration // each small gang
+		within    time.Duration
+	}{
+		{"its own queue", "small", 75, 3 * time.Minute, 10 * time.Minute},
+		{"its own queue, long runs", "small", 75, 50 * time.Minute, 4 * time.Hour},
+		{"shared with another tenant", "large", 50, 3 * time.Minute, 10 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHall(t, map[string]int64{"a": 100})
+			for second := range int(c.within / time.Second) {
+				if len(h.core.ring) < 20 {
+					for i := range 20 {
+						runs := c.runs/2 + c.runs*time.Duration((second*20+i)%100)/100
+						h.ask(fmt.Sprintf("g%d-%d", second, i), "small", "a", 1, 0, runs)
+					}
+				}
+				if second == 30 {
+					h.ask("large", c.namespace, "a", c.cpu, 0, time.Minute)
+				}
+				h.second()
+				if h.waited["large"] > 0 {
+					return
+				}
+			}
+			t.Errorf("it does not start within %v: %s", c.within, h.denied["large"])
+		})
+	}
+}
+
+// TestWindowsFollowTheRulerSequence: also the largest gang that can never start claims no longer than that.
+func TestWindowsFollowTheRulerSequence(t *testing.T) {
+	h := newHall(t, map[string]int64{"a": 10})
+	h.ask("holds", "x", "a", 1, 0, 100*time.Hour)
+	h.ask("all", "x", "a", 10, 0, time.Minute)
+	var lasted, rested []time.Duration
+	was, since := h.core.window, h.now
+	for range 5 * 3600 {
+		h.second()
+		if w := h.core.window; w.n != was.n || w.resting != was.resting {
+			if was.n > 0 && was.resting {
+				rested = append(rested, h.now.Sub(since))
+			} else if was.n > 0 {
+				lasted = append(lasted, h.now.Sub(since))
+			}
+			was, since = w, h.now
+		}
+		if h.core.window.resting && h.core.tree.at("a").claim != nil {
+			t.Fatal("room is kept in a pause")
+		}
+	}
+	m := time.Minute
+	if want := []time.Duration{10 * m, 20 * m, 10 * m, 40 * m, 10 * m, 20 * m, 10 * m, 80 * m, 10 * m}; !slices.Equal(lasted[:9], want) {
+		t.Errorf("windows of %v, want %v", lasted, want)
+	}
+	if slices.Max(rested) != 2*m || slices.Min(rested) != 2*m {
+		t.Errorf("pauses of %v", rested)
+	}
+	h.end("all")
+	for range 2 * 3600 {
+		h.second()
+	}
+	if h.core.window.n != 0 {
+		t.Errorf("nobody claims, and window %d is open", h.core.window.n)
+	}
+}
