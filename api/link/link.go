@@ -17,6 +17,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -89,6 +90,8 @@ type Link struct {
 	mu     sync.Mutex
 	closed bool
 	peers  map[api.Incarnation]*peer
+
+	ahead atomic.Int64 // calls that wait for their caller's record
 
 	inMu    sync.Mutex
 	inbound map[api.Incarnation]*inbound

@@ -33,8 +33,12 @@ import (
 // caller on the same machine. A ping is answered to everybody who can name the incarnation, and says no more than that it
 // is there: a shard that is cut off from the control store cannot know a new coordinator, and must not look dead to it.
 
-// register is how long a call may be ahead of the watch that shows its caller's record.
-const register = 3 * time.Second
+// register is how long a call may be ahead of the watch that shows its caller's record, and maxAhead how many calls may wait
+// for that at a time: they prove nothing yet.
+const (
+	register = 3 * time.Second
+	maxAhead = 1024
+)
 
 // Metadata of a call.
 const (
@@ -165,6 +169,12 @@ func only(values metadata.MD, key string) string {
 // checkProof returns why a call is not from whom it says, nil when it is.
 func (l *Link) checkProof(ctx context.Context, from api.Incarnation, signature []byte) error {
 	record, known := l.opts.KeyOf(from)
+	if !known {
+		defer l.ahead.Add(-1)
+		if l.ahead.Add(1) > maxAhead {
+			return status.Errorf(codes.ResourceExhausted, "the control store knows no incarnation %q, and %d calls wait for such already", from, maxAhead)
+		}
+	}
 	for deadline := time.Now().Add(register); !known; record, known = l.opts.KeyOf(from) {
 		if time.Now().After(deadline) {
 			return status.Errorf(codes.Unavailable, "the control store knows no incarnation %q", from)

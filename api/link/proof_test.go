@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -381,6 +382,39 @@ func (raw) Name() string                    { return "proto" }
 func (raw) Marshal(v any) ([]byte, error)   { return v.([]byte), nil }
 func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = b; return nil }
 
+// Calls of callers that nobody knows cannot pile up.
+func TestCallsOfTheUnknownAreBounded(t *testing.T) {
+	r := newRegistry()
+	b := start(t, "b", r.proven(t, "b"))
+	conn, err := grpc.NewClient("passthrough:///"+b.Address(), grpc.WithTransportCredentials(link.Transport(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	ended := make(chan codes.Code, 1100)
+	for i := range cap(ended) {
+		go func() {
+			call := metadata.AppendToOutgoingContext(ctx, "basalt-from", fmt.Sprint("nobody-", i), "basalt-to", "b")
+			stream, err := wire.NewLinkClient(conn).Open(call)
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			ended <- status.Code(err)
+		}()
+	}
+	got := map[codes.Code]int{}
+	for range cap(ended) {
+		got[<-ended]++
+	}
+	if got[codes.ResourceExhausted] == 0 || got[codes.Unavailable] == 0 || len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+	start(t, "a", r.proven(t, "a")).say(b, 1)
+	b.wait("a message afterwards", func() bool { return b.last() == 1 })
+}
+
 // Both ends say why they do not talk to each other.
 func TestRefusalsAreLogged(t *testing.T) {
 	ca := newAuthority(t)
@@ -410,6 +444,12 @@ func TestRefusalsAreLogged(t *testing.T) {
 	if len(b.got) != 0 {
 		t.Errorf("b got %v", b.got)
 	}
+	// The other way round: a process that speaks plain text is called with TLS.
+	var open lines
+	c := start(t, "c", func(_ *end, o *link.Options) { o.Logger = slog.New(slog.NewTextHandler(&open, nil)) })
+	a := start(t, "a", func(_ *end, o *link.Options) { o.TLS = ca.sign("b", time.Now().Add(time.Hour), "basalt") })
+	a.say(c, 1)
+	a.wait("being refused by plain text", func() bool { return strings.Contains(open.String(), "this process speaks plain text") })
 	// Our own certificate that is over is found out at the start.
 	expired := ca.sign("e", time.Now().Add(-time.Minute), "basalt")
 	if _, err := link.New(link.Options{Self: "e", Listen: "127.0.0.1:0", Deliver: b.deliver, TLS: expired}); err == nil || !strings.Contains(err.Error(), "expired at") {
