@@ -59,8 +59,8 @@ bench: bin/basalt bin/basalt-bench ## a short set of measurements, and their tab
 
 DURATION ?= 5m
 SEED ?= 0
-chaos: bin/basalt-bench ## faults on real processes under load, judged from outside: DURATION=5m, SEED=0 draws one
-	bin/basalt-bench chaos --duration $(DURATION) --seed $(SEED)
+chaos: bin/basalt-bench ## faults on real processes under load, judged from outside: DURATION=5m, SEED=0 draws one, OLD=HEAD~1 mixes in an older version
+	bin/basalt-bench chaos --duration $(DURATION) --seed $(SEED) $(if $(OLD),--old $(OLD))
 
 FOR ?= 10m
 hostile: bin/basalt-bench ## a tenant with the ClusterRole edit attacks, others beside it are measured: FOR=10m, SEED=0 draws one

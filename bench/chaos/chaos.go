@@ -49,6 +49,8 @@ type Options struct {
 	// faults that need it are skipped.
 	Network   *network.Network
 	NoNetwork string
+	// Old is an older version of Basalt's program, which runs beside the cluster's. Without it NoOld says why.
+	Old, NoOld string
 	// Points of package api/fault to visit, for programs that have them. The attack goes on after its time, for a few
 	// minutes at most, until each was visited; those that were not are a problem.
 	Points []fault.Point

@@ -25,6 +25,7 @@ import (
 //	BASALT_CHAOS_PROGRAM=…    this program and not the one that is built from the tree, which others may be changing
 //	BASALT_CHAOS_SIZE=large   five shards to eight and three coordinators, not three to four and two
 //	BASALT_CHAOS_POINTS=all   visit every crash point; with names and commas, these
+//	BASALT_CHAOS_OLD=HEAD~1   mix in an older version, as in a rolling update
 //	BASALT_CHAOS_LONG=yes     most pods run for long
 //	BASALT_CHAOS_KEEP=folder  keeps logs, data and the report of each seed below it; the shards and coordinators log more
 func TestChaos(t *testing.T) {
@@ -51,6 +52,15 @@ func oneSeed(t *testing.T, seed uint64, lasts time.Duration, kinds []string) {
 		o.Basalt = localtest.BasaltWithFaults(t)
 	}
 	run := chaos.Options{Seed: seed, For: lasts, Rest: 4 * time.Minute, Faults: kinds, Points: points(os.Getenv("BASALT_CHAOS_POINTS"))}
+	if run.NoOld = "BASALT_CHAOS_OLD names no commit"; os.Getenv("BASALT_CHAOS_OLD") != "" {
+		root, err := local.Root()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.Old, err = local.Old(t.Context(), root, os.Getenv("BASALT_CHAOS_OLD")); err != nil {
+			run.NoOld = err.Error()
+		}
+	}
 	run.Long = os.Getenv("BASALT_CHAOS_LONG") != ""
 	if os.Getenv("BASALT_CHAOS_SIZE") == "large" {
 		run.Shards, run.MostShards, run.Coordinators = 5, 8, 3

@@ -150,6 +150,18 @@ var faults = map[string]attempt{
 	"cordon":       {2, func(a *attack) { a.cordon() }},
 	"shrink":       {2, func(a *attack) { a.shrink() }},
 	"node-again":   {1, func(a *attack) { a.nodeAgain() }},
+	// Nothing dies, and no path breaks.
+	"refuse-bindings": {2, func(a *attack) { a.refuseBindings() }},
+	"refuse-pods":     {1, func(a *attack) { a.refusePods() }},
+	"refuse-statuses": {1, func(a *attack) { a.refuseStatuses() }},
+	"late-lists":      {2, func(a *attack) { a.lateLists() }},
+	"no-space":        {2, func(a *attack) { a.noSpace() }},
+	"restore-store":   {1, func(a *attack) { a.restoreStore() }},
+	"clock-step":      {3, func(a *attack) { a.stepClock(a.any()) }},
+	"slow-shard":      {2, func(a *attack) { a.slow(a.shard()) }},
+	"slow-leader":     {2, func(a *attack) { a.slow(a.leader()) }},
+	"no-links":        {2, func(a *attack) { a.noLinks() }},
+	"other-version":   {3, func(a *attack) { a.otherVersion(a.any()) }},
 	"drop-store": {4, func(a *attack) {
 		a.through(a.any().etcd, mode{what: "drop"}, between(a.rand, 200*time.Millisecond, 4*time.Second))
 	}},

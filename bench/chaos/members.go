@@ -22,9 +22,10 @@ type member struct {
 	name, role string
 	run        *run
 	place      network.Place
-	etcd       proxies // one a member of the control store
-	api        proxies // one
-	link       proxies // one, in front of what it listens on
+	etcd       proxies    // one a member of the control store
+	api        proxies    // one
+	lists      *listProxy // behind api
+	link       proxies    // one, in front of what it listens on
 	listen     string
 	gossip     string
 	host       string // where it is found: the address of its namespace, or one on the loopback interface
@@ -36,6 +37,7 @@ type member struct {
 	delay   time.Duration // before the next start
 	current *local.Basalt
 	started int
+	old     bool   // the next start is of the older version
 	path    string // of the log
 }
 
@@ -91,7 +93,12 @@ func (r *run) addMember(name, role, user string) error {
 	if err != nil {
 		return err
 	}
-	api, err := newProxy(m.place, "127.0.0.1:0", server.Host)
+	lists, behind, err := newListProxy(m.place, r.Cluster.Dir(), server.Host)
+	if err != nil {
+		return err
+	}
+	m.lists = lists
+	api, err := newProxy(m.place, "127.0.0.1:0", behind)
 	if err != nil {
 		return err
 	}
@@ -159,7 +166,8 @@ func (m *member) keep(ctx context.Context) {
 		if m.role == "coordinator" {
 			start = m.run.Cluster.StartCoordinator
 		}
-		b, err := start(ctx, m.name, local.BasaltOptions{NoWait: true, Flags: flags, Place: m.place, Env: []string{"BASALT_CRASHES=" + m.run.crashes.dir}})
+		b, err := start(ctx, m.name, local.BasaltOptions{NoWait: true, Flags: flags, Place: m.place, Program: m.program(),
+			Env: []string{"BASALT_CRASHES=" + m.run.crashes.dir, "BASALT_CLOCK=" + m.clock()}})
 		if err != nil {
 			m.run.logf("start %s: %v", m.name, err)
 			sleep(ctx, time.Second)
@@ -183,6 +191,16 @@ func (m *member) keep(ctx context.Context) {
 		m.current = nil
 		m.mu.Unlock()
 	}
+}
+
+// program is what the next start runs; empty for the cluster's.
+func (m *member) program() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.old {
+		return m.run.Old
+	}
+	return ""
 }
 
 func (m *member) running() *local.Basalt {
@@ -230,6 +248,7 @@ func (r *run) stopMembers() {
 			for _, p := range slices.Concat(m.etcd, m.api, m.link) {
 				p.stop()
 			}
+			_ = m.lists.server.Close()
 		})
 	}
 	wg.Wait()

@@ -16,6 +16,8 @@ func (a *attack) missing(kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "net-") && a.Network == nil:
 		return a.NoNetwork
+	case kind == "other-version" && a.Old == "":
+		return a.NoOld
 	case kind == "crash-point" && len(a.Points) == 0:
 		return "the programs have no crash points"
 	case strings.Contains(kind, "store-leader") && len(a.stores()) < 2:

@@ -71,7 +71,7 @@ func StartEtcdMembers(ctx context.Context, o EtcdOptions) ([]*Etcd, error) {
 		for i, e := range members {
 			e.client, e.peer = ports[2*i], ports[2*i+1]
 			initial = append(initial, e.member+"="+e.peerURL())
-			if err := os.RemoveAll(e.data()); err != nil { // of an attempt on other ports
+			if err := os.RemoveAll(e.DataDir()); err != nil { // of an attempt on other ports
 				return fmt.Errorf("clear %s: %w", e.opts.Name, err)
 			}
 		}
@@ -105,7 +105,8 @@ func startAll(ctx context.Context, members []*Etcd) error {
 	return err
 }
 
-func (e *Etcd) data() string { return filepath.Join(e.opts.Dir, e.opts.Name) }
+// DataDir is where it keeps its data.
+func (e *Etcd) DataDir() string { return filepath.Join(e.opts.Dir, e.opts.Name) }
 
 func (e *Etcd) peerURL() string { return fmt.Sprintf("http://%s:%d", e.place.Host, e.peer) }
 
@@ -140,7 +141,7 @@ func (e *Etcd) Spawn() error {
 	client, peer := e.Endpoints()[0], e.peerURL()
 	args := []string{
 		"--name=" + e.member,
-		"--data-dir=" + e.data(),
+		"--data-dir=" + e.DataDir(),
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,

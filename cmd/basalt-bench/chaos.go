@@ -18,7 +18,7 @@ import (
 
 func chaosCommand() *cobra.Command {
 	o := chaos.Options{Rest: 5 * time.Minute}
-	var faults, points, keep string
+	var faults, points, keep, old string
 	var members int
 	c := &cobra.Command{
 		Use:   "chaos",
@@ -37,6 +37,11 @@ func chaosCommand() *cobra.Command {
 			}
 			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt-faults"); err != nil {
 				return err
+			}
+			if o.NoOld = "--old names no commit"; old != "" {
+				if o.Old, err = local.Old(cmd.Context(), root, old); err != nil {
+					o.NoOld = err.Error()
+				}
 			}
 			l := local.Options{Root: root, Dir: keep, ControlStoreMembers: members, Basalt: filepath.Join(root, "bin", "basalt-faults")}
 			if o.Network, err = network.New(); err != nil {
@@ -81,6 +86,7 @@ func chaosCommand() *cobra.Command {
 	c.Flags().DurationVar(&o.Rest, "rest", o.Rest, "how long everything may take to come to rest afterwards")
 	c.Flags().BoolVar(&o.Long, "long", false, "most pods run for long, whatever the seed says")
 	c.Flags().StringVar(&points, "points", "all", "crash points to visit, with commas; none for none")
+	c.Flags().StringVar(&old, "old", "", "commit of an older version to mix in, as in a rolling update, such as HEAD~1; empty: none")
 	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
 	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "let shards and coordinators log more")
 	return c

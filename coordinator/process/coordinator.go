@@ -173,7 +173,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	gathered.Stop()
 	var due time.Time // at which gathered is set
 	step := func(ev coordinator.Event) {
-		core.Step(time.Now(), ev)
+		core.Step(fault.Now(), ev)
 		if at := core.Due(); !at.Equal(due) {
 			if due = at; !at.IsZero() {
 				gathered.Reset(time.Until(at))
@@ -244,7 +244,7 @@ func (c *candidate) carryOut(ctx context.Context, wg *sync.WaitGroup, t *term, o
 
 func elected(p *process.Process, held *store.Term, s *store.State, maxStatusEpoch api.Epoch) coordinator.Elected {
 	e := coordinator.Elected{
-		Now: time.Now(), Term: held.Number(), Incarnation: p.Incarnation, Sequence: s.Sequence, Table: s.Table, Shards: s.Shards,
+		Now: fault.Now(), Term: held.Number(), Incarnation: p.Incarnation, Sequence: s.Sequence, Table: s.Table, Shards: s.Shards,
 		FreshStore: p.Store.Fresh() || s.Table == nil, MaxStatusEpoch: maxStatusEpoch,
 	}
 	for _, l := range s.Limits {

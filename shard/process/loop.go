@@ -151,7 +151,7 @@ const stepAtMost = 1024
 
 // step gives the cores events that came together.
 func (l *loop) step(ctx context.Context, events ...event.Event) {
-	began := time.Now()
+	began := fault.Now()
 	for _, ev := range events {
 		if listed, ok := ev.(podsListed); ok {
 			ev = l.listed(listed)
@@ -169,7 +169,7 @@ func (l *loop) give(ctx context.Context, now time.Time, ev event.Event) {
 	l.local = append(l.local, ev)
 	for said := 0; len(l.local) > 0 && said < stepAtMost; said++ {
 		if said > 0 {
-			now = time.Now() // what the cores say to each other takes time, too: traces show it
+			now = fault.Now() // what the cores say to each other takes time, too: traces show it
 		}
 		ev := l.local[0]
 		l.local = l.local[1:]
