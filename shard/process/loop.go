@@ -83,8 +83,7 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 
 // run is the main loop.
 func (l *loop) run(ctx context.Context) {
-	l.beat.Beat()
-	defer l.beat.Stop()
+	l.beat.Beat() // never stopped: the process ends soon after the loop, or /livez fails
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	fresh := 0 // events since the last Drained
