@@ -65,19 +65,33 @@ func (c *Core) onTable(t *api.Table) {
 	}
 }
 
-// abandon forgets a gang whose queue is another shard's now, and nothing is said to anybody.
+// abandon forgets a gang whose queue is another shard's now, and nothing is said to anybody. A gang that was moving to a
+// queue of this shard begins anew there: the new owner gives back what is charged in the old queue.
 func (c *Core) abandon(g *gang) {
+	stays := g.moving() && c.active[api.BucketOf(g.wantQueue)]
 	g.dropped = true
 	c.freeSlot(g)
 	c.wakeUp(g)
 	delete(c.gangs, g.id)
 	delete(c.untold, g.id)
-	for _, uid := range sorted(g.members) {
+	members := sorted(g.members)
+	for _, uid := range members {
 		p := g.members[uid]
 		if p.place == bound && p.Node == "" {
 			p.place = nowhere // the watch will show it
 		}
 		c.leave(p)
+	}
+	if !stays {
+		return
+	}
+	if g.group != nil && c.groups[g.group.name] == g.group {
+		c.homeGroup(g.group)
+	}
+	for _, uid := range members {
+		if p := c.pods[uid]; p != nil && p.gang == nil {
+			c.settlePod(p)
+		}
 	}
 }
 
