@@ -149,10 +149,12 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 // or that a reservation names, also when the label that made it so is gone.
 func Keeps(p *api.Pod) bool { return p.Ours || p.Queue != "" }
 
-// Pods appends all that it keeps, as they were last seen, in no order.
+// Pods appends all pods for which Keeps holds, as they were last seen, in no order.
 func (c *Core) Pods(to []*api.Pod) []*api.Pod {
 	for _, p := range c.pods {
-		to = append(to, p.Pod)
+		if Keeps(p.Pod) {
+			to = append(to, p.Pod)
+		}
 	}
 	return to
 }
