@@ -66,6 +66,18 @@ func (w *world) act(line string) {
 			w.log("admin: %s", line)
 			a.editQueue(q, true, func(q *v1alpha1.Queue) { q.Spec.Closed = arg(2) == "true" })
 		}
+	case "selector": // QUEUE VALUE, - for none: which value of its label tenant a namespace needs to use the queue
+		if q := a.queue(name); q != nil {
+			w.log("admin: %s", line)
+			a.editQueue(q, true, func(q *v1alpha1.Queue) {
+				if q.Spec.NamespaceSelector = nil; arg(2) != "-" {
+					q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tenant": arg(2)}}
+				}
+			})
+		}
+	case "tenant": // VALUE of that label of the namespace
+		w.log("admin: %s", line)
+		l.relabelNamespace(name)
 	case "delete-queue":
 		if q := a.queue(name); q != nil {
 			w.log("admin: deletes queue %s", q.UID)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"basalt.dev/basalt/api"
@@ -539,6 +540,53 @@ func (c *check) guarantees(ref *wire.GangRef, demand api.Resources) {
 			limit, limited := value(limits[path].GetCapability())
 			if after := held(path, 0); limited && after > limit && after > held(path, d.Value) {
 				w.fail("I1: gang %s is charged %d of %s in %s, and in %s, of which the limit is %d, %d are held with guarantees of others", ref.Uid, d.Value, d.Resource, ref.Queue, path, limit, after)
+			}
+		}
+	}
+}
+
+// rightLag is for how long a term may act on a label that is another by now: a paused process hears of nothing, and what it
+// had sent lands later.
+const rightLag = 30 * time.Second
+
+// rights judges that nothing is charged anew to a queue that the namespace may not use, and had no right to use of late. The
+// selectors are those in force.
+func (c *check) rights(events []model.Event[proto.Message]) {
+	w := c.w
+	for _, e := range events {
+		if !strings.HasPrefix(e.Key, "reservations/") || e.Deleted {
+			continue
+		}
+		r := e.Value.(*wire.ReservationRecord)
+		demand, _ := wire.ToResources(r.Demand)
+		var had api.Resources
+		if e.Prev != nil {
+			had, _ = wire.ToResources(e.Prev.Value.(*wire.ReservationRecord).Demand)
+		}
+		if demand.Fits(had) {
+			continue
+		}
+		for _, path := range api.Lineage(r.Gang.Queue) {
+			kv := w.store.Keys["queues/"+path]
+			if kv == nil {
+				continue
+			}
+			limits := kv.Value.(*wire.LimitsRecord)
+			if limits.NamespaceSelector == nil {
+				continue
+			}
+			var s metav1.LabelSelector
+			if err := s.Unmarshal(limits.NamespaceSelector); err != nil {
+				w.fail("selector of queue %s: %v", path, err)
+			}
+			right := false
+			for i, t := range w.load.tenant {
+				last := i+1 == len(w.load.tenant)
+				right = right || t.value == s.MatchLabels["tenant"] && (last || w.now.Sub(w.load.tenant[i+1].since) < rightLag)
+			}
+			w.counts["grants under a selector"]++
+			if !right {
+				w.fail("rights: gang %s is charged %s, %s before, in queue %s, and the selector of queue %s is tenant=%s: the namespace has had %v", r.Gang.Uid, demand, had, r.Gang.Queue, path, s.MatchLabels["tenant"], w.load.tenant)
 			}
 		}
 	}

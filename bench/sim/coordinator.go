@@ -346,6 +346,7 @@ func (t *term) lead(e core.Elected) {
 		gone:  func(o object) { t.step(core.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
 		first: func() { t.step(core.QueuesSynced{}) },
 	})
+	t.showNamespace()
 	var tick func()
 	tick = func() {
 		if !t.over {
@@ -356,6 +357,18 @@ func (t *term) lead(e core.Elected) {
 	c.later(100*time.Millisecond, tick)
 	t.revise()
 }
+
+// showNamespace tells of the one namespace as it is when the watch comes to it.
+func (t *term) showNamespace() {
+	w := t.c.w
+	t.c.later(w.between(0, namespaceLag), func() {
+		t.step(core.NamespaceSeen{Name: "ns", Labels: w.load.namespaceLabels()})
+		t.step(core.NamespacesSynced{})
+	})
+}
+
+// namespaceLag bounds how late a term hears of a label, in the time of a process that runs.
+const namespaceLag = 500 * time.Millisecond
 
 func (t *term) shardsChanged(now []*wire.ShardRecord) {
 	after := map[string]*wire.ShardRecord{}

@@ -101,7 +101,7 @@ type chance struct {
 }
 
 var acts = []chance{
-	{"gang", 14}, {"single", 8}, {"finish", 24}, {"clean up", 8}, {"delete pod", 6}, {"make again", 6}, {"ungate", 3}, {"least", 3}, {"delete podgroup", 4}, {"queue", 6}, {"delete queue", 2}, {"node", 3}, {"shrink node", 2}, {"relabel node", 2}, {"foreign", 3}, {"bind", 1}, {"annotate", 4}, {"label", 4},
+	{"gang", 14}, {"single", 8}, {"finish", 24}, {"clean up", 8}, {"delete pod", 6}, {"make again", 6}, {"ungate", 3}, {"least", 3}, {"delete podgroup", 4}, {"queue", 6}, {"delete queue", 2}, {"node", 3}, {"shrink node", 2}, {"relabel node", 2}, {"foreign", 3}, {"bind", 1}, {"annotate", 4}, {"label", 4}, {"rights", 3},
 }
 
 var wrongs = []chance{
@@ -341,6 +341,18 @@ func (d *drawer) user() {
 	case "bind": // somebody binds a pod of ours by hand
 		if p := d.aPod(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" }); p != nil && d.some(2) {
 			d.say("bind %s %s", p.Name, pick(d, looseNodes))
+		}
+	case "rights": // an admin says who may use a queue, or which namespace is whose
+		name := pick(d, append([]string{api.RootQueue, api.DefaultQueue}, queueNames...))
+		switch q := a.queue(name); {
+		case q == nil || q.DeletionTimestamp != nil:
+		case q.Spec.NamespaceSelector != nil && !d.some(3):
+			d.say("selector %s -", name)
+		case d.some(3):
+			d.say("selector %s %s", name, pick(d, tenants))
+		}
+		if d.some(3) {
+			d.say("tenant %s", pick(d, tenants))
 		}
 	case "label": // a tenant edits what says where its pods belong
 		p := d.aPod(func(p *corev1.Pod) bool { return !finished(p) })

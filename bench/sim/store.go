@@ -137,6 +137,7 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 	w.audit.Observe(w.now, seen)
 	w.heard()
 	w.check.firstCharges(events)
+	w.check.rights(events)
 	members := false
 	for _, e := range events {
 		switch {

@@ -23,6 +23,8 @@ type workload struct {
 	names  map[string]bool          // of shards that are to be up
 	edited map[string]bool          // pods whose labels a tenant edited
 
+	tenant []tenantSince // of the namespace: all it ever had
+
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
 
@@ -35,9 +37,30 @@ var (
 	queueNames = []string{"a", "a.x", "a.x.p", "a.x.q", "a.y", "b", "b.z"}
 	leafNames  = []string{"a.x.p", "a.x.q", "a.y", "b.z", "default"}
 	looseNodes = []string{"l0", "l1", "l2"}
+	tenants    = []string{"x", "x", "y"} // values of the label tenant of the namespace; x at first
 )
 
 const gpu = "nvidia.com/gpu"
+
+// tenantSince is a value of the namespace's label.
+type tenantSince struct {
+	value string
+	since time.Time
+}
+
+func (l *workload) namespaceLabels() map[string]string {
+	return map[string]string{"tenant": l.tenant[len(l.tenant)-1].value}
+}
+
+// relabelNamespace gives the namespace another label. Coordinators hear of it by a watch that lags.
+func (l *workload) relabelNamespace(value string) {
+	l.tenant = append(l.tenant, tenantSince{value, l.w.now})
+	for _, c := range l.w.coords {
+		if t := c.leads(); t != nil {
+			t.showNamespace()
+		}
+	}
+}
 
 // begin makes the cluster, and has things happen: as the script says, or as they are drawn.
 func (w *world) begin() {
@@ -52,6 +75,7 @@ func (w *world) begin() {
 	for _, name := range looseNodes {
 		l.makeNode(name)
 	}
+	l.tenant = []tenantSince{{"x", w.now}}
 	w.startCoordinator("c0")
 	w.startCoordinator("c1")
 	if !w.cfg.Calm {
@@ -335,7 +359,7 @@ func (l *workload) help(round int) {
 		switch {
 		case q == nil && name != api.RootQueue && name != api.DefaultQueue:
 			a.create(a.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		case q != nil && q.DeletionTimestamp == nil && (q.Spec.Closed || len(q.Spec.Capability) > 0 && round == 0):
+		case q != nil && q.DeletionTimestamp == nil && (q.Spec.Closed || q.Spec.NamespaceSelector != nil || len(q.Spec.Capability) > 0 && round == 0):
 			a.editQueue(q, true, func(q *v1alpha1.Queue) {
 				q.Spec = v1alpha1.QueueSpec{}
 				if w.some(2) {
