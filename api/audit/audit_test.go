@@ -374,6 +374,16 @@ func TestAuditorCatches(t *testing.T) {
 		{"a write without the fence", audit.Term, "without the coordinator's sequence", audit.Config{}, func(w *world) {
 			w.put(key("a", "team.a"), reservation("a", "team.a", 1, 1, w.term))
 		}},
+		{"the table of a restored store is marked", "", "", audit.Config{}, func(w *world) {
+			w.put("store", &wire.StoreIdentity{Id: "before"})
+			w.table.Epoch++
+			w.table.Refilling = true
+			w.commit(map[string]proto.Message{"store": &wire.StoreIdentity{Id: "after"}, "table": wire.FromTable(w.table)})
+		}},
+		{"a reservation beside a new identity", audit.Term, "without the coordinator's sequence", audit.Config{}, func(w *world) {
+			w.put("store", &wire.StoreIdentity{Id: "before"})
+			w.commit(map[string]proto.Message{"store": &wire.StoreIdentity{Id: "after"}, key("a", "team.a"): reservation("a", "team.a", 1, 1, w.term)})
+		}},
 		{"the sequence stands still", audit.Term, "went from", audit.Config{}, func(w *world) {
 			w.reserve("a", 1000)
 			w.seq--

@@ -126,6 +126,7 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 	s.snapshot = s.snapshot || e.Snapshot
 	touched := map[*queue]bool{}
 	fenced, coordinated := false, ""
+	restored, others := false, false // a process that found the store restored gives it another identity, and marks the table
 	for _, c := range e.Changes {
 		kind, _, _ := strings.Cut(c.Key, "/")
 		switch kind {
@@ -133,6 +134,9 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 			fenced = true
 		case "table", "queues", "reservations":
 			coordinated = c.Key
+			others = others || kind != "table"
+		case "store":
+			restored = c.CreateRevision < c.ModRevision
 		}
 		if !c.Deleted {
 			continue
@@ -194,7 +198,7 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 			a.intentsPut(e, c, rest)
 		}
 	}
-	if coordinated != "" && !fenced && !e.Snapshot {
+	if coordinated != "" && !fenced && !e.Snapshot && (!restored || others) {
 		a.storeViolation(Term, coordinated, []int64{e.Revision}, "was written without the coordinator's sequence")
 	}
 	for _, path := range slices.Sorted(func(yield func(string) bool) {
