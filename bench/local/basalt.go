@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -26,7 +27,7 @@ type BasaltOptions struct {
 	OTLP string
 	// Flags and Env are added to the process's own.
 	Flags, Env []string
-	// Program is run instead of the cluster's.
+	// Program is run instead of the cluster's, without the flags that it does not know: it may be older.
 	Program string
 	// Place is where it runs: here if zero.
 	Place network.Place
@@ -119,6 +120,18 @@ func (b *Basalt) get(ctx context.Context, path string) (int, error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
+// known leaves out the flags that a program's help does not name.
+func known(ctx context.Context, program string, args []string) ([]string, error) {
+	help, err := exec.CommandContext(ctx, program, args[0], "--help").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s --help: %w", program, args[0], err)
+	}
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		flag, _, _ := strings.Cut(arg, "=")
+		return strings.HasPrefix(flag, "--") && !strings.Contains(string(help), flag+" ")
+	}), nil
+}
+
 func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o BasaltOptions) (*Basalt, error) {
 	kubeconfig, err := c.Kubeconfig(user)
 	if err != nil {
@@ -161,8 +174,14 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 		if o.OTLP != "" {
 			args = append(args, "--otlp="+o.OTLP)
 		}
+		args = append(args, o.Flags...)
+		if o.Program != "" {
+			if args, err = known(ctx, program, args); err != nil {
+				return err
+			}
+		}
 		p, err := startProcess(command{
-			name: name, path: program, args: append(args, o.Flags...), env: o.Env, namespace: o.Place.Namespace,
+			name: name, path: program, args: args, env: o.Env, namespace: o.Place.Namespace,
 			log: filepath.Join(c.dir, name+".log"), restartAfter: restartAfter,
 		})
 		if err != nil {
