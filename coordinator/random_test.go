@@ -118,6 +118,11 @@ func (w *world) edit(path string) {
 	}
 	if w.rng.Intn(3) > 0 {
 		q.Capability = vector(40)
+		for i := range q.Capability {
+			if w.rng.Intn(12) == 0 {
+				q.Capability[i].Value = 0 // nothing of it may be held
+			}
+		}
 	}
 	if w.rng.Intn(3) == 0 {
 		q.Guarantee = vector(15)
