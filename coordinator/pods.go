@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -37,6 +38,20 @@ func (c *Core) elsewhere(g *gang, pods []uint64) (n int) {
 		}
 	}
 	return n
+}
+
+// hasAll reports whether the gang's reservation names all of these pods: then what is bound of them beyond its demand is a
+// growth of pods that were admitted, by a resize in place.
+func (g *gang) hasAll(pods []uint64) bool {
+	if g.res == nil || len(pods) == 0 {
+		return false
+	}
+	for _, p := range pods {
+		if _, found := slices.BinarySearch(g.res.pods, p); !found {
+			return false
+		}
+	}
+	return true
 }
 
 // name makes these the pods of the gang's reservation. A pod that another gang has stays with it.

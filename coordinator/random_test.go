@@ -201,7 +201,11 @@ func (w *world) rights(t Txn) {
 		was := w.store.reservations["reservations/"+ref.Queue+"/"+ref.Uid]
 		demand, _ := wire.ToResources(put.Record.Demand)
 		had, _ := wire.ToResources(was.GetDemand())
-		if !demand.Sub(had).Fits(nil) && !w.allowed(ref.Namespace, ref.Queue) {
+		resized := was != nil && w.bound[ref.Uid] && (ref.Single || len(put.Record.Pods) > 0)
+		for _, p := range put.Record.Pods {
+			resized = resized && slices.Contains(was.GetPods(), p)
+		}
+		if !demand.Sub(had).Fits(nil) && !resized && !w.allowed(ref.Namespace, ref.Queue) {
 			w.store.problem("transaction %d: %s of namespace %s may not use queue %s and is charged %v, %v before", t.ID, ref.Uid, ref.Namespace, ref.Queue, demand, had)
 		}
 	}

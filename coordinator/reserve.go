@@ -340,10 +340,10 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	c.list(r)
 	c.owe(r) // a new serial wants an answer of its own
 	switch {
-	case r.barred != nil: // nor is what somebody else bound in its namespace charged to the queue
+	case r.barred != nil && !g.hasAll(pods): // nor is what somebody else bound in its namespace charged to the queue
 	case forces(current, demand, bound):
 		c.force(now, b, r, current)
-	default:
+	case r.barred == nil:
 		c.makeDue(r.ask)
 	}
 }
@@ -361,6 +361,11 @@ func (c *Core) forceEntitled(now time.Time, b *batch, most, bytes int) {
 		default:
 			if n := c.elsewhere(g, r.pods); n > 0 {
 				c.refuseElsewhere(now, r.from, g, n, r.pods)
+				continue
+			}
+			if o := c.charged[g.key.uid]; o != nil && o != g { // its queue was changed since
+				c.withdraw(r)
+				c.refuseMoved(now, r.from, g, o)
 				continue
 			}
 			var current api.Resources
@@ -429,7 +434,9 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 	c.unlist(r)
 	r.delta = rest
 	c.list(r)
-	c.makeDue(r.ask) // the store takes a key once a transaction: the rest is judged with the next one
+	if r.barred == nil {
+		c.makeDue(r.ask) // the store takes a key once a transaction: the rest is judged with the next one
+	}
 }
 
 // grant charges a request whole.

@@ -15,7 +15,8 @@ import (
 // Rights. The namespaceSelector of a Queue says which namespaces may use the queue and everything below it. A namespace
 // must match every selector in force on the path of the queue that it names, so a queue narrows what its ancestors allow
 // and never widens it. Whatever would let a namespace hold more needs the right: a new reservation, a growth, and a charge
-// for pods that somebody else bound. What is charged stays when the right is lost.
+// for pods that somebody else bound. What is charged stays when the right is lost, and grows where pods that were admitted are
+// resized in place: they run.
 //
 // It fails closed: with a selector on the path nothing is judged before the namespace is known, a record with a selector
 // that cannot be read admits nobody, and a Queue whose selector cannot be read keeps the one in force.

@@ -390,8 +390,8 @@ func (c *Core) answerNew(now time.Time) {
 	for _, r := range was {
 		switch {
 		case r.slot < 0 || !r.told.IsZero():
-		case r.ask == nil && r.barred.reason == wire.DenyReason_DENY_UNKNOWN:
-			c.fresh = append(c.fresh, r)
+		case r.ask == nil && (r.barred.reason == wire.DenyReason_DENY_UNKNOWN || r.gang.res != nil && r.gang.res.revision == 0):
+			c.fresh = append(c.fresh, r) // not known yet, or what is charged is not in the store yet
 		case r.ask == nil:
 			c.rejudge(now, r)
 		case r.ask.due || r.ask.denied.reason == wire.DenyReason_DENY_UNKNOWN:

@@ -563,7 +563,7 @@ func (c *check) rights(events []model.Event[proto.Message]) {
 		if e.Prev != nil {
 			had, _ = wire.ToResources(e.Prev.Value.(*wire.ReservationRecord).Demand)
 		}
-		if demand.Fits(had) {
+		if demand.Fits(had) || e.Prev != nil && r.Gang.Single { // a pod of its own that was admitted and is resized
 			continue
 		}
 		for _, path := range api.Lineage(r.Gang.Queue) {

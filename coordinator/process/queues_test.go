@@ -1,7 +1,9 @@
 package process
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/local"
 	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/coordinator"
 )
 
 func TestMain(m *testing.M) { localtest.Run(m) }
@@ -173,5 +176,79 @@ func TestFinalizersAreSetBesideOthers(t *testing.T) {
 	}
 	if err := setFinalizer(ctx, ours, "gone", uid, false); err != nil {
 		t.Fatalf("a queue that is gone: %v", err)
+	}
+}
+
+// With the coordinator's rights, namespaces are heard of: first all, then each change of their labels.
+func TestNamespacesAreFollowed(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cluster := localtest.Shared(t)
+	if err := cluster.Install(ctx); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := kube.ConnectConfig(cluster.Config(local.Admin), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := kube.ConnectConfig(cluster.Config(local.Coordinator), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces := admin.Core.CoreV1().Namespaces()
+	if _, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "early", Labels: map[string]string{"team": "x"}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	m := &term{clients: ours, log: slog.New(slog.DiscardHandler), inbox: make(chan item, 1000), done: ctx.Done()}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { m.followNamespaces(ctx) })
+	await := func(what string, is func(coordinator.Event) bool) {
+		t.Helper()
+		for {
+			select {
+			case i := <-m.inbox:
+				if is(i.event) {
+					return
+				}
+			case <-ctx.Done():
+				t.Fatalf("waited for %s", what)
+			}
+		}
+	}
+	seen := func(name, team string) func(coordinator.Event) bool {
+		return func(ev coordinator.Event) bool {
+			n, is := ev.(coordinator.NamespaceSeen)
+			return is && n.Name == name && n.Labels["team"] == team && n.Labels[corev1.LabelMetadataName] == name
+		}
+	}
+	before := true
+	await("the first list", func(ev coordinator.Event) bool {
+		if seen("early", "x")(ev) {
+			before = false
+		}
+		return ev == coordinator.NamespacesSynced{}
+	})
+	if before {
+		t.Error("all are said to be known before one of them was told")
+	}
+	patch := []byte(`{"metadata":{"labels":{"team":"y"},"annotations":{"large":"` + strings.Repeat("x", 10000) + `"}}}`)
+	if _, err := namespaces.Patch(ctx, "early", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await("another label", seen("early", "y"))
+	if _, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await("a new namespace", seen("late", ""))
+}
+
+// Nothing is kept of a namespace but who it is and its labels.
+func TestNamespacesAreStripped(t *testing.T) {
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"team": "x"}, Annotations: map[string]string{"large": "x"}}}
+	s := stripNamespace(n)
+	if s.Name != "n" || s.UID != "u" || s.Labels["team"] != "x" || s.Annotations != nil {
+		t.Errorf("kept: %+v", s.ObjectMeta)
 	}
 }
