@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +46,15 @@ func refusal(err error) string {
 		return RefusedPermission
 	}
 	return ""
+}
+
+// tooLarge reports whether etcd, or gRPC on the way to it, found a request too large: an etcd whose --max-request-bytes is
+// lower than its default.
+func tooLarge(err error) bool {
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrRequestTooLarge) || errors.Is(err, rpctypes.ErrRequestTooLarge) {
+		return true
+	}
+	return err != nil && strings.Contains(err.Error(), "message larger than max")
 }
 
 // remedy is what the log says to the operator.

@@ -13,6 +13,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api/store"
@@ -305,4 +307,30 @@ func TestLoadDuringCompaction(t *testing.T) {
 		t.Errorf("%d reservations, %d pages with more; %q", len(state.Reservations), compacted.Load(), log.log.String())
 	}
 	commit(t, next, store.DeleteReservation("q", "g"))
+}
+
+// An etcd that takes less than its default: an answer about the record, and the session goes on.
+func TestAnEtcdThatTakesLess(t *testing.T) {
+	for _, refusal := range []error{rpctypes.ErrGRPCRequestTooLarge, status.Error(codes.ResourceExhausted, "grpc: received message larger than max (900 vs. 100)")} {
+		p := newRPCProxy(t, startEtcd(t).Endpoints()[0])
+		s, _ := openTold(t, store.Options{Endpoints: p.endpoints()})
+		term, _ := lead(t, s, "c1")
+		table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+		x := join(t, s, "s1")
+		p.set(func(method string, b []byte) error {
+			if method == "Txn" && len(b) > 10_000 {
+				return refusal
+			}
+			return nil
+		}, nil)
+		long := intents("p")
+		long.Rows[0].Node = strings.Repeat("x", 20_000)
+		var record *store.RecordError
+		if _, err := x.WriteIntents(t.Context(), 1, long, table, nil); !errors.As(err, &record) || !errors.Is(err, store.ErrTooLarge) {
+			t.Errorf("%v: %v", refusal, err)
+		}
+		if r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+			t.Errorf("%+v %v", r, err)
+		}
+	}
 }

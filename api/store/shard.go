@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"basalt.dev/basalt/api"
@@ -259,7 +258,7 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 		if errors.Is(err, ErrSessionLost) {
 			return WriteResult{Outcome: SessionLost}, nil
 		}
-		if !again && errors.Is(rpctypes.Error(err), rpctypes.ErrRequestTooLarge) { // etcd's limit is lower than its default
+		if !again && tooLarge(err) { // etcd's limit is lower than its default
 			err = &RecordError{Key: key, Err: fmt.Errorf("%w: %d bytes: %w", ErrTooLarge, len(value), err)}
 		}
 		if err != nil {

@@ -457,8 +457,10 @@ func definite(err error) bool {
 		return true
 	case refusal(err) != "":
 		return false
+	case tooLarge(err):
+		return true
 	}
-	for _, known := range []error{rpctypes.ErrCompacted, rpctypes.ErrTooManyOps, rpctypes.ErrDuplicateKey, rpctypes.ErrRequestTooLarge,
+	for _, known := range []error{rpctypes.ErrCompacted, rpctypes.ErrTooManyOps, rpctypes.ErrDuplicateKey,
 		rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseTTLTooLarge} {
 		if errors.Is(rpctypes.Error(err), known) {
 			return true
