@@ -57,7 +57,8 @@ type PodGroupSpec struct {
 	Queue string `json:"queue,omitempty"`
 	// How many pods make the gang.
 	SchedulingPolicy SchedulingPolicy `json:"schedulingPolicy"`
-	// The gang's priority. Without it the highest of its pods' counts.
+	// The gang's priority, if it is lower than the highest priority of its pods, which counts without it. It never raises the
+	// gang above its pods, whose priorities admission has checked.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -141,6 +141,12 @@ func (w *world) act(line string) {
 					delete(labels, tenantLabels[arg(2)])
 				}
 				p.Labels = labels
+				if name := labels[api.LabelPodGroup]; p.Spec.NodeName != "" {
+					w.check.relabelled[name] = true
+					for _, uid := range w.check.byName[name] {
+						w.check.gang(uid).relabelled = true
+					}
+				}
 				if p.Spec.NodeName != "" && w.check.bound[string(p.UID)] == "" {
 					w.check.meddles(p, labels)
 				}

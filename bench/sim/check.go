@@ -36,7 +36,8 @@ type check struct {
 	used   map[string]bool            // names of PodGroups of which a pod was ever bound
 	newest int                        // number of the object made last
 
-	strange map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
+	relabelled map[string]bool // names of PodGroups that a label of a pod with a node was changed to
+	strange    map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
 }
 
 // gangSeen is what is known of a gang, by UID.
@@ -45,12 +46,13 @@ type gangSeen struct {
 	durable     map[string]time.Time // pods with a row in the store, and when that was seen last
 	ever        map[string]bool      // pods ever bound for it
 	meddled     bool                 // somebody else bound one of its pods
+	relabelled  bool                 // a pod with a node was relabelled to its name: once finished it may count as placed at a takeover
 	inherited   bool                 // a pod of its name was bound for a namesake: who sees both counts it
 	gone        int                  // number of the newest object when it went, 0 while it is there
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -178,7 +180,7 @@ func (c *check) afterAPI(f *feed, e entry) {
 		if g.least == 0 {
 			g.least = n
 			c.byName[o.Name] = append(c.byName[o.Name], string(o.UID))
-			g.meddled = g.meddled || c.strange[o.Name]
+			g.meddled, g.relabelled = g.meddled || c.strange[o.Name], c.relabelled[o.Name]
 			g.inherited = c.used[o.Name] // some may still be seen where the watch lags
 		}
 		g.least, g.most = min(g.least, n), max(g.most, n)
@@ -390,7 +392,7 @@ func (c *check) says(x *shard, o event.Send) {
 		return
 	}
 	g := c.gang(gang)
-	if g.least == 0 || len(g.ever) > 0 || g.meddled || g.inherited {
+	if g.least == 0 || len(g.ever) > 0 || g.meddled || g.inherited || g.relabelled {
 		return
 	}
 	pods := map[string]bool{}

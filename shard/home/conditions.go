@@ -97,14 +97,14 @@ func (c *Core) queueConditions(g *gang) {
 		c.wakeAt(g, first)
 	default:
 		g.explaining = true
-		heap.Push(&c.explain, &explainees{gang: g})
+		heap.Push(c.explain.of(g.namespace), &explainees{gang: g})
 	}
 }
 
-// writeConditions spends the budget.
+// writeConditions spends the budget: a write for each namespace in turn.
 func (c *Core) writeConditions() {
-	for len(c.explain) > 0 {
-		e := c.explain[0]
+	for q := c.explain.next(); q != nil; q = c.explain.next() {
+		e := (*q)[0]
 		g := e.gang
 		due := func(p *pod) bool {
 			r, at := c.explainAt(g, p)
@@ -113,24 +113,30 @@ func (c *Core) writeConditions() {
 		if !e.picked {
 			e.picked, e.pods = true, g.pick(due)
 		}
-		for ; len(e.pods) > 0; e.pods = e.pods[1:] {
+		for len(e.pods) > 0 && (e.pods[0].gang != g || !due(e.pods[0])) { // since it was picked
+			e.pods = e.pods[1:]
+		}
+		if len(e.pods) > 0 {
 			p := e.pods[0]
-			if p.gang != g || !due(p) { // since it was picked
-				continue
-			}
 			if !c.explains.take(c.now) {
 				return
 			}
+			e.pods = e.pods[1:]
 			r := g.podReason(p)
 			p.writing = true
 			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.reason})
 			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
 				ResourceVersion: p.version, Reason: r.reason, Message: short(r.message)})
+			c.explain.rotate(false)
+			continue
 		}
-		heap.Pop(&c.explain)
+		heap.Pop(q)
 		g.explaining = false
 		if !g.dropped {
 			c.touch(g)
+		}
+		if len(*q) == 0 {
+			c.explain.rotate(true)
 		}
 	}
 	c.settle()

@@ -131,15 +131,18 @@ type Core struct {
 	ready                  readyQueue
 	inFlight, podsInFlight int
 	sleepers               map[string]*gang
+	lookAgain              time.Time     // when all sleepers may be looked through again
+	wakes                  fair[[]*gang] // whose sleep is over, and that wait for wakeTokens
+	wakeTokens             tokens
 	counter                uint32 // of serials
 
 	queues   map[string]*queue
 	writes   map[uint64]write // outputs whose StatusWritten is awaited
 	writeID  uint64
 	statuses tokens
-	unsaid   [news + 1][]*gang // whose statuses wait for tokens
+	unsaid   [news + 1]fair[[]*gang] // whose statuses wait for tokens
 	explains tokens
-	explain  explainQueue
+	explain  fair[explainQueue]
 
 	// Counters for metrics.
 	Broken     uint64 // invariants of ours found broken
@@ -170,6 +173,7 @@ func New(cfg Config) *Core {
 		writes:       map[uint64]write{},
 		statuses:     tokens{rate: cfg.StatusBudget},
 		explains:     tokens{rate: cfg.ConditionBudget},
+		wakeTokens:   tokens{rate: wakesPerSecond},
 	}
 }
 

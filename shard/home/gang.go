@@ -160,8 +160,9 @@ func (c *Core) count(g *gang) (t tally) {
 		}
 	}
 	if g.group != nil && g.group.class != "" {
+		// Admission has checked the priority of the pods, and nobody that of a PodGroup: its class may only lower the gang's.
 		if v, exists := c.priorities[g.group.class]; exists {
-			t.priority = v
+			t.priority = min(t.priority, v)
 		}
 	}
 	return t

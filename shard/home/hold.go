@@ -46,6 +46,7 @@ type search struct {
 	backoff  time.Duration
 	neverFor time.Duration // backoff of a gang that no node would take
 	sleep    *sleep
+	inLine   bool // in Core.wakes
 	gaveUp   bool // further pods found no room and are not charged while it sleeps
 	mendBy   time.Time
 
@@ -91,6 +92,7 @@ type sleep struct {
 	early       time.Time // the best of those who sleep may be woken from then on
 	notBefore   time.Time
 	latest      time.Time // zero: only nodes that came, or take more than before, end it
+	turn        bool      // it is over, and the gang may wake
 }
 
 // summary is what a node shard last said of itself.
@@ -255,6 +257,49 @@ func (c *Core) wakeUp(g *gang) {
 	delete(c.sleepers, g.id)
 }
 
+// wakesPerSecond is how many gangs wake in a second, however many sleep: each search costs messages to node shards and to the
+// coordinator. Namespaces take turns; the best of all gangs are woken early (wakeSleepers).
+const wakesPerSecond = 1000
+
+// mayWake tells whether a gang whose sleep is over may wake now. If not, it is looked at again when its turn comes.
+func (c *Core) mayWake(g *gang) bool {
+	s := &g.search
+	switch {
+	case s.sleep.turn:
+		return true
+	case c.wakes.empty() && c.wakeTokens.take(c.now):
+		return true
+	case !s.inLine:
+		s.inLine = true
+		q := c.wakes.of(g.namespace)
+		*q = append(*q, g)
+	}
+	return false
+}
+
+// wakeNext gives their turns to gangs whose sleep is over.
+func (c *Core) wakeNext() {
+	for q := c.wakes.next(); q != nil; q = c.wakes.next() {
+		g := (*q)[0]
+		s := &g.search
+		valid := !g.dropped && s.sleep != nil && c.over(s.sleep)
+		if valid {
+			if !c.wakeTokens.take(c.now) {
+				return
+			}
+			s.sleep.turn = true
+			c.touch(g)
+		}
+		s.inLine = false
+		(*q)[0] = nil
+		if *q = (*q)[1:]; len(*q) == 0 {
+			c.wakes.rotate(true)
+		} else if valid {
+			c.wakes.rotate(false)
+		}
+	}
+}
+
 // asleep tells whether a gang is to wait longer, and asks to be woken when it may not.
 func (c *Core) asleep(g *gang) bool {
 	s := g.search.sleep
@@ -269,6 +314,9 @@ func (c *Core) asleep(g *gang) bool {
 				c.wakeAt(g, s.latest)
 			}
 		}
+		return true
+	}
+	if !c.mayWake(g) {
 		return true
 	}
 	c.wakeUp(g)
@@ -288,42 +336,79 @@ func (c *Core) over(s *sleep) bool {
 // wakeSleepers wakes a few of the gangs for which there may be room now, best first. The pause between two searches grows
 // for the sake of the node shards, and so the best, with as many pods as may look for room at once, need not wait it out:
 // where few gangs wait, room would stand empty meanwhile.
+//
+// All sleepers are looked through for it, the less often the more there are, and only the best of them are sorted: what they
+// cost does not grow with their number.
 func (c *Core) wakeSleepers() {
 	c.feed()
-	if !c.roomGrew && !c.nodesMoved {
+	c.wakeNext()
+	if !c.roomGrew && !c.nodesMoved || c.now.Before(c.lookAgain) {
 		return
 	}
+	c.lookAgain = c.now.Add(time.Duration(len(c.sleepers)) * lookPerSleeper)
 	c.roomGrew, c.nodesMoved = false, false
-	var awake, asleep []*gang
+	awake, asleep := best{most: 64}, best{most: c.cfg.InFlight}
 	for _, g := range c.sleepers {
 		switch s := g.search.sleep; {
 		case c.over(s):
-			awake = append(awake, g)
-		case !s.early.IsZero() && s.room != c.room:
-			asleep = append(asleep, g)
+			if !g.search.inLine {
+				awake.add(g)
+			}
+		case !s.early.IsZero() && s.room != c.room && s.early.Before(s.notBefore):
+			asleep.add(g)
 		case s.latest.IsZero() && s.nodes != c.nodes:
 			c.nodesMoved = true // not yet
 		}
 	}
-	slices.SortFunc(asleep, compareGangs)
 	pods := c.podsInFlight
-	for _, g := range asleep {
+	for _, g := range asleep.sorted() {
 		if pods += max(g.tally.charged, g.minCount()); pods > c.cfg.PodsInFlight {
 			break
 		}
-		if s := g.search.sleep; s.early.Before(s.notBefore) {
-			s.notBefore = s.early
-			c.touch(g)
-		}
-	}
-	slices.SortFunc(awake, compareGangs)
-	const most = 64
-	if len(awake) > most {
-		awake, c.roomGrew = awake[:most], true
-	}
-	for _, g := range awake {
+		g.search.sleep.notBefore = g.search.sleep.early
 		c.touch(g)
 	}
+	for _, g := range awake.sorted() {
+		c.touch(g)
+	}
+	c.roomGrew = awake.full()
+}
+
+// lookPerSleeper is the pause between two looks at all sleepers, for each of them: some 100 times what looking costs.
+const lookPerSleeper = 10 * time.Microsecond
+
+// best keeps the best of many gangs: a heap with the worst of those that it keeps on top.
+type best struct {
+	most  int
+	gangs []*gang
+}
+
+func (b *best) Len() int           { return len(b.gangs) }
+func (b *best) Less(i, j int) bool { return compareGangs(b.gangs[i], b.gangs[j]) > 0 }
+func (b *best) Swap(i, j int)      { b.gangs[i], b.gangs[j] = b.gangs[j], b.gangs[i] }
+func (b *best) Push(x any)         { b.gangs = append(b.gangs, x.(*gang)) }
+func (b *best) Pop() any {
+	g := b.gangs[len(b.gangs)-1]
+	b.gangs = b.gangs[:len(b.gangs)-1]
+	return g
+}
+
+func (b *best) full() bool { return len(b.gangs) >= b.most }
+
+func (b *best) add(g *gang) {
+	if !b.full() {
+		heap.Push(b, g)
+	} else if b.most > 0 && compareGangs(g, b.gangs[0]) < 0 {
+		b.gangs[0] = g
+		heap.Fix(b, 0)
+	}
+}
+
+// sorted returns them, the best first, and keeps them.
+func (b *best) sorted() []*gang {
+	out := slices.Clone(b.gangs)
+	slices.SortFunc(out, compareGangs)
+	return out
 }
 
 // readyQueue holds the gangs that wait for a slot.

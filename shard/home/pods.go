@@ -140,6 +140,7 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 		}
 	}
 	for _, p := range e.Pods {
+		c.versionsWentBack(p)
 		c.onPodSeen(p)
 	}
 	c.activate(e.Sequence)
@@ -225,6 +226,23 @@ func newer(a, b string) string {
 		return a
 	}
 	return b
+}
+
+// versionsWentBack believes a list that shows a pod in an older version than the one that is known: the API server was restored
+// from a backup, and no Binding under the version of before could land any more. Where the list only lags behind a write of
+// ours, the Binding is refused, and settling tells the version.
+func (c *Core) versionsWentBack(listed *api.Pod) {
+	if listed == nil {
+		return
+	}
+	p := c.pods[listed.UID]
+	if p == nil || p.Pod == listed || newer(p.version, listed.ResourceVersion) == listed.ResourceVersion {
+		return
+	}
+	p.version, p.settled = listed.ResourceVersion, ""
+	if p.gang != nil {
+		c.touch(p.gang)
+	}
 }
 
 func (c *Core) onPodGone(uid string) {

@@ -280,10 +280,11 @@ func (c *Core) publish(g *gang) {
 		c.wakeAt(g, due)
 		return
 	}
-	if !turn && (len(c.unsaid[news]) > 0 || line == counts && len(c.unsaid[counts]) > 0 || !c.statuses.take(c.now)) {
+	if !turn && (!c.unsaid[news].empty() || line == counts && !c.unsaid[counts].empty() || !c.statuses.take(c.now)) {
 		if s.queued < line {
 			s.queued = line
-			c.unsaid[line] = append(c.unsaid[line], g)
+			q := c.unsaid[line].of(g.namespace)
+			*q = append(*q, g)
 		}
 		return
 	}
@@ -294,21 +295,27 @@ func (c *Core) publish(g *gang) {
 	c.emit(event.WritePodGroupStatus{ID: s.inFlight, Namespace: g.namespace, Name: g.name.name, UID: g.id, Status: status})
 }
 
-// giveTurns lets as many statuses be written as the budget allows. Asking by themselves, ten thousand gangs that wait would
+// giveTurns lets as many statuses be written as the budget allows, for each namespace in turn. Asking by themselves, ten thousand gangs that wait would
 // take a shard's whole time.
 func (c *Core) giveTurns() {
 	for _, line := range []turnOf{news, counts} {
-		for len(c.unsaid[line]) > 0 {
-			g := c.unsaid[line][0]
-			if s := &g.status; !g.dropped && s.queued == line {
+		unsaid := &c.unsaid[line]
+		for q := unsaid.next(); q != nil; q = unsaid.next() {
+			g := (*q)[0]
+			valid := !g.dropped && g.status.queued == line
+			if valid {
 				if !c.statuses.take(c.now) {
 					return
 				}
-				s.queued, s.turn = noTurn, true
+				g.status.queued, g.status.turn = noTurn, true
 				c.mark(g)
 			}
-			c.unsaid[line][0] = nil
-			c.unsaid[line] = c.unsaid[line][1:]
+			(*q)[0] = nil
+			if *q = (*q)[1:]; len(*q) == 0 {
+				unsaid.rotate(true)
+			} else if valid {
+				unsaid.rotate(false)
+			}
 		}
 	}
 }
