@@ -1,6 +1,6 @@
 // Package chaos runs Basalt's real processes on a real API server and a real control store, loads them with gangs, and does
 // to them whatever a bad day does: kills, pauses, restarts, lost and late answers, shards that come and go, limits that
-// change. An auditor watches from outside all the time. When the faults stop, everything must come to rest: every gang that
+// change, and where it is asked for a hostile tenant. An auditor watches from outside all the time. When the faults stop, everything must come to rest: every gang that
 // can be bound was bound, nothing is charged or on its way, and no process has spoken of a broken invariant.
 //
 // It decides from one seed what load there is and what happens when; how the processes take it is real, so the same seed
@@ -65,6 +65,7 @@ type Options struct {
 	MostShards   int  // when scaled up; one more than Shards if 0
 	Coordinators int  // 2 if 0
 	Long         bool // most pods run for long, whatever the seed says
+	Hostile      bool // a tenant attacks, too: see package hostile
 	Verbose      bool
 	Log          func(format string, args ...any)
 }
@@ -83,6 +84,7 @@ type Result struct {
 	ShardFailovers, CoordinatorFailovers []time.Duration
 	Revisions                            int64          // of the control store
 	Gangs                                map[string]int // by what became of them
+	Attacks                              map[string]int // made by the hostile tenant, by name
 	Waited                               map[string]int // gangs that were seen waiting, by reason
 	Pods                                 int
 	Starts                               int           // of Basalt's processes
@@ -146,6 +148,11 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := r.prepare(beside, &wg); err != nil {
 		return nil, err
 	}
+	if o.Hostile {
+		if err := r.restrict(ctx); err != nil {
+			return nil, err
+		}
+	}
 	defer r.stopMembers()
 	if err := r.startMembers(beside, &wg); err != nil {
 		return nil, err
@@ -169,6 +176,10 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		})
 	})
 	attack.Go(func() { load.produce(loading) })
+	var harassed error
+	if o.Hostile {
+		attack.Go(func() { harassed = r.harass(loading) })
+	}
 	err = r.attack(loading, ctx)
 	r.crashes.disarm()
 	r.Log("the faults end")
@@ -188,6 +199,9 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	attack.Wait() // no new gangs
+	if harassed != nil {
+		r.result.problem("the hostile tenant: %v", harassed)
+	}
 	load.wait(rest)
 	load.cancel()
 	r.rest(rest)

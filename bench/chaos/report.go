@@ -31,6 +31,9 @@ func (r *Result) Write(w io.Writer) {
 			fmt.Fprintf(w, "    %-24s %d\n", p, r.Visited[p])
 		}
 	}
+	if len(r.Attacks) > 0 {
+		fmt.Fprintf(w, "  attacks by a tenant    %v\n", r.Attacks)
+	}
 	gangs := 0
 	for _, n := range r.Gangs {
 		gangs += n

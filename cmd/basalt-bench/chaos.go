@@ -84,6 +84,7 @@ func chaosCommand() *cobra.Command {
 	c.Flags().IntVar(&members, "store-members", 3, "members of the control store")
 	c.Flags().StringVar(&faults, "faults", "", "only these kinds, with commas: "+strings.Join(chaos.Kinds(), ", "))
 	c.Flags().DurationVar(&o.Rest, "rest", o.Rest, "how long everything may take to come to rest afterwards")
+	c.Flags().BoolVar(&o.Hostile, "hostile", true, "a tenant with the ClusterRole edit attacks at the same time")
 	c.Flags().BoolVar(&o.Long, "long", false, "most pods run for long, whatever the seed says")
 	c.Flags().StringVar(&points, "points", "all", "crash points to visit, with commas; none for none")
 	c.Flags().StringVar(&old, "old", "", "commit of an older version to mix in, as in a rolling update, such as HEAD~1; empty: none")
