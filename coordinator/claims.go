@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/google/btree"
 
 	"basalt.dev/basalt/api"
 )
@@ -61,7 +65,7 @@ func (c *Core) turnWindow(now time.Time) {
 			}
 		}
 		c.unclaim = true
-	case len(c.old) == 0:
+	case len(c.oldLeaves) == 0:
 		*w = window{}
 	default:
 		*w = window{n: w.n + 1, until: now.Add(c.cfg.lasts(w.n + 1))}
@@ -99,23 +103,31 @@ func (r *request) claimOrder(o *request) int {
 // oldest is the order of asks by the first request that may claim room.
 func (a *ask) oldest(o *ask) int { return a.old[0].claimOrder(o.old[0]) }
 
-// mayClaim and mayNotClaim keep Core.old: the asks with requests that are old enough to claim room. What was kept for one is
+// mayClaim and mayNotClaim keep queue.old, and Core.oldLeaves: the asks with requests that are old enough to claim room. What was kept for one is
 // room, also when it comes again: it may ask for less then, or stand after others.
 func (c *Core) mayClaim(r *request) {
-	a := r.ask
+	a, q := r.ask, r.queue
+	if q.old == nil {
+		q.old = btree.NewG(askDegree, func(a, b *ask) bool { return a.oldest(b) < 0 })
+	}
+	if q.old.Len() == 0 {
+		c.oldLeaves = insert(c.oldLeaves, q, byPath)
+	}
 	if len(a.old) > 0 {
-		c.old = remove(c.old, a, (*ask).oldest)
+		q.old.Delete(a)
 	}
 	a.old = insert(a.old, r, (*request).claimOrder)
-	c.old = insert(c.old, a, (*ask).oldest)
+	q.old.ReplaceOrInsert(a)
 	c.unclaim = true
 }
 
 func (c *Core) mayNotClaim(r *request) {
-	a := r.ask
-	c.old = remove(c.old, a, (*ask).oldest)
+	a, q := r.ask, r.queue
+	q.old.Delete(a)
 	if a.old = remove(a.old, r, (*request).claimOrder); len(a.old) > 0 {
-		c.old = insert(c.old, a, (*ask).oldest)
+		q.old.ReplaceOrInsert(a)
+	} else if q.old.Len() == 0 {
+		c.oldLeaves = remove(c.oldLeaves, q, byPath)
 	}
 	c.unclaim = true
 	for p := r.queue; p != nil; p = p.parent {
@@ -125,10 +137,15 @@ func (c *Core) mayNotClaim(r *request) {
 	}
 }
 
+func byPath(a, b *queue) int { return strings.Compare(a.path, b.path) }
+
+// ageing is how many requests may claim room for the first time in one Tick.
+const ageing = 1000
+
 // age lets those claim room who lacked it for long enough.
 func (c *Core) age(now time.Time) {
 	n := 0
-	for ; n < len(c.ageing) && now.Sub(c.ageing[n].lacking) >= c.cfg.ClaimAfter; n++ {
+	for ; n < min(len(c.ageing), ageing) && now.Sub(c.ageing[n].lacking) >= c.cfg.ClaimAfter; n++ {
 		if r := c.ageing[n]; r.slot >= 0 && !r.old {
 			if r.old = true; r.ask != nil {
 				c.mayClaim(r)
@@ -153,7 +170,7 @@ func (c *Core) settleClaims(now time.Time) {
 	was := c.claimed
 	c.claimed = nil
 	if !c.window.resting {
-		for _, a := range c.old {
+		for _, a := range c.claimants() {
 			c.claim(a)
 		}
 	}
@@ -167,6 +184,29 @@ func (c *Core) settleClaims(now time.Time) {
 		q.claimed = nil
 	}
 }
+
+// claimants are the asks that may claim room, in claimOrder. Of a queue a few are enough: the first that lacks room somewhere claims
+// it on the whole path up to there, and later ones only what is above.
+func (c *Core) claimants() (out []*ask) {
+	for _, q := range c.oldLeaves {
+		looked, found := 0, 0
+		q.old.Ascend(func(a *ask) bool {
+			looked++
+			if a.denied.waits() {
+				found++
+				out = append(out, a)
+			}
+			return looked < claimsLooked && found < claimsFound
+		})
+	}
+	slices.SortFunc(out, func(a, b *ask) int { return cmp.Or(a.oldest(b), byPath(a.queue, b.queue)) })
+	return out
+}
+
+const (
+	claimsLooked = 256
+	claimsFound  = 16
+)
 
 // claim lets the queues up to the one that denied an ask keep room for it, but those that do for another.
 func (c *Core) claim(a *ask) {

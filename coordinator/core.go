@@ -38,18 +38,20 @@ type Core struct {
 	seq    uint64    // of the last transaction
 
 	// waiting.go
-	ring    []*request // all that wait, in no order
-	fresh   []*request // those of them that an answer is owed to
-	cursor  int        // of the sweep over ring
-	leaves  []*queue   // queues with asks that are due for a judgement
-	rooms   []*queue   // queues in which room came
-	ageing  []*request // denied for lack of room, by the time of the first denial
-	old     []*ask     // those with requests that may claim room, in static order of the first such
-	claimed []*queue   // queues with a claim
-	unclaim bool       // claims are to be made again
-	window  window     // in which claims hold (claims.go)
-	laws    uint64     // grows with each change of a limit
-	crowded bool       // a grant did not fit into the last transaction: the next one takes nothing else first
+	ring      []*request // all that wait, in no order
+	fresh     []*request // those of them that an answer is owed to
+	cursor    int        // of the sweep over ring
+	leaves    []*queue   // queues with asks that are due for a judgement
+	rooms     []*queue   // queues in which room came
+	ageing    []*request // denied for lack of room, by the time of the first denial
+	oldLeaves []*queue   // queues with requests that may claim room, by path
+	behind    bool       // some of leaves are not looked through yet
+	nextScan  time.Time  // when that goes on
+	claimed   []*queue   // queues with a claim
+	unclaim   bool       // claims are to be made again
+	window    window     // in which claims hold (claims.go)
+	laws      uint64     // grows with each change of a limit
+	crowded   bool       // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// limits.go
 	synced       bool
@@ -146,6 +148,7 @@ func (cfg Config) withDefaults() Config {
 	count(&cfg.BatchOps, 120)
 	count(&cfg.JoinBuckets, 64)
 	count(&cfg.Sweep, 200)
+	count(&cfg.Asks, 4096)
 	set(&cfg.ClaimAfter, time.Minute)
 	set(&cfg.ClaimFor, 10*time.Minute)
 	set(&cfg.ClaimRest, 2*time.Minute)
@@ -295,10 +298,14 @@ const gatherPods = 1000
 
 // Due is when the core is to be stepped with Gathered, the zero time for never.
 func (c *Core) Due() time.Time {
-	if c.flight != nil || len(c.inbox) == 0 {
-		return time.Time{}
+	switch {
+	case c.flight != nil:
+	case len(c.inbox) > 0:
+		return c.acted.Add(c.cfg.CommitEvery)
+	case c.behind:
+		return c.nextScan
 	}
-	return c.acted.Add(c.cfg.CommitEvery)
+	return time.Time{}
 }
 
 func (c *Core) txnDone(ev TxnDone) {

@@ -33,5 +33,7 @@
 //   - At every queue and resource that is limited, charged <= capability after each transaction that increased it, but for
 //     records marked forced, which name pods that somebody bound without asking.
 //   - No two reservations name the same pod (pods.go).
+//   - What one step costs is bounded, but for what is new and what is granted: of asks that wait, a bounded number is judged again
+//     after room came, divided among the queues (waiting.go).
 //   - The same events give the same outputs: maps are walked in sorted order wherever order can be seen.
 package coordinator

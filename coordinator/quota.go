@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/btree"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"basalt.dev/basalt/api"
@@ -173,12 +174,19 @@ type queue struct {
 	admitted int                // reservations in the subtree
 	waiting  int                // requests in the subtree
 
-	asks    []*ask   // what is asked for in this very queue, each once, sorted (waiting.go)
-	blocked int      // asks in the subtree whose denial names this queue
-	room    bool     // something here changed for the better since they were denied
-	listed  bool     // stands in Core.leaves
-	claim   *request // the request that this queue keeps room for
-	claimed *request // the one before, while claims are made again
+	asks    *btree.BTreeG[*ask] // what is asked for in this very queue, each once, in static order (waiting.go); nil before the first
+	byKey   map[string]*ask
+	due     []*ask              // those to be judged with the next transaction
+	left    int                 // how many are to be looked at since room came,
+	cursor  *request            // from this one on, nil for the first,
+	front   bool                // and the first of them before
+	old     *btree.BTreeG[*ask] // those with requests that may claim room, in claimOrder (claims.go)
+	blocked map[*queue]int      // queues of the subtree with asks whose denial names this queue, and how many
+	rooms   uint64              // how often room came here
+	room    bool                // something here changed for the better since they were denied
+	listed  bool                // stands in Core.leaves
+	claim   *request            // the request that this queue keeps room for
+	claimed *request            // the one before, while claims are made again
 
 	reported bool // nothing changed since the last report
 	version  uint64

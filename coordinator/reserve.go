@@ -434,6 +434,9 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 	c.unlist(r)
 	r.delta = rest
 	c.list(r)
+	if r.told.IsZero() {
+		c.fresh = append(c.fresh, r)
+	}
 	if r.barred == nil {
 		c.makeDue(r.ask) // the store takes a key once a transaction: the rest is judged with the next one
 	}

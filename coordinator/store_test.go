@@ -7,6 +7,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/google/btree"
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
@@ -245,14 +246,18 @@ func (s *store) rebuilt(c *Core) {
 			}
 		}
 		q.walk(func(below *queue) {
-			for _, a := range below.asks {
+			for _, a := range below.byKey {
 				if a.denied.queue == q {
 					blocked++
 				}
 			}
 		})
-		if waiting != q.waiting || blocked != q.blocked {
-			s.problem("queue %s: waiting %d blocked %d, counted %d and %d", q.path, q.waiting, q.blocked, waiting, blocked)
+		counted := 0
+		for _, n := range q.blocked {
+			counted += n
+		}
+		if waiting != q.waiting || blocked != counted {
+			s.problem("queue %s: waiting %d blocked %d, counted %d and %d", q.path, q.waiting, counted, waiting, blocked)
 		}
 	})
 	s.asks(c)
@@ -298,10 +303,10 @@ func (s *store) asks(c *Core) {
 		s.problem("%d selectors are in force, %d counted", selectors, c.selectors)
 	}
 	c.tree.root.walk(func(q *queue) {
-		if !slices.IsSortedFunc(q.asks, (*ask).compare) {
-			s.problem("queue %s: its asks are out of order", q.path)
-		}
-		for _, a := range q.asks {
+		for _, a := range inOrder(q.asks) {
+			if known := q.byKey[string(a.key())]; known != a {
+				s.problem("queue %s: its asks are in disorder", q.path)
+			}
 			listed += len(a.requests)
 			if len(a.requests) == 0 || !slices.IsSortedFunc(a.requests, (*request).compare) || !slices.IsSortedFunc(a.old, (*request).claimOrder) {
 				s.problem("queue %s: requests for %v are none or out of order", q.path, a.delta)
@@ -318,19 +323,27 @@ func (s *store) asks(c *Core) {
 			if old > 0 {
 				claimants++
 			}
-			if old != len(a.old) || old > 0 && !slices.Contains(c.old, a) {
+			if old != len(a.old) || old > 0 && (!slices.Contains(inOrder(q.old), a) || !slices.Contains(c.oldLeaves, q)) {
 				s.problem("queue %s: %d that ask for %v may claim room, %d are listed", q.path, old, a.delta, len(a.old))
 			}
 		}
 	})
-	if listed != len(c.ring) || claimants != len(c.old) || !slices.IsSortedFunc(c.old, (*ask).oldest) {
-		s.problem("%d requests listed of %d, %d asks with claims of %d", listed, len(c.ring), claimants, len(c.old))
+	var old []*ask
+	c.tree.root.walk(func(q *queue) {
+		if !slices.IsSortedFunc(inOrder(q.asks), (*ask).first) || !slices.IsSortedFunc(inOrder(q.old), (*ask).oldest) || len(inOrder(q.asks)) != len(q.byKey) {
+			s.problem("queue %s: its asks are out of order", q.path)
+		}
+		old = append(old, inOrder(q.old)...)
+	})
+	slices.SortFunc(old, (*ask).oldest)
+	if listed != len(c.ring) || claimants != len(old) {
+		s.problem("%d requests listed of %d, %d asks with claims of %d", listed, len(c.ring), claimants, len(old))
 	}
 	if c.unclaim {
 		return // made again before the next judgement
 	}
 	claims := map[*queue]*request{}
-	for _, a := range c.old {
+	for _, a := range old {
 		for p := a.queue; p != nil && a.denied.waits() && !c.window.resting; p = p.parent {
 			if claims[p] == nil {
 				claims[p] = a.old[0]
@@ -345,4 +358,11 @@ func (s *store) asks(c *Core) {
 			s.problem("queue %s keeps room for another than the first that may claim it", q.path)
 		}
 	})
+}
+
+func inOrder(tree *btree.BTreeG[*ask]) (out []*ask) {
+	if tree != nil {
+		tree.Ascend(func(a *ask) bool { out = append(out, a); return true })
+	}
+	return out
 }

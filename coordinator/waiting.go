@@ -3,12 +3,15 @@ package coordinator
 import (
 	"cmp"
 	"container/heap"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/btree"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -55,16 +58,23 @@ type ask struct {
 
 	requests []*request // in static order, never empty
 	old      []*request // those that may claim room, in claimOrder
-	due      bool       // to be judged
+	owed     []*request // those that an answer is owed to once the ask was judged
+	due      bool       // to be judged, and in queue.due unless offer has it
 	denied   lack       // the last judgement; queue is nil before the first
 	laws     uint64     // Core.laws then
+	rooms    uint64     // rooms of the queue that denied it then
 }
 
-// compare is the order of queue.asks: any, so that an ask is found.
-func (a *ask) compare(o *ask) int {
-	return cmp.Or(strings.Compare(a.namespace, o.namespace), strings.Compare(a.grows, o.grows), slices.CompareFunc(a.delta, o.delta, func(x, y api.Amount) int {
-		return cmp.Or(strings.Compare(x.Resource, y.Resource), cmp.Compare(x.Value, y.Value))
-	}))
+// key identifies an ask in its queue.
+func (a *ask) key() []byte {
+	b := make([]byte, 0, 128)
+	b = append(append(b, a.namespace...), 0)
+	b = append(append(b, a.grows...), 0)
+	for _, d := range a.delta {
+		b = append(append(b, d.Resource...), 0)
+		b = binary.BigEndian.AppendUint64(b, uint64(d.Value))
+	}
+	return b
 }
 
 // first is the static order of asks in a queue, by the first request of each.
@@ -109,7 +119,7 @@ func (t turn) order(o turn) int {
 	if c := cmp.Compare(t.share, o.share); c != 0 {
 		return c
 	}
-	return t.request.compare(o.request)
+	return cmp.Or(t.request.compare(o.request), strings.Compare(t.request.queue.path, o.request.queue.path))
 }
 
 // share of a queue in what it could have, in thousandths: the largest over the resources of charged over the smallest
@@ -158,13 +168,23 @@ func (c *Core) list(r *request) {
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}
-	if i, found := slices.BinarySearchFunc(r.queue.asks, a, (*ask).compare); found {
-		a = r.queue.asks[i]
+	q := r.queue
+	if q.asks == nil {
+		q.asks, q.byKey = btree.NewG(askDegree, func(a, b *ask) bool { return a.first(b) < 0 }), map[string]*ask{}
+	}
+	key := a.key()
+	if known := q.byKey[string(key)]; known == nil {
+		q.byKey[string(key)] = a
+		a.requests = append(a.requests, r)
+		q.asks.ReplaceOrInsert(a)
+	} else if a = known; r.before(a.requests[0]) {
+		q.asks.Delete(a)
+		a.requests = slices.Insert(a.requests, 0, r)
+		q.asks.ReplaceOrInsert(a)
 	} else {
-		r.queue.asks = slices.Insert(r.queue.asks, i, a)
+		a.requests = insert(a.requests, r, (*request).compare)
 	}
 	r.ask = a
-	a.requests = insert(a.requests, r, (*request).compare)
 	if r.old {
 		c.mayClaim(r)
 	}
@@ -178,10 +198,16 @@ func (c *Core) unlist(r *request) {
 	if r.old {
 		c.mayNotClaim(r)
 	}
-	a.requests = remove(a.requests, r, (*request).compare)
-	if len(a.requests) == 0 {
-		c.unblock(a)
-		a.queue.asks = remove(a.queue.asks, a, (*ask).compare)
+	if r != a.requests[0] {
+		a.requests = remove(a.requests, r, (*request).compare)
+	} else {
+		a.queue.asks.Delete(a)
+		if a.requests = remove(a.requests, r, (*request).compare); len(a.requests) > 0 {
+			a.queue.asks.ReplaceOrInsert(a)
+		} else {
+			c.unblock(a)
+			delete(a.queue.byKey, string(a.key()))
+		}
 	}
 	r.ask = nil
 }
@@ -228,15 +254,17 @@ func (c *Core) withdraw(r *request) {
 }
 
 func (c *Core) unblock(a *ask) {
-	if a.denied.queue != nil {
-		a.denied.queue.blocked--
+	if d := a.denied.queue; d != nil {
+		if d.blocked[a.queue]--; d.blocked[a.queue] == 0 {
+			delete(d.blocked, a.queue)
+		}
 		a.denied = lack{}
 	}
 }
 
 // roomAt says that requests denied at q may fare better now.
 func (c *Core) roomAt(q *queue) {
-	if q.blocked > 0 && !q.room {
+	if len(q.blocked) > 0 && !q.room {
 		q.room = true
 		c.rooms = append(c.rooms, q)
 	}
@@ -246,7 +274,15 @@ func (c *Core) roomAt(q *queue) {
 func (c *Core) roomEverywhere() { c.tree.root.walk(c.roomAt) }
 
 func (c *Core) makeDue(a *ask) {
-	a.due = true
+	if !a.due {
+		a.due = true
+		c.later(a)
+	}
+}
+
+// later has an ask that is due judged in the next transaction.
+func (c *Core) later(a *ask) {
+	a.queue.due = append(a.queue.due, a)
 	c.listLeaf(a.queue)
 }
 
@@ -257,37 +293,94 @@ func (c *Core) listLeaf(q *queue) {
 	}
 }
 
-// wake makes those due who were denied at a queue in which room came. A queue's denials hang on nothing but the sums, the
-// limits and the claim of that queue, so nobody else can have become grantable.
+// wake has the queues looked through whose asks were denied at a queue in which room came. A queue's denials hang on nothing but
+// the sums, the limits and the claim of that queue, so nobody else can have become grantable.
 func (c *Core) wake() {
-	rooms := c.rooms
-	c.rooms = nil
-	for _, q := range rooms {
-		covered := false
-		for p := q.parent; p != nil; p = p.parent {
-			covered = covered || p.room
-		}
-		if !covered {
-			c.wakeBelow(q)
-		}
-	}
-	for _, q := range rooms {
+	for _, q := range c.rooms {
 		q.room = false
+		q.rooms++
+		for leaf := range q.blocked { // in any order: the order of judgement is that of lineups
+			leaf.left, leaf.front = leaf.asks.Len(), true
+			c.listLeaf(leaf)
+		}
 	}
+	c.rooms = nil
 }
 
-func (c *Core) wakeBelow(q *queue) {
-	if q.waiting == 0 {
-		return
-	}
-	for _, a := range q.asks {
-		if d := &a.denied; d.queue != nil && d.queue.room && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.laws != c.laws) {
-			c.makeDue(a)
+// stale reports whether a denial may not hold any more.
+func (a *ask) stale(laws uint64) bool {
+	d := &a.denied
+	return d.queue != nil && d.queue.rooms != a.rooms && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.laws != laws)
+}
+
+// A turn's work is bounded, so that somebody who asks for 50,000 different amounts delays nobody else. Of each queue that was woken,
+// at most an equal part of Config.Asks, within the bounds below, is looked at for each transaction: half of it the first in static
+// order, so that the order is kept among those whose turn it is, and half of it a round through all. Who waits behind n different
+// asks of its own queue is judged after at most n divided by that half of transactions; other queues do not notice. What is new is
+// judged at once, whoever asks.
+const (
+	askDegree = 16  // of the B-trees of asks
+	mostAsks  = 4   // a queue gets no more than Config.Asks divided by this,
+	leastAsks = 128 // and no less than Config.Asks divided by this
+)
+
+// collect finds the asks of a queue that are to be judged now, of those that were woken among the next most.
+func (q *queue) collect(most int, laws uint64) (due []*ask) {
+	for _, a := range q.due {
+		if len(a.requests) > 0 && a.due {
+			due = append(due, a)
 		}
 	}
-	for _, child := range q.children {
-		c.wakeBelow(child)
+	clear(q.due)
+	q.due = q.due[:0]
+	if most -= len(due); q.left == 0 || most <= 0 || q.asks == nil {
+		return due
 	}
+	look := func(a *ask) {
+		if !a.due && a.stale(laws) {
+			a.due = true
+			due = append(due, a)
+		}
+	}
+	if q.asks.Len() <= most {
+		q.left, q.front = 0, false
+		q.asks.Ascend(func(a *ask) bool { look(a); return true })
+		return due
+	}
+	if n := most / 2; q.front && n > 0 {
+		q.front = false
+		most -= n
+		q.asks.Ascend(func(a *ask) bool { look(a); n--; return n > 0 })
+	}
+	for again := false; most > 0 && q.left > 0; again = true {
+		next := func(a *ask) bool {
+			if most == 0 || q.left == 0 {
+				q.cursor = a.requests[0].mark()
+				return false
+			}
+			look(a)
+			most--
+			q.left--
+			return true
+		}
+		if again || q.cursor == nil {
+			q.cursor = nil
+			q.asks.Ascend(next)
+		} else {
+			from := &ask{requests: []*request{q.cursor}}
+			q.cursor = nil
+			q.asks.AscendGreaterOrEqual(from, next)
+		}
+		if q.cursor != nil {
+			break
+		}
+	}
+	return due
+}
+
+// mark is a request with the same place in the static order.
+func (r *request) mark() *request {
+	return &request{priority: r.priority, since: r.since, gang: &gang{key: r.gang.key}}
 }
 
 // lineup is the asks of one queue that are due and not judged yet, in static order.
@@ -311,20 +404,24 @@ func (h *lineups) Pop() any {
 }
 
 // offer judges the asks that are due, in order, until the transaction is full, and answers whoever is new. What it costs grows
-// with what is asked for differently, what is granted and what is new, not with how many wait.
+// with what is granted and what is new, and up to a bound with what is asked for differently, not with how many wait.
 func (c *Core) offer(now time.Time, b *batch) {
 	c.settleClaims(now)
 	c.wake()
 	leaves := c.leaves
 	c.leaves = nil
 	h := make(lineups, 0, len(leaves))
+	most := 0 // no scan before its time
+	if len(leaves) > 0 && !now.Before(c.nextScan) {
+		most = max(c.cfg.Asks/leastAsks, 2, min(c.cfg.Asks/mostAsks, c.cfg.Asks/len(leaves)))
+	}
+	c.behind = false
 	for _, q := range leaves {
 		q.listed = false
-		l := &lineup{queue: q}
-		for _, a := range q.asks {
-			if a.due {
-				l.due = append(l.due, a)
-			}
+		l := &lineup{queue: q, due: q.collect(most, c.laws)}
+		if q.left > 0 {
+			c.behind = true
+			c.listLeaf(q)
 		}
 		if len(l.due) > 0 {
 			slices.SortFunc(l.due, (*ask).first)
@@ -333,12 +430,17 @@ func (c *Core) offer(now time.Time, b *batch) {
 			h = append(h, l)
 		}
 	}
+	if c.behind && most > 0 {
+		c.nextScan = now.Add(c.cfg.CommitEvery)
+	}
 	heap.Init(&h)
 	c.crowded = false
 	for len(h) > 0 {
 		l := h[0]
 		if len(b.ops) >= c.cfg.BatchOps || c.crowded {
-			c.listLeaf(l.queue)
+			for _, a := range l.due {
+				c.later(a)
+			}
 			heap.Pop(&h)
 			continue
 		}
@@ -346,7 +448,7 @@ func (c *Core) offer(now time.Time, b *batch) {
 		l.due = l.due[1:]
 		r := a.requests[0]
 		if r.gang.batch == b.id {
-			c.listLeaf(l.queue) // its key is in this transaction already
+			c.later(a) // its key is in this transaction already
 		} else if o := c.charged[r.gang.key.uid]; o != nil && o != r.gang { // charged since it asked: its queue was changed
 			c.withdraw(r)
 			c.refuseMoved(now, r.from, r.gang, o)
@@ -386,7 +488,7 @@ func (l *lineup) again(a *ask) {
 // answerNew tells those who were not told anything yet what keeps them, once the first of their ask was judged.
 func (c *Core) answerNew(now time.Time) {
 	was := c.fresh
-	c.fresh = c.fresh[:0]
+	c.fresh = nil
 	for _, r := range was {
 		switch {
 		case r.slot < 0 || !r.told.IsZero():
@@ -395,12 +497,11 @@ func (c *Core) answerNew(now time.Time) {
 		case r.ask == nil:
 			c.rejudge(now, r)
 		case r.ask.due || r.ask.denied.reason == wire.DenyReason_DENY_UNKNOWN:
-			c.fresh = append(c.fresh, r)
+			r.ask.owed = append(r.ask.owed, r)
 		default:
 			c.rejudge(now, r)
 		}
 	}
-	clear(was[len(c.fresh):])
 }
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
@@ -479,10 +580,16 @@ func (l *lack) waits() bool {
 
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *ask, l lack) {
-	a.due, a.laws = false, c.laws
+	a.due, a.laws, a.rooms = false, c.laws, l.queue.rooms
+	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
+		c.fresh, a.owed = append(c.fresh, a.owed...), nil
+	}
 	if a.denied.queue != l.queue {
 		c.unblock(a)
-		l.queue.blocked++
+		if l.queue.blocked == nil {
+			l.queue.blocked = map[*queue]int{}
+		}
+		l.queue.blocked[a.queue]++
 		c.unclaim = c.unclaim || len(a.old) > 0
 	} else if len(a.old) > 0 && a.denied.waits() != l.waits() {
 		c.unclaim = true
