@@ -446,6 +446,11 @@ func TestAuditorCatches(t *testing.T) {
 			w.pod("g", "2", on("n1"))
 			w.pass(6 * time.Second)
 		}},
+		{"a pod that its tenant made with a node and our label", "", "", audit.Config{}, func(w *world) {
+			w.reserve("g", 2000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
+			w.pod("g", "2", on("n1"))
+			w.pass(6 * time.Second)
+		}},
 		{"somebody else's binding of our pod", "", "", audit.Config{}, func(w *world) {
 			w.pod("g", "2", func(p *v1.Pod) { p.Spec.NodeName = "n1" })
 			w.pass(6 * time.Second)

@@ -45,7 +45,8 @@ type pod struct {
 	ours      bool
 	group     string // namespace/name, "" for a gang of one
 	node      string
-	labelled  bool // carries api.LabelGang
+	label     string // its api.LabelGang
+	labelled  bool   // got that label together with its node, as our Bindings do it: anybody may set the label alone
 	finished  bool
 	started   bool // its phase is past Pending
 	priority  int64
@@ -215,7 +216,10 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	p.known, p.version = true, o.ResourceVersion
 	p.ours, p.node = o.Spec.SchedulerName == api.SchedulerName, o.Spec.NodeName
 	p.finished = o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed
-	_, p.labelled = o.Labels[api.LabelGang]
+	if label := o.Labels[api.LabelGang]; label != p.label {
+		p.labelled = p.labelled || !fresh && !wasBound && p.node != "" && label != ""
+		p.label = label
+	}
 	group := ""
 	if name := o.Labels[api.LabelPodGroup]; name != "" && p.ours {
 		group = o.Namespace + "/" + name
@@ -239,7 +243,7 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 
 // excuseBinding takes it that the intent of a bound pod was missed.
 func (a *Auditor) excuseBinding(p *pod) {
-	if p.known && p.node != "" && p.labelled && !p.announced[p.node] {
+	if p.known && p.node != "" && p.label != "" && !p.announced[p.node] {
 		p.announced[p.node] = true
 		a.recount(p)
 	}

@@ -63,6 +63,7 @@ func TestAuditorThatIsBlind(t *testing.T) {
 		}},
 		{"an intent that never comes", audit.Binding, func(w *world) {
 			w.reserve("g", 2000, charged)
+			w.pod("g", "2")
 			w.pod("g", "2", on("n1"))
 			w.blind(time.Minute)
 			w.pass(6 * time.Second)
@@ -100,6 +101,7 @@ func TestAuditorThatIsBlind(t *testing.T) {
 			w.snapshot(false, nil)
 			w.pass(10 * time.Second)
 			w.reserve("g", 1000, charged)
+			w.pod("g", "1")
 			w.pod("g", "1", on("n1"))
 			w.pass(6 * time.Second)
 		}},
