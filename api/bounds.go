@@ -31,6 +31,14 @@ const (
 // pods request more is not admitted.
 const MaxGangResources = 256
 
+// MaxPodBytes is how large a pod may be for Basalt to bind it, all of it, in protobuf. The API server's store takes objects of
+// up to 1.5 MiB. A pod just below that takes neither a Binding nor the write that settles one, for both make it larger: what
+// became of its Binding could never be known.
+const MaxPodBytes = 1 << 20
+
+// annotationSize is set by StripPod on a pod that is larger: FromPod, which gets the pod without most of it, refuses it.
+const annotationSize = "scheduling.basalt.dev/size"
+
 // MaxNodeResources is how many resources a node may offer. The foremost of a node that names more are counted.
 const MaxNodeResources = 256
 

@@ -312,3 +312,29 @@ func BenchmarkFromPod(b *testing.B) {
 		})
 	}
 }
+
+// A pod that is too large to be bound is refused, also where most of it was left out; one with a node is not.
+func TestPodSize(t *testing.T) {
+	for _, test := range []struct {
+		bytes int
+		node  string
+		want  string
+	}{
+		{MaxPodBytes - 1000, "", ""},
+		{MaxPodBytes + 1, "", "bytes, the limit is 1048576"},
+		{MaxPodBytes + 1, "n", ""},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: SchedulerName, NodeName: test.node, Containers: []v1.Container{{Name: "c", Args: []string{strings.Repeat("x", test.bytes)}}}}}
+		stripped := StripPod(p)
+		if stripped.Size() > 1000 {
+			t.Fatalf("stripped, it has %d bytes", stripped.Size())
+		}
+		got := ""
+		if r := FromPod(stripped, nil, nil).Refused; r != nil {
+			got = r.Message
+		}
+		if got == "" != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%d bytes, node %q: refused %q, want %q", test.bytes, test.node, got, test.want)
+		}
+	}
+}

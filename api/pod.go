@@ -197,6 +197,9 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 			out.Refused = &Refusal{"UnsupportedConstraint", "spec: " + err.Error()}
 		}
 	}
+	if size := p.Annotations[annotationSize]; size != "" && out.Ours && out.Node == "" && out.Refused == nil {
+		out.Refused = &Refusal{"NeverFits", fmt.Sprintf("the pod has %s bytes, the limit is %d", size, MaxPodBytes)}
+	}
 	out.Class = c.of(requests, constraints)
 	return out
 }

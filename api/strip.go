@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strconv"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -61,6 +63,9 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		stripStatus(out, p)
 	}
 	stripExcess(out)
+	if s.NodeName == "" && p.Size() > MaxPodBytes {
+		out.Annotations = map[string]string{annotationSize: strconv.Itoa(p.Size())}
+	}
 	return out
 }
 

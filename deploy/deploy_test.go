@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/v1alpha1/client"
 	"basalt.dev/basalt/bench/local"
@@ -116,7 +117,7 @@ func TestRights(t *testing.T) {
 		may                          bool
 	}{
 		{shard, "", "nodes", "list watch", true},
-		{shard, "", "pods", "get list watch patch delete", true},
+		{shard, "", "pods", "get list watch delete", true},
 		{shard, "", "namespaces", "list watch", true},
 		{shard, "scheduling.k8s.io", "priorityclasses", "list watch", true},
 		{shard, ours, "queues", "list watch", true},
@@ -126,7 +127,10 @@ func TestRights(t *testing.T) {
 		{shard, ours, "queues/status", "patch", true},
 		{shard, ours, "podgroups/status", "patch", true},
 		{shard, "events.k8s.io", "events", "create patch", true},
-		{shard, "", "pods", "create update deletecollection", false},
+		{shard, "", "pods", "create update patch deletecollection", false},
+		{shard, "", "pods/ephemeralcontainers", "update patch", false},
+		{shard, "", "pods/resize", "update patch", false},
+		{shard, "", "pods/status", "update", false},
 		{shard, "", "nodes", "create update patch delete", false},
 		{shard, "", "secrets", "get list watch", false},
 		{shard, ours, "queues", "create update patch delete", false},
@@ -167,6 +171,86 @@ func TestRights(t *testing.T) {
 			// The authorizer hears of new roles by watch: rights come within moments, and what it never gets it never had.
 			localtest.Wait(t, time.Minute, fmt.Sprintf("%s to %s %s/%s", row.user, verb, row.group, row.resource), ask)
 		}
+	}
+}
+
+// Whoever has a shard's token runs no image of theirs in anybody's pod: all ways to write a pod are tried. What a shard does
+// with pods it may do.
+func TestShardsChangeNoSpec(t *testing.T) {
+	c := cluster(t)
+	objects, err := deploy.Objects("rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
+	shard := must[*kube.Clients](t)(kube.ConnectConfig(c.Config(local.Shard), "test"))
+	pods := admin.CoreV1().Pods("default")
+	pod, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "victim", Labels: map[string]string{"app": "a"}},
+		Spec:       corev1.PodSpec{SchedulerName: "basalt", Containers: []corev1.Container{{Name: "c", Image: "good"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	localtest.Wait(t, time.Minute, "the shard's rights", func(ctx context.Context) error {
+		_, err := shard.Core.CoreV1().Pods("default").Get(ctx, "victim", metav1.GetOptions{})
+		return err
+	})
+	me := kube.Pod{Namespace: "default", Name: "victim", UID: string(pod.UID)}
+	const evil = `{"spec":{"containers":[{"name":"c","image":"evil"}]}}`
+	for _, how := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType, types.JSONPatchType} {
+		for _, sub := range []string{"", "status", "binding", "ephemeralcontainers", "resize", "eviction"} {
+			body := evil
+			switch how {
+			case types.JSONPatchType:
+				body = `[{"op":"replace","path":"/spec/containers/0/image","value":"evil"}]`
+			case types.ApplyPatchType:
+				body = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"victim"},"spec":{"containers":[{"name":"c","image":"evil"}]}}`
+			}
+			o := metav1.PatchOptions{}
+			if how == types.ApplyPatchType {
+				force := true
+				o.FieldManager, o.Force = "evil", &force
+			}
+			subresources := strings.Fields(sub)
+			_, err := shard.Core.CoreV1().Pods("default").Patch(ctx, "victim", how, []byte(body), o, subresources...)
+			if err == nil && sub != "status" {
+				t.Errorf("%s of pods/%s is allowed", how, sub)
+			}
+		}
+	}
+	bad := pod.DeepCopy()
+	bad.Spec.Containers[0].Image = "evil"
+	if _, err := shard.Core.CoreV1().Pods("default").Update(ctx, bad, metav1.UpdateOptions{}); err == nil {
+		t.Error("an update is allowed")
+	}
+	if _, err := shard.Core.CoreV1().Pods("default").UpdateStatus(ctx, bad, metav1.UpdateOptions{}); err == nil {
+		t.Error("an update of the status is allowed")
+	}
+	now, err := pods.Get(ctx, "victim", metav1.GetOptions{})
+	if err != nil || now.Spec.Containers[0].Image != "good" {
+		t.Fatalf("the pod runs %q now, %v", now.Spec.Containers[0].Image, err)
+	}
+	// Everything that a shard does with a pod.
+	if _, err := shard.ExplainPod(ctx, me, now.ResourceVersion, "Unschedulable", "no room"); err != nil {
+		t.Error(err)
+	}
+	if now, err = pods.Get(ctx, "victim", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := shard.Settle(ctx, me, now.ResourceVersion, "value")
+	if err != nil || found.Version == now.ResourceVersion {
+		t.Errorf("Settle = %+v, %v", found, err)
+	}
+	if err := shard.Bind(ctx, me, found.Version, "n1", map[string]string{"a": "b"}); err != nil {
+		t.Error(err)
+	}
+	if err := shard.Evict(ctx, me, "test"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,8 +2,10 @@ package kube_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,7 +63,7 @@ func TestBindingsAndSettling(t *testing.T) {
 
 	t.Run("a stale version is refused, and settling finds the pod free", func(t *testing.T) {
 		pod := makePod(t, c, "stale")
-		found, err := c.Settle(ctx, name(pod), "one")
+		found, err := c.Settle(ctx, name(pod), pod.ResourceVersion, "one")
 		if err != nil || found != (kube.Settlement{Version: found.Version}) || found.Version == pod.ResourceVersion {
 			t.Fatalf("Settle = %+v, %v; the pod was made as version %s", found, err, pod.ResourceVersion)
 		}
@@ -69,8 +71,14 @@ func TestBindingsAndSettling(t *testing.T) {
 			t.Fatalf("a Binding of the version before the settling: %v", err)
 		}
 		before := found.Version
-		if found, err = c.Settle(ctx, name(pod), "two"); err != nil || found != (kube.Settlement{Version: found.Version}) || found.Version == before {
+		if found, err = c.Settle(ctx, name(pod), before, "one"); err == nil {
+			t.Fatalf("Settle with a value that was used before = %+v", found)
+		}
+		if found, err = c.Settle(ctx, name(pod), before, "two"); err != nil || found != (kube.Settlement{Version: found.Version}) || found.Version == before {
 			t.Fatalf("Settle = %+v, %v", found, err)
+		}
+		if again, err := c.Settle(ctx, name(pod), before, "three"); err != nil || again != found {
+			t.Fatalf("Settle of a version that is over = %+v, %v, want %+v: nothing has to be written", again, err, found)
 		}
 		if err := c.Bind(ctx, name(pod), found.Version, "n1", nil); err != nil {
 			t.Fatalf("a Binding of the version that settling made: %v", err)
@@ -78,32 +86,80 @@ func TestBindingsAndSettling(t *testing.T) {
 	})
 	t.Run("a Binding that landed is found, with its labels", func(t *testing.T) {
 		pod := makePod(t, c, "landed")
-		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", map[string]string{api.LabelGang: "g7"}); err != nil {
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", map[string]string{api.LabelGang: "0007"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n2", nil); !apierrors.IsConflict(err) {
 			t.Fatalf("a second Binding: %v", err)
 		}
-		found, err := c.Settle(ctx, name(pod), "x")
+		found, err := c.Settle(ctx, name(pod), pod.ResourceVersion, "x")
 		if err != nil || found.Node != "n1" {
 			t.Fatalf("Settle = %+v, %v", found, err)
 		}
 		got, err := c.Core.CoreV1().Pods("default").Get(ctx, "landed", metav1.GetOptions{})
-		if err != nil || got.Labels[api.LabelGang] != "g7" {
+		if err != nil || got.Labels[api.LabelGang] != "0007" {
 			t.Fatalf("labels %v, %v", got.Labels, err)
+		}
+	})
+	t.Run("a pod whose annotations are at the limit can be settled", func(t *testing.T) {
+		pod := makePod(t, c, "full")
+		const limit = 256 << 10 // of Kubernetes, keys and values together
+		patch := func(bytes int) error {
+			body := fmt.Sprintf(`{"metadata":{"annotations":{"a":%q}}}`, strings.Repeat("x", bytes-1))
+			got, err := c.Core.CoreV1().Pods("default").Patch(ctx, "full", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+			if err == nil {
+				pod = got
+			}
+			return err
+		}
+		if err := patch(limit); err != nil {
+			t.Fatal(err)
+		}
+		if err := patch(limit + 1); !apierrors.IsInvalid(err) {
+			t.Fatalf("one byte more: %v", err)
+		}
+		found, err := c.Settle(ctx, name(pod), pod.ResourceVersion, "one")
+		if err != nil || found.Node != "" || found.Version == pod.ResourceVersion {
+			t.Fatalf("Settle = %+v, %v", found, err)
+		}
+	})
+	t.Run("a pod that is edited all the time can be settled", func(t *testing.T) {
+		pod := makePod(t, c, "edited")
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		for editor := range 4 {
+			wg.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					body := fmt.Sprintf(`{"metadata":{"labels":{"e%d":"%d"}}}`, editor, i)
+					_, _ = c.Core.CoreV1().Pods("default").Patch(ctx, "edited", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+				}
+			})
+		}
+		version := pod.ResourceVersion
+		for i := range 20 {
+			found, err := c.Settle(ctx, name(pod), version, fmt.Sprint(i))
+			if err != nil || found.Gone || found.Node != "" || found.Version == version {
+				t.Fatalf("try %d: Settle = %+v, %v", i, found, err)
+			}
+			if err := c.Bind(ctx, name(pod), version, "n1", nil); !apierrors.IsConflict(err) {
+				t.Fatalf("try %d: a Binding of the version before the settling: %v", i, err)
+			}
+			version = found.Version
 		}
 	})
 	t.Run("nothing meant for a pod touches its namesake", func(t *testing.T) {
 		old := makePod(t, c, "again")
 		removePod(t, c, "again")
-		if found, err := c.Settle(ctx, name(old), "x"); err != nil || !found.Gone {
+		if found, err := c.Settle(ctx, name(old), old.ResourceVersion, "x"); err != nil || !found.Gone {
 			t.Fatalf("Settle of a deleted pod = %+v, %v", found, err)
 		}
 		pod := makePod(t, c, "again")
 		if err := c.Bind(ctx, name(old), "", "n1", nil); err == nil {
 			t.Fatal("the namesake was bound")
 		}
-		if found, err := c.Settle(ctx, name(old), "x"); err != nil || !found.Gone {
+		if found, err := c.Settle(ctx, name(old), old.ResourceVersion, "x"); err != nil || !found.Gone {
 			t.Fatalf("Settle of the old pod = %+v, %v", found, err)
 		}
 		if err := c.Evict(ctx, name(old), "test"); err != nil {

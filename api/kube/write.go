@@ -36,24 +36,46 @@ type Settlement struct {
 	Version string // that the pod has now
 }
 
-// Settle finds out whether a Binding whose answer is unknown took effect, and makes sure that it does not later: it
-// changes the pod, to a value that must never have been used before (a patch that changes nothing keeps the
-// resourceVersion), and judges by the pod that the patch returns.
-func (c *Clients) Settle(ctx context.Context, p Pod, value string) (Settlement, error) {
+// Settle finds out whether a Binding whose answer is unknown took effect, and makes sure that it does not later. version is
+// the one that the Binding names, value one that was never used before.
+//
+// It reads the pod first. A pod without a node whose version is another one is free: a Binding of the old version is refused
+// for ever. That is so after a conflict, whoever has edited the pod; a write is needed only where the Binding may still be on
+// its way. The write sets a condition in the pod's status, because a shard may write no more of a pod than that, and because
+// annotations have a limit that a user can exhaust; it is judged by the pod that comes back. A write that changes nothing keeps
+// the version, hence the new value.
+//
+// An error says that nothing is known, and to try again. That ends: whatever happens to the pod, including a write of Settle
+// whose answer was lost, is found by the next read. What is left is an API server that refuses every write of pods/status.
+func (c *Clients) Settle(ctx context.Context, p Pod, version, value string) (Settlement, error) {
 	pods := c.Core.CoreV1().Pods(p.Namespace)
-	patch := mustJSON(map[string]any{"metadata": map[string]any{
-		"uid": p.UID, "annotations": map[string]string{api.AnnotationSettle: value}}})
-	pod, err := pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case err == nil && string(pod.UID) == p.UID:
-		return Settlement{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, nil
-	case err == nil, apierrors.IsNotFound(err):
-		return Settlement{Gone: true}, nil
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, or the server gave up on concurrent changes
-		now, getErr := pods.Get(ctx, p.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(getErr) || getErr == nil && string(now.UID) != p.UID {
-			return Settlement{Gone: true}, nil
+	read := func() (Settlement, bool, error) {
+		pod, err := pods.Get(ctx, p.Name, metav1.GetOptions{}) // without a version: never from a cache
+		switch {
+		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
+			return Settlement{Gone: true}, true, nil
+		case err != nil:
+			return Settlement{}, false, fmt.Errorf("settle pod %s/%s: %w", p.Namespace, p.Name, err)
+		case pod.Spec.NodeName != "" || pod.ResourceVersion != version:
+			return Settlement{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, true, nil
 		}
+		return Settlement{}, false, nil
+	}
+	if found, settled, err := read(); settled || err != nil {
+		return found, err
+	}
+	var after *v1.Pod
+	err := c.patchPodStatus(ctx, p, v1.PodCondition{Type: api.ConditionSettled, Status: v1.ConditionTrue, Message: value}, func(pod *v1.Pod) { after = pod })
+	switch {
+	case err == nil && string(after.UID) != p.UID:
+		return Settlement{Gone: true}, nil
+	case err == nil && after.ResourceVersion == version:
+		return Settlement{}, fmt.Errorf("settle pod %s/%s: the API server has left it at version %s", p.Namespace, p.Name, version)
+	case err == nil:
+		return Settlement{Node: after.Spec.NodeName, Version: after.ResourceVersion}, nil
+	}
+	if found, settled, readErr := read(); settled && readErr == nil { // it was changed or deleted meanwhile
+		return found, nil
 	}
 	return Settlement{}, fmt.Errorf("settle pod %s/%s: %w", p.Namespace, p.Name, err)
 }

@@ -673,7 +673,7 @@ func (w *world) carry(c *call) item {
 		})
 	case event.SettlePod:
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
-			p, err := a.Annotate(o.Namespace, o.Name, o.Row.PodUID, api.AnnotationSettle, o.Value)
+			p, err := a.Settle(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
 			done := event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
 			switch {
 			case err != nil:

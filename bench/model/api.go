@@ -377,6 +377,19 @@ func (a *API) Annotate(namespace, name, uid, annotation, value string) (*corev1.
 	return a.EditPod(o.Object.(*corev1.Pod), func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotation, value) }), nil
 }
 
+// Settle is what package kube does to settle a Binding that names a version: a read, and where the pod has that version and no
+// node, a patch of its status to a value. It returns the pod as it is then.
+func (a *API) Settle(namespace, name, uid, version, value string) (*corev1.Pod, error) {
+	o, err := a.Pods.patched(namespace, name, uid, "")
+	if err != nil {
+		return nil, err
+	}
+	if p := o.Object.(*corev1.Pod); p.Spec.NodeName != "" || p.ResourceVersion != version {
+		return p, nil
+	}
+	return a.PatchCondition(namespace, name, uid, "", corev1.PodCondition{Type: api.ConditionSettled, Status: corev1.ConditionTrue, Message: value})
+}
+
 // PatchCondition is a strategic merge patch of a pod's status with one condition, the UID, and a version unless it is "".
 func (a *API) PatchCondition(namespace, name, uid, version string, c corev1.PodCondition) (*corev1.Pod, error) {
 	o, err := a.Pods.patched(namespace, name, uid, version)

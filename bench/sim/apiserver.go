@@ -148,9 +148,9 @@ func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[
 	return event.BindUnknown
 }
 
-// settle is the patch that Settle makes.
+// settle is what package kube does.
 func (a *apiServer) settle(o event.SettlePod) event.SettleDone {
-	p, err := a.Annotate(o.Namespace, o.Name, o.Row.PodUID, api.AnnotationSettle, o.Value)
+	p, err := a.Settle(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, as the read after it shows
 		return event.SettleDone{Row: o.Row, Outcome: event.SettledGone}

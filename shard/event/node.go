@@ -123,10 +123,12 @@ type BindPod struct {
 	Gang                  string // UID
 }
 
-// SettlePod asks for the patch that settles a row: annotation api.AnnotationSettle set to Value, with the UID as
-// precondition. Value was never used before.
+// SettlePod asks what became of a row's Binding, and to make sure that nothing comes of it later: where the pod has no node
+// and still has ResourceVersion, which the Binding names, it is changed to Value, with the UID as precondition. Value was
+// never used before.
 type SettlePod struct {
 	Row             RowID
+	ResourceVersion string
 	Namespace, Name string
 	Value           string
 }

@@ -187,7 +187,7 @@ func (c *Core) settle(r *row) {
 	if fault.On(fault.EmptySettle) {
 		value = ""
 	}
-	c.emit(event.SettlePod{Row: r.id(), Namespace: r.ns, Name: r.name, Value: value})
+	c.emit(event.SettlePod{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Value: value})
 }
 
 // settleDue settles what has waited long enough.

@@ -17,7 +17,7 @@
 //
 // Invariants:
 //   - Room is free again only when nobody can use it any more: the pod is gone, or finished, or bound elsewhere; or the
-//     patch of SettlePod has shown that it has no node, which also outdates every Binding sent before; or the row was
+//     answer to SettlePod has shown that it has no node and another version than its Binding names; or the row was
 //     never sent and has left the control store. So what the control store and the API server say together never adds up
 //     to more than a node has, except where others put it there.
 //   - A Binding is sent once for a row that is durable, with exactly the row's UID and resourceVersion. Another version

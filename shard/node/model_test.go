@@ -393,7 +393,9 @@ func (w *world) settle(o event.SettlePod) event.Event {
 	case p == nil || p.gone:
 		done.Outcome = event.SettledGone
 	default:
-		w.changed(p)
+		if p.node == "" && strconv.FormatInt(p.rv, 10) == o.ResourceVersion {
+			w.changed(p)
+		}
 		done.Outcome, done.Version = event.SettledFree, fmt.Sprint(p.rv)
 		if p.node != "" {
 			done = event.SettleDone{Row: o.Row, Outcome: event.SettledBound, Node: p.node}

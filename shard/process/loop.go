@@ -271,7 +271,7 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) event.Event {
 
 func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
 	fault.CrashSoon(fault.SettleSent)
-	found, err := l.clients.Settle(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.Value)
+	found, err := l.clients.Settle(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Value)
 	if err == nil {
 		fault.Crash(fault.SettleAnswered)
 	}

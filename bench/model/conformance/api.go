@@ -39,6 +39,7 @@ type apiServer interface {
 	Delete(kind, name, uid, version string, grace *int64) error
 	Bind(model.Binding) error
 	Annotate(name, uid, value string) error
+	Settle(name, uid, version, value string) error // a pod that is gone is not found
 	Condition(name, uid, version string, c corev1.PodCondition) error
 	GroupStatus(name, uid string, s *v1alpha1.PodGroupStatus) error
 	QueueStatus(name, uid string, s *v1alpha1.QueueStatus) error
@@ -46,6 +47,9 @@ type apiServer interface {
 	List(kind string, s model.Selector) ([]metav1.Object, int64, error)
 	Watch(kind string, s model.Selector, from int64) ([]model.Entry, error)
 }
+
+// domain is what the names of our annotations and conditions begin with.
+const domain = "scheduling.basalt.dev/"
 
 // side is one server with what was seen there: UIDs and versions are spoken of by their number.
 type side struct {
@@ -166,7 +170,8 @@ func (x *side) version(kind, name, which, otherwise string) string {
 // command carries out one line:
 //
 //	create pod|group|queue NAME min= queue= cpu= labels=k:v,.. finalizers= gates= node= grace=
-//	bind NAME NODE uid= version= labels=       annotate NAME VALUE uid=       condition NAME TYPE STATUS REASON at= uid= version=
+//	bind NAME NODE uid= version= labels=       annotate NAME VALUE uid=       settle NAME VALUE uid= version=
+//	condition NAME TYPE STATUS REASON at= uid= version=
 //	status group|queue NAME epoch= writer= seq= uid= bound=       finalizers NAME list= uid= version=
 //	change KIND NAME min= cpu= labels= phase= gates= version=        delete KIND NAME uid= version= grace=
 //	list KIND labels= fields=       mark NAME       watch KIND from=MARK labels= fields=
@@ -179,7 +184,7 @@ func (x *side) command(command string) []string {
 		kind, name = a.plain[1], a.plain[2]
 	case "finalizers":
 		kind, name = "queue", a.plain[1]
-	case "bind", "annotate", "condition":
+	case "bind", "annotate", "settle", "condition":
 		name = a.plain[1]
 	}
 	uid := x.uid(kind, name, a.named["uid"], "now")
@@ -204,6 +209,8 @@ func (x *side) command(command string) []string {
 		err = x.Bind(model.Binding{Namespace: "ns", Name: name, Node: a.plain[2], UID: uid, Version: x.version(kind, name, a.named["version"], "now"), Labels: a.pairs("labels")})
 	case "annotate":
 		err = x.Annotate(name, uid, a.plain[2])
+	case "settle":
+		err = x.Settle(name, uid, x.version(kind, name, a.named["version"], "now"), a.plain[2])
 	case "condition":
 		err = x.Condition(name, uid, x.version(kind, name, a.named["version"], "none"), corev1.PodCondition{Type: corev1.PodConditionType(a.plain[2]), Status: corev1.ConditionStatus(a.plain[3]), Reason: a.plain[4],
 			LastTransitionTime: metav1.NewTime(started.Add(time.Duration(a.number("at")) * time.Second))})
@@ -294,7 +301,7 @@ func (x *side) describe(kind string, o metav1.Object) string {
 	}
 	show := func(what string, m map[string]string) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
-			s += fmt.Sprintf(" %s %s=%s", what, strings.TrimPrefix(k, api.AnnotationSettle[:strings.Index(api.AnnotationSettle, "/")+1]), m[k])
+			s += fmt.Sprintf(" %s %s=%s", what, strings.TrimPrefix(k, domain), m[k])
 		}
 	}
 	show("label", o.GetLabels())
@@ -416,7 +423,15 @@ func (m modelAPI) Delete(kind, name, uid, version string, grace *int64) error {
 }
 
 func (m modelAPI) Annotate(name, uid, value string) error {
-	_, err := m.API.Annotate("ns", name, uid, api.AnnotationSettle, value)
+	_, err := m.API.Annotate("ns", name, uid, domain+"note", value)
+	return err
+}
+
+func (m modelAPI) Settle(name, uid, version, value string) error {
+	_, err := m.API.Settle("ns", name, uid, version, value)
+	if apierrors.IsInvalid(err) {
+		err = apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
 	return err
 }
 
@@ -587,7 +602,15 @@ func (r *realAPI) patch(kind, name string, how types.PatchType, body any, subres
 }
 
 func (r *realAPI) Annotate(name, uid, value string) error {
-	return r.patch("pod", name, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]string{api.AnnotationSettle: value}}})
+	return r.patch("pod", name, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]string{domain + "note": value}}})
+}
+
+func (r *realAPI) Settle(name, uid, version, value string) error {
+	found, err := r.clients.Settle(r.ctx, kube.Pod{Namespace: r.run, Name: name, UID: uid}, version, value)
+	if err == nil && found.Gone {
+		err = apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
+	return err
 }
 
 func (r *realAPI) Condition(name, uid, version string, c corev1.PodCondition) error {
@@ -753,8 +776,10 @@ func drawAPI(rng *rand.Rand) func() string {
 			return "create pod " + pod() + pick("", "", " gates=g", " finalizers=example.com/x", " node=n1", " grace=0") + pick("", " labels=x:1", " labels=x:2,y:1")
 		case 4, 5, 6:
 			return "bind " + pod() + pick(" n1", " n2") + uid() + version() + pick("", " labels=x:2", " labels=z:1")
-		case 7, 8:
+		case 7:
 			return "annotate " + pod() + pick(" one", " two") + uid()
+		case 8:
+			return "settle " + pod() + pick(" one", " two") + uid() + pick("", "", " version=1")
 		case 9, 10:
 			return "condition " + pod() + pick(" PodScheduled False", " DisruptionTarget True") + pick(" One", " Two") + uid() + version() + pick("", " at=5")
 		case 11, 12:
