@@ -362,6 +362,17 @@ func volumeClaims(volumes []v1.Volume) (n int) {
 	return n
 }
 
+// ClaimOf names the PersistentVolumeClaim of a pod's volume, "" for none.
+func ClaimOf(p *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	}
+	return ""
+}
+
 // unsupported names the first field of a pod that restricts where it may run in a way that is not built yet.
 func unsupported(p *v1.Pod, claims Claims) string {
 	s := &p.Spec
@@ -389,14 +400,12 @@ func unsupported(p *v1.Pod, claims Claims) string {
 	}
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
-		claim, field := "", ""
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			claim, field = v.PersistentVolumeClaim.ClaimName, "persistentVolumeClaim"
-		case v.Ephemeral != nil:
-			claim, field = p.Name+"-"+v.Name, "ephemeral"
-		default:
+		claim, field := ClaimOf(p, v), "persistentVolumeClaim"
+		if claim == "" {
 			continue
+		}
+		if v.PersistentVolumeClaim == nil {
+			field = "ephemeral"
 		}
 		why := "volume claims cannot be looked up"
 		if claims != nil {

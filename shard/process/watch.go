@@ -60,7 +60,7 @@ func (w *watches) flush() {
 func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
 	known := newPods(w.emit)
-	w.claims = newClaims(w.ignore, known.seen)
+	w.claims = newClaims(w.ignore, known.seen, w.flush)
 
 	var synced []<-chan struct{}
 	start := func(run func(context.Context), done <-chan struct{}) {
@@ -93,10 +93,10 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
 		})
 	start(groups.Run, groups.Synced())
-	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes(w.flush))
+	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
 	relayed(w, volumes, stripVolume, pace)
 	start(volumes.Run, volumes.Synced())
-	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims(w.flush))
+	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims())
 	relayed(w, volumeClaims, stripClaim, pace)
 	start(volumeClaims.Run, volumeClaims.Synced())
 
