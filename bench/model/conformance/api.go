@@ -779,7 +779,7 @@ func drawAPI(rng *rand.Rand) func() string {
 		case 7:
 			return "annotate " + pod() + pick(" one", " two") + uid()
 		case 8:
-			return "settle " + pod() + pick(" one", " two") + uid() + pick("", "", " version=1")
+			return fmt.Sprintf("settle %s v%d", pod(), n) + uid() + pick("", "", " version=1")
 		case 9, 10:
 			return "condition " + pod() + pick(" PodScheduled False", " DisruptionTarget True") + pick(" One", " Two") + uid() + version() + pick("", " at=5")
 		case 11, 12:
