@@ -9,8 +9,8 @@ import (
 )
 
 // PodScheduled=False: what a pod that waits is told, once its wait is long or its reason is of its own making. It is
-// written when the reason changes, within a budget, namespaces in turn and in each of them the pods of the oldest gangs first; never to a pod that may be
-// bound any moment, for the write changes the pod's version.
+// written when the reason changes, within a budget: namespaces take turns, and in each the pods of the oldest gangs come first.
+// It is never written to a pod that may be bound any moment, for the write changes the pod's version.
 
 // explainees are a gang and its pods that are to be told something: picked when its turn comes, and told as the budget allows.
 // To pick them again at each tick would take a large gang's shard a half of its time.

@@ -19,6 +19,8 @@
 //   - No Bind, and no Commit that binds at once, is sent for a gang that has not started before every pod of its minimum
 //     is prepared or bound; once one was sent, the gang is completed, or undone by way of Close.
 //   - A reservation is given back only when no pod of the gang is bound and no node shard has an intent of it.
+//   - A pod is committed only when its gang's reservation names it, and a bound pod stays charged to the gang and the queue
+//     under which it was bound until it ends, whatever its labels say later.
 //   - Nothing is sent for a gang by name: PodGroups and pods are told apart by UID.
 //   - Whatever is withdrawn is withdrawn at every shard that was asked, and nothing is asked again before each has
 //     answered or left the table.

@@ -81,8 +81,8 @@ func sleepers(gangs int, lasts time.Duration) (messages int, longest, total time
 
 // TestSleepersAreBounded: what gangs that find no room say does not grow with their number.
 func TestSleepersAreBounded(t *testing.T) {
-	few, _, _ := sleepers(2000, 12*time.Second)
-	many, _, _ := sleepers(20000, 12*time.Second)
+	few, _, _ := sleepers(2000, 6*time.Second)
+	many, _, _ := sleepers(20000, 6*time.Second)
 	t.Logf("messages a second: %d with 2,000 gangs, %d with 20,000", few, many)
 	if limit := 10 * wakesPerSecond; many > limit {
 		t.Errorf("%d messages a second with 20,000 gangs, at most %d are meant", many, limit)
