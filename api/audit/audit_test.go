@@ -116,7 +116,7 @@ func (w *world) limits(queue string, generation int64, m map[string]int64) {
 
 func reservation(gang, queue string, attempt uint64, cpu int64, term uint64) *wire.ReservationRecord {
 	return &wire.ReservationRecord{
-		Gang: &wire.GangRef{Uid: gang, Queue: queue}, Attempt: attempt, Term: term, State: wire.ReservationState_RESERVATION_OPEN,
+		Gang: &wire.GangRef{Uid: gang, Namespace: "ns", Queue: queue}, Attempt: attempt, Term: term, State: wire.ReservationState_RESERVATION_OPEN,
 		Demand: wire.FromResources(api.FromMap(map[string]int64{"cpu": cpu})),
 	}
 }

@@ -281,6 +281,14 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.pod("young", "1", asks("1"))
 			w.reserve("young", 1000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
 		}},
+		{"one of another namespace may pass", "", "", func(w *world) {
+			w.pod("old", "1", asks("1"), denied)
+			w.pass(4 * time.Minute)
+			w.pod("young", "1", asks("1"))
+			w.reserve("young", 1000, func(r *wire.ReservationRecord) {
+				r.Gang.Namespace, r.Demand = "other", append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
+			})
+		}},
 		{"one of a higher priority may pass", "", "", func(w *world) {
 			w.pod("old", "1", asks("1"), denied)
 			w.pass(4 * time.Minute)

@@ -13,14 +13,16 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 )
 
-// Within a queue a gang that asks for no more than another one, is older and has no lower priority can be admitted whenever
-// the other can. So nobody may be admitted past it for long. Only gangs are judged that name their queue themselves and that
+// Within a queue and a namespace a gang that asks for no more than another one, is older and has no lower priority can be admitted whenever
+// the other can. So nobody may be admitted past it for long. (What is kept for a third gang is kept in part against other namespaces,
+// so one of them may pass.) Only gangs are judged that name their queue themselves and that
 // were told all the time that it lacks room: those that rest for want of nodes let others pass.
 
 // waits is what is known of a gang that was told that its queue lacks room.
 type waits struct {
-	queue string
-	since time.Time
+	queue     string
+	namespace string
+	since     time.Time
 }
 
 // podWaits takes note of what a gang of one shows.
@@ -35,7 +37,7 @@ func (a *Auditor) podWaits(p *pod, o *v1.Pod) {
 		denied = denied || c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1alpha1.ReasonQuotaExceeded
 	}
 	denied = denied && p.node == "" && o.DeletionTimestamp == nil && len(o.Spec.SchedulingGates) == 0
-	a.waitsNow(g, o.Labels[api.LabelQueue], denied)
+	a.waitsNow(g, o.Labels[api.LabelQueue], o.Namespace, denied)
 }
 
 // groupWaits takes note of what a PodGroup shows.
@@ -45,17 +47,17 @@ func (a *Auditor) groupWaits(g *gang, o *v1alpha1.PodGroup) {
 		c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionQuotaReserved)
 		denied = c != nil && c.Reason == v1alpha1.ReasonQuotaExceeded && o.Status.ObservedGeneration == o.Generation
 	}
-	a.waitsNow(g, o.Spec.Queue, denied)
+	a.waitsNow(g, o.Spec.Queue, o.Namespace, denied)
 }
 
-func (a *Auditor) waitsNow(g *gang, queue string, denied bool) {
+func (a *Auditor) waitsNow(g *gang, queue, namespace string, denied bool) {
 	switch {
 	case g == nil:
 	case !denied || queue == "" || g.reservation != nil:
 		a.waitsNot(g)
 	case g.waits.queue != queue:
 		a.waitsNot(g)
-		g.waits = waits{queue, a.now}
+		g.waits = waits{queue, namespace, a.now}
 		if a.cluster.denied[queue] == nil {
 			a.cluster.denied[queue] = map[string]*gang{}
 		}
@@ -75,10 +77,10 @@ func (a *Auditor) waitsNot(g *gang) {
 }
 
 // judgeOrder judges whom a gang was admitted past.
-func (a *Auditor) judgeOrder(e StoreRevision, g *gang, r *reservation, priority int64) {
+func (a *Auditor) judgeOrder(e StoreRevision, g *gang, r *reservation, namespace string, priority int64) {
 	for _, uid := range slices.Sorted(maps.Keys(a.cluster.denied[r.queue])) {
 		o := a.cluster.denied[r.queue][uid]
-		if o == g || a.now.Sub(o.waits.since) <= a.cfg.Passed || !g.first.After(o.waits.since) {
+		if o == g || o.waits.namespace != namespace || a.now.Sub(o.waits.since) <= a.cfg.Passed || !g.first.After(o.waits.since) {
 			continue
 		}
 		// All its pods have to be those that it asks for, or what it asks for is not known here.
