@@ -209,7 +209,10 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 		l.writes.do(func(ctx context.Context) { l.post(ctx, l.rewriteIntents(ctx, o)) })
 
 	case event.BindPod:
-		l.binds.do(func(ctx context.Context) { l.post(ctx, l.bind(ctx, o)) })
+		l.binds.do(func(ctx context.Context) {
+			done, pause := l.bind(ctx, o)
+			l.postAfter(ctx, pause, done)
+		})
 	case event.SettlePod:
 		l.settles.do(func(ctx context.Context) { l.post(ctx, l.settle(ctx, o)) })
 	case event.WriteQueueStatus:
@@ -249,11 +252,32 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	}
 }
 
-func (l *loop) bind(ctx context.Context, o event.BindPod) event.Event {
+// refusedPause is how much later the cores hear of a Binding that the API server refused for a reason that may last. It
+// bounds the rate at which a pod that nobody may bind is placed again.
+const refusedPause = 3 * time.Second
+
+// refusedBinding reports whether the API server refused a Binding for a reason that may last: an admission policy, a webhook that
+// fails, a namespace that is being deleted, a missing right.
+func refusedBinding(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// postAfter posts an event after a pause, without holding a worker.
+func (l *loop) postAfter(ctx context.Context, pause time.Duration, ev event.Event) {
+	if pause == 0 {
+		l.post(ctx, ev)
+		return
+	}
+	time.AfterFunc(pause, func() { l.post(ctx, ev) })
+}
+
+// bind returns what became of a Binding, and how much later the cores are to hear of it.
+func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, pause time.Duration) {
 	fault.Crash(fault.BindingUnsent)
 	fault.CrashSoon(fault.BindingSent)
 	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{api.LabelGang: o.Gang})
-	done := event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
+	done = event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
 	switch {
 	case err == nil:
 		fault.Crash(fault.BindingAnswered)
@@ -265,8 +289,11 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) event.Event {
 	default:
 		l.log.Warn("binding failed, finding out what became of it", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
 	}
+	if refusedBinding(err) {
+		pause = refusedPause
+	}
 	l.metrics.binding(done.Outcome)
-	return done
+	return done, pause
 }
 
 func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
