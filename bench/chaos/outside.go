@@ -206,6 +206,7 @@ func (a *attack) stepClock(m *member) {
 		by = -by
 	}
 	d := between(a.rand, 3*time.Second, 20*time.Second)
+	a.about = ""
 	ok, done := a.once("clock " + m.name)
 	if !ok {
 		return

@@ -401,9 +401,9 @@ func TestBindAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := &loop{clients: clients, log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry())}
-			got := l.bind(t.Context(), event.BindPod{Row: event.RowID{PodUID: "the-uid"}, ResourceVersion: "4711", Namespace: "ns", Name: "p", Node: "n1", Gang: "g"})
-			if done, ok := got.(event.BindDone); !ok || done.Outcome != want || done.Row.PodUID != "the-uid" {
-				t.Errorf("got %+v, want outcome %d", got, want)
+			done, _ := l.bind(t.Context(), event.BindPod{Row: event.RowID{PodUID: "the-uid"}, ResourceVersion: "4711", Namespace: "ns", Name: "p", Node: "n1", Gang: "g"})
+			if done.Outcome != want || done.Row.PodUID != "the-uid" {
+				t.Errorf("got %+v, want outcome %d", done, want)
 			}
 			for _, part := range []string{"POST /api/v1/namespaces/ns/pods/p/binding", "the-uid", "4711", "n1"} {
 				if !strings.Contains(body, part) {
