@@ -22,8 +22,11 @@ import (
 // target must exist; admin is for the roles and the end.
 func Harass(ctx context.Context, admin *rest.Config, target Target, seed uint64) (made map[string]int, err error) {
 	a, err := NewAttacker(ctx, admin, target, seed)
-	if err != nil {
-		return nil, err
+	for err != nil {
+		if !pause(ctx, time.Second) {
+			return nil, err
+		}
+		a, err = NewAttacker(ctx, admin, target, seed) // the API server may be away
 	}
 	clients, err := kube.ConnectConfig(admin, "hostile-harness")
 	if err != nil {

@@ -3,9 +3,35 @@ package hostile_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"basalt.dev/basalt/bench/hostile"
+	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/local/localtest"
 )
+
+// TestHostile is the short form: every attack, many at a time, with a few objects each. What it asserts does not depend on how
+// fast this machine is; `make hostile` measures that too.
+func TestHostile(t *testing.T) {
+	o := hostile.Options{
+		Cluster: localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)}),
+		Seed:    1, For: 18 * time.Second, Together: 16, Scale: 0.02, Rate: 4, Attacks: hostile.Attacks(),
+		Patience: 2 * time.Minute, Log: t.Logf,
+	}
+	result, err := hostile.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	result.Write(&table)
+	t.Log("\n" + table.String())
+	for _, p := range result.Failed() {
+		t.Error(p)
+	}
+	if len(result.Rows) == 0 || result.Items == 0 {
+		t.Error("there was no attack, or no load beside it")
+	}
+}
 
 // Names are in the flags of `basalt-bench hostile`, and in the names of objects.
 func TestAttacksHaveNames(t *testing.T) {

@@ -120,13 +120,32 @@ func TestLatency(t *testing.T) {
 	h := &honest{open: map[string]time.Time{"late": time.Now().Add(-time.Hour)}}
 	begin := time.Now().Add(-2 * time.Hour)
 	for i := range 99 {
-		h.samples = append(h.samples, sample{begin.Add(time.Minute), time.Duration(i) * time.Millisecond})
+		h.samples = append(h.samples, sample{begin.Add(time.Minute), time.Duration(i) * time.Millisecond, time.Millisecond})
 	}
 	l := h.between([2]time.Time{begin, time.Now()})
-	if l.Items != 100 || l.P50 != 50*time.Millisecond || l.P99 < time.Hour || l.Most < time.Hour {
+	if l.Items != 100 || l.P50 != 50*time.Millisecond || l.P99 < time.Hour || l.Most < time.Hour || l.CreateP99 != time.Millisecond {
 		t.Errorf("latency %+v", l)
 	}
 	if l := h.between([2]time.Time{begin, begin.Add(time.Second)}); l.Items != 0 {
 		t.Errorf("latency %+v of an empty interval", l)
+	}
+}
+
+func TestSlowed(t *testing.T) {
+	ms := func(p99, create int) Latency {
+		return Latency{Items: 100, P99: time.Duration(p99) * time.Millisecond, CreateP99: time.Duration(create) * time.Millisecond}
+	}
+	r := &Result{Quiet: ms(100, 10), Rows: []Row{
+		{Attack: "none", Quiet: ms(80, 10), Under: ms(240, 10), Standing: ms(100, 10)},
+		{Attack: "basalt", Quiet: ms(80, 10), Under: ms(400, 15), Standing: ms(100, 10)},
+		{Attack: "server", Quiet: ms(80, 10), Under: ms(400, 50), Standing: ms(100, 10)},
+		{Attack: "afterwards", Quiet: ms(80, 10), Under: ms(100, 10), Standing: ms(900, 10)},
+	}}
+	got := ""
+	for _, s := range r.Slowed() {
+		got += fmt.Sprintf("%s %t ", s.Attack, s.Explained)
+	}
+	if want := "basalt false server true afterwards false "; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
