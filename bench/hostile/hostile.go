@@ -281,6 +281,8 @@ func (r *run) audit(ctx context.Context, wg *sync.WaitGroup, grace time.Duration
 		return a, nil
 	case err := <-failed:
 		return nil, errors.Join(err, ctx.Err())
+	case <-time.After(r.Patience):
+		return nil, errors.New("it could not list the cluster")
 	}
 }
 

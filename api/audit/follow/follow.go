@@ -19,9 +19,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -55,7 +57,7 @@ type Options struct {
 type Auditor struct {
 	opts   Options
 	core   kubernetes.Interface
-	ours   rest.Interface
+	ours   dynamic.Interface
 	events chan timed
 
 	mu     sync.Mutex
@@ -86,13 +88,7 @@ func New(o Options) (*Auditor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
 	}
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register kinds: %w", err)
-	}
-	config.GroupVersion, config.APIPath = &v1alpha1.SchemeGroupVersion, "/apis"
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	ours, err := rest.RESTClientFor(config)
+	ours, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
 	}
@@ -149,11 +145,11 @@ func (a *Auditor) Run(ctx context.Context) error {
 		func(l []*v1.Pod) audit.Event { return audit.PodsReplaced{Pods: l} },
 		func(o *v1.Pod) audit.Event { return audit.PodSeen{Pod: o} },
 		func(o *v1.Pod) audit.Event { return audit.PodGone{Pod: o} }))
-	start(reflect(a, a.ours, "queues", &v1alpha1.Queue{},
+	start(reflectOurs(a, "queues",
 		func(l []*v1alpha1.Queue) audit.Event { return audit.QueuesReplaced{Queues: l} },
 		func(o *v1alpha1.Queue) audit.Event { return audit.QueueSeen{Queue: o} },
 		func(o *v1alpha1.Queue) audit.Event { return audit.QueueGone{Queue: o} }))
-	start(reflect(a, a.ours, "podgroups", &v1alpha1.PodGroup{},
+	start(reflectOurs(a, "podgroups",
 		func(l []*v1alpha1.PodGroup) audit.Event { return audit.PodGroupsReplaced{PodGroups: l} },
 		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupSeen{PodGroup: o} },
 		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: o} }))
@@ -401,9 +397,12 @@ func (s sink[T]) Replace(list []any, _ string) error {
 }
 
 func reflect[T runtime.Object](a *Auditor, client rest.Interface, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {
+	return reflectFrom(a, cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), resource, kind, replaced, seen, gone)
+}
+
+func reflectFrom[T runtime.Object](a *Auditor, lw *cache.ListWatch, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {
 	listed = make(chan struct{})
 	return func(ctx context.Context) {
-		lw := a.seeing(resource, cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()))
 		first := sync.OnceFunc(func() { close(listed) })
 		s := sink[T]{
 			replaced: func(l []T) {
@@ -416,6 +415,62 @@ func reflect[T runtime.Object](a *Auditor, client rest.Interface, resource strin
 			seen: func(o T) { a.send(ctx, seen(o)) },
 			gone: func(o T) { a.send(ctx, gone(o)) },
 		}
-		cache.NewReflectorWithOptions(lw, kind, s, cache.ReflectorOptions{Name: "audit " + resource}).RunWithContext(ctx)
+		cache.NewReflectorWithOptions(a.seeing(resource, lw), kind, s, cache.ReflectorOptions{Name: "audit " + resource}).RunWithContext(ctx)
 	}, listed
+}
+
+// reflectOurs watches one of our own kinds. The API server accepts a few values there that Go does not, and one object must not
+// hide the others: each is decoded by itself.
+func reflectOurs[T any, P interface {
+	*T
+	metav1.Object
+	runtime.Object
+}](a *Auditor, resource string, replaced func([]P) audit.Event, seen, gone func(P) audit.Event) (run func(context.Context), listed chan struct{}) {
+	client := a.ours.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource))
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, o)
+		},
+	}
+	read := func(u *unstructured.Unstructured) P {
+		o, err := decode[T](u.Object)
+		if err != nil {
+			a.opts.Log.Warn("an object cannot be read, and is judged without what is unreadable", "resource", resource, "object", u.GetNamespace()+"/"+u.GetName(), "version", u.GetResourceVersion(), "error", err)
+		}
+		return P(o)
+	}
+	return reflectFrom(a, lw, resource, &unstructured.Unstructured{},
+		func(l []*unstructured.Unstructured) audit.Event {
+			var all []P
+			for _, u := range l {
+				all = append(all, read(u))
+			}
+			return replaced(all)
+		},
+		func(u *unstructured.Unstructured) audit.Event { return seen(read(u)) },
+		func(u *unstructured.Unstructured) audit.Event { return gone(read(u)) })
+}
+
+// decode reads an object. What it returns with an error has no status, or, where that is not what cannot be read, nothing but its
+// metadata.
+func decode[T any](object map[string]any) (*T, error) {
+	o := new(T)
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, o)
+	if err == nil {
+		return o, nil
+	}
+	for _, parts := range [][]string{{"apiVersion", "kind", "metadata", "spec"}, {"apiVersion", "kind", "metadata"}} {
+		rest := map[string]any{}
+		for _, part := range parts {
+			if v, there := object[part]; there {
+				rest[part] = v
+			}
+		}
+		o = new(T)
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(rest, o) == nil {
+			break
+		}
+	}
+	return o, err
 }
