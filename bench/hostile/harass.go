@@ -77,24 +77,27 @@ func empty(ctx context.Context, admin *kube.Clients, namespace string) {
 	_ = admin.Basalt.Delete().Namespace(namespace).Resource("podgroups").Do(ctx).Error()
 	_ = admin.Core.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, now, metav1.ListOptions{})
 	const none = `{"metadata":{"finalizers":null}}`
-	pods, err := admin.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1000})
-	if err == nil {
-		for _, p := range pods.Items {
-			if len(p.Finalizers) > 0 {
-				_, _ = admin.Core.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
-			}
-		}
+	for _, name := range finalized(ctx, admin, "/api/v1", namespace, "pods") {
+		_, _ = admin.Core.CoreV1().Pods(namespace).Patch(ctx, name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
 	}
-	// Names alone, by the generic kind: the status of one of them may be one that cannot be decoded.
-	list, err := admin.Core.Discovery().RESTClient().Get().AbsPath("/apis", v1alpha1.GroupName, "v1alpha1", "namespaces", namespace, "podgroups").
+	for _, name := range finalized(ctx, admin, "/apis/"+v1alpha1.SchemeGroupVersion.String(), namespace, "podgroups") {
+		_ = admin.Basalt.Patch(types.MergePatchType).Namespace(namespace).Resource("podgroups").Name(name).Body([]byte(none)).Do(ctx).Error()
+	}
+}
+
+// finalized returns the names of the objects that have a finalizer. It reads metadata alone: the objects are large, and the
+// status of one of them may be one that cannot be decoded.
+func finalized(ctx context.Context, admin *kube.Clients, path, namespace, resource string) (names []string) {
+	raw, err := admin.Core.Discovery().RESTClient().Get().AbsPath(path, "namespaces", namespace, resource).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").DoRaw(ctx)
-	var groups metav1.PartialObjectMetadataList
-	if err != nil || json.Unmarshal(list, &groups) != nil {
-		return
+	var list metav1.PartialObjectMetadataList
+	if err != nil || json.Unmarshal(raw, &list) != nil {
+		return nil
 	}
-	for _, g := range groups.Items {
-		if len(g.Finalizers) > 0 {
-			_ = admin.Basalt.Patch(types.MergePatchType).Namespace(namespace).Resource("podgroups").Name(g.Name).Body([]byte(none)).Do(ctx).Error()
+	for _, o := range list.Items {
+		if len(o.Finalizers) > 0 {
+			names = append(names, o.Name)
 		}
 	}
+	return names
 }
