@@ -1,7 +1,8 @@
 // Package chaos runs Basalt's real processes on a real API server and a real control store, loads them with gangs, and does
 // to them whatever a bad day does: kills, pauses, restarts, lost and late answers, shards that come and go, limits that
-// change, and where it is asked for a hostile tenant. An auditor watches from outside all the time. When the faults stop, everything must come to rest: every gang that
-// can be bound was bound, nothing is charged or on its way, and no process has spoken of a broken invariant.
+// change, and, where it is asked for, a hostile tenant. An auditor watches from outside all the time. When the faults stop,
+// everything must come to rest: every gang that can be bound was bound, nothing is charged or on its way, and no process has
+// spoken of a broken invariant.
 //
 // It decides from one seed what load there is and what happens when; how the processes take it is real, so the same seed
 // gives the same attack, not the same run. It owns the cluster that it is given, and judges nothing by itself but the rest
