@@ -15,7 +15,7 @@ import (
 func TestHostile(t *testing.T) {
 	o := hostile.Options{
 		Cluster: localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)}),
-		Seed:    1, For: 8 * time.Second, Together: 24, Scale: 0.02, Rate: 4, Attacks: hostile.Attacks(),
+		Seed:    1, For: 9 * time.Second, Together: 20, Scale: 0.02, Rate: 4, Attacks: hostile.Attacks(),
 		Patience: 2 * time.Minute, Log: t.Logf,
 	}
 	result, err := hostile.Run(t.Context(), o)
