@@ -673,7 +673,9 @@ func (w *world) carry(c *call) item {
 		})
 	case event.SettlePod:
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
-			p, err := a.Settle(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
+			// The shell writes only where the pod still has the Binding's version. Here nobody else edits pods: the write
+			// is always made, for edits that come at that moment.
+			p, err := a.PatchCondition(o.Namespace, o.Name, o.Row.PodUID, "", corev1.PodCondition{Type: api.ConditionSettled, Status: corev1.ConditionTrue, Message: o.Value})
 			done := event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
 			switch {
 			case err != nil:
