@@ -84,6 +84,7 @@ type share struct {
 	present int           // 1: exists and has a node, finished or not
 	total   api.Resources // when live
 	bound   api.Resources // when live and bound
+	must    api.Resources // of bound: what has to be charged
 }
 
 type node struct {
@@ -119,6 +120,7 @@ type gang struct {
 
 	live, present int
 	total, bound  api.Resources
+	must          api.Resources // of bound: what has to be charged
 
 	reservation *reservation
 	attempts    map[string]uint64 // queue -> the largest: where a gang's queue is changed, another shard counts
@@ -405,8 +407,11 @@ func (a *Auditor) recount(p *pod) {
 		}
 		if live {
 			p.share.live, p.share.total = 1, p.requests
-			if p.node != "" && a.charges(p) {
+			if p.node != "" {
 				p.share.bound = p.requests
+				if a.mustBeCharged(p) {
+					p.share.must = p.requests
+				}
 			}
 		}
 	}
@@ -415,12 +420,14 @@ func (a *Auditor) recount(p *pod) {
 		was.gang.present -= was.present
 		was.gang.total = was.gang.total.Sub(was.total)
 		was.gang.bound = was.gang.bound.Sub(was.bound)
+		was.gang.must = was.gang.must.Sub(was.must)
 	}
 	if g != nil {
 		g.live += p.share.live
 		g.present += p.share.present
 		g.total = g.total.Add(p.share.total)
 		g.bound = g.bound.Add(p.share.bound)
+		g.must = g.must.Add(p.share.must)
 		a.judgeGang(g)
 	}
 	if was.gang != nil && was.gang != g {
@@ -479,15 +486,15 @@ func (a *Auditor) nodeSeen(o *v1.Node) {
 	a.recountStrangers(n)
 }
 
-// charges reports whether a bound pod has to be charged to a queue. One that somebody else bound is charged only where it
-// can run: its node exists and, as long as it has not started, has as much as it asks for. Where queues are restricted to
-// namespaces it may be charged nowhere, which is not judged here.
-func (a *Auditor) charges(p *pod) bool {
+// mustBeCharged reports whether a bound pod has to be charged to a queue. One that somebody else bound has to be when it has
+// started on a node that exists: until then its node may have no room for it. Where queues are restricted to namespaces it
+// may be charged nowhere, which is not judged here.
+func (a *Auditor) mustBeCharged(p *pod) bool {
 	if !p.foreign {
 		return true
 	}
 	n := a.cluster.nodes[p.node]
-	return n != nil && n.known && (p.started || p.requests.Fits(n.allocatable)) && a.store.restricted == 0
+	return n != nil && n.known && p.started && a.store.restricted == 0
 }
 
 func (a *Auditor) recountStrangers(n *node) {
@@ -693,11 +700,11 @@ func (a *Auditor) judgeGang(g *gang) {
 	leak("reservation without pods", r != nil && g.live == 0, func(since time.Time) string {
 		return fmt.Sprintf("%s is charged to queue %s and has no unfinished pod since %s", g.reservation.demand, g.reservation.queue, since.Format(clock))
 	})
-	leak("pods without reservation", r == nil && !g.bound.IsZero(), func(since time.Time) string {
-		return fmt.Sprintf("has bound pods with %s and no reservation since %s", g.bound, since.Format(clock))
+	leak("pods without reservation", r == nil && !g.must.IsZero(), func(since time.Time) string {
+		return fmt.Sprintf("has bound pods with %s and no reservation since %s", g.must, since.Format(clock))
 	})
-	leak("more bound than charged", r != nil && !g.bound.Fits(r.demand), func(since time.Time) string {
-		return fmt.Sprintf("has bound pods with %s and is charged %s since %s", g.bound, g.reservation.demand, since.Format(clock))
+	leak("more bound than charged", r != nil && !g.must.Fits(r.demand), func(since time.Time) string {
+		return fmt.Sprintf("has bound pods with %s and is charged %s since %s", g.must, g.reservation.demand, since.Format(clock))
 	})
 	leak("more charged than asked for", r != nil && g.live > 0 && !r.demand.Fits(g.total), func(since time.Time) string {
 		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s", g.reservation.demand, g.total, since.Format(clock))

@@ -298,6 +298,14 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			})
 		}},
 
+		{"a pod that somebody else bound and that has started, charged to nobody", audit.Leak, "no reservation", func(w *world) {
+			w.pod("p", "1", func(p *v1.Pod) { p.Spec.NodeName, p.Status.Phase = "n1", v1.PodRunning })
+			w.pass(2 * time.Minute)
+		}},
+		{"a pod that somebody else bound where it has not started", "", "", func(w *world) {
+			w.pod("p", "1", func(p *v1.Pod) { p.Spec.NodeName, p.Status.Phase = "n1", v1.PodPending })
+			w.pass(2 * time.Minute)
+		}},
 		{"a pod that two reservations name", audit.Reservation, "names a pod", func(w *world) {
 			w.pod("p", "1")
 			w.reserve("g1", 1000, func(r *wire.ReservationRecord) { r.Pods = []uint64{api.PodID("p")} })

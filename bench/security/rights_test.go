@@ -28,7 +28,6 @@ rules:
 // must be used, and whatever is used must be granted: there are no others in a local cluster, so a run that is well proves it.
 var idle = map[string]string{
 	"basalt-shard get pods":            "settling a Binding, when the pod was made again under its name meanwhile",
-	"basalt-shard patch pods":          "settling a Binding whose answer was lost",
 	"basalt-shard delete pods":         "undoing a gang that was bound in part",
 	"basalt-shard create events":       "a node with more than it has, a gang that was undone",
 	"basalt-shard patch events":        "the same event again",

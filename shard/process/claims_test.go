@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,9 +134,10 @@ func TestClaimsOfOthersCostNothing(t *testing.T) {
 // A claim that is deleted and made again all the time shows the many pods that wait for it once a second, and at last as it is.
 func TestClaimOfManyPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shown, flushed := 0, 0
+		shown := 0
+		var flushed atomic.Int32
 		var last *api.Pod
-		c := newClaims(nil, func(p *api.Pod) { shown, last = shown+1, p }, func() { flushed++ })
+		c := newClaims(nil, func(p *api.Pod) { shown, last = shown+1, p }, func() { flushed.Add(1) })
 		const pods = 1000
 		for i := range pods {
 			c.seen(&corev1.Pod{
@@ -158,8 +160,8 @@ func TestClaimOfManyPods(t *testing.T) {
 		if shown > 12*pods || shown < pods {
 			t.Errorf("%d pods were shown %d times in 10 s", pods, shown)
 		}
-		if last == nil || last.Refused == nil || !strings.Contains(last.Refused.Message, "not bound") || flushed == 0 {
-			t.Errorf("the last that was shown is %+v; handed on %d times", last, flushed)
+		if last == nil || last.Refused == nil || !strings.Contains(last.Refused.Message, "not bound") || flushed.Load() == 0 {
+			t.Errorf("the last that was shown is %+v; handed on %d times", last, flushed.Load())
 		}
 	})
 }
