@@ -67,14 +67,10 @@ func nodeThatShrinks(w *world) {
 		for i := range 5 {
 			p := w.newPod(fmt.Sprintf("static-%d", i), "", cpu("1"))
 			p.Spec.SchedulerName, p.Spec.NodeName = "", "n1"
-			if _, err := w.create(ctx, p); err != nil {
-				w.find("%v", err)
-			}
+			w.run(ctx, p)
 			p = w.newPod(fmt.Sprintf("early-%d", i), "", cpu("1"))
 			p.Spec.NodeName = "late" // ours by name, but bound by nobody of us
-			if _, err := w.create(ctx, p); err != nil {
-				w.find("%v", err)
-			}
+			w.run(ctx, p)
 		}
 		w.node(ctx, "late", amounts{"cpu": "2", "memory": "8Gi"}, nil)
 	})
@@ -164,10 +160,30 @@ func (w *world) secondScheduler(ctx context.Context, node string, n int, asks am
 			err = w.kube.Core.CoreV1().Pods(w.name).Bind(ctx, &v1.Binding{
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: made.Name, UID: made.UID}, Target: v1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
 		}
+		if err == nil {
+			err = w.started(ctx, made.Name)
+		}
 		if err != nil && !apierrors.IsConflict(err) {
 			w.find("second scheduler: %v", err)
 		}
 	}
+}
+
+// run creates a pod that names its node, and has it started there.
+func (w *world) run(ctx context.Context, p *v1.Pod) {
+	made, err := w.create(ctx, p)
+	if err == nil {
+		err = w.started(ctx, made.Name)
+	}
+	if err != nil {
+		w.find("%v", err)
+	}
+}
+
+// started does what a kubelet does that accepts a pod: one that it has not accepted, and has no room for, counts for nothing.
+func (w *world) started(ctx context.Context, pod string) error {
+	_, err := w.kube.Core.CoreV1().Pods(w.name).Patch(ctx, pod, types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
+	return err
 }
 
 // outOfSync waits until the shards count so many nodes out of sync.
