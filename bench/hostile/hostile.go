@@ -598,9 +598,10 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 }
 
 // judgeAfresh lets an auditor judge that has not seen the attack. Where pods were bound past Basalt it cannot tell them from those
-// that Basalt bound, so what is missing for them, a charge or the rest of their gang, says nothing.
+// that Basalt bound, so what is missing for them, a charge or the rest of their gang, says nothing. Nor does a gang in part whose
+// tenant deleted pods of it while it was bound: this auditor does not know how many it had, and pods without a controller stay.
 func (r *run) judgeAfresh(ctx context.Context, bypass bool, row *Row) {
-	const grace = 4 * time.Second
+	const grace = 25 * time.Second // a gang in part is completed or undone within 20 s
 	auditing, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -617,7 +618,7 @@ func (r *run) judgeAfresh(ctx context.Context, bypass bool, row *Row) {
 		row.Problems = append(row.Problems, "a fresh auditor could not read the cluster")
 	}
 	for _, v := range a.Report().Violations {
-		if bypass && strings.HasPrefix(v.Object, "gang ") {
+		if bypass && strings.HasPrefix(v.Object, "gang ") || v.Kind == audit.Partial && strings.Contains(v.Object, "("+evil+"/") {
 			continue
 		}
 		row.Violations++
