@@ -579,7 +579,8 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 		problem("%d coordinators lost their term: %s", row.Terms, cut(r.termWords()))
 	}
 	for kind, n := range after.violations {
-		if n > before.violations[kind] {
+		// A tenant that binds some pods of its own gang leaves it in part: nobody can undo that for it.
+		if n > before.violations[kind] && !(bypass && kind == string(audit.Partial)) {
 			row.Violations += n - before.violations[kind]
 			problem("the auditor found %d violations of the kind %s", n-before.violations[kind], kind)
 		}
@@ -598,7 +599,7 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 }
 
 // judgeAfresh lets an auditor judge that has not seen the attack. Where pods were bound past Basalt it cannot tell them from those
-// that Basalt bound, so what is missing for them, a charge or the rest of their gang, says nothing. Nor does a gang in part whose
+// that Basalt bound, so what is missing for them, a charge, the rest of their gang or room on their node, says nothing. Nor does a gang in part whose
 // tenant deleted pods of it while it was bound: this auditor does not know how many it had, and pods without a controller stay.
 func (r *run) judgeAfresh(ctx context.Context, bypass bool, row *Row) {
 	const grace = 25 * time.Second // a gang in part is completed or undone within 20 s
@@ -618,7 +619,7 @@ func (r *run) judgeAfresh(ctx context.Context, bypass bool, row *Row) {
 		row.Problems = append(row.Problems, "a fresh auditor could not read the cluster")
 	}
 	for _, v := range a.Report().Violations {
-		if bypass && strings.HasPrefix(v.Object, "gang ") || v.Kind == audit.Partial && strings.Contains(v.Object, "("+evil+"/") {
+		if bypass && (strings.HasPrefix(v.Object, "gang ") || strings.HasPrefix(v.Object, "node ")) || v.Kind == audit.Partial && strings.Contains(v.Object, "("+evil+"/") {
 			continue
 		}
 		row.Violations++
