@@ -315,6 +315,14 @@ func (a *Auditor) lasts(key lastingKey, holds bool, limit time.Duration, fire fu
 	}
 }
 
+// later judges something once, when so much time has passed in sight: nothing of it stands afterwards.
+func (a *Auditor) later(key lastingKey, after time.Duration, judge func(since time.Time)) {
+	a.lasts(key, true, after, func(since time.Time) {
+		delete(a.lasting, key)
+		judge(since)
+	})
+}
+
 func (a *Auditor) tick(blind bool) {
 	passed := a.now.Sub(a.ticked)
 	first := a.ticked.IsZero()

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -87,8 +86,8 @@ func (a *Auditor) judgeOrder(e StoreRevision, g *gang, r *reservation, namespace
 		if least := max(1, int(o.minCount)); o.live != least || o.present > 0 || !o.total.Fits(r.demand) || a.priorityOf(o) < priority {
 			continue
 		}
-		a.storeViolation(Order, "gang "+o.uid, []int64{e.Revision}, "%s in queue %s is denied %s since %s, and gang %s, which came later, was admitted with %s",
-			fmt.Sprintf("(%s)", o.name), r.queue, o.total, o.waits.since.Format(clock), g.uid, r.demand)
+		a.storeViolation(Order, "gang "+o.uid, []int64{e.Revision}, "(%s) in queue %s is denied %s since %s, and gang %s, which came later, was admitted with %s",
+			o.name, r.queue, o.total, o.waits.since.Format(clock), g.uid, r.demand)
 	}
 }
 

@@ -93,7 +93,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if !fresh && !wasBound && p.node != "" && p.ours {
 		n, at := a.node(p.node), a.now
 		// Whether it was bound by us is known a little later, and so is what the node was like.
-		a.lasts(misplacedKey(p), true, 3*a.cfg.Lag, func(time.Time) {
+		a.later(misplacedKey(p), 3*a.cfg.Lag, func(time.Time) {
 			if why := n.misplaced(o, at.Add(-a.cfg.Grace)); !p.foreign && n.known && why != "" {
 				a.violate(Violation{Kind: Placement, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Message: fmt.Sprintf("%s was bound to node %s, excluded by %s", name, p.node, why)})
 			}
@@ -113,7 +113,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	blind := fresh || a.now.Before(a.gap)
 	if evicted && !p.evicted && !blind {
 		g := p.gang
-		a.lasts(evictedKey(p), true, 2*a.cfg.Lag, func(since time.Time) {
+		a.later(evictedKey(p), 2*a.cfg.Lag, func(since time.Time) {
 			if g == nil || !g.everClosing {
 				a.violate(Violation{Kind: Eviction, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s was evicted at %s and the reservation of its gang was never closing", name, since.Format(clock))})
 			}
@@ -121,7 +121,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	}
 	if hopeless && !p.hopeless && !blind {
 		g := p.gang
-		a.lasts(hopelessKey(p), true, 2*a.cfg.Lag, func(since time.Time) {
+		a.later(hopelessKey(p), 2*a.cfg.Lag, func(since time.Time) {
 			if g == nil || !g.everHad {
 				a.violate(Violation{Kind: Condition, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s is called Unschedulable since %s and its gang never had a reservation: an autoscaler buys nodes for it", name, since.Format(clock))})
 			}
@@ -135,7 +135,6 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 // unjudgePod ends what is judged of a pod that is gone.
 func (a *Auditor) unjudgePod(p *pod) {
 	if n := a.cluster.nodes[p.node]; n != nil {
-		delete(n.ports, p.uid)
 		delete(n.strangers, p.uid)
 	}
 	a.dropPorts(p)
@@ -181,7 +180,7 @@ func (a *Auditor) placePorts(p *pod, o *v1.Pod) {
 		other := n.ports[uid]
 		for _, x := range p.ports {
 			if i := slices.IndexFunc(other.ports, x.conflicts); i >= 0 && other.ours && p.ours {
-				a.lasts(portsKey(p, other), true, 3*a.cfg.Lag, func(since time.Time) {
+				a.later(portsKey(p, other), 3*a.cfg.Lag, func(since time.Time) {
 					if !p.foreign && !other.foreign {
 						a.violate(Violation{Kind: Placement, Object: "node " + n.name, Versions: []string{o.ResourceVersion}, Message: fmt.Sprintf("pods %s and %s both have its port %s since %s", p.uid, other.uid, x, since.Format(clock))})
 					}

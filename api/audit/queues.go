@@ -289,8 +289,7 @@ func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[stri
 		}
 		if now := held(path, false); now > limit && now > held(path, true) {
 			key := lastingKey{Guarantee, "queue " + path + " " + name, "revision " + strconv.FormatInt(e.Revision, 10)}
-			a.lasts(key, true, 3*a.cfg.Lag, func(time.Time) {
-				delete(a.lasting, key)
+			a.later(key, 3*a.cfg.Lag, func(time.Time) {
 				if a.admitted(gangs, e.Revision) {
 					a.storeViolation(Guarantee, key.object, []int64{e.Revision}, "gangs were admitted although, with the guarantees of others, %s are held of the capability of %s", api.FormatAmount(name, now), api.FormatAmount(name, limit))
 				}

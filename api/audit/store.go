@@ -53,7 +53,6 @@ type queue struct {
 	guarantee  api.Resources // as recorded, before cuts
 	selector   string        // in force, "" for none
 	closed     bool
-	deleted    bool
 	admitted   int // reservations at and under it
 	sums       []sum
 	reserved   api.Resources // by reservations that are not forced
@@ -353,7 +352,7 @@ func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue 
 		}
 	}
 	q.limited, q.uid, q.generation, q.limits = true, r.GetUid(), r.GetGeneration(), a.strip(limits)
-	q.guarantee, q.selector, q.closed, q.deleted = a.strip(guarantee), string(r.GetNamespaceSelector()), r.GetClosed(), r.GetDeleted()
+	q.guarantee, q.selector, q.closed = a.strip(guarantee), string(r.GetNamespaceSelector()), r.GetClosed()
 	return q
 }
 
@@ -497,7 +496,7 @@ func (a *Auditor) unlimit(q *queue) {
 		a.store.restricted--
 	}
 	q.relimited = true
-	q.limited, q.limits, q.guarantee, q.selector, q.closed, q.deleted = false, nil, nil, "", false, false
+	q.limited, q.limits, q.guarantee, q.selector, q.closed = false, nil, nil, "", false
 }
 
 // charge adds a reservation to the sums of its queue and of every ancestor, or takes it off.
