@@ -45,12 +45,8 @@ fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each
 	for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
 	echo "$$(dirname $$file) $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$(dirname $$file); done; done
 
-SINCE ?=
-MUTANTS = github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
-mutants: ## mutate one line of PKG=./coordinator at a time and list the mutants that its tests miss; SINCE=REV mutates only what changed since
-	@set -e; copy=$$(mktemp -d); trap 'git worktree remove --force $$copy/tree; rm -rf $$copy' EXIT; \
-	git worktree add --quiet --detach $$copy/tree HEAD; cd $$copy/tree; \
-	$(GO) run $(MUTANTS) unleash --workers 1 --timeout-coefficient 10 --output-statuses lct $(if $(SINCE),--diff $(SINCE)) $(PKG)
+mutants: bin/basalt-bench ## mutate one line of PKG=./coordinator at a time and list the mutants that its tests miss; SAMPLE=120 draws so many, by SEED; SINCE=REV takes what changed since
+	bin/basalt-bench mutants --package $(PKG) $(if $(SAMPLE),--sample $(SAMPLE) --seed $(SEED)) $(if $(SINCE),--since $(SINCE))
 
 bench: bin/basalt bin/basalt-bench ## a short set of measurements, and their tables; the whole ones: bin/basalt-bench help
 	bin/basalt-bench engine --nodes 1523,100000 --rounds 3
