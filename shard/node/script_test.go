@@ -164,8 +164,10 @@ func (s *script) run(line string) []string {
 		return r
 	}
 	switch name {
-	case "config": // trace, and durations
-		cfg := Config{Self: "a", Strict: true, SummaryEvery: time.Hour, Tracing: w.has("trace")}
+	case "config": // trace, lax, and limits
+		cfg := Config{Self: "a", Strict: !w.has("lax"), SummaryEvery: time.Hour, Tracing: w.has("trace")}
+		cfg.MaxFences, cfg.MaxDeletes, cfg.MaxClasses, cfg.MaxSettling = int(w.num("fences")), int(w.num("deletes")), int(w.num("classes")), int(w.num("settling"))
+		cfg.MaxRewrites, cfg.MaxNamed, cfg.MaxRoom = int(w.num("rewrites")), int(w.num("named")), int(w.num("room"))
 		cfg.MaxRows, cfg.MaxBytes, cfg.MaxClassBytes = int(w.num("rows")), int(w.num("bytes")), int(w.num("classbytes"))
 		cfg.WriteEvery = time.Duration(w.num("every")) * time.Millisecond
 		s.core = New(cfg)
@@ -255,12 +257,15 @@ func (s *script) run(line string) []string {
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
 
-	case "commit": // gang p1@n1[:resourceVersion] ... serial= table= [reservation=] cpu= [bind]
+	case "commit": // gang p1@n1[:resourceVersion] ... serial= table= [reservation=] cpu= [priority=] [norank] [bind]
 		m := &wire.Commit{Gang: w.gang(), Serial: uint64(w.num("serial")), TableRevision: w.num("table"), ReservationRevision: w.toNum(w.or("reservation", "50")),
 			Classes: wireClass(w.class()), Bind: w.has("bind"), Rank: &wire.Rank{Priority: w.num("priority"), GangUid: w.plain[0]},
 			Trace: &wire.Trace{TraceId: []byte("trace-0123456789"), SpanId: []byte("span-of-")}}
+		if w.has("norank") {
+			m.Rank = nil
+		}
 		for _, text := range w.plain[1:] {
-			if text == "bind" {
+			if text == "bind" || text == "norank" {
 				continue
 			}
 			uid, rest, _ := strings.Cut(text, "@")
@@ -342,6 +347,18 @@ func (s *script) run(line string) []string {
 			s.now = s.now.Add(d)
 		}
 		return s.step(event.Tick{})
+
+	case "stats": // what is counted
+		st := s.core.Stats()
+		return []string{fmt.Sprintf("ready=%t bindings=%d broken=%d ignored=%d out of sync=%d", st.Ready, st.Bindings, st.Broken, st.Ignored, st.OutOfSync)}
+
+	case "memory": // what is remembered
+		c := s.core
+		rows, commits, results := 0, 0, 0
+		for _, g := range c.gangs {
+			rows, commits, results = rows+len(g.rows), commits+len(g.commits), results+len(g.results)
+		}
+		return []string{fmt.Sprintf("gangs=%d queues=%d rows=%d commits=%d results=%d ended=%d askers=%d", len(c.gangs), len(c.queues), rows, commits, results, len(c.ended[0])+len(c.ended[1]), len(c.askers))}
 
 	case "show": // what there is
 		st := s.core.Stats()

@@ -20,12 +20,15 @@ func TestRepliesAndSummariesAreBounded(t *testing.T) {
 	c := New(Config{Self: "a", Strict: true})
 	table := &api.Table{Epoch: 5, Revision: 5, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	c.Step(epoch0, event.TableSeen{Table: table})
-	for i := range 30 {
+	offer := func(i int) event.Event {
 		offers := map[string]int64{"cpu": 1000, "pods": 10}
 		for j := range 200 {
 			offers[fmt.Sprintf("%0*d", api.MaxResourceName, 200*i+j)] = 1
 		}
-		c.Step(epoch0, event.NodeSeen{Node: &api.Node{Name: fmt.Sprintf("n%d", i), UID: "u", Allocatable: api.FromMap(offers)}})
+		return event.NodeSeen{Node: &api.Node{Name: fmt.Sprintf("n%d", i), UID: "u", Allocatable: api.FromMap(offers)}}
+	}
+	for i := range 30 {
+		c.Step(epoch0, offer(i))
 	}
 	c.Step(epoch0, event.StoreRead{Sequence: 1, Revision: 5})
 	c.Step(epoch0, event.PodsReplaced{Sequence: 1})
@@ -72,5 +75,28 @@ func TestRepliesAndSummariesAreBounded(t *testing.T) {
 	}
 	if replies != 1 || summaries == 0 || warnings != 1 {
 		t.Errorf("%d replies, %d summaries, %d warnings", replies, summaries, warnings)
+	}
+
+	// Once the nodes offer no more than can be named, it is worth another warning when they do again.
+	warnings = 0
+	warned := func(after time.Duration) int {
+		c.Step(epoch0.Add(after), event.Tick{})
+		for _, o := range c.Outputs() {
+			if l, ok := o.(event.Log); ok && strings.Contains(l.Message, "too many different resources") {
+				warnings++
+			}
+		}
+		return warnings
+	}
+	for i := range 10 {
+		c.Step(epoch0, event.NodeGone{Name: fmt.Sprintf("n%d", i)})
+	}
+	if n := warned(2 * time.Second); n != 0 {
+		t.Errorf("%d warnings of what is within the limit", n)
+	}
+	c.Step(epoch0, offer(0))
+	c.Step(epoch0, offer(1))
+	if n := warned(3 * time.Second); n != 1 || warned(4*time.Second) != 1 {
+		t.Errorf("%d warnings the second time", n)
 	}
 }
