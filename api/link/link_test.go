@@ -43,7 +43,7 @@ type end struct {
 	blocked  chan struct{} // Deliver waits for it
 }
 
-func start(t *testing.T, name api.Incarnation, change func(*end, *link.Options)) *end {
+func start(t *testing.T, name api.Incarnation, changes ...func(*end, *link.Options)) *end {
 	t.Helper()
 	e := &end{t: t, name: name}
 	o := link.Options{
@@ -51,8 +51,10 @@ func start(t *testing.T, name api.Incarnation, change func(*end, *link.Options))
 		Up:   func(p api.Incarnation) { e.mu.Lock(); defer e.mu.Unlock(); e.up = append(e.up, p) },
 		Down: func(p api.Incarnation) { e.mu.Lock(); defer e.mu.Unlock(); e.down = append(e.down, p) },
 	}
-	if change != nil {
-		change(e, &o)
+	for _, change := range changes {
+		if change != nil {
+			change(e, &o)
+		}
 	}
 	var err error
 	if e.Link, err = link.New(o); err != nil {
@@ -342,10 +344,170 @@ func TestFramesThatAreNotRightEndTheStream(t *testing.T) {
 		return stream
 	}
 	older := open()
-	open()
-	_ = older.Send(frame("x", "b", 2))
-	if _, err := older.Recv(); status.Code(err) != codes.Aborted {
-		t.Errorf("the older stream: %v", err)
+	for range 3 { // that one ends does not make the others forget which is the newest
+		newer := open()
+		_ = older.Send(frame("x", "b", 2))
+		if _, err := older.Recv(); status.Code(err) != codes.Aborted {
+			t.Errorf("the older stream: %v", err)
+		}
+		older = newer
+	}
+	if err := older.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("all streams to be forgotten", func() bool { return b.Inbound() == 0 })
+}
+
+// Up is told once for many acknowledgements, Down once for many tries to connect.
+func TestUpAndDownAreToldOnce(t *testing.T) {
+	var log syncBuffer
+	a := start(t, "a", func(_ *end, o *link.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	b := start(t, "b", nil)
+	address := b.Address()
+	for i := range uint64(5) {
+		a.say(b, i+1)
+		a.wait("the acknowledgement", func() bool { p := a.Peers(); return len(p) == 1 && p[0].Sent == i+1 })
+	}
+	b.Close()
+	a.Send("b", address, message(6, 0))
+	a.wait("some tries", func() bool { return strings.Count(log.String(), "stream to a peer broke") >= 4 })
+	b2 := start(t, "b", func(_ *end, o *link.Options) { o.Listen = address })
+	for i := range uint64(5) {
+		a.say(b2, i+7)
+		b2.wait("the message", func() bool { return b2.last() == i+7 })
+	}
+	a.wait("up again", func() bool { return len(a.up) > 1 })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.up) != 2 || len(a.down) != 1 {
+		t.Errorf("up was told %d times, down %d times", len(a.up), len(a.down))
+	}
+}
+
+// A peer that is busy for longer than a stream may be idle is not idle: what it has not acknowledged is not lost.
+func TestBusyPeersAreNotIdle(t *testing.T) {
+	const idle = 20 * time.Millisecond
+	a := start(t, "a", func(_ *end, o *link.Options) { o.Idle = idle })
+	block := make(chan struct{})
+	b := start(t, "b", func(e *end, _ *link.Options) { e.blocked = block })
+	time.AfterFunc(20*idle, func() { close(block) })
+	a.say(b, 1)
+	b.wait("the message", func() bool { return b.last() == 1 })
+	a.wait("the peer to be idle", func() bool { return len(a.Peers()) == 0 })
+	if len(b.got) != 1 || len(a.down) != 0 {
+		t.Errorf("b got %v; down was told %d times", b.got, len(a.down))
+	}
+}
+
+// acknowledging is a receiver that acknowledges what a test says.
+type acknowledging struct {
+	wire.UnimplementedLinkServer
+	frames chan *wire.Frame
+	acks   chan uint64
+}
+
+func (s acknowledging) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck]) error {
+	go func() {
+		for {
+			select {
+			case n := <-s.acks:
+				_ = stream.Send(&wire.FrameAck{Sequence: n})
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	for {
+		frame, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		s.frames <- frame
+	}
+}
+
+func startAcknowledging(t *testing.T) (s acknowledging, address string) {
+	t.Helper()
+	s = acknowledging{frames: make(chan *wire.Frame, 1000), acks: make(chan uint64)}
+	server := grpc.NewServer(grpc.Creds(link.Transport(nil)))
+	wire.RegisterLinkServer(server, s)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, listener.Addr().String()
+}
+
+// So many frames may wait for their acknowledgement; what comes then waits, and goes together.
+func TestWindowOfFrames(t *testing.T) {
+	a := start(t, "a", nil)
+	s, address := startAcknowledging(t)
+	next := func(sequence uint64, serials ...uint64) {
+		t.Helper()
+		frame := <-s.frames
+		var got []uint64
+		for _, m := range frame.Messages {
+			got = append(got, m.GetBind().GetSerial())
+		}
+		if frame.Sequence != sequence || frame.From != "a" || frame.To != "b" || !slices.Equal(got, serials) {
+			t.Fatalf("frame %d from %s to %s has %v, want frame %d with %v", frame.Sequence, frame.From, frame.To, got, sequence, serials)
+		}
+	}
+	const window = 32
+	for i := range uint64(window) {
+		a.Send("b", address, message(i+1, 0))
+		next(i+1, i+1)
+	}
+	for i := range uint64(8) {
+		a.Send("b", address, message(window+i+1, 0))
+	}
+	if p := a.Peers(); p[0].Queued != 8 || p[0].Sent != 0 || p[0].Up {
+		t.Errorf("%+v", p[0])
+	}
+	s.acks <- 1
+	next(window+1, 33, 34, 35, 36, 37, 38, 39, 40)
+	a.wait("the acknowledgement to be counted", func() bool { p := a.Peers()[0]; return p.Sent == 1 && p.Up && p.Queued == 0 })
+	for i := range uint64(window) {
+		s.acks <- i + 2
+	}
+	a.wait("all acknowledgements", func() bool { p := a.Peers()[0]; return p.Sent == 40 && p.Dropped == 0 })
+}
+
+// An acknowledgement that is not of the oldest frame ends the stream, and what was on its way counts as lost.
+func TestWrongAcknowledgements(t *testing.T) {
+	for what, acks := range map[string][]uint64{
+		"of the future": {4}, "not of the oldest": {2}, "twice": {1, 1}, "of no frame": {0}, "when nothing is on its way": {1, 2, 3, 4},
+	} {
+		t.Run(what, func(t *testing.T) {
+			a := start(t, "a", nil)
+			s, address := startAcknowledging(t)
+			for i := range uint64(3) {
+				a.Send("b", address, message(i+1, 0))
+				<-s.frames
+			}
+			for _, n := range acks {
+				s.acks <- n
+			}
+			a.wait("being down", func() bool { return len(a.down) == 1 })
+			sent := uint64(len(acks) - 1)
+			if p := a.Peers()[0]; p.Sent != sent || p.Dropped != 3-sent || p.Up {
+				t.Errorf("%+v, want %d sent", p, sent)
+			}
+			a.Send("b", address, message(9, 0))
+			if frame := <-s.frames; frame.Sequence != 1 {
+				t.Errorf("the next stream begins with frame %d", frame.Sequence)
+			}
+		})
 	}
 }
 

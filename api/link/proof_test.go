@@ -457,6 +457,29 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}
 }
 
+// A refusal that will not mend by itself is logged loudly once, however often it comes back. The receiver says who it was.
+func TestRefusalIsLoggedOnce(t *testing.T) {
+	r := newRegistry()
+	var server, client lines
+	b := start(t, "b", r.proven(t, "b"), func(_ *end, o *link.Options) { o.Logger = slog.New(slog.NewTextHandler(&server, nil)) })
+	r.proven(t, "a")
+	a := start(t, "a", func(_ *end, o *link.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&client, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	tries := 0
+	for tries < 3 {
+		a.say(b, 1)
+		tries++
+		a.wait("being refused", func() bool { return strings.Count(client.String(), "stream to a peer broke") >= tries })
+	}
+	if n := strings.Count(client.String(), "level=WARN msg=\"stream to a peer broke\""); n != 1 {
+		t.Errorf("it was logged loudly %d times:\n%s", n, client.String())
+	}
+	if !strings.Contains(server.String(), "claimed=a remote=127.0.0.1:") {
+		t.Errorf("the receiver says:\n%s", server.String())
+	}
+}
+
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
