@@ -515,18 +515,15 @@ func (w *world) random() {
 		}
 	case n < 55:
 		if uid, g := pick(); g != nil {
-			only := w.rng.Intn(6) == 0
 			m := Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
-				Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), TableEpoch: w.epoch(), OnlyRequest: only}}}}
+				Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), TableEpoch: w.epoch()}}}}
 			w.step(m)
-			if !only {
-				g.reserved = false
-				if w.rng.Intn(3) == 0 {
-					g.attempt++
-					w.reserve(uid, g, nil)
-				} else {
-					delete(w.gangs, uid)
-				}
+			g.reserved = false
+			if w.rng.Intn(3) == 0 {
+				g.attempt++
+				w.reserve(uid, g, nil)
+			} else {
+				delete(w.gangs, uid)
 			}
 		}
 	case n < 58:

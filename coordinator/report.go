@@ -80,15 +80,13 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 	u := &wire.QueueUsage{
 		Queue: q.path, Charged: wire.FromResources(charged), Guarantee: wire.FromResources(guarantee),
 		Admitted: int32(q.admitted), Waiting: int32(q.waiting), Version: q.version,
-		Leaf: q.parent != nil && !slices.ContainsFunc(q.children, c.exists),
 	}
 	if q.limits != nil {
 		r := q.limits.record
-		u.Uid, u.Generation, u.Capability, u.Closed, u.Deleting = r.GetUid(), r.GetGeneration(), r.GetCapability(), r.GetClosed(), r.GetDeleted()
+		u.Uid, u.Generation, u.Capability = r.GetUid(), r.GetGeneration(), r.GetCapability()
 	}
 	if o := q.object; o != nil {
 		u.Uid = o.UID
-		u.Deleting = u.Deleting || o.Deleting
 		if o.Invalid != "" || q.unprotected() {
 			u.Generation = o.Generation // what the message is about
 		}

@@ -532,7 +532,7 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 	if g.req != nil {
 		c.withdraw(g.req)
 	}
-	if g.res != nil && !m.GetOnlyRequest() {
+	if g.res != nil {
 		c.release(g)
 		g.batch = b.id
 		b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))

@@ -211,8 +211,8 @@ func (p *player) showMessage(o Send) {
 			return
 		}
 		for _, u := range m.QueueUsages.Queues {
-			p.print("-> %s usage of %s generation %d: charged [%s] capability [%s] guarantee [%s] admitted %d waiting %d leaf %v %s: %s", o.To, u.Queue, u.Generation,
-				amounts(u.Charged), amounts(u.Capability), amounts(u.Guarantee), u.Admitted, u.Waiting, u.Leaf, u.ReadyReason, u.Message)
+			p.print("-> %s usage of %s generation %d: charged [%s] capability [%s] guarantee [%s] admitted %d waiting %d %s: %s", o.To, u.Queue, u.Generation,
+				amounts(u.Charged), amounts(u.Capability), amounts(u.Guarantee), u.Admitted, u.Waiting, u.ReadyReason, u.Message)
 		}
 	case *wire.Envelope_Known:
 		var parts []string
@@ -366,7 +366,7 @@ func (p *player) do(words []string) {
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: m}})
 	case "unreserve": // unreserve GANG queue=… attempt= serial= only
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
-			Serial: p.nextSerial(a), OnlyRequest: a.has("only"), TableEpoch: uint64(p.epoch())}}})
+			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})
 	case "close":
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
 			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})

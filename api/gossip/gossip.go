@@ -27,10 +27,8 @@ import (
 
 // Meta is what a member says of itself. Its JSON must stay under memberlist's 512 bytes.
 type Meta struct {
-	Name    string    `json:"n"` // stable name (StatefulSet pod name)
-	Address string    `json:"a"` // host:port of its gRPC server
-	Epoch   api.Epoch `json:"e"` // of the table that it has seen
-	Load    int64     `json:"l"` // of its own measure
+	Name    string `json:"n"` // stable name (StatefulSet pod name)
+	Address string `json:"a"` // host:port of its gRPC server
 }
 
 // Member is a copy of what is known of a live member.
@@ -85,7 +83,6 @@ type Gossip struct {
 	members map[api.Incarnation]Member
 	pending []Event
 	wake    chan struct{}
-	update  chan struct{}
 }
 
 // New starts a member that knows nobody yet. events is called by one goroutine, in order; it does not hear of ourselves.
@@ -113,7 +110,7 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 			return nil, fmt.Errorf("start gossip: read keys: %w", err)
 		}
 	}
-	g := &Gossip{opts: o, ring: ring, members: map[api.Incarnation]Member{}, wake: make(chan struct{}, 1), update: make(chan struct{}, 1)}
+	g := &Gossip{opts: o, ring: ring, members: map[api.Incarnation]Member{}, wake: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.setMeta(o.Meta); err != nil {
 		return nil, fmt.Errorf("start gossip: %w", err)
@@ -148,7 +145,6 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 	}
 	g.at = g.list.LocalNode().Address()
 	g.wg.Go(func() { g.dispatch(events) })
-	g.wg.Go(g.publish)
 	if ring != nil {
 		g.wg.Go(g.followKeys)
 	}
@@ -179,15 +175,6 @@ func (g *Gossip) Members() []Member {
 	}
 	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
 	return out
-}
-
-// Update says something new of ourselves. It does not wait.
-func (g *Gossip) Update(m Meta) error {
-	if err := g.setMeta(m); err != nil {
-		return fmt.Errorf("update gossip: %w", err)
-	}
-	signal(g.update)
-	return nil
 }
 
 // Rejoin starts a loop that joins every address that no live member has, now and every few seconds, until Close. Without
@@ -255,27 +242,6 @@ func (g *Gossip) setMeta(m Meta) error {
 	g.meta = b
 	g.mu.Unlock()
 	return nil
-}
-
-// publish makes memberlist spread new metadata: at most twice a second, however often it changes.
-func (g *Gossip) publish() {
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-g.ctx.Done():
-			return
-		case <-g.update:
-		}
-		if err := g.list.UpdateNode(time.Second); err != nil {
-			g.opts.Logger.Debug("cannot spread gossip metadata", "error", err)
-		}
-		select {
-		case <-g.ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 func (g *Gossip) dispatch(events func(Event)) {

@@ -109,10 +109,10 @@ func TestDeathIsHeard(t *testing.T) {
 		t.Errorf("b knows %+v of a", m)
 	}
 
-	if err := a.Update(Meta{Name: "a-0", Address: "a:1", Epoch: 7, Load: 3}); err != nil {
+	if err := a.announce(Meta{Name: "a-0", Address: "a:2"}); err != nil {
 		t.Fatal(err)
 	}
-	b.wait("news of a", func() bool { return b.heard(Changed, "a") && b.Members()[0].Meta.Epoch == 7 })
+	b.wait("news of a", func() bool { return b.heard(Changed, "a") && b.Members()[0].Meta.Address == "a:2" })
 
 	if err := c.stop(); err != nil { // without a word
 		t.Fatal(err)
@@ -199,4 +199,12 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("error %q does not name %q", err, want)
 		}
 	}
+}
+
+// announce spreads new metadata.
+func (m *member) announce(meta Meta) error {
+	if err := m.setMeta(meta); err != nil {
+		return err
+	}
+	return m.list.UpdateNode(limit)
 }

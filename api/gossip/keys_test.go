@@ -72,20 +72,21 @@ func TestKeysAreRotatedWhileMembersRun(t *testing.T) {
 	for _, m := range members {
 		m.Rejoin(addresses(members...))
 	}
-	load := int64(0)
+	talks, address := 0, ""
 	// talk: what each says of itself now arrives at all others.
 	talk := func(when string) {
 		t.Helper()
-		load++
+		talks++
+		address = fmt.Sprint("address-", talks)
 		for _, m := range members {
-			if err := m.Update(Meta{Name: string(m.name), Load: load}); err != nil {
+			if err := m.announce(Meta{Name: string(m.name), Address: address}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, m := range members {
 			m.wait("the others' news, "+when, func() bool {
 				all := m.Members()
-				return len(all) == 2 && all[0].Meta.Load == load && all[1].Meta.Load == load
+				return len(all) == 2 && all[0].Meta.Address == address && all[1].Meta.Address == address
 			})
 		}
 	}

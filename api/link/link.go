@@ -8,14 +8,12 @@
 package link
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,16 +63,6 @@ type Options struct {
 	Queue  int           // messages that may wait for one peer; DefaultQueue if 0
 	Idle   time.Duration // a stream without messages for so long is closed; 5 minutes if 0
 	Logger *slog.Logger  // slog.Default() if nil
-}
-
-// Peer is what is known of a peer.
-type Peer struct {
-	Incarnation api.Incarnation
-	Address     string
-	Up          bool
-	Queued      int
-	Sent        uint64 // messages acknowledged
-	Dropped     uint64 // messages that gave way to newer ones, were too large, or were on a stream that broke
 }
 
 // Link is a process's end of its streams.
@@ -210,18 +198,6 @@ func (l *Link) Forget(who api.Incarnation) {
 		p.cancel()
 		delete(l.peers, who)
 	}
-}
-
-// Peers lists the peers that messages were sent to, by incarnation, without those that were idle for long.
-func (l *Link) Peers() []Peer {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := make([]Peer, 0, len(l.peers))
-	for _, p := range l.peers {
-		out = append(out, p.describe())
-	}
-	slices.SortFunc(out, func(a, b Peer) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
-	return out
 }
 
 // Close ends all streams and the server, and waits for calls of Deliver that are under way: none comes after it.

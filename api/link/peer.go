@@ -168,12 +168,6 @@ func (p *peer) waiting() (n int, address string) {
 	return len(p.queue) - p.head, p.address
 }
 
-func (p *peer) describe() Peer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return Peer{Incarnation: p.to, Address: p.address, Up: p.up, Queued: len(p.queue) - p.head, Sent: p.sent, Dropped: p.dropped}
-}
-
 func (p *peer) tell(up bool) {
 	p.mu.Lock()
 	changed := !p.told || p.up != up

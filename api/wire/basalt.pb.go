@@ -1908,14 +1908,12 @@ func (x *Reserve) GetPods() []uint64 {
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
-// remove_request leaves the reservation alone.
 type Unreserve struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"`
 	TableEpoch    uint64                 `protobuf:"varint,4,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
-	OnlyRequest   bool                   `protobuf:"varint,5,opt,name=only_request,json=onlyRequest,proto3" json:"only_request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1976,13 +1974,6 @@ func (x *Unreserve) GetTableEpoch() uint64 {
 		return x.TableEpoch
 	}
 	return 0
-}
-
-func (x *Unreserve) GetOnlyRequest() bool {
-	if x != nil {
-		return x.OnlyRequest
-	}
-	return false
 }
 
 // "No further intent of this gang may pass": state closing.
@@ -2452,12 +2443,9 @@ type QueueUsage struct {
 	Generation    int64                  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // of the Queue object whose limits are in force
 	Charged       []*Amount              `protobuf:"bytes,4,rep,name=charged,proto3" json:"charged,omitempty"`        // the whole subtree
 	Capability    []*Amount              `protobuf:"bytes,5,rep,name=capability,proto3" json:"capability,omitempty"`
-	Guarantee     []*Amount              `protobuf:"bytes,6,rep,name=guarantee,proto3" json:"guarantee,omitempty"` // in force, after cutting
-	Admitted      int32                  `protobuf:"varint,7,opt,name=admitted,proto3" json:"admitted,omitempty"`  // gangs with a reservation in the subtree
-	Waiting       int32                  `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`    // requests waiting in the subtree
-	Closed        bool                   `protobuf:"varint,9,opt,name=closed,proto3" json:"closed,omitempty"`
-	Deleting      bool                   `protobuf:"varint,10,opt,name=deleting,proto3" json:"deleting,omitempty"`
-	Leaf          bool                   `protobuf:"varint,11,opt,name=leaf,proto3" json:"leaf,omitempty"`
+	Guarantee     []*Amount              `protobuf:"bytes,6,rep,name=guarantee,proto3" json:"guarantee,omitempty"`                         // in force, after cutting
+	Admitted      int32                  `protobuf:"varint,7,opt,name=admitted,proto3" json:"admitted,omitempty"`                          // gangs with a reservation in the subtree
+	Waiting       int32                  `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests waiting in the subtree
 	ReadyReason   string                 `protobuf:"bytes,12,opt,name=ready_reason,json=readyReason,proto3" json:"ready_reason,omitempty"` // v1alpha1 Queue Ready reason; "Ready" when fine
 	Message       string                 `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
 	Version       uint64                 `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"` // grows with each change, within a term
@@ -2549,27 +2537,6 @@ func (x *QueueUsage) GetWaiting() int32 {
 		return x.Waiting
 	}
 	return 0
-}
-
-func (x *QueueUsage) GetClosed() bool {
-	if x != nil {
-		return x.Closed
-	}
-	return false
-}
-
-func (x *QueueUsage) GetDeleting() bool {
-	if x != nil {
-		return x.Deleting
-	}
-	return false
-}
-
-func (x *QueueUsage) GetLeaf() bool {
-	if x != nil {
-		return x.Leaf
-	}
-	return false
 }
 
 func (x *QueueUsage) GetReadyReason() string {
@@ -4349,14 +4316,13 @@ const file_basalt_proto_rawDesc = "" +
 	" \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x18\n" +
 	"\apatient\x18\v \x01(\bR\apatient\x12\x12\n" +
 	"\x04term\x18\f \x01(\x03R\x04term\x12\x12\n" +
-	"\x04pods\x18\r \x03(\x06R\x04pods\"\xae\x01\n" +
+	"\x04pods\x18\r \x03(\x06R\x04pods\"\x91\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
 	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
-	"tableEpoch\x12!\n" +
-	"\fonly_request\x18\x05 \x01(\bR\vonlyRequest\"\x9f\x01\n" +
+	"tableEpochJ\x04\b\x05\x10\x06\"\x9f\x01\n" +
 	"\x05Close\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -4395,7 +4361,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06serial\x18\x03 \x01(\x04R\x06serial\"U\n" +
 	"\vQueueUsages\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x122\n" +
-	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\xc9\x03\n" +
+	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\x87\x03\n" +
 	"\n" +
 	"QueueUsage\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
@@ -4409,14 +4375,10 @@ const file_basalt_proto_rawDesc = "" +
 	"capability\x124\n" +
 	"\tguarantee\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\tguarantee\x12\x1a\n" +
 	"\badmitted\x18\a \x01(\x05R\badmitted\x12\x18\n" +
-	"\awaiting\x18\b \x01(\x05R\awaiting\x12\x16\n" +
-	"\x06closed\x18\t \x01(\bR\x06closed\x12\x1a\n" +
-	"\bdeleting\x18\n" +
-	" \x01(\bR\bdeleting\x12\x12\n" +
-	"\x04leaf\x18\v \x01(\bR\x04leaf\x12!\n" +
+	"\awaiting\x18\b \x01(\x05R\awaiting\x12!\n" +
 	"\fready_reason\x18\f \x01(\tR\vreadyReason\x12\x18\n" +
 	"\amessage\x18\r \x01(\tR\amessage\x12\x18\n" +
-	"\aversion\x18\x0e \x01(\x04R\aversion\"+\n" +
+	"\aversion\x18\x0e \x01(\x04R\aversionJ\x04\b\t\x10\f\"+\n" +
 	"\bRefilled\x12\x1f\n" +
 	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
 	"tableEpoch\"R\n" +

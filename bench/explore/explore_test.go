@@ -2,10 +2,16 @@ package explore
 
 import (
 	"maps"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/bench/model"
+	"basalt.dev/basalt/coordinator"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
 )
 
 func explored(t *testing.T, cfg Config) Result {
@@ -103,6 +109,43 @@ func TestFindsBugs(t *testing.T) {
 				t.Errorf("%s is not found: %s", b.Fault, r)
 			} else {
 				t.Logf("%s: %d states, merged %t: %s", b.Fault, r.States, !cfg.Plain, r.Violation)
+			}
+		}
+	}
+}
+
+// TestNamedFieldsExist: the fields that a state leaves out are named as strings, and a renamed field would count again unseen.
+func TestNamedFieldsExist(t *testing.T) {
+	exist, seen := map[string]bool{}, map[reflect.Type]bool{}
+	var visit func(t reflect.Type)
+	visit = func(t reflect.Type) {
+		if seen[t] {
+			return
+		}
+		seen[t] = true
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array:
+			visit(t.Elem())
+		case reflect.Map:
+			visit(t.Key())
+			visit(t.Elem())
+		case reflect.Struct:
+			name, _, _ := strings.Cut(t.String(), "[")
+			for i := range t.NumField() {
+				exist[name+"."+t.Field(i).Name] = true
+				visit(t.Field(i).Type)
+			}
+		}
+	}
+	visit(reflect.TypeFor[home.Core]())
+	visit(reflect.TypeFor[node.Core]())
+	visit(reflect.TypeFor[coordinator.Core]())
+	visit(reflect.TypeFor[model.Store[int]]())
+	visit(reflect.TypeFor[model.API]())
+	for _, named := range []map[string]bool{skipped, unordered, {"node.row.settleAt": true, "node.row.phase": true}} {
+		for name := range named {
+			if !exist[name] {
+				t.Errorf("there is no field %s", name)
 			}
 		}
 	}

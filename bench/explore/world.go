@@ -413,9 +413,6 @@ func (w *world) crash(name string) {
 		w.shards = slices.Delete(w.shards, i, i+1)
 		w.leases = plus(w.leases, inc)
 		w.orphan(inc)
-		for i := range w.shards {
-			w.shards[i].store = plus(w.shards[i].store, itemOf(event.PeerGone{Incarnation: inc}))
-		}
 	}
 	w.down = plus(w.down, name)
 }

@@ -137,9 +137,7 @@ func (w *world) up(p *process, peer api.Incarnation) {
 }
 
 func (w *world) down(p *process, peer api.Incarnation) {
-	if x := w.shard(p); x != nil {
-		x.peerGone(peer)
-	} else if c := w.coordinator(p); c != nil {
+	if c := w.coordinator(p); c != nil {
 		c.suspect(peer)
 	}
 }
@@ -167,7 +165,7 @@ func describe(e *wire.Envelope) string {
 		m := b.Reserve
 		return fmt.Sprintf("Reserve %s %s attempt %d demand %s bound %s epoch %d patient %t", m.Gang.Uid, serial(m.Serial), m.Attempt, amounts(m.Demand), amounts(m.Bound), m.TableEpoch, m.Patient)
 	case *wire.Envelope_Unreserve:
-		return fmt.Sprintf("Unreserve %s %s attempt %d only %t", b.Unreserve.Gang.Uid, serial(b.Unreserve.Serial), b.Unreserve.Attempt, b.Unreserve.OnlyRequest)
+		return fmt.Sprintf("Unreserve %s %s attempt %d", b.Unreserve.Gang.Uid, serial(b.Unreserve.Serial), b.Unreserve.Attempt)
 	case *wire.Envelope_Close:
 		return fmt.Sprintf("Close %s %s attempt %d %s", b.Close.Gang.Uid, serial(b.Close.Serial), b.Close.Attempt, b.Close.Reason)
 	case *wire.Envelope_Granted:

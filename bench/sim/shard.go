@@ -184,8 +184,6 @@ func (x *shard) hear(from api.Incarnation, body *wire.Envelope) {
 	x.step(event.Message{From: from, Body: body})
 }
 
-func (x *shard) peerGone(who api.Incarnation) { x.step(event.PeerGone{Incarnation: who}) }
-
 func (x *shard) tick() {
 	x.later(100*time.Millisecond, x.tick)
 	x.step(event.Tick{})

@@ -76,9 +76,6 @@ type Message struct {
 	Body *wire.Envelope
 }
 
-// PeerGone is a hint: the process left the table, or its stream broke.
-type PeerGone struct{ Incarnation api.Incarnation }
-
 // Tick comes every 100 ms.
 type Tick struct{}
 
@@ -125,7 +122,6 @@ func (PodsReplaced) IsEvent() {}
 func (PodSeen) IsEvent()      {}
 func (PodGone) IsEvent()      {}
 func (Message) IsEvent()      {}
-func (PeerGone) IsEvent()     {}
 func (Tick) IsEvent()         {}
 func (Drained) IsEvent()      {}
 

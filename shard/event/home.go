@@ -27,9 +27,8 @@ type NamespaceGone struct{ Name string }
 
 // PriorityClassSeen brings a PriorityClass.
 type PriorityClassSeen struct {
-	Name    string
-	Value   int64
-	Default bool
+	Name  string
+	Value int64
 }
 
 // PriorityClassGone says that a PriorityClass was deleted.

@@ -434,7 +434,7 @@ func (s *script) run(line string) []string {
 		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.StoreRead{Revision: 1, Reservations: []event.StoredReservation{{}}},
 			event.PodSeen{}, event.PodSeen{Pod: &api.Pod{}}, event.PodSeen{Pod: &api.Pod{UID: "bare", Ours: true}}, event.PodGone{UID: "bare"}, event.PodGone{UID: "bare"}, event.PodGone{}, event.PodGroupSeen{},
 			event.PodGroupSeen{PodGroup: &v1alpha1.PodGroup{}}, event.PodGroupGone{}, event.QueueSeen{}, event.QueueSeen{Queue: &v1alpha1.Queue{}}, event.QueueGone{},
-			event.NamespaceGone{Name: "nowhere"}, event.PriorityClassGone{Name: "none"}, event.CoordinatorSeen{}, event.StatusWritten{ID: 77}, event.PeerGone{}, event.Tick{}, event.NodeSeen{}} {
+			event.NamespaceGone{Name: "nowhere"}, event.PriorityClassGone{Name: "none"}, event.CoordinatorSeen{}, event.StatusWritten{ID: 77}, event.Tick{}, event.NodeSeen{}} {
 			out = append(out, s.step(ev)...)
 		}
 		return out

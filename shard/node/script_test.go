@@ -290,7 +290,7 @@ func (s *script) run(line string) []string {
 			out = append(out, message(body)...)
 		}
 		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.PodsReplaced{Pods: []*api.Pod{nil, {}}}, event.PodSeen{}, event.PodSeen{Pod: &api.Pod{UID: "nothing", Node: "n1"}}, event.PodGone{}, event.PodGone{UID: "nothing"},
-			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.SettleDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}, event.PeerGone{}} {
+			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.SettleDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}} {
 			out = append(out, s.step(ev)...)
 		}
 		return out

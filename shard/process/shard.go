@@ -73,7 +73,6 @@ func Run(ctx context.Context, o Options) error {
 	}()
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
-		Down:    func(who api.Incarnation) { l.post(ctx, event.PeerGone{Incarnation: who}) },
 		Status:  l.status,
 		Live:    l.beat.Stuck,
 		Register: func(p *process.Process, server grpc.ServiceRegistrar) {

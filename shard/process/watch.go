@@ -79,7 +79,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	start(namespaces.Run, namespaces.Synced())
 	priorities := follow(w, scheduling, "priorityclasses", nil,
 		func(p *schedulingv1.PriorityClass) event.Event {
-			return event.PriorityClassSeen{Name: p.Name, Value: int64(p.Value), Default: p.GlobalDefault}
+			return event.PriorityClassSeen{Name: p.Name, Value: int64(p.Value)}
 		},
 		func(p *schedulingv1.PriorityClass) event.Event { return event.PriorityClassGone{Name: p.Name} })
 	start(priorities.Run, priorities.Synced())
