@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 const module = "basalt.dev/basalt"
@@ -77,6 +78,161 @@ func TestREADMENamesRealTargets(t *testing.T) {
 	if lines := strings.Count(string(readme), "\n"); lines > 150 {
 		t.Errorf("README.md has %d lines; 150 are enough", lines)
 	}
+}
+
+// TestGlossaryHoldsEveryTimer: the glossary names every duration of the cores, with its value; what it names of other packages
+// has the value that it says; and each inequality that it promises holds.
+func TestGlossaryHoldsEveryTimer(t *testing.T) {
+	timers := durations(t)
+	rows := tables(t, "api/GLOSSARY.md")
+	listed := map[string]bool{}
+	for _, row := range rows["Timers"] {
+		name := strings.Trim(row[0], "`")
+		listed[name] = true
+		if is, known := timers[name]; !known {
+			t.Errorf("api/GLOSSARY.md: there is no timer %s", name)
+		} else if is.String() != row[1] {
+			t.Errorf("api/GLOSSARY.md: %s is %v, not %s", name, is, row[1])
+		}
+	}
+	for name := range timers {
+		if core := strings.SplitN(name, ".", 2)[0]; slices.Contains([]string{"cache", "coordinator", "home", "node", "event"}, core) && !listed[name] {
+			t.Errorf("api/GLOSSARY.md does not name the timer %s (%v)", name, timers[name])
+		}
+	}
+	if len(rows["Inequalities"]) < 20 {
+		t.Errorf("api/GLOSSARY.md has %d inequalities", len(rows["Inequalities"]))
+	}
+	for _, row := range rows["Inequalities"] {
+		parts := regexp.MustCompile(`^(.+) (<|<=|=) (.+)$`).FindStringSubmatch(row[0])
+		if parts == nil {
+			t.Errorf("api/GLOSSARY.md: %s is no inequality", row[0])
+			continue
+		}
+		left, right := span(t, timers, parts[1]), span(t, timers, parts[3])
+		if holds := map[string]bool{"<": left < right, "<=": left <= right, "=": left == right}[parts[2]]; !holds {
+			t.Errorf("api/GLOSSARY.md: %s does not hold: %v and %v", row[0], left, right)
+		}
+	}
+}
+
+// span is the value of "`a.b`", "2 * `a.b`", or of a sum of these.
+func span(t *testing.T, timers map[string]time.Duration, text string) time.Duration {
+	t.Helper()
+	sum := time.Duration(0)
+	for _, term := range strings.Split(text, " + ") {
+		times := 1
+		if factor, rest, is := strings.Cut(term, " * "); is {
+			times, _ = strconv.Atoi(factor)
+			term = rest
+		}
+		one, known := timers[strings.Trim(term, "`")]
+		if !known {
+			t.Errorf("api/GLOSSARY.md: there is no timer %s", term)
+		}
+		sum += time.Duration(times) * one
+	}
+	return sum
+}
+
+// tables returns the rows of the tables of a Markdown file, by the heading above.
+func tables(t *testing.T, file string) map[string][][]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, heading := map[string][][]string{}, ""
+	for _, line := range strings.Split(string(text), "\n") {
+		if h, is := strings.CutPrefix(line, "## "); is {
+			heading = h
+		}
+		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.Contains(cells[1], "`") {
+			row := []string{}
+			for _, cell := range cells[1 : len(cells)-1] {
+				row = append(row, strings.TrimSpace(cell))
+			}
+			out[heading] = append(out[heading], row)
+		}
+	}
+	return out
+}
+
+// durations reads from the sources what duration each name has that is given one: constants, and fields of options by their
+// defaults, written as `x.F = d`, as `x.F = cmp.Or(x.F, d)`, or as a pair of &x.F and d. A name begins with its package:
+// home.HoldFor, shard/process.gather.
+func durations(t *testing.T) map[string]time.Duration {
+	t.Helper()
+	out := map[string]time.Duration{}
+	for _, s := range sources(t) {
+		if s.test || under(s.pkg, "bench") || under(s.pkg, "cmd") {
+			continue
+		}
+		pkg := path.Base(s.pkg)
+		if pkg == "process" {
+			pkg = path.Base(path.Dir(s.pkg)) + "/" + pkg
+		}
+		note := func(name string, value ast.Expr) {
+			if d, is := duration(value); is && d > 0 {
+				out[pkg+"."+name] = d
+			}
+		}
+		pairs := func(values []ast.Expr) {
+			if len(values) != 2 {
+				return
+			}
+			if address, is := values[0].(*ast.UnaryExpr); is && address.Op == token.AND {
+				if field, is := address.X.(*ast.SelectorExpr); is {
+					note(field.Sel.Name, values[1])
+				}
+			}
+		}
+		for _, d := range s.tree.Decls {
+			if g, is := d.(*ast.GenDecl); is && (g.Tok == token.CONST || g.Tok == token.VAR) {
+				for _, spec := range g.Specs {
+					for i, value := range spec.(*ast.ValueSpec).Values {
+						note(spec.(*ast.ValueSpec).Names[i].Name, value)
+					}
+				}
+			}
+		}
+		ast.Inspect(s.tree, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				pairs(n.Args)
+			case *ast.CompositeLit:
+				pairs(n.Elts)
+			case *ast.AssignStmt:
+				if field, is := n.Lhs[0].(*ast.SelectorExpr); is && len(n.Lhs) == 1 {
+					value := n.Rhs[0]
+					if or, is := value.(*ast.CallExpr); is && len(or.Args) == 2 {
+						value = or.Args[1]
+					}
+					note(field.Sel.Name, value)
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// duration evaluates an expression that is written with the units of package time.
+func duration(e ast.Expr) (time.Duration, bool) {
+	switch e := e.(type) {
+	case *ast.SelectorExpr:
+		if x, is := e.X.(*ast.Ident); is && x.Name == "time" {
+			d, known := map[string]time.Duration{"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}[e.Sel.Name]
+			return d, known
+		}
+	case *ast.BinaryExpr:
+		if factor, is := e.X.(*ast.BasicLit); is && e.Op == token.MUL {
+			n, err := strconv.Atoi(factor.Value)
+			d, known := duration(e.Y)
+			return time.Duration(n) * d, known && err == nil
+		}
+	}
+	return 0, false
 }
 
 func TestImportsPointOneWay(t *testing.T) {
