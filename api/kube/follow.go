@@ -154,9 +154,7 @@ func (f *Follower[T]) Run(ctx context.Context) {
 			case <-f.relist:
 			default:
 			}
-			if version, err = f.list(ctx); err == nil {
-				backoff.reset()
-			}
+			version, err = f.list(ctx)
 		case f.wanted:
 			f.wanted = false
 			version = f.catchUp(ctx, version)
@@ -329,10 +327,7 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 		w, err = f.Watch(ctx, version)
 	}
 	if err != nil {
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			return "", nil
-		}
-		return version, fmt.Errorf("watch %s: %w", f.what, err)
+		return f.failed(ctx, version, err, backoff)
 	}
 	defer w.Stop()
 	one, batches := w.ResultChan(), (<-chan []watch.Event)(nil)
@@ -368,14 +363,8 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 		}
 		for _, e := range events {
 			if e.Type == watch.Error {
-				err = apierrors.FromObject(e.Object)
-				if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-					version, err = "", nil
-				} else {
-					err = fmt.Errorf("watch %s: %w", f.what, err)
-				}
 				f.flush()
-				return version, err
+				return f.failed(ctx, version, apierrors.FromObject(e.Object), backoff)
 			}
 			if version, err = f.take(e, true); err != nil {
 				return "", err
@@ -387,6 +376,16 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 			return version, nil
 		}
 	}
+}
+
+// failed returns the version to go on from after a watch failed, "" for a new list where the version is too old. An API server
+// may say that of a list that was made just now, again and again: so the list, too, waits.
+func (f *Follower[T]) failed(ctx context.Context, version string, err error, backoff *backoff) (string, error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		backoff.wait(ctx)
+		return "", nil
+	}
+	return version, fmt.Errorf("watch %s: %w", f.what, err)
 }
 
 // watchRelay follows the relay from a version and returns the one to go on from, "" for a new list.
