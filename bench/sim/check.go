@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,7 +151,7 @@ func (c *check) names(r *wire.ReservationRecord) {
 	if names := c.byName[r.Gang.Name]; r.Gang.Single || len(names) > 0 && names[len(names)-1] != gang {
 		return // a PodGroup takes over the bound pods of its namesake
 	}
-	for uid := range c.gang(gang).ever {
+	for _, uid := range slices.Sorted(maps.Keys(c.gang(gang).ever)) {
 		p := w.api.podByUID(uid)
 		if p == nil || p.Spec.NodeName == "" || finished(p) || c.bound[uid] != gang || w.now.Sub(c.landed[uid]) < 2*time.Second {
 			continue

@@ -349,8 +349,9 @@ func (c *Core) settleYoung() {
 	}
 }
 
-// movesTo tells whether a bound pod that is pinned to an earlier PodGroup is the present one's. It does not move to another
-// queue, nor away from a gang that another shard has.
+// movesTo reports whether a bound pod that is pinned to an earlier PodGroup belongs to the present one. It does not move to
+// another queue, nor away from a gang that another shard has, nor from one whose PodGroup this shard has yet to see: the
+// present one may be the earlier of the two, in a list that lags.
 func (c *Core) movesTo(p *pod, to *group) bool {
 	if !c.meantFor(p, to) {
 		return false
@@ -358,6 +359,9 @@ func (c *Core) movesTo(p *pod, to *group) bool {
 	g := c.gangs[p.pinned]
 	if g == nil {
 		return !p.sure
+	}
+	if !g.single && !g.stray.IsZero() {
+		return false
 	}
 	queue, known, _ := c.groupQueue(to)
 	return known && queue == g.queue && (g.name == to.name || g.single && !p.ours && !g.charge.reserved)

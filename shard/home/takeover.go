@@ -155,10 +155,14 @@ func (c *Core) readNames(sequence uint64) {
 	}
 }
 
-// pinAnew pins a bound pod to the gang whose reservation names it. What this shard saw itself counts only for gangs that it
-// has, and that no reservation contradicts.
-func (c *Core) pinAnew(p *pod) {
+// pinAnew pins a bound pod to the gang whose reservation names it. A reservation that this shard holds itself, in a bucket
+// that it did not just gain, counts more than what was read: the read may be older. Anything else that this shard saw counts
+// only for gangs that it has, and that no reservation contradicts.
+func (c *Core) pinAnew(p *pod, gained map[api.BucketID]bool) {
 	if p.Node == "" {
+		return
+	}
+	if g := c.gangs[p.pinned]; g != nil && !gained[g.bucket] && g.charge.reserved && g.charge.names(g, p) {
 		return
 	}
 	if by := c.named[p.id]; by != nil && by.namespace == p.Namespace {
@@ -191,7 +195,7 @@ func (c *Core) activate(sequence uint64) {
 	slices.SortFunc(groups, func(a, b *group) int { return compareNames(a.name, b.name) })
 	uids := sorted(c.pods)
 	for _, uid := range uids {
-		c.pinAnew(c.pods[uid])
+		c.pinAnew(c.pods[uid], gained)
 	}
 	for _, g := range groups {
 		c.homeGroup(g)
@@ -335,6 +339,9 @@ func (c *Core) awaitPodGroup(g *gang) {
 	}
 	if g.tally.bound > 0 {
 		g.stray, g.gone = time.Time{}, true
+		for _, uid := range sorted(g.members) { // they may belong to a PodGroup that was made under the same name
+			c.settlePod(g.members[uid])
+		}
 		c.withdrawAll(g, resume)
 		return
 	}
