@@ -3,7 +3,8 @@
 //
 // Why not client-go's informers: a takeover must count the pods of a list that was made, consistently, after the intents
 // were read, and everything that comes later must come from a watch that starts at exactly that list. An informer lists
-// from a cache when it likes and offers no way to ask for such a list.
+// from a cache when it likes and offers no way to ask for such a list. Nor does it notice that an API server was restored from
+// a backup (restored.go).
 package kube
 
 import (

@@ -42,20 +42,23 @@ type Handler[T runtime.Object] struct {
 
 // Follower lists and watches one kind.
 type Follower[T runtime.Object] struct {
-	what      string
-	source    cache.ListerWatcherWithContext
-	listInto  func(ctx context.Context, take func(decoded[T])) (version string, err error)
-	inProcess bool
-	handle    Handler[T]
-	strip     func(T) T
-	relay     Relay // nil for none
-	log       *slog.Logger
-	asked     atomic.Uint64 // Relist calls so far
-	unread    *unread
-	relist    chan struct{}
-	synced    chan struct{}
-	listTook  time.Duration // the last one
-	wanted    bool          // Relist was called, and the watch goes on
+	what     string
+	source   cache.ListerWatcherWithContext
+	listInto func(ctx context.Context, take func(decoded[T])) (version string, err error)
+	// readMarked reads the store's version and that of a mark's object.
+	readMarked func(context.Context, Mark, metav1.ListOptions) (version, written string, err error)
+	inProcess  bool
+	handle     Handler[T]
+	strip      func(T) T
+	relay      Relay // nil for none
+	log        *slog.Logger
+	asked      atomic.Uint64 // Relist calls so far
+	unread     *unread
+	relist     chan struct{}
+	synced     chan struct{}
+	listTook   time.Duration // the last one
+	wanted     bool          // Relist was called, and the watch goes on
+	mark       Mark          // how far lists and watches have come
 
 	catchUpFrom time.Duration // a list that takes so long is not made where the watch can do
 }
@@ -96,7 +99,10 @@ func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.
 	requests.WatchFuncWithContext = watchStream[T](client, resource, u)
 	source := cache.ToListerWatcherWithContext(requests)
 	listInto := func(ctx context.Context, take func(decoded[T])) (string, error) {
-		return listStream(ctx, client, resource, take)
+		return listStream(ctx, client.Get().Resource(resource), take)
+	}
+	readMarked := func(ctx context.Context, at Mark, o metav1.ListOptions) (version, written string, err error) {
+		return readOne[T](ctx, client, resource, at, o)
 	}
 	l, inProcess := client.(Lister)
 	if inProcess {
@@ -104,7 +110,7 @@ func Follow[T runtime.Object](client rest.Interface, resource string, log *slog.
 		listInto = func(ctx context.Context, take func(decoded[T])) (string, error) { return listWhole(ctx, source, take) }
 	}
 	return &Follower[T]{
-		what: resource, source: source, listInto: listInto, inProcess: inProcess, handle: handle, strip: func(o T) T { return o }, log: log,
+		what: resource, source: source, listInto: listInto, readMarked: readMarked, inProcess: inProcess, handle: handle, strip: func(o T) T { return o }, log: log,
 		unread: u, relist: make(chan struct{}, 1), synced: make(chan struct{}), catchUpFrom: catchUpFrom,
 	}
 }
@@ -176,8 +182,14 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	began := time.Now()
 	defer func() { f.listTook = time.Since(began) }()
 	var items []T
+	var mark Mark
 	version, err = f.listInto(ctx, func(d decoded[T]) {
 		note(f.unread, d)
+		if d.there {
+			if m, err := meta.Accessor(d.object); err == nil {
+				mark.listed(m)
+			}
+		}
 		if d.err == nil && d.there {
 			items = append(items, f.strip(d.object))
 		} else if o, ok := f.unreadable(d); ok {
@@ -187,6 +199,8 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.what, err)
 	}
+	mark.Version = version
+	f.mark = mark
 	f.handle.Replaced(items, ticket)
 	f.flush()
 	select {
@@ -243,7 +257,11 @@ func (f *Follower[T]) catchUp(ctx context.Context, version string) string {
 	ctx, cancel := context.WithTimeout(ctx, 3*catchUpWatch*time.Second)
 	defer cancel()
 	version, err := f.reach(ctx, version)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrRestored):
+		f.relistRestored()
+		return ""
+	case err != nil:
 		f.log.Info("it cannot be known how far the watch has come, a list is made instead", "resource", f.what, "error", err)
 		return ""
 	}
@@ -254,24 +272,31 @@ func (f *Follower[T]) catchUp(ctx context.Context, version string) string {
 
 // reach watches until the version that the API server has now.
 func (f *Follower[T]) reach(ctx context.Context, version string) (string, error) {
-	l, err := f.source.ListWithContext(ctx, metav1.ListOptions{Limit: 1}) // consistent, as every list without a version
-	if err != nil {
-		return "", fmt.Errorf("ask for the version: %w", err)
-	}
-	accessor, err := meta.ListAccessor(l)
+	from := f.mark
+	now, err := f.now(ctx) // consistent, as every list without a version
 	if err != nil {
 		return "", err
 	}
-	now, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+	if newer(version, now) {
+		return "", ErrRestored
+	}
+	until, err := strconv.ParseUint(now, 10, 64)
 	if err != nil {
 		return "", err
 	}
 	for range 2 { // an API server that is busy with lists of others may say it late
-		if version, err = f.watchUntil(ctx, version, now); err == nil || !errors.Is(err, errNotReached) {
-			return version, err
+		if version, err = f.watchUntil(ctx, version, until); err == nil || !errors.Is(err, errNotReached) {
+			break
 		}
 	}
-	return "", err
+	if err != nil {
+		return "", err
+	}
+	restored, err := f.isRestored(ctx, from)
+	if err == nil && restored {
+		err = ErrRestored
+	}
+	return version, err
 }
 
 var errNotReached = errors.New("the watch ended before it was there")
@@ -330,6 +355,7 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 		return f.failed(ctx, version, err, backoff)
 	}
 	defer w.Stop()
+	restored := f.Restored(ctx, f.mark)
 	one, batches := w.ResultChan(), (<-chan []watch.Event)(nil)
 	if b, ok := w.(Batches); ok {
 		one, batches = nil, b.Batches()
@@ -343,6 +369,9 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 			return version, ctx.Err()
 		case <-f.relist:
 			return f.relisted(version), nil
+		case <-restored:
+			f.relistRestored()
+			return "", nil
 		case <-changed:
 			relayed.reset()
 			return version, nil
@@ -406,6 +435,7 @@ func (f *Follower[T]) watchRelay(ctx context.Context, version string, relayed *r
 		return version
 	}
 	defer w.Stop()
+	restored := f.Restored(ctx, f.mark)
 	began := time.Now()
 	for {
 		select {
@@ -413,6 +443,9 @@ func (f *Follower[T]) watchRelay(ctx context.Context, version string, relayed *r
 			return version
 		case <-f.relist:
 			return f.relisted(version)
+		case <-restored:
+			f.relistRestored()
+			return ""
 		case <-changed:
 			relayed.reset()
 			return version
@@ -460,7 +493,8 @@ func (f *Follower[T]) take(e watch.Event, strip bool) (version string, err error
 	case e.Type == watch.Deleted:
 		f.handle.Gone(o)
 	}
-	return m.GetResourceVersion(), nil
+	f.mark.Reach(e.Type, m)
+	return f.mark.Version, nil
 }
 
 // relayed is when a follower asks its relay: at once, and after a failure again and again, less and less often; after TooOld

@@ -18,12 +18,12 @@ import (
 
 const asProtobuf = "application/vnd.kubernetes.protobuf"
 
-// listStream lists a kind and hands over one object after another, as they come. client-go reads an answer whole and
+// listStream makes a list and hands over one object after another, as they come. client-go reads an answer whole and
 // makes one slice of it: of 100,000 pods the moving of that slice took half of a shard's CPU, and all of them are in memory
 // before the first can be stripped.
-func listStream[T runtime.Object](ctx context.Context, client rest.Interface, resource string, take func(decoded[T])) (version string, err error) {
+func listStream[T runtime.Object](ctx context.Context, request *rest.Request, take func(decoded[T])) (version string, err error) {
 	_, builtIn := any(*new(T)).(unmarshaler)
-	request, read := client.Get().Resource(resource), readJSONList[T]
+	read := readJSONList[T]
 	if builtIn {
 		request, read = request.SetHeader("Accept", asProtobuf), readList[T]
 	}
@@ -38,7 +38,7 @@ func listStream[T runtime.Object](ctx context.Context, client rest.Interface, re
 // List reads all objects of a resource that can be read, by one consistent list.
 func List[T runtime.Object](ctx context.Context, client rest.Interface, resource string, log *slog.Logger) (all []T, err error) {
 	u := newUnread(resource, log)
-	_, err = listStream(ctx, client, resource, func(d decoded[T]) {
+	_, err = listStream(ctx, client.Get().Resource(resource), func(d decoded[T]) {
 		note(u, d)
 		if d.there && d.err == nil {
 			all = append(all, d.object)
@@ -106,10 +106,12 @@ func readJSONList[T runtime.Object](body io.Reader, take func(decoded[T])) (vers
 	return versionOf(*meta)
 }
 
-// versionOf returns the version of a list, which must be a whole one.
+var errPart = errors.New("read a list: it is only a part of one")
+
+// versionOf returns the version of a list, with errPart if that is not a whole one.
 func versionOf(m metav1.ListMeta) (string, error) {
 	if m.Continue != "" {
-		return "", errors.New("read a list: it is only a part of one")
+		return m.ResourceVersion, errPart
 	}
 	return m.ResourceVersion, nil
 }

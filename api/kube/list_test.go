@@ -96,7 +96,7 @@ func TestListStream(t *testing.T) {
 	same(t, core.RESTClient(), "nodes", &v1.NodeList{})
 	same(t, core.RESTClient(), "namespaces", &v1.NamespaceList{})
 	same(t, core.RESTClient(), "persistentvolumes", &v1.PersistentVolumeList{})
-	if _, err := listStream(t.Context(), core.RESTClient(), "nonsense", func(decoded[*v1.Node]) {}); err == nil {
+	if _, err := listStream(t.Context(), core.RESTClient().Get().Resource("nonsense"), func(decoded[*v1.Node]) {}); err == nil {
 		t.Error("a kind that does not exist was listed")
 	}
 }
@@ -110,17 +110,17 @@ func same(t *testing.T, client rest.Interface, resource string, want runtime.Obj
 	var got, wanted []any
 	switch l := want.(type) {
 	case *v1.NodeList:
-		_, err = listStream(t.Context(), client, resource, func(d decoded[*v1.Node]) { got = append(got, *d.object) })
+		_, err = listStream(t.Context(), client.Get().Resource(resource), func(d decoded[*v1.Node]) { got = append(got, *d.object) })
 		for _, n := range l.Items {
 			wanted = append(wanted, n)
 		}
 	case *v1.NamespaceList:
-		_, err = listStream(t.Context(), client, resource, func(d decoded[*v1.Namespace]) { got = append(got, *d.object) })
+		_, err = listStream(t.Context(), client.Get().Resource(resource), func(d decoded[*v1.Namespace]) { got = append(got, *d.object) })
 		for _, n := range l.Items {
 			wanted = append(wanted, n)
 		}
 	case *v1.PersistentVolumeList:
-		_, err = listStream(t.Context(), client, resource, func(d decoded[*v1.PersistentVolume]) { got = append(got, *d.object) })
+		_, err = listStream(t.Context(), client.Get().Resource(resource), func(d decoded[*v1.PersistentVolume]) { got = append(got, *d.object) })
 		for _, n := range l.Items {
 			wanted = append(wanted, n)
 		}

@@ -11,8 +11,9 @@
 // A relay keeps the last events of each kind (window), which is all that it knows: it makes no list and has no objects. Asked
 // for a version before the window it says which one it has first; asked for one that it has not reached it takes the watch,
 // for it will come to it. It refuses to guess: with any doubt about its own watch (an error, a version that is no number or
-// does not grow) it drops the window and breaks every stream. The callers go on from their last version, at the next relay or
-// at the API server, without a new list.
+// does not grow, an API server that was restored from an older state) it drops the window and breaks every stream. The callers
+// go on from their last version, at the next relay or at the API server, without a new list; each of them asks the API server
+// whether its history still contains that version.
 //
 // It decides nothing about what an event means, and does not filter: node and home cores look at pods that are not theirs
 // too (a row whose pod was bound elsewhere, a pod whose PodGroup comes later), and a filter would have to be right about

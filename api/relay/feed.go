@@ -45,6 +45,7 @@ var slowerPaces = []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}
 type kind struct {
 	resource string
 	watch    func(ctx context.Context, version string) (watch.Interface, error) // of the API server
+	restored func(ctx context.Context, at kube.Mark) <-chan struct{}            // closed if its history does not contain the mark
 	encode   func(runtime.Object) ([]byte, error)
 	relay    *Relay
 
@@ -63,6 +64,8 @@ type feed struct {
 
 	callers int         // guarded by kind.mu
 	idle    *time.Timer // runs while there are none
+
+	mark kube.Mark // how far the watch has come; only the goroutine that reads it has this
 
 	mu      sync.Mutex
 	window  *window
@@ -137,7 +140,7 @@ func (f *feed) run(ctx context.Context, version uint64) {
 
 // follow watches until there is a doubt, and says which.
 func (f *feed) follow(ctx context.Context, version uint64, open func()) error {
-	for {
+	for first := true; ; first = false {
 		began := time.Now()
 		ctx, cancel := context.WithCancel(ctx)
 		late := time.AfterFunc(reopen, cancel)
@@ -151,7 +154,11 @@ func (f *feed) follow(ctx context.Context, version uint64, open func()) error {
 			return fmt.Errorf("watch %s: %w", f.kind.resource, err)
 		}
 		open()
-		version, err = f.read(ctx, w)
+		var restored <-chan struct{}
+		if !first { // the first one is checked by each reader, which begins where its own list was
+			restored = f.kind.restored(ctx, f.mark)
+		}
+		version, err = f.read(ctx, w, restored)
 		w.Stop()
 		cancel()
 		switch {
@@ -164,7 +171,7 @@ func (f *feed) follow(ctx context.Context, version uint64, open func()) error {
 }
 
 // read takes events into the window until the API server ends the watch, and returns the version that was reached.
-func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
+func (f *feed) read(ctx context.Context, w watch.Interface, restored <-chan struct{}) (uint64, error) {
 	var last time.Time // of publication
 	due := time.NewTimer(f.kind.pace)
 	due.Stop()
@@ -174,6 +181,8 @@ func (f *feed) read(ctx context.Context, w watch.Interface) (uint64, error) {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
+		case <-restored:
+			return 0, kube.ErrRestored
 		case <-due.C:
 			last, waiting = time.Now(), false
 			f.publish()
@@ -226,6 +235,7 @@ func (f *feed) take(e watch.Event) error {
 	if err != nil {
 		return fmt.Errorf("resourceVersion of %s/%s: %w", m.GetNamespace(), m.GetName(), err)
 	}
+	f.mark.Reach(e.Type, m)
 	object := e.Object
 	if u, ok := object.(*kube.Unreadable); ok {
 		object = u.Object

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,20 @@ type upstream struct {
 	asked []string
 	open  *watch.FakeWatcher
 	err   error
+
+	old   bool        // it was restored from an older state
+	marks []kube.Mark // that it was asked about
+}
+
+func (u *upstream) restored(_ context.Context, at kube.Mark) <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.marks = append(u.marks, at)
+	answer := make(chan struct{})
+	if u.old {
+		close(answer)
+	}
+	return answer
 }
 
 func (u *upstream) watch(ctx context.Context, version string) (watch.Interface, error) {
@@ -63,7 +78,7 @@ func (noServer) RegisterService(*grpc.ServiceDesc, any) {}
 // start makes a relay whose only kind is watched at u, and that asks itself.
 func start(u *upstream, maxEvents int) (*Relay, *source) {
 	r := New(Options{Self: "me", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}, noServer{})
-	k := &kind{resource: "namespaces", watch: u.watch, encode: encode, relay: r, pace: pace, limits: windowLimits}
+	k := &kind{resource: "namespaces", watch: u.watch, restored: u.restored, encode: encode, relay: r, pace: pace, limits: windowLimits}
 	k.limits.maxEvents = maxEvents
 	r.kinds[k.resource] = k
 	r.Ask("me")
@@ -202,6 +217,9 @@ func TestWatchEndsInOrder(t *testing.T) {
 		up.Modify(namespace(21))
 		time.Sleep(2 * pace)
 		expect(t, "events", heard(said), "20 21")
+		if want := []kube.Mark{{Version: "20", Name: "n", Written: "20"}}; !slices.Equal(u.marks, want) {
+			t.Errorf("the API server was asked whether its history contains %+v, want %+v", u.marks, want)
+		}
 	})
 }
 
@@ -216,6 +234,11 @@ func TestDoubtEndsEveryStream(t *testing.T) {
 		"no number":         func(_ *upstream, w *watch.FakeWatcher) { n := namespace(0); n.ResourceVersion = "a1"; w.Modify(n) },
 		"ended at once":     func(_ *upstream, w *watch.FakeWatcher) { w.Stop() },
 		"another kind":      func(_ *upstream, w *watch.FakeWatcher) { w.Modify(&metav1.Status{}) },
+		"restored from an older state": func(u *upstream, w *watch.FakeWatcher) {
+			u.old = true
+			time.Sleep(time.Minute)
+			w.Stop()
+		},
 		"cannot be continued": func(u *upstream, w *watch.FakeWatcher) {
 			u.err = errors.New("refused")
 			time.Sleep(time.Minute)

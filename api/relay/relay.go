@@ -105,7 +105,7 @@ func Attach[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration)
 	if f.InProcess() { // a watch costs nothing there
 		return
 	}
-	k := &kind{resource: f.Resource(), watch: f.Watch, relay: r, pace: pace, limits: windowLimits}
+	k := &kind{resource: f.Resource(), watch: f.Watch, restored: f.Restored, relay: r, pace: pace, limits: windowLimits}
 	k.encode = func(o runtime.Object) ([]byte, error) {
 		t, ok := o.(T)
 		if !ok {

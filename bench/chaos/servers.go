@@ -137,7 +137,7 @@ func (a *attack) killAPI(forget bool) {
 }
 
 func (a *attack) compactAPIStore() error {
-	c, err := clientv3.New(clientv3.Config{Endpoints: a.Cluster.APIStore(), Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: a.Cluster.APIStore().Endpoints(), Logger: zap.NewNop()})
 	if err != nil {
 		return err
 	}

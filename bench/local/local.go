@@ -429,5 +429,5 @@ func (c *Cluster) Config(user string) *rest.Config {
 	}
 }
 
-// APIStore returns the endpoints of the API server's own etcd.
-func (c *Cluster) APIStore() []string { return c.apiStore.Endpoints() }
+// APIStore returns the API server's own etcd.
+func (c *Cluster) APIStore() *Etcd { return c.apiStore }

@@ -125,9 +125,35 @@ func (s *laggingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case q.Get("watch") != "":
 		s.watch(w, r)
+	case q.Has("fieldSelector"):
+		s.one(w, r)
 	default:
 		s.list(w, r)
 	}
+}
+
+// one lists one pod, as it is in the store or was at a version.
+func (s *laggingServer) one(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	version := s.version
+	if q.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact) {
+		version, _ = strconv.Atoi(q.Get("resourceVersion"))
+	}
+	list := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	list.ResourceVersion = strconv.Itoa(version)
+	for _, e := range s.history {
+		p := e.Object.(*corev1.Pod)
+		if v, _ := strconv.Atoi(p.ResourceVersion); v > version || "metadata.name="+p.Name != q.Get("fieldSelector") {
+			continue
+		}
+		if list.Items = nil; e.Type != watch.Deleted {
+			list.Items = []corev1.Pod{*p}
+		}
+	}
+	w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+	_, _ = w.Write(encode(list))
 }
 
 // other answers for a kind that has no objects.

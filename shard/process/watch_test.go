@@ -35,6 +35,10 @@ func TestUnreadablePodGroups(t *testing.T) {
 			fmt.Fprintf(w, `{"items":[%s],"metadata":{"resourceVersion":"%d"}}`, strings.Join(items, ","), version)
 		}
 		switch {
+		case r.URL.Query().Has("fieldSelector") && lists.Load() == 1: // whether the history is the same
+			list(10, group("c", 3, "1e30", "{}"))
+		case r.URL.Query().Has("fieldSelector"):
+			list(20, group("a", 18, "1e30", "{}"))
 		case r.URL.Query().Get("watch") == "" && lists.Add(1) == 1:
 			list(10, group("a", 1, "1", badTime), group("b", 2, "2", "{}"), group("c", 3, "1e30", "{}"))
 		case r.URL.Query().Get("watch") == "":
