@@ -322,38 +322,41 @@ func hasStatus(o runtime.Object) bool {
 
 // protobufFields returns a message's fields of these numbers, each with its tag, in the order in which they come.
 func protobufFields(message []byte, numbers ...protowire.Number) (fields []byte, err error) {
-	for len(message) > 0 {
-		number, kind, tag := protowire.ConsumeTag(message)
-		if tag < 0 {
-			return fields, protowire.ParseError(tag)
-		}
-		value := protowire.ConsumeFieldValue(number, kind, message[tag:])
-		if value < 0 {
-			return fields, protowire.ParseError(value)
-		}
+	err = eachField(message, func(number protowire.Number, _ protowire.Type, _ int, field []byte) {
 		if slices.Contains(numbers, number) {
-			fields = append(fields, message[:tag+value]...)
+			fields = append(fields, field...)
 		}
-		message = message[tag+value:]
-	}
-	return fields, nil
+	})
+	return fields, err
 }
 
 // protobufBytes returns what a message has last in a field of bytes or of another message. It is a part of the message.
 func protobufBytes(message []byte, wanted protowire.Number) (value []byte, err error) {
+	err = eachField(message, func(number protowire.Number, kind protowire.Type, tag int, field []byte) {
+		if number == wanted && kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(field[tag:])
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+// eachField calls do for each field of a message, in order, up to the first that cannot be read. The field begins with its
+// tag, of so many bytes.
+func eachField(message []byte, do func(number protowire.Number, kind protowire.Type, tag int, field []byte)) error {
 	for len(message) > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)
 		if tag < 0 {
-			return nil, protowire.ParseError(tag)
+			return protowire.ParseError(tag)
 		}
 		size := protowire.ConsumeFieldValue(number, kind, message[tag:])
 		if size < 0 {
-			return nil, protowire.ParseError(size)
+			return protowire.ParseError(size)
 		}
-		if number == wanted && kind == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(message[tag:])
-		}
+		do(number, kind, tag, message[:tag+size])
 		message = message[tag+size:]
 	}
-	return value, nil
+	return nil
 }

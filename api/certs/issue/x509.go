@@ -32,11 +32,7 @@ func (p *pair) put(data map[string][]byte, cert, key string) {
 
 // newCA makes a CA that signs itself.
 func newCA(now time.Time, life time.Duration) (*pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	serial, err := newSerial()
+	key, serial, err := newKey()
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +46,7 @@ func newCA(now time.Time, life time.Duration) (*pair, error) {
 
 // issue signs a certificate of a new key.
 func (a *authority) issue(l leaf, now time.Time) (*pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	serial, err := newSerial()
+	key, serial, err := newKey()
 	if err != nil {
 		return nil, err
 	}
@@ -90,14 +82,19 @@ func sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey, signer cryp
 	return &pair{cert, key, encode("CERTIFICATE", der), encode("PRIVATE KEY", private)}, nil
 }
 
-// newSerial returns 16 random bytes; the first bit is set, so that there are always 16.
-func newSerial() (*big.Int, error) {
-	b := make([]byte, 16)
-	if _, err := rand.Read(b); err != nil {
-		return nil, err
+// newKey returns a key and the serial number of its certificate: 16 random bytes of which the second bit is set, so that
+// there are always 16.
+func newKey() (*ecdsa.PrivateKey, *big.Int, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
 	}
-	b[0] = b[0]&0x7f | 0x40
-	return new(big.Int).SetBytes(b), nil
+	serial := make([]byte, 16)
+	if _, err := rand.Read(serial); err != nil {
+		return nil, nil, err
+	}
+	serial[0] = serial[0]&0x7f | 0x40
+	return key, new(big.Int).SetBytes(serial), nil
 }
 
 func parsePair(cert, key []byte) (*pair, error) {
