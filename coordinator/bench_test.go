@@ -9,28 +9,39 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
+// committing is a core whose transactions are committed at once.
+type committing struct {
+	now  time.Time
+	core *Core
+}
+
+// newCommitting makes one with queues that all have the same capability.
+func newCommitting(capability map[string]int64, queues ...string) *committing {
+	c := &committing{now: time.UnixMilli(1_000_000)}
+	c.core = New(Config{}, Elected{Now: c.now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
+	for _, q := range queues {
+		c.step(QueueSeen{Name: q, UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: api.FromMap(capability)})
+	}
+	c.step(QueuesSynced{})
+	c.now = c.now.Add(2 * time.Second)
+	c.step(Tick{})
+	return c
+}
+
+func (c *committing) step(ev Event) {
+	c.core.Step(c.now, ev)
+	for _, o := range c.core.Outputs() {
+		if t, ok := o.(Txn); ok {
+			c.step(TxnDone{ID: t.ID, Revision: int64(t.ID) + 1})
+		}
+	}
+}
+
 // BenchmarkNames charges a gang that names so many resources, below three limited queues, and releases it again.
 func BenchmarkNames(b *testing.B) {
 	for _, names := range []int{3, 64, 1000, 8000} {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
-			now := time.UnixMilli(1_000_000)
-			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
-			var step func(ev Event)
-			step = func(ev Event) {
-				c.Step(now, ev)
-				for _, o := range c.Outputs() {
-					if t, ok := o.(Txn); ok {
-						step(TxnDone{ID: t.ID, Revision: int64(t.ID) + 1})
-					}
-				}
-			}
-			limits := api.FromMap(map[string]int64{"cpu": 1 << 50, "memory": 1 << 50})
-			for _, q := range []string{"root", "a", "a.b", "a.b.c"} {
-				step(QueueSeen{Name: q, UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: limits})
-			}
-			step(QueuesSynced{})
-			now = now.Add(2 * time.Second)
-			step(Tick{})
+			c := newCommitting(map[string]int64{"cpu": 1 << 50, "memory": 1 << 50}, "root", "a", "a.b", "a.b.c")
 			m := map[string]int64{"cpu": 1000, "memory": 1 << 30, "pods": 1}
 			for i := range names - 3 {
 				m[fmt.Sprintf("example.com/device-%d", i)] = 1
@@ -40,10 +51,10 @@ func BenchmarkNames(b *testing.B) {
 			life := func(uid string, release bool) {
 				serial++
 				ref := &wire.GangRef{Uid: uid, Queue: "a.b.c", Namespace: "ns", Name: "g"}
-				step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{Gang: ref, Attempt: serial, Serial: serial, TableEpoch: 1, Demand: demand}}}})
+				c.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{Gang: ref, Attempt: serial, Serial: serial, TableEpoch: 1, Demand: demand}}}})
 				if release {
 					serial++
-					step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: ref, Attempt: serial, Serial: serial, TableEpoch: 1}}}})
+					c.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: ref, Attempt: serial, Serial: serial, TableEpoch: 1}}}})
 				}
 			}
 			life("stays", false)

@@ -114,25 +114,9 @@ func BenchmarkWait(b *testing.B) {
 	for _, n := range []int{10_000, 50_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for range b.N {
-				now := time.UnixMilli(1_000_000)
-				c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
-				var step func(ev Event)
-				step = func(ev Event) {
-					c.Step(now, ev)
-					for _, o := range c.Outputs() {
-						if t, ok := o.(Txn); ok {
-							step(TxnDone{ID: t.ID, Revision: int64(t.ID) + 1})
-						}
-					}
-				}
-				for _, q := range []string{"root", "a"} {
-					step(QueueSeen{Name: q, UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: api.FromMap(map[string]int64{"cpu": 1 << 30})})
-				}
-				step(QueuesSynced{})
-				now = now.Add(2 * time.Second)
-				step(Tick{})
+				c := newCommitting(map[string]int64{"cpu": 1 << 30}, "root", "a")
 				reserve := func(i int, cpu int64) {
-					step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+					c.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
 						Gang: &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: "a"}, Attempt: 1, Serial: uint64(i + 1), TableEpoch: 1, SinceUnixMs: -int64(i),
 						Demand: wire.FromResources(api.FromMap(map[string]int64{"cpu": cpu, "pods": 1}))}}}})
 				}
@@ -140,8 +124,8 @@ func BenchmarkWait(b *testing.B) {
 				for i := range n {
 					reserve(i+1, int64(20000+i))
 				}
-				if len(c.ring) != n {
-					b.Fatalf("%d wait", len(c.ring))
+				if len(c.core.ring) != n {
+					b.Fatalf("%d wait", len(c.core.ring))
 				}
 			}
 		})
