@@ -93,9 +93,10 @@ type gang struct {
 	boundSince time.Time // when the first Bind went out
 	partly     bool      // reported as partly placed
 
-	why    reason // why its pods are not placed; zero when nothing is in the way
-	status groupStatus
-	trace  trace
+	why       reason // why its pods are not placed; zero when nothing is in the way
+	uncharged reason // why pods that have a node are not charged; zero when all of them are
+	status    groupStatus
+	trace     trace
 
 	explaining bool // in Core.explain
 

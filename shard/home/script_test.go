@@ -447,8 +447,8 @@ func (s *script) run(line string) []string {
 			if g.charge.reserved {
 				line += " charged " + g.charge.amounts.String()
 			}
-			if g.why.reason != "" {
-				line += fmt.Sprintf(" %s: %s", g.why.reason, g.why.message)
+			if w := g.words(); w.reason != "" {
+				line += fmt.Sprintf(" %s: %s", w.reason, w.message)
 			}
 			out = append(out, line)
 		}

@@ -142,9 +142,27 @@ func (c *Core) backOff(d *time.Duration) time.Duration {
 	return *d
 }
 
+// judgeUncharged returns why some pods of a gang have a node and no charge: the coordinator refuses it, as for a namespace
+// that may not use the queue, or they cannot run (foreign.go).
+func (c *Core) judgeUncharged(g *gang) reason {
+	ch := &g.charge
+	a := ch.ask
+	switch {
+	case g.tally.bound == 0 || ch.elsewhere():
+		return reason{}
+	case a != nil && a.denied != nil && !a.bound.IsZero() && !(ch.reserved && a.bound.Fits(ch.amounts)):
+		r := denied(a.denied)
+		return reason{r.reason, "some pods that have a node are not charged: " + r.message}
+	case g.tally.bound > g.tally.owed:
+		return reason{v1alpha1.ReasonPending, "some pods that have a node are not charged: it does not exist, or has no room for them"}
+	}
+	return reason{}
+}
+
 // judge says why the pods of a gang that asked for something are not placed.
 func (c *Core) judge(g *gang) {
 	a := g.charge.ask
+	g.uncharged = c.judgeUncharged(g)
 	if a == nil {
 		switch g.why.reason {
 		case v1alpha1.ReasonPending, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCoordinatorUnavailable, v1alpha1.ReasonQueueClosed,
@@ -212,8 +230,13 @@ func (c *Core) statement(g *gang) said {
 	}
 	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running
 	switch {
+	case g.uncharged.reason != "" && !g.charge.reserved:
+		s.reserved.reason = g.uncharged
 	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.ask == nil:
 		s.reserved = verdict{true, reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and every queue above it", g.queue)}}
+		if g.uncharged.reason != "" {
+			s.reserved.message += "; " + g.uncharged.message
+		}
 	case g.why.reason == v1alpha1.ReasonUnschedulable:
 		s.reserved.reason = reason{v1alpha1.ReasonPending, "given back for want of room; asked for again when there is some"}
 	case g.why.reason != "":
