@@ -37,6 +37,7 @@ EXPLORE ?= --gangs 2 --crashes 1
 explore: bin/basalt-bench ## every interleaving of a small Basalt in which any one process crashes, and with EXPLORE= whatever else is asked for
 	bin/basalt-bench explore --gangs 2 --crashes 0
 	bin/basalt-bench explore --gangs 1 --crashes 1
+	bin/basalt-bench explore --gangs 1 --crashes 0 --edits 1
 	for victim in c s1 s2; do bin/basalt-bench explore --victims $$victim $(EXPLORE) || exit 1; done
 
 FUZZTIME ?= 30s

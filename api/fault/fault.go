@@ -44,4 +44,5 @@ const (
 	LeakedHold         Fault = "leaked-hold"          // shard/node: holds do not expire, nor end with their pods
 	SleepersForgotten  Fault = "sleepers-forgotten"   // shard/home: what waits at the coordinator is not said again to the next one
 	LateReserve        Fault = "late-reserve"         // coordinator: a late duplicate of a Reserve is taken for a new one
+	LabelsMoveBound    Fault = "labels-move-bound"    // shard/home: a bound pod follows the labels that it has now
 )

@@ -43,6 +43,7 @@ const (
 	late // an orphan's call is carried out
 	wait
 	crash // of shard i, or of the coordinator where i is -1
+	edit  // of object i/len(Labels), by Labels[i%len(Labels)]
 	leap
 	lose
 	noAnswer
@@ -50,6 +51,43 @@ const (
 
 // Leaps are how much time passes early: a repetition, and what a hold or a prepared row lasts.
 var Leaps = []time.Duration{2 * time.Second, 12 * time.Second}
+
+// Labels are the edits of a pod's labels: it names a PodGroup that does not exist, none, the other gang's, or a queue.
+var Labels = []struct{ Label, Value string }{
+	{api.LabelPodGroup, "nope"}, {api.LabelPodGroup, ""}, {api.LabelPodGroup, otherGang}, {api.LabelQueue, "other"},
+}
+
+const otherGang = "the other gang's"
+
+// edited returns the labels of a pod after an edit; false where that changes nothing.
+func (w *world) edited(p *corev1.Pod, by int) (map[string]string, bool) {
+	e := Labels[by]
+	value := e.Value
+	if value == otherGang {
+		if w.cfg.Gangs < 2 {
+			return nil, false
+		}
+		if value = groupName(0); p.Labels[api.LabelPodGroup] == value {
+			value = groupName(1)
+		}
+	}
+	if p.Labels[e.Label] == value {
+		return nil, false
+	}
+	to := maps.Clone(p.Labels)
+	if to[e.Label] = value; value == "" {
+		delete(to, e.Label)
+	}
+	return to, true
+}
+
+// relabel changes a pod's labels.
+func (w *world) relabel(o *object, to map[string]string) {
+	w.serve(o, mix(w.of("labels"), sumOf(to)), false, func(a *model.API) any {
+		a.EditPod(a.Pod(o.namespace, o.name), func(p *corev1.Pod) { p.Labels = to })
+		return nil
+	})
+}
 
 // Orders of what must happen some time: which of it goes first in the fair order that ways are counted from.
 //
@@ -180,6 +218,19 @@ func (w *world) actions() []action {
 			out = append(out, action{kind: crash, i: -1})
 		}
 	}
+	if w.edits < w.cfg.Edits {
+		for i := range w.objects {
+			p := w.objects[i].pod()
+			if w.objects[i].kind != kindPod || p == nil || model.Finished(p) {
+				continue
+			}
+			for by := range Labels {
+				if _, is := w.edited(p, by); is {
+					out = append(out, action{kind: edit, i: i*len(Labels) + by})
+				}
+			}
+		}
+	}
 	if w.lost < w.cfg.Lost {
 		for i := range w.links {
 			out = append(out, action{kind: lose, i: i})
@@ -228,6 +279,8 @@ func (w *world) name(a action) string {
 		return fmt.Sprintf("%s pass meanwhile", Leaps[a.i])
 	case crash:
 		return w.process(a.i) + " crashes"
+	case edit:
+		return fmt.Sprintf("the labels of %s become %s=%q", w.objects[a.i/len(Labels)].name, Labels[a.i%len(Labels)].Label, Labels[a.i%len(Labels)].Value)
 	}
 	return "time passes"
 }
@@ -330,6 +383,11 @@ func (w *world) do(a action) {
 	case crash:
 		w.crashes++
 		w.crash(w.process(a.i))
+	case edit:
+		w.edits++
+		o := &w.objects[a.i/len(Labels)]
+		to, _ := w.edited(o.pod(), a.i%len(Labels))
+		w.relabel(o, to)
 	case lose:
 		w.lost++
 		w.drop(a.i)
@@ -673,8 +731,8 @@ func (w *world) carry(c *call) item {
 		})
 	case event.SettlePod:
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
-			// The shell writes only where the pod still has the Binding's version. Here nobody else edits pods: the write
-			// is always made, for edits that come at that moment.
+			// The shell writes only where the pod still has the Binding's version. Here the write is always made, for edits
+			// that come at that moment.
 			p, err := a.PatchCondition(o.Namespace, o.Name, o.Row.PodUID, "", corev1.PodCondition{Type: api.ConditionSettled, Status: corev1.ConditionTrue, Message: o.Value})
 			done := event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
 			switch {
@@ -739,24 +797,31 @@ func (w *world) finish(ended map[uint64]struct{}) {
 func (w *world) help() {
 	now := int64(0)
 	for g := range w.cfg.Gangs {
-		bound := 0
-		var pods []*corev1.Pod
 		for i := range 2 {
 			p := w.pod("ns", podName(g, i))
 			switch {
 			case p == nil:
 				w.makePod(g, i)
-				continue
-			case p.DeletionTimestamp != nil:
+			case p.DeletionTimestamp != nil, model.Finished(p) && w.check.gangOf(p) != w.gangUID(g):
 				w.delete(p, w.of("the kubelet deletes"), &now)
-				continue
-			case p.Spec.NodeName != "":
-				bound++
+			case p.Spec.NodeName == "" && !maps.Equal(p.Labels, labels(g)):
+				w.relabel(w.object(kindPod, p.Namespace, p.Name), labels(g))
 			}
-			pods = append(pods, p)
 		}
-		for _, p := range pods {
-			if bound == 2 && !model.Finished(p) {
+	}
+	started := map[string]int{} // pods that have a node, by gang
+	for p := range w.pods {
+		if p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
+			started[w.check.gangOf(p)]++
+		}
+	}
+	for g := range w.cfg.Gangs {
+		for i := range 2 {
+			p := w.pod("ns", podName(g, i))
+			if p == nil || p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
+				continue
+			}
+			if gang := w.check.gangOf(p); started[gang] >= w.least(gang) && !model.Finished(p) {
 				w.serve(w.object(kindPod, p.Namespace, p.Name), w.of("the pod succeeds"), false, func(a *model.API) any {
 					a.EditPod(a.Pod(p.Namespace, p.Name), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 					return nil
@@ -770,7 +835,7 @@ func (w *world) help() {
 func (w *world) left() string {
 	for g := range w.cfg.Gangs {
 		for i := range 2 {
-			if p := w.pod("ns", podName(g, i)); p == nil || !model.Finished(p) {
+			if p := w.pod("ns", podName(g, i)); p == nil || !model.Finished(p) || w.check.gangOf(p) != w.gangUID(g) {
 				return fmt.Sprintf("pod g%d-%d has not had its run", g, i)
 			}
 		}

@@ -85,17 +85,57 @@ func (c *check) rewritten(w *world, key string, old *wire.IntentsRecord) {
 	}
 }
 
+// gangOf is the UID of the gang that a pod was bound for, "" while it is not.
+func (c *check) gangOf(p *corev1.Pod) string {
+	for _, b := range c.bound {
+		if b.pod == string(p.UID) {
+			return b.gang
+		}
+	}
+	return ""
+}
+
+// gangUID is the UID of a gang's PodGroup.
+func (w *world) gangUID(g int) string {
+	return string(w.object(kindPodGroup, "ns", groupName(g)).now().Object.GetUID())
+}
+
+// least is how many pods of a gang have to start together.
+func (w *world) least(gang string) int {
+	for g := range w.cfg.Gangs {
+		if gang == w.gangUID(g) {
+			return 2
+		}
+	}
+	return 1 // a pod without a PodGroup
+}
+
+// charged judges that a gang's reservation covers and names what runs of it, whatever the labels are now.
+func (c *check) charged(w *world, gang string, r *wire.ReservationRecord) {
+	demand, _ := wire.ToResources(r.GetDemand())
+	need := api.Resources(nil)
+	for p := range w.pods {
+		if c.gangOf(p) != gang || model.Finished(p) {
+			continue
+		}
+		one, _ := api.FromResourceList(p.Spec.Containers[0].Resources.Requests, false)
+		if need = need.Add(one); !need.Fits(demand) {
+			fail("I1: %s is reserved for gang %s, and its pod %s is bound to %s", demand, gang, p.UID, p.Spec.NodeName)
+		}
+		if !r.GetGang().GetSingle() && !slices.Contains(r.GetPods(), api.PodID(string(p.UID))) {
+			fail("I1: the reservation of gang %s does not name its pod %s, which is bound to %s", gang, p.UID, p.Spec.NodeName)
+		}
+	}
+}
+
 // reservations judges a change of one.
 func (c *check) reservations(w *world, e model.Event[proto.Message]) {
+	gang := e.Key[strings.LastIndexByte(e.Key, '/')+1:]
 	if e.Deleted {
-		gang := e.Key[strings.LastIndexByte(e.Key, '/')+1:]
-		for p := range w.pods {
-			if slices.Contains(c.bound, boundPod{string(p.UID), gang}) && !model.Finished(p) {
-				fail("I1: the reservation of gang %s is deleted, and its pod %s is bound to %s", gang, p.UID, p.Spec.NodeName)
-			}
-		}
+		c.charged(w, gang, nil)
 		return
 	}
+	c.charged(w, gang, e.Value.(*wire.ReservationRecord))
 	if w.cfg.Quota == 0 {
 		return
 	}
@@ -181,8 +221,8 @@ func (c *check) says(w *world, x *shard, o event.Send) {
 			pods[b.pod] = true
 		}
 	}
-	if len(pods) < 2 {
-		fail("I6: %s binds gang %s with %d of 2 pods durable", x.inc, gang, len(pods))
+	if least := w.least(gang); len(pods) < least {
+		fail("I6: %s binds gang %s with %d of %d pods durable", x.inc, gang, len(pods), least)
 	}
 	c.begun = plus(c.begun, gang)
 	slices.Sort(c.begun)
@@ -190,11 +230,11 @@ func (c *check) says(w *world, x *shard, o event.Send) {
 
 // evicts judges that only pods of a closing reservation are evicted.
 func (c *check) evicts(w *world, p *corev1.Pod) {
-	g := w.object(kindPodGroup, p.Namespace, p.Labels[api.LabelPodGroup]).now().Object
+	gang := c.gangOf(p)
 	for _, key := range w.etcd().With("reservations/") {
-		if r := w.etcd().Keys[key].Value.(*wire.ReservationRecord); r.Gang.Uid == string(g.GetUID()) && r.State == wire.ReservationState_RESERVATION_CLOSING {
+		if r := w.etcd().Keys[key].Value.(*wire.ReservationRecord); r.Gang.Uid == gang && r.State == wire.ReservationState_RESERVATION_CLOSING {
 			return
 		}
 	}
-	fail("pod %s is evicted, and no reservation of gang %s is closing", p.UID, g.GetUID())
+	fail("pod %s is evicted, and no reservation of gang %s is closing", p.UID, gang)
 }

@@ -15,6 +15,11 @@
 // (Config.Rested) when all else has come to rest, and then again every order of its coming back. Without Rested a shard
 // starts again at any point, too, which is a space too large for two gangs.
 //
+// What a run with an edit is complete for (Config.Edits): somebody changes a label of any pod that has not ended, at any point:
+// it names a PodGroup that does not exist, none, the other gang's, or another queue. Judged is that what runs stays charged
+// to the gang that it was bound for. At the fair end somebody sets the labels right of pods that have no node, and makes
+// pods again that ended in another gang than theirs.
+//
 // What is not explored but done at once, in the step that causes it: summaries and usages, statuses of Queues and PodGroups,
 // which no decision of the protocol rests on, and what processes see of nodes, Queues and PodGroups. Time passes by itself
 // only while nothing else can happen; that it does earlier is one of the faults.
@@ -59,6 +64,7 @@ type Config struct {
 	Crashes int    // of any process, at any point
 	Victims string // the processes that may crash, of s1, s2 and c; all if ""
 	Rested  bool   // a shard that crashed starts again when everything else has come to rest; else at any point
+	Edits   int    // labels of a pod that somebody changes, at any point (each of Labels)
 	Early   int    // times that time passes (each of Leaps) although something is under way
 	Lost    int    // calls to a server whose answer is lost, and messages lost
 	Waits   int    // times that time passes because nothing else can happen, before the fair schedule; 1 if 0

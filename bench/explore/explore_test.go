@@ -36,6 +36,9 @@ func TestLateWatch(t *testing.T) {
 	explored(t, Config{Gangs: 1, Crashes: 1, Delays: -1, Order: "mcsrlp", Longest: 100})
 }
 
+// TestEditedLabels: somebody edits a label of a pod at any point of its gang's life.
+func TestEditedLabels(t *testing.T) { explored(t, Config{Gangs: 1, Edits: 1}) }
+
 // TestSameAgain: the coordinator crashes at any point of a gang's life, and starts again at any point; and then that meets the same states again, in whatever order maps are walked. It did not: which of a
 // key's rows was forgotten first decided how the others lie in their gang.
 func TestSameAgain(t *testing.T) {
@@ -50,7 +53,7 @@ func TestSameAgain(t *testing.T) {
 // TestMergesNothingElse: an exploration that merges nothing, and takes every step each time on copies of the cores, ends in
 // the same states.
 func TestMergesNothingElse(t *testing.T) {
-	for _, cfg := range []Config{{Gangs: 1}, {Gangs: 1, Crashes: 1, Victims: "s2", Rested: true, Delays: -1}} {
+	for _, cfg := range []Config{{Gangs: 1}, {Gangs: 1, Edits: 1, Delays: -1}, {Gangs: 1, Crashes: 1, Victims: "s2", Rested: true, Delays: -1}} {
 		merged := explored(t, cfg)
 		cfg.Plain = true
 		if plain := explored(t, cfg); !maps.Equal(plain.ends, merged.ends) || plain.States < merged.States {

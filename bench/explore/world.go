@@ -46,7 +46,7 @@ type world struct {
 	fair    bool              // no faults any more
 	check   check
 
-	crashes, early, lost, waits int
+	crashes, edits, early, lost, waits int
 }
 
 // known is what all worlds of an exploration share.
@@ -155,7 +155,7 @@ func begin(cfg Config, live bool) *world {
 	for by := range cfg.Gangs {
 		name := owned("q", by)
 		w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("g%d", by)}}
+		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: groupName(by)}}
 		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = name, 2
 		w.create(kindPodGroup, g)
 	}
@@ -188,9 +188,13 @@ func begin(cfg Config, live bool) *world {
 
 func podName(g, i int) string { return fmt.Sprintf("g%d-%d", g, i) }
 
+func groupName(g int) string { return fmt.Sprintf("g%d", g) }
+
+func labels(g int) map[string]string { return map[string]string{api.LabelPodGroup: groupName(g)} }
+
 func (w *world) makePod(g, i int) {
 	yes := true
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: podName(g, i), Labels: map[string]string{api.LabelPodGroup: fmt.Sprintf("g%d", g)},
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: podName(g, i), Labels: labels(g),
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "job", Controller: &yes}}}}
 	p.Spec.SchedulerName = api.SchedulerName
 	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
@@ -239,7 +243,7 @@ func (w *world) id() uint64 {
 }
 
 func (w *world) summed(of func(*part) uint64) uint64 {
-	h := mix(at(w.now), of(w.store), of(w.intents), uint64(w.started), uint64(w.crashes), uint64(w.early), uint64(w.lost), uint64(w.waits))
+	h := mix(at(w.now), of(w.store), of(w.intents), uint64(w.started), uint64(w.crashes), uint64(w.edits), uint64(w.early), uint64(w.lost), uint64(w.waits))
 	for i := range w.objects {
 		h = mix(h, of(w.objects[i].at))
 	}

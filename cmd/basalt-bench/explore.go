@@ -42,8 +42,8 @@ func exploreCommand() *cobra.Command {
 			if cfg.Rested {
 				restart = "at any point (coordinator) or when all else rests (shards)"
 			}
-			fmt.Fprintf(out, "gangs %d, crashes %d (of %s), restarts %s, early leaps of time %d (of %s), lost answers and messages %d, waits %d, order %s, put off %d steps of it (0: any, -1: none), capability for %d gangs (0: all)\n",
-				cfg.Gangs, cfg.Crashes, cmp.Or(cfg.Victims, "any process"), restart, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Order, cfg.Delays, cfg.Quota)
+			fmt.Fprintf(out, "gangs %d, crashes %d (of %s), restarts %s, edits of labels %d, early leaps of time %d (of %s), lost answers and messages %d, waits %d, order %s, put off %d steps of it (0: any, -1: none), capability for %d gangs (0: all)\n",
+				cfg.Gangs, cfg.Crashes, cmp.Or(cfg.Victims, "any process"), restart, cfg.Edits, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Order, cfg.Delays, cfg.Quota)
 			cfg.Stop = func() bool { return c.Context().Err() != nil }
 			last := time.Now()
 			cfg.Progress = func(r explore.Result) {
@@ -69,6 +69,7 @@ func exploreCommand() *cobra.Command {
 	f.StringVar(&cfg.Victims, "victims", "", "which may crash, of s1, s2 and c, with commas; all if empty")
 	f.BoolVar(&cfg.Rested, "rested", true, "a shard that crashed starts again when all else has come to rest, rather than at any point")
 	f.BoolVar(&cfg.Plain, "plain", false, "merge nothing: much slower, and ends in the same states")
+	f.IntVar(&cfg.Edits, "edits", 0, "labels of pods that somebody edits, at any point")
 	f.IntVar(&cfg.Early, "early", 0, "times that time passes although something is under way")
 	f.IntVar(&cfg.Lost, "lost", 0, "messages and answers lost")
 	f.IntVar(&cfg.Waits, "waits", 1, "times that time passes because nothing else can happen, before the fair end")

@@ -197,12 +197,15 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		p.told = seen.ConditionReason
 	}
 	relabelled := false
-	if before.Node == "" { // labels of a bound pod count no more
+	if before.Node == "" || fault.On(fault.LabelsMoveBound) { // labels of a bound pod count no more
 		if now := groupOf(seen); now != p.group {
 			c.unindex(p)
 			p.group = now
 			c.index(p)
 			relabelled = true
+			if before.Node != "" {
+				p.pinned, p.sure = "", false
+			}
 		}
 		p.queue = seen.Queue
 		if seen.Node != "" {
