@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -297,6 +298,14 @@ func (c *call) name() string {
 	switch o := c.output.(type) {
 	case nil:
 		what = fmt.Sprintf("transaction %d", c.txn.ID)
+		for _, o := range c.txn.Ops {
+			switch o := o.(type) {
+			case coordinator.PutReservation:
+				what += ", put of " + o.Record.Gang.Uid
+			case coordinator.DeleteReservation:
+				what += ", delete of " + o.GangUID
+			}
+		}
 	case event.ReadStore:
 		what = "read of the store"
 	case event.ListPods:
@@ -317,8 +326,25 @@ func (c *call) name() string {
 	return string(c.who) + "'s " + what
 }
 
+// about names a message, and the gang that it is about.
 func about(i item) string {
-	return strings.TrimPrefix(fmt.Sprintf("%T", i.value.(*wire.Envelope).Body), "*wire.Envelope_")
+	m := i.value.(*wire.Envelope)
+	what := strings.TrimPrefix(fmt.Sprintf("%T", m.Body), "*wire.Envelope_")
+	r := m.ProtoReflect()
+	r.Range(func(_ protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		body, is := v.Interface().(protoreflect.Message)
+		if !is {
+			return true
+		}
+		switch b := body.Interface().(type) {
+		case interface{ GetGangUid() string }:
+			what += " of " + b.GetGangUid()
+		case interface{ GetGang() *wire.GangRef }:
+			what += " of " + b.GetGang().GetUid()
+		}
+		return true
+	})
+	return what
 }
 
 func aboutPod(ev any) string {
