@@ -281,6 +281,14 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.pod("young", "1", asks("1"))
 			w.reserve("young", 1000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
 		}},
+		{"one that somebody else bound is charged, not admitted", "", "", func(w *world) {
+			w.pod("old", "1", asks("1"), denied)
+			w.pass(4 * time.Minute)
+			w.pod("young", "1", asks("1"), func(p *v1.Pod) { p.Spec.NodeName, p.Status.Phase = "n1", v1.PodRunning })
+			w.reserve("group", 1000, func(r *wire.ReservationRecord) {
+				r.Gang.Single, r.Pods, r.Demand = false, []uint64{api.PodID("young")}, append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
+			})
+		}},
 		{"one of another namespace may pass", "", "", func(w *world) {
 			w.pod("old", "1", asks("1"), denied)
 			w.pass(4 * time.Minute)

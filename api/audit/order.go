@@ -91,6 +91,14 @@ func (a *Auditor) judgeOrder(e StoreRevision, g *gang, r *reservation, namespace
 	}
 }
 
+// namesBound reports whether a reservation names a pod that has a node: what runs is charged, not admitted.
+func (a *Auditor) namesBound(r *reservation) bool {
+	return slices.ContainsFunc(r.pods, func(id uint64) bool {
+		p := a.cluster.ids[id]
+		return p != nil && p.node != ""
+	})
+}
+
 // priorityOf returns the highest priority of a gang's pods.
 func (a *Auditor) priorityOf(g *gang) int64 {
 	if p := a.cluster.pods[g.uid]; p != nil && !g.group {

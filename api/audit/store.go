@@ -434,7 +434,7 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	}
 	g.attempts[r.queue] = max(g.attempts[r.queue], r.attempt)
 	g.everHad, g.everClosing = true, g.everClosing || r.closing
-	if old == nil && !e.Snapshot && !r.forced {
+	if old == nil && !e.Snapshot && !r.forced && !a.namesBound(r) {
 		a.judgeOrder(e, g, r, rec.GetGang().GetNamespace(), rec.GetRank().GetPriority())
 	}
 	a.waitsNot(g)
