@@ -135,7 +135,7 @@ func (s *Store) ask(clients []*clientv3.Client) (answers []*pb.ResponseHeader) {
 	var wg sync.WaitGroup
 	for _, c := range clients {
 		wg.Go(func() {
-			resp, err := c.Get(ctx, s.key(keyStore), clientv3.WithKeysOnly())
+			resp, err := c.Get(ctx, s.keys.Identity(), clientv3.WithKeysOnly())
 			if err != nil {
 				return
 			}

@@ -8,148 +8,38 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 )
 
-// Takeover is what an heir needs, at one revision. Records that cannot be read are there without a Record, and Corrupt
-// says why; a key that cannot be read is only there.
-type Takeover struct {
-	Revision     int64
-	Reservations []StoredReservation
-	Intents      []StoredIntents
-	Corrupt      []Corrupt
-}
-
 // ReadForTakeover reads all reservations and all intents at one revision, which is the store's newest, and at least
 // minRevision.
-func (s *Store) ReadForTakeover(ctx context.Context, minRevision int64) (*Takeover, error) {
+func (s *Store) ReadForTakeover(ctx context.Context, minRevision int64) (*protocol.Takeover, error) {
 	s.raise(minRevision) // somebody saw it: a store that answers with less is another one
-	for {
-		out := &Takeover{}
-		err := s.page(ctx, keyIntents, 100, &out.Revision, func(kv *mvccpb.KeyValue) error {
-			r, err := s.intents(kv)
-			if r.Incarnation != "" {
-				out.Intents = append(out.Intents, r)
-			}
-			return err
-		}, &out.Corrupt)
-		if err == nil {
-			err = s.page(ctx, keyReservations, 1000, &out.Revision, func(kv *mvccpb.KeyValue) error {
-				r, err := s.reservation(kv)
-				if r.GangUID != "" {
-					out.Reservations = append(out.Reservations, r)
-				}
-				return err
-			}, &out.Corrupt)
-		}
-		switch {
-		case err == nil:
-			return out, nil
-		case errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil: // while we were reading: again, at a newer one
-			continue
-		default:
-			return nil, fmt.Errorf("read for takeover: %w", err)
-		}
+	m := protocol.NewReadTakeover(s.keys)
+	if err := s.run(ctx, m); err != nil {
+		return nil, fmt.Errorf("read for takeover: %w", err)
 	}
+	return &m.Takeover, nil
 }
 
-// load fills a coordinator's state at the revision that is set in it. It fails with ErrCompacted when that is compacted
-// meanwhile.
-func (s *Store) load(ctx context.Context, out *State) error {
-	err := s.page(ctx, keyLimits, 1000, &out.Revision, func(kv *mvccpb.KeyValue) error {
-		r, err := s.limits(kv)
-		out.Limits = append(out.Limits, r)
-		return err
-	}, &out.Corrupt)
-	if err != nil {
-		return err
+// corrupt logs records that could not be read.
+func (s *Store) corrupt(found []protocol.Corrupt) {
+	for _, c := range found {
+		s.log.Error("cannot read record of the control store", "key", c.Key, "error", c.Err)
 	}
-	err = s.page(ctx, keyReservations, 1000, &out.Revision, func(kv *mvccpb.KeyValue) error {
-		r, err := s.reservation(kv)
-		if r.GangUID != "" {
-			out.Reservations = append(out.Reservations, r)
-		}
-		return err
-	}, &out.Corrupt)
-	if err != nil {
-		return err
-	}
-	err = s.page(ctx, keyShards, 1000, &out.Revision, func(kv *mvccpb.KeyValue) error {
-		r, err := s.shard(kv)
-		if err == nil {
-			out.Shards = append(out.Shards, r)
-		}
-		return err
-	}, &out.Corrupt)
-	if err != nil {
-		return err
-	}
-	resp, err := s.get(ctx, s.key(keyTable), clientv3.WithRev(out.Revision))
-	if err != nil {
-		return err
-	}
-	for _, kv := range resp.Kvs {
-		if out.Table, err = table(kv); err != nil {
-			out.Corrupt = append(out.Corrupt, Corrupt{string(kv.Key), err})
-			out.Table = nil
-		}
-	}
-	return nil
-}
-
-// Pages of a read begin with firstPage keys, and have about pageBytes where records are large: an answer has to arrive within
-// the timeout of one request.
-const (
-	firstPage = 32
-	pageBytes = 8 << 20
-)
-
-// page reads all keys of a kind at a revision, at most most at a time; a revision of 0 is set to the store's newest.
-func (s *Store) page(ctx context.Context, kind string, most int64, revision *int64, each func(*mvccpb.KeyValue) error, corrupt *[]Corrupt) error {
-	from, end := s.key(kind), clientv3.GetPrefixRangeEnd(s.key(kind))
-	limit := min(most, firstPage)
-	for {
-		resp, err := s.get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(limit), clientv3.WithRev(*revision))
-		if err != nil {
-			return err
-		}
-		bytes := 0
-		for _, kv := range resp.Kvs {
-			bytes += len(kv.Key) + len(kv.Value)
-		}
-		limit = nextPage(limit, most, bytes)
-		if *revision == 0 {
-			*revision = resp.Header.Revision
-		}
-		for _, kv := range resp.Kvs {
-			if err := each(kv); err != nil {
-				*corrupt = append(*corrupt, Corrupt{string(kv.Key), err})
-			}
-		}
-		if !resp.More {
-			return nil
-		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
-	}
-}
-
-// nextPage returns how many keys the page after one of limit keys and so many bytes has: up to four times as many, so that
-// it is expected to have pageBytes.
-func nextPage(limit, most int64, bytes int) int64 {
-	return max(1, min(most, 4*limit, limit*pageBytes/int64(max(1, bytes))))
 }
 
 // Table reads the table; nil when there is none.
 func (s *Store) Table(ctx context.Context) (*api.Table, error) {
-	resp, err := s.get(ctx, s.key(keyTable))
+	resp, err := s.get(ctx, s.keys.Table())
 	if err != nil || len(resp.Kvs) == 0 {
 		return nil, err
 	}
-	t, err := table(resp.Kvs[0])
+	t, err := protocol.DecodeTable(foundOne(resp.Kvs[0]))
 	if err != nil {
 		return nil, fmt.Errorf("key %q: %w", resp.Kvs[0].Key, err)
 	}
@@ -158,13 +48,13 @@ func (s *Store) Table(ctx context.Context) (*api.Table, error) {
 
 // Shards reads the shards that are registered, by incarnation. Records that cannot be read are logged and left out.
 func (s *Store) Shards(ctx context.Context) ([]*wire.ShardRecord, error) {
-	resp, err := s.get(ctx, s.key(keyShards), clientv3.WithPrefix())
+	resp, err := s.get(ctx, s.keys.Shards(), clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
 	}
 	out := make([]*wire.ShardRecord, 0, len(resp.Kvs))
 	for _, kv := range resp.Kvs {
-		if r, err := s.shard(kv); err == nil {
+		if r, err := s.keys.DecodeShard(foundOne(kv)); err == nil {
 			out = append(out, r)
 		} else {
 			s.log.Error("cannot read record of the control store", "key", string(kv.Key), "error", err)
@@ -177,13 +67,13 @@ func (s *Store) Shards(ctx context.Context) ([]*wire.ShardRecord, error) {
 // revisions only grow. One that cannot be read is logged and not told.
 func (s *Store) WatchTable(ctx context.Context, changed func(*api.Table)) error {
 	var last int64
-	return s.follow(ctx, s.key(keyTable), false, &s.tableHint, func(keys map[string]*mvccpb.KeyValue, _ int64) {
+	return s.follow(ctx, s.keys.Table(), false, &s.tableHint, func(keys map[string]*mvccpb.KeyValue, _ int64) {
 		for _, kv := range keys {
 			if kv.ModRevision <= last {
 				continue
 			}
 			last = kv.ModRevision
-			t, err := table(kv)
+			t, err := protocol.DecodeTable(foundOne(kv))
 			if err != nil {
 				s.log.Error("cannot read record of the control store", "key", string(kv.Key), "error", err)
 				continue
@@ -195,10 +85,10 @@ func (s *Store) WatchTable(ctx context.Context, changed func(*api.Table)) error 
 
 // WatchShards tells the shards that are registered, by incarnation, after each change, until ctx ends.
 func (s *Store) WatchShards(ctx context.Context, changed func([]*wire.ShardRecord)) error {
-	return s.follow(ctx, s.key(keyShards), true, nil, func(keys map[string]*mvccpb.KeyValue, _ int64) {
+	return s.follow(ctx, s.keys.Shards(), true, nil, func(keys map[string]*mvccpb.KeyValue, _ int64) {
 		out := make([]*wire.ShardRecord, 0, len(keys))
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			if r, err := s.shard(keys[key]); err == nil {
+			if r, err := s.keys.DecodeShard(foundOne(keys[key])); err == nil {
 				out = append(out, r)
 			} else {
 				s.log.Error("cannot read record of the control store", "key", key, "error", err)

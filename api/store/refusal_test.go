@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -81,7 +82,7 @@ func TestARefusalIsWaitedOut(t *testing.T) {
 			p := newRPCProxy(t, startEtcd(t).Endpoints()[0])
 			s, words := openTold(t, store.Options{Endpoints: p.endpoints()})
 			term, _ := lead(t, s, "c1")
-			table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+			table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 			x := join(t, s, "s1")
 			p.set(func(method string, _ []byte) error {
 				if method == "Txn" || method == "Range" {
@@ -92,13 +93,13 @@ func TestARefusalIsWaitedOut(t *testing.T) {
 			var wg sync.WaitGroup
 			var done atomic.Int32
 			wg.Go(func() {
-				if _, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))}); err != nil {
+				if _, err := term.Commit(t.Context(), []protocol.Change{protocol.PutReservation(reservation("q", "g", 1))}); err != nil {
 					t.Errorf("commit: %v", err)
 				}
 				done.Add(1)
 			})
 			wg.Go(func() {
-				if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+				if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); err != nil || r.Outcome != protocol.Written {
 					t.Errorf("write: %+v %v", r, err)
 				}
 				done.Add(1)
@@ -116,7 +117,7 @@ func TestARefusalIsWaitedOut(t *testing.T) {
 			p.set(nil, nil)
 			wg.Wait()
 			words.has(t, c.reason, c.words)
-			commit(t, term, store.DeleteReservation("q", "g"))
+			commit(t, term, protocol.DeleteReservation("q", "g"))
 		})
 	}
 }
@@ -144,7 +145,7 @@ func TestAStoreWithoutSpace(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))}); err != nil {
+		if _, err := term.Commit(t.Context(), []protocol.Change{protocol.PutReservation(reservation("q", "g", 1))}); err != nil {
 			t.Errorf("commit: %v", err)
 		}
 	})
@@ -217,7 +218,7 @@ func TestOneOldAnswerIsNotBelieved(t *testing.T) {
 			}
 			s, words := openTold(t, store.Options{Endpoints: endpoints, CheckEvery: time.Hour})
 			term, _ := lead(t, s, "c1")
-			table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+			table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 			x := join(t, s, "s1")
 			identity := e.modRevision("store")
 			for n := range uint64(4) {
@@ -230,9 +231,9 @@ func TestOneOldAnswerIsNotBelieved(t *testing.T) {
 						t.Errorf("read: %+v %v", got, err)
 					}
 				case 1:
-					commit(t, term, store.PutReservation(reservation("q", "g", 1)))
+					commit(t, term, protocol.PutReservation(reservation("q", "g", 1)))
 				default:
-					if r, err := x.WriteIntents(t.Context(), n, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+					if r, err := x.WriteIntents(t.Context(), n, intents("p"), table, nil); err != nil || r.Outcome != protocol.Written {
 						t.Errorf("write: %+v %v", r, err)
 					}
 				}
@@ -275,9 +276,9 @@ func TestLoadDuringCompaction(t *testing.T) {
 	term, _ := lead(t, s, "c1")
 	const n = 1500 // more than a page
 	for from := 0; from < n; from += 100 {
-		var ops []store.Op
+		var ops []protocol.Change
 		for i := range 100 {
-			ops = append(ops, store.PutReservation(reservation("q", "g"+string(rune('a'+i%26))+time.Duration(from+i).String(), 1)))
+			ops = append(ops, protocol.PutReservation(reservation("q", "g"+string(rune('a'+i%26))+time.Duration(from+i).String(), 1)))
 		}
 		commit(t, term, ops...)
 	}
@@ -306,7 +307,7 @@ func TestLoadDuringCompaction(t *testing.T) {
 	if len(state.Reservations) != n || compacted.Load() < 3 {
 		t.Errorf("%d reservations, %d pages with more; %q", len(state.Reservations), compacted.Load(), log.log.String())
 	}
-	commit(t, next, store.DeleteReservation("q", "g"))
+	commit(t, next, protocol.DeleteReservation("q", "g"))
 }
 
 // An etcd that takes less than its default: an answer about the record, and the session goes on.
@@ -315,7 +316,7 @@ func TestAnEtcdThatTakesLess(t *testing.T) {
 		p := newRPCProxy(t, startEtcd(t).Endpoints()[0])
 		s, _ := openTold(t, store.Options{Endpoints: p.endpoints()})
 		term, _ := lead(t, s, "c1")
-		table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+		table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 		x := join(t, s, "s1")
 		p.set(func(method string, b []byte) error {
 			if method == "Txn" && len(b) > 10_000 {
@@ -325,11 +326,11 @@ func TestAnEtcdThatTakesLess(t *testing.T) {
 		}, nil)
 		long := intents("p")
 		long.Rows[0].Node = strings.Repeat("x", 20_000)
-		var record *store.RecordError
-		if _, err := x.WriteIntents(t.Context(), 1, long, table, nil); !errors.As(err, &record) || !errors.Is(err, store.ErrTooLarge) {
+		var record *protocol.RecordError
+		if _, err := x.WriteIntents(t.Context(), 1, long, table, nil); !errors.As(err, &record) || !errors.Is(err, protocol.ErrTooLarge) {
 			t.Errorf("%v: %v", refusal, err)
 		}
-		if r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+		if r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil); err != nil || r.Outcome != protocol.Written {
 			t.Errorf("%+v %v", r, err)
 		}
 	}

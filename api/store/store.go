@@ -1,25 +1,17 @@
-// Package store is the control store: an etcd of Basalt's own, its keys, and the only transactions that Basalt makes in it.
-// It decides nothing.
+// Package store is the control store: an etcd of Basalt's own, and the only way in which Basalt reads and writes it.
 //
-// It offers no way to write without a fence:
-//
-//	Term      the coordinator    compares the store's identity, the CreateRevision of the leader key, the ModRevision of seq
-//	Session   a shard            compares the store's identity, the CreateRevision of shards/<itself>, and what it names:
-//	                             the table, reservations, the absence or the ModRevision of intent keys
-//	Open, Campaign, Register     create one key that must be absent
+// What is written and how a lost answer is settled is package protocol's: its machines say which transaction comes next. This
+// package drives them over etcd's client: connections, leases, timeouts, backoff, refusals, watches, and the question
+// whether this is still the store that was opened.
 //
 // Invariants:
-//   - A compare names the version that the caller decided under, never a newer one that this package happens to know.
-//   - Every compare but that of seq and of an intent key's absence is monotone: once false, it is false for ever. So a
-//     transaction whose answer was lost is simply sent again until the answer is definite. The term's is made definite by
-//     moving seq: a lost transaction that compared the old seq can never land after that. Intents do the same with the
-//     shard's own key. etcd's client retries nothing by itself here.
+//   - Every transaction compares the store's identity, besides the fences of its machine. etcd's client retries nothing by
+//     itself.
 //   - All reads are linearizable. A store whose identity or cluster changes, or whose revision goes back, at every endpoint
-//     that answers, is another store: every call then fails with ErrReplaced, and Lost tells it once. Whoever sees a store go back changes its identity,
-//     so that all others notice, and whoever opens it then knows that it has to be refilled.
+//     that answers, is another store: every call then fails with ErrReplaced, and Lost tells it once. A process that sees a
+//     store go back changes its identity, so that all others notice, and the next to open it knows that it must be refilled.
 //   - A lease that ran out is a reason to act; only the compares make acting safe. So no clock has to be right.
 //   - A store that refuses (no space, corrupt, no right) may recover: what may wait does, and the operator is told.
-//   - A record that cannot be read is isolated and named (Corrupt); it never fails the read of the others.
 package store
 
 import (
@@ -46,6 +38,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -55,10 +48,6 @@ const Format = 1
 // ErrReplaced says that the control store is not the one that was opened: it was emptied, restored or exchanged. The
 // process starts over.
 var ErrReplaced = errors.New("the control store was replaced")
-
-// ErrFenced says that the coordinator's term is over: nothing of the transaction was written, or nothing of it may be
-// relied on.
-var ErrFenced = errors.New("the term is over")
 
 // ErrSessionLost says that the shard's lease is over: its incarnation may not write any more.
 var ErrSessionLost = errors.New("the shard's session is over")
@@ -85,6 +74,7 @@ type Options struct {
 type Store struct {
 	opts   Options
 	client *clientv3.Client
+	keys   protocol.Keys
 	log    *slog.Logger
 
 	identity *wire.StoreIdentity
@@ -132,7 +122,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open control store at %s: %w", strings.Join(o.Endpoints, ","), err)
 	}
-	s := &Store{opts: o, client: client, log: o.Logger, lost: make(chan error, 1)}
+	s := &Store{opts: o, client: client, keys: protocol.Keys(o.Prefix), log: o.Logger, lost: make(chan error, 1)}
 	s.tableHint.ch = make(chan struct{})
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 
@@ -167,7 +157,7 @@ func (o Options) config(endpoints []string) clientv3.Config {
 		DialTimeout:          o.ConnectTimeout,
 		DialKeepAliveTime:    10 * time.Second, // etcd refuses more frequent pings
 		DialKeepAliveTimeout: 3 * time.Second,
-		MaxCallSendMsgSize:   maxRequest + 64<<10,
+		MaxCallSendMsgSize:   protocol.MaxRequest + 64<<10,
 		MaxCallRecvMsgSize:   256 << 20,
 		MaxUnaryRetries:      1, // one try: this package knows which requests may be sent twice, and how to tell
 		Logger:               zap.NewNop(),
@@ -202,18 +192,17 @@ func (s *Store) Fresh() bool { return s.fresh }
 // Lost tells, once, that the store is not the one that was opened. The error wraps ErrReplaced.
 func (s *Store) Lost() <-chan error { return s.lost }
 
-func (s *Store) key(parts ...string) string { return s.opts.Prefix + strings.Join(parts, "/") }
-
 // identify reads the identity, or makes one where there is none.
 func (s *Store) identify(ctx context.Context) error {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	mine := &wire.StoreIdentity{Id: hex.EncodeToString(id), Format: Format}
-	key := s.key(keyStore)
-	raw, err := encode(key, mine)
+	key := s.keys.Identity()
+	value, err := protocol.Encode(key, mine)
 	if err != nil {
 		return err
 	}
+	raw := value.Bytes
 	// A store without space refuses a transaction that may write: the identity is read first.
 	var found *mvccpb.KeyValue
 	written := false
@@ -233,7 +222,9 @@ func (s *Store) identify(ctx context.Context) error {
 				return final(err)
 			}
 			header, written = made.Header, made.Succeeded
-			found = first(made, 0)
+			if kvs := made.Responses[0].GetResponseRange().GetKvs(); len(kvs) == 1 {
+				found = kvs[0]
+			}
 		}
 		s.cluster.Store(header.ClusterId)
 		s.raise(header.Revision)
@@ -273,7 +264,7 @@ func (s *Store) watchIdentity() {
 		case <-tick.C:
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, s.opts.RequestTimeout)
-		resp, err := s.getOnce(ctx, s.key(keyStore))
+		resp, err := s.getOnce(ctx, s.keys.Identity())
 		cancel()
 		if err == nil && (len(resp.Kvs) != 1 || !bytes.Equal(resp.Kvs[0].Value, s.raw)) {
 			s.lose("its identity changed")
@@ -301,31 +292,31 @@ func (s *Store) renounce() {
 	defer cancel()
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
-	raw, err := encode(s.key(keyStore), &wire.StoreIdentity{Id: hex.EncodeToString(id), Format: s.identity.Format})
+	identity, err := protocol.Encode(s.keys.Identity(), &wire.StoreIdentity{Id: hex.EncodeToString(id), Format: s.identity.Format})
 	if err != nil {
 		return
 	}
-	key := s.key(keyTable)
+	key := s.keys.Table()
 	err = s.try(ctx, s.opts.RequestTimeout, func(ctx context.Context) error { // twice does nothing more
 		resp, err := s.client.Get(ctx, key)
 		if err != nil {
 			return err
 		}
-		ops := []clientv3.Op{clientv3.OpPut(s.key(keyStore), string(raw))}
+		ops := []clientv3.Op{clientv3.OpPut(s.keys.Identity(), string(identity.Bytes))}
 		var revision int64
 		if len(resp.Kvs) == 1 {
 			revision = resp.Kvs[0].ModRevision
-			if t, err := table(resp.Kvs[0]); err == nil { // one that cannot be read is made anew anyway
+			if t, err := protocol.DecodeTable(foundOne(resp.Kvs[0])); err == nil { // one that cannot be read is made anew anyway
 				t.Epoch++
 				t.Refilling = true
-				value, err := encode(key, wire.FromTable(t))
+				value, err := protocol.Encode(key, wire.FromTable(t))
 				if err != nil {
 					return err
 				}
-				ops = append(ops, clientv3.OpPut(key, string(value)))
+				ops = append(ops, clientv3.OpPut(key, string(value.Bytes)))
 			}
 		}
-		_, err = s.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(s.key(keyStore)), "=", string(s.raw)),
+		_, err = s.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(s.keys.Identity()), "=", string(s.raw)),
 			clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(ops...).Commit()
 		return err
 	})
@@ -409,32 +400,6 @@ func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 	return resp, nil
 }
 
-// txn sends one transaction once. The identity is compared before anything else, and read in the else-branch, where its
-// answer comes first.
-func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	key := s.key(keyStore)
-	compares = append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", string(s.raw))}, compares...)
-	otherwise = append([]clientv3.Op{clientv3.OpGet(key)}, otherwise...)
-	if err := s.settled(ctx); err != nil {
-		return nil, err
-	}
-	floor := s.highest.Load()
-	resp, err := s.client.Txn(ctx).If(compares...).Then(then...).Else(otherwise...).Commit()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.check(ctx, resp.Header, floor); err != nil {
-		return nil, err
-	}
-	if !resp.Succeeded {
-		if kvs := resp.Responses[0].GetResponseRange().GetKvs(); len(kvs) != 1 || !bytes.Equal(kvs[0].Value, s.raw) {
-			return nil, s.lose("its identity changed")
-		}
-		resp.Responses = resp.Responses[1:]
-	}
-	return resp, nil
-}
-
 // finalError is an error after which try gives up, although the store may recover.
 type finalError struct{ error }
 
@@ -453,7 +418,7 @@ func final(err error) error {
 func definite(err error) bool {
 	var last finalError
 	switch {
-	case errors.As(err, &last), errors.Is(err, ErrReplaced), errors.Is(err, errUnreadable):
+	case errors.As(err, &last), errors.Is(err, ErrReplaced), errors.Is(err, protocol.ErrUnreadable):
 		return true
 	case refusal(err) != "":
 		return false

@@ -21,6 +21,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/local"
 	"basalt.dev/basalt/bench/local/localtest"
@@ -119,7 +120,7 @@ func (e *etcd) wait(what string, ask func() error) {
 }
 
 // lead campaigns and loads.
-func lead(t *testing.T, s *store.Store, name string) (*store.Term, *store.State) {
+func lead(t *testing.T, s *store.Store, name string) (*store.Term, *protocol.State) {
 	t.Helper()
 	term, err := s.Campaign(t.Context(), &wire.LeaderRecord{Incarnation: name, Name: name, Address: name + ":1"})
 	if err != nil {
@@ -174,7 +175,7 @@ func tableOf(epoch api.Epoch, owners ...string) *api.Table {
 	return t
 }
 
-func commit(t *testing.T, term *store.Term, ops ...store.Op) int64 {
+func commit(t *testing.T, term *store.Term, ops ...protocol.Change) int64 {
 	t.Helper()
 	revision, err := term.Commit(t.Context(), ops)
 	if err != nil {
@@ -286,9 +287,9 @@ func TestTermLoadsAndCommits(t *testing.T) {
 		t.Errorf("an empty store gave %+v", state)
 	}
 	revision := commit(t, first,
-		store.PutReservation(reservation("a.b", "g1", 5)), store.PutReservation(reservation("a", "g2", 7)),
-		store.PutLimits(&wire.LimitsRecord{Queue: "a", Uid: "u"}), store.PutTable(tableOf(3, "s1")))
-	later := commit(t, first, store.DeleteReservation("a", "g2"))
+		protocol.PutReservation(reservation("a.b", "g1", 5)), protocol.PutReservation(reservation("a", "g2", 7)),
+		protocol.PutLimits(&wire.LimitsRecord{Queue: "a", Uid: "u"}), protocol.PutTable(tableOf(3, "s1")))
+	later := commit(t, first, protocol.DeleteReservation("a", "g2"))
 	if later <= revision {
 		t.Errorf("revision %d after %d", later, revision)
 	}
@@ -333,49 +334,49 @@ func TestTermLoadsAndCommits(t *testing.T) {
 func TestCommitRefusesWhatEtcdWould(t *testing.T) {
 	s := startEtcd(t).open()
 	term, _ := lead(t, s, "c1")
-	many := []store.Op{}
-	for i := range store.MaxOps + 1 {
-		many = append(many, store.DeleteReservation("q", fmt.Sprint(i)))
+	many := []protocol.Change{}
+	for i := range protocol.MaxChanges + 1 {
+		many = append(many, protocol.DeleteReservation("q", fmt.Sprint(i)))
 	}
 	if _, err := term.Commit(t.Context(), many); err == nil {
 		t.Error("too many operations passed")
 	}
-	if _, err := term.Commit(t.Context(), []store.Op{many[0], many[0]}); err == nil {
+	if _, err := term.Commit(t.Context(), []protocol.Change{many[0], many[0]}); err == nil {
 		t.Error("one key twice passed")
 	}
-	named := func(uid, name string) store.Op {
+	named := func(uid, name string) protocol.Change {
 		r := reservation("q", uid, 1)
 		r.Gang.Name = name
-		return store.PutReservation(r)
+		return protocol.PutReservation(r)
 	}
 	for _, c := range []struct {
 		name     string
-		ops      []store.Op
+		ops      []protocol.Change
 		record   bool // a RecordError, and so about one record
 		tooLarge bool
 		says     string
 	}{
-		{"one record too large", []store.Op{named("g", strings.Repeat("x", store.MaxRecord))}, true, true, "/g\""},
-		{"a record that cannot be encoded", []store.Op{named("g", "\xff")}, true, false, "/g\""},
-		{"too large together", []store.Op{named("g1", strings.Repeat("x", store.MaxCommit/2-200)), named("g2", strings.Repeat("x", store.MaxCommit/2+100))}, false, true, "/g2\""},
+		{"one record too large", []protocol.Change{named("g", strings.Repeat("x", protocol.MaxRecord))}, true, true, "/g\""},
+		{"a record that cannot be encoded", []protocol.Change{named("g", "\xff")}, true, false, "/g\""},
+		{"too large together", []protocol.Change{named("g1", strings.Repeat("x", protocol.MaxCommit/2-200)), named("g2", strings.Repeat("x", protocol.MaxCommit/2+100))}, false, true, "/g2\""},
 	} {
 		_, err := term.Commit(t.Context(), c.ops)
-		var record *store.RecordError
-		if err == nil || errors.As(err, &record) != c.record || errors.Is(err, store.ErrTooLarge) != c.tooLarge || !strings.Contains(err.Error(), c.says) {
+		var record *protocol.RecordError
+		if err == nil || errors.As(err, &record) != c.record || errors.Is(err, protocol.ErrTooLarge) != c.tooLarge || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	x := join(t, s, "s1")
 	long := intents("p")
-	long.Rows[0].Node = strings.Repeat("x", store.MaxRecord)
-	table := commit(t, term, store.PutTable(&api.Table{Epoch: 1}))
-	if _, err := x.WriteIntents(t.Context(), 7, long, table, nil); !errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "intents/s1/0000000000000007") {
+	long.Rows[0].Node = strings.Repeat("x", protocol.MaxRecord)
+	table := commit(t, term, protocol.PutTable(&api.Table{Epoch: 1}))
+	if _, err := x.WriteIntents(t.Context(), 7, long, table, nil); !errors.Is(err, protocol.ErrTooLarge) || !strings.Contains(err.Error(), "intents/s1/0000000000000007") {
 		t.Errorf("write intents: %v", err)
 	}
-	if r, err := x.WriteIntents(t.Context(), 8, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+	if r, err := x.WriteIntents(t.Context(), 8, intents("p"), table, nil); err != nil || r.Outcome != protocol.Written {
 		t.Errorf("the session does not go on: %v %v", r, err)
 	}
-	commit(t, term, many[:store.MaxOps]...) // and the term lives
+	commit(t, term, many[:protocol.MaxChanges]...) // and the term lives
 }
 
 // The leader's requests and its lease stand still, as in a pause, until another leads. Then they go on.
@@ -384,12 +385,12 @@ func TestPausedLeaderIsFenced(t *testing.T) {
 	p := newProxy(t, e.Endpoints()[0])
 	old := e.open(p.endpoints()...)
 	term, _ := lead(t, old, "c1")
-	commit(t, term, store.PutReservation(reservation("q", "g", 1)))
+	commit(t, term, protocol.PutReservation(reservation("q", "g", 1)))
 
 	p.holdRequests()
 	answer := make(chan error, 1)
 	go func() {
-		_, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 2))})
+		_, err := term.Commit(t.Context(), []protocol.Change{protocol.PutReservation(reservation("q", "g", 2))})
 		answer <- err
 	}()
 	e.wait("the commit to be on its way", func() error {
@@ -399,14 +400,14 @@ func TestPausedLeaderIsFenced(t *testing.T) {
 		return nil
 	})
 	next, state := lead(t, e.open(), "c2") // after the lease ran out
-	commit(t, next, store.PutReservation(reservation("q", "g", 3)))
+	commit(t, next, protocol.PutReservation(reservation("q", "g", 3)))
 	deliver := p.cut()
 	deliver()
-	if err := <-answer; !errors.Is(err, store.ErrFenced) {
+	if err := <-answer; !errors.Is(err, protocol.ErrFenced) {
 		t.Errorf("the old leader's commit: %v", err)
 	}
 	<-term.Done()
-	if _, err := term.Commit(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
+	if _, err := term.Commit(t.Context(), nil); !errors.Is(err, protocol.ErrFenced) {
 		t.Errorf("another commit of the old leader: %v", err)
 	}
 	if len(state.Reservations) != 1 || state.Reservations[0].Record.Demand[0].Value != 1 {
@@ -444,7 +445,7 @@ func TestCommitWhoseAnswerIsLost(t *testing.T) {
 	}
 	answer := make(chan result, 1)
 	go func() {
-		revision, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))})
+		revision, err := term.Commit(t.Context(), []protocol.Change{protocol.PutReservation(reservation("q", "g", 1))})
 		answer <- result{revision, err}
 	}()
 	e.wait("the commit to land", func() error {
@@ -461,7 +462,7 @@ func TestCommitWhoseAnswerIsLost(t *testing.T) {
 	if now := e.modRevision(reservationKey("q", "g")); now != landed {
 		t.Errorf("written again at %d", now)
 	}
-	commit(t, term, store.DeleteReservation("q", "g"))
+	commit(t, term, protocol.DeleteReservation("q", "g"))
 }
 
 // A request is held back until the term has settled it and moved on; delivered then, it must not land.
@@ -474,7 +475,7 @@ func TestCommitThatArrivesLate(t *testing.T) {
 	p.holdRequests()
 	answer := make(chan error, 1)
 	go func() {
-		_, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))})
+		_, err := term.Commit(t.Context(), []protocol.Change{protocol.PutReservation(reservation("q", "g", 1))})
 		answer <- err
 	}()
 	e.wait("the commit to be on its way", func() error {
@@ -487,7 +488,7 @@ func TestCommitThatArrivesLate(t *testing.T) {
 	if err := <-answer; err != nil {
 		t.Fatal(err)
 	}
-	commit(t, term, store.PutReservation(reservation("q", "g", 2)))
+	commit(t, term, protocol.PutReservation(reservation("q", "g", 2)))
 	before := e.modRevision(reservationKey("q", "g"))
 	deliver()
 	settled(t, e, term, "g", 2)
@@ -535,7 +536,7 @@ func TestOneLeaderAtATime(t *testing.T) {
 		if next.term.Number() <= last.Number() {
 			t.Errorf("term %d after %d", next.term.Number(), last.Number())
 		}
-		if _, err := last.Commit(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
+		if _, err := last.Commit(t.Context(), nil); !errors.Is(err, protocol.ErrFenced) {
 			t.Errorf("commit after resigning: %v", err)
 		}
 		if _, err := next.term.Load(t.Context()); err != nil {
@@ -559,7 +560,7 @@ func TestLeaseTakenAway(t *testing.T) {
 	if _, err := e.raw.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := term.Commit(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
+	if _, err := term.Commit(t.Context(), nil); !errors.Is(err, protocol.ErrFenced) {
 		t.Errorf("commit: %v", err)
 	}
 	<-term.Done()
@@ -569,14 +570,14 @@ func TestWriteIntentsIsFenced(t *testing.T) {
 	e := startEtcd(t)
 	s := e.open()
 	term, _ := lead(t, s, "c1")
-	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
-	granted := commit(t, term, store.PutReservation(reservation("q", "g1", 1)), store.PutReservation(reservation("q", "g2", 1)))
+	table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
+	granted := commit(t, term, protocol.PutReservation(reservation("q", "g1", 1)), protocol.PutReservation(reservation("q", "g2", 1)))
 	x := join(t, s, "s1")
 	bucket := api.BucketOf("q")
-	fence := func(gang string, revision int64) store.ReservationFence {
-		return store.ReservationFence{Bucket: bucket, GangUID: gang, Revision: revision}
+	fence := func(gang string, revision int64) protocol.ReservationFence {
+		return protocol.ReservationFence{Bucket: bucket, GangUID: gang, Revision: revision}
 	}
-	write := func(n uint64, table int64, fences ...store.ReservationFence) store.WriteResult {
+	write := func(n uint64, table int64, fences ...protocol.ReservationFence) protocol.WriteResult {
 		t.Helper()
 		r, err := x.WriteIntents(t.Context(), n, intents("p"), table, fences)
 		if err != nil {
@@ -585,24 +586,24 @@ func TestWriteIntentsIsFenced(t *testing.T) {
 		return r
 	}
 
-	if r := write(1, table, fence("g1", granted), fence("g2", granted)); r.Outcome != store.Written || r.ModRevision != e.modRevision("intents/s1/0000000000000001") {
+	if r := write(1, table, fence("g1", granted), fence("g2", granted)); r.Outcome != protocol.Written || r.ModRevision != e.modRevision("intents/s1/0000000000000001") {
 		t.Errorf("first write: %+v", r)
 	}
-	moved := commit(t, term, store.PutReservation(reservation("q", "g2", 2)), store.DeleteReservation("q", "g1"))
-	if r := write(2, table, fence("g1", granted), fence("g2", granted)); r.Outcome != store.ReservationMoved || !slices.Equal(r.Moved, []string{"g1", "g2"}) {
+	moved := commit(t, term, protocol.PutReservation(reservation("q", "g2", 2)), protocol.DeleteReservation("q", "g1"))
+	if r := write(2, table, fence("g1", granted), fence("g2", granted)); r.Outcome != protocol.ReservationMoved || !slices.Equal(r.Moved, []string{"g1", "g2"}) {
 		t.Errorf("reservations moved: %+v", r)
 	}
-	if r := write(3, table, fence("g1", granted), fence("g2", moved)); r.Outcome != store.ReservationMoved || !slices.Equal(r.Moved, []string{"g1"}) {
+	if r := write(3, table, fence("g1", granted), fence("g2", moved)); r.Outcome != protocol.ReservationMoved || !slices.Equal(r.Moved, []string{"g1"}) {
 		t.Errorf("one reservation gone: %+v", r)
 	}
-	if r := write(4, table, fence("absent", 0)); r.Outcome != store.ReservationMoved || !slices.Equal(r.Moved, []string{"absent"}) {
+	if r := write(4, table, fence("absent", 0)); r.Outcome != protocol.ReservationMoved || !slices.Equal(r.Moved, []string{"absent"}) {
 		t.Errorf("a fence on nothing: %+v", r)
 	}
-	newer := commit(t, term, store.PutTable(tableOf(2, "s1", "s2")))
-	if r := write(5, table, fence("g2", moved)); r.Outcome != store.TableMoved || r.TableRevision != newer {
+	newer := commit(t, term, protocol.PutTable(tableOf(2, "s1", "s2")))
+	if r := write(5, table, fence("g2", moved)); r.Outcome != protocol.TableMoved || r.TableRevision != newer {
 		t.Errorf("table moved: %+v, now %d", r, newer)
 	}
-	if r := write(6, newer, fence("g2", moved)); r.Outcome != store.Written {
+	if r := write(6, newer, fence("g2", moved)); r.Outcome != protocol.Written {
 		t.Errorf("under the new table: %+v", r)
 	}
 	for n := 2; n <= 5; n++ {
@@ -611,22 +612,22 @@ func TestWriteIntentsIsFenced(t *testing.T) {
 		}
 	}
 	// The fences of a full transaction fit into etcd's limit.
-	full := []store.ReservationFence{}
-	ops := []store.Op{}
-	for i := range store.MaxFences {
-		ops = append(ops, store.PutReservation(reservation("q", fmt.Sprint("f", i), 1)))
+	full := []protocol.ReservationFence{}
+	ops := []protocol.Change{}
+	for i := range protocol.MaxFences {
+		ops = append(ops, protocol.PutReservation(reservation("q", fmt.Sprint("f", i), 1)))
 	}
 	at := commit(t, term, ops...)
-	for i := range store.MaxFences {
+	for i := range protocol.MaxFences {
 		full = append(full, fence(fmt.Sprint("f", i), at))
 	}
-	if r := write(7, newer, full...); r.Outcome != store.Written {
+	if r := write(7, newer, full...); r.Outcome != protocol.Written {
 		t.Errorf("with %d fences: %+v", len(full), r)
 	}
 	if err := x.Deregister(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r := write(8, newer); r.Outcome != store.SessionLost || e.modRevision("intents/s1/0000000000000008") != 0 {
+	if r := write(8, newer); r.Outcome != protocol.SessionLost || e.modRevision("intents/s1/0000000000000008") != 0 {
 		t.Errorf("after the session: %+v", r)
 	}
 }
@@ -636,7 +637,7 @@ func TestSessionTakenAway(t *testing.T) {
 	e := startEtcd(t)
 	s := e.open()
 	term, _ := lead(t, s, "c1")
-	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 	x := join(t, s, "s1")
 	if _, err := s.Register(t.Context(), &wire.ShardRecord{Incarnation: "s1"}, 0); err == nil {
 		t.Error("an incarnation registered twice")
@@ -655,7 +656,7 @@ func TestSessionTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.putRaw("shards/s1", "somebody else")
-	if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); err != nil || r.Outcome != store.SessionLost {
+	if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); err != nil || r.Outcome != protocol.SessionLost {
 		t.Errorf("write: %+v, %v", r, err)
 	}
 	<-x.Done()
@@ -671,12 +672,12 @@ func TestWriteIntentsWhoseAnswerIsLost(t *testing.T) {
 	e := startEtcd(t)
 	p := newProxy(t, e.Endpoints()[0])
 	term, _ := lead(t, e.open(), "c1")
-	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 	x := join(t, e.open(p.endpoints()...), "s1")
 	const key = "intents/s1/0000000000000001"
 
 	type result struct {
-		store.WriteResult
+		protocol.WriteResult
 		err error
 	}
 	write := func(n uint64) chan result {
@@ -698,7 +699,7 @@ func TestWriteIntentsWhoseAnswerIsLost(t *testing.T) {
 	})
 	landed := e.modRevision(key)
 	p.cut()
-	if r := <-answer; r.err != nil || r.Outcome != store.Written || r.ModRevision != landed || e.modRevision(key) != landed {
+	if r := <-answer; r.err != nil || r.Outcome != protocol.Written || r.ModRevision != landed || e.modRevision(key) != landed {
 		t.Errorf("%+v; it landed at %d and is at %d", r, landed, e.modRevision(key))
 	}
 
@@ -721,9 +722,9 @@ func TestWriteIntentsWhoseAnswerIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	moved := commit(t, term, store.PutTable(tableOf(2, "s1", "s2")))
+	moved := commit(t, term, protocol.PutTable(tableOf(2, "s1", "s2")))
 	deliver := p.cut()
-	if r := <-answer; r.err != nil || r.Outcome != store.TableMoved || r.TableRevision != moved {
+	if r := <-answer; r.err != nil || r.Outcome != protocol.TableMoved || r.TableRevision != moved {
 		t.Errorf("%+v, table at %d", r, moved)
 	}
 	deliver()
@@ -739,11 +740,11 @@ func TestLateIntentsDoNotComeBack(t *testing.T) {
 	e := startEtcd(t)
 	p := newProxy(t, e.Endpoints()[0])
 	term, _ := lead(t, e.open(), "c1")
-	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 	x := join(t, e.open(p.endpoints()...), "s1")
 	p.holdRequests()
 	answer := make(chan error, 1)
-	var written store.WriteResult
+	var written protocol.WriteResult
 	go func() {
 		var err error
 		written, err = x.WriteIntents(t.Context(), 1, intents("p"), table, nil)
@@ -756,10 +757,10 @@ func TestLateIntentsDoNotComeBack(t *testing.T) {
 		return nil
 	})
 	deliver := p.cut()
-	if err := <-answer; err != nil || written.Outcome != store.Written {
+	if err := <-answer; err != nil || written.Outcome != protocol.Written {
 		t.Fatalf("%+v, %v", written, err)
 	}
-	if _, err := x.DeleteIntents(t.Context(), []store.IntentKey{{Incarnation: "s1", N: 1, ModRevision: written.ModRevision}}); err != nil {
+	if _, err := x.DeleteIntents(t.Context(), []protocol.IntentKey{{Incarnation: "s1", N: 1, ModRevision: written.ModRevision}}); err != nil {
 		t.Fatal(err)
 	}
 	deliver()
@@ -771,7 +772,7 @@ func TestLateIntentsDoNotComeBack(t *testing.T) {
 	if err := x.Update(t.Context(), &wire.ShardRecord{Incarnation: "s1", Draining: true}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil); err != nil || r.Outcome != store.Written {
+	if r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil); err != nil || r.Outcome != protocol.Written {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -780,25 +781,25 @@ func TestDeleteAndRewriteIntents(t *testing.T) {
 	e := startEtcd(t)
 	s := e.open()
 	term, _ := lead(t, s, "c1")
-	table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+	table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 	x, heir := join(t, s, "s1"), join(t, s, "s2")
-	var keys []store.IntentKey
+	var keys []protocol.IntentKey
 	for n := range uint64(5) {
 		r, err := x.WriteIntents(t.Context(), n, intents("p1", "p2"), table, nil)
-		if err != nil || r.Outcome != store.Written {
+		if err != nil || r.Outcome != protocol.Written {
 			t.Fatal(r, err)
 		}
-		keys = append(keys, store.IntentKey{Incarnation: "s1", N: n, ModRevision: r.ModRevision})
+		keys = append(keys, protocol.IntentKey{Incarnation: "s1", N: n, ModRevision: r.ModRevision})
 	}
 	// An heir removes a row of one key, all of another, and names an old revision.
 	rewritten, err := heir.RewriteIntents(t.Context(), keys[1], intents("p2"), table)
-	if err != nil || rewritten.Outcome != store.Written || len(rewritten.Now.Record.Rows) != 1 {
+	if err != nil || rewritten.Outcome != protocol.Written || len(rewritten.Now.Record.Rows) != 1 {
 		t.Fatalf("rewrite: %+v, %v", rewritten, err)
 	}
-	if r, err := heir.RewriteIntents(t.Context(), keys[2], nil, table); err != nil || r.Outcome != store.Written || r.Now.ModRevision != 0 {
+	if r, err := heir.RewriteIntents(t.Context(), keys[2], nil, table); err != nil || r.Outcome != protocol.Written || r.Now.ModRevision != 0 {
 		t.Errorf("rewrite to nothing: %+v, %v", r, err)
 	}
-	if r, err := heir.RewriteIntents(t.Context(), keys[1], intents("p1"), table); err != nil || r.Outcome != store.KeyMoved || r.Now.ModRevision != rewritten.Now.ModRevision || r.Now.Record.Rows[0].PodUid != "p2" {
+	if r, err := heir.RewriteIntents(t.Context(), keys[1], intents("p1"), table); err != nil || r.Outcome != protocol.KeyMoved || r.Now.ModRevision != rewritten.Now.ModRevision || r.Now.Record.Rows[0].PodUid != "p2" {
 		t.Errorf("rewrite of an old revision: %+v, %v", r, err)
 	}
 	// The owner deletes all but one: what an heir left is reported, the rest goes.
@@ -814,14 +815,14 @@ func TestDeleteAndRewriteIntents(t *testing.T) {
 			t.Errorf("key %d is at %d, want %d", i, got, want)
 		}
 	}
-	moved := commit(t, term, store.PutTable(tableOf(2, "s2")))
-	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, table); err != nil || r.Outcome != store.TableMoved || r.TableRevision != moved || r.Now.ModRevision != keys[4].ModRevision {
+	moved := commit(t, term, protocol.PutTable(tableOf(2, "s2")))
+	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, table); err != nil || r.Outcome != protocol.TableMoved || r.TableRevision != moved || r.Now.ModRevision != keys[4].ModRevision {
 		t.Errorf("rewrite under an old table: %+v, %v", r, err)
 	}
-	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, moved); err != nil || r.Outcome != store.Written {
+	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, moved); err != nil || r.Outcome != protocol.Written {
 		t.Errorf("rewrite under the new table: %+v, %v", r, err)
 	}
-	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, moved); err != nil || r.Outcome != store.Written {
+	if r, err := heir.RewriteIntents(t.Context(), keys[4], nil, moved); err != nil || r.Outcome != protocol.Written {
 		t.Errorf("a delete that was done already: %+v, %v", r, err)
 	}
 }
@@ -830,9 +831,9 @@ func TestDeleteManyIntents(t *testing.T) {
 	e := startEtcd(t)
 	s := e.open()
 	x := join(t, s, "s1")
-	var keys []store.IntentKey
-	for n := range uint64(2*store.MaxDeletes + 1) {
-		keys = append(keys, store.IntentKey{Incarnation: "s1", N: n, ModRevision: e.put(fmt.Sprintf("intents/s1/%016x", n), intents("p"))})
+	var keys []protocol.IntentKey
+	for n := range uint64(2*protocol.MaxDeletes + 1) {
+		keys = append(keys, protocol.IntentKey{Incarnation: "s1", N: n, ModRevision: e.put(fmt.Sprintf("intents/s1/%016x", n), intents("p"))})
 	}
 	now, err := x.DeleteIntents(t.Context(), keys)
 	if err != nil || len(now) != len(keys) {
@@ -948,7 +949,7 @@ func TestWatchesOutliveEtcd(t *testing.T) {
 	leaders.until(t, "the leader", func(l led) bool { return l == led{"c1", term.Number()} })
 	x := join(t, s, "s1")
 	shards.until(t, "a shard", func(all []*wire.ShardRecord) bool { return len(all) == 1 && all[0].Incarnation == "s1" })
-	commit(t, term, store.PutTable(tableOf(1, "s1")))
+	commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 	tables.until(t, "the table", func(t *api.Table) bool { return t.Epoch == 1 })
 
 	e.putRaw("table", "\xff") // isolated: logged, not told
@@ -956,7 +957,7 @@ func TestWatchesOutliveEtcd(t *testing.T) {
 	if err := e.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	commit(t, term, store.PutTable(tableOf(2, "s1")))
+	commit(t, term, protocol.PutTable(tableOf(2, "s1")))
 	tables.until(t, "the table after a restart", func(t *api.Table) bool { return t.Epoch == 2 })
 	join(t, s, "s2")
 	shards.until(t, "two shards after a restart", func(all []*wire.ShardRecord) bool { return len(all) == 2 })
@@ -967,7 +968,7 @@ func TestWatchesOutliveEtcd(t *testing.T) {
 	}
 
 	// Compaction behind a watch's back, while it cannot hear.
-	now := commit(t, term, store.PutTable(tableOf(3, "s1")))
+	now := commit(t, term, protocol.PutTable(tableOf(3, "s1")))
 	if _, err := e.raw.Compact(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
@@ -975,7 +976,7 @@ func TestWatchesOutliveEtcd(t *testing.T) {
 	if err := e.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	commit(t, term, store.PutTable(tableOf(4, "s1")))
+	commit(t, term, protocol.PutTable(tableOf(4, "s1")))
 	tables.until(t, "the table after a compaction", func(t *api.Table) bool { return t.Epoch == 4 })
 	if err := term.Resign(t.Context()); err != nil {
 		t.Fatal(err)
@@ -1013,14 +1014,14 @@ func TestEmptiedStoreIsAnother(t *testing.T) {
 			silent := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: 100 * time.Millisecond})
 			watch(t, silent.WatchTable)
 			term, _ := lead(t, s, "c1")
-			table := commit(t, term, store.PutTable(tableOf(1, "s1")))
+			table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
 			x := join(t, s, "s1")
 			test.empty(e)
 			// The identity is compared in the transaction itself: this store looks by itself only once an hour.
-			if _, err := term.Commit(t.Context(), []store.Op{store.PutReservation(reservation("q", "g", 1))}); !errors.Is(err, store.ErrReplaced) && !errors.Is(err, store.ErrFenced) {
+			if _, err := term.Commit(t.Context(), []protocol.Change{protocol.PutReservation(reservation("q", "g", 1))}); !errors.Is(err, store.ErrReplaced) && !errors.Is(err, protocol.ErrFenced) {
 				t.Errorf("commit: %v", err)
 			}
-			if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); !errors.Is(err, store.ErrReplaced) && r.Outcome != store.SessionLost {
+			if r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil); !errors.Is(err, store.ErrReplaced) && r.Outcome != protocol.SessionLost {
 				t.Errorf("write: %+v, %v", r, err)
 			}
 			for name, one := range map[string]*store.Store{"one that writes": s, "one that only watches": silent} {
@@ -1057,7 +1058,7 @@ func TestRestoredStoreIsAnother(t *testing.T) {
 	ignorant := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: time.Hour})
 	reader := e.openWith(store.Options{Endpoints: e.Endpoints(), CheckEvery: 100 * time.Millisecond, ReadOnly: true})
 	term, _ := lead(t, s, "c1")
-	commit(t, term, store.PutTable(tableOf(7, "s1")))
+	commit(t, term, protocol.PutTable(tableOf(7, "s1")))
 	x := join(t, ignorant, "s1")
 	e.Kill()
 	backup := t.TempDir()
@@ -1098,7 +1099,7 @@ func TestRestoredStoreIsAnother(t *testing.T) {
 	if got, err := again.Table(t.Context()); err != nil || !got.Refilling || got.Epoch != 8 || got.Owned("s1") != api.Buckets {
 		t.Errorf("table %+v, %v", got, err)
 	}
-	if r, err := x.WriteIntents(t.Context(), 1, intents("p"), 1, nil); !errors.Is(err, store.ErrReplaced) && r.Outcome != store.SessionLost {
+	if r, err := x.WriteIntents(t.Context(), 1, intents("p"), 1, nil); !errors.Is(err, store.ErrReplaced) && r.Outcome != protocol.SessionLost {
 		t.Errorf("who saw nothing goes on: %+v, %v", r, err)
 	}
 	select {

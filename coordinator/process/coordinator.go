@@ -24,9 +24,11 @@ import (
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
+	"basalt.dev/basalt/coordinator/effect"
 )
 
 // Options of a coordinator.
@@ -155,7 +157,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 			case txn := <-commits:
 				began := time.Now()
 				fault.CrashSoon(fault.CommitSent)
-				revision, err := held.Commit(ctx, storeOps(txn.Ops))
+				revision, err := held.Commit(ctx, effect.Changes(txn.Ops))
 				if err != nil {
 					failed <- fmt.Errorf("commit: %w", err)
 					return
@@ -188,7 +190,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		case <-stopping.Done():
 			return nil
 		case <-held.Done():
-			return store.ErrFenced
+			return protocol.ErrFenced
 		case err := <-failed:
 			return err
 		case err := <-c.process.Store.Lost():
@@ -242,17 +244,10 @@ func (c *candidate) carryOut(ctx context.Context, wg *sync.WaitGroup, t *term, o
 	}
 }
 
-func elected(p *process.Process, held *store.Term, s *store.State, maxStatusEpoch api.Epoch) coordinator.Elected {
-	e := coordinator.Elected{
-		Now: fault.Now(), Term: held.Number(), Incarnation: p.Incarnation, Sequence: s.Sequence, Table: s.Table, Shards: s.Shards,
-		FreshStore: p.Store.Fresh() || s.Table == nil, MaxStatusEpoch: maxStatusEpoch,
-	}
-	for _, l := range s.Limits {
-		e.Limits = append(e.Limits, coordinator.StoredLimits{Key: l.Queue, Revision: l.ModRevision, Record: l.Record})
-	}
-	for _, r := range s.Reservations {
-		e.Reservations = append(e.Reservations, coordinator.StoredReservation{Key: r.Bucket.Label() + "/" + r.GangUID, Revision: r.ModRevision, Record: r.Record})
-	}
+func elected(p *process.Process, held *store.Term, s *protocol.State, maxStatusEpoch api.Epoch) coordinator.Elected {
+	e := effect.Elected(s)
+	e.Now, e.Term, e.Incarnation, e.MaxStatusEpoch = fault.Now(), held.Number(), p.Incarnation, maxStatusEpoch
+	e.FreshStore = e.FreshStore || p.Store.Fresh()
 	return e
 }
 
@@ -274,27 +269,6 @@ func crashAfter(ops []coordinator.Op) {
 			fault.Crash(fault.LimitsDurable)
 		}
 	}
-}
-
-func storeOps(in []coordinator.Op) []store.Op {
-	out := make([]store.Op, 0, len(in))
-	for _, o := range in {
-		switch o := o.(type) {
-		case coordinator.PutReservation:
-			out = append(out, store.PutReservation(o.Record))
-		case coordinator.DeleteReservation:
-			out = append(out, store.DeleteReservation(o.Queue, o.GangUID))
-		case coordinator.PutLimits:
-			out = append(out, store.PutLimits(o.Record))
-		case coordinator.DeleteLimits:
-			out = append(out, store.DeleteLimits(o.Queue))
-		case coordinator.PutTable:
-			out = append(out, store.PutTable(o.Table))
-		default:
-			panic(fmt.Sprintf("operation %T is not known to the shell", o))
-		}
-	}
-	return out
 }
 
 // maxStatusEpoch reads the largest epoch in the statuses of Queues: above the table's it shows that the control store is
@@ -505,11 +479,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 
 func (m *metrics) termEnded(err error) {
 	reason := "other"
-	var record *store.RecordError
+	var record *protocol.RecordError
 	switch {
-	case errors.Is(err, store.ErrFenced):
+	case errors.Is(err, protocol.ErrFenced):
 		reason = "lease"
-	case errors.As(err, &record), errors.Is(err, store.ErrTooLarge):
+	case errors.As(err, &record), errors.Is(err, protocol.ErrTooLarge):
 		reason = "record"
 	}
 	m.termsFailed.WithLabelValues(reason).Inc()

@@ -16,6 +16,7 @@ import (
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/local/localtest"
 )
@@ -65,12 +66,12 @@ func TestAFailedTermIsResigned(t *testing.T) {
 			if _, err := held.Load(ctx); err != nil {
 				return err
 			}
-			_, err := held.Commit(ctx, []store.Op{store.PutReservation(&wire.ReservationRecord{
-				Gang: &wire.GangRef{Uid: "the-gang", Queue: "q", Name: strings.Repeat("x", store.MaxRecord)}})})
+			_, err := held.Commit(ctx, []protocol.Change{protocol.PutReservation(&wire.ReservationRecord{
+				Gang: &wire.GangRef{Uid: "the-gang", Queue: "q", Name: strings.Repeat("x", protocol.MaxRecord)}})})
 			return err
 		}, "/the-gang", "record"},
 		{"the state cannot be read", func(context.Context, *store.Term) error { return errors.New("load the state: away") }, "away", "other"},
-		{"somebody else wrote seq", func(context.Context, *store.Term) error { return fmt.Errorf("%w: foreign", store.ErrFenced) }, "foreign", "lease"},
+		{"somebody else wrote seq", func(context.Context, *store.Term) error { return fmt.Errorf("%w: foreign", protocol.ErrFenced) }, "foreign", "lease"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -10,6 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/local/localtest"
 	"basalt.dev/basalt/shard/event"
@@ -32,7 +33,7 @@ func TestUnwritableIntentsEndNoProcess(t *testing.T) {
 	if _, err := term.Load(ctx); err != nil {
 		t.Fatal(err)
 	}
-	revision, err := term.Commit(ctx, []store.Op{store.PutTable(&api.Table{Epoch: 1})})
+	revision, err := term.Commit(ctx, []protocol.Change{protocol.PutTable(&api.Table{Epoch: 1})})
 	if err != nil {
 		t.Fatal(err)
 	}

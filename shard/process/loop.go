@@ -16,6 +16,7 @@ import (
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/trace"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
@@ -345,7 +346,7 @@ func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
 				l.log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
 			}
 			fault.Crash(fault.TakeoverRead)
-			l.post(ctx, storeRead(o.Sequence, read))
+			l.post(ctx, effect.StoreRead(o.Sequence, read))
 			return
 		}
 		if errors.Is(err, context.Canceled) {

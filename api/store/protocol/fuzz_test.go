@@ -1,10 +1,9 @@
-package store
+package protocol
 
 import (
 	"errors"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
@@ -29,45 +28,45 @@ func FuzzRecord(f *testing.F) {
 		f.Add(key, b)
 		f.Add(key, []byte("\xff\xff"))
 	}
-	s := &Store{}
+	k := Keys("")
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
-		kv := &mvccpb.KeyValue{Key: []byte(key), Value: value, ModRevision: 5}
+		kv := KV{Key: key, Value: Value{Bytes: value}, Mod: 5}
 		judge := func(what string, err error, record proto.Message, present bool) {
 			switch {
-			case err != nil && !errors.Is(err, errUnreadable):
+			case err != nil && !errors.Is(err, ErrUnreadable):
 				t.Fatalf("%s %q: an error of another kind: %v", what, key, err)
 			case (err == nil) != present:
 				t.Fatalf("%s %q: record %v, %v", what, key, record, err)
 			}
 			if err == nil {
-				if b, err := encode("key", record); err == nil {
+				if v, err := Encode("key", record); err == nil {
 					again := record.ProtoReflect().New().Interface()
-					if err := proto.Unmarshal(b, again); err != nil || !proto.Equal(record, again) {
+					if err := proto.Unmarshal(v.Bytes, again); err != nil || !proto.Equal(record, again) {
 						t.Fatalf("%s %q changed on the way: %v", what, key, err)
 					}
 				}
 			}
 		}
-		l, err := s.limits(kv)
+		l, err := k.DecodeLimits(kv)
 		judge("limits", err, l.Record, l.Record != nil)
-		r, err := s.reservation(kv)
+		r, err := k.DecodeReservation(kv)
 		judge("reservation", err, r.Record, r.Record != nil)
-		if err == nil && s.reservationKey(r.Bucket, r.GangUID) != key {
-			t.Fatalf("reservation of %q has the key %q", key, s.reservationKey(r.Bucket, r.GangUID))
+		if err == nil && k.Reservation(r.Bucket, r.GangUID) != key {
+			t.Fatalf("reservation of %q has the key %q", key, k.Reservation(r.Bucket, r.GangUID))
 		}
-		in, err := s.intents(kv)
+		in, err := k.DecodeIntents(kv)
 		judge("intents", err, in.Record, in.Record != nil)
 		if err == nil {
 			for _, row := range in.Record.Rows {
 				_, _ = in.Record.Gangs[row.Gang], in.Record.Demands[row.Demand]
 			}
 		}
-		sh, err := s.shard(kv)
+		sh, err := k.DecodeShard(kv)
 		judge("shard", err, sh, sh != nil)
-		le, err := leader(kv)
+		le, err := DecodeLeader(kv)
 		judge("leader", err, le, le != nil)
-		ta, err := table(kv)
-		if err != nil && !errors.Is(err, errUnreadable) || (err == nil) != (ta != nil) {
+		ta, err := DecodeTable(kv)
+		if err != nil && !errors.Is(err, ErrUnreadable) || (err == nil) != (ta != nil) {
 			t.Fatalf("table: %v", err)
 		}
 	})
