@@ -15,13 +15,13 @@ const (
 	AncestorsNotAsked Fault = "ancestors-not-asked" // coordinator: a gang is charged to its own queue alone
 )
 
-// The bugs of the protocol, which the simulator must find: each drops one guard, where a core has it. The guards of the
-// shells and of package api/store are dropped in the simulator's models of them (bench/sim).
+// The bugs of the protocol, which the simulator must find: each drops one guard, where a core or package api/store/protocol has
+// it. The guards of the shells are dropped in the simulator's models of them (bench/sim).
 const (
-	LeaderFence        Fault = "leader-fence"         // bench/sim, for api/store: a coordinator's transaction does not compare the leader's key
-	PlainRead          Fault = "plain-read"           // bench/sim, for api/store: a lost intent transaction that a read does not show counts as failed
-	IntentsTwice       Fault = "intents-twice"        // bench/sim, for api/store: an intent key that is there is not taken for an earlier try's
-	LateIntents        Fault = "late-intents"         // bench/sim, for api/store: a lost first try of intents can land after a second one was settled
+	LeaderFence        Fault = "leader-fence"         // api/store/protocol: a coordinator's transaction does not compare the leader's key
+	PlainRead          Fault = "plain-read"           // api/store/protocol: a lost intent transaction that a read does not show counts as failed
+	IntentsTwice       Fault = "intents-twice"        // api/store/protocol: an intent key that is there is not taken for an earlier try's
+	LateIntents        Fault = "late-intents"         // api/store/protocol: a lost first try of intents can land after a second one was settled
 	NoIdempotency      Fault = "no-idempotency"       // coordinator: a repeated Reserve is charged once more
 	ForgottenPod       Fault = "forgotten-pod"        // shard/node: a pod whose Binding timed out is forgotten
 	NewerVersion       Fault = "newer-version"        // shard/node: a Binding carries the newest resourceVersion, not its row's
@@ -30,7 +30,7 @@ const (
 	PodsFirst          Fault = "pods-first"           // bench/sim, for shard/process: on takeover the pods are listed before the intents are read
 	PodsFromCache      Fault = "pods-from-cache"      // bench/sim, for shard/process: on takeover the pods are those that the watch has shown
 	SharedKeyDeleted   Fault = "shared-key-deleted"   // shard/node: an intent key with rows of several heirs is deleted by the first
-	NewerTable         Fault = "newer-table"          // bench/sim, for shard/process: the compare names the newest table, not the one decided under
+	NewerTable         Fault = "newer-table"          // api/store/protocol: an intent transaction does not compare the table that it was decided under
 	NoReservationFence Fault = "no-reservation-fence" // shard/node: an intent transaction does not compare reservations
 	BindBeforePrepared Fault = "bind-before-prepared" // shard/home: Bind is sent when the first shard is prepared
 	EvictOpen          Fault = "evict-open"           // shard/home: pods are evicted without closing the reservation

@@ -293,7 +293,7 @@ func (w *world) befall(p *process, line, verb string, arg func(int) string, last
 	switch verb {
 	case "leave", "drain":
 		x := w.shard(p)
-		if x == nil || x.created == 0 || !w.load.names[x.name] || len(w.load.names) < 2 {
+		if x == nil || x.session == nil || !w.load.names[x.name] || len(w.load.names) < 2 {
 			return
 		}
 		delete(w.load.names, x.name)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
@@ -69,13 +70,13 @@ func rowKey(uid, version, node string) string { return uid + "@" + version + "->
 
 // ---- the control store
 
-func (c *check) beforeStore(ch change, old *record) {
-	if !strings.HasPrefix(ch.key, "intents/") || old == nil {
+func (c *check) beforeStore(ch protocol.Op, old *record) {
+	if !strings.HasPrefix(ch.Key, "intents/") || old == nil {
 		return
 	}
 	left := map[string]bool{}
-	if ch.msg != nil {
-		for _, r := range ch.msg.(*wire.IntentsRecord).Rows {
+	if ch.Value.Message != nil {
+		for _, r := range ch.Value.Message.(*wire.IntentsRecord).Rows {
 			left[rowKey(r.PodUid, r.PodResourceVersion, r.Node)] = true
 		}
 	}
@@ -85,16 +86,16 @@ func (c *check) beforeStore(ch change, old *record) {
 			continue
 		}
 		if p := c.w.api.podByUID(r.PodUid); c.asked[key] && p != nil && p.Spec.NodeName == "" && p.ResourceVersion == r.PodResourceVersion {
-			c.w.fail("I5: the row of pod %s on %s is taken out of %s, and its Binding can still land", r.PodUid, r.Node, ch.key)
+			c.w.fail("I5: the row of pod %s on %s is taken out of %s, and its Binding can still land", r.PodUid, r.Node, ch.Key)
 		}
 	}
 }
 
-func (c *check) afterStore(ch change) {
+func (c *check) afterStore(ch protocol.Op) {
 	w := c.w
 	switch {
-	case strings.HasPrefix(ch.key, "intents/") && ch.msg != nil:
-		rec := ch.msg.(*wire.IntentsRecord)
+	case strings.HasPrefix(ch.Key, "intents/") && ch.Value.Message != nil:
+		rec := ch.Value.Message.(*wire.IntentsRecord)
 		nodes := map[string]bool{}
 		for _, r := range rec.Rows {
 			c.ever[rowKey(r.PodUid, r.PodResourceVersion, r.Node)] = true
@@ -108,10 +109,10 @@ func (c *check) afterStore(ch change) {
 			c.node(name)
 		}
 		w.load.snatches(rec)
-	case strings.HasPrefix(ch.key, "reservations/"):
-		gang := ch.key[strings.LastIndexByte(ch.key, '/')+1:]
-		if ch.msg != nil {
-			c.names(ch.msg.(*wire.ReservationRecord))
+	case strings.HasPrefix(ch.Key, "reservations/"):
+		gang := ch.Key[strings.LastIndexByte(ch.Key, '/')+1:]
+		if ch.Value.Message != nil {
+			c.names(ch.Value.Message.(*wire.ReservationRecord))
 			return
 		}
 		for _, name := range w.api.pods.names() {
@@ -233,7 +234,7 @@ func (c *check) asksBinding(o event.BindPod) {
 func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) event.BindOutcome {
 	w := c.w
 	gang := ""
-	if r := w.store.Keys[keyIntents(o.Row.Incarnation, o.Row.N)]; r != nil {
+	if r := w.store.Keys[keys.Intents(o.Row.Incarnation, o.Row.N)]; r != nil {
 		rec := r.Value.(*wire.IntentsRecord)
 		for _, row := range rec.Rows {
 			if row.PodUid == o.Row.PodUID && row.Node == o.Node {
@@ -440,7 +441,7 @@ func (c *check) stamp(object, queue string, s v1alpha1.Stamp) {
 func (c *check) placed(ref *wire.GangRef) {
 	w := c.w
 	g := c.gang(ref.Uid)
-	r := w.store.Keys[keyReservation(api.BucketOf(ref.Queue), ref.Uid)]
+	r := w.store.Keys[keys.Reservation(api.BucketOf(ref.Queue), ref.Uid)]
 	if r == nil || g.meddled || g.inherited {
 		return
 	}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -10,10 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	core "basalt.dev/basalt/coordinator"
+	"basalt.dev/basalt/coordinator/effect"
 )
 
 // coordinator is what coordinator/process is around its core: it campaigns, leads, and campaigns again.
@@ -26,17 +26,16 @@ type coordinator struct {
 	down     map[api.Incarnation]bool
 }
 
-// term is one time in office, and of store.Term what happens at the client.
+// term is one time in office.
 type term struct {
 	c         *coordinator
 	over      bool
 	due       time.Time // then the core is stepped
 	number    int64
+	own       *protocol.Term
 	lease     int64
 	confirmed time.Time
 	core      *core.Core // nil until the state was loaded
-	revision  int64      // ModRevision of seq
-	value     uint64
 	before    map[string]*wire.ShardRecord
 	members   *follower
 	queues    *watcher
@@ -73,7 +72,7 @@ func (w *world) startCoordinator(name string) *coordinator {
 func (c *coordinator) await() {
 	s := c.w.store
 	c.awaiting = true
-	definite(c.process, &s.server, "lease", func() bool { return s.Keys[keyLeader] == nil }, func(free bool) {
+	definite(c.process, &s.server, "lease", func() bool { return s.Keys[keys.Leader()] == nil }, func(free bool) {
 		if free && c.awaiting {
 			c.campaign()
 		}
@@ -87,20 +86,15 @@ func (c *coordinator) campaign() {
 	definite(c.process, &s.server, "lease", func() int64 { asked = c.w.now; return s.grant(leaseTTL) }, func(id int64) {
 		t := &term{c: c, lease: id, confirmed: asked}
 		t.keepAlive()
-		type answer struct {
-			created int64
-			gone    bool
-		}
-		definite(c.process, &s.server, "lease", func() answer {
-			created, gone := s.create(keyLeader, &wire.LeaderRecord{Incarnation: string(c.inc), Name: c.name, Address: string(c.inc)}, id)
-			return answer{created, gone}
-		}, func(a answer) {
-			if a.created == 0 {
+		value := c.w.encode(keys.Leader(), &wire.LeaderRecord{Incarnation: string(c.inc), Name: c.name, Address: string(c.inc)})
+		m := protocol.NewCreate(keys.Leader(), value, id)
+		c.drive("lease", m, never, func() {
+			if m.Revision == 0 {
 				t.over = true
 				c.call(&s.server, "lease", leaseTTL, func() { s.revoke(id) }, func(bool) { c.await() })
 				return
 			}
-			t.number = a.created
+			t.number, t.own = m.Revision, protocol.NewTerm(keys, m.Revision)
 			c.w.log("%s leads term %d", c.inc, t.number)
 			if c.term = t; t.over { // the lease was over meanwhile
 				c.term = nil
@@ -152,134 +146,32 @@ func (t *term) keepAlive() {
 	})
 }
 
-// sent is what a try of a transaction met.
-type sent struct {
-	moved    uint64
-	revision int64
-	fenced   string
-}
-
-// commit is store.Term.commit: it sends ops until their fate is known.
-func (t *term) commit(ops []change, at func(), done func(revision int64)) {
-	c, s := t.c, t.c.w.store
-	wanted := map[uint64]bool{}
-	open := false
-	var try func()
-	try = func() {
-		if t.over {
+// drive runs a machine of the term while that lasts.
+func (t *term) drive(m interface {
+	protocol.Machine
+	Fenced() error
+}, done func()) {
+	t.c.drive("grants", m, func() bool { return t.over }, func() {
+		if err := m.Fenced(); err != nil {
+			t.end(err.Error())
 			return
 		}
-		send := ops
-		if open {
-			send = nil
-		}
-		t.value++
-		value := t.value
-		if !open {
-			wanted[value] = true
-		}
-		compared := t.revision
-		var got sent
-		c.call(&s.server, "grants", storeTry, func() {
-			switch {
-			case s.createRevision(keyLeader) != t.number && !fault.On(fault.LeaderFence):
-				got = sent{fenced: "another took over"}
-			case s.modRevision(keySequence) == compared:
-				changes := append([]change{{key: keySequence, msg: &wire.Sequence{Value: value, Term: uint64(t.number)}}}, send...)
-				got = sent{moved: value, revision: s.write(changes)}
-				if at != nil {
-					at()
-				}
-			default:
-				r := s.Keys[keySequence]
-				seq := r.Value.(*wire.Sequence)
-				if seq.Term != uint64(t.number) || r.Mod <= compared {
-					got = sent{fenced: "somebody else wrote seq"}
-					break
-				}
-				got = sent{moved: seq.Value, revision: r.Mod}
-			}
-		}, func(answered bool) {
-			switch {
-			case t.over:
-			case !answered:
-				open = true
-				c.later(c.w.between(20*time.Millisecond, time.Second), try)
-			case got.fenced != "":
-				t.end(got.fenced)
-			default:
-				t.revision = got.revision
-				if wanted[got.moved] {
-					done(t.revision)
-					return
-				}
-				open = false
-				try()
-			}
-		})
-	}
-	try()
+		done()
+	})
 }
 
 // load begins the term.
 func (t *term) load() {
-	c, s := t.c, t.c.w.store
-	type read struct {
-		value    uint64
-		revision int64
-	}
-	definite(c.process, &s.server, "read", func() read {
-		r := s.Keys[keySequence]
-		if r == nil {
-			return read{}
-		}
-		return read{r.Value.(*wire.Sequence).Value, r.Mod}
-	}, func(r read) {
-		if t.over {
-			return
-		}
-		t.revision, t.value = r.revision, max(t.value, r.value)
-		states := map[int64]core.Elected{} // by revision: a try whose answer was lost counts too
-		t.commit(nil, func() { states[s.Revision()] = s.elected() }, func(revision int64) {
-			if s.pages {
-				t.readPages(revision, nil)
-				return
-			}
-			e, ok := states[revision]
-			if !ok {
-				c.w.fail("%s: no state at revision %d", c.inc, revision)
-			}
-			t.loaded(e)
-		})
-	})
-}
-
-// elected is what a term starts from, and in which order it is read.
-var elected = []string{"queues/", "reservations/", "shards/", keyTable}
-
-// readPages reads the state at the revision at which the term began. Where that was compacted meanwhile the term is given
-// up, as store.Term.Load has it.
-func (t *term) readPages(revision int64, pages []page) {
-	c, s := t.c, t.c.w.store
-	prefix := elected[len(pages)]
-	definite(c.process, &s.server, "read", func() page { return s.page(prefix, revision) }, func(p page) {
-		switch pages := append(pages, p); {
-		case t.over:
-		case p.gone:
-			t.end("the state was compacted before it was read")
-			c.call(&s.server, "lease", leaseTTL, func() { s.revoke(t.lease) }, func(bool) {})
-		case len(pages) < len(elected):
-			t.readPages(revision, pages)
-		default:
-			t.loaded(s.electedOf(pages))
-		}
+	m := t.own.Load()
+	t.drive(m, func() {
+		t.c.readable(m.State.Corrupt)
+		t.loaded(effect.Elected(&m.State))
 	})
 }
 
 // loaded begins with the state. Reading it takes some time, and the statuses of Queues too.
 func (t *term) loaded(e core.Elected) {
 	c := t.c
-	e.Sequence = t.value
 	c.later(c.w.delay(), func() {
 		var epoch api.Epoch
 		c.call(&c.w.api.server, "list", 3*time.Second, func() {
@@ -296,35 +188,6 @@ func (t *term) loaded(e core.Elected) {
 			t.lead(e)
 		})
 	})
-}
-
-// elected is all that a term starts from, at this revision.
-func (s *store) elected() core.Elected {
-	var pages []page
-	for _, prefix := range elected {
-		pages = append(pages, s.page(prefix, 0))
-	}
-	return s.electedOf(pages)
-}
-
-func (s *store) electedOf(pages []page) (e core.Elected) {
-	for _, r := range pages[0].records {
-		e.Limits = append(e.Limits, core.StoredLimits{Key: r.Key, Revision: r.Mod, Record: r.Value.(*wire.LimitsRecord)})
-	}
-	for _, r := range pages[1].records {
-		e.Reservations = append(e.Reservations, core.StoredReservation{Key: r.Key, Revision: r.Mod, Record: r.Value.(*wire.ReservationRecord)})
-	}
-	for _, r := range pages[2].records {
-		e.Shards = append(e.Shards, r.Value.(*wire.ShardRecord))
-	}
-	for _, r := range pages[3].records {
-		var err error
-		if e.Table, err = wire.ToTable(r.Value.(*wire.TableRecord), r.Mod); err != nil {
-			s.w.fail("table: %v", err)
-		}
-	}
-	e.FreshStore = e.Table == nil
-	return e
 }
 
 func (t *term) lead(e core.Elected) {
@@ -438,7 +301,11 @@ func (t *term) carryOut(o core.Output) {
 			w.net.send(c.process, w.process(o.To), o.Body)
 		}
 	case core.Txn:
-		t.commit(storeOps(o.Ops), nil, func(revision int64) { t.step(core.TxnDone{ID: o.ID, Revision: revision}) })
+		m, err := t.own.Commit(effect.Changes(o.Ops))
+		if err != nil {
+			w.fail("%s: commit: %v", c.inc, err)
+		}
+		t.drive(m, func() { t.step(core.TxnDone{ID: o.ID, Revision: m.Revision}) })
 	case core.SetFinalizer:
 		attempt(func() { w.api.setFinalizer(o.Queue, o.UID, true) })
 	case core.RemoveFinalizer:
@@ -455,27 +322,6 @@ func (t *term) carryOut(o core.Output) {
 	default:
 		w.fail("output %T is not known", o)
 	}
-}
-
-func storeOps(in []core.Op) []change {
-	var out []change
-	for _, o := range in {
-		switch o := o.(type) {
-		case core.PutReservation:
-			out = append(out, change{key: keyReservation(api.BucketOf(o.Record.Gang.Queue), o.Record.Gang.Uid), msg: o.Record})
-		case core.DeleteReservation:
-			out = append(out, change{key: keyReservation(api.BucketOf(o.Queue), o.GangUID)})
-		case core.PutLimits:
-			out = append(out, change{key: "queues/" + o.Record.Queue, msg: o.Record})
-		case core.DeleteLimits:
-			out = append(out, change{key: "queues/" + o.Queue})
-		case core.PutTable:
-			out = append(out, change{key: keyTable, msg: wire.FromTable(o.Table)})
-		default:
-			panic(fmt.Sprintf("operation %T is not known", o))
-		}
-	}
-	return out
 }
 
 func (c *coordinator) leads() *term {

@@ -547,7 +547,7 @@ func (d *drawer) scale() {
 		d.join()
 	case n < 7 && len(l.names) > 1 && len(w.shards) > 0:
 		x := pick(d, w.shards)
-		if !l.names[x.name] || x.created == 0 {
+		if !l.names[x.name] || x.session == nil {
 			return
 		}
 		if d.some(2) {

@@ -5,13 +5,16 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
@@ -31,8 +34,7 @@ type shard struct {
 	local   []event.Event
 	inside  bool
 	lease   int64
-	created int64 // CreateRevision of its key, 0 before it registered
-	own     int64 // ModRevision of its key, as it was seen last
+	session *protocol.Session // nil before it registered
 	tables  *follower
 	pods    *watcher
 	listing event.ListPods
@@ -95,28 +97,23 @@ func (x *shard) register() {
 	s := x.w.store
 	definite(x.process, &s.server, "lease", func() int64 { return s.grant(leaseTTL) }, func(id int64) {
 		x.lease = id
-		type answer struct {
-			created int64
-			gone    bool
-		}
-		definite(x.process, &s.server, "lease", func() answer {
-			created, gone := s.create(keyShard(x.inc), x.record(false), id)
-			return answer{created, gone}
-		}, func(a answer) {
+		value := x.w.encode(keys.Shard(x.inc), x.record(false))
+		m := protocol.NewCreate(keys.Shard(x.inc), value, id)
+		x.drive("lease", m, never, func() {
 			switch {
-			case a.gone:
+			case m.LeaseGone:
 				x.register()
-			case a.created == 0:
+			case m.Revision == 0:
 				x.w.fail("%s is registered already", x.inc)
 			default:
-				x.registered(a.created)
+				x.session = protocol.NewSession(keys, x.inc, id, m.Revision, value)
+				x.registered()
 			}
 		})
 	})
 }
 
-func (x *shard) registered(created int64) {
-	x.created, x.own = created, created
+func (x *shard) registered() {
 	x.keepAlive()
 	x.follow(x.w.store.members, func(v any) {
 		clear(x.book)
@@ -167,14 +164,11 @@ func (x *shard) leave() {
 
 // drain says in its record that it gives its buckets away.
 func (x *shard) drain() {
-	s := x.w.store
-	definite(x.process, &s.server, "lease", func() bool {
-		if !s.session(x.inc, x.created) {
-			return false
-		}
-		s.write([]change{{keyShard(x.inc), x.record(true), x.lease}})
-		return true
-	}, func(bool) {}) // that it wrote its key the next write of intents finds out
+	m, err := x.session.Update(x.record(true))
+	if err != nil {
+		x.w.fail("%s: %v", x.inc, err)
+	}
+	x.drive("lease", m, never, func() {})
 }
 
 func (x *shard) hear(from api.Incarnation, body *wire.Envelope) {
@@ -238,7 +232,7 @@ func (x *shard) step(ev event.Event) {
 }
 
 func (x *shard) carryOut(o event.Output) {
-	w, s, a := x.w, x.w.store, x.w.api
+	w, a := x.w, x.w.api
 	switch o := o.(type) {
 	case event.Send:
 		w.check.says(x, o)
@@ -297,33 +291,9 @@ func (x *shard) carryOut(o event.Output) {
 	case event.WriteIntents:
 		x.writeIntents(o)
 	case event.DeleteIntents:
-		type answer struct {
-			ev event.IntentsDeleted
-			ok bool
-		}
-		definite(x.process, &s.server, "tidy", func() answer {
-			ev, ok := s.deleteIntents(x.inc, x.created, o)
-			return answer{ev, ok}
-		}, func(a answer) {
-			if !a.ok {
-				x.sessionOver()
-			}
-			x.step(a.ev)
-		})
+		x.deleteIntents(o)
 	case event.RewriteIntents:
-		type answer struct {
-			ev event.IntentsRewritten
-			ok bool
-		}
-		definite(x.process, &s.server, "tidy", func() answer {
-			ev, ok := s.rewriteIntents(x.inc, x.created, o)
-			return answer{ev, ok}
-		}, func(a answer) {
-			if !a.ok {
-				x.sessionOver()
-			}
-			x.step(a.ev)
-		})
+		x.rewriteIntents(o)
 
 	case event.BindPod:
 		w.check.asksBinding(o)
@@ -434,10 +404,14 @@ func (f *follower) seen() *api.Table {
 	return t
 }
 
-// writeIntents is store.Session.WriteIntents.
 func (x *shard) writeIntents(o event.WriteIntents) {
-	w, s := x.w, x.w.store
-	done := func(ev event.IntentsWritten) {
+	w := x.w
+	m, err := x.session.WriteIntents(o.N, o.Record, o.TableRevision, effect.Fences(o))
+	if err != nil {
+		w.fail("%s: write intents %d: %v", x.inc, o.N, err)
+	}
+	x.drive("intents", m, never, func() {
+		ev := effect.IntentsWritten(o, m.WriteResult)
 		switch ev.Outcome {
 		case event.TableMoved:
 			x.tables.hurry()
@@ -449,57 +423,60 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 		}
 		w.log("%s wrote intents %d: %d %v", x.inc, ev.N, ev.Outcome, ev.Moved)
 		x.step(ev)
+	})
+}
+
+func (x *shard) deleteIntents(o event.DeleteIntents) {
+	m := x.session.DeleteIntents(effect.IntentKeys(x.inc, o))
+	x.drive("tidy", m, never, func() {
+		if m.Err != nil {
+			x.w.fail("%s: delete intents: %v", x.inc, m.Err)
+		}
+		x.readable(m.Corrupt)
+		if m.Outcome == protocol.SessionLost {
+			x.sessionOver()
+		}
+		x.step(effect.IntentsDeleted(m.Now()))
+	})
+}
+
+func (x *shard) rewriteIntents(o event.RewriteIntents) {
+	m, err := x.session.RewriteIntents(effect.IntentKey(o), o.Record, o.TableRevision)
+	if err != nil {
+		x.w.fail("%s: rewrite intents %s/%d: %v", x.inc, o.Incarnation, o.N, err)
 	}
-	if fault.On(fault.NewerTable) {
-		o.TableRevision = s.modRevision(keyTable)
+	x.drive("tidy", m, never, func() {
+		x.readable(m.Corrupt)
+		if m.Outcome == protocol.SessionLost {
+			x.sessionOver()
+		}
+		x.step(effect.IntentsRewritten(o, m.RewriteResult))
+	})
+}
+
+// read reads what an heir needs.
+func (x *shard) read(sequence uint64, done func(event.StoreRead)) {
+	m := protocol.NewReadTakeover(keys)
+	x.drive("read", m, never, func() {
+		x.readable(m.Takeover.Corrupt)
+		done(effect.StoreRead(sequence, &m.Takeover))
+	})
+}
+
+// readable makes sure that no record is corrupt: nobody else writes here.
+func (p *process) readable(corrupt []protocol.Corrupt) {
+	for _, c := range corrupt {
+		p.w.fail("%s: key %q: %v", p.inc, c.Key, c.Err)
 	}
-	if fault.On(fault.PlainRead) {
-		var got event.IntentsWritten
-		x.call(&s.server, "intents", storeTry, func() {
-			got = s.writeIntents(x.inc, x.created, s.modRevision(keyShard(x.inc)), false, o).IntentsWritten
-		}, func(ok bool) {
-			if ok {
-				done(got)
-				return
-			}
-			definite(x.process, &s.server, "intents", func() int64 { return s.modRevision(keyIntents(x.inc, o.N)) }, func(revision int64) {
-				ev := event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: revision}
-				if revision == 0 {
-					ev.Outcome = event.TableMoved
-				}
-				done(ev)
-			})
-		})
-		return
+}
+
+// encode is protocol.Encode for a record that can be written.
+func (w *world) encode(key string, m proto.Message) protocol.Value {
+	v, err := protocol.Encode(key, m)
+	if err != nil {
+		w.fail("%v", err)
 	}
-	tries := 0
-	var try func()
-	try = func() {
-		tries++
-		own, again := x.own, tries > 1
-		var got intentsAnswer
-		x.call(&s.server, "intents", storeTry, func() { got = s.writeIntents(x.inc, x.created, own, again, o) }, func(answered bool) {
-			switch {
-			case !answered:
-				x.later(w.between(20*time.Millisecond, time.Second), try)
-			case got.own > own && got.Outcome != event.Written && got.Outcome != event.SessionLost:
-				x.own, tries = got.own, 0
-				try()
-			case got.Outcome == event.Written && got.there && again && got.own == own:
-				definite(x.process, &s.server, "intents", func() int64 { return s.touch(x.inc, x.created, own) }, func(now int64) {
-					x.own = max(x.own, now)
-					if now == 0 {
-						got.Outcome = event.SessionLost
-					}
-					done(got.IntentsWritten)
-				})
-			default:
-				x.own = max(x.own, got.own)
-				done(got.IntentsWritten)
-			}
-		})
-	}
-	try()
+	return v
 }
 
 func written(id uint64, outcome event.StatusOutcome) event.StatusWritten {

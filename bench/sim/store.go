@@ -1,25 +1,22 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
-	"basalt.dev/basalt/shard/event"
 )
 
-// store is the control store: of package api/store what happens at the server, on a model of etcd. Who sends a transaction
-// again, and when, is in shard.go and coordinator.go; when a lease runs out is here.
+// store is the control store: a model of etcd, and a runner of the machines of package api/store/protocol over it. When a lease
+// runs out is here, too.
 type store struct {
 	server
 	*model.Store[proto.Message]
@@ -40,26 +37,7 @@ type lease struct {
 	expires time.Time
 }
 
-// change is one put, or with a nil msg one delete.
-type change struct {
-	key   string
-	msg   proto.Message
-	lease int64
-}
-
-const (
-	keyLeader   = "leader/coordinator"
-	keySequence = "seq"
-	keyTable    = "table"
-)
-
-func keyShard(who api.Incarnation) string { return "shards/" + string(who) }
-func keyIntents(who api.Incarnation, n uint64) string {
-	return fmt.Sprintf("intents/%s/%016x", who, n)
-}
-func keyReservation(b api.BucketID, gang string) string {
-	return "reservations/" + b.Label() + "/" + gang
-}
+const keys = protocol.Keys("")
 
 func newStore(w *world) *store {
 	s := &store{w: w, Store: model.NewStore(proto.Equal), leases: map[int64]*lease{},
@@ -74,46 +52,85 @@ type leading struct {
 	term int64
 }
 
-func (s *store) modRevision(key string) int64 {
-	if r := s.Keys[key]; r != nil {
-		return r.Mod
-	}
-	return 0
-}
-
-func (s *store) createRevision(key string) int64 {
-	if r := s.Keys[key]; r != nil {
-		return r.Create
-	}
-	return 0
-}
-
 func (s *store) table() *api.Table { return s.tables.newest().(*api.Table) }
 
 // with returns the keys that begin so, sorted.
 func (s *store) with(prefix string) []string { return s.With(prefix) }
 
-// write makes a revision.
-func (s *store) write(changes []change) int64 {
+// carry carries a transaction out, and has what it writes judged before and after.
+func (s *store) carry(t protocol.Txn) protocol.Result {
 	w := s.w
-	var ops []model.Op[proto.Message]
-	for _, c := range changes {
-		w.check.beforeStore(c, s.Keys[c.key])
-		if c.msg == nil {
-			ops = append(ops, model.Op[proto.Message]{Kind: model.Delete, Key: c.key})
-		} else {
-			ops = append(ops, model.Op[proto.Message]{Kind: model.Put, Key: c.key, Value: c.msg, Lease: c.lease})
+	do := func(t protocol.Txn) protocol.Result {
+		r, err := model.Carry(s.Store, t)
+		if err != nil {
+			w.fail("transaction %+v: %v", t, err)
+		}
+		return r
+	}
+	if _, read := t.PlainRead(); read {
+		r := do(t)
+		if r.Failure == protocol.Compacted {
+			w.count("reads compacted")
+		}
+		return r
+	}
+	if !do(protocol.Txn{If: t.If}).Succeeded {
+		return do(t)
+	}
+	for _, o := range t.Then {
+		w.check.beforeStore(o, s.Keys[o.Key])
+	}
+	r := do(t)
+	for _, o := range t.Then {
+		if r.Succeeded {
+			w.check.afterStore(o)
 		}
 	}
-	done, err := s.Txn(nil, ops, nil)
-	if err != nil {
-		w.fail("transaction of %d operations: %v", len(ops), err)
-	}
-	for _, c := range changes {
-		w.check.afterStore(c)
-	}
-	return done.Revision
+	return r
 }
+
+// drive runs a machine of the store's protocol, as package api/store does over etcd's client, until it is done or over says that
+// nobody waits for it. What it reads after another answer takes a request of its own only with pages.
+func (p *process) drive(kind string, m protocol.Machine, over func() bool, done func()) {
+	p.request(kind, m, over, done, false)
+}
+
+func (p *process) request(kind string, m protocol.Machine, over func() bool, done func(), answered bool) {
+	w, s := p.w, p.w.store
+	if over() {
+		return
+	}
+	t, more := m.Next()
+	_, read := t.PlainRead()
+	for more && read && answered && !s.pages {
+		m.Answered(s.carry(t))
+		t, more = m.Next()
+		_, read = t.PlainRead()
+	}
+	if !more {
+		done()
+		return
+	}
+	asked := kind
+	if read {
+		asked = "read"
+	}
+	var r protocol.Result
+	p.call(&s.server, asked, storeTry, func() { r = s.carry(t) }, func(answered bool) {
+		switch {
+		case over():
+		case answered:
+			m.Answered(r)
+			p.request(kind, m, over, done, true)
+		default:
+			m.Lost()
+			p.later(w.between(20*time.Millisecond, time.Second), func() { p.request(kind, m, over, done, false) })
+		}
+	})
+}
+
+// never is the over of a machine that a process waits for as long as it lives.
+func never() bool { return false }
 
 // changed hears of each revision.
 func (s *store) changed(events []model.Event[proto.Message]) {
@@ -130,7 +147,7 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 			w.fail("key %q: %v", e.Key, err)
 		}
 		seen.Changes = append(seen.Changes, audit.StoreChange{Key: e.Key, Value: value, CreateRevision: e.Create, ModRevision: e.Mod})
-		if e.Key != keySequence {
+		if e.Key != keys.Sequence() {
 			w.log("store %d: %s %s", e.Mod, e.Key, describeRecord(e.Value))
 		}
 	}
@@ -141,14 +158,14 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 	members := false
 	for _, e := range events {
 		switch {
-		case e.Key == keyTable:
+		case e.Key == keys.Table():
 			t, err := wire.ToTable(e.Value.(*wire.TableRecord), e.Mod)
 			if err != nil {
 				w.fail("table: %v", err)
 			}
 			s.tables.publish(t, e.Mod)
 			w.count("tables")
-		case e.Key == keyLeader:
+		case e.Key == keys.Leader():
 			l := leading{}
 			if !e.Deleted {
 				l = leading{api.Incarnation(e.Value.(*wire.LeaderRecord).GetIncarnation()), e.Mod}
@@ -250,205 +267,6 @@ func (s *store) revoke(id int64) {
 	if err := s.End(id); err != nil {
 		s.w.fail("lease %d: %v", id, err)
 	}
-}
-
-// create puts a key that must be absent under a lease: its CreateRevision, or 0 when somebody else's is there.
-func (s *store) create(key string, msg proto.Message, lease int64) (created int64, leaseGone bool) {
-	if r := s.Keys[key]; r != nil {
-		if r.Lease == lease {
-			return r.Create, false
-		}
-		return 0, false
-	}
-	if s.leases[lease] == nil {
-		return 0, true
-	}
-	return s.write([]change{{key, msg, lease}}), false
-}
-
-// ---- shards
-
-// session tells whether a shard may write.
-func (s *store) session(who api.Incarnation, created int64) bool {
-	return created > 0 && s.createRevision(keyShard(who)) == created
-}
-
-// intentsAnswer is what a try of WriteIntents met; own is the ModRevision of the shard's own key.
-type intentsAnswer struct {
-	event.IntentsWritten
-	own   int64
-	there bool // the key was, before this try
-}
-
-// touch moves the version of a shard's own key if it is this one; it returns the version of now, 0 when the session is over.
-func (s *store) touch(who api.Incarnation, created, own int64) int64 {
-	if !s.session(who, created) {
-		return 0
-	}
-	if self := s.Keys[keyShard(who)]; self.Mod == own {
-		s.write([]change{{keyShard(who), self.Value, self.Lease}})
-	}
-	return s.modRevision(keyShard(who))
-}
-
-// writeIntents is one try. own is the version of its key that the shard knows, again tells that an earlier try may be on
-// its way.
-func (s *store) writeIntents(who api.Incarnation, created, own int64, again bool, o event.WriteIntents) intentsAnswer {
-	done := intentsAnswer{IntentsWritten: event.IntentsWritten{N: o.N}}
-	if o.TableRevision <= 0 {
-		done.Outcome = event.TableMoved
-		return done
-	}
-	for _, f := range o.Reservations {
-		if f.Revision <= 0 {
-			done.Outcome, done.Moved = event.ReservationMoved, append(done.Moved, f.GangUID)
-		}
-	}
-	if len(done.Moved) > 0 {
-		return done
-	}
-	key := keyIntents(who, o.N)
-	if !s.session(who, created) {
-		done.Outcome = event.SessionLost
-		return done
-	}
-	self := s.Keys[keyShard(who)]
-	done.own = self.Mod
-	if r := s.Keys[key]; r != nil { // an earlier try
-		done.Outcome, done.ModRevision, done.there = event.Written, r.Mod, true
-		if fault.On(fault.IntentsTwice) {
-			done.Outcome = event.TableMoved
-		}
-		return done
-	}
-	if s.modRevision(keyTable) != o.TableRevision {
-		done.Outcome = event.TableMoved
-		return done
-	}
-	for _, f := range o.Reservations {
-		if s.modRevision(keyReservation(f.Bucket, f.GangUID)) != f.Revision {
-			done.Moved = append(done.Moved, f.GangUID)
-		}
-	}
-	switch {
-	case len(done.Moved) > 0:
-		done.Outcome = event.ReservationMoved
-		return done
-	case self.Mod != own && !fault.On(fault.LateIntents):
-		return done // its key was written meanwhile: decide anew
-	}
-	changes := []change{{key: key, msg: o.Record}}
-	if again {
-		changes = append(changes, change{keyShard(who), self.Value, self.Lease})
-	}
-	done.Outcome, done.ModRevision = event.Written, s.write(changes)
-	done.own = s.modRevision(keyShard(who))
-	return done
-}
-
-// deleteIntents is one transaction of DeleteIntents, and what its else-branches lead to.
-func (s *store) deleteIntents(who api.Incarnation, created int64, o event.DeleteIntents) (event.IntentsDeleted, bool) {
-	if !s.session(who, created) {
-		return event.IntentsDeleted{}, false
-	}
-	var out event.IntentsDeleted
-	var changes []change
-	for _, k := range o.Keys {
-		key := keyIntents(who, k.N)
-		now := s.modRevision(key)
-		if now == k.ModRevision && now > 0 {
-			changes = append(changes, change{key: key})
-			now = 0
-		}
-		out.Keys = append(out.Keys, event.IntentKey{N: k.N, ModRevision: now})
-	}
-	if len(changes) > 0 {
-		s.write(changes)
-	}
-	return out, true
-}
-
-func (s *store) rewriteIntents(who api.Incarnation, created int64, o event.RewriteIntents) (event.IntentsRewritten, bool) {
-	out := event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N}
-	if !s.session(who, created) {
-		return out, false
-	}
-	key := keyIntents(o.Incarnation, o.N)
-	r := s.Keys[key]
-	if r != nil && r.Mod == o.ModRevision && s.modRevision(keyTable) == o.TableRevision {
-		out.Done = true
-		if o.Record == nil {
-			s.write([]change{{key: key}})
-			return out, true
-		}
-		out.ModRevision, out.Record = s.write([]change{{key: key, msg: o.Record}}), o.Record
-		return out, true
-	}
-	if r == nil {
-		out.Done = o.Record == nil
-		return out, true
-	}
-	out.ModRevision, out.Record = r.Mod, r.Value.(*wire.IntentsRecord)
-	out.Done = o.Record != nil && r.Mod != o.ModRevision && proto.Equal(r.Value, o.Record)
-	return out, true
-}
-
-// page is what there is with a prefix at a revision, 0 for the newest. One that was compacted cannot be read.
-type page struct {
-	records  []*record
-	revision int64
-	gone     bool
-}
-
-func (s *store) page(prefix string, revision int64) page {
-	get := model.Op[proto.Message]{Kind: model.Get, Key: prefix, End: model.PrefixEnd(prefix), Revision: revision}
-	r, err := s.Txn(nil, []model.Op[proto.Message]{get}, nil)
-	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		s.w.count("reads compacted")
-		return page{gone: true}
-	case err != nil:
-		s.w.fail("read %q at revision %d: %v", prefix, revision, err)
-	case revision == 0:
-		revision = r.Revision
-	}
-	return page{r.Answers[0].Keys, revision, false}
-}
-
-// read is store.ReadForTakeover: after a compaction it begins again, at a newer revision.
-func (x *shard) read(sequence uint64, done func(event.StoreRead)) {
-	s := x.w.store
-	if !s.pages {
-		definite(x.process, &s.server, "read", func() event.StoreRead {
-			return s.storeRead(sequence, s.page("intents/", 0), s.page("reservations/", 0))
-		}, done)
-		return
-	}
-	definite(x.process, &s.server, "read", func() page { return s.page("intents/", 0) }, func(intents page) {
-		definite(x.process, &s.server, "read", func() page { return s.page("reservations/", intents.revision) }, func(reservations page) {
-			if reservations.gone {
-				x.read(sequence, done)
-				return
-			}
-			done(s.storeRead(sequence, intents, reservations))
-		})
-	})
-}
-
-func (s *store) storeRead(sequence uint64, intents, reservations page) event.StoreRead {
-	ev := event.StoreRead{Sequence: sequence, Revision: intents.revision}
-	for _, r := range intents.records {
-		var n uint64
-		inc, hex, _ := strings.Cut(strings.TrimPrefix(r.Key, "intents/"), "/")
-		if _, err := fmt.Sscanf(hex, "%x", &n); err != nil {
-			s.w.fail("key %q: %v", r.Key, err)
-		}
-		ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: r.Mod, Record: r.Value.(*wire.IntentsRecord)})
-	}
-	for _, r := range reservations.records {
-		ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: r.Mod, Record: r.Value.(*wire.ReservationRecord)})
-	}
-	return ev
 }
 
 // compact forgets what was before the newest revision but so many.
