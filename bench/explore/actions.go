@@ -10,14 +10,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/coordinator"
+	"basalt.dev/basalt/coordinator/effect"
+	shardeffect "basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
@@ -385,7 +387,7 @@ func (w *world) do(a action) {
 	case leaseOver:
 		inc := w.leases[a.i]
 		w.leases = slices.Delete(slices.Clone(w.leases), a.i, a.i+1)
-		w.txn(mix(w.of("lease over"), w.told(inc)), nil, []model.Op[proto.Message]{{Kind: model.Delete, Key: keyShard(inc)}})
+		w.txn(mix(w.of("lease over"), w.told(inc)), []protocol.Op{{Kind: protocol.Delete, Key: keys.Shard(inc)}})
 	case restart:
 		name := w.down[a.i]
 		w.down = slices.Delete(slices.Clone(w.down), a.i, a.i+1)
@@ -491,63 +493,140 @@ func (w *world) perform(c *call) {
 	}
 }
 
-func is(key string, target model.Target, revision int64) model.Compare[proto.Message] {
-	return model.Compare[proto.Message]{Key: key, Target: target, Operand: revision}
-}
-
 // commit is a coordinator's transaction: one whose answer was lost is known by the value of seq.
 func (w *world) commit(c *call) {
-	if kv := w.etcd().Keys[keySeq]; kv != nil && kv.Value.(*wire.Sequence).Value == c.txn.ID && kv.Value.(*wire.Sequence).Term == uint64(c.term) {
-		w.answered(c, itemOf(coordinator.TxnDone{ID: c.txn.ID, Revision: kv.Mod}))
+	kv := w.etcd().Keys[keys.Sequence()]
+	seq, revision := kv.Value.(*wire.Sequence), kv.Mod
+	if seq.Value == c.txn.ID && seq.Term == uint64(c.term) {
+		w.answered(c, itemOf(coordinator.TxnDone{ID: c.txn.ID, Revision: revision}))
 		return
 	}
-	ops := []model.Op[proto.Message]{{Kind: model.Put, Key: keySeq, Value: &wire.Sequence{Value: c.txn.ID, Term: uint64(c.term)}}}
-	put := func(key string, m proto.Message) {
-		ops = append(ops, model.Op[proto.Message]{Kind: model.Put, Key: key, Value: m})
+	if seq.Term != uint64(c.term) {
+		revision = -1 // another wrote it: what this one compared is gone
 	}
-	for _, o := range c.txn.Ops {
-		switch o := o.(type) {
-		case coordinator.PutReservation:
-			put(keyReservation(api.BucketOf(o.Record.Gang.Queue), o.Record.Gang.Uid), o.Record)
-		case coordinator.DeleteReservation:
-			ops = append(ops, model.Op[proto.Message]{Kind: model.Delete, Key: keyReservation(api.BucketOf(o.Queue), o.GangUID)})
-		case coordinator.PutLimits:
-			put("queues/"+o.Record.Queue, o.Record)
-		case coordinator.DeleteLimits:
-			ops = append(ops, model.Op[proto.Message]{Kind: model.Delete, Key: "queues/" + o.Queue})
-		case coordinator.PutTable:
-			put(keyTable, wire.FromTable(o.Table))
+	m, err := protocol.ResumeTerm(keys, c.term, revision, c.txn.ID-1).Commit(effect.Changes(c.txn.Ops))
+	if err != nil {
+		fail("commit: %v", err)
+	}
+	w.drive(c, m)
+	switch {
+	case m.Fenced() == nil:
+		w.answered(c, itemOf(coordinator.TxnDone{ID: c.txn.ID, Revision: m.Revision}))
+	case w.coord != nil && w.coord.inc == c.from:
+		fail("the coordinator that leads is fenced: %v", m.Fenced())
+	}
+}
+
+// drive carries a machine of the store's protocol out, all of it at once. Of a call that nobody waits for it is only what is
+// on its way.
+func (w *world) drive(c *call, m protocol.Machine) {
+	for {
+		t, more := m.Next()
+		if !more {
+			return
+		}
+		m.Answered(w.carryTxn(c.sum, t))
+		if c.from == "" {
+			return
 		}
 	}
-	seq := w.etcd().Keys[keySeq].Mod
-	if kv := w.etcd().Keys[keySeq]; kv.Value.(*wire.Sequence).Term != uint64(c.term) {
-		seq = -1 // another wrote it: what this one compared is gone
+}
+
+// carryTxn carries a transaction of the protocol out. The sum stands for what it is. The revision of an intent key is its
+// version: keys are made once and revisions of different ones are never compared, so that this tells as much, and does not
+// tell in which order different shards wrote.
+func (w *world) carryTxn(sum uint64, t protocol.Txn) protocol.Result {
+	r := protocol.Result{Succeeded: w.hold(t.If)}
+	if !r.Succeeded {
+		r.Reads = w.readAll(t.Else)
+		return r
 	}
-	if !w.txn(c.sum, []model.Compare[proto.Message]{is(keyLeader, model.CreateRevision, c.term), is(keySeq, model.ModRevision, seq)}, ops) {
-		if w.coord != nil && w.coord.inc == c.from {
-			fail("the coordinator that leads is fenced")
+	var others []protocol.Op
+	for _, o := range t.Then {
+		switch {
+		case o.Kind == protocol.Get:
+			r.Reads, r.Revision = w.readAll(t.Then), w.etcd().Revision()
+			return r
+		case !strings.HasPrefix(o.Key, keys.AllIntents()):
+			others = append(others, o)
+		default:
+			record, _ := o.Value.Message.(*wire.IntentsRecord)
+			w.intend(sum, o.Key, record)
+			r.Revision = w.rows()[o.Key].version
 		}
-		return
 	}
-	w.answered(c, itemOf(coordinator.TxnDone{ID: c.txn.ID, Revision: w.etcd().Revision()}))
+	if len(others) > 0 {
+		w.txn(sum, others)
+		r.Revision = w.etcd().Revision()
+	}
+	return r
+}
+
+// hold reports whether compares hold.
+func (w *world) hold(compares []protocol.Compare) bool {
+	for _, c := range compares {
+		var created, modified int64
+		if at, is := w.rows()[c.Key]; is {
+			created, modified = 1, at.version
+		} else if kv := w.etcd().Keys[c.Key]; kv != nil {
+			created, modified = kv.Create, kv.Mod
+		}
+		if c.Target == protocol.CreateRevision && created != c.Revision || c.Target == protocol.ModRevision && modified != c.Revision {
+			return false
+		}
+	}
+	return true
+}
+
+// readAll carries reads out, of one key each or of all with a prefix.
+func (w *world) readAll(ops []protocol.Op) []protocol.Read {
+	out := make([]protocol.Read, len(ops))
+	for i, o := range ops {
+		names := []string{o.Key}
+		if o.End != "" {
+			names = w.etcd().With(o.Key)
+			for _, key := range w.keys() {
+				if strings.HasPrefix(key, o.Key) {
+					names = append(names, key)
+				}
+			}
+		}
+		for _, key := range names {
+			if at, is := w.rows()[key]; is {
+				out[i].Keys = append(out[i].Keys, protocol.KV{Key: key, Value: protocol.Value{Message: at.record}, Create: 1, Mod: at.version})
+			} else if kv := w.etcd().Keys[key]; kv != nil {
+				out[i].Keys = append(out[i].Keys, protocol.KV{Key: key, Value: protocol.Value{Message: kv.Value}, Create: kv.Create, Mod: kv.Mod})
+			}
+		}
+	}
+	return out
+}
+
+// machine begins what a shard asks of the store, nil for what is no write.
+func (c *call) machine() protocol.Machine {
+	x := protocol.NewSession(keys, c.who, 0, c.fence, protocol.Value{}) // nobody writes its key again
+	var m protocol.Machine
+	var err error
+	switch o := c.output.(type) {
+	case event.WriteIntents:
+		m, err = x.WriteIntents(o.N, o.Record, o.TableRevision, shardeffect.Fences(o))
+	case event.DeleteIntents:
+		m = x.DeleteIntents(shardeffect.IntentKeys(c.who, o))
+	case event.RewriteIntents:
+		m, err = x.RewriteIntents(shardeffect.IntentKey(o), o.Record, o.TableRevision)
+	}
+	if err != nil {
+		fail("%s: %v", c.who, err)
+	}
+	return m
 }
 
 // read is what a takeover reads: both halves of the store at one revision.
 func (w *world) read(o event.ReadStore) item {
 	return w.reads.get(mix(w.store.sum, w.intents.sum, o.Sequence), func() item {
-		ev := event.StoreRead{Sequence: o.Sequence, Revision: w.etcd().Revision()}
-		for _, key := range w.keys() {
-			var n uint64
-			inc, hex, _ := strings.Cut(strings.TrimPrefix(key, "intents/"), "/")
-			_, _ = fmt.Sscanf(hex, "%x", &n)
-			at := w.rows()[key]
-			ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: api.Incarnation(inc), N: n, ModRevision: at.version, Record: at.record})
-		}
-		for _, key := range w.etcd().With("reservations/") {
-			kv := w.etcd().Keys[key]
-			ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: kv.Mod, Record: kv.Value.(*wire.ReservationRecord)})
-		}
-		return itemOf(ev)
+		m := protocol.NewReadTakeover(keys)
+		w.drive(&call{from: "an heir"}, m)
+		return itemOf(shardeffect.StoreRead(o.Sequence, &m.Takeover))
 	})
 }
 
@@ -566,17 +645,14 @@ func (w *world) rows() map[string]intentKey { return w.intents.value.(*intents).
 // keys are those of the intents, sorted.
 func (w *world) keys() []string { return slices.Sorted(maps.Keys(w.rows())) }
 
-// intend is a transaction that writes or deletes one intent key, if that key is at a version and other keys are as compared.
-func (w *world) intend(c *call, key string, version int64, record *wire.IntentsRecord, compares ...model.Compare[proto.Message]) bool {
+// intend writes or deletes one intent key.
+func (w *world) intend(sum uint64, key string, record *wire.IntentsRecord) {
 	old := w.rows()[key]
-	if old.version != version || !w.holds(compares) {
-		return false
-	}
-	w.intents = w.parts.tell(w.intents, mix(c.sum, w.of(key)), func(value any) []any {
-		if keys := value.(*intents).Keys; record == nil {
-			delete(keys, key)
+	w.intents = w.parts.tell(w.intents, mix(sum, w.of(key)), func(value any) []any {
+		if rows := value.(*intents).Keys; record == nil {
+			delete(rows, key)
 		} else {
-			keys[key] = intentKey{version + 1, record}
+			rows[key] = intentKey{old.version + 1, record}
 		}
 		return nil
 	}).to
@@ -584,7 +660,6 @@ func (w *world) intend(c *call, key string, version int64, record *wire.IntentsR
 		w.check.pods(w)
 	}
 	w.check.rewritten(w, key, old.record)
-	return true
 }
 
 // podsNow are those at the API server.
@@ -609,23 +684,6 @@ func listed(pods []item, sequence uint64) item {
 	return item{ev, sum}
 }
 
-// mod is the revision at which a key was last written, 0 while it is not there.
-func (w *world) mod(key string) int64 {
-	if kv := w.etcd().Keys[key]; kv != nil {
-		return kv.Mod
-	}
-	return 0
-}
-
-// decidedUnder are the revisions that intents name.
-func decidedUnder(o event.WriteIntents) []model.Compare[proto.Message] {
-	compares := []model.Compare[proto.Message]{is(keyTable, model.ModRevision, o.TableRevision)}
-	for _, f := range o.Reservations {
-		compares = append(compares, is(keyReservation(f.Bucket, f.GangUID), model.ModRevision, f.Revision))
-	}
-	return compares
-}
-
 // never tells of a call that nobody waits for that it cannot take effect any more, whatever happens: what it compares only
 // grows, or was there once and is gone. Without it the same state is there with and without each such call.
 func (w *world) never(c *call) bool {
@@ -634,8 +692,8 @@ func (w *world) never(c *call) bool {
 		return kv == nil || kv.Create != created
 	}
 	if c.txn != nil {
-		seq, is := w.etcd().Keys[keySeq].Value.(*wire.Sequence)
-		return gone(keyLeader, c.term) || is && seq.Term == uint64(c.term) && seq.Value >= c.txn.ID
+		seq, is := w.etcd().Keys[keys.Sequence()].Value.(*wire.Sequence)
+		return gone(keys.Leader(), c.term) || is && seq.Term == uint64(c.term) && seq.Value >= c.txn.ID
 	}
 	pod := func(namespace, name, uid string) *corev1.Pod {
 		if p := w.pod(namespace, name); p != nil && string(p.UID) == uid {
@@ -643,16 +701,10 @@ func (w *world) never(c *call) bool {
 		}
 		return nil
 	}
-	fenced := gone(keyShard(c.who), c.fence)
 	switch o := c.output.(type) {
-	case event.WriteIntents:
-		return fenced || w.rows()[keyIntents(c.who, o.N)].version > 0 || !w.holds(decidedUnder(o))
-	case event.DeleteIntents:
-		return fenced || !slices.ContainsFunc(o.Keys, func(k event.IntentKey) bool {
-			return k.ModRevision > 0 && w.rows()[keyIntents(c.who, k.N)].version == k.ModRevision
-		})
-	case event.RewriteIntents:
-		return fenced || w.rows()[keyIntents(o.Incarnation, o.N)].version != o.ModRevision || w.mod(keyTable) != o.TableRevision
+	case event.WriteIntents, event.DeleteIntents, event.RewriteIntents:
+		t, more := c.machine().Next()
+		return !more || !w.hold(t.If) // what it compares never comes back
 	case event.BindPod:
 		p := pod(o.Namespace, o.Name, o.Row.PodUID)
 		return p == nil || p.ResourceVersion != o.ResourceVersion || p.Spec.NodeName != "" || p.DeletionTimestamp != nil
@@ -664,12 +716,8 @@ func (w *world) never(c *call) bool {
 	return false
 }
 
-// carry has a shard's call take effect; the answers are those of package api/store and shard/process. The revision of an
-// intent key is its version: keys are made once and revisions of different ones are never compared, so that this tells as
-// much, and does not tell in which order different shards wrote.
+// carry has a shard's call take effect; the answers are those of shard/process.
 func (w *world) carry(c *call) item {
-	session := is(keyShard(c.who), model.CreateRevision, c.fence)
-	version := func(key string) int64 { return w.rows()[key].version }
 	// pod asks the API server about a pod that may be gone.
 	pod := func(namespace, name string, do func(a *model.API) any) item {
 		return itemOf(w.serve(w.object(kindPod, namespace, name), c.sum, false, do))
@@ -698,51 +746,19 @@ func (w *world) carry(c *call) item {
 		w.remove(c)
 		return item{}
 	case event.WriteIntents:
-		key := keyIntents(c.who, o.N)
-		if fault.On(fault.NewerTable) {
-			o.TableRevision = w.mod(keyTable)
-		}
-		compares := append([]model.Compare[proto.Message]{session}, decidedUnder(o)...)
-		done := event.IntentsWritten{N: o.N, Outcome: event.Written}
-		switch {
-		case w.intend(c, key, 0, o.Record, compares...):
-			done.ModRevision = version(key)
-		case !w.holds(compares[:1]):
-			done.Outcome = event.SessionLost
-		case version(key) > 0:
-			done.ModRevision = version(key)
-		case w.mod(keyTable) != o.TableRevision:
-			done.Outcome = event.TableMoved
-		default:
-			done.Outcome = event.ReservationMoved
-			for _, f := range o.Reservations {
-				if w.mod(keyReservation(f.Bucket, f.GangUID)) != f.Revision {
-					done.Moved = append(done.Moved, f.GangUID)
-				}
-			}
-		}
-		return itemOf(done)
+		m := c.machine().(*protocol.WriteIntents)
+		w.drive(c, m)
+		return itemOf(shardeffect.IntentsWritten(o, m.WriteResult))
 	case event.DeleteIntents:
-		var done event.IntentsDeleted
-		for _, k := range o.Keys {
-			key := keyIntents(c.who, k.N)
-			if k.ModRevision > 0 {
-				w.intend(c, key, k.ModRevision, nil, session)
-			}
-			done.Keys = append(done.Keys, event.IntentKey{N: k.N, ModRevision: version(key)})
+		m := c.machine().(*protocol.DeleteIntents)
+		if w.drive(c, m); m.Err != nil {
+			fail("%s: delete intents: %v", c.who, m.Err)
 		}
-		return itemOf(done)
+		return itemOf(shardeffect.IntentsDeleted(m.Now()))
 	case event.RewriteIntents:
-		key := keyIntents(o.Incarnation, o.N)
-		done := event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N}
-		done.Done = w.intend(c, key, o.ModRevision, o.Record, session, is(keyTable, model.ModRevision, o.TableRevision))
-		if at := w.rows()[key]; at.version > 0 {
-			done.ModRevision, done.Record = at.version, at.record
-			done.Done = done.Done || o.Record != nil && at.version != o.ModRevision && proto.Equal(at.record, o.Record)
-		} else {
-			done.Done = done.Done || o.Record == nil
-		}
-		return itemOf(done)
+		m := c.machine().(*protocol.RewriteIntents)
+		w.drive(c, m)
+		return itemOf(shardeffect.IntentsRewritten(o, m.RewriteResult))
 	case event.BindPod:
 		w.check.lands(w, o)
 		return pod(o.Namespace, o.Name, func(a *model.API) any {

@@ -18,10 +18,12 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
 	"basalt.dev/basalt/coordinator"
+	"basalt.dev/basalt/coordinator/effect"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
@@ -33,7 +35,7 @@ type world struct {
 	*known
 	now     time.Time
 	store   *part // a model.Store without the intents
-	intents *part // the rest of it, of intents: revisions of their keys are versions, see carry
+	intents *part // the rest of it, of intents: revisions of their keys are versions, see carryTxn
 	objects []object
 	shards  []shard           // that are alive
 	coord   *coord            // nil while none is; a new one for each step
@@ -105,19 +107,7 @@ type call struct {
 	answer item             // carried out: an event of the shard or of the coordinator
 }
 
-const (
-	keyLeader = "leader/coordinator"
-	keySeq    = "seq"
-	keyTable  = "table"
-)
-
-func keyShard(i api.Incarnation) string { return "shards/" + string(i) }
-func keyIntents(i api.Incarnation, n uint64) string {
-	return fmt.Sprintf("intents/%s/%016x", i, n)
-}
-func keyReservation(b api.BucketID, gang string) string {
-	return "reservations/" + b.Label() + "/" + gang
-}
+const keys = protocol.Keys("")
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -129,7 +119,7 @@ func begin(cfg Config, live bool) *world {
 	w := &world{now: epoch, fair: true, known: &known{cfg: cfg, parts: newParts(cfg, live), strings: memo[string, uint64]{}, reads: memo[uint64, item]{},
 		starts: memo[uint64, *change]{}, seen: memo[any, item]{}, tables: memo[*wire.TableRecord, item]{}}}
 	w.store, w.intents = w.parts.of(model.NewStore(proto.Equal)), w.parts.of(&intents{map[string]intentKey{}})
-	w.put("store", &wire.StoreIdentity{Id: "store", Format: 1})
+	w.put(keys.Identity(), &wire.StoreIdentity{Id: "store", Format: 1})
 	w.startCoordinator()
 	w.startShard("s1")
 	w.startShard("s2")
@@ -301,7 +291,7 @@ func (w *world) etcd() *model.Store[proto.Message] {
 }
 
 func (w *world) tableSeen() item {
-	kv := w.etcd().Keys[keyTable]
+	kv := w.etcd().Keys[keys.Table()]
 	if kv == nil {
 		return item{}
 	}
@@ -320,7 +310,7 @@ func (w *world) table() *api.Table {
 }
 
 func (w *world) leader() item {
-	kv := w.etcd().Keys[keyLeader]
+	kv := w.etcd().Keys[keys.Leader()]
 	if kv == nil {
 		return itemOf(event.CoordinatorSeen{})
 	}
@@ -346,8 +336,7 @@ func (w *world) startShard(name string) {
 			w.step(x, w.seen.get(o.Object, func() item { return itemOf(seen(model.Entry{Type: watch.Added, Object: o})) }))
 		}
 	}
-	w.put(keyShard(inc), &wire.ShardRecord{Incarnation: string(inc), Name: name, Address: string(inc)})
-	x.created = w.etcd().Keys[keyShard(inc)].Create
+	x.created = w.make(inc, keys.Shard(inc), &wire.ShardRecord{Incarnation: string(inc), Name: name, Address: string(inc)})
 	x.store = plus(x.store, w.leader())
 	if t := w.tableSeen(); t.value != nil {
 		x.store = plus(x.store, t)
@@ -358,28 +347,14 @@ func (w *world) startShard(name string) {
 func (w *world) startCoordinator() {
 	w.started++
 	c := &coord{inc: api.Incarnation(fmt.Sprintf("c-%d", w.started))}
-	if w.etcd().Keys[keyLeader] != nil {
-		w.txn(w.of("no leader"), nil, []model.Op[proto.Message]{{Kind: model.Delete, Key: keyLeader}})
+	if w.etcd().Keys[keys.Leader()] != nil {
+		w.txn(w.of("no leader"), []protocol.Op{{Kind: protocol.Delete, Key: keys.Leader()}})
 	}
-	w.put(keyLeader, &wire.LeaderRecord{Incarnation: string(c.inc), Name: "c", Address: string(c.inc)})
-	c.term = w.etcd().Keys[keyLeader].Create
-	e := coordinator.Elected{Now: w.now, Term: c.term, Incarnation: c.inc, Table: w.table(), FreshStore: w.etcd().Keys[keyTable] == nil}
-	if kv := w.etcd().Keys[keySeq]; kv != nil {
-		e.Sequence = kv.Value.(*wire.Sequence).Value
-	}
-	e.Sequence++
-	w.put(keySeq, &wire.Sequence{Value: e.Sequence, Term: uint64(c.term)})
-	for _, key := range w.etcd().With("queues/") {
-		kv := w.etcd().Keys[key]
-		e.Limits = append(e.Limits, coordinator.StoredLimits{Key: key, Revision: kv.Mod, Record: kv.Value.(*wire.LimitsRecord)})
-	}
-	for _, key := range w.etcd().With("reservations/") {
-		kv := w.etcd().Keys[key]
-		e.Reservations = append(e.Reservations, coordinator.StoredReservation{Key: key, Revision: kv.Mod, Record: kv.Value.(*wire.ReservationRecord)})
-	}
-	for _, key := range w.etcd().With("shards/") {
-		e.Shards = append(e.Shards, w.etcd().Keys[key].Value.(*wire.ShardRecord))
-	}
+	c.term = w.make(c.inc, keys.Leader(), &wire.LeaderRecord{Incarnation: string(c.inc), Name: "c", Address: string(c.inc)})
+	load := protocol.NewTerm(keys, c.term).Load()
+	w.drive(&call{from: c.inc, sum: mix(w.of("load"), uint64(c.term))}, load)
+	e := effect.Elected(&load.State)
+	e.Now, e.Term, e.Incarnation = w.now, c.term, c.inc
 	born := w.starts.get(mix(w.store.sum, w.told(c.inc), at(w.now)), func() *change {
 		core := coordinator.New(coordinator.Config{FirstTable: 2 * time.Second}, e)
 		var out change
@@ -468,57 +443,50 @@ func reads(c *call) bool {
 
 // put writes a key of the control store.
 func (w *world) put(key string, m proto.Message) {
-	w.txn(mix(w.of("put "+key), sumOf(m)), nil, []model.Op[proto.Message]{{Kind: model.Put, Key: key, Value: m}})
+	w.txn(mix(w.of("put "+key), sumOf(m)), []protocol.Op{{Kind: protocol.Put, Key: key, Value: protocol.Value{Message: m}}})
 }
 
-// keep is what a transaction left.
-type kept struct {
-	done   bool
-	events []model.Event[proto.Message]
+// make creates a process's own key of the control store, and returns its CreateRevision.
+func (w *world) make(who api.Incarnation, key string, m proto.Message) int64 {
+	value, err := protocol.Encode(key, m)
+	if err != nil {
+		fail("%v", err)
+	}
+	c := protocol.NewCreate(key, value, 0)
+	if w.drive(&call{from: who, sum: mix(w.of("put "+key), sumOf(m))}, c); c.Revision == 0 {
+		fail("key %q is there already", key)
+	}
+	return c.Revision
 }
 
-// keep carries out a transaction.
-func (w *world) keep(sum uint64, compares []model.Compare[proto.Message], then []model.Op[proto.Message]) kept {
+// keep carries a transaction out, and returns what it changed.
+func (w *world) keep(sum uint64, then []protocol.Op) []model.Event[proto.Message] {
 	c := w.parts.tell(w.store, sum, func(value any) []any {
 		store := value.(*model.Store[proto.Message])
 		before := store.Revision()
-		done, err := store.Txn(compares, then, nil)
-		if err != nil {
+		if _, err := model.Carry(store, protocol.Txn{Then: then}); err != nil {
 			fail("transaction: %v", err)
-		}
-		if !done.Succeeded {
-			return []any{kept{}}
 		}
 		events, err := store.Watch("\x00", "\x00", before+1)
 		if err != nil {
 			fail("watch: %v", err)
 		}
 		_ = store.Compact(store.Revision()) // its past is no state
-		return []any{kept{true, events}}
+		return []any{events}
 	})
 	w.store = c.to
-	return c.out[0].value.(kept)
+	return c.out[0].value.([]model.Event[proto.Message])
 }
 
-// holds tells whether compares of the store hold.
-func (w *world) holds(compares []model.Compare[proto.Message]) bool {
-	done, err := w.etcd().Txn(compares, nil, nil)
-	if err != nil {
-		fail("transaction: %v", err)
-	}
-	return done.Succeeded
-}
-
-// txn carries a transaction out that writes no intents, and spreads what it changed. The sum stands for what it is.
-func (w *world) txn(sum uint64, compares []model.Compare[proto.Message], then []model.Op[proto.Message]) bool {
-	k := w.keep(sum, compares, then)
-	for _, e := range k.events {
+// txn writes what is no intents, and spreads what it changed. The sum stands for what it is.
+func (w *world) txn(sum uint64, then []protocol.Op) {
+	for _, e := range w.keep(sum, then) {
 		switch {
-		case e.Key == keyTable:
+		case e.Key == keys.Table():
 			for i := range w.shards {
 				w.shards[i].store = plus(w.shards[i].store, w.tableSeen())
 			}
-		case e.Key == keyLeader:
+		case e.Key == keys.Leader():
 			for i := range w.shards {
 				w.shards[i].store = plus(w.shards[i].store, w.leader())
 			}
@@ -535,7 +503,6 @@ func (w *world) txn(sum uint64, compares []model.Compare[proto.Message], then []
 			w.check.reservations(w, e)
 		}
 	}
-	return k.done
 }
 
 // Kinds of objects.
