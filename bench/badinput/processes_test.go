@@ -67,12 +67,12 @@ func (w *world) processes(t *testing.T) {
 			args []string
 			says []string
 		}{
-			{"no control store", []string{"shard"}, []string{"--etcd is missing"}},
+			{"no control store", []string{"shard"}, []string{"--etcd is required"}},
 			{"an unknown flag", []string{"shard", "--foo"}, []string{"unknown flag: --foo"}},
 			{"an unknown command", []string{"scheduler"}, []string{`unknown command "scheduler"`}},
 			{"no address", []string{"coordinator", store, "--listen=nonsense"}, []string{"--listen", "nonsense"}},
 			{"an address that is no IP", []string{"shard", store, "--advertise=me"}, []string{"--advertise", `"me"`}},
-			{"half of TLS", []string{"shard", store, "--tls-ca=/ca"}, []string{"--tls-ca, --tls-cert and --tls-key belong together"}},
+			{"half of TLS", []string{"shard", store, "--tls-ca=/ca"}, []string{"--tls-ca, --tls-cert and --tls-key must be given together"}},
 			{"a CA that is not there", []string{"shard", "--etcd=https://127.0.0.1:1", "--etcd-ca=/no/such/ca"}, []string{"--etcd-ca", "/no/such/ca"}},
 			{"a short gossip key", []string{"shard", store, "--gossip-key-file=" + badKey}, []string{"--gossip-key-file", badKey, "5 bytes"}},
 			{"an unknown policy", append([]string{"shard", store, "--kubeconfig=" + kubeconfig, "--placement=best"}, quiet...), []string{"--placement", `"best"`, "pack or spread"}},

@@ -26,7 +26,7 @@ func certsCommand() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "certs",
-		Short: "Makes the CA, certificates, gossip key and metrics token of an installation, and renews certificates",
+		Short: "Create the CA, certificates, gossip key and metrics token of an installation, and renew certificates",
 		Long: `Fills the Secrets of deploy/certs.yaml where they are empty, and renews certificates a month before they expire. It
 never replaces a key, a token, or a certificate of another issuer. Processes read their files again, so nothing restarts.
 
@@ -36,16 +36,16 @@ The CA that signs next is trusted from the beginning; --rotate-ca lets it sign n
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that this process runs in")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; if empty, the in-cluster configuration is used")
 	f.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "basalt-system"), "namespace of the Secrets and of the control store")
-	f.StringVar(&dir, "dir", "", "write to folders in this one instead of Secrets")
-	f.StringSliceVar(&o.Hosts, "host", nil, "further DNS name or IP address of a member of the control store")
-	f.DurationVar(&every, "every", 0, "go on, and look again after each such time; 0: once")
-	f.BoolVar(&o.RotateCA, "rotate-ca", false, "let the next CA sign from now on; the one before stays trusted for 90 days")
-	f.BoolVar(&o.KeysOnly, "keys-only", false, "only the gossip key and the metrics token: another issuer makes the certificates")
+	f.StringVar(&dir, "dir", "", "write to subdirectories of this directory instead of Secrets")
+	f.StringSliceVar(&o.Hosts, "host", nil, "additional DNS name or IP address of a control store member")
+	f.DurationVar(&every, "every", 0, "keep running and check at this interval; 0 means run once")
+	f.BoolVar(&o.RotateCA, "rotate-ca", false, "sign with the next CA from now on; the previous CA stays trusted for 90 days")
+	f.BoolVar(&o.KeysOnly, "keys-only", false, "create only the gossip key and the metrics token; another issuer creates the certificates")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if every < 0 || every > 0 && o.RotateCA {
-			return errors.New("--every must be above zero, and --rotate-ca is for one run")
+			return errors.New("--every must be positive, and cannot be combined with --rotate-ca")
 		}
 		store, err := certStore(kubeconfig, dir, o.Namespace)
 		if err != nil {
@@ -84,7 +84,7 @@ func ensureCerts(ctx context.Context, store issue.Store, o issue.Options, every 
 		}
 		pause := every
 		if err != nil {
-			log.Error("certs: trying again", "error", err)
+			log.Error("cannot update certificates, retrying", "error", err)
 			pause = min(pause, certsAgain)
 		}
 		select {

@@ -61,31 +61,31 @@ type common struct {
 func (c *common) register(cmd *cobra.Command) {
 	host, _ := os.Hostname()
 	f := cmd.Flags()
-	f.StringVar(&c.name, "name", host, "stable name of this process; one that takes the place of another has the same")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that this process runs in")
-	f.StringVar(&c.etcd, "etcd", "", "endpoints of the control store, separated by commas (an etcd of Basalt's own, never the API server's)")
-	f.StringVar(&c.listen, "listen", ":7600", "address for gRPC")
-	f.StringVar(&c.gossip, "gossip", ":7601", "address for memberlist, TCP and UDP")
-	f.StringVar(&c.advertise, "advertise", "", "IP address that others reach this process at; empty: the host of --listen, or the first of this machine")
-	f.StringVar(&c.metrics, "metrics", ":7602", "address for /livez, /readyz, /metrics and /debug/pprof; empty: none")
-	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof ask for; empty: they answer only where --metrics is a loopback address")
-	f.StringVar(&c.otlp, "otlp", "", "OTLP gRPC endpoint for traces; empty: none are made")
-	f.StringVar(&c.gossipKeyFile, "gossip-key-file", "", "file with base64 AES keys (16, 24 or 32 bytes), one a line: gossip is sent with the first and understood with all; read again every 5 s")
+	f.StringVar(&c.name, "name", host, "stable name of this process; a replacement uses the same name")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; if empty, the in-cluster configuration is used")
+	f.StringVar(&c.etcd, "etcd", "", "comma-separated endpoints of the control store (an etcd for Basalt alone, never the API server's)")
+	f.StringVar(&c.listen, "listen", ":7600", "address to listen on for gRPC")
+	f.StringVar(&c.gossip, "gossip", ":7601", "address to listen on for gossip (memberlist), TCP and UDP")
+	f.StringVar(&c.advertise, "advertise", "", "IP address to advertise to other processes; if empty, the host of --listen, or else the first address of this machine that is not loopback")
+	f.StringVar(&c.metrics, "metrics", ":7602", "address to serve /livez, /readyz, /metrics and /debug/pprof on; if empty, they are not served")
+	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")
+	f.StringVar(&c.otlp, "otlp", "", "OTLP gRPC endpoint for traces; if empty, tracing is off")
+	f.StringVar(&c.gossipKeyFile, "gossip-key-file", "", "file with base64-encoded AES keys (16, 24 or 32 bytes), one per line: the first encrypts gossip, all of them decrypt it; reloaded every 5 s")
 	c.registerTLS(cmd)
-	f.StringVar(&c.gossipLabel, "gossip-label", "basalt", "label that keeps apart clusters on one network")
+	f.StringVar(&c.gossipLabel, "gossip-label", "basalt", "label that separates the gossip of several installations on one network")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "log at debug level")
 }
 
 // registerTLS registers the flags that `basalt status` has, too.
 func (c *common) registerTLS(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&c.tlsCA, "tls-ca", "", "CA of the processes' certificates; with --tls-cert and --tls-key")
-	f.StringVar(&c.tlsCert, "tls-cert", "", "this process's certificate, see basalt certs; all three files are read again at each handshake")
-	f.StringVar(&c.tlsKey, "tls-key", "", "key of --tls-cert")
-	f.StringVar(&c.etcdCA, "etcd-ca", "", "CA of the control store; empty, with --etcd-cert and --etcd-key: the --tls- files")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "CA of the certificates of Basalt's processes; requires --tls-cert and --tls-key")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "certificate of this process (see basalt certs); all three files are reloaded for each handshake")
+	f.StringVar(&c.tlsKey, "tls-key", "", "private key of --tls-cert")
+	f.StringVar(&c.etcdCA, "etcd-ca", "", "CA of the control store; if this, --etcd-cert and --etcd-key are empty, the --tls-* files are used")
 	f.StringVar(&c.etcdCert, "etcd-cert", "", "client certificate for the control store")
-	f.StringVar(&c.etcdKey, "etcd-key", "", "key of --etcd-cert")
-	f.BoolVar(&c.plain, "insecure-plain-text", false, "speak plain text wherever no files for encryption are given: who reaches the control store or this process's ports controls the cluster's pods")
+	f.StringVar(&c.etcdKey, "etcd-key", "", "private key of --etcd-cert")
+	f.BoolVar(&c.plain, "insecure-plain-text", false, "allow unencrypted connections where no TLS files or gossip keys are given; anyone who can reach the control store or this process's ports then controls the cluster's pods")
 }
 
 func (c *common) endpoints() ([]string, error) {
@@ -96,7 +96,7 @@ func (c *common) endpoints() ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, errors.New("--etcd is missing: the endpoints of the control store")
+		return nil, errors.New("--etcd is required: the endpoints of the control store")
 	}
 	return out, nil
 }
@@ -118,7 +118,7 @@ func (c *common) check() error {
 		return fmt.Errorf("--advertise %q is not an IP address", c.advertise)
 	}
 	if set := c.tlsCA != "" || c.tlsCert != "" || c.tlsKey != ""; set && (c.tlsCA == "" || c.tlsCert == "" || c.tlsKey == "") {
-		return errors.New("--tls-ca, --tls-cert and --tls-key belong together")
+		return errors.New("--tls-ca, --tls-cert and --tls-key must be given together")
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (c *common) checkEncrypted(gossip bool) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("not encrypted without %s: give the files, which basalt certs makes, or --insecure-plain-text", strings.Join(missing, "; "))
+	return fmt.Errorf("connections would not be encrypted: give %s (basalt certs creates the files), or --insecure-plain-text", strings.Join(missing, "; "))
 }
 
 // etcdFiles returns the files for the control store: those of --etcd-ca, --etcd-cert and --etcd-key, else those for peers. With
@@ -201,23 +201,23 @@ func (c *common) address(listen string) (string, error) {
 func firstAddress() (string, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return "", fmt.Errorf("find an address of this machine, give --advertise: %w", err)
+		return "", fmt.Errorf("cannot find an address of this machine, set --advertise: %w", err)
 	}
 	for _, a := range all {
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
 			return n.IP.String(), nil
 		}
 	}
-	return "", errors.New("this machine has no address but loopback: give --advertise")
+	return "", errors.New("this machine has only loopback addresses: set --advertise")
 }
 
 func shardCommand() *cobra.Command {
 	var c common
 	var o shard.Options
-	cmd := &cobra.Command{Use: "shard", Short: "Owns a part of the nodes and queues: orders gangs, places and binds them", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "shard", Short: "Run a shard: schedule the gangs of its queues and bind pods to its nodes", Args: cobra.NoArgs}
 	c.register(cmd)
-	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that neither placement nor quota looks at")
-	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack: fill nodes up; spread: keep them evenly used")
+	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that placement and quota ignore")
+	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := c.process("shard")
 		if err != nil {
@@ -231,7 +231,7 @@ func shardCommand() *cobra.Command {
 
 func coordinatorCommand() *cobra.Command {
 	var c common
-	cmd := &cobra.Command{Use: "coordinator", Short: "Serialises reservations of quota and assigns buckets, when it leads", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "coordinator", Short: "Run a coordinator: admit gangs against quota and assign buckets to shards; one leads, the others stand by", Args: cobra.NoArgs}
 	c.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := c.process("coordinator")

@@ -20,14 +20,14 @@ func TestPlainTextIsAskedFor(t *testing.T) {
 		args     []string
 		says     string
 	}{
-		{"nothing", both, []string{plain}, "not encrypted without --tls-ca, --tls-cert, --tls-key; --etcd-ca, --etcd-cert, --etcd-key; --gossip-key-file: give"},
-		{"no gossip key", both, append([]string{secure}, peers...), "not encrypted without --gossip-key-file: give"},
-		{"no files for peers", both, append([]string{secure, gossip}, etcd...), "not encrypted without --tls-ca, --tls-cert, --tls-key: give"},
-		{"only the CA of the control store", both, append([]string{secure, gossip, "--etcd-ca=/ca"}, peers...), "not encrypted without --etcd-ca, --etcd-cert, --etcd-key: give"},
+		{"nothing", both, []string{plain}, "not be encrypted: give --tls-ca, --tls-cert, --tls-key; --etcd-ca, --etcd-cert, --etcd-key; --gossip-key-file (basalt certs"},
+		{"no gossip key", both, append([]string{secure}, peers...), "not be encrypted: give --gossip-key-file (basalt certs"},
+		{"no files for peers", both, append([]string{secure, gossip}, etcd...), "not be encrypted: give --tls-ca, --tls-cert, --tls-key (basalt certs"},
+		{"only the CA of the control store", both, append([]string{secure, gossip, "--etcd-ca=/ca"}, peers...), "not be encrypted: give --etcd-ca, --etcd-cert, --etcd-key (basalt certs"},
 		{"the files for peers serve both", both, append([]string{secure, gossip}, peers...), "read certificate /cert"},
 		{"a control store without encryption", both, append([]string{plain, gossip}, peers...), "would not be encrypted"},
 		{"plain text", both, []string{plain, flag, "--advertise=127.0.0.1", gossip}, "--gossip-key-file: "}, // the next thing that is wrong
-		{"status", []func() *cobra.Command{statusCommand}, []string{plain}, "not encrypted without --tls-ca, --tls-cert, --tls-key; --etcd-ca, --etcd-cert, --etcd-key: give"},
+		{"status", []func() *cobra.Command{statusCommand}, []string{plain}, "not be encrypted: give --tls-ca, --tls-cert, --tls-key; --etcd-ca, --etcd-cert, --etcd-key (basalt certs"},
 		{"status with files", []func() *cobra.Command{statusCommand}, append([]string{secure}, peers...), "read certificate /cert"},
 	} {
 		for _, command := range row.commands {

@@ -25,12 +25,12 @@ func statusCommand() *cobra.Command {
 	var c common
 	var gangs int
 	var queue string
-	cmd := &cobra.Command{Use: "status [namespace/gang]", Short: "Prints shards, buckets, the queue tree, and why gangs wait", Args: cobra.MaximumNArgs(1)}
+	cmd := &cobra.Command{Use: "status [namespace/gang]", Short: "Show shards, buckets, the queue tree, and why gangs wait", Args: cobra.MaximumNArgs(1)}
 	f := cmd.Flags()
-	f.StringVar(&c.etcd, "etcd", "", "endpoints of the control store, separated by commas")
+	f.StringVar(&c.etcd, "etcd", "", "comma-separated endpoints of the control store")
 	c.registerTLS(cmd)
-	f.IntVar(&gangs, "gangs", 20, "how many waiting gangs to print")
-	f.StringVar(&queue, "queue", "", "only this queue and what lies below it")
+	f.IntVar(&gangs, "gangs", 20, "maximum number of waiting gangs to print")
+	f.StringVar(&queue, "queue", "", "only this queue and its descendants")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		endpoints, err := c.endpoints()
 		if err != nil {
@@ -87,7 +87,7 @@ func (r *report) print(ctx context.Context, s *store.Store, tls *link.TLS) error
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	var coordinator *wire.StatusReply
 	if leader == nil {
-		fmt.Fprintln(w, "COORDINATOR\tnone: nothing new is admitted until one leads")
+		fmt.Fprintln(w, "COORDINATOR\tnone: nothing is admitted until one is elected")
 	} else {
 		coordinator, err = ask(ctx, leader.Address, tls)
 		state := "answers"
@@ -129,7 +129,7 @@ func (r *report) print(ctx context.Context, s *store.Store, tls *link.TLS) error
 	if table != nil {
 		for _, m := range table.Members {
 			if n := table.Owned(m.Incarnation); n > 0 && !known[m.Incarnation] {
-				fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\tgone: its buckets are being moved\n", m.Name, m.Incarnation, n)
+				fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\tgone: its buckets are being reassigned\n", m.Name, m.Incarnation, n)
 			}
 		}
 	}
@@ -184,7 +184,7 @@ func (r *report) printGangs(w io.Writer, all []*wire.GangStatus) {
 		return cmp.Or(cmp.Compare(a.SinceUnixMs, b.SinceUnixMs), cmp.Compare(a.GetGang().GetUid(), b.GetGang().GetUid()))
 	})
 	if len(all) == 0 {
-		fmt.Fprintln(w, "\nNo gang waits.")
+		fmt.Fprintln(w, "\nNo gang is waiting.")
 		return
 	}
 	fmt.Fprintf(w, "\nWAITING GANG\tQUEUE\tPODS\tBOUND\tSTATE\tFOR\tWHY\n")

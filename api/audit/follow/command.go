@@ -38,34 +38,34 @@ func Command() *cobra.Command {
 	var c command
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Checks from outside that nothing is broken: quotas, gangs, nodes, fences; reads only",
-		Long: `Watches the control store and the API server, reads only, and checks at every revision what must always hold. Each
-violation is printed once, with the revisions that prove it; a summary follows at the end (Ctrl-C, or after --for).
+		Short: "Check from outside that quotas, gangs, nodes and fences hold; read-only",
+		Long: `Watches the control store and the API server and checks the invariants at every revision. It writes nothing. Each violation
+is printed once, with the revisions that prove it; a summary follows at the end (Ctrl-C, or after --for).
 
-Exit code: 0 nothing is wrong, 2 violations were found, 1 it could not judge, or not all the time (the reason is printed).
+Exit code: 0 if there were no violations, 2 if there were, 1 if it could not check, or not all the time (the reason is printed).
 
-It needs to get, list and watch nodes, pods, queues and podgroups (deploy/rbac.yaml has the ClusterRole basalt-audit), and
+It needs the right to get, list and watch nodes, pods, queues and podgroups (deploy/rbac.yaml has the ClusterRole basalt-audit), and
 to read the control store.`,
 		Example: `  basalt audit --etcd=https://basalt-etcd:2379 --etcd-ca=ca.crt --etcd-cert=tls.crt --etcd-key=tls.key
   basalt audit --insecure-plain-text --etcd=http://127.0.0.1:2379 --kubeconfig=admin.conf --for=10m --json   # in CI`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that this process runs in")
-	f.StringVar(&c.etcd, "etcd", "", "endpoints of the control store, separated by commas")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; if empty, the in-cluster configuration is used")
+	f.StringVar(&c.etcd, "etcd", "", "comma-separated endpoints of the control store")
 	f.StringVar(&c.prefix, "prefix", "", "prefix of Basalt's keys in the control store")
-	f.StringVar(&c.ca, "etcd-ca", "", "CA of the control store; it, --etcd-cert and --etcd-key are read again at each handshake")
+	f.StringVar(&c.ca, "etcd-ca", "", "CA of the control store; it, --etcd-cert and --etcd-key are reloaded for each handshake")
 	f.StringVar(&c.cert, "etcd-cert", "", "client certificate for the control store")
-	f.StringVar(&c.key, "etcd-key", "", "key of --etcd-cert")
-	f.BoolVar(&c.plain, "insecure-plain-text", false, "speak plain text with the control store where no files for it are given")
-	f.Int64Var(&c.from, "from-revision", 0, "first revision of the control store to judge; 0: from now on. If it is compacted, judging begins at the oldest that is kept")
-	f.DurationVar(&c.duration, "for", 0, "end after this time, counted from when everything was read once; 0: never")
-	f.BoolVar(&c.json, "json", false, "print a JSON object a line: each violation, and a summary at the end")
-	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "for how long a gang may be partly bound, a reservation without pods, a bound pod without a reservation")
-	f.DurationVar(&c.judge.Unsettled, "unsettled", time.Minute, "for how long an intent may stand")
-	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement does not look at, as given to the shards")
+	f.StringVar(&c.key, "etcd-key", "", "private key of --etcd-cert")
+	f.BoolVar(&c.plain, "insecure-plain-text", false, "allow an unencrypted connection to the control store if no TLS files are given")
+	f.Int64Var(&c.from, "from-revision", 0, "first control store revision to check; 0 means now. If it was compacted, the check starts at the oldest revision available")
+	f.DurationVar(&c.duration, "for", 0, "stop after this time, counted from the end of the initial read; 0 means never")
+	f.BoolVar(&c.json, "json", false, "print one JSON object per line: each violation, then a summary")
+	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "how long a gang may be partly bound, a reservation may have no pods, and a bound pod may have no reservation")
+	f.DurationVar(&c.judge.Unsettled, "unsettled", time.Minute, "how long an intent may remain unresolved")
+	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement ignores, as given to the shards")
 	f.StringVar(&c.metrics, "metrics", "", "address for /metrics, /livez, /readyz and /debug/pprof; empty: none")
-	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof ask for; empty: they answer only where --metrics is a loopback address")
+	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
@@ -85,9 +85,9 @@ type command struct {
 func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 	switch {
 	case c.etcd == "":
-		return errors.New("--etcd is missing: the endpoints of the control store")
+		return errors.New("--etcd is required: the endpoints of the control store")
 	case !c.plain && (c.ca == "" || c.cert == "" || c.key == ""):
-		return errors.New("not encrypted without --etcd-ca, --etcd-cert, --etcd-key: give the files, which basalt certs makes, or --insecure-plain-text")
+		return errors.New("the connection would not be encrypted: give --etcd-ca, --etcd-cert, --etcd-key (basalt certs creates the files), or --insecure-plain-text")
 	case c.from < 0:
 		return fmt.Errorf("--from-revision %d: revisions begin with 1", c.from)
 	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unsettled < 0:

@@ -179,7 +179,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 			e = timed{at: now, event: audit.Tick{Blind: a.sight.blind(now)}}
 			if !before && a.sight.seen {
 				close(a.seen)
-				a.opts.Log.Info("everything was read once, judging what comes", "from_revision", a.sight.From)
+				a.opts.Log.Info("initial read complete, checking changes", "from_revision", a.sight.From)
 			}
 			a.mu.Unlock()
 		}
@@ -227,7 +227,7 @@ func (a *Auditor) begin(ctx context.Context) (next int64, err error) {
 		var compacted int64
 		if err == rpctypes.ErrCompacted {
 			if compacted, err = a.compacted(within); err == nil {
-				a.opts.Log.Warn("the revision asked for is compacted, beginning with the first that is kept", "asked", a.opts.StartRevision, "first", compacted+1)
+				a.opts.Log.Warn("the requested revision was compacted, starting at the oldest available", "asked", a.opts.StartRevision, "first", compacted+1)
 				next, err = a.snapshot(within, compacted, false)
 			}
 		}
@@ -325,7 +325,7 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, cluster *uint6
 				*cluster = now.Header.ClusterId
 			}
 			if now.Header.ClusterId != *cluster || now.Header.Revision < next-1 {
-				a.opts.Log.Warn("the control store is another one, or was restored: judging begins anew", "expected", next-1, "found", now.Header.Revision)
+				a.opts.Log.Warn("the control store was replaced or restored, starting over", "expected", next-1, "found", now.Header.Revision)
 				return again(true)
 			}
 			a.mu.Lock()
@@ -337,11 +337,11 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, cluster *uint6
 				return next
 			}
 			if r.CompactRevision > 0 {
-				a.opts.Log.Warn("revisions were compacted before they were judged", "from", next, "to", r.CompactRevision)
+				a.opts.Log.Warn("revisions were compacted before they could be checked", "from", next, "to", r.CompactRevision)
 				return again(false)
 			}
 			if err := r.Err(); err != nil {
-				a.opts.Log.Warn("watch of the control store ended, watching again", "error", err)
+				a.opts.Log.Warn("control store watch ended, restarting it", "error", err)
 				return next
 			}
 			for i := 0; i < len(r.Events); {
@@ -436,7 +436,7 @@ func reflectOurs[T any, P interface {
 	read := func(u *unstructured.Unstructured) P {
 		o, err := decode[T](u.Object)
 		if err != nil {
-			a.opts.Log.Warn("an object cannot be read, and is judged without what is unreadable", "resource", resource, "object", u.GetNamespace()+"/"+u.GetName(), "version", u.GetResourceVersion(), "error", err)
+			a.opts.Log.Warn("cannot decode part of an object, checking the rest", "resource", resource, "object", u.GetNamespace()+"/"+u.GetName(), "version", u.GetResourceVersion(), "error", err)
 		}
 		return P(o)
 	}

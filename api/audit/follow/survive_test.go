@@ -334,8 +334,8 @@ func TestCommand(t *testing.T) {
 		t.Errorf("a revision that is compacted: %v\n%s%s", err, out, log)
 	}
 	for says, args := range map[string][]string{
-		"--etcd is missing": {"--etcd="}, "--from-revision -1": {"--from-revision=-1"}, "--metrics-token-file": {"--metrics=127.0.0.1:0", "--metrics-token-file=/no/such/file", "--for=1s"},
-		"https://": {"--etcd-ca=/ca"}, "not encrypted without --etcd-ca": {"--insecure-plain-text=false"}, "kubeconfig": {"--kubeconfig=/no/such/file"},
+		"--etcd is required": {"--etcd="}, "--from-revision -1": {"--from-revision=-1"}, "--metrics-token-file": {"--metrics=127.0.0.1:0", "--metrics-token-file=/no/such/file", "--for=1s"},
+		"https://": {"--etcd-ca=/ca"}, "not be encrypted: give --etcd-ca": {"--insecure-plain-text=false"}, "kubeconfig": {"--kubeconfig=/no/such/file"},
 	} {
 		if _, _, err := run(args...); code(err) != 1 || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v does not say %q", args, err, says)
