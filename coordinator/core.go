@@ -311,7 +311,7 @@ func (c *Core) Due() time.Time {
 func (c *Core) txnDone(ev TxnDone) {
 	b := c.flight
 	if b == nil || b.id != ev.ID {
-		c.log(LevelError, "answer to a transaction that is not in flight", "id", ev.ID)
+		c.log(LevelError, "response to a transaction that is not in flight", "id", ev.ID)
 		return
 	}
 	c.flight = nil

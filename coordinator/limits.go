@@ -41,7 +41,7 @@ func (c *Core) loadLimits(s StoredLimits) {
 	}
 	if l.record.NamespaceSelector != nil {
 		if l.selector, err = storedSelector(l.record.GetNamespaceSelector()); err != nil {
-			c.log(LevelError, "namespaceSelector cannot be read: no namespace may use the queue", "key", s.Key, "error", err)
+			c.log(LevelError, "cannot decode namespaceSelector: no namespace may use the queue", "key", s.Key, "error", err)
 		}
 	}
 	c.setLimits(c.tree.at(l.record.GetQueue()), l)
@@ -95,7 +95,7 @@ func (c *Core) queueSeen(ev QueueSeen) {
 			return // a cache that lags; resourceVersions of one server are in one order whatever the object
 		}
 		if c.restored++; c.restored <= restoredLogged {
-			c.log(LevelWarn, "a queue's resourceVersion went back: the API server was restored from a copy; its limits are those of the copy",
+			c.log(LevelWarn, "a queue's resourceVersion went back: the API server was restored from a backup, using the limits in the backup",
 				"queue", ev.Name, "resourceVersion", ev.ResourceVersion, "before", seen)
 		}
 	}

@@ -80,7 +80,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 		err = fmt.Errorf("pods: some are named by another reservation")
 	}
 	if err != nil {
-		c.log(LevelWarn, "reservation with a wrong set of pods", "key", s.Key, "error", err)
+		c.log(LevelWarn, "reservation with an invalid set of pods", "key", s.Key, "error", err)
 	}
 	c.name(g, pods)
 	return true

@@ -101,7 +101,7 @@ func (c *Core) members() []Shard {
 	}
 	if omitted != c.omitted {
 		c.omitted = omitted
-		c.log(LevelWarn, "the bucket table cannot name all shards", "omitted", omitted, "bytes", bytes, "limit", maxRecordBytes)
+		c.log(LevelWarn, "the bucket table is too large to name all shards", "omitted", omitted, "bytes", bytes, "limit", maxRecordBytes)
 	}
 	return out
 }

@@ -346,7 +346,7 @@ func (c *Core) believed(epoch api.Epoch, where string) api.Epoch {
 	if epoch <= limit {
 		return epoch
 	}
-	c.log(LevelWarn, "status epoch ignored: no table can have it", "where", where, "epoch", uint64(epoch), "limit", uint64(limit))
+	c.log(LevelWarn, "ignoring a status epoch that no table can have", "where", where, "epoch", uint64(epoch), "limit", uint64(limit))
 	return 0
 }
 
@@ -408,7 +408,7 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 		}
 	}
 	if c.coldStart(next) {
-		c.log(LevelInfo, "all shards are new: what is bound is told again before anything is admitted")
+		c.log(LevelInfo, "all shards are new: admission waits until they have reported what is bound")
 		c.began, c.refilling = nil, true
 	}
 	next.Revision, next.Refilling = 0, c.refilling
@@ -488,7 +488,7 @@ func (c *Core) hold(now time.Time) bool {
 	hold := len(c.deaths) > len(living)
 	if hold != c.held {
 		c.held = hold
-		c.log(LevelWarn, "more than half of the shards are gone: their buckets stay for now", "holding", hold, "gone", len(c.deaths), "living", len(living))
+		c.log(LevelWarn, "more than half of the shards are gone: not moving their buckets yet", "holding", hold, "gone", len(c.deaths), "living", len(living))
 	}
 	return hold
 }
@@ -518,7 +518,7 @@ func (c *Core) endRefilling(now time.Time) {
 			c.nextMissing = now.Add(missingEvery)
 		} else if !now.Before(c.nextMissing) {
 			c.nextMissing = now.Add(missingEvery)
-			c.log(LevelWarn, "nothing is admitted until these shards have reported what is bound", "missing", len(missing), "shards", strings.Join(missing[:min(len(missing), 10)], " "))
+			c.log(LevelWarn, "admission waits for these shards to report what is bound", "missing", len(missing), "shards", strings.Join(missing[:min(len(missing), 10)], " "))
 		}
 		return
 	}

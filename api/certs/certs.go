@@ -66,7 +66,7 @@ func (f *Files) Load() (*Loaded, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed != "" {
-		f.log().Info("the TLS files can be read again", "certificate", f.Cert, "ca", f.CA)
+		f.log().Info("TLS files loaded again", "certificate", f.Cert, "ca", f.CA)
 	}
 	f.last, f.failed = l, ""
 	return l, nil
@@ -85,7 +85,7 @@ func (f *Files) Current() (*Loaded, error) {
 	}
 	if f.failed != err.Error() {
 		f.failed = err.Error()
-		f.log().Error("the TLS files cannot be used: going on with what was read before", "error", err)
+		f.log().Error("cannot load the TLS files, keeping the previous ones", "error", err)
 	}
 	return f.last, nil
 }
@@ -146,7 +146,7 @@ func (r *rotating) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	secure, auth, err := credentials.NewTLS(config).ServerHandshake(conn)
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: somebody asked whether the port is open
 		r.sometimes.Do(func() {
-			r.log.Warn("refused a connection: its TLS handshake failed", "remote", conn.RemoteAddr(), "error", err)
+			r.log.Warn("rejected a connection: TLS handshake failed", "remote", conn.RemoteAddr(), "error", err)
 		})
 	}
 	return secure, auth, err

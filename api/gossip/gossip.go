@@ -104,7 +104,7 @@ func New(o Options, events func(Event)) (*Gossip, error) {
 		keys, err := ReadKeys(o.KeyFile)
 		if err == nil {
 			ring, err = memberlist.NewKeyring(keys, keys[0])
-			o.Logger.Info("gossip keys were read", "keys", len(keys), "first", fingerprint(keys[0]))
+			o.Logger.Info("gossip keys loaded", "keys", len(keys), "first", fingerprint(keys[0]))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("start gossip: read keys: %w", err)
@@ -205,7 +205,7 @@ func (g *Gossip) join(addresses []string) {
 		}
 		known[a] = true
 		if _, err := g.list.Join([]string{a}); err != nil {
-			g.opts.Logger.Debug("cannot join a gossip member", "address", a, "error", err)
+			g.opts.Logger.Debug("cannot join gossip member", "address", a, "error", err)
 		}
 	}
 }

@@ -83,16 +83,16 @@ func (g *Gossip) followKeys() {
 		if err != nil {
 			if failed != err.Error() {
 				failed = err.Error()
-				g.opts.Logger.Error("the gossip keys cannot be read: going on with those read before", "error", err)
+				g.opts.Logger.Error("cannot read the gossip keys, keeping the previous ones", "error", err)
 			}
 			continue
 		}
 		failed = ""
 		changed, err := replaceKeys(g.ring, keys)
 		if err != nil {
-			g.opts.Logger.Error("the gossip keys cannot be replaced", "error", err)
+			g.opts.Logger.Error("cannot replace the gossip keys", "error", err)
 		} else if changed {
-			g.opts.Logger.Info("gossip keys were replaced", "keys", len(keys), "first", fingerprint(keys[0]))
+			g.opts.Logger.Info("gossip keys replaced", "keys", len(keys), "first", fingerprint(keys[0]))
 		}
 	}
 }

@@ -115,7 +115,7 @@ func TestKeysAreRotatedWhileMembersRun(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("not a key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	members[0].wait("the complaint", func() bool { return strings.Contains(log.String(), "cannot be read") })
+	members[0].wait("the complaint", func() bool { return strings.Contains(log.String(), "cannot read the gossip keys") })
 	talk("with a broken file")
 }
 

@@ -38,7 +38,7 @@ import (
 // Unread counts objects that could not be read, or only in part. A process registers it.
 var Unread = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "basalt_watch_unreadable_objects_total",
-	Help: "Objects of the API server that could not be decoded, or only without their status, in lists and watches.",
+	Help: "Objects in lists and watches of the API server that could not be decoded, or only without their status.",
 }, []string{"resource"})
 
 // Unreadable is the object of a watch event whose spec could not be decoded.
@@ -85,7 +85,7 @@ func note[T runtime.Object](u *unread, d decoded[T]) {
 	}
 	Unread.WithLabelValues(u.resource).Inc()
 	if !d.there {
-		u.log.Error("an object of the API server cannot be read, not even its name; it is left out", "resource", u.resource, "error", d.err)
+		u.log.Error("cannot decode an object, not even its name, ignoring it", "resource", u.resource, "error", d.err)
 		return
 	}
 	m := any(d.object).(metav1.Object)
@@ -101,9 +101,9 @@ func note[T runtime.Object](u *unread, d decoded[T]) {
 	}
 	name := strings.TrimPrefix(m.GetNamespace()+"/"+m.GetName(), "/")
 	if d.err != nil {
-		u.log.Error("an object of the API server cannot be read; what was read of it before stays", "resource", u.resource, "object", name, "version", m.GetResourceVersion(), "error", d.err)
+		u.log.Error("cannot decode an object, keeping its previous version", "resource", u.resource, "object", name, "version", m.GetResourceVersion(), "error", d.err)
 	} else {
-		u.log.Warn("the status of an object cannot be read, or only in part", "resource", u.resource, "object", name, "version", m.GetResourceVersion(), "error", d.partly)
+		u.log.Warn("cannot decode the status of an object, or only part of it", "resource", u.resource, "object", name, "version", m.GetResourceVersion(), "error", d.partly)
 	}
 }
 

@@ -170,7 +170,7 @@ func (f *Follower[T]) Run(ctx context.Context) {
 			version, err = f.watch(ctx, version, backoff, relayed)
 		}
 		if err != nil && ctx.Err() == nil {
-			f.log.Warn("list or watch failed, trying again", "resource", f.what, "error", err)
+			f.log.Warn("list or watch failed, retrying", "resource", f.what, "error", err)
 			backoff.wait(ctx)
 		}
 	}
@@ -425,7 +425,7 @@ func (f *Follower[T]) watchRelay(ctx context.Context, version string, relayed *r
 	again.Stop()
 	w, err := f.relay.Watch(ctx, version)
 	if err != nil {
-		f.log.Debug("the relay cannot be watched, watching the API server", "resource", f.what, "error", err)
+		f.log.Debug("cannot watch the relay, watching the API server", "resource", f.what, "error", err)
 		select {
 		case <-changed: // it was another one that failed
 			relayed.reset()

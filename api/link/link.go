@@ -125,7 +125,7 @@ func New(o Options) (*Link, error) {
 	}
 	l.wg.Go(func() {
 		if err := l.server.Serve(listener); err != nil && l.ctx.Err() == nil {
-			l.log.Error("gRPC server ended", "address", l.Address(), "error", err)
+			l.log.Error("gRPC server stopped", "address", l.Address(), "error", err)
 		}
 	})
 	return l, nil

@@ -171,7 +171,7 @@ func TestMessagesThatCannotBeSent(t *testing.T) {
 	if !slices.Equal(b.got, want) {
 		t.Errorf("%d messages arrived, want %d", len(b.got), len(want))
 	}
-	for _, s := range []string{"message cannot be encoded", "message=commit gang=bad-gang", "message is too large to be sent", "message=hold_reply gang=large-gang"} {
+	for _, s := range []string{"cannot encode message, dropping it", "message=commit gang=bad-gang", "message is too large, dropping it", "message=hold_reply gang=large-gang"} {
 		if !strings.Contains(log.String(), s) {
 			t.Errorf("%q is not in the log:\n%s", s, log.String())
 		}

@@ -73,7 +73,7 @@ func (p *peer) push(address string, m *wire.Envelope) {
 		p.dropped++
 		if p.complain {
 			p.complain = false
-			p.link.log.Warn("queue of messages to a peer is full, dropping the oldest", "peer", p.to, "address", p.address)
+			p.link.log.Warn("message queue to peer is full, dropping the oldest", "peer", p.to, "address", p.address)
 		}
 	}
 	if p.head > 1024 && p.head > len(p.queue)/2 {
@@ -101,7 +101,7 @@ func (p *peer) next() []*wire.Envelope {
 		if n > MaxMessage {
 			p.dropped++
 			kind, gang := describe(m)
-			p.link.log.Error("message is too large to be sent", "peer", p.to, "message", kind, "gang", gang, "bytes", n, "limit", MaxMessage)
+			p.link.log.Error("message is too large, dropping it", "peer", p.to, "message", kind, "gang", gang, "bytes", n, "limit", MaxMessage)
 		} else {
 			if len(out) > 0 && size+n > frameSize {
 				break
@@ -128,7 +128,7 @@ func (p *peer) dropUnencodable(messages []*wire.Envelope) (found bool) {
 	for _, m := range messages {
 		if _, err := proto.Marshal(m); err != nil {
 			kind, gang := describe(m)
-			p.link.log.Error("message cannot be encoded", "peer", p.to, "message", kind, "gang", gang, "error", err)
+			p.link.log.Error("cannot encode message, dropping it", "peer", p.to, "message", kind, "gang", gang, "error", err)
 			continue
 		}
 		good = append(good, m)
@@ -229,7 +229,7 @@ func (p *peer) say(err error, acknowledged bool) {
 		}
 		p.refused = text
 	}
-	p.link.log.Log(p.ctx, level, "stream to a peer broke", "peer", p.to, "error", err)
+	p.link.log.Log(p.ctx, level, "stream to peer broke", "peer", p.to, "error", err)
 }
 
 // retire forgets an idle peer, unless something was queued just now.

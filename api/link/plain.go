@@ -71,7 +71,7 @@ func (p *plain) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil {
 		if !errors.Is(err, io.EOF) { // EOF: a port scan
 			p.sometimes.Do(func() {
-				p.log.Warn("refused a connection: this process speaks plain text", "remote", conn.RemoteAddr(), "error", err)
+				p.log.Warn("rejected a connection: this process does not use TLS", "remote", conn.RemoteAddr(), "error", err)
 			})
 		}
 		return nil, nil, err

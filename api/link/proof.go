@@ -194,11 +194,11 @@ func (l *Link) checkProof(ctx context.Context, from api.Incarnation, signature [
 	}
 	b, err := binding(p.AuthInfo)
 	if err != nil || len(record.Key) != ed25519.PublicKeySize || !ed25519.Verify(record.Key, statement(b, from, l.opts.Self), signature) {
-		l.log.Error("refused a call: it does not prove the incarnation that it claims", "claimed", from, "remote", remote)
+		l.log.Error("rejected a call: the caller did not prove the incarnation that it claims", "claimed", from, "remote", remote)
 		return status.Errorf(codes.PermissionDenied, "this call does not prove that it is from incarnation %s", from)
 	}
 	if leaf := certificate(p.AuthInfo); leaf != nil && leaf.VerifyHostname(record.Role) != nil {
-		l.log.Error("refused a call: the certificate is of another role", "claimed", from, "remote", remote, "role", record.Role, "certificate", leaf.DNSNames)
+		l.log.Error("rejected a call: the certificate belongs to another role", "claimed", from, "remote", remote, "role", record.Role, "certificate", leaf.DNSNames)
 		return status.Errorf(codes.PermissionDenied, "incarnation %s is registered as %s, and its certificate is valid for %q", from, record.Role, leaf.DNSNames)
 	}
 	return nil

@@ -449,7 +449,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	c := start(t, "c", func(_ *end, o *link.Options) { o.Logger = slog.New(slog.NewTextHandler(&open, nil)) })
 	a := start(t, "a", func(_ *end, o *link.Options) { o.TLS = ca.sign("b", time.Now().Add(time.Hour), "basalt") })
 	a.say(c, 1)
-	a.wait("being refused by plain text", func() bool { return strings.Contains(open.String(), "this process speaks plain text") })
+	a.wait("being refused by plain text", func() bool { return strings.Contains(open.String(), "this process does not use TLS") })
 	// Our own certificate that is over is found out at the start.
 	expired := ca.sign("e", time.Now().Add(-time.Minute), "basalt")
 	if _, err := link.New(link.Options{Self: "e", Listen: "127.0.0.1:0", Deliver: b.deliver, TLS: expired}); err == nil || !strings.Contains(err.Error(), "expired at") {

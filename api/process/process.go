@@ -136,7 +136,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 		return err
 	}
 	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_control_store_refusals_total",
-		Help: "Requests that the control store refused and that are retried: no_space, corrupt, permission, behind. An operator must act."}, []string{"reason"})
+		Help: "Requests that the control store refused and that are retried, by reason: no_space, corrupt, permission, behind. An operator must act."}, []string{"reason"})
 	p.Registry.MustRegister(refusals)
 	if p.Store, err = store.Open(ctx, store.Options{Endpoints: p.Etcd, TLS: p.EtcdTLS, Logger: p.Log,
 		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() }}); err != nil {
@@ -169,7 +169,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 		return fmt.Errorf("--gossip: %w", err)
 	}
 	p.Registry.MustRegister(kube.Unread, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "basalt_gossip_peers",
-		Help: "Other processes that gossip takes for alive."}, func() float64 { return float64(len(p.Gossip.Members())) }))
+		Help: "Other processes that gossip considers alive."}, func() float64 { return float64(len(p.Gossip.Members())) }))
 	p.Gossip.Rejoin(p.gossipAddresses)
 	p.Log.Info("started", "address", p.Address, "gossip", p.Gossip.Address(), "store", p.Store.ID(), "etcd", p.Etcd)
 	return nil

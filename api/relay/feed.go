@@ -134,7 +134,7 @@ func (f *feed) run(ctx context.Context, version uint64) {
 	f.mu.Unlock()
 	open()
 	if ctx.Err() == nil {
-		f.kind.relay.log.Warn("the relay's watch failed, those who read it go on without", "resource", f.kind.resource, "error", err)
+		f.kind.relay.log.Warn("relay watch failed, its readers fall back to the API server", "resource", f.kind.resource, "error", err)
 	}
 }
 
@@ -313,7 +313,7 @@ func (k *kind) serve(ctx context.Context, version uint64, send func(*wire.RelayE
 		if old, ok := errors.AsType[kube.TooOld](err); ok {
 			k.relay.metrics.refused.WithLabelValues(k.resource).Inc()
 			if taken {
-				k.relay.log.Info("a reader of the relay is too slow and is cut off", "resource", k.resource, "version", version, "oldest", old.Oldest)
+				k.relay.log.Info("relay reader is too slow, closing its stream", "resource", k.resource, "version", version, "oldest", old.Oldest)
 			}
 			return send(&wire.RelayEvents{Oldest: old.Oldest})
 		}

@@ -64,10 +64,10 @@ func New(o Options, server grpc.ServiceRegistrar) *Relay {
 	r := &Relay{
 		opts: o, log: o.Log, kinds: map[string]*kind{}, changed: make(chan struct{}),
 		metrics: metrics{
-			streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_streams", Help: "Watches that this process serves."}, resource),
-			watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_watches", Help: "Watches that this process has from a relay instead of the API server."}, resource),
-			events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_events_total", Help: "Watch events that this process read to pass them on."}, resource),
-			refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_too_old_total", Help: "Watches refused or cut because the events asked for are no longer here."}, resource),
+			streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_streams", Help: "Watches that this process serves to others."}, resource),
+			watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_watches", Help: "Watches that this process reads from a relay instead of the API server."}, resource),
+			events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_events_total", Help: "Watch events that this process read in order to relay them."}, resource),
+			refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_too_old_total", Help: "Watches rejected or ended because the requested events are no longer buffered."}, resource),
 		},
 	}
 	o.Registry.MustRegister(r.metrics.streams, r.metrics.watches, r.metrics.events, r.metrics.refused)
@@ -201,7 +201,7 @@ func (s *source) Watch(ctx context.Context, version string) (kube.Batches, error
 		gauge.Inc()
 		defer gauge.Dec()
 		err := s.pump(ctx, w, after, first, limited(cancel, recv))
-		s.relay.log.Debug("a watch from the relay ended", "resource", s.kind.resource, "error", err)
+		s.relay.log.Debug("relay watch ended", "resource", s.kind.resource, "error", err)
 	})
 	return w, nil
 }

@@ -71,7 +71,7 @@ func listen(ctx context.Context, o Options) (net.Addr, error) {
 	}
 	guard.local = listener.Addr().(*net.TCPAddr).IP.IsLoopback()
 	if o.TokenFile == "" && !guard.local {
-		log.Warn("/metrics and /debug/pprof answer nobody: other machines reach this address, and no --metrics-token-file is given", "address", o.Address)
+		log.Warn("/metrics and /debug/pprof are disabled: the address is not a loopback address, and --metrics-token-file is not set", "address", o.Address)
 	}
 	server := &http.Server{Handler: handler(o, guard), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	go func() {
@@ -80,7 +80,7 @@ func listen(ctx context.Context, o Options) (net.Addr, error) {
 	}()
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the metrics server ended", "error", err)
+			log.Error("metrics server stopped", "error", err)
 		}
 	}()
 	return listener.Addr(), nil
@@ -163,7 +163,7 @@ func (g *guard) token() ([]byte, error) {
 	}
 	if !g.failed {
 		g.failed = true
-		g.log.Error("the metrics token cannot be read: going on with the one read before", "error", err)
+		g.log.Error("cannot read the metrics token, keeping the previous one", "error", err)
 	}
 	return g.last, nil
 }

@@ -82,7 +82,7 @@ func TestWhoMaySeeWhat(t *testing.T) {
 	if code, _ := get(guarded, "/metrics", "Bearer "); code != 401 {
 		t.Errorf("an empty token for an empty file: %d", code)
 	}
-	if !strings.Contains(log.String(), "cannot be read") {
+	if !strings.Contains(log.String(), "cannot read the metrics token") {
 		t.Errorf("nobody was told: %s", log.String())
 	}
 	ready = errors.New("table: waiting")

@@ -97,7 +97,7 @@ func (s *Store) askAll(why string, floor int64) {
 	for _, endpoint := range s.opts.Endpoints {
 		c, err := clientv3.New(s.opts.config([]string{endpoint}))
 		if err != nil {
-			s.log.Warn("a doubtful answer of the control store cannot be checked at this endpoint", "endpoint", endpoint, "error", err)
+			s.log.Warn("cannot verify a suspicious control store response at this endpoint", "endpoint", endpoint, "error", err)
 			continue
 		}
 		defer c.Close()

@@ -261,7 +261,7 @@ func (s *Store) WatchLeader(ctx context.Context, changed func(record *wire.Leade
 				changed(r, kv.CreateRevision)
 				return
 			} else {
-				s.log.Error("cannot read record of the control store", "key", string(kv.Key), "error", err)
+				s.log.Error("cannot decode control store record", "key", string(kv.Key), "error", err)
 			}
 		}
 		changed(nil, 0)

@@ -57,7 +57,7 @@ func (s *Store) Shards(ctx context.Context) ([]*wire.ShardRecord, error) {
 		if r, err := s.keys.DecodeShard(foundOne(kv)); err == nil {
 			out = append(out, r)
 		} else {
-			s.log.Error("cannot read record of the control store", "key", string(kv.Key), "error", err)
+			s.log.Error("cannot decode control store record", "key", string(kv.Key), "error", err)
 		}
 	}
 	return out, nil
@@ -75,7 +75,7 @@ func (s *Store) WatchTable(ctx context.Context, changed func(*api.Table)) error 
 			last = kv.ModRevision
 			t, err := protocol.DecodeTable(foundOne(kv))
 			if err != nil {
-				s.log.Error("cannot read record of the control store", "key", string(kv.Key), "error", err)
+				s.log.Error("cannot decode control store record", "key", string(kv.Key), "error", err)
 				continue
 			}
 			changed(t)
@@ -91,7 +91,7 @@ func (s *Store) WatchShards(ctx context.Context, changed func([]*wire.ShardRecor
 			if r, err := s.keys.DecodeShard(foundOne(keys[key])); err == nil {
 				out = append(out, r)
 			} else {
-				s.log.Error("cannot read record of the control store", "key", key, "error", err)
+				s.log.Error("cannot decode control store record", "key", key, "error", err)
 			}
 		}
 		changed(out)
@@ -122,7 +122,7 @@ func (s *Store) follow(ctx context.Context, key string, prefix bool, newer *hint
 		}
 		changed(keys, resp.Header.Revision)
 		if err := s.watch(ctx, key, opts, keys, resp.Header.Revision, newer, pause, changed); err != nil && ctx.Err() == nil {
-			s.log.Warn("watch on the control store broke, reading again", "key", key, "error", err)
+			s.log.Warn("control store watch failed, reading again", "key", key, "error", err)
 		}
 		if !pause.wait(ctx) {
 			return fmt.Errorf("watch %q: %w", key, context.Cause(ctx))

@@ -94,7 +94,7 @@ func (s *Store) refused(err error) bool {
 	}
 	r.mu.Unlock()
 	if say {
-		s.log.Warn("the control store refuses requests, which are retried", "reason", reason, "error", err, "remedy", remedy[reason])
+		s.log.Warn("control store refuses requests, retrying", "reason", reason, "error", err, "remedy", remedy[reason])
 	}
 	return true
 }

@@ -321,7 +321,7 @@ func (s *Store) renounce() {
 		return err
 	})
 	if err != nil {
-		s.log.Warn("the control store was restored, and cannot be told so", "error", err)
+		s.log.Warn("the control store was restored, but its identity cannot be changed", "error", err)
 	}
 }
 
@@ -359,7 +359,7 @@ func (s *Store) try(ctx context.Context, each time.Duration, call func(context.C
 				last = err
 			}
 			if !s.refused(err) && tries == 5 {
-				s.log.Warn("control store does not answer, trying on", "error", err)
+				s.log.Warn("control store does not respond, retrying", "error", err)
 			}
 		}
 		if !pause.wait(ctx) {

@@ -369,9 +369,9 @@ func (w *world) strangers(t *testing.T) {
 			}
 		}
 		for _, b := range w.basalts { // and the refused side's words are in the log
-			w.logged(t, b, "refused a connection", "first record does not look like a TLS handshake")
-			w.logged(t, b, "refused a connection", "signed by unknown authority")
-			w.logged(t, b, "refused a connection", "valid for example, localhost, not basalt")
+			w.logged(t, b, "rejected a connection", "first record does not look like a TLS handshake")
+			w.logged(t, b, "rejected a connection", "signed by unknown authority")
+			w.logged(t, b, "rejected a connection", "valid for example, localhost, not basalt")
 		}
 	})
 }
@@ -418,7 +418,7 @@ func (w *world) forgers(t *testing.T) {
 			t.Errorf("the coordinator took it: %v", err)
 		}
 		for _, b := range w.basalts {
-			w.logged(t, b, "refused a call", "does not prove the incarnation")
+			w.logged(t, b, "rejected a call", "did not prove the incarnation")
 		}
 	})
 }
@@ -734,7 +734,7 @@ func (w *world) rotation(t *testing.T) {
 			for _, b := range w.basalts {
 				localtest.Wait(t, patience, b.Name()+" to have "+gossips[i], func(context.Context) error {
 					text, err := os.ReadFile(b.Log())
-					at := strings.LastIndex(string(text), "gossip keys were ")
+					at := strings.LastIndex(string(text), "gossip keys ")
 					if err == nil && (at < 0 || !strings.Contains(string(text[at:]), gossips[i])) {
 						err = errors.New("it has others")
 					}

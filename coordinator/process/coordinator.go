@@ -131,7 +131,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		return fmt.Errorf("load the state: %w", err)
 	}
 	for _, bad := range state.Corrupt {
-		c.process.Log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
+		c.process.Log.Error("cannot decode a control store record, leaving its subject untouched", "key", bad.Key, "error", bad.Err)
 	}
 	fault.Crash(fault.TermLoaded)
 	core := coordinator.New(c.options.Config, elected(c.process, held, state, c.maxStatusEpoch(ctx)))
@@ -218,7 +218,7 @@ func (c *candidate) carryOut(ctx context.Context, wg *sync.WaitGroup, t *term, o
 			err := f(ctx)
 			fault.Crash(fault.QueueWritten)
 			if err != nil && ctx.Err() == nil {
-				t.log.Warn(what+" failed, it will be asked for again", "error", err)
+				t.log.Warn(what+" failed, retrying later", "error", err)
 			}
 		})
 	}
@@ -278,7 +278,7 @@ func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
 	defer cancel()
 	queues, err := kube.List[*v1alpha1.Queue](ctx, c.process.Kube.Basalt, "queues", c.process.Log)
 	if err != nil {
-		c.process.Log.Warn("queue statuses cannot be read at the beginning of a term", "error", err)
+		c.process.Log.Warn("cannot read queue statuses at the start of the term", "error", err)
 		return 0
 	}
 	var epoch api.Epoch
@@ -362,7 +362,7 @@ func (c *candidate) suspect(ctx context.Context, who api.Incarnation) {
 		}
 		c.mu.Unlock()
 		if !answered {
-			c.process.Log.Warn("a shard does not answer: it counts as down", "shard", shard.Name, "shard_incarnation", who)
+			c.process.Log.Warn("shard does not respond, treating it as down", "shard", shard.Name, "shard_incarnation", who)
 			c.post(ctx, coordinator.ShardDown{Incarnation: who})
 		}
 	}()
@@ -393,7 +393,7 @@ func (c *candidate) reviseSuspicions(ctx context.Context) {
 			delete(c.down, who)
 			c.mu.Unlock()
 			if shard != nil {
-				c.process.Log.Info("a shard answers again", "shard", shard.Name, "shard_incarnation", who)
+				c.process.Log.Info("shard responds again", "shard", shard.Name, "shard_incarnation", who)
 				c.post(ctx, coordinator.ShardUp{Record: shard})
 			}
 		}
@@ -467,11 +467,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		commits:          prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_seconds", Help: "Time of one transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
 		ops:              prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_operations", Help: "Operations in one transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 120}}),
 		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
-		messages:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_coordinator_messages_total", Help: "Messages said to shards, by kind."}, []string{"kind"}),
-		grants:           prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_grants_total", Help: "Grants said: reservations made, resized, or confirmed once more."}),
-		reservations:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_reservations", Help: "Gangs that are charged."}),
-		waiting:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_waiting_requests", Help: "Requests that wait for quota."}),
-		charged:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_queue_charged", Help: "What is charged to a queue and all below it: milli-cores, bytes, units."}, []string{"queue", "resource"}),
+		messages:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_coordinator_messages_total", Help: "Messages sent to shards, by type."}, []string{"kind"}),
+		grants:           prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_grants_total", Help: "Grants sent: reservations created, resized, or acknowledged again."}),
+		reservations:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_reservations", Help: "Gangs that hold a reservation."}),
+		waiting:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_waiting_requests", Help: "Requests waiting for quota."}),
+		charged:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_queue_charged", Help: "Amount charged to a queue and its descendants: milli-cores, bytes, units."}, []string{"queue", "resource"}),
 	}
 	r.MustRegister(m.leading, m.termsFailed, m.commits, m.ops, m.brokenInvariants, m.messages, m.grants, m.reservations, m.waiting, m.charged)
 	return m

@@ -41,7 +41,7 @@ func (c *candidate) terms(stopping context.Context, record *wire.LeaderRecord, l
 			if errors.Is(err, store.ErrReplaced) {
 				return fmt.Errorf("start over: %w", err)
 			}
-			p.Log.Warn("campaign failed, trying again", "error", err)
+			p.Log.Warn("campaign failed, retrying", "error", err)
 			if !wait(stopping, 500*time.Millisecond) {
 				return nil
 			}
@@ -67,7 +67,7 @@ func (c *candidate) terms(stopping context.Context, record *wire.LeaderRecord, l
 		p.Log.Warn("the term is over", "term", held.Number(), "error", err, "pause", pause)
 		c.metrics.termEnded(err)
 		if err := resign(held); err != nil {
-			p.Log.Warn("the leader key cannot be given back: it runs out with its lease", "term", held.Number(), "error", err)
+			p.Log.Warn("cannot delete the leader key, which expires with its lease", "term", held.Number(), "error", err)
 		}
 		if !wait(stopping, pause) {
 			return nil

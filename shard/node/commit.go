@@ -345,7 +345,7 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 	default:
 		c.lost = true
 		c.writing = b // nobody knows what became of it: its room stays taken until the process ends
-		c.log(slog.LevelWarn, "session lost: nothing more is placed by this process")
+		c.log(slog.LevelWarn, "session lost: this process places no more pods")
 	}
 }
 
@@ -361,7 +361,7 @@ func (c *Core) unwritable(b *batch) {
 	}
 	c.fewRows = 0
 	r := b.rows[0]
-	c.log(slog.LevelError, "intent cannot be written, its commit is refused", slog.String("pod", r.ns+"/"+r.name), slog.String("gang", r.gang.ref.GetUid()), slog.Int("bytes", b.size))
+	c.log(slog.LevelError, "cannot write intent, refusing its commit", slog.String("pod", r.ns+"/"+r.name), slog.String("gang", r.gang.ref.GetUid()), slog.Int("bytes", b.size))
 	c.refuse(b.commits[0], wire.CommitOutcome_COMMIT_HOLD_GONE, fmt.Sprintf("pod %s/%s: its intent of %d bytes cannot be written into the control store", r.ns, r.name, b.size), nil)
 }
 

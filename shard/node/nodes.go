@@ -287,7 +287,7 @@ func (c *Core) makeSummary() *wire.Summary {
 	kept, left := t.Allocatable.Foremost(maxSummaryResources, nil)
 	if left > 0 {
 		if !c.trimmed {
-			c.log(slog.LevelWarn, "nodes offer too many different resources, the others are not used", slog.Int("resources", len(t.Allocatable)), slog.Int("limit", maxSummaryResources))
+			c.log(slog.LevelWarn, "nodes offer too many different resources, ignoring the rest", slog.Int("resources", len(t.Allocatable)), slog.Int("limit", maxSummaryResources))
 		}
 		t.Allocatable, t.Free, t.Largest = kept, only(t.Free, kept), only(t.Largest, kept)
 	}

@@ -106,7 +106,7 @@ func (c *Core) storeRead(ev event.StoreRead) {
 func (c *Core) inherit(in *event.StoredIntents) {
 	where := []slog.Attr{slog.String("incarnation", string(in.Incarnation)), slog.Uint64("n", in.N)}
 	if in.Record == nil {
-		c.log(slog.LevelError, "intents cannot be read: what they put onto nodes is not counted before it is seen", where...)
+		c.log(slog.LevelError, "cannot decode intents: their pods are not counted until they are seen", where...)
 		return
 	}
 	id := keyID{in.Incarnation, in.N}
@@ -136,7 +136,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 			err = fmt.Errorf("demand %d of %d", stored.GetDemand(), len(demands))
 		}
 		if err != nil {
-			c.log(slog.LevelError, "an intent's demand cannot be read: it counts as one pod without requests", append(slices.Clone(where), slog.String("pod", uid), slog.Any("error", err))...)
+			c.log(slog.LevelError, "cannot decode the demand of an intent: it counts as one pod without requests", append(slices.Clone(where), slog.String("pod", uid), slog.Any("error", err))...)
 		}
 		r.class = api.NewClass(requests, constraints)
 		k.rows[uid] = r

@@ -288,7 +288,7 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, 
 	case apierrors.IsNotFound(err):
 		done.Outcome = event.BindNotFound
 	default:
-		l.log.Warn("binding failed, finding out what became of it", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
+		l.log.Warn("Binding failed, resolving its outcome", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
 	}
 	if refusedBinding(err) {
 		pause = refusedPause
@@ -307,7 +307,7 @@ func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
 	switch {
 	case err != nil:
 		done.Outcome = event.SettleRetry
-		l.log.Warn("settling failed, trying again", "pod", o.Namespace+"/"+o.Name, "error", err)
+		l.log.Warn("cannot resolve the outcome of a Binding, retrying", "pod", o.Namespace+"/"+o.Name, "error", err)
 	case found.Gone:
 		done.Outcome = event.SettledGone
 	case found.Node != "":
@@ -343,7 +343,7 @@ func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
 		read, err := l.process.Store.ReadForTakeover(ctx, o.MinRevision)
 		if err == nil {
 			for _, bad := range read.Corrupt {
-				l.log.Error("a record of the control store cannot be read; what it is about is left alone", "key", bad.Key, "error", bad.Err)
+				l.log.Error("cannot decode a control store record, leaving its subject untouched", "key", bad.Key, "error", bad.Err)
 			}
 			fault.Crash(fault.TakeoverRead)
 			l.post(ctx, effect.StoreRead(o.Sequence, read))
@@ -352,7 +352,7 @@ func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
 		if errors.Is(err, context.Canceled) {
 			return
 		}
-		l.log.Warn("reading the control store failed, trying again", "error", err)
+		l.log.Warn("cannot read the control store, retrying", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(200 * time.Millisecond):

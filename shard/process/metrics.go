@@ -40,21 +40,21 @@ type messageKey struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		steps:            prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_shard_step_seconds", Help: "Time that the cores took for what came together: one event, or those of a watch.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
-		inbox:            prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_inbox_events", Help: "Events that wait for the cores."}),
-		bindings:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_bindings_total", Help: "Bindings sent, by the API server's answer."}, []string{"answer"}),
+		steps:            prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_shard_step_seconds", Help: "Time that the cores took for one batch: a single event, or several events of a watch.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
+		inbox:            prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_inbox_events", Help: "Events queued for the cores."}),
+		bindings:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_bindings_total", Help: "Bindings sent, by the API server's response."}, []string{"answer"}),
 		writes:           prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_api_writes_total", Help: "Other writes to the API server, by kind and outcome."}, []string{"kind", "outcome"}),
 		transactions:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_transactions_total", Help: "Transactions on the control store, by kind and whether they were accepted."}, []string{"kind", "accepted"}),
 		messages:         map[messageKey]prometheus.Counter{},
-		messageKinds:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_messages_total", Help: "Messages said, by kind and to whom: this shard itself, another, the coordinator."}, []string{"kind", "to"}),
-		holds:            prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_holds_total", Help: "Pods that room was asked for here, by what became of it: held, refused, or lost (expired, or taken by an older gang)."}, []string{"outcome"}),
+		messageKinds:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_messages_total", Help: "Messages sent, by type and receiver: this shard itself, another shard, the coordinator."}, []string{"kind", "to"}),
+		holds:            prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_holds_total", Help: "Pods for which a hold was requested here, by outcome: held, refused, or lost (expired, or taken by an older gang)."}, []string{"outcome"}),
 		commits:          prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_commits_total", Help: "Commits answered, by outcome."}, []string{"outcome"}),
 		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_shard_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
 		buckets:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_buckets", Help: "Buckets owned."}),
-		gangs:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_gangs", Help: "Gangs known, and how many of them wait."}, []string{"state"}),
-		nodes:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_nodes", Help: "Nodes owned, and how many of them are out of sync: they hold more than they have."}, []string{"state"}),
+		gangs:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_gangs", Help: "Gangs known, and how many of them are waiting."}, []string{"state"}),
+		nodes:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_nodes", Help: "Nodes owned, and how many of them are out of sync: more is in use than allocatable."}, []string{"state"}),
 		free:             prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_free", Help: "Free capacity of the nodes owned: milli-cores, bytes, units."}, []string{"resource"}),
-		intents:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_intents", Help: "Intent rows that are not settled."}),
+		intents:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_intents", Help: "Intents whose outcome is not resolved."}),
 	}
 	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
 	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.buckets, m.gangs, m.nodes, m.free, m.intents)

@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options) error {
 
 	select {
 	case <-stopping.Done():
-		p.Log.Info("stopping: giving up the session, others take over")
+		p.Log.Info("stopping: closing the session so that other shards take over")
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		fault.Crash(fault.ShardStopping)
@@ -164,7 +164,7 @@ func readPolicy(s string) (cache.Policy, error) {
 	case "spread":
 		return cache.Spread, nil
 	}
-	return 0, fmt.Errorf("--placement %q: pack or spread are possible", s)
+	return 0, fmt.Errorf("--placement %q: must be pack or spread", s)
 }
 
 // deliver takes a message from a peer.
