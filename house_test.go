@@ -314,6 +314,49 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
+// TestDocCommentsBeginWithTheName: the comment of a function or a type begins with its name, after an article at most, and uses
+// Go's "reports whether".
+func TestDocCommentsBeginWithTheName(t *testing.T) {
+	check := func(file, name string, doc *ast.CommentGroup) {
+		if doc == nil || strings.HasPrefix(doc.List[0].Text, "//go:") {
+			return
+		}
+		words := strings.Fields(strings.NewReplacer(",", " ", ":", " ", ".", " ", "'s", " ").Replace(doc.Text()))
+		for len(words) > 1 && slices.Contains([]string{"A", "An", "The", "Deprecated"}, words[0]) {
+			words = words[1:]
+		}
+		if len(words) > 0 && words[0] != name {
+			t.Errorf("%s: the comment of %s begins with %q", file, name, words[0])
+		}
+	}
+	for _, s := range sources(t) {
+		if s.test || strings.HasSuffix(s.file, ".pb.go") || strings.HasPrefix(path.Base(s.file), "zz_generated") {
+			continue
+		}
+		for _, d := range s.tree.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				check(s.file, d.Name.Name, d.Doc)
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if spec, is := spec.(*ast.TypeSpec); is {
+						if d.Lparen.IsValid() {
+							check(s.file, spec.Name.Name, spec.Doc)
+						} else {
+							check(s.file, spec.Name.Name, d.Doc)
+						}
+					}
+				}
+			}
+		}
+		for _, group := range s.tree.Comments {
+			if text := group.Text(); strings.Contains(text, "tells whether") || strings.Contains(text, "tell whether") {
+				t.Errorf("%s: %q: Go says \"reports whether\"", s.file, strings.SplitN(text, "\n", 2)[0])
+			}
+		}
+	}
+}
+
 // gofmt is part of a toolchain that a test need not find; its formatting is in a package.
 func TestSourcesAreFormatted(t *testing.T) {
 	for _, s := range sources(t) {

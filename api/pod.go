@@ -129,7 +129,7 @@ func ReadConstraints(b []byte) (*v1.PodSpec, error) {
 	return spec, nil
 }
 
-// Claims tells whether a pod's PersistentVolumeClaim lets the pod go anywhere: an empty answer means that it does, any
+// Claims reports whether a pod's PersistentVolumeClaim lets the pod go anywhere: an empty answer means that it does, any
 // other says why not.
 type Claims func(namespace, claim string) string
 

@@ -55,7 +55,7 @@ func Lineage(path string) []string {
 	return out
 }
 
-// Under tells whether path is the ancestor itself or lies below it.
+// Under reports whether path is the ancestor itself or lies below it.
 func Under(path, ancestor string) bool {
 	return path == ancestor || ancestor == RootQueue && path != "" || strings.HasPrefix(path, ancestor+".")
 }

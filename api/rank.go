@@ -20,5 +20,5 @@ func (r Rank) Compare(o Rank) int {
 	return cmp.Compare(r.Gang, o.Gang)
 }
 
-// Before tells whether r goes before o.
+// Before reports whether r goes before o.
 func (r Rank) Before(o Rank) bool { return r.Compare(o) < 0 }

@@ -67,7 +67,7 @@ func (r Resources) Value(name string) int64 {
 	return v
 }
 
-// IsZero tells whether no amount differs from zero.
+// IsZero reports whether no amount differs from zero.
 func (r Resources) IsZero() bool {
 	for i := range r {
 		if r[i].Value != 0 {
@@ -77,7 +77,7 @@ func (r Resources) IsZero() bool {
 	return true
 }
 
-// Equal tells whether every amount is the same, a missing one being zero.
+// Equal reports whether every amount is the same, a missing one being zero.
 func (r Resources) Equal(o Resources) bool {
 	equal := true
 	merge(r, o, func(_ string, a, b int64) { equal = equal && a == b })
@@ -129,7 +129,7 @@ func (r Resources) Exceeds(o Resources) (name string, by int64, exceeds bool) {
 	return "", 0, false
 }
 
-// Fits tells whether r <= o in every resource, one that o does not name counting as zero.
+// Fits reports whether r <= o in every resource, one that o does not name counting as zero.
 func (r Resources) Fits(o Resources) bool {
 	_, _, exceeds := r.Exceeds(o)
 	return !exceeds

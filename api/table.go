@@ -74,7 +74,7 @@ func (t *Table) Owned(who Incarnation) int {
 	return n
 }
 
-// Has tells whether a shard is a member of the table.
+// Has reports whether a shard is a member of the table.
 func (t *Table) Has(who Incarnation) bool {
 	if t == nil {
 		return false

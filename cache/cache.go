@@ -283,7 +283,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	}
 }
 
-// Release takes a pod's charge away, and tells whether there was one.
+// Release takes a pod's charge away, and reports whether there was one.
 func (c *Cache) Release(uid string) bool {
 	cell, number, ok := c.pods.find(uid, hashOf(uid))
 	if !ok {
@@ -515,7 +515,7 @@ func equalTaints(a, b []v1.Taint) bool {
 	return coversTaints(a, b) && coversTaints(b, a) && len(a) == len(b)
 }
 
-// coversTaints tells whether every taint of b is in a: whether who is kept away by b is kept away by a too.
+// coversTaints reports whether every taint of b is in a: whether who is kept away by b is kept away by a too.
 func coversTaints(a, b []v1.Taint) bool {
 	for i := range b {
 		if !slices.ContainsFunc(a, func(t v1.Taint) bool { return t.Key == b[i].Key && t.Value == b[i].Value && t.Effect == b[i].Effect }) {

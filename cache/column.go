@@ -76,7 +76,7 @@ func (c *Cache) setFree(col *column, s int32, v int64) {
 	}
 }
 
-// setShape writes what a slot has, keeps what is used, and tells whether there is more of anything.
+// setShape writes what a slot has, keeps what is used, and reports whether there is more of anything.
 func (c *Cache) setShape(s int32, allocatable api.Resources) (grew bool) {
 	clear(c.shape)
 	for _, col := range c.columns {
@@ -195,7 +195,7 @@ func (c *Cache) dropDead() {
 	c.dead = 0
 }
 
-// retarget points the requests of all classes for a resource to another column, and tells whether a charged class was
+// retarget points the requests of all classes for a resource to another column, and reports whether a charged class was
 // among them, so that charges have to be counted elsewhere now.
 func (c *Cache) retarget(name string, from, to int) (charged bool) {
 	c.last, c.index.stale = nil, true

@@ -374,7 +374,7 @@ func (c *Cache) dismiss(cl *class) {
 	}
 }
 
-// fitWords makes rows as wide as there are owners, and tells whether they grew. Rows are then to be made again.
+// fitWords makes rows as wide as there are owners, and reports whether they grew. Rows are then to be made again.
 func (c *Cache) fitWords() bool {
 	x := &c.index
 	words := 1 + len(x.owners)/64

@@ -116,7 +116,7 @@ func (o *order) covering(l int32, mask []uint64) iter.Seq[uint] {
 	}
 }
 
-// covers tells whether a row has every bit of a mask. Each of its words is the one of that number in a line.
+// covers reports whether a row has every bit of a mask. Each of its words is the one of that number in a line.
 func covers(rows []line, i uint, mask []uint64) bool {
 	for w, m := range mask {
 		if rows[w][i%blockSize]&m != m {
@@ -126,7 +126,7 @@ func covers(rows []line, i uint, mask []uint64) bool {
 	return true
 }
 
-// tidy promises of a block what its entries have, and tells whether that is less than what was promised.
+// tidy promises of a block what its entries have, and reports whether that is less than what was promised.
 func (o *order) tidy(b uint, w int) bool {
 	var mask line
 	for i, used := 0, o.inUse(b); i < blockSize; i++ {

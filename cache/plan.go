@@ -257,7 +257,7 @@ func (c *Cache) short(a *ask, s int32) bool {
 	return a.col < 0 || c.frees[int(s)*c.width+a.col] < a.amount
 }
 
-// fitsEmpty tells whether a slot would have enough of everything if nothing ran there.
+// fitsEmpty reports whether a slot would have enough of everything if nothing ran there.
 func (c *Cache) fitsEmpty(cl *class, s int32) bool {
 	for i := range cl.asks {
 		if a := &cl.asks[i]; a.col < 0 || int64(c.hasOf(s)[a.col]) < a.amount {
@@ -305,7 +305,7 @@ func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
 	return m
 }
 
-// portsConflict tells whether one of the wanted ports is in use on the node by pods other than the ones left out.
+// portsConflict reports whether one of the wanted ports is in use on the node by pods other than the ones left out.
 func (c *Cache) portsConflict(n *node, want []port, without []uint32) bool {
 	for _, p := range want {
 		for i := range n.ports {
@@ -360,7 +360,7 @@ func (c *Cache) taking(cl *class, n *node, rank api.Rank) []uint32 {
 	return nil
 }
 
-// fitsWithout tells whether a pod of a class has enough room on a node that is in sync, once some charges are gone.
+// fitsWithout reports whether a pod of a class has enough room on a node that is in sync, once some charges are gone.
 func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
 	for i := range cl.asks {
 		a := &cl.asks[i]

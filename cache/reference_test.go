@@ -208,7 +208,7 @@ func (r *reference) times(c *api.Class, node string) int64 {
 	return n
 }
 
-// never tells whether a class would not even fit an empty cluster.
+// never reports whether a class would not even fit an empty cluster.
 func (r *reference) never(c *api.Class) bool {
 	for _, n := range r.nodes {
 		enough := r.admits(c, n)

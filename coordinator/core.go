@@ -287,7 +287,7 @@ func (c *Core) commit(now time.Time) {
 	c.out = append(c.out, Txn{ID: b.id, Ops: b.ops})
 }
 
-// gather tells whether requests wait for what else comes: what a transaction costs hardly depends on how much is in it. After
+// gather reports whether requests wait for what else comes: what a transaction costs hardly depends on how much is in it. After
 // a pause none waits, nor when one is full, nor where so many pods wait that it costs nothing beside them. Limits and the table
 // never do.
 func (c *Core) gather(now time.Time) bool {

@@ -13,7 +13,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// newer tells whether resourceVersion a is larger than b. One that is no number, which no API server gives, counts as
+// newer reports whether resourceVersion a is larger than b. One that is no number, which no API server gives, counts as
 // older than any that is.
 func newer(a, b string) bool {
 	a, b = digits(a), digits(b)
@@ -261,7 +261,7 @@ func (o *QueueSeen) record(selector []byte) *wire.LimitsRecord {
 		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector}
 }
 
-// unheld tells whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next
+// unheld reports whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next
 // word.
 func (q *queue) unheld() bool {
 	o := q.object
@@ -275,7 +275,7 @@ func (q *queue) ended() bool {
 	return q.limits != nil && q.limits.record.GetDeleted() && q.limits.record.GetUid() == q.object.UID
 }
 
-// unprotected tells whether that finalizer was asked for in vain, so that nothing is admitted.
+// unprotected reports whether that finalizer was asked for in vain, so that nothing is admitted.
 func (q *queue) unprotected() bool { return q.vain && q.unheld() }
 
 const noFinalizer = "cannot be given the finalizer " + v1alpha1.FinalizerCharged + ", which keeps it while anything is charged"

@@ -19,7 +19,7 @@ type patient struct {
 	until time.Time
 }
 
-// mayBePatient tells whether a gang that has just been granted something is the patient one of its kind, and makes it that
+// mayBePatient reports whether a gang that has just been granted something is the patient one of its kind, and makes it that
 // when it asks and nobody is.
 func (c *Core) mayBePatient(now time.Time, g *gang) bool {
 	kind := deviceOf(g.res.demand)

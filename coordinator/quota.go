@@ -420,7 +420,7 @@ func (t *tree) force(q *queue, delta api.Resources) {
 	}
 }
 
-// exceeds tells whether a capability of the path is exceeded in a resource that demand names, with what is kept for
+// exceeds reports whether a capability of the path is exceeded in a resource that demand names, with what is kept for
 // guarantees.
 func (t *tree) exceeds(q *queue, demand api.Resources) bool {
 	for p := q; p != nil; p = p.parent {

@@ -48,7 +48,7 @@ type grave struct {
 
 const graveTime = time.Minute
 
-// loadReservation charges what a record says, and tells whether it could be read.
+// loadReservation charges what a record says, and reports whether it could be read.
 func (c *Core) loadReservation(s StoredReservation) bool {
 	r := s.Record
 	demand, err := wire.ToResources(r.GetDemand())
@@ -226,7 +226,7 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 	c.offer(now, b)
 }
 
-// sender tells whether the table names the sender of a request for the bucket of the gang's queue, since before the epoch
+// sender reports whether the table names the sender of a request for the bucket of the gang's queue, since before the epoch
 // under which it asks.
 func (c *Core) sender(m Message) (gangKey, bool) {
 	var ref *wire.GangRef
@@ -388,7 +388,7 @@ func (c *Core) refuseMoved(now time.Time, from api.Incarnation, g, charged *gang
 	c.forget(now, g)
 }
 
-// forces tells whether some of demand is bound and not charged yet.
+// forces reports whether some of demand is bound and not charged yet.
 func forces(charged, demand, bound api.Resources) bool {
 	for _, a := range bound {
 		if min(a.Value, demand.Value(a.Resource)) > charged.Value(a.Resource) {

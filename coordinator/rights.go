@@ -147,7 +147,7 @@ func (c *Core) right(q *queue, name string) *lack {
 	return unknown
 }
 
-// rightsKnown tells whether the right of every namespace to every queue can be judged. Before that, bound pods may wait to be
+// rightsKnown reports whether the right of every namespace to every queue can be judged. Before that, bound pods may wait to be
 // charged.
 func (c *Core) rightsKnown() bool {
 	return c.synced && (c.selectors == 0 || c.namespacesSynced) && len(c.entitled) == 0 && len(c.due) == 0
@@ -204,7 +204,7 @@ func (c *Core) setLimits(q *queue, next *limits) {
 
 func (l *limits) restricts() bool { return l != nil && l.selector != nil }
 
-// sameSelector tells whether two limits have the same selector, or none.
+// sameSelector reports whether two limits have the same selector, or none.
 func (l *limits) sameSelector(o *limits) bool {
 	if !l.restricts() || !o.restricts() {
 		return l.restricts() == o.restricts()

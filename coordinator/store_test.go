@@ -65,7 +65,7 @@ func (s *store) sums() map[limitAt]int64 {
 	return out
 }
 
-// guaranteed tells whether a queue below has a guarantee: what is inside it may be charged beside what is forced.
+// guaranteed reports whether a queue below has a guarantee: what is inside it may be charged beside what is forced.
 func (s *store) guaranteed(queue, resource string) bool {
 	for _, l := range s.limits {
 		for _, a := range l.Guarantee {

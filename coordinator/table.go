@@ -450,7 +450,7 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 	return true
 }
 
-// anyTold tells whether some shard has told of what is bound in all that it owned then.
+// anyTold reports whether some shard has told of what is bound in all that it owned then.
 func (c *Core) anyTold() bool {
 	for _, s := range c.shards {
 		if s.told {
@@ -460,7 +460,7 @@ func (c *Core) anyTold() bool {
 	return false
 }
 
-// startingOver tells whether nobody in the table is left, and not as many are here as it names.
+// startingOver reports whether nobody in the table is left, and not as many are here as it names.
 func (c *Core) startingOver() bool {
 	if c.table == nil || len(c.shards) >= len(c.table.Members) {
 		return false
@@ -474,7 +474,7 @@ type death struct {
 	at   time.Time
 }
 
-// hold tells whether more than half of the shards died within a time that is too short to be sure: then it is the
+// hold reports whether more than half of the shards died within a time that is too short to be sure: then it is the
 // network, or etcd, and not they. Leases end one after another, so the dead are counted over that time, those whose
 // buckets have moved included.
 func (c *Core) hold(now time.Time) bool {

@@ -545,7 +545,7 @@ func (c *Core) path(q *queue) *lack {
 	return nil
 }
 
-// exists tells whether there is a Queue object, or was when the last coordinator looked.
+// exists reports whether there is a Queue object, or was when the last coordinator looked.
 func (c *Core) exists(q *queue) bool {
 	return q.object != nil || !c.synced && q.limits != nil && !q.limits.record.GetDeleted()
 }
@@ -569,7 +569,7 @@ func (q *queue) shut() string {
 	return ""
 }
 
-// waits tells whether room can cure a lack, so that it may be kept.
+// waits reports whether room can cure a lack, so that it may be kept.
 func (l *lack) waits() bool {
 	switch l.reason {
 	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER:

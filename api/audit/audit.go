@@ -290,7 +290,7 @@ func (a *Auditor) violate(v Violation) {
 	}
 }
 
-// A state that is wrong only when it lasts.
+// lastingKey names a state that is wrong only if it lasts.
 type lastingKey struct {
 	kind   Kind
 	object string

@@ -435,7 +435,7 @@ func (a *Auditor) recount(p *pod) {
 	}
 }
 
-// seenBefore tells whether the API server showed the pod once: then one that is not known now is gone.
+// seenBefore reports whether the API server showed the pod once: then one that is not known now is gone.
 func (p *pod) seenBefore() bool { return p.version != "" }
 
 // unannounced is called when no intent was ever seen for a bound pod of ours.

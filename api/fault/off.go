@@ -2,10 +2,10 @@
 
 package fault
 
-// Built tells whether this build has the bugs.
+// Built reports whether this build has the bugs.
 const Built = false
 
-// On tells whether a bug is switched on: never, in this build.
+// On reports whether a bug is switched on: never, in this build.
 func On(Fault) bool { return false }
 
 // Set would switch bugs on.

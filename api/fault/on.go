@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// Built tells whether this build has the bugs.
+// Built reports whether this build has the bugs.
 const Built = true
 
 var on atomic.Pointer[[]Fault]
@@ -22,7 +22,7 @@ func init() {
 	Set(faults...)
 }
 
-// On tells whether a bug is switched on: by the environment variable BASALT_FAULTS, names separated by commas, or by Set.
+// On reports whether a bug is switched on: by the environment variable BASALT_FAULTS, names separated by commas, or by Set.
 func On(f Fault) bool { return slices.Contains(*on.Load(), f) }
 
 // Set switches these bugs on and all others off.

@@ -129,7 +129,7 @@ func (f *Follower[T]) Through(r Relay) { f.relay = r }
 // Resource is what is followed.
 func (f *Follower[T]) Resource() string { return f.what }
 
-// InProcess tells whether the API server is one in this process.
+// InProcess reports whether the API server is one in this process.
 func (f *Follower[T]) InProcess() bool { return f.inProcess }
 
 // Stripped is what the handler would get.
@@ -515,7 +515,7 @@ const (
 
 func newRelayed(r Relay) *relayed { return &relayed{relay: r, pause: relayShortest} }
 
-// due tells whether the relay is to be asked for a version.
+// due reports whether the relay is to be asked for a version.
 func (r *relayed) due(version string) bool {
 	if r.relay == nil {
 		return false
@@ -545,7 +545,7 @@ func (r *relayed) failed(err error) {
 	r.pause = min(2*r.pause, relayLongest)
 }
 
-// hurry tells whether the next watch is to be a short one. An API server says how far a watch has come once a minute and
+// hurry reports whether the next watch is to be a short one. An API server says how far a watch has come once a minute and
 // shortly before the watch is over: of a kind that nothing happens to nothing else would say it.
 func (r *relayed) hurry() bool {
 	if !r.waits || r.hurried {

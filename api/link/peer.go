@@ -122,7 +122,7 @@ func (p *peer) next() []*wire.Envelope {
 }
 
 // dropUnencodable drops the messages of a frame that cannot be encoded, such as those with a string that is not UTF-8, and
-// tells whether there are any. The others wait again, before those that came later.
+// reports whether there are any. The others wait again, before those that came later.
 func (p *peer) dropUnencodable(messages []*wire.Envelope) (found bool) {
 	good := make([]*wire.Envelope, 0, len(messages))
 	for _, m := range messages {
@@ -246,7 +246,7 @@ func (l *Link) retire(p *peer) bool {
 	return true
 }
 
-// stream opens one stream and sends what is queued. It tells whether the peer acknowledged anything, and why it ended.
+// stream opens one stream and sends what is queued. It reports whether the peer acknowledged anything, and why it ended.
 func (p *peer) stream() (acknowledged bool, err error) {
 	_, address := p.waiting()
 	conn, err := p.link.Dial(p.to, address)

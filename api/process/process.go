@@ -264,7 +264,7 @@ func (p *Process) SendCoordinator(body *wire.Envelope) {
 	}
 }
 
-// IsCoordinator tells whether a message's sender leads, as far as is known here.
+// IsCoordinator reports whether a message's sender leads, as far as is known here.
 func (p *Process) IsCoordinator(who api.Incarnation) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -186,7 +186,7 @@ func (s *Store) Close() error {
 // ID is the store's identity.
 func (s *Store) ID() string { return s.identity.Id }
 
-// Fresh tells whether this Open made the store's identity: nothing of Basalt's was here.
+// Fresh reports whether this Open made the store's identity: nothing of Basalt's was here.
 func (s *Store) Fresh() bool { return s.fresh }
 
 // Lost tells, once, that the store is not the one that was opened. The error wraps ErrReplaced.

@@ -258,7 +258,7 @@ func (r *run) attack(loading, ctx context.Context) error {
 	return ctx.Err()
 }
 
-// once tells whether nothing of this name goes on, and notes that it does; done ends it.
+// once reports whether nothing of this name goes on, and notes that it does; done ends it.
 func (a *attack) once(name string) (ok bool, done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

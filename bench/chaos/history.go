@@ -61,7 +61,7 @@ func (s charges) String() string {
 	return b.String()
 }
 
-// fits tells whether a queue and all its ancestors have room.
+// fits reports whether a queue and all its ancestors have room.
 func (t quotaTree) fits(s charges, queue string, demand int64) bool {
 	for limited, limit := range t {
 		if queue != limited && !strings.HasPrefix(queue, limited+".") {

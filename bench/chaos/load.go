@@ -333,7 +333,7 @@ func (l *load) remove(g *gang, atOnce bool) bool {
 	return groupFirst || l.deleteGroup(g)
 }
 
-// wait until a condition on the pods holds.
+// until waits until a condition on the pods holds.
 func (l *load) until(limit time.Duration, holds func() bool) bool {
 	ctx, cancel := context.WithTimeout(l.ctx, limit)
 	defer cancel()
@@ -353,7 +353,7 @@ func (l *load) until(limit time.Duration, holds func() bool) bool {
 
 const noLimit = time.Hour
 
-// finished tells whether every pod has run to its end, and makes those anew that somebody else removed.
+// finish reports whether every pod has run to its end, and recreates those that somebody else removed.
 func (l *load) finish(g *gang) bool {
 	return l.until(noLimit, func() bool {
 		left, bound := 0, 0

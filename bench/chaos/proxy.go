@@ -118,7 +118,7 @@ func (p *proxy) copy(c *conn, to, from net.Conn, answers bool) {
 	}
 }
 
-// passes waits as long as the mode asks, and tells whether what was read goes on.
+// passes waits as long as the mode asks, and reports whether what was read goes on.
 func (p *proxy) passes(c *conn, answer bool) bool {
 	p.mu.Lock()
 	m, until := p.mode, p.until

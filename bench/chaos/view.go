@@ -186,7 +186,7 @@ func (v *view) member(is func(api.Member) bool) *api.Member {
 	return nil
 }
 
-// named tells whether the table names a shard.
+// named reports whether the table names a shard.
 func (v *view) named(name string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -222,7 +222,7 @@ func (v *view) waited() map[string]int {
 	return n
 }
 
-// spread tells whether the table names exactly so many shards, each with buckets.
+// spread reports whether the table names exactly so many shards, each with buckets.
 func (v *view) spread(shards int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -423,7 +423,7 @@ func (r *run) sample(ctx context.Context) Sample {
 	return s
 }
 
-// empty tells whether everything is over and nothing is left.
+// empty reports whether everything is over and nothing is left.
 func (r *run) empty() bool { return len(r.left()) == 0 }
 
 func (r *run) left() (out []string) {

@@ -114,7 +114,7 @@ func (l *load) smallest() string {
 	return best
 }
 
-// steady makes gangs while fewer pods than the scenario says wait for a node; filled tells whether the cluster was full
+// steady makes gangs while fewer pods than the scenario says wait for a node; filled reports whether the cluster was full
 // once, from when on the scenario's rate counts.
 func (l *load) steady(ctx context.Context, s *scenario.Steady, gangs iter.Seq[scenario.Gang], filled func() bool) error {
 	var began time.Time

@@ -32,7 +32,7 @@ func (v *view) put(n *freeNode) {
 	v.byFree[at] = append(v.byFree[at], n)
 }
 
-// place tells whether a gang's minimum fits the nodes, and takes the room if it does.
+// place reports whether a gang's minimum fits the nodes, and takes the room if it does.
 func (v *view) place(g *gang) bool {
 	type move struct {
 		node *freeNode

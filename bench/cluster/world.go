@@ -144,7 +144,7 @@ func podAmount(p *v1.Pod) amount {
 	return a
 }
 
-// fits tells whether the queue and its ancestors have room for more.
+// fits reports whether the queue and its ancestors have room for more.
 func (q *queueRoom) fits(more amount) bool {
 	for _, p := range q.path {
 		u := p.used.plus(more, 1)

@@ -89,7 +89,7 @@ type demo struct {
 	finds   []audit.Violation
 }
 
-// Run runs the demo to its end. ok tells whether nothing was violated and exactly the expected gangs were bound; an error
+// Run runs the demo to its end. ok reports whether nothing was violated and exactly the expected gangs were bound; an error
 // is about the demo itself.
 func Run(ctx context.Context, o Options) (ok bool, err error) {
 	if o.Shards < 1 || o.Shards > 16 {

@@ -358,7 +358,7 @@ func (t *tracker) coordinatorFailover() time.Duration {
 	return 0
 }
 
-// spread tells whether so many shards own their share of the buckets.
+// spread reports whether so many shards own their share of the buckets.
 func (t *tracker) spread(shards int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -374,7 +374,7 @@ func (t *tracker) spread(shards int) bool {
 	return n >= shards
 }
 
-// ready tells whether the limits of all queues are in force.
+// ready reports whether the limits of all queues are in force.
 func (t *tracker) ready(queues []*v1alpha1.Queue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -407,7 +407,7 @@ func (t *tracker) missing(gangs []*gang, toTheEnd bool) int {
 	return n
 }
 
-// settled tells whether nothing is charged for the gangs that have run to their end, and no intent is open.
+// settled reports whether nothing is charged for the gangs that have run to their end, and no intent is open.
 func (t *tracker) settled(stays int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -458,7 +458,7 @@ func (t *tracker) use() (milli int64, since time.Time) {
 	return t.cpu, t.fullestAt
 }
 
-// quiet tells whether the control store has not changed for so long.
+// quiet reports whether the control store has not changed for so long.
 func (t *tracker) quiet(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -224,5 +224,5 @@ func (s *stream) settle(steps []step) {
 	}
 }
 
-// full tells whether the next pod of some class may not stay within the level: that the steady state is reached.
+// full reports whether the next pod of some class may not stay within the level: that the steady state is reached.
 func (s *stream) full() bool { return s.used[cpu] > s.limit[cpu]-s.limit[cpu]/100 }

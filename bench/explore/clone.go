@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What is immutable by the house's rules is shared by clones: messages, records, API objects, tables, and time zones.
+// shared reports whether clones share what a pointer points to: what is immutable by the house's rules, messages, records, API objects, tables, and time zones.
 func shared(t reflect.Type) bool {
 	pkg := t.PkgPath()
 	return strings.HasPrefix(pkg, "k8s.io/") || strings.HasPrefix(pkg, "google.golang.org/") ||

@@ -314,7 +314,7 @@ func (w *world) explain() string {
 	return fmt.Sprintf("%d pods wait, %d reservations, %d intents: %s", unbound, len(w.seen.reservations), len(w.seen.intents), strings.Join(out, "; "))
 }
 
-// startsOver tells whether a line is the last of a process that ends because its session is over, for example, or because
+// startsOver reports whether a line is the last of a process that ends because its session is over, for example, or because
 // somebody was faster with its port: on a busy machine it happens, and it is as it should be.
 func startsOver(line string) bool {
 	return strings.HasPrefix(line, "basalt: ") && (strings.Contains(line, "start over") || strings.Contains(line, "address already in use"))

@@ -153,7 +153,7 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// bound tells whether all of these pods have a node.
+// bound reports whether all of these pods have a node.
 func bound(uids ...types.UID) func(*view) bool {
 	return func(v *view) bool {
 		for _, uid := range uids {

@@ -151,7 +151,7 @@ func (p *Process) Starts() int {
 // Done is closed when the process has ended and will not be started again.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exited tells whether Done is closed.
+// Exited reports whether Done is closed.
 func (p *Process) Exited() bool {
 	select {
 	case <-p.done:
@@ -173,7 +173,7 @@ func (p *Process) deaths() int {
 	}
 }
 
-// Stopped tells whether Stop or Kill was called, so that an end is no surprise.
+// Stopped reports whether Stop or Kill was called, so that an end is no surprise.
 func (p *Process) Stopped() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

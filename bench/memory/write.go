@@ -141,7 +141,7 @@ func (s *Server) Delete(resource, namespace, name string, o metav1.DeleteOptions
 	return nil
 }
 
-// over tells whether an object is to be removed now: it is being deleted, and nothing holds it any more.
+// over reports whether an object is to be removed now: it is being deleted, and nothing holds it any more.
 func over(o Object) bool {
 	grace := o.GetDeletionGracePeriodSeconds()
 	return o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
@@ -374,7 +374,7 @@ func (s *Server) changed(k *kind, before, after Object, subresource string) (Obj
 	return after, nil // the last finalizer went
 }
 
-// unchanged tells whether two versions say the same; a stamp that differs is the quick answer.
+// unchanged reports whether two versions say the same; a stamp that differs is the quick answer.
 func unchanged(before, after Object) bool {
 	switch after := after.(type) {
 	case *v1alpha1.Queue:

@@ -212,7 +212,7 @@ func spec(o metav1.Object) any {
 	return nil
 }
 
-// over tells whether an object is to be removed now: it is being deleted, and nothing holds it any more.
+// over reports whether an object is to be removed now: it is being deleted, and nothing holds it any more.
 func over(o metav1.Object) bool {
 	grace := o.GetDeletionGracePeriodSeconds()
 	return o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
@@ -251,7 +251,7 @@ func (a *API) EditQueue(q *v1alpha1.Queue, change func(*v1alpha1.Queue)) {
 	}
 }
 
-// Finished tells whether a pod has run to its end.
+// Finished reports whether a pod has run to its end.
 func Finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }

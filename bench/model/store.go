@@ -131,7 +131,7 @@ func PrefixEnd(prefix string) string {
 	return "\x00"
 }
 
-// in tells whether a key is in the range; End "\x00" is all keys from Key on.
+// in reports whether a key is in the range; End "\x00" is all keys from Key on.
 func in(key, from, end string) bool {
 	switch end {
 	case "":
@@ -318,7 +318,7 @@ func (s *Store[V]) Grant(id int64) error {
 	return nil
 }
 
-// Leased tells whether a lease exists: what a keep-alive is answered.
+// Leased reports whether a lease exists: what a keep-alive is answered.
 func (s *Store[V]) Leased(id int64) bool { return s.leases[id] != nil }
 
 // End ends a lease, revoked or run out: its keys go in one revision.

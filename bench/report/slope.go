@@ -8,7 +8,7 @@ import (
 // Slope is a straight line through a series: its rise for each hour, and half the width of its 95 % interval.
 type Slope struct{ PerHour, Error float64 }
 
-// Flat tells whether the interval contains 0.
+// Flat reports whether the interval contains 0.
 func (s Slope) Flat() bool { return math.Abs(s.PerHour) <= s.Error }
 
 // slope fits a line by least squares to values at times in seconds. The interval is for errors that are independent of each

@@ -161,7 +161,7 @@ func (t *trial) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// ends tells whether pods end while it is measured: then they live whole lives, and go when their gang has ended.
+// ends reports whether pods end while it is measured: then they live whole lives, and go when their gang has ended.
 func (t *trial) ends() bool {
 	return slices.ContainsFunc(t.gangs, func(g scenario.Gang) bool { return g.Lifetime > 0 })
 }
@@ -499,7 +499,7 @@ func (t *trial) values(run *report.Run) {
 	}
 }
 
-// slope tells whether what the scheduler keeps grows over a run in which pods come and go, and beside it whether the pods that
+// slope reports whether what the scheduler keeps grows over a run in which pods come and go, and beside it whether the pods that
 // there are do: what is kept for each of them is no leak.
 func (t *trial) slope(run *report.Run) {
 	var at []time.Duration

@@ -141,7 +141,7 @@ type Beside struct {
 	Large int `json:"large,omitempty"` // gangs of 10,000 pods in 10 classes, one after the other
 }
 
-// Any tells whether there is anything.
+// Any reports whether there is anything.
 func (b Beside) Any() bool { return b != Beside{} }
 
 // Duration is written as Go writes it: 1m30s.

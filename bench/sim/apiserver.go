@@ -204,7 +204,7 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
 }
 
-// toldPlaced tells whether a PodGroup says that it once had its minimum.
+// toldPlaced reports whether a PodGroup says that it once had its minimum.
 func (a *apiServer) toldPlaced(uid string) bool {
 	for _, o := range a.groups.objects {
 		if g := o.Object.(*v1alpha1.PodGroup); string(g.UID) == uid {

@@ -18,7 +18,7 @@ type Bug struct {
 	Known uint64 // seeds that it took at most, over the last draws, with 20,000 steps. 0: none has found it yet
 }
 
-// Often tells whether a bug shows in one seed of a few: such ones are looked for in every run of the tests, the others by
+// Often reports whether a bug shows in one seed of a few: such ones are looked for in every run of the tests, the others by
 // `make sim-bugs`, for they take minutes.
 func (b Bug) Often() bool { return b.Known > 0 && b.Known <= 8 }
 

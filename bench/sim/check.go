@@ -323,7 +323,7 @@ func number(uid string) int {
 	return n
 }
 
-// madeFor tells whether a pod was made for a PodGroup and not for the one that had its name before: while it was there, or
+// madeFor reports whether a pod was made for a PodGroup and not for the one that had its name before: while it was there, or
 // when the other was gone.
 func (c *check) madeFor(p *corev1.Pod, gang string) bool {
 	made := number(string(p.UID))

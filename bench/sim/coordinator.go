@@ -371,7 +371,7 @@ func (c *coordinator) suspect(who api.Incarnation) {
 	c.later(c.w.delay(), try)
 }
 
-// answers tells whether a call reaches a shard now.
+// answers reports whether a call reaches a shard now.
 func (c *coordinator) answers(who api.Incarnation) bool {
 	p := c.w.process(who)
 	if p == nil || p.paused {

@@ -571,7 +571,7 @@ func (d *drawer) join() {
 	d.say("shard s%d", i)
 }
 
-// amounts reads "cpu=3,pods=4", "-" for none.
+// amountsOf reads "cpu=3,pods=4", "-" for none.
 func amountsOf(s string) corev1.ResourceList {
 	if s == "-" || s == "" {
 		return nil

@@ -142,7 +142,7 @@ func cutLast(s string) (before, last string, found bool) {
 	return s[:i], s[i+1:], true
 }
 
-// mishap tells whether something goes wrong, and for how long: as drawn, or as the script says.
+// mishap reports whether something goes wrong, and for how long: as drawn, or as the script says.
 func (w *world) mishap(drawn bool, kind, whom string, lasts time.Duration) (time.Duration, bool) {
 	if w.script != nil {
 		if len(w.script.waits) == 0 {

@@ -420,7 +420,7 @@ func (p *process) unblock(s *stream) {
 	p.drain(s)
 }
 
-// die ends a process; what it has sent goes on.
+// end ends a process. What it has sent is still delivered.
 func (p *process) end(why string) {
 	if p.dead {
 		return
@@ -540,7 +540,7 @@ type server struct {
 	unreliable int       // of 1,000 requests so many are lost, so many lose their answer, so many come very late
 }
 
-// quiet drops what cores say to operators, but for what must never be said.
+// coreLog drops the log lines of cores, except for those that must never be written.
 func (w *world) coreLog(who api.Incarnation, level slog.Level, message string, attrs any) {
 	if level >= slog.LevelError {
 		w.fail("%s: %s %v", who, message, attrs)

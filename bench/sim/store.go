@@ -227,7 +227,7 @@ func (s *store) grant(ttl time.Duration) int64 {
 	return id
 }
 
-// keepAlive tells whether the lease still exists.
+// keepAlive reports whether the lease still exists.
 func (s *store) keepAlive(id int64) bool {
 	l := s.leases[id]
 	if l == nil {

@@ -198,7 +198,7 @@ func (l *workload) makeGroup(name, queue string, least int, priority string) {
 	l.w.log("user: PodGroup %s minCount %d queue %s", g.UID, least, queue)
 }
 
-// shape of the pods of a gang; it goes by the gang's name, so that what controllers make again is the same.
+// makePod makes a pod of a gang. Its shape depends on the gang's name, so that pods that controllers recreate are the same.
 func (l *workload) makePod(name, group, queue string, gated bool) {
 	w := l.w
 	if w.api.pod("ns", name) != nil {
@@ -285,7 +285,7 @@ func (l *workload) snatches(r *wire.IntentsRecord) {
 	}
 }
 
-// underway tells whether a pod has an intent and no node.
+// underway reports whether a pod has an intent and no node.
 func (l *workload) underway(p *corev1.Pod) bool {
 	if !ours(p) || p.Spec.NodeName != "" {
 		return false
@@ -442,7 +442,7 @@ func (l *workload) queueOf(p *corev1.Pod) string {
 	return p.Labels[api.LabelQueue]
 }
 
-// closing tells whether a queue or one above it is being deleted: it waits for what runs in it.
+// closing reports whether a queue or one above it is being deleted: it waits for what runs in it.
 func (l *workload) closing(queue string) bool {
 	for _, name := range api.Lineage(queue) {
 		if q := l.w.api.queue(name); q != nil && q.DeletionTimestamp != nil {

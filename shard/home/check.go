@@ -64,7 +64,7 @@ func (c *Core) check() error {
 	return nil
 }
 
-// waitsForAnswer tells whether a gang said something that may be lost.
+// waitsForAnswer reports whether a gang said something that may be lost.
 func (g *gang) waitsForAnswer() bool {
 	return g.charge.ask != nil || g.charge.open != nil || len(g.commits) > 0 || g.withdraw != nil || g.search.round != nil
 }

@@ -212,7 +212,7 @@ func (c *Core) resume(g *gang) {
 	}
 }
 
-// mayEvict tells whether every bound pod of the gang would be made again.
+// mayEvict reports whether every bound pod of the gang would be made again.
 func (c *Core) mayEvict(g *gang) bool {
 	for _, p := range g.members {
 		if p.isBound() && !p.Owned {

@@ -27,7 +27,7 @@ type foreignOn struct {
 // lookedAt is how many of the pods that wait on a node are looked at again when another one there starts or ends.
 const lookedAt = 16
 
-// isOwed tells whether the pod is bound and to be charged.
+// isOwed reports whether the pod is bound and to be charged.
 func (p *pod) isOwed() bool { return p.isBound() && p.owed }
 
 // owe decides whether a bound pod is to be charged.

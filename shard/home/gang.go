@@ -218,7 +218,7 @@ func (g *gang) age() time.Time {
 	return g.since
 }
 
-// leaving tells whether the gang has no business here any more: its object is gone, or another queue is to pay for it.
+// leaving reports whether the gang has no business here any more: its object is gone, or another queue is to pay for it.
 func (g *gang) leaving() bool {
 	if g.single {
 		if len(g.members) == 0 {
@@ -233,7 +233,7 @@ func (g *gang) leaving() bool {
 	return g.gone || g.moving()
 }
 
-// moving tells whether another queue is to pay for the gang. While a pod of it is bound it stays where it is.
+// moving reports whether another queue is to pay for the gang. While a pod of it is bound it stays where it is.
 func (g *gang) moving() bool {
 	return !g.gone && g.stray.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
 }
@@ -366,7 +366,7 @@ func (c *Core) collect(g *gang) {
 	g.state = waiting
 }
 
-// boundByUs tells whether Basalt bound a pod of the gang for this gang.
+// boundByUs reports whether Basalt bound a pod of the gang for this gang.
 func (g *gang) boundByUs() bool {
 	for _, p := range g.members {
 		if p.isBound() && (p.ours && p.Gang == g.id || p.Node == "") {
@@ -431,7 +431,7 @@ func (c *Core) rollUntil(g *gang) time.Time {
 	return latest(g.boundSince, g.firstBound).Add(c.cfg.RollForward)
 }
 
-// unsettled tells whether a node shard may have something of the gang.
+// unsettled reports whether a node shard may have something of the gang.
 func (g *gang) unsettled() bool {
 	return g.inDoubt || g.search.round != nil || g.tally.held > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }

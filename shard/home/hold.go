@@ -261,7 +261,7 @@ func (c *Core) wakeUp(g *gang) {
 // coordinator. Namespaces take turns; the best of all gangs are woken early (wakeSleepers).
 const wakesPerSecond = 1000
 
-// mayWake tells whether a gang whose sleep is over may wake now. If not, it is looked at again when its turn comes.
+// mayWake reports whether a gang whose sleep is over may wake now. If not, it is looked at again when its turn comes.
 func (c *Core) mayWake(g *gang) bool {
 	s := &g.search
 	switch {
@@ -300,7 +300,7 @@ func (c *Core) wakeNext() {
 	}
 }
 
-// asleep tells whether a gang is to wait longer, and asks to be woken when it may not.
+// asleep reports whether a gang is to wait longer, and asks to be woken when it may not.
 func (c *Core) asleep(g *gang) bool {
 	s := g.search.sleep
 	if s == nil {
@@ -450,7 +450,7 @@ func (c *Core) takeSlot(g *gang) bool {
 	return true
 }
 
-// full tells whether enough gangs look for room. The last one may be a large one: it is never passed by for its size.
+// full reports whether enough gangs look for room. The last one may be a large one: it is never passed by for its size.
 func (c *Core) full() bool {
 	return c.inFlight >= c.cfg.InFlight || c.podsInFlight >= c.cfg.PodsInFlight
 }
@@ -506,7 +506,7 @@ func (c *Core) neverFits(g *gang) reason {
 	return reason{}
 }
 
-// valid tells whether what is reserved is still what is to be placed.
+// valid reports whether what is reserved is still what is to be placed.
 func (c *Core) valid(g *gang) bool {
 	return g.charge.reserved && g.charge.ask == nil && !g.charge.stale && c.obstacle(g).reason == "" &&
 		g.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
@@ -610,7 +610,7 @@ func (c *Core) letGo(g *gang) {
 	c.touch(g)
 }
 
-// seek goes on with a round, or begins one, and tells whether every pod that is charged has a hold or more.
+// seek goes on with a round, or begins one, and reports whether every pod that is charged has a hold or more.
 func (c *Core) seek(g *gang) bool {
 	missing := g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.place == nowhere })
 	s := &g.search
@@ -819,7 +819,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 	return next, found
 }
 
-// mayTry tells whether more may be asked for than summaries say: not often, for most of it is refused, unless there are
+// mayTry reports whether more may be asked for than summaries say: not often, for most of it is refused, unless there are
 // other nodes now.
 func (c *Core) mayTry(g *gang, r *round) bool {
 	s := &g.search

@@ -87,14 +87,14 @@ type pod struct {
 	writing      bool      // such a write is not answered: its version is about to change
 }
 
-// isBound tells whether the pod has a node and uses it.
+// isBound reports whether the pod has a node and uses it.
 func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.place == bound) }
 
 // changing tells that the version that is known is not one to commit: a write is not answered, or the watch has not shown
 // yet what the pod is since it was settled.
 func (p *pod) changing() bool { return p.writing || newer(p.version, p.settled) != p.version }
 
-// candidate tells whether the pod may be placed.
+// candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
 	return p.Ours && p.Node == "" && p.place != bound && !p.Finished && !p.Deleting && !p.Gated && !p.gone && p.Refused == nil
 }
@@ -146,7 +146,7 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 	c.activate(e.Sequence)
 }
 
-// Keeps tells whether the core keeps a pod: one that it may have to place or to charge. It keeps a bound pod that it knows,
+// Keeps reports whether the core keeps a pod: one that it may have to place or to charge. It keeps a bound pod that it knows,
 // or that a reservation names, also when the label that made it so is gone.
 func Keeps(p *api.Pod) bool { return p.Ours || p.Queue != "" }
 
@@ -322,7 +322,7 @@ func (c *Core) pin(p *pod) {
 	}
 }
 
-// meantFor tells whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
+// meantFor reports whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
 // that the earlier one was gone. Times of creation are whole seconds; of pods made within that second those count that
 // are still there some seconds later.
 func (c *Core) meantFor(p *pod, g *group) bool {

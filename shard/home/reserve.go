@@ -39,7 +39,7 @@ type charge struct {
 	shrunk time.Time // when less was asked for last
 }
 
-// names tells whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
+// names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
 func (ch *charge) names(g *gang, p *pod) bool {
 	if g.single {
 		return p.UID == g.id
@@ -52,7 +52,7 @@ func (ch *charge) namesAll(g *gang, pods []*pod) bool {
 	return !slices.ContainsFunc(pods, func(p *pod) bool { return !ch.names(g, p) })
 }
 
-// elsewhere tells whether what the gang asks for was denied because its pods are charged to another gang or queue: that one's
+// elsewhere reports whether what the gang asks for was denied because its pods are charged to another gang or queue: that one's
 // home drives them.
 func (ch *charge) elsewhere() bool {
 	if ch.reserved || ch.ask == nil || ch.ask.denied == nil {
@@ -99,7 +99,7 @@ type open struct {
 	every  time.Duration
 }
 
-// again tells whether a request is to be said again now, and asks to be woken when it is.
+// again reports whether a request is to be said again now, and asks to be woken when it is.
 func (c *Core) again(g *gang, o *open, first, most time.Duration) bool {
 	if o.every == 0 {
 		o.every = first
@@ -129,7 +129,7 @@ func sum(pods []*pod) api.Resources {
 	return total
 }
 
-// sumBounded is sum, and tells whether the pods request more than api.MaxGangResources resources: the sum is of the
+// sumBounded is sum, and reports whether the pods request more than api.MaxGangResources resources: the sum is of the
 // foremost of them then.
 func sumBounded(pods []*pod) (total api.Resources, excess bool) {
 	classes := map[string]int64{}
@@ -346,7 +346,7 @@ func (c *Core) await(g *gang) {
 	c.say(g)
 }
 
-// stillAsked tells whether the open Reserve asks for what is wanted.
+// stillAsked reports whether the open Reserve asks for what is wanted.
 func (c *Core) stillAsked(g *gang, a *ask) bool {
 	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed {
 		return false

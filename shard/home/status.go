@@ -260,7 +260,7 @@ func (c *Core) statement(g *gang) said {
 	return s
 }
 
-// pressing tells whether somebody may have to act on a verdict, so that it is written at once.
+// pressing reports whether somebody may have to act on a verdict, so that it is written at once.
 func (v verdict) pressing() bool {
 	switch v.reason.reason {
 	case "", v1alpha1.ReasonPending, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonWaiting, v1alpha1.ReasonUnschedulable:

@@ -431,7 +431,7 @@ func (c *Core) tellRefilled() {
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Refilled{Refilled: &wire.Refilled{TableEpoch: uint64(c.table.Epoch)}}})
 }
 
-// initiallyScheduled tells whether a PodGroup shows the condition that is the memory of a gang's start.
+// initiallyScheduled reports whether a PodGroup shows the condition that is the memory of a gang's start.
 func initiallyScheduled(s *v1alpha1.PodGroupStatus) bool {
 	if s == nil {
 		return false

@@ -764,7 +764,7 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 	}
 }
 
-// elsewhere tells whether another reservation names a pod of a request.
+// elsewhere reports whether another reservation names a pod of a request.
 func (w *world) elsewhere(key string, m *wire.Reserve) bool {
 	names := func(ref *wire.GangRef, pods []uint64) []uint64 {
 		if ref.Single {

@@ -97,7 +97,7 @@ func (c *Core) bind(m *commit) {
 	}
 }
 
-// otherOwnRow tells whether the pod has another row that this process may send.
+// otherOwnRow reports whether the pod has another row that this process may send.
 func (c *Core) otherOwnRow(r *row) bool {
 	return slices.ContainsFunc(c.rows[r.uid], func(o *row) bool { return o != r && o.commit != nil })
 }

@@ -165,7 +165,7 @@ func (c *Core) tableMoved(named int64) string {
 	return fmt.Sprintf("decided under table revision %d, the current one is %d", named, c.table.Revision)
 }
 
-// gather tells whether the next transaction waits for what else comes: what it costs hardly depends on how much is in it.
+// gather reports whether the next transaction waits for what else comes: what it costs hardly depends on how much is in it.
 // After a pause none waits, and none that is full.
 func (c *Core) gather() bool {
 	if !c.now.Before(c.wrote.Add(c.cfg.WriteEvery)) || len(c.queue) >= c.cfg.MaxFences {

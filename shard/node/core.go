@@ -306,7 +306,7 @@ func (c *Core) sweep() {
 	}
 }
 
-// fromHome tells whether a message about a gang comes from the shard that the table names for its queue. Others lag, or
+// fromHome reports whether a message about a gang comes from the shard that the table names for its queue. Others lag, or
 // were paused: their successor speaks for the gang.
 func (c *Core) fromHome(from api.Incarnation, g *wire.GangRef) bool {
 	if c.table == nil || g.GetUid() == "" || c.table.OwnerOf(g.GetQueue()) != from {

@@ -169,7 +169,7 @@ func (c *Core) podSeen(p *api.Pod) {
 	c.cache.Charge(p.UID, p.Node, class, cache.Bound, "", api.Rank{})
 }
 
-// refusedByKubelet tells whether the kubelet refuses a pod that somebody else put on a node, and that has not started: the node
+// refusedByKubelet reports whether the kubelet refuses a pod that somebody else put on a node, and that has not started: the node
 // does not have what it asks for beside the pods that are there. Anybody who may create pods may name a node in one; counted,
 // it would take the node out of service for as long as nobody deletes it. Holds do not count: the kubelet knows of none.
 func (c *Core) refusedByKubelet(name string, class *api.Class) bool {

@@ -93,12 +93,12 @@ type commit struct {
 	refusedPods bool // rows were given up after it was prepared
 }
 
-// open tells whether something of it is still to come.
+// open reports whether something of it is still to come.
 func (m *commit) open() bool {
 	return m.reply == nil || m.bindings > 0 || slices.ContainsFunc(m.rows, func(r *row) bool { return r.phase != done })
 }
 
-// prepared tells whether its rows are durable.
+// prepared reports whether its rows are durable.
 func (m *commit) prepared() bool {
 	return m.reply.GetOutcome() == wire.CommitOutcome_COMMIT_PREPARED
 }
@@ -148,7 +148,7 @@ func (r *row) serial() uint64 {
 	return r.commit.serial
 }
 
-// removable tells whether the control store may forget it.
+// removable reports whether the control store may forget it.
 func (r *row) removable() bool {
 	return r.phase == done || r.phase == dropped || r.phase == confirmed && r.settled
 }
@@ -319,7 +319,7 @@ func (c *Core) gang(ref *wire.GangRef) *gang {
 	return g
 }
 
-// settleResult notes what became of a pod, to be told.
+// note records what became of a pod, to be sent to its home shard.
 func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 	g := r.gang
 	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node && old.version == r.version {

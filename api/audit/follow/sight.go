@@ -42,7 +42,7 @@ func newSight() sight { return sight{open: map[string]time.Time{}, relists: map[
 
 func (s *sight) confirmed(revision int64) { s.store, s.revision = time.Now(), revision }
 
-// blind tells whether a stream may be behind, and counts the time of it.
+// blind reports whether a stream may be behind, and counts the time of it.
 func (s *sight) blind(now time.Time) bool {
 	blind := now.Sub(s.store) > fresh || now.Sub(s.apiServer) > fresh || len(s.open) < watches
 	for _, since := range s.open {

@@ -9,7 +9,7 @@ import (
 	"basalt.dev/basalt/bench/local/network"
 )
 
-// arrives tells whether a packet from one place reaches the other within a limit, sent again and again.
+// arrives reports whether a packet from one place reaches the other within a limit, sent again and again.
 func arrives(t *testing.T, from, to network.Place, within time.Duration) bool {
 	t.Helper()
 	var server, client net.Conn

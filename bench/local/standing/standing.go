@@ -359,7 +359,7 @@ func writeState(root string, s state) error {
 	return nil
 }
 
-// alive tells whether the supervisor runs.
+// alive reports whether the supervisor runs.
 func (s state) alive() bool { return s.Pid > 0 && s.Start != "" && startTime(s.Pid) == s.Start }
 
 // startTime is field 22 of /proc/PID/stat, in ticks since boot, with the boot's own id; "" if the process is gone.
