@@ -9,35 +9,41 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The index answers "which node is the best of those that take a pod of this class" for all classes at once. The order of
-// nodes by the policy does not depend on the class: only which of them fit does. So there is one order of slots, and each
-// slot's row has a bit for each class that is asked for often, set where a pod of it fits; the best node of a class is the
-// first with its bit. Finding out all bits of a row together costs a binary search and an AND a resource: the bits of the
-// classes that ask for at most so much of it are made beforehand, for each amount that any of them asks for.
+// index is a bitmap index that answers, for all classes at once, which node is the best of those that a pod of the class fits.
 //
-// A class that is asked for rarely has no bit. A node that takes it also takes every class that asks for less under the
-// same constraints, so the search for it skips whatever lacks one of their bits, or one of the rungs: bits that say that so
-// much of one resource is free, whoever asks. When looking at nodes has cost a class as much as a bit would have, it gets
-// one, in place of a class that was not asked for lately if there are many.
+// The policy orders nodes in the same way for all classes; classes differ only in which nodes fit. So there is one order of
+// slots, a B+-tree (order.go), and the row of each slot has a bit for each class that is requested often, set if a pod of the
+// class fits the node. The best node of a class is the first slot with its bit.
+//
+// A row is computed for all classes together. For each resource, the free amount is looked up in the sorted list of all amounts
+// that classes request; the result is a precomputed bitmap of the classes that request no more than that. The row is the
+// bitwise AND of these bitmaps and of the bitmap of the classes whose constraints the node satisfies.
+//
+// A class that is requested rarely has no bit. A node that fits it also fits every class with the same constraints and smaller
+// requests, so its search skips every subtree that lacks one of their bits, or one of the rungs: bits that mean "at least this
+// much of one resource is free". Once the searches for a class have cost as much as a bit would have, the class gets one. If
+// there are too many, the class that was not used for longest loses its own.
+//
+// Invariants: after settle, each node that is there and in sync has an entry, and each of its bits that is alive is exact.
 type index struct {
-	words  int      // of a row: one of rungs, the others of classes
-	rungs  []rung   // the bits of the first word
+	words  int      // of a row: the first for rungs, the others for classes
+	rungs  []rung   // bits of the first word
 	owners []*class // by bit, nil for none
-	alive  []uint64 // the bits that mean something
+	alive  []uint64 // bits in use
 	ported []uint64 // bits of classes with host ports
 	sets   []*set   // those with bits
-	steps  []steps  // for each resource that some bit is about
-	stale  bool     // steps and rows, since a column came or went
-	admits shared   // rows: what constraints allow on nodes
+	steps  []steps  // one for each resource that some bit depends on
+	stale  bool     // a column was added or removed, so steps and rows must be rebuilt
+	admits shared   // distinct rows of the classes whose constraints a node satisfies
 	order  order
-	dirty  []int32 // slots that changed since the order was right
+	dirty  []int32 // slots that changed since the last settle
 	row    []uint64
 	mask   []uint64
 
-	fetched uint64 // nothing, see fetch
+	fetched uint64 // meaningless, see fetch
 }
 
-// rung is a bit for "so much of a resource is free".
+// rung is a bit that means "at least this much of a resource is free".
 type rung struct {
 	col    int
 	amount int64
@@ -45,18 +51,18 @@ type rung struct {
 
 const (
 	rungBits   = 64
-	rungsOfCol = 12 // halves of the most that a node has
+	rungsOfCol = 12 // each is half of the one before, starting at the most that a node has
 )
 
-// steps tells for an amount free of one resource which bits it is enough for.
+// steps maps a free amount of one resource to the bits that it is enough for.
 type steps struct {
 	col    int
-	at     []int64  // amounts asked for, ascending
-	enough []uint64 // row i: bits that ask for at most at[i-1]; row 0: for none of it
-	from   [512]uint16
+	at     []int64     // requested amounts, ascending
+	enough []uint64    // row i: bits that request at most at[i-1]; row 0: bits that request none
+	from   [512]uint16 // by grade: index of the first amount of at least this grade
 }
 
-// gradeOf rounds an amount down to its first four binary digits, and numbers what comes out.
+// gradeOf returns the number of an amount's size class: its length in bits and its three bits after the first.
 func gradeOf(amount int64) int {
 	if amount <= 0 {
 		return 0
@@ -65,7 +71,7 @@ func gradeOf(amount int64) int {
 	return n<<3 | int(uint64(amount)<<(64-n)>>60&7)
 }
 
-// row looks at the amounts of one grade alone: from says how many are of lower ones.
+// row returns the bits that an amount is enough for. It compares only amounts of the same grade.
 func (st *steps) row(words int, free int64) []uint64 {
 	lo := int(st.from[gradeOf(free)])
 	for lo < len(st.at) && st.at[lo] <= free {
@@ -74,9 +80,8 @@ func (st *steps) row(words int, free int64) []uint64 {
 	return st.enough[lo*words : (lo+1)*words]
 }
 
-// fetch reads a word of all that a change of a slot and its settling will read, and of the claim that comes or that the next
-// charge takes over. It is not needed for anything but time: the processor waits for all of it at once, here, and not for one
-// after the other.
+// fetch prefetches what a change of a slot and settle will read, and the claim that is added or that the next charge reuses. It
+// has no other effect: the processor waits for all of it at once, rather than for one cache line after another.
 func (c *Cache) fetch(s int32, number uint32) {
 	x := &c.index
 	free := int64(0)
@@ -89,7 +94,7 @@ func (c *Cache) fetch(s int32, number uint32) {
 	}
 }
 
-// touch notes that a slot changed.
+// touch marks a slot as changed.
 func (c *Cache) touch(s int32) {
 	if at := &c.slots[s]; !at.marked {
 		at.marked = true
@@ -98,7 +103,7 @@ func (c *Cache) touch(s int32) {
 	}
 }
 
-// settle makes the order right for now.
+// settle applies the changes of slots to the order.
 func (c *Cache) settle() {
 	x := &c.index
 	if x.stale || len(x.dirty) > max(64, len(c.slots)/4) {
@@ -119,7 +124,7 @@ func (c *Cache) settle() {
 	x.dirty = x.dirty[:0]
 }
 
-// reorder makes the order again from nothing.
+// reorder rebuilds the order.
 func (c *Cache) reorder() {
 	x := &c.index
 	keys := make([]uint64, 0, len(c.slots))
@@ -135,7 +140,7 @@ func (c *Cache) reorder() {
 	x.dirty = x.dirty[:0]
 }
 
-// rowOf is the row of a slot whose node is in sync.
+// rowOf computes the row of a slot whose node is in sync. The result is valid until the next call.
 func (c *Cache) rowOf(s int32) []uint64 {
 	x := &c.index
 	row := x.row
@@ -163,7 +168,7 @@ func (c *Cache) rowOf(s int32) []uint64 {
 	return row
 }
 
-// admit finds out for all classes with bits what their constraints say of a slot.
+// admit evaluates the constraints of all classes with bits for a slot.
 func (c *Cache) admit(s int32) {
 	x := &c.index
 	row := x.row
@@ -179,10 +184,10 @@ func (c *Cache) admit(s int32) {
 	c.slots[s].admits = x.admits.swap(c.slots[s].admits, row)
 }
 
-// admitTo finds out for all slots whether the constraints of a new bit allow it.
+// admitTo evaluates the constraints of a new bit for all slots.
 func (c *Cache) admitTo(st *set, w int, m uint64) {
 	x := &c.index
-	twins := make([]int32, len(x.admits.users)) // of rows: the number of the same row with the bit the other way, 0 for not known
+	twins := make([]int32, len(x.admits.users)) // by row: number of the row that differs from it in this bit, 0 if not known
 	for s := range c.slots {
 		at := &c.slots[s]
 		if !at.there {
@@ -192,7 +197,7 @@ func (c *Cache) admitTo(st *set, w int, m uint64) {
 		if (row[w]&m != 0) == (c.verdictOf(st, int32(s)) == admitted) {
 			continue
 		}
-		old := at.admits // its slots without the right bit all go the same way
+		old := at.admits // all of its slots whose bit is wrong change to the same row
 		if twins[old] == 0 {
 			copy(x.row, row)
 			x.row[w] ^= m
@@ -203,8 +208,8 @@ func (c *Cache) admitTo(st *set, w int, m uint64) {
 	}
 }
 
-// maskOf says which bits a slot must have for a class to fit it: rungs, and classes of the same constraints that ask for no
-// more of anything.
+// maskOf returns bits that every slot has that a class fits: those of rungs, and of classes with the same constraints that request
+// no more of any resource.
 func (c *Cache) maskOf(cl *class) []uint64 {
 	x := &c.index
 	mask := x.mask
@@ -228,7 +233,7 @@ func (c *Cache) maskOf(cl *class) []uint64 {
 	return mask
 }
 
-// best returns the first slot in the order that a class fits.
+// best returns the first slot of the order that a class fits.
 func (c *Cache) best(cl *class) (s int32, ok bool) {
 	if cl.unreadable != "" {
 		return -1, false
@@ -251,14 +256,14 @@ func (c *Cache) best(cl *class) (s int32, ok bool) {
 	return s, ok
 }
 
-// What looking costs, in slots that adopt looks at: to begin, a leaf, and a constraint judged.
+// Cost of a search without a bit, in units of what adopt spends on a slot: to begin, for a leaf, for evaluating constraints.
 const (
 	searchCost = 16
 	leafCost   = 8
 	judgeCost  = 8
 )
 
-// search is best for a class without a bit.
+// search does the work of best for a class without a bit.
 func (c *Cache) search(cl *class) (int32, bool) {
 	o := &c.index.order
 	mask := c.maskOf(cl)
@@ -297,7 +302,7 @@ func (c *Cache) search(cl *class) (int32, bool) {
 	return -1, false
 }
 
-// adopt gives a class a bit.
+// adopt assigns a bit to a class.
 func (c *Cache) adopt(cl *class) {
 	x := &c.index
 	var oldest *class
@@ -339,7 +344,7 @@ func (c *Cache) adopt(cl *class) {
 	}
 	c.makeSteps()
 	c.admitTo(cl.set, w, m)
-	mask := c.maskOf(cl) // what lacks one of these need not be looked at
+	mask := c.maskOf(cl) // entries that lack one of these cannot fit
 	mask[w] &^= m
 	for _, l := range x.order.list {
 		for e := range x.order.each(l) {
@@ -356,7 +361,7 @@ func (c *Cache) adopt(cl *class) {
 	x.order.sum(w)
 }
 
-// dismiss takes a class's bit away.
+// dismiss takes the bit of a class away.
 func (c *Cache) dismiss(cl *class) {
 	x := &c.index
 	if cl.bit < 0 {
@@ -374,7 +379,7 @@ func (c *Cache) dismiss(cl *class) {
 	}
 }
 
-// fitWords makes rows as wide as there are owners, and reports whether they grew. Rows are then to be made again.
+// fitWords adjusts the width of rows to the number of owners, and reports whether it changed. If so, the caller must rebuild all rows.
 func (c *Cache) fitWords() bool {
 	x := &c.index
 	words := 1 + len(x.owners)/64
@@ -393,7 +398,7 @@ func (c *Cache) fitWords() bool {
 	return true
 }
 
-// makeRungs chooses the rungs anew. All rows have to be made again then.
+// makeRungs chooses new rungs. The caller must rebuild all rows.
 func (c *Cache) makeRungs() {
 	x := &c.index
 	x.rungs = x.rungs[:0]
@@ -408,7 +413,7 @@ func (c *Cache) makeRungs() {
 	}
 }
 
-// makeSteps makes steps again, and which bits mean something.
+// makeSteps recomputes the steps and the bits in use.
 func (c *Cache) makeSteps() {
 	x := &c.index
 	type want struct {
@@ -468,17 +473,17 @@ func (c *Cache) makeSteps() {
 	x.stale = false
 }
 
-// keyOf is where a slot stands in the order: its rating, then its number.
+// keyOf returns the key of a slot in the order: its rating, then its number.
 func (c *Cache) keyOf(s int32) uint64 { return uint64(c.rating(s))<<32 | uint64(uint32(s)) }
 
-// rating rates a node, whoever asks; lower is better. Shares are per mille of what the node has.
+// rating rates a node, regardless of the class; lower is better. Shares are per mille of what the node has.
 //
-// Pack is best fit: the node with the fewest free devices goes first, by number and not by share: what asks for none does
-// not strand them, and what asks for one leaves the nodes whole that still have eight. (By share, an empty node of two was
-// as good as an empty one of eight; a real cluster then stood at 72 % of its CPU where it reaches 80.) Among equals the
-// node goes first of which most is used, summed over native resources.
+// Pack is best fit. The node with the fewest free devices goes first, by number and not by share, so that pods without devices
+// do not strand any, and pods with one leave nodes whole that still have eight free. (By share, an empty node with two devices
+// rated the same as an empty one with eight; a real cluster then reached 72 % CPU allocation instead of 80 %.) Among equals, the
+// node with the most in use goes first, summed over native resources.
 //
-// Spread takes the node whose fullest resource is emptiest.
+// Spread prefers the node whose most used resource is least used.
 func (c *Cache) rating(s int32) uint32 {
 	var used, devices, full int64
 	has, frees := c.hasOf(s), c.freeOf(s)

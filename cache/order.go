@@ -14,42 +14,52 @@ const (
 	fan       = 2 * blockSize // positions that one position of the next level sums up
 )
 
-// order keeps slots sorted by key and with each a row of bits, and finds the first slot that has a bit without looking at
-// those before it. Leaves hold some entries each, in no order; they stand in a list by key, and levels above the list say
-// for each stretch of it which bits occur there. The entries of a leaf are in blocks of eight, and sums say which bits occur in
-// each. A leaf splits when it is full and joins its neighbour when both are nearly empty.
+// order is a B+-tree of slots, sorted by key, whose inner nodes are bitmaps: a bitmap index over a sorted list. Each entry has a
+// row of bits, and first returns the first slot that has a given bit without looking at the slots before it.
 //
-// What counts at many nodes is how many cache lines are touched that nobody touched lately. Of a leaf, a search reads a line of
-// sums, and of one block a line of words and one of keys. No entry moves because another goes, and an entry that goes is not
-// even looked at: sums and levels promise at least what is there, and who finds nothing where something is promised puts the
-// promise right. But when the entry that was found last goes, what only it had is no longer promised: it was the first that had
-// its bits, so the next searches for them would come there in vain. Nothing here is a pointer, so the garbage collector does not
-// look through it.
+// A leaf holds up to 64 entries, in blocks of eight and in no particular order. The list holds the leaves in the order of their
+// keys. A leaf splits when it is full, and merges with its successor when both are nearly empty. Summaries are the bitwise OR of
+// the rows below them: one for each block (in its leaf), one for each leaf (levels[0]), and one for each group of 16 summaries
+// of the level below.
+//
+// Invariants:
+//   - low[p] <= keys of list[p] < low[p+1], and low[0] = 0.
+//   - A summary has every bit that occurs below it, and may have others: removing an entry does not clear the bits of its
+//     summaries. A search that finds a bit in a summary, but not below it, tightens the summaries on its way and searches again.
+//   - An entry does not move because another one is removed.
+//
+// There is one exception to lazy clearing: removing the entry that the last search found tightens its block at once. It was the
+// first entry with its bits, so the next search for each of them would otherwise look there in vain.
+//
+// With many nodes, the cost is the number of cache lines that are not in the processor's cache. A search reads one line of
+// summaries of a leaf and, of one block, one line of bits and one line of keys. A removal does not read the entry. There are no
+// pointers, so the garbage collector does not scan the order.
 type order struct {
 	words   int      // of a row
-	most    int      // entries of a leaf, 2 to leafSize
-	where   []uint32 // by slot, its entry +1; 0 when it is not in
+	most    int      // capacity of a leaf, 2 to leafSize
+	where   []uint32 // by slot: number of its entry + 1; 0 if it has none
 	size    int      // lines of a leaf
-	entries []line   // of each leaf: sums of its blocks, word after word; then of each block the keys, of which the low half is the slot, and the rows, word after word
+	entries []line   // for each leaf: the summaries of its blocks, word by word; then for each block its keys (the low half is the slot) and its rows, word by word
 	leaves  []leaf   // by number
-	list    []int32  // numbers of leaves, by key
-	low     []uint64 // low[p] <= keys of list[p] < low[p+1], low[0] = 0
-	levels  []level  // levels[0] has a position for each leaf of the list, the last has room for fan
-	spare   []int32  // numbers of leaves
-	found   int32    // a slot, by the last search; -1 for none
+	list    []int32  // numbers of the leaves, in the order of their keys
+	low     []uint64 // lower bounds of their keys
+	levels  []level  // levels[0] has a position for each leaf of the list, the last level has at most fan
+	spare   []int32  // numbers of unused leaves
+	found   int32    // the slot that the last search found; -1 for none
 }
 
 // line is a cache line: one word of eight entries, blocks or positions.
 type line [blockSize]uint64
 
-// or sums up all eight, and orOf those of a mask.
+// or returns the bitwise OR of all eight words.
 func (b *line) or() uint64 { return b[0] | b[1] | b[2] | b[3] | b[4] | b[5] | b[6] | b[7] }
 
+// orOf returns the bitwise OR of the words that a mask selects.
 func (b *line) orOf(mask *line) uint64 {
 	return b[0]&mask[0] | b[1]&mask[1] | b[2]&mask[2] | b[3]&mask[3] | b[4]&mask[4] | b[5]&mask[5] | b[6]&mask[6] | b[7]&mask[7]
 }
 
-// having tells which of them have a bit. There is no jump: it would wait for memory, and the next one for it.
+// having returns which of the eight words have a bit. It has no branches: a branch would wait for memory, and stall what follows.
 func (b *line) having(bit int) uint64 {
 	bit &= 63
 	return b[0]>>bit&1 | b[1]>>bit&1<<1 | b[2]>>bit&1<<2 | b[3]>>bit&1<<3 |
@@ -58,11 +68,11 @@ func (b *line) having(bit int) uint64 {
 
 // leaf number l has entries l*leafSize and following.
 type leaf struct {
-	used uint64 // those that are in use
+	used uint64 // bitmap of the entries in use
 	at   int32  // position in the list
 }
 
-// level is what the rows below each position promise together.
+// level holds one summary for each position.
 type level struct {
 	n    int      // positions in use
 	room int      // a multiple of fan
@@ -79,15 +89,15 @@ func (o *order) key(e uint) uint64 { return o.entries[o.block(e/blockSize)][e%bl
 
 func (o *order) word(e uint, w int) *uint64 { return &o.entries[o.block(e/blockSize)+1+w][e%blockSize] }
 
-// sums returns one word of what is promised of the blocks of a leaf.
+// sums returns one word of the summaries of the blocks of a leaf.
 func (o *order) sums(l int32, w int) *line { return &o.entries[int(l)*o.size+w] }
 
-// inUse tells which entries of a block are.
+// inUse returns which entries of a block are in use.
 func (o *order) inUse(b uint) uint64 {
 	return o.leaves[b/blocks].used >> (b % blocks * blockSize) & (1<<blockSize - 1)
 }
 
-// each walks over the entries of a leaf that are in use.
+// each iterates over the entries of a leaf.
 func (o *order) each(l int32) iter.Seq[uint] {
 	return func(yield func(uint) bool) {
 		for used := o.leaves[l].used; used != 0; used &= used - 1 {
@@ -98,7 +108,7 @@ func (o *order) each(l int32) iter.Seq[uint] {
 	}
 }
 
-// covering walks over the entries of a leaf that have every bit of a mask.
+// covering iterates over the entries of a leaf that have every bit of a mask.
 func (o *order) covering(l int32, mask []uint64) iter.Seq[uint] {
 	return func(yield func(uint) bool) {
 		for b := range uint(blocks) {
@@ -116,7 +126,7 @@ func (o *order) covering(l int32, mask []uint64) iter.Seq[uint] {
 	}
 }
 
-// covers reports whether a row has every bit of a mask. Each of its words is the one of that number in a line.
+// covers reports whether row i has every bit of a mask. Word w of the row is word i of line w.
 func covers(rows []line, i uint, mask []uint64) bool {
 	for w, m := range mask {
 		if rows[w][i%blockSize]&m != m {
@@ -126,7 +136,7 @@ func covers(rows []line, i uint, mask []uint64) bool {
 	return true
 }
 
-// tidy promises of a block what its entries have, and reports whether that is less than what was promised.
+// tidy tightens one word of the summary of a block, and reports whether it changed.
 func (o *order) tidy(b uint, w int) bool {
 	var mask line
 	for i, used := 0, o.inUse(b); i < blockSize; i++ {
@@ -140,7 +150,7 @@ func (o *order) tidy(b uint, w int) bool {
 	return true
 }
 
-// tidyAll promises of the blocks of a leaf what their entries have.
+// tidyAll tightens one word of the summaries of all blocks of a leaf.
 func (o *order) tidyAll(l int32, w int) {
 	for b := range uint(blocks) {
 		o.tidy(uint(l)*blocks+b, w)
@@ -149,7 +159,7 @@ func (o *order) tidyAll(l int32, w int) {
 
 func (o *order) full(l int32) bool { return bits.OnesCount64(o.leaves[l].used) == o.most }
 
-// group returns what position p of the next level stands for.
+// group returns the summaries that position p of the next level summarizes.
 func (lv *level) group(w, p int) (a, b *line) {
 	bits := lv.bits[w*lv.room+p*fan:][:fan]
 	return (*line)(bits[:blockSize]), (*line)(bits[blockSize:])
@@ -160,7 +170,7 @@ func (lv *level) or(w, p int) uint64 {
 	return a.or() | b.or()
 }
 
-// reset empties the order for rows of so many words, and takes up sorted keys.
+// reset builds the order from sorted keys, with rows of so many words.
 func (o *order) reset(words, slots int, keys []uint64, row func(s int32) []uint64) {
 	o.words, o.size, o.found = words, words+blocks*(1+words), -1
 	o.where = slices.Grow(o.where[:0], slots)[:slots]
@@ -199,7 +209,7 @@ func (o *order) newLeaf() int32 {
 	return int32(len(o.leaves) - 1)
 }
 
-// add puts an entry into a leaf, and returns it; its row is not right yet, and nothing is promised of it.
+// add puts an entry into a leaf and returns it. Its row is not set yet, and no summary includes it.
 func (o *order) add(l int32, key uint64) (e uint) {
 	used := &o.leaves[l].used
 	i := uint(bits.TrailingZeros64(^*used))
@@ -210,7 +220,7 @@ func (o *order) add(l int32, key uint64) (e uint) {
 	return e
 }
 
-// write writes the row of an entry, and promises it of the block.
+// write sets the row of an entry, and adds it to the summary of its block.
 func (o *order) write(e uint, row []uint64) {
 	rows, sums := o.entries[o.block(e/blockSize)+1:], o.entries[int(e/leafSize)*o.size:]
 	for w, has := range row {
@@ -219,7 +229,7 @@ func (o *order) write(e uint, row []uint64) {
 	}
 }
 
-// move puts an entry into another leaf.
+// move copies an entry to another leaf.
 func (o *order) move(e uint, l int32) {
 	to := o.add(l, o.key(e))
 	for w := range o.words {
@@ -229,7 +239,7 @@ func (o *order) move(e uint, l int32) {
 	}
 }
 
-// relevel makes all levels again, with room for twice the leaves.
+// relevel rebuilds all levels, with room for twice as many leaves.
 func (o *order) relevel() {
 	o.levels = o.levels[:0]
 	room := 2 * len(o.list)
@@ -246,7 +256,7 @@ func (o *order) relevel() {
 	}
 }
 
-// sum makes one word of all levels again.
+// sum recomputes one word of all levels.
 func (o *order) sum(w int) {
 	lv := &o.levels[0]
 	for p, l := range o.list {
@@ -255,7 +265,7 @@ func (o *order) sum(w int) {
 	o.sumAbove(w, 0)
 }
 
-// sumAbove makes one word of the levels above the list again, from a position of the list on.
+// sumAbove recomputes one word of all levels but the first, from a position of the list on.
 func (o *order) sumAbove(w, from int) {
 	for k := 1; k < len(o.levels); k++ {
 		from /= fan
@@ -265,7 +275,7 @@ func (o *order) sumAbove(w, from int) {
 	}
 }
 
-// promise adds bits to what is promised of a leaf.
+// promise adds bits to the summaries of the leaf at position p.
 func (o *order) promise(w, p int, has uint64) {
 	for k := range o.levels {
 		lv := &o.levels[k]
@@ -278,7 +288,7 @@ func (o *order) promise(w, p int, has uint64) {
 	}
 }
 
-// correct promises of a leaf what is promised of its blocks.
+// correct tightens one word of the summaries of the leaf at position p.
 func (o *order) correct(w, p int) {
 	has := o.sums(o.list[p], w).or()
 	for k := range o.levels {
@@ -295,7 +305,7 @@ func (o *order) correct(w, p int) {
 	}
 }
 
-// put takes a slot up, or moves it. Its row is not right until fill.
+// put inserts a slot, or moves it to a new key. Its row is not set until fill.
 func (o *order) put(s int32, key uint64) {
 	if at := o.where[s]; at != 0 {
 		e := uint(at - 1)
@@ -316,7 +326,8 @@ func (o *order) put(s int32, key uint64) {
 	o.add(o.list[p], key)
 }
 
-// fill writes the row of a slot that was just put. It comes after put, so that memory brings the entry while the row is made.
+// fill sets the row of a slot that was just put. It is separate from put so that the entry is fetched from memory while the
+// caller computes the row.
 func (o *order) fill(s int32, row []uint64) {
 	e := uint(o.where[s] - 1)
 	o.write(e, row)
@@ -328,7 +339,7 @@ func (o *order) fill(s int32, row []uint64) {
 	}
 }
 
-// remove takes a slot out, if it is in.
+// remove removes a slot, if the order has it.
 func (o *order) remove(s int32) {
 	if o.where[s] == 0 {
 		return
@@ -359,7 +370,7 @@ func (o *order) find(key uint64) int {
 	lo := 0
 	for n := len(o.low); n > 1; { // low[lo] <= key
 		half := n / 2
-		if o.low[lo+half] <= key { // one assignment, so that it is no jump: it could not be guessed
+		if o.low[lo+half] <= key { // a single assignment compiles to no branch, which would be mispredicted
 			lo += half
 		}
 		n -= half
@@ -391,7 +402,7 @@ func (o *order) split(p int) {
 	o.relist(p, 1)
 }
 
-// join moves all of the next leaf into this one.
+// join merges the next leaf into the one at position p.
 func (o *order) join(p int) {
 	for e := range o.each(o.list[p+1]) {
 		o.move(e, o.list[p])
@@ -403,7 +414,7 @@ func (o *order) join(p int) {
 	}
 }
 
-// drop takes a leaf that is not needed any more out of the list.
+// drop removes a leaf from the list.
 func (o *order) drop(p int) {
 	o.leaves[o.list[p]].used = 0
 	o.spare = append(o.spare, o.list[p])
@@ -412,7 +423,7 @@ func (o *order) drop(p int) {
 	o.relist(p, -1)
 }
 
-// relist follows a leaf that came after position p, or went from there.
+// relist updates positions and levels after a leaf was inserted after position p (by > 0), or removed there.
 func (o *order) relist(p, by int) {
 	for q := p; q < len(o.list); q++ {
 		o.leaves[o.list[q]].at = int32(q)
@@ -479,7 +490,7 @@ func (o *order) first(bit int) (s int32, ok bool) {
 	}
 }
 
-// descend returns the first position of which a bit of a word is promised, or -1.
+// descend returns the first position of the list whose summary has a bit, or -1.
 func (o *order) descend(w, bit int) int {
 	p := 0
 	for k := len(o.levels) - 1; k >= 0; k-- {
@@ -494,10 +505,10 @@ func (o *order) descend(w, bit int) int {
 	return p
 }
 
-// next returns the first position from p on of whose leaf every bit of a mask is promised, or -1.
+// next returns the first position from p on whose summary has every bit of a mask, or -1.
 func (o *order) next(p int, mask []uint64) int {
 	for p < o.levels[0].n {
-		step := 0 // how far whole stretches without it go
+		step := 0 // length of the largest group that begins here and can be skipped
 		for k, size := 1, fan; k < len(o.levels) && p%size == 0 && !o.levels[k].has(p/size, mask); k, size = k+1, size*fan {
 			step = size
 		}
