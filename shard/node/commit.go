@@ -15,7 +15,47 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// commitRequest takes pods over from promised to durable: all of them or none.
+// The commit path turns holds into Bindings.
+//
+// The naive way is to pick a node in memory and to send the Binding. The API server accepts a Binding for every pod that has no
+// node yet; it does not check that the node has room. So two schedulers that see the same free cores over-commit a node. A
+// scheduler that was paused still sends what it decided before its nodes were given to another one: it cannot know that its
+// lease has run out meanwhile. And if a scheduler dies in the middle of a gang, a part of the gang runs, and nobody knows which
+// Bindings are still on their way.
+//
+// So each Binding is announced by a durable intent, and it is the control store that decides whether the intent is still valid.
+// Invariants:
+//   - No Binding is sent before its intent is durable.
+//   - The transaction that writes intents compares the store's identity, this shard's own key, the revision of the table, the
+//     revision of every reservation, and the absence of the intents' key. So a shard that has lost its nodes writes none, and
+//     none is written for a gang that is closed or whose reservation changed.
+//   - A Binding names the UID and the resourceVersion of its intent, and is sent once. So it has at most one effect, and none once
+//     the pod is at another version.
+//   - From the moment it is queued, an intent (a row) uses capacity of its node, until its pod is seen bound, or its Binding can
+//     no longer take effect.
+//   - A commit is prepared as a whole or refused as a whole.
+//
+// Outline:
+//  1. admit checks the pods of a Commit with the function that also finds nodes for holds, and makes rows of them.
+//  2. write gathers the rows of many commits into one transaction. One transaction at a time is under way.
+//  3. decided answers that the commit is prepared. A home shard that waits for several shards sends Bind when all are prepared;
+//     if there is only one, the Commit itself says that Bindings follow at once.
+//  4. bind sends a Binding for each row. A row whose Binding succeeded is confirmed; once the watch shows the pod bound, it is
+//     done, and its intent is deleted (bind.go, keys.go).
+//
+// What can go wrong:
+//   - The table has changed: all commits of the transaction are refused. A reservation has changed: its commits are refused, and
+//     the others are written again.
+//   - The response to the transaction is lost: api/store retries until the outcome is definite. The rows keep their capacity.
+//   - The record cannot be written: transactions of half as many rows find the row that is the cause (unwritable).
+//   - No Bind arrives within PreparedLimit, or the home shard withdraws: rows that were not sent are given up and their intents
+//     deleted. A Bind that arrives later finds none of them.
+//   - A Binding fails, its response is lost, or the watch does not show it: the pod is read, and written if need be, until it is
+//     certain where it is (bind.go, api/kube).
+//   - This process dies: its heir reads all intents, then lists all pods, counts every intent whose outcome is open, and resolves
+//     each of them (table.go).
+
+// commitRequest turns the holds of a Commit into intents: all of them or none.
 func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 	if !c.ready || !c.fromHome(from, m.GetGang()) {
 		return
