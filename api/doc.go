@@ -1,15 +1,16 @@
-// Package api holds the words that Basalt's parts share: resource vectors, queue paths, buckets and the table of their
-// owners, ranks, and the shapes that pods and nodes are reduced to at the edge. It decides nothing and keeps nothing.
+// Package api holds the types that all parts of Basalt share: resource vectors, queue paths, buckets and the table of their owners,
+// ranks, and the reduced forms of pods and nodes. It decides nothing and has no state. GLOSSARY.md explains the words that are
+// used everywhere, PROTOCOL.md the protocol.
 //
 // Invariants:
 //   - An amount of a resource is an int64: milli-units for cpu, bytes for memory and storage, whole units for everything
-//     else. Quantities are checked once, where an object enters (FromPod, FromNode, FromResourceList); arithmetic after
-//     that is checked too, and saturates towards "more is used" instead of wrapping.
-//   - Nothing here panics on anything a cluster can contain: what cannot be read becomes a reason that its user sees.
+//     else. Quantities are checked once, when an object is read (FromPod, FromNode, FromResourceList). Arithmetic is
+//     checked as well: it saturates towards "more is used" and does not wrap.
+//   - Nothing here panics on anything that a cluster can contain. What cannot be read becomes a reason that its user sees.
 //
 // Subfolders: v1alpha1 (the Queue and PodGroup objects), wire (messages and stored records, protobuf), store (the control
 // store: keys and fenced transactions), link (gRPC streams between processes), kube (reading and writing the API server),
-// relay (one process watches for all), gossip (membership hints), audit (checks the invariants from outside).
+// relay (one process watches on behalf of all), gossip (membership hints), audit (checks the invariants from outside).
 package api
 
 // SchedulerName is what pods put into spec.schedulerName.

@@ -1,4 +1,4 @@
-// Package shard is only this page: how the process `basalt shard` is put together.
+// Package shard contains only this page. It describes how the process `basalt shard` is put together.
 //
 //	           watches ─▶ ┌────────────────────────────┐ ─▶ Bindings, patches, events
 //	API server            │  one goroutine             │                 API server
@@ -10,10 +10,10 @@
 //	coordinator           │              its nodes     │              coordinator
 //	                      └────────────────────────────┘
 //
-// home and node are pure cores: Step(now, event), then Outputs(). They never call each other; they speak the messages that
-// they would send over the wire, also inside one process, so that there is one protocol and not two. event holds what they
-// are told and what they ask for. process is the shell: it turns what is watched, received and answered into events, gives
-// each to both cores, and carries out what they ask for.
+// home and node are pure cores: Step(now, event), then Outputs(). They never call each other. Even inside one process they exchange
+// the same messages as over the wire, so there is one protocol and not two. Package event holds their inputs and outputs.
+// Package process is the shell: it turns watch events, messages and responses into events, gives each event to both cores, and
+// carries out their outputs.
 //
-// Read event, then home/gang.go for the life of a gang, then node for what becomes of its pods.
+// Read event first, then home/gang.go for the life of a gang, then node for what happens to its pods.
 package shard

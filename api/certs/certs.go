@@ -1,9 +1,9 @@
-// Package certs reads the files of TLS again at each handshake, so that keys and CAs are rotated while processes run: whoever
-// replaces the files (a new certificate of the same CA; another CA by way of a file that holds both) needs no restart, and
-// connections that stand are left alone.
+// Package certs reloads TLS files for each handshake, so that keys and CAs can be rotated without a restart: replace the files with
+// a new certificate of the same CA, or move to another CA through a bundle that contains both. Existing connections are not
+// affected.
 //
-// It decides one thing: files that cannot be read, or that do not belong together because only one of them was replaced so
-// far, are no reason to stop talking: what was read last stays in use, and that is logged. Only at the start are they an error.
+// It makes one decision. If the files cannot be read, or do not match because only some of them have been replaced so far, the
+// files read last stay in use, and the problem is logged. Only at the start is this an error.
 package certs
 
 import (

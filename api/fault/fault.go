@@ -1,6 +1,6 @@
-// Package fault names bugs that can be switched on, to show that the tests, the simulator and the auditor would find them.
-// They exist only in programs built with the tag `faults`; in every other build On is a constant false and the code behind
-// it is gone.
+// Package fault names bugs that can be switched on, to show that the tests, the simulator and the auditor would find them. They
+// exist only in programs built with the tag faults. In all other builds On is the constant false, and the compiler removes the code
+// behind it.
 package fault
 
 // Fault is a bug.

@@ -1,8 +1,8 @@
-// Package gossip tells fast who seems alive. It decides nothing: what it says is a hint, and nothing that safety rests on
-// may ride on it. Who is a member, and who owns what, is in the control store.
+// Package gossip reports quickly which processes seem to be alive. Its reports are hints: safety never depends on them. Membership
+// and ownership are in the control store.
 //
-// It wraps memberlist. A member's name is its incarnation, because memberlist takes a name that comes back with another
-// address for a conflict for half a minute. Lists and events are copies: memberlist hands out pointers that it changes.
+// It wraps memberlist. A member's name is its incarnation: if a name comes back with another address, memberlist treats that as a
+// conflict for half a minute. Lists and events are copies, because memberlist modifies the objects that it hands out.
 package gossip
 
 import (

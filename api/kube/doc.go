@@ -1,5 +1,5 @@
-// Package kube is how Basalt's processes read the API server: a client configuration and one list-and-watch loop. It
-// decides nothing and stores nothing: what is seen goes straight to the caller.
+// Package kube is how Basalt's processes read from and write to the API server: a client configuration, a list-and-watch loop, and
+// the writes. It decides nothing and stores nothing: everything it reads goes straight to the caller.
 //
 // Why not client-go's informers: a takeover must count the pods of a list that was made, consistently, after the intents
 // were read, and everything that comes later must come from a watch that starts at exactly that list. An informer lists

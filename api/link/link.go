@@ -1,10 +1,10 @@
-// Package link carries messages between processes: one gRPC stream from each process to each peer that it talks to. It
-// decides nothing.
+// Package link carries messages between processes: one gRPC stream from each process to each peer that it sends to. It decides
+// nothing.
 //
-// What it promises: messages of one sender arrive in the order in which they were sent, each at most once, and only at the
-// incarnation that they are meant for. What it does not: that they arrive. Messages are statements of state that are said
-// again until answered, so a full queue drops its oldest, a broken stream loses what was on its way, and Send never waits.
-// Its server authenticates the caller of every service on it, other packages' too: see proof.go.
+// It guarantees that the messages of one sender arrive in the order in which they were sent, at most once, and only at the
+// incarnation that they are addressed to. It does not guarantee that they arrive. Messages describe state and are retransmitted
+// until they are answered, so a full queue drops its oldest messages, a broken stream loses those in flight, and Send never
+// blocks. The server authenticates the callers of all services on it, including those of other packages: see proof.go.
 package link
 
 import (

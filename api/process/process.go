@@ -1,8 +1,8 @@
-// Package process is what shards and coordinators have in common as processes: an incarnation, the connections to the API
-// server, the control store and each other, and what an operator can look at. It decides nothing.
+// Package process is what shard and coordinator processes have in common: an incarnation, the connections to the API server, to the
+// control store and to each other, and endpoints for operators. It decides nothing.
 //
-// Order matters at both ends: whoever is found in the control store must already listen, and whoever stops must be gone
-// from the control store before it stops listening.
+// Order matters at start and stop. A process listens before it appears in the control store, and disappears from the control
+// store before it stops listening.
 package process
 
 import (

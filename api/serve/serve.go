@@ -1,9 +1,8 @@
-// Package serve is what every process shows over HTTP: /livez and /readyz for probes, /metrics for Prometheus, and
-// /debug/pprof for whoever looks for the cause of something.
+// Package serve serves HTTP for operators: /livez and /readyz for probes, /metrics for Prometheus, and /debug/pprof for debugging.
 //
-// Metrics name queues and profiles show memory, so both are shown to whoever has the token of a file, or, without one, to
-// this machine alone: a listener that others reach answers 403 then. Probes are always answered: a kubelet has no token, and
-// they say nothing but ok, what is being waited for, or why the process must be restarted.
+// Metrics contain the names of queues, and profiles contain memory. So both require the bearer token of a file. Without a token
+// file they are served on loopback addresses only, and a listener that other machines can reach answers 403. Probes need no token,
+// because a kubelet has none; they answer only "ok", what is being waited for, or why the process must be restarted.
 package serve
 
 import (

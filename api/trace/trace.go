@@ -1,6 +1,6 @@
-// Package trace exports the spans that cores report, by OTLP over gRPC. Spans come finished, with their ids and times:
-// ids are derived from the gang, so that the processes that a gang passes through agree on them without asking. Without
-// an endpoint nothing is made and nothing costs anything.
+// Package trace exports the spans that cores report, as OTLP over gRPC. Spans arrive finished, with their ids and times. The
+// ids are derived from the gang, so that all processes that handle a gang use the same ids without communication. Without an
+// endpoint, no spans are created, and tracing costs nothing.
 package trace
 
 import (

@@ -1,5 +1,5 @@
-// Package wire is the protobuf form of what processes say to each other and of what they store: generated from
-// basalt.proto, which is its documentation, with conversions from and to the words of package api.
+// Package wire is the protobuf form of messages between processes and of stored records. It is generated from basalt.proto, which
+// is its documentation. It also converts from and to the types of package api.
 package wire
 
 import (

@@ -1,9 +1,9 @@
 // Package process is the shell around the coordinator's core: the process `basalt coordinator`. It decides nothing.
 //
-// Several run; one leads. Leading is a term: win the election, read the state at one revision, make a core of it, and step
-// that core on one goroutine until the term ends for whatever reason. Then the core is dropped, with everything in it:
-// what mattered is in the control store. The leader key is given back, so that a standby leads at once. /livez fails when
-// this process keeps the leader key alive without a running term, and when the term's loop is stuck.
+// Several processes run, and one of them leads. A term is: win the election, read the state at one revision, create a core from
+// it, and step the core on one goroutine until the term ends, for whatever reason. Then the core is dropped with all of its
+// state; everything that matters is in the control store. The leader key is deleted, so that a standby can lead at once. /livez
+// fails if this process keeps the leader key alive without a running term, or if the loop of the term is stuck.
 package process
 
 import (

@@ -1,17 +1,17 @@
-// Package event holds what the two cores of a shard, shard/home and shard/node, are told and what they ask for: events
-// go into Step(now, event), outputs come from Outputs(). Between them stands the shell (package shard), which carries
-// outputs out and turns every result into an event. It decides nothing.
+// Package event holds the input and output of the two cores of a shard, shard/home and shard/node: events go into Step(now, event),
+// and outputs come from Outputs(). The shell (package shard) carries out the outputs and turns every result into an event. This
+// package decides nothing.
 //
-// Rules for all of it:
-//   - Both cores are given every event that concerns the process in the same order; each ignores what is not its own.
-//   - An event or output is immutable once made: messages, pods, nodes and records are shared, never copied.
-//   - Every output that asks for something names what its result will name again, so a late result finds its question.
+// Rules:
+//   - Both cores are given every event that concerns the process, in the same order. Each ignores events of the other.
+//   - Events and outputs are immutable: messages, pods, nodes and records are shared, not copied.
+//   - Every output that requests something carries an id that its result repeats, so that a late result finds its request.
 //   - The shell answers each WriteIntents, DeleteIntents, RewriteIntents, BindPod and SettlePod exactly once, and the newest
-//     ReadStore and ListPods, however long that takes, or ends the process.
+//     ReadStore and ListPods, however long that takes, or it ends the process.
 //
-// Takeover, in this order: TableSeen; ReadStore -> StoreRead; ListPods -> PodsReplaced. Sequence ties them together: the
-// takeover for the newest table is complete at the PodsReplaced whose Sequence is that of the StoreRead before it, when
-// that StoreRead's Revision is at least the table's.
+// A takeover takes three steps, in this order: TableSeen; ReadStore, answered by StoreRead; ListPods, answered by PodsReplaced.
+// Sequence connects them: the takeover for the newest table is complete at the PodsReplaced that has the Sequence of the StoreRead
+// before it, if the Revision of that StoreRead is at least that of the table.
 package event
 
 import (

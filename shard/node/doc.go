@@ -1,10 +1,11 @@
-// Package node is what a shard decides about its nodes: which pods may have room on them, and what has become of the
-// pods that were sent there. It is a core: Step(now, event), then Outputs().
+// Package node is the core that decides about a shard's nodes: which pods get capacity on them, and what became of the pods that
+// are being bound to them. Step(now, event), then Outputs().
 //
-// It owns, for the nodes of its buckets: holds (room promised in memory), rows (one pod on its way to one node, durable in
-// an intent key before its Binding is sent) and the charges of bound pods. Only the shard that the table names may bind a
-// pod to a node, and it says so in every intent transaction. It refuses what was decided under another table or another
-// reservation, what was withdrawn, and what has no room; it never waits for anybody to be honest or punctual.
+// For the nodes of its buckets, it owns the holds (capacity promised in memory), the rows (a row is one pod that is to be bound to
+// one node; it is durable as an intent before its Binding is sent), and the charges of bound pods. Only the shard that the table
+// names may bind pods to a node, and every transaction that writes intents compares that. The core refuses what was decided under
+// another table or another reservation, what was withdrawn, and what does not fit. It never relies on others to be correct or in
+// time.
 //
 // The life of a row:
 //
@@ -16,10 +17,10 @@
 //	         done           dropped ─────▶ done, when it has left the control store
 //
 // Invariants:
-//   - Room is free again only when nobody can use it any more: the pod is gone, or finished, or bound elsewhere; or the
-//     answer to SettlePod has shown that it has no node and another version than its Binding names; or the row was
-//     never sent and has left the control store. So what the control store and the API server say together never adds up
-//     to more than a node has, except where others put it there.
+//   - Capacity is freed only when it can no longer be used: the pod is gone, finished, or bound elsewhere; or the answer to
+//     SettlePod has shown that the pod has no node and is at another version than its Binding names; or the row was never sent
+//     and has been deleted from the control store. So the intents and the bound pods of a node never exceed what it has, except
+//     where others bound pods to it.
 //   - A Binding is sent once for a row that is durable, with exactly the row's UID and resourceVersion. Another version
 //     needs another row. A pod has one row at most that may still be sent by this process.
 //   - Gained buckets take nothing before the takeover is complete: table, then all intents, then a list of all pods.
@@ -28,5 +29,5 @@
 //   - What is said to a home shard is said to the one that the table names for the gang's queue, and again when it asks
 //     again. Nothing depends on its hearing it.
 //
-// What of this breaks is a fault of ours: it is counted (Stats.Broken), logged as an error, and panics with Config.Strict.
+// A violation is a bug of ours: it is counted (Stats.Broken), logged as an error, and panics with Config.Strict.
 package node

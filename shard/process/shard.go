@@ -1,9 +1,9 @@
-// Package process is the shell around a shard's two cores (see package shard): the process `basalt shard`. It decides
-// nothing: it turns what is watched, received and answered into events, and carries out what the cores ask for.
+// Package process is the shell around the two cores of a shard (see package shard): the process `basalt shard`. It decides nothing.
+// It turns watch events, messages and responses into events for the cores, and carries out what the cores request.
 //
-// One goroutine, loop.run, steps the cores. Calls that wait run on workers and come back as events. The process ends when
-// its session or the control store's identity is lost, and whoever supervises it starts a new one: there is no state worth
-// keeping that is not in the API server or in the control store.
+// One goroutine, loop.run, steps the cores. Calls that block run on workers, and their results come back as events. The process
+// ends when its session is lost or the control store is replaced, and its supervisor starts a new one: all state worth keeping is
+// in the API server or in the control store.
 package process
 
 import (

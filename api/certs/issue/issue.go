@@ -1,14 +1,14 @@
-// Package issue makes the keys of an installation: a CA, a certificate for each role, the gossip key and the metrics token,
-// as Secrets. It fills what is missing and renews certificates before they expire.
+// Package issue creates the keys of an installation as Secrets: a CA, a certificate for each role, the gossip key and the metrics
+// token. It creates what is missing and renews certificates before they expire.
 //
-// It decides when something is issued. It owns the Secrets that Names lists, and no other; a certificate that another issuer
-// put there is left alone.
+// It decides when something is issued. It owns the Secrets that Names lists, and no others. A certificate that another issuer put
+// there is left alone.
 //
 // Invariants:
-//   - A key or token that is there is never replaced. A certificate is, and only by one of the same names and a later expiry.
-//   - The next CA is in every bundle from the beginning, so whoever reads its bundle only when it starts (etcd) trusts the next
-//     CA as long as it was started in the eight years before that one signs anything.
-//   - A Secret that was changed since it was read is not written: two that run at once do not mix their keys.
+//   - An existing key or token is never replaced. A certificate is replaced only by one with the same names and a later expiry.
+//   - Every bundle contains the next CA from the beginning. So a process that reads its bundle only at its start (etcd) trusts the
+//     next CA if it was started within the eight years before that CA signs anything.
+//   - A Secret that has changed since it was read is not written, so two instances that run at once do not mix their keys.
 package issue
 
 import (
