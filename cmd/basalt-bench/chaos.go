@@ -22,7 +22,7 @@ func chaosCommand() *cobra.Command {
 	var members int
 	c := &cobra.Command{
 		Use:   "chaos",
-		Short: "Do to Basalt's real processes whatever a bad day does, under load, and judge what comes of it",
+		Short: "Inject faults into real Basalt processes under load, and audit the result",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if faults != "" {
@@ -76,19 +76,19 @@ func chaosCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "what load and faults are drawn from; 0 draws one")
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "random seed of load and faults; 0 means a random one")
 	c.Flags().DurationVar(&o.For, "duration", 5*time.Minute, "how long load and faults last")
-	c.Flags().IntVar(&o.Shards, "shards", 5, "shard processes at first and at the end")
+	c.Flags().IntVar(&o.Shards, "shards", 5, "shard processes at the start and at the end")
 	c.Flags().IntVar(&o.MostShards, "most-shards", 8, "shard processes when scaled up")
 	c.Flags().IntVar(&o.Coordinators, "coordinators", 3, "coordinator processes")
 	c.Flags().IntVar(&members, "store-members", 3, "members of the control store")
-	c.Flags().StringVar(&faults, "faults", "", "only these kinds, with commas: "+strings.Join(chaos.Kinds(), ", "))
-	c.Flags().DurationVar(&o.Rest, "rest", o.Rest, "how long everything may take to come to rest afterwards")
+	c.Flags().StringVar(&faults, "faults", "", "comma-separated kinds of faults to inject; if empty, all of: "+strings.Join(chaos.Kinds(), ", "))
+	c.Flags().DurationVar(&o.Rest, "rest", o.Rest, "how long the system may take to settle afterwards")
 	c.Flags().BoolVar(&o.Hostile, "hostile", true, "a tenant with the ClusterRole edit attacks at the same time")
-	c.Flags().BoolVar(&o.Long, "long", false, "most pods run for long, whatever the seed says")
-	c.Flags().StringVar(&points, "points", "all", "crash points to visit, with commas; none for none")
-	c.Flags().StringVar(&old, "old", "", "commit of an older version to mix in, as in a rolling update, such as HEAD~1; empty: none")
-	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
+	c.Flags().BoolVar(&o.Long, "long", false, "make most pods long-running, whatever the seed draws")
+	c.Flags().StringVar(&points, "points", "all", "comma-separated crash points to visit: all, none, or names")
+	c.Flags().StringVar(&old, "old", "", "commit of an older version to run beside this one, as in a rolling update, for example HEAD~1")
+	c.Flags().StringVar(&keep, "keep", "", "directory to keep logs and data in")
 	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "let shards and coordinators log more")
 	return c
 }

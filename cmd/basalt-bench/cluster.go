@@ -28,7 +28,7 @@ func clusterCommand() *cobra.Command {
 	var runs int
 	c := &cobra.Command{
 		Use:   "cluster",
-		Short: "Measure the protocol: all real parts but the API server, which is in memory",
+		Short: "Measure the protocol with real processes over an API server in memory",
 		Long: `Gives a scenario's load to real shards, a real coordinator and a real control store over an API server in memory.
 
   basalt-bench cluster                                95 % of the CPU in use, pods that end for each that comes
@@ -95,14 +95,14 @@ program; a profile of the measured part says whose its time was.`,
 		},
 	}
 	f := c.Flags()
-	f.IntSliceVar(&shards, "shards", []int{4}, "shards; several: one run of each in turn")
-	f.IntVar(&runs, "runs", 1, "runs of each")
-	f.StringVar(&name, "scenario", "cluster", "a scenario of bench/scenario, or a file")
-	f.Uint64Var(&o.Seed, "seed", 0, "seed; 0: the scenario's")
+	f.IntSliceVar(&shards, "shards", []int{4}, "number of shards; if there are several values, they take turns")
+	f.IntVar(&runs, "runs", 1, "runs for each value")
+	f.StringVar(&name, "scenario", "cluster", "scenario of bench/scenario, or a file")
+	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
 	f.StringVar(&o.Policy, "placement", "pack", "pack or spread")
-	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "not measured; a steady load fills the cluster before, and a batch has none")
-	f.DurationVar(&o.Measure, "for", 20*time.Second, "measured; of a batch at most: until nothing is bound any more")
-	f.DurationVar(&o.Drain, "drain", time.Minute, "at the end, for what is there to be placed and to end; 0: do not look")
+	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "time before the measurement; a steady load fills the cluster first, and a batch has no warm-up")
+	f.DurationVar(&o.Measure, "for", 20*time.Second, "duration of the measurement; for a batch the longest one, which ends when nothing more is bound")
+	f.DurationVar(&o.Drain, "drain", time.Minute, "how long pods may take to be placed and to finish at the end; 0 means do not wait")
 	f.StringVar(&cpuprofile, "cpuprofile", "", "write the CPU profile of the measured part to this file")
 	f.StringVar(&memprofile, "memprofile", "", "write a profile of allocations to this file")
 	outFlag(f, &dir, "cluster")

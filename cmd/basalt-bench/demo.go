@@ -14,7 +14,7 @@ func demoCommand() *cobra.Command {
 	o := demo.Options{}
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Show Basalt at work on a local cluster in the shape of a real one, and check what it did",
+		Short: "Run Basalt on a local copy of a real cluster, and audit what it did",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root, err := local.Root()
@@ -38,9 +38,9 @@ func demoCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().Uint64Var(&o.Seed, "seed", 1, "what everything is made from")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "random seed")
 	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
-	c.Flags().Float64Var(&o.Scale, "scale", 1, "size of everything, for a quick look: 0.1 is a tenth of the nodes, pods and limits")
-	c.Flags().BoolVar(&o.Keep, "keep", false, "leave everything running after the result, until Ctrl-C")
+	c.Flags().Float64Var(&o.Scale, "scale", 1, "scale of nodes, pods and limits, for a quick look: 0.1 is a tenth of each")
+	c.Flags().BoolVar(&o.Keep, "keep", false, "keep everything running after the result, until Ctrl-C")
 	return c
 }

@@ -23,7 +23,7 @@ func engineCommand() *cobra.Command {
 	var cores int64
 	c := &cobra.Command{
 		Use:   "engine",
-		Short: "Measure the placement core alone on one core, beside an exact scan, or replay a trace with it",
+		Short: "Measure placement alone on one core, compare it with an exact scan, or replay a trace",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if profile != "" {
@@ -57,17 +57,17 @@ func engineCommand() *cobra.Command {
 			return finish(c, r, out, nil)
 		},
 	}
-	c.Flags().Uint64Var(&o.Seed, "seed", 1, "what everything is made from")
-	c.Flags().IntSliceVar(&o.Nodes, "nodes", []int{1523, 5000, 20000, 100000}, "sizes of clusters")
-	c.Flags().IntVar(&o.Rounds, "rounds", 10, "rounds, of all sizes in turn")
-	c.Flags().IntVar(&o.Decisions, "decisions", 100000, "decisions of a round")
-	c.Flags().IntVar(&o.Exact, "exact-up-to", 5000, "compare quality with exact best fit in clusters up to so many nodes")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "random seed")
+	c.Flags().IntSliceVar(&o.Nodes, "nodes", []int{1523, 5000, 20000, 100000}, "cluster sizes")
+	c.Flags().IntVar(&o.Rounds, "rounds", 10, "rounds; sizes take turns")
+	c.Flags().IntVar(&o.Decisions, "decisions", 100000, "decisions per round")
+	c.Flags().IntVar(&o.Exact, "exact-up-to", 5000, "compare quality with exact best fit for clusters of up to this many nodes")
 	c.Flags().StringVar(&traced, "trace", "", "openb:DIR, openb:DIR,LIST (LIST of openb_pod_list_LIST.csv, default: default) or swf:FILE")
 	c.Flags().IntVar(&seeds, "seeds", 5, "with --trace openb: seeds of the inflation")
-	c.Flags().Int64Var(&cores, "cores-of-node", 32, "with --trace swf: how the machine's cores are split into nodes")
+	c.Flags().Int64Var(&cores, "cores-of-node", 32, "with --trace swf: cores per node")
 	c.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file")
 	outFlag(c.Flags(), &out, "engine")
-	c.Flags().BoolVar(&asJSON, "json", false, "print report.json instead of the table, and write files only where --out says so")
+	c.Flags().BoolVar(&asJSON, "json", false, "print report.json instead of the table, and write files only if --out is given")
 	return c
 }
 

@@ -21,7 +21,7 @@ func exploreCommand() *cobra.Command {
 	var seeded bool
 	c := &cobra.Command{
 		Use:   "explore",
-		Short: "Run every interleaving of a small Basalt: two shards, two nodes, a coordinator, and gangs that conflict",
+		Short: "Explore every interleaving of two shards, two nodes, a coordinator, and gangs that conflict",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if len(bugs) > 0 {
@@ -74,13 +74,13 @@ func exploreCommand() *cobra.Command {
 	f.IntVar(&cfg.Lost, "lost", 0, "messages and answers lost")
 	f.IntVar(&cfg.Waits, "waits", 1, "times that time passes because nothing else can happen, before the fair end")
 	f.IntVar(&cfg.Quota, "quota", 0, "how many gangs the quota admits at once; 0 for all")
-	f.StringVar(&cfg.Order, "order", explore.FairOrder, "what goes first in the fair order: store news, pod news, messages, calls, restarts, leases, by their initials")
-	f.IntVar(&cfg.Delays, "delays", 0, "times that what comes first in the fair order is put off; 0 for no limit, -1 for never")
-	f.IntVar(&cfg.Longest, "longest", 0, "steps after which a way that does not end is a violation; 0 for any")
-	f.IntVar(&cfg.States, "states", 0, "give up after so many states; 0 for never")
-	f.DurationVar(&cfg.For, "for", 0, "give up after this time; 0 for never")
-	f.StringSliceVar(&bugs, "bugs", nil, "seeded bugs to switch on, in a build with -tags faults")
-	f.BoolVar(&seeded, "seeded", false, "switch on one seeded bug after another, each where it has to be found, in a build with -tags faults")
+	f.StringVar(&cfg.Order, "order", explore.FairOrder, "fair order, by initials: store news, pod news, messages, calls, restarts, leases")
+	f.IntVar(&cfg.Delays, "delays", 0, "how often the first step of the fair order is delayed; 0 means no limit, -1 never")
+	f.IntVar(&cfg.Longest, "longest", 0, "steps after which an unfinished run is a violation; 0 means no limit")
+	f.IntVar(&cfg.States, "states", 0, "stop after this many states; 0 means no limit")
+	f.DurationVar(&cfg.For, "for", 0, "stop after this time; 0 means no limit")
+	f.StringSliceVar(&bugs, "bugs", nil, "seeded bugs to enable, in a build with -tags faults")
+	f.BoolVar(&seeded, "seeded", false, "enable one seeded bug after another, each where it must be found, in a build with -tags faults")
 	return c
 }
 

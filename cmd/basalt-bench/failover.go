@@ -18,7 +18,7 @@ func failoverCommand() *cobra.Command {
 	var keep string
 	c := &cobra.Command{
 		Use:   "failover",
-		Short: "Measure how long work lies when a shard or the active coordinator is killed, or restarted in order under load",
+		Short: "Measure recovery time when a shard or the active coordinator is killed or restarted under load",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			root, err := local.Root()
@@ -47,14 +47,14 @@ func failoverCommand() *cobra.Command {
 		},
 	}
 	c.Flags().IntVar(&o.Rounds, "rounds", 30, "how often a shard and the active coordinator are killed")
-	c.Flags().IntVar(&o.Restarts, "restarts", 10, "how often each is restarted in order under load")
-	c.Flags().IntVar(&o.Splits, "splits", 1, "how often the processes are cut in two halves")
+	c.Flags().IntVar(&o.Restarts, "restarts", 10, "how often each of them is restarted under load")
+	c.Flags().IntVar(&o.Splits, "splits", 1, "how often the processes are partitioned into two halves")
 	c.Flags().DurationVar(&o.Split, "split", 90*time.Second, "for how long")
-	c.Flags().StringVar(&keep, "keep", "", "a folder that keeps logs and data")
+	c.Flags().StringVar(&keep, "keep", "", "directory to keep logs and data in")
 	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "let shards and coordinators log more")
 	c.Flags().IntVar(&o.Shards, "shards", 3, "shard processes")
 	c.Flags().IntVar(&o.Coordinators, "coordinators", 2, "coordinator processes")
-	c.Flags().DurationVar(&o.RestartAfter, "restart-after", 6*time.Second, "when a process that ended is started again under its name")
-	c.Flags().Float64Var(&o.Rate, "rate", 10, "gangs of four a second while processes are restarted in order")
+	c.Flags().DurationVar(&o.RestartAfter, "restart-after", 6*time.Second, "delay before a process that ended is restarted under its name")
+	c.Flags().Float64Var(&o.Rate, "rate", 10, "gangs of four per second while processes are restarted")
 	return c
 }

@@ -24,7 +24,7 @@ func kubeCommand() *cobra.Command {
 	var shards []int
 	c := &cobra.Command{
 		Use:   "kube",
-		Short: "Measure a scheduler, any, on a real API server, alone or in turn with others",
+		Short: "Measure any scheduler on a real API server, alone or in turn with others",
 		Long: `Gives a scenario's load to a scheduler and measures it by what the API server shows.
 
   basalt-bench kube --kubeconfig F --scheduler-name S            a scheduler that runs there already
@@ -81,21 +81,21 @@ func kubeCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&name, "scenario", "kube", "a file, or one of "+strings.Join(scenario.Names(), ", "))
-	f.Uint64Var(&o.Seed, "seed", 0, "what everything is made from; 0: the scenario's own")
+	f.StringVar(&name, "scenario", "kube", "scenario: a file, or one of "+strings.Join(scenario.Names(), ", "))
+	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
 	f.IntVar(&o.Runs, "runs", 10, "runs of each scheduler")
 	outFlag(f, &dir, "kube")
 	f.BoolVar(&onLocal, "local", false, "start a local control plane for each run")
-	f.IntSliceVar(&shards, "shards", []int{3}, "with --local: measure Basalt with so many shards, each a subject")
-	f.StringSliceVar(&against, "against", nil, "with --local: measure in turn with null, kube-scheduler")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "an API server that is there")
+	f.IntSliceVar(&shards, "shards", []int{3}, "with --local: measure Basalt with each of these numbers of shards")
+	f.StringSliceVar(&against, "against", nil, "with --local: also measure null, kube-scheduler, in turn")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of an existing API server")
 	f.StringVar(&scheduler, "scheduler-name", "", "with --kubeconfig: the pods' spec.schedulerName, or null")
-	f.BoolVar(&o.MakeNodes, "make-nodes", false, "with --kubeconfig: make the scenario's nodes, and delete them afterwards")
+	f.BoolVar(&o.MakeNodes, "make-nodes", false, "with --kubeconfig: create the scenario's nodes, and delete them afterwards")
 	f.StringToIntVar(&o.Pids, "pid", nil, "with --kubeconfig: processes of this machine whose CPU is measured: apiserver=, etcd=, scheduler=")
-	f.BoolVar(&o.Count, "count", true, "with --local: one run more of each with audit log, traces and metrics on, to count requests")
-	f.StringVar(&o.Profiles, "profiles", "", "folder for CPU profiles, taken in the run that counts")
-	f.DurationVar(&o.Patience, "patience", 0, "the end of a run that does not bind all its pods; 0: 5m")
-	f.StringVar(&o.Basalt, "basalt", "", "the program; bin/basalt if empty")
+	f.BoolVar(&o.Count, "count", true, "with --local: one more run of each with audit log, traces and metrics enabled, to count requests")
+	f.StringVar(&o.Profiles, "profiles", "", "directory for CPU profiles of the run that counts requests")
+	f.DurationVar(&o.Patience, "patience", 0, "when to end a run that does not bind all of its pods; 0 means 5m")
+	f.StringVar(&o.Basalt, "basalt", "", "program to run; if empty, bin/basalt")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
 	f.StringArrayVar(&variants, "variant", nil, "with --local: NAME=VALUE for Basalt's processes, measured beside Basalt without it")
 	return c
@@ -107,7 +107,7 @@ func restartCommand() *cobra.Command {
 	var shards, gangs int
 	c := &cobra.Command{
 		Use:   "restart",
-		Short: "Fill a local cluster, kill all of Basalt's processes, start them together, and wait for the first Binding",
+		Short: "Fill a local cluster, kill all Basalt processes, restart them together, and wait for the first Binding",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -137,20 +137,20 @@ func restartCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&name, "scenario", "restart", "a file, or one of "+strings.Join(scenario.Names(), ", "))
-	f.Uint64Var(&o.Seed, "seed", 0, "what everything is made from; 0: the scenario's own")
-	f.IntVar(&o.Runs, "runs", 3, "how often they are killed")
+	f.StringVar(&name, "scenario", "restart", "scenario: a file, or one of "+strings.Join(scenario.Names(), ", "))
+	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
+	f.IntVar(&o.Runs, "runs", 3, "how often all processes are killed")
 	f.IntVar(&shards, "shards", 3, "shard processes")
-	f.IntVar(&gangs, "gangs", 0, "fewer gangs than the scenario has, for a quick look")
+	f.IntVar(&gangs, "gangs", 0, "number of gangs, if fewer than the scenario's, for a quick look")
 	outFlag(f, &dir, "restart")
-	f.StringVar(&o.Basalt, "basalt", "", "the program; bin/basalt if empty")
+	f.StringVar(&o.Basalt, "basalt", "", "program to run; if empty, bin/basalt")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
 	return c
 }
 
 // outFlag says where finish keeps a report.
 func outFlag(f *pflag.FlagSet, dir *string, command string) {
-	f.StringVar(dir, "out", ".bench/"+command, "folder for report.json and report.html; empty: none are written")
+	f.StringVar(dir, "out", ".bench/"+command, "directory for report.json and report.html; if empty, none are written")
 }
 
 // finish shows and keeps a report, also one that an error cut short.

@@ -50,17 +50,17 @@ func simCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.Uint64Var(&o.one, "seed", 0, "run this seed alone")
-	f.StringVar(&o.script, "script", "", "run this script instead of what a seed draws")
+	f.Uint64Var(&o.one, "seed", 0, "run only this seed")
+	f.StringVar(&o.script, "script", "", "run this script instead of one drawn from a seed")
 	f.Uint64Var(&o.first, "first", 1, "the first seed")
-	f.IntVar(&o.seeds, "seeds", 1000, "how many seeds; with --bugs how many for each bug at most")
-	f.IntVar(&o.steps, "steps", 20000, "events of each before its faults end")
+	f.IntVar(&o.seeds, "seeds", 1000, "number of seeds; with --bugs, the maximum for each bug")
+	f.IntVar(&o.steps, "steps", 20000, "events of each seed before its faults end")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with --seed or --script: print every line")
 	f.DurationVar(&o.shrink, "shrink", time.Minute, "how long to shrink the script of the first failure")
-	f.StringVar(&o.keep, "keep", "", "write shrunk scripts into this folder; without it the first is printed")
-	f.BoolVar(&o.bugs, "bugs", false, "switch seeded bugs on, one after another, and find each")
-	f.BoolVar(&o.often, "often", false, "with --bugs: only those that show in one seed of a few")
-	f.StringVar(&o.bug, "bug", "", "switch this bug on; with --bugs: look for this one alone")
+	f.StringVar(&o.keep, "keep", "", "directory to write shrunk scripts to; if empty, the first one is printed")
+	f.BoolVar(&o.bugs, "bugs", false, "enable seeded bugs, one after another, and find each of them")
+	f.BoolVar(&o.often, "often", false, "with --bugs: only those that show in one of a few seeds")
+	f.StringVar(&o.bug, "bug", "", "enable this bug; with --bugs: look only for this one")
 	return c
 }
 

@@ -17,7 +17,7 @@ func soakCommand() *cobra.Command {
 	var name, dir string
 	c := &cobra.Command{
 		Use:   "soak",
-		Short: "Run for long over the API in memory, and say whether anything grows",
+		Short: "Run for a long time over an API server in memory, and report whether anything grows",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -93,10 +93,10 @@ func soakCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&o.Shards, "shards", 4, "shards")
-	f.StringVar(&name, "scenario", "soak", "a scenario of bench/scenario with open arrivals, or a file")
-	f.Uint64Var(&o.Seed, "seed", 0, "seed; 0: the scenario's")
+	f.StringVar(&name, "scenario", "soak", "scenario of bench/scenario with open arrivals, or a file")
+	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
 	f.DurationVar(&o.Measure, "duration", time.Hour, "how long")
-	f.DurationVar(&o.Drain, "drain", 3*time.Minute, "at the end, for what is there to be placed and to end")
+	f.DurationVar(&o.Drain, "drain", 3*time.Minute, "how long pods may take to be placed and to finish at the end")
 	outFlag(f, &dir, "soak")
 	return c
 }

@@ -58,7 +58,7 @@ func holdCommand() *cobra.Command {
 func downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "End the local cluster and remove all that is left of it",
+		Short: "Stop the local cluster and remove everything that is left of it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root, err := local.Root()
