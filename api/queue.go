@@ -19,17 +19,17 @@ func ValidatePath(path string) error {
 	case path == "":
 		return fmt.Errorf("a queue needs a name")
 	case len(path) > MaxPathLength:
-		return fmt.Errorf("queue name %.80q has %d characters, at most %d are possible", path, len(path), MaxPathLength)
+		return fmt.Errorf("queue name %.80q has %d characters, the limit is %d", path, len(path), MaxPathLength)
 	case strings.HasPrefix(path, RootQueue+"."):
-		return fmt.Errorf("queue name %q: top-level queues lie under root without naming it", path)
+		return fmt.Errorf("queue name %q: top-level queues are children of root: omit the leading root.", path)
 	}
 	segments := strings.Split(path, ".")
 	if len(segments) > MaxPathLevels {
-		return fmt.Errorf("queue name %q has %d levels, at most %d are possible", path, len(segments), MaxPathLevels)
+		return fmt.Errorf("queue name %q has %d levels, the limit is %d", path, len(segments), MaxPathLevels)
 	}
 	for _, s := range segments {
 		if s == "" || s[0] == '-' || s[len(s)-1] == '-' || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-			return fmt.Errorf("queue name %q: %q is not made of lower-case letters, digits and inner dashes", path, s)
+			return fmt.Errorf("queue name %q: %q must consist of lower-case letters, digits and inner dashes", path, s)
 		}
 	}
 	return nil

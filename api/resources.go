@@ -226,7 +226,7 @@ func FromQuantity(name string, q resource.Quantity, roundUp bool) (int64, error)
 		}
 		c := q.DeepCopy()
 		if scale := c.AsDec().Scale(); scale < -maxExponent {
-			return 0, fmt.Errorf("%s: an amount of about 1e%d is above what is accepted", name, -scale)
+			return 0, fmt.Errorf("%s: about 1e%d is too large", name, -scale)
 		}
 	}
 	if q.Sign() < 0 {
@@ -239,7 +239,7 @@ func FromQuantity(name string, q resource.Quantity, roundUp bool) (int64, error)
 		scale = resource.Milli
 	}
 	if q.Cmp(limit) > 0 {
-		return 0, fmt.Errorf("%s: %s is above %s, the most that is accepted", name, short(q), limit.String())
+		return 0, fmt.Errorf("%s: %s is above the limit of %s", name, short(q), limit.String())
 	}
 	v := q.ScaledValue(scale) // rounds up
 	if !roundUp && q.Cmp(*resource.NewScaledQuantity(v, scale)) != 0 {

@@ -86,7 +86,7 @@ func TestUsagesAreBounded(t *testing.T) {
 				t.Errorf("%s: %s is not named", path, name)
 			}
 		}
-		if !strings.HasSuffix(u.GetMessage(), "; 88 more resources are charged than the 64 that are listed") {
+		if !strings.HasSuffix(u.GetMessage(), "; 88 more charged resources are not among the 64 listed") {
 			t.Errorf("%s: %q", path, u.GetMessage())
 		}
 	}

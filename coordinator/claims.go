@@ -78,7 +78,7 @@ func (c *Core) note(r *request) string {
 	if !c.window.resting || r.vain == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; room was kept for it for %v, now others are admitted for %v before room is kept again", c.cfg.lasts(c.window.n), c.cfg.ClaimRest)
+	return fmt.Sprintf("; quota was kept free for it for %v, others are admitted for %v before quota is kept free again", c.cfg.lasts(c.window.n), c.cfg.ClaimRest)
 }
 
 // keeps returns how much of a resource the queue keeps from a request for the one that claims room, of a capability of limit.

@@ -79,7 +79,7 @@ func (c *Core) queueSeen(ev QueueSeen) {
 		ev.Invalid = err.Error()
 	}
 	if n := limitsBytes(ev.record(selector)); n > maxRecordBytes && ev.Invalid == "" {
-		ev.Invalid = fmt.Sprintf("spec: the record of queue %s takes %d bytes, at most %d are possible: capability names %d resources, guarantee %d",
+		ev.Invalid = fmt.Sprintf("spec: the record of queue %s has %d bytes, the limit is %d: capability names %d resources, guarantee %d",
 			ev.Name, n, maxRecordBytes, len(ev.Capability), len(ev.Guarantee))
 	}
 	q := c.tree.at(ev.Name)
@@ -278,7 +278,7 @@ func (q *queue) ended() bool {
 // unprotected reports whether that finalizer was asked for in vain, so that nothing is admitted.
 func (q *queue) unprotected() bool { return q.vain && q.unheld() }
 
-const noFinalizer = "cannot be given the finalizer " + v1alpha1.FinalizerCharged + ", which keeps it while anything is charged"
+const noFinalizer = "cannot get the finalizer " + v1alpha1.FinalizerCharged + ", which protects it while anything is charged"
 
 // same compares limits, where a zero is not the same as a missing name.
 func same(a, b api.Resources) bool {

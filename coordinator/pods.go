@@ -89,7 +89,7 @@ func compareFirst(a, b []uint64) int {
 
 // refuseElsewhere answers for a gang with pods that are charged to other gangs. Its home asks again.
 func (c *Core) refuseElsewhere(now time.Time, from api.Incarnation, g *gang, n int, pods []uint64) {
-	c.refuse(now, from, g, wire.DenyReason_DENY_CHARGED_ELSEWHERE, fmt.Sprintf("pods charged to other gangs: %d of %d", n, len(pods)))
+	c.refuse(now, from, g, wire.DenyReason_DENY_CHARGED_ELSEWHERE, fmt.Sprintf("pods that are charged to other gangs: %d of %d", n, len(pods)))
 }
 
 // refuse denies a gang what it asks for without keeping the request. What it is charged already stays.

@@ -93,7 +93,7 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 	}
 	u.ReadyReason, u.Message = c.ready(q)
 	if unnamed > 0 {
-		u.Message = fmt.Sprintf("%s; %d more resources are charged than the %d that are listed", u.Message, unnamed, len(charged))
+		u.Message = fmt.Sprintf("%s; %d more charged resources are not among the %d listed", u.Message, unnamed, len(charged))
 	}
 	return u
 }
@@ -101,16 +101,16 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 // ready is the Ready condition of a queue.
 func (c *Core) ready(q *queue) (reason, message string) {
 	if o := q.object; o != nil && o.Deleting {
-		return v1alpha1.ReasonDeleting, fmt.Sprintf("deleted; %d gangs are still charged", q.admitted)
+		return v1alpha1.ReasonDeleting, fmt.Sprintf("being deleted; %d gangs are still charged", q.admitted)
 	}
 	if o := q.object; o != nil && o.Invalid != "" {
 		if q.limits == nil {
 			return v1alpha1.ReasonInvalid, o.Invalid + "; nothing is admitted"
 		}
-		return v1alpha1.ReasonInvalid, fmt.Sprintf("%s; the limits of generation %d stay in force", o.Invalid, q.limits.record.GetGeneration())
+		return v1alpha1.ReasonInvalid, fmt.Sprintf("%s; the limits of generation %d remain in force", o.Invalid, q.limits.record.GetGeneration())
 	}
 	if q.unprotected() {
-		return v1alpha1.ReasonUnprotected, fmt.Sprintf("queue %q %s; the coordinator's log says why", q.path, noFinalizer)
+		return v1alpha1.ReasonUnprotected, fmt.Sprintf("queue %q %s; see the coordinator's log", q.path, noFinalizer)
 	}
 	if shut := q.shut(); shut != "" {
 		return v1alpha1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, shut)
@@ -128,15 +128,15 @@ func (c *Core) ready(q *queue) (reason, message string) {
 		own = q.limits.guarantee
 	}
 	if r := q.cut; r != "" {
-		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: %s is kept of %s, for the guarantees do not fit what the queues of the path may hold",
+		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: only %s of %s is in force, because the guarantees exceed the capability of a queue on the path",
 			r, api.FormatAmount(r, q.guarantee.Value(r)), api.FormatAmount(r, own.Value(r)))
 	}
 	if r := q.unbacked; r != "" {
-		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s binds nothing: no queue above limits %s", r, r)
+		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s has no effect: no ancestor limits %s", r, r)
 	}
 	for _, a := range own {
 		if sum := q.below(a.Resource); sum > a.Value {
-			return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; guarantee of %s: the queues below are guaranteed %s together, more than %s; the larger is kept",
+			return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; guarantee of %s: its children are guaranteed %s in total, more than %s; the larger amount is in force",
 				q.who(), a.Resource, api.FormatAmount(a.Resource, sum), api.FormatAmount(a.Resource, a.Value))
 		}
 	}

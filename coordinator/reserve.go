@@ -294,7 +294,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		return
 	}
 	if g.res != nil && g.res.closing {
-		c.refuse(now, from, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing: it ends when none of its pods is left")
+		c.refuse(now, from, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing and ends when none of its pods is left")
 		return
 	}
 	if n := c.elsewhere(g, pods); n > 0 {

@@ -32,7 +32,7 @@ func readSelector(s *metav1.LabelSelector) (labels.Selector, []byte, error) {
 		return nil, nil, nil
 	}
 	if n := s.Size(); n > maxSelectorBytes {
-		return nil, nil, fmt.Errorf("%s: %d bytes, at most %d are possible", field, n, maxSelectorBytes)
+		return nil, nil, fmt.Errorf("%s: %d bytes, the limit is %d", field, n, maxSelectorBytes)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -225,7 +225,7 @@ func (q *queue) who() string {
 		if p.limits.restricts() && !p.limits.selector.Empty() {
 			w := p.limits.selector.String()
 			if w == "" {
-				w = "no labels at all, for the selector in force cannot be read"
+				w = "no labels at all, because the selector in force cannot be read"
 			}
 			if p != q {
 				w += fmt.Sprintf(" (of queue %q)", p.path)

@@ -65,7 +65,7 @@ func (g *gang) tooLarge(demand api.Resources, pods []uint64) string {
 	if n <= maxRecordBytes || g.res != nil && n <= reservationBytes(g.ref, g.res.demand, g.res.pods) {
 		return ""
 	}
-	return fmt.Sprintf("the reservation of %s/%s takes %d bytes, at most %d are possible: its pods request %d resources (%d bytes with their names), and it names %d pods",
+	return fmt.Sprintf("the reservation of %s/%s has %d bytes, the limit is %d: its pods request %d resources (%d bytes with their names), and it names %d pods",
 		g.ref.GetNamespace(), g.ref.GetName(), n, maxRecordBytes, len(demand), reservationBytes(nil, demand, nil)-opBytes, len(pods))
 }
 

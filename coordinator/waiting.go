@@ -652,7 +652,7 @@ func (l *lack) words(own *queue) words {
 // tell sends a judgement to the gang's home.
 func (c *Core) tell(r *request, l *lack) {
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
-	asks := fmt.Sprintf("gang asks %s", amount(l.asks))
+	asks := fmt.Sprintf("gang requests %s", amount(l.asks))
 	if r.gang.res != nil {
 		asks += " more"
 	}
@@ -662,25 +662,25 @@ func (c *Core) tell(r *request, l *lack) {
 	text := ""
 	switch q := l.queue.path; l.reason {
 	case wire.DenyReason_DENY_QUOTA:
-		text = fmt.Sprintf("queue %q lacks %s: %s short (%s)", q, l.resource, amount(l.short), asks)
+		text = fmt.Sprintf("queue %q has insufficient %s: %s short (%s)", q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_GUARANTEE:
-		text = fmt.Sprintf("queue %q keeps %s for the guarantees of other queues: %s short (%s)", q, l.resource, amount(l.short), asks)
+		text = fmt.Sprintf("queue %q keeps %s free for the guarantees of other queues: %s short (%s)", q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
-		text = fmt.Sprintf("queue %q keeps %s %s for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
+		text = fmt.Sprintf("queue %q keeps %s %s free for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
-		text = fmt.Sprintf("queue %q can never hold it: gang asks %s %s, capability %s", q, l.resource, amount(l.asks), amount(l.capability))
+		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.asks), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
 		text = fmt.Sprintf("queue %q does not exist", q)
 	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
-		text = fmt.Sprintf("queue %q, above %q, does not exist", q, r.gang.key.queue)
+		text = fmt.Sprintf("queue %q, an ancestor of %q, does not exist", q, r.gang.key.queue)
 	case wire.DenyReason_DENY_QUEUE_CLOSED:
 		text = fmt.Sprintf("queue %q %s", q, r.words.detail)
 	case wire.DenyReason_DENY_NOT_ALLOWED:
 		text = fmt.Sprintf("namespace %q may not use queue %q: the namespaceSelector of queue %q does not match its labels", r.namespace, r.gang.key.queue, q)
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
-		text = fmt.Sprintf("queue %q has queues below it: gangs live in leaves", q)
+		text = fmt.Sprintf("queue %q has child queues: only leaf queues admit gangs", q)
 	case wire.DenyReason_DENY_REFILLING:
-		text = "what is charged is being told anew by the shards: the control store is new, was restored or lost a record, or all of them started over"
+		text = "shards are still reporting what is bound: the control store is new, was restored or lost a record, or all shards started over"
 	}
 	if l.waits() {
 		text += r.words.detail

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodGroup makes one gang of the pods of its namespace that carry its name in the label scheduling.basalt.dev/pod-group:
-// the first minCount of them are placed all or none, each further one by itself.
+// PodGroup makes a gang of the pods in its namespace whose label scheduling.basalt.dev/pod-group is its name. The first
+// minCount pods are scheduled all together or not at all, each further pod by itself.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -24,9 +24,9 @@ type PodGroup struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What the user wants. Only minCount may change.
+	// The desired gang. Only minCount may change.
 	Spec PodGroupSpec `json:"spec"`
-	// What the gang's home shard sees. Users do not write it.
+	// The observed state, written by the gang's home shard. Users must not write it.
 	// +optional
 	Status *PodGroupStatus `json:"status,omitempty"`
 }
@@ -40,57 +40,57 @@ type PodGroupList struct {
 	Items           []PodGroup `json:"items"`
 }
 
-// PodGroupSpec says how a gang is to be scheduled.
+// PodGroupSpec describes how a gang is scheduled.
 //
 // +kubebuilder:validation:XValidation:fieldPath=".queue",rule="has(self.queue) == has(oldSelf.queue) && (!has(self.queue) || self.queue == oldSelf.queue)",message="spec.queue cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".priorityClassName",rule="has(self.priorityClassName) == has(oldSelf.priorityClassName) && (!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName)",message="spec.priorityClassName cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".scheduleTimeoutSeconds",rule="has(self.scheduleTimeoutSeconds) == has(oldSelf.scheduleTimeoutSeconds) && (!has(self.scheduleTimeoutSeconds) || self.scheduleTimeoutSeconds == oldSelf.scheduleTimeoutSeconds)",message="spec.scheduleTimeoutSeconds cannot change: only spec.schedulingPolicy.gang.minCount can"
 type PodGroupSpec struct {
-	// The path of the leaf queue that pays for the gang. Without it the pods' label scheduling.basalt.dev/queue decides,
-	// then that of their namespace, then it is the queue named default. The queue need not exist yet.
+	// The path of the leaf queue that the gang is charged to. If it is not set, the label scheduling.basalt.dev/queue of the pods is
+	// used, else that of their namespace, else the queue named default. The queue need not exist yet.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the path of a queue, such as research.vision: lower-case letters, digits and inner dashes, levels joined by dots"
 	// +kubebuilder:validation:XValidation:rule="self.split('.').size() <= 8",message="must be the path of a queue: at most 8 levels"
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('root.')",message="must be the path of a queue: top-level queues lie under root without naming it, leave the leading 'root.' out"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('root.')",message="must be the path of a queue: top-level queues are children of root: omit the leading 'root.'"
 	Queue string `json:"queue,omitempty"`
-	// How many pods make the gang.
+	// How the pods of the gang belong together.
 	SchedulingPolicy SchedulingPolicy `json:"schedulingPolicy"`
-	// The gang's priority, if it is lower than the highest priority of its pods, which counts without it. It never raises the
-	// gang above its pods, whose priorities admission has checked.
+	// The priority of the gang, if it is lower than the highest priority of its pods, which is used otherwise. It never raises the
+	// gang above its pods, whose priorities were checked at their admission.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	PriorityClassName string `json:"priorityClassName,omitempty"`
-	// For how many seconds a gang whose quota is reserved may look for room before it gives its reservation back and lets
-	// others pass. 10 when absent.
+	// How many seconds a gang with a reservation may search for free capacity before it releases the reservation and lets other
+	// gangs go first. The default is 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	ScheduleTimeoutSeconds *int32 `json:"scheduleTimeoutSeconds,omitempty"`
 }
 
-// SchedulingPolicy has upstream's nesting.
+// SchedulingPolicy follows the structure of the upstream API.
 type SchedulingPolicy struct {
-	// The gang is placed all or none.
+	// The gang is scheduled all together or not at all.
 	Gang GangSchedulingPolicy `json:"gang"`
 }
 
-// GangSchedulingPolicy says what all or none means.
+// GangSchedulingPolicy holds the size of the gang.
 type GangSchedulingPolicy struct {
-	// How many pods are placed all or none; the group waits until so many exist.
+	// The number of pods that are scheduled all together or not at all. The gang waits until that many exist.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	MinCount int32 `json:"minCount"`
 }
 
-// PodGroupStatus is what the home shard says about a gang.
+// PodGroupStatus is the state of a gang as observed by its home shard.
 //
 // +kubebuilder:validation:XValidation:rule="self.epoch > oldSelf.epoch || (self.epoch == oldSelf.epoch && self.writer == oldSelf.writer && self.sequence > oldSelf.sequence) || self == oldSelf",message="a status is replaced only by one of a larger epoch, or of the same epoch and writer and a larger sequence",reason=FieldValueForbidden
 type PodGroupStatus struct {
 	Stamp `json:",inline"`
-	// The metadata.generation of the spec that this status is about.
+	// The metadata.generation of the spec that this status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// QuotaReserved and PodGroupInitiallyScheduled.
@@ -99,14 +99,14 @@ type PodGroupStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// The queue that pays for the gang.
+	// The queue that the gang is charged to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Queue string `json:"queue,omitempty"`
-	// Pods of the gang that exist, unfinished or bound.
+	// Number of pods of the gang that exist, unfinished or bound.
 	// +optional
 	Pods int32 `json:"pods"`
-	// Pods of the gang that are bound to a node, each counted once.
+	// Number of pods of the gang that are bound to a node, each counted once.
 	// +optional
 	Bound int32 `json:"bound"`
 }

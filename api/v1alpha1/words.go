@@ -40,7 +40,7 @@ const (
 // Reasons of a PodGroup's QuotaReserved condition.
 const (
 	ReasonReserved               = "Reserved"               // True
-	ReasonPending                = "Pending"                // False: asked for, not answered yet
+	ReasonPending                = "Pending"                // False: requested, not answered yet
 	ReasonQuotaExceeded          = "QuotaExceeded"          // False: the message names the queue, the resource and the amount that is missing
 	ReasonQueueNotFound          = "QueueNotFound"          // False: no Queue of that name
 	ReasonParentNotFound         = "ParentNotFound"         // False: the Queue exists, an ancestor does not

@@ -141,7 +141,7 @@ func (w *world) createGroup(t *testing.T, ns, name, spec string) error {
 func (w *world) noPath(t *testing.T) {
 	ns := w.namespace(t)
 	for name, says := range map[string]string{
-		"Team_A": "metadata.name", "a..b": "metadata.name", "root.a": "leave the leading 'root.' out",
+		"Team_A": "metadata.name", "a..b": "metadata.name", "root.a": "omit the leading 'root.'",
 		"a.b.c.d.e.f.g.h.i": "at most 8 levels", strings.Repeat("a", 64): "at most 63 characters",
 	} {
 		refused(t, w.createQueue(t, name, `{}`), "metadata.name", says)
@@ -151,7 +151,7 @@ func (w *world) noPath(t *testing.T) {
 	w.pod(t, ns, "p", label(api.LabelQueue, "Team_A"))
 	w.group(t, ns, "g", "", 1)
 	w.pod(t, ns, "q", inGroup("g"), label(api.LabelQueue, "root.a"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueNotFound, `"root.a"`, "without naming it")
+	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueNotFound, `"root.a"`, "children of root")
 	w.podSays(t, ns, "p", "QuotaExceeded", `"Team_A"`)
 }
 
@@ -182,7 +182,7 @@ func (w *world) absurdPods(t *testing.T) {
 	w.pod(t, ns, "device", asks("example.com/gpu", "9E"))
 	w.noQuota(t, ns, "g", v1alpha1.ReasonNeverFits, "absurd", "spec.containers[0].resources.requests", "cpu: 9E")
 	w.podSays(t, ns, "absurd", "NeverFits", "spec.containers[0].resources.requests", "cpu: 9E")
-	w.podSays(t, ns, "vast", "NeverFits", "spec.containers[0].resources.requests", "memory: an amount of about 1e399")
+	w.podSays(t, ns, "vast", "NeverFits", "spec.containers[0].resources.requests", "memory: about 1e399")
 	w.podSays(t, ns, "device", "NeverFits", "spec.containers[0].resources.requests", "example.com/gpu: 9E")
 	w.unbound(t, ns, "fine")
 	w.pod(t, ns, "second", inGroup("g"))
@@ -241,7 +241,7 @@ func (w *world) guarantees(t *testing.T) {
 		t.Errorf("limits in force: %v, %v", q.Status, err)
 	}
 	w.queue(t, "unkept", v1alpha1.QueueSpec{Guarantee: list("example.com/gpu", "3")})
-	w.queueSays(t, "unkept", yes, v1alpha1.ReasonGuaranteeCut, "example.com/gpu", "binds nothing")
+	w.queueSays(t, "unkept", yes, v1alpha1.ReasonGuaranteeCut, "example.com/gpu", "has no effect")
 	// What is cut still holds: a gang of the one cannot take what is kept for the other.
 	ns := w.namespace(t)
 	w.group(t, ns, "g", "kept.a", 1)

@@ -225,7 +225,7 @@ func (c *Core) mayEvict(g *gang) bool {
 // close begins to undo a gang that stands in part.
 func (c *Core) close(g *gang) {
 	c.RolledBack++
-	c.warn(g, "RolledBack", c.partWords(g)+": its pods are removed, to be placed together")
+	c.warn(g, "RolledBack", c.partWords(g)+": evicting its bound pods so that the gang can be rescheduled as a whole")
 	if fault.On(fault.EvictOpen) {
 		c.startWithdraw(g, undo)
 		return
@@ -289,12 +289,12 @@ func (c *Core) evict(g *gang) {
 		id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
 		p.evicting = id
 		c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-			Message: fmt.Sprintf("%s could not be placed as a whole within %s of its first binding", g.label(), c.cfg.RollForward)})
+			Message: fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)})
 	}
 }
 
 func (c *Core) partWords(g *gang) string {
-	return fmt.Sprintf("%d of %d pods were bound and no room was found for the others within %s", g.placed, g.minCount(), c.cfg.RollForward)
+	return fmt.Sprintf("%d of %d pods were bound, and the others did not fit within %s", g.placed, g.minCount(), c.cfg.RollForward)
 }
 
 func (c *Core) warn(g *gang, reason, message string) {

@@ -413,7 +413,7 @@ func (c *Core) bind(g *gang) {
 		}
 		if !g.partly {
 			g.partly = true
-			c.warn(g, "PartlyPlaced", c.partWords(g)+"; pods that no controller would make again are not removed")
+			c.warn(g, "PartlyPlaced", c.partWords(g)+"; pods without a controller are not evicted")
 		}
 	} else {
 		c.wakeAt(g, limit)

@@ -493,14 +493,14 @@ func (c *Core) neverFits(g *gang) reason {
 	for _, p := range pods {
 		if r, by, exceeds := p.Class.Requests.Exceeds(largest); exceeds {
 			want := p.Class.Requests.Value(r)
-			return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s asks for %s=%s, the largest node has %s",
+			return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
 				p.Namespace, p.Name, r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
 		}
 	}
 	demand := sum(pods)
 	if r, by, exceeds := demand.Exceeds(total); exceeds {
 		want := demand.Value(r)
-		return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("%d pods ask for %s=%s together, all nodes together have %s",
+		return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
 			len(pods), r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
 	}
 	return reason{}
@@ -574,7 +574,7 @@ func (c *Core) tooLong(g *gang) bool {
 	c.GaveUp++
 	g.charge.giveUps++
 	if g.why.reason == "" {
-		g.why = reason{v1alpha1.ReasonPending, "given back: shards that may have room did not answer"}
+		g.why = reason{v1alpha1.ReasonPending, "reservation released: shards that may have capacity did not respond"}
 	}
 	c.startWithdraw(g, giveUp)
 	return true
@@ -864,7 +864,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if words := mergeWords(r.words); words != "" {
 		g.search.words = words
 	}
-	words := cmp.Or(g.search.words, "no shard has that much free")
+	words := cmp.Or(g.search.words, "no shard has enough free capacity")
 	for _, key := range sorted(lacking) {
 		p := lacking[key]
 		none := r.never[key]
@@ -874,7 +874,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			}
 		}
 		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
-			g.why = reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("no node could take pod %s/%s even if it were empty: %s", p.Namespace, p.Name, words)}
+			g.why = reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s would not fit on any node even if the node were empty: %s", p.Namespace, p.Name, words)}
 			if !g.started && g.state == holding {
 				c.startWithdraw(g, giveUp)
 				return
@@ -888,7 +888,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
 		g.why = reason{}
 	} else {
-		g.why = reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods found no room: %s", len(missing), max(len(missing), g.tally.charged), words)}
+		g.why = reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods do not fit: %s", len(missing), max(len(missing), g.tally.charged), words)}
 	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
 		c.sleep(g, false)

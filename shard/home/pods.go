@@ -493,7 +493,7 @@ func (c *Core) mismatch(g *group) string {
 		case first == nil:
 			return fmt.Sprintf("pod %s/%s names queue %q (label %s), PodGroup %s is in queue %q", p.Namespace, p.Name, q, api.LabelQueue, g.name, queue)
 		default:
-			return fmt.Sprintf("PodGroup %s names no queue and its pods different ones: %s/%s is for %q, %s/%s for %q (label %s)",
+			return fmt.Sprintf("PodGroup %s names no queue and its pods name different queues: %s/%s names %q, %s/%s names %q (label %s)",
 				g.name, first.Namespace, first.Name, queue, p.Namespace, p.Name, q, api.LabelQueue)
 		}
 	}

@@ -197,14 +197,14 @@ func (c *Core) obstacle(g *gang) reason {
 	case g.placed+t.candidates+t.refusals >= least:
 		return reason{t.refused.Refused.Reason, fmt.Sprintf("pod %s/%s: %s", t.refused.Namespace, t.refused.Name, t.refused.Refused.Message)}
 	case g.single:
-		return reason{v1alpha1.ReasonNotEnoughPods, "the pod may not be scheduled yet: it is gated or being deleted"}
+		return reason{v1alpha1.ReasonNotEnoughPods, "the pod cannot be scheduled: it is gated or being deleted"}
 	}
-	words := fmt.Sprintf("%d of %d pods may be scheduled", g.placed+t.candidates, least)
+	words := fmt.Sprintf("%d of %d pods can be scheduled", g.placed+t.candidates, least)
 	if t.gated > 0 {
 		words += fmt.Sprintf(", %d more have scheduling gates", t.gated)
 	}
 	if t.refused != nil {
-		words += fmt.Sprintf(", %d cannot be placed as they are", t.refusals)
+		words += fmt.Sprintf(", %d are rejected", t.refusals)
 	}
 	return reason{v1alpha1.ReasonNotEnoughPods, words}
 }
@@ -261,7 +261,7 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
 		a.unsaid = true
 		c.onDenied(&wire.Denied{GangUid: g.id, Attempt: g.charge.attempt, Serial: a.serial, Reason: wire.DenyReason_DENY_TOO_LARGE,
-			Message: fmt.Sprintf("its pods request more than %d resources together, the limit of a gang", api.MaxGangResources)})
+			Message: fmt.Sprintf("its pods request more than %d different resources, the limit for a gang", api.MaxGangResources)})
 		return
 	}
 	c.traceAsked(g)

@@ -180,11 +180,11 @@ func (c *Core) judge(g *gang) {
 	case a.denied != nil:
 		g.why = denied(a.denied)
 	case !a.said.IsZero() && !c.now.Before(a.at.Add(c.cfg.CoordinatorQuiet)):
-		g.why = reason{v1alpha1.ReasonCoordinatorUnavailable, "no coordinator has answered; what is admitted goes on"}
+		g.why = reason{v1alpha1.ReasonCoordinatorUnavailable, "no coordinator responds; gangs that are admitted are not affected"}
 	default:
 		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
 		if g.why.reason != v1alpha1.ReasonUnschedulable {
-			g.why = reason{v1alpha1.ReasonPending, "asked for, not answered yet"}
+			g.why = reason{v1alpha1.ReasonPending, "requested, not answered yet"}
 		}
 	}
 }
@@ -211,7 +211,7 @@ func denied(m *wire.Denied) reason {
 		r.reason = v1alpha1.ReasonPending
 	}
 	if r.message == "" {
-		r.message = fmt.Sprintf("queue %q lacks %s=%s", m.GetQueue(), m.GetResource(), api.FormatAmount(m.GetResource(), m.GetShort()))
+		r.message = fmt.Sprintf("queue %q is short of %s=%s", m.GetQueue(), m.GetResource(), api.FormatAmount(m.GetResource(), m.GetShort()))
 	}
 	return r
 }
@@ -238,7 +238,7 @@ func (c *Core) statement(g *gang) said {
 			s.reserved.message += "; " + g.uncharged.message
 		}
 	case g.why.reason == v1alpha1.ReasonUnschedulable:
-		s.reserved.reason = reason{v1alpha1.ReasonPending, "given back for want of room; asked for again when there is some"}
+		s.reserved.reason = reason{v1alpha1.ReasonPending, "released because there was not enough free capacity; requested again when capacity is freed"}
 	case g.why.reason != "":
 		s.reserved.reason = g.why
 	default:

@@ -95,7 +95,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			why := c.cache.Why(classes[i])
 			r.Never, r.Message = why.Never && c.takeover.stage == idle, api.Shorten(why.String(), maxWords)
 		} else {
-			r.Message = fmt.Sprintf("%d pod(s) are bound, or on their way to a node, already", inDoubt[i])
+			r.Message = fmt.Sprintf("%d pod(s) are already bound or being bound", inDoubt[i])
 		}
 		if words += len(r.Message); words > maxReplyWords {
 			r.Message = ""

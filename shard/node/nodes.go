@@ -38,7 +38,7 @@ func (c *Core) nodeSeen(n *api.Node) {
 func (c *Core) setNode(n *api.Node) {
 	c.cache.SetNode(n)
 	if n.Unreadable != "" && c.unreadable[n.Name] != n.Unreadable {
-		c.nodeEvent(n.Name, true, "UnreadableResources", "status.allocatable: "+n.Unreadable+"; counts as none")
+		c.nodeEvent(n.Name, true, "UnreadableResources", "status.allocatable: "+n.Unreadable+"; treated as zero")
 	}
 	if n.Unreadable != "" {
 		c.unreadable[n.Name] = n.Unreadable
@@ -98,7 +98,7 @@ func (c *Core) watchSync() {
 				break
 			}
 		}
-		c.nodeEvent(name, true, "NodeOutOfSync", fmt.Sprintf("its pods ask for %s %s more than it has: Basalt puts nothing more there", api.FormatAmount(resource, by), resource))
+		c.nodeEvent(name, true, "NodeOutOfSync", fmt.Sprintf("its pods request %s %s more than allocatable: Basalt binds no more pods to this node", api.FormatAmount(resource, by), resource))
 	}
 	for _, name := range sortedKeys(c.sync.out) {
 		if _, there := c.cache.Node(name); !now[name] && there {

@@ -149,7 +149,7 @@ func (c *claims) why(namespace, name string) string {
 		return "the claim does not exist"
 	}
 	if volume == "" {
-		return "the claim is not bound to a volume, and Basalt does not provision any yet"
+		return "the claim is not bound to a volume, and Basalt does not support provisioning yet"
 	}
 	affinity, exists := c.volume[volume]
 	if !exists {
