@@ -8,73 +8,73 @@ PKG ?= ./...
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: bin/basalt bin/basalt-bench ## a cluster of 1,523 nodes, three shards, two coordinators, two of them killed; under 4 minutes
+demo: bin/basalt bin/basalt-bench ## run Basalt on a cluster of 1,523 nodes, kill a shard and a coordinator, audit the result; under 4 minutes
 	bin/basalt-bench demo
 
-up: bin/basalt bin/basalt-bench ## the same local control plane, left running, and the path of its kubeconfig
+up: bin/basalt bin/basalt-bench ## start a local cluster with Basalt, leave it running, and print the path of its kubeconfig
 	bin/basalt-bench up
 
-down: bin/basalt-bench ## end what `make up` started
+down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
-test: build compiler ## all tests, with the race detector
+test: build compiler ## run all tests with the race detector
 	$(GO) test -race -timeout 14m -p 2 ./...
 
-race: build compiler ## tests of PKG=./... three times with the race detector, for what shows only now and then
+race: build compiler ## run the tests of PKG=./... three times with the race detector, to find flaky failures
 	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)
 
 SEEDS ?= 1000
 FIRST ?= 1
-sim: bin/basalt-bench ## the whole system in a deterministic simulator: SEEDS=1000 of them from FIRST=1, on all cores
+sim: bin/basalt-bench ## run the whole system in a deterministic simulator: SEEDS=1000 seeds from FIRST=1, on all cores
 	bin/basalt-bench sim --seeds $(SEEDS) --first $(FIRST)
 
-sim-bugs: ## seeded bugs, one after another, each of which has to be found; SEEDS at most for each
+sim-bugs: ## enable seeded bugs one after another, each of which must be found, with at most SEEDS seeds each
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	bin/basalt-bench-faults explore --seeded
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 
 EXPLORE ?= --gangs 2 --crashes 1
-explore: bin/basalt-bench ## every interleaving of a small Basalt in which any one process crashes, and with EXPLORE= whatever else is asked for
+explore: bin/basalt-bench ## explore every interleaving of a small Basalt in which any one process crashes; EXPLORE= passes other flags
 	bin/basalt-bench explore --gangs 2 --crashes 0
 	bin/basalt-bench explore --gangs 1 --crashes 1
 	bin/basalt-bench explore --gangs 1 --crashes 0 --edits 1
 	for victim in c s1 s2; do bin/basalt-bench explore --victims $$victim $(EXPLORE) || exit 1; done
 
 FUZZTIME ?= 30s
-fuzz: ## every decoder with inputs that nobody thought of, FUZZTIME=30s each
+fuzz: ## fuzz every decoder, FUZZTIME=30s each
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 	for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
 	echo "$$(dirname $$file) $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$(dirname $$file); done; done
 
-mutants: bin/basalt-bench ## mutate one line of PKG=./coordinator at a time and list the mutants that its tests miss; SAMPLE=120 draws so many, by SEED; SINCE=REV takes what changed since
+mutants: bin/basalt-bench ## mutate one line of PKG=./coordinator at a time and list the mutants that its tests miss; SAMPLE=120 mutants drawn by SEED; SINCE=REV: only lines changed since
 	bin/basalt-bench mutants --package $(PKG) $(if $(SAMPLE),--sample $(SAMPLE) --seed $(SEED)) $(if $(SINCE),--since $(SINCE))
 
-bench: bin/basalt bin/basalt-bench ## a short set of measurements, and their tables; the whole ones: bin/basalt-bench help
+bench: bin/basalt bin/basalt-bench ## run a short set of measurements and print their tables; for more, bin/basalt-bench help
 	bin/basalt-bench engine --nodes 1523,100000 --rounds 3
 	bin/basalt-bench cluster --for 10s
 	bin/basalt-bench kube --local --scenario kube-short --runs 3 --against null,kube-scheduler
 
 DURATION ?= 5m
 SEED ?= 0
-chaos: bin/basalt-bench ## faults on real processes under load, judged from outside: DURATION=5m, SEED=0 draws one, OLD=HEAD~1 mixes in an older version
+chaos: bin/basalt-bench ## inject faults into real processes under load, and audit them: DURATION=5m, SEED=0 draws a seed, OLD=HEAD~1 adds an older version
 	bin/basalt-bench chaos --duration $(DURATION) --seed $(SEED) $(if $(OLD),--old $(OLD))
 
 FOR ?= 10m
-hostile: bin/basalt-bench ## a tenant with the ClusterRole edit attacks, others beside it are measured: FOR=10m, SEED=0 draws one
+hostile: bin/basalt-bench ## attack as a tenant with the ClusterRole edit, and measure the other tenants: FOR=10m, SEED=0 draws a seed
 	bin/basalt-bench hostile --for $(FOR) --seed $(SEED)
 
-lint: ## format and vet
+lint: ## check formatting, and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 
-build: bin/basalt bin/basalt-bench ## all programs, into bin/; the first time takes some minutes
+build: bin/basalt bin/basalt-bench ## build all programs into bin/; takes some minutes the first time
 	@bin/basalt-bench build
 
-generate: ## the code and manifests that are made from api/
+generate: ## regenerate code and manifests from api/
 	cd api/generate && $(GO) generate ./...
 
-clean: ## end what runs and remove what was built
+clean: ## stop what is running and remove what was built
 	@if [ -x bin/basalt-bench ]; then bin/basalt-bench down; fi
 	rm -rf bin .local
 
