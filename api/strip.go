@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Strip* leave of an object what Basalt reads, so that the rest is neither kept nor passed on between processes. They change
-// nothing in what they are given, and share with it what they keep. Who has FromPod or FromNode read another field adds it
-// here; a test compares.
+// The Strip functions return what Basalt reads of an object, so that the rest is neither kept nor sent between processes. They do not
+// modify their argument, and share with it what they keep. When FromPod or FromNode starts to read a field, keep it here too; a
+// test compares them.
 
 // StripPod keeps what FromPod reads. Indexes in lists stay as they are, for messages name them.
 func StripPod(p *v1.Pod) *v1.Pod {

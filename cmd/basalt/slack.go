@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timerSlack is how late the kernel may wake a thread of a shard or coordinator. No timer of theirs is finer.
+// timerSlack is how late the kernel may wake a thread of a shard or coordinator. None of their timers needs to be more precise.
 const timerSlack = 5 * time.Millisecond
 
-// usualSlack is what Linux gives to a process that nobody said anything about.
+// usualSlack is the default of Linux.
 const usualSlack = 50 * time.Microsecond
 
-// withSlack starts the program over with timerSlack, in the same process; it returns if that was done before, if whoever
-// started the process chose a slack, or if it cannot be done.
+// withSlack executes the program again with timerSlack, in the same process. It returns if that was done before, if the process was
+// started with another slack than the default, or if it fails.
 //
-// Why: while anything runs in a Go program, a thread of its runtime (sysmon) looks after it every 20 us, and only after a
-// millisecond without need less often. These processes wake some hundred times a second for some 100 us each, so that
-// nothing else woke that much: a fifth of a shard's CPU on a busy machine. Slack belongs to a thread, goes on to those that
-// it starts and outlives exec; the runtime's thread is there before main is, so nothing short of a new start changes its own.
+// While anything runs in a Go program, a thread of its runtime (sysmon) wakes up every 20 us, and less often only after a
+// millisecond without work. Basalt's processes run some hundred times a second for some 100 us each, so that thread used a fifth of
+// a shard's CPU on a busy machine. Slack is per thread, is inherited by the threads that a thread starts, and survives exec. The
+// runtime's thread exists before main runs, so only a new start can change its slack.
 func withSlack() {
 	if now, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || time.Duration(now) != usualSlack {
 		return

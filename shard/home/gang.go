@@ -32,22 +32,22 @@ import (
 //
 // withdrawing is entered from wherever room may have been asked for, and left when every shard asked has answered; what
 // comes after it is decided from what is bound then (resume). running is left only when nothing is charged any more and
-// the PodGroup is gone: a gang that started is never undone.
+// the PodGroup is gone: a gang that started is never rolled back.
 
 type state uint8
 
 const (
-	collecting  state = iota // fewer pods than minCount may be placed, or something else is in the way, or it rests
-	waiting                  // a Reserve is out
-	ready                    // reserved; waits for its turn to look for room
-	holding                  // asks node shards for room, one after another
-	preparing                // Commits are out
-	binding                  // Bindings are on their way: completed, or closed
-	running                  // the minimum was bound once
-	withdrawing              // shards are told to drop what they have of it
-	releasing                // an Unreserve is out
-	closing                  // a Close is out
-	evicting                 // closed; its bound pods are being removed
+	collecting  state = iota // fewer than minCount pods can be placed, or it is blocked, or it waits after a failure
+	waiting                  // a Reserve was sent
+	ready                    // reserved; waits for its turn to search for capacity
+	holding                  // requests holds from node shards, one after another
+	preparing                // Commits were sent
+	binding                  // Bindings may have been sent: it is completed, or closed
+	running                  // its minimum was bound once
+	withdrawing              // Withdraws were sent
+	releasing                // an Unreserve was sent
+	closing                  // a Close was sent
+	evicting                 // closed; its bound pods are being evicted
 )
 
 func (s state) String() string {

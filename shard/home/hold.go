@@ -21,16 +21,16 @@ import (
 // asked of it since: what a shard refuses is work for nothing, and a gang that crosses shards would be refused something at
 // each but the last. Where that is too little, the shard says in its answer what it has now.
 //
-// Summaries are of a moment ago, and do not count what a gang of better rank may take. So a gang that they have too little
-// for asks for a little more than they say, now and then: one pod of each class, and twice as many each time that all of it
+// Summaries are slightly out of date, and do not count what a gang of better rank may take. So a gang for which they show too
+// little requests a little more than they show, now and then: one pod of each class, and twice as many each time that all of it
 // was granted.
 //
-// A round that ends short is tried again, later each time, once some shard says that room came into being. Gangs look for
-// room in the order of their ranks, so many at a time.
+// A round that did not find enough is retried with backoff, once some shard announces that capacity was freed. Gangs search in
+// the order of their ranks, a limited number at a time.
 //
-// What a gang found it keeps meanwhile, for where pods come and go its room comes together bit by bit. But only while it
-// finds more than it ever had: gangs that keep for long what is not enough for them keep others out that it would be enough
-// for. A patient gang is the exception, and there is one.
+// A gang keeps its partial holds meanwhile, because where pods come and go, its capacity accumulates bit by bit. But it keeps
+// them only while it finds more than it ever had: a gang that sits on partial holds starves gangs that could start with that
+// capacity. The one patient gang is the exception.
 
 // search is how a gang looks for room.
 type search struct {

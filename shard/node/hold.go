@@ -11,10 +11,9 @@ import (
 	"basalt.dev/basalt/cache"
 )
 
-// holdRequest promises room for as many of the pods named as there is room for. It is a statement of a wish: holds of the
-// same pods stay and live on, whatever serial they were asked for under; a repeat is answered with what is true by then. A
-// hold that a commit would refuse by now does not stay: asked for and refused in turn, it would keep the process busy for
-// ever.
+// holdRequest holds capacity for as many of the named pods as fit. A HoldRequest is declarative and idempotent: existing holds of
+// the named pods are renewed, whatever serial they were requested under, and a retransmission is answered with the current state.
+// A hold that a commit would refuse by now is not renewed; otherwise it would be requested and refused in turn, for ever.
 func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	if !c.ready || !c.fromHome(from, m.GetGang()) {
 		return

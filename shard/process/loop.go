@@ -142,11 +142,12 @@ func (l *loop) listed(p podsListed) event.PodsReplaced {
 	return ev
 }
 
-// drainAfter events Drained is said, whatever waits: what the cores put off must not wait for a quiet moment.
+// drainAfter is the number of events after which the cores are given Drained even if more events wait, so that what they deferred
+// does not wait for an idle moment.
 const drainAfter = 1024
 
-// stepAtMost is how much the cores say to each other about one event before others have their turn: were a talk of theirs to
-// have no end, what would end it must still be heard.
+// stepAtMost bounds the messages that the cores exchange because of one event, so that a message loop between them cannot starve the
+// inbox.
 const stepAtMost = 1024
 
 // step gives the cores events that came together.
