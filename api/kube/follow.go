@@ -262,7 +262,7 @@ func (f *Follower[T]) catchUp(ctx context.Context, version string) string {
 		f.relistRestored()
 		return ""
 	case err != nil:
-		f.log.Info("it cannot be known how far the watch has come, a list is made instead", "resource", f.what, "error", err)
+		f.log.Info("cannot determine the progress of the watch, listing instead", "resource", f.what, "error", err)
 		return ""
 	}
 	f.handle.Current(ticket)

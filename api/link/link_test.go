@@ -372,7 +372,7 @@ func TestUpAndDownAreToldOnce(t *testing.T) {
 	}
 	b.Close()
 	a.Send("b", address, message(6, 0))
-	a.wait("some tries", func() bool { return strings.Count(log.String(), "stream to a peer broke") >= 4 })
+	a.wait("some tries", func() bool { return strings.Count(log.String(), "stream to peer broke") >= 4 })
 	b2 := start(t, "b", func(_ *end, o *link.Options) { o.Listen = address })
 	for i := range uint64(5) {
 		a.say(b2, i+7)

@@ -470,9 +470,9 @@ func TestRefusalIsLoggedOnce(t *testing.T) {
 	for tries < 3 {
 		a.say(b, 1)
 		tries++
-		a.wait("being refused", func() bool { return strings.Count(client.String(), "stream to a peer broke") >= tries })
+		a.wait("being refused", func() bool { return strings.Count(client.String(), "stream to peer broke") >= tries })
 	}
-	if n := strings.Count(client.String(), "level=WARN msg=\"stream to a peer broke\""); n != 1 {
+	if n := strings.Count(client.String(), "level=WARN msg=\"stream to peer broke\""); n != 1 {
 		t.Errorf("it was logged loudly %d times:\n%s", n, client.String())
 	}
 	if !strings.Contains(server.String(), "claimed=a remote=127.0.0.1:") {

@@ -60,7 +60,7 @@ func (c *Core) Counts() Counts {
 	return n
 }
 
-// placedWell tells whether nothing of the gang waits for anything.
+// placedWell reports whether nothing of the gang waits for anything.
 func (g *gang) placedWell() bool { return g.state == running && g.words().reason == "" }
 
 // words say what the gang waits for, or why some of its pods that have a node are not charged.

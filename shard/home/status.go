@@ -233,7 +233,7 @@ func (c *Core) statement(g *gang) said {
 	case g.uncharged.reason != "" && !g.charge.reserved:
 		s.reserved.reason = g.uncharged
 	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.ask == nil:
-		s.reserved = verdict{true, reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and every queue above it", g.queue)}}
+		s.reserved = verdict{true, reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and all of its ancestors", g.queue)}}
 		if g.uncharged.reason != "" {
 			s.reserved.message += "; " + g.uncharged.message
 		}
