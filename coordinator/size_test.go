@@ -240,7 +240,7 @@ func TestLimitsAreBoundedByBytes(t *testing.T) {
 		}
 	}
 	huge := w.core.tree.byPath["huge"]
-	if reason, message := w.core.ready(huge); reason != "Invalid" || !strings.Contains(message, "the record of queue huge takes") || len(huge.limits.capability) != 1 {
+	if reason, message := w.core.ready(huge); reason != "Invalid" || !strings.Contains(message, "the record of queue huge has") || len(huge.limits.capability) != 1 {
 		t.Errorf("%s: %s; %d resources are limited", reason, message, len(huge.limits.capability))
 	}
 }

@@ -43,7 +43,7 @@ func TestQueueKeepsTheNewest(t *testing.T) {
 		t.Helper()
 		n, _ := p.waiting()
 		d := p.describe()
-		if n != waiting || d.Queued != waiting || d.Dropped != dropped || strings.Count(log.String(), "queue of messages") != complaints {
+		if n != waiting || d.Queued != waiting || d.Dropped != dropped || strings.Count(log.String(), "message queue to peer is full") != complaints {
 			t.Errorf("%s: %d wait, described as %+v, want %d and %d dropped; log: %s", what, n, d, waiting, dropped, &log)
 		}
 	}

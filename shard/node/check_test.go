@@ -173,7 +173,7 @@ func TestInheritsWhatItCanRead(t *testing.T) {
 			warned := false
 			for _, o := range s.core.Outputs() {
 				l, ok := o.(event.Log)
-				warned = warned || ok && strings.Contains(l.Message, "demand cannot be read")
+				warned = warned || ok && strings.Contains(l.Message, "cannot decode the demand of an intent")
 			}
 			s.run("pods 1 p1")
 			view, _ := s.core.cache.Node("n1")
