@@ -206,7 +206,7 @@ func (t *Term) run(ctx context.Context, m termMachine) error {
 		case err != nil && definite(err) && !m.Open():
 			return err
 		case err != nil:
-			t.store.log.Warn("answer of a control store transaction is missing, settling it", "term", t.number, "error", err)
+			t.store.log.Warn("no response to a control store transaction, resolving its outcome", "term", t.number, "error", err)
 			m.Lost()
 			fault.Crash(fault.CommitUncertain)
 			_ = pause.wait(ctx) // or return above

@@ -29,7 +29,7 @@ func (s *Store) ReadForTakeover(ctx context.Context, minRevision int64) (*protoc
 // corrupt logs records that could not be read.
 func (s *Store) corrupt(found []protocol.Corrupt) {
 	for _, c := range found {
-		s.log.Error("cannot read record of the control store", "key", c.Key, "error", c.Err)
+		s.log.Error("cannot decode control store record", "key", c.Key, "error", c.Err)
 	}
 }
 

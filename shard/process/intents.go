@@ -18,7 +18,7 @@ func (l *loop) writeIntents(ctx context.Context, o event.WriteIntents) event.Eve
 	fault.CrashSoon(fault.IntentsSent)
 	result, err := l.session.WriteIntents(ctx, o.N, o.Record, o.TableRevision, effect.Fences(o))
 	if record := (*protocol.RecordError)(nil); errors.As(err, &record) {
-		l.log.Error("record of intents cannot be written", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
+		l.log.Error("cannot write a record of intents", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
 		l.metrics.transaction("write_intents", false)
 		return event.IntentsWritten{N: o.N, Outcome: event.Unwritable}
 	}
@@ -49,7 +49,7 @@ func (l *loop) deleteIntents(ctx context.Context, o event.DeleteIntents) event.E
 func (l *loop) rewriteIntents(ctx context.Context, o event.RewriteIntents) event.Event {
 	result, err := l.session.RewriteIntents(ctx, effect.IntentKey(o), o.Record, o.TableRevision)
 	if record := (*protocol.RecordError)(nil); errors.As(err, &record) { // the key is as it was
-		l.log.Error("record of intents cannot be rewritten, trying again later", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
+		l.log.Error("cannot rewrite a record of intents, retrying later", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
 		l.metrics.transaction("rewrite_intents", false)
 		return event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N, ModRevision: o.ModRevision, Unwritable: true}
 	}
