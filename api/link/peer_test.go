@@ -91,6 +91,23 @@ func TestFramesAreFull(t *testing.T) {
 	}
 }
 
+// A frame has at most so many bytes, unless one message has more.
+func TestFramesHaveALimitInBytes(t *testing.T) {
+	for _, c := range []struct{ size, want int }{
+		{frameSize / 4, 3}, {frameSize/4 - 100, 4}, {frameSize/2 - 100, 2}, {frameSize / 2, 1}, {frameSize - 100, 1}, {frameSize, 1}, {3 * frameSize, 1},
+	} {
+		var log strings.Builder
+		p, push, take := queued(100, &log)
+		for range 10 {
+			p.push("", &wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: strings.Repeat("x", c.size)}}})
+		}
+		push(1)
+		if got := take(); len(got) != c.want {
+			t.Errorf("%d messages of %d bytes in a frame, want %d", len(got), c.size, c.want)
+		}
+	}
+}
+
 // A queue that is full for ever takes no more memory with time, and one whose burst is over gives it back.
 func TestQueueDoesNotGrow(t *testing.T) {
 	var log strings.Builder

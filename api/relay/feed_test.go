@@ -15,11 +15,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/wire"
 )
@@ -77,7 +80,11 @@ func (noServer) RegisterService(*grpc.ServiceDesc, any) {}
 
 // start makes a relay whose only kind is watched at u, and that asks itself.
 func start(u *upstream, maxEvents int) (*Relay, *source) {
-	r := New(Options{Self: "me", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}, noServer{})
+	return startLogged(u, maxEvents, slog.DiscardHandler)
+}
+
+func startLogged(u *upstream, maxEvents int, log slog.Handler) (*Relay, *source) {
+	r := New(Options{Self: "me", Log: slog.New(log), Registry: prometheus.NewRegistry()}, noServer{})
 	k := &kind{resource: "namespaces", watch: u.watch, restored: u.restored, encode: encode, relay: r, pace: pace, limits: windowLimits}
 	k.limits.maxEvents = maxEvents
 	r.kinds[k.resource] = k
@@ -220,6 +227,50 @@ func TestWatchEndsInOrder(t *testing.T) {
 		if want := []kube.Mark{{Version: "20", Name: "n", Written: "20"}}; !slices.Equal(u.marks, want) {
 			t.Errorf("the API server was asked whether its history contains %+v, want %+v", u.marks, want)
 		}
+		time.Sleep(time.Second - 2*pace) // one that lasted for a second did not end at once
+		up.Stop()
+		synctest.Wait()
+		up, asked = u.now()
+		expect(t, "watches of the API server", asked, "10 20 21")
+		up.Modify(namespace(22))
+		time.Sleep(2 * pace)
+		expect(t, "events", heard(said), "22")
+	})
+}
+
+// The more readers a kind has, the fewer messages go to each.
+func TestPaceOfManyReaders(t *testing.T) {
+	for _, c := range []struct {
+		pace    time.Duration
+		readers int
+		want    time.Duration
+	}{
+		{20, 0, 20}, {20, 1, 20}, {20, 7, 20}, {20, 8, 50}, {20, 14, 50}, {20, 15, 100}, {20, 1000, 100},
+		{50, 3, 50}, {50, 5, 50}, {50, 6, 100}, {50, 1000, 100}, {100, 1000, 100}, {200, 1000, 200},
+	} {
+		f := &feed{kind: &kind{pace: c.pace * time.Millisecond}, callers: c.readers}
+		if got := f.pace(); got != c.want*time.Millisecond {
+			t.Errorf("%d readers at %d ms: %s, want %d ms", c.readers, c.pace, got, c.want)
+		}
+	}
+}
+
+// Why a watch failed is in the log, and that it was ended is not.
+func TestFailedWatchesAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		var log strings.Builder
+		r, s := startLogged(u, 100, slog.NewTextHandler(&log, nil))
+		said := subscribe(t, s, "10")
+		up, _ := u.now()
+		up.Error(&metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired, Message: "the-reason"})
+		expect(t, "the stream", heard(said), "end")
+		again := subscribe(t, s, "10")
+		r.Close()
+		expect(t, "the stream", heard(again), "end")
+		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "the-reason") {
+			t.Errorf("the log says %s", &log)
+		}
 	})
 }
 
@@ -288,6 +339,73 @@ func TestUnansweredWatch(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
+}
+
+// served is a stream to a peer that ends with its first message.
+type served struct {
+	grpc.ServerStreamingServer[wire.RelayEvents]
+	ctx  context.Context
+	sent int
+}
+
+func (s *served) Context() context.Context { return s.ctx }
+
+func (s *served) Send(*wire.RelayEvents) error { s.sent++; return errors.New("the peer is gone") }
+
+// A request that is meant for another incarnation, or for a kind that is not relayed, is refused.
+func TestRequestsOfPeers(t *testing.T) {
+	r, _ := start(&upstream{}, 10)
+	defer r.Close()
+	for _, c := range []struct {
+		to, resource string
+		code         codes.Code
+		sent         int
+	}{
+		{"me", "namespaces", codes.Unavailable, 1}, {"before", "namespaces", codes.FailedPrecondition, 0}, {"", "namespaces", codes.FailedPrecondition, 0}, {"me", "pods", codes.NotFound, 0},
+	} {
+		stream := &served{ctx: t.Context()}
+		err := r.Watch(&wire.RelayRequest{To: c.to, Resource: c.resource, Version: 10}, stream)
+		if status.Code(err) != c.code || stream.sent != c.sent {
+			t.Errorf("%+v: %v after %d messages", c, err, stream.sent)
+		}
+	}
+}
+
+// A relay whose address is not known yet is not dialled, and neither is one that is no longer to be asked.
+func TestRelayThatCannotBeDialled(t *testing.T) {
+	r, s := start(&upstream{}, 10)
+	defer r.Close()
+	address := ""
+	r.opts.Address = func(api.Incarnation) string { return address }
+	var dialled []string
+	r.opts.Dial = func(who api.Incarnation, address string) (*grpc.ClientConn, error) {
+		dialled = append(dialled, string(who)+" at "+address)
+		return nil, errors.New("test")
+	}
+	r.Ask("other")
+	for _, c := range []struct{ address, want string }{{"", "the address of relay other is not known"}, {"a:1", "test"}} {
+		address = c.address
+		if _, err := s.Watch(t.Context(), "10"); err == nil || err.Error() != c.want {
+			t.Errorf("at %q: %v", address, err)
+		}
+	}
+	if _, err := r.dial("another"); err == nil {
+		t.Error("a relay was dialled that is not to be asked")
+	}
+	r.Ask("")
+	if _, err := s.Watch(t.Context(), "10"); err == nil {
+		t.Error("nobody is to be asked, and a watch was had")
+	}
+	if got := strings.Join(dialled, ", "); got != "other at a:1" {
+		t.Errorf("dialled %s", got)
+	}
+	r.cancel()
+	r.mu.Lock()
+	r.from = "other"
+	r.mu.Unlock()
+	if _, err := r.dial("other"); err == nil || len(dialled) != 1 {
+		t.Errorf("dialled after the end: %v", err)
+	}
 }
 
 // Events that come together go in one message; the first after a pause waits for nothing.

@@ -32,7 +32,7 @@ func newWindow(version uint64, l limits) *window {
 	return &window{limits: l, oldest: version, newest: version}
 }
 
-// add takes the next event. One that is not after all others is refused.
+// add takes the next event, and keeps it whatever its size. One that is not after all others is refused.
 func (w *window) add(e *wire.RelayEvent, now time.Time) error {
 	if e.Version <= w.newest {
 		return fmt.Errorf("version %d after %d", e.Version, w.newest)
@@ -40,7 +40,7 @@ func (w *window) add(e *wire.RelayEvent, now time.Time) error {
 	w.newest = e.Version
 	w.events = append(w.events, arrival{e, now})
 	w.size += len(e.Object)
-	for len(w.events) > w.maxEvents || w.size > w.maxSize || now.Sub(w.events[0].at) > w.maxAge {
+	for len(w.events) > 1 && (len(w.events) > w.maxEvents || w.size > w.maxSize || now.Sub(w.events[0].at) > w.maxAge) {
 		w.oldest = w.events[0].Version
 		w.size -= len(w.events[0].Object)
 		w.events[0] = arrival{}

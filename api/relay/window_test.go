@@ -54,6 +54,9 @@ func TestWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	after(20, all, "")
+	if err := w.bookmark(30); err != nil { // said once more
+		t.Fatal(err)
+	}
 
 	for _, bad := range []uint64{0, 20, 29, 30} {
 		if err := w.add(&wire.RelayEvent{Version: bad}, now); err == nil {
@@ -86,6 +89,57 @@ func TestWindow(t *testing.T) {
 	after(33, all, "34")
 	if w.size != 10 || len(w.events) != 1 {
 		t.Errorf("%d bytes, %d events", w.size, len(w.events))
+	}
+}
+
+// The limits are met exactly, and an object that is larger than the window pushes out all others, and is there for readers.
+func TestWindowLimits(t *testing.T) {
+	now := time.Unix(1, 0)
+	for _, c := range []struct {
+		limits limits
+		size   int           // of each object, in bytes
+		pause  time.Duration // between two
+		oldest uint64        // after ten events
+	}{
+		{limits{10, 1000, time.Minute}, 10, 0, 0},
+		{limits{9, 1000, time.Minute}, 10, 0, 1},
+		{limits{1, 1000, time.Minute}, 10, 0, 9},
+		{limits{100, 100, time.Minute}, 10, 0, 0},
+		{limits{100, 99, time.Minute}, 10, 0, 1},
+		{limits{100, 10, time.Minute}, 10, 0, 9},
+		{limits{100, 10, time.Minute}, 11, 0, 9},
+		{limits{100, 10, time.Minute}, 5000, 0, 9},
+		{limits{100, 1000, 9 * time.Second}, 10, time.Second, 0},
+		{limits{100, 1000, 8 * time.Second}, 10, time.Second, 1},
+		{limits{100, 1000, 0}, 10, time.Second, 9},
+		{limits{100, 1000, 0}, 10, 0, 0},
+	} {
+		w := newWindow(0, c.limits)
+		for v := range uint64(10) {
+			if err := w.add(&wire.RelayEvent{Version: v + 1, Object: make([]byte, c.size)}, now.Add(time.Duration(v)*c.pause)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kept := 10 - int(c.oldest); w.oldest != c.oldest || len(w.events) != kept || w.size != kept*c.size {
+			t.Errorf("%+v: %d events with %d bytes after version %d, want %d after %d", c, len(w.events), w.size, w.oldest, kept, c.oldest)
+		}
+	}
+}
+
+// A message has at most so many bytes, unless one object has more.
+func TestWindowMessageSizes(t *testing.T) {
+	for _, c := range []struct{ size, want int }{
+		{batchSize / 4, 4}, {batchSize/4 + 1, 3}, {batchSize / 2, 2}, {batchSize/2 + 1, 1}, {batchSize, 1}, {batchSize + 1, 1}, {3 * batchSize, 1},
+	} {
+		w := newWindow(0, limits{100, 1 << 30, time.Minute})
+		for v := range uint64(10) {
+			if err := w.add(&wire.RelayEvent{Version: v + 1, Object: make([]byte, c.size)}, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if events, ok := w.after(0, w.newest); !ok || len(events) != c.want {
+			t.Errorf("%d objects of %d bytes in a message, want %d", len(events), c.size, c.want)
+		}
 	}
 }
 

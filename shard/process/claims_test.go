@@ -131,6 +131,33 @@ func TestClaimsOfOthersCostNothing(t *testing.T) {
 	}
 }
 
+// The pods of a claim are shown at once when it changes, up to so many of them; those of others that change meanwhile go on.
+func TestPodsOfAClaimAreShownAtOnce(t *testing.T) {
+	for _, pods := range []int{promptPods, promptPods + 1} {
+		synctest.Test(t, func(t *testing.T) {
+			shown := 0
+			c := newClaims(nil, func(*api.Pod) { shown++ }, nil)
+			for i := range pods {
+				c.seen(&corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i))},
+					Spec: corev1.PodSpec{SchedulerName: api.SchedulerName, Volumes: []corev1.Volume{{Name: "data",
+						VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "shared"}}}}},
+				})
+			}
+			shown = 0
+			c.claims().Seen(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shared"}})
+			if prompt := pods <= promptPods; prompt != (shown == pods) || !prompt && shown != 0 {
+				t.Errorf("%d of %d pods are shown at once", shown, pods)
+			}
+			time.Sleep(lateAfter + 1)
+			synctest.Wait()
+			if shown != pods {
+				t.Errorf("%d of %d pods are shown after %s", shown, pods, lateAfter)
+			}
+		})
+	}
+}
+
 // A claim that is deleted and made again all the time shows the many pods that wait for it once a second, and at last as it is.
 func TestClaimOfManyPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
