@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -211,6 +213,31 @@ func TestWatchOfFrames(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "object=ns/p"); n != 1 { // all of one version
 		t.Errorf("ns/p is named %d times in\n%s", n, log.String())
+	}
+}
+
+// What is no frame of a watch is an error of the stream, and takes no memory.
+func TestFramesThatAreNone(t *testing.T) {
+	head := func(size uint32) []byte { return binary.BigEndian.AppendUint32(nil, size) }
+	event := func(message ...byte) []byte { return append(head(uint32(len(message))), message...) }
+	for what, in := range map[string][]byte{
+		"too large":           head(maxFrame + 1),
+		"the largest number":  head(1<<32 - 1),
+		"no message":          event(0xff),
+		"nothing":             event(),
+		"without an object":   event(0x0a, 5, 'A', 'D', 'D', 'E', 'D'),
+		"an object of others": event(0x0a, 5, 'A', 'D', 'D', 'E', 'D', 0x12, 6, 0x0a, 4, 'j', 's', 'o', 'n'),
+		"of an unknown type":  event(0x0a, 1, 'X', 0x12, 10, 0x0a, 8, 'k', '8', 's', 0, 0x12, 2, 0x0a, 0),
+		"no status":           event(0x0a, 5, 'E', 'R', 'R', 'O', 'R', 0x12, 9, 0x0a, 7, 'k', '8', 's', 0, 0x12, 1, 0xff),
+	} {
+		e, ok, err := frames[*v1.Pod](newUnread("pods", slog.New(slog.DiscardHandler)))(bufio.NewReader(bytes.NewReader(in)))
+		if status, is := e.Object.(*metav1.Status); err != nil || !ok || e.Type != watch.Error || !is || status.Code != 500 {
+			t.Errorf("%s: %+v, %t, %v", what, e, ok, err)
+		}
+	}
+	// As large as one may be, and cut off.
+	if e, ok, err := frames[*v1.Pod](newUnread("pods", slog.New(slog.DiscardHandler)))(bufio.NewReader(bytes.NewReader(head(maxFrame)))); err == nil || ok {
+		t.Errorf("a frame that is cut off: %+v, %t, %v", e, ok, err)
 	}
 }
 

@@ -78,6 +78,29 @@ func TestReadList(t *testing.T) {
 	}
 }
 
+// Lists in protobuf that are not what they seem.
+func TestReadListRefuses(t *testing.T) {
+	const version = "\x0a\x05\x12\x03123" // ListMeta with the resourceVersion 123
+	for _, c := range []struct{ what, list, err string }{
+		{"as it should be", "\x12\x07" + version, ""},
+		{"with numbers beside it", "\x18\x07\x12\x09" + version + "\x18\x07\x18\x07", ""},
+		{"with a field that nobody knows", "\x12\x0a" + version + "\x1a\x01x", ""},
+		{"of 32 bits", "\x1d1234\x12\x07" + version, "a field of wire type 5"},
+		{"a field that is longer than the list", "\x12\x07\x0a\x06\x12\x03123x", "longer than what it is in"},
+		{"a number that is longer than the list", "\x12\x08" + version + "\x18\x87\x01", "longer than what it is in"},
+		{"a list that is longer than the answer", "\x12\x08" + version, "unexpected EOF"},
+		{"a field of two terabytes", "\x12\x80\x80\x80\x80\x80\x40", "longer than what it is in"},
+		{"a tag that is cut off", "\x12\x08" + version + "\x80", "unexpected EOF"},
+		{"metadata that is none", "\x12\x04\x0a\x02\x12\x09", "EOF"},
+	} {
+		n := 0
+		got, err := readList(strings.NewReader("k8s\x00"+c.list), func(decoded[*v1.Pod]) { n++ })
+		if c.err == "" && (err != nil || got != "123" || n != 0) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s: version %q, %d pods, %v, want %q", c.what, got, n, err, c.err)
+		}
+	}
+}
+
 // What is read of a real API server is what client-go reads.
 func TestListStream(t *testing.T) {
 	c := localtest.Shared(t)
