@@ -45,7 +45,11 @@ func (p *place) List(metav1.ListOptions) (runtime.Object, error) { panic("not ca
 func (p *place) Watch(metav1.ListOptions) (watch.Interface, error) { panic("not called") }
 
 func (p *place) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	p.note("watch from %s%s", o.ResourceVersion, map[bool]string{true: " for 5 s"}[*o.TimeoutSeconds == 5])
+	limit := ""
+	if n := *o.TimeoutSeconds; p.changed == nil && (n < 300 || n >= 600) { // that is how long a watch lasts as a rule
+		limit = fmt.Sprintf(" for %d s", n)
+	}
+	p.note("watch from %s%s", o.ResourceVersion, limit)
 	if p.refuse != nil {
 		return nil, p.refuse
 	}
