@@ -269,7 +269,7 @@ func TestFollowTheRelay(t *testing.T) {
 		}
 		// The pauses are between half and one and a half of 0.25, 0.5, 1, 2, 4, 8, 10, 10 s and so on.
 		for i, last, pause := 0, time.Duration(0), relayShortest; i < len(asked); i, last, pause = i+1, asked[i], min(2*pause, relayLongest) {
-			if wait := asked[i] - last; wait < pause/2 || wait > pause*3/2+time.Millisecond {
+			if wait := asked[i] - last; wait < pause/2-time.Millisecond || wait > pause*3/2+time.Millisecond { // rounded to milliseconds
 				t.Errorf("try %d is %s after the one before, want about %s", i, wait, pause)
 			}
 		}
