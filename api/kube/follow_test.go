@@ -109,6 +109,9 @@ func follow(t *testing.T, withRelay bool, script func(*following)) {
 		x.Follower = &Follower[*v1.Pod]{
 			what: "pods", source: x.server, strip: func(p *v1.Pod) *v1.Pod { return p }, log: log, unread: newUnread("pods", log),
 			relist: make(chan struct{}, 1), synced: make(chan struct{}), catchUpFrom: catchUpFrom,
+			readMarked: func(_ context.Context, at Mark, _ metav1.ListOptions) (version, written string, err error) {
+				return "1000000", at.Written, nil // it was never restored
+			},
 			listInto: func(ctx context.Context, take func(decoded[*v1.Pod])) (string, error) {
 				return listWhole(ctx, x.server, take)
 			},
