@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"log/slog"
 	"slices"
+	"testing"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -46,4 +48,11 @@ func (p *peer) describe() Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Peer{Incarnation: p.to, Address: p.address, Up: p.up, Queued: len(p.queue) - p.head, Sent: p.sent, Dropped: p.dropped}
+}
+
+// SetPatience is for links that are started afterwards and end before the test.
+func SetPatience(t *testing.T, d time.Duration) {
+	before := patience
+	patience = d
+	t.Cleanup(func() { patience = before })
 }

@@ -483,6 +483,38 @@ func TestWindowOfFrames(t *testing.T) {
 	a.wait("all acknowledgements", func() bool { p := a.Peers()[0]; return p.Sent == 40 && p.Dropped == 0 })
 }
 
+// A receiver that leaves a frame without an acknowledgement for long is down, until the next acknowledgement. The stream goes on.
+func TestReceiverThatDoesNotAcknowledge(t *testing.T) {
+	link.SetPatience(t, 50*time.Millisecond)
+	a := start(t, "a", nil)
+	s, address := startAcknowledging(t)
+	next := uint64(0)
+	send := func() {
+		t.Helper()
+		next++
+		a.Send("b", address, message(next, 0))
+		if frame := <-s.frames; frame.Sequence != next {
+			t.Fatalf("frame %d, want %d", frame.Sequence, next)
+		}
+	}
+	send()
+	a.wait("being down", func() bool { return len(a.down) == 1 && !a.Peers()[0].Up })
+	s.acks <- 1
+	a.wait("being up", func() bool { return len(a.up) == 1 && a.Peers()[0].Up })
+	send()
+	send()
+	s.acks <- 2
+	a.wait("the second frame", func() bool { return a.Peers()[0].Sent == 2 })
+	a.wait("being down for the third one", func() bool { return !a.Peers()[0].Up })
+	s.acks <- 3
+	a.wait("being up again", func() bool { return a.Peers()[0].Up })
+	acknowledged := time.Now()
+	a.wait("a quiet while", func() bool { return time.Since(acknowledged) > 200*time.Millisecond })
+	if p := a.Peers()[0]; !p.Up || p.Sent != 3 || p.Dropped != 0 {
+		t.Errorf("nothing waits for an acknowledgement: %+v", p)
+	}
+}
+
 // An acknowledgement that is not of the oldest frame ends the stream, and what was on its way counts as lost.
 func TestWrongAcknowledgements(t *testing.T) {
 	for what, acks := range map[string][]uint64{

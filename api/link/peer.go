@@ -24,8 +24,10 @@ import (
 const (
 	shortest = 50 * time.Millisecond
 	longest  = time.Second
-	patience = 5 * time.Second // for the first acknowledgement of a stream
 )
+
+// patience is how long a receiver may take to acknowledge a frame before it counts as down. Tests have less of it.
+var patience = 5 * time.Second
 
 var connectBackoff = backoff.Config{BaseDelay: shortest, Multiplier: 2, Jitter: 0.2, MaxDelay: longest}
 

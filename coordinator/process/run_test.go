@@ -245,6 +245,15 @@ func TestCoordinatorFromStartToStop(t *testing.T) {
 		if n := a.pings.Load() - called; !gone && n == 0 {
 			t.Error("it was not called")
 		}
+		if called := a.pings.Load(); !gone { // it is called now and then, and stays down while it does not answer
+			localtest.Wait(t, time.Minute, "a to be called again", func(context.Context) error {
+				if a.pings.Load() < called+2 {
+					return errors.New("it was not")
+				}
+				return nil
+			})
+			owns("a to have nothing", func(a, b int) bool { return a == 0 && b == api.Buckets })
+		}
 		if all, err := b.store.Shards(t.Context()); err != nil || len(all) != 2 {
 			t.Errorf("registered are %v, %v", all, err)
 		}
