@@ -50,6 +50,9 @@ func (p *peer) describe() Peer {
 	return Peer{Incarnation: p.to, Address: p.address, Up: p.up, Queued: len(p.queue) - p.head, Sent: p.sent, Dropped: p.dropped}
 }
 
+// Ahead is how many calls wait for their caller's record.
+func (l *Link) Ahead() int64 { return l.ahead.Load() }
+
 // SetPatience is for links that are started afterwards and end before the test.
 func SetPatience(t *testing.T, d time.Duration) {
 	before := patience

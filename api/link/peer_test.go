@@ -68,13 +68,13 @@ func TestQueueKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// A frame has at most so many messages, and the rest stays in order.
+// A frame has at most so many messages, and the rest stays in order. Messages that were sent take no room.
 func TestFramesAreFull(t *testing.T) {
 	var log strings.Builder
-	p, push, take := queued(3*frameCount, &log)
-	push(2*frameCount + 1)
+	p, push, take := queued(2*frameCount, &log)
+	push(2 * frameCount)
 	next := uint64(1)
-	for _, want := range []int{frameCount, frameCount, 1, 0} {
+	for _, want := range []int{frameCount, frameCount, frameCount, 0} {
 		got := take()
 		if len(got) != want {
 			t.Fatalf("a frame of %d messages, want %d", len(got), want)
@@ -85,9 +85,15 @@ func TestFramesAreFull(t *testing.T) {
 			}
 			next++
 		}
-		if n, _ := p.waiting(); n != 2*frameCount+1-int(next-1) {
+		if next == frameCount+1 {
+			push(frameCount)
+		}
+		if n, _ := p.waiting(); n != 3*frameCount-int(next-1) {
 			t.Fatalf("%d wait after message %d", n, next-1)
 		}
+	}
+	if p.dropped != 0 {
+		t.Errorf("%d messages gave way", p.dropped)
 	}
 }
 

@@ -411,6 +411,7 @@ func TestCallsOfTheUnknownAreBounded(t *testing.T) {
 	if got[codes.ResourceExhausted] == 0 || got[codes.Unavailable] == 0 || len(got) != 2 {
 		t.Errorf("%v", got)
 	}
+	b.wait("no call to wait any more", func() bool { return b.Ahead() == 0 })
 	start(t, "a", r.proven(t, "a")).say(b, 1)
 	b.wait("a message afterwards", func() bool { return b.last() == 1 })
 }

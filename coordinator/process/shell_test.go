@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,6 +207,21 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A line of the core at error level, or above, is a broken invariant.
+func TestBrokenInvariantsAreCounted(t *testing.T) {
+	c, m := &candidate{metrics: newMetrics(prometheus.NewRegistry())}, &term{log: slog.New(slog.DiscardHandler)}
+	var wg sync.WaitGroup
+	for level, want := range map[coordinator.Level]float64{coordinator.LevelError - 1: 0, coordinator.LevelError: 1, coordinator.LevelError + 1: 1} {
+		var before, after dto.Metric
+		_ = c.metrics.brokenInvariants.Write(&before)
+		c.carryOut(t.Context(), &wg, m, coordinator.Log{Level: level, Message: "test"}, nil)
+		_ = c.metrics.brokenInvariants.Write(&after)
+		if got := after.GetCounter().GetValue() - before.GetCounter().GetValue(); got != want {
+			t.Errorf("level %d counts %g times, want %g", level, got, want)
+		}
+	}
 }
 
 // A pause ends early for a process that stops.

@@ -220,6 +220,18 @@ func TestMessagesAreCounted(t *testing.T) {
 	}
 }
 
+// A line of a core at error level, or above, is a broken invariant.
+func TestBrokenInvariantsAreCounted(t *testing.T) {
+	l := newLoop()
+	for level, want := range map[slog.Level]float64{slog.LevelError - 1: 0, slog.LevelError: 1, slog.LevelError + 1: 1} {
+		before := value(t, l.metrics.brokenInvariants)
+		l.carryOut(t.Context(), event.Log{Level: level, Message: "test"})
+		if got := value(t, l.metrics.brokenInvariants) - before; got != want {
+			t.Errorf("level %d counts %g times, want %g", level, got, want)
+		}
+	}
+}
+
 // What the cores hear of a write.
 func TestWritten(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
