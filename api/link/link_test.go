@@ -360,6 +360,7 @@ func TestFramesThatAreNotRightEndTheStream(t *testing.T) {
 
 // Up is told once for many acknowledgements, Down once for many tries to connect.
 func TestUpAndDownAreToldOnce(t *testing.T) {
+	link.SetPatience(t, time.Hour)
 	var log syncBuffer
 	a := start(t, "a", func(_ *end, o *link.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -388,6 +389,7 @@ func TestUpAndDownAreToldOnce(t *testing.T) {
 
 // A peer that is busy for longer than a stream may be idle is not idle: what it has not acknowledged is not lost.
 func TestBusyPeersAreNotIdle(t *testing.T) {
+	link.SetPatience(t, time.Hour)
 	const idle = 20 * time.Millisecond
 	a := start(t, "a", func(_ *end, o *link.Options) { o.Idle = idle })
 	block := make(chan struct{})
@@ -450,6 +452,7 @@ func startAcknowledging(t *testing.T) (s acknowledging, address string) {
 
 // So many frames may wait for their acknowledgement; what comes then waits, and goes together.
 func TestWindowOfFrames(t *testing.T) {
+	link.SetPatience(t, time.Hour)
 	a := start(t, "a", nil)
 	s, address := startAcknowledging(t)
 	next := func(sequence uint64, serials ...uint64) {
@@ -521,6 +524,7 @@ func TestWrongAcknowledgements(t *testing.T) {
 		"of the future": {4}, "not of the oldest": {2}, "twice": {1, 1}, "of no frame": {0}, "when nothing is on its way": {1, 2, 3, 4},
 	} {
 		t.Run(what, func(t *testing.T) {
+			link.SetPatience(t, time.Hour)
 			a := start(t, "a", nil)
 			s, address := startAcknowledging(t)
 			for i := range uint64(3) {
