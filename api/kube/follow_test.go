@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +96,7 @@ type following struct {
 	t             *testing.T
 	server, relay *place
 	said          []string // what was asked and told since it was looked at last
+	start         func()   // the first expect does
 }
 
 // follow runs a script with a follower. withRelay false is one without a relay.
@@ -125,17 +127,18 @@ func follow(t *testing.T, withRelay bool, script func(*following)) {
 			x.Through(relayPlace{x.relay})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); x.Run(ctx) }()
+		var running sync.WaitGroup
+		x.start = sync.OnceFunc(func() { running.Go(func() { x.Run(ctx) }) })
 		script(x)
 		cancel()
-		<-done
+		running.Wait()
 	})
 }
 
 // expect compares what happened since the last call. Times are left out where want has none.
 func (x *following) expect(what string, want ...string) {
 	x.t.Helper()
+	x.start()
 	synctest.Wait()
 	var got []string
 	for _, s := range x.said {
