@@ -303,3 +303,37 @@ func TestManyNames(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// What a namespace has in a queue is exact, and names of which it has nothing any more are forgotten.
+func TestTenantForgetsNames(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	ten := &tenant{}
+	want := map[string]int64{}
+	for round := range 3000 {
+		m := map[string]int64{}
+		for range 1 + rng.Intn(30)*rng.Intn(2) {
+			m[fmt.Sprint("n", rng.Intn(200)+round/10)] = 1 + rng.Int63n(5)
+		}
+		delta := api.FromMap(m)
+		if rng.Intn(3) > 0 { // most of what is there goes
+			delta = nil
+			for _, name := range sortedKeys(want) {
+				if rng.Intn(3) > 0 {
+					delta = append(delta, api.Amount{Resource: name, Value: -want[name]})
+				}
+			}
+		}
+		ten.charge(delta)
+		for _, a := range delta {
+			if want[a.Resource] += a.Value; want[a.Resource] == 0 {
+				delete(want, a.Resource)
+			}
+		}
+		if got := ten.charged.amounts(); !got.Equal(api.FromMap(want)) {
+			t.Fatalf("round %d: charged %v, want %v", round, got, want)
+		}
+		if len(ten.charged) > 2*len(want)+2*keptZeros {
+			t.Fatalf("round %d: %d names are kept for %d that are charged", round, len(ten.charged), len(want))
+		}
+	}
+}

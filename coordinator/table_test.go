@@ -101,3 +101,38 @@ func TestAssignKeepsEveryBucketOwned(t *testing.T) {
 		}
 	}
 }
+
+// Shards that take over what others drain get no more than a quarter above the average, however the scores fall.
+func TestAssignDrainsWithinTheBound(t *testing.T) {
+	for _, takers := range []int{1, 2, 7, 30, 100} {
+		var names []string
+		for i := range 2 * takers {
+			names = append(names, fmt.Sprintf("shard-%d", i))
+		}
+		shards := shardsNamed(names...)
+		table, _ := Assign(nil, shards, false, 0)
+		for i := range takers {
+			shards[i].Draining = true
+		}
+		bound, moved := (5*api.Buckets+4*takers-1)/(4*takers), 0
+		for range api.Buckets {
+			next, move := Assign(table, shards, false, 100)
+			if next == nil {
+				break
+			}
+			if table, moved = next, moved+move.Moved; move.Moved > 100 || move.Taken != 0 {
+				t.Fatalf("%d shards drain: %+v", takers, move)
+			}
+			for _, s := range shards[takers:] {
+				if load := table.Owned(s.Incarnation); load > bound {
+					t.Fatalf("%d shards drain: %s has %d buckets, the bound is %d", takers, s.Name, load, bound)
+				}
+			}
+		}
+		for _, s := range shards[:takers] {
+			if left := table.Owned(s.Incarnation); left != 0 {
+				t.Errorf("%d shards drain: %s has %d buckets left after %d moves", takers, s.Name, left, moved)
+			}
+		}
+	}
+}
