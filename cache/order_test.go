@@ -33,10 +33,14 @@ func TestOrder(t *testing.T) {
 		}
 		keys := uint64(1 + r.IntN(2000)) // few keys: many slots of one rating
 		for range 40 {
-			filling := r.IntN(2) == 0
-			for range r.IntN(1 + slots/4) {
+			filling, draining := r.IntN(2) == 0, r.IntN(8) == 0
+			moves := r.IntN(1 + slots/4)
+			if draining { // most go, so that leaves join
+				moves = 3 * slots
+			}
+			for range moves {
 				s := int32(r.IntN(slots))
-				if !filling && r.IntN(2) == 0 {
+				if draining || !filling && r.IntN(2) == 0 {
 					at := o.where[s]
 					o.found = s
 					o.remove(s)

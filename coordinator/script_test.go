@@ -338,8 +338,12 @@ func (p *player) do(words []string) {
 		p.step(NamespaceGone{Name: name})
 	case "namespaces-synced":
 		p.step(NamespacesSynced{})
-	case "gone":
-		p.step(QueueGone{Name: name, UID: p.uids[name]})
+	case "gone": // gone NAME uid=
+		uid, named := a.values["uid"]
+		if !named {
+			uid = p.uids[name]
+		}
+		p.step(QueueGone{Name: name, UID: uid})
 	case "synced":
 		p.step(QueuesSynced{})
 	case "up": // up NAME/INCARNATION draining

@@ -266,3 +266,128 @@ func TestTableIsBoundedByBytes(t *testing.T) {
 		w.tick(time.Second)
 	}
 }
+
+// The size that is counted of an operation is never below what the store counts, and above it by no more than what stands for
+// keys, times and the fields of a fixed size.
+func TestSizesAreUpperBounds(t *testing.T) {
+	check := func(op Op, counted, names int) {
+		t.Helper()
+		real, _ := written(Txn{Ops: []Op{op}})
+		if counted < real || counted > real+opBytes+amountBytes*names {
+			t.Errorf("%T of %d bytes is counted as %d", op, real, counted)
+		}
+	}
+	for _, length := range []int{1, 36, 63, 253, 1000, 20_000} {
+		long := strings.Repeat("x", length)
+		ref := &wire.GangRef{Uid: long, Namespace: long, Name: long, Queue: long}
+		for _, n := range []int{0, 1, 64, 500} {
+			demand := names(n, min(length, 253))
+			var pods []uint64
+			for i := range n {
+				pods = append(pods, ^uint64(0)-uint64(n)+uint64(i))
+			}
+			record := &wire.ReservationRecord{Gang: ref, Attempt: 1 << 63, Demand: wire.FromResources(demand), State: wire.ReservationState_RESERVATION_CLOSING, Forced: true, Pods: pods,
+				Rank: &wire.Rank{Priority: -1, Order: 1 << 63, GangUid: long}}
+			check(PutReservation{Record: record}, reservationBytes(ref, demand, pods), n)
+
+			limits := &wire.LimitsRecord{Queue: long, Uid: long, ResourceVersion: "18446744073709551615", Generation: 1 << 62, Capability: wire.FromResources(demand), Guarantee: wire.FromResources(demand), Deleted: true}
+			check(PutLimits{Record: limits}, limitsBytes(limits), 2*n)
+
+			c := New(Config{}, Elected{Term: 1})
+			key := gangKey{uid: long, queue: long}
+			reserve := &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{Gang: ref, Demand: wire.FromResources(demand), Pods: pods}}}
+			if got, want := c.requestBytes(key, reserve), reservationBytes(ref, demand, pods); got < want || got > want+opBytes+len(long) {
+				t.Errorf("a Reserve of %d names of %d bytes is counted as %d, its record as %d", n, length, got, want)
+			}
+			closing := &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{Gang: ref}}}
+			if got := c.requestBytes(key, closing); got > opBytes+length {
+				t.Errorf("a Close of nothing is counted as %d", got)
+			}
+			g := c.gang(ref)
+			c.admit(g, c.tree.at(long))
+			c.charge(g, demand)
+			c.name(g, pods)
+			if got, want := c.requestBytes(key, closing), reservationBytes(ref, demand, pods); got != want {
+				t.Errorf("a Close of %d names of %d bytes is counted as %d, its record as %d", n, length, got, want)
+			}
+		}
+	}
+	table := &api.Table{Epoch: 1 << 62, Revision: 1 << 62}
+	counted := tableBytes
+	for i := range 50 {
+		m := api.Member{Name: fmt.Sprintf("shard-%0200d", i), Incarnation: api.Incarnation(fmt.Sprintf("shard-%0250d", i))}
+		table.Members = append(table.Members, m)
+		counted += memberBytes(m.Name, m.Incarnation)
+	}
+	for b := range table.Owners {
+		table.Owners[b], table.Changed[b] = uint16(b%50), 1<<62
+	}
+	check(PutTable{Table: table}, counted, api.Buckets)
+
+	// A reservation of just as many bytes as are possible is written, one of a byte more is not, unless the gang has as large a one.
+	c := New(Config{}, Elected{Term: 1})
+	g := c.gang(&wire.GangRef{Uid: "g", Namespace: "ns", Name: "g", Queue: "a"})
+	room := maxRecordBytes - reservationBytes(g.ref, nil, nil) - amountBytes
+	most, more := api.Resources{{Resource: strings.Repeat("x", room), Value: 1}}, api.Resources{{Resource: strings.Repeat("x", room+1), Value: 1}}
+	if why := g.tooLarge(most, nil); why != "" {
+		t.Error(why)
+	}
+	if g.tooLarge(more, nil) == "" {
+		t.Error("a byte more than is possible is taken")
+	}
+	c.admit(g, c.tree.at("a"))
+	c.charge(g, more)
+	if why := g.tooLarge(more, nil); why != "" {
+		t.Error("a gang cannot keep what it has:", why)
+	}
+
+	t.Run("fits", func(t *testing.T) {
+		empty, full := &batch{}, &batch{}
+		full.add(DeleteLimits{}, 100)
+		for _, c := range []struct {
+			b            *batch
+			bytes, limit int
+			want         bool
+		}{{empty, 1 << 30, 1, true}, {full, 0, 100, true}, {full, 0, 99, false}, {full, 10, 110, true}, {full, 11, 110, false}} {
+			if got := c.b.fits(c.bytes, c.limit); got != c.want {
+				t.Errorf("%d bytes and %d more, limit %d: fits %v", c.b.bytes, c.bytes, c.limit, got)
+			}
+		}
+	})
+}
+
+// A stored reservation is charged whatever set of pods it names; a set that is wrong is reported, and only such a one.
+func TestLoadedSetsOfPods(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		pods   [2][]uint64
+		single bool
+		warned int
+	}{
+		{"none", [2][]uint64{}, false, 0},
+		{"different ones", [2][]uint64{{1, 2}, {3, 4}}, false, 0},
+		{"one in both", [2][]uint64{{1, 2}, {2, 3}}, false, 1},
+		{"not sorted", [2][]uint64{{2, 1}, {3, 4}}, false, 1},
+		{"named twice", [2][]uint64{{1, 1}, {3}}, false, 1},
+		{"both wrong", [2][]uint64{{2, 1}, {4, 3}}, false, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := Elected{Term: 1}
+			for i, uid := range []string{"g", "h"} {
+				e.Reservations = append(e.Reservations, StoredReservation{Key: uid, Revision: 7, Record: &wire.ReservationRecord{Gang: &wire.GangRef{Uid: uid, Namespace: "ns", Name: uid, Queue: "a"},
+					Attempt: 1, Demand: wire.FromResources(api.FromMap(map[string]int64{"cpu": 1000})), Rank: &wire.Rank{Order: uint64(i + 1), GangUid: uid}, Pods: c.pods[i]}})
+			}
+			core := New(Config{}, e)
+			warned := 0
+			for _, o := range core.Outputs() {
+				if l, ok := o.(Log); ok && strings.Contains(l.Message, "wrong set of pods") {
+					warned++
+				}
+			}
+			core.tree.settle()
+			if got := core.tree.at("a").charged.get("cpu").amount(); got != 2000 || warned != c.warned {
+				t.Errorf("charged %d, %d warnings, want 2000 and %d", got, warned, c.warned)
+			}
+		})
+	}
+}
