@@ -59,34 +59,40 @@ type Options struct {
 	Coordinators int  // 2 if 0
 	Controllers  bool // kube-controller-manager runs: the attacks that need it are made
 	Policies     bool // the admission policies of deploy/ stay in force
+	// Measure leaves out the auditor that begins after each attack, which takes half a minute.
+	Measure bool
 	// Patience is how long after an attack everything of the honest tenants may take to be placed; 90 s if 0.
 	Patience time.Duration
+	// Profiles is a folder for CPU profiles of Basalt's processes and the API server, taken in the second half of each attack.
+	Profiles string
 	Log      func(format string, args ...any)
 }
 
 // Row is what one attack, or several together, did.
 type Row struct {
-	Attack         string
-	Accepted       int64         // writes of the attacker that the API server accepted
-	Refused        int64         // and refused
-	For            time.Duration // how long it went on
-	Quiet, Under   Latency       // of the honest tenants, before the attack and during it
-	Standing       Latency       // and after it, while the attacker writes nothing and its objects are still there
-	Deaths         int           // ends of processes
-	Terms          int           // changes of the leading coordinator
-	Violations     int           // by the auditor
-	Told           int           // pods of the attacker that waited at the end and whose condition was judged
-	CoordinatorCPU time.Duration // of all coordinators, while it went on
-	ShardCPU       time.Duration // of all shards
-	Problems       []string
+	Attack       string
+	Accepted     int64         // writes of the attacker that the API server accepted
+	Refused      int64         // and refused
+	For          time.Duration // how long it went on
+	Quiet, Under Waits         // before the attack and during it
+	Standing     Waits         // and after it, while the attacker writes nothing and its objects are still there
+	QuietUsage   Usage         // before the attack
+	UnderUsage   Usage         // during it
+	Deaths       int           // ends of processes
+	Terms        int           // changes of the leading coordinator
+	Violations   int           // by the auditor
+	Told         int           // pods of the attacker that waited at the end and whose condition was judged
+	Problems     []string
 }
 
 // Result is what a run found.
 type Result struct {
 	Seed     uint64
+	Writes   float64 // Options.Writes: what the attacker's rate was limited to
+	Rate     float64 // Options.Rate: items a second of the honest tenants, and as many of the control group
 	Rows     []Row
-	Quiet    Latency // of all quiet phases
-	Items    int     // that honest tenants had placed
+	Quiet    Waits // of all quiet phases
+	Items    int   // that honest tenants had placed
 	Problems []string
 }
 
@@ -110,6 +116,7 @@ const (
 const (
 	nodeCount = 12
 	nodeCPU   = 32 // cores
+	nodePods  = 2_000
 	evil      = "evil"
 	evilQueue = "org.evil"
 	evilCPU   = 16
@@ -165,7 +172,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Patience == 0 {
 		o.Patience = 90 * time.Second
 	}
-	r := &run{Options: o, view: newView(), begin: time.Now(), result: Result{Seed: o.Seed}}
+	r := &run{Options: o, view: newView(), begin: time.Now(), result: Result{Seed: o.Seed, Writes: o.Writes, Rate: o.Rate}}
 	beside, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -227,7 +234,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 			r.view.mu.Unlock()
 		}
 	}
-	namespaces := []string{evil, "filler"}
+	namespaces := []string{evil, "filler", controlNamespace}
 	for _, t := range tenants {
 		namespaces = append(namespaces, t.namespace)
 	}
@@ -238,17 +245,22 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 	}
 	var nodes []string
 	for i := range nodeCount {
-		n := kubelet.Node(fmt.Sprintf("node-%02d", i), fmt.Sprint(nodeCPU), "128Gi", 500)
+		n := kubelet.Node(fmt.Sprintf("node-%02d", i), fmt.Sprint(nodeCPU), "128Gi", nodePods)
 		nodes = append(nodes, n.Name)
 		if _, err := r.admin.Core.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create node %s: %w", n.Name, err)
 		}
 	}
+	own := kubelet.Node(controlNode, fmt.Sprint(nodeCPU), "128Gi", nodePods) // for the control group alone
+	own.Spec.Unschedulable = true
+	if _, err := r.admin.Core.CoreV1().Nodes().Create(ctx, own, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create node %s: %w", own.Name, err)
+	}
 	standIn, err := kube.ConnectConfig(r.Cluster.Config(local.NodeStandIn), "node-stand-in")
 	if err != nil {
 		return err
 	}
-	room := v1.ResourceList{v1.ResourceCPU: amounts("cpu", fmt.Sprint(nodeCPU))["cpu"], v1.ResourcePods: amounts("pods", "500")["pods"]}
+	room := v1.ResourceList{v1.ResourceCPU: amounts("cpu", fmt.Sprint(nodeCPU))["cpu"], v1.ResourcePods: amounts("pods", fmt.Sprint(nodePods))["pods"]}
 	wg.Go(func() {
 		_ = kubelet.Run(ctx, kubelet.Options{Client: standIn.Core, Room: func(node string) v1.ResourceList {
 			if slices.Contains(nodes, node) {
@@ -257,7 +269,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 			return nil
 		}})
 	})
-	r.honest = &honest{kube: r.admin, view: r.view, rand: rand.New(rand.NewPCG(r.Seed, 0x900d)), rate: r.Rate, open: map[string]time.Time{}}
+	r.honest = &honest{kube: r.admin, view: r.view, rand: rand.New(rand.NewPCG(r.Seed, 0x900d)), rate: r.Rate}
 	r.target = Target{Namespace: evil, Queue: evilQueue, QueueCPU: evilCPU * 1000, Shared: "pool.evil", SharedCPU: poolCPU * 1000, Victim: "org.good1",
 		Nodes: nodes, NodeCPU: nodeCPU * 1000, Gang: r.honest.victim, Scale: r.Scale, Writes: r.Writes}
 	r.attacker, err = NewAttacker(ctx, r.Cluster.Config(local.Admin), r.target, r.Seed)
@@ -405,12 +417,13 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 		}
 	}
 	row.Attack = strings.Join(all, "+")
-	quiet := time.Now()
+	quiet, used := time.Now(), r.usage(ctx)
 	if !pause(ctx, max(time.Second, min(lasts/2, 20*time.Second))) {
 		return ctx.Err()
 	}
 	r.quiet = append(r.quiet, [2]time.Time{quiet, time.Now()})
 	row.Quiet = r.honest.between(r.quiet[len(r.quiet)-1:]...)
+	row.QuietUsage = r.usage(ctx).since(used)
 
 	before := r.state()
 	accepted, refused := r.attacker.Count()
@@ -419,10 +432,13 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 			return err
 		}
 	}
-	begin := time.Now()
+	begin, used := time.Now(), r.usage(ctx)
 	attacking, cancel := context.WithTimeout(ctx, lasts)
 	defer cancel()
 	var wg sync.WaitGroup
+	if r.Profiles != "" {
+		wg.Go(func() { r.profile(attacking, row.Attack, begin.Add(lasts/2), lasts/2-time.Second) })
+	}
 	for _, a := range attacks {
 		if a.OwnNamespace {
 			wg.Go(func() { r.inOwnNamespace(attacking, a, &row) })
@@ -437,8 +453,7 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	cpu := r.state()
-	row.CoordinatorCPU, row.ShardCPU = cpu.coordinatorCPU-before.coordinatorCPU, cpu.shardCPU-before.shardCPU
+	row.UnderUsage = r.usage(ctx).since(used)
 	nowAccepted, nowRefused := r.attacker.Count()
 	row.Accepted, row.Refused = row.Accepted+nowAccepted-accepted, row.Refused+nowRefused-refused
 	if row.Accepted == 0 {
@@ -448,6 +463,8 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 		return err
 	}
 	judged := time.Now()
+	r.logf("%s: %d writes, %d refused; others %s, before %s, standing %s; judged in %s", row.Attack, row.Accepted, row.Refused, row.Under, row.Quiet, row.Standing,
+		judged.Sub(end).Round(time.Second))
 	if err := r.clean(ctx, &row); err != nil {
 		return err
 	}
@@ -456,8 +473,7 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 			return err
 		}
 	}
-	r.logf("%s: %d writes, %d refused; others %s, before %s; judged in %s, cleaned in %s", row.Attack, row.Accepted, row.Refused, row.Under, row.Quiet,
-		judged.Sub(end).Round(time.Second), time.Since(judged).Round(time.Second))
+	r.logf("%s: cleaned in %s", row.Attack, time.Since(judged).Round(time.Second))
 	for _, p := range row.Problems {
 		r.logf("PROBLEM %s: %s", row.Attack, p)
 	}
@@ -492,22 +508,16 @@ func (r *run) inOwnNamespace(ctx context.Context, attack Attack, row *Row) {
 
 // state is what is compared before and after an attack.
 type state struct {
-	starts                   map[string]int
-	terms                    int
-	violations               map[string]int
-	over                     int
-	coordinatorCPU, shardCPU time.Duration
+	starts     map[string]int
+	terms      int
+	violations map[string]int
+	over       int
 }
 
 func (r *run) state() state {
 	s := state{starts: map[string]int{}, violations: map[string]int{}}
 	for _, b := range r.basalts {
 		s.starts[b.Name()] = b.Starts()
-		if used := local.UsageOf(b.Pid()).CPU; b.Role == "shard" {
-			s.shardCPU += used
-		} else {
-			s.coordinatorCPU += used
-		}
 	}
 	for kind, n := range r.auditor.Report().Counts {
 		s.violations[string(kind)] = n
@@ -522,7 +532,7 @@ func (r *run) state() state {
 func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time, before state, row *Row) error {
 	problem := func(format string, args ...any) { row.Problems = append(row.Problems, fmt.Sprintf(format, args...)) }
 	placed := r.poll(ctx, r.Patience, func() error {
-		if n := r.honest.waiting(end); n > 0 {
+		if n := r.honest.tenants.waiting(end); n > 0 {
 			return fmt.Errorf("%d gangs and pods of honest tenants made before the end of the attack are not placed", n)
 		}
 		return nil
@@ -548,7 +558,11 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 	if placed == nil {
 		var wg sync.WaitGroup
 		fresh := &Row{}
-		wg.Go(func() { r.judgeAfresh(ctx, bypass, fresh) })
+		if r.Measure {
+			wg.Go(func() { pause(ctx, 10*time.Second) })
+		} else {
+			wg.Go(func() { r.judgeAfresh(ctx, bypass, fresh) })
+		}
 		if err := r.poll(ctx, tellingBy, func() error { return r.chargesAgree(ctx, exact) }); err != nil {
 			problem("charges: %v", err)
 		}
@@ -778,7 +792,7 @@ func (r *run) revive(ctx context.Context) error {
 	}
 	now := time.Now()
 	return r.poll(ctx, r.Patience, func() error {
-		if n := r.honest.waiting(now); n > 0 {
+		if n := r.honest.tenants.waiting(now); n > 0 {
 			return fmt.Errorf("started anew, and %d gangs and pods of honest tenants are not placed", n)
 		}
 		return nil
@@ -789,15 +803,17 @@ func (r *run) revive(ctx context.Context) error {
 func (r *run) finish(ctx context.Context) {
 	r.result.Quiet = r.honest.between(r.quiet...)
 	if err := r.poll(ctx, r.Patience, func() error {
-		if n := r.honest.waiting(time.Now()); n > 0 {
+		if n := r.honest.tenants.waiting(time.Now()); n > 0 {
 			return fmt.Errorf("%d gangs and pods of honest tenants are not placed", n)
 		}
 		return nil
 	}); err != nil {
 		r.result.Problems = append(r.result.Problems, fmt.Sprintf("at the end: %v", err))
 	}
+	r.honest.tenants.mu.Lock()
+	r.result.Items = len(r.honest.tenants.samples)
+	r.honest.tenants.mu.Unlock()
 	r.honest.mu.Lock()
-	r.result.Items = len(r.honest.samples)
 	r.result.Problems = append(r.result.Problems, r.honest.broken...)
 	r.honest.mu.Unlock()
 	for _, b := range r.basalts {

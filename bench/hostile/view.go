@@ -21,7 +21,8 @@ import (
 type view struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*pod
-	waiting      map[types.UID]chan time.Time // closed by a value when the pod is seen bound
+	waiting      map[types.UID]chan time.Time // given the time when the pod is seen bound
+	unseen       map[types.UID]chan struct{}  // closed when the pod is seen
 	reservations map[string]*wire.ReservationRecord
 	terms        int // how many times a coordinator became leader
 	leader       int64
@@ -48,7 +49,7 @@ type pod struct {
 }
 
 func newView() *view {
-	return &view{pods: map[types.UID]*pod{}, waiting: map[types.UID]chan time.Time{}, reservations: map[string]*wire.ReservationRecord{},
+	return &view{pods: map[types.UID]*pod{}, waiting: map[types.UID]chan time.Time{}, unseen: map[types.UID]chan struct{}{}, reservations: map[string]*wire.ReservationRecord{},
 		limits: map[string]int64{}, used: map[string]int64{}, overSeen: map[string]bool{}}
 }
 
@@ -90,6 +91,10 @@ func (v *view) podSeen(at time.Time, o *v1.Pod) {
 		p = &pod{uid: o.UID, namespace: o.Namespace, name: o.Name, created: o.CreationTimestamp.Time, ours: o.Spec.SchedulerName == api.SchedulerName,
 			placed: o.Spec.NodeName == ""}
 		v.pods[o.UID] = p
+		if c := v.unseen[o.UID]; c != nil {
+			close(c)
+			delete(v.unseen, o.UID)
+		}
 	}
 	was := p.node
 	v.account(p, -1)
@@ -183,6 +188,19 @@ func (v *view) bound(uid types.UID) <-chan time.Time {
 		c <- time.Time{} // long ago: before the answer to its creation was read
 	} else {
 		v.waiting[uid] = c
+	}
+	return c
+}
+
+// shown returns a channel that is closed when a pod is seen.
+func (v *view) shown(uid types.UID) <-chan struct{} {
+	c := make(chan struct{})
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pods[uid] != nil {
+		close(c)
+	} else {
+		v.unseen[uid] = c
 	}
 	return c
 }
