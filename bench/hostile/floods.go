@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,6 +57,31 @@ var floods = []Attack{
 			_, _ = s.create(ctx, ask(s.pod(name), milli(1+r.Int64N(50))))
 			s.remove(ctx, name)
 		})
+	}},
+	{Name: "bursts", About: "1,500 pods at a time that may all be placed in the same moment", Least: 20 * time.Second, run: func(ctx context.Context, s *strike) {
+		n := s.n(1_500)
+		for round := 0; ctx.Err() == nil; round++ {
+			name, first := s.name(round), s.pod
+			each := s.QueueCPU * 9 / 10 / int64(n)
+			blocker := name + "-blocker"
+			if round%2 == 0 { // the last pod of a gang makes it complete
+				_ = s.group(ctx, name, s.Queue, n)
+				first = func(pod string) *v1.Pod { return of(s.pod(pod), name) }
+			} else { // single pods that wait for one that has their room
+				_, _ = s.create(ctx, ask(s.pod(blocker), milli(s.QueueCPU)))
+				s.bound(ctx, blocker)
+			}
+			s.each(ctx, n, 8, func(i int, _ *rand.Rand) {
+				_, _ = s.create(ctx, ask(first(fmt.Sprintf("%s-%d", name, i)), milli(each)))
+			})
+			if round%2 != 0 {
+				s.remove(ctx, blocker)
+			}
+			s.bound(ctx, fmt.Sprintf("%s-%d", name, n-1))
+			zero := int64(0)
+			_ = s.core.CoreV1().Pods(s.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
+			s.removeGroup(ctx, name)
+		}
 	}},
 	{Name: "claims", About: "pods that wait for claims, and 50 edits of claims a second", run: func(ctx context.Context, s *strike) {
 		claims := s.core.CoreV1().PersistentVolumeClaims(s.Namespace)

@@ -199,43 +199,43 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 		}
 
 	case event.ReadStore:
-		l.reads.do(func(ctx context.Context) { l.readStore(ctx, o) })
+		l.reads.do("", func(ctx context.Context) { l.readStore(ctx, o) })
 	case event.ListPods:
 		l.listing, l.answered = o, false
 		l.ticket = l.watches.pods.Relist()
 	case event.WriteIntents:
-		l.writes.do(func(ctx context.Context) { l.post(ctx, l.writeIntents(ctx, o)) })
+		l.writes.do("", func(ctx context.Context) { l.post(ctx, l.writeIntents(ctx, o)) })
 	case event.DeleteIntents:
-		l.writes.do(func(ctx context.Context) { l.post(ctx, l.deleteIntents(ctx, o)) })
+		l.writes.do("", func(ctx context.Context) { l.post(ctx, l.deleteIntents(ctx, o)) })
 	case event.RewriteIntents:
-		l.writes.do(func(ctx context.Context) { l.post(ctx, l.rewriteIntents(ctx, o)) })
+		l.writes.do("", func(ctx context.Context) { l.post(ctx, l.rewriteIntents(ctx, o)) })
 
 	case event.BindPod:
-		l.binds.do(func(ctx context.Context) {
+		l.binds.do(o.Namespace, func(ctx context.Context) {
 			done, pause := l.bind(ctx, o)
 			l.postAfter(ctx, pause, done)
 		})
 	case event.SettlePod:
-		l.settles.do(func(ctx context.Context) { l.post(ctx, l.settle(ctx, o)) })
+		l.settles.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.settle(ctx, o)) })
 	case event.WriteQueueStatus:
-		l.others.do(func(ctx context.Context) {
+		l.others.do("", func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)
 			fault.Crash(fault.StatusWritten)
 			l.post(ctx, l.written("queue", o.ID, "", err))
 		})
 	case event.WritePodGroupStatus:
-		l.others.do(func(ctx context.Context) {
+		l.others.do(o.Namespace, func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "podgroups", o.Namespace, o.Name, o.UID, o.Status)
 			l.post(ctx, l.written("podgroup", o.ID, "", err))
 		})
 	case event.WritePodCondition:
-		l.others.do(func(ctx context.Context) {
+		l.others.do(o.Namespace, func(ctx context.Context) {
 			version, err := l.clients.ExplainPod(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.ResourceVersion, o.Reason, o.Message)
 			fault.Crash(fault.PodExplained)
 			l.post(ctx, l.written("pod", o.ID, version, err))
 		})
 	case event.EvictPod:
-		l.others.do(func(ctx context.Context) {
+		l.others.do(o.Namespace, func(ctx context.Context) {
 			err := l.clients.Evict(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.Message)
 			l.post(ctx, l.written("eviction", o.ID, "", err))
 		})

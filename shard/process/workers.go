@@ -5,46 +5,69 @@ import (
 	"sync"
 )
 
-// workers carries out calls that wait, n at a time, in the order in which they were asked for. do never blocks: the loop
-// that calls it is also the one that takes the answers. The queue has no bound of its own; what a core may have
-// outstanding bounds it.
+// workers carries out calls that wait, n at a time. Tenants take turns: the calls of one begin in the order in which they were
+// asked for, and those of others do not wait until all of its are done. In one queue for all, a tenant with thousands of pods to bind,
+// which takes an API server many seconds, delayed everybody else's Bindings by as much.
+//
+// do never blocks: the loop that calls it is also the one that takes the answers. The queues have no bound of their own; what a
+// core may have outstanding bounds them.
 type workers struct {
 	mu      sync.Mutex
-	waiting []func(context.Context)
+	waiting map[string][]func(context.Context) // by tenant; none is empty
+	turns   []string                           // the tenants in waiting, the next first
 	idle    int
 	wg      sync.WaitGroup
 	ctx     context.Context
 }
 
-func newWorkers(ctx context.Context, n int) *workers { return &workers{ctx: ctx, idle: n} }
+func newWorkers(ctx context.Context, n int) *workers {
+	return &workers{ctx: ctx, idle: n, waiting: map[string][]func(context.Context){}}
+}
 
-func (w *workers) do(call func(context.Context)) {
+// do carries out a call for a tenant: a namespace, or "" for what belongs to none.
+func (w *workers) do(tenant string, call func(context.Context)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.idle == 0 {
-		w.waiting = append(w.waiting, call)
+	if w.idle > 0 {
+		w.idle--
+		w.wg.Go(func() { w.work(call) })
 		return
 	}
-	w.idle--
-	w.wg.Go(func() { w.work(call) })
+	if len(w.waiting[tenant]) == 0 {
+		w.turns = append(w.turns, tenant)
+	}
+	w.waiting[tenant] = append(w.waiting[tenant], call)
 }
 
 func (w *workers) work(call func(context.Context)) {
-	for {
+	for call != nil {
 		if w.ctx.Err() == nil {
 			call(w.ctx)
 		}
-		w.mu.Lock()
-		if len(w.waiting) == 0 {
-			w.idle++
-			w.mu.Unlock()
-			return
-		}
-		call = w.waiting[0]
-		w.waiting[0] = nil
-		w.waiting = w.waiting[1:]
-		w.mu.Unlock()
+		call = w.next()
 	}
+}
+
+// next returns the first call of the tenant whose turn it is. When no call waits, it returns nil and the worker is idle.
+func (w *workers) next() func(context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.turns) == 0 {
+		w.idle++
+		return nil
+	}
+	tenant := w.turns[0]
+	w.turns = w.turns[1:]
+	calls := w.waiting[tenant]
+	call := calls[0]
+	calls[0] = nil
+	if len(calls) > 1 {
+		w.waiting[tenant] = calls[1:]
+		w.turns = append(w.turns, tenant)
+	} else {
+		delete(w.waiting, tenant)
+	}
+	return call
 }
 
 // wait returns when nothing runs any more.

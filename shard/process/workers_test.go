@@ -11,7 +11,7 @@ func TestWorkersKeepOrderAndBound(t *testing.T) {
 	w := newWorkers(t.Context(), 1)
 	var got []int
 	for i := range 100 {
-		w.do(func(context.Context) { got = append(got, i) }) // one at a time: the race detector would see more
+		w.do("a", func(context.Context) { got = append(got, i) }) // one at a time: the race detector would see more
 	}
 	w.wait()
 	if len(got) != 100 || !slices.IsSorted(got) {
@@ -23,7 +23,7 @@ func TestWorkersKeepOrderAndBound(t *testing.T) {
 	running, most := 0, 0
 	gate := make(chan struct{})
 	for range 20 {
-		w.do(func(context.Context) {
+		w.do("a", func(context.Context) {
 			mu.Lock()
 			running++
 			most = max(most, running)
@@ -44,13 +44,32 @@ func TestWorkersKeepOrderAndBound(t *testing.T) {
 	}
 }
 
+// A tenant with many calls delays those of others by one call each, not by all of its.
+func TestWorkersServeTenantsInTurn(t *testing.T) {
+	w := newWorkers(t.Context(), 1)
+	gate := make(chan struct{})
+	w.do("a", func(context.Context) { <-gate }) // the one worker is busy while the others are asked for
+	var got []string
+	for _, call := range []string{"a1", "a2", "a3", "a4", "b1", "c1", "b2", "a5"} {
+		w.do(call[:1], func(context.Context) { got = append(got, call) })
+	}
+	close(gate)
+	w.wait()
+	if want := []string{"a1", "b1", "c1", "a2", "b2", "a3", "a4", "a5"}; !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
+	}
+	if len(w.waiting) > 0 || len(w.turns) > 0 || w.idle != 1 {
+		t.Errorf("left: %d tenants, %d turns, %d idle", len(w.waiting), len(w.turns), w.idle)
+	}
+}
+
 func TestWorkersStopWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newWorkers(ctx, 1)
 	started := make(chan struct{})
-	w.do(func(ctx context.Context) { close(started); <-ctx.Done() })
+	w.do("a", func(ctx context.Context) { close(started); <-ctx.Done() })
 	<-started
-	w.do(func(context.Context) { t.Error("a call began after the end") })
+	w.do("a", func(context.Context) { t.Error("a call began after the end") })
 	cancel()
 	w.wait()
 }
