@@ -182,16 +182,26 @@ func (c *Core) choose(g *gang) []*pod {
 	return pods[:min(len(pods), max(0, g.minCount()-g.placed))]
 }
 
+// closedToPods says why no further pod of a PodGroup is placed, whatever room and quota there are.
+func (c *Core) closedToPods(g *gang) reason {
+	switch {
+	case g.group == nil:
+	case g.mismatch:
+		return reason{v1alpha1.ReasonQueueMismatch, c.mismatch(g.group)}
+	case g.group.deleting:
+		return reason{v1alpha1.ReasonNotEnoughPods, "the PodGroup is being deleted"}
+	}
+	return reason{}
+}
+
 // obstacle says why a gang cannot ask for its reservation, nothing when it can.
 func (c *Core) obstacle(g *gang) reason {
 	t, least := &g.tally, g.minCount()
 	switch {
 	case g.orphan:
 		return reason{v1alpha1.ReasonNotEnoughPods, fmt.Sprintf("PodGroup %s does not exist (label %s)", c.orphanOf(g), api.LabelPodGroup)}
-	case g.mismatch && g.group != nil:
-		return reason{v1alpha1.ReasonQueueMismatch, c.mismatch(g.group)}
-	case g.group != nil && g.group.deleting:
-		return reason{v1alpha1.ReasonNotEnoughPods, "the PodGroup is being deleted"}
+	case c.closedToPods(g).reason != "":
+		return c.closedToPods(g)
 	case g.placed+t.candidates >= least:
 		return reason{}
 	case g.placed+t.candidates+t.refusals >= least:

@@ -171,6 +171,11 @@ func (c *Core) judge(g *gang) {
 				g.why = reason{}
 			}
 		}
+		if g.state == running && g.tally.candidates > g.tally.charged {
+			if why := c.closedToPods(g); why.reason != "" {
+				g.why = why
+			}
+		}
 		return
 	}
 	if g.state != waiting && !(a.growth && len(a.pods) > 0) {
