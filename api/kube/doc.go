@@ -21,7 +21,7 @@ import (
 )
 
 // Clients are the two clients of a process: built-in kinds in protobuf, ours in JSON. Neither limits its own rate: the
-// API server's priority and fairness is the limit.
+// API server's priority and fairness is the limit, with a level above other tenants' (deploy/priority.yaml).
 type Clients struct {
 	Core   kubernetes.Interface
 	Basalt rest.Interface
