@@ -10,12 +10,12 @@ import (
 	"basalt.dev/basalt/bench/local/localtest"
 )
 
-// TestHostile is the short form: every attack, many at a time, with a few objects each. What it asserts does not depend on how
+// TestHostile is the short form: every attack, most of them at once, with a few objects each. What it asserts does not depend on how
 // fast this machine is; `make hostile` measures that too.
 func TestHostile(t *testing.T) {
 	o := hostile.Options{
 		Cluster: localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)}),
-		Seed:    1, For: 9 * time.Second, Together: 20, Scale: 0.02, Rate: 4, Attacks: hostile.Attacks(),
+		Seed:    1, For: 9 * time.Second, Together: 40, Scale: 0.02, Rate: 4, Attacks: hostile.Attacks(),
 		Patience: 2 * time.Minute, Log: t.Logf,
 	}
 	result, err := hostile.Run(t.Context(), o)
