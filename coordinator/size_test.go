@@ -380,7 +380,7 @@ func TestLoadedSetsOfPods(t *testing.T) {
 			core := New(Config{}, e)
 			warned := 0
 			for _, o := range core.Outputs() {
-				if l, ok := o.(Log); ok && strings.Contains(l.Message, "wrong set of pods") {
+				if l, ok := o.(Log); ok && l.Level == LevelWarn {
 					warned++
 				}
 			}
