@@ -307,10 +307,12 @@ func (c *check) asksToEvict(uid string) {
 	}
 }
 
-// closingOf returns the gang, of those that ever had the name of a pod's PodGroup, whose reservation is closing.
+// closingOf returns the gang whose reservation is closing, of those that ever had the name of a pod's PodGroup, or that names
+// the pod: one that somebody else bound, and labelled anew before its home saw it.
 func (c *check) closingOf(p *corev1.Pod) (gang string) {
 	for _, r := range c.w.store.reservations() {
-		if r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[c.groupName(p)], r.Gang.Uid) {
+		_, named := slices.BinarySearch(r.Pods, api.PodID(string(p.UID)))
+		if r.State == wire.ReservationState_RESERVATION_CLOSING && (named || slices.Contains(c.byName[c.groupName(p)], r.Gang.Uid)) {
 			gang = r.Gang.Uid
 		}
 	}
