@@ -234,8 +234,8 @@ func (w *world) guarantees(t *testing.T) {
 	w.queue(t, "kept", v1alpha1.QueueSpec{Capability: list("cpu", "4")})
 	w.queue(t, "kept.a", v1alpha1.QueueSpec{Guarantee: list("cpu", "3")})
 	w.queue(t, "kept.b", v1alpha1.QueueSpec{Guarantee: list("cpu", "3", "memory", "1Gi")})
-	w.queueSays(t, "kept.a", yes, v1alpha1.ReasonGuaranteeCut, "cpu", "2 is kept of 3")
-	w.queueSays(t, "kept.b", yes, v1alpha1.ReasonGuaranteeCut, "cpu", "2 is kept of 3")
+	w.queueSays(t, "kept.a", yes, v1alpha1.ReasonGuaranteeCut, "cpu", "only 2 of 3 is in force")
+	w.queueSays(t, "kept.b", yes, v1alpha1.ReasonGuaranteeCut, "cpu", "only 2 of 3 is in force")
 	q := v1alpha1.Queue{}
 	if err := w.kube.Basalt.Get().Resource("queues").Name("kept.a").Do(t.Context()).Into(&q); err != nil || q.Status.Limits.Guarantee.Cpu().String() != "2" {
 		t.Errorf("limits in force: %v, %v", q.Status, err)
@@ -322,7 +322,7 @@ func (w *world) notALeaf(t *testing.T) {
 	w.queueSays(t, "branch.leaf", yes, v1alpha1.ReasonReady)
 	w.group(t, ns, "after", "branch", 1)
 	w.pod(t, ns, "after", inGroup("after"))
-	w.noQuota(t, ns, "after", v1alpha1.ReasonQueueNotLeaf, `"branch"`, "leaves")
+	w.noQuota(t, ns, "after", v1alpha1.ReasonQueueNotLeaf, `"branch"`, "leaf queues")
 	w.group(t, ns, "root", "root", 1)
 	w.pod(t, ns, "root", inGroup("root"))
 	w.noQuota(t, ns, "root", v1alpha1.ReasonQueueNotLeaf, `"root"`)

@@ -72,7 +72,7 @@ func ancestors(w *world) {
 		return
 	}
 	// Which ancestor, which resource, how much is missing: one of the two that lack.
-	if !strings.Contains(message, `queue "team" lacks`) || !strings.Contains(message, "cpu: 2 short") && !strings.Contains(message, "memory: 4Gi short") {
+	if !strings.Contains(message, `queue "team" has insufficient`) || !strings.Contains(message, "cpu: 2 short") && !strings.Contains(message, "memory: 4Gi short") {
 		w.find("the denial does not say which ancestor lacks how much: %s", message)
 		return
 	}
