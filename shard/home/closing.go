@@ -266,7 +266,9 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	if g.tally.bound == 0 {
-		g.stray = time.Time{}
+		if !g.stray.IsZero() {
+			c.endStray(g)
+		}
 		if g.group == nil && !g.single {
 			g.gone = true
 		}

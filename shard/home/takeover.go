@@ -338,10 +338,8 @@ func (c *Core) awaitPodGroup(g *gang) {
 		return
 	}
 	if g.tally.bound > 0 {
-		g.stray, g.gone = time.Time{}, true
-		for _, uid := range sorted(g.members) { // they may belong to a PodGroup that was made under the same name
-			c.settlePod(g.members[uid])
-		}
+		g.gone = true
+		c.endStray(g)
 		c.withdrawAll(g, resume)
 		return
 	}
@@ -351,6 +349,15 @@ func (c *Core) awaitPodGroup(g *gang) {
 	}
 	g.charge.open = &open{serial: c.serial(g)}
 	g.state = closing
+}
+
+// endStray stops waiting for the PodGroup of a gang. Its bound pods, finished ones included, may belong to a PodGroup that was
+// made under the same name.
+func (c *Core) endStray(g *gang) {
+	g.stray = time.Time{}
+	for _, uid := range sorted(g.members) {
+		c.settlePod(g.members[uid])
+	}
 }
 
 // onKnown hears of all reservations in our buckets; one of which we do not know is closed and given back.
