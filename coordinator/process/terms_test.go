@@ -52,8 +52,8 @@ func termsFailed(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	return out
 }
 
-// A term that ends by an error gives the leader key back: the standby leads long before the lease could have run out, and
-// then the first one again.
+// A term that ends by an error gives the leader key back: the standby leads, and then the first one again. A key that is not
+// given back is kept alive for as long as its process lives.
 func TestAFailedTermIsResigned(t *testing.T) {
 	e := localtest.Etcd(t)
 	for _, c := range []struct {
@@ -76,12 +76,7 @@ func TestAFailedTermIsResigned(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			type change struct {
-				who   string
-				began bool
-				at    time.Time
-			}
-			changes := make(chan change, 16)
+			failed := make(chan int, 100) // whose term did
 			var ended []chan error
 			var log [2]strings.Builder
 			var all [2]*candidate
@@ -90,41 +85,31 @@ func TestAFailedTermIsResigned(t *testing.T) {
 				all[i] = newCandidate(t, name, &log[i], e.Endpoints())
 				done := make(chan error, 1)
 				ended = append(ended, done)
-				turn := 0
 				go func() {
 					done <- all[i].terms(ctx, &wire.LeaderRecord{Incarnation: name, Name: name, Address: "a:1"}, func(held *store.Term) error {
-						changes <- change{name, true, time.Now()}
-						if turn++; turn > 1 {
-							<-ctx.Done()
-							return nil
-						}
 						err := c.err(ctx, held)
-						changes <- change{name, false, time.Now()}
+						failed <- i
 						return err
 					})
 				}()
 			}
-			next := func(began bool) change {
-				t.Helper()
+			// Who wins while the other one pauses depends on the machine; each must lead, and the first one once more.
+			first := -1
+			for led := [2]bool{}; ; {
 				select {
-				case got := <-changes:
-					if got.began != began {
-						t.Fatalf("%+v", got)
+				case i := <-failed:
+					if first < 0 {
+						first = i
 					}
-					return got
+					led[i] = true
+					if led[0] && led[1] && i == first {
+						break
+					}
+					continue
 				case <-time.After(20 * time.Second):
-					t.Fatal("nobody leads")
+					t.Fatal("a leader key was not given back: nobody else leads")
 				}
-				return change{}
-			}
-			first, over := next(true), next(false)
-			second := next(true)
-			if second.who == first.who || second.at.Sub(over.at) > 2*time.Second {
-				t.Errorf("after %s it was %s that led, %s later", first.who, second.who, second.at.Sub(over.at))
-			}
-			over = next(false)
-			if third := next(true); third.who != first.who || third.at.Sub(over.at) > 2*time.Second {
-				t.Errorf("after %s it was %s that led, %s later", second.who, third.who, third.at.Sub(over.at))
+				break
 			}
 			cancel()
 			for i := range 2 {
@@ -134,7 +119,7 @@ func TestAFailedTermIsResigned(t *testing.T) {
 				if !strings.Contains(log[i].String(), c.says) {
 					t.Errorf("the log does not say %q: %s", c.says, &log[i])
 				}
-				if failed := termsFailed(t, all[i].process.Registry); failed[c.reason] != 1 || len(failed) != 1 {
+				if failed := termsFailed(t, all[i].process.Registry); failed[c.reason] < 1 || len(failed) != 1 {
 					t.Errorf("the metric says %v", failed)
 				}
 			}
