@@ -22,6 +22,8 @@ type Attack struct {
 	OwnNamespace bool
 	// Bypass says that the attack sets spec.nodeName: what runs in the namespace was not placed by Basalt alone.
 	Bypass bool
+	// InPart says that the attack removes bound pods of its own gangs, which nothing makes again: such a gang stays in part.
+	InPart bool
 	// Says are words of which the condition of each pod that the attack leaves waiting must have at least one.
 	Says []string
 	// Least is the shortest time in which the attack can show its effect; any if 0.

@@ -73,7 +73,7 @@ var edits = []Attack{
 			}
 		})
 	}},
-	{Name: "evictions", About: "pods evicted by their own tenant while their gang is placed", run: func(ctx context.Context, s *strike) {
+	{Name: "evictions", About: "pods evicted by their own tenant while their gang is placed", InPart: true, run: func(ctx context.Context, s *strike) {
 		s.each(ctx, 1<<30, 4, func(i int, r *rand.Rand) {
 			name := s.name(i % 40)
 			_ = s.group(ctx, name, s.Queue, 2)

@@ -546,10 +546,11 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 			problem("%v", err)
 		}
 	}
-	bypass, exact := false, true
+	bypass, inPart, exact := false, false, true
 	var words []string
 	for _, a := range attacks {
 		bypass = bypass || a.Bypass
+		inPart = inPart || a.Bypass || a.InPart
 		exact = exact && !a.Bypass && a.Right == ""
 		if len(attacks) == 1 {
 			words = a.Says
@@ -593,8 +594,8 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 		problem("%d coordinators lost their term: %s", row.Terms, cut(r.termWords()))
 	}
 	for kind, n := range after.violations {
-		// A tenant that binds some pods of its own gang leaves it in part: nobody can undo that for it.
-		if n > before.violations[kind] && !(bypass && kind == string(audit.Partial)) {
+		// A tenant that binds some pods of its own gang, or removes bound ones, leaves it in part: nobody can undo that for it.
+		if n > before.violations[kind] && !(inPart && kind == string(audit.Partial)) {
 			row.Violations += n - before.violations[kind]
 			problem("the auditor found %d violations of the kind %s", n-before.violations[kind], kind)
 		}
