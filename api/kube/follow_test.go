@@ -26,14 +26,60 @@ import (
 type place struct {
 	name    string
 	began   time.Time
-	said    *[]string
+	isRelay bool
+	said    *record
+
+	mu      sync.Mutex
 	refuse  error // the answer to the next watches; nil takes them
 	open    *watch.FakeWatcher
 	changed chan struct{} // of a relay
 }
 
+// answer sets the answer to the next watches.
+func (p *place) answer(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = err
+}
+
+// watch returns the last watch that was taken.
+func (p *place) watch() *watch.FakeWatcher {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
+// replace says that the relay is another one now.
+func (p *place) replace() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// record is what happened, in its order.
+type record struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *record) add(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, line)
+}
+
+// take returns what happened since the last call.
+func (r *record) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := r.lines
+	r.lines = nil
+	return lines
+}
+
 func (p *place) note(format string, args ...any) {
-	*p.said = append(*p.said, fmt.Sprintf("%s %s %s", time.Since(p.began).Round(time.Millisecond), p.name, fmt.Sprintf(format, args...)))
+	p.said.add(fmt.Sprintf("%s %s %s", time.Since(p.began).Round(time.Millisecond), p.name, fmt.Sprintf(format, args...)))
 }
 
 func (p *place) ListWithContext(context.Context, metav1.ListOptions) (runtime.Object, error) {
@@ -47,10 +93,12 @@ func (p *place) Watch(metav1.ListOptions) (watch.Interface, error) { panic("not 
 
 func (p *place) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	limit := ""
-	if n := *o.TimeoutSeconds; p.changed == nil && (n < 300 || n >= 600) { // that is how long a watch lasts as a rule
+	if n := *o.TimeoutSeconds; !p.isRelay && (n < 300 || n >= 600) { // that is how long a watch lasts as a rule
 		limit = fmt.Sprintf(" for %d s", n)
 	}
 	p.note("watch from %s%s", o.ResourceVersion, limit)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.refuse != nil {
 		return nil, p.refuse
 	}
@@ -62,7 +110,11 @@ func (p *place) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 // relayPlace makes a place a Relay.
 type relayPlace struct{ *place }
 
-func (r relayPlace) Changed() <-chan struct{} { return r.changed }
+func (r relayPlace) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
 
 func (r relayPlace) Watch(ctx context.Context, version string) (Batches, error) {
 	w, err := r.WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: new(int64)})
@@ -95,8 +147,8 @@ type following struct {
 	*Follower[*v1.Pod]
 	t             *testing.T
 	server, relay *place
-	said          []string // what was asked and told since it was looked at last
-	start         func()   // the first expect does
+	said          record // what was asked and told
+	start         func() // the first expect does
 }
 
 // follow runs a script with a follower. withRelay false is one without a relay.
@@ -106,7 +158,7 @@ func follow(t *testing.T, withRelay bool, script func(*following)) {
 		x := &following{t: t}
 		began := time.Now()
 		x.server = &place{name: "server", began: began, said: &x.said}
-		x.relay = &place{name: "relay", began: began, said: &x.said, changed: make(chan struct{})}
+		x.relay = &place{name: "relay", isRelay: true, began: began, said: &x.said, changed: make(chan struct{})}
 		log := slog.New(slog.DiscardHandler)
 		x.Follower = &Follower[*v1.Pod]{
 			what: "pods", source: x.server, strip: func(p *v1.Pod) *v1.Pod { return p }, log: log, unread: newUnread("pods", log),
@@ -118,9 +170,9 @@ func follow(t *testing.T, withRelay bool, script func(*following)) {
 				return listWhole(ctx, x.server, take)
 			},
 			handle: Handler[*v1.Pod]{
-				Replaced: func(_ []*v1.Pod, ticket Ticket) { x.said = append(x.said, fmt.Sprint("replaced ", ticket)) },
-				Seen:     func(p *v1.Pod) { x.said = append(x.said, "seen "+p.ResourceVersion) },
-				Gone:     func(p *v1.Pod) { x.said = append(x.said, "gone "+p.ResourceVersion) },
+				Replaced: func(_ []*v1.Pod, ticket Ticket) { x.said.add(fmt.Sprint("replaced ", ticket)) },
+				Seen:     func(p *v1.Pod) { x.said.add("seen " + p.ResourceVersion) },
+				Gone:     func(p *v1.Pod) { x.said.add("gone " + p.ResourceVersion) },
 			},
 		}
 		if withRelay {
@@ -141,7 +193,7 @@ func (x *following) expect(what string, want ...string) {
 	x.start()
 	synctest.Wait()
 	var got []string
-	for _, s := range x.said {
+	for _, s := range x.said.take() {
 		if i := strings.Index(s, " server "); i > 0 {
 			s = s[i+1:]
 		} else if i := strings.Index(s, " relay "); i > 0 {
@@ -149,7 +201,6 @@ func (x *following) expect(what string, want ...string) {
 		}
 		got = append(got, s)
 	}
-	x.said = x.said[:0]
 	if g, w := strings.Join(got, "; "), strings.Join(want, "; "); g != w {
 		x.t.Errorf("%s: %q, want %q", what, g, w)
 	}
@@ -168,23 +219,23 @@ func statusOf(code int32, reason metav1.StatusReason) *metav1.Status {
 func TestFollowTheServer(t *testing.T) {
 	follow(t, false, func(x *following) {
 		x.expect("the start", "server list", "replaced 0", "server watch from 10")
-		x.server.open.Add(podAt(11))
-		x.server.open.Delete(podAt(12))
-		x.server.open.Action(watch.Bookmark, podAt(20))
+		x.server.watch().Add(podAt(11))
+		x.server.watch().Delete(podAt(12))
+		x.server.watch().Action(watch.Bookmark, podAt(20))
 		x.expect("events", "seen 11", "gone 12")
 		time.Sleep(5 * time.Minute)
-		x.server.open.Stop()
+		x.server.watch().Stop()
 		x.expect("it ended after long", "server watch from 20")
-		x.server.open.Stop()
+		x.server.watch().Stop()
 		x.expect("it ended at once")
 		time.Sleep(75 * time.Millisecond) // the pause is of 25 to 75 ms
 		x.expect("after a pause", "server watch from 20")
 		time.Sleep(time.Second)
-		x.server.open.Stop()
+		x.server.watch().Stop()
 		x.expect("it ended after a second", "server watch from 20")
 		for _, reason := range []metav1.StatusReason{metav1.StatusReasonExpired, metav1.StatusReasonGone} {
-			x.server.open.Add(podAt(30))
-			x.server.open.Error(statusOf(410, reason))
+			x.server.watch().Add(podAt(30))
+			x.server.watch().Error(statusOf(410, reason))
 			x.expect("too old", "seen 30")
 			time.Sleep(75 * time.Millisecond)
 			x.expect("after a pause", "server list", "replaced 0", "server watch from 10")
@@ -198,12 +249,12 @@ func TestFollowAServerWhoseListsAreTooOld(t *testing.T) {
 	for _, refused := range []error{apierrors.NewResourceExpired("too old"), apierrors.NewGone("too old")} {
 		follow(t, false, func(x *following) {
 			x.expect("the start", "server list", "replaced 0", "server watch from 10")
-			x.server.refuse = refused
-			x.server.open.Stop()
+			x.server.answer(refused)
+			x.server.watch().Stop()
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			lists := 0
-			for _, s := range x.said {
+			for _, s := range x.said.take() {
 				if strings.HasSuffix(s, "server list") {
 					lists++
 				}
@@ -211,8 +262,7 @@ func TestFollowAServerWhoseListsAreTooOld(t *testing.T) {
 			if lists < 60/3 || lists > 60+10 {
 				t.Errorf("%d lists in a minute", lists)
 			}
-			x.server.refuse = nil
-			x.said = x.said[:0]
+			x.server.answer(nil)
 			time.Sleep(3 * time.Second)
 			x.expect("it is mended", "server list", "replaced 0", "server watch from 10")
 		})
@@ -224,27 +274,26 @@ func TestFollowAServerThatFails(t *testing.T) {
 	follow(t, false, func(x *following) {
 		x.expect("the start", "server list", "replaced 0", "server watch from 10")
 		time.Sleep(time.Minute)
-		x.server.refuse = errors.New("down")
-		x.server.open.Error(statusOf(500, metav1.StatusReasonInternalError))
+		x.server.answer(errors.New("down"))
+		x.server.watch().Error(statusOf(500, metav1.StatusReasonInternalError))
 		x.expect("an error")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		n := len(x.said)
-		for _, s := range x.said {
+		asked := x.said.take()
+		for _, s := range asked {
 			if !strings.HasSuffix(s, "server watch from 10") {
 				t.Fatalf("%q", s)
 			}
 		}
-		if n < 60/3 || n > 60+10 { // each after at most 3 s and, after the first ones, at least 1 s
+		if n := len(asked); n < 60/3 || n > 60+10 { // each after at most 3 s and, after the first ones, at least 1 s
 			t.Errorf("asked %d times in a minute", n)
 		}
-		x.server.refuse = nil
-		x.said = x.said[:0]
+		x.server.answer(nil)
 		time.Sleep(3 * time.Second)
 		x.expect("it answers again", "server watch from 10")
-		x.server.open.Add(podAt(11))
+		x.server.watch().Add(podAt(11))
 		x.expect("an event", "seen 11")
-		x.server.open.Stop()
+		x.server.watch().Stop()
 		time.Sleep(75 * time.Millisecond)
 		x.expect("the pause is short again", "server watch from 11")
 	})
@@ -254,17 +303,17 @@ func TestFollowAServerThatFails(t *testing.T) {
 func TestFollowTheRelay(t *testing.T) {
 	follow(t, true, func(x *following) {
 		x.expect("the start", "server list", "replaced 0", "relay watch from 10")
-		x.relay.open.Add(podAt(11))
+		x.relay.watch().Add(podAt(11))
 		x.expect("an event", "seen 11")
-		x.relay.refuse = errors.New("down")
-		x.relay.open.Stop()
+		x.relay.answer(errors.New("down"))
+		x.relay.watch().Stop()
 		x.expect("it breaks", "server watch from 11")
-		x.server.open.Add(podAt(12))
+		x.server.watch().Add(podAt(12))
 		x.expect("an event of the server", "seen 12")
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		var asked []time.Duration
-		for _, s := range x.said {
+		for _, s := range x.said.take() {
 			if at, what, _ := strings.Cut(s, " "); what == "relay watch from 12" {
 				d, err := time.ParseDuration(at)
 				if err != nil {
@@ -283,21 +332,17 @@ func TestFollowTheRelay(t *testing.T) {
 			t.Errorf("asked %d times in ten minutes", len(asked))
 		}
 		// Another relay is asked at once, and the pauses begin anew.
-		x.said = x.said[:0]
-		changed := x.relay.changed
-		x.relay.changed = make(chan struct{})
-		close(changed)
+		x.relay.replace()
 		x.expect("another relay", "relay watch from 12", "server watch from 12")
 		time.Sleep(relayShortest * 3 / 2)
 		synctest.Wait()
-		if len(x.said) < 2 || !strings.HasSuffix(x.said[0], "relay watch from 12") {
-			t.Errorf("after the first pause: %q", x.said)
+		if asked := x.said.take(); len(asked) < 2 || !strings.HasSuffix(asked[0], "relay watch from 12") {
+			t.Errorf("after the first pause: %q", asked)
 		}
-		x.relay.refuse = nil
-		x.said = x.said[:0]
+		x.relay.answer(nil)
 		time.Sleep(time.Second)
 		x.expect("it can be had", "relay watch from 12")
-		x.relay.open.Add(podAt(13))
+		x.relay.watch().Add(podAt(13))
 		x.expect("an event", "seen 13")
 		x.Relist()
 		x.expect("a list is asked for", "server list", "replaced 1", "relay watch from 10")
@@ -307,20 +352,20 @@ func TestFollowTheRelay(t *testing.T) {
 // A relay that has only newer events is asked again once the version is one that it has: nothing is missed, and nobody waits.
 func TestFollowARelayThatIsAhead(t *testing.T) {
 	follow(t, true, func(x *following) {
-		x.relay.refuse = TooOld{Oldest: 15}
+		x.relay.answer(TooOld{Oldest: 15})
 		x.expect("the start", "server list", "replaced 0", "relay watch from 10", "server watch from 10 for 5 s")
-		x.server.open.Add(podAt(14))
+		x.server.watch().Add(podAt(14))
 		x.expect("not far enough", "seen 14")
-		x.relay.refuse = nil
-		x.server.open.Action(watch.Bookmark, podAt(15))
+		x.relay.answer(nil)
+		x.server.watch().Action(watch.Bookmark, podAt(15))
 		x.expect("far enough", "relay watch from 15")
-		x.relay.refuse = TooOld{Oldest: 100}
-		x.relay.open.Stop()
+		x.relay.answer(TooOld{Oldest: 100})
+		x.relay.watch().Stop()
 		x.expect("cut", "server watch from 15")
 		time.Sleep(relayShortest * 3 / 2)
 		x.expect("it is asked again, and is ahead", "relay watch from 15", "server watch from 15 for 5 s")
 		time.Sleep(5 * time.Second)
-		x.server.open.Stop()
+		x.server.watch().Stop()
 		x.expect("only one watch is short", "server watch from 15")
 		time.Sleep(time.Minute)
 		x.expect("its version is not reached")
@@ -333,9 +378,9 @@ func TestFollowARelayThatIsAhead(t *testing.T) {
 func TestFollowWhatIsNoObject(t *testing.T) {
 	follow(t, true, func(x *following) {
 		x.expect("the start", "server list", "replaced 0", "relay watch from 10")
-		x.relay.open.Modify(&metav1.Status{})
+		x.relay.watch().Modify(&metav1.Status{})
 		x.expect("from the relay", "server list", "replaced 0", "server watch from 10")
-		x.server.open.Modify(&metav1.Status{})
+		x.server.watch().Modify(&metav1.Status{})
 		time.Sleep(75 * time.Millisecond)
 		x.expect("from the server", "server list", "replaced 0", "server watch from 10")
 	})
