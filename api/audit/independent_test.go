@@ -281,6 +281,16 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.pod("young", "1", asks("1"))
 			w.reserve("young", 1000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
 		}},
+		{"a new coordinator admits who asks first", "", "", func(w *world) {
+			w.pod("old", "1", asks("1"), denied)
+			w.pass(4 * time.Minute)
+			w.put("leader/c/1", nil)
+			w.put("leader/c/2", &wire.LeaderRecord{})
+			w.term = uint64(w.revision)
+			w.pass(2 * time.Minute)
+			w.pod("young", "1", asks("1"))
+			w.reserve("young", 1000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
+		}},
 		{"one that somebody else bound is charged, not admitted", "", "", func(w *world) {
 			w.pod("old", "1", asks("1"), denied)
 			w.pass(4 * time.Minute)

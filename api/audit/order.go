@@ -77,6 +77,9 @@ func (a *Auditor) waitsNot(g *gang) {
 
 // judgeOrder judges whom a gang was admitted past.
 func (a *Auditor) judgeOrder(e StoreRevision, g *gang, r *reservation, namespace string, priority int64) {
+	if a.now.Sub(a.store.led) <= a.cfg.Passed { // a new coordinator knows of a request when it is sent again
+		return
+	}
 	for _, uid := range slices.Sorted(maps.Keys(a.cluster.denied[r.queue])) {
 		o := a.cluster.denied[r.queue][uid]
 		if o == g || o.waits.namespace != namespace || a.now.Sub(o.waits.since) <= a.cfg.Passed || !g.first.After(o.waits.since) {

@@ -375,6 +375,11 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	if closing != "" { // of a PodGroup that came later, or went meanwhile
 		return
 	}
+	if c.bound[string(p.UID)] == "" && slices.ContainsFunc(w.store.reservations(), func(r *wire.ReservationRecord) bool {
+		return r.State == wire.ReservationState_RESERVATION_CLOSING && c.gang(r.Gang.Uid).meddled
+	}) {
+		return // somebody else bound it, and its labels named that gang when its home first saw it bound
+	}
 	if c.going[string(p.UID)] == "" { // else it was closing, and a namesake has the pod by now
 		w.fail("%s evicts pod %s of gang %s, which has no reservation", who, p.UID, gang)
 	}
