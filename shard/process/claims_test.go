@@ -135,8 +135,8 @@ func TestClaimsOfOthersCostNothing(t *testing.T) {
 func TestPodsOfAClaimAreShownAtOnce(t *testing.T) {
 	for _, pods := range []int{promptPods, promptPods + 1} {
 		synctest.Test(t, func(t *testing.T) {
-			shown := 0
-			c := newClaims(nil, func(*api.Pod) { shown++ }, nil)
+			var shown atomic.Int32
+			c := newClaims(nil, func(*api.Pod) { shown.Add(1) }, nil)
 			for i := range pods {
 				c.seen(&corev1.Pod{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i))},
@@ -144,15 +144,15 @@ func TestPodsOfAClaimAreShownAtOnce(t *testing.T) {
 						VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "shared"}}}}},
 				})
 			}
-			shown = 0
+			shown.Store(0)
 			c.claims().Seen(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shared"}})
-			if prompt := pods <= promptPods; prompt != (shown == pods) || !prompt && shown != 0 {
-				t.Errorf("%d of %d pods are shown at once", shown, pods)
+			if now, prompt := int(shown.Load()), pods <= promptPods; prompt != (now == pods) || !prompt && now != 0 {
+				t.Errorf("%d of %d pods are shown at once", now, pods)
 			}
 			time.Sleep(lateAfter + 1)
 			synctest.Wait()
-			if shown != pods {
-				t.Errorf("%d of %d pods are shown after %s", shown, pods, lateAfter)
+			if now := int(shown.Load()); now != pods {
+				t.Errorf("%d of %d pods are shown after %s", now, pods, lateAfter)
 			}
 		})
 	}
