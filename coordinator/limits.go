@@ -16,11 +16,7 @@ import (
 // newer reports whether resourceVersion a is larger than b. One that is no number, which no API server gives, counts as
 // older than any that is.
 func newer(a, b string) bool {
-	a, b = digits(a), digits(b)
-	if len(a) != len(b) {
-		return len(a) > len(b)
-	}
-	return a > b
+	return api.NewerVersion(digits(a), digits(b))
 }
 
 func digits(v string) string {

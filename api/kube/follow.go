@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"basalt.dev/basalt/api"
 )
 
 // Ticket counts the calls of Relist.
@@ -277,7 +279,7 @@ func (f *Follower[T]) reach(ctx context.Context, version string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if newer(version, now) {
+	if api.NewerVersion(version, now) {
 		return "", ErrRestored
 	}
 	until, err := strconv.ParseUint(now, 10, 64)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"basalt.dev/basalt/api"
 )
 
 // An API server whose etcd was restored from a backup counts resourceVersions again from that of the backup. It accepts a
@@ -38,17 +40,9 @@ func (m *Mark) Reach(t watch.EventType, o metav1.Object) {
 
 // listed notes an object of a list.
 func (m *Mark) listed(o metav1.Object) {
-	if v := o.GetResourceVersion(); newer(v, m.Written) {
+	if v := o.GetResourceVersion(); api.NewerVersion(v, m.Written) {
 		m.Namespace, m.Name, m.Written = o.GetNamespace(), o.GetName(), v
 	}
-}
-
-// newer compares resourceVersions: numbers without leading zeros.
-func newer(a, b string) bool {
-	if len(a) != len(b) {
-		return len(a) > len(b)
-	}
-	return a > b
 }
 
 // ErrRestored is the end of a watch that cannot go on, because the API server's history is another one.
@@ -89,17 +83,17 @@ func (f *Follower[T]) relistRestored() {
 func (f *Follower[T]) isRestored(ctx context.Context, at Mark) (bool, error) {
 	if at.Name == "" {
 		now, err := f.now(ctx)
-		return err == nil && newer(at.Version, now), err
+		return err == nil && api.NewerVersion(at.Version, now), err
 	}
 	now, written, err := f.readMarked(ctx, at, metav1.ListOptions{})
 	switch {
 	case err != nil:
 		return false, err
-	case newer(at.Version, now):
+	case api.NewerVersion(at.Version, now):
 		return true, nil
 	case written == at.Written: // no other history has written this object at this version
 		return false, nil
-	case written != "" && newer(at.Written, written):
+	case written != "" && api.NewerVersion(at.Written, written):
 		return true, nil
 	}
 	// Changed or deleted meanwhile, in this history or in another one.

@@ -92,7 +92,7 @@ func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.place ==
 
 // changing tells that the version that is known is not one to commit: a write is not answered, or the watch has not shown
 // yet what the pod is since it was settled.
-func (p *pod) changing() bool { return p.writing || newer(p.version, p.settled) != p.version }
+func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.settled, p.version) }
 
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
@@ -225,7 +225,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 
 // newer returns the newer of two resourceVersions: the watch may lag behind the answer to our own write.
 func newer(a, b string) string {
-	if len(a) > len(b) || len(a) == len(b) && a > b {
+	if api.NewerVersion(a, b) {
 		return a
 	}
 	return b
@@ -239,7 +239,7 @@ func (c *Core) versionsWentBack(listed *api.Pod) {
 		return
 	}
 	p := c.pods[listed.UID]
-	if p == nil || p.Pod == listed || newer(p.version, listed.ResourceVersion) == listed.ResourceVersion {
+	if p == nil || p.Pod == listed || !api.NewerVersion(p.version, listed.ResourceVersion) {
 		return
 	}
 	p.version, p.settled = listed.ResourceVersion, ""
