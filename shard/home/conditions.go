@@ -97,13 +97,13 @@ func (c *Core) queueConditions(g *gang) {
 		c.wakeAt(g, first)
 	default:
 		g.explaining = true
-		heap.Push(c.explain.of(g.namespace), &explainees{gang: g})
+		heap.Push(c.explain.Of(g.namespace), &explainees{gang: g})
 	}
 }
 
 // writeConditions spends the budget: a write for each namespace in turn.
 func (c *Core) writeConditions() {
-	for q := c.explain.next(); q != nil; q = c.explain.next() {
+	for q := c.explain.Next(); q != nil; q = c.explain.Next() {
 		e := (*q)[0]
 		g := e.gang
 		due := func(p *pod) bool {
@@ -127,7 +127,7 @@ func (c *Core) writeConditions() {
 			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.reason})
 			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
 				ResourceVersion: p.version, Reason: r.reason, Message: short(r.message)})
-			c.explain.rotate(false)
+			c.explain.Rotate(false)
 			continue
 		}
 		heap.Pop(q)
@@ -136,7 +136,7 @@ func (c *Core) writeConditions() {
 			c.touch(g)
 		}
 		if len(*q) == 0 {
-			c.explain.rotate(true)
+			c.explain.Rotate(true)
 		}
 	}
 	c.settle()

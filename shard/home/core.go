@@ -11,6 +11,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/fair"
 )
 
 // Config of a core. A zero field takes the default named beside it; a negative budget means none at all.
@@ -131,8 +132,8 @@ type Core struct {
 	ready                  readyQueue
 	inFlight, podsInFlight int
 	sleepers               map[string]*gang
-	lookAgain              time.Time     // when all sleepers may be looked through again
-	wakes                  fair[[]*gang] // whose sleep is over, and that wait for wakeTokens
+	lookAgain              time.Time            // when all sleepers may be looked through again
+	wakes                  fair.Queues[[]*gang] // whose sleep is over, and that wait for wakeTokens
 	wakeTokens             tokens
 	counter                uint32 // of serials
 
@@ -140,9 +141,9 @@ type Core struct {
 	writes   map[uint64]write // outputs whose StatusWritten is awaited
 	writeID  uint64
 	statuses tokens
-	unsaid   [news + 1]fair[[]*gang] // whose statuses wait for tokens
+	unsaid   [news + 1]fair.Queues[[]*gang] // whose statuses wait for tokens
 	explains tokens
-	explain  fair[explainQueue]
+	explain  fair.Queues[explainQueue]
 
 	// Counters for metrics.
 	Broken     uint64 // invariants of ours found broken

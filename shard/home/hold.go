@@ -267,11 +267,11 @@ func (c *Core) mayWake(g *gang) bool {
 	switch {
 	case s.sleep.turn:
 		return true
-	case c.wakes.empty() && c.wakeTokens.take(c.now):
+	case c.wakes.Empty() && c.wakeTokens.take(c.now):
 		return true
 	case !s.inLine:
 		s.inLine = true
-		q := c.wakes.of(g.namespace)
+		q := c.wakes.Of(g.namespace)
 		*q = append(*q, g)
 	}
 	return false
@@ -279,7 +279,7 @@ func (c *Core) mayWake(g *gang) bool {
 
 // wakeNext gives their turns to gangs whose sleep is over.
 func (c *Core) wakeNext() {
-	for q := c.wakes.next(); q != nil; q = c.wakes.next() {
+	for q := c.wakes.Next(); q != nil; q = c.wakes.Next() {
 		g := (*q)[0]
 		s := &g.search
 		valid := !g.dropped && s.sleep != nil && c.over(s.sleep)
@@ -293,9 +293,9 @@ func (c *Core) wakeNext() {
 		s.inLine = false
 		(*q)[0] = nil
 		if *q = (*q)[1:]; len(*q) == 0 {
-			c.wakes.rotate(true)
+			c.wakes.Rotate(true)
 		} else if valid {
-			c.wakes.rotate(false)
+			c.wakes.Rotate(false)
 		}
 	}
 }

@@ -197,11 +197,12 @@ func (c *Core) closedToPods(g *gang) reason {
 // obstacle says why a gang cannot ask for its reservation, nothing when it can.
 func (c *Core) obstacle(g *gang) reason {
 	t, least := &g.tally, g.minCount()
+	closed := c.closedToPods(g)
 	switch {
 	case g.orphan:
 		return reason{v1alpha1.ReasonNotEnoughPods, fmt.Sprintf("PodGroup %s does not exist (label %s)", c.orphanOf(g), api.LabelPodGroup)}
-	case c.closedToPods(g).reason != "":
-		return c.closedToPods(g)
+	case closed.reason != "":
+		return closed
 	case g.placed+t.candidates >= least:
 		return reason{}
 	case g.placed+t.candidates+t.refusals >= least:

@@ -308,10 +308,10 @@ func (c *Core) publish(g *gang) {
 		c.wakeAt(g, due)
 		return
 	}
-	if !turn && (!c.unsaid[news].empty() || line == counts && !c.unsaid[counts].empty() || !c.statuses.take(c.now)) {
+	if !turn && (!c.unsaid[news].Empty() || line == counts && !c.unsaid[counts].Empty() || !c.statuses.take(c.now)) {
 		if s.queued < line {
 			s.queued = line
-			q := c.unsaid[line].of(g.namespace)
+			q := c.unsaid[line].Of(g.namespace)
 			*q = append(*q, g)
 		}
 		return
@@ -328,7 +328,7 @@ func (c *Core) publish(g *gang) {
 func (c *Core) giveTurns() {
 	for _, line := range []turnOf{news, counts} {
 		unsaid := &c.unsaid[line]
-		for q := unsaid.next(); q != nil; q = unsaid.next() {
+		for q := unsaid.Next(); q != nil; q = unsaid.Next() {
 			g := (*q)[0]
 			valid := !g.dropped && g.status.queued == line
 			if valid {
@@ -340,9 +340,9 @@ func (c *Core) giveTurns() {
 			}
 			(*q)[0] = nil
 			if *q = (*q)[1:]; len(*q) == 0 {
-				unsaid.rotate(true)
+				unsaid.Rotate(true)
 			} else if valid {
-				unsaid.rotate(false)
+				unsaid.Rotate(false)
 			}
 		}
 	}

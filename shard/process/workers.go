@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"sync"
+
+	"basalt.dev/basalt/shard/fair"
 )
 
 // workers carries out calls that wait, n at a time. Tenants take turns: the calls of one begin in the order in which they were
@@ -13,16 +15,13 @@ import (
 // core may have outstanding bounds them.
 type workers struct {
 	mu      sync.Mutex
-	waiting map[string][]func(context.Context) // by tenant; none is empty
-	turns   []string                           // the tenants in waiting, the next first
+	waiting fair.Queues[[]func(context.Context)] // by tenant; none is empty
 	idle    int
 	wg      sync.WaitGroup
 	ctx     context.Context
 }
 
-func newWorkers(ctx context.Context, n int) *workers {
-	return &workers{ctx: ctx, idle: n, waiting: map[string][]func(context.Context){}}
-}
+func newWorkers(ctx context.Context, n int) *workers { return &workers{ctx: ctx, idle: n} }
 
 // do carries out a call for a tenant: a namespace, or "" for what belongs to none.
 func (w *workers) do(tenant string, call func(context.Context)) {
@@ -33,10 +32,8 @@ func (w *workers) do(tenant string, call func(context.Context)) {
 		w.wg.Go(func() { w.work(call) })
 		return
 	}
-	if len(w.waiting[tenant]) == 0 {
-		w.turns = append(w.turns, tenant)
-	}
-	w.waiting[tenant] = append(w.waiting[tenant], call)
+	calls := w.waiting.Of(tenant)
+	*calls = append(*calls, call)
 }
 
 func (w *workers) work(call func(context.Context)) {
@@ -52,21 +49,15 @@ func (w *workers) work(call func(context.Context)) {
 func (w *workers) next() func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.turns) == 0 {
+	calls := w.waiting.Next()
+	if calls == nil {
 		w.idle++
 		return nil
 	}
-	tenant := w.turns[0]
-	w.turns = w.turns[1:]
-	calls := w.waiting[tenant]
-	call := calls[0]
-	calls[0] = nil
-	if len(calls) > 1 {
-		w.waiting[tenant] = calls[1:]
-		w.turns = append(w.turns, tenant)
-	} else {
-		delete(w.waiting, tenant)
-	}
+	call := (*calls)[0]
+	(*calls)[0] = nil
+	*calls = (*calls)[1:]
+	w.waiting.Rotate(len(*calls) == 0)
 	return call
 }
 

@@ -58,8 +58,8 @@ func TestWorkersServeTenantsInTurn(t *testing.T) {
 	if want := []string{"a1", "b1", "c1", "a2", "b2", "a3", "a4", "a5"}; !slices.Equal(got, want) {
 		t.Errorf("order %v, want %v", got, want)
 	}
-	if len(w.waiting) > 0 || len(w.turns) > 0 || w.idle != 1 {
-		t.Errorf("left: %d tenants, %d turns, %d idle", len(w.waiting), len(w.turns), w.idle)
+	if !w.waiting.Empty() || w.idle != 1 {
+		t.Errorf("left: %+v, %d idle", w.waiting, w.idle)
 	}
 }
 
