@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -640,34 +639,16 @@ func (t *trial) profile(ctx context.Context, wg *sync.WaitGroup) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make folder for profiles: %w", err)
 	}
-	take := func(name string, get func(ctx context.Context) ([]byte, error)) {
-		wg.Go(func() {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(2 * time.Second):
-			}
-			if content, err := get(ctx); err == nil {
-				_ = os.WriteFile(filepath.Join(dir, name+".pprof"), content, 0o644)
-			}
-		})
+	var basalts []*local.Basalt
+	if t.cluster != nil {
+		basalts = t.cluster.Basalts()
 	}
-	const seconds = "8"
-	take("kube-apiserver", func(ctx context.Context) ([]byte, error) {
-		return t.admin.Get().AbsPath("/debug/pprof/profile").Param("seconds", seconds).DoRaw(ctx)
+	wg.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * time.Second):
+			_ = local.Profiles(ctx, dir, 8*time.Second, t.admin, basalts) // those that can be had
+		}
 	})
-	if t.cluster == nil {
-		return nil
-	}
-	for _, b := range t.cluster.Basalts() {
-		take(b.Name(), func(ctx context.Context) ([]byte, error) {
-			resp, err := b.Get(ctx, "/debug/pprof/profile?seconds="+seconds)
-			if err != nil {
-				return nil, err
-			}
-			defer resp.Body.Close()
-			return io.ReadAll(resp.Body)
-		})
-	}
 	return nil
 }
