@@ -433,21 +433,7 @@ func (s acknowledging) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.Fra
 func startAcknowledging(t *testing.T) (s acknowledging, address string) {
 	t.Helper()
 	s = acknowledging{frames: make(chan *wire.Frame, 1000), acks: make(chan uint64)}
-	server := grpc.NewServer(grpc.Creds(link.Transport(nil)))
-	wire.RegisterLinkServer(server, s)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return s, listener.Addr().String()
+	return s, serveLink(t, nil, s)
 }
 
 // So many frames may wait for their acknowledgement; what comes then waits, and goes together.

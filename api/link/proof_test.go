@@ -289,8 +289,14 @@ func (s spy) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck]) er
 func spyOn(t *testing.T, tls *link.TLS) (address string, heard chan metadata.MD) {
 	t.Helper()
 	heard = make(chan metadata.MD, 16)
+	return serveLink(t, tls, spy{heard: heard}), heard
+}
+
+// serveLink serves links on loopback until the test ends.
+func serveLink(t *testing.T, tls *link.TLS, s wire.LinkServer) (address string) {
+	t.Helper()
 	server := grpc.NewServer(grpc.Creds(link.Transport(tls)))
-	wire.RegisterLinkServer(server, spy{heard: heard})
+	wire.RegisterLinkServer(server, s)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +309,7 @@ func spyOn(t *testing.T, tls *link.TLS) (address string, heard chan metadata.MD)
 			t.Error(err)
 		}
 	})
-	return listener.Addr().String(), heard
+	return listener.Addr().String()
 }
 
 // A sender that the watch shows late is waited for.
