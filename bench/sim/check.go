@@ -28,6 +28,8 @@ type check struct {
 	w      *world
 	ever   map[string]bool   // rows that were ever durable: uid@version->node
 	asked  map[string]bool   // rows whose Binding was asked for
+	sought map[string]string // commit and pod -> the row that was asked for
+	freed  map[string]bool   // rows whose writer said that it gave them up, without a Binding: nobody sends them any more
 	bound  map[string]string // pods that a Binding of ours bound -> gang
 	landed map[string]time.Time
 	label  map[string]string // pods with a node -> the PodGroup that their label named when they got it
@@ -54,7 +56,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]string{}, freed: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -227,6 +229,9 @@ func (c *check) asksBinding(o event.BindPod) {
 	if !c.ever[key] {
 		c.w.fail("I4: a Binding of pod %s to %s is asked for without an intent", o.Row.PodUID, o.Node)
 	}
+	if c.freed[key] {
+		c.w.fail("I4: a Binding of pod %s to %s is asked for after its row was given up", o.Row.PodUID, o.Node)
+	}
 	c.asked[key] = true
 }
 
@@ -283,8 +288,8 @@ func (c *check) node(name string) {
 				continue
 			}
 			p := w.api.podByUID(r.PodUid)
-			if p == nil || p.Spec.NodeName != "" || p.ResourceVersion != r.PodResourceVersion || finished(p) {
-				continue // can land no more
+			if p == nil || p.Spec.NodeName != "" || finished(p) || !c.canLand(p, r) {
+				continue
 			}
 			counted[r.PodUid] = true
 			used = used.Add(w.api.pods.objects[nameOf(p)].Pod.Class.Requests)
@@ -293,6 +298,12 @@ func (c *check) node(name string) {
 	if what, by, over := used.Exceeds(has); over {
 		w.fail("I5: node %s has %s and %s is taken: %d too much of %s", name, has, used, by, what)
 	}
+}
+
+// canLand reports whether a Binding of a row can still succeed: the pod is as the row names it, and its writer did not say that
+// it gave the row up. Whoever inherits a row settles it, and binds nothing.
+func (c *check) canLand(p *corev1.Pod, r *wire.IntentRow) bool {
+	return p.ResourceVersion == r.PodResourceVersion && !c.freed[rowKey(r.PodUid, r.PodResourceVersion, r.Node)]
 }
 
 // asksToEvict notes for which gang a pod is to be evicted that none of our Bindings tells it of: when the call lands, its
@@ -385,8 +396,31 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	}
 }
 
+// rows notes which rows a home asks for, and which of them their writer gives up.
+func (c *check) rows(o event.Send) {
+	name := func(gang string, serial uint64, uid string) string {
+		return gang + " " + strconv.FormatUint(serial, 10) + " " + uid
+	}
+	switch b := o.Body.Body.(type) {
+	case *wire.Envelope_Commit:
+		for _, p := range b.Commit.Pods {
+			row := rowKey(p.Uid, p.ResourceVersion, p.Node)
+			c.sought[name(b.Commit.Gang.Uid, b.Commit.Serial, p.Uid)] = row
+			delete(c.freed, row) // it may be written once more
+		}
+	case *wire.Envelope_BindResults:
+		for _, r := range b.BindResults.Results {
+			row := c.sought[name(b.BindResults.GangUid, b.BindResults.Serial, r.PodUid)]
+			if row != "" && r.Outcome == wire.BindOutcome_BIND_FREE && !c.asked[row] {
+				c.freed[row] = true
+			}
+		}
+	}
+}
+
 // says judges what a home core says: the first word that binds of a gang comes when as many pods as its minimum are durable.
 func (c *check) says(x *shard, o event.Send) {
+	c.rows(o)
 	gang := ""
 	var commit *wire.Commit
 	switch b := o.Body.Body.(type) {
@@ -466,7 +500,7 @@ func (c *check) placed(ref *wire.GangRef) {
 	for _, key := range w.store.with("intents/") {
 		rec := w.store.Keys[key].Value.(*wire.IntentsRecord)
 		for _, row := range rec.Rows {
-			if p := w.api.podByUID(row.PodUid); rec.Gangs[row.Gang].Uid == ref.Uid && p != nil && p.ResourceVersion == row.PodResourceVersion {
+			if p := w.api.podByUID(row.PodUid); rec.Gangs[row.Gang].Uid == ref.Uid && p != nil && c.canLand(p, row) {
 				add(row.PodUid)
 			}
 		}
