@@ -28,8 +28,8 @@ type check struct {
 	w      *world
 	ever   map[string]bool   // rows that were ever durable: uid@version->node
 	asked  map[string]bool   // rows whose Binding was asked for
-	sought map[string]string // commit and pod -> the row that was asked for
-	freed  map[string]bool   // rows whose writer said that it gave them up, without a Binding: nobody sends them any more
+	sought map[string]sought // writer and pod -> the row that it was asked for last
+	freed  map[string]bool   // rows, with their writers, who said that they gave them up without a Binding: nobody sends them any more
 	bound  map[string]string // pods that a Binding of ours bound -> gang
 	landed map[string]time.Time
 	label  map[string]string // pods with a node -> the PodGroup that their label named when they got it
@@ -56,7 +56,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]string{}, freed: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -229,7 +229,7 @@ func (c *check) asksBinding(o event.BindPod) {
 	if !c.ever[key] {
 		c.w.fail("I4: a Binding of pod %s to %s is asked for without an intent", o.Row.PodUID, o.Node)
 	}
-	if c.freed[key] {
+	if c.freed[string(o.Row.Incarnation)+" "+key] {
 		c.w.fail("I4: a Binding of pod %s to %s is asked for after its row was given up", o.Row.PodUID, o.Node)
 	}
 	c.asked[key] = true
@@ -288,7 +288,7 @@ func (c *check) node(name string) {
 				continue
 			}
 			p := w.api.podByUID(r.PodUid)
-			if p == nil || p.Spec.NodeName != "" || finished(p) || !c.canLand(p, r) {
+			if p == nil || p.Spec.NodeName != "" || finished(p) || !c.canLand(p, key, r) {
 				continue
 			}
 			counted[r.PodUid] = true
@@ -300,10 +300,11 @@ func (c *check) node(name string) {
 	}
 }
 
-// canLand reports whether a Binding of a row can still succeed: the pod is as the row names it, and its writer did not say that
-// it gave the row up. Whoever inherits a row settles it, and binds nothing.
-func (c *check) canLand(p *corev1.Pod, r *wire.IntentRow) bool {
-	return p.ResourceVersion == r.PodResourceVersion && !c.freed[rowKey(r.PodUid, r.PodResourceVersion, r.Node)]
+// canLand reports whether a Binding of a row can still succeed, in the record with that key: the pod is as the row names it, and its
+// writer did not say that it gave the row up. Whoever inherits a row settles it, and binds nothing.
+func (c *check) canLand(p *corev1.Pod, key string, r *wire.IntentRow) bool {
+	writer := strings.Split(key, "/")[1]
+	return p.ResourceVersion == r.PodResourceVersion && !c.freed[writer+" "+rowKey(r.PodUid, r.PodResourceVersion, r.Node)]
 }
 
 // asksToEvict notes for which gang a pod is to be evicted that none of our Bindings tells it of: when the call lands, its
@@ -396,23 +397,24 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	}
 }
 
-// rows notes which rows a home asks for, and which of them their writer gives up.
-func (c *check) rows(o event.Send) {
-	name := func(gang string, serial uint64, uid string) string {
-		return gang + " " + strconv.FormatUint(serial, 10) + " " + uid
-	}
+// sought is a row and the commit that asked for it.
+type sought struct{ commit, row string }
+
+// rows notes which rows a home asks a writer for, and which of them their writer gives up.
+func (c *check) rows(x *shard, o event.Send) {
+	commit := func(gang string, n uint64) string { return gang + " " + strconv.FormatUint(n, 10) }
 	switch b := o.Body.Body.(type) {
 	case *wire.Envelope_Commit:
 		for _, p := range b.Commit.Pods {
 			row := rowKey(p.Uid, p.ResourceVersion, p.Node)
-			c.sought[name(b.Commit.Gang.Uid, b.Commit.Serial, p.Uid)] = row
-			delete(c.freed, row) // it may be written once more
+			c.sought[string(o.To)+" "+p.Uid] = sought{commit(b.Commit.Gang.Uid, b.Commit.Serial), row}
+			delete(c.freed, string(o.To)+" "+row) // it may be written once more
 		}
 	case *wire.Envelope_BindResults:
 		for _, r := range b.BindResults.Results {
-			row := c.sought[name(b.BindResults.GangUid, b.BindResults.Serial, r.PodUid)]
-			if row != "" && r.Outcome == wire.BindOutcome_BIND_FREE && !c.asked[row] {
-				c.freed[row] = true
+			last := c.sought[string(x.inc)+" "+r.PodUid]
+			if r.Outcome == wire.BindOutcome_BIND_FREE && last.commit == commit(b.BindResults.GangUid, b.BindResults.Serial) && !c.asked[last.row] {
+				c.freed[string(x.inc)+" "+last.row] = true
 			}
 		}
 	}
@@ -420,7 +422,7 @@ func (c *check) rows(o event.Send) {
 
 // says judges what a home core says: the first word that binds of a gang comes when as many pods as its minimum are durable.
 func (c *check) says(x *shard, o event.Send) {
-	c.rows(o)
+	c.rows(x, o)
 	gang := ""
 	var commit *wire.Commit
 	switch b := o.Body.Body.(type) {
@@ -500,7 +502,7 @@ func (c *check) placed(ref *wire.GangRef) {
 	for _, key := range w.store.with("intents/") {
 		rec := w.store.Keys[key].Value.(*wire.IntentsRecord)
 		for _, row := range rec.Rows {
-			if p := w.api.podByUID(row.PodUid); rec.Gangs[row.Gang].Uid == ref.Uid && p != nil && c.canLand(p, row) {
+			if p := w.api.podByUID(row.PodUid); rec.Gangs[row.Gang].Uid == ref.Uid && p != nil && c.canLand(p, key, row) {
 				add(row.PodUid)
 			}
 		}
