@@ -31,6 +31,7 @@ type check struct {
 	sought map[string]sought // writer and pod -> the row that it was asked for last
 	freed  map[string]bool   // rows, with their writers, who said that they gave them up without a Binding: nobody sends them any more
 	bound  map[string]string // pods that a Binding of ours bound -> gang
+	paid   map[string]string // likewise -> the queue that was charged
 	landed map[string]time.Time
 	label  map[string]string // pods with a node -> the PodGroup that their label named when they got it
 	going  map[string]string // pods that somebody else bound, and whose eviction was asked for -> gang
@@ -56,7 +57,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -198,14 +199,20 @@ func (c *check) afterAPI(f *feed, e entry) {
 	}
 }
 
-// gone judges that a queue whose limits are in force stays while anything is charged to it, but for what somebody else bound.
+// gone judges that a queue whose limits are in force stays while anything is charged to it, except for pods that somebody else
+// bound, or that were bound under another queue and labelled anew: such pods are charged whether their queue exists or not.
 func (c *check) gone(q *v1alpha1.Queue) {
 	limits := c.w.store.Keys["queues/"+q.Name]
 	if limits == nil || limits.Value.(*wire.LimitsRecord).Uid != string(q.UID) {
 		return
 	}
 	for _, r := range c.w.store.reservations() {
-		if g := c.gang(r.Gang.Uid); api.Under(r.Gang.Queue, q.Name) && !g.meddled && !g.inherited {
+		g := c.gang(r.Gang.Uid)
+		here := len(g.ever) == 0
+		for uid := range g.ever {
+			here = here || c.paid[uid] == r.Gang.Queue
+		}
+		if here && api.Under(r.Gang.Queue, q.Name) && !g.meddled && !g.inherited {
 			c.w.fail("queue %s is gone, and gang %s is charged to it", q.UID, r.Gang.Uid)
 		}
 	}
@@ -238,12 +245,12 @@ func (c *check) asksBinding(o event.BindPod) {
 // binding carries a Binding out and judges it.
 func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) event.BindOutcome {
 	w := c.w
-	gang := ""
+	gang, queue := "", ""
 	if r := w.store.Keys[keys.Intents(o.Row.Incarnation, o.Row.N)]; r != nil {
 		rec := r.Value.(*wire.IntentsRecord)
 		for _, row := range rec.Rows {
 			if row.PodUid == o.Row.PodUID && row.Node == o.Node {
-				gang = rec.Gangs[row.Gang].Uid
+				gang, queue = rec.Gangs[row.Gang].Uid, rec.Gangs[row.Gang].Queue
 			}
 		}
 	}
@@ -265,6 +272,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) 
 		w.fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
 	}
 	c.gang(gang).ever[o.Row.PodUID] = true
+	c.paid[o.Row.PodUID] = queue
 	return outcome
 }
 
