@@ -42,7 +42,7 @@ type pod struct {
 	finished        bool
 	gated, deleting bool
 	queue, gang     string // for which it was bound
-	cpu             int64  // milli-cores, of the spec
+	cpu             int64  // milli-cores, as it was bound or, if that is less, after a resize
 	created         time.Time
 	reason, message string // of PodScheduled=False
 	group, label    string // PodGroup and queue that its labels name
@@ -64,15 +64,26 @@ func (v *view) observe(at time.Time, e audit.Event) {
 		there := map[types.UID]bool{}
 		for _, p := range e.Pods {
 			there[p.UID] = true
-			v.podSeen(at, p)
 		}
 		for uid := range v.pods {
 			if !there[uid] {
 				v.podGone(uid)
 			}
 		}
+		// A list shows ends and starts in the order of names: the limits are judged when all of it was read.
+		var bound []*pod
+		for _, o := range e.Pods {
+			if p := v.podSeen(at, o); p != nil {
+				bound = append(bound, p)
+			}
+		}
+		for _, p := range bound {
+			v.judgeLimits(p)
+		}
 	case audit.PodSeen:
-		v.podSeen(at, e.Pod)
+		if p := v.podSeen(at, e.Pod); p != nil {
+			v.judgeLimits(p)
+		}
 	case audit.PodGone:
 		v.podGone(e.Pod.UID)
 	case audit.StoreRevision:
@@ -85,7 +96,8 @@ func (v *view) observe(at time.Time, e audit.Event) {
 	}
 }
 
-func (v *view) podSeen(at time.Time, o *v1.Pod) {
+// podSeen takes the state of a pod. It returns the pod if Basalt has bound it since it was seen last.
+func (v *view) podSeen(at time.Time, o *v1.Pod) (bound *pod) {
 	p := v.pods[o.UID]
 	if p == nil {
 		p = &pod{uid: o.UID, namespace: o.Namespace, name: o.Name, created: o.CreationTimestamp.Time, ours: o.Spec.SchedulerName == api.SchedulerName,
@@ -101,8 +113,10 @@ func (v *view) podSeen(at time.Time, o *v1.Pod) {
 	p.node, p.gated, p.deleting = o.Spec.NodeName, len(o.Spec.SchedulingGates) > 0, o.DeletionTimestamp != nil
 	p.finished = o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed
 	p.group, p.label = o.Labels[api.LabelPodGroup], o.Labels[api.LabelQueue]
-	if was == "" || p.queue == "" {
-		p.cpu = milliCPU(&o.Spec)
+	if asked := milliCPU(&o.Spec); was == "" {
+		p.cpu = asked
+	} else if asked < p.cpu {
+		p.cpu = min(p.cpu, afterResize(o))
 	}
 	p.reason, p.message = "", ""
 	for _, c := range o.Status.Conditions {
@@ -118,15 +132,16 @@ func (v *view) podSeen(at time.Time, o *v1.Pod) {
 	}
 	v.account(p, 1)
 	if p.node == "" || was != "" {
-		return
+		return nil
 	}
 	if c := v.waiting[p.uid]; c != nil {
 		c <- at // has room for one
 		delete(v.waiting, p.uid)
 	}
 	if p.counts() {
-		v.judgeLimits(p)
+		return p
 	}
+	return nil
 }
 
 func (v *view) podGone(uid types.UID) {
@@ -152,9 +167,29 @@ func (v *view) judgeLimits(bound *pod) {
 		limit, limited := v.limits[queue]
 		if sum := v.used[queue]; limited && sum > limit && !v.overSeen[queue] {
 			v.overSeen[queue] = true
-			v.over = append(v.over, fmt.Sprintf("queue %s is limited to %d m of CPU, and pods with %d m run in it; the last is %s/%s", queue, limit, sum, bound.namespace, bound.name))
+			v.over = append(v.over, fmt.Sprintf("queue %s is limited to %d m of CPU, and pods with %d m run in it; the last is %s/%s with %d m; %d m are charged",
+				queue, limit, sum, bound.namespace, bound.name, bound.cpu, v.charged(queue)))
 		}
 	}
+}
+
+// charged is what the control store says is charged to a queue and those below it, in milli-cores.
+func (v *view) charged(queue string) (sum int64) {
+	for _, r := range v.reservations {
+		if q := r.GetGang().GetQueue(); q == queue || strings.HasPrefix(q, queue+".") {
+			sum += reservedCPU(r)
+		}
+	}
+	return sum
+}
+
+func reservedCPU(r *wire.ReservationRecord) (amount int64) {
+	for _, a := range r.GetDemand() {
+		if a.GetResource() == string(v1.ResourceCPU) {
+			amount += a.GetValue()
+		}
+	}
+	return amount
 }
 
 func parent(queue string) string {
@@ -235,6 +270,33 @@ func milliCPU(spec *v1.PodSpec) int64 {
 	return total + overhead.MilliValue()
 }
 
+// afterResize is what a bound pod whose spec asks for less than before occupies: what its status says that it has, if that is
+// more. Between the resize and the kubelet's first status nobody can know that the pod has more than its spec asks for.
+func afterResize(o *v1.Pod) int64 {
+	spec := o.Spec.DeepCopy()
+	for _, lists := range []struct {
+		containers []v1.Container
+		statuses   []v1.ContainerStatus
+	}{{spec.Containers, o.Status.ContainerStatuses}, {spec.InitContainers, o.Status.InitContainerStatuses}} {
+		has := map[string][]v1.ResourceList{}
+		for _, s := range lists.statuses {
+			has[s.Name] = append(has[s.Name], s.AllocatedResources)
+			if s.Resources != nil {
+				has[s.Name] = append(has[s.Name], s.Resources.Requests)
+			}
+		}
+		for i := range lists.containers {
+			c := &lists.containers[i]
+			for _, list := range has[c.Name] {
+				if q, named := list[v1.ResourceCPU]; named && q.Cmp(c.Resources.Requests[v1.ResourceCPU]) > 0 {
+					c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: q}
+				}
+			}
+		}
+	}
+	return milliCPU(spec)
+}
+
 // compare compares, gang by gang, what runs in a namespace, where Basalt bound it, with what the control store says is charged
 // for it, in milli-cores. It returns what is charged for the namespace, by queue. With exact set, no more may be charged than
 // what runs, but for gangs that have pods waiting.
@@ -257,12 +319,7 @@ func (v *view) compare(namespace string, exact bool) (charged map[string]int64, 
 		if g.GetNamespace() != namespace {
 			continue
 		}
-		amount := int64(0)
-		for _, a := range r.GetDemand() {
-			if a.GetResource() == string(v1.ResourceCPU) {
-				amount += a.GetValue()
-			}
-		}
+		amount := reservedCPU(r)
 		charged[g.GetQueue()] += amount
 		if runs[uid] > amount {
 			return nil, fmt.Errorf("pods of gang %s with %d m of CPU run, and %d m are charged to queue %s", g.GetName(), runs[uid], amount, g.GetQueue())

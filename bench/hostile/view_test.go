@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,13 @@ func TestJudge(t *testing.T) {
 		{name: "above the limit of the queue", events: []string{"reserve a org.evil 4", "reserve b org.evil 4", "wait a 4", "bind a 4 a", "wait b 4", "bind b 4 b"}, want: "limited to 6000 m"},
 		{name: "above the limit of an ancestor", events: []string{"reserve a org.good1 9", "wait a 9", "bind a 9 a"}, want: "limited to 8000 m"},
 		{name: "the label of the gang is edited afterwards", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "bind a 4 x"}, exact: true},
+		{name: "one after the other, in two lists", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "reserve b org.evil 4", "wait b 4", "list b 4 b", "release a"}, exact: true},
+		{name: "a list shows an end after a start", events: []string{"reserve b org.evil 4", "wait b 4", "bind b 4 b", "wait a 4", "reserve a org.evil 4", "list a 4 a b 4 b/ended"}},
+		{name: "a list shows more than the limit", events: []string{"reserve a org.evil 4", "reserve b org.evil 4", "wait a 4", "wait b 4", "list a 4 a b 4 b"}, want: "limited to 6000 m"},
+		{name: "resized down, and the kubelet says otherwise", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "bind a 1 a/4", "reserve b org.evil 4", "wait b 4", "bind b 4 b"}, want: "limited to 6000 m"},
+		{name: "resized down, and too little is charged", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "bind a 1 a/4", "reserve a org.evil 1"}, want: "1000 m are charged"},
+		{name: "resized down before the kubelet says anything", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "bind a 1 a", "reserve a org.evil 1", "reserve b org.evil 4", "wait b 4", "bind b 4 b", "bind a 1 a/4"}},
+		{name: "resized up", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "bind a 9 a/4", "reserve b org.evil 2", "wait b 2", "bind b 2 b"}, exact: true},
 		{name: "one after the other", events: []string{"reserve a org.evil 4", "wait a 4", "bind a 4 a", "gone a", "release a", "reserve b org.evil 4", "wait b 4", "bind b 4 b"}, exact: true},
 	} {
 		v := newView()
@@ -51,23 +59,41 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// event reads an event. A bound pod is written as its name, its cores, and its gang; after a slash, it has ended, or its status
+// says how many cores its container has.
 func event(t *testing.T, text string, revision int64) audit.Event {
 	f := strings.Fields(text)
-	pod := func(node, gang string) *v1.Pod {
-		p := (&strike{Attacker: &Attacker{Target: Target{Namespace: evil, Queue: evilQueue}}}).pod(f[1])
-		p.UID, p.Spec.NodeName, p.Labels[api.LabelGang] = types.UID(f[1]), node, gang
-		if len(f) > 2 {
-			ask(p, amounts("cpu", f[2]))
+	pod := func(name, cores string) *v1.Pod {
+		p := (&strike{Attacker: &Attacker{Target: Target{Namespace: evil, Queue: evilQueue}}}).pod(name)
+		p.UID = types.UID(name)
+		return ask(p, amounts("cpu", cores))
+	}
+	bound := func(name, cores, rest string) *v1.Pod {
+		p := pod(name, cores)
+		gang, status, _ := strings.Cut(rest, "/")
+		p.Spec.NodeName, p.Labels[api.LabelGang] = "n", gang
+		switch status {
+		case "":
+		case "ended":
+			p.Status.Phase = v1.PodSucceeded
+		default:
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: p.Spec.Containers[0].Name, AllocatedResources: amounts("cpu", status)}}
 		}
 		return p
 	}
 	switch f[0] {
 	case "wait":
-		return audit.PodSeen{Pod: pod("", "")}
+		return audit.PodSeen{Pod: pod(f[1], f[2])}
 	case "bind":
-		return audit.PodSeen{Pod: pod("n", f[3])}
+		return audit.PodSeen{Pod: bound(f[1], f[2], f[3])}
+	case "list":
+		var all audit.PodsReplaced
+		for one := range slices.Chunk(f[1:], 3) {
+			all.Pods = append(all.Pods, bound(one[0], one[1], one[2]))
+		}
+		return all
 	case "gone":
-		return audit.PodGone{Pod: pod("", "")}
+		return audit.PodGone{Pod: pod(f[1], "0")}
 	case "release":
 		return audit.StoreRevision{Revision: revision, Changes: []audit.StoreChange{{Key: "reservations/0001/" + f[1], Deleted: true}}}
 	case "reserve":
