@@ -161,8 +161,9 @@ func (s *script) run(line string) []string {
 	coordinator := func(body *wire.Envelope) []string { return from(event.ToCoordinator, body) }
 
 	switch fields[0] {
-	case "config": // [trace] and numbers: inflight= budget= statuses=
+	case "config": // [trace] and numbers: inflight= budget= statuses= holdpods= commitpods=
 		s.core = New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")),
+			HoldPods: int(w.num("holdpods")), CommitPods: int(w.num("commitpods")),
 			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))})
 		return nil
 
@@ -309,10 +310,10 @@ func (s *script) run(line string) []string {
 			Allocatable: wire.FromResources(cores(w.num("allocatable"), 110)), Free: wire.FromResources(cores(w.num("free"), 110)),
 			Largest: wire.FromResources(cores(w.toNum(w.or("largest", w.or("allocatable", "0"))), 110)), RoomVersion: uint64(w.num("room")), NodesVersion: uint64(w.num("changed"))}}})
 
-	case "grant": // GANG revision= [late: answers the serial before]
+	case "grant": // GANG [patient] revision=
 		r := s.find("reserve " + w.plain[0]).GetReserve()
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial,
-			ReservationRevision: w.toNum(w.or("revision", "50")), Demand: r.Demand, Rank: &wire.Rank{Priority: r.Priority, Order: 3, GangUid: w.plain[0]}}}})
+			ReservationRevision: w.toNum(w.or("revision", "50")), Demand: r.Demand, Patient: w.has("patient"), Rank: &wire.Rank{Priority: r.Priority, Order: 3, GangUid: w.plain[0]}}}})
 
 	case "deny": // GANG [charged] reason=: with charged, what is bound is charged
 		r := s.find("reserve " + w.plain[0]).GetReserve()
@@ -438,6 +439,16 @@ func (s *script) run(line string) []string {
 			out = append(out, s.step(ev)...)
 		}
 		return out
+
+	case "status": // what operators and metrics are told
+		r, n := s.core.Status(), s.core.Counts()
+		out := []string{fmt.Sprintf("%s %s: term %d epoch %d buckets=%d gangs=%d reservations=%d", r.Role, r.Incarnation, r.Term, r.TableEpoch, r.Buckets, r.GangsTotal, r.Reservations)}
+		for _, g := range r.Gangs {
+			out = append(out, fmt.Sprintf("%s in %s: %s pods=%d bound=%d min=%d since %s %s: %s", g.Gang.Uid, g.Gang.Queue, g.State, g.Pods, g.Bound, g.MinCount,
+				time.UnixMilli(g.SinceUnixMs).Sub(epoch0), g.Reason, g.Message))
+		}
+		return append(out, fmt.Sprintf("counts gangs=%d waiting=%d buckets=%d placed=%d gave up=%d rolled back=%d", n.Gangs, n.Waiting, n.Buckets,
+			s.core.Placed, s.core.GaveUp, s.core.RolledBack))
 
 	case "show": // gangs, and what is not as it should be
 		var out []string
