@@ -6,7 +6,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
 )
 
 // A condition keeps the time of its last transition while its status stays the same.
@@ -29,5 +32,48 @@ func TestTimeOfTransition(t *testing.T) {
 		if at := got.LastTransitionTime.Sub(epoch0); at != test.want || got.Status != metav1.ConditionTrue || got.ObservedGeneration != 3 {
 			t.Errorf("%s: %+v, want %s", test.name, got, test.want)
 		}
+	}
+}
+
+// The epoch of a PodGroup's status is that under which this shard took the gang's bucket; after the home of another queue wrote
+// under a later one it is the next, but never later than the table's. Sequences count within an epoch.
+func TestStampOfStatus(t *testing.T) {
+	const own, table = 3, 9
+	for _, test := range []struct {
+		name            string
+		seen            *v1alpha1.PodGroupStatus
+		epoch, sequence int64
+	}{
+		{"nothing seen", nil, own, 8},
+		{"of the same queue", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "q"}, own, 8},
+		{"of another queue, earlier", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own - 1, Writer: "b", Sequence: 40}, Queue: "p"}, own, 8},
+		{"of another queue, as early", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "b", Sequence: 40}, Queue: "p"}, own + 1, 1},
+		{"of another queue, later", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "p"}, 6, 1},
+		{"of another queue, now", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: table, Writer: "b", Sequence: 40}, Queue: "p"}, table, 1},
+		{"our own of another queue", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "a", Sequence: 40}, Queue: "p"}, own, 8},
+		{"our own, newer", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 40}, Queue: "q"}, own, 41},
+		{"our own, older", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 2}, Queue: "q"}, own, 8},
+	} {
+		c := New(Config{Self: "a"})
+		c.table = &api.Table{Epoch: table}
+		g := c.newGang("g", "q")
+		c.epochs[g.bucket] = own
+		g.status.seen, g.status.epoch, g.status.sequence = test.seen, own, 7
+		if got := c.groupStatusOf(g, said{queue: "q"}); got.Epoch != test.epoch || got.Sequence != test.sequence || got.Writer != "a" {
+			t.Errorf("%s: %+v, want epoch %d, sequence %d", test.name, got.Stamp, test.epoch, test.sequence)
+		}
+	}
+}
+
+// An intent that names a gang which its record does not have is passed by.
+func TestIntentOfNoGang(t *testing.T) {
+	s := newScript(t, Config{})
+	s.run("coordinator 1")
+	s.run("namespace ns")
+	s.run("table 1 a:team b")
+	s.step(event.StoreRead{Sequence: 1, Revision: 10, Intents: []event.StoredIntents{{Incarnation: "z", N: 1, ModRevision: 1,
+		Record: &wire.IntentsRecord{Gangs: []*wire.GangRef{{Uid: "g"}}, Rows: []*wire.IntentRow{{PodUid: "p", Gang: 1}, {PodUid: "q", Gang: 7}}}}}})
+	if out := s.run("pods 1"); len(out) != 1 {
+		t.Errorf("taking over: %q", out)
 	}
 }
