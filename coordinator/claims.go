@@ -56,12 +56,12 @@ func (c *Core) turnWindow(now time.Time) {
 		*w = window{n: w.n, resting: true, until: now.Add(c.cfg.ClaimRest)}
 		tried := map[*request]bool{}
 		for _, q := range c.claimed {
-			if r := q.claim; !tried[r] && r.slot >= 0 && r.ask != nil {
+			if r := q.claim; !tried[r] && r.slot >= 0 && r.demandClass != nil {
 				tried[r] = true
 				c.mayNotClaim(r)
 				r.vain += c.cfg.lasts(w.n)
 				c.mayClaim(r)
-				c.makeDue(r.ask) // and told
+				c.makeDue(r.demandClass) // and told
 			}
 		}
 		c.unclaim = true
@@ -100,15 +100,15 @@ func (r *request) claimOrder(o *request) int {
 	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.since+r.vain.Milliseconds(), o.since+o.vain.Milliseconds()), r.compare(o))
 }
 
-// oldest is the order of asks by the first request that may claim room.
-func (a *ask) oldest(o *ask) int { return a.old[0].claimOrder(o.old[0]) }
+// oldest is the order of demand classes by the first request that may claim room.
+func (a *demandClass) oldest(o *demandClass) int { return a.old[0].claimOrder(o.old[0]) }
 
-// mayClaim and mayNotClaim keep queue.old, and Core.oldLeaves: the asks with requests that are old enough to claim room. What was kept for one is
+// mayClaim and mayNotClaim keep queue.old, and Core.oldLeaves: the demand classes with requests that are old enough to claim room. What was kept for one is
 // room, also when it comes again: it may ask for less then, or stand after others.
 func (c *Core) mayClaim(r *request) {
-	a, q := r.ask, r.queue
+	a, q := r.demandClass, r.queue
 	if q.old == nil {
-		q.old = btree.NewG(askDegree, func(a, b *ask) bool { return a.oldest(b) < 0 })
+		q.old = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.oldest(b) < 0 })
 	}
 	if q.old.Len() == 0 {
 		c.oldLeaves = insert(c.oldLeaves, q, byPath)
@@ -122,7 +122,7 @@ func (c *Core) mayClaim(r *request) {
 }
 
 func (c *Core) mayNotClaim(r *request) {
-	a, q := r.ask, r.queue
+	a, q := r.demandClass, r.queue
 	q.old.Delete(a)
 	if a.old = remove(a.old, r, (*request).claimOrder); len(a.old) > 0 {
 		q.old.ReplaceOrInsert(a)
@@ -147,7 +147,7 @@ func (c *Core) age(now time.Time) {
 	n := 0
 	for ; n < min(len(c.ageing), ageing) && now.Sub(c.ageing[n].lacking) >= c.cfg.ClaimAfter; n++ {
 		if r := c.ageing[n]; r.slot >= 0 && !r.old {
-			if r.old = true; r.ask != nil {
+			if r.old = true; r.demandClass != nil {
 				c.mayClaim(r)
 			}
 		}
@@ -185,12 +185,12 @@ func (c *Core) settleClaims(now time.Time) {
 	}
 }
 
-// claimants are the asks that may claim room, in claimOrder. Of a queue a few are enough: the first that lacks room somewhere claims
+// claimants are the demand classes that may claim room, in claimOrder. Of a queue a few are enough: the first that lacks room somewhere claims
 // it on the whole path up to there, and later ones only what is above.
-func (c *Core) claimants() (out []*ask) {
+func (c *Core) claimants() (out []*demandClass) {
 	for _, q := range c.oldLeaves {
 		looked, found := 0, 0
-		q.old.Ascend(func(a *ask) bool {
+		q.old.Ascend(func(a *demandClass) bool {
 			looked++
 			if a.denied.waits() {
 				found++
@@ -199,7 +199,7 @@ func (c *Core) claimants() (out []*ask) {
 			return looked < claimsLooked && found < claimsFound
 		})
 	}
-	slices.SortFunc(out, func(a, b *ask) int { return cmp.Or(a.oldest(b), byPath(a.queue, b.queue)) })
+	slices.SortFunc(out, func(a, b *demandClass) int { return cmp.Or(a.oldest(b), byPath(a.queue, b.queue)) })
 	return out
 }
 
@@ -208,8 +208,8 @@ const (
 	claimsFound  = 16
 )
 
-// claim lets the queues up to the one that denied an ask keep room for it, but those that do for another.
-func (c *Core) claim(a *ask) {
+// claim lets the queues up to the one that denied a demand class keep room for it, but those that do for another.
+func (c *Core) claim(a *demandClass) {
 	for p := a.queue; p != nil && a.denied.waits(); p = p.parent {
 		if p.claim == nil {
 			p.claim = a.old[0]

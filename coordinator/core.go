@@ -23,13 +23,13 @@ type Core struct {
 	term int64
 	out  []Output
 
-	tree     *tree
-	gangs    map[gangKey]*gang
-	patients map[string]patient // by kind of device (patience.go)
-	charged  map[string]*gang   // by UID: those with a reservation
-	pods     map[uint64]*gang   // by api.PodID: the one that the pod is charged to (pods.go)
-	graves   []grave            // gangs forgotten, oldest first: late repeats of their requests are told apart for a while
-	open     int                // reservations
+	tree         *tree
+	gangs        map[gangKey]*gang
+	patientGangs map[string]patient // by kind of device (patience.go)
+	charged      map[string]*gang   // by UID: those with a reservation
+	pods         map[uint64]*gang   // by api.PodID: the one that the pod is charged to (pods.go)
+	tombstones   []tombstone        // of forgotten gangs, oldest first
+	open         int                // reservations
 
 	inbox  []Message // accepted, not acted on
 	asked  int64     // pods that those requests are for which came since the inbox was last acted on
@@ -38,20 +38,20 @@ type Core struct {
 	seq    uint64    // of the last transaction
 
 	// waiting.go
-	ring      []*request // all that wait, in no order
-	fresh     []*request // those of them that an answer is owed to
-	cursor    int        // of the sweep over ring
-	leaves    []*queue   // queues with asks that are due for a judgement
-	rooms     []*queue   // queues in which room came
-	ageing    []*request // denied for lack of room, by the time of the first denial
-	oldLeaves []*queue   // queues with requests that may claim room, by path
-	behind    bool       // some of leaves are not looked through yet
-	nextScan  time.Time  // when that goes on
-	claimed   []*queue   // queues with a claim
-	unclaim   bool       // claims are to be made again
-	window    window     // in which claims hold (claims.go)
-	laws      uint64     // grows with each change of a limit
-	crowded   bool       // a grant did not fit into the last transaction: the next one takes nothing else first
+	ring          []*request // all that wait, in no order
+	fresh         []*request // those of them that an answer is owed to
+	cursor        int        // of the sweep over ring
+	leaves        []*queue   // queues with demand classes that are due for an evaluation
+	rooms         []*queue   // queues in which room came
+	ageing        []*request // denied for lack of room, by the time of the first denial
+	oldLeaves     []*queue   // queues with requests that may claim room, by path
+	behind        bool       // some of leaves are not looked through yet
+	nextScan      time.Time  // when that goes on
+	claimed       []*queue   // queues with a claim
+	unclaim       bool       // claims are to be made again
+	window        window     // in which claims hold (claims.go)
+	limitsVersion uint64     // grows with each change of a limit
+	crowded       bool       // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// limits.go
 	synced       bool
@@ -72,7 +72,7 @@ type Core struct {
 	table       *api.Table // the newest decided; Revision is 0 while it is in flight
 	shards      map[api.Incarnation]*shard
 	links       map[api.Incarnation]bool
-	shadows     map[api.Incarnation]*wire.ShardRecord // up, but another of their name has their place
+	displaced   map[api.Incarnation]*wire.ShardRecord // up, but another of their name has their place
 	floor       api.Epoch                             // epochs start above it
 	firstShard  time.Time
 	look        bool       // the table may have to change
@@ -96,9 +96,9 @@ type gangKey struct{ queue, uid string }
 func New(cfg Config, e Elected) *Core {
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
-		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}, patients: map[string]patient{},
+		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
-		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, shadows: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table,
+		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, displaced: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table,
 	}
 	c.floor = c.believed(e.MaxStatusEpoch, "statuses of queues")
 	for _, s := range e.Limits {
@@ -210,7 +210,7 @@ func (c *Core) tick(now time.Time) {
 	c.sweep(now)
 	c.report(now)
 	c.known(now)
-	c.bury(now)
+	c.expireTombstones(now)
 	if !now.Before(c.nextAskAgain) {
 		c.nextAskAgain = now.Add(c.cfg.RetryEvery)
 		c.askAgain()

@@ -26,7 +26,7 @@ type Config struct {
 	Quiet         time.Duration // 3 s: no such step so soon after a takeover
 	RetryEvery    time.Duration // 5 s: before the shell is asked again for a finalizer or a missing queue
 	WordsEvery    time.Duration // 2 s: a Denied is not sent again sooner; 30 times that when only its numbers changed
-	Asks          int           // 4096: different asks looked at for one transaction after room came; each queue has its part (waiting.go)
+	Asks          int           // 4096: different demand classes looked at for one transaction after room came; each queue has its part (waiting.go)
 	Sweep         int           // 200: waiting requests tested again at each Tick, whatever is believed of them
 }
 

@@ -76,7 +76,7 @@ func TestGarbage(t *testing.T) {
 	if left := c.tree.root.charged.amounts(); !left.Equal(api.Resources{{Resource: "cpu", Value: 2}}) {
 		t.Errorf("%v is charged in all", left)
 	}
-	c.Step(now.Add(2*graveTime), Tick{})
+	c.Step(now.Add(2*tombstoneTTL), Tick{})
 	if len(c.gangs) != 1 {
 		t.Errorf("%d gangs are remembered, one has something", len(c.gangs))
 	}

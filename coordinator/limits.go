@@ -197,7 +197,7 @@ func (c *Core) changeLimits(b *batch) bool {
 		}
 		q.reported = false
 		c.tree.dirty = true
-		c.laws++
+		c.limitsVersion++
 		c.finalizers[path] = true
 		if guarantees {
 			c.roomEverywhere()

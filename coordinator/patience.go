@@ -23,18 +23,18 @@ type patient struct {
 // when it asks and nobody is.
 func (c *Core) mayBePatient(now time.Time, g *gang) bool {
 	kind := deviceOf(g.res.demand)
-	p := c.patients[kind]
+	p := c.patientGangs[kind]
 	held := p.gang != nil && p.gang.res != nil && !p.gang.res.closing && now.Before(p.until)
 	switch {
 	case !g.asksPatience:
 		if p.gang == g {
-			delete(c.patients, kind)
+			delete(c.patientGangs, kind)
 		}
 		return false
 	case held && p.gang != g:
 		return false
 	case !held || p.gang != g:
-		c.patients[kind] = patient{gang: g, until: now.Add(c.cfg.PatientFor)}
+		c.patientGangs[kind] = patient{gang: g, until: now.Add(c.cfg.PatientFor)}
 	}
 	return true
 }

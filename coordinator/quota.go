@@ -174,19 +174,19 @@ type queue struct {
 	admitted int                // reservations in the subtree
 	waiting  int                // requests in the subtree
 
-	asks    *btree.BTreeG[*ask] // what is asked for in this very queue, each once, in static order (waiting.go); nil before the first
-	byKey   map[string]*ask
-	due     []*ask              // those to be judged with the next transaction
-	left    int                 // how many are to be looked at since room came,
-	cursor  *request            // from this one on, nil for the first,
-	front   bool                // and the first of them before
-	old     *btree.BTreeG[*ask] // those with requests that may claim room, in claimOrder (claims.go)
-	blocked map[*queue]int      // queues of the subtree with asks whose denial names this queue, and how many
-	rooms   uint64              // how often room came here
-	room    bool                // something here changed for the better since they were denied
-	listed  bool                // stands in Core.leaves
-	claim   *request            // the request that this queue keeps room for
-	claimed *request            // the one before, while claims are made again
+	asks    *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (waiting.go); nil before the first
+	byKey   map[string]*demandClass
+	due     []*demandClass              // those to be judged with the next transaction
+	left    int                         // how many are to be looked at since room came,
+	cursor  *request                    // from this one on, nil for the first,
+	front   bool                        // and the first of them before
+	old     *btree.BTreeG[*demandClass] // those with requests that may claim room, in claimOrder (claims.go)
+	blocked map[*queue]int              // queues of the subtree with demand classes whose denial names this queue, and how many
+	rooms   uint64                      // how often room came here
+	room    bool                        // something here changed for the better since they were denied
+	listed  bool                        // stands in Core.leaves
+	claim   *request                    // the request that this queue keeps room for
+	claimed *request                    // the one before, while claims are made again
 
 	reported bool // nothing changed since the last report
 	version  uint64
@@ -329,8 +329,8 @@ func (t *tree) charge(q *queue, delta api.Resources) {
 	}
 }
 
-// lack says what keeps a request from being granted. A nil one means that nothing does.
-type lack struct {
+// shortfall is what keeps a request from being granted; nil if nothing does.
+type shortfall struct {
 	reason   wire.DenyReason
 	queue    *queue
 	resource string
@@ -344,19 +344,19 @@ type lack struct {
 // over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole
 // of what the gang would then be charged. From is the request that
 // this is asked for, nil where the claims of older ones do not matter.
-func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *lack {
+func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *shortfall {
 	// First what no waiting can cure: then the rest must not be said, or the gang would hope.
 	for _, d := range demand {
 		if limit, limited := q.effective.Get(d.Resource); limited && d.Value > limit && delta.Value(d.Resource) > 0 {
 			for p := q; p != nil; p = p.parent {
 				if limit, limited := p.capability(d.Resource); limited && d.Value > limit {
-					return &lack{reason: wire.DenyReason_DENY_NEVER_FITS, queue: p, resource: d.Resource,
+					return &shortfall{reason: wire.DenyReason_DENY_NEVER_FITS, queue: p, resource: d.Resource,
 						short: api.AddSat(d.Value, -limit), capability: limit, charged: p.charged.get(d.Resource).amount(), asks: d.Value}
 				}
 			}
 		}
 	}
-	var found lack
+	var found shortfall
 	lowest := math.MaxInt
 	for _, d := range delta {
 		if d.Value <= 0 {
@@ -378,7 +378,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *lack 
 					use = use.sub(p.forced.get(d.Resource))
 				}
 				kept := p.keeps(d.Resource, limit, from)
-				l := lack{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), asks: d.Value}
+				l := shortfall{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), asks: d.Value}
 				guarded := grows.amount() > 0 && !(level > 1 && fault.On(fault.CousinsGuarantee)) // inside a guarantee nothing more is taken from others
 				switch {
 				case use.amount() > limit:

@@ -393,7 +393,7 @@ func (w *world) nobodyForgotten() {
 		if l != nil && l.reason != wire.DenyReason_DENY_UNKNOWN && r.told.IsZero() {
 			w.store.problem("%s waits in %s and was told nothing", r.gang.key.uid, r.queue.path)
 		}
-		if r.ask != nil && r.ask.due {
+		if r.demandClass != nil && r.demandClass.due {
 			w.store.problem("%s is due and nothing is in flight", r.gang.key.uid)
 		}
 	}
@@ -401,7 +401,7 @@ func (w *world) nobodyForgotten() {
 
 // guaranteed: what stays inside the guarantee of a queue is not denied above that queue for what is forced elsewhere. It is
 // denied where the rest of what is charged exceeds, as after a cut, and where room is kept for an older gang.
-func (w *world) guaranteed(r *request, l *lack) {
+func (w *world) guaranteed(r *request, l *shortfall) {
 	if l == nil || l.reason != wire.DenyReason_DENY_QUOTA && l.reason != wire.DenyReason_DENY_GUARANTEE {
 		return
 	}

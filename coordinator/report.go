@@ -112,15 +112,15 @@ func (c *Core) ready(q *queue) (reason, message string) {
 	if q.unprotected() {
 		return v1alpha1.ReasonUnprotected, fmt.Sprintf("queue %q %s; see the coordinator's log", q.path, noFinalizer)
 	}
-	if shut := q.shut(); shut != "" {
-		return v1alpha1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, shut)
+	if closed := q.closedReason(); closed != "" {
+		return v1alpha1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, closed)
 	}
 	for p := q.parent; p != nil; p = p.parent {
 		if !c.exists(p) && p.parent != nil && c.synced {
 			return v1alpha1.ReasonParentMissing, fmt.Sprintf("queue %q does not exist: limits are in force, nothing is admitted", p.path)
 		}
-		if shut := p.shut(); shut != "" {
-			return v1alpha1.ReasonParentClosed, fmt.Sprintf("queue %q %s", p.path, shut)
+		if closed := p.closedReason(); closed != "" {
+			return v1alpha1.ReasonParentClosed, fmt.Sprintf("queue %q %s", p.path, closed)
 		}
 	}
 	own := api.Resources(nil)

@@ -22,7 +22,7 @@ type gang struct {
 	res          *reservation
 	req          *request
 	batch        uint64 // the last transaction that writes it
-	grave        uint64 // number of its grave, 0 for none
+	tombstone    uint64 // number of its tombstone, 0 for none
 }
 
 // reservation is a record under reservations/.
@@ -38,15 +38,15 @@ type reservation struct {
 	revision int64 // ModRevision; 0 while its transaction is in flight
 }
 
-// grave keeps the serial of a gang that has nothing any more, so that a late repeat of its Reserve does not charge it
+// tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
 // again. A home's stream is in order, so this is needed only around a broken connection.
-type grave struct {
+type tombstone struct {
 	key    gangKey
 	number uint64
 	until  time.Time
 }
 
-const graveTime = time.Minute
+const tombstoneTTL = time.Minute
 
 // loadReservation charges what a record says, and reports whether it could be read.
 func (c *Core) loadReservation(s StoredReservation) bool {
@@ -344,7 +344,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	case forces(current, demand, bound):
 		c.force(now, b, r, current)
 	case r.barred == nil:
-		c.makeDue(r.ask)
+		c.makeDue(r.demandClass)
 	}
 }
 
@@ -438,7 +438,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		c.fresh = append(c.fresh, r)
 	}
 	if r.barred == nil {
-		c.makeDue(r.ask) // the store takes a key once a transaction: the rest is judged with the next one
+		c.makeDue(r.demandClass) // the store takes a key once a transaction: the rest is judged with the next one
 	}
 }
 
@@ -560,22 +560,22 @@ func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Clos
 	c.forget(now, g)
 }
 
-// forget buries a gang that has nothing any more.
+// forget leaves a tombstone for a gang that has nothing left.
 func (c *Core) forget(now time.Time, g *gang) {
 	if g.res != nil || g.req != nil {
 		return
 	}
-	g.grave++
-	c.graves = append(c.graves, grave{g.key, g.grave, now.Add(graveTime)})
+	g.tombstone++
+	c.tombstones = append(c.tombstones, tombstone{g.key, g.tombstone, now.Add(tombstoneTTL)})
 }
 
-func (c *Core) bury(now time.Time) {
+func (c *Core) expireTombstones(now time.Time) {
 	n := 0
-	for ; n < len(c.graves) && !now.Before(c.graves[n].until); n++ {
-		v := c.graves[n]
-		if g := c.gangs[v.key]; g != nil && g.grave == v.number && g.res == nil && g.req == nil {
+	for ; n < len(c.tombstones) && !now.Before(c.tombstones[n].until); n++ {
+		v := c.tombstones[n]
+		if g := c.gangs[v.key]; g != nil && g.tombstone == v.number && g.res == nil && g.req == nil {
 			delete(c.gangs, v.key)
 		}
 	}
-	c.graves = c.graves[n:]
+	c.tombstones = c.tombstones[n:]
 }

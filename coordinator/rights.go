@@ -124,23 +124,23 @@ func (c *Core) rightsSynced() {
 
 // right says what keeps a namespace from using a queue, nil for nothing. A reason of DENY_UNKNOWN means that it is not known
 // yet: the namespace or a queue of the path was not seen, or its selector is not in force.
-func (c *Core) right(q *queue, name string) *lack {
-	var unknown *lack
+func (c *Core) right(q *queue, name string) *shortfall {
+	var unknown *shortfall
 	for p := q; p != nil; p = p.parent {
 		switch {
 		case p.limits == nil && p.object == nil && !c.synced:
-			unknown = &lack{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
+			unknown = &shortfall{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
 		case p.limits == nil && (p.object == nil || p.object.Namespaces == nil):
 		case p.limits == nil && p.object.Invalid != "":
-			return &lack{reason: wire.DenyReason_DENY_QUEUE_CLOSED, queue: p}
+			return &shortfall{reason: wire.DenyReason_DENY_QUEUE_CLOSED, queue: p}
 		case p.limits == nil:
-			unknown = &lack{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
+			unknown = &shortfall{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
 		case p.limits.selector == nil:
 		default:
 			if n := c.namespaces[name]; !c.namespacesSynced || n == nil || !n.seen {
-				unknown = &lack{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
+				unknown = &shortfall{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
 			} else if !p.limits.selector.Matches(n.labels) {
-				return &lack{reason: wire.DenyReason_DENY_NOT_ALLOWED, queue: p}
+				return &shortfall{reason: wire.DenyReason_DENY_NOT_ALLOWED, queue: p}
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (c *Core) rejudgeRights(requests []*request) {
 		c.list(r)
 		c.owe(r)
 		if now == nil {
-			c.makeDue(r.ask)
+			c.makeDue(r.demandClass)
 			if len(r.bound) > 0 {
 				c.entitled = append(c.entitled, r)
 			}

@@ -279,7 +279,7 @@ func (s *store) asks(c *Core) {
 	for _, r := range c.ring {
 		if r.barred != nil {
 			listed++
-			if r.ask != nil {
+			if r.demandClass != nil {
 				s.problem("%s is barred from queue %s and stands among those who ask", r.gang.key.uid, r.queue.path)
 			}
 		}
@@ -313,7 +313,7 @@ func (s *store) asks(c *Core) {
 			}
 			old := 0
 			for _, r := range a.requests {
-				if r.ask != a || r.slot < 0 || c.ring[r.slot] != r || !r.delta.Equal(a.delta) || (r.gang.res != nil) != (a.grows != "") {
+				if r.demandClass != a || r.slot < 0 || c.ring[r.slot] != r || !r.delta.Equal(a.delta) || (r.gang.res != nil) != (a.grows != "") {
 					s.problem("queue %s: request of %s for %v stands where %v is asked for", q.path, r.gang.key.uid, r.delta, a.delta)
 				}
 				if r.old {
@@ -328,14 +328,14 @@ func (s *store) asks(c *Core) {
 			}
 		}
 	})
-	var old []*ask
+	var old []*demandClass
 	c.tree.root.walk(func(q *queue) {
-		if !slices.IsSortedFunc(inOrder(q.asks), (*ask).first) || !slices.IsSortedFunc(inOrder(q.old), (*ask).oldest) || len(inOrder(q.asks)) != len(q.byKey) {
+		if !slices.IsSortedFunc(inOrder(q.asks), (*demandClass).first) || !slices.IsSortedFunc(inOrder(q.old), (*demandClass).oldest) || len(inOrder(q.asks)) != len(q.byKey) {
 			s.problem("queue %s: its asks are out of order", q.path)
 		}
 		old = append(old, inOrder(q.old)...)
 	})
-	slices.SortFunc(old, (*ask).oldest)
+	slices.SortFunc(old, (*demandClass).oldest)
 	if listed != len(c.ring) || claimants != len(old) {
 		s.problem("%d requests listed of %d, %d asks with claims of %d", listed, len(c.ring), claimants, len(old))
 	}
@@ -360,9 +360,9 @@ func (s *store) asks(c *Core) {
 	})
 }
 
-func inOrder(tree *btree.BTreeG[*ask]) (out []*ask) {
+func inOrder(tree *btree.BTreeG[*demandClass]) (out []*demandClass) {
 	if tree != nil {
-		tree.Ascend(func(a *ask) bool { out = append(out, a); return true })
+		tree.Ascend(func(a *demandClass) bool { out = append(out, a); return true })
 	}
 	return out
 }

@@ -205,8 +205,8 @@ func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
 	if id == "" {
 		return
 	}
-	if c.shadows[id] != nil {
-		c.shadows[id] = r // somebody found that it answers; another has its place
+	if c.displaced[id] != nil {
+		c.displaced[id] = r // somebody found that it answers; another has its place
 		return
 	}
 	c.look = true
@@ -216,7 +216,7 @@ func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
 			if other.name == r.GetName() { // the newest of a name is the one that lives
 				c.log(LevelInfo, "shard replaced", "name", other.name, "old", other.incarnation, "new", id)
 				delete(c.shards, other.incarnation)
-				c.shadows[other.incarnation] = &wire.ShardRecord{Name: other.name, Incarnation: string(other.incarnation), Draining: other.draining}
+				c.displaced[other.incarnation] = &wire.ShardRecord{Name: other.name, Incarnation: string(other.incarnation), Draining: other.draining}
 			}
 		}
 		s = &shard{incarnation: id, linked: c.links[id]}
@@ -246,7 +246,7 @@ func (c *Core) average() int {
 func (c *Core) shardDown(now time.Time, id api.Incarnation) {
 	c.look = true
 	delete(c.links, id)
-	delete(c.shadows, id)
+	delete(c.displaced, id)
 	s := c.shards[id]
 	if s == nil {
 		return
@@ -258,9 +258,9 @@ func (c *Core) shardDown(now time.Time, id api.Incarnation) {
 	if c.table.Has(id) {
 		c.deaths = append(c.deaths, death{s.name, now})
 	}
-	for _, shadow := range sortedKeys(c.shadows) {
-		if r := c.shadows[shadow]; r.GetName() == s.name {
-			delete(c.shadows, shadow)
+	for _, shadow := range sortedKeys(c.displaced) {
+		if r := c.displaced[shadow]; r.GetName() == s.name {
+			delete(c.displaced, shadow)
 			c.shardUp(now, r)
 			return
 		}
@@ -276,7 +276,7 @@ func (c *Core) loadShards(now time.Time, records []*wire.ShardRecord) {
 				continue
 			}
 			if slices.ContainsFunc(c.sortedShards(), func(s *shard) bool { return s.name == r.GetName() }) {
-				c.shadows[api.Incarnation(r.GetIncarnation())] = r
+				c.displaced[api.Incarnation(r.GetIncarnation())] = r
 				continue
 			}
 			c.shardUp(now, r)

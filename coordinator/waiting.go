@@ -35,38 +35,38 @@ type request struct {
 	trace     *wire.Trace
 	arrived   time.Time
 	bound     api.Resources // the part of demand that is bound already
-	barred    *lack         // why its namespace may not use the queue, nil when it may (rights.go)
+	barred    *shortfall    // why its namespace may not use the queue, nil when it may (rights.go)
 
-	ask     *ask          // nil while it is barred: it competes with nobody then
-	slot    int           // in Core.ring, -1 when it does not wait any more
-	place   int           // in requests of its namespace
-	lacking time.Time     // when it was first denied for lack of room
-	old     bool          // for so long that room is kept for it
-	vain    time.Duration // of windows in which room was kept for it and it did not start (claims.go)
-	told    time.Time     // when its home was last told, the zero time while an answer is owed
-	words   words         // what it was told
+	demandClass *demandClass  // nil while it is barred: it competes with nobody then
+	slot        int           // in Core.ring, -1 when it does not wait any more
+	place       int           // in requests of its namespace
+	lacking     time.Time     // when it was first denied for lack of room
+	old         bool          // for so long that room is kept for it
+	vain        time.Duration // of windows in which room was kept for it and it did not start (claims.go)
+	told        time.Time     // when its home was last told, the zero time while an answer is owed
+	words       words         // what it was told
 }
 
-// ask is what requests of one tenant ask for alike. The same sums and limits stand against each of them, and against a later one
-// every claim that stands against the first: so the first is judged for all, and while it is denied nobody else of them can be
-// granted. What is kept up to date is the ask's denial; the words of the others are their own, and follow (inform).
-type ask struct {
+// demandClass groups identical requests of one tenant in a queue. The same sums and limits apply to each of them, and a claim that
+// binds the first binds the others. So only the first is evaluated, and while it is denied, none of the others can be granted.
+// The denial of the class is kept up to date; what each of the others was told follows it (inform).
+type demandClass struct {
 	queue     *queue
 	namespace string
 	delta     api.Resources
-	grows     string // UID of the gang that has a reservation already, which makes it an ask of its own
+	grows     string // UID of the gang that has a reservation already, which makes it a class of its own
 
-	requests []*request // in static order, never empty
-	old      []*request // those that may claim room, in claimOrder
-	owed     []*request // those that an answer is owed to once the ask was judged
-	due      bool       // to be judged, and in queue.due unless offer has it
-	denied   lack       // the last judgement; queue is nil before the first
-	laws     uint64     // Core.laws then
-	rooms    uint64     // rooms of the queue that denied it then
+	requests      []*request // in static order, never empty
+	old           []*request // those that may claim room, in claimOrder
+	owed          []*request // those that an answer is owed to once the class was evaluated
+	due           bool       // to be judged, and in queue.due unless offer has it
+	denied        shortfall  // the last judgement; queue is nil before the first
+	limitsVersion uint64     // Core.limitsVersion then
+	rooms         uint64     // rooms of the queue that denied it then
 }
 
-// key identifies an ask in its queue.
-func (a *ask) key() []byte {
+// key identifies a demand class in its queue.
+func (a *demandClass) key() []byte {
 	b := make([]byte, 0, 128)
 	b = append(append(b, a.namespace...), 0)
 	b = append(append(b, a.grows...), 0)
@@ -77,8 +77,8 @@ func (a *ask) key() []byte {
 	return b
 }
 
-// first is the static order of asks in a queue, by the first request of each.
-func (a *ask) first(o *ask) int { return a.requests[0].compare(o.requests[0]) }
+// first is the static order of demand classes in a queue, by the first request of each.
+func (a *demandClass) first(o *demandClass) int { return a.requests[0].compare(o.requests[0]) }
 
 type words struct {
 	reason   wire.DenyReason
@@ -164,13 +164,13 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	a := &ask{queue: r.queue, namespace: r.namespace, delta: r.delta}
+	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}
 	q := r.queue
 	if q.asks == nil {
-		q.asks, q.byKey = btree.NewG(askDegree, func(a, b *ask) bool { return a.first(b) < 0 }), map[string]*ask{}
+		q.asks, q.byKey = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.first(b) < 0 }), map[string]*demandClass{}
 	}
 	key := a.key()
 	if known := q.byKey[string(key)]; known == nil {
@@ -184,14 +184,14 @@ func (c *Core) list(r *request) {
 	} else {
 		a.requests = insert(a.requests, r, (*request).compare)
 	}
-	r.ask = a
+	r.demandClass = a
 	if r.old {
 		c.mayClaim(r)
 	}
 }
 
 func (c *Core) unlist(r *request) {
-	a := r.ask
+	a := r.demandClass
 	if a == nil {
 		return
 	}
@@ -209,7 +209,7 @@ func (c *Core) unlist(r *request) {
 			delete(a.queue.byKey, string(a.key()))
 		}
 	}
-	r.ask = nil
+	r.demandClass = nil
 }
 
 // insert and remove keep a list in order. Most come at the end and go from the front, where both cost nothing.
@@ -253,12 +253,12 @@ func (c *Core) withdraw(r *request) {
 	c.tree.prune(r.queue)
 }
 
-func (c *Core) unblock(a *ask) {
+func (c *Core) unblock(a *demandClass) {
 	if d := a.denied.queue; d != nil {
 		if d.blocked[a.queue]--; d.blocked[a.queue] == 0 {
 			delete(d.blocked, a.queue)
 		}
-		a.denied = lack{}
+		a.denied = shortfall{}
 	}
 }
 
@@ -273,15 +273,15 @@ func (c *Core) roomAt(q *queue) {
 // roomEverywhere says so of all queues.
 func (c *Core) roomEverywhere() { c.tree.root.walk(c.roomAt) }
 
-func (c *Core) makeDue(a *ask) {
+func (c *Core) makeDue(a *demandClass) {
 	if !a.due {
 		a.due = true
 		c.later(a)
 	}
 }
 
-// later has an ask that is due judged in the next transaction.
-func (c *Core) later(a *ask) {
+// later has a demand class that is due evaluated in the next transaction.
+func (c *Core) later(a *demandClass) {
 	a.queue.due = append(a.queue.due, a)
 	c.listLeaf(a.queue)
 }
@@ -293,7 +293,7 @@ func (c *Core) listLeaf(q *queue) {
 	}
 }
 
-// wake has the queues looked through whose asks were denied at a queue in which room came. A queue's denials hang on nothing but
+// wake has the queues looked through whose demand classes were denied at a queue in which room came. A queue's denials hang on nothing but
 // the sums, the limits and the claim of that queue, so nobody else can have become grantable.
 func (c *Core) wake() {
 	for _, q := range c.rooms {
@@ -308,24 +308,24 @@ func (c *Core) wake() {
 }
 
 // stale reports whether a denial may not hold any more.
-func (a *ask) stale(laws uint64) bool {
+func (a *demandClass) stale(limitsVersion uint64) bool {
 	d := &a.denied
-	return d.queue != nil && d.queue.rooms != a.rooms && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.laws != laws)
+	return d.queue != nil && d.queue.rooms != a.rooms && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.limitsVersion != limitsVersion)
 }
 
 // A turn's work is bounded, so that somebody who asks for 50,000 different amounts delays nobody else. Of each queue that was woken,
 // at most an equal part of Config.Asks, within the bounds below, is looked at for each transaction: half of it the first in static
 // order, so that the order is kept among those whose turn it is, and half of it a round through all. Who waits behind n different
-// asks of its own queue is judged after at most n divided by that half of transactions; other queues do not notice. What is new is
+// classes of its own queue is judged after at most n divided by that half of transactions; other queues do not notice. What is new is
 // judged at once, whoever asks.
 const (
-	askDegree = 16  // of the B-trees of asks
-	mostAsks  = 4   // a queue gets no more than Config.Asks divided by this,
-	leastAsks = 128 // and no less than Config.Asks divided by this
+	classDegree  = 16  // of the B-trees of demand classes
+	mostClasses  = 4   // a queue gets no more than Config.Asks divided by this,
+	leastClasses = 128 // and no less than Config.Asks divided by this
 )
 
-// collect finds the asks of a queue that are to be judged now, of those that were woken among the next most.
-func (q *queue) collect(most int, laws uint64) (due []*ask) {
+// collect returns the demand classes of a queue that are to be evaluated now, of those that were woken among the next most.
+func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
 	for _, a := range q.due {
 		if len(a.requests) > 0 && a.due {
 			due = append(due, a)
@@ -336,24 +336,24 @@ func (q *queue) collect(most int, laws uint64) (due []*ask) {
 	if most -= len(due); q.left == 0 || most <= 0 || q.asks == nil {
 		return due
 	}
-	look := func(a *ask) {
-		if !a.due && a.stale(laws) {
+	look := func(a *demandClass) {
+		if !a.due && a.stale(limitsVersion) {
 			a.due = true
 			due = append(due, a)
 		}
 	}
 	if q.asks.Len() <= most {
 		q.left, q.front = 0, false
-		q.asks.Ascend(func(a *ask) bool { look(a); return true })
+		q.asks.Ascend(func(a *demandClass) bool { look(a); return true })
 		return due
 	}
 	if n := most / 2; q.front && n > 0 {
 		q.front = false
 		most -= n
-		q.asks.Ascend(func(a *ask) bool { look(a); n--; return n > 0 })
+		q.asks.Ascend(func(a *demandClass) bool { look(a); n--; return n > 0 })
 	}
 	for again := false; most > 0 && q.left > 0; again = true {
-		next := func(a *ask) bool {
+		next := func(a *demandClass) bool {
 			if most == 0 || q.left == 0 {
 				q.cursor = a.requests[0].mark()
 				return false
@@ -367,7 +367,7 @@ func (q *queue) collect(most int, laws uint64) (due []*ask) {
 			q.cursor = nil
 			q.asks.Ascend(next)
 		} else {
-			from := &ask{requests: []*request{q.cursor}}
+			from := &demandClass{requests: []*request{q.cursor}}
 			q.cursor = nil
 			q.asks.AscendGreaterOrEqual(from, next)
 		}
@@ -383,12 +383,12 @@ func (r *request) mark() *request {
 	return &request{priority: r.priority, since: r.since, gang: &gang{key: r.gang.key}}
 }
 
-// lineup is the asks of one queue that are due and not judged yet, in static order.
+// lineup holds the demand classes of one queue that are due and not evaluated yet, in static order.
 type lineup struct {
 	queue *queue
-	due   []*ask
+	due   []*demandClass
 	turn  turn
-	path  *lack // what keeps every request of the queue from being granted
+	path  *shortfall // what keeps every request of the queue from being granted
 }
 
 type lineups []*lineup
@@ -403,7 +403,7 @@ func (h *lineups) Pop() any {
 	return last
 }
 
-// offer judges the asks that are due, in order, until the transaction is full, and answers whoever is new. What it costs grows
+// offer evaluates the demand classes that are due, in order, until the transaction is full, and answers whoever is new. What it costs grows
 // with what is granted and what is new, and up to a bound with what is asked for differently, not with how many wait.
 func (c *Core) offer(now time.Time, b *batch) {
 	c.settleClaims(now)
@@ -413,18 +413,18 @@ func (c *Core) offer(now time.Time, b *batch) {
 	h := make(lineups, 0, len(leaves))
 	most := 0 // no scan before its time
 	if len(leaves) > 0 && !now.Before(c.nextScan) {
-		most = max(c.cfg.Asks/leastAsks, 2, min(c.cfg.Asks/mostAsks, c.cfg.Asks/len(leaves)))
+		most = max(c.cfg.Asks/leastClasses, 2, min(c.cfg.Asks/mostClasses, c.cfg.Asks/len(leaves)))
 	}
 	c.behind = false
 	for _, q := range leaves {
 		q.listed = false
-		l := &lineup{queue: q, due: q.collect(most, c.laws)}
+		l := &lineup{queue: q, due: q.collect(most, c.limitsVersion)}
 		if q.left > 0 {
 			c.behind = true
 			c.listLeaf(q)
 		}
 		if len(l.due) > 0 {
-			slices.SortFunc(l.due, (*ask).first)
+			slices.SortFunc(l.due, (*demandClass).first)
 			l.path = c.path(q)
 			l.turn = turn{l.due[0].requests[0], q.share()}
 			h = append(h, l)
@@ -478,26 +478,26 @@ func (c *Core) offer(now time.Time, b *batch) {
 	c.answerNew(now)
 }
 
-// again lets an ask take its next turn, if anybody still asks.
-func (l *lineup) again(a *ask) {
+// again lets a demand class take its next turn, if it still has requests.
+func (l *lineup) again(a *demandClass) {
 	if len(a.requests) > 0 {
-		l.due = insert(l.due, a, (*ask).first)
+		l.due = insert(l.due, a, (*demandClass).first)
 	}
 }
 
-// answerNew tells those who were not told anything yet what keeps them, once the first of their ask was judged.
+// answerNew answers requests that were not answered yet, once the first of their class was evaluated.
 func (c *Core) answerNew(now time.Time) {
 	was := c.fresh
 	c.fresh = nil
 	for _, r := range was {
 		switch {
 		case r.slot < 0 || !r.told.IsZero():
-		case r.ask == nil && (r.barred.reason == wire.DenyReason_DENY_UNKNOWN || r.gang.res != nil && r.gang.res.revision == 0):
+		case r.demandClass == nil && (r.barred.reason == wire.DenyReason_DENY_UNKNOWN || r.gang.res != nil && r.gang.res.revision == 0):
 			c.fresh = append(c.fresh, r) // not known yet, or what is charged is not in the store yet
-		case r.ask == nil:
+		case r.demandClass == nil:
 			c.rejudge(now, r)
-		case r.ask.due || r.ask.denied.reason == wire.DenyReason_DENY_UNKNOWN:
-			r.ask.owed = append(r.ask.owed, r)
+		case r.demandClass.due || r.demandClass.denied.reason == wire.DenyReason_DENY_UNKNOWN:
+			r.demandClass.owed = append(r.demandClass.owed, r)
 		default:
 			c.rejudge(now, r)
 		}
@@ -505,12 +505,12 @@ func (c *Core) answerNew(now time.Time) {
 }
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
-func (c *Core) judge(r *request, path *lack) *lack {
+func (c *Core) judge(r *request, path *shortfall) *shortfall {
 	if r.barred != nil {
 		return r.barred
 	}
 	if c.refilling || c.began != nil {
-		return &lack{reason: wire.DenyReason_DENY_REFILLING, queue: c.tree.root}
+		return &shortfall{reason: wire.DenyReason_DENY_REFILLING, queue: c.tree.root}
 	}
 	if path != nil {
 		return path
@@ -520,9 +520,9 @@ func (c *Core) judge(r *request, path *lack) *lack {
 
 // path says what keeps every gang of a queue from being admitted, nil for nothing. A reason of DENY_UNKNOWN means that it
 // is not known yet.
-func (c *Core) path(q *queue) *lack {
+func (c *Core) path(q *queue) *shortfall {
 	for p := q; p != nil; p = p.parent {
-		l := lack{queue: p}
+		l := shortfall{queue: p}
 		switch {
 		case !c.exists(p) && p.parent != nil && !c.synced:
 			// not judged to be missing before the first list
@@ -530,7 +530,7 @@ func (c *Core) path(q *queue) *lack {
 			l.reason = wire.DenyReason_DENY_QUEUE_NOT_FOUND
 		case !c.exists(p) && p.parent != nil:
 			l.reason = wire.DenyReason_DENY_PARENT_NOT_FOUND
-		case p.shut() != "":
+		case p.closedReason() != "":
 			l.reason = wire.DenyReason_DENY_QUEUE_CLOSED
 		case p.object != nil && (p.limits == nil || p.limits.record.GetDeleted()), p.limits == nil && !c.synced:
 			// its limits are being written, or may be
@@ -540,7 +540,7 @@ func (c *Core) path(q *queue) *lack {
 		return &l
 	}
 	if q.parent == nil || slices.ContainsFunc(q.children, c.exists) {
-		return &lack{queue: q, reason: wire.DenyReason_DENY_QUEUE_NOT_LEAF}
+		return &shortfall{queue: q, reason: wire.DenyReason_DENY_QUEUE_NOT_LEAF}
 	}
 	return nil
 }
@@ -550,8 +550,8 @@ func (c *Core) exists(q *queue) bool {
 	return q.object != nil || !c.synced && q.limits != nil && !q.limits.record.GetDeleted()
 }
 
-// shut says why a queue admits nothing to itself and below, "" when it does.
-func (q *queue) shut() string {
+// closedReason returns why the queue and its descendants admit nothing, "" if they do.
+func (q *queue) closedReason() string {
 	switch o := q.object; {
 	case q.parent == nil && (o == nil || o.Deleting):
 		return "" // without a root there are just no limits at the root
@@ -569,8 +569,8 @@ func (q *queue) shut() string {
 	return ""
 }
 
-// waits reports whether room can cure a lack, so that it may be kept.
-func (l *lack) waits() bool {
+// waits reports whether freed quota can end a shortfall, so that quota may be kept free.
+func (l *shortfall) waits() bool {
 	switch l.reason {
 	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER:
 		return true
@@ -579,8 +579,8 @@ func (l *lack) waits() bool {
 }
 
 // deny lets all who ask for the same wait on, by the judgement of the first.
-func (c *Core) deny(now time.Time, a *ask, l lack) {
-	a.due, a.laws, a.rooms = false, c.laws, l.queue.rooms
+func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
+	a.due, a.limitsVersion, a.rooms = false, c.limitsVersion, l.queue.rooms
 	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}
@@ -602,9 +602,9 @@ func (c *Core) deny(now time.Time, a *ask, l lack) {
 func (c *Core) rejudge(now time.Time, r *request) {
 	switch l := c.judge(r, c.path(r.queue)); {
 	case l == nil:
-		c.makeDue(r.ask)
-	case r.ask != nil && r == r.ask.requests[0]:
-		c.deny(now, r.ask, *l)
+		c.makeDue(r.demandClass)
+	case r.demandClass != nil && r == r.demandClass.requests[0]:
+		c.deny(now, r.demandClass, *l)
 	default:
 		c.inform(now, r, l)
 	}
@@ -617,7 +617,7 @@ func (c *Core) owe(r *request) {
 }
 
 // inform takes note of what keeps a request from being granted, and tells its home when the words changed.
-func (c *Core) inform(now time.Time, r *request, l *lack) {
+func (c *Core) inform(now time.Time, r *request, l *shortfall) {
 	if l.reason == wire.DenyReason_DENY_UNKNOWN {
 		return
 	}
@@ -638,19 +638,19 @@ func (c *Core) inform(now time.Time, r *request, l *lack) {
 
 // words are what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
 // gangs no more than how many there are.
-func (l *lack) words(own *queue) words {
+func (l *shortfall) words(own *queue) words {
 	w := words{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short}
 	if l.queue == own {
 		w.charged, w.limit = l.charged, l.capability
 	}
 	if l.reason == wire.DenyReason_DENY_QUEUE_CLOSED {
-		w.detail = l.queue.shut()
+		w.detail = l.queue.closedReason()
 	}
 	return w
 }
 
 // tell sends a judgement to the gang's home.
-func (c *Core) tell(r *request, l *lack) {
+func (c *Core) tell(r *request, l *shortfall) {
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
 	asks := fmt.Sprintf("gang requests %s", amount(l.asks))
 	if r.gang.res != nil {
@@ -702,7 +702,7 @@ func (c *Core) sweep(now time.Time) {
 		}
 		r := c.ring[c.cursor]
 		c.cursor++
-		if r.ask == nil || !r.ask.due {
+		if r.demandClass == nil || !r.demandClass.due {
 			c.rejudge(now, r)
 		}
 	}

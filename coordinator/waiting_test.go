@@ -29,8 +29,8 @@ func TestManyAsksDelayNobody(t *testing.T) {
 	h.ask("honest", "ns", "org.b", 10, 0, time.Minute)
 	a, org := h.core.tree.at("org.a"), h.core.tree.at("org")
 	judged := func() (n int) {
-		for _, ask := range a.byKey {
-			if ask.denied.queue == a || ask.denied.queue == org && ask.rooms == org.rooms {
+		for _, class := range a.byKey {
+			if class.denied.queue == a || class.denied.queue == org && class.rooms == org.rooms {
 				n++
 			}
 		}
@@ -48,7 +48,7 @@ func TestManyAsksDelayNobody(t *testing.T) {
 			put += p.Record.Gang.Uid + " "
 		}
 	}
-	most := h.core.cfg.Asks / mostAsks
+	most := h.core.cfg.Asks / mostClasses
 	if n := judged(); n == 0 || n > most {
 		t.Errorf("%d asks are judged with the transaction, at most %d may be", n, most)
 	}
