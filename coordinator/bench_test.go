@@ -74,7 +74,7 @@ func BenchmarkCharge(b *testing.B) {
 		t.at(path).limits = limits
 	}
 	t.dirty = true
-	t.settle()
+	t.recompute()
 	q := t.at("a.b.c")
 	up := api.FromMap(map[string]int64{"cpu": 1000, "memory": 1 << 30, "pods": 1})
 	down := api.Resources(nil).Sub(up)

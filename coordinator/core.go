@@ -15,7 +15,7 @@ import (
 //
 // What arrives is taken in at once and acted on when the store has answered: while a transaction is in flight requests
 // gather, and the next one is made of all of them, evaluated in the order of waiting.go against the state that the last
-// one left. So the load sets the size of transactions, and released room is offered in fair order even to those who ask
+// one left. So the load sets the size of transactions, and released quota is offered in fair order even to those who ask
 // in the same moment.
 type Core struct {
 	cfg  Config
@@ -38,20 +38,20 @@ type Core struct {
 	seq    uint64    // of the last transaction
 
 	// waiting.go
-	ring          []*request // all that wait, in no order
-	fresh         []*request // those of them that an answer is owed to
-	cursor        int        // of the sweep over ring
-	leaves        []*queue   // queues with demand classes that are due for an evaluation
-	rooms         []*queue   // queues in which room came
-	ageing        []*request // denied for lack of room, by the time of the first denial
-	oldLeaves     []*queue   // queues with requests that may claim room, by path
-	behind        bool       // some of leaves are not looked through yet
-	nextScan      time.Time  // when that goes on
-	claimed       []*queue   // queues with a claim
-	unclaim       bool       // claims are to be made again
-	window        window     // in which claims hold (claims.go)
-	limitsVersion uint64     // grows with each change of a limit
-	crowded       bool       // a grant did not fit into the last transaction: the next one takes nothing else first
+	ring            []*request // all that wait, in no order
+	fresh           []*request // those of them that an answer is owed to
+	cursor          int        // of the sweep over ring
+	leaves          []*queue   // queues with demand classes that are due for an evaluation
+	freed           []*queue   // queues in which quota was freed
+	aging           []*request // denied for lack of quota, by the time of the first denial
+	candidateLeaves []*queue   // queues with candidates for an earmark, by path
+	behind          bool       // some of leaves are not looked through yet
+	nextScan        time.Time  // when that goes on
+	earmarked       []*queue   // queues with an earmark
+	earmarksDue     bool       // earmarks are to be decided again
+	window          window     // in which earmarks are in force (earmarks.go)
+	limitsVersion   uint64     // grows with each change of a limit
+	crowded         bool       // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// limits.go
 	synced       bool
@@ -104,7 +104,7 @@ func New(cfg Config, e Elected) *Core {
 	for _, s := range e.Limits {
 		c.loadLimits(s)
 	}
-	c.tree.settle()
+	c.tree.recompute()
 	lost := 0
 	for _, s := range e.Reservations {
 		if !c.loadReservation(s) {
@@ -149,9 +149,9 @@ func (cfg Config) withDefaults() Config {
 	count(&cfg.JoinBuckets, 64)
 	count(&cfg.Sweep, 200)
 	count(&cfg.Asks, 4096)
-	set(&cfg.ClaimAfter, time.Minute)
-	set(&cfg.ClaimFor, 10*time.Minute)
-	set(&cfg.ClaimRest, 2*time.Minute)
+	set(&cfg.EarmarkAfter, time.Minute)
+	set(&cfg.EarmarkFor, 10*time.Minute)
+	set(&cfg.EarmarkRest, 2*time.Minute)
 	set(&cfg.ReportEvery, 200*time.Millisecond)
 	set(&cfg.KnownEvery, 30*time.Second)
 	set(&cfg.PatientFor, 2*time.Minute)
@@ -213,7 +213,7 @@ func (c *Core) tick(now time.Time) {
 	c.expireTombstones(now)
 	if !now.Before(c.nextAskAgain) {
 		c.nextAskAgain = now.Add(c.cfg.RetryEvery)
-		c.askAgain()
+		c.checkFinalizers()
 	}
 }
 
@@ -359,7 +359,7 @@ func (c *Core) Status() *wire.StatusReply {
 	if c.table != nil {
 		s.TableEpoch = uint64(c.table.Epoch)
 	}
-	c.tree.settle()
+	c.tree.recompute()
 	size := 0
 	c.tree.root.walk(func(q *queue) {
 		if q.object == nil && q.limits == nil {
@@ -369,7 +369,7 @@ func (c *Core) Status() *wire.StatusReply {
 			return
 		}
 		u := c.usage(q)
-		if r := q.claim; r != nil { // for operators alone: tenants hear no names of others
+		if r := q.earmark; r != nil { // for operators alone: tenants hear no names of others
 			u.Message += fmt.Sprintf("; keeps quota free for gang %s/%s, which requests %s and has waited longest", r.gang.ref.GetNamespace(), r.gang.ref.GetName(), r.delta)
 		}
 		if size += proto.Size(u) + 8; size <= statusBytes {
@@ -390,7 +390,7 @@ func (c *Core) Counts() Counts { return Counts{Reservations: int(c.open), Waitin
 
 // Charged tells what is charged to each queue and all below it.
 func (c *Core) Charged(visit func(queue string, charged api.Resources)) {
-	c.tree.settle()
+	c.tree.recompute()
 	c.tree.root.walk(func(q *queue) {
 		if q.object != nil || q.limits != nil {
 			visit(q.path, q.charged.amounts())

@@ -12,9 +12,9 @@ import (
 // Config holds the limits of time and size. A zero field takes the default named beside it.
 type Config struct {
 	BatchOps      int           // 120: operations in a transaction (etcd's bound is 128, the fences take some)
-	ClaimAfter    time.Duration // 60 s: a request denied for so long is kept room for
-	ClaimFor      time.Duration // 10 min: the shortest window in which room is kept; the longest is 8 times that
-	ClaimRest     time.Duration // 2 min: how long nothing is kept after a window
+	EarmarkAfter  time.Duration // 60 s: a request that has been denied for so long gets an earmark
+	EarmarkFor    time.Duration // 10 min: the shortest window of earmarks; the longest is 8 times that
+	EarmarkRest   time.Duration // 2 min: how long nothing is kept after a window
 	CommitEvery   time.Duration // 0: between two transactions that are not full, so that what comes meanwhile goes together
 	ReportEvery   time.Duration // 200 ms: between two batches of QueueUsages
 	PatientFor    time.Duration // 2 min: how long one gang may be the patient one
@@ -26,7 +26,7 @@ type Config struct {
 	Quiet         time.Duration // 3 s: no such step so soon after a takeover
 	RetryEvery    time.Duration // 5 s: before the shell is asked again for a finalizer or a missing queue
 	WordsEvery    time.Duration // 2 s: a Denied is not sent again sooner; 30 times that when only its numbers changed
-	Asks          int           // 4096: different demand classes looked at for one transaction after room came; each queue has its part (waiting.go)
+	Asks          int           // 4096: different demand classes looked at for one transaction after quota was freed; each queue has its part (waiting.go)
 	Sweep         int           // 200: waiting requests tested again at each Tick, whatever is believed of them
 }
 

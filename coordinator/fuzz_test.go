@@ -72,7 +72,7 @@ func FuzzMessage(f *testing.F) {
 				drain()
 			}
 		}
-		c.tree.settle()
+		c.tree.recompute()
 		if q := c.tree.byPath["good"]; q != nil && !forced && q.charged.get("cpu").amount() > 5 {
 			t.Fatalf("%d of 5 are charged", q.charged.get("cpu").amount())
 		}

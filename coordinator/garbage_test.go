@@ -69,7 +69,7 @@ func TestGarbage(t *testing.T) {
 			}
 		}
 	}
-	c.tree.settle()
+	c.tree.recompute()
 	if q := c.tree.byPath["good"]; q.charged.get("cpu").amount() != 2 || q.admitted != 1 || q.effective.Value("cpu") != 5 {
 		t.Errorf("the good queue has %v charged", q.charged.amounts())
 	}

@@ -107,7 +107,7 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	}
 	c.due[ev.Name] = true
 	if before == nil || before.HasFinalizer != ev.HasFinalizer || before.Deleting != ev.Deleting || before.UID != ev.UID {
-		q.askedAt, q.vain = 0, false
+		q.askedAt, q.finalizerFailed = 0, false
 		c.finalizers[ev.Name] = true
 	}
 	q.reported = q.reported && before != nil && before.Invalid == ev.Invalid && before.Generation == ev.Generation && before.UID == ev.UID
@@ -115,7 +115,7 @@ func (c *Core) queueSeen(ev QueueSeen) {
 		c.rightsChanged(q)
 	}
 	if before == nil || before.Closed != ev.Closed || before.Deleting != ev.Deleting || before.Invalid != ev.Invalid {
-		c.changedPath(q)
+		c.pathChanged(q)
 	}
 }
 
@@ -128,7 +128,7 @@ func (c *Core) queueGone(ev QueueGone) {
 		c.rightsChanged(q)
 	}
 	c.due[ev.Name], c.finalizers[ev.Name] = true, true
-	c.changedPath(q)
+	c.pathChanged(q)
 	c.nextAskAgain = time.Time{}
 	c.tree.prune(q)
 }
@@ -142,19 +142,19 @@ func (c *Core) queuesSynced() {
 	c.tree.root.walk(func(q *queue) {
 		q.reported = false
 		c.due[q.path], c.finalizers[q.path] = true, true
-		c.roomAt(q)
+		c.freedAt(q)
 	})
 	c.rejudgeRights(c.ring)
 	c.raise(c.floor)
 }
 
-// changedPath: whether the queue and those below admit anything may have changed, and whether its parent is a leaf.
-func (c *Core) changedPath(q *queue) {
+// pathChanged notes that what the queue and those below it admit may have changed, and whether its parent is a leaf.
+func (c *Core) pathChanged(q *queue) {
 	q.walk(func(p *queue) { p.reported = false })
-	c.roomAt(q)
+	c.freedAt(q)
 	if q.parent != nil {
 		q.parent.reported = false
-		c.roomAt(q.parent)
+		c.freedAt(q.parent)
 	}
 }
 
@@ -200,9 +200,9 @@ func (c *Core) changeLimits(b *batch) bool {
 		c.limitsVersion++
 		c.finalizers[path] = true
 		if guarantees {
-			c.roomEverywhere()
+			c.freedEverywhere()
 		} else {
-			c.roomAt(q)
+			c.freedAt(q)
 		}
 		c.tree.prune(q)
 	}
@@ -272,7 +272,7 @@ func (q *queue) ended() bool {
 }
 
 // unprotected reports whether that finalizer was asked for in vain, so that nothing is admitted.
-func (q *queue) unprotected() bool { return q.vain && q.unheld() }
+func (q *queue) unprotected() bool { return q.finalizerFailed && q.unheld() }
 
 const noFinalizer = "cannot get the finalizer " + v1alpha1.FinalizerCharged + ", which protects it while anything is charged"
 
@@ -316,9 +316,9 @@ func (c *Core) askFinalizers(now time.Time) {
 		switch {
 		case !due:
 		case !o.Deleting && !o.HasFinalizer:
-			if q.askedAt != 0 && !q.vain {
-				q.vain = true
-				c.changedPath(q)
+			if q.askedAt != 0 && !q.finalizerFailed {
+				q.finalizerFailed = true
+				c.pathChanged(q)
 			}
 			q.askedAt = now.UnixMilli()
 			c.out = append(c.out, SetFinalizer{Queue: path, UID: o.UID})
@@ -329,8 +329,8 @@ func (c *Core) askFinalizers(now time.Time) {
 	}
 }
 
-// askAgain looks at all queues whether something asked for is still missing.
-func (c *Core) askAgain() {
+// checkFinalizers looks at all queues whether something asked for is still missing.
+func (c *Core) checkFinalizers() {
 	c.finalizers[api.RootQueue], c.finalizers[api.DefaultQueue] = true, true
 	c.tree.root.walk(func(q *queue) {
 		if o := q.object; o != nil && o.Deleting == o.HasFinalizer {

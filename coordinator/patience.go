@@ -7,7 +7,7 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// Patience. A large gang among small ones may never find all its room at once: what comes free is taken before the rest
+// Patience. A large gang among small ones may never find all its room at once: what is freed is taken before the rest
 // does. After some rounds its home shard asks to be patient, which means to keep the reservation and the holds until there
 // is enough. Two patient gangs could hold each other's room for ever, so one at a time is: one for each kind of device,
 // and one among the gangs that ask for none, for those compete for the same nodes. The first to ask is it, until its

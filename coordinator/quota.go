@@ -174,27 +174,27 @@ type queue struct {
 	admitted int                // reservations in the subtree
 	waiting  int                // requests in the subtree
 
-	asks    *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (waiting.go); nil before the first
-	byKey   map[string]*demandClass
-	due     []*demandClass              // those to be judged with the next transaction
-	left    int                         // how many are to be looked at since room came,
-	cursor  *request                    // from this one on, nil for the first,
-	front   bool                        // and the first of them before
-	old     *btree.BTreeG[*demandClass] // those with requests that may claim room, in claimOrder (claims.go)
-	blocked map[*queue]int              // queues of the subtree with demand classes whose denial names this queue, and how many
-	rooms   uint64                      // how often room came here
-	room    bool                        // something here changed for the better since they were denied
-	listed  bool                        // stands in Core.leaves
-	claim   *request                    // the request that this queue keeps room for
-	claimed *request                    // the one before, while claims are made again
+	classes       *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (waiting.go); nil before the first
+	classOf       map[string]*demandClass
+	due           []*demandClass              // those to be judged with the next transaction
+	left          int                         // how many are to be looked at since quota was freed,
+	cursor        *request                    // from this one on, nil for the first,
+	front         bool                        // and the first of them before
+	candidates    *btree.BTreeG[*demandClass] // those with candidates for an earmark, in earmarkOrder (earmarks.go)
+	blocked       map[*queue]int              // queues of the subtree with demand classes whose denial names this queue, and how many
+	freed         uint64                      // how often quota was freed here
+	hasFreed      bool                        // something here changed for the better since they were denied
+	listed        bool                        // stands in Core.leaves
+	earmark       *request                    // the request that this queue keeps quota for
+	formerEarmark *request                    // the one before, while earmarks are decided again
 
-	reported bool // nothing changed since the last report
-	version  uint64
-	askedAt  int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
-	vain     bool  // its object was to get our finalizer, and did not
+	reported        bool // nothing changed since the last report
+	version         uint64
+	askedAt         int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
+	finalizerFailed bool  // its object was to get our finalizer, and did not
 }
 
-// tenant is a namespace in a queue: claims of one and the same are honoured in full, those of others in part (claims.go).
+// tenant is a namespace in a queue: its own earmarks are kept from it in full, those of others in part (earmarks.go).
 type tenant struct {
 	namespace string
 	charged   sums
@@ -336,14 +336,14 @@ type shortfall struct {
 	resource string
 	short    int64
 
-	capability, charged, asks int64
-	kept                      int64    // for guarantees of others, or for older
-	older                     *request // for whom the room is kept
+	capability, charged, requested int64
+	kept                           int64    // for guarantees of others, or for older
+	older                          *request // for whom the quota is kept
 }
 
 // over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole
 // of what the gang would then be charged. From is the request that
-// this is asked for, nil where the claims of older ones do not matter.
+// this is asked for, nil where the earmarks of older ones do not matter.
 func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *shortfall {
 	// First what no waiting can cure: then the rest must not be said, or the gang would hope.
 	for _, d := range demand {
@@ -351,7 +351,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 			for p := q; p != nil; p = p.parent {
 				if limit, limited := p.capability(d.Resource); limited && d.Value > limit {
 					return &shortfall{reason: wire.DenyReason_DENY_NEVER_FITS, queue: p, resource: d.Resource,
-						short: api.AddSat(d.Value, -limit), capability: limit, charged: p.charged.get(d.Resource).amount(), asks: d.Value}
+						short: api.AddSat(d.Value, -limit), capability: limit, charged: p.charged.get(d.Resource).amount(), requested: d.Value}
 				}
 			}
 		}
@@ -378,7 +378,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 					use = use.sub(p.forced.get(d.Resource))
 				}
 				kept := p.keeps(d.Resource, limit, from)
-				l := shortfall{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), asks: d.Value}
+				l := shortfall{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), requested: d.Value}
 				guarded := grows.amount() > 0 && !(level > 1 && fault.On(fault.CousinsGuarantee)) // inside a guarantee nothing more is taken from others
 				switch {
 				case use.amount() > limit:
@@ -393,7 +393,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 				}
 				if l.reason != 0 {
 					if l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER {
-						l.older, l.kept = p.claim, kept
+						l.older, l.kept = p.earmark, kept
 					}
 					found, lowest = l, level
 					break
@@ -440,8 +440,8 @@ func (q *queue) capability(resource string) (int64, bool) {
 	return q.limits.capability.Get(resource)
 }
 
-// settle makes effective limits, guarantees in force and held again after limits changed. It is linear in the tree.
-func (t *tree) settle() {
+// recompute makes effective limits, guarantees in force and held again after limits changed. It is linear in the tree.
+func (t *tree) recompute() {
 	if !t.dirty {
 		return
 	}
@@ -449,7 +449,7 @@ func (t *tree) settle() {
 	wanted := map[*queue]api.Resources{}
 	t.root.want(wanted)
 	t.root.guarantee, t.root.cut, t.root.unbacked = wanted[t.root], "", ""
-	t.root.settle(nil, wanted)
+	t.root.recompute(nil, wanted)
 }
 
 // want finds what each queue would have guaranteed if it fitted: the larger of its own and its children's, within its
@@ -477,8 +477,8 @@ func (q *queue) want(wanted map[*queue]api.Resources) api.Resources {
 	return w
 }
 
-// settle takes the queue's own guarantee as decided, decides its children's, and sums what they hold.
-func (q *queue) settle(above api.Resources, wanted map[*queue]api.Resources) {
+// recompute takes the queue's own guarantee as decided, decides its children's, and sums what they hold.
+func (q *queue) recompute(above api.Resources, wanted map[*queue]api.Resources) {
 	budget := q.guarantee
 	q.effective = above
 	if q.limits != nil {
@@ -518,7 +518,7 @@ func (q *queue) settle(above api.Resources, wanted map[*queue]api.Resources) {
 		if !before.Equal(c.guarantee) || cut != c.cut || unbacked != c.unbacked {
 			c.reported = false
 		}
-		c.settle(q.effective, wanted)
+		c.recompute(q.effective, wanted)
 		for _, a := range c.charged {
 			if a.wide != (wide{}) {
 				h := q.held.at(a.resource)

@@ -100,7 +100,7 @@ func treeOf(lines []limit) *tree {
 		q.limits = &limits{record: &wire.LimitsRecord{}, capability: vector(l.capability), guarantee: vector(l.guarantee)}
 		t.dirty = true
 	}
-	t.settle()
+	t.recompute()
 	for _, l := range lines {
 		t.charge(t.at(l.path), vector(l.charged))
 	}
@@ -198,7 +198,7 @@ func TestSumsAgainstAMap(t *testing.T) {
 	guarantee := api.Resources{{Resource: "cpu", Value: 30}, {Resource: "n40", Value: 50}}
 	tree.at("a.b").limits = &limits{record: &wire.LimitsRecord{}, guarantee: guarantee}
 	tree.dirty = true
-	tree.settle()
+	tree.recompute()
 	queues := []*queue{tree.at("a.b"), tree.at("a.c"), tree.at("d")}
 	charged := map[*queue]map[string]int64{tree.root: {}, tree.at("a"): {}}
 	type charge struct {
@@ -229,7 +229,7 @@ func TestSumsAgainstAMap(t *testing.T) {
 		for _, c := range open {
 			fresh.charge(fresh.at(c.queue.path), c.demand)
 		}
-		fresh.settle()
+		fresh.recompute()
 		for q, want := range charged {
 			if got := q.charged.amounts(); !got.Equal(api.FromMap(want)) || !slices.IsSortedFunc(q.charged, func(a, b total) int { return strings.Compare(a.resource, b.resource) }) {
 				t.Fatalf("queue %s: charged %v, want %v", q.path, got, want)
@@ -263,7 +263,7 @@ func TestSumsAgainstAMap(t *testing.T) {
 		check()
 		if rng.Intn(50) == 0 {
 			tree.dirty = true
-			tree.settle()
+			tree.recompute()
 			check()
 		}
 	}
@@ -285,7 +285,7 @@ func TestManyNames(t *testing.T) {
 		tree.at(path).limits = &limits{record: &wire.LimitsRecord{}, capability: api.FromMap(map[string]int64{"cpu": 5})}
 	}
 	tree.dirty = true
-	tree.settle()
+	tree.recompute()
 	m := map[string]int64{}
 	for i := range 30_000 {
 		m[fmt.Sprint("example.com/device-", i)] = 1

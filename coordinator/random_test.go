@@ -218,7 +218,7 @@ func (w *world) elect() {
 	for _, name := range sortedKeys(w.shards) {
 		e.Shards = append(e.Shards, &wire.ShardRecord{Name: name, Incarnation: w.shards[name]})
 	}
-	w.core = New(Config{BatchOps: 7, ClaimAfter: 5 * time.Second, ClaimFor: 10 * time.Second, ClaimRest: 4 * time.Second, JoinEvery: time.Second, Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, Asks: []int{0, 8, 16}[w.term%3], FirstTable: 100 * time.Millisecond}, e)
+	w.core = New(Config{BatchOps: 7, EarmarkAfter: 5 * time.Second, EarmarkFor: 10 * time.Second, EarmarkRest: 4 * time.Second, JoinEvery: time.Second, Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, Asks: []int{0, 8, 16}[w.term%3], FirstTable: 100 * time.Millisecond}, e)
 	w.held = nil
 	for _, path := range sortedKeys(w.specs) {
 		w.step(w.specs[path])
@@ -348,7 +348,7 @@ func (w *world) coverable(t Txn) {
 	w.store.seq--
 	w.store.revision--
 	c := New(Config{}, e)
-	c.tree.settle()
+	c.tree.recompute()
 	held := map[limitAt]int64{}
 	grants := true
 	for _, op := range t.Ops {
@@ -377,14 +377,14 @@ func (w *world) coverable(t Txn) {
 // nobodyForgotten: with nothing in flight, whoever waits lacks something.
 func (w *world) nobodyForgotten() {
 	c := w.core
-	c.tree.settle()
-	if longest := c.cfg.ClaimFor << longestWindow; c.window.n > 0 && c.window.until.Sub(w.now) > longest {
+	c.tree.recompute()
+	if longest := c.cfg.EarmarkFor << longestWindow; c.window.n > 0 && c.window.until.Sub(w.now) > longest {
 		w.store.problem("a window of claims is open until %v, the longest is %v", c.window.until.Sub(w.now), longest)
 	}
 	for _, r := range c.ring {
 		l := c.judge(r, c.path(r.queue))
 		if l == nil {
-			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.words)
+			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.denial)
 		}
 		w.guaranteed(r, l)
 		if l != nil && l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER && (c.window.n == 0 || c.window.resting) {

@@ -25,7 +25,7 @@ func (c *Core) report(now time.Time) {
 		return
 	}
 	c.nextReport = now.Add(c.cfg.ReportEvery)
-	c.tree.settle()
+	c.tree.recompute()
 	usages := map[string][]*wire.QueueUsage{}
 	c.tree.root.walk(func(q *queue) {
 		if q.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.unprotected() {

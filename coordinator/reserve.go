@@ -133,8 +133,8 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
-		if released || p.claim != nil && p.claim.tenant == g.res.tenant { // the more a tenant has, the less is kept for it
-			c.roomAt(p)
+		if released || p.earmark != nil && p.earmark.tenant == g.res.tenant { // the more a tenant has, the less is kept for it
+			c.freedAt(p)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (c *Core) setForced(g *gang, forced bool) {
 	}
 	c.tree.force(g.res.queue, g.res.demand)
 	for p := g.res.queue; p != nil; p = p.parent {
-		c.roomAt(p) // for what is inside a guarantee
+		c.freedAt(p) // for what is inside a guarantee
 	}
 }
 
@@ -177,9 +177,9 @@ func (c *Core) release(g *gang) {
 
 // changeReservations fills the transaction with what the inbox asks for and with grants.
 func (c *Core) changeReservations(now time.Time, b *batch) {
-	c.tree.settle()
+	c.tree.recompute()
 	most := c.cfg.BatchOps
-	if len(c.leaves) > 0 || len(c.rooms) > 0 {
+	if len(c.leaves) > 0 || len(c.freed) > 0 {
 		most -= most / 4 // releases and resizes do not starve those who wait
 	}
 	bytes := maxTxnBytes
@@ -311,14 +311,14 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 			c.withdraw(g.req)
 		}
 		if delta.IsZero() && g.res.attempt == m.GetAttempt() && slices.Equal(g.res.pods, pods) {
-			c.sayGranted(now, b, from, g)
+			c.sendGranted(now, b, from, g)
 			return
 		}
 		g.res.attempt = m.GetAttempt()
 		c.charge(g, demand)
 		c.name(g, pods)
 		c.put(b, g)
-		c.sayGranted(now, b, from, g)
+		c.sendGranted(now, b, from, g)
 		return
 	}
 	namespace := g.ref.GetNamespace()
@@ -401,7 +401,7 @@ func forces(charged, demand, bound api.Resources) bool {
 // force grants a request that is bound in part: whole if that is possible, otherwise just what is bound, for that is used
 // whatever the limits say. The rest goes on waiting.
 func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources) {
-	c.settleClaims(now)
+	c.rebuildEarmarks(now)
 	if c.judge(r, c.path(r.queue)) == nil {
 		c.grant(now, b, r)
 		return
@@ -427,7 +427,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 	c.put(b, g)
 	rest := r.demand.Sub(use)
 	if rest.Fits(nil) {
-		c.sayGranted(now, b, r.from, g)
+		c.sendGranted(now, b, r.from, g)
 		c.withdraw(r)
 		return
 	}
@@ -454,7 +454,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 	c.charge(g, r.demand)
 	c.name(g, r.pods)
 	c.put(b, g)
-	c.sayGranted(now, b, r.from, g)
+	c.sendGranted(now, b, r.from, g)
 	if t := r.trace; len(t.GetTraceId()) == 16 && len(t.GetSpanId()) == 8 {
 		s := api.Span{Name: "coordinator.reserve", Start: r.arrived, End: now,
 			SpanID:     api.SpanIDOf("coordinator.reserve", g.key.uid, fmt.Sprint(r.serial)),
@@ -487,12 +487,12 @@ func (c *Core) repeat(now time.Time, b *batch, from api.Incarnation, g *gang) {
 		c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt,
 			Serial: g.serial, Reason: wire.DenyReason_DENY_CLOSING, Queue: g.key.queue, Message: "its reservation is closing"}}})
 	default:
-		c.sayGranted(now, b, from, g)
+		c.sendGranted(now, b, from, g)
 	}
 }
 
-// sayGranted answers now when the record is in the store, otherwise once it is.
-func (c *Core) sayGranted(now time.Time, b *batch, to api.Incarnation, g *gang) {
+// sendGranted answers now when the record is in the store, otherwise once it is.
+func (c *Core) sendGranted(now time.Time, b *batch, to api.Incarnation, g *gang) {
 	body := &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
 		GangUid: g.key.uid, Attempt: g.res.attempt, Serial: g.serial, ReservationRevision: g.res.revision,
 		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank), Patient: c.mayBePatient(now, g)}}}

@@ -419,7 +419,7 @@ func (p *player) do(words []string) {
 	case "corrupt-selector": // corrupt-selector QUEUE: in the store
 		p.store.limits[name].NamespaceSelector = []byte("\x0a\xff")
 	case "sums": // what each queue holds
-		p.core.tree.settle()
+		p.core.tree.recompute()
 		p.core.tree.root.walk(func(q *queue) {
 			s := fmt.Sprintf("%s%s: charged [%v]", strings.Repeat("  ", len(api.Lineage(q.path))-1), q.path, q.charged.amounts())
 			if held := q.held.amounts(); !held.Equal(q.charged.amounts()) {

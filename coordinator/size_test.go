@@ -384,7 +384,7 @@ func TestLoadedSetsOfPods(t *testing.T) {
 					warned++
 				}
 			}
-			core.tree.settle()
+			core.tree.recompute()
 			if got := core.tree.at("a").charged.get("cpu").amount(); got != 2000 || warned != c.warned {
 				t.Errorf("charged %d, %d warnings, want 2000 and %d", got, warned, c.warned)
 			}

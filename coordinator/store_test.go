@@ -220,8 +220,8 @@ func (s *store) rebuilt(c *Core) {
 	s.seq--
 	s.revision--
 	fresh := New(Config{}, e)
-	fresh.tree.settle()
-	c.tree.settle()
+	fresh.tree.recompute()
+	c.tree.recompute()
 	c.tree.root.walk(func(q *queue) {
 		f := fresh.tree.byPath[q.path]
 		if f == nil {
@@ -246,7 +246,7 @@ func (s *store) rebuilt(c *Core) {
 			}
 		}
 		q.walk(func(below *queue) {
-			for _, a := range below.byKey {
+			for _, a := range below.classOf {
 				if a.denied.queue == q {
 					blocked++
 				}
@@ -303,12 +303,12 @@ func (s *store) asks(c *Core) {
 		s.problem("%d selectors are in force, %d counted", selectors, c.selectors)
 	}
 	c.tree.root.walk(func(q *queue) {
-		for _, a := range inOrder(q.asks) {
-			if known := q.byKey[string(a.key())]; known != a {
+		for _, a := range inOrder(q.classes) {
+			if known := q.classOf[string(a.key())]; known != a {
 				s.problem("queue %s: its asks are in disorder", q.path)
 			}
 			listed += len(a.requests)
-			if len(a.requests) == 0 || !slices.IsSortedFunc(a.requests, (*request).compare) || !slices.IsSortedFunc(a.old, (*request).claimOrder) {
+			if len(a.requests) == 0 || !slices.IsSortedFunc(a.requests, (*request).compare) || !slices.IsSortedFunc(a.candidates, (*request).earmarkOrder) {
 				s.problem("queue %s: requests for %v are none or out of order", q.path, a.delta)
 			}
 			old := 0
@@ -316,37 +316,37 @@ func (s *store) asks(c *Core) {
 				if r.demandClass != a || r.slot < 0 || c.ring[r.slot] != r || !r.delta.Equal(a.delta) || (r.gang.res != nil) != (a.grows != "") {
 					s.problem("queue %s: request of %s for %v stands where %v is asked for", q.path, r.gang.key.uid, r.delta, a.delta)
 				}
-				if r.old {
+				if r.candidate {
 					old++
 				}
 			}
 			if old > 0 {
 				claimants++
 			}
-			if old != len(a.old) || old > 0 && (!slices.Contains(inOrder(q.old), a) || !slices.Contains(c.oldLeaves, q)) {
-				s.problem("queue %s: %d that ask for %v may claim room, %d are listed", q.path, old, a.delta, len(a.old))
+			if old != len(a.candidates) || old > 0 && (!slices.Contains(inOrder(q.candidates), a) || !slices.Contains(c.candidateLeaves, q)) {
+				s.problem("queue %s: %d that ask for %v may claim room, %d are listed", q.path, old, a.delta, len(a.candidates))
 			}
 		}
 	})
 	var old []*demandClass
 	c.tree.root.walk(func(q *queue) {
-		if !slices.IsSortedFunc(inOrder(q.asks), (*demandClass).first) || !slices.IsSortedFunc(inOrder(q.old), (*demandClass).oldest) || len(inOrder(q.asks)) != len(q.byKey) {
+		if !slices.IsSortedFunc(inOrder(q.classes), (*demandClass).first) || !slices.IsSortedFunc(inOrder(q.candidates), (*demandClass).oldest) || len(inOrder(q.classes)) != len(q.classOf) {
 			s.problem("queue %s: its asks are out of order", q.path)
 		}
-		old = append(old, inOrder(q.old)...)
+		old = append(old, inOrder(q.candidates)...)
 	})
 	slices.SortFunc(old, (*demandClass).oldest)
 	if listed != len(c.ring) || claimants != len(old) {
 		s.problem("%d requests listed of %d, %d asks with claims of %d", listed, len(c.ring), claimants, len(old))
 	}
-	if c.unclaim {
+	if c.earmarksDue {
 		return // made again before the next judgement
 	}
 	claims := map[*queue]*request{}
 	for _, a := range old {
 		for p := a.queue; p != nil && a.denied.waits() && !c.window.resting; p = p.parent {
 			if claims[p] == nil {
-				claims[p] = a.old[0]
+				claims[p] = a.candidates[0]
 			}
 			if p == a.denied.queue {
 				break
@@ -354,7 +354,7 @@ func (s *store) asks(c *Core) {
 		}
 	}
 	c.tree.root.walk(func(q *queue) {
-		if q.claim != claims[q] {
+		if q.earmark != claims[q] {
 			s.problem("queue %s keeps room for another than the first that may claim it", q.path)
 		}
 	})

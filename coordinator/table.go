@@ -300,7 +300,7 @@ func (c *Core) heard(id api.Incarnation) {
 	}
 	if c.began.Has(id) {
 		c.began = nil
-		c.roomEverywhere()
+		c.freedEverywhere()
 	}
 }
 
@@ -527,7 +527,7 @@ func (c *Core) endRefilling(now time.Time) {
 	}
 	c.refilling, c.look, c.nextMissing = false, true, time.Time{} // the table has to say so
 	c.log(LevelInfo, "refilled", "reservations", c.open)
-	c.roomEverywhere()
+	c.freedEverywhere()
 }
 
 // missingEvery is how often the log names the shards that refilling waits for.

@@ -40,16 +40,16 @@ type request struct {
 	demandClass *demandClass  // nil while it is barred: it competes with nobody then
 	slot        int           // in Core.ring, -1 when it does not wait any more
 	place       int           // in requests of its namespace
-	lacking     time.Time     // when it was first denied for lack of room
-	old         bool          // for so long that room is kept for it
-	vain        time.Duration // of windows in which room was kept for it and it did not start (claims.go)
+	lacking     time.Time     // when it was first denied for lack of quota
+	candidate   bool          // has been denied for so long that it may get an earmark
+	unusedFor   time.Duration // of windows in which quota was kept for it and it did not start (earmarks.go)
 	told        time.Time     // when its home was last told, the zero time while an answer is owed
-	words       words         // what it was told
+	denial      denialText    // what it was told
 }
 
-// demandClass groups identical requests of one tenant in a queue. The same sums and limits apply to each of them, and a claim that
-// binds the first binds the others. So only the first is evaluated, and while it is denied, none of the others can be granted.
-// The denial of the class is kept up to date; what each of the others was told follows it (inform).
+// demandClass groups identical requests of one tenant in a queue. The same sums and limits apply to each of them, and an earmark
+// that stands against the first stands against the others. So only the first is evaluated, and while it is denied, none of the
+// others can be granted. The denial of the class is kept up to date; what each of the others was told follows it (inform).
 type demandClass struct {
 	queue     *queue
 	namespace string
@@ -57,12 +57,12 @@ type demandClass struct {
 	grows     string // UID of the gang that has a reservation already, which makes it a class of its own
 
 	requests      []*request // in static order, never empty
-	old           []*request // those that may claim room, in claimOrder
+	candidates    []*request // those that may get an earmark, in earmarkOrder
 	owed          []*request // those that an answer is owed to once the class was evaluated
 	due           bool       // to be judged, and in queue.due unless offer has it
 	denied        shortfall  // the last judgement; queue is nil before the first
 	limitsVersion uint64     // Core.limitsVersion then
-	rooms         uint64     // rooms of the queue that denied it then
+	freed         uint64     // rooms of the queue that denied it then
 }
 
 // key identifies a demand class in its queue.
@@ -80,7 +80,7 @@ func (a *demandClass) key() []byte {
 // first is the static order of demand classes in a queue, by the first request of each.
 func (a *demandClass) first(o *demandClass) int { return a.requests[0].compare(o.requests[0]) }
 
-type words struct {
+type denialText struct {
 	reason   wire.DenyReason
 	queue    string
 	resource string
@@ -90,7 +90,7 @@ type words struct {
 	limit    int64
 }
 
-// before is the static order of those who wait: priority, then age, then UID. It says whose claim binds whom, and the
+// before is the static order of those who wait: priority, then age, then UID. It says whose earmark stands against whom, and the
 // order within one queue.
 func (r *request) before(o *request) bool { return r.compare(o) < 0 }
 
@@ -169,24 +169,24 @@ func (c *Core) list(r *request) {
 		a.grows = r.gang.key.uid
 	}
 	q := r.queue
-	if q.asks == nil {
-		q.asks, q.byKey = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.first(b) < 0 }), map[string]*demandClass{}
+	if q.classes == nil {
+		q.classes, q.classOf = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.first(b) < 0 }), map[string]*demandClass{}
 	}
 	key := a.key()
-	if known := q.byKey[string(key)]; known == nil {
-		q.byKey[string(key)] = a
+	if known := q.classOf[string(key)]; known == nil {
+		q.classOf[string(key)] = a
 		a.requests = append(a.requests, r)
-		q.asks.ReplaceOrInsert(a)
+		q.classes.ReplaceOrInsert(a)
 	} else if a = known; r.before(a.requests[0]) {
-		q.asks.Delete(a)
+		q.classes.Delete(a)
 		a.requests = slices.Insert(a.requests, 0, r)
-		q.asks.ReplaceOrInsert(a)
+		q.classes.ReplaceOrInsert(a)
 	} else {
 		a.requests = insert(a.requests, r, (*request).compare)
 	}
 	r.demandClass = a
-	if r.old {
-		c.mayClaim(r)
+	if r.candidate {
+		c.addCandidate(r)
 	}
 }
 
@@ -195,18 +195,18 @@ func (c *Core) unlist(r *request) {
 	if a == nil {
 		return
 	}
-	if r.old {
-		c.mayNotClaim(r)
+	if r.candidate {
+		c.dropCandidate(r)
 	}
 	if r != a.requests[0] {
 		a.requests = remove(a.requests, r, (*request).compare)
 	} else {
-		a.queue.asks.Delete(a)
+		a.queue.classes.Delete(a)
 		if a.requests = remove(a.requests, r, (*request).compare); len(a.requests) > 0 {
-			a.queue.asks.ReplaceOrInsert(a)
+			a.queue.classes.ReplaceOrInsert(a)
 		} else {
 			c.unblock(a)
-			delete(a.queue.byKey, string(a.key()))
+			delete(a.queue.classOf, string(a.key()))
 		}
 	}
 	r.demandClass = nil
@@ -262,16 +262,16 @@ func (c *Core) unblock(a *demandClass) {
 	}
 }
 
-// roomAt says that requests denied at q may fare better now.
-func (c *Core) roomAt(q *queue) {
-	if len(q.blocked) > 0 && !q.room {
-		q.room = true
-		c.rooms = append(c.rooms, q)
+// freedAt notes that quota was freed at q: requests denied there may be granted now.
+func (c *Core) freedAt(q *queue) {
+	if len(q.blocked) > 0 && !q.hasFreed {
+		q.hasFreed = true
+		c.freed = append(c.freed, q)
 	}
 }
 
-// roomEverywhere says so of all queues.
-func (c *Core) roomEverywhere() { c.tree.root.walk(c.roomAt) }
+// freedEverywhere notes it of all queues.
+func (c *Core) freedEverywhere() { c.tree.root.walk(c.freedAt) }
 
 func (c *Core) makeDue(a *demandClass) {
 	if !a.due {
@@ -293,24 +293,24 @@ func (c *Core) listLeaf(q *queue) {
 	}
 }
 
-// wake has the queues looked through whose demand classes were denied at a queue in which room came. A queue's denials hang on nothing but
-// the sums, the limits and the claim of that queue, so nobody else can have become grantable.
+// wake schedules the queues whose demand classes were denied at a queue in which quota was freed. A denial depends only on the sums,
+// the limits and the earmark of the queue that denied, so no other demand class can have become grantable.
 func (c *Core) wake() {
-	for _, q := range c.rooms {
-		q.room = false
-		q.rooms++
+	for _, q := range c.freed {
+		q.hasFreed = false
+		q.freed++
 		for leaf := range q.blocked { // in any order: the order of judgement is that of lineups
-			leaf.left, leaf.front = leaf.asks.Len(), true
+			leaf.left, leaf.front = leaf.classes.Len(), true
 			c.listLeaf(leaf)
 		}
 	}
-	c.rooms = nil
+	c.freed = nil
 }
 
 // stale reports whether a denial may not hold any more.
 func (a *demandClass) stale(limitsVersion uint64) bool {
 	d := &a.denied
-	return d.queue != nil && d.queue.rooms != a.rooms && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.limitsVersion != limitsVersion)
+	return d.queue != nil && d.queue.freed != a.freed && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.limitsVersion != limitsVersion)
 }
 
 // A turn's work is bounded, so that somebody who asks for 50,000 different amounts delays nobody else. Of each queue that was woken,
@@ -333,7 +333,7 @@ func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
 	}
 	clear(q.due)
 	q.due = q.due[:0]
-	if most -= len(due); q.left == 0 || most <= 0 || q.asks == nil {
+	if most -= len(due); q.left == 0 || most <= 0 || q.classes == nil {
 		return due
 	}
 	look := func(a *demandClass) {
@@ -342,15 +342,15 @@ func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
 			due = append(due, a)
 		}
 	}
-	if q.asks.Len() <= most {
+	if q.classes.Len() <= most {
 		q.left, q.front = 0, false
-		q.asks.Ascend(func(a *demandClass) bool { look(a); return true })
+		q.classes.Ascend(func(a *demandClass) bool { look(a); return true })
 		return due
 	}
 	if n := most / 2; q.front && n > 0 {
 		q.front = false
 		most -= n
-		q.asks.Ascend(func(a *demandClass) bool { look(a); n--; return n > 0 })
+		q.classes.Ascend(func(a *demandClass) bool { look(a); n--; return n > 0 })
 	}
 	for again := false; most > 0 && q.left > 0; again = true {
 		next := func(a *demandClass) bool {
@@ -365,11 +365,11 @@ func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
 		}
 		if again || q.cursor == nil {
 			q.cursor = nil
-			q.asks.Ascend(next)
+			q.classes.Ascend(next)
 		} else {
 			from := &demandClass{requests: []*request{q.cursor}}
 			q.cursor = nil
-			q.asks.AscendGreaterOrEqual(from, next)
+			q.classes.AscendGreaterOrEqual(from, next)
 		}
 		if q.cursor != nil {
 			break
@@ -406,7 +406,7 @@ func (h *lineups) Pop() any {
 // offer evaluates the demand classes that are due, in order, until the transaction is full, and answers whoever is new. What it costs grows
 // with what is granted and what is new, and up to a bound with what is asked for differently, not with how many wait.
 func (c *Core) offer(now time.Time, b *batch) {
-	c.settleClaims(now)
+	c.rebuildEarmarks(now)
 	c.wake()
 	leaves := c.leaves
 	c.leaves = nil
@@ -580,7 +580,7 @@ func (l *shortfall) waits() bool {
 
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
-	a.due, a.limitsVersion, a.rooms = false, c.limitsVersion, l.queue.rooms
+	a.due, a.limitsVersion, a.freed = false, c.limitsVersion, l.queue.freed
 	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}
@@ -590,9 +590,9 @@ func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 			l.queue.blocked = map[*queue]int{}
 		}
 		l.queue.blocked[a.queue]++
-		c.unclaim = c.unclaim || len(a.old) > 0
-	} else if len(a.old) > 0 && a.denied.waits() != l.waits() {
-		c.unclaim = true
+		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
+	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
+		c.earmarksDue = true
 	}
 	a.denied = l
 	c.inform(now, a.requests[0], &l)
@@ -623,23 +623,23 @@ func (c *Core) inform(now time.Time, r *request, l *shortfall) {
 	}
 	if l.waits() && r.lacking.IsZero() {
 		r.lacking = now
-		c.ageing = append(c.ageing, r)
+		c.aging = append(c.aging, r)
 	}
-	w, old := l.words(r.queue), r.words
+	w, old := l.text(r.queue), r.denial
 	if l.waits() {
-		w.detail = c.note(r)
+		w.detail = c.earmarkNote(r)
 	}
 	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
 	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
-		r.told, r.words = now, w
-		c.tell(r, l)
+		r.told, r.denial = now, w
+		c.sendDenied(r, l)
 	}
 }
 
-// words are what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
+// text returns what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
 // gangs no more than how many there are.
-func (l *shortfall) words(own *queue) words {
-	w := words{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short}
+func (l *shortfall) text(own *queue) denialText {
+	w := denialText{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short}
 	if l.queue == own {
 		w.charged, w.limit = l.charged, l.capability
 	}
@@ -649,10 +649,10 @@ func (l *shortfall) words(own *queue) words {
 	return w
 }
 
-// tell sends a judgement to the gang's home.
-func (c *Core) tell(r *request, l *shortfall) {
+// sendDenied sends a judgement to the gang's home.
+func (c *Core) sendDenied(r *request, l *shortfall) {
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
-	asks := fmt.Sprintf("gang requests %s", amount(l.asks))
+	asks := fmt.Sprintf("gang requests %s", amount(l.requested))
 	if r.gang.res != nil {
 		asks += " more"
 	}
@@ -668,13 +668,13 @@ func (c *Core) tell(r *request, l *shortfall) {
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
 		text = fmt.Sprintf("queue %q keeps %s %s free for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
-		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.asks), amount(l.capability))
+		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
 		text = fmt.Sprintf("queue %q does not exist", q)
 	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
 		text = fmt.Sprintf("queue %q, an ancestor of %q, does not exist", q, r.gang.key.queue)
 	case wire.DenyReason_DENY_QUEUE_CLOSED:
-		text = fmt.Sprintf("queue %q %s", q, r.words.detail)
+		text = fmt.Sprintf("queue %q %s", q, r.denial.detail)
 	case wire.DenyReason_DENY_NOT_ALLOWED:
 		text = fmt.Sprintf("namespace %q may not use queue %q: the namespaceSelector of queue %q does not match its labels", r.namespace, r.gang.key.queue, q)
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
@@ -683,7 +683,7 @@ func (c *Core) tell(r *request, l *shortfall) {
 		text = "shards are still reporting what is bound: the control store is new, was restored or lost a record, or all shards started over"
 	}
 	if l.waits() {
-		text += r.words.detail
+		text += r.denial.detail
 	}
 	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
 		Resource: l.resource, Short: l.short, Message: text}
@@ -694,8 +694,8 @@ func (c *Core) tell(r *request, l *shortfall) {
 // sweep judges a few of those who wait again at each Tick, so that their words stay true and nothing hangs on a wake-up
 // that was forgotten.
 func (c *Core) sweep(now time.Time) {
-	c.tree.settle()
-	c.settleClaims(now)
+	c.tree.recompute()
+	c.rebuildEarmarks(now)
 	for n := min(c.cfg.Sweep, len(c.ring)); n > 0; n-- {
 		if c.cursor >= len(c.ring) {
 			c.cursor = 0

@@ -29,8 +29,8 @@ func TestManyAsksDelayNobody(t *testing.T) {
 	h.ask("honest", "ns", "org.b", 10, 0, time.Minute)
 	a, org := h.core.tree.at("org.a"), h.core.tree.at("org")
 	judged := func() (n int) {
-		for _, class := range a.byKey {
-			if class.denied.queue == a || class.denied.queue == org && class.rooms == org.rooms {
+		for _, class := range a.classOf {
+			if class.denied.queue == a || class.denied.queue == org && class.freed == org.freed {
 				n++
 			}
 		}
@@ -79,11 +79,11 @@ func TestScansKeepTheirDistance(t *testing.T) {
 	for i := range 1000 {
 		h.ask(fmt.Sprint("g", i), "ns", "a", 2, 0, time.Hour)
 		h.tick(time.Second)
-		h.core.cfg.ClaimAfter = time.Hour
+		h.core.cfg.EarmarkAfter = time.Hour
 	}
 	a := h.core.tree.at("a")
-	if a.asks.Len() != 1 {
-		t.Fatalf("%d asks", a.asks.Len())
+	if a.classes.Len() != 1 {
+		t.Fatalf("%d asks", a.classes.Len())
 	}
 	for i := range 1000 {
 		h.serial++
@@ -92,7 +92,7 @@ func TestScansKeepTheirDistance(t *testing.T) {
 			Demand: wire.FromResources(api.FromMap(map[string]int64{"cpu": 10, "memory": int64(i)}))}}}})
 		h.tick(30 * time.Millisecond)
 	}
-	h.core.roomAt(a)
+	h.core.freedAt(a)
 	h.tick(30 * time.Millisecond)
 	if !h.core.behind || !h.core.Due().Equal(h.now.Add(25*time.Millisecond)) {
 		t.Fatalf("behind %v, due %v after now", h.core.behind, h.core.Due().Sub(h.now))

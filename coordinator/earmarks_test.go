@@ -72,7 +72,7 @@ func (h *hall) second() {
 
 // TestNobodyIsStarvedByClaims: 100 of the 1,000 CPUs of org run for days, and somebody asks for all of them again and again. Others
 // of the same tenant, of another namespace in the same queue, and of another queue go on.
-func TestNobodyIsStarvedByClaims(t *testing.T) {
+func TestNobodyIsStarvedByEarmarks(t *testing.T) {
 	const days = 100 * time.Hour
 	for _, c := range []struct {
 		name string
@@ -201,7 +201,7 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 			}
 			was, since = w, h.now
 		}
-		if h.core.window.resting && h.core.tree.at("a").claim != nil {
+		if h.core.window.resting && h.core.tree.at("a").earmark != nil {
 			t.Fatal("room is kept in a pause")
 		}
 	}

@@ -1,0 +1,227 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/btree"
+
+	"basalt.dev/basalt/api"
+)
+
+// Earmarks. A large gang among small ones would never find all its quota free at once. So after EarmarkAfter, a queue keeps what is
+// freed for it: an earmark. This is backfill without run times. Nothing says when the running gangs end, so the schedule of EASY or
+// conservative backfill cannot be computed, and quota kept for a gang that cannot start is quota that nobody uses. Therefore an
+// earmark is bounded.
+//
+// In time: earmarks are in force in windows. A window lasts EarmarkFor, or 2, 4 or 8 times that, in the order of the ruler sequence
+// (1 2 1 4 1 2 1 8 ...), as the restarts of Luby, Sinclair and Zuckerman (1993) do where the run time of what is waited for is not
+// known. After each window nothing is kept anywhere for EarmarkRest, and every gang that fits is admitted in the usual order. The
+// windows belong to the whole tree, not to a gang or a queue. So no tenant can make one begin earlier or last longer, by taking turns,
+// by new names or by any priority, and earmarks at several queues of a path cannot fill each other's pauses. A gang that fits waits
+// for an earmark no longer than 8 times EarmarkFor, and a gang gets its turn if what it needs is freed within that time. A gang whose
+// window passed unused goes behind others (earmarkOrder), and it is told when nothing is kept for it.
+//
+// In amount: against other tenants (a tenant is a namespace in a queue), no more is kept than half of a queue's capability, less what
+// the tenant is charged. So a tenant can keep the others of its queue from no more than half of it, and they do not notice while they
+// use less than the other half. Against its own tenant the whole demand is kept: keeping only the missing part would let small gangs
+// use up each bit that is freed.
+//
+// Tried and dropped: an end for each earmark alone, for gangs that take turns keep the quota for ever; a pause for each queue, for
+// earmarks at a leaf and above it alternate; keeping half of what is freed, for it grows to all that is free while others run on.
+
+// window is the time during which earmarks are in force, or the pause after it. n counts the windows since the first earmark; 0 means
+// that there is none.
+type window struct {
+	n       int
+	resting bool
+	until   time.Time
+}
+
+const longestWindow = 3 // doublings of EarmarkFor
+
+// lasts returns how long earmarks are in force in the n-th window.
+func (cfg Config) lasts(n int) time.Duration {
+	return cfg.EarmarkFor << min(bits.TrailingZeros(uint(n)), longestWindow)
+}
+
+// turnWindow ends the window, or the pause after it, when its time has come.
+func (c *Core) turnWindow(now time.Time) {
+	w := &c.window
+	switch {
+	case w.n == 0 || now.Before(w.until):
+	case !w.resting:
+		*w = window{n: w.n, resting: true, until: now.Add(c.cfg.EarmarkRest)}
+		tried := map[*request]bool{}
+		for _, q := range c.earmarked {
+			if r := q.earmark; !tried[r] && r.slot >= 0 && r.demandClass != nil {
+				tried[r] = true
+				c.dropCandidate(r)
+				r.unusedFor += c.cfg.lasts(w.n)
+				c.addCandidate(r)
+				c.makeDue(r.demandClass) // and told
+			}
+		}
+		c.earmarksDue = true
+	case len(c.candidateLeaves) == 0:
+		*w = window{}
+	default:
+		*w = window{n: w.n + 1, until: now.Add(c.cfg.lasts(w.n + 1))}
+		c.earmarksDue = true
+	}
+}
+
+// earmarkNote tells a gang that quota was kept for it and it did not start, "" when that is not so.
+func (c *Core) earmarkNote(r *request) string {
+	if !c.window.resting || r.unusedFor == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; quota was kept free for it for %v, others are admitted for %v before quota is kept free again", c.cfg.lasts(c.window.n), c.cfg.EarmarkRest)
+}
+
+// keeps returns how much of a resource the queue keeps from a request for the one that has its earmark, of a capability of limit.
+func (q *queue) keeps(resource string, limit int64, from *request) int64 {
+	if q.earmark == nil || from == nil || q.earmark == from || !q.earmark.before(from) {
+		return 0
+	}
+	kept := max(0, q.earmark.delta.Value(resource))
+	if q.earmark.tenant != from.tenant {
+		kept = min(kept, max(0, api.AddSat(limit/2, -max(0, q.earmark.tenant.charged.get(resource).amount()))))
+	}
+	return kept
+}
+
+// earmarkOrder is the order in which requests get earmarks: the static order, where each window that passed unused counts as if the
+// request had come so much later. Small gangs get what they need at once, so a large one comes before those that came after it for
+// most of its time, and large ones share the windows.
+func (r *request) earmarkOrder(o *request) int {
+	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.since+r.unusedFor.Milliseconds(), o.since+o.unusedFor.Milliseconds()), r.compare(o))
+}
+
+// oldest is the order of demand classes by the first candidate of each.
+func (a *demandClass) oldest(o *demandClass) int {
+	return a.candidates[0].earmarkOrder(o.candidates[0])
+}
+
+// addCandidate and dropCandidate keep queue.candidates and Core.candidateLeaves: the requests that were denied for long enough to get
+// an earmark. What was kept for one that is dropped is free for others, also when it comes back: it may ask for less then, or stand
+// after others.
+func (c *Core) addCandidate(r *request) {
+	a, q := r.demandClass, r.queue
+	if q.candidates == nil {
+		q.candidates = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.oldest(b) < 0 })
+	}
+	if q.candidates.Len() == 0 {
+		c.candidateLeaves = insert(c.candidateLeaves, q, byPath)
+	}
+	if len(a.candidates) > 0 {
+		q.candidates.Delete(a)
+	}
+	a.candidates = insert(a.candidates, r, (*request).earmarkOrder)
+	q.candidates.ReplaceOrInsert(a)
+	c.earmarksDue = true
+}
+
+func (c *Core) dropCandidate(r *request) {
+	a, q := r.demandClass, r.queue
+	q.candidates.Delete(a)
+	if a.candidates = remove(a.candidates, r, (*request).earmarkOrder); len(a.candidates) > 0 {
+		q.candidates.ReplaceOrInsert(a)
+	} else if q.candidates.Len() == 0 {
+		c.candidateLeaves = remove(c.candidateLeaves, q, byPath)
+	}
+	c.earmarksDue = true
+	for p := r.queue; p != nil; p = p.parent {
+		if p.earmark == r {
+			c.freedAt(p)
+		}
+	}
+}
+
+func byPath(a, b *queue) int { return strings.Compare(a.path, b.path) }
+
+// agingPerTick is how many requests may become candidates for an earmark in one Tick.
+const agingPerTick = 1000
+
+// age makes those requests candidates that have been denied for EarmarkAfter.
+func (c *Core) age(now time.Time) {
+	n := 0
+	for ; n < min(len(c.aging), agingPerTick) && now.Sub(c.aging[n].lacking) >= c.cfg.EarmarkAfter; n++ {
+		if r := c.aging[n]; r.slot >= 0 && !r.candidate {
+			if r.candidate = true; r.demandClass != nil {
+				c.addCandidate(r)
+			}
+		}
+	}
+	c.aging = c.aging[n:]
+}
+
+// rebuildEarmarks decides for which request each queue keeps quota while a window lasts: the first candidate, in earmarkOrder, that
+// lacks quota there or above. It is kept from its own queue up to the one that denied it, against all that come after it in the static
+// order. One earmark a queue is enough, for each candidate becomes the first in time; more would close the queue for gangs that fit
+// beside the first.
+func (c *Core) rebuildEarmarks(now time.Time) {
+	if !c.earmarksDue {
+		return
+	}
+	c.earmarksDue = false
+	for _, q := range c.earmarked {
+		q.formerEarmark, q.earmark = q.earmark, nil
+	}
+	was := c.earmarked
+	c.earmarked = nil
+	if !c.window.resting {
+		for _, a := range c.earmarkCandidates() {
+			c.earmark(a)
+		}
+	}
+	if c.window.n == 0 && len(c.earmarked) > 0 {
+		c.window = window{n: 1, until: now.Add(c.cfg.lasts(1))}
+	}
+	for _, q := range was {
+		if q.formerEarmark != q.earmark {
+			c.freedAt(q)
+		}
+		q.formerEarmark = nil
+	}
+}
+
+// earmarkCandidates are the demand classes that may get an earmark, in earmarkOrder. A few of each queue are enough: the first that
+// lacks quota somewhere gets an earmark on the whole path up to there, and later ones only above it.
+func (c *Core) earmarkCandidates() (out []*demandClass) {
+	for _, q := range c.candidateLeaves {
+		looked, found := 0, 0
+		q.candidates.Ascend(func(a *demandClass) bool {
+			looked++
+			if a.denied.waits() {
+				found++
+				out = append(out, a)
+			}
+			return looked < candidatesLooked && found < candidatesFound
+		})
+	}
+	slices.SortFunc(out, func(a, b *demandClass) int { return cmp.Or(a.oldest(b), byPath(a.queue, b.queue)) })
+	return out
+}
+
+const (
+	candidatesLooked = 256
+	candidatesFound  = 16
+)
+
+// earmark lets the queues up to the one that denied a demand class keep quota for it, except those that keep it for another.
+func (c *Core) earmark(a *demandClass) {
+	for p := a.queue; p != nil && a.denied.waits(); p = p.parent {
+		if p.earmark == nil {
+			p.earmark = a.candidates[0]
+			c.earmarked = append(c.earmarked, p)
+		}
+		if p == a.denied.queue {
+			break
+		}
+	}
+}
