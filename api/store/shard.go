@@ -69,7 +69,7 @@ func (x *Session) Deregister(ctx context.Context) error {
 
 // run drives a machine of the session. There is no use in waiting for an answer longer than the lease lives: ErrSessionLost.
 func (x *Session) run(ctx context.Context, m protocol.Machine) error {
-	ctx, stop := x.lease.limit(ctx, ErrSessionLost)
+	ctx, stop := x.lease.limit(ctx, protocol.ErrSessionLost)
 	defer stop()
 	err := x.store.run(ctx, locked{&x.mu, m})
 	if err != nil && x.store.ctx.Err() != nil { // which ends the lease too
@@ -120,7 +120,7 @@ func (x *Session) Update(ctx context.Context, record *wire.ShardRecord) error {
 	}
 	if err == nil && m.Outcome == protocol.SessionLost {
 		x.ended(m.Outcome, nil)
-		err = ErrSessionLost
+		err = protocol.ErrSessionLost
 	}
 	if err != nil {
 		return fmt.Errorf("update shard: %w", err)
@@ -140,7 +140,7 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 		err = x.run(ctx, m)
 	}
 	switch {
-	case errors.Is(err, ErrSessionLost):
+	case errors.Is(err, protocol.ErrSessionLost):
 		return protocol.WriteResult{Outcome: protocol.SessionLost}, nil
 	case m != nil && !m.Open() && tooLarge(err): // etcd's limit is lower than its default
 		err = &protocol.RecordError{Key: m.Key(), Err: fmt.Errorf("%w: %d bytes: %w", protocol.ErrTooLarge, m.Size(), err)}
@@ -159,10 +159,7 @@ func (x *Session) DeleteIntents(ctx context.Context, keys []protocol.IntentKey) 
 	m := x.own.DeleteIntents(keys)
 	err := x.run(ctx, m)
 	if x.ended(m.Outcome, m.Corrupt); err == nil {
-		err = m.Err
-	}
-	if err == nil && m.Outcome == protocol.SessionLost {
-		err = ErrSessionLost
+		err = m.Failed()
 	}
 	if err != nil {
 		return m.Now(), fmt.Errorf("delete intents: %w", err)
@@ -177,7 +174,7 @@ func (x *Session) RewriteIntents(ctx context.Context, k protocol.IntentKey, reco
 	if err == nil {
 		err = x.run(ctx, m)
 	}
-	if errors.Is(err, ErrSessionLost) {
+	if errors.Is(err, protocol.ErrSessionLost) {
 		return protocol.RewriteResult{Outcome: protocol.SessionLost}, nil
 	}
 	if err != nil {

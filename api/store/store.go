@@ -49,9 +49,6 @@ const Format = 1
 // process starts over.
 var ErrReplaced = errors.New("the control store was replaced")
 
-// ErrSessionLost says that the shard's lease is over: its incarnation may not write any more.
-var ErrSessionLost = errors.New("the shard's session is over")
-
 // Options say which control store and how to reach it.
 type Options struct {
 	Endpoints []string                         // http://host:port or https://host:port

@@ -660,7 +660,7 @@ func TestSessionTakenAway(t *testing.T) {
 		t.Errorf("write: %+v, %v", r, err)
 	}
 	<-x.Done()
-	if err := x.Update(t.Context(), &wire.ShardRecord{Incarnation: "s1"}); !errors.Is(err, store.ErrSessionLost) {
+	if err := x.Update(t.Context(), &wire.ShardRecord{Incarnation: "s1"}); !errors.Is(err, protocol.ErrSessionLost) {
 		t.Errorf("update: %v", err)
 	}
 	if e.modRevision("intents/s1/0000000000000001") != 0 {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -748,43 +747,32 @@ func (w *world) carry(c *call) item {
 	case event.WriteIntents:
 		m := c.machine().(*protocol.WriteIntents)
 		w.drive(c, m)
-		return itemOf(shardeffect.IntentsWritten(o, m.WriteResult))
+		return itemOf(shardeffect.IntentsWritten(o, m.WriteResult, nil).Event)
 	case event.DeleteIntents:
 		m := c.machine().(*protocol.DeleteIntents)
 		if w.drive(c, m); m.Err != nil {
 			fail("%s: delete intents: %v", c.who, m.Err)
 		}
-		return itemOf(shardeffect.IntentsDeleted(m.Now()))
+		return itemOf(shardeffect.IntentsDeleted(m.Now(), nil).Event)
 	case event.RewriteIntents:
 		m := c.machine().(*protocol.RewriteIntents)
 		w.drive(c, m)
-		return itemOf(shardeffect.IntentsRewritten(o, m.RewriteResult))
+		return itemOf(shardeffect.IntentsRewritten(o, m.RewriteResult, nil).Event)
 	case event.BindPod:
 		w.check.lands(w, o)
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
 			err := a.Bind(model.Binding{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID, Version: o.ResourceVersion, Node: o.Node, Labels: map[string]string{api.LabelGang: o.Gang}})
-			done := event.BindDone{Row: o.Row, Outcome: event.BindOK}
-			if apierrors.IsNotFound(err) {
-				done.Outcome = event.BindNotFound
-			} else if err != nil {
-				done.Outcome = event.BindConflict
-			}
-			return done
+			return shardeffect.BindDone(o, err)
 		})
 	case event.SettlePod:
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
 			// The shell writes only where the pod still has the Binding's version. Here the write is always made, for edits
 			// that come at that moment.
 			p, err := a.PatchCondition(o.Namespace, o.Name, o.Row.PodUID, "", corev1.PodCondition{Type: api.ConditionSettled, Status: corev1.ConditionTrue, Message: o.Value})
-			done := event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
-			switch {
-			case err != nil:
-			case p.Spec.NodeName != "":
-				done.Outcome, done.Node = event.SettledBound, p.Spec.NodeName
-			default:
-				done.Outcome, done.Version = event.SettledFree, p.ResourceVersion
+			if err != nil { // no pod of this UID
+				return shardeffect.SettleDone(o, shardeffect.Found{Gone: true}, nil)
 			}
-			return done
+			return shardeffect.SettleDone(o, shardeffect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
 		})
 	case event.EvictPod:
 		if p := w.pod(o.Namespace, o.Name); p != nil && string(p.UID) == o.UID {

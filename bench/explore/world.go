@@ -369,7 +369,7 @@ func (w *world) startCoordinator() {
 	w.outputs(born.out)
 	for i := range w.objects {
 		if q, is := w.objects[i].now().Object.(*v1alpha1.Queue); is {
-			w.stepCoord(itemOf(queueSeen(q)))
+			w.stepCoord(itemOf(effect.QueueSeen(q)))
 		}
 	}
 	w.stepCoord(itemOf(coordinator.QueuesSynced{}))
@@ -611,7 +611,7 @@ func (w *world) serve(o *object, sum uint64, quiet bool, do func(a *model.API) a
 			if sh.gone {
 				w.stepCoord(itemOf(coordinator.QueueGone{Name: sh.queue.Name, UID: string(sh.queue.UID)}))
 			} else {
-				w.stepCoord(itemOf(queueSeen(sh.queue)))
+				w.stepCoord(itemOf(effect.QueueSeen(sh.queue)))
 			}
 		}
 		if kind == kindPod {
@@ -641,16 +641,6 @@ func seen(e model.Entry) event.Event {
 		return event.PodGone{UID: string(e.GetUID()), Namespace: e.GetNamespace(), Name: e.GetName()}
 	}
 	return event.PodSeen{Pod: e.Pod}
-}
-
-func queueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
-	ev := coordinator.QueueSeen{Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
-		Namespaces: q.Spec.NamespaceSelector, Deleting: q.DeletionTimestamp != nil, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)}
-	if q.Status != nil {
-		ev.StatusEpoch = api.Epoch(q.Status.Epoch)
-	}
-	ev.Capability, _ = api.FromResourceList(q.Spec.Capability, false)
-	return ev
 }
 
 // ---- what processes do

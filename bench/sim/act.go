@@ -153,7 +153,7 @@ func (w *world) act(line string) {
 			})
 		}
 	case "bind":
-		if pod != nil && a.bind("ns", name, "", "", arg(2), nil) == 1 {
+		if pod != nil && a.bind("ns", name, "", "", arg(2), nil) == nil {
 			w.log("somebody binds pod %s to %s", pod.UID, arg(2))
 			w.check.meddles(pod, pod.Labels)
 		}

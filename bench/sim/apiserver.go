@@ -14,6 +14,7 @@ import (
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/model"
+	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -135,17 +136,8 @@ func (a *apiServer) edit(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
 func finished(p *corev1.Pod) bool { return model.Finished(p) }
 
 // bind is a Binding.
-func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[string]string) event.BindOutcome {
-	err := a.Bind(model.Binding{Namespace: namespace, Name: name, UID: uid, Version: version, Node: node, Labels: labels})
-	switch {
-	case err == nil:
-		return event.BindOK
-	case apierrors.IsConflict(err):
-		return event.BindConflict
-	case apierrors.IsNotFound(err):
-		return event.BindNotFound
-	}
-	return event.BindUnknown
+func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[string]string) error {
+	return a.Bind(model.Binding{Namespace: namespace, Name: name, UID: uid, Version: version, Node: node, Labels: labels})
 }
 
 // settle is what package kube does.
@@ -153,40 +145,24 @@ func (a *apiServer) settle(o event.SettlePod) event.SettleDone {
 	p, err := a.Settle(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, as the read after it shows
-		return event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
+		return effect.SettleDone(o, effect.Found{Gone: true}, nil)
 	case err != nil:
-		return event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}
-	case p.Spec.NodeName != "":
-		return event.SettleDone{Row: o.Row, Outcome: event.SettledBound, Node: p.Spec.NodeName}
+		return effect.SettleDone(o, effect.Found{}, err)
 	}
-	return event.SettleDone{Row: o.Row, Outcome: event.SettledFree, Version: p.ResourceVersion}
-}
-
-// outcome is what package shard/process makes of an answer.
-func outcome(err error) event.StatusOutcome {
-	switch {
-	case err == nil:
-		return event.StatusOK
-	case apierrors.IsNotFound(err):
-		return event.StatusGone
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		return event.StatusConflict
-	}
-	return event.StatusFailed
+	return effect.SettleDone(o, effect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
 }
 
 // explain is ExplainPod.
 func (a *apiServer) explain(o event.WritePodCondition) event.StatusWritten {
 	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, o.ResourceVersion, corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: o.Reason, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
-	done := written(o.ID, outcome(err))
+	version := ""
 	if err == nil {
-		if p.Spec.NodeName != "" {
+		if version = p.ResourceVersion; p.Spec.NodeName != "" {
 			a.w.fail("pod %s is told that it waits (%s), and is bound to %s", p.UID, o.Reason, p.Spec.NodeName)
 		}
-		done.ResourceVersion = p.ResourceVersion
 	}
-	return done
+	return effect.StatusWritten(o.ID, version, err)
 }
 
 // evict is the delete of Evict; its condition comes right before.
@@ -229,12 +205,12 @@ func (a *apiServer) delete(p *corev1.Pod) {
 }
 
 // replaceQueueStatus and replaceGroupStatus are ReplaceStatus.
-func (a *apiServer) replaceQueueStatus(o event.WriteQueueStatus) event.StatusOutcome {
-	return outcome(a.ReplaceQueueStatus(o.Queue, o.UID, o.Status))
+func (a *apiServer) replaceQueueStatus(o event.WriteQueueStatus) event.StatusWritten {
+	return effect.StatusWritten(o.ID, "", a.ReplaceQueueStatus(o.Queue, o.UID, o.Status))
 }
 
-func (a *apiServer) replaceGroupStatus(o event.WritePodGroupStatus) event.StatusOutcome {
-	return outcome(a.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status))
+func (a *apiServer) replaceGroupStatus(o event.WritePodGroupStatus) event.StatusWritten {
+	return effect.StatusWritten(o.ID, "", a.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status))
 }
 
 // queue returns a Queue, nil when there is none.

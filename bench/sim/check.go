@@ -18,6 +18,7 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/model"
+	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -243,7 +244,7 @@ func (c *check) asksBinding(o event.BindPod) {
 }
 
 // binding carries a Binding out and judges it.
-func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) event.BindOutcome {
+func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDone {
 	w := c.w
 	gang, queue := "", ""
 	if r := w.store.Keys[keys.Intents(o.Row.Incarnation, o.Row.N)]; r != nil {
@@ -258,14 +259,14 @@ func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) 
 	landed := c.landed[o.Row.PodUID]
 	c.landed[o.Row.PodUID] = w.now
 	c.bound[o.Row.PodUID] = gang
-	outcome := do()
-	w.log("%s binds pod %s to %s: %d", x.inc, o.Row.PodUID, o.Node, outcome)
-	if outcome != event.BindOK {
+	done := effect.BindDone(o, do())
+	w.log("%s binds pod %s to %s: %d", x.inc, o.Row.PodUID, o.Node, done.Outcome)
+	if done.Outcome != event.BindOK {
 		w.count("bindings refused")
 		if c.bound[o.Row.PodUID], c.landed[o.Row.PodUID] = earlier, landed; !was { // who bound it before has it
 			delete(c.bound, o.Row.PodUID)
 		}
-		return outcome
+		return done
 	}
 	w.count("bindings")
 	if gang == "" {
@@ -273,7 +274,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() event.BindOutcome) 
 	}
 	c.gang(gang).ever[o.Row.PodUID] = true
 	c.paid[o.Row.PodUID] = queue
-	return outcome
+	return done
 }
 
 // node judges I5 for nodes that only Basalt uses and that never shrink.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
@@ -205,7 +204,7 @@ func (t *term) lead(e core.Elected) {
 	t.outputs()
 	t.members = c.follow(w.store.members, func(v any) { t.shardsChanged(v.([]*wire.ShardRecord)) })
 	t.queues = c.watch(w.api.queues, &watcher{
-		seen:  func(o object) { t.step(queueSeen(o.Object.(*v1alpha1.Queue))) },
+		seen:  func(o object) { t.step(effect.QueueSeen(o.Object.(*v1alpha1.Queue))) },
 		gone:  func(o object) { t.step(core.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
 		first: func() { t.step(core.QueuesSynced{}) },
 	})
@@ -247,23 +246,6 @@ func (t *term) shardsChanged(now []*wire.ShardRecord) {
 		}
 	}
 	t.before = after
-}
-
-func queueSeen(q *v1alpha1.Queue) core.QueueSeen {
-	ev := core.QueueSeen{Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
-		Namespaces: q.Spec.NamespaceSelector, Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)}
-	if q.Status != nil {
-		ev.StatusEpoch = api.Epoch(q.Status.Epoch)
-	}
-	read := func(l corev1.ResourceList) api.Resources {
-		r, err := api.FromResourceList(l, false)
-		if err != nil {
-			ev.Invalid = err.Error()
-		}
-		return r
-	}
-	ev.Capability, ev.Guarantee = read(q.Spec.Capability), read(q.Spec.Guarantee)
-	return ev
 }
 
 func (t *term) step(ev core.Event) {

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 	"time"
 
@@ -25,6 +25,9 @@ const (
 	storeTry    = 5 * time.Second
 	apiPatience = 10 * time.Second
 )
+
+// errNoAnswer is what a client of the API server returns when no answer comes.
+var errNoAnswer = errors.New("no answer")
 
 // shard is what shard/process is around its two cores.
 type shard struct {
@@ -139,7 +142,7 @@ func (x *shard) keepAlive() {
 		alive := true
 		x.call(&s.server, "lease", leaseTTL/3, func() { alive = s.keepAlive(x.lease) }, func(answered bool) {
 			if answered && !alive {
-				x.sessionOver()
+				x.endSoon(protocol.ErrSessionLost)
 				return
 			}
 			x.keepAlive()
@@ -147,7 +150,12 @@ func (x *shard) keepAlive() {
 	})
 }
 
-func (x *shard) sessionOver() {
+// endSoon ends the process for a reason of its own. Only the loss of its session is one: neither is another store opened here,
+// nor is a write given up.
+func (x *shard) endSoon(why error) {
+	if !errors.Is(why, protocol.ErrSessionLost) || x.w.store.leases[x.lease] != nil {
+		x.w.fail("I12: %s ends, and it still holds its session: %v", x.inc, why)
+	}
 	x.later(x.w.between(0, 20*time.Millisecond), func() { x.end("its session is over") })
 }
 
@@ -297,16 +305,16 @@ func (x *shard) carryOut(o event.Output) {
 
 	case event.BindPod:
 		w.check.asksBinding(o)
-		done := event.BindDone{Row: o.Row}
+		var done event.BindDone
 		x.call(&a.server, "bind", apiPatience, func() {
 			labels := map[string]string{api.LabelGang: o.Gang}
-			done.Outcome = w.check.binding(x, o, func() event.BindOutcome {
+			done = w.check.binding(x, o, func() error {
 				return a.bind(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Node, labels)
 			})
 		}, func(answered bool) {
 			ev := done
 			if !answered {
-				ev.Outcome = event.BindUnknown
+				ev = effect.BindDone(o, errNoAnswer)
 			}
 			x.step(ev)
 		})
@@ -315,17 +323,17 @@ func (x *shard) carryOut(o event.Output) {
 		x.call(&a.server, "settle", apiPatience, func() { done = a.settle(o) }, func(answered bool) {
 			ev := done
 			if !answered {
-				ev = event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}
+				ev = effect.SettleDone(o, effect.Found{}, errNoAnswer)
 			}
 			w.log("%s settled pod %s: %d %s", x.inc, o.Row.PodUID, ev.Outcome, ev.Node)
 			x.step(ev)
 		})
 	case event.WriteQueueStatus:
 		w.check.stamp("queue "+o.Queue+" "+o.UID, o.Queue, o.Status.Stamp)
-		x.write(o.ID, func() event.StatusWritten { return written(o.ID, a.replaceQueueStatus(o)) })
+		x.write(o.ID, func() event.StatusWritten { return a.replaceQueueStatus(o) })
 	case event.WritePodGroupStatus:
 		w.check.stamp("podgroup "+o.Name+" "+o.UID, o.Status.Queue, o.Status.Stamp)
-		x.write(o.ID, func() event.StatusWritten { return written(o.ID, a.replaceGroupStatus(o)) })
+		x.write(o.ID, func() event.StatusWritten { return a.replaceGroupStatus(o) })
 	case event.WritePodCondition:
 		x.write(o.ID, func() event.StatusWritten { return a.explain(o) })
 	case event.EvictPod:
@@ -405,24 +413,18 @@ func (f *follower) seen() *api.Table {
 }
 
 func (x *shard) writeIntents(o event.WriteIntents) {
-	w := x.w
 	m, err := x.session.WriteIntents(o.N, o.Record, o.TableRevision, effect.Fences(o))
 	if err != nil {
-		w.fail("%s: write intents %d: %v", x.inc, o.N, err)
+		x.wrote(effect.IntentsWritten(o, protocol.WriteResult{}, err))
+		return
 	}
 	x.drive("intents", m, never, func() {
-		ev := effect.IntentsWritten(o, m.WriteResult)
-		switch ev.Outcome {
-		case event.TableMoved:
+		if m.Outcome == protocol.TableMoved {
 			x.tables.hurry()
-		case event.SessionLost:
-			x.sessionOver()
-			if w.some(2) {
-				return
-			}
 		}
-		w.log("%s wrote intents %d: %d %v", x.inc, ev.N, ev.Outcome, ev.Moved)
-		x.step(ev)
+		w := effect.IntentsWritten(o, m.WriteResult, nil)
+		x.w.log("%s wrote intents %d: %d %v", x.inc, o.N, w.Event.(event.IntentsWritten).Outcome, m.Moved)
+		x.wrote(w)
 	})
 }
 
@@ -433,25 +435,31 @@ func (x *shard) deleteIntents(o event.DeleteIntents) {
 			x.w.fail("%s: delete intents: %v", x.inc, m.Err)
 		}
 		x.readable(m.Corrupt)
-		if m.Outcome == protocol.SessionLost {
-			x.sessionOver()
-		}
-		x.step(effect.IntentsDeleted(m.Now()))
+		x.wrote(effect.IntentsDeleted(m.Now(), m.Failed()))
 	})
 }
 
 func (x *shard) rewriteIntents(o event.RewriteIntents) {
 	m, err := x.session.RewriteIntents(effect.IntentKey(o), o.Record, o.TableRevision)
 	if err != nil {
-		x.w.fail("%s: rewrite intents %s/%d: %v", x.inc, o.Incarnation, o.N, err)
+		x.wrote(effect.IntentsRewritten(o, protocol.RewriteResult{}, err))
+		return
 	}
 	x.drive("tidy", m, never, func() {
 		x.readable(m.Corrupt)
-		if m.Outcome == protocol.SessionLost {
-			x.sessionOver()
-		}
-		x.step(effect.IntentsRewritten(o, m.RewriteResult))
+		x.wrote(effect.IntentsRewritten(o, m.RewriteResult, nil))
 	})
+}
+
+// wrote does what a write means for the process, and tells the cores. A process that is about to end may be faster than that.
+func (x *shard) wrote(w effect.Write) {
+	if w.End != nil {
+		x.endSoon(w.End)
+		if x.w.some(2) {
+			return
+		}
+	}
+	x.step(w.Event)
 }
 
 // read reads what an heir needs.
@@ -479,21 +487,13 @@ func (w *world) encode(key string, m proto.Message) protocol.Value {
 	return v
 }
 
-func written(id uint64, outcome event.StatusOutcome) event.StatusWritten {
-	ev := event.StatusWritten{ID: id, Outcome: outcome}
-	if outcome != event.StatusOK {
-		ev.Error = fmt.Sprint("outcome ", outcome)
-	}
-	return ev
-}
-
 // write is a write of a status or the like: without an answer it failed.
 func (x *shard) write(id uint64, do func() event.StatusWritten) {
 	var done event.StatusWritten
 	x.call(&x.w.api.server, "write", apiPatience, func() { done = do() }, func(answered bool) {
 		ev := done
 		if !answered {
-			ev = event.StatusWritten{ID: id, Outcome: event.StatusFailed, Error: "no answer"}
+			ev = effect.StatusWritten(id, "", errNoAnswer)
 		}
 		x.step(ev)
 	})

@@ -1,5 +1,6 @@
-// Package effect translates between the coordinator's core and the control store's protocol. The coordinator's process, the
-// simulator and the explorer all translate here.
+// Package effect translates between the coordinator's core and the outside: transactions into changes of the control store's
+// protocol, what a term loaded into what a core begins with, and Queues into events. The coordinator's process, the simulator
+// and the explorer all translate here.
 //
 // It decides nothing and keeps nothing: every function returns the same for the same arguments.
 package effect

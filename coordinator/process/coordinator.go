@@ -283,7 +283,7 @@ func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
 	}
 	var epoch api.Epoch
 	for _, q := range queues {
-		if e := queueSeen(q).StatusEpoch; e <= coordinator.MaxStatusEpoch { // one that cannot be true hides no other
+		if e := effect.QueueSeen(q).StatusEpoch; e <= coordinator.MaxStatusEpoch { // one that cannot be true hides no other
 			epoch = max(epoch, e)
 		}
 	}

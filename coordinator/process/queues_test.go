@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -12,11 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/local"
@@ -25,56 +22,6 @@ import (
 )
 
 func TestMain(m *testing.M) { localtest.Run(m) }
-
-// The API server refuses all of these; objects may be older than its rules.
-func TestQueueSeenNamesWhatCannotBeRead(t *testing.T) {
-	list := func(name, amount string) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceName(name): resource.MustParse(amount)}
-	}
-	names := func(n, length int) corev1.ResourceList {
-		l := corev1.ResourceList{}
-		for i := range n {
-			name := fmt.Sprintf("example.com/r%03d", i)
-			l[corev1.ResourceName(name+strings.Repeat("x", max(0, length-len(name))))] = resource.MustParse("1")
-		}
-		return l
-	}
-	for _, c := range []struct {
-		name, queue string
-		spec        v1alpha1.QueueSpec
-		says        string // "" for nothing
-	}{
-		{"fine", "a.b", v1alpha1.QueueSpec{Capability: list("cpu", "2")}, ""},
-		{"no path", "A", v1alpha1.QueueSpec{}, `"A"`},
-		{"negative", "a", v1alpha1.QueueSpec{Capability: list("cpu", "-1")}, "spec.capability: cpu"},
-		{"zero", "a", v1alpha1.QueueSpec{Capability: list("nvidia.com/gpu", "0"), Guarantee: list("memory", "0")}, ""},
-		{"as many names as possible", "a", v1alpha1.QueueSpec{Capability: names(api.MaxResources, 1)}, ""},
-		{"too many names", "a", v1alpha1.QueueSpec{Capability: names(api.MaxResources+1, 1)}, "spec.capability: it names 65 resources, the limit is 64"},
-		{"as long a name as possible", "a", v1alpha1.QueueSpec{Guarantee: names(1, api.MaxResourceName)}, ""},
-		{"too long a name", "a", v1alpha1.QueueSpec{Guarantee: names(1, api.MaxResourceName+1)}, "has 318 bytes, the limit is 317"},
-		{"too large", "a", v1alpha1.QueueSpec{Capability: list("cpu", "9E")}, "spec.capability: cpu"},
-		{"absurd", "a", v1alpha1.QueueSpec{Capability: list("memory", "1e400")}, "spec.capability: memory"},
-		{"half a device", "a", v1alpha1.QueueSpec{Capability: list("nvidia.com/gpu", "0.5")}, "spec.capability: nvidia.com/gpu"},
-	} {
-		ev := queueSeen(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: c.queue}, Spec: c.spec})
-		if (ev.Invalid == "") != (c.says == "") || !strings.Contains(ev.Invalid, c.says) {
-			t.Errorf("%s: invalid %q, want %q in it", c.name, ev.Invalid, c.says)
-		}
-	}
-}
-
-// A capability of zero is a limit, a guarantee of zero is none.
-func TestQueueSeenKeepsZeroCapability(t *testing.T) {
-	l := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("0"), "cpu": resource.MustParse("2"), "zz.example.com/z": resource.MustParse("0e9")}
-	ev := queueSeen(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.QueueSpec{Capability: l, Guarantee: l}})
-	capability := api.Resources{{Resource: "cpu", Value: 2000}, {Resource: "nvidia.com/gpu"}, {Resource: "zz.example.com/z"}}
-	if ev.Invalid != "" || !slices.Equal(ev.Capability, capability) {
-		t.Errorf("capability %v, invalid %q, want %v", ev.Capability, ev.Invalid, capability)
-	}
-	if guarantee := capability[:1]; !slices.Equal(ev.Guarantee, guarantee) {
-		t.Errorf("guarantee %v, want %v", ev.Guarantee, guarantee)
-	}
-}
 
 // A new list of as many queues as an API server may hold is compared with the old one in a moment.
 func TestNewListIsComparedInLinearTime(t *testing.T) {

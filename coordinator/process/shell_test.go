@@ -66,30 +66,6 @@ func TestShardsChanged(t *testing.T) {
 	}
 }
 
-// What is read of a Queue beside its limits.
-func TestQueueSeenFields(t *testing.T) {
-	now := metav1.Now()
-	for _, c := range []struct {
-		what  string
-		queue v1alpha1.Queue
-		want  coordinator.QueueSeen
-	}{
-		{"nothing", v1alpha1.Queue{}, coordinator.QueueSeen{}},
-		{"closed", v1alpha1.Queue{Spec: v1alpha1.QueueSpec{Closed: true}}, coordinator.QueueSeen{Closed: true}},
-		{"deleting", v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now, Finalizers: []string{"x"}}}, coordinator.QueueSeen{Deleting: true}},
-		{"ours", v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"x", v1alpha1.FinalizerCharged}}}, coordinator.QueueSeen{HasFinalizer: true}},
-		{"an epoch", v1alpha1.Queue{Status: &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: 7}}}, coordinator.QueueSeen{StatusEpoch: 7}},
-		{"an epoch that cannot be", v1alpha1.Queue{Status: &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: -7}}}, coordinator.QueueSeen{}},
-	} {
-		c.queue.Name, c.queue.UID, c.queue.ResourceVersion, c.queue.Generation = "a", "u", "3", 4
-		got := queueSeen(&c.queue)
-		if got.Name != "a" || got.UID != "u" || got.ResourceVersion != "3" || got.Generation != 4 || got.Invalid != "" || got.Closed != c.want.Closed ||
-			got.Deleting != c.want.Deleting || got.HasFinalizer != c.want.HasFinalizer || got.StatusEpoch != c.want.StatusEpoch {
-			t.Errorf("%s: %+v", c.what, got)
-		}
-	}
-}
-
 // answering returns clients of an API server that answers as a test says.
 func answering(t *testing.T, answer http.HandlerFunc) *kube.Clients {
 	t.Helper()

@@ -2,61 +2,46 @@ package process
 
 import (
 	"context"
-	"errors"
 
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 )
 
-// The control store's answers are definite. An error about one record (protocol.RecordError) is an answer, too: nothing was
-// written. Any other error means that this process may not or cannot go on.
+// The control store's answers are definite. What an error means, for the core and for the process, package effect says.
 
 func (l *loop) writeIntents(ctx context.Context, o event.WriteIntents) event.Event {
 	fault.CrashSoon(fault.IntentsSent)
 	result, err := l.session.WriteIntents(ctx, o.N, o.Record, o.TableRevision, effect.Fences(o))
-	if record := (*protocol.RecordError)(nil); errors.As(err, &record) {
-		l.log.Error("cannot write a record of intents", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
-		l.metrics.transaction("write_intents", false)
-		return event.IntentsWritten{N: o.N, Outcome: event.Unwritable}
-	}
-	if err != nil {
-		l.fail(err)
-	}
-	l.metrics.transaction("write_intents", result.Outcome == protocol.Written)
 	if result.Outcome == protocol.Written {
 		fault.Crash(fault.IntentsDurable)
 	}
-	done := effect.IntentsWritten(o, result)
-	if done.Outcome == event.SessionLost {
-		l.fail(store.ErrSessionLost)
-	}
-	return done
+	return l.wrote("write_intents", len(o.Record.GetRows()), result.Outcome == protocol.Written, effect.IntentsWritten(o, result, err))
 }
 
 func (l *loop) deleteIntents(ctx context.Context, o event.DeleteIntents) event.Event {
 	now, err := l.session.DeleteIntents(ctx, effect.IntentKeys(l.self, o))
-	if err != nil {
-		l.fail(err)
-	}
 	fault.Crash(fault.IntentsDeleted)
-	l.metrics.transaction("delete_intents", err == nil)
-	return effect.IntentsDeleted(now)
+	return l.wrote("delete_intents", 0, err == nil, effect.IntentsDeleted(now, err))
 }
 
 func (l *loop) rewriteIntents(ctx context.Context, o event.RewriteIntents) event.Event {
 	result, err := l.session.RewriteIntents(ctx, effect.IntentKey(o), o.Record, o.TableRevision)
-	if record := (*protocol.RecordError)(nil); errors.As(err, &record) { // the key is as it was
-		l.log.Error("cannot rewrite a record of intents, retrying later", "key", record.Key, "rows", len(o.Record.GetRows()), "error", record.Err)
-		l.metrics.transaction("rewrite_intents", false)
-		return event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N, ModRevision: o.ModRevision, Unwritable: true}
+	if err == nil {
+		fault.Crash(fault.IntentsRewritten)
 	}
-	if err != nil || result.Outcome == protocol.SessionLost {
-		l.fail(store.ErrSessionLost)
+	return l.wrote("rewrite_intents", len(o.Record.GetRows()), result.Outcome == protocol.Written, effect.IntentsRewritten(o, result, err))
+}
+
+// wrote does what a write means for the process, and returns what it means for the core.
+func (l *loop) wrote(what string, rows int, done bool, w effect.Write) event.Event {
+	if w.Record != nil {
+		l.log.Error("cannot write a record of intents", "write", what, "key", w.Record.Key, "rows", rows, "error", w.Record.Err)
 	}
-	fault.Crash(fault.IntentsRewritten)
-	l.metrics.transaction("rewrite_intents", result.Outcome == protocol.Written)
-	return effect.IntentsRewritten(o, result)
+	l.metrics.transaction(what, done)
+	if w.End != nil {
+		l.fail(w.End)
+	}
+	return w.Event
 }

@@ -279,16 +279,11 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, 
 	fault.Crash(fault.BindingUnsent)
 	fault.CrashSoon(fault.BindingSent)
 	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{api.LabelGang: o.Gang})
-	done = event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
-	switch {
-	case err == nil:
+	done = effect.BindDone(o, err)
+	switch done.Outcome {
+	case event.BindOK:
 		fault.Crash(fault.BindingAnswered)
-		done.Outcome = event.BindOK
-	case apierrors.IsConflict(err):
-		done.Outcome = event.BindConflict
-	case apierrors.IsNotFound(err):
-		done.Outcome = event.BindNotFound
-	default:
+	case event.BindUnknown:
 		l.log.Warn("Binding failed, resolving its outcome", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
 	}
 	if refusedBinding(err) {
@@ -304,36 +299,17 @@ func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
 	if err == nil {
 		fault.Crash(fault.SettleAnswered)
 	}
-	done := event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
-	switch {
-	case err != nil:
-		done.Outcome = event.SettleRetry
+	if err != nil {
 		l.log.Warn("cannot resolve the outcome of a Binding, retrying", "pod", o.Namespace+"/"+o.Name, "error", err)
-	case found.Gone:
-		done.Outcome = event.SettledGone
-	case found.Node != "":
-		done.Outcome, done.Node = event.SettledBound, found.Node
-	default:
-		done.Version = found.Version
 	}
-	return done
+	return effect.SettleDone(o, effect.Found(found), err)
 }
 
 func (l *loop) written(what string, id uint64, version string, err error) event.Event {
-	done := event.StatusWritten{ID: id, Outcome: event.StatusOK, ResourceVersion: version}
-	switch {
-	case err == nil:
-	case apierrors.IsNotFound(err):
-		done.Outcome = event.StatusGone
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		done.Outcome = event.StatusConflict
-	default:
-		done.Outcome = event.StatusFailed
-	}
 	if err != nil {
-		done.Error = err.Error()
 		l.log.Debug("write not accepted", "what", what, "error", err)
 	}
+	done := effect.StatusWritten(id, version, err)
 	l.metrics.write(what, done.Outcome)
 	return done
 }

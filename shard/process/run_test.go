@@ -21,7 +21,7 @@ import (
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/serve"
-	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/kubelet"
@@ -347,7 +347,7 @@ func TestShardFromStartToStop(t *testing.T) {
 	}
 	select {
 	case err := <-first.ended:
-		if !errors.Is(err, store.ErrSessionLost) {
+		if !errors.Is(err, protocol.ErrSessionLost) {
 			t.Errorf("its session was lost, and it ended with %v", err)
 		}
 	case <-time.After(time.Minute):

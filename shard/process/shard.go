@@ -19,7 +19,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/relay"
-	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -149,7 +149,7 @@ func Run(ctx context.Context, o Options) error {
 		fault.Crash(fault.ShardGone)
 		return err
 	case <-session.Done():
-		return fmt.Errorf("%w: start over", store.ErrSessionLost)
+		return fmt.Errorf("%w: start over", protocol.ErrSessionLost)
 	case err := <-p.Store.Lost():
 		return fmt.Errorf("start over: %w", err)
 	case <-ctx.Done():

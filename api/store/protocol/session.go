@@ -22,6 +22,9 @@ const (
 	SessionLost              // this incarnation may not write any more
 )
 
+// ErrSessionLost says that the shard's lease is over: its incarnation may not write any more.
+var ErrSessionLost = errors.New("the shard's session is over")
+
 // ReservationFence names a reservation and the only ModRevision that it may have.
 type ReservationFence struct {
 	Bucket   api.BucketID // of the gang's queue
@@ -387,6 +390,14 @@ func (m *DeleteIntents) end() int { return min(m.from+MaxDeletes, len(m.keys)) }
 // Now returns each key as it is now, in the order given: ModRevision 0 once it is gone. When the session was lost it returns
 // those that were done before.
 func (m *DeleteIntents) Now() []StoredIntents { return m.now[:m.from] }
+
+// Failed returns why not all keys were done; nil when they were.
+func (m *DeleteIntents) Failed() error {
+	if m.Err == nil && m.Outcome == SessionLost {
+		return ErrSessionLost
+	}
+	return m.Err
+}
 
 func (m *DeleteIntents) key(i int) string {
 	return m.session.keys.Intents(m.keys[i].Incarnation, m.keys[i].N)

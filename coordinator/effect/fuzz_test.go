@@ -1,4 +1,4 @@
-package process
+package effect
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ func FuzzQueueSeen(f *testing.F) {
 		if lost.Match(b) || len(b) > 5000 || json.Unmarshal(b, q) != nil {
 			return
 		}
-		ev := queueSeen(q)
+		ev := QueueSeen(q)
 		if ev.Invalid != "" {
 			if !strings.Contains(ev.Invalid, "queue") && !strings.HasPrefix(ev.Invalid, "spec.") {
 				t.Fatalf("%q names no field", ev.Invalid)

@@ -1,0 +1,61 @@
+package effect
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/coordinator"
+)
+
+// QueueSeen returns what the core hears of a Queue. The API server's validation lets nothing bad through, but it may be switched off, and objects
+// may be older than it.
+func QueueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
+	ev := coordinator.QueueSeen{
+		Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
+		Namespaces: q.Spec.NamespaceSelector, Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil,
+		HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged),
+	}
+	if q.Status != nil {
+		ev.StatusEpoch = api.Epoch(max(0, q.Status.Epoch))
+	}
+	var err error
+	if err = api.ValidatePath(q.Name); err == nil {
+		if ev.Capability, err = readLimits("spec.capability", q.Spec.Capability); err == nil {
+			ev.Guarantee, err = readLimits("spec.guarantee", q.Spec.Guarantee)
+			ev.Guarantee = ev.Guarantee.Positive()
+		}
+	}
+	if err != nil {
+		ev.Invalid = err.Error()
+	}
+	return ev
+}
+
+// readLimits reads spec.capability or spec.guarantee. It keeps zeros: a capability of zero is a limit.
+func readLimits(field string, l corev1.ResourceList) (api.Resources, error) {
+	if len(l) > api.MaxResources {
+		return nil, fmt.Errorf("%s: it names %d resources, the limit is %d", field, len(l), api.MaxResources)
+	}
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		if err := api.CheckResourceName(string(name)); err != nil {
+			return nil, fmt.Errorf("%s: %w", field, err)
+		}
+	}
+	r, err := api.FromResourceList(l, false)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	for name, q := range l {
+		if q.IsZero() {
+			r = append(r, api.Amount{Resource: string(name)})
+		}
+	}
+	slices.SortFunc(r, func(a, b api.Amount) int { return strings.Compare(a.Resource, b.Resource) })
+	return r, nil
+}

@@ -1,0 +1,74 @@
+package effect
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/shard/event"
+)
+
+// An error about one record is an answer to the core; the loss of the session and every other error end the process.
+func TestWhatFailedWritesMean(t *testing.T) {
+	record := fmt.Errorf("write intents 3: %w", &protocol.RecordError{Key: "intents/a/3", Err: protocol.ErrTooLarge})
+	away := errors.New("the control store was replaced")
+	for _, c := range []struct {
+		what    string
+		outcome protocol.Outcome
+		err     error
+		written event.WriteOutcome
+		record  bool
+		end     error
+	}{
+		{"written", protocol.Written, nil, event.Written, false, nil},
+		{"the table moved", protocol.TableMoved, nil, event.TableMoved, false, nil},
+		{"a reservation moved", protocol.ReservationMoved, nil, event.ReservationMoved, false, nil},
+		{"the session is lost", protocol.SessionLost, nil, event.SessionLost, false, protocol.ErrSessionLost},
+		{"a record that cannot be written", 0, record, event.Unwritable, true, nil},
+		{"another store", 0, away, event.SessionLost, false, away},
+	} {
+		w := IntentsWritten(event.WriteIntents{N: 3}, protocol.WriteResult{Outcome: c.outcome}, c.err)
+		if got := w.Event.(event.IntentsWritten); got.N != 3 || got.Outcome != c.written || (w.Record != nil) != c.record || !errors.Is(w.End, c.end) || (w.End == nil) != (c.end == nil) {
+			t.Errorf("%s: %+v", c.what, w)
+		}
+		w = IntentsRewritten(event.RewriteIntents{Incarnation: "a", N: 3, ModRevision: 7}, protocol.RewriteResult{Outcome: c.outcome, Now: protocol.StoredIntents{ModRevision: 9}}, c.err)
+		got := w.Event.(event.IntentsRewritten)
+		if got.Incarnation != "a" || got.N != 3 || got.Done != (c.outcome == protocol.Written) || got.Unwritable != c.record || (w.Record != nil) != c.record || !errors.Is(w.End, c.end) || (w.End == nil) != (c.end == nil) {
+			t.Errorf("%s: %+v", c.what, w)
+		}
+		if want := map[bool]int64{true: 7, false: 9}[c.record]; got.ModRevision != want {
+			t.Errorf("%s: the key is at %d, want %d", c.what, got.ModRevision, want)
+		}
+	}
+	now := []protocol.StoredIntents{{N: 3, ModRevision: 7}}
+	for _, err := range []error{nil, protocol.ErrSessionLost, away} {
+		w := IntentsDeleted(now, err)
+		if got := w.Event.(event.IntentsDeleted); len(got.Keys) != 1 || got.Keys[0] != (event.IntentKey{N: 3, ModRevision: 7}) || w.End != err || w.Record != nil {
+			t.Errorf("deleted with %v: %+v", err, w)
+		}
+	}
+}
+
+func TestBindDone(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for _, c := range []struct {
+		err  error
+		want event.BindOutcome
+	}{
+		{nil, event.BindOK},
+		{apierrors.NewConflict(pods, "p", errors.New("it moved")), event.BindConflict},
+		{fmt.Errorf("bind: %w", apierrors.NewNotFound(pods, "p")), event.BindNotFound},
+		{apierrors.NewForbidden(pods, "p", errors.New("denied")), event.BindUnknown},
+		{apierrors.NewTooManyRequests("later", 1), event.BindUnknown},
+		{errors.New("connection reset"), event.BindUnknown},
+	} {
+		o := event.BindPod{Row: event.RowID{PodUID: "u", N: 3}}
+		if got := BindDone(o, c.err); got != (event.BindDone{Row: o.Row, Outcome: c.want}) {
+			t.Errorf("%v: %+v", c.err, got)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package effect
+
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"basalt.dev/basalt/shard/event"
+)
+
+// Found is what settling a Binding found: the fields of kube.Settlement.
+type Found struct {
+	Gone    bool   // no pod of this UID
+	Node    string // where the pod is bound, "" for nowhere
+	Version string // of the pod now
+}
+
+// BindDone returns the answer to a BindPod. Of any error but the two that say that nothing was done, the outcome is unknown.
+func BindDone(o event.BindPod, err error) event.BindDone {
+	done := event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
+	switch {
+	case err == nil:
+		done.Outcome = event.BindOK
+	case apierrors.IsConflict(err):
+		done.Outcome = event.BindConflict
+	case apierrors.IsNotFound(err):
+		done.Outcome = event.BindNotFound
+	}
+	return done
+}
+
+// SettleDone returns the answer to a SettlePod.
+func SettleDone(o event.SettlePod, found Found, err error) event.SettleDone {
+	done := event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
+	switch {
+	case err != nil:
+		done.Outcome = event.SettleRetry
+	case found.Gone:
+		done.Outcome = event.SettledGone
+	case found.Node != "":
+		done.Outcome, done.Node = event.SettledBound, found.Node
+	default:
+		done.Version = found.Version
+	}
+	return done
+}
+
+// StatusWritten returns the answer to a write of a status or of a condition, or to an eviction. Version is the object's after
+// the write, "" where nobody needs it.
+func StatusWritten(id uint64, version string, err error) event.StatusWritten {
+	done := event.StatusWritten{ID: id, Outcome: event.StatusOK, ResourceVersion: version}
+	switch {
+	case err == nil:
+		return done
+	case apierrors.IsNotFound(err):
+		done.Outcome = event.StatusGone
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
+		done.Outcome = event.StatusConflict
+	default:
+		done.Outcome = event.StatusFailed
+	}
+	done.Error = err.Error()
+	return done
+}
