@@ -20,7 +20,13 @@ type Player func(where, command string) []string
 // Run runs every script of the package's testdata, each with a player of its own.
 func Run(t *testing.T, start func(*testing.T) Player) {
 	t.Helper()
-	files, err := filepath.Glob("testdata/*.txt")
+	RunIn(t, "testdata", start)
+}
+
+// RunIn runs every script of a folder.
+func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scripts", err)
 	}

@@ -123,20 +123,8 @@ func Run(cfg Config) (result Result) {
 	if cfg.Tail == 0 {
 		cfg.Tail = 120
 	}
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	w := &world{
-		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0xba5a17)), now: start, start: start, made: map[string]int{}, slow: map[string]time.Duration{},
-		record: &Script{Jitter: cfg.Seed},
-		hash:   xxhash.New(), tail: make([]string, cfg.Tail), counts: map[string]int{},
-		// What needs two streams to lag is judged by check.go at the end; here every stream is seen at once.
-		audit: audit.New(audit.Config{Lag: 10000 * time.Hour, Grace: 10000 * time.Hour, Unsettled: 10000 * time.Hour}),
-	}
-	if cfg.Script != nil {
-		w.record.Jitter = cfg.Script.Jitter
-		w.script = newPlayer(cfg.Script)
-	}
-	w.die = w.newDie("cluster")
-	w.store, w.api, w.net, w.gossip, w.check = newStore(w), newAPIServer(w), newNetwork(w), newGossip(w), newCheck(w)
+	w := newWorld(cfg)
+	start := w.start
 	defer func() {
 		result = Result{Seed: cfg.Seed, Steps: w.step, Simulated: w.now.Sub(start), Hash: w.hash.Sum64(), Counts: w.counts, Script: w.record}
 		switch failed := recover().(type) {
@@ -166,6 +154,25 @@ func Run(cfg Config) (result Result) {
 		w.settle()
 	}
 	return result
+}
+
+// newWorld makes a world in which nothing has begun.
+func newWorld(cfg Config) *world {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	w := &world{
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0xba5a17)), now: start, start: start, made: map[string]int{}, slow: map[string]time.Duration{},
+		record: &Script{Jitter: cfg.Seed},
+		hash:   xxhash.New(), tail: make([]string, cfg.Tail), counts: map[string]int{},
+		// What needs two streams to lag is judged by check.go at the end; here every stream is seen at once.
+		audit: audit.New(audit.Config{Lag: 10000 * time.Hour, Grace: 10000 * time.Hour, Unsettled: 10000 * time.Hour}),
+	}
+	if cfg.Script != nil {
+		w.record.Jitter = cfg.Script.Jitter
+		w.script = newPlayer(cfg.Script)
+	}
+	w.die = w.newDie("cluster")
+	w.store, w.api, w.net, w.gossip, w.check = newStore(w), newAPIServer(w), newNetwork(w), newGossip(w), newCheck(w)
+	return w
 }
 
 // next carries out one event.
