@@ -28,11 +28,11 @@ import (
 // pod of a gang uncharged, only pods of closing reservations are evicted, and statuses have one writer an epoch. When it
 // ends: every gang that fits is bound wholly, no reservation is left without a gang, and nothing is held for nobody.
 func TestWorld(t *testing.T) {
-	seeds, steps := 32, 25000
+	seeds, steps := *worldSeeds, 25000
 	if testing.Short() {
-		seeds = 4
+		seeds = min(seeds, 4)
 	}
-	for seed := range int64(seeds) {
+	for seed := *firstSeed; seed < *firstSeed+seeds; seed++ {
 		t.Run(strconv.FormatInt(seed, 10), func(t *testing.T) {
 			w := newWorld(t, seed)
 			for w.step = range steps {
@@ -65,6 +65,11 @@ func TestSameSeedSameOutputs(t *testing.T) {
 	}
 }
 
+var (
+	worldSeeds = flag.Int64("seeds", 32, "how many seeds TestWorld runs")
+	firstSeed  = flag.Int64("first", 0, "the first of them")
+)
+
 var follow = flag.String("follow", "", "on failure, print what was said of this gang, from the start")
 
 type worldPod struct {
@@ -76,7 +81,8 @@ type worldPod struct {
 	finished, owned, gated  bool
 	deleting                time.Time
 	boundAt                 time.Time
-	boundFor                string // UID of the PodGroup that bound it
+	boundFor                string // UID of the PodGroup that it was bound for,
+	boundIn                 string // and the queue that it was bound in
 	reason                  string
 }
 
@@ -89,6 +95,7 @@ type worldGroup struct {
 	least            int  // the lowest minCount it ever had: homes lag
 	ever             int  // pods bound for it
 	completed        bool // as many as that
+	begun            bool // a pod was bound for it since it was last given back: it is completed, or closed
 	mixed            bool // pods made within its second were bound for an earlier one
 }
 
@@ -170,7 +177,7 @@ type world struct {
 	net    []worldMessage
 	late   []event.BindPod
 	stamps map[string]string // object/epoch -> writer
-	rows   map[string]bool   // gang/pod of every intent
+	rows   map[string]string // gang/pod of every intent, and the gang's queue
 
 	landed, statuses           int
 	placed, rolledBack, gaveUp uint64
@@ -184,7 +191,7 @@ var worldQueues = []string{"default", "q1", "q2", "q3", "q4"}
 func newWorld(t *testing.T, seed int64) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewSource(seed)), now: epoch0, pods: map[string]*worldPod{}, groups: map[string]*worldGroup{},
 		intents: map[intentKey]worldIntents{}, charged: map[string]*worldReservation{}, waiting: map[string]*worldRequest{}, serials: map[string]uint64{},
-		caps: map[string]int64{"default": 12, "q1": 12, "q2": 8, "q3": 16, "q4": 8}, stamps: map[string]string{}, rows: map[string]bool{}, rev: 100, term: 1}
+		caps: map[string]int64{"default": 12, "q1": 12, "q2": 8, "q3": 16, "q4": 8}, stamps: map[string]string{}, rows: map[string]string{}, rev: 100, term: 1}
 	var first []api.Incarnation
 	for range 1 + seed%3 {
 		first = append(first, w.start().inc)
@@ -409,7 +416,7 @@ func (w *world) mayBind(p *process, uid string, commit *wire.Commit) {
 			grp, least = g, g.min
 		}
 	}
-	if p.said[uid] || grp == nil || grp.completed || grp.mixed {
+	if p.said[uid] || grp == nil || grp.completed || grp.begun || grp.mixed {
 		return
 	}
 	p.said[uid] = true
@@ -451,10 +458,11 @@ func (w *world) mix(g *worldGroup) {
 	}
 }
 
-// gangOf returns the gang that a bound pod belongs to.
+// gangOf returns the gang that a bound pod belongs to: the one that it was bound for, or the present one of that name, if it was made
+// for that, and both are in one queue.
 func (w *world) gangOf(p *worldPod) string {
 	g := w.groups[p.group]
-	if g == nil || p.boundFor == g.uid {
+	if g == nil || p.boundFor == g.uid || p.boundIn != g.queue {
 		return p.boundFor
 	}
 	if d := p.created.Compare(g.created); d > 0 || d == 0 && p.deleting.IsZero() {
@@ -566,7 +574,8 @@ func (w *world) writeIntents(p *process, o event.WriteIntents) event.Event {
 	w.rev++
 	w.intents[intentKey{p.inc, o.N}] = worldIntents{w.rev, o.Record}
 	for _, r := range o.Record.Rows {
-		w.rows[o.Record.Gangs[r.Gang].Uid+"/"+r.PodUid] = true
+		ref := o.Record.Gangs[r.Gang]
+		w.rows[ref.Uid+"/"+r.PodUid] = ref.Queue
 	}
 	return event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: w.rev}
 }
@@ -614,13 +623,13 @@ func (w *world) bind(o event.BindPod) event.BindOutcome {
 	}
 	w.landed++
 	p.node, p.boundAt = o.Node, w.now
-	p.boundFor = o.Gang
-	if !w.rows[p.boundFor+"/"+p.uid] {
+	p.boundFor, p.boundIn = o.Gang, w.rows[o.Gang+"/"+p.uid]
+	if p.boundIn == "" {
 		w.failf("pod %s is bound without an intent", p.uid)
 	}
 	if g := w.groups[p.group]; g != nil && g.uid == w.gangOf(p) {
 		g.ever++
-		g.completed = g.ever >= g.least
+		g.completed, g.begun = g.ever >= g.least, true
 	}
 	if g := w.groups[p.group]; g != nil {
 		w.mix(g)
@@ -722,11 +731,6 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 			reply(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial, Reason: wire.DenyReason_DENY_CLOSING}}})
 			return
 		}
-		if w.elsewhere(key, m) {
-			delete(w.waiting, key)
-			reply(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial, Reason: wire.DenyReason_DENY_CHARGED_ELSEWHERE}}})
-			return
-		}
 		if old := w.waiting[key]; old != nil && old.m.Serial == m.Serial {
 			old.from = from
 			old.told = false
@@ -744,6 +748,9 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 		if r := w.charged[key]; r != nil {
 			w.mayRelease(from, r)
 			delete(w.charged, key)
+			if g := w.groups[m.Gang.Name]; g != nil && g.uid == m.Gang.Uid {
+				g.begun = false
+			}
 			w.rev++
 		}
 		reply(&wire.Envelope{Body: &wire.Envelope_Unreserved{Unreserved: &wire.Unreserved{GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial}}})
@@ -802,6 +809,12 @@ func (w *world) offer() {
 	for _, key := range sorted(w.waiting) {
 		q := w.waiting[key]
 		m := q.m
+		if w.elsewhere(key, m) { // maybe since it was requested
+			delete(w.waiting, key)
+			w.net = append(w.net, worldMessage{event.ToCoordinator, q.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{
+				GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial, Reason: wire.DenyReason_DENY_CHARGED_ELSEWHERE}}}})
+			continue
+		}
 		demand, _ := wire.ToResources(m.Demand)
 		bound, _ := wire.ToResources(m.Bound)
 		var used api.Resources
