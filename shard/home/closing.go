@@ -45,6 +45,12 @@ func (c *Core) restart(g *gang) {
 	c.resume(g)
 }
 
+// startOver is restart for a gang that is not any more what its reservation is for.
+func (c *Core) startOver(g *gang) {
+	g.edits.pending = true
+	c.restart(g)
+}
+
 // startWithdraw tells every shard that may have something of the gang to drop it.
 func (c *Core) startWithdraw(g *gang, then after) {
 	g.state, g.after = withdrawing, then

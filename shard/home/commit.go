@@ -91,7 +91,7 @@ func (c *Core) prepare(g *gang) {
 	s := &g.search
 	g.forget()
 	if !c.valid(g) && !c.toldAny(g) {
-		c.restart(g)
+		c.startOver(g)
 		return
 	}
 	if c.toldAny(g) { // one Commit for all of it, which binds at once

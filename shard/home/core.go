@@ -135,7 +135,9 @@ type Core struct {
 	lookAgain              time.Time            // when all sleepers may be looked through again
 	wakes                  fair.Queues[[]*gang] // whose sleep is over, and that wait for wakeTokens
 	wakeTokens             tokens
-	counter                uint32 // of serials
+	editLines              map[string]*editLine // by namespace (pacing.go)
+	paces                  recent[edits]        // of gangs that were forgotten
+	counter                uint32               // of serials
 
 	queues   map[string]*queue
 	writes   map[uint64]write // outputs whose StatusWritten is awaited
@@ -170,6 +172,7 @@ func New(cfg Config) *Core {
 		summaries:    map[api.Incarnation]*summary{},
 		gangs:        map[string]*gang{},
 		sleepers:     map[string]*gang{},
+		editLines:    map[string]*editLine{},
 		queues:       map[string]*queue{},
 		writes:       map[uint64]write{},
 		statuses:     tokens{rate: cfg.StatusBudget},
@@ -281,6 +284,7 @@ func (c *Core) onTick() {
 	}
 	c.settleYoung()
 	c.wakeSleepers()
+	c.startEdited()
 	c.lookAtLarge(true)
 	c.giveTurns()
 	c.settle()

@@ -85,6 +85,7 @@ type gang struct {
 
 	charge   charge
 	search   search
+	edits    edits
 	commits  []*commit
 	withdraw *withdraw
 	after    after
@@ -173,6 +174,10 @@ func (c *Core) newGang(id, queue string) *gang {
 	g := &gang{
 		id: id, queue: queue, wantQueue: queue, bucket: api.BucketOf(queue),
 		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now,
+	}
+	if pace, known := c.paces.get(id); known {
+		g.edits = pace
+		g.edits.pending = true
 	}
 	c.gangs[id] = g
 	return g
@@ -325,8 +330,13 @@ func (c *Core) collect(g *gang) {
 		return
 	}
 	why := c.obstacle(g)
-	if why.reason == "" {
+	if why.reason != "" {
+		g.edits.pending = g.edits.pending || !g.since.IsZero() // it was complete
+	} else {
 		if c.asleep(g) { // what was found when it fell asleep still holds
+			return
+		}
+		if c.limitRestarts(g) {
 			return
 		}
 		if why = c.neverFits(g); why.reason != "" {
@@ -455,6 +465,7 @@ func (c *Core) goAway(g *gang) {
 		g.queue, g.bucket = g.wantQueue, api.BucketOf(g.wantQueue)
 		g.state = collecting
 		g.charge = charge{}
+		g.edits.pending = true
 		c.touch(g)
 	}
 }
@@ -462,6 +473,7 @@ func (c *Core) goAway(g *gang) {
 // drop forgets a gang.
 func (c *Core) drop(g *gang) {
 	g.dropped = true
+	c.keepPace(g)
 	c.freeSlot(g)
 	c.wakeUp(g)
 	delete(c.gangs, g.id)

@@ -306,6 +306,10 @@ func (c *Core) asleep(g *gang) bool {
 	if s == nil {
 		return false
 	}
+	if g.edits.pending && !c.limitRestarts(g) {
+		c.wakeUp(g)
+		return false
+	}
 	if !c.over(s) {
 		if !s.latest.IsZero() {
 			if c.now.Before(s.notBefore) {
@@ -515,7 +519,7 @@ func (c *Core) valid(g *gang) bool {
 // queueUp waits for a slot.
 func (c *Core) queueUp(g *gang) {
 	if !c.valid(g) {
-		c.restart(g)
+		c.startOver(g)
 		return
 	}
 	if g.placed >= g.minCount() { // somebody else bound it
@@ -534,7 +538,7 @@ func (c *Core) queueUp(g *gang) {
 // hold looks for room for all of a gang.
 func (c *Core) hold(g *gang) {
 	if !c.valid(g) {
-		c.restart(g)
+		c.startOver(g)
 		return
 	}
 	if g.placed >= g.minCount() {

@@ -559,7 +559,7 @@ func (c *Core) join(p *pod, g *gang) {
 		c.leave(p)
 		p.gang = g
 		g.members[p.UID], g.order = p, nil
-		c.wakeUp(g) // it may fit now
+		c.edited(g) // it may fit now
 		if p.Node != "" {
 			p.pinned, p.sure = g.id, true
 			c.podBound(p, p.Node)
@@ -581,7 +581,7 @@ func (c *Core) leave(p *pod) {
 	}
 	delete(g.members, p.UID)
 	g.order = nil
-	c.wakeUp(g)
+	c.edited(g)
 	if p.place == committed && p.Node == "" {
 		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
 	}
@@ -635,7 +635,7 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 	if least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount)); g.minCount != least {
 		g.minCount = least
 		if gang := c.gangs[g.uid]; gang != nil {
-			c.wakeUp(gang)
+			c.edited(gang)
 		}
 	}
 	g.class = seen.Spec.PriorityClassName

@@ -322,6 +322,7 @@ func (c *Core) await(g *gang) {
 	}
 	if why := c.obstacle(g); why.reason != "" {
 		g.why = why
+		g.edits.pending = true
 		if g.tally.owed > 0 {
 			g.state = collecting
 		} else {
@@ -349,6 +350,10 @@ func (c *Core) await(g *gang) {
 		pods := c.choose(g)
 		now := append(g.pick((*pod).isOwed), pods...)
 		if !sum(now).Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
+			if g.edits.pending = true; c.limitRestarts(g) {
+				c.say(g)
+				return
+			}
 			c.ask(g, pods, false)
 			return
 		}
@@ -393,6 +398,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	ch.ask, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
 	ch.patient = m.GetPatient()
 	ch.most = 0
+	g.edits.vain = g.edits.vain && len(a.pods) == 0
 	if ch.rank == nil {
 		ch.rank = m.GetRank()
 	}
@@ -432,6 +438,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 			g.charge.reserved, g.charge.revision, g.charge.amounts = true, m.GetReservationRevision(), amounts
 		}
 	}
+	g.edits.vain = g.edits.vain || a.growth && len(a.pods) > 0
 	if first && a.growth && len(a.pods) > 1 && !g.charge.closed { // further pods are charged one by one: ask for fewer
 		g.charge.most = len(a.pods) / 2
 		a.fewer = true
@@ -563,6 +570,14 @@ func (c *Core) adjust(g *gang) {
 	case ch.stale || ch.reserved && !(named && base.Equal(ch.amounts)) || !ch.reserved && !base.IsZero():
 		c.ask(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
+		if g.edits.vain && (ch.ask == nil || !ch.ask.fewer) {
+			if g.edits.pending = true; c.limitRestarts(g) {
+				if ch.ask != nil {
+					c.say(g)
+				}
+				return
+			}
+		}
 		if ch.most > 0 && len(extra) > ch.most {
 			extra = extra[:ch.most]
 		}

@@ -1,0 +1,149 @@
+package home
+
+import "time"
+
+// Pacing of edits. The objects of a gang belong to its tenant, who may change them all the time. A change that matters makes
+// the gang start over: withdraw what it holds, give back its reservation or request, request again, and search again. That
+// costs messages and transactions at several processes in proportion to the gang's pods, for one write to the API server.
+//
+// So there are two rate limits:
+//   - Per gang, with exponential backoff: the first few edits after a rest take effect at once, the next one Config.BackoffMin
+//     later, then twice as long each time up to Config.BackoffMax. Edits in between take effect together.
+//   - Per namespace, by a token bucket of pods: a gang costs as many tokens as it has pods, and gangs for which it has too
+//     few are queued. One tenant cannot use up the budget of another.
+//
+// Which edit it was does not matter: what is limited is the starting over (limitRestarts), not the edits. Only what is not
+// placed is limited. A gang that forms, that is placed, or that grows while growth is granted, is not.
+
+const (
+	// editedPods is how many pods of one namespace may start over in a second because somebody edited their gangs.
+	editedPods = 1000
+	// freeEdits is how many edits of one gang take effect at once.
+	freeEdits = 3
+	// editRest is how long a gang is left alone before its next edit is the first one again.
+	editRest = 10 * time.Second
+)
+
+// edits is how often a gang started over lately.
+type edits struct {
+	pending bool          // it is to start over
+	vain    bool          // the last growth that it asked for was denied
+	count   int           // of times since it rested
+	last    time.Time     // time,
+	pause   time.Duration // and how long after it the next may come
+	queued  bool          // in editLine.gangs
+	turn    bool          // it left that queue, and is paid for
+}
+
+// editLine holds the gangs of a namespace that wait to start over, and what the namespace may spend. It is forgotten when no
+// gang waits and the bucket is full.
+type editLine struct {
+	tokens int64 // in thousandths of a pod; negative after a large gang
+	filled time.Time
+	gangs  []*gang
+}
+
+// edited takes note of a change that may end a gang's sleep.
+func (c *Core) edited(g *gang) {
+	if g.search.sleep != nil {
+		g.edits.pending = true
+	}
+}
+
+// limitRestarts reports whether a gang has to wait before it starts over. The gang is looked at again when it may.
+func (c *Core) limitRestarts(g *gang) bool {
+	e := &g.edits
+	if !e.pending {
+		return false
+	}
+	if e.turn {
+		e.turn = false
+	} else {
+		if at := e.last.Add(e.pause); c.now.Before(at) {
+			c.wakeAt(g, at)
+			return true
+		}
+		if e.queued {
+			return true
+		}
+		l := c.editLineOf(g.namespace)
+		if len(l.gangs) > 0 || !l.take(c.now, len(g.members)) {
+			e.queued = true
+			l.gangs = append(l.gangs, g)
+			return true
+		}
+	}
+	if !c.now.Before(e.last.Add(editRest)) {
+		e.count, e.pause = 0, 0
+	}
+	if e.count++; e.count >= freeEdits {
+		e.pause = min(max(2*e.pause, c.cfg.BackoffMin), c.cfg.BackoffMax)
+	}
+	e.last, e.pending = c.now, false
+	return false
+}
+
+func (c *Core) editLineOf(namespace string) *editLine {
+	l := c.editLines[namespace]
+	if l == nil {
+		l = &editLine{tokens: editedPods * 1000, filled: c.now}
+		c.editLines[namespace] = l
+	}
+	return l
+}
+
+// fill adds the tokens of the time that has passed.
+func (l *editLine) fill(now time.Time) {
+	if passed := now.Sub(l.filled).Milliseconds(); passed > 0 {
+		l.filled = l.filled.Add(time.Duration(passed) * time.Millisecond)
+		l.tokens = min(editedPods*1000, l.tokens+min(passed, 1000*1000)*editedPods)
+	}
+}
+
+// take pays for a gang, if anything is left: a large gang leaves a debt, of no more than a few seconds.
+func (l *editLine) take(now time.Time, pods int) bool {
+	l.fill(now)
+	if l.tokens <= 0 {
+		return false
+	}
+	l.tokens -= int64(min(max(1, pods), 3*editedPods)) * 1000
+	return true
+}
+
+// startEdited lets queued gangs start over, as far as the budgets of their namespaces go.
+func (c *Core) startEdited() {
+	if len(c.editLines) == 0 {
+		return
+	}
+	for _, namespace := range sorted(c.editLines) {
+		l := c.editLines[namespace]
+		l.fill(c.now)
+		for len(l.gangs) > 0 {
+			g := l.gangs[0]
+			if !g.dropped && g.edits.pending {
+				if !l.take(c.now, len(g.members)) {
+					break
+				}
+				g.edits.turn = true
+				c.touch(g)
+			}
+			g.edits.queued = false
+			l.gangs[0] = nil
+			l.gangs = l.gangs[1:]
+		}
+		if len(l.gangs) == 0 && l.tokens >= editedPods*1000 {
+			delete(c.editLines, namespace)
+		}
+	}
+}
+
+// keepPace remembers how often a gang started over that is forgotten and may come back at once: its queue, or the label of
+// its pod, was edited.
+func (c *Core) keepPace(g *gang) {
+	if g.since.IsZero() {
+		return
+	}
+	if p := c.pods[g.id]; g.moving() || g.single && p != nil && p.Node == "" && !p.Finished {
+		c.paces.put(g.id, edits{count: g.edits.count, last: g.edits.last, pause: g.edits.pause})
+	}
+}

@@ -1,0 +1,217 @@
+package home
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// editor drives one core whose peers answer at once: gangs of namespaces, edits of them, and what each namespace costs.
+type editor struct {
+	core  *Core
+	now   time.Time
+	deny  bool           // there is no quota; else there is quota and no room
+	work  map[string]int // by namespace: messages, and the pods that they name
+	asked map[string]int // by gang: Reserves
+	pods  map[string]*api.Pod
+	queue []event.Event
+}
+
+func newEditor(deny bool) *editor {
+	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}}
+	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
+	for i := range t.Changed {
+		t.Changed[i] = 1
+	}
+	e.step(event.TableSeen{Table: t})
+	e.step(event.StoreRead{Sequence: 1, Revision: 10})
+	e.step(event.PodsReplaced{Sequence: 1})
+	e.step(event.PriorityClassSeen{Name: "low", Value: -10})
+	e.summary(0)
+	return e
+}
+
+func (e *editor) summary(room uint64) {
+	e.step(event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: &wire.Summary{TableEpoch: 1, Nodes: 10, RoomVersion: room,
+		Allocatable: wire.FromResources(cores(100000, 100000)), Free: wire.FromResources(cores(100000, 100000)), Largest: wire.FromResources(cores(100, 110))}}}})
+}
+
+func (e *editor) step(ev event.Event) {
+	for e.queue = append(e.queue[:0], ev); len(e.queue) > 0; {
+		ev := e.queue[0]
+		e.queue = e.queue[1:]
+		e.core.Step(e.now, ev)
+		for _, o := range e.core.Outputs() {
+			switch o := o.(type) {
+			case event.WritePodGroupStatus:
+				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
+			case event.WritePodCondition:
+				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK, ResourceVersion: "7"})
+			case event.Send:
+				e.answer(o)
+			}
+		}
+	}
+}
+
+func (e *editor) answer(s event.Send) {
+	reply := func(body *wire.Envelope) { e.queue = append(e.queue, event.Message{From: s.To, Body: body}) }
+	costs := func(g *wire.GangRef, pods int) { e.work[g.GetNamespace()] += 1 + pods }
+	switch m := s.Body.Body.(type) {
+	case *wire.Envelope_Reserve:
+		r := m.Reserve
+		costs(r.Gang, len(r.Pods))
+		e.asked[r.Gang.Uid]++
+		if e.deny {
+			reply(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{GangUid: r.Gang.Uid, Attempt: r.Attempt, Serial: r.Serial, Reason: wire.DenyReason_DENY_QUOTA}}})
+		} else {
+			reply(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: r.Gang.Uid, Attempt: r.Attempt, Serial: r.Serial, ReservationRevision: 5, Demand: r.Demand}}})
+		}
+	case *wire.Envelope_Unreserve:
+		costs(m.Unreserve.Gang, 0)
+		reply(&wire.Envelope{Body: &wire.Envelope_Unreserved{Unreserved: &wire.Unreserved{GangUid: m.Unreserve.Gang.Uid, Serial: m.Unreserve.Serial}}})
+	case *wire.Envelope_HoldRequest:
+		h := m.HoldRequest
+		costs(h.Gang, len(h.Pods))
+		reply(&wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: &wire.HoldReply{GangUid: h.Gang.Uid, Serial: h.Serial, Refused: []*wire.Refusal{{Pods: uint32(len(h.Pods))}}}}})
+	case *wire.Envelope_Withdraw:
+		costs(m.Withdraw.Gang, 0)
+		reply(&wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: m.Withdraw.Gang.Uid, Serial: m.Withdraw.Serial}}})
+	}
+}
+
+func (e *editor) group(namespace, name string, least int32, queue, class string) {
+	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), Generation: 1, CreationTimestamp: metav1.NewTime(epoch0)}}
+	g.Spec.Queue, g.Spec.PriorityClassName, g.Spec.SchedulingPolicy.Gang.MinCount = queue, class, least
+	e.step(event.PodGroupSeen{PodGroup: g})
+}
+
+func (e *editor) pod(p api.Pod) {
+	p.ResourceVersion, p.Created, p.Ours, p.Class = "7", epoch0, true, api.NewClass(cores(1, 1), nil)
+	e.pods[p.UID] = &p
+	e.step(event.PodSeen{Pod: &p})
+}
+
+func (e *editor) gang(namespace, name string, pods int) {
+	e.group(namespace, name, int32(pods), "q", "")
+	for i := range pods {
+		uid := fmt.Sprintf("%s-%d", name, i)
+		e.pod(api.Pod{UID: uid, Namespace: namespace, Name: uid, Group: name})
+	}
+}
+
+// waysToEdit change a gang of some pods back and forth. Each is one write to the API server.
+var waysToEdit = []struct {
+	name string
+	edit func(e *editor, gang string, pods, n int)
+}{
+	{"minCount", func(e *editor, gang string, pods, n int) { e.group("evil", gang, int32(pods-n%2), "q", "") }},
+	{"minCount beyond its pods", func(e *editor, gang string, pods, n int) { e.group("evil", gang, int32(pods+n%2), "q", "") }},
+	{"queue", func(e *editor, gang string, pods, n int) {
+		e.group("evil", gang, int32(pods), []string{"q", "r"}[n%2], "")
+	}},
+	{"priorityClassName", func(e *editor, gang string, pods, n int) {
+		e.group("evil", gang, int32(pods), "q", []string{"", "low"}[n%2])
+	}},
+	{"queue label of a pod", func(e *editor, gang string, pods, n int) {
+		e.pod(api.Pod{UID: gang + "-0", Namespace: "evil", Name: gang + "-0", Group: gang, Queue: []string{"", "r"}[n%2]})
+	}},
+	{"group label of a pod", func(e *editor, gang string, pods, n int) {
+		e.pod(api.Pod{UID: gang + "-0", Namespace: "evil", Name: gang + "-0", Group: []string{gang, ""}[n%2]})
+	}},
+	{"a pod comes and goes", func(e *editor, gang string, pods, n int) {
+		if uid := fmt.Sprintf("%s-0", gang); n%2 == 0 {
+			e.pod(api.Pod{UID: uid, Namespace: "evil", Name: uid, Group: gang})
+		} else {
+			e.step(event.PodGone{UID: uid, Namespace: "evil", Name: uid})
+		}
+	}},
+}
+
+// storm edits gangs of one namespace 500 times a second, and returns what a second of it costs.
+func storm(e *editor, gangs, pods int, lasts time.Duration, edit func(e *editor, gang string, pods, n int)) (work int) {
+	e.step(event.NamespaceSeen{Name: "evil"})
+	for i := range gangs {
+		e.gang("evil", fmt.Sprintf("g%d", i), pods)
+	}
+	for range 100 { // all have asked once, and sleep
+		e.now = e.now.Add(100 * time.Millisecond)
+		e.step(event.Tick{})
+	}
+	e.work["evil"] = 0
+	n := 0
+	for end := e.now.Add(lasts); e.now.Before(end); {
+		e.now = e.now.Add(2 * time.Millisecond)
+		edit(e, fmt.Sprintf("g%d", n%gangs), pods, 1+n/gangs)
+		e.step(event.Drained{})
+		if n++; n%50 == 0 {
+			e.step(event.Tick{})
+		}
+	}
+	return e.work["evil"] / int(lasts/time.Second)
+}
+
+// TestEditsAreBounded: whatever a tenant changes about its gangs, and however often, they request quota and search for room
+// at a bounded rate; and what it changed last takes effect.
+func TestEditsAreBounded(t *testing.T) {
+	for _, deny := range []bool{true, false} {
+		for _, size := range []struct{ gangs, pods, limit int }{{1, 4, 20}, {1, 500, 1000}, {1000, 4, 3 * editedPods}} {
+			for _, kind := range waysToEdit {
+				name := fmt.Sprintf("%d gangs of %d, quota %t, %s", size.gangs, size.pods, !deny, kind.name)
+				t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+					e := newEditor(deny)
+					work := storm(e, size.gangs, size.pods, 20*time.Second, kind.edit)
+					t.Logf("%d messages and pods a second", work)
+					if work > size.limit {
+						t.Errorf("%d messages and pods a second, the limit is %d", work, size.limit)
+					}
+					for i := range size.gangs {
+						kind.edit(e, fmt.Sprintf("g%d", i), size.pods, 0)
+					}
+					for range 300 {
+						e.now = e.now.Add(100 * time.Millisecond)
+						e.step(event.Tick{})
+					}
+					if err := e.core.check(); err != nil {
+						t.Error(err)
+					}
+					if len(e.core.editLines) > 0 {
+						t.Errorf("%d namespaces still wait for their edits", len(e.core.editLines))
+					}
+					for _, id := range sorted(e.core.gangs) {
+						g := e.core.gangs[id]
+						if a := g.charge.ask; deny && (a == nil || len(a.pods) != size.pods || g.queue != "q" || a.priority != 0) {
+							t.Fatalf("gang %s is %s and has not requested what it is after its last edit", id, g.state)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestFirstEditTakesEffectAtOnce: also while another tenant edits all the time.
+func TestFirstEditTakesEffectAtOnce(t *testing.T) {
+	for _, kind := range waysToEdit {
+		e := newEditor(true)
+		e.step(event.NamespaceSeen{Name: "honest"})
+		e.gang("honest", "h", 4)
+		storm(e, 1000, 4, 5*time.Second, kind.edit)
+		for i := range freeEdits {
+			before := e.asked["h"]
+			e.group("honest", "h", int32(3-i), "q", "")
+			if e.asked["h"] != before+1 {
+				t.Errorf("%s: edit %d of a gang that rested led to %d requests", kind.name, 1+i, e.asked["h"]-before)
+			}
+		}
+	}
+}
