@@ -52,6 +52,7 @@ type Config struct {
 	UsageEvery         time.Duration // 2 s: between two status writes for the same Queue, whose usage changes with every gang
 	CountsEvery        time.Duration // 10 s: when only the counts of pods changed
 	StatusBudget       int           // 100: PodGroup status writes a second; less than 0 for none
+	UsageBudget        int           // 500: Queue status writes a second
 	CoordinatorQuiet   time.Duration // 5 s: an unanswered request means that no coordinator is there
 	StatusBackoffLimit time.Duration // 30 s: between two tries of a status write that fails, doubling from 1 s
 }
@@ -76,7 +77,7 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}} {
+	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}, {&c.UsageBudget, 500}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -143,7 +144,8 @@ type Core struct {
 	writes   map[uint64]write // outputs whose StatusWritten is awaited
 	writeID  uint64
 	statuses tokens
-	unsaid   [news + 1]fair.Queues[[]*gang] // whose statuses wait for tokens
+	unsaid   fair.Queues[statusLine] // gangs whose statuses wait for tokens
+	usages   tokens                  // of Queue statuses
 	explains tokens
 	explain  fair.Queues[explainQueue]
 
@@ -176,6 +178,7 @@ func New(cfg Config) *Core {
 		queues:       map[string]*queue{},
 		writes:       map[uint64]write{},
 		statuses:     tokens{rate: cfg.StatusBudget},
+		usages:       tokens{rate: cfg.UsageBudget},
 		explains:     tokens{rate: cfg.ConditionBudget},
 		wakeTokens:   tokens{rate: wakesPerSecond},
 	}

@@ -24,10 +24,13 @@ type editor struct {
 	asked map[string]int // by gang: Reserves
 	pods  map[string]*api.Pod
 	queue []event.Event
+
+	statuses map[string]int // written, by namespace
+	usages   int            // statuses of Queues
 }
 
 func newEditor(deny bool) *editor {
-	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}}
+	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}}
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	for i := range t.Changed {
 		t.Changed[i] = 1
@@ -52,7 +55,11 @@ func (e *editor) step(ev event.Event) {
 		e.core.Step(e.now, ev)
 		for _, o := range e.core.Outputs() {
 			switch o := o.(type) {
+			case event.WriteQueueStatus:
+				e.usages++
+				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
 			case event.WritePodGroupStatus:
+				e.statuses[o.Namespace]++
 				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
 			case event.WritePodCondition:
 				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK, ResourceVersion: "7"})

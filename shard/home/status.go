@@ -1,7 +1,10 @@
 package home
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -49,18 +52,38 @@ type groupStatus struct {
 	retry    time.Time
 	backoff  time.Duration
 	gone     bool
-	queued   turnOf // in Core.unsaid
+	queued   turnOf // in its statusLine
 	turn     bool   // it left that queue, and may be written
 }
 
-// turnOf says for which of two queues a status that the budget has no room for stands in line.
+// turnOf says in which queue of a statusLine a status waits.
 type turnOf uint8
 
 const (
 	noTurn turnOf = iota
 	counts        // numbers and words changed
-	news          // a reason did: before all of those
+	news          // a reason did: before those
 )
+
+// statusLine holds the gangs of one namespace whose statuses wait for the budget. What is new goes first, but only before
+// what else the same namespace has to be told: a tenant whose reasons change all the time does not keep others' numbers back.
+type statusLine struct{ news, counts []*gang }
+
+func (l *statusLine) add(g *gang, turn turnOf) {
+	if turn == news {
+		l.news = append(l.news, g)
+	} else {
+		l.counts = append(l.counts, g)
+	}
+}
+
+// first returns the queue that is served next, and which one it is.
+func (l *statusLine) first() (*[]*gang, turnOf) {
+	if len(l.news) > 0 {
+		return &l.news, news
+	}
+	return &l.counts, counts
+}
 
 // write is an output whose StatusWritten is awaited.
 type write struct {
@@ -298,7 +321,7 @@ func (c *Core) publish(g *gang) {
 	var due time.Time
 	switch {
 	case line == news && (now.reserved.pressing() || now.scheduled.pressing()):
-		due = c.now
+		due = latest(c.now, s.last.Add(c.cfg.StatusEvery))
 	case line == news || now.generation != s.said.generation:
 		due = latest(s.since.Add(c.cfg.StatusEvery), s.last.Add(c.cfg.StatusEvery))
 	default:
@@ -308,11 +331,10 @@ func (c *Core) publish(g *gang) {
 		c.wakeAt(g, due)
 		return
 	}
-	if !turn && (!c.unsaid[news].Empty() || line == counts && !c.unsaid[counts].Empty() || !c.statuses.take(c.now)) {
+	if !turn && (!c.unsaid.Empty() || !c.statuses.take(c.now)) {
 		if s.queued < line {
 			s.queued = line
-			q := c.unsaid[line].Of(g.namespace)
-			*q = append(*q, g)
+			c.unsaid.Of(g.namespace).add(g, line)
 		}
 		return
 	}
@@ -326,24 +348,22 @@ func (c *Core) publish(g *gang) {
 // giveTurns lets as many statuses be written as the budget allows, for each namespace in turn. Asking by themselves, ten thousand gangs that wait would
 // take a shard's whole time.
 func (c *Core) giveTurns() {
-	for _, line := range []turnOf{news, counts} {
-		unsaid := &c.unsaid[line]
-		for q := unsaid.Next(); q != nil; q = unsaid.Next() {
-			g := (*q)[0]
-			valid := !g.dropped && g.status.queued == line
-			if valid {
-				if !c.statuses.take(c.now) {
-					return
-				}
-				g.status.queued, g.status.turn = noTurn, true
-				c.mark(g)
+	for l := c.unsaid.Next(); l != nil; l = c.unsaid.Next() {
+		q, turn := l.first()
+		g := (*q)[0]
+		valid := !g.dropped && g.status.queued == turn
+		if valid {
+			if !c.statuses.take(c.now) {
+				return
 			}
-			(*q)[0] = nil
-			if *q = (*q)[1:]; len(*q) == 0 {
-				unsaid.Rotate(true)
-			} else if valid {
-				unsaid.Rotate(false)
-			}
+			g.status.queued, g.status.turn = noTurn, true
+			c.mark(g)
+		}
+		(*q)[0] = nil
+		if *q = (*q)[1:]; len(l.news)+len(l.counts) == 0 {
+			c.unsaid.Rotate(true)
+		} else if valid {
+			c.unsaid.Rotate(false)
 		}
 	}
 }
@@ -512,7 +532,8 @@ func (c *Core) onQueueUsages(m *wire.QueueUsages) {
 	}
 }
 
-// writeQueueStatuses writes what changed, each queue at most once in Config.UsageEvery.
+// writeQueueStatuses writes what changed, each queue at most once in Config.UsageEvery, and within the budget first those that
+// were not written for longest: who changes many queues all the time does not keep the others back.
 func (c *Core) writeQueueStatuses() {
 	var due []string
 	for path, q := range c.queues {
@@ -525,11 +546,10 @@ func (c *Core) writeQueueStatuses() {
 	if len(due) == 0 {
 		return
 	}
-	set := make(map[string]bool, len(due))
+	slices.SortFunc(due, func(a, b string) int {
+		return cmp.Or(c.queues[a].last.Compare(c.queues[b].last), strings.Compare(a, b))
+	})
 	for _, path := range due {
-		set[path] = true
-	}
-	for _, path := range sorted(set) {
 		q := c.queues[path]
 		if u := q.usage.GetUid(); u != "" && u != q.uid {
 			continue // the coordinator speaks of an earlier Queue of this name
@@ -546,6 +566,10 @@ func (c *Core) writeQueueStatuses() {
 			if equality.Semantic.DeepEqual(&same, status) {
 				continue
 			}
+		}
+		if !c.usages.take(c.now) {
+			q.dirty = true
+			return
 		}
 		q.sequence, q.epoch = status.Sequence, status.Epoch
 		q.last = c.now

@@ -132,3 +132,84 @@ func TestStatusesStandInLine(t *testing.T) {
 		t.Errorf("%d of %d gangs were written once before any was written again; %d before the change", len(later), gangs, first)
 	}
 }
+
+// TestNumbersAreNotKeptBackByNews: a tenant that makes PodGroups without pods all the time, each of which is to be told so,
+// does not keep back what others' PodGroups have to show, though only numbers of it changed.
+func TestNumbersAreNotKeptBackByNews(t *testing.T) {
+	e := newEditor(true)
+	e.step(event.NamespaceSeen{Name: "evil"})
+	e.step(event.NamespaceSeen{Name: "honest"})
+	const pods, seconds, perTick = 2, 60, 50
+	e.gang("honest", "h", pods)
+	extra := 0
+	for tick := range 10 * seconds {
+		e.now = e.now.Add(100 * time.Millisecond)
+		for i := range perTick {
+			e.group("evil", fmt.Sprintf("g%d", tick*perTick+i), 2, "q", "")
+		}
+		if tick%100 == 0 {
+			extra++
+			uid := fmt.Sprintf("extra%d", extra)
+			e.pod(api.Pod{UID: uid, Namespace: "honest", Name: uid, Group: "h"})
+		}
+		e.step(event.Tick{})
+	}
+	if shown := e.core.gangs["h"].status.said.pods; int(shown) < pods+extra-2 {
+		t.Errorf("the status of a PodGroup with %d pods shows %d", pods+extra, shown)
+	}
+	if min := (seconds - 5) * 95; e.statuses["evil"] < min {
+		t.Errorf("the other namespace got %d statuses, at least %d of the budget were free", e.statuses["evil"], min)
+	}
+}
+
+// TestPressingReasonsThatFlap: a reason that is written at once is written at once when it is new, and not with each edit.
+func TestPressingReasonsThatFlap(t *testing.T) {
+	e := newEditor(true)
+	e.step(event.NamespaceSeen{Name: "evil"})
+	e.gang("evil", "g", 4)
+	const seconds = 20
+	for i := range 10 * seconds {
+		e.now = e.now.Add(100 * time.Millisecond)
+		e.pod(api.Pod{UID: "g-0", Namespace: "evil", Name: "g-0", Group: "g", Queue: []string{"q", "r"}[i%2]})
+		e.step(event.Tick{})
+	}
+	if n := e.statuses["evil"]; n > seconds+2 {
+		t.Errorf("%d statuses of one PodGroup in %d s", n, seconds)
+	}
+}
+
+// TestQueueStatusesAreFair: whoever makes the usage of thousands of queues change all the time does not keep back the
+// status of another queue, and what is written in a second is bounded.
+func TestQueueStatusesAreFair(t *testing.T) {
+	e := newEditor(true)
+	const queues = 2000
+	usage := func(n, version int) {
+		name := fmt.Sprintf("q%d", n)
+		e.step(event.Message{From: event.ToCoordinator, Body: &wire.Envelope{Body: &wire.Envelope_QueueUsages{QueueUsages: &wire.QueueUsages{
+			Term: 1, Queues: []*wire.QueueUsage{{Queue: name, Uid: name, Waiting: int32(version), Version: uint64(version)}}}}}})
+	}
+	for i := range queues {
+		name := fmt.Sprintf("q%d", i)
+		e.step(event.QueueSeen{Queue: &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}})
+		usage(i, 1)
+	}
+	const seconds, budget = 30, 500
+	for tick := range 10 * seconds {
+		e.now = e.now.Add(100 * time.Millisecond)
+		if tick%10 == 0 {
+			for i := range queues - 1 {
+				usage(i, 2+tick)
+			}
+		}
+		if tick == 150 {
+			usage(queues-1, 2+tick)
+		}
+		e.step(event.Tick{})
+		if tick == 150+10*queues/budget+2 && e.core.queues[fmt.Sprintf("q%d", queues-1)].said.WaitingGangs != 152 {
+			t.Error("a queue that changed once waits for longer than all queues take in turn")
+		}
+	}
+	if limit := (seconds + 1) * budget; e.usages > limit {
+		t.Errorf("%d statuses of queues in %d s, at most %d are meant", e.usages, seconds, limit)
+	}
+}
