@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,16 +173,23 @@ func (c *Core) bindDone(ev event.BindDone) {
 		return
 	}
 	r.settleAt = c.now
-	c.settle(r)
+	if !c.settleWaits { // else the next tick decides who comes first
+		c.settle(r)
+	}
 }
 
 // settle asks what became of a row, if not too much is asked already.
 func (c *Core) settle(r *row) {
-	if r.settling || r.binding || r.phase != sent && r.phase != confirmed || c.settling >= c.cfg.MaxSettling {
+	if r.settling || r.binding || r.phase != sent && r.phase != confirmed {
+		return
+	}
+	if c.settling >= c.cfg.MaxSettling {
+		c.settleWaits = true
 		return
 	}
 	c.count++
 	c.settling++
+	c.settlingIn[r.ns]++
 	r.settling = true
 	value := string(c.cfg.Self) + "-" + strconv.FormatUint(c.count, 10)
 	if fault.On(fault.EmptySettle) {
@@ -190,7 +198,17 @@ func (c *Core) settle(r *row) {
 	c.emit(event.SettlePod{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Value: value})
 }
 
-// settleDue settles what has waited long enough.
+// settled takes note that a row is not being settled any more.
+func (c *Core) settled(r *row) {
+	r.settling = false
+	c.settling--
+	if c.settlingIn[r.ns]--; c.settlingIn[r.ns] == 0 {
+		delete(c.settlingIn, r.ns)
+	}
+}
+
+// settleDue settles what has waited long enough. When not all of it can be settled at once, the namespace with the fewest under
+// way comes first, and of one namespace what is due for longest.
 func (c *Core) settleDue() {
 	var due []*row
 	for _, rows := range c.rows {
@@ -201,6 +219,15 @@ func (c *Core) settleDue() {
 		}
 	}
 	sortRows(due)
+	c.settleWaits = false
+	if free := c.cfg.MaxSettling - c.settling; len(due) > free {
+		nth, of := make(map[*row]int, len(due)), maps.Clone(c.settlingIn)
+		for _, r := range due {
+			nth[r] = of[r.ns]
+			of[r.ns]++
+		}
+		slices.SortStableFunc(due, func(a, b *row) int { return cmp.Compare(nth[a], nth[b]) })
+	}
 	for _, r := range due {
 		c.settle(r)
 	}
@@ -224,8 +251,7 @@ func (c *Core) settleDone(ev event.SettleDone) {
 	if r == nil || !r.settling {
 		return // a repeat
 	}
-	r.settling = false
-	c.settling--
+	c.settled(r)
 	c.dirty[k.id] = true
 	if r.phase != sent && r.phase != confirmed {
 		return // the watch was faster

@@ -122,7 +122,10 @@ type Core struct {
 	deleteAt time.Time // not before, unless there are many
 	rewrites int
 	settling int
-	lost     bool // this incarnation may not write any more
+	// settlingIn counts those of each namespace, and settleWaits says that more are to be settled.
+	settlingIn  map[string]int
+	settleWaits bool
+	lost        bool // this incarnation may not write any more
 
 	trimmed  bool            // the last summary left out resources
 	unsaid   map[string]bool // gangs with results to be told
@@ -165,7 +168,7 @@ func New(cfg Config) *Core {
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
-		holders: map[string]bool{}, unsent: map[*commit]bool{},
+		settlingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
 		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, askers: map[api.Incarnation]time.Time{}, asked: map[uint64]*askedClass{},
 	}
 }

@@ -120,7 +120,7 @@ func (w words) class() *api.Class {
 }
 
 func (w words) gang() *wire.GangRef {
-	return &wire.GangRef{Uid: w.plain[0], Namespace: "ns", Name: w.plain[0], Queue: w.or("queue", "q")}
+	return &wire.GangRef{Uid: w.plain[0], Namespace: w.or("namespace", "ns"), Name: w.plain[0], Queue: w.or("queue", "q")}
 }
 
 func wireClass(c *api.Class) []*wire.PodClass {
@@ -270,7 +270,7 @@ func (s *script) run(line string) []string {
 			}
 			uid, rest, _ := strings.Cut(text, "@")
 			node, rv, _ := strings.Cut(rest, ":")
-			m.Pods = append(m.Pods, &wire.PodRef{Uid: uid, ResourceVersion: cmp.Or(rv, "7"), Namespace: "ns", Name: uid, Node: node})
+			m.Pods = append(m.Pods, &wire.PodRef{Uid: uid, ResourceVersion: cmp.Or(rv, "7"), Namespace: w.or("namespace", "ns"), Name: uid, Node: node})
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_Commit{Commit: m}})
 

@@ -73,8 +73,7 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 				c.finish(r)
 				r.stored = false
 				if r.settling { // its answer will be taken for a repeat
-					r.settling = false
-					c.settling--
+					c.settled(r)
 				}
 			}
 		}
