@@ -58,15 +58,26 @@ type Class struct {
 	Key         string    // canonical bytes of all below: equal classes have equal keys
 	Requests    Resources // includes pods=1
 	Constraints []byte    // a v1.PodSpec with only what Constrain keeps, in protobuf; empty for none
+
+	hash uint64 // of Key; 0 when it is not known
 }
 
 // Hash of the class, for indexes.
-func (c *Class) Hash() uint64 { return xxhash.Sum64String(c.Key) }
+func (c *Class) Hash() uint64 {
+	if c.hash != 0 {
+		return c.hash
+	}
+	return xxhash.Sum64String(c.Key)
+}
 
 // NewClass makes a class of its parts.
 func NewClass(requests Resources, constraints []byte) *Class {
 	var room [keyRoom]byte
-	return &Class{Key: string(appendKey(room[:0], requests, constraints)), Requests: requests, Constraints: constraints}
+	return newClass(string(appendKey(room[:0], requests, constraints)), requests, constraints)
+}
+
+func newClass(key string, requests Resources, constraints []byte) *Class {
+	return &Class{Key: key, Requests: requests, Constraints: constraints, hash: xxhash.Sum64String(key)}
 }
 
 // keyRoom is what most keys have room in.
@@ -110,7 +121,7 @@ func (c *Classes) of(requests Resources, constraints []byte) *Class {
 	}
 	class := c.before[string(key)]
 	if class == nil {
-		class = &Class{Key: string(key), Requests: slices.Clone(requests), Constraints: constraints}
+		class = newClass(string(key), slices.Clone(requests), constraints)
 	}
 	if len(c.recent) >= keptClasses || c.bytes >= keptBytes || c.recent == nil {
 		c.recent, c.before, c.bytes = map[string]*Class{}, c.recent, 0

@@ -86,3 +86,28 @@ func BenchmarkPod(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkManyClasses reports what gangs cost that find no room and each of whose pods has other constraints, of 30 KiB.
+func BenchmarkManyClasses(b *testing.B) {
+	for _, shape := range []struct{ gangs, pods, bytes int }{{1, 2000, 30 << 10}, {1, 2000, 0}, {2000, 1, 30 << 10}, {2000, 1, 0}} {
+		b.Run(fmt.Sprintf("gangs=%d/pods=%d/bytes=%d", shape.gangs, shape.pods, shape.bytes), func(b *testing.B) {
+			e := newEditor(false)
+			e.step(event.NamespaceSeen{Name: "ns"})
+			for g := range shape.gangs {
+				if shape.bytes > 0 {
+					e.heavyGang("ns", fmt.Sprint("g", g), shape.pods, shape.bytes)
+				} else {
+					e.gang("ns", fmt.Sprint("g", g), shape.pods)
+				}
+			}
+			b.ResetTimer()
+			for n := range b.N { // a second each
+				for i := range 10 {
+					e.now = e.now.Add(100 * time.Millisecond)
+					e.summary(uint64(10*n + i))
+					e.step(event.Tick{})
+				}
+			}
+		})
+	}
+}

@@ -36,7 +36,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 		c.broken("a commit that binds at once has less than the minimum")
 		return
 	}
-	k := newClasses()
+	var k classes
 	cm := &commit{shard: shard, pods: pods, told: bindNow}
 	cm.serial = c.serial(g)
 	cm.body = &wire.Commit{
@@ -49,7 +49,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
 			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.Class)})
 	}
-	cm.body.Classes = k.list
+	cm.body.Classes = k.wire
 	g.commits = append(g.commits, cm)
 	g.touch(shard)
 	if bindNow && g.boundSince.IsZero() {

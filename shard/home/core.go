@@ -138,6 +138,7 @@ type Core struct {
 	wakeTokens             tokens
 	editLines              map[string]*editLine // by namespace (pacing.go)
 	paces                  recent[edits]        // of gangs that were forgotten
+	sent                   map[string]*sent     // bytes of classes, by namespace (classes.go)
 	counter                uint32               // of serials
 
 	queues   map[string]*queue
@@ -175,6 +176,7 @@ func New(cfg Config) *Core {
 		gangs:        map[string]*gang{},
 		sleepers:     map[string]*gang{},
 		editLines:    map[string]*editLine{},
+		sent:         map[string]*sent{},
 		queues:       map[string]*queue{},
 		writes:       map[uint64]write{},
 		statuses:     tokens{rate: cfg.StatusBudget},
@@ -288,6 +290,7 @@ func (c *Core) onTick() {
 	c.settleYoung()
 	c.wakeSleepers()
 	c.startEdited()
+	c.forgetSent()
 	c.lookAtLarge(true)
 	c.giveTurns()
 	c.settle()

@@ -78,12 +78,12 @@ type round struct {
 	shard   api.Incarnation          // that has not answered, "" for none
 	open    open
 	body    *wire.HoldRequest
-	pods    []*pod         // of body
-	fresh   []kind         // those of them that had no hold there
-	classes []*api.Class   // of body
-	never   map[string]int // class -> shards where not even an empty node would take one
-	words   []string       // what shards said
-	silent  bool           // one did not answer
+	pods    []*pod       // of body
+	fresh   []kind       // those of them that had no hold there
+	classes []*api.Class // of body
+	never   classCount   // of shards where not even an empty node would take a pod of the class
+	words   []string     // what shards said
+	silent  bool         // one did not answer
 }
 
 // sleep ends with a sign of new room, or of new nodes.
@@ -177,12 +177,10 @@ type kind struct {
 
 // kindsOf sorts pods by class, in the order of the first of each.
 func kindsOf(pods []*pod) (kinds []kind) {
-	index := map[string]int{}
+	var index classIndex
 	for _, p := range pods {
-		i, known := index[p.Class.Key]
-		if !known {
-			i = len(kinds)
-			index[p.Class.Key] = i
+		i, fresh := index.number(p.Class)
+		if fresh {
 			kinds = append(kinds, kind{class: p.Class})
 		}
 		kinds[i].pods = append(kinds[i].pods, p)
@@ -623,10 +621,10 @@ func (c *Core) seek(g *gang) bool {
 		return true
 	}
 	if s.round == nil {
-		if c.asleep(g) || !c.takeSlot(g) {
+		if c.asleep(g) || c.limitBytes(g, missing) || !c.takeSlot(g) {
 			return false
 		}
-		s.round = &round{asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}, never: map[string]int{}}
+		s.round = &round{asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
 		s.room, s.nodes = c.room, c.nodes
 		if s.since.IsZero() {
 			s.since = c.now
@@ -673,7 +671,7 @@ func (c *Core) seek(g *gang) bool {
 		of.asking = append(of.asking, g)
 	}
 	r.open = open{serial: c.serial(g)}
-	classes := newClasses()
+	var classes classes
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
 		TtlMs: c.cfg.HoldFor.Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0,
@@ -681,7 +679,8 @@ func (c *Core) seek(g *gang) bool {
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})
 	}
-	r.body.Classes, r.classes = classes.list, classes.classes
+	r.body.Classes, r.classes = classes.wire, classes.list
+	c.countBytes(g.namespace, classes.bytes())
 	g.touch(shard)
 	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
 	if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
@@ -710,10 +709,10 @@ const maxRefusals = 256
 // 64 KiB large, so much that it does not count beside that many pods.
 func cut(pods []*pod, most int) (part, rest []*pod) {
 	const classBytes = 500
-	seen, size := map[string]bool{}, 0
+	size := 0
+	var index classIndex
 	for i, p := range pods {
-		if !seen[p.Class.Key] {
-			seen[p.Class.Key] = true
+		if _, fresh := index.number(p.Class); fresh {
 			size += len(p.Class.Key) + 16*len(p.Class.Requests)
 		}
 		if i > 0 && (i == most || size > most*classBytes) {
@@ -721,26 +720,6 @@ func cut(pods []*pod, most int) (part, rest []*pod) {
 		}
 	}
 	return pods, nil
-}
-
-// classes numbers the distinct classes of a message.
-type classes struct {
-	list    []*wire.PodClass
-	classes []*api.Class
-	index   map[string]uint32
-}
-
-func newClasses() *classes { return &classes{index: map[string]uint32{}} }
-
-func (k *classes) of(class *api.Class) uint32 {
-	i, known := k.index[class.Key]
-	if !known {
-		i = uint32(len(k.list))
-		k.index[class.Key] = i
-		k.classes = append(k.classes, class)
-		k.list = append(k.list, &wire.PodClass{Requests: wire.FromResources(class.Requests), Constraints: class.Constraints})
-	}
-	return i
 }
 
 func (g *gang) touch(shard api.Incarnation) {
@@ -855,10 +834,6 @@ func fits(free api.Resources, kinds []kind) int64 {
 
 // endRound draws the conclusion of a round in which not every pod found room.
 func (c *Core) endRound(g *gang, r *round, missing []*pod) {
-	lacking := map[string]*pod{}
-	for i := len(missing) - 1; i >= 0; i-- {
-		lacking[missing[i].Class.Key] = missing[i]
-	}
 	members := 0
 	for _, m := range c.table.Members {
 		if c.owned[m.Incarnation] > 0 {
@@ -869,9 +844,12 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		g.search.words = words
 	}
 	words := cmp.Or(g.search.words, "no shard has enough free capacity")
-	for _, key := range sorted(lacking) {
-		p := lacking[key]
-		none := r.never[key]
+	var lacking classIndex
+	for _, p := range missing {
+		if _, fresh := lacking.number(p.Class); !fresh {
+			continue
+		}
+		none := r.never.of(p.Class)
 		for _, m := range c.table.Members { // not asked, but its largest node is too small
 			if s := c.summaries[m.Incarnation]; !r.asked[m.Incarnation] && s != nil && c.owned[m.Incarnation] > 0 && !p.Class.Requests.Fits(s.largest) {
 				none++
@@ -994,7 +972,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		if int(f.GetPodClass()) < len(r.classes) {
 			class := r.classes[f.GetPodClass()]
 			if f.GetNever() {
-				r.never[class.Key]++
+				r.never.add(class)
 			}
 			if s := c.summaries[from]; s != nil {
 				s.room[class.Hash()] = 0

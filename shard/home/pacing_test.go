@@ -27,10 +27,12 @@ type editor struct {
 
 	statuses map[string]int // written, by namespace
 	usages   int            // statuses of Queues
+	bytes    map[string]int // of classes in HoldRequests, by namespace
+	searches map[string]int // HoldRequests, by gang
 }
 
 func newEditor(deny bool) *editor {
-	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}}
+	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}, bytes: map[string]int{}, searches: map[string]int{}}
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	for i := range t.Changed {
 		t.Changed[i] = 1
@@ -89,6 +91,10 @@ func (e *editor) answer(s event.Send) {
 	case *wire.Envelope_HoldRequest:
 		h := m.HoldRequest
 		costs(h.Gang, len(h.Pods))
+		e.searches[h.Gang.Uid]++
+		for _, class := range h.Classes {
+			e.bytes[h.Gang.Namespace] += len(class.Constraints)
+		}
 		reply(&wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: &wire.HoldReply{GangUid: h.Gang.Uid, Serial: h.Serial, Refused: []*wire.Refusal{{Pods: uint32(len(h.Pods))}}}}})
 	case *wire.Envelope_Withdraw:
 		costs(m.Withdraw.Gang, 0)
@@ -103,7 +109,10 @@ func (e *editor) group(namespace, name string, least int32, queue, class string)
 }
 
 func (e *editor) pod(p api.Pod) {
-	p.ResourceVersion, p.Created, p.Ours, p.Class = "7", epoch0, true, api.NewClass(cores(1, 1), nil)
+	p.ResourceVersion, p.Created, p.Ours = "7", epoch0, true
+	if p.Class == nil {
+		p.Class = api.NewClass(cores(1, 1), nil)
+	}
 	e.pods[p.UID] = &p
 	e.step(event.PodSeen{Pod: &p})
 }

@@ -132,15 +132,17 @@ func sum(pods []*pod) api.Resources {
 // sumBounded is sum, and reports whether the pods request more than api.MaxGangResources resources: the sum is of the
 // foremost of them then.
 func sumBounded(pods []*pod) (total api.Resources, excess bool) {
-	classes := map[string]int64{}
-	var order []*api.Class
+	var index classIndex
+	count := make([]int64, 0, fewClasses)
 	for _, p := range pods {
-		if classes[p.Class.Key]++; classes[p.Class.Key] == 1 {
-			order = append(order, p.Class)
+		i, fresh := index.number(p.Class)
+		if fresh {
+			count = append(count, 0)
 		}
+		count[i]++
 	}
-	for _, class := range order {
-		n := classes[class.Key]
+	for i, class := range index.list {
+		n := count[i]
 		r := class.Requests
 		if n > 1 {
 			r = r.Clone()

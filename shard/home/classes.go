@@ -1,0 +1,182 @@
+package home
+
+import (
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// classIndex numbers distinct classes in the order in which they come. Few are compared one by one: most gangs have one. Many are
+// looked up by the hash that they carry, for their keys are up to 32 KiB long and each pod may have another one; classes with the
+// same hash are told apart by their keys.
+type classIndex struct {
+	list  []*api.Class
+	first map[uint64]int32 // hash -> number of the last class that has it; nil while there are few
+	next  []int32          // number -> number of another class with the same hash, -1 for none
+}
+
+// fewClasses is how many classes are compared one by one.
+const fewClasses = 8
+
+// number returns the number of a class, and whether it is new.
+func (x *classIndex) number(class *api.Class) (n int, fresh bool) {
+	if k := len(x.list); k > 0 && x.list[k-1] == class { // pods of one class come in a row
+		return k - 1, false
+	}
+	if n := x.find(class); n >= 0 {
+		return n, false
+	}
+	x.list = append(x.list, class)
+	if len(x.list) > fewClasses {
+		if x.first == nil {
+			x.first = map[uint64]int32{}
+		}
+		for n := len(x.next); n < len(x.list); n++ {
+			x.insert(n, x.list[n].Hash())
+		}
+	}
+	return len(x.list) - 1, true
+}
+
+// insert makes a class known by a hash.
+func (x *classIndex) insert(n int, hash uint64) {
+	before, known := x.first[hash]
+	if !known {
+		before = -1
+	}
+	x.next = append(x.next, before)
+	x.first[hash] = int32(n)
+}
+
+// find returns the number of a class, -1 if it has none.
+func (x *classIndex) find(class *api.Class) int {
+	if x.first == nil {
+		return slices.IndexFunc(x.list, func(known *api.Class) bool { return known == class || known.Key == class.Key })
+	}
+	return x.findBy(class.Hash(), class)
+}
+
+func (x *classIndex) findBy(hash uint64, class *api.Class) int {
+	n, known := x.first[hash]
+	if !known {
+		return -1
+	}
+	for n >= 0 && x.list[n] != class && x.list[n].Key != class.Key {
+		n = x.next[n]
+	}
+	return int(n)
+}
+
+// classCount counts things by class.
+type classCount struct {
+	classIndex
+	n []int
+}
+
+func (x *classCount) add(class *api.Class) {
+	i, fresh := x.number(class)
+	if fresh {
+		x.n = append(x.n, 0)
+	}
+	x.n[i]++
+}
+
+// of returns the count of a class.
+func (x *classCount) of(class *api.Class) int {
+	if i := x.find(class); i >= 0 {
+		return x.n[i]
+	}
+	return 0
+}
+
+// bytes returns how long the keys of the classes are together.
+func (x *classIndex) bytes() (n int) {
+	for _, class := range x.list {
+		n += len(class.Key)
+	}
+	return n
+}
+
+// Bytes of classes in HoldRequests. Each names the classes of its pods in full, and each pod of a gang may be of a class of
+// its own. So the gangs of a namespace share a token bucket of bytes: while it is empty, none of them that has many bytes to
+// send begins to search for room. A round that has begun goes on, and is paid for by those to come.
+const (
+	sentBytes   = 8 << 20 // of one namespace in a second; the bucket holds as many
+	smallClass  = 4 << 10 // bytes of a request that are not counted
+	longestDebt = 30 * time.Second
+)
+
+// sent is what a namespace took out of its bucket. It is forgotten when the bucket is full again.
+type sent struct {
+	bytes int64
+	since time.Time // the bucket fills from then on
+}
+
+// refill fills the bucket for the time that has passed, and reports whether it is full.
+func (s *sent) refill(now time.Time) (full bool) {
+	if passed := now.Sub(s.since).Milliseconds(); passed > 0 {
+		s.since = s.since.Add(time.Duration(passed) * time.Millisecond)
+		s.bytes = max(0, s.bytes-min(passed, 1<<30)*sentBytes/1000)
+	}
+	return s.bytes == 0
+}
+
+// countBytes takes the classes of a HoldRequest out of the bucket of a namespace.
+func (c *Core) countBytes(namespace string, bytes int) {
+	if bytes <= smallClass {
+		return
+	}
+	s := c.sent[namespace]
+	if s == nil {
+		s = &sent{since: c.now}
+		c.sent[namespace] = s
+	}
+	s.refill(c.now)
+	s.bytes = min(s.bytes+int64(bytes), int64(longestDebt/time.Second)*sentBytes)
+}
+
+// limitBytes puts a gang to sleep that is about to search for room for pods, while the bucket of its namespace is empty.
+func (c *Core) limitBytes(g *gang, pods []*pod) bool {
+	s := c.sent[g.namespace]
+	if s == nil || s.refill(c.now) || s.bytes < sentBytes {
+		return false
+	}
+	var index classIndex
+	for _, p := range pods {
+		index.number(p.Class)
+	}
+	if index.bytes() <= smallClass {
+		return false
+	}
+	at := c.now.Add(time.Duration((s.bytes-sentBytes)*1000/sentBytes+1) * time.Millisecond)
+	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
+	c.freeSlot(g)
+	c.sleepers[g.id] = g
+	c.wakeAt(g, at)
+	return true
+}
+
+// forgetSent forgets the namespaces whose buckets are full.
+func (c *Core) forgetSent() {
+	for namespace, s := range c.sent {
+		if s.refill(c.now) {
+			delete(c.sent, namespace)
+		}
+	}
+}
+
+// classes numbers the distinct classes of a message.
+type classes struct {
+	classIndex
+	wire []*wire.PodClass
+}
+
+func (k *classes) of(class *api.Class) uint32 {
+	n, fresh := k.number(class)
+	if fresh {
+		k.wire = append(k.wire, &wire.PodClass{Requests: wire.FromResources(class.Requests), Constraints: class.Constraints})
+	}
+	return uint32(n)
+}
