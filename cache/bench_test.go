@@ -127,3 +127,44 @@ func BenchmarkWhy(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCompare is what constraints of 30 KiB cost for each of their bytes and each node that they are compared with.
+func BenchmarkCompare(b *testing.B) {
+	node := machine("node-1", 96000, 768<<30, 0, func(n *api.Node) {
+		n.Labels = map[string]string{"kubernetes.io/hostname": n.Name}
+		for i := range 20 {
+			n.Labels[fmt.Sprintf("label-%d", i)] = "value"
+		}
+		n.Taints = []v1.Taint{{Key: "dedicated", Value: "x", Effect: v1.TaintEffectNoSchedule}}
+	})
+	terms := func(n int, op v1.NodeSelectorOperator, values int, long int) *v1.PodSpec {
+		s := &v1.NodeSelector{}
+		for i := range n {
+			r := v1.NodeSelectorRequirement{Key: "label-1", Operator: op}
+			for k := range values {
+				r.Values = append(r.Values, fmt.Sprintf("%0*d", long, i*values+k))
+			}
+			s.NodeSelectorTerms = append(s.NodeSelectorTerms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{r}})
+		}
+		return &v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: s}},
+			Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}}}
+	}
+	tolerations := &v1.PodSpec{}
+	for i := range 1000 {
+		tolerations.Tolerations = append(tolerations.Tolerations, v1.Toleration{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: fmt.Sprintf("%013d", i)})
+	}
+	for name, spec := range map[string]*v1.PodSpec{"terms": terms(300, v1.NodeSelectorOpIn, 1, 60), "short terms": terms(512, v1.NodeSelectorOpIn, 1, 6),
+		"values": terms(1, v1.NodeSelectorOpIn, 500, 50), "does not exist": terms(1000, v1.NodeSelectorOpDoesNotExist, 0, 0), "tolerations": tolerations} {
+		b.Run(name, func(b *testing.B) {
+			constraints, _ := spec.Marshal()
+			st := newSet(constraints)
+			st.judge(node)
+			b.ResetTimer()
+			for range b.N {
+				st.judge(node)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(constraints)), "ns/byte")
+			b.ReportMetric(float64(len(constraints)), "bytes")
+		})
+	}
+}

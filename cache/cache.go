@@ -43,6 +43,7 @@ type Cache struct {
 	last     *class            // the class found last: pods of one gang come in a row
 	uses     uint64            // counts plannings, to find the class not used for longest
 	verdicts [][]verdict       // spare ones
+	compared int64             // see Compared
 	index    index
 
 	holding int      // charges that are holds
@@ -178,9 +179,7 @@ func (c *Cache) SetNode(object *api.Node) {
 	if old == nil || old.Unschedulable != object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !equalTaints(old.Taints, object.Taints) {
 		changed = true
 		for _, st := range c.sets { // each by itself
-			if st.verdict != nil {
-				st.verdict[n.slot] = unknown
-			}
+			st.forgetVerdict(n.slot)
 		}
 		c.admit(n.slot)
 		room = room || old.Unschedulable && !object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !coversTaints(object.Taints, old.Taints)
@@ -216,9 +215,7 @@ func (c *Cache) RemoveNode(name string) {
 		c.offer(c.columnOf(r.Resource), -1)
 	}
 	for _, st := range c.sets { // each by itself
-		if st.verdict != nil {
-			st.verdict[s] = unknown
-		}
+		st.forgetVerdict(s)
 	}
 	c.touch(s)
 	n.object, c.slots[s].there = nil, false

@@ -199,10 +199,17 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 		if st.key != key || st.classes != classes[st] || st.planned != planned[st] || (st.verdict != nil) != (st.planned > 0) {
 			return fmt.Errorf("constraints %.40q: of %d classes, %d planned, counted %d and %d", key, classes[st], planned[st], st.classes, st.planned)
 		}
+		judged := 0
 		for s := range st.verdict {
+			if st.verdict[s] != unknown {
+				judged++
+			}
 			if n := c.bySlot[s]; st.verdict[s] != unknown && (n == nil || n.object == nil || st.verdict[s] != st.judge(n.object)) {
 				return fmt.Errorf("constraints %.40q: slot %d was judged %d", key, s, st.verdict[s])
 			}
+		}
+		if judged != st.judged {
+			return fmt.Errorf("constraints %.40q: %d slots were judged, %d are counted", key, judged, st.judged)
 		}
 	}
 	return nil

@@ -54,6 +54,7 @@ type set struct {
 	compiled   bool
 	affinity   *nodeaffinity.RequiredNodeAffinity // nil when any node will do
 	verdict    []verdict                          // by slot, while a class of it is planned
+	judged     int                                // of those that are known
 	row        []uint64                           // the bits of its classes
 }
 
@@ -206,8 +207,31 @@ func (c *Cache) verdictOf(st *set, s int32) verdict {
 	}
 	if st.verdict[s] == unknown {
 		st.verdict[s] = st.judge(c.bySlot[s].object)
+		st.judged++
+		c.compared += int64(len(st.key))
 	}
 	return st.verdict[s]
+}
+
+// forgetVerdict has a slot judged anew.
+func (st *set) forgetVerdict(s int32) {
+	if st.verdict != nil && st.verdict[s] != unknown {
+		st.verdict[s] = unknown
+		st.judged--
+	}
+}
+
+// Compared returns how many bytes of constraints were compared with nodes so far: what it cost to find out which nodes they
+// allow. A class is compared once with each node while it is planned.
+func (c *Cache) Compared() int64 { return c.compared }
+
+// Uncompared returns how much that may grow by planning a pod of a class.
+func (c *Cache) Uncompared(class *api.Class) int64 {
+	judged := 0
+	if st, ok := c.sets[string(class.Constraints)]; ok { // else it would have to be read first, which costs, too
+		judged = st.judged
+	}
+	return int64(len(class.Constraints)) * int64(max(0, c.there-judged))
 }
 
 // judge asks the constraints about a node, in the order of kube-scheduler's filters. Terms of a node affinity that

@@ -406,6 +406,7 @@ func (c *Cache) plan(a *api.Class) *class {
 	}
 	st := cl.set
 	if st.planned++; st.verdict == nil {
+		st.judged = 0
 		if k := len(c.verdicts) - 1; k >= 0 {
 			st.verdict, c.verdicts = c.verdicts[k], c.verdicts[:k]
 			clear(st.verdict)
@@ -430,7 +431,7 @@ func (c *Cache) unplan(cl *class) {
 	cl.sought, cl.could = false, 0
 	st := cl.set
 	if st.planned--; st.planned == 0 {
-		c.verdicts, st.verdict = append(c.verdicts, st.verdict), nil
+		c.verdicts, st.verdict, st.judged = append(c.verdicts, st.verdict), nil, 0
 	}
 	c.letGo(cl)
 }

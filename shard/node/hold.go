@@ -32,10 +32,13 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	g.rank = wire.ToRank(m.GetRank())
 	g.rank.Gang = m.GetGang().GetUid()
 	expires := c.now.Add(c.holdTTL(m))
-	c.noteAsked(from, classes)
+	namespace := m.GetGang().GetNamespace()
+	c.noteAsked(from, namespace, classes)
 
 	reply := &wire.HoldReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial()}
-	full := make([]bool, len(classes)) // no room for another pod of the class
+	full := make([]bool, len(classes))  // no room for another pod of the class
+	asked := make([]bool, len(classes)) // mayCompare,
+	later := make([]bool, len(classes)) // and it said no
 	refused := make([]uint32, len(classes))
 	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
 	taken := map[string][]string{}          // key of a gang -> pods whose holds were taken
@@ -63,7 +66,17 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			refused[i]++
 			continue
 		}
+		if !asked[i] {
+			asked[i] = true
+			if later[i] = !c.mayCompare(namespace, classes[i]); later[i] {
+				full[i] = true
+				refused[i]++
+				continue
+			}
+		}
+		before := c.cache.Compared()
 		node, victims, ok := c.cache.PlaceTaking(classes[i], g.rank)
+		c.spend(namespace, before)
 		if !ok {
 			full[i] = true
 			refused[i]++
@@ -90,10 +103,15 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			continue
 		}
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i]}
-		if refused[i] > 0 {
+		switch {
+		case later[i]:
+			r.Message = fmt.Sprintf("%d %s", refused[i], notCompared)
+		case refused[i] > 0:
+			before := c.cache.Compared()
 			why := c.cache.Why(classes[i])
+			c.spend(namespace, before)
 			r.Never, r.Message = why.Never && c.takeover.stage == idle, api.Shorten(why.String(), maxWords)
-		} else {
+		default:
 			r.Message = fmt.Sprintf("%d pod(s) are already bound or being bound", inDoubt[i])
 		}
 		if words += len(r.Message); words > maxReplyWords {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -261,13 +262,14 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 
 // askedClass is a class that room was asked for.
 type askedClass struct {
-	class *api.Class
-	at    time.Time
+	class     *api.Class
+	namespace string // that asked first
+	at        time.Time
 }
 
-// noteAsked remembers who asked for what: they are told how much more of it there is. Of too many classes the one goes that
-// nobody asked for for longest.
-func (c *Core) noteAsked(from api.Incarnation, classes []*api.Class) {
+// noteAsked remembers who asked for what: they are told how much more of it there is. Of too many classes one of the namespace
+// with the most goes, and of those the one that nobody asked for for longest.
+func (c *Core) noteAsked(from api.Incarnation, namespace string, classes []*api.Class) {
 	c.askers[from] = c.now
 	for _, class := range classes[:min(len(classes), c.cfg.MaxClasses)] {
 		hash := class.Hash()
@@ -276,9 +278,15 @@ func (c *Core) noteAsked(from api.Incarnation, classes []*api.Class) {
 			continue
 		}
 		if len(c.asked) >= c.cfg.MaxClasses {
-			delete(c.asked, slices.MinFunc(slices.Sorted(maps.Keys(c.asked)), func(a, b uint64) int { return c.asked[a].at.Compare(c.asked[b].at) }))
+			of := map[string]int{namespace: 1}
+			for _, a := range c.asked {
+				of[a.namespace]++
+			}
+			delete(c.asked, slices.MinFunc(slices.Sorted(maps.Keys(c.asked)), func(a, b uint64) int {
+				return cmp.Or(cmp.Compare(of[c.asked[b].namespace], of[c.asked[a].namespace]), c.asked[a].at.Compare(c.asked[b].at))
+			}))
 		}
-		c.asked[hash] = &askedClass{class, c.now}
+		c.asked[hash] = &askedClass{class, namespace, c.now}
 	}
 }
 
@@ -302,7 +310,12 @@ func (c *Core) makeSummary() *wire.Summary {
 			delete(c.asked, hash)
 			continue
 		}
+		if !c.mayCompare(a.namespace, a.class) {
+			continue
+		}
+		before := c.cache.Compared()
 		n := c.cache.Room(a.class, int64(c.cfg.MaxRoom))
+		c.spend(a.namespace, before)
 		s.Room = append(s.Room, &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom)})
 	}
 	return s
