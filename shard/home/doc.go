@@ -23,5 +23,7 @@
 //   - Gangs are identified by UID: nothing is sent for a gang by name.
 //   - What is withdrawn is withdrawn at every shard that was asked, and nothing new is requested before each of them has answered or
 //     left the table.
+//   - What the objects of one namespace cause is bounded, whatever is done to them: searches and requests (pacing.go), bytes
+//     of classes (classes.go), statuses and conditions (package fair). Other namespaces are not delayed by it.
 //   - The same events give the same outputs.
 package home
