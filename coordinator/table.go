@@ -210,8 +210,8 @@ func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
 		return
 	}
 	c.look = true
-	s := c.shards[id]
-	if s == nil {
+	s, known := c.shards[id]
+	if !known {
 		for _, other := range c.sortedShards() {
 			if other.name == r.GetName() { // the newest of a name is the one that lives
 				c.log(LevelInfo, "shard replaced", "name", other.name, "old", other.incarnation, "new", id)
@@ -221,12 +221,14 @@ func (c *Core) shardUp(now time.Time, r *wire.ShardRecord) {
 		}
 		s = &shard{incarnation: id, linked: c.links[id]}
 		c.shards[id] = s
+	}
+	joins := !known || s.draining // and does not any more
+	if s.draining = r.GetDraining(); joins && !s.draining {
 		s.joining = c.table.Owned(id) < 3*c.average()/4
 	}
 	if s.name = r.GetName(); s.name == "" {
 		s.name = string(id)
 	}
-	s.draining = r.GetDraining()
 	if c.firstShard.IsZero() {
 		c.firstShard = now
 	}

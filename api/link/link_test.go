@@ -541,6 +541,10 @@ func (inspect) Status(context.Context, *wire.StatusRequest) (*wire.StatusReply, 
 	return &wire.StatusReply{Name: "b-0"}, nil
 }
 
+func (inspect) Drain(context.Context, *wire.DrainRequest) (*wire.DrainReply, error) {
+	return &wire.DrainReply{}, nil
+}
+
 // authority signs certificates into a folder.
 type authority struct {
 	*certstest.CA

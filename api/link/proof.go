@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -129,24 +130,29 @@ type authenticated struct {
 
 func (a authenticated) Context() context.Context { return a.ctx }
 
+// operatorMethods begins the names of the methods that operators call.
+var operatorMethods = "/" + wire.Inspect_ServiceDesc.ServiceName + "/"
+
 // authenticate returns the context that the call's handler gets, or why the call is refused.
-func (l *Link) authenticate(ctx context.Context, method string, request any) (context.Context, error) {
+func (l *Link) authenticate(ctx context.Context, method string, message any) (context.Context, error) {
 	if l.opts.KeyOf == nil {
 		return ctx, nil
 	}
 	values, _ := metadata.FromIncomingContext(ctx)
 	from, to := api.Incarnation(only(values, fromKey)), api.Incarnation(only(values, toKey))
-	if method == wire.Inspect_Status_FullMethodName {
-		ping := request.(*wire.StatusRequest).GetPing()
-		switch {
-		case ping && to == l.opts.Self, from == "" && !ping && isOperator(ctx):
-			return ctx, nil
-		case from == "":
-			return ctx, status.Errorf(codes.PermissionDenied,
-				"the status of a process is for callers with a certificate for %s, or on the same machine where processes speak plain text", certs.NameOperator)
-		}
-	}
+	request, isStatus := message.(*wire.StatusRequest)
+	ping := isStatus && request.GetPing()
 	switch {
+	case ping && to == l.opts.Self:
+		return ctx, nil
+	case from == "" && strings.HasPrefix(method, operatorMethods):
+		if isOperator(ctx) && !ping {
+			return ctx, nil
+		}
+		return ctx, status.Errorf(codes.PermissionDenied,
+			"this is for callers with a certificate for %s, or on the same machine where processes speak plain text", certs.NameOperator)
+	case method == wire.Inspect_Drain_FullMethodName:
+		return ctx, status.Error(codes.PermissionDenied, "a process cannot drain another")
 	case from == "":
 		return ctx, status.Error(codes.Unauthenticated, "the call does not say who makes it")
 	case to != l.opts.Self:

@@ -250,7 +250,37 @@ func TestInspectIsForOperators(t *testing.T) {
 			if status.Code(err) != row.code || err == nil && reply.Name != "b-0" || err != nil && strings.Contains(err.Error(), `"b"`) {
 				t.Errorf("%v, %v, want %s", reply, err, row.code)
 			}
+			if row.ping {
+				return
+			}
+			if _, err = wire.NewInspectClient(conn).Drain(ctx, &wire.DrainRequest{}); status.Code(err) != row.code {
+				t.Errorf("drain: %v, want %s", err, row.code)
+			}
 		})
+	}
+}
+
+// No process may drain another, whatever it proves.
+func TestProcessesDoNotDrain(t *testing.T) {
+	r := newRegistry()
+	proven := r.proven(t, "b")
+	b := start(t, "b", func(e *end, o *link.Options) {
+		proven(e, o)
+		o.Register = func(r grpc.ServiceRegistrar) { wire.RegisterInspectServer(r, inspect{}) }
+	})
+	a := start(t, "a", r.proven(t, "a"))
+	conn, err := a.Dial("b", b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if _, err := wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{}); err != nil {
+		t.Fatalf("status, asked with a proof: %v", err)
+	}
+	if _, err := wire.NewInspectClient(conn).Drain(ctx, &wire.DrainRequest{}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("drain: %v, want %s", err, codes.PermissionDenied)
 	}
 }
 

@@ -86,6 +86,7 @@ type Hooks struct {
 	Down    func(api.Incarnation) // a stream to it broke
 	Dead    func(api.Incarnation) // gossip took it for dead
 	Status  func(context.Context) (*wire.StatusReply, error)
+	Drain   func(ctx context.Context, cancel bool) error // nil where there is nothing to drain
 	// Register adds services to the process's gRPC server before it starts.
 	Register func(*Process, grpc.ServiceRegistrar)
 }
@@ -148,7 +149,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Link, err = link.New(link.Options{
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
-			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, live: hooks.Live})
+			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, drain: hooks.Drain, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
 			}
@@ -333,7 +334,18 @@ type inspect struct {
 	wire.UnimplementedInspectServer
 	process *Process
 	status  func(context.Context) (*wire.StatusReply, error)
+	drain   func(ctx context.Context, cancel bool) error
 	live    func() error
+}
+
+func (i inspect) Drain(ctx context.Context, r *wire.DrainRequest) (*wire.DrainReply, error) {
+	if i.drain == nil {
+		return nil, status.Errorf(codes.Unimplemented, "a %s has no buckets to give away", i.process.Role)
+	}
+	if err := i.drain(ctx, r.GetCancel()); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return &wire.DrainReply{}, nil
 }
 
 // Status answers a ping without waiting for the loop, which may be busy: a machine under load must not look like a dead

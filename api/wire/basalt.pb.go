@@ -3896,6 +3896,87 @@ func (x *ClassRoom) GetMore() bool {
 	return false
 }
 
+// Has a shard give its buckets to the others, or take its part again.
+type DrainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cancel        bool                   `protobuf:"varint,1,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_basalt_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *DrainRequest) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+type DrainReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainReply) Reset() {
+	*x = DrainReply{}
+	mi := &file_basalt_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainReply) ProtoMessage() {}
+
+func (x *DrainReply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
+func (*DrainReply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{46}
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ping          bool                   `protobuf:"varint,1,opt,name=ping,proto3" json:"ping,omitempty"` // answer at once with name and incarnation only: are you there?
@@ -3905,7 +3986,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +3998,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +4011,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -3961,7 +4042,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3973,7 +4054,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3986,7 +4067,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StatusReply) GetName() string {
@@ -4096,7 +4177,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4108,7 +4189,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +4202,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -4483,7 +4564,11 @@ const file_basalt_proto_rawDesc = "" +
 	"\tClassRoom\x12\x1b\n" +
 	"\tpod_class\x18\x01 \x01(\x06R\bpodClass\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"#\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"&\n" +
+	"\fDrainRequest\x12\x16\n" +
+	"\x06cancel\x18\x01 \x01(\bR\x06cancel\"\f\n" +
+	"\n" +
+	"DrainReply\"#\n" +
 	"\rStatusRequest\x12\x12\n" +
 	"\x04ping\x18\x01 \x01(\bR\x04ping\"\xc1\x03\n" +
 	"\vStatusReply\x12\x12\n" +
@@ -4549,9 +4634,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\tBIND_FREE\x10\x02\x12\r\n" +
 	"\tBIND_GONE\x10\x032C\n" +
 	"\x04Link\x12;\n" +
-	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012O\n" +
+	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\x92\x01\n" +
 	"\aInspect\x12D\n" +
-	"\x06Status\x12\x1d.basalt.wire.v1.StatusRequest\x1a\x1b.basalt.wire.v1.StatusReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
+	"\x06Status\x12\x1d.basalt.wire.v1.StatusRequest\x1a\x1b.basalt.wire.v1.StatusReply\x12A\n" +
+	"\x05Drain\x12\x1c.basalt.wire.v1.DrainRequest\x1a\x1a.basalt.wire.v1.DrainReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
 
 var (
 	file_basalt_proto_rawDescOnce sync.Once
@@ -4566,7 +4652,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_basalt_proto_goTypes = []any{
 	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
 	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
@@ -4617,9 +4703,11 @@ var file_basalt_proto_goTypes = []any{
 	(*BindResults)(nil),       // 46: basalt.wire.v1.BindResults
 	(*Summary)(nil),           // 47: basalt.wire.v1.Summary
 	(*ClassRoom)(nil),         // 48: basalt.wire.v1.ClassRoom
-	(*StatusRequest)(nil),     // 49: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 50: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 51: basalt.wire.v1.GangStatus
+	(*DrainRequest)(nil),      // 49: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 50: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 51: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 52: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 53: basalt.wire.v1.GangStatus
 }
 var file_basalt_proto_depIdxs = []int32{
 	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -4693,15 +4781,17 @@ var file_basalt_proto_depIdxs = []int32{
 	7,  // 68: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
 	48, // 69: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
 	47, // 70: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	51, // 71: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	53, // 71: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
 	29, // 72: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
 	10, // 73: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
 	4,  // 74: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	49, // 75: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	5,  // 76: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	50, // 77: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	76, // [76:78] is the sub-list for method output_type
-	74, // [74:76] is the sub-list for method input_type
+	51, // 75: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	49, // 76: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	5,  // 77: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	52, // 78: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	50, // 79: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	77, // [77:80] is the sub-list for method output_type
+	74, // [74:77] is the sub-list for method input_type
 	74, // [74:74] is the sub-list for extension type_name
 	74, // [74:74] is the sub-list for extension extendee
 	0,  // [0:74] is the sub-list for field type_name
@@ -4741,7 +4831,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -130,15 +130,17 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Inspect_Status_FullMethodName = "/basalt.wire.v1.Inspect/Status"
+	Inspect_Drain_FullMethodName  = "/basalt.wire.v1.Inspect/Drain"
 )
 
 // InspectClient is the client API for Inspect service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What an operator may ask of a running process (basalt status).
+// What an operator may ask of a running process (basalt status, basalt drain).
 type InspectClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
+	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
 }
 
 type inspectClient struct {
@@ -159,13 +161,24 @@ func (c *inspectClient) Status(ctx context.Context, in *StatusRequest, opts ...g
 	return out, nil
 }
 
+func (c *inspectClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainReply)
+	err := c.cc.Invoke(ctx, Inspect_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServer is the server API for Inspect service.
 // All implementations must embed UnimplementedInspectServer
 // for forward compatibility.
 //
-// What an operator may ask of a running process (basalt status).
+// What an operator may ask of a running process (basalt status, basalt drain).
 type InspectServer interface {
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
+	Drain(context.Context, *DrainRequest) (*DrainReply, error)
 	mustEmbedUnimplementedInspectServer()
 }
 
@@ -178,6 +191,9 @@ type UnimplementedInspectServer struct{}
 
 func (UnimplementedInspectServer) Status(context.Context, *StatusRequest) (*StatusReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedInspectServer) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
 }
 func (UnimplementedInspectServer) mustEmbedUnimplementedInspectServer() {}
 func (UnimplementedInspectServer) testEmbeddedByValue()                 {}
@@ -218,6 +234,24 @@ func _Inspect_Status_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inspect_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Inspect_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServer).Drain(ctx, req.(*DrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Inspect_ServiceDesc is the grpc.ServiceDesc for Inspect service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -228,6 +262,10 @@ var Inspect_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _Inspect_Status_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _Inspect_Drain_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

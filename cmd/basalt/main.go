@@ -1,5 +1,5 @@
-// Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`, and what an operator needs
-// to look inside, `basalt status` and `basalt audit`.
+// Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`, and what an operator needs:
+// `basalt status`, `basalt drain` and `basalt audit`.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), certsCommand(), follow.Command())
+	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command())
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "basalt:", err)
 		var coded interface{ ExitCode() int }

@@ -32,28 +32,13 @@ func statusCommand() *cobra.Command {
 	f.IntVar(&gangs, "gangs", 20, "maximum number of waiting gangs to print")
 	f.StringVar(&queue, "queue", "", "only this queue and its descendants")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		endpoints, err := c.endpoints()
-		if err != nil {
-			return err
-		}
-		if err := c.checkEncrypted(false); err != nil {
-			return err
-		}
-		etcdTLS, err := c.etcdTLS(slog.Default())
-		if err != nil {
-			return err
-		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), 15*time.Second)
 		defer cancel()
-		s, err := store.Open(ctx, store.Options{ReadOnly: true, Endpoints: endpoints, TLS: etcdTLS, Logger: slog.New(slog.DiscardHandler)})
+		s, peers, err := c.openStore(ctx)
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		var peers *link.TLS
-		if c.tlsCA != "" {
-			peers = &link.TLS{CAFile: c.tlsCA, CertFile: c.tlsCert, KeyFile: c.tlsKey}
-		}
 		r := report{out: cmd.OutOrStdout(), gangs: gangs, queue: queue}
 		if len(args) == 1 {
 			r.gang = args[0]
@@ -61,6 +46,31 @@ func statusCommand() *cobra.Command {
 		return r.print(ctx, s, peers)
 	}
 	return cmd
+}
+
+// openStore opens the control store to read it, as an operator, and returns what to call processes with.
+func (c *common) openStore(ctx context.Context) (*store.Store, *link.TLS, error) {
+	endpoints, err := c.endpoints()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.checkEncrypted(false); err != nil {
+		return nil, nil, err
+	}
+	etcdTLS, err := c.etcdTLS(slog.Default())
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	s, err := store.Open(ctx, store.Options{ReadOnly: true, Endpoints: endpoints, TLS: etcdTLS, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.tlsCA == "" {
+		return s, nil, nil
+	}
+	return s, &link.TLS{CAFile: c.tlsCA, CertFile: c.tlsCert, KeyFile: c.tlsKey}, nil
 }
 
 type report struct {

@@ -30,20 +30,22 @@ type item struct {
 
 // loop runs the two cores. Its fields below the line belong to the goroutine of run.
 type loop struct {
-	self    api.Incarnation
-	inbox   chan item
-	started chan struct{}     // closed when the fields below are set
-	fail    func(error)       // ends the process
-	beat    process.Heartbeat // of run
-	process *process.Process
-	clients *kube.Clients
-	session *store.Session // set before the first table is seen, and so before anything is asked of it
-	relay   *relay.Relay
-	watches *watches
-	traces  *trace.Exporter
-	metrics *metrics
-	events  *recorder
-	log     *slog.Logger
+	self       api.Incarnation
+	inbox      chan item
+	started    chan struct{}     // closed when the fields below are set, but session and record
+	fail       func(error)       // ends the process
+	beat       process.Heartbeat // of run
+	process    *process.Process
+	clients    *kube.Clients
+	registered chan struct{}  // closed when session and record are set
+	session    *store.Session // set before the first table is seen, and so before anything is asked of it
+	record     *wire.ShardRecord
+	relay      *relay.Relay
+	watches    *watches
+	traces     *trace.Exporter
+	metrics    *metrics
+	events     *recorder
+	log        *slog.Logger
 
 	reads, writes          *workers // control store
 	binds, settles, others *workers // API server

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -356,6 +358,57 @@ func TestShardFromStartToStop(t *testing.T) {
 }
 
 // An option that cannot be is named, before anything is connected.
+// A shard that is told to drain gives all its buckets away while it runs, and takes its part again when that is cancelled.
+func TestDrain(t *testing.T) {
+	w := newWorld(t)
+	w.create("nodes", kubelet.Node("n0", "4", "8Gi", 10))
+	leader := w.coordinator("coordinator-0")
+	first, second := w.shard("shard-0", 0), w.shard("shard-1", 0)
+	w.metric(1024, "basalt_shard_buckets", nil, first, second)
+
+	w.drain(first, false)
+	w.metric(0, "basalt_shard_buckets", nil, first)
+	w.metric(1024, "basalt_shard_buckets", nil, second)
+	w.pod("p", nil)
+	w.bound("p")
+	if _, registered := w.leases()["shard-0"]; !registered {
+		t.Error("a shard that drains is not registered any more")
+	}
+
+	w.drain(first, true)
+	w.wait("its part again", func() error {
+		if sum(t, "basalt_shard_buckets", nil, first) == 0 {
+			return errors.New("it owns nothing")
+		}
+		return nil
+	})
+	w.metric(1024, "basalt_shard_buckets", nil, first, second)
+	w.pod("q", nil)
+	w.bound("q")
+
+	conn, err := link.Dial(leader.Address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := wire.NewInspectClient(conn).Drain(t.Context(), &wire.DrainRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a coordinator was told to drain: %v", err)
+	}
+}
+
+func (w *world) drain(m *member, cancel bool) {
+	w.t.Helper()
+	conn, err := link.Dial(m.Address, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	w.wait("drain "+m.Name, func() error {
+		_, err := wire.NewInspectClient(conn).Drain(w.t.Context(), &wire.DrainRequest{Cancel: cancel})
+		return err
+	})
+}
+
 func TestPlacementPolicyIsNamed(t *testing.T) {
 	err := shard.Run(t.Context(), shard.Options{Policy: "random"})
 	if err == nil || !strings.Contains(err.Error(), `--placement "random"`) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -65,7 +66,7 @@ func Run(ctx context.Context, o Options) error {
 	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 
-	l := &loop{inbox: make(chan item, inboxSize), fail: func(err error) { fail(err) }, started: make(chan struct{})}
+	l := &loop{inbox: make(chan item, inboxSize), fail: func(err error) { fail(err) }, started: make(chan struct{}), registered: make(chan struct{})}
 	defer func() { // after the connections, which read it
 		if l.relay != nil {
 			l.relay.Close()
@@ -74,6 +75,7 @@ func Run(ctx context.Context, o Options) error {
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
 		Status:  l.status,
+		Drain:   l.drain,
 		Live:    l.beat.Stuck,
 		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
 			l.relay = relay.New(relay.Options{
@@ -128,7 +130,8 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("register in the control store: %w", err)
 	}
 	fault.Crash(fault.ShardRegistered)
-	l.session = session
+	l.session, l.record = session, record
+	close(l.registered)
 	p.Follow(ctx, &wg, nil, func(r *wire.LeaderRecord, term int64) {
 		l.post(ctx, event.CoordinatorSeen{Term: term, Incarnation: api.Incarnation(r.GetIncarnation())})
 	})
@@ -165,6 +168,23 @@ func readPolicy(s string) (cache.Policy, error) {
 		return cache.Spread, nil
 	}
 	return 0, fmt.Errorf("--placement %q: must be pack or spread", s)
+}
+
+// drain has the coordinator give this shard's buckets to the others, or give it its part again: it reads so in the shard's own
+// record. The shard goes on until it owns nothing, and then it may be stopped without a takeover.
+func (l *loop) drain(ctx context.Context, cancel bool) error {
+	select {
+	case <-l.registered:
+	case <-ctx.Done():
+		return errNotStarted
+	}
+	record := proto.CloneOf(l.record)
+	record.Draining = !cancel
+	if err := l.session.Update(ctx, record); err != nil {
+		return err
+	}
+	l.log.Info("record changed", "draining", record.Draining)
+	return nil
 }
 
 // deliver takes a message from a peer.
