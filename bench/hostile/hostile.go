@@ -189,6 +189,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	defer cancel()
 	err := r.attack(ctx)
 	stopLoad()
+	r.result.Quiet = r.honest.between(r.quiet...)
 	if err != nil {
 		return &r.result, err
 	}
@@ -418,7 +419,11 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	}
 	row.Attack = strings.Join(all, "+")
 	quiet, used := time.Now(), r.usage(ctx)
-	if !pause(ctx, max(time.Second, min(lasts/2, 20*time.Second))) {
+	calm := lasts / 2
+	if len(r.quiet) > 0 {
+		calm = lasts / 4 // the quiet phases are measured together
+	}
+	if !pause(ctx, max(time.Second, min(calm, 20*time.Second))) {
 		return ctx.Err()
 	}
 	r.quiet = append(r.quiet, [2]time.Time{quiet, time.Now()})
@@ -459,12 +464,28 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	if row.Accepted == 0 {
 		row.Problems = append(row.Problems, "the attack did nothing: the API server accepted none of its writes")
 	}
-	if err := r.judge(ctx, attacks, begin, end, before, &row); err != nil {
+	judged := r.judge(ctx, attacks, begin, end, before, &row)
+	r.logf("%s: %d writes, %d refused; others %s, before %s, standing %s; judged in %s", row.Attack, row.Accepted, row.Refused, row.Under, row.Quiet, row.Standing,
+		time.Since(end).Round(time.Second))
+	return r.leave(ctx, attacks, row, judged)
+}
+
+// leave removes what attacks have left after they were judged. The row of the attacks is in the result, too, if Basalt did not
+// come back after them, or the run is stopped meanwhile; if the run was stopped before, the judgement says nothing.
+func (r *run) leave(ctx context.Context, attacks []Attack, row Row, judged error) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	judged := time.Now()
-	r.logf("%s: %d writes, %d refused; others %s, before %s, standing %s; judged in %s", row.Attack, row.Accepted, row.Refused, row.Under, row.Quiet, row.Standing,
-		judged.Sub(end).Round(time.Second))
+	defer func() {
+		for _, p := range row.Problems {
+			r.logf("PROBLEM %s: %s", row.Attack, p)
+		}
+		r.result.Rows = append(r.result.Rows, row)
+	}()
+	if judged != nil {
+		return judged
+	}
+	began := time.Now()
 	if err := r.clean(ctx, &row); err != nil {
 		return err
 	}
@@ -473,11 +494,7 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 			return err
 		}
 	}
-	r.logf("%s: cleaned in %s", row.Attack, time.Since(judged).Round(time.Second))
-	for _, p := range row.Problems {
-		r.logf("PROBLEM %s: %s", row.Attack, p)
-	}
-	r.result.Rows = append(r.result.Rows, row)
+	r.logf("%s: cleaned in %s", row.Attack, time.Since(began).Round(time.Second))
 	return nil
 }
 
@@ -748,7 +765,7 @@ func (r *run) clean(ctx context.Context, row *Row) error {
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		row.Problems = append(row.Problems, fmt.Sprintf("%s after the attacker was removed: %v", cleanBy, err))
 	}
 	return ctx.Err()
@@ -802,7 +819,6 @@ func (r *run) revive(ctx context.Context) error {
 
 // finish judges the end: nothing honest waits, and no process has spoken of a broken invariant.
 func (r *run) finish(ctx context.Context) {
-	r.result.Quiet = r.honest.between(r.quiet...)
 	if err := r.poll(ctx, r.Patience, func() error {
 		if n := r.honest.tenants.waiting(time.Now()); n > 0 {
 			return fmt.Errorf("%d gangs and pods of honest tenants are not placed", n)
