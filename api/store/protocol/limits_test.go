@@ -541,3 +541,132 @@ func TestPlainRead(t *testing.T) {
 		}
 	}
 }
+
+// The batch in which one key is to be deleted and one has moved is done before the next one begins.
+func TestDeletesOfABatchWithOneOfEach(t *testing.T) {
+	n := quiet(t)
+	x := n.join("s1")
+	var list []protocol.IntentKey
+	for i := range protocol.MaxDeletes + 1 {
+		k := protocol.IntentKey{Incarnation: "old", N: uint64(i + 1)}
+		if i < 2 || i == protocol.MaxDeletes {
+			k.ModRevision = n.put(keys.Intents("old", k.N), rows("p"), 0)
+		}
+		list = append(list, k)
+	}
+	moved := n.put(keys.Intents("old", 2), rows("other"), 0)
+	m := x.DeleteIntents(list)
+	n.drive(m)
+	now := m.Now()
+	if m.Err != nil || len(now) != len(list) || now[0].ModRevision != 0 || now[1].ModRevision != moved || n.etcd.Keys[keys.Intents("old", list[len(list)-1].N)] != nil {
+		t.Errorf("%v: %d of %d, %+v", m.Err, len(now), len(list), now[:2])
+	}
+}
+
+// A Load is open while a transaction of it may land, and not while it reads.
+func TestLoadIsOpen(t *testing.T) {
+	n := quiet(t)
+	l := protocol.NewTerm(keys, n.put(keys.Leader(), &wire.LeaderRecord{Incarnation: "c1"}, 0)).Load()
+	step := func(lost bool) {
+		tx, more := l.Next()
+		if !more {
+			t.Fatal("it is done")
+		}
+		if r := n.carry(tx); !lost {
+			l.Answered(r)
+		} else {
+			l.Lost()
+		}
+	}
+	for i, s := range []struct{ lost, open bool }{{true, false}, {false, false}, {true, true}, {false, false}, {true, false}, {false, false}} {
+		if step(s.lost); l.Open() != s.open || l.Fenced() != nil {
+			t.Errorf("step %d: open %t, %v", i, l.Open(), l.Fenced())
+		}
+	}
+}
+
+// A store that refuses a transaction of a term whose leader and sequence are as they were is not to be relied on.
+func TestRefusedWithoutAReason(t *testing.T) {
+	n := quiet(t)
+	term := protocol.NewTerm(keys, n.put(keys.Leader(), &wire.LeaderRecord{Incarnation: "c1"}, 0))
+	n.drive(term.Load())
+	m, err := term.Commit([]protocol.Change{protocol.DeleteLimits("q")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, _ := m.Next()
+	m.Answered(n.carry(protocol.Txn{If: []protocol.Compare{{Key: "k", Target: protocol.ModRevision, Revision: 1}}, Else: tx.Else}))
+	if !errors.Is(m.Fenced(), protocol.ErrFenced) {
+		t.Errorf("the term goes on: %v", m.Fenced())
+	}
+}
+
+// What the store holds of the shard's own key is known after each WriteIntents, however it ended: the next one needs one
+// transaction.
+func TestOwnKeyIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(n *network, m *protocol.WriteIntents)
+	}{
+		{"answered", func(n *network, m *protocol.WriteIntents) {
+			tx, _ := m.Next()
+			m.Answered(n.carry(tx))
+		}},
+		{"lost, and nothing landed", func(n *network, m *protocol.WriteIntents) {
+			m.Next()
+			m.Lost()
+			tx, _ := m.Next()
+			m.Answered(n.carry(tx))
+		}},
+		{"lost and landed", func(n *network, m *protocol.WriteIntents) {
+			for range 2 {
+				tx, _ := m.Next()
+				r := n.carry(tx)
+				if m.Open() {
+					m.Answered(r)
+				} else {
+					m.Lost()
+				}
+			}
+			if tx, more := m.Next(); !more {
+				n.t.Error("a lost try is not ended")
+			} else {
+				m.Answered(n.carry(tx))
+			}
+		}},
+		{"lost and landed, and the record was written since", func(n *network, m *protocol.WriteIntents) {
+			tx, _ := m.Next()
+			n.carry(tx)
+			m.Lost()
+			tx, _ = m.Next()
+			m.Answered(n.carry(tx))
+			tx, more := m.Next()
+			if !more {
+				n.t.Error("a lost try is not ended")
+			}
+			n.put(keys.Shard("s1"), &wire.ShardRecord{Incarnation: "s1", Draining: true}, 7)
+			m.Answered(n.carry(tx))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := quiet(t)
+			x := n.join("s1")
+			table := n.put(keys.Table(), tableOf(1), 0)
+			for number := uint64(1); number <= 3; number++ {
+				m, err := x.WriteIntents(number, rows("p"), table, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if number == 2 {
+					c.do(n, m)
+				} else {
+					tx, _ := m.Next()
+					m.Answered(n.carry(tx))
+				}
+				if _, more := m.Next(); more || m.Outcome != protocol.Written || m.ModRevision != n.etcd.Keys[keys.Intents("s1", number)].Mod {
+					t.Errorf("%d: %+v, more %t", number, m.WriteResult, more)
+				}
+			}
+		})
+	}
+}
