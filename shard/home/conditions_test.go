@@ -1,9 +1,11 @@
 package home
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
@@ -75,5 +77,40 @@ func TestIntentOfNoGang(t *testing.T) {
 		Record: &wire.IntentsRecord{Gangs: []*wire.GangRef{{Uid: "g"}}, Rows: []*wire.IntentRow{{PodUid: "p", Gang: 1}, {PodUid: "q", Gang: 7}}}}}})
 	if out := s.run("pods 1"); len(out) != 1 {
 		t.Errorf("taking over: %q", out)
+	}
+}
+
+// The status of a Queue names what is charged, what its limits are, and how many gangs wait, as the coordinator has it.
+func TestQueueStatus(t *testing.T) {
+	c := New(Config{Self: "a"})
+	c.epochs[api.BucketOf("q")] = 3
+	amounts := func(n int64) []*wire.Amount { return wire.FromResources(cores(n, 0)) }
+	for _, test := range []struct {
+		usage *wire.QueueUsage
+		want  string
+	}{
+		{&wire.QueueUsage{Queue: "q"}, "3/a/1 charged=[] capability=[] guarantee=[] 0 0 True Ready"},
+		{&wire.QueueUsage{Queue: "q", Charged: amounts(1), Admitted: 4, Waiting: 5, Generation: 6, ReadyReason: "QueueClosed"}, "3/a/1 charged=[1] capability=[] guarantee=[] 4 5 False QueueClosed"},
+		{&wire.QueueUsage{Queue: "q", Capability: amounts(2), ReadyReason: v1alpha1.ReasonGuaranteeCut}, "3/a/1 charged=[] capability=[2] guarantee=[] 0 0 True " + v1alpha1.ReasonGuaranteeCut},
+		{&wire.QueueUsage{Queue: "q", Guarantee: amounts(3)}, "3/a/1 charged=[] capability=[] guarantee=[3] 0 0 True Ready"},
+	} {
+		s, err := c.queueStatusOf("q", &queue{usage: test.usage})
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := func(l v1.ResourceList) (out []string) {
+			for _, q := range l {
+				out = append(out, q.String())
+			}
+			return out
+		}
+		got := fmt.Sprintf("%d/%s/%d charged=%v capability=%v guarantee=%v %d %d %s %s", s.Epoch, s.Writer, s.Sequence, words(s.Charged), words(s.Limits.Capability), words(s.Limits.Guarantee),
+			s.AdmittedGangs, s.WaitingGangs, s.Conditions[0].Status, s.Conditions[0].Reason)
+		if got != test.want {
+			t.Errorf("%v: %s, want %s", test.usage, got, test.want)
+		}
+		if (s.Charged == nil) != (len(test.usage.Charged) == 0) || (s.Limits.Guarantee == nil) != (len(test.usage.Guarantee) == 0) || (s.Limits.Capability == nil) != (len(test.usage.Capability) == 0) {
+			t.Errorf("%v: empty lists are written: %+v", test.usage, s)
+		}
 	}
 }

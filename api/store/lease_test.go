@@ -1,0 +1,84 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Leases have the seconds that were asked for, rounded up; a lease that runs out before its first use is replaced.
+func TestLeases(t *testing.T) {
+	e := startEtcd(t)
+	p := newRPCProxy(t, e.Endpoints()[0])
+	s, _ := openTold(t, store.Options{Endpoints: p.endpoints(), LeaderTTL: 2 * time.Second})
+	ttl := func(key string) int64 {
+		t.Helper()
+		resp, err := e.raw.Get(t.Context(), key)
+		if err != nil || len(resp.Kvs) != 1 {
+			t.Fatalf("%s: %v %v", key, resp, err)
+		}
+		of, err := e.raw.TimeToLive(t.Context(), clientLease(resp.Kvs[0].Lease))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return of.GrantedTTL
+	}
+	lead(t, s, "c1")
+	if got := ttl("leader/coordinator"); got != 2 {
+		t.Errorf("the leader's lease has %d s", got)
+	}
+	for name, c := range map[string]struct {
+		ask  time.Duration
+		want int64
+	}{"short": {time.Millisecond, 2}, "whole": {3 * time.Second, 3}, "more": {3*time.Second + time.Millisecond, 4}} {
+		if _, err := s.Register(t.Context(), &wire.ShardRecord{Incarnation: name}, c.ask); err != nil {
+			t.Fatal(err)
+		}
+		if got := ttl("shards/" + name); got != c.want {
+			t.Errorf("a lease of %s has %d s, want %d", c.ask, got, c.want)
+		}
+	}
+	if _, err := s.Register(t.Context(), &wire.ShardRecord{Incarnation: "whole"}, 3*time.Second); err == nil || !strings.Contains(err.Error(), "registered already") {
+		t.Errorf("registered twice: %v", err)
+	}
+	if _, err := s.Register(t.Context(), &wire.ShardRecord{}, 3*time.Second); err == nil {
+		t.Error("registered without an incarnation")
+	}
+	// All leases are revoked before the first transaction of a shard that registers.
+	revoked := false
+	p.set(func(method string, _ []byte) error {
+		if method != "Txn" || revoked {
+			return nil
+		}
+		revoked = true
+		all, err := e.raw.Leases(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, l := range all.Leases {
+			if _, err := e.raw.Revoke(t.Context(), l.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil)
+	x, err := s.Register(t.Context(), &wire.ShardRecord{Incarnation: "late"}, 3*time.Second)
+	if err != nil || !revoked {
+		t.Fatalf("revoked %t, %v", revoked, err)
+	}
+	select {
+	case <-x.Done():
+		t.Error("the session is over")
+	default:
+	}
+	if got := ttl("shards/late"); got != 3 {
+		t.Errorf("the second lease has %d s", got)
+	}
+}
+
+func clientLease(id int64) clientv3.LeaseID { return clientv3.LeaseID(id) }
