@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -184,6 +185,9 @@ func TestClientTLS(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
+	if only, err := ClientTLS([]string{"https://e"}, "", certFile, keyFile, slog.New(slog.DiscardHandler)); err != nil || only == nil {
+		t.Errorf("with a certificate and the system's CAs: %v, %v", only, err)
+	}
 	if plain, err := ClientTLS([]string{"http://e"}, "", "", "", slog.New(slog.DiscardHandler)); err != nil || plain != nil {
 		t.Errorf("without files: %v, %v", plain, err)
 	}
@@ -220,5 +224,55 @@ func TestClientTLS(t *testing.T) {
 		}
 		_ = conn.Close()
 		_ = theirs.Close()
+	}
+}
+
+// An answer of another cluster, or of a revision that had passed, is not used; any other raises the highest revision.
+func TestAnswersAreChecked(t *testing.T) {
+	settled := make(chan struct{})
+	close(settled)
+	for _, c := range []struct {
+		known, cluster  uint64
+		revision, floor int64
+		used            bool
+	}{
+		{5, 5, 10, 10, true}, {5, 5, 11, 10, true}, {5, 5, 9, 10, false}, {5, 6, 11, 10, false}, {0, 6, 11, 10, true}, {0, 6, 9, 10, false},
+	} {
+		s := &Store{ctx: t.Context()}
+		s.doubts.open = settled // nobody is asked
+		s.cluster.Store(c.known)
+		h := &pb.ResponseHeader{ClusterId: c.cluster, Revision: c.revision}
+		if err := s.check(t.Context(), h, c.floor); (err == nil) != c.used || err != nil && !errors.Is(err, errBehind) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if highest := s.highest.Load(); (highest == c.revision) != c.used {
+			t.Errorf("%+v: the highest revision is %d", c, highest)
+		}
+		if err := s.checkCluster(t.Context(), h); (err == nil) != (c.known == 0 || c.known == c.cluster) {
+			t.Errorf("%+v: the cluster alone: %v", c, err)
+		}
+	}
+}
+
+// What is called again and again until its context ends is told with the last answer that came in time.
+func TestTryTellsTheLastAnswer(t *testing.T) {
+	for _, c := range []struct {
+		answers []string // the context ends with the last
+		want    string
+	}{{[]string{"a"}, "last answer: a"}, {[]string{"a", "b"}, "last answer: a"}, {[]string{"a", "b", "c"}, "last answer: b"}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			s := &Store{ctx: context.Background(), log: slog.New(slog.DiscardHandler)}
+			calls := 0
+			err := s.try(ctx, time.Minute, func(context.Context) error {
+				if calls++; calls == len(c.answers) {
+					cancel()
+				}
+				return errors.New(c.answers[calls-1])
+			})
+			if calls != len(c.answers) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("after %d calls %v, want %s", calls, err, c.want)
+			}
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,6 +14,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/local/localtest"
 )
 
@@ -74,5 +76,64 @@ func TestAWatchThatBreaks(t *testing.T) {
 	defer words.mu.Unlock()
 	if !strings.Contains(words.log.String(), "watch failed, reading again") {
 		t.Errorf("the log does not say that a watch failed: %s", words.log.String())
+	}
+}
+
+// A watch reads once and then listens: it tells each change once, and reads again only where a transaction has met a newer table.
+func TestAWatchReadsOnce(t *testing.T) {
+	p := newRPCProxy(t, startEtcd(t).Endpoints()[0])
+	s, _ := openTold(t, store.Options{Endpoints: p.endpoints(), CheckEvery: 20 * time.Millisecond})
+	term, _ := lead(t, s, "c1")
+	x := join(t, s, "s1")
+	commit(t, term, protocol.PutTable(tableOf(1, "s1")))
+	var mu sync.Mutex
+	reads, tables, shards := map[string]int{}, 0, 0
+	p.set(func(method string, request []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, key := range []string{"table", "shards/", "store"} {
+			if method == "Range" && strings.Contains(string(request), key) {
+				reads[key]++
+			}
+		}
+		return nil
+	}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = s.WatchTable(ctx, func(*api.Table) { mu.Lock(); defer mu.Unlock(); tables++ })
+	})
+	wg.Go(func() {
+		_ = s.WatchShards(ctx, func([]*wire.ShardRecord) { mu.Lock(); defer mu.Unlock(); shards++ })
+	})
+	defer wg.Wait()
+	defer cancel()
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		localtest.Wait(t, limit, what, func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if !ok() {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	for epoch := api.Epoch(2); epoch <= 4; epoch++ {
+		until("the table", func() bool { return tables == int(epoch)-1 })
+		commit(t, term, protocol.PutTable(tableOf(epoch, "s1")))
+	}
+	until("the last table", func() bool { return tables == 4 && shards == 1 })
+	if r, err := x.WriteIntents(t.Context(), 1, intents("p"), 1, nil); err != nil || r.Outcome != protocol.TableMoved {
+		t.Fatalf("%+v %v", r, err)
+	}
+	mu.Lock()
+	identities := reads["store"]
+	mu.Unlock()
+	until("the identity to be read 20 times", func() bool { return reads["store"] >= identities+20 })
+	mu.Lock()
+	defer mu.Unlock()
+	if reads["table"] > 2 || reads["shards/"] != 1 || tables != 4 || shards != 1 {
+		t.Errorf("%v reads, %d tables and %d lists of shards were told", reads, tables, shards)
 	}
 }
