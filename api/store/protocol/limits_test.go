@@ -289,6 +289,10 @@ func TestFences(t *testing.T) {
 			t.Errorf("revision %d of the table: %+v", revision, r)
 		}
 	}
+	// Of a reservation that does not exist, 0 is what a compare would find, and what it may find again later.
+	if r := write(2, table, []protocol.ReservationFence{{Bucket: api.BucketOf("q"), GangUID: "none"}}); r.Outcome != protocol.ReservationMoved || !slices.Equal(r.Moved, []string{"none"}) {
+		t.Errorf("a reservation that does not exist: %+v", r)
+	}
 	if r := write(2, table, none(1)); r.Outcome != protocol.ReservationMoved || !slices.Equal(r.Moved, []string{"g001"}) {
 		t.Errorf("a reservation moved: %+v", r)
 	}
