@@ -27,46 +27,18 @@ type Term struct {
 	broken error // a transaction whose fate stayed open: nothing more may be written
 }
 
-// Campaign waits until nobody leads and then leads. Several may wait; one wins. The lease is granted only after the leader
-// key was seen gone, so it cannot run out while waiting, which is how a campaign can end without leadership.
+// Campaign waits until nobody leads and then leads. Several may wait; one wins.
 func (s *Store) Campaign(ctx context.Context, record *wire.LeaderRecord) (*Term, error) {
-	key := s.keys.Leader()
-	value, err := protocol.Encode(key, record)
+	m, err := protocol.NewCampaign(s.keys, record)
 	if err != nil {
 		return nil, fmt.Errorf("campaign: %w", err)
 	}
-	pause := newBackoff()
-	for {
-		if err := s.awaitGone(ctx, key); err != nil {
-			return nil, fmt.Errorf("campaign: %w", err)
-		}
-		l, err := s.grant(ctx, s.opts.LeaderTTL, true)
-		if err != nil {
-			return nil, fmt.Errorf("campaign: %w", err)
-		}
-		m := protocol.NewCreate(key, value, int64(l.id))
-		err = s.create(ctx, m)
-		if err == nil && m.Revision > 0 {
-			return &Term{store: s, number: m.Revision, lease: l, own: protocol.NewTerm(s.keys, m.Revision)}, nil
-		}
-		// Another was faster, or the fate of our try is open: without its lease it cannot land, or will not stay.
-		within, cancel := context.WithTimeout(s.ctx, s.opts.LeaderTTL)
-		_ = l.revoke(within)
-		cancel()
-		if err != nil && (definite(err) || ctx.Err() != nil || s.ctx.Err() != nil) {
-			return nil, fmt.Errorf("campaign: %w", err)
-		}
-		if (err != nil || m.LeaseGone) && !pause.wait(ctx) {
-			return nil, fmt.Errorf("campaign: %w", context.Cause(ctx))
-		}
+	l, err := s.acquire(ctx, m, s.opts.LeaderTTL)
+	if err != nil {
+		return nil, fmt.Errorf("campaign: %w", err)
 	}
-}
-
-func (s *Store) create(ctx context.Context, m *protocol.Create) error {
-	if err := s.run(ctx, m); err != nil {
-		return fmt.Errorf("create %q: %w", m.Key(), err)
-	}
-	return nil
+	own := m.Term()
+	return &Term{store: s, number: own.Number(), lease: l, own: own}, nil
 }
 
 // awaitGone waits until a key does not exist.

@@ -8,42 +8,97 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"basalt.dev/basalt/api/store/protocol"
 )
 
-// lease is a lease that is kept alive until etcd says that it is over. etcd's own client ends a lease by the local clock
-// after a TTL without an answer; here an etcd that is away for a while ends nothing, for safety rests on compares, and a
-// fleet that restarts because its store was away is a storm. With strict, the local clock ends it too.
+// lease is a lease that is kept alive until it is over. etcd's own client ends each lease by the local clock, after a TTL without
+// an answer; here protocol.Lease decides.
 type lease struct {
 	store *Store
-	id    clientv3.LeaseID
-	ttl   time.Duration
-	ctx   context.Context // ends with the lease
-	over  context.CancelFunc
+	*protocol.Lease
+	ctx  context.Context // ends with the lease
+	over context.CancelFunc
 }
 
-// grant makes a lease and keeps it.
-func (s *Store) grant(ctx context.Context, ttl time.Duration, strict bool) (*lease, error) {
-	seconds := int64((ttl + time.Second - 1) / time.Second)
-	l := &lease{store: s}
-	var asked time.Time
-	err := s.try(ctx, s.opts.RequestTimeout, func(ctx context.Context) error {
+// acquire runs a machine that makes a key of this process's own, and returns its lease. It keeps no lease when it fails.
+func (s *Store) acquire(ctx context.Context, m *protocol.Acquire, ttl time.Duration) (*lease, error) {
+	var l *lease
+	pause := newBackoff()
+	for {
+		switch m.Step() {
+		case protocol.AwaitAbsent:
+			if err := s.awaitGone(ctx, m.Key()); err != nil {
+				return nil, err
+			}
+			m.Absent()
+		case protocol.GrantLease:
+			if l != nil { // one that ran out before its first use
+				l.over()
+				if ctx.Err() != nil {
+					return nil, context.Cause(ctx)
+				}
+			}
+			id, granted, asked, err := s.grant(ctx, ttl)
+			if err != nil {
+				return nil, err
+			}
+			l = s.keepAlive(m.Granted(id, granted, asked))
+		case protocol.CreateKey:
+			err := s.run(ctx, m.Create())
+			if err != nil {
+				err = fmt.Errorf("create %q: %w", m.Key(), err)
+			}
+			m.Created(err, err != nil && (definite(err) || ctx.Err() != nil || s.ctx.Err() != nil))
+		case protocol.RevokeLease:
+			within, cancel := context.WithTimeout(s.ctx, ttl)
+			_ = l.revoke(within)
+			cancel()
+			l = nil
+			m.Revoked()
+		case protocol.WaitAgain:
+			if !pause.wait(ctx) {
+				return nil, context.Cause(ctx)
+			}
+			m.Waited()
+		case protocol.Acquired:
+			return l, nil
+		default:
+			if l != nil {
+				l.over()
+			}
+			return nil, m.Err()
+		}
+	}
+}
+
+// grant makes a lease, and returns when the request was sent that made it.
+func (s *Store) grant(ctx context.Context, wanted time.Duration) (id int64, ttl time.Duration, asked time.Time, err error) {
+	seconds := int64((wanted + time.Second - 1) / time.Second)
+	err = s.try(ctx, s.opts.RequestTimeout, func(ctx context.Context) error {
 		asked = time.Now()
 		resp, err := s.client.Grant(ctx, seconds) // granted twice, the forgotten one runs out
 		if err != nil {
 			return err
 		}
-		l.id, l.ttl = resp.ID, time.Duration(resp.TTL)*time.Second
+		id, ttl = int64(resp.ID), time.Duration(resp.TTL)*time.Second
 		return s.checkCluster(ctx, resp.ResponseHeader)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("grant lease: %w", err)
+		return 0, 0, asked, fmt.Errorf("grant lease: %w", err)
 	}
+	return id, ttl, asked, nil
+}
+
+// keepAlive keeps a lease until it is over.
+func (s *Store) keepAlive(own *protocol.Lease) *lease {
+	l := &lease{store: s, Lease: own}
 	l.ctx, l.over = context.WithCancel(s.ctx)
 	s.wg.Go(func() {
 		defer l.over()
-		l.keep(asked, strict)
+		l.keep()
 	})
-	return l, nil
+	return l
 }
 
 // limit ends a context with the lease, for that cause.
@@ -54,10 +109,9 @@ func (l *lease) limit(ctx context.Context, cause error) (context.Context, contex
 }
 
 // keep returns when the lease is over.
-func (l *lease) keep(confirmed time.Time, strict bool) {
+func (l *lease) keep() {
 	remote := pb.NewLeaseClient(l.store.client.ActiveConnection())
-	every := l.ttl / 3
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(l.Every())
 	defer tick.Stop()
 	for {
 		select {
@@ -66,45 +120,49 @@ func (l *lease) keep(confirmed time.Time, strict bool) {
 		case <-tick.C:
 		}
 		asked := time.Now()
-		within, cancel := context.WithTimeout(l.ctx, every)
-		over, err := l.beat(within, remote)
+		within, cancel := context.WithTimeout(l.ctx, l.Every())
+		answer, err := l.beat(within, remote)
 		cancel()
-		switch {
-		case over:
-			return
-		case err == nil:
-			confirmed = asked
-		case strict && time.Since(confirmed) >= l.ttl:
-			l.store.log.Warn("control store did not confirm the lease in time", "ttl", l.ttl, "error", err)
+		if over := l.Kept(asked, time.Now(), answer); over != nil {
+			if l.ctx.Err() == nil {
+				l.store.log.Warn("a lease of the control store is over", "lease", l.ID(), "reason", over, "error", err)
+			}
 			return
 		}
 	}
 }
 
-func (l *lease) beat(ctx context.Context, remote pb.LeaseClient) (over bool, err error) {
+// beat sends one request to keep the lease alive. A store that was replaced does not have the lease.
+func (l *lease) beat(ctx context.Context, remote pb.LeaseClient) (protocol.KeepAlive, error) {
 	stream, err := remote.LeaseKeepAlive(clientv3.WithRequireLeader(ctx))
 	if err != nil {
-		return false, err
+		return protocol.Unanswered, err
 	}
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(l.id)}); err != nil {
-		return false, err
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: l.ID()}); err != nil {
+		return protocol.Unanswered, err
 	}
 	resp, err := stream.Recv()
 	if err != nil {
-		return false, err
+		return protocol.Unanswered, err
 	}
 	_ = stream.CloseSend()
 	if err := l.store.checkCluster(ctx, resp.Header); err != nil {
-		return errors.Is(err, ErrReplaced), err
+		if errors.Is(err, ErrReplaced) {
+			return protocol.LeaseOver, err
+		}
+		return protocol.Unanswered, err
 	}
-	return resp.TTL <= 0, nil
+	if resp.TTL <= 0 {
+		return protocol.LeaseOver, nil
+	}
+	return protocol.KeptAlive, nil
 }
 
 // revoke gives the lease back, with all keys under it.
 func (l *lease) revoke(ctx context.Context) error {
 	l.over()
 	err := l.store.try(ctx, l.store.opts.RequestTimeout, func(ctx context.Context) error {
-		_, err := l.store.client.Revoke(ctx, l.id)
+		_, err := l.store.client.Revoke(ctx, clientv3.LeaseID(l.ID()))
 		return err
 	})
 	if err != nil && !leaseGone(err) && !errors.Is(err, ErrReplaced) {

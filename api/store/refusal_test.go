@@ -330,8 +330,16 @@ func TestAnEtcdThatTakesLess(t *testing.T) {
 		if _, err := x.WriteIntents(t.Context(), 1, long, table, nil); !errors.As(err, &record) || !errors.Is(err, protocol.ErrTooLarge) {
 			t.Errorf("%v: %v", refusal, err)
 		}
-		if r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil); err != nil || r.Outcome != protocol.Written {
+		r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil)
+		if err != nil || r.Outcome != protocol.Written {
 			t.Errorf("%+v %v", r, err)
+		}
+		key, record := protocol.IntentKey{Incarnation: "s1", N: 2, ModRevision: r.ModRevision}, (*protocol.RecordError)(nil)
+		if _, err := x.RewriteIntents(t.Context(), key, long, table); !errors.As(err, &record) || !errors.Is(err, protocol.ErrTooLarge) {
+			t.Errorf("rewritten, %v: %v", refusal, err)
+		}
+		if r, err := x.RewriteIntents(t.Context(), key, intents("q"), table); err != nil || r.Outcome != protocol.Written {
+			t.Errorf("rewritten: %+v %v", r, err)
 		}
 	}
 }

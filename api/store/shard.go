@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 )
@@ -24,36 +23,15 @@ type Session struct {
 // Register puts a shard's record under a lease that is kept until Deregister or until etcd says that it is over. An etcd
 // that is away for a while ends no session.
 func (s *Store) Register(ctx context.Context, record *wire.ShardRecord, ttl time.Duration) (*Session, error) {
-	if record.GetIncarnation() == "" {
-		return nil, errors.New("register shard: no incarnation")
-	}
-	who := api.Incarnation(record.Incarnation)
-	value, err := protocol.Encode(s.keys.Shard(who), record)
+	m, err := protocol.NewRegistration(s.keys, record)
 	if err != nil {
 		return nil, fmt.Errorf("register shard: %w", err)
 	}
-	for {
-		l, err := s.grant(ctx, max(ttl, 2*time.Second), false)
-		if err != nil {
-			return nil, fmt.Errorf("register shard: %w", err)
-		}
-		m := protocol.NewCreate(s.keys.Shard(who), value, int64(l.id))
-		err = s.create(ctx, m)
-		if err == nil && m.Revision > 0 {
-			return &Session{store: s, lease: l, own: protocol.NewSession(s.keys, who, int64(l.id), m.Revision, value)}, nil
-		}
-		l.over()
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("register shard: %w", err)
-		case m.LeaseGone && ctx.Err() == nil:
-			continue // it ran out before its first use
-		case m.LeaseGone:
-			return nil, fmt.Errorf("register shard: %w", context.Cause(ctx))
-		default:
-			return nil, fmt.Errorf("register shard: incarnation %s is registered already", who)
-		}
+	l, err := s.acquire(ctx, m, max(ttl, 2*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("register shard: %w", err)
 	}
+	return &Session{store: s, lease: l, own: m.Session()}, nil
 }
 
 // Done is closed when the session is over.
@@ -142,8 +120,8 @@ func (x *Session) WriteIntents(ctx context.Context, n uint64, record *wire.Inten
 	switch {
 	case errors.Is(err, protocol.ErrSessionLost):
 		return protocol.WriteResult{Outcome: protocol.SessionLost}, nil
-	case m != nil && !m.Open() && tooLarge(err): // etcd's limit is lower than its default
-		err = &protocol.RecordError{Key: m.Key(), Err: fmt.Errorf("%w: %d bytes: %w", protocol.ErrTooLarge, m.Size(), err)}
+	case m != nil && tooLarge(err): // etcd's limit is lower than its default
+		err = m.TooLarge(err)
 	}
 	if err != nil {
 		return protocol.WriteResult{}, fmt.Errorf("write intents %d: %w", n, err)
@@ -176,6 +154,9 @@ func (x *Session) RewriteIntents(ctx context.Context, k protocol.IntentKey, reco
 	}
 	if errors.Is(err, protocol.ErrSessionLost) {
 		return protocol.RewriteResult{Outcome: protocol.SessionLost}, nil
+	}
+	if m != nil && tooLarge(err) {
+		err = m.TooLarge(err)
 	}
 	if err != nil {
 		return protocol.RewriteResult{}, fmt.Errorf("rewrite intents %s/%d: %w", k.Incarnation, k.N, err)

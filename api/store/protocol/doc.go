@@ -21,6 +21,9 @@
 //
 // Besides, the runner over etcd compares the store's identity in every transaction.
 //
+// Acquire says what a process does to have such a key: wait until nobody leads, be granted a lease, create the key, try again. Lease
+// says when its lease is over. Both are given the time, and need no clock.
+//
 // Invariants:
 //   - A compare names the version that the caller decided under, never a newer one.
 //   - Every compare but that of seq and of an intent key's absence is monotone: once false, it is false for ever. So a

@@ -261,8 +261,9 @@ func TestFences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.Key() != keys.Intents("s1", number) || m.Size() == 0 || m.Open() {
-			t.Errorf("writes %q of %d bytes, open %t", m.Key(), m.Size(), m.Open())
+		var record *protocol.RecordError
+		if err := m.TooLarge(errors.New("too large")); !errors.As(err, &record) || record.Key != keys.Intents("s1", number) || errors.Is(err, protocol.ErrUnsettled) {
+			t.Errorf("refused as too large: %v", err)
 		}
 		n.drive(m)
 		return m.WriteResult

@@ -25,6 +25,9 @@ const (
 // ErrSessionLost says that the shard's lease is over: its incarnation may not write any more.
 var ErrSessionLost = errors.New("the shard's session is over")
 
+// ErrUnsettled says that the store refuses to take a transaction for good, and that an earlier try of it may have landed.
+var ErrUnsettled = errors.New("an earlier try was lost and cannot be settled")
+
 // ReservationFence names a reservation and the only ModRevision that it may have.
 type ReservationFence struct {
 	Bucket   api.BucketID // of the gang's queue
@@ -240,14 +243,24 @@ func (x *Session) WriteIntents(n uint64, record *wire.IntentsRecord, tableRevisi
 	return m, nil
 }
 
-// Key is the key that is written.
-func (m *WriteIntents) Key() string { return m.key }
-
-// Size is how many bytes are written there.
-func (m *WriteIntents) Size() int { return len(m.value.Bytes) }
-
 // Open reports whether a lost try may have landed or may still.
 func (m *WriteIntents) Open() bool { return m.lost }
+
+// TooLarge returns what it means that the store refused the transaction as too large, which one with a lower limit than usual
+// does: a RecordError, unless a try was lost before, which may have landed or may still. It returns nil for nil.
+func (m *WriteIntents) TooLarge(err error) error {
+	if err != nil && m.Open() {
+		return fmt.Errorf("%w: %w", ErrUnsettled, err)
+	}
+	return tooLarge(m.key, m.value, err)
+}
+
+func tooLarge(key string, v Value, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &RecordError{Key: key, Err: fmt.Errorf("%w: %d bytes: %w", ErrTooLarge, len(v.Bytes), err)}
+}
 
 // Next implements Machine.
 func (m *WriteIntents) Next() (Txn, bool) {
@@ -514,6 +527,11 @@ func (x *Session) RewriteIntents(k IntentKey, record *wire.IntentsRecord, tableR
 	m.value, err = Encode(m.key, record)
 	return m, err
 }
+
+// TooLarge returns what it means that the store refused the transaction as too large: a RecordError. A try that was lost before
+// may land all the same; the next rewrite of the key finds out, for it names the revision that this one named. It returns nil
+// for nil.
+func (m *RewriteIntents) TooLarge(err error) error { return tooLarge(m.key, m.value, err) }
 
 // Next implements Machine.
 func (m *RewriteIntents) Next() (Txn, bool) {
