@@ -22,23 +22,24 @@ import (
 const module = "basalt.dev/basalt"
 
 // cores decide; they must be pure. Everything else that is not listed in mayImport is a shell, a main or a bench.
-var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "shard/effect", "shard/fair", "shard/home", "shard/node", "shard/event"}
+var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership", "shard/effect", "shard/fair", "shard/home", "shard/node", "shard/event"}
 
 // mayImport lists, for cores and words, what of ours they may import.
 var mayImport = map[string][]string{
-	"api":                {},
-	"api/wire":           {"api"},
-	"api/v1alpha1":       {"api"},
-	"cache":              {"api", "api/fault"},
-	"api/store/protocol": {"api", "api/wire", "api/fault"},
-	"coordinator":        {"api", "api/wire", "api/v1alpha1", "api/fault"},
-	"coordinator/effect": {"api", "api/v1alpha1", "api/store/protocol", "coordinator"},
-	"shard/effect":       {"api", "api/fault", "api/store/protocol", "shard/event"},
-	"shard/event":        {"api", "api/wire", "api/v1alpha1"},
-	"shard/fair":         {},
-	"shard/node":         {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event"},
-	"shard/home":         {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
-	"api/audit":          {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
+	"api":                    {},
+	"api/wire":               {"api"},
+	"api/v1alpha1":           {"api"},
+	"cache":                  {"api", "api/fault"},
+	"api/store/protocol":     {"api", "api/wire", "api/fault"},
+	"coordinator":            {"api", "api/wire", "api/v1alpha1", "api/fault"},
+	"coordinator/effect":     {"api", "api/v1alpha1", "api/store/protocol", "coordinator"},
+	"coordinator/leadership": {"api", "api/wire", "api/fault", "coordinator"},
+	"shard/effect":           {"api", "api/fault", "api/store/protocol", "shard/event"},
+	"shard/event":            {"api", "api/wire", "api/v1alpha1"},
+	"shard/fair":             {},
+	"shard/node":             {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event"},
+	"shard/home":             {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
+	"api/audit":              {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
 }
 
 type source struct {

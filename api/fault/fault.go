@@ -44,6 +44,7 @@ const (
 	LeakedHold         Fault = "leaked-hold"          // shard/node: holds do not expire, nor end with their pods
 	SleepersForgotten  Fault = "sleepers-forgotten"   // shard/home: what waits at the coordinator is not said again to the next one
 	LateReserve        Fault = "late-reserve"         // coordinator: a late duplicate of a Reserve is taken for a new one
+	TermKeepsKey       Fault = "term-keeps-key"       // coordinator/leadership: a term that ended keeps the leader key
 	RecordEndsProcess  Fault = "record-ends-process"  // shard/effect: a record that cannot be written ends the process
 	LabelsMoveBound    Fault = "labels-move-bound"    // shard/home: a bound pod follows the labels that it has now
 )

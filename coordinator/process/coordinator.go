@@ -2,8 +2,8 @@
 //
 // Several processes run, and one of them leads. A term is: win the election, read the state at one revision, create a core from
 // it, and step the core on one goroutine until the term ends, for whatever reason. Then the core is dropped with all of its
-// state; everything that matters is in the control store. The leader key is deleted, so that a standby can lead at once. /livez
-// fails if this process keeps the leader key alive without a running term, or if the loop of the term is stuck.
+// state; everything that matters is in the control store. When to campaign, lead and resign, which shards are taken for down,
+// and whether the process is healthy, package leadership decides. /livez fails, too, if the loop of the term is stuck.
 package process
 
 import (
@@ -29,6 +29,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 	"basalt.dev/basalt/coordinator/effect"
+	"basalt.dev/basalt/coordinator/leadership"
 )
 
 // Options of a coordinator.
@@ -48,7 +49,7 @@ func Run(ctx context.Context, o Options) error {
 	defer stop()
 	o.Config.CommitEvery = cmp.Or(o.Config.CommitEvery, gather)
 
-	c := &candidate{options: o, started: make(chan struct{}), suspects: map[api.Incarnation]bool{}}
+	c := &candidate{options: o, started: make(chan struct{}), suspects: leadership.NewSuspicions()}
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) {
 			<-c.started
@@ -86,9 +87,8 @@ type candidate struct {
 	office  office
 
 	mu       sync.Mutex
-	term     *term                    // nil while another leads
-	suspects map[api.Incarnation]bool // being called
-	down     map[api.Incarnation]bool // did not answer, and may still hold their lease
+	term     *term // nil while another leads
+	suspects *leadership.Suspicions
 }
 
 // term is one time in office.
@@ -115,7 +115,8 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	// Shards speak to a new leader as soon as they see its key: what they say waits until there is a core to hear it.
 	t := &term{Term: held, clients: c.process.Kube, log: c.process.Log.With("term", held.Number()), inbox: make(chan item, 16384), done: ctx.Done()}
 	c.mu.Lock()
-	c.term, c.down = t, map[api.Incarnation]bool{}
+	c.term = t
+	c.suspects.TermBegins()
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
@@ -124,7 +125,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		c.metrics.leading.Set(0)
 	}()
 
-	within, loaded := context.WithTimeout(ctx, loadWithin)
+	within, loaded := context.WithTimeout(ctx, leadership.LoadWithin)
 	state, err := held.Load(within)
 	loaded()
 	if err != nil {
@@ -140,7 +141,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	c.metrics.leading.Set(1)
 	c.beat.Beat()
 	defer c.beat.Stop()
-	c.office.runs()
+	c.office.do((*leadership.Terms).Runs)
 
 	wg.Go(func() { t.followQueues(ctx) })
 	wg.Go(func() { t.followNamespaces(ctx) })
@@ -292,24 +293,11 @@ func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
 
 // shardsChanged turns lists of registered shards into events, beginning from those that the term began with.
 func (t *term) shardsChanged(ctx context.Context, told []*wire.ShardRecord) func([]*wire.ShardRecord) {
-	before := map[string]*wire.ShardRecord{}
-	for _, s := range told {
-		before[s.Incarnation] = s
-	}
+	members := leadership.NewMembers(told)
 	return func(now []*wire.ShardRecord) {
-		after := map[string]*wire.ShardRecord{}
-		for _, s := range now {
-			after[s.Incarnation] = s
-			if old := before[s.Incarnation]; old == nil || old.Draining != s.Draining || old.Address != s.Address {
-				t.post(ctx, coordinator.ShardUp{Record: s})
-			}
+		for _, ev := range members.Changed(now) {
+			t.post(ctx, ev)
 		}
-		for _, s := range before {
-			if after[s.Incarnation] == nil {
-				t.post(ctx, coordinator.ShardDown{Incarnation: api.Incarnation(s.Incarnation)})
-			}
-		}
-		before = after
 	}
 }
 
@@ -331,46 +319,43 @@ func (c *candidate) post(ctx context.Context, ev coordinator.Event) {
 	}
 }
 
-// suspect calls a shard that gossip or a broken stream says is gone. When it does not answer for a second, it is down,
-// whatever its lease says: the table's fence makes moving its buckets early safe.
+// suspect calls a shard that gossip or a broken stream says is gone, as package leadership says.
 func (c *candidate) suspect(ctx context.Context, who api.Incarnation) {
-	c.mu.Lock()
-	known := c.term == nil || c.suspects[who]
-	if !known {
-		c.suspects[who] = true
-	}
-	c.mu.Unlock()
 	shard := c.process.Shard(who)
-	if known || shard == nil {
+	if shard == nil {
+		return
+	}
+	c.mu.Lock()
+	call := c.term != nil && c.suspects.Suspect(who)
+	c.mu.Unlock()
+	if !call {
 		return
 	}
 	go func() {
-		answered := false
-		for range 3 {
-			if answered = c.answers(ctx, shard); answered {
-				break
+		for down := false; !down; {
+			answered := c.answers(ctx, shard)
+			c.mu.Lock()
+			unsure := c.suspects.Called(who, answered)
+			c.mu.Unlock()
+			if !unsure {
+				return
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(300 * time.Millisecond):
+			case <-time.After(leadership.CallAgain):
 			}
+			c.mu.Lock()
+			down = c.suspects.Waited(who)
+			c.mu.Unlock()
 		}
-		c.mu.Lock()
-		delete(c.suspects, who)
-		if !answered {
-			c.down[who] = true
-		}
-		c.mu.Unlock()
-		if !answered {
-			c.process.Log.Warn("shard does not respond, treating it as down", "shard", shard.Name, "shard_incarnation", who)
-			c.post(ctx, coordinator.ShardDown{Incarnation: who})
-		}
+		c.process.Log.Warn("shard does not respond, treating it as down", "shard", shard.Name, "shard_incarnation", who)
+		c.post(ctx, coordinator.ShardDown{Incarnation: who})
 	}()
 }
 
 // reviseSuspicions takes back what suspect said of shards that answer again and still hold their lease.
 func (c *candidate) reviseSuspicions(ctx context.Context) {
-	tick := time.NewTicker(3 * time.Second)
+	tick := time.NewTicker(leadership.ReviseEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -379,20 +364,15 @@ func (c *candidate) reviseSuspicions(ctx context.Context) {
 		case <-tick.C:
 		}
 		c.mu.Lock()
-		var down []api.Incarnation
-		for who := range c.down {
-			down = append(down, who)
-		}
+		down := c.suspects.Down()
 		c.mu.Unlock()
 		for _, who := range down {
 			shard := c.process.Shard(who)
-			if shard != nil && !c.answers(ctx, shard) {
-				continue
-			}
+			answered := shard != nil && c.answers(ctx, shard)
 			c.mu.Lock()
-			delete(c.down, who)
+			up := c.suspects.Revised(who, shard != nil, answered)
 			c.mu.Unlock()
-			if shard != nil {
+			if up {
 				c.process.Log.Info("shard responds again", "shard", shard.Name, "shard_incarnation", who)
 				c.post(ctx, coordinator.ShardUp{Record: shard})
 			}

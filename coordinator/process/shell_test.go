@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,45 +25,6 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 )
-
-// What the core hears of a list of shards: those that are new, have another address or are being drained, and those that are
-// gone. Nothing of those that are as they were.
-func TestShardsChanged(t *testing.T) {
-	m := &term{inbox: make(chan item, 100)}
-	shard := func(name, address string, draining bool) *wire.ShardRecord {
-		return &wire.ShardRecord{Incarnation: name, Address: address, Draining: draining}
-	}
-	a, b := shard("a", "1", false), shard("b", "1", false)
-	changed := m.shardsChanged(t.Context(), []*wire.ShardRecord{a, b})
-	for _, c := range []struct {
-		now  []*wire.ShardRecord
-		want string
-	}{
-		{[]*wire.ShardRecord{a, b}, ""},
-		{[]*wire.ShardRecord{b, a, shard("c", "1", false)}, "up c"},
-		{[]*wire.ShardRecord{shard("a", "2", false), b, shard("c", "1", true)}, "up a, up c"},
-		{[]*wire.ShardRecord{shard("a", "2", false), b, shard("c", "1", true)}, ""},
-		{[]*wire.ShardRecord{shard("a", "2", false), shard("c", "1", false)}, "down b, up c"},
-		{[]*wire.ShardRecord{b}, "down a, down c, up b"},
-		{nil, "down b"},
-		{nil, ""},
-	} {
-		changed(c.now)
-		var got []string
-		for len(m.inbox) > 0 {
-			switch ev := (<-m.inbox).event.(type) {
-			case coordinator.ShardUp:
-				got = append(got, "up "+ev.Record.Incarnation)
-			case coordinator.ShardDown:
-				got = append(got, "down "+string(ev.Incarnation))
-			}
-		}
-		slices.Sort(got)
-		if got := strings.Join(got, ", "); got != c.want {
-			t.Errorf("%v: %q, want %q", c.now, got, c.want)
-		}
-	}
-}
 
 // answering returns clients of an API server that answers as a test says.
 func answering(t *testing.T, answer http.HandlerFunc) *kube.Clients {
