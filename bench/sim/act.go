@@ -244,6 +244,17 @@ func (w *world) act(line string) {
 		w.log("fault: the API server is away for %s", lasts(1))
 		w.count("API server restarts")
 		w.api.down = w.now.Add(lasts(1))
+	case "small-requests": // BYTES DURATION: the control store has a lower limit than usual, which it had not before
+		w.log("fault: %s", line)
+		w.count("times of small requests")
+		w.store.limit = number(1)
+		until := w.now.Add(lasts(2))
+		w.store.limited = until
+		w.after(lasts(2), func() {
+			if w.store.limited.Equal(until) {
+				w.store.limit = 0
+			}
+		})
 	case "unreliable":
 		s := &w.store.server
 		if name == "api" {
@@ -379,7 +390,7 @@ func (w *world) endFaults() {
 	w.log("calm: the faults end")
 	w.store.unreliable, w.api.unreliable = 0, 0
 	none := time.Time{}
-	w.store.down, w.api.down = none, none
+	w.store.down, w.api.down, w.store.limit = none, none, 0
 	for _, key := range w.net.keys() {
 		c := w.net.conns[key]
 		c.cut, c.slow = none, none

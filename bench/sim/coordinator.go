@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -13,35 +14,35 @@ import (
 	"basalt.dev/basalt/api/wire"
 	core "basalt.dev/basalt/coordinator"
 	"basalt.dev/basalt/coordinator/effect"
+	"basalt.dev/basalt/coordinator/leadership"
 )
 
-// coordinator is what coordinator/process is around its core: it campaigns, leads, and campaigns again.
+// coordinator is what coordinator/process is around its core: it does what package leadership says.
 type coordinator struct {
 	*process
-	term     *term
-	awaiting bool // the leader's key to be gone
+	terms    *leadership.Terms
+	suspects *leadership.Suspicions
+	term     *term  // nil while it does not lead
+	held     *held  // the lease of the newest term
+	vacant   func() // what waits for the leader's key to be gone
 	leaders  *follower
-	suspects map[api.Incarnation]bool
-	down     map[api.Incarnation]bool
 }
 
-// term is one time in office.
+// term is one term of a coordinator.
 type term struct {
-	c         *coordinator
-	over      bool
-	due       time.Time // then the core is stepped
-	number    int64
-	own       *protocol.Term
-	lease     int64
-	confirmed time.Time
-	core      *core.Core // nil until the state was loaded
-	before    map[string]*wire.ShardRecord
-	members   *follower
-	queues    *watcher
+	c       *coordinator
+	over    bool
+	due     time.Time // then the core is stepped
+	number  int64
+	own     *protocol.Term
+	core    *core.Core // nil until the state was loaded
+	shards  leadership.Members
+	members *follower
+	queues  *watcher
 }
 
 func (w *world) startCoordinator(name string) *coordinator {
-	c := &coordinator{process: w.newProcess(name), suspects: map[api.Incarnation]bool{}, down: map[api.Incarnation]bool{}}
+	c := &coordinator{process: w.newProcess(name), terms: leadership.New(), suspects: leadership.NewSuspicions()}
 	w.coords = append(w.coords, c)
 	w.log("%s starts", c.inc)
 	c.onDeath = func() {
@@ -58,91 +59,103 @@ func (w *world) startCoordinator(name string) *coordinator {
 		}
 	})
 	c.leaders = c.follow(w.store.leaders, func(v any) {
-		c.leader = v.(leading).inc
-		if c.awaiting && c.leader == "" {
-			c.campaign()
+		if c.leader = v.(leading).inc; c.leader == "" {
+			c.absent()
 		}
 	})
-	c.await()
+	c.proceed()
+	c.later(probeEvery, c.live)
 	return c
 }
 
-// await waits until nobody leads.
-func (c *coordinator) await() {
+// await calls campaign once nobody leads.
+func (c *coordinator) await(campaign func()) {
 	s := c.w.store
-	c.awaiting = true
+	c.vacant = campaign
 	definite(c.process, &s.server, "lease", func() bool { return s.Keys[keys.Leader()] == nil }, func(free bool) {
-		if free && c.awaiting {
-			c.campaign()
+		if free {
+			c.absent()
 		}
 	})
 }
 
-func (c *coordinator) campaign() {
-	s := c.w.store
-	c.awaiting = false
-	var asked time.Time
-	definite(c.process, &s.server, "lease", func() int64 { asked = c.w.now; return s.grant(leaseTTL) }, func(id int64) {
-		t := &term{c: c, lease: id, confirmed: asked}
-		t.keepAlive()
-		value := c.w.encode(keys.Leader(), &wire.LeaderRecord{Incarnation: string(c.inc), Name: c.name, Address: string(c.inc)})
-		m := protocol.NewCreate(keys.Leader(), value, id)
-		c.drive("lease", m, never, func() {
-			if m.Revision == 0 {
-				t.over = true
-				c.call(&s.server, "lease", leaseTTL, func() { s.revoke(id) }, func(bool) { c.await() })
-				return
-			}
-			t.number, t.own = m.Revision, protocol.NewTerm(keys, m.Revision)
-			c.w.log("%s leads term %d", c.inc, t.number)
-			if c.term = t; t.over { // the lease was over meanwhile
-				c.term = nil
-				c.await()
-				return
-			}
-			t.load()
-		})
-	})
+// absent goes on with a campaign that waits.
+func (c *coordinator) absent() {
+	if campaign := c.vacant; campaign != nil {
+		c.vacant = nil
+		campaign()
+	}
 }
 
-// end gives a term up.
-func (t *term) end(why string) {
+// proceed does the next step.
+func (c *coordinator) proceed() {
+	w := c.w
+	switch c.terms.Step() {
+	case leadership.Campaign:
+		m, err := protocol.NewCampaign(keys, &wire.LeaderRecord{Incarnation: string(c.inc), Name: c.name, Address: string(c.inc)})
+		if err != nil {
+			w.fail("%s: %v", c.inc, err)
+		}
+		c.acquire(m, c.await, func(h *held) {
+			own := m.Term()
+			c.held, c.term = h, &term{c: c, number: own.Number(), own: own}
+			c.terms.Won(w.now, own.Number(), false)
+			w.log("%s leads term %d", c.inc, own.Number())
+			c.proceed()
+		})
+	case leadership.Lead:
+		t := c.term
+		c.suspects.TermBegins()
+		if c.held.ended = t.end; c.held.over {
+			t.end(protocol.ErrFenced)
+			return
+		}
+		c.later(leadership.LoadWithin, func() {
+			if t.core == nil {
+				t.end(errors.New("the state was not loaded in time"))
+			}
+		})
+		t.load()
+	case leadership.Resign:
+		c.held.revoke(leadership.ResignWithin, func() {
+			c.terms.Resigned(nil)
+			c.proceed()
+		})
+	case leadership.Pause:
+		c.later(c.terms.Wait(), func() {
+			c.terms.Paused(false)
+			c.proceed()
+		})
+	default:
+		w.fail("%s: %v: %v", c.inc, c.terms.Step(), c.terms.Err())
+	}
+}
+
+// probeEvery is about a second, and never at the moment of anything else.
+const probeEvery = 997 * time.Millisecond
+
+// live is the liveness probe: a process that fails it keeps the others from leading.
+func (c *coordinator) live() {
+	c.later(probeEvery, c.live)
+	if err := c.terms.Stuck(c.w.now, c.held != nil && !c.held.over); err != nil {
+		c.w.fail("I13: %s fails its liveness probe: %v", c.inc, err)
+	}
+}
+
+// end ends a term.
+func (t *term) end(why error) {
 	if t.over {
 		return
 	}
 	t.over = true
+	c := t.c
 	if t.core != nil {
-		t.c.unwatch(t.members, t.queues)
+		c.unwatch(t.members, t.queues)
 	}
-	t.c.w.log("%s: term %d is over: %s", t.c.inc, t.number, why)
-	if t.c.term == t {
-		t.c.term = nil
-		t.c.later(t.c.w.between(0, 100*time.Millisecond), t.c.await)
-	}
-}
-
-// keepAlive is strict: without an answer for as long as the lease lasts, it is over.
-func (t *term) keepAlive() {
-	c, s := t.c, t.c.w.store
-	c.later(leaseTTL/3, func() {
-		if t.over {
-			return
-		}
-		alive, asked := true, c.w.now
-		c.call(&s.server, "lease", leaseTTL/3, func() { alive = s.keepAlive(t.lease) }, func(answered bool) {
-			switch {
-			case answered && !alive:
-				t.end("the lease is over")
-			case answered:
-				t.confirmed = asked
-				t.keepAlive()
-			case c.w.now.Sub(t.confirmed) >= leaseTTL:
-				t.end("the lease was not confirmed in time")
-			default:
-				t.keepAlive()
-			}
-		})
-	})
+	c.w.log("%s: term %d is over: %v", c.inc, t.number, why)
+	c.term = nil
+	c.terms.Ended(c.w.now, leadership.End{Err: why})
+	c.proceed()
 }
 
 // drive runs a machine of the term while that lasts.
@@ -150,9 +163,12 @@ func (t *term) drive(m interface {
 	protocol.Machine
 	Fenced() error
 }, done func()) {
-	t.c.drive("grants", m, func() bool { return t.over }, func() {
-		if err := m.Fenced(); err != nil {
-			t.end(err.Error())
+	t.c.drive("grants", m, func() bool { return t.over }, func(err error) {
+		if err == nil {
+			err = m.Fenced()
+		}
+		if err != nil {
+			t.end(err)
 			return
 		}
 		done()
@@ -196,13 +212,14 @@ func (t *term) lead(e core.Elected) {
 	}
 	e.Now, e.Term, e.Incarnation = w.now, t.number, c.inc
 	t.core = core.New(core.Config{CommitEvery: w.load.gatherGrants}, e)
-	c.down = map[api.Incarnation]bool{}
-	t.before = map[string]*wire.ShardRecord{}
-	for _, r := range e.Shards {
-		t.before[r.Incarnation] = r
-	}
+	c.terms.Runs()
+	t.shards = leadership.NewMembers(e.Shards)
 	t.outputs()
-	t.members = c.follow(w.store.members, func(v any) { t.shardsChanged(v.([]*wire.ShardRecord)) })
+	t.members = c.follow(w.store.members, func(v any) {
+		for _, ev := range t.shards.Changed(v.([]*wire.ShardRecord)) {
+			t.step(ev)
+		}
+	})
 	t.queues = c.watch(w.api.queues, &watcher{
 		seen:  func(o object) { t.step(effect.QueueSeen(o.Object.(*v1alpha1.Queue))) },
 		gone:  func(o object) { t.step(core.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
@@ -231,22 +248,6 @@ func (t *term) showNamespace() {
 
 // namespaceLag bounds how late a term hears of a label, in the time of a process that runs.
 const namespaceLag = 500 * time.Millisecond
-
-func (t *term) shardsChanged(now []*wire.ShardRecord) {
-	after := map[string]*wire.ShardRecord{}
-	for _, r := range now {
-		after[r.Incarnation] = r
-		if old := t.before[r.Incarnation]; old == nil || old.Draining != r.Draining {
-			t.step(core.ShardUp{Record: r})
-		}
-	}
-	for _, id := range sortedKeys(t.before) {
-		if after[id] == nil {
-			t.step(core.ShardDown{Incarnation: api.Incarnation(id)})
-		}
-	}
-	t.before = after
-}
 
 func (t *term) step(ev core.Event) {
 	if t.over || t.c.dead {
@@ -325,32 +326,29 @@ func (c *coordinator) linked(peer api.Incarnation) {
 	}
 }
 
-// suspect calls a shard that is said to be gone, three times.
+// suspect calls a shard that is said to be gone.
 func (c *coordinator) suspect(who api.Incarnation) {
-	if c.leads() == nil || c.suspects[who] || !c.book[who] {
+	if c.leads() == nil || !c.book[who] || !c.suspects.Suspect(who) {
 		return
 	}
-	c.suspects[who] = true
-	tries := 0
-	var try func()
-	try = func() {
-		if c.answers(who) {
-			delete(c.suspects, who)
+	var call func()
+	call = func() {
+		if !c.suspects.Called(who, c.answers(who)) {
 			return
 		}
-		if tries++; tries < 3 {
-			c.later(c.w.between(300*time.Millisecond, 800*time.Millisecond), try)
-			return
-		}
-		delete(c.suspects, who)
-		c.down[who] = true
-		c.w.log("%s: %s does not answer", c.inc, who)
-		c.w.count("shards taken for dead")
-		if t := c.leads(); t != nil {
-			t.step(core.ShardDown{Incarnation: who})
-		}
+		c.later(leadership.CallAgain, func() {
+			if !c.suspects.Waited(who) {
+				c.later(c.w.between(0, 500*time.Millisecond), call) // until the call has failed
+				return
+			}
+			c.w.log("%s: %s does not answer", c.inc, who)
+			c.w.count("shards taken for dead")
+			if t := c.leads(); t != nil {
+				t.step(core.ShardDown{Incarnation: who})
+			}
+		})
 	}
-	c.later(c.w.delay(), try)
+	c.later(c.w.delay(), call)
 }
 
 // answers reports whether a call reaches a shard now.
@@ -367,23 +365,19 @@ func (c *coordinator) answers(who api.Incarnation) bool {
 	return true
 }
 
-// revise takes suspicions back, every three seconds.
+// revise takes suspicions back.
 func (t *term) revise() {
 	c := t.c
-	c.later(3*time.Second, func() {
+	c.later(leadership.ReviseEvery, func() {
 		if t.over {
 			return
 		}
 		t.revise()
-		for _, who := range sortedKeys(c.down) {
-			if c.book[who] && !c.answers(who) {
+		for _, who := range c.suspects.Down() {
+			if !c.suspects.Revised(who, c.book[who], c.answers(who)) {
 				continue
 			}
-			delete(c.down, who)
-			if !c.book[who] {
-				continue
-			}
-			if r := t.before[string(who)]; r != nil {
+			if r := t.shards[who]; r != nil {
 				c.w.log("%s: %s answers again", c.inc, who)
 				t.step(core.ShardUp{Record: r})
 			}

@@ -105,7 +105,7 @@ var acts = []chance{
 }
 
 var wrongs = []chance{
-	{"fuse", 14}, {"crash", 3}, {"pause", 10}, {"snatch", 3}, {"connection", 17}, {"watch", 15}, {"store watch", 8}, {"no quorum", 2}, {"api away", 3}, {"no store", 5}, {"no api", 4}, {"unreliable", 4}, {"compact", 2}, {"split", 2}, {"usurp", 8}, {"scale", 5},
+	{"fuse", 14}, {"crash", 3}, {"pause", 10}, {"snatch", 3}, {"connection", 17}, {"watch", 15}, {"store watch", 8}, {"no quorum", 2}, {"api away", 3}, {"no store", 5}, {"no api", 4}, {"unreliable", 4}, {"compact", 2}, {"split", 2}, {"usurp", 8}, {"scale", 5}, {"small requests", 3},
 }
 
 // chances of a seed: some things come as often as they are meant to, some more, and some never (swarm testing: Groce and
@@ -406,6 +406,9 @@ func (d *drawer) reopen(name string) {
 
 // ---- the faults
 
+// smallest is a limit, in bytes, of which a record of one pod, of one reservation or of a few shards' table is well below.
+const smallest = 400
+
 // fault draws what goes wrong beside the mishaps that every request may meet.
 func (d *drawer) fault() {
 	w, rng := d.w, d.w.rng
@@ -460,6 +463,8 @@ func (d *drawer) fault() {
 		d.say("no-api %s %s", p.inc, d.between(time.Second, 9*time.Second))
 	case "unreliable":
 		d.say("unreliable %s %s", pick(d, []string{"store", "api"}), d.between(time.Second, 6*time.Second))
+	case "small requests":
+		d.say("small-requests %d %s", pick(d, []int{smallest, smallest, 2 * smallest}), d.between(time.Second, 9*time.Second))
 	case "compact":
 		d.say("compact %d %s", pick(d, []int{0, 0, 1, 20}), d.between(0, 4*time.Second))
 	case "split":

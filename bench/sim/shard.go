@@ -36,7 +36,7 @@ type shard struct {
 	node    *node.Core
 	local   []event.Event
 	inside  bool
-	lease   int64
+	held    *held
 	session *protocol.Session // nil before it registered
 	tables  *follower
 	pods    *watcher
@@ -97,27 +97,21 @@ func (x *shard) record(draining bool) *wire.ShardRecord {
 
 // register puts its record under a lease and then follows what it needs to be given anything.
 func (x *shard) register() {
-	s := x.w.store
-	definite(x.process, &s.server, "lease", func() int64 { return s.grant(leaseTTL) }, func(id int64) {
-		x.lease = id
-		value := x.w.encode(keys.Shard(x.inc), x.record(false))
-		m := protocol.NewCreate(keys.Shard(x.inc), value, id)
-		x.drive("lease", m, never, func() {
-			switch {
-			case m.LeaseGone:
-				x.register()
-			case m.Revision == 0:
-				x.w.fail("%s is registered already", x.inc)
-			default:
-				x.session = protocol.NewSession(keys, x.inc, id, m.Revision, value)
-				x.registered()
-			}
-		})
+	m, err := protocol.NewRegistration(keys, x.record(false))
+	if err != nil {
+		x.w.fail("%s: %v", x.inc, err)
+	}
+	x.acquire(m, nil, func(h *held) {
+		x.held, x.session = h, m.Session()
+		if h.ended = func(error) { x.endSoon(protocol.ErrSessionLost) }; h.over {
+			h.ended(nil)
+			return
+		}
+		x.registered()
 	})
 }
 
 func (x *shard) registered() {
-	x.keepAlive()
 	x.follow(x.w.store.members, func(v any) {
 		clear(x.book)
 		for _, r := range v.([]*wire.ShardRecord) {
@@ -136,24 +130,10 @@ func (x *shard) registered() {
 	})
 }
 
-func (x *shard) keepAlive() {
-	s := x.w.store
-	x.later(leaseTTL/3, func() {
-		alive := true
-		x.call(&s.server, "lease", leaseTTL/3, func() { alive = s.keepAlive(x.lease) }, func(answered bool) {
-			if answered && !alive {
-				x.endSoon(protocol.ErrSessionLost)
-				return
-			}
-			x.keepAlive()
-		})
-	})
-}
-
 // endSoon ends the process for a reason of its own. Only the loss of its session is one: neither is another store opened here,
 // nor is a write given up.
 func (x *shard) endSoon(why error) {
-	if !errors.Is(why, protocol.ErrSessionLost) || x.w.store.leases[x.lease] != nil {
+	if !errors.Is(why, protocol.ErrUnsettled) && !errors.Is(why, protocol.ErrSessionLost) || errors.Is(why, protocol.ErrSessionLost) && x.w.store.leases[x.held.ID()] != nil {
 		x.w.fail("I12: %s ends, and it still holds its session: %v", x.inc, why)
 	}
 	x.later(x.w.between(0, 20*time.Millisecond), func() { x.end("its session is over") })
@@ -161,13 +141,12 @@ func (x *shard) endSoon(why error) {
 
 // leave gives the session back and ends.
 func (x *shard) leave() {
-	s := x.w.store
 	x.leaving = true
-	if x.lease == 0 {
+	if x.held == nil {
 		x.end("stopped")
 		return
 	}
-	x.call(&s.server, "lease", storeTry, func() { s.revoke(x.lease) }, func(bool) { x.end("stopped") })
+	x.held.revoke(storeTry, func() { x.end("stopped") })
 }
 
 // drain says in its record that it gives its buckets away.
@@ -176,7 +155,7 @@ func (x *shard) drain() {
 	if err != nil {
 		x.w.fail("%s: %v", x.inc, err)
 	}
-	x.drive("lease", m, never, func() {})
+	x.drive("lease", m, never, func(error) {})
 }
 
 func (x *shard) hear(from api.Incarnation, body *wire.Envelope) {
@@ -418,11 +397,11 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 		x.wrote(effect.IntentsWritten(o, protocol.WriteResult{}, err))
 		return
 	}
-	x.drive("intents", m, never, func() {
+	x.drive("intents", m, never, func(err error) {
 		if m.Outcome == protocol.TableMoved {
 			x.tables.hurry()
 		}
-		w := effect.IntentsWritten(o, m.WriteResult, nil)
+		w := effect.IntentsWritten(o, m.WriteResult, m.TooLarge(err))
 		x.w.log("%s wrote intents %d: %d %v", x.inc, o.N, w.Event.(event.IntentsWritten).Outcome, m.Moved)
 		x.wrote(w)
 	})
@@ -430,7 +409,7 @@ func (x *shard) writeIntents(o event.WriteIntents) {
 
 func (x *shard) deleteIntents(o event.DeleteIntents) {
 	m := x.session.DeleteIntents(effect.IntentKeys(x.inc, o))
-	x.drive("tidy", m, never, func() {
+	x.drive("tidy", m, never, func(error) {
 		if m.Err != nil {
 			x.w.fail("%s: delete intents: %v", x.inc, m.Err)
 		}
@@ -445,9 +424,9 @@ func (x *shard) rewriteIntents(o event.RewriteIntents) {
 		x.wrote(effect.IntentsRewritten(o, protocol.RewriteResult{}, err))
 		return
 	}
-	x.drive("tidy", m, never, func() {
+	x.drive("tidy", m, never, func(err error) {
 		x.readable(m.Corrupt)
-		x.wrote(effect.IntentsRewritten(o, m.RewriteResult, nil))
+		x.wrote(effect.IntentsRewritten(o, m.RewriteResult, m.TooLarge(err)))
 	})
 }
 
@@ -465,7 +444,7 @@ func (x *shard) wrote(w effect.Write) {
 // read reads what an heir needs.
 func (x *shard) read(sequence uint64, done func(event.StoreRead)) {
 	m := protocol.NewReadTakeover(keys)
-	x.drive("read", m, never, func() {
+	x.drive("read", m, never, func(error) {
 		x.readable(m.Takeover.Corrupt)
 		done(effect.StoreRead(sequence, &m.Takeover))
 	})

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,8 +26,10 @@ type store struct {
 	made    int64 // leases
 	tables  *topic
 	leaders *topic
-	members *topic // of shards/
-	pages   bool   // what is read at one revision takes several requests
+	members *topic    // of shards/
+	pages   bool      // what is read at one revision takes several requests
+	limit   int       // bytes that it takes of the values of one transaction; 0 for no limit
+	limited time.Time // until then, unless it is limited anew
 }
 
 // record is a key with its value, which is not changed once it is here.
@@ -89,13 +92,26 @@ func (s *store) carry(t protocol.Txn) protocol.Result {
 	return r
 }
 
-// drive runs a machine of the store's protocol, as package api/store does over etcd's client, until it is done or over says that
-// nobody waits for it. What it reads after another answer takes a request of its own only with pages.
-func (p *process) drive(kind string, m protocol.Machine, over func() bool, done func()) {
+// errRefused is what a client of the store returns for a request that is too large for it.
+var errRefused = errors.New("etcdserver: request is too large")
+
+// refuses reports whether the store finds a transaction too large: nothing of it is carried out.
+func (s *store) refuses(t protocol.Txn) bool {
+	size := 0
+	for _, o := range t.Then {
+		size += len(o.Value.Bytes)
+	}
+	return s.limit > 0 && size > s.limit
+}
+
+// drive runs a machine of the store's protocol, as package api/store does over etcd's client, until it is done, the store
+// refuses its transaction for good, or over says that nobody waits for it. What it reads after another answer takes a request of
+// its own only with pages.
+func (p *process) drive(kind string, m protocol.Machine, over func() bool, done func(error)) {
 	p.request(kind, m, over, done, false)
 }
 
-func (p *process) request(kind string, m protocol.Machine, over func() bool, done func(), answered bool) {
+func (p *process) request(kind string, m protocol.Machine, over func() bool, done func(error), answered bool) {
 	w, s := p.w, p.w.store
 	if over() {
 		return
@@ -108,7 +124,7 @@ func (p *process) request(kind string, m protocol.Machine, over func() bool, don
 		_, read = t.PlainRead()
 	}
 	if !more {
-		done()
+		done(nil)
 		return
 	}
 	asked := kind
@@ -116,10 +132,22 @@ func (p *process) request(kind string, m protocol.Machine, over func() bool, don
 		asked = "read"
 	}
 	var r protocol.Result
-	p.call(&s.server, asked, storeTry, func() { r = s.carry(t) }, func(answered bool) {
+	refused := false
+	p.call(&s.server, asked, storeTry, func() {
+		if refused = s.refuses(t); !refused {
+			r = s.carry(t)
+		}
+	}, func(answered bool) {
+		unsettled, is := m.(interface {
+			Fenced() error
+			Open() bool
+		})
 		switch {
 		case over():
-		case answered:
+		case answered && refused && !(is && unsettled.Open()): // a term settles what was lost before
+			w.count("requests refused as too large")
+			done(errRefused)
+		case answered && !refused:
 			m.Answered(r)
 			p.request(kind, m, over, done, true)
 		default:
@@ -285,6 +313,88 @@ func (s *store) reservations() []*wire.ReservationRecord {
 		out = append(out, s.Keys[key].Value.(*wire.ReservationRecord))
 	}
 	return out
+}
+
+// held is a lease that a process keeps alive.
+type held struct {
+	*protocol.Lease
+	p     *process
+	over  bool            // or given back
+	ended func(why error) // called when it is over, unless it was given back
+}
+
+func (h *held) keep() {
+	p, s := h.p, h.p.w.store
+	p.later(h.Every(), func() {
+		if h.over {
+			return
+		}
+		asked, answer, alive := p.w.now, protocol.Unanswered, false
+		p.call(&s.server, "lease", h.Every(), func() { alive = s.keepAlive(h.ID()) }, func(answered bool) {
+			switch {
+			case h.over:
+				return
+			case answered && alive:
+				answer = protocol.KeptAlive
+			case answered:
+				answer = protocol.LeaseOver
+			}
+			why := h.Kept(asked, p.w.now, answer)
+			if why == nil {
+				h.keep()
+				return
+			}
+			if h.over = true; h.ended != nil {
+				h.ended(why)
+			}
+		})
+	})
+}
+
+// revoke gives the lease back, as far as one request can.
+func (h *held) revoke(within time.Duration, done func()) {
+	s := h.p.w.store
+	h.over = true
+	h.p.call(&s.server, "lease", within, func() { s.revoke(h.ID()) }, func(bool) { done() })
+}
+
+// acquire runs a machine that makes a key of the process's own, as package api/store does. absent calls its argument once the key
+// is absent.
+func (p *process) acquire(m *protocol.Acquire, absent func(func()), done func(*held)) {
+	w, s := p.w, p.w.store
+	var h *held
+	var next func()
+	next = func() {
+		switch m.Step() {
+		case protocol.AwaitAbsent:
+			absent(func() { m.Absent(); next() })
+		case protocol.GrantLease:
+			if h != nil {
+				h.over = true
+			}
+			asked, id := w.now, int64(0)
+			p.call(&s.server, "lease", storeTry, func() { id = s.grant(leaseTTL) }, func(answered bool) {
+				if !answered {
+					p.later(w.between(20*time.Millisecond, time.Second), next)
+					return
+				}
+				h = &held{Lease: m.Granted(id, leaseTTL, asked), p: p}
+				h.keep()
+				next()
+			})
+		case protocol.CreateKey:
+			p.drive("lease", m.Create(), never, func(err error) { m.Created(err, err != nil); next() })
+		case protocol.RevokeLease:
+			h.revoke(leaseTTL, func() { m.Revoked(); next() })
+		case protocol.WaitAgain:
+			p.later(w.between(20*time.Millisecond, time.Second), func() { m.Waited(); next() })
+		case protocol.Acquired:
+			done(h)
+		default:
+			w.fail("%s: %v", p.inc, m.Err())
+		}
+	}
+	next()
 }
 
 // ---- watches
