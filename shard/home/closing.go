@@ -53,7 +53,8 @@ func (c *Core) startOver(g *gang) {
 
 // startWithdraw tells every shard that may have something of the gang to drop it.
 func (c *Core) startWithdraw(g *gang, then after) {
-	g.state, g.after = withdrawing, then
+	c.become(g, withdrawing)
+	g.after = then
 	w := &withdraw{serial: c.serial(g), waiting: map[api.Incarnation]*open{}, again: map[api.Incarnation]*open{}, sent: map[string]api.Incarnation{}}
 	for shard := range g.search.touched {
 		w.all = w.all || !c.isMember(shard)
@@ -199,22 +200,22 @@ func (c *Core) resume(g *gang) {
 	g.search.since, g.search.mendBy = time.Time{}, time.Time{}
 	switch {
 	case then == undo && (g.placed < g.minCount() || g.tally.bound == 0):
-		g.state = evicting
+		c.become(g, evicting)
 	case g.leaving():
-		g.state = collecting // goAway follows
+		c.become(g, collecting) // goAway follows
 	case g.started || g.placed >= g.minCount():
 		c.start(g)
 	case g.placed > 0 && !g.boundSince.IsZero():
-		g.state = binding
+		c.become(g, binding)
 	case then == giveUp:
 		c.sleep(g, g.why.reason == v1alpha1.ReasonNeverFits)
-		g.state = collecting
+		c.become(g, collecting)
 		if g.tally.owed == 0 {
 			c.release(g)
 		}
 	default:
 		g.boundSince = time.Time{}
-		g.state = collecting
+		c.become(g, collecting)
 	}
 }
 
@@ -237,7 +238,7 @@ func (c *Core) close(g *gang) {
 		return
 	}
 	g.charge.open = &open{serial: c.serial(g)}
-	g.state = closing
+	c.become(g, closing)
 }
 
 func (c *Core) awaitClosed(g *gang) {
@@ -268,7 +269,7 @@ func (c *Core) onClosed(m *wire.Closed) {
 // evict removes the bound pods of a closed gang, and gives its reservation back when none is left.
 func (c *Core) evict(g *gang) {
 	if g.started && g.tally.bound > 0 { // it was completed before it was closed: nothing of it is removed
-		g.state = running
+		c.become(g, running)
 		return
 	}
 	if g.tally.bound == 0 {
@@ -283,7 +284,7 @@ func (c *Core) evict(g *gang) {
 	}
 	if !g.charge.closed && !fault.On(fault.EvictOpen) {
 		c.broken("pods of a gang that is not closed are not removed")
-		g.state = binding
+		c.become(g, binding)
 		return
 	}
 	for _, p := range g.pick((*pod).isBound) {

@@ -97,7 +97,7 @@ func (c *Core) prepare(g *gang) {
 	if c.toldAny(g) { // one Commit for all of it, which binds at once
 		if g.placed > 0 || c.allPrepared(g) {
 			c.traceCommitted(g)
-			g.state = binding
+			c.become(g, binding)
 			return
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Core) prepare(g *gang) {
 	}
 	if g.tally.held+g.tally.committed < g.tally.charged { // a hold was lost: find another
 		if len(g.commits) == 0 {
-			g.state = holding
+			c.become(g, holding)
 			return
 		}
 		if s.mendBy.IsZero() {
@@ -162,7 +162,7 @@ func (c *Core) prepare(g *gang) {
 		cm.told = true
 		c.sayBind(g, cm)
 	}
-	g.state = binding
+	c.become(g, binding)
 }
 
 func (c *Core) allPrepared(g *gang) bool {

@@ -11,49 +11,6 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// A gang's life. Every arrow is taken in advance, from what is known then, not from the event that brought it:
-//
-//	             minCount pods may be placed                granted
-//	collecting ───────────────────────────────▶ waiting ─────────────▶ ready
-//	   ▲  ▲                                        │                     │ its turn
-//	   │  │ Unreserved        not enough pods      │                     ▼
-//	   │  └──────────── releasing ◀────────────────┘                  holding ◀─┐ a hold was lost and
-//	   │                    ▲                                             │     │ nothing is prepared
-//	   │                    │                           room for all of it│     │
-//	   │                    │   none bound                                ▼     │
-//	   │                    ├────────────── withdrawing ◀──────────── preparing ┘
-//	   │                    │                 │     ▲   a pod or a fence │
-//	   │                    │     some bound  │     │   moved, no room   │ prepared everywhere
-//	   │                    │                 ▼     │                    ▼
-//	   │                    │               binding ◀────────────────────┘
-//	   │ no pod left        │ closing, evicting │   │ the minimum is bound
-//	   └────────────────────┴◀──────────────────┘   ▼
-//	                           too long in part   running
-//
-// withdrawing is entered from wherever room may have been asked for, and left when every shard asked has answered; what
-// comes after it is decided from what is bound then (resume). running is left only when nothing is charged any more and
-// the PodGroup is gone: a gang that started is never rolled back.
-
-type state uint8
-
-const (
-	collecting  state = iota // fewer than minCount pods can be placed, or it is blocked, or it waits after a failure
-	waiting                  // a Reserve was sent
-	ready                    // reserved; waits for its turn to search for capacity
-	holding                  // requests holds from node shards, one after another
-	preparing                // Commits were sent
-	binding                  // Bindings may have been sent: it is completed, or closed
-	running                  // its minimum was bound once
-	withdrawing              // Withdraws were sent
-	releasing                // an Unreserve was sent
-	closing                  // a Close was sent
-	evicting                 // closed; its bound pods are being evicted
-)
-
-func (s state) String() string {
-	return [...]string{"collecting", "waiting", "ready", "holding", "preparing", "binding", "running", "withdrawing", "releasing", "closing", "evicting"}[s]
-}
-
 // gang is a gang of a bucket that is ours.
 type gang struct {
 	id string // UID of the PodGroup, or of the pod
@@ -353,7 +310,7 @@ func (c *Core) collect(g *gang) {
 			if g.boundSince.IsZero() {
 				g.boundSince = c.now
 			}
-			g.state = binding
+			c.become(g, binding)
 		case t.owed > 0: // bound by somebody else: charged all the same
 			c.chargeBound(g)
 		case g.charge.reserved || g.charge.ask != nil:
@@ -365,7 +322,7 @@ func (c *Core) collect(g *gang) {
 		g.since = c.completeSince(g)
 	}
 	if c.adoptCharge(g) {
-		g.state = ready
+		c.become(g, ready)
 		return
 	}
 	if g.charge.reserved && !g.charge.stale && t.bound == 0 && !sum(c.choose(g)).Fits(g.charge.amounts) {
@@ -373,7 +330,7 @@ func (c *Core) collect(g *gang) {
 		return
 	}
 	c.ask(g, c.choose(g), false)
-	g.state = waiting
+	c.become(g, waiting)
 }
 
 // boundByUs reports whether Basalt bound a pod of the gang for this gang.
@@ -393,7 +350,7 @@ func (c *Core) start(g *gang) {
 		c.Placed++
 		c.traceStarted(g)
 	}
-	g.state = running
+	c.become(g, running)
 	g.partly = false
 	g.why = reason{}
 	g.search.rest()
@@ -455,7 +412,7 @@ func (c *Core) goAway(g *gang) {
 	case g.unsettled():
 		c.startWithdraw(g, resume)
 	case g.tally.bound > 0:
-		g.state = running
+		c.become(g, running)
 		c.adjust(g)
 	case g.charge.reserved || g.charge.ask != nil:
 		c.release(g)
@@ -463,7 +420,7 @@ func (c *Core) goAway(g *gang) {
 		c.drop(g)
 	default:
 		g.queue, g.bucket = g.wantQueue, api.BucketOf(g.wantQueue)
-		g.state = collecting
+		c.become(g, collecting)
 		g.charge = charge{}
 		g.edits.pending = true
 		c.touch(g)

@@ -530,7 +530,7 @@ func (c *Core) queueUp(g *gang) {
 	if g.search.since.IsZero() {
 		g.search.since = c.now
 	}
-	g.state = holding
+	c.become(g, holding)
 }
 
 // hold looks for room for all of a gang.
@@ -556,7 +556,7 @@ func (c *Core) hold(g *gang) {
 	}
 	c.traceHeld(g)
 	g.search.mendBy = time.Time{}
-	g.state = preparing
+	c.become(g, preparing)
 }
 
 // tooLong gives a gang up that found no room in time.

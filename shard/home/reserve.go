@@ -312,21 +312,21 @@ func (c *Core) await(g *gang) {
 	a := g.charge.ask
 	if a == nil {
 		if g.charge.reserved {
-			g.state = ready
+			c.become(g, ready)
 		} else {
-			g.state = collecting
+			c.become(g, collecting)
 		}
 		return
 	}
 	if g.started || g.placed >= g.minCount() {
-		g.state = collecting
+		c.become(g, collecting)
 		return
 	}
 	if why := c.obstacle(g); why.reason != "" {
 		g.why = why
 		g.edits.pending = true
 		if g.tally.owed > 0 {
-			g.state = collecting
+			c.become(g, collecting)
 		} else {
 			c.release(g)
 		}
@@ -637,13 +637,13 @@ func (c *Core) release(g *gang) {
 	}
 	g.charge.ask = nil
 	g.charge.open = &open{serial: c.serial(g)}
-	g.state = releasing
+	c.become(g, releasing)
 }
 
 func (c *Core) awaitUnreserved(g *gang) {
 	o := g.charge.open
 	if o == nil { // nothing was asked for
-		g.state = collecting
+		c.become(g, collecting)
 		return
 	}
 	if c.again(g, o, c.cfg.AskAgain, c.cfg.ResendEvery) {
@@ -661,7 +661,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	for _, p := range g.members {
 		p.charged = false
 	}
-	g.state = collecting
+	c.become(g, collecting)
 	if !g.started && g.tally.bound == 0 {
 		c.fromNothing(g)
 	}

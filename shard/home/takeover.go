@@ -262,6 +262,9 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		g.unknown[uid] = true
 	}
 	g.tally = c.count(g)
+	if g.group != nil && g.tally.bound > 0 && !r.GetForced() && amounts.Value("pods") < int64(g.minCount()) {
+		g.started = true // while it is completed it keeps its whole reservation. Its PodGroup may say so later than pods were listed
+	}
 	wholly := sum(g.pick((*pod).isOwed)).Equal(amounts)
 	started := g.started || g.placed >= g.minCount() && g.stray.IsZero()
 	if started && wholly {
@@ -348,7 +351,7 @@ func (c *Core) awaitPodGroup(g *gang) {
 		return
 	}
 	g.charge.open = &open{serial: c.serial(g)}
-	g.state = closing
+	c.become(g, closing)
 }
 
 // endStray stops waiting for the PodGroup of a gang. Its bound pods, finished ones included, may belong to a PodGroup that was

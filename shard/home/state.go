@@ -1,0 +1,80 @@
+package home
+
+// A gang's life. Every arrow is taken in advance, from what is known then, not from the event that brought it:
+//
+//	             minCount pods may be placed                granted
+//	collecting ───────────────────────────────▶ waiting ─────────────▶ ready
+//	   ▲  ▲                                        │                     │ its turn
+//	   │  │ Unreserved        not enough pods      │                     ▼
+//	   │  └──────────── releasing ◀────────────────┘                  holding ◀─┐ a hold was lost and
+//	   │                    ▲                                             │     │ nothing is prepared
+//	   │                    │                           room for all of it│     │
+//	   │                    │   none bound                                ▼     │
+//	   │                    ├────────────── withdrawing ◀──────────── preparing ┘
+//	   │                    │                 │     ▲   a pod or a fence │
+//	   │                    │     some bound  │     │   moved, no room   │ prepared everywhere
+//	   │                    │                 ▼     │                    ▼
+//	   │                    │               binding ◀────────────────────┘
+//	   │ no pod left        │ closing, evicting │   │ the minimum is bound
+//	   └────────────────────┴◀──────────────────┘   ▼
+//	                           too long in part   running
+//
+// withdrawing is entered from wherever room may have been asked for, and left when every shard asked has answered; what
+// comes after it is decided from what is bound then (resume). running is left only when nothing is charged any more and
+// the PodGroup is gone: a gang that started is never rolled back.
+
+type state uint8
+
+const (
+	collecting  state = iota // fewer than minCount pods can be placed, or it is blocked, or it waits after a failure
+	waiting                  // a Reserve was sent
+	ready                    // reserved; waits for its turn to search for capacity
+	holding                  // requests holds from node shards, one after another
+	preparing                // Commits were sent
+	binding                  // Bindings may have been sent: it is completed, or closed
+	running                  // its minimum was bound once
+	withdrawing              // Withdraws were sent
+	releasing                // an Unreserve was sent
+	closing                  // a Close was sent
+	evicting                 // closed; its bound pods are being evicted
+)
+
+func (s state) String() string {
+	return [...]string{"collecting", "waiting", "ready", "holding", "preparing", "binding", "running", "withdrawing", "releasing", "closing", "evicting"}[s]
+}
+
+// follows are the states that may follow each state. A gang that goes away, loses its reservation, or is bound by somebody else
+// leaves whatever it was doing, except waiting for an answer that tells what is left of it.
+var follows = [...]states{
+	collecting:  leave | of(waiting, ready, binding, closing),
+	waiting:     leave | of(collecting, ready),
+	ready:       leave | of(collecting, holding, binding),
+	holding:     leave | of(collecting, preparing, binding),
+	preparing:   leave | of(collecting, holding, binding),
+	binding:     leave | of(collecting, closing),
+	running:     leave,
+	withdrawing: of(collecting, binding, running, evicting),
+	releasing:   of(collecting),
+	closing:     of(withdrawing),
+	evicting:    of(running, withdrawing, releasing, binding),
+}
+
+const leave states = 1<<running | 1<<withdrawing | 1<<releasing
+
+// states is a set of states.
+type states uint16
+
+func of(list ...state) (s states) {
+	for _, one := range list {
+		s |= 1 << one
+	}
+	return s
+}
+
+// become changes the state of a gang. Nothing else does.
+func (c *Core) become(g *gang, to state) {
+	if to != g.state && follows[g.state]&(1<<to) == 0 {
+		c.broken("a gang that is " + g.state.String() + " does not become " + to.String())
+	}
+	g.state = to
+}
