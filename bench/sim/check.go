@@ -86,13 +86,28 @@ func (c *check) beforeStore(ch protocol.Op, old *record) {
 	}
 	for _, r := range old.Value.(*wire.IntentsRecord).Rows {
 		key := rowKey(r.PodUid, r.PodResourceVersion, r.Node)
-		if left[key] {
+		if left[key] || c.elsewhere(ch.Key, key) {
 			continue
 		}
 		if p := c.w.api.podByUID(r.PodUid); c.asked[key] && p != nil && p.Spec.NodeName == "" && p.ResourceVersion == r.PodResourceVersion {
 			c.w.fail("I5: the row of pod %s on %s is taken out of %s, and its Binding can still land", r.PodUid, r.Node, ch.Key)
 		}
 	}
+}
+
+// elsewhere reports whether another record than that one has a row: it was given up there, and written once more.
+func (c *check) elsewhere(record, row string) bool {
+	for _, key := range c.w.store.with("intents/") {
+		if key == record {
+			continue
+		}
+		for _, r := range c.w.store.Keys[key].Value.(*wire.IntentsRecord).Rows {
+			if rowKey(r.PodUid, r.PodResourceVersion, r.Node) == row {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *check) afterStore(ch protocol.Op) {
@@ -621,6 +636,12 @@ func (c *check) rights(events []model.Event[proto.Message]) {
 		}
 		if demand.Fits(had) || e.Prev != nil && r.Gang.Single { // a pod of its own that was admitted and is resized
 			continue
+		}
+		if e.Prev != nil && r.Forced { // somebody bound pods that were admitted before
+			named := e.Prev.Value.(*wire.ReservationRecord).Pods
+			if !slices.ContainsFunc(r.Pods, func(id uint64) bool { _, known := slices.BinarySearch(named, id); return !known }) {
+				continue
+			}
 		}
 		for _, path := range api.Lineage(r.Gang.Queue) {
 			kv := w.store.Keys["queues/"+path]

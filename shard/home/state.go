@@ -44,7 +44,7 @@ func (s state) String() string {
 }
 
 // follows are the states that may follow each state. A gang that goes away, loses its reservation, or is bound by somebody else
-// leaves whatever it was doing, except waiting for an answer that tells what is left of it.
+// leaves whatever it was doing, except waiting for an answer that tells what is left of it. A takeover withdraws whatever it finds.
 var follows = [...]states{
 	collecting:  leave | of(waiting, ready, binding, closing),
 	waiting:     leave | of(collecting, ready),
@@ -54,7 +54,7 @@ var follows = [...]states{
 	binding:     leave | of(collecting, closing),
 	running:     leave,
 	withdrawing: of(collecting, binding, running, evicting),
-	releasing:   of(collecting),
+	releasing:   of(collecting, withdrawing),
 	closing:     of(withdrawing),
 	evicting:    of(running, withdrawing, releasing, binding),
 }
