@@ -157,11 +157,16 @@ func (c *check) groupName(p *corev1.Pod) string {
 }
 
 // meddles notes that somebody else bound a pod, or labelled one anew that somebody else bound: whoever finds it so at a takeover
-// counts it for the gang that its labels name by then.
+// counts it for the gang whose reservation names it, or that its labels name by then.
 func (c *check) meddles(p *corev1.Pod, labels map[string]string) {
 	c.strange[labels[api.LabelPodGroup]] = true
 	for _, uid := range append(slices.Clone(c.byName[labels[api.LabelPodGroup]]), string(p.UID), labels[api.LabelGang]) {
 		c.gang(uid).meddled = true
+	}
+	for _, r := range c.w.store.reservations() {
+		if _, named := slices.BinarySearch(r.Pods, api.PodID(string(p.UID))); named {
+			c.gang(r.Gang.Uid).meddled = true
+		}
 	}
 }
 
@@ -637,7 +642,7 @@ func (c *check) rights(events []model.Event[proto.Message]) {
 		if demand.Fits(had) || e.Prev != nil && r.Gang.Single { // a pod of its own that was admitted and is resized
 			continue
 		}
-		if e.Prev != nil && r.Forced { // somebody bound pods that were admitted before
+		if e.Prev != nil { // somebody bound pods that were named while the namespace had the right
 			named := e.Prev.Value.(*wire.ReservationRecord).Pods
 			if !slices.ContainsFunc(r.Pods, func(id uint64) bool { _, known := slices.BinarySearch(named, id); return !known }) {
 				continue
