@@ -24,6 +24,9 @@ func (c *Core) check() error {
 			if p.placed {
 				placed++
 			}
+			if p.place == held && g.state == withdrawing {
+				return fmt.Errorf("gang %s withdraws, and counts on its hold of pod %s", uid, pod)
+			}
 			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {
 				return fmt.Errorf("pod %s is charged to gang %s, whose reservation does not name it", pod, uid)
 			}

@@ -333,7 +333,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 			delete(g.lost, p.UID)
 			continue
 		}
-		if kept && !without[p.UID] && len(without) > 0 {
+		if kept && !without[p.UID] && len(without) > 0 && g.state != withdrawing { // a Withdraw drops holds
 			p.place, p.commit = held, nil
 		} else {
 			c.podFree(p)
