@@ -29,7 +29,7 @@ type Config struct {
 	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again, up to 8 times that later each time: it may be late because much was said
 	ResendEvery time.Duration // 30 s: what waits at the coordinator is said again; before an answer sooner, doubling from AskAgain
 	SkipAfter   time.Duration // 2 s: a shard that does not answer a HoldRequest is passed over
-	HoldFor     time.Duration // 10 s: how long a hold is asked for
+	HoldFor     time.Duration // 10 s: how long a hold is requested for, unless the gang is patient
 	MendWithin  time.Duration // 3 s: a gang whose commit lost a hold finds another one in this time, or starts over
 	PrepareFor  time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
 	DoubtFor    time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere

@@ -559,8 +559,8 @@ func (c *Core) hold(g *gang) {
 	c.become(g, preparing)
 }
 
-// tooLong gives a gang up that found no room in time.
-func (c *Core) tooLong(g *gang) bool {
+// giveUpAt returns when a gang that finds no room is given up.
+func (c *Core) giveUpAt(g *gang) time.Time {
 	limit := c.cfg.GiveUpAfter
 	if g.group != nil && g.group.timeout > 0 {
 		limit = g.group.timeout
@@ -568,7 +568,21 @@ func (c *Core) tooLong(g *gang) bool {
 	if g.charge.patient {
 		limit = max(limit, c.cfg.PatientFor)
 	}
-	at := g.search.since.Add(limit)
+	return g.search.since.Add(limit)
+}
+
+// holdFor returns how long holds are requested for. Those of a patient gang last until it is given up: it may sleep for longer
+// than Config.HoldFor, and nothing renews them meanwhile.
+func (c *Core) holdFor(g *gang) time.Duration {
+	if !g.charge.patient {
+		return c.cfg.HoldFor
+	}
+	return max(c.cfg.HoldFor, c.giveUpAt(g).Sub(c.now))
+}
+
+// tooLong gives a gang up that found no room in time.
+func (c *Core) tooLong(g *gang) bool {
+	at := c.giveUpAt(g)
 	if c.now.Before(at) {
 		c.wakeAt(g, at)
 		return false
@@ -674,7 +688,7 @@ func (c *Core) seek(g *gang) bool {
 	var classes classes
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
-		TtlMs: c.cfg.HoldFor.Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0,
+		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0,
 	}
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})

@@ -540,6 +540,9 @@ func printMessage(e *wire.Envelope) string {
 		for _, p := range m.Pods {
 			out += " " + p.PodUid
 		}
+		if m.Patient {
+			out += fmt.Sprintf(" patient for %s", time.Duration(m.TtlMs)*time.Millisecond)
+		}
 		return out
 	case *wire.Envelope_Commit:
 		m := b.Commit

@@ -249,10 +249,13 @@ func (s *script) run(line string) []string {
 	case "nodegone":
 		return s.step(event.NodeGone{Name: w.plain[0]})
 
-	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms]
+	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [patient]
 		m := &wire.HoldRequest{Gang: w.gang(), Serial: uint64(w.num("serial")), Rank: &wire.Rank{Priority: w.num("priority"), Order: uint64(w.num("order")), GangUid: w.plain[0]},
-			Classes: wireClass(w.class()), TtlMs: w.num("ttl")}
+			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient")}
 		for _, uid := range w.plain[1:] {
+			if uid == "patient" {
+				continue
+			}
 			m.Pods = append(m.Pods, &wire.PodWant{PodUid: uid})
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
