@@ -47,11 +47,11 @@ func (s state) String() string {
 // leaves whatever it was doing, except waiting for an answer that tells what is left of it. A takeover withdraws whatever it finds.
 var follows = [...]states{
 	collecting:  leave | of(waiting, ready, binding, closing),
-	waiting:     leave | of(collecting, ready),
-	ready:       leave | of(collecting, holding, binding),
-	holding:     leave | of(collecting, preparing, binding),
-	preparing:   leave | of(collecting, holding, binding),
-	binding:     leave | of(collecting, closing),
+	waiting:     leave | of(ready),
+	ready:       leave | of(holding, binding),
+	holding:     leave | of(preparing, binding),
+	preparing:   leave | of(holding, binding),
+	binding:     leave | of(closing),
 	running:     leave,
 	withdrawing: of(collecting, binding, running, evicting),
 	releasing:   of(collecting, withdrawing),
@@ -59,7 +59,7 @@ var follows = [...]states{
 	evicting:    of(running, withdrawing, releasing, binding),
 }
 
-const leave states = 1<<running | 1<<withdrawing | 1<<releasing
+const leave states = 1<<collecting | 1<<running | 1<<withdrawing | 1<<releasing
 
 // states is a set of states.
 type states uint16
