@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"shard/effect":           {"api", "api/fault", "api/store/protocol", "shard/event"},
 	"shard/event":            {"api", "api/wire", "api/v1alpha1"},
 	"shard/fair":             {},
-	"shard/node":             {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event"},
+	"shard/node":             {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event", "shard/fair"},
 	"shard/home":             {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
 	"api/audit":              {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
 }

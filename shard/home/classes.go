@@ -108,39 +108,17 @@ const (
 	longestDebt = 30 * time.Second
 )
 
-// sent is what a namespace took out of its bucket. It is forgotten when the bucket is full again.
-type sent struct {
-	bytes int64
-	since time.Time // the bucket fills from then on
-}
-
-// refill fills the bucket for the time that has passed, and reports whether it is full.
-func (s *sent) refill(now time.Time) (full bool) {
-	if passed := now.Sub(s.since).Milliseconds(); passed > 0 {
-		s.since = s.since.Add(time.Duration(passed) * time.Millisecond)
-		s.bytes = max(0, s.bytes-min(passed, 1<<30)*sentBytes/1000)
-	}
-	return s.bytes == 0
-}
-
 // countBytes takes the classes of a HoldRequest out of the bucket of a namespace.
 func (c *Core) countBytes(namespace string, bytes int) {
-	if bytes <= smallClass {
-		return
+	if bytes > smallClass {
+		c.sent.Spend(c.now, namespace, int64(bytes))
 	}
-	s := c.sent[namespace]
-	if s == nil {
-		s = &sent{since: c.now}
-		c.sent[namespace] = s
-	}
-	s.refill(c.now)
-	s.bytes = min(s.bytes+int64(bytes), int64(longestDebt/time.Second)*sentBytes)
 }
 
 // limitBytes puts a gang to sleep that is about to search for room for pods, while the bucket of its namespace is empty.
 func (c *Core) limitBytes(g *gang, pods []*pod) bool {
-	s := c.sent[g.namespace]
-	if s == nil || s.refill(c.now) || s.bytes < sentBytes {
+	debt := c.sent.Spent(c.now, g.namespace) - sentBytes
+	if debt < 0 {
 		return false
 	}
 	var index classIndex
@@ -150,21 +128,12 @@ func (c *Core) limitBytes(g *gang, pods []*pod) bool {
 	if index.bytes() <= smallClass {
 		return false
 	}
-	at := c.now.Add(time.Duration((s.bytes-sentBytes)*1000/sentBytes+1) * time.Millisecond)
+	at := c.now.Add(time.Duration(debt*1000/sentBytes+1) * time.Millisecond)
 	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
 	c.freeSlot(g)
 	c.sleepers[g.id] = g
 	c.wakeAt(g, at)
 	return true
-}
-
-// forgetSent forgets the namespaces whose buckets are full.
-func (c *Core) forgetSent() {
-	for namespace, s := range c.sent {
-		if s.refill(c.now) {
-			delete(c.sent, namespace)
-		}
-	}
 }
 
 // classes numbers the distinct classes of a message.

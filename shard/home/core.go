@@ -136,10 +136,11 @@ type Core struct {
 	lookAgain              time.Time            // when all sleepers may be looked through again
 	wakes                  fair.Queues[[]*gang] // whose sleep is over, and that wait for wakeTokens
 	wakeTokens             tokens
-	editLines              map[string]*editLine // by namespace (pacing.go)
-	paces                  recent[edits]        // of gangs that were forgotten
-	sent                   map[string]*sent     // bytes of classes, by namespace (classes.go)
-	counter                uint32               // of serials
+	editLines              map[string][]*gang // that wait to start over, by namespace (pacing.go)
+	paces                  recent[edits]      // of gangs that were forgotten
+	editing                fair.Budget        // pods that start over
+	sent                   fair.Budget        // bytes of classes (classes.go)
+	counter                uint32             // of serials
 
 	queues   map[string]*queue
 	writes   map[uint64]write // outputs whose StatusWritten is awaited
@@ -175,8 +176,9 @@ func New(cfg Config) *Core {
 		summaries:    map[api.Incarnation]*summary{},
 		gangs:        map[string]*gang{},
 		sleepers:     map[string]*gang{},
-		editLines:    map[string]*editLine{},
-		sent:         map[string]*sent{},
+		editLines:    map[string][]*gang{},
+		editing:      fair.Budget{Rate: editedPods},
+		sent:         fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
 		queues:       map[string]*queue{},
 		writes:       map[uint64]write{},
 		statuses:     tokens{rate: cfg.StatusBudget},
@@ -290,7 +292,8 @@ func (c *Core) onTick() {
 	c.settleYoung()
 	c.wakeSleepers()
 	c.startEdited()
-	c.forgetSent()
+	c.editing.Forget(c.now)
+	c.sent.Forget(c.now)
 	c.lookAtLarge(true)
 	c.giveTurns()
 	c.settle()

@@ -31,16 +31,8 @@ type edits struct {
 	count   int           // of times since it rested
 	last    time.Time     // time,
 	pause   time.Duration // and how long after it the next may come
-	queued  bool          // in editLine.gangs
+	queued  bool          // in Core.editLines
 	turn    bool          // it left that queue, and is paid for
-}
-
-// editLine holds the gangs of a namespace that wait to start over, and what the namespace may spend. It is forgotten when no
-// gang waits and the bucket is full.
-type editLine struct {
-	tokens int64 // in thousandths of a pod; negative after a large gang
-	filled time.Time
-	gangs  []*gang
 }
 
 // edited takes note of a change that may end a gang's sleep.
@@ -66,10 +58,9 @@ func (c *Core) limitRestarts(g *gang) bool {
 		if e.queued {
 			return true
 		}
-		l := c.editLineOf(g.namespace)
-		if len(l.gangs) > 0 || !l.take(c.now, len(g.members)) {
+		if line := c.editLines[g.namespace]; len(line) > 0 || !c.payForEdit(g) {
 			e.queued = true
-			l.gangs = append(l.gangs, g)
+			c.editLines[g.namespace] = append(line, g)
 			return true
 		}
 	}
@@ -83,55 +74,34 @@ func (c *Core) limitRestarts(g *gang) bool {
 	return false
 }
 
-func (c *Core) editLineOf(namespace string) *editLine {
-	l := c.editLines[namespace]
-	if l == nil {
-		l = &editLine{tokens: editedPods * 1000, filled: c.now}
-		c.editLines[namespace] = l
-	}
-	return l
-}
-
-// fill adds the tokens of the time that has passed.
-func (l *editLine) fill(now time.Time) {
-	if passed := now.Sub(l.filled).Milliseconds(); passed > 0 {
-		l.filled = l.filled.Add(time.Duration(passed) * time.Millisecond)
-		l.tokens = min(editedPods*1000, l.tokens+min(passed, 1000*1000)*editedPods)
-	}
-}
-
-// take pays for a gang, if anything is left: a large gang leaves a debt, of no more than a few seconds.
-func (l *editLine) take(now time.Time, pods int) bool {
-	l.fill(now)
-	if l.tokens <= 0 {
+// payForEdit takes the pods of a gang out of the bucket of its namespace, if anything is left: a large gang leaves a debt, of no
+// more than a few seconds.
+func (c *Core) payForEdit(g *gang) bool {
+	if c.editing.Spent(c.now, g.namespace) >= editedPods {
 		return false
 	}
-	l.tokens -= int64(min(max(1, pods), 3*editedPods)) * 1000
+	c.editing.Spend(c.now, g.namespace, int64(min(max(1, len(g.members)), 3*editedPods)))
 	return true
 }
 
 // startEdited lets queued gangs start over, as far as the budgets of their namespaces go.
 func (c *Core) startEdited() {
-	if len(c.editLines) == 0 {
-		return
-	}
 	for _, namespace := range sorted(c.editLines) {
-		l := c.editLines[namespace]
-		l.fill(c.now)
-		for len(l.gangs) > 0 {
-			g := l.gangs[0]
+		line := c.editLines[namespace]
+		for len(line) > 0 {
+			g := line[0]
 			if !g.dropped && g.edits.pending {
-				if !l.take(c.now, len(g.members)) {
+				if !c.payForEdit(g) {
 					break
 				}
 				g.edits.turn = true
 				c.touch(g)
 			}
 			g.edits.queued = false
-			l.gangs[0] = nil
-			l.gangs = l.gangs[1:]
+			line[0] = nil
+			line = line[1:]
 		}
-		if len(l.gangs) == 0 && l.tokens >= editedPods*1000 {
+		if c.editLines[namespace] = line; len(line) == 0 {
 			delete(c.editLines, namespace)
 		}
 	}

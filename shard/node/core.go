@@ -11,6 +11,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/fair"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -140,7 +141,7 @@ type Core struct {
 	sayAll    bool
 	askers    map[api.Incarnation]time.Time // home shards by their last request
 	asked     map[uint64]*askedClass        // by hash of the class
-	spent     map[string]*spending          // by namespace, on comparing constraints
+	spent     fair.Budget                   // on comparing constraints (judging.go)
 	swept     time.Time
 	broken    uint64
 	ignored   uint64
@@ -169,7 +170,7 @@ func New(cfg Config) *Core {
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
-		spent: map[string]*spending{}, settlingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
+		spent: fair.Budget{Rate: comparedBytes}, settlingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
 		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, askers: map[api.Incarnation]time.Time{}, asked: map[uint64]*askedClass{},
 	}
 }
@@ -277,7 +278,7 @@ func (c *Core) sweep() {
 		return
 	}
 	c.swept = c.now
-	c.forgetSpending()
+	c.spent.Forget(c.now)
 	old := c.now.Add(-c.cfg.Remember)
 	if c.now.Sub(c.aged) >= c.cfg.Remember { // as a whole: there may be millions
 		c.aged = c.now

@@ -1,10 +1,6 @@
 package node
 
-import (
-	"time"
-
-	"basalt.dev/basalt/api"
-)
+import "basalt.dev/basalt/api"
 
 // Fair use of the cache. To find out which nodes the constraints of a class allow, they are compared with each node once; what
 // comes out is kept for the classes that are asked for (package cache). A class may have 32 KiB of constraints, which takes
@@ -19,51 +15,15 @@ const (
 	comparedAtOnce = 3 * comparedBytes
 )
 
-// spending is what a namespace spent of its bucket. It is forgotten when the bucket is full again.
-type spending struct {
-	bytes int64
-	since time.Time // the bucket fills from then on
-}
-
-// refill fills the bucket for the time that has passed, and reports whether it is full.
-func (s *spending) refill(now time.Time) (full bool) {
-	if passed := now.Sub(s.since).Milliseconds(); passed > 0 {
-		s.since = s.since.Add(time.Duration(passed) * time.Millisecond)
-		s.bytes = max(0, s.bytes-min(passed, 1<<30)*comparedBytes/1000)
-	}
-	return s.bytes == 0
-}
-
 // mayCompare reports whether the constraints of a class may be compared with nodes for a namespace now.
 func (c *Core) mayCompare(namespace string, class *api.Class) bool {
-	s := c.spent[namespace]
-	if s == nil || s.refill(c.now) || s.bytes < comparedAtOnce {
-		return true
-	}
-	return c.cache.Uncompared(class) == 0
+	return c.spent.Spent(c.now, namespace) < comparedAtOnce || c.cache.Uncompared(class) == 0
 }
 
 // spend charges a namespace for what was compared since a count of the cache.
 func (c *Core) spend(namespace string, since int64) {
-	bytes := c.cache.Compared() - since
-	if bytes == 0 {
-		return
-	}
-	s := c.spent[namespace]
-	if s == nil {
-		s = &spending{since: c.now}
-		c.spent[namespace] = s
-	}
-	s.refill(c.now)
-	s.bytes += bytes
-}
-
-// forgetSpending forgets the namespaces whose buckets are full.
-func (c *Core) forgetSpending() {
-	for namespace, s := range c.spent {
-		if s.refill(c.now) {
-			delete(c.spent, namespace)
-		}
+	if bytes := c.cache.Compared() - since; bytes > 0 {
+		c.spent.Spend(c.now, namespace, bytes)
 	}
 }
 
