@@ -129,9 +129,8 @@ func (c *Core) limitBytes(g *gang, pods []*pod) bool {
 		return false
 	}
 	at := c.now.Add(time.Duration(debt*1000/sentBytes+1) * time.Millisecond)
-	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
+	c.pauseUntil(g, at)
 	c.freeSlot(g)
-	c.sleepers[g.id] = g
 	c.wakeAt(g, at)
 	return true
 }

@@ -366,8 +366,10 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 }
 
 // pause lets a moment pass before room is looked for again.
-func (c *Core) pause(g *gang) {
-	at := c.now.Add(c.cfg.AskAgain / 4)
+func (c *Core) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }
+
+// pauseUntil has a gang not look for room before a time.
+func (c *Core) pauseUntil(g *gang, at time.Time) {
 	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
 	c.sleepers[g.id] = g
 }
