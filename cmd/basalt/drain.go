@@ -66,7 +66,11 @@ func drain(ctx context.Context, s *store.Store, tls *link.TLS, name string, canc
 	case others == 0 && !cancel:
 		return fmt.Errorf("no other shard could take the buckets of %q; registered are %q", name, names)
 	}
-	if err := askDrain(ctx, shard.Address, tls, cancel); err != nil {
+	err = inspect(ctx, shard.Address, tls, 10*time.Second, func(ctx context.Context, c wire.InspectClient) error {
+		_, err := c.Drain(ctx, &wire.DrainRequest{Cancel: cancel})
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("drain %s at %s: %w", name, shard.Address, err)
 	}
 	if cancel || timeout == 0 {
@@ -91,16 +95,4 @@ func drain(ctx context.Context, s *store.Store, tls *link.TLS, name string, canc
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-}
-
-func askDrain(ctx context.Context, address string, tls *link.TLS, cancel bool) error {
-	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
-	defer stop()
-	conn, err := link.Dial(address, tls)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = wire.NewInspectClient(conn).Drain(ctx, &wire.DrainRequest{Cancel: cancel})
-	return err
 }

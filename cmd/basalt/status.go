@@ -216,13 +216,22 @@ func (r *report) printGangs(w io.Writer, all []*wire.GangStatus) {
 	}
 }
 
-func ask(ctx context.Context, address string, tls *link.TLS) (*wire.StatusReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
+func ask(ctx context.Context, address string, tls *link.TLS) (reply *wire.StatusReply, err error) {
+	err = inspect(ctx, address, tls, 3*time.Second, func(ctx context.Context, c wire.InspectClient) error {
+		reply, err = c.Status(ctx, &wire.StatusRequest{})
+		return err
+	})
+	return reply, err
+}
+
+// inspect calls a process as an operator.
+func inspect(ctx context.Context, address string, tls *link.TLS, within time.Duration, call func(context.Context, wire.InspectClient) error) error {
+	ctx, stop := context.WithTimeout(ctx, within)
+	defer stop()
 	conn, err := link.Dial(address, tls)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
-	return wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{})
+	return call(ctx, wire.NewInspectClient(conn))
 }
