@@ -164,10 +164,16 @@ func (c *check) meddles(p *corev1.Pod, labels map[string]string) {
 		c.gang(uid).meddled = true
 	}
 	for _, r := range c.w.store.reservations() {
-		if _, named := slices.BinarySearch(r.Pods, api.PodID(string(p.UID))); named {
+		if namesPod(r, string(p.UID)) {
 			c.gang(r.Gang.Uid).meddled = true
 		}
 	}
+}
+
+// namesPod reports whether a reservation names a pod.
+func namesPod(r *wire.ReservationRecord, uid string) bool {
+	_, named := slices.BinarySearch(r.Pods, api.PodID(uid))
+	return named
 }
 
 // names judges that a reservation goes on naming the pods that were bound for its gang while they run, and is charged with them.
@@ -181,7 +187,7 @@ func (c *check) names(r *wire.ReservationRecord) {
 		if p == nil || p.Spec.NodeName == "" || finished(p) || c.bound[uid] != gang || w.now.Sub(c.landed[uid]) < 2*time.Second {
 			continue
 		}
-		if _, named := slices.BinarySearch(r.Pods, api.PodID(uid)); !named {
+		if !namesPod(r, uid) {
 			w.fail("I1: the reservation of gang %s does not name pod %s any more, which is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
 		}
 	}
@@ -352,8 +358,7 @@ func (c *check) asksToEvict(uid string) {
 // the pod: one that somebody else bound, and labelled anew before its home saw it.
 func (c *check) closingOf(p *corev1.Pod) (gang string) {
 	for _, r := range c.w.store.reservations() {
-		_, named := slices.BinarySearch(r.Pods, api.PodID(string(p.UID)))
-		if r.State == wire.ReservationState_RESERVATION_CLOSING && (named || slices.Contains(c.byName[c.groupName(p)], r.Gang.Uid)) {
+		if r.State == wire.ReservationState_RESERVATION_CLOSING && (namesPod(r, string(p.UID)) || slices.Contains(c.byName[c.groupName(p)], r.Gang.Uid)) {
 			gang = r.Gang.Uid
 		}
 	}
