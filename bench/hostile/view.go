@@ -176,7 +176,7 @@ func (v *view) judgeLimits(bound *pod) {
 // charged is what the control store says is charged to a queue and those below it, in milli-cores.
 func (v *view) charged(queue string) (sum int64) {
 	for _, r := range v.reservations {
-		if q := r.GetGang().GetQueue(); q == queue || strings.HasPrefix(q, queue+".") {
+		if api.Under(r.GetGang().GetQueue(), queue) {
 			sum += reservedCPU(r)
 		}
 	}
