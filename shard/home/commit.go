@@ -365,15 +365,6 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	}
 }
 
-// pause lets a moment pass before room is looked for again.
-func (c *Core) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }
-
-// pauseUntil has a gang not look for room before a time.
-func (c *Core) pauseUntil(g *gang, at time.Time) {
-	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
-	c.sleepers[g.id] = g
-}
-
 func (c *Core) onBindResults(m *wire.BindResults) {
 	g := c.gangs[m.GetGangUid()]
 	if g == nil {

@@ -3,7 +3,7 @@
 //
 // It decides:
 //   - intake (pods.go): which gang a pod belongs to, which queue it is charged to, and whether it may be placed;
-//   - the life of a gang (gang.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
+//   - the life of a gang (state.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
 //   - takeover (takeover.go): what to do with reservations and pods that another shard left behind;
 //   - what is reported: statuses of PodGroups and Queues (status.go), PodScheduled=False (conditions.go), spans (trace.go).
 //

@@ -1,0 +1,222 @@
+package home
+
+import (
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// The charge of a gang: what its reservation is for, and how it is kept at what its pods need. Before a gang starts, it is charged
+// for its minimum at once. Later its charge shrinks with its pods, and grows by one request at a time.
+
+// charge is what is known of a gang's reservation.
+type charge struct {
+	attempt  uint64 // of the reservation, or of the one being asked for: the serial of its first Reserve; 0 before it
+	reserved bool
+	revision int64 // of the record: what a Commit names
+	amounts  api.Resources
+	pods     []uint64 // api.PodID of those that amounts are for, sorted; empty for a gang of one
+	stale    bool     // a node shard found another revision: ask for the current one
+	closed   bool     // state closing: nothing of it passes any more
+
+	rank   *wire.Rank // of the first grant, kept over attempts
+	forced bool       // inherited as a charge for pods found bound
+
+	ask     *ask
+	open    *open // Unreserve or Close
+	most    int   // pods that one growth may ask for, 0 for any number
+	giveUps int   // reservations given back for want of room
+	patient bool  // may keep what it holds
+
+	shrunk time.Time // when less was asked for last
+}
+
+// names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
+func (ch *charge) names(g *gang, p *pod) bool {
+	if g.single {
+		return p.UID == g.id
+	}
+	_, found := slices.BinarySearch(ch.pods, p.id)
+	return found
+}
+
+func (ch *charge) namesAll(g *gang, pods []*pod) bool {
+	return !slices.ContainsFunc(pods, func(p *pod) bool { return !ch.names(g, p) })
+}
+
+// elsewhere reports whether what the gang asks for was denied because its pods are charged to another gang or queue: that one's
+// home drives them.
+func (ch *charge) elsewhere() bool {
+	if ch.reserved || ch.ask == nil || ch.ask.denied == nil {
+		return false
+	}
+	reason := ch.ask.denied.GetReason()
+	return reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE || reason == wire.DenyReason_DENY_CLOSING
+}
+
+// adoptCharge lets a gang use the reservation that it has, if that names its pods and is large enough.
+func (c *Core) adoptCharge(g *gang) bool {
+	ch := &g.charge
+	if !ch.reserved || ch.closed || ch.stale || ch.ask != nil {
+		return false
+	}
+	pods := c.choose(g)
+	all := append(g.pick((*pod).isOwed), pods...)
+	if total, excess := sumBounded(all); excess || !total.Fits(ch.amounts) || !ch.namesAll(g, all) {
+		return false
+	}
+	for _, p := range g.members {
+		p.charged = false
+	}
+	for _, p := range pods {
+		p.charged = true
+	}
+	return true
+}
+
+// chargeBound keeps the charge of a gang that waits at what is bound of it.
+func (c *Core) chargeBound(g *gang) {
+	ch := &g.charge
+	have := g.pick((*pod).isOwed)
+	if ch.ask != nil {
+		if len(ch.ask.pods) == 0 && sum(have).Equal(ch.ask.demand) && slices.Equal(ids(g, have), ch.ask.names) {
+			c.say(g)
+			return
+		}
+	} else if ch.reserved && !ch.stale && sum(have).Equal(ch.amounts) && ch.namesAll(g, have) {
+		return
+	}
+	c.ask(g, nil, false)
+}
+
+// adjust keeps the charge of a gang that is being bound, or runs, at what its pods need. It shrinks at once, and grows by one
+// request at a time. Nothing is requested while a Commit is unanswered, because each change of the record moves its revision.
+func (c *Core) adjust(g *gang) {
+	ch := &g.charge
+	if ch.closed {
+		if g.tally.bound+g.tally.committed == 0 && len(g.lost) == 0 {
+			c.release(g)
+		}
+		return
+	}
+	for _, cm := range g.commits {
+		if !cm.prepared && c.isMember(cm.shard) {
+			if ch.ask != nil {
+				c.say(g)
+			}
+			return
+		}
+	}
+	need := g.pick(func(p *pod) bool { return p.isOwed() || p.place == committed || p.charged && p.candidate() })
+	base := sum(need)
+	extra := c.extras(g)
+	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
+		c.startWithdraw(g, resume)
+		return
+	}
+	if a := ch.ask; a != nil && a.denied == nil {
+		c.say(g)
+		return
+	}
+	if ch.reserved && !ch.stale {
+		var replacing []*pod
+		for len(extra) > 0 { // a pod may take the place of one that left
+			with := base.Add(extra[0].Class.Requests)
+			if !with.Fits(ch.amounts) {
+				break
+			}
+			if ch.names(g, extra[0]) {
+				extra[0].charged = true
+				c.touch(g)
+			} else {
+				replacing = append(replacing, extra[0])
+			}
+			base, extra = with, extra[1:]
+		}
+		if len(replacing) > 0 { // of which the record has to say so
+			c.ask(g, replacing, true)
+			return
+		}
+		if g.state == binding && base.Fits(ch.amounts) && c.now.Before(c.rollUntil(g)) {
+			base = ch.amounts // what it lacks is kept for a pod that takes the place
+		}
+	}
+	if ch.ask != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.unsettled() {
+		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
+		return
+	}
+	if a := ch.ask; a != nil && !a.fewer {
+		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
+			c.say(g)
+			return
+		}
+	}
+	named := !ch.reserved || ch.namesAll(g, need)
+	if ch.ask == nil && ch.reserved && !ch.stale && named && len(need) > 0 && len(extra) == 0 && !base.Equal(ch.amounts) && base.Fits(ch.amounts) {
+		if at := ch.shrunk.Add(shrinkPause(len(ch.pods))); c.now.Before(at) {
+			c.wakeAt(g, at)
+			return
+		}
+	}
+	switch {
+	case len(need) == 0 && len(extra) == 0 && !g.unsettled() && base.IsZero():
+		if ch.reserved || ch.ask != nil {
+			c.release(g)
+		}
+	case ch.stale || ch.reserved && !(named && base.Equal(ch.amounts)) || !ch.reserved && !base.IsZero():
+		c.ask(g, nil, true)
+	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
+		if g.edits.vain && (ch.ask == nil || !ch.ask.fewer) {
+			if g.edits.pending = true; c.limitRestarts(g) {
+				if ch.ask != nil {
+					c.say(g)
+				}
+				return
+			}
+		}
+		if ch.most > 0 && len(extra) > ch.most {
+			extra = extra[:ch.most]
+		}
+		c.ask(g, extra, true)
+	case ch.ask != nil: // what it asked for is not wanted any more
+		if ch.reserved {
+			c.ask(g, nil, true)
+		} else {
+			c.release(g)
+		}
+	}
+}
+
+// shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record again,
+// which names every pod.
+func shrinkPause(pods int) time.Duration {
+	const small, large = 100, 10000
+	if pods <= small {
+		return 0
+	}
+	return time.Duration((pods+large-1)/large) * time.Second
+}
+
+func stillExtra(g *gang, pods []*pod) bool {
+	for _, p := range pods {
+		if p.gang != g || !p.candidate() || p.charged {
+			return false
+		}
+	}
+	return true
+}
+
+// extras returns the pods that could be charged in addition, oldest first: all of a started gang, as many as its minimum
+// lacks of another.
+func (c *Core) extras(g *gang) []*pod {
+	if g.leaving() || g.mismatch || g.group != nil && g.group.deleting || g.search.gaveUp && c.asleep(g) {
+		return nil
+	}
+	pods := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.place == nowhere })
+	if !g.started {
+		pods = pods[:min(len(pods), max(0, g.minCount()-g.placed-g.tally.charged))]
+	}
+	return pods
+}

@@ -1,0 +1,112 @@
+package home
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"basalt.dev/basalt/api"
+)
+
+// Which node shard a round asks next: this process's own shard first, then those with the most free capacity. Each is asked for
+// no more than its last summary says it has, less what was asked of it since: what a shard refuses is work for nothing, and a
+// gang that crosses shards would be refused something at each but the last. Where that is too little, the shard says in its
+// answer what it has now.
+//
+// Summaries are slightly out of date, and do not count what a gang of better rank may take. So a gang for which they show too
+// little requests a little more than they show, now and then: one pod of each class, and twice as many each time that all of it
+// was granted.
+
+// option is a shard that may be asked next, and for which pods.
+type option struct {
+	shard api.Incarnation
+	class int // 0 has capacity for a pod that it failed to bind, 1 this process, 2 others
+	pods  []*pod
+	room  int64
+}
+
+func (o option) before(p option) bool {
+	return cmp.Or(cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room), strings.Compare(string(o.shard), string(p.shard))) < 0
+}
+
+// nextShard returns the shard to ask next, and for which pods, or false when the round is over. This process's own shard is asked
+// even if its summary shows nothing, because that costs no message. So is a shard at which the gang holds something, because the
+// request renews those holds.
+func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
+	kinds := kindsOf(missing)
+	preferred := map[api.Incarnation][]*pod{}
+	for _, p := range missing {
+		if p.prefer != "" {
+			preferred[p.prefer] = append(preferred[p.prefer], p)
+		}
+	}
+	for _, m := range c.table.Members {
+		o := option{shard: m.Incarnation, class: 2}
+		if r.done[o.shard] || c.owned[o.shard] == 0 {
+			continue
+		}
+		if o.shard == c.cfg.Self {
+			o.class = 1
+		}
+		if s := c.summaries[o.shard]; s != nil {
+			o.pods, o.room = s.share(kinds, o.shard == c.cfg.Self), fits(s.left, kinds)
+		} else {
+			o.pods = missing
+		}
+		if few := preferred[o.shard]; len(few) > 0 {
+			if o.class = 0; len(o.pods) < len(missing) {
+				o.pods = append(few, slices.DeleteFunc(o.pods, func(p *pod) bool { return p.prefer == o.shard })...)
+			}
+		}
+		if (len(o.pods) > 0 || !r.asked[o.shard] && (o.class == 1 || g.holdsAt(o.shard))) && (!found || o.before(next)) {
+			next, found = o, true
+		}
+	}
+	if found || !c.mayTry(g, r) {
+		return next, found
+	}
+	for _, m := range c.table.Members {
+		o := option{shard: m.Incarnation, class: 2}
+		s := c.summaries[o.shard]
+		if r.refused[o.shard] || c.owned[o.shard] == 0 || s == nil {
+			continue
+		}
+		if o.room = fits(s.free, kinds); o.room == 0 {
+			continue
+		}
+		if o.shard == c.cfg.Self {
+			o.class = 1
+		}
+		for _, k := range kinds {
+			o.pods = append(o.pods, k.pods[:min(len(k.pods), max(1, r.more[o.shard]))]...)
+		}
+		if !found || o.before(next) {
+			next, found = o, true
+		}
+	}
+	if found {
+		r.more[next.shard] = 2 * max(1, r.more[next.shard])
+	}
+	return next, found
+}
+
+// mayTry reports whether the round may ask for more than summaries show: once in Config.TryEvery, for most of it is refused, or
+// when nodes have changed.
+func (c *Core) mayTry(g *gang, r *round) bool {
+	s := &g.search
+	if !r.trying && (s.tried.IsZero() || s.triedNodes != c.nodes || !c.now.Before(s.tried.Add(c.cfg.TryEvery))) {
+		r.trying, s.tried, s.triedNodes, s.words = true, c.now, c.nodes, ""
+	}
+	return r.trying
+}
+
+func (g *gang) holdsAt(shard api.Incarnation) bool {
+	if g.search.touched[shard] {
+		for _, p := range g.members {
+			if p.place == held && p.shard == shard {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,312 @@
+package home
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Rounds of a search. A round asks node shards one after another for the pods that have no hold yet. One HoldRequest is open at a
+// time: it is retransmitted until its shard answers, leaves the table, or is skipped after Config.SkipAfter. A round ends when
+// every pod has a hold, or when no shard is left to ask. Then it says what is missing, and the gang sleeps.
+
+// round is one pass over the node shards. It asks each for what its summary shows, once or until the shard says that there is no
+// more. A round that tries asks for more, until the shard refuses some.
+type round struct {
+	asked   map[api.Incarnation]bool
+	done    map[api.Incarnation]bool // and did not say that there is more
+	refused map[api.Incarnation]bool // refused something, or did not answer
+	trying  bool                     // more than summaries say is asked for,
+	more    map[api.Incarnation]int  // so many pods of each class next
+	last    api.Incarnation          // asked last,
+	rest    []*pod                   // for these in further messages, each of which has an answer of its own
+	short   bool                     // it has too little as far as we know
+	shard   api.Incarnation          // that has not answered, "" for none
+	open    open
+	body    *wire.HoldRequest
+	pods    []*pod       // of body
+	fresh   []kind       // those of them that had no hold there
+	classes []*api.Class // of body
+	never   classCount   // of shards where not even an empty node would take a pod of the class
+	words   []string     // what shards said
+	silent  bool         // one did not answer
+}
+
+// seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
+func (c *Core) seek(g *gang) bool {
+	missing := g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.place == nowhere })
+	s := &g.search
+	if len(missing) == 0 {
+		s.round = nil
+		return true
+	}
+	if s.round == nil {
+		if c.asleep(g) || c.limitBytes(g, missing) || !c.takeSlot(g) {
+			return false
+		}
+		s.round = &round{asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
+		s.room, s.nodes = c.room, c.nodes
+		if s.since.IsZero() {
+			s.since = c.now
+		}
+	}
+	r := s.round
+	if r.shard != "" {
+		switch {
+		case !c.isMember(r.shard):
+			r.refused[r.shard] = true
+			r.shard = ""
+		case !c.now.Before(r.open.at.Add(c.cfg.SkipAfter)):
+			c.skip(g, r)
+		default:
+			c.wakeAt(g, r.open.at.Add(c.cfg.SkipAfter))
+			if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+				c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
+			}
+			return false
+		}
+	}
+	if r.refused[r.last] {
+		r.rest = nil
+	}
+	r.rest = slices.DeleteFunc(r.rest, func(p *pod) bool {
+		return p.gang != g || !p.charged || !p.candidate() || p.place != nowhere && !(p.place == held && p.shard == r.last)
+	})
+	if len(r.rest) == 0 || !c.isMember(r.last) {
+		next, found := c.nextShard(g, r, missing)
+		if !found {
+			c.endRound(g, r, missing)
+			return false
+		}
+		r.asked[next.shard], r.done[next.shard] = true, true
+		r.last, r.short = next.shard, len(next.pods) < len(missing)
+		r.rest = append(g.pick(func(p *pod) bool { return p.place == held && p.shard == next.shard }), next.pods...)
+	}
+	shard := r.last
+	r.shard = shard
+	r.pods, r.rest = cut(r.rest, c.cfg.HoldPods)
+	r.fresh = kindsOf(slices.DeleteFunc(slices.Clone(r.pods), func(p *pod) bool { return p.place == held }))
+	if of := c.summaries[shard]; of != nil {
+		of.take(r.fresh)
+		of.asking = append(of.asking, g)
+	}
+	r.open = open{serial: c.serial(g)}
+	var classes classes
+	r.body = &wire.HoldRequest{
+		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
+		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0,
+	}
+	for _, p := range r.pods {
+		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})
+	}
+	r.body.Classes, r.classes = classes.wire, classes.list
+	c.countBytes(g.namespace, classes.bytes())
+	g.touch(shard)
+	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
+	if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+		c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
+	}
+	return false
+}
+
+// skip goes on without a shard that does not answer. Holds that it may still grant are withdrawn.
+func (c *Core) skip(g *gang, r *round) {
+	has := false
+	for _, p := range g.members {
+		has = has || p.shard == r.shard && (p.place == held || p.place == committed)
+	}
+	if !has {
+		c.sendWithdraw(g, r.shard, r.open.serial, nil)
+	}
+	r.refused[r.shard] = true
+	r.shard, r.silent = "", true
+}
+
+// maxRefusals is how many refusals of a round are kept for its words.
+const maxRefusals = 256
+
+// cut splits pods into those that one message may name and the rest. The bound is a number of pods, and a size of their classes,
+// which are up to 64 KiB large.
+func cut(pods []*pod, most int) (part, rest []*pod) {
+	const classBytes = 500
+	size := 0
+	var index classIndex
+	for i, p := range pods {
+		if _, fresh := index.number(p.Class); fresh {
+			size += len(p.Class.Key) + 16*len(p.Class.Requests)
+		}
+		if i > 0 && (i == most || size > most*classBytes) {
+			return pods[:i:i], pods[i:]
+		}
+	}
+	return pods, nil
+}
+
+func (g *gang) touch(shard api.Incarnation) {
+	if g.search.touched == nil {
+		g.search.touched = map[api.Incarnation]bool{}
+	}
+	g.search.touched[shard] = true
+}
+
+// endRound ends a round that did not find a hold for every pod: it says why, and puts the gang to sleep.
+func (c *Core) endRound(g *gang, r *round, missing []*pod) {
+	members := 0
+	for _, m := range c.table.Members {
+		if c.owned[m.Incarnation] > 0 {
+			members++
+		}
+	}
+	if words := mergeWords(r.words); words != "" {
+		g.search.words = words
+	}
+	words := cmp.Or(g.search.words, "no shard has enough free capacity")
+	var lacking classIndex
+	for _, p := range missing {
+		if _, fresh := lacking.number(p.Class); !fresh {
+			continue
+		}
+		none := r.never.of(p.Class)
+		for _, m := range c.table.Members { // not asked, but its largest node is too small
+			if s := c.summaries[m.Incarnation]; !r.asked[m.Incarnation] && s != nil && c.owned[m.Incarnation] > 0 && !p.Class.Requests.Fits(s.largest) {
+				none++
+			}
+		}
+		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
+			g.why = reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s would not fit on any node even if the node were empty: %s", p.Namespace, p.Name, words)}
+			if !g.started && g.state == holding {
+				c.startWithdraw(g, giveUp)
+				return
+			}
+			c.sleep(g, true)
+			g.search.gaveUp = g.started
+			c.uncharge(g)
+			return
+		}
+	}
+	if r.silent { // nobody knows whether there is room: no reason to buy nodes
+		g.why = reason{}
+	} else {
+		g.why = reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods do not fit: %s", len(missing), max(len(missing), g.tally.charged), words)}
+	}
+	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
+		c.sleep(g, false)
+		g.search.gaveUp = true
+		c.uncharge(g)
+		return
+	}
+	c.sleep(g, false)
+}
+
+// mergeWords adds up refusals of the form "12 insufficient cpu, 3 node(s) had untolerated taint".
+func mergeWords(refused []string) string {
+	counts := map[string]int64{}
+	for _, words := range refused {
+		for _, part := range strings.Split(words, ", ") {
+			n, what, found := strings.Cut(part, " ")
+			if v, err := strconv.ParseInt(n, 10, 64); err == nil && found {
+				counts[what] = api.AddSat(counts[what], v)
+			} else if part != "" {
+				counts[part] += 0
+			}
+		}
+	}
+	var out []string
+	for _, what := range sorted(counts) {
+		if counts[what] > 0 {
+			what = fmt.Sprintf("%d %s", counts[what], what)
+		}
+		out = append(out, what)
+	}
+	return strings.Join(out, ", ")
+}
+
+func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil || g.search.round == nil {
+		return
+	}
+	r := g.search.round
+	if r.shard != from || r.open.serial != m.GetSerial() {
+		return
+	}
+	r.shard = ""
+	nodes := make(map[string]string, len(m.GetHeld()))
+	for _, h := range m.GetHeld() {
+		nodes[h.GetPodUid()] = h.GetNode()
+	}
+	if s := c.summaries[from]; s != nil {
+		for _, k := range r.fresh {
+			refused := int64(0)
+			for _, p := range k.pods {
+				if _, got := nodes[p.UID]; !got {
+					refused++
+				}
+			}
+			s.left = s.left.Add(times(k.class.Requests, refused))
+			r.refused[from] = r.refused[from] || refused > 0
+		}
+	}
+	for _, p := range r.pods {
+		if p.gang != g || p.place == committed || p.place == bound {
+			continue
+		}
+		node, got := nodes[p.UID]
+		switch {
+		case got && (p.place == nowhere || p.shard == from):
+			p.place, p.shard, p.node = held, from, node
+		case !got && p.place == held && p.shard == from:
+			p.place, p.shard, p.node = nowhere, "", ""
+		}
+		if !got && p.prefer == from {
+			p.prefer = ""
+		}
+	}
+	n := 0
+	for _, p := range g.members {
+		if p.place == held {
+			n++
+		}
+	}
+	if n > g.search.most {
+		g.search.most, g.search.gained = n, c.now
+	}
+	for _, f := range m.GetRefused() {
+		if int(f.GetPodClass()) < len(r.classes) {
+			class := r.classes[f.GetPodClass()]
+			if f.GetNever() {
+				r.never.add(class)
+			}
+			if s := c.summaries[from]; s != nil {
+				s.room[class.Hash()] = 0
+			}
+		}
+		if r.refused[from] = true; f.GetMessage() != "" && len(r.words) < maxRefusals {
+			r.words = append(r.words, short(f.GetMessage()))
+		}
+	}
+	if left := m.GetLeft(); left != nil {
+		c.onSummary(from, left)
+		r.done[from] = r.refused[from]
+	}
+	c.mark(g)
+}
+
+func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil {
+		return
+	}
+	for _, uid := range m.GetPodUids() {
+		if p := g.members[uid]; p != nil && p.place == held && p.shard == from {
+			p.place, p.shard, p.node = nowhere, "", ""
+		}
+	}
+	c.mark(g)
+}

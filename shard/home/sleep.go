@@ -1,0 +1,213 @@
+package home
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// Waiting for capacity. A gang that found too little sleeps until a summary shows freed capacity or other nodes, and for longer
+// after each search that fails. A gang that fits on no node sleeps until nodes come or change. How many gangs wake in a second is
+// limited, and namespaces take turns.
+
+// sleep is a pause that ends when a summary shows freed capacity or other nodes.
+type sleep struct {
+	room, nodes uint64
+	early       time.Time // the gangs of best rank may be woken from then on
+	notBefore   time.Time
+	latest      time.Time // it ends then in any case; zero: only when nodes are added or change
+	turn        bool      // it is over, and the gang may wake now
+}
+
+// sleep puts a gang to sleep until capacity is freed, or with never until nodes change.
+func (c *Core) sleep(g *gang, never bool) {
+	s := &g.search
+	s.sleep = &sleep{room: s.room, nodes: s.nodes}
+	if s.room == 0 && s.nodes == 0 { // nothing was asked: summaries alone said so
+		s.sleep.room, s.sleep.nodes = c.room, c.nodes
+	}
+	if never { // nodes change often where there are many, and seldom for this gang
+		s.neverFor = min(max(2*s.neverFor, c.cfg.BackoffMin), c.cfg.RetryRoom)
+		s.sleep.notBefore = c.now.Add(s.neverFor)
+	} else {
+		s.backoff = min(max(2*s.backoff, c.cfg.BackoffMin), c.cfg.BackoffMax)
+		s.sleep.early, s.sleep.notBefore = c.now.Add(c.cfg.BackoffMin), c.now.Add(s.backoff)
+		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
+	}
+	s.round = nil
+	c.freeSlot(g)
+	c.sleepers[g.id] = g
+	c.asleep(g)
+}
+
+// pause puts a gang to sleep for a moment.
+func (c *Core) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }
+
+// pauseUntil puts a gang to sleep until a time.
+func (c *Core) pauseUntil(g *gang, at time.Time) {
+	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
+	c.sleepers[g.id] = g
+}
+
+func (c *Core) wakeUp(g *gang) {
+	g.search.sleep = nil
+	delete(c.sleepers, g.id)
+}
+
+// wakesPerSecond is how many gangs wake in a second, however many sleep: each search costs messages to node shards and to the
+// coordinator. Namespaces take turns; the best of all gangs are woken early (wakeSleepers).
+const wakesPerSecond = 1000
+
+// mayWake reports whether a gang whose sleep is over may wake now. If not, it is looked at again when its turn comes.
+func (c *Core) mayWake(g *gang) bool {
+	s := &g.search
+	switch {
+	case s.sleep.turn:
+		return true
+	case c.wakes.Empty() && c.wakeTokens.take(c.now):
+		return true
+	case !s.inLine:
+		s.inLine = true
+		q := c.wakes.Of(g.namespace)
+		*q = append(*q, g)
+	}
+	return false
+}
+
+// wakeNext wakes gangs whose sleep is over, namespaces in turn.
+func (c *Core) wakeNext() {
+	for q := c.wakes.Next(); q != nil; q = c.wakes.Next() {
+		g := (*q)[0]
+		s := &g.search
+		valid := !g.dropped && s.sleep != nil && c.over(s.sleep)
+		if valid {
+			if !c.wakeTokens.take(c.now) {
+				return
+			}
+			s.sleep.turn = true
+			c.touch(g)
+		}
+		s.inLine = false
+		(*q)[0] = nil
+		if *q = (*q)[1:]; len(*q) == 0 {
+			c.wakes.Rotate(true)
+		} else if valid {
+			c.wakes.Rotate(false)
+		}
+	}
+}
+
+// asleep reports whether a gang sleeps. A sleep that is over ends here.
+func (c *Core) asleep(g *gang) bool {
+	s := g.search.sleep
+	if s == nil {
+		return false
+	}
+	if g.edits.pending && !c.limitRestarts(g) {
+		c.wakeUp(g)
+		return false
+	}
+	if !c.over(s) {
+		if !s.latest.IsZero() {
+			if c.now.Before(s.notBefore) {
+				c.wakeAt(g, s.notBefore)
+			} else {
+				c.wakeAt(g, s.latest)
+			}
+		}
+		return true
+	}
+	if !c.mayWake(g) {
+		return true
+	}
+	c.wakeUp(g)
+	return false
+}
+
+func (c *Core) over(s *sleep) bool {
+	switch {
+	case s.nodes != c.nodes:
+		return !c.now.Before(s.notBefore)
+	case s.latest.IsZero():
+		return false
+	}
+	return !c.now.Before(s.latest) || s.room != c.room && !c.now.Before(s.notBefore)
+}
+
+// wakeSleepers wakes a few of the gangs that may fit now, best first. The pause between two searches grows to spare node shards.
+// The best gangs, with as many pods as may search at once, need not wait until it ends: where few gangs wait, capacity would be
+// idle meanwhile.
+//
+// It examines all sleepers, the less often the more there are, and sorts only the best of them, so the cost does not grow with
+// their number.
+func (c *Core) wakeSleepers() {
+	c.feed()
+	c.wakeNext()
+	if !c.roomGrew && !c.nodesMoved || c.now.Before(c.lookAgain) {
+		return
+	}
+	c.lookAgain = c.now.Add(time.Duration(len(c.sleepers)) * lookPerSleeper)
+	c.roomGrew, c.nodesMoved = false, false
+	awake, asleep := best{most: 64}, best{most: c.cfg.InFlight}
+	for _, g := range c.sleepers {
+		switch s := g.search.sleep; {
+		case c.over(s):
+			if !g.search.inLine {
+				awake.add(g)
+			}
+		case !s.early.IsZero() && s.room != c.room && s.early.Before(s.notBefore):
+			asleep.add(g)
+		case s.latest.IsZero() && s.nodes != c.nodes:
+			c.nodesMoved = true // not yet
+		}
+	}
+	pods := c.podsInFlight
+	for _, g := range asleep.sorted() {
+		if pods += max(g.tally.charged, g.minCount()); pods > c.cfg.PodsInFlight {
+			break
+		}
+		g.search.sleep.notBefore = g.search.sleep.early
+		c.touch(g)
+	}
+	for _, g := range awake.sorted() {
+		c.touch(g)
+	}
+	c.roomGrew = awake.full()
+}
+
+// lookPerSleeper is the pause between two examinations of all sleepers, for each of them: some 100 times what one costs.
+const lookPerSleeper = 10 * time.Microsecond
+
+// best keeps the best of many gangs, in a heap with the worst of those that it keeps on top.
+type best struct {
+	most  int
+	gangs []*gang
+}
+
+func (b *best) Len() int           { return len(b.gangs) }
+func (b *best) Less(i, j int) bool { return compareGangs(b.gangs[i], b.gangs[j]) > 0 }
+func (b *best) Swap(i, j int)      { b.gangs[i], b.gangs[j] = b.gangs[j], b.gangs[i] }
+func (b *best) Push(x any)         { b.gangs = append(b.gangs, x.(*gang)) }
+func (b *best) Pop() any {
+	g := b.gangs[len(b.gangs)-1]
+	b.gangs = b.gangs[:len(b.gangs)-1]
+	return g
+}
+
+func (b *best) full() bool { return len(b.gangs) >= b.most }
+
+func (b *best) add(g *gang) {
+	if !b.full() {
+		heap.Push(b, g)
+	} else if b.most > 0 && compareGangs(g, b.gangs[0]) < 0 {
+		b.gangs[0] = g
+		heap.Fix(b, 0)
+	}
+}
+
+// sorted returns them, the best first, and keeps them.
+func (b *best) sorted() []*gang {
+	out := slices.Clone(b.gangs)
+	slices.SortFunc(out, compareGangs)
+	return out
+}

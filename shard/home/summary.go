@@ -1,0 +1,189 @@
+package home
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Summaries: what each node shard announced last, less what was asked of it since. A summary that shows freed capacity or other
+// nodes ends the sleep of gangs that wait for one (sleep.go). Summaries also tell which gangs fit on no node, however empty.
+
+// summary is what a node shard announced last.
+type summary struct {
+	said                       *wire.Summary
+	allocatable, free, largest api.Resources
+
+	// What is left of it after what was asked for since.
+	left api.Resources
+	room map[uint64]int64 // pods that fit, by hash of their class; only of classes that the shard counted
+
+	asking []*gang // that asked for something since, or before and were not answered
+}
+
+// take takes pods that were asked for off what the summary shows.
+func (s *summary) take(kinds []kind) {
+	for _, k := range kinds {
+		n, hash := int64(len(k.pods)), k.class.Hash()
+		s.left = s.left.Sub(times(k.class.Requests, n)).Positive()
+		if room, counted := s.room[hash]; counted {
+			s.room[hash] = max(0, room-n)
+		}
+	}
+}
+
+// share returns those of some pods that fit according to the summary, classes of which the fewest pods fit first. At a shard of
+// another process it leaves an eighth: that one's own gangs have taken some since.
+func (s *summary) share(kinds []kind, own bool) (pods []*pod) {
+	keep := func(n int64) int64 {
+		if own {
+			return n
+		}
+		return n - n/8
+	}
+	type part struct {
+		kind
+		most int64
+	}
+	parts := make([]part, 0, len(kinds))
+	for _, k := range kinds {
+		p := part{k, math.MaxInt64}
+		if room, counted := s.room[k.class.Hash()]; counted {
+			p.most = keep(room)
+		}
+		parts = append(parts, p)
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.most, b.most) })
+	left := s.left
+	for _, p := range parts {
+		if n := min(int64(len(p.pods)), p.most, keep(often(p.class.Requests, left))); n > 0 {
+			pods = append(pods, p.pods[:n]...)
+			left = left.Sub(times(p.class.Requests, n))
+		}
+	}
+	return pods
+}
+
+// often returns how many times requests fit into free capacity.
+func often(requests, free api.Resources) int64 {
+	n := int64(math.MaxInt64)
+	for _, a := range requests {
+		if a.Value > 0 {
+			n = min(n, max(0, free.Value(a.Resource))/a.Value)
+		}
+	}
+	return n
+}
+
+func times(r api.Resources, n int64) api.Resources {
+	out := r.Clone()
+	for i := range out {
+		out[i].Value = api.MulSat(out[i].Value, n)
+	}
+	return out
+}
+
+// kind is pods of one class.
+type kind struct {
+	class *api.Class
+	pods  []*pod
+}
+
+// kindsOf sorts pods by class, in the order of the first of each.
+func kindsOf(pods []*pod) (kinds []kind) {
+	var index classIndex
+	for _, p := range pods {
+		i, fresh := index.number(p.Class)
+		if fresh {
+			kinds = append(kinds, kind{class: p.Class})
+		}
+		kinds[i].pods = append(kinds[i].pods, p)
+	}
+	return kinds
+}
+
+// fits returns how many pods of one kind fit into free capacity, of the kind of which most fit.
+func fits(free api.Resources, kinds []kind) int64 {
+	var most int64
+	for _, k := range kinds[:min(len(kinds), 8)] {
+		most = max(most, often(k.class.Requests, free))
+	}
+	return most
+}
+
+func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
+	s := &summary{said: m}
+	var errs [3]error
+	s.allocatable, errs[0] = wire.ToResources(m.GetAllocatable())
+	s.free, errs[1] = wire.ToResources(m.GetFree())
+	s.largest, errs[2] = wire.ToResources(m.GetLargest())
+	for _, err := range errs {
+		if err != nil {
+			return
+		}
+	}
+	old := c.summaries[from]
+	if c.table != nil && !c.table.Has(from) {
+		return
+	}
+	s.left, s.room = s.free, make(map[uint64]int64, len(m.GetRoom()))
+	for _, r := range m.GetRoom() {
+		if !r.GetMore() {
+			s.room[r.GetPodClass()] = int64(r.GetPods())
+		}
+	}
+	if old != nil { // what is not answered is not counted in it: answers and summaries come in their order
+		for _, g := range old.asking {
+			if r := g.search.round; !g.dropped && r != nil && r.shard == from && !slices.Contains(s.asking, g) {
+				s.take(r.fresh)
+				s.asking = append(s.asking, g)
+			}
+		}
+	}
+	c.summaries[from] = s
+	if old == nil || m.GetRoomVersion() != old.said.GetRoomVersion() {
+		c.room++
+		c.roomGrew = true
+	}
+	if old == nil || m.GetNodes() != old.said.GetNodes() || !s.allocatable.Equal(old.allocatable) || !s.largest.Equal(old.largest) ||
+		m.GetNodesVersion() != old.said.GetNodesVersion() || m.GetTableEpoch() != old.said.GetTableEpoch() {
+		c.nodes++
+		c.nodesMoved = true
+	}
+}
+
+// neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries tell. It returns
+// nothing before every shard has sent a summary under the current table, and the table has been stable for Config.NeverAfter.
+func (c *Core) neverFits(g *gang) reason {
+	if c.table == nil || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
+		return reason{}
+	}
+	var total, largest api.Resources
+	for _, m := range c.table.Members {
+		s := c.summaries[m.Incarnation]
+		if s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch) {
+			return reason{}
+		}
+		total, largest = total.Add(s.allocatable), largest.Max(s.largest)
+	}
+	pods := c.choose(g)
+	for _, p := range pods {
+		if r, by, exceeds := p.Class.Requests.Exceeds(largest); exceeds {
+			want := p.Class.Requests.Value(r)
+			return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
+				p.Namespace, p.Name, r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
+		}
+	}
+	demand := sum(pods)
+	if r, by, exceeds := demand.Exceeds(total); exceeds {
+		want := demand.Value(r)
+		return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
+			len(pods), r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
+	}
+	return reason{}
+}
