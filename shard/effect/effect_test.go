@@ -72,3 +72,49 @@ func TestBindDone(t *testing.T) {
 		}
 	}
 }
+
+func TestSettleDone(t *testing.T) {
+	row := event.RowID{PodUID: "u", N: 3}
+	for _, c := range []struct {
+		what  string
+		found Found
+		err   error
+		want  event.SettleDone
+	}{
+		{"bound", Found{Node: "n1", Version: "8"}, nil, event.SettleDone{Outcome: event.SettledBound, Node: "n1"}},
+		{"free", Found{Version: "8"}, nil, event.SettleDone{Outcome: event.SettledFree, Version: "8"}},
+		{"gone", Found{Gone: true}, nil, event.SettleDone{Outcome: event.SettledGone}},
+		{"no answer", Found{}, errors.New("connection reset"), event.SettleDone{Outcome: event.SettleRetry}},
+		{"no answer, and what a try before it found", Found{Node: "n1", Version: "8"}, errors.New("connection reset"), event.SettleDone{Outcome: event.SettleRetry}},
+	} {
+		c.want.Row = row
+		if got := SettleDone(event.SettlePod{Row: row}, c.found, c.err); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
+		}
+	}
+}
+
+func TestStatusWritten(t *testing.T) {
+	queues := schema.GroupResource{Resource: "queues"}
+	for _, c := range []struct {
+		version string
+		err     error
+		want    event.StatusOutcome
+	}{
+		{"8", nil, event.StatusOK},
+		{"", apierrors.NewNotFound(queues, "q"), event.StatusGone},
+		{"", fmt.Errorf("write: %w", apierrors.NewConflict(queues, "q", errors.New("another UID"))), event.StatusConflict},
+		{"", apierrors.NewInvalid(schema.GroupKind{Kind: "Queue"}, "q", nil), event.StatusConflict},
+		{"", apierrors.NewForbidden(queues, "q", errors.New("denied")), event.StatusFailed},
+		{"", apierrors.NewTooManyRequests("later", 1), event.StatusFailed},
+		{"", errors.New("connection reset"), event.StatusFailed},
+	} {
+		want := event.StatusWritten{ID: 5, Outcome: c.want, ResourceVersion: c.version}
+		if c.err != nil {
+			want.Error = c.err.Error()
+		}
+		if got := StatusWritten(5, c.version, c.err); got != want {
+			t.Errorf("%v: %+v, want %+v", c.err, got, want)
+		}
+	}
+}
