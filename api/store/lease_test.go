@@ -1,10 +1,13 @@
 package store_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"basalt.dev/basalt/api/store"
@@ -78,6 +81,30 @@ func TestLeases(t *testing.T) {
 	}
 	if got := ttl("shards/late"); got != 3 {
 		t.Errorf("the second lease has %d s", got)
+	}
+}
+
+// A registration or a campaign that the store can never take ends with the reason, and gives its lease back where it has one.
+func TestLeasesThatAreNotUsed(t *testing.T) {
+	e := startEtcd(t)
+	p := newRPCProxy(t, e.Endpoints()[0])
+	s, _ := openTold(t, store.Options{Endpoints: p.endpoints(), CheckEvery: time.Hour})
+	p.set(func(method string, _ []byte) error {
+		if method == "Txn" {
+			return rpctypes.ErrGRPCTooManyOps
+		}
+		return nil
+	}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if _, err := s.Campaign(ctx, &wire.LeaderRecord{Incarnation: "c1"}); !errors.Is(err, rpctypes.ErrTooManyOps) {
+		t.Errorf("campaign: %v", err)
+	}
+	if all, err := e.raw.Leases(t.Context()); err != nil || len(all.Leases) != 0 {
+		t.Errorf("the campaign left %v, %v", all, err)
+	}
+	if _, err := s.Register(ctx, &wire.ShardRecord{Incarnation: "s1"}, 3*time.Second); !errors.Is(err, rpctypes.ErrTooManyOps) {
+		t.Errorf("register: %v", err)
 	}
 }
 

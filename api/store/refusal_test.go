@@ -254,6 +254,54 @@ func TestOneOldAnswerIsNotBelieved(t *testing.T) {
 	}
 }
 
+// A store is taken for another only after three rounds of old answers; a round in which nobody answers does not count.
+func TestADoubtTakesThreeRounds(t *testing.T) {
+	p := newRPCProxy(t, startEtcd(t).Endpoints()[0])
+	s, words := openTold(t, store.Options{Endpoints: p.endpoints(), CheckEvery: time.Hour})
+	lead(t, s, "c1")
+	left, asked := &atomic.Int64{}, &atomic.Int64{}
+	left.Store(3) // that of the read, and two rounds
+	p.set(func(method string, _ []byte) error {
+		if n := asked.Add(1); method == "Range" && n >= 3 && n < 7 {
+			return status.Error(codes.Unavailable, "away")
+		}
+		return nil
+	}, old(left))
+	if _, err := s.Table(t.Context()); err != nil || asked.Load() < 9 {
+		t.Errorf("after %d requests: %v", asked.Load(), err)
+	}
+	words.has(t, store.RefusedBehind, "it is at revision 1, and was at")
+}
+
+// The answer to a commit is not believed, and the commit is given up before another answer comes: it may have landed, and the
+// term is over.
+func TestACommitThatIsGivenUp(t *testing.T) {
+	e := startEtcd(t)
+	p := newRPCProxy(t, e.Endpoints()[0])
+	ctx, cancel := context.WithCancel(t.Context())
+	var refusals atomic.Int64
+	s, err := store.Open(t.Context(), store.Options{Endpoints: p.endpoints(), CheckEvery: time.Hour, Refused: func(string) {
+		if refusals.Add(1) == 2 { // the first is of who asked all endpoints
+			cancel()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	term, _ := lead(t, s, "c1")
+	left := &atomic.Int64{}
+	left.Store(1)
+	p.set(nil, old(left))
+	_, err = term.Commit(ctx, []protocol.Change{protocol.PutReservation(reservation("q", "g", 1))})
+	if !errors.Is(err, context.Canceled) || e.modRevision(reservationKey("q", "g")) == 0 {
+		t.Errorf("commit: %v", err)
+	}
+	if _, again := term.Commit(t.Context(), nil); again == nil || !strings.Contains(again.Error(), "fate is open") {
+		t.Errorf("the term goes on, although a commit of it may land: %v", again)
+	}
+}
+
 // When all answers are old, the store was restored.
 func TestOldAnswersOfAllAreBelieved(t *testing.T) {
 	e := startEtcd(t)
@@ -324,6 +372,14 @@ func TestAnEtcdThatTakesLess(t *testing.T) {
 			}
 			return nil
 		}, nil)
+		wide := reservation("q", "g", 1)
+		wide.Gang.Name = strings.Repeat("x", 20_000)
+		within, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		if _, err := term.Commit(within, []protocol.Change{protocol.PutReservation(wide)}); status.Code(err) != status.Code(refusal) && !errors.Is(err, rpctypes.ErrRequestTooLarge) {
+			t.Errorf("commit, %v: %v", refusal, err)
+		}
+		commit(t, term, protocol.PutReservation(reservation("q", "g", 1))) // the term goes on
 		long := intents("p")
 		long.Rows[0].Node = strings.Repeat("x", 20_000)
 		var record *protocol.RecordError

@@ -221,6 +221,9 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	if _, err := s.Table(t.Context()); !errors.Is(err, context.Canceled) {
 		t.Errorf("a read after Close: %v", err)
 	}
+	if _, err := term.Commit(t.Context(), nil); !errors.Is(err, context.Canceled) || errors.Is(err, protocol.ErrFenced) {
+		t.Errorf("a commit after Close: %v", err)
+	}
 	goleak.VerifyNone(t, before)
 }
 
@@ -665,6 +668,51 @@ func TestSessionTakenAway(t *testing.T) {
 	}
 	if e.modRevision("intents/s1/0000000000000001") != 0 {
 		t.Error("the intents were written")
+	}
+}
+
+// Whichever call is the first to find that the session is over says so, and ends it here, too.
+func TestEachCallFindsThatTheSessionIsOver(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	term, _ := lead(t, s, "c1")
+	table := commit(t, term, protocol.PutTable(tableOf(1, "s1")))
+	for name, call := range map[string]func(*store.Session, protocol.IntentKey) (over bool, err error){
+		"update": func(x *store.Session, k protocol.IntentKey) (bool, error) {
+			err := x.Update(t.Context(), &wire.ShardRecord{Incarnation: string(k.Incarnation)})
+			return errors.Is(err, protocol.ErrSessionLost), err
+		},
+		"write": func(x *store.Session, _ protocol.IntentKey) (bool, error) {
+			r, err := x.WriteIntents(t.Context(), 2, intents("p"), table, nil)
+			return r.Outcome == protocol.SessionLost && err == nil, err
+		},
+		"delete": func(x *store.Session, k protocol.IntentKey) (bool, error) {
+			now, err := x.DeleteIntents(t.Context(), []protocol.IntentKey{k})
+			return errors.Is(err, protocol.ErrSessionLost) && len(now) == 0, err
+		},
+		"rewrite": func(x *store.Session, k protocol.IntentKey) (bool, error) {
+			r, err := x.RewriteIntents(t.Context(), k, nil, table)
+			return r.Outcome == protocol.SessionLost && err == nil, err
+		},
+	} {
+		x, err := s.Register(t.Context(), &wire.ShardRecord{Incarnation: name}, time.Hour) // kept alive too rarely to notice
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.WriteIntents(t.Context(), 1, intents("p"), table, nil)
+		if err != nil || r.Outcome != protocol.Written {
+			t.Fatal(r, err)
+		}
+		if _, err := e.raw.Delete(t.Context(), "shards/"+name); err != nil {
+			t.Fatal(err)
+		}
+		if over, err := call(x, protocol.IntentKey{Incarnation: api.Incarnation(name), N: 1, ModRevision: r.ModRevision}); !over {
+			t.Errorf("%s: %v", name, err)
+		}
+		<-x.Done()
+		if now := e.modRevision("intents/" + name + "/0000000000000001"); now != r.ModRevision {
+			t.Errorf("%s: the key is at %d, and was at %d", name, now, r.ModRevision)
+		}
 	}
 }
 
