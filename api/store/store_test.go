@@ -708,6 +708,7 @@ func TestEachCallFindsThatTheSessionIsOver(t *testing.T) {
 		}
 		if over, err := call(x, protocol.IntentKey{Incarnation: api.Incarnation(name), N: 1, ModRevision: r.ModRevision}); !over {
 			t.Errorf("%s: %v", name, err)
+			continue
 		}
 		<-x.Done()
 		if now := e.modRevision("intents/" + name + "/0000000000000001"); now != r.ModRevision {

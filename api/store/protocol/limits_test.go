@@ -340,8 +340,8 @@ func TestDeletesInBatches(t *testing.T) {
 		m.Answered(n.carry(tx))
 	}
 	now := m.Now()
-	if m.Err != nil || m.Outcome != protocol.Written || len(now) != len(list) || len(m.Corrupt) != 1 || m.Corrupt[0].Key != keys.Intents("old", 3) {
-		t.Fatalf("%v %d: %d of %d, corrupt %v", m.Err, m.Outcome, len(now), len(list), m.Corrupt)
+	if m.Failed() != nil || m.Outcome != protocol.Written || len(now) != len(list) || len(m.Corrupt) != 1 || m.Corrupt[0].Key != keys.Intents("old", 3) {
+		t.Fatalf("%v %d: %d of %d, corrupt %v", m.Failed(), m.Outcome, len(now), len(list), m.Corrupt)
 	}
 	if most > protocol.MaxDeletes || most < protocol.MaxDeletes-1 {
 		t.Errorf("up to %d deletes in a transaction", most)
@@ -368,16 +368,16 @@ func TestDeletesInBatches(t *testing.T) {
 	own := n.etcd.Keys[keys.Shard("s1")]
 	m.Answered(protocol.Result{Reads: []protocol.Read{{Keys: []protocol.KV{{Key: keys.Shard("s1"), Create: own.Create, Mod: own.Mod}}},
 		{Keys: []protocol.KV{{Key: keys.Intents("old", 1), Mod: 5}}}}})
-	if _, more := m.Next(); more || m.Err == nil {
-		t.Errorf("a store that refuses without a reason: %v", m.Err)
+	if _, more := m.Next(); more || m.Failed() == nil || m.Failed() != m.Err {
+		t.Errorf("a store that refuses without a reason: %v", m.Failed())
 	}
 	// A session that is over.
 	if err := n.etcd.End(7); err != nil {
 		t.Fatal(err)
 	}
 	m = x.DeleteIntents([]protocol.IntentKey{{Incarnation: "old", N: 1, ModRevision: now[0].ModRevision}})
-	if n.drive(m); m.Outcome != protocol.SessionLost || len(m.Now()) != 0 {
-		t.Errorf("without a session: %d, %v", m.Outcome, m.Now())
+	if n.drive(m); m.Outcome != protocol.SessionLost || m.Failed() != protocol.ErrSessionLost || len(m.Now()) != 0 {
+		t.Errorf("without a session: %d, %v, %v", m.Outcome, m.Failed(), m.Now())
 	}
 	// Nothing at all.
 	if m = x.DeleteIntents(nil); m.Outcome != protocol.Written || len(m.Now()) != 0 {
