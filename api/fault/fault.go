@@ -34,6 +34,7 @@ const (
 	NoReservationFence Fault = "no-reservation-fence" // shard/node: an intent transaction does not compare reservations
 	BindBeforePrepared Fault = "bind-before-prepared" // shard/home: Bind is sent when the first shard is prepared
 	EvictOpen          Fault = "evict-open"           // shard/home: pods are evicted without closing the reservation
+	EvictUnread        Fault = "evict-unread"         // shard/effect: pods are evicted without reading whether their reservation is still closed
 	DeletedIsGone      Fault = "deleted-is-gone"      // bench/sim, for shard/process: pods are watched by a selector, and one that leaves it counts as gone
 	OthersTried        Fault = "others-tried"         // shard/home: while a Commit is unanswered, other pods of the gang take the place of its pods
 	SkippedAncestor    Fault = "skipped-ancestor"     // coordinator: a charge leaves the parent out

@@ -775,6 +775,11 @@ func (w *world) carry(c *call) item {
 			return shardeffect.SettleDone(o, shardeffect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
 		})
 	case event.EvictPod:
+		m := protocol.NewReadReservation(keys, o.Bucket, o.GangUID)
+		w.drive(c, m)
+		if err := shardeffect.MayEvict(o, m.Closed(o.Attempt)); err != nil {
+			return itemOf(shardeffect.StatusWritten(o.ID, "", err))
+		}
 		if p := w.pod(o.Namespace, o.Name); p != nil && string(p.UID) == o.UID {
 			w.check.evicts(w, p)
 			w.delete(p, c.sum, nil)

@@ -318,7 +318,7 @@ func (x *shard) carryOut(o event.Output) {
 	case event.EvictPod:
 		w.log("%s evicts %s", x.inc, o.UID)
 		w.check.asksToEvict(o.UID)
-		x.write(o.ID, func() event.StatusWritten { return a.evict(x.inc, o) })
+		x.evict(o)
 
 	case event.Log:
 		w.coreLog(x.inc, o.Level, o.Message, o.Attrs)
@@ -464,6 +464,21 @@ func (w *world) encode(key string, m proto.Message) protocol.Value {
 		w.fail("%v", err)
 	}
 	return v
+}
+
+// evict reads the pod's reservation first.
+func (x *shard) evict(o event.EvictPod) {
+	m := protocol.NewReadReservation(keys, o.Bucket, o.GangUID)
+	x.drive("read", m, never, func(error) {
+		x.readable(m.Corrupt)
+		if err := effect.MayEvict(o, m.Closed(o.Attempt)); err != nil {
+			x.w.count("evictions refused after a read")
+			x.w.log("%s: %v", x.inc, err)
+			x.step(effect.StatusWritten(o.ID, "", err))
+			return
+		}
+		x.write(o.ID, func() event.StatusWritten { return x.w.api.evict(x.inc, o) })
+	})
 }
 
 // write is a write of a status or the like: without an answer it failed.

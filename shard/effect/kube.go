@@ -1,8 +1,11 @@
 package effect
 
 import (
+	"fmt"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -41,6 +44,14 @@ func SettleDone(o event.SettlePod, found Found, err error) event.SettleDone {
 		done.Version = found.Version
 	}
 	return done
+}
+
+// MayEvict returns an error if a pod may not be evicted, for the reservation that the core believes closed is not.
+func MayEvict(o event.EvictPod, closed bool) error {
+	if closed || fault.On(fault.EvictOpen) || fault.On(fault.EvictUnread) {
+		return nil
+	}
+	return fmt.Errorf("pod %s/%s is not evicted: the reservation of its gang %s is not closed under attempt %d", o.Namespace, o.Name, o.GangUID, o.Attempt)
 }
 
 // StatusWritten returns the answer to a write of a status or of a condition, or to an eviction. Version is the object's after

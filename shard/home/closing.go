@@ -298,7 +298,8 @@ func (c *Core) evict(g *gang) {
 		id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
 		p.evicting = id
 		c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-			Message: fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)})
+			Message: fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward),
+			Bucket:  g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 	}
 }
 

@@ -501,7 +501,7 @@ func (s *script) print(o event.Output) string {
 	case event.WritePodCondition:
 		return fmt.Sprintf("pod %s/%s (%s) version %s waits: %s: %s", o.Namespace, o.Name, o.UID, o.ResourceVersion, o.Reason, o.Message)
 	case event.EvictPod:
-		return fmt.Sprintf("evict %s/%s (%s): %s", o.Namespace, o.Name, o.UID, o.Message)
+		return fmt.Sprintf("evict %s/%s (%s) if %s is closed under attempt %s: %s", o.Namespace, o.Name, o.UID, o.GangUID, printSerial(o.Attempt), o.Message)
 	case event.PodGroupEvent:
 		return fmt.Sprintf("event on PodGroup %s/%s (%s) %s: %s", o.Namespace, o.Name, o.UID, o.Reason, o.Message)
 	case event.Span:

@@ -237,10 +237,7 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 			l.post(ctx, l.written("pod", o.ID, version, err))
 		})
 	case event.EvictPod:
-		l.others.do(o.Namespace, func(ctx context.Context) {
-			err := l.clients.Evict(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.Message)
-			l.post(ctx, l.written("eviction", o.ID, "", err))
-		})
+		l.others.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.written("eviction", o.ID, "", l.evict(ctx, o))) })
 	case event.NodeEvent:
 		l.events.node(o)
 	case event.PodGroupEvent:
@@ -305,6 +302,18 @@ func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
 		l.log.Warn("cannot resolve the outcome of a Binding, retrying", "pod", o.Namespace+"/"+o.Name, "error", err)
 	}
 	return effect.SettleDone(o, effect.Found(found), err)
+}
+
+// evict evicts a pod if the control store still says what the core decided under.
+func (l *loop) evict(ctx context.Context, o event.EvictPod) error {
+	closed, err := l.process.Store.ReservationClosed(ctx, o.Bucket, o.GangUID, o.Attempt)
+	if err != nil {
+		return err
+	}
+	if err := effect.MayEvict(o, closed); err != nil {
+		return err
+	}
+	return l.clients.Evict(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.Message)
 }
 
 func (l *loop) written(what string, id uint64, version string, err error) event.Event {

@@ -1,5 +1,10 @@
 package protocol
 
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
 // Takeover is what an heir needs, at one revision. Records that cannot be read are there without a Record, and Corrupt
 // says why; a key that cannot be read is only there.
 type Takeover struct {
@@ -54,6 +59,40 @@ func (m *ReadTakeover) Answered(r Result) {
 
 // Lost implements Machine.
 func (m *ReadTakeover) Lost() {}
+
+// ReadReservation reads the reservation of one gang. It is not older than the moment at which the read is sent.
+type ReadReservation struct {
+	scan *scan
+
+	Found   []StoredReservation // none or one; without a Record if it cannot be read
+	Corrupt []Corrupt
+}
+
+// NewReadReservation begins a ReadReservation.
+func NewReadReservation(k Keys, b api.BucketID, gangUID string) *ReadReservation {
+	m := &ReadReservation{}
+	m.scan = &scan{corrupt: &m.Corrupt, kinds: []kind{{key: k.Reservation(b, gangUID), each: readReservation(k, &m.Found)}}}
+	return m
+}
+
+// Next implements Machine.
+func (m *ReadReservation) Next() (Txn, bool) { return m.scan.next() }
+
+// Answered implements Machine.
+func (m *ReadReservation) Answered(r Result) { m.scan.answered(r) }
+
+// Lost implements Machine.
+func (m *ReadReservation) Lost() {}
+
+// Closed reports whether the reservation is there and closed, under no later attempt than the given one.
+func (m *ReadReservation) Closed(attempt uint64) bool {
+	for _, r := range m.Found {
+		if r.Record.GetState() == wire.ReservationState_RESERVATION_CLOSING && r.Record.GetAttempt() <= attempt {
+			return true
+		}
+	}
+	return false
+}
 
 func readReservation(k Keys, into *[]StoredReservation) func(KV) error {
 	return func(kv KV) error {
