@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/script"
 )
@@ -30,28 +32,42 @@ import (
 // and every line of a script of the simulator (act.go): queue, limits, pod, finish, delete, crash, pause, cut, split, ...
 func TestInteraction(t *testing.T) {
 	script.RunIn(t, "testdata/interaction", func(t *testing.T) script.Player {
-		p := &conversation{w: newWorld(Config{Script: &Script{Jitter: 6}, Tail: 10})}
-		p.w.cfg.Out = p
-		p.w.begin()
-		for _, name := range []string{"s0", "s1"} {
-			p.w.act("shard " + name)
-		}
-		p.quietFor(5 * time.Second)
+		p := newConversation()
 		return func(where, command string) (out []string) {
 			defer func() {
 				if failed := recover(); failed != nil {
 					t.Fatalf("%s: %v\n%s", where, failed, strings.Join(p.lines, "\n"))
 				}
 			}()
-			p.lines = nil
-			if rest, quiet := strings.CutPrefix(command, "quiet "); quiet {
-				p.do(rest)
-				return nil
-			}
-			p.do(command)
-			return p.lines
+			return p.play(command)
 		}
 	})
+}
+
+// TestEvictUnread plays a script without the read before an eviction: the judge sees pods evicted that an heir has bound. It
+// needs -tags faults.
+func TestEvictUnread(t *testing.T) {
+	if !fault.Built {
+		t.Skip("built without bugs: go test -tags faults")
+	}
+	const want = "of gang wide#13, which is not closing"
+	text, err := os.ReadFile("testdata/interaction/7_lagging_home_evicts_nothing.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault.Set(fault.EvictUnread)
+	defer fault.Set()
+	defer func() {
+		if failed := fmt.Sprint(recover()); !strings.Contains(failed, want) {
+			t.Errorf("the judge found %q, want an eviction %q", failed, want)
+		}
+	}()
+	p := newConversation()
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "#") {
+			p.play(strings.TrimSpace(line))
+		}
+	}
 }
 
 // conversation is a world, and the lines that it logged since the last command.
@@ -64,6 +80,28 @@ type conversation struct {
 func (p *conversation) Write(line []byte) (int, error) {
 	p.lines = append(p.lines, strings.TrimRight(string(line[17:]), " \n"))
 	return len(line), nil
+}
+
+// newConversation begins with a cluster that is up.
+func newConversation() *conversation {
+	p := &conversation{w: newWorld(Config{Script: &Script{Jitter: 6}, Tail: 10})}
+	p.w.cfg.Out = p
+	p.w.begin()
+	for _, name := range []string{"s0", "s1"} {
+		p.w.act("shard " + name)
+	}
+	p.quietFor(5 * time.Second)
+	return p
+}
+
+// play carries a command out and returns what was logged, nothing for a quiet one.
+func (p *conversation) play(command string) []string {
+	p.lines = nil
+	rest, quiet := strings.CutPrefix(command, "quiet ")
+	if p.do(rest); quiet {
+		return nil
+	}
+	return p.lines
 }
 
 func (p *conversation) do(command string) {
