@@ -940,6 +940,36 @@ func TestReadForTakeover(t *testing.T) {
 	}
 }
 
+func TestReservationClosed(t *testing.T) {
+	e := startEtcd(t)
+	s := e.open()
+	for i, c := range []struct {
+		state   wire.ReservationState
+		attempt uint64 // of the reservation, 0 for none
+		want    bool   // whether that is closed under attempt 7 at most
+	}{
+		{0, 0, false},
+		{wire.ReservationState_RESERVATION_OPEN, 7, false},
+		{wire.ReservationState_RESERVATION_CLOSING, 6, true},
+		{wire.ReservationState_RESERVATION_CLOSING, 7, true},
+		{wire.ReservationState_RESERVATION_CLOSING, 8, false},
+	} {
+		gang := fmt.Sprintf("g%d", i)
+		if c.attempt > 0 {
+			r := reservation("q", gang, 1)
+			r.State, r.Attempt = c.state, c.attempt
+			e.put(reservationKey("q", gang), r)
+		}
+		if got, err := s.ReservationClosed(t.Context(), api.BucketOf("q"), gang, 7); err != nil || got != c.want {
+			t.Errorf("%s, attempt %d: closed %t, %v", c.state, c.attempt, got, err)
+		}
+	}
+	e.putRaw(reservationKey("q", "bad"), "\xff")
+	if got, err := s.ReservationClosed(t.Context(), api.BucketOf("q"), "bad", 7); err != nil || got {
+		t.Errorf("one that cannot be read: closed %t, %v", got, err)
+	}
+}
+
 // latest keeps what a watch told last, and checks that revisions grow.
 type latest[T any] struct{ ch chan T }
 
