@@ -276,3 +276,28 @@ func TestTryTellsTheLastAnswer(t *testing.T) {
 		})
 	}
 }
+
+// Of what gets no answer, the log says so once; of a refusal, it says what to do.
+func TestTryLogsOnce(t *testing.T) {
+	for _, c := range []struct {
+		err             error
+		silent, refuses int
+	}{{errors.New("no answer"), 1, 0}, {rpctypes.ErrGRPCNoSpace, 0, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			s := &Store{ctx: context.Background(), log: slog.New(slog.NewTextHandler(&log, nil))}
+			calls := 0
+			if err := s.try(t.Context(), time.Minute, func(context.Context) error {
+				if calls++; calls == 9 {
+					return nil
+				}
+				return c.err
+			}); err != nil {
+				t.Error(err)
+			}
+			if n, m := strings.Count(log.String(), "does not respond"), strings.Count(log.String(), "refuses requests"); n != c.silent || m != c.refuses {
+				t.Errorf("%v: %s", c.err, log.String())
+			}
+		})
+	}
+}

@@ -108,4 +108,24 @@ func TestLeasesThatAreNotUsed(t *testing.T) {
 	}
 }
 
+// A campaign that is given up while the store refuses says what the store said last.
+func TestACampaignThatIsGivenUp(t *testing.T) {
+	p := newRPCProxy(t, startEtcd(t).Endpoints()[0])
+	s, _ := openTold(t, store.Options{Endpoints: p.endpoints(), CheckEvery: time.Hour})
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	p.set(func(method string, _ []byte) error {
+		if method != "Txn" {
+			return nil
+		}
+		if tries++; tries == 2 {
+			cancel()
+		}
+		return rpctypes.ErrGRPCNoSpace
+	}, nil)
+	if _, err := s.Campaign(ctx, &wire.LeaderRecord{Incarnation: "c1"}); !errors.Is(err, context.Canceled) || !errors.Is(err, rpctypes.ErrNoSpace) || !strings.Contains(err.Error(), `create "leader/coordinator"`) {
+		t.Errorf("campaign: %v", err)
+	}
+}
+
 func clientLease(id int64) clientv3.LeaseID { return clientv3.LeaseID(id) }
