@@ -208,7 +208,7 @@ func (c *Core) resume(g *gang) {
 	case g.placed > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
 	case then == giveUp:
-		c.sleep(g, g.why.reason == v1alpha1.ReasonNeverFits)
+		c.sleep(g, g.blocked.Is(v1alpha1.ReasonNeverFits))
 		c.become(g, collecting)
 		if g.tally.owed == 0 {
 			c.release(g)
@@ -232,7 +232,7 @@ func (c *Core) mayEvict(g *gang) bool {
 // close begins to undo a gang that stands in part.
 func (c *Core) close(g *gang) {
 	c.RolledBack++
-	c.warn(g, "RolledBack", c.partWords(g)+": evicting its bound pods so that the gang can be rescheduled as a whole")
+	c.warn(g, "RolledBack", c.partWords(g).Message+": evicting its bound pods so that the gang can be rescheduled as a whole")
 	if fault.On(fault.EvictOpen) {
 		c.startWithdraw(g, undo)
 		return
@@ -301,10 +301,6 @@ func (c *Core) evict(g *gang) {
 			Message: fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward),
 			Bucket:  g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 	}
-}
-
-func (c *Core) partWords(g *gang) string {
-	return fmt.Sprintf("%d of %d pods were bound, and the others did not fit within %s", g.placed, g.minCount(), c.cfg.RollForward)
 }
 
 func (c *Core) warn(g *gang, reason, message string) {

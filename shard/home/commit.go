@@ -8,6 +8,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Committing: holds become intents, and intents Bindings.
@@ -229,7 +230,7 @@ func (c *Core) fill(g *gang) {
 	if c.seek(g) {
 		g.search.since, g.search.backoff = time.Time{}, 0
 		if g.tally.candidates == g.tally.charged && g.started {
-			g.why = reason{}
+			g.blocked = report.Reason{}
 		}
 	}
 }

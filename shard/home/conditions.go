@@ -4,8 +4,8 @@ import (
 	"container/heap"
 	"time"
 
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // PodScheduled=False: what a pod that waits is told, once its wait is long or its reason is of its own making. It is
@@ -40,41 +40,17 @@ func (q *explainQueue) Pop() any {
 	return x
 }
 
-// podReason says why a pod waits, nothing when nothing is to be written to it.
-func (g *gang) podReason(p *pod) reason {
-	if p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.gone {
-		return reason{}
-	}
-	if p.Refused != nil {
-		return reason{p.Refused.Reason, p.Refused.Message}
-	}
-	if p.place == committed || p.place == bound || g.state == preparing || g.state == binding {
-		return reason{}
-	}
-	r := g.why
-	switch r.reason {
-	case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonUnsupportedConstraint,
-		v1alpha1.ReasonNeverFits, v1alpha1.ReasonQueueNotAllowed:
-		return r
-	case v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueClosed, v1alpha1.ReasonQueueNotLeaf,
-		v1alpha1.ReasonQueueMismatch:
-		r.reason = v1alpha1.ReasonQuotaExceeded
-		return r
-	}
-	return reason{}
-}
-
 // explainAt returns when a pod is to be told its reason, the zero time for never.
-func (c *Core) explainAt(g *gang, p *pod) (reason, time.Time) {
+func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	r := g.podReason(p)
-	if r.reason == "" || r.reason == p.told || p.changing() {
-		return reason{}, time.Time{}
+	if r.None() || r.Is(p.told) || p.changing() {
+		return report.Reason{}, time.Time{}
 	}
 	at := p.first
 	if !p.Created.IsZero() && p.Created.Before(at) {
 		at = p.Created
 	}
-	if r.reason != v1alpha1.ReasonUnsupportedConstraint {
+	if !r.AtOnce() {
 		at = at.Add(c.cfg.ConditionAfter)
 	}
 	return r, latest(at, p.explainAgain)
@@ -82,12 +58,12 @@ func (c *Core) explainAt(g *gang, p *pod) (reason, time.Time) {
 
 // queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
 func (c *Core) queueConditions(g *gang) {
-	if g.why.reason == "" && g.tally.refusals == 0 || g.explaining {
+	if g.blocked.None() && g.tally.refusals == 0 || g.explaining {
 		return
 	}
 	var first time.Time
 	for _, p := range g.members {
-		if r, at := c.explainAt(g, p); r.reason != "" && (first.IsZero() || at.Before(first)) {
+		if r, at := c.explainAt(g, p); !r.None() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}
@@ -108,7 +84,7 @@ func (c *Core) writeConditions() {
 		g := e.gang
 		due := func(p *pod) bool {
 			r, at := c.explainAt(g, p)
-			return r.reason != "" && !c.now.Before(at) && !g.dropped
+			return !r.None() && !c.now.Before(at) && !g.dropped
 		}
 		if !e.picked {
 			e.picked, e.pods = true, g.pick(due)
@@ -124,9 +100,9 @@ func (c *Core) writeConditions() {
 			e.pods = e.pods[1:]
 			r := g.podReason(p)
 			p.writing = true
-			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.reason})
+			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code})
 			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-				ResourceVersion: p.version, Reason: r.reason, Message: short(r.message)})
+				ResourceVersion: p.version, Reason: r.Code, Message: short(r.Message)})
 			c.explain.Rotate(false)
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // A condition keeps the time of its last transition while its status stays the same.
@@ -30,7 +31,7 @@ func TestTimeOfTransition(t *testing.T) {
 		{"of another type", []metav1.Condition{{Type: v1alpha1.ConditionQuotaReserved, Status: metav1.ConditionTrue, LastTransitionTime: old}}, 90 * time.Second},
 		{"without a time", []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}, 90 * time.Second},
 	} {
-		got := c.condition(test.before, v1alpha1.ConditionReady, verdict{yes: true, reason: reason{"Ready", "words"}}, 3)
+		got := c.condition(test.before, v1alpha1.ConditionReady, report.Verdict{Yes: true, Reason: report.Reason{Code: "Ready", Message: "words"}}, 3)
 		if at := got.LastTransitionTime.Sub(epoch0); at != test.want || got.Status != metav1.ConditionTrue || got.ObservedGeneration != 3 {
 			t.Errorf("%s: %+v, want %s", test.name, got, test.want)
 		}

@@ -9,6 +9,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // gang is a gang of a bucket that is ours.
@@ -51,8 +52,8 @@ type gang struct {
 	boundSince time.Time // when the first Bind went out
 	partly     bool      // reported as partly placed
 
-	why       reason // why its pods are not placed; zero when nothing is in the way
-	uncharged reason // why pods that have a node are not charged; zero when all of them are
+	blocked   report.Reason // why its pods are not placed; zero when nothing is in the way
+	uncharged report.Reason // why pods that have a node are not charged; zero when all of them are
 	status    groupStatus
 	trace     trace
 
@@ -223,7 +224,7 @@ func (c *Core) collect(g *gang) {
 		return
 	}
 	why := c.obstacle(g)
-	if why.reason != "" {
+	if !why.None() {
 		g.edits.pending = g.edits.pending || !g.since.IsZero() // it was complete
 	} else {
 		if c.asleep(g) { // what was found when it fell asleep still holds
@@ -232,15 +233,15 @@ func (c *Core) collect(g *gang) {
 		if c.limitRestarts(g) {
 			return
 		}
-		if why = c.neverFits(g); why.reason != "" {
+		if why = c.neverFits(g); !why.None() {
 			g.search.room, g.search.nodes = c.room, c.nodes
 			c.sleep(g, true)
 		}
 	}
-	if why.reason != "" || g.why.reason != v1alpha1.ReasonUnschedulable {
-		g.why = why
+	if !why.None() || !g.blocked.Is(v1alpha1.ReasonUnschedulable) {
+		g.blocked = why
 	}
-	if why.reason != "" {
+	if !why.None() {
 		switch {
 		case t.bound > 0 && g.boundByUs(): // it stands in part: completed when pods come, or undone
 			if g.boundSince.IsZero() {
@@ -288,7 +289,7 @@ func (c *Core) start(g *gang) {
 	}
 	c.become(g, running)
 	g.partly = false
-	g.why = reason{}
+	g.blocked = report.Reason{}
 	g.search.rest()
 }
 
@@ -316,7 +317,7 @@ func (c *Core) bind(g *gang) {
 		}
 		if !g.partly {
 			g.partly = true
-			c.warn(g, "PartlyPlaced", c.partWords(g)+"; pods without a controller are not evicted")
+			c.warn(g, "PartlyPlaced", c.partWords(g).Message+"; pods without a controller are not evicted")
 		}
 	} else {
 		c.wakeAt(g, limit)
@@ -342,7 +343,7 @@ func (g *gang) unsettled() bool {
 // goAway ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup that is
 // gone stay charged until they end.
 func (c *Core) goAway(g *gang) {
-	g.why = reason{}
+	g.blocked = report.Reason{}
 	c.wakeUp(g)
 	switch {
 	case g.unsettled():

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // The search for capacity. A gang that is reserved searches when its turn comes (slots.go), round by round (round.go), until every
@@ -49,7 +49,7 @@ func (s *search) rest() {
 
 // valid reports whether what is reserved is still what is to be placed.
 func (c *Core) valid(g *gang) bool {
-	return g.charge.reserved && g.charge.ask == nil && !g.charge.stale && c.obstacle(g).reason == "" &&
+	return g.charge.reserved && g.charge.ask == nil && !g.charge.stale && c.obstacle(g).None() &&
 		g.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
 }
 
@@ -128,8 +128,8 @@ func (c *Core) tooLong(g *gang) bool {
 	}
 	c.GaveUp++
 	g.charge.giveUps++
-	if g.why.reason == "" {
-		g.why = reason{v1alpha1.ReasonPending, "reservation released: shards that may have capacity did not respond"}
+	if g.blocked.None() {
+		g.blocked = report.SilentShards()
 	}
 	c.startWithdraw(g, giveUp)
 	return true

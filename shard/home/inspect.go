@@ -30,7 +30,7 @@ func (c *Core) Status() *wire.StatusReply {
 	slices.SortFunc(waiting, compareGangs)
 	for _, g := range waiting[:min(len(waiting), 1000)] {
 		out.Gangs = append(out.Gangs, &wire.GangStatus{
-			Gang: g.message(), State: g.state.String(), Reason: g.words().reason, Message: short(g.words().message), SinceUnixMs: g.age().UnixMilli(),
+			Gang: g.message(), State: g.state.String(), Reason: g.words().Code, Message: short(g.words().Message), SinceUnixMs: g.age().UnixMilli(),
 			Pods: uint32(g.tally.unfinished), Bound: uint32(g.tally.bound), MinCount: uint32(g.minCount()),
 		})
 	}
@@ -61,12 +61,4 @@ func (c *Core) Counts() Counts {
 }
 
 // placedWell reports whether nothing of the gang waits for anything.
-func (g *gang) placedWell() bool { return g.state == running && g.words().reason == "" }
-
-// words say what the gang waits for, or why some of its pods that have a node are not charged.
-func (g *gang) words() reason {
-	if g.why.reason != "" {
-		return g.why
-	}
-	return g.uncharged
-}
+func (g *gang) placedWell() bool { return g.state == running && g.words().None() }

@@ -1,7 +1,6 @@
 package home
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Requests to the coordinator: Reserve, Unreserve, Close. At most one of them is open for a gang. It is retransmitted until it is
@@ -59,7 +59,7 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
 		a.unsaid = true
 		c.onDenied(&wire.Denied{GangUid: g.id, Attempt: g.charge.attempt, Serial: a.serial, Reason: wire.DenyReason_DENY_TOO_LARGE,
-			Message: fmt.Sprintf("its pods request more than %d different resources, the limit for a gang", api.MaxGangResources)})
+			Message: report.TooManyResources()})
 		return
 	}
 	c.traceAsked(g)
@@ -107,8 +107,8 @@ func (c *Core) await(g *gang) {
 		c.become(g, collecting)
 		return
 	}
-	if why := c.obstacle(g); why.reason != "" {
-		g.why = why
+	if why := c.obstacle(g); !why.None() {
+		g.blocked = why
 		g.edits.pending = true
 		if g.tally.owed > 0 {
 			c.become(g, collecting)

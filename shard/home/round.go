@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Rounds of a search. A round asks node shards one after another for the pods that have no hold yet. One HoldRequest is open at a
@@ -179,7 +179,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			}
 		}
 		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
-			g.why = reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s would not fit on any node even if the node were empty: %s", p.Namespace, p.Name, words)}
+			g.blocked = report.FitsNoNode(p.Pod, words)
 			if !g.started && g.state == holding {
 				c.startWithdraw(g, giveUp)
 				return
@@ -191,9 +191,9 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		}
 	}
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
-		g.why = reason{}
+		g.blocked = report.Reason{}
 	} else {
-		g.why = reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods do not fit: %s", len(missing), max(len(missing), g.tally.charged), words)}
+		g.blocked = report.Unschedulable(len(missing), max(len(missing), g.tally.charged), words)
 	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
 		c.sleep(g, false)

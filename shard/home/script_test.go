@@ -458,8 +458,8 @@ func (s *script) run(line string) []string {
 			if g.charge.reserved {
 				line += " charged " + g.charge.amounts.String()
 			}
-			if w := g.words(); w.reason != "" {
-				line += fmt.Sprintf(" %s: %s", w.reason, w.message)
+			if w := g.words(); !w.None() {
+				line += fmt.Sprintf(" %s: %s", w.Code, w.Message)
 			}
 			out = append(out, line)
 		}

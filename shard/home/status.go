@@ -2,7 +2,6 @@ package home
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Statuses. There is one latest statement for each Queue and PodGroup; what changes faster than it may be written is never
@@ -23,20 +23,12 @@ import (
 // A gang that is placed at once gets one write: what is on its way is given a second to arrive. A reason that somebody has
 // to act on is written at once.
 
-// reason why something is as it is: a word for machines and a sentence for people.
-type reason struct{ reason, message string }
-
 // said is the content of a PodGroup's status.
 type said struct {
 	generation          int64
 	queue               string
 	pods, bound         int32
-	reserved, scheduled verdict
-}
-
-type verdict struct {
-	yes bool
-	reason
+	reserved, scheduled report.Verdict
 }
 
 // groupStatus is what was said about a PodGroup, and what is to be.
@@ -165,85 +157,6 @@ func (c *Core) backOff(d *time.Duration) time.Duration {
 	return *d
 }
 
-// judgeUncharged returns why some pods of a gang have a node and no charge: the coordinator refuses it, as for a namespace
-// that may not use the queue, or they cannot run (foreign.go).
-func (c *Core) judgeUncharged(g *gang) reason {
-	ch := &g.charge
-	a := ch.ask
-	switch {
-	case g.tally.bound == 0 || ch.elsewhere():
-		return reason{}
-	case a != nil && a.denied != nil && !a.bound.IsZero() && !(ch.reserved && a.bound.Fits(ch.amounts)):
-		r := denied(a.denied)
-		return reason{r.reason, "some pods that have a node are not charged: " + r.message}
-	case g.tally.bound > g.tally.owed:
-		return reason{v1alpha1.ReasonPending, "some pods that have a node are not charged: it does not exist, or has no room for them"}
-	}
-	return reason{}
-}
-
-// judge says why the pods of a gang that asked for something are not placed.
-func (c *Core) judge(g *gang) {
-	a := g.charge.ask
-	g.uncharged = c.judgeUncharged(g)
-	if a == nil {
-		switch g.why.reason {
-		case v1alpha1.ReasonPending, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCoordinatorUnavailable, v1alpha1.ReasonQueueClosed,
-			v1alpha1.ReasonQueueNotFound, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonQueueNotLeaf, v1alpha1.ReasonQueueNotAllowed:
-			if g.charge.reserved {
-				g.why = reason{}
-			}
-		}
-		if g.state == running && g.tally.candidates > g.tally.charged {
-			if why := c.closedToPods(g); why.reason != "" {
-				g.why = why
-			}
-		}
-		return
-	}
-	if g.state != waiting && !(a.growth && len(a.pods) > 0) {
-		return
-	}
-	switch {
-	case a.denied != nil:
-		g.why = denied(a.denied)
-	case !a.said.IsZero() && !c.now.Before(a.at.Add(c.cfg.CoordinatorQuiet)):
-		g.why = reason{v1alpha1.ReasonCoordinatorUnavailable, "no coordinator responds; gangs that are admitted are not affected"}
-	default:
-		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
-		if g.why.reason != v1alpha1.ReasonUnschedulable {
-			g.why = reason{v1alpha1.ReasonPending, "requested, not answered yet"}
-		}
-	}
-}
-
-// denied puts a denial into words.
-func denied(m *wire.Denied) reason {
-	r := reason{v1alpha1.ReasonQuotaExceeded, m.GetMessage()}
-	switch m.GetReason() {
-	case wire.DenyReason_DENY_NEVER_FITS:
-		r.reason = v1alpha1.ReasonNeverFits
-	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
-		r.reason = v1alpha1.ReasonQueueNotFound
-	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
-		r.reason = v1alpha1.ReasonParentNotFound
-	case wire.DenyReason_DENY_QUEUE_CLOSED:
-		r.reason = v1alpha1.ReasonQueueClosed
-	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
-		r.reason = v1alpha1.ReasonQueueNotLeaf
-	case wire.DenyReason_DENY_NOT_ALLOWED:
-		r.reason = v1alpha1.ReasonQueueNotAllowed
-	case wire.DenyReason_DENY_TOO_LARGE:
-		r.reason = v1alpha1.ReasonNeverFits
-	case wire.DenyReason_DENY_REFILLING, wire.DenyReason_DENY_CLOSING, wire.DenyReason_DENY_CHARGED_ELSEWHERE:
-		r.reason = v1alpha1.ReasonPending
-	}
-	if r.message == "" {
-		r.message = fmt.Sprintf("queue %q is short of %s=%s", m.GetQueue(), m.GetResource(), api.FormatAmount(m.GetResource(), m.GetShort()))
-	}
-	return r
-}
-
 // statement is what is to be said about a PodGroup now.
 func (c *Core) statement(g *gang) said {
 	s := said{generation: g.group.generation, queue: g.queue}
@@ -256,45 +169,8 @@ func (c *Core) statement(g *gang) said {
 			s.pods++
 		}
 	}
-	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running
-	switch {
-	case g.uncharged.reason != "" && !g.charge.reserved:
-		s.reserved.reason = g.uncharged
-	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.ask == nil:
-		s.reserved = verdict{true, reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and all of its ancestors", g.queue)}}
-		if g.uncharged.reason != "" {
-			s.reserved.message += "; " + g.uncharged.message
-		}
-	case g.why.reason == v1alpha1.ReasonUnschedulable:
-		s.reserved.reason = reason{v1alpha1.ReasonPending, "released because there was not enough free capacity; requested again when capacity is freed"}
-	case g.why.reason != "":
-		s.reserved.reason = g.why
-	default:
-		s.reserved.reason = reason{v1alpha1.ReasonPending, "not asked for yet"}
-	}
-	switch {
-	case g.started:
-		s.scheduled = verdict{true, reason{v1alpha1.ReasonScheduled, fmt.Sprintf("at least %d pods were bound", g.minCount())}}
-	case g.partly:
-		s.scheduled.reason = reason{v1alpha1.ReasonUnschedulable, c.partWords(g)}
-	default:
-		switch g.why.reason {
-		case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonNeverFits, v1alpha1.ReasonUnsupportedConstraint, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonQuotaExceeded:
-			s.scheduled.reason = g.why
-		default:
-			s.scheduled.reason = reason{v1alpha1.ReasonWaiting, "not placed yet"}
-		}
-	}
+	s.reserved, s.scheduled = c.reservedVerdict(g), c.scheduledVerdict(g)
 	return s
-}
-
-// pressing reports whether somebody may have to act on a verdict, so that it is written at once.
-func (v verdict) pressing() bool {
-	switch v.reason.reason {
-	case "", v1alpha1.ReasonPending, v1alpha1.ReasonNotEnoughPods, v1alpha1.ReasonWaiting, v1alpha1.ReasonUnschedulable:
-		return false // may be over in a moment
-	}
-	return !v.yes
 }
 
 // publish writes a PodGroup's status when it is time, or asks to be woken when it is.
@@ -310,17 +186,17 @@ func (c *Core) publish(g *gang) {
 		s.since = time.Time{}
 		return
 	}
-	if s.since.IsZero() || now.reserved.yes && !s.wants.reserved.yes { // what follows a grant is close
+	if s.since.IsZero() || now.reserved.Yes && !s.wants.reserved.Yes { // what follows a grant is close
 		s.since = c.now
 	}
 	s.wants = now
 	line := counts
-	if now.reserved.reason.reason != s.said.reserved.reason.reason || now.scheduled.reason.reason != s.said.scheduled.reason.reason {
+	if now.reserved.Code != s.said.reserved.Code || now.scheduled.Code != s.said.scheduled.Code {
 		line = news
 	}
 	var due time.Time
 	switch {
-	case line == news && (now.reserved.pressing() || now.scheduled.pressing()):
+	case line == news && (now.reserved.Urgent() || now.scheduled.Urgent()):
 		due = latest(c.now, s.last.Add(c.cfg.StatusEvery))
 	case line == news || now.generation != s.said.generation:
 		due = latest(s.since.Add(c.cfg.StatusEvery), s.last.Add(c.cfg.StatusEvery))
@@ -414,12 +290,12 @@ func nextSequence(sequence, of, epoch int64) int64 {
 }
 
 // condition makes a condition; the time of its last transition is kept when its status is the same as before.
-func (c *Core) condition(before []metav1.Condition, kind string, v verdict, generation int64) metav1.Condition {
+func (c *Core) condition(before []metav1.Condition, kind string, v report.Verdict, generation int64) metav1.Condition {
 	out := metav1.Condition{
-		Type: kind, Status: metav1.ConditionFalse, Reason: v.reason.reason, Message: short(v.message),
+		Type: kind, Status: metav1.ConditionFalse, Reason: v.Code, Message: short(v.Message),
 		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
 	}
-	if v.yes {
+	if v.Yes {
 		out.Status = metav1.ConditionTrue
 	}
 	for i := range before {
@@ -451,7 +327,7 @@ func (c *Core) seenStatus(g *gang) {
 	s.said = said{generation: seen.ObservedGeneration, queue: seen.Queue, pods: seen.Pods, bound: seen.Bound}
 	for i := range seen.Conditions {
 		cond := &seen.Conditions[i]
-		v := verdict{cond.Status == metav1.ConditionTrue, reason{cond.Reason, cond.Message}}
+		v := report.Verdict{Yes: cond.Status == metav1.ConditionTrue, Reason: report.Reason{Code: cond.Reason, Message: cond.Message}}
 		switch cond.Type {
 		case v1alpha1.ConditionQuotaReserved:
 			s.said.reserved = v
@@ -607,11 +483,8 @@ func (c *Core) queueStatusOf(path string, q *queue) (*v1alpha1.QueueStatus, erro
 	if q.said != nil {
 		before = q.said.Conditions
 	}
-	ready := verdict{reason: reason{u.GetReadyReason(), u.GetMessage()}}
-	if ready.reason.reason == "" {
-		ready.reason.reason = v1alpha1.ReasonReady
-	}
-	ready.yes = ready.reason.reason == v1alpha1.ReasonReady || ready.reason.reason == v1alpha1.ReasonGuaranteeCut
+	ready := report.Verdict{Reason: report.Reason{Code: cmp.Or(u.GetReadyReason(), v1alpha1.ReasonReady), Message: u.GetMessage()}}
+	ready.Yes = ready.Is(v1alpha1.ReasonReady) || ready.Is(v1alpha1.ReasonGuaranteeCut)
 	status := &v1alpha1.QueueStatus{
 		Stamp:              v1alpha1.Stamp{Epoch: epoch, Writer: string(c.cfg.Self), Sequence: sequence},
 		ObservedGeneration: u.GetGeneration(),

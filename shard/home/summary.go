@@ -2,13 +2,12 @@ package home
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Summaries: what each node shard announced last, less what was asked of it since. A summary that shows freed capacity or other
@@ -159,15 +158,15 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 
 // neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries tell. It returns
 // nothing before every shard has sent a summary under the current table, and the table has been stable for Config.NeverAfter.
-func (c *Core) neverFits(g *gang) reason {
+func (c *Core) neverFits(g *gang) report.Reason {
 	if c.table == nil || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
-		return reason{}
+		return report.Reason{}
 	}
 	var total, largest api.Resources
 	for _, m := range c.table.Members {
 		s := c.summaries[m.Incarnation]
 		if s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch) {
-			return reason{}
+			return report.Reason{}
 		}
 		total, largest = total.Add(s.allocatable), largest.Max(s.largest)
 	}
@@ -175,15 +174,13 @@ func (c *Core) neverFits(g *gang) reason {
 	for _, p := range pods {
 		if r, by, exceeds := p.Class.Requests.Exceeds(largest); exceeds {
 			want := p.Class.Requests.Value(r)
-			return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
-				p.Namespace, p.Name, r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
+			return report.PodTooLarge(p.Pod, r, want, want-by)
 		}
 	}
 	demand := sum(pods)
 	if r, by, exceeds := demand.Exceeds(total); exceeds {
 		want := demand.Value(r)
-		return reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
-			len(pods), r, api.FormatAmount(r, want), api.FormatAmount(r, want-by))}
+		return report.GangTooLarge(len(pods), r, want, want-by)
 	}
-	return reason{}
+	return report.Reason{}
 }

@@ -1,0 +1,162 @@
+package home
+
+import (
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Why a gang is blocked. Package report has the reasons, their words, and where each one shows. Here is which of them holds, most
+// important first:
+//
+//	obstacle     its objects do not make a gang that may be placed: no reservation is requested
+//	neverFits    no node, or not all of them together, could take it (summary.go): likewise
+//	judge        its request is denied or not answered
+//	endRound     it is reserved and does not fit now (round.go)
+//
+// gang.blocked holds the reason, and is kept until another one or none holds: that a gang did not fit is still said while it
+// requests its reservation again. gang.uncharged holds why pods that somebody else bound are not charged.
+
+// closedToPods returns why no further pod of a PodGroup is placed, whatever capacity and quota there are.
+func (c *Core) closedToPods(g *gang) report.Reason {
+	switch {
+	case g.group == nil:
+	case g.mismatch:
+		return report.QueueMismatch(c.mismatch(g.group))
+	case g.group.deleting:
+		return report.Deleted()
+	}
+	return report.Reason{}
+}
+
+// obstacle returns why a gang cannot request its reservation, nothing if it can.
+func (c *Core) obstacle(g *gang) report.Reason {
+	t, least := &g.tally, g.minCount()
+	closed := c.closedToPods(g)
+	switch {
+	case g.orphan:
+		return report.NoPodGroup(g.missingGroup().String())
+	case !closed.None():
+		return closed
+	case g.placed+t.candidates >= least:
+		return report.Reason{}
+	case g.placed+t.candidates+t.refusals >= least:
+		return report.PodRefused(t.refused.Pod)
+	case g.single:
+		return report.PodNotReady()
+	}
+	return report.NotEnoughPods(g.placed+t.candidates, least, t.gated, t.refusals)
+}
+
+// missingGroup returns the PodGroup that the pod of a gang of one names.
+func (g *gang) missingGroup() name {
+	for _, p := range g.members {
+		return p.group
+	}
+	return g.name
+}
+
+// judge finds out why a gang is blocked that requested something, and ends what was so before.
+func (c *Core) judge(g *gang) {
+	a := g.charge.ask
+	g.uncharged = c.judgeUncharged(g)
+	if a == nil {
+		if g.charge.reserved && g.blocked.OfCharge() {
+			g.blocked = report.Reason{}
+		}
+		if g.state == running && g.tally.candidates > g.tally.charged {
+			if closed := c.closedToPods(g); !closed.None() {
+				g.blocked = closed
+			}
+		}
+		return
+	}
+	if g.state != waiting && !(a.growth && len(a.pods) > 0) {
+		return
+	}
+	switch {
+	case a.denied != nil:
+		g.blocked = report.Denied(a.denied)
+	case !a.said.IsZero() && !c.now.Before(a.at.Add(c.cfg.CoordinatorQuiet)):
+		g.blocked = report.NoCoordinator()
+	default:
+		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
+		if !g.blocked.Is(v1alpha1.ReasonUnschedulable) {
+			g.blocked = report.Requested()
+		}
+	}
+}
+
+// judgeUncharged returns why some pods of a gang have a node and no charge: the coordinator denies it, as for a namespace that may
+// not use the queue, or they cannot run (foreign.go).
+func (c *Core) judgeUncharged(g *gang) report.Reason {
+	ch := &g.charge
+	a := ch.ask
+	switch {
+	case g.tally.bound == 0 || ch.elsewhere():
+		return report.Reason{}
+	case a != nil && a.denied != nil && !a.bound.IsZero() && !(ch.reserved && a.bound.Fits(ch.amounts)):
+		return report.Uncharged(report.Denied(a.denied))
+	case g.tally.bound > g.tally.owed:
+		return report.Unusable()
+	}
+	return report.Reason{}
+}
+
+// words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are not charged.
+func (g *gang) words() report.Reason {
+	if !g.blocked.None() {
+		return g.blocked
+	}
+	return g.uncharged
+}
+
+// reservedVerdict returns the condition QuotaReserved of a gang.
+func (c *Core) reservedVerdict(g *gang) report.Verdict {
+	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running
+	switch {
+	case !g.uncharged.None() && !g.charge.reserved:
+		return report.Verdict{Reason: g.uncharged}
+	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.ask == nil:
+		v := report.Verdict{Yes: true, Reason: report.Reserved(g.queue)}
+		if !g.uncharged.None() {
+			v.Message += "; " + g.uncharged.Message
+		}
+		return v
+	case g.blocked.Is(v1alpha1.ReasonUnschedulable):
+		return report.Verdict{Reason: report.Released()}
+	case !g.blocked.None():
+		return report.Verdict{Reason: g.blocked}
+	}
+	return report.Verdict{Reason: report.NotRequested()}
+}
+
+// scheduledVerdict returns the condition PodGroupInitiallyScheduled of a gang.
+func (c *Core) scheduledVerdict(g *gang) report.Verdict {
+	switch {
+	case g.started:
+		return report.Verdict{Yes: true, Reason: report.Scheduled(g.minCount())}
+	case g.partly:
+		return report.Verdict{Reason: c.partWords(g)}
+	case g.blocked.OfPlacing():
+		return report.Verdict{Reason: g.blocked}
+	}
+	return report.Verdict{Reason: report.NotPlaced()}
+}
+
+// partWords says that a gang was bound in part for too long.
+func (c *Core) partWords(g *gang) report.Reason {
+	return report.Partly(g.placed, g.minCount(), c.cfg.RollForward)
+}
+
+// podReason returns what PodScheduled=False of a pod is to say, nothing if it is not to be written.
+func (g *gang) podReason(p *pod) report.Reason {
+	switch {
+	case p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.gone:
+		return report.Reason{}
+	case p.Refused != nil:
+		return report.Reason{Code: p.Refused.Reason, Message: p.Refused.Message}
+	case p.place == committed || p.place == bound || g.state == preparing || g.state == binding:
+		return report.Reason{}
+	}
+	return g.blocked.OnPod()
+}

@@ -1,0 +1,222 @@
+// Package report has the words in which a home shard tells users what becomes of their gangs.
+//
+// It decides which reasons there are, in which sentences they are put, and where each one shows: in the conditions of a PodGroup, in
+// PodScheduled=False of its pods, and in `basalt status`. Which reason holds for a gang is not decided here, but in package home.
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Reason is why something is as it is: a code for machines and a sentence for people. The zero value says nothing.
+type Reason struct{ Code, Message string }
+
+// effect is where the reason of a gang that is blocked shows, and how soon.
+type effect struct {
+	charge  bool   // it is about the charge of the gang, and over when its reservation is granted
+	urgent  bool   // somebody may have to act, so that it is written at once; the others may be over in a moment
+	placing bool   // it is also the reason of PodGroupInitiallyScheduled=False, which is Waiting else
+	pod     string // the reason of PodScheduled=False, "" for none. Autoscalers buy nodes for Unschedulable, and for nothing else
+	atOnce  bool   // pods show it at once, not after they have waited for a while
+}
+
+// effects is the table of all reasons. Every code that a PodGroup can show is in it.
+var effects = map[string]effect{
+	v1alpha1.ReasonReserved:               {},
+	v1alpha1.ReasonScheduled:              {},
+	v1alpha1.ReasonWaiting:                {},
+	v1alpha1.ReasonPending:                {charge: true},
+	v1alpha1.ReasonCoordinatorUnavailable: {charge: true, urgent: true},
+	v1alpha1.ReasonQuotaExceeded:          {charge: true, urgent: true, placing: true, pod: v1alpha1.ReasonQuotaExceeded},
+	v1alpha1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
+	v1alpha1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
+	v1alpha1.ReasonQueueClosed:            {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
+	v1alpha1.ReasonQueueNotLeaf:           {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
+	v1alpha1.ReasonQueueNotAllowed:        {charge: true, urgent: true, pod: v1alpha1.ReasonQueueNotAllowed},
+	v1alpha1.ReasonQueueMismatch:          {urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
+	v1alpha1.ReasonNotEnoughPods:          {placing: true, pod: v1alpha1.ReasonNotEnoughPods},
+	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable},
+	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits},
+	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true},
+}
+
+// None reports whether the reason says nothing.
+func (r Reason) None() bool { return r.Code == "" }
+
+// Is reports whether the reason has a code.
+func (r Reason) Is(code string) bool { return r.Code == code }
+
+// OfCharge reports whether the reason is over when the gang's reservation is granted.
+func (r Reason) OfCharge() bool { return effects[r.Code].charge }
+
+// OfPlacing reports whether the reason is also why the gang is not placed.
+func (r Reason) OfPlacing() bool { return effects[r.Code].placing }
+
+// AtOnce reports whether pods show the reason however short they have waited.
+func (r Reason) AtOnce() bool { return effects[r.Code].atOnce }
+
+// OnPod returns the reason as the pods of the gang show it, the zero value if they do not.
+func (r Reason) OnPod() Reason {
+	code := effects[r.Code].pod
+	if code == "" {
+		return Reason{}
+	}
+	return Reason{code, r.Message}
+}
+
+// Verdict is a condition: true or false, and why.
+type Verdict struct {
+	Yes bool
+	Reason
+}
+
+// Urgent reports whether somebody may have to act on a condition.
+func (v Verdict) Urgent() bool { return !v.Yes && effects[v.Code].urgent }
+
+// Reasons from the objects of a gang.
+
+// NoPodGroup says that pods name a PodGroup that does not exist.
+func NoPodGroup(name string) Reason {
+	return Reason{v1alpha1.ReasonNotEnoughPods, fmt.Sprintf("PodGroup %s does not exist (label %s)", name, api.LabelPodGroup)}
+}
+
+// Deleted says that the PodGroup is being deleted.
+func Deleted() Reason { return Reason{v1alpha1.ReasonNotEnoughPods, "the PodGroup is being deleted"} }
+
+// PodNotReady says that a pod without a PodGroup may not be placed.
+func PodNotReady() Reason {
+	return Reason{v1alpha1.ReasonNotEnoughPods, "the pod cannot be scheduled: it is gated or being deleted"}
+}
+
+// NotEnoughPods says that fewer pods than the minimum may be placed.
+func NotEnoughPods(have, least, gated, refused int) Reason {
+	words := fmt.Sprintf("%d of %d pods can be scheduled", have, least)
+	if gated > 0 {
+		words += fmt.Sprintf(", %d more have scheduling gates", gated)
+	}
+	if refused > 0 {
+		words += fmt.Sprintf(", %d are rejected", refused)
+	}
+	return Reason{v1alpha1.ReasonNotEnoughPods, words}
+}
+
+// PodRefused says that a pod cannot be placed as it is.
+func PodRefused(p *api.Pod) Reason {
+	return Reason{p.Refused.Reason, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Refused.Message)}
+}
+
+// QueueMismatch says that the gang's objects name different queues.
+func QueueMismatch(words string) Reason { return Reason{v1alpha1.ReasonQueueMismatch, words} }
+
+// Reasons from nodes.
+
+// PodTooLarge says that a pod requests more of a resource than the largest node has.
+func PodTooLarge(p *api.Pod, resource string, want, largest int64) Reason {
+	return Reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
+		p.Namespace, p.Name, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, largest))}
+}
+
+// GangTooLarge says that pods request more of a resource than all nodes have together.
+func GangTooLarge(pods int, resource string, want, total int64) Reason {
+	return Reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
+		pods, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, total))}
+}
+
+// FitsNoNode says that no node would take a pod, with the words of the node shards.
+func FitsNoNode(p *api.Pod, words string) Reason {
+	return Reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s would not fit on any node even if the node were empty: %s", p.Namespace, p.Name, words)}
+}
+
+// Unschedulable says how many pods of a reserved gang do not fit at present, with the words of the node shards.
+func Unschedulable(missing, of int, words string) Reason {
+	return Reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods do not fit: %s", missing, of, words)}
+}
+
+// SilentShards says that the reservation was given back because node shards did not answer.
+func SilentShards() Reason {
+	return Reason{v1alpha1.ReasonPending, "reservation released: shards that may have capacity did not respond"}
+}
+
+// Reasons from the coordinator.
+
+// Requested says that a reservation was requested.
+func Requested() Reason { return Reason{v1alpha1.ReasonPending, "requested, not answered yet"} }
+
+// NoCoordinator says that a request has not been answered for long.
+func NoCoordinator() Reason {
+	return Reason{v1alpha1.ReasonCoordinatorUnavailable, "no coordinator responds; gangs that are admitted are not affected"}
+}
+
+// denials is the code of each denial. Those that it does not list are QuotaExceeded.
+var denials = map[wire.DenyReason]string{
+	wire.DenyReason_DENY_NEVER_FITS:        v1alpha1.ReasonNeverFits,
+	wire.DenyReason_DENY_TOO_LARGE:         v1alpha1.ReasonNeverFits,
+	wire.DenyReason_DENY_QUEUE_NOT_FOUND:   v1alpha1.ReasonQueueNotFound,
+	wire.DenyReason_DENY_PARENT_NOT_FOUND:  v1alpha1.ReasonParentNotFound,
+	wire.DenyReason_DENY_QUEUE_CLOSED:      v1alpha1.ReasonQueueClosed,
+	wire.DenyReason_DENY_QUEUE_NOT_LEAF:    v1alpha1.ReasonQueueNotLeaf,
+	wire.DenyReason_DENY_NOT_ALLOWED:       v1alpha1.ReasonQueueNotAllowed,
+	wire.DenyReason_DENY_REFILLING:         v1alpha1.ReasonPending,
+	wire.DenyReason_DENY_CLOSING:           v1alpha1.ReasonPending,
+	wire.DenyReason_DENY_CHARGED_ELSEWHERE: v1alpha1.ReasonPending,
+}
+
+// Denied returns the reason of a denial.
+func Denied(m *wire.Denied) Reason {
+	r := Reason{v1alpha1.ReasonQuotaExceeded, m.GetMessage()}
+	if code, listed := denials[m.GetReason()]; listed {
+		r.Code = code
+	}
+	if r.Message == "" {
+		r.Message = fmt.Sprintf("queue %q is short of %s=%s", m.GetQueue(), m.GetResource(), api.FormatAmount(m.GetResource(), m.GetShort()))
+	}
+	return r
+}
+
+// TooManyResources is the message of a request that is too large for the coordinator.
+func TooManyResources() string {
+	return fmt.Sprintf("its pods request more than %d different resources, the limit for a gang", api.MaxGangResources)
+}
+
+// Uncharged says that pods which have a node are not charged because that was denied.
+func Uncharged(denial Reason) Reason {
+	return Reason{denial.Code, "some pods that have a node are not charged: " + denial.Message}
+}
+
+// Unusable says that pods which have a node are not charged because they cannot run there.
+func Unusable() Reason {
+	return Reason{v1alpha1.ReasonPending, "some pods that have a node are not charged: it does not exist, or has no room for them"}
+}
+
+// What the conditions of a PodGroup say beside why the gang is blocked.
+
+// Reserved says that the gang is charged.
+func Reserved(queue string) Reason {
+	return Reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and all of its ancestors", queue)}
+}
+
+// Released says that the reservation was given back for want of capacity.
+func Released() Reason {
+	return Reason{v1alpha1.ReasonPending, "released because there was not enough free capacity; requested again when capacity is freed"}
+}
+
+// NotRequested says that no reservation was requested yet.
+func NotRequested() Reason { return Reason{v1alpha1.ReasonPending, "not asked for yet"} }
+
+// Scheduled says that the gang has started.
+func Scheduled(least int) Reason {
+	return Reason{v1alpha1.ReasonScheduled, fmt.Sprintf("at least %d pods were bound", least)}
+}
+
+// Partly says that the gang was bound in part for too long.
+func Partly(bound, least int, limit time.Duration) Reason {
+	return Reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods were bound, and the others did not fit within %s", bound, least, limit)}
+}
+
+// NotPlaced says that placing the gang has not failed.
+func NotPlaced() Reason { return Reason{v1alpha1.ReasonWaiting, "not placed yet"} }
