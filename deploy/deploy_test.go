@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -303,6 +304,127 @@ func TestPolicyKeepsTheGangLabel(t *testing.T) {
 	for _, name := range []string{"labelled", "unlabelled"} {
 		if _, err := pods.Patch(t.Context(), name, types.MergePatchType, label("app", `"b"`), metav1.PatchOptions{}); err != nil {
 			t.Errorf("another label: %v", err)
+		}
+	}
+}
+
+func TestPolicyBoundsMetadata(t *testing.T) {
+	c := cluster(t)
+	objects := must[[]*unstructured.Unstructured](t)(deploy.Objects("rbac.yaml", "policy.yaml"))
+	const name = "basalt-metadata-size"
+	bindings := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin))).AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	if err := bindings.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	object := func(resource, name string, metadata map[string]any) string {
+		metadata["name"] = name
+		kind, spec := "Queue", map[string]any{}
+		if resource == "podgroups" {
+			kind, spec = "PodGroup", map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": 1}}}
+		}
+		return string(must[[]byte](t)(json.Marshal(map[string]any{"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind, "metadata": metadata, "spec": spec})))
+	}
+	annotation := func(bytes int) map[string]any {
+		return map[string]any{"annotations": map[string]any{"a": strings.Repeat("x", bytes)}}
+	}
+	many := func(n, each int) map[string]any {
+		all := map[string]any{}
+		for i := range n {
+			text := fmt.Sprintf("x%d", i)
+			text += strings.Repeat("y", each-len(text))
+			all[text] = text
+		}
+		return all
+	}
+	owners, finalizers := []any{}, []any{}
+	for i := range 400 {
+		owners = append(owners, map[string]any{"apiVersion": "v1", "kind": "Node", "name": fmt.Sprintf("n-%d", i), "uid": strings.Repeat("u", 36)})
+		finalizers = append(finalizers, fmt.Sprintf("example.com/%060d", i))
+	}
+	fields := map[string]any{}
+	for key := range many(600, 60) {
+		fields["f:"+key] = map[string]any{}
+	}
+	written := map[string]any{"manager": "m", "operation": "Apply", "apiVersion": v1alpha1.SchemeGroupVersion.String(), "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+		"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:labels": fields}}}
+	full := map[string]any{"labels": many(3_500, 60), "annotations": map[string]any{"a": strings.Repeat("x", 250<<10)}}
+
+	// What is larger already, from before the policy.
+	create := func(ctx context.Context, resource, body string, options ...string) error {
+		r := basalt(t).Post().Resource(resource).NamespaceIfScoped("default", resource == "podgroups").Body([]byte(body))
+		for _, o := range options {
+			r = r.Param(o, metav1.DryRunAll)
+		}
+		return r.Do(ctx).Error()
+	}
+	large := func() map[string]any {
+		return map[string]any{"annotations": annotation(40_000)["annotations"], "finalizers": []any{"example.com/keep"}}
+	}
+	for _, resource := range []string{"podgroups", "queues"} {
+		localtest.Wait(t, time.Minute, "a large object to be allowed without the policy", func(ctx context.Context) error {
+			return create(ctx, resource, object(resource, "large", large()))
+		})
+	}
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	localtest.Wait(t, time.Minute, "the policy to refuse a PodGroup with large annotations", func(ctx context.Context) error {
+		err := create(ctx, "podgroups", object("podgroups", "annotated", annotation(16<<10)), "dryRun")
+		if err == nil || !strings.Contains(err.Error(), "metadata: PodGroup annotated has 1") || !strings.Contains(err.Error(), "at most 16384 are allowed") {
+			return fmt.Errorf("answer: %v", err)
+		}
+		return nil
+	})
+	for _, resource := range []string{"podgroups", "queues"} {
+		for _, row := range []struct {
+			what     string
+			metadata map[string]any
+			allowed  bool
+		}{
+			{"plain", map[string]any{}, true},
+			{"ten annotations and labels", map[string]any{"annotations": many(10, 60), "labels": many(10, 60)}, true},
+			{"one long annotation", annotation(15_000), true},
+			{"labels", map[string]any{"labels": many(300, 60)}, false},
+			{"annotations in characters of four bytes", map[string]any{"annotations": map[string]any{"a": strings.Repeat("\U0001F600", 5_000)}}, false},
+			{"finalizers", map[string]any{"finalizers": finalizers}, false},
+			{"owner references", map[string]any{"ownerReferences": owners}, false},
+			{"managed fields", map[string]any{"managedFields": []any{written}}, false},
+			{"all that the API server takes", full, false},
+		} {
+			t.Run(resource+", "+row.what, func(t *testing.T) {
+				err := create(t.Context(), resource, object(resource, "sized", row.metadata), "dryRun")
+				switch {
+				case row.allowed && err != nil:
+					t.Error(err)
+				case !row.allowed && (!apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "sized has ")):
+					t.Errorf("answer: %v", err)
+				}
+			})
+		}
+		patch := func(user, subresource, body string) error {
+			client := must[*rest.RESTClient](t)(client.New(c.Config(user)))
+			r := client.Patch(types.MergePatchType).Resource(resource).NamespaceIfScoped("default", resource == "podgroups").Name("large").Body([]byte(body))
+			if subresource != "" {
+				r = r.SubResource(subresource)
+			}
+			return r.Do(t.Context()).Error()
+		}
+		if err := patch(local.Admin, "", `{"metadata":{"labels":{"more":"still-more"}}}`); !apierrors.IsRequestEntityTooLargeError(err) {
+			t.Errorf("a large object of %s grows: %v", resource, err)
+		}
+		if err := patch(local.Shard, "status", `{"status":{"epoch":1,"writer":"w","sequence":1}}`); err != nil {
+			t.Errorf("a status of a large object of %s: %v", resource, err)
+		}
+		if err := patch(local.Admin, "", `{"metadata":{"finalizers":null}}`); err != nil {
+			t.Errorf("the finalizers of a large object of %s: %v", resource, err)
+		}
+		if resource == "queues" {
+			if err := patch(local.Coordinator, "", `{"metadata":{"finalizers":["`+v1alpha1.FinalizerCharged+`"]}}`); err != nil {
+				t.Errorf("Basalt's finalizer: %v", err)
+			}
+			if err := patch(local.Admin, "", `{"metadata":{"finalizers":null,"annotations":null}}`); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
