@@ -19,6 +19,9 @@ type spent struct {
 
 // refill fills the bucket for the time that has passed.
 func (s *spent) refill(now time.Time, rate int64) {
+	if s.since.IsZero() {
+		s.since = now
+	}
 	if passed := now.Sub(s.since).Milliseconds(); passed > 0 {
 		s.since = s.since.Add(time.Duration(passed) * time.Millisecond)
 		s.amount = max(0, s.amount-min(passed, 1<<30)*rate/1000)
@@ -58,4 +61,23 @@ func (b *Budget) Forget(now time.Time) {
 			delete(b.spent, namespace)
 		}
 	}
+}
+
+// Tokens is a token bucket that all namespaces share. It fills by Rate a second, holds as many, and is full at first. One with a Rate
+// of zero or less gives nothing.
+type Tokens struct {
+	Rate int
+
+	spent spent // in thousandths
+}
+
+// Take takes a token, and reports whether there was one.
+func (t *Tokens) Take(now time.Time) bool {
+	const token = 1000
+	full := int64(t.Rate) * token
+	if t.spent.refill(now, full); t.spent.amount+token > full {
+		return false
+	}
+	t.spent.amount += token
+	return true
 }

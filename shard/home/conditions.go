@@ -94,7 +94,7 @@ func (c *Core) writeConditions() {
 		}
 		if len(e.pods) > 0 {
 			p := e.pods[0]
-			if !c.explains.take(c.now) {
+			if !c.explains.Take(c.now) {
 				return
 			}
 			e.pods = e.pods[1:]

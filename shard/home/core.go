@@ -135,7 +135,7 @@ type Core struct {
 	sleepers               map[string]*gang
 	lookAgain              time.Time            // when all sleepers may be looked through again
 	wakes                  fair.Queues[[]*gang] // whose sleep is over, and that wait for wakeTokens
-	wakeTokens             tokens
+	wakeTokens             fair.Tokens
 	editLines              map[string][]*gang // that wait to start over, by namespace (pacing.go)
 	paces                  recent[edits]      // of gangs that were forgotten
 	editing                fair.Budget        // pods that start over
@@ -145,10 +145,10 @@ type Core struct {
 	queues   map[string]*queue
 	writes   map[uint64]write // outputs whose StatusWritten is awaited
 	writeID  uint64
-	statuses tokens
+	statuses fair.Tokens
 	unsaid   fair.Queues[statusLine] // gangs whose statuses wait for tokens
-	usages   tokens                  // of Queue statuses
-	explains tokens
+	usages   fair.Tokens             // of Queue statuses
+	explains fair.Tokens
 	explain  fair.Queues[explainQueue]
 
 	// Counters for metrics.
@@ -181,10 +181,10 @@ func New(cfg Config) *Core {
 		sent:         fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
 		queues:       map[string]*queue{},
 		writes:       map[uint64]write{},
-		statuses:     tokens{rate: cfg.StatusBudget},
-		usages:       tokens{rate: cfg.UsageBudget},
-		explains:     tokens{rate: cfg.ConditionBudget},
-		wakeTokens:   tokens{rate: wakesPerSecond},
+		statuses:     fair.Tokens{Rate: cfg.StatusBudget},
+		usages:       fair.Tokens{Rate: cfg.UsageBudget},
+		explains:     fair.Tokens{Rate: cfg.ConditionBudget},
+		wakeTokens:   fair.Tokens{Rate: wakesPerSecond},
 	}
 }
 
@@ -440,33 +440,6 @@ func (r *recent[V]) put(key string, v V) {
 func (r *recent[V]) get(key string) (V, bool) {
 	v, ok := r.values[key]
 	return v, ok
-}
-
-// tokens is a budget of so many writes a second, at most one second's worth at once.
-type tokens struct {
-	rate int
-	have int64 // in thousandths
-	last time.Time
-}
-
-func (t *tokens) take(now time.Time) bool {
-	if t.rate <= 0 {
-		return false
-	}
-	if t.last.IsZero() {
-		t.have = int64(t.rate) * 1000
-	} else {
-		t.have = min(int64(t.rate)*1000, t.have+min(now.Sub(t.last).Milliseconds(), 1000)*int64(t.rate))
-	}
-	if !t.last.IsZero() && now.Sub(t.last) < time.Millisecond {
-		now = t.last // keep the fraction
-	}
-	t.last = now
-	if t.have < 1000 {
-		return false
-	}
-	t.have -= 1000
-	return true
 }
 
 // name of an object in its namespace.

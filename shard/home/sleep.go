@@ -64,7 +64,7 @@ func (c *Core) mayWake(g *gang) bool {
 	switch {
 	case s.sleep.turn:
 		return true
-	case c.wakes.Empty() && c.wakeTokens.take(c.now):
+	case c.wakes.Empty() && c.wakeTokens.Take(c.now):
 		return true
 	case !s.inLine:
 		s.inLine = true
@@ -81,7 +81,7 @@ func (c *Core) wakeNext() {
 		s := &g.search
 		valid := !g.dropped && s.sleep != nil && c.over(s.sleep)
 		if valid {
-			if !c.wakeTokens.take(c.now) {
+			if !c.wakeTokens.Take(c.now) {
 				return
 			}
 			s.sleep.turn = true

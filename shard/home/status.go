@@ -207,7 +207,7 @@ func (c *Core) publish(g *gang) {
 		c.wakeAt(g, due)
 		return
 	}
-	if !turn && (!c.unsaid.Empty() || !c.statuses.take(c.now)) {
+	if !turn && (!c.unsaid.Empty() || !c.statuses.Take(c.now)) {
 		if s.queued < line {
 			s.queued = line
 			c.unsaid.Of(g.namespace).add(g, line)
@@ -229,7 +229,7 @@ func (c *Core) giveTurns() {
 		g := (*q)[0]
 		valid := !g.dropped && g.status.queued == turn
 		if valid {
-			if !c.statuses.take(c.now) {
+			if !c.statuses.Take(c.now) {
 				return
 			}
 			g.status.queued, g.status.turn = noTurn, true
@@ -443,7 +443,7 @@ func (c *Core) writeQueueStatuses() {
 				continue
 			}
 		}
-		if !c.usages.take(c.now) {
+		if !c.usages.Take(c.now) {
 			q.dirty = true
 			return
 		}
