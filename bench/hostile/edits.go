@@ -50,7 +50,7 @@ var edits = []Attack{
 			}
 		})
 	}},
-	{Name: "finalizers", About: "pods and PodGroups with finalizers, deleted at every stage", run: func(ctx context.Context, s *strike) {
+	{Name: "finalizers", About: "pods and PodGroups with finalizers, deleted at every stage", InPart: true, run: func(ctx context.Context, s *strike) {
 		s.each(ctx, s.n(200), 4, func(i int, r *rand.Rand) {
 			name, keep := s.name(i), []string{"example.com/" + long(50, i)}
 			_ = s.group(ctx, name, s.Queue, 1+r.IntN(2), func(g *v1alpha1.PodGroup) { g.Finalizers = keep })
@@ -101,6 +101,20 @@ var edits = []Attack{
 				g.Spec.ScheduleTimeoutSeconds = &seconds
 			})
 			_, _ = s.create(ctx, of(s.pod(s.name(i)), name))
+		})
+	}},
+	{Name: "group-edits", About: "PodGroups with as many labels as the admission policies of deploy/ let them have, edited all the time", run: func(ctx context.Context, s *strike) {
+		const groups = 8
+		for i := range groups {
+			_ = s.group(ctx, s.name(i), s.Queue, 1, func(g *v1alpha1.PodGroup) {
+				g.Labels = map[string]string{}
+				for j := range 250 {
+					g.Labels[long(12, j)] = long(12, j)
+				}
+			})
+		}
+		s.each(ctx, 1<<30, 4, func(i int, _ *rand.Rand) {
+			_ = s.patchGroup(ctx, s.name(i%groups), fmt.Sprintf(`{"metadata":{"labels":{"edit":"%d"}}}`, i))
 		})
 	}},
 	{Name: "status", About: "a time in a PodGroup's status that the API server takes and Go's decoder does not, and stamps of far epochs", Right: "podgroups/status", run: func(ctx context.Context, s *strike) {
