@@ -75,7 +75,7 @@ func TestAuditorJudgesByItself(t *testing.T) {
 		}
 	}
 	denied := condition(v1.PodScheduled, v1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, "queue full")
-	evictedByUs := condition(v1.DisruptionTarget, v1.ConditionTrue, v1.PodReasonPreemptionByScheduler, "PodGroup ns/job could not be placed as a whole within 20s")
+	evictedByUs := condition(v1.DisruptionTarget, v1.ConditionTrue, v1alpha1.ReasonRolledBack, "PodGroup ns/job could not be placed as a whole within 20s")
 	guaranteed := func(w *world) { // of 10 cores of team, 4 are kept free for team.b
 		w.coordinate(map[string]proto.Message{"queues/team.b": &wire.LimitsRecord{Queue: "team.b", Guarantee: wire.FromResources(api.FromMap(map[string]int64{"cpu": 4000}))}})
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +11,8 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 // nodeVersion is what decides who may run on a node, from a moment on.
@@ -105,7 +106,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	for i := range o.Status.Conditions {
 		switch c := &o.Status.Conditions[i]; {
 		case c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue:
-			evicted = c.Reason == v1.PodReasonPreemptionByScheduler && strings.Contains(c.Message, "could not be placed as a whole")
+			evicted = c.Reason == v1alpha1.ReasonRolledBack
 		case c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse:
 			hopeless = p.ours && p.node == "" && c.Reason == v1.PodReasonUnschedulable
 		}

@@ -12,6 +12,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 // Every write below names the UID that it is meant for: nothing meant for an object touches another one of its name.
@@ -83,7 +84,7 @@ func (c *Clients) Settle(ctx context.Context, p Pod, version, value string) (Set
 // Evict removes a pod the way kube-scheduler preempts: the condition first, then the delete. A pod that is gone is no error.
 func (c *Clients) Evict(ctx context.Context, p Pod, message string) error {
 	err := c.patchPodStatus(ctx, p, v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler, Message: message, LastTransitionTime: metav1.Now()}, nil)
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: message, LastTransitionTime: metav1.Now()}, nil)
 	if err != nil && !gone(err) {
 		return fmt.Errorf("mark pod %s/%s for eviction: %w", p.Namespace, p.Name, err)
 	}

@@ -37,6 +37,10 @@ const (
 	ReasonUnprotected   = "Unprotected"   // False: FinalizerCharged cannot be set, so nothing is admitted: the queue could be deleted under its gangs
 )
 
+// ReasonRolledBack is the reason of the condition DisruptionTarget=True of a pod that is evicted because its gang could not be
+// placed as a whole, and of the event on its PodGroup.
+const ReasonRolledBack = "RolledBack"
+
 // Reasons of a PodGroup's QuotaReserved condition.
 const (
 	ReasonReserved               = "Reserved"               // True

@@ -174,7 +174,7 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 	a.w.check.evicts(who, p)
 	a.w.count("evictions")
 	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, "", corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
 	a.must(err)
 	a.delete(p)
 	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}

@@ -324,7 +324,7 @@ func (x *shard) carryOut(o event.Output) {
 		w.coreLog(x.inc, o.Level, o.Message, o.Attrs)
 	case event.PodGroupEvent:
 		switch o.Reason {
-		case "RolledBack":
+		case v1alpha1.ReasonRolledBack:
 			w.count("gangs rolled back")
 			w.log("%s: rolls back %s", x.inc, o.UID)
 		case "PartlyPlaced":

@@ -232,7 +232,7 @@ func (c *Core) mayEvict(g *gang) bool {
 // close begins to undo a gang that stands in part.
 func (c *Core) close(g *gang) {
 	c.RolledBack++
-	c.warn(g, "RolledBack", c.partWords(g).Message+": evicting its bound pods so that the gang can be rescheduled as a whole")
+	c.warn(g, v1alpha1.ReasonRolledBack, c.partWords(g).Message+": evicting its bound pods so that the gang can be rescheduled as a whole")
 	if fault.On(fault.EvictOpen) {
 		c.startWithdraw(g, undo)
 		return
