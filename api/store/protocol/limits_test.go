@@ -303,6 +303,10 @@ func TestFences(t *testing.T) {
 	if r := write(2, table-1, none(1)); r.Outcome != protocol.TableMoved || r.TableRevision != table || len(r.Moved) > 0 {
 		t.Errorf("both moved: %+v", r)
 	}
+	n.carry(protocol.Txn{Then: []protocol.Op{{Kind: protocol.Delete, Key: keys.Table()}}})
+	if r := write(2, 0, nil); r.Outcome != protocol.TableMoved || r.TableRevision != 0 {
+		t.Errorf("a table that does not exist: %+v", r)
+	}
 	if kv := n.etcd.Keys[keys.Intents("s1", 2)]; kv != nil {
 		t.Errorf("written all the same: %+v", kv)
 	}
