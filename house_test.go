@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"shard/fair":             {},
 	"shard/node":             {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event", "shard/fair"},
 	"shard/home":             {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/report"},
-	"shard/home/report":      {"api", "api/wire", "api/v1alpha1"},
+	"shard/home/report":      {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
 	"api/audit":              {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
 }
 

@@ -102,7 +102,7 @@ func (c *Core) writeConditions() {
 			p.writing = true
 			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code})
 			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-				ResourceVersion: p.version, Reason: r.Code, Message: short(r.Message)})
+				ResourceVersion: p.version, Reason: r.Code, Message: report.Short(r.Message)})
 			c.explain.Rotate(false)
 			continue
 		}

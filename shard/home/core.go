@@ -12,6 +12,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Config of a core. A zero field takes the default named beside it; a negative budget means none at all.
@@ -142,14 +143,12 @@ type Core struct {
 	sent                   fair.Budget        // bytes of classes (classes.go)
 	counter                uint32             // of serials
 
-	queues   map[string]*queue
-	writes   map[uint64]write // outputs whose StatusWritten is awaited
-	writeID  uint64
-	statuses fair.Tokens
-	unsaid   fair.Queues[statusLine] // gangs whose statuses wait for tokens
-	usages   fair.Tokens             // of Queue statuses
-	explains fair.Tokens
-	explain  fair.Queues[explainQueue]
+	podGroups report.PodGroups
+	queues    report.Queues
+	writes    map[uint64]write // outputs whose StatusWritten is awaited
+	writeID   uint64
+	explains  fair.Tokens
+	explain   fair.Queues[explainQueue]
 
 	// Counters for metrics.
 	Broken     uint64 // invariants of ours found broken
@@ -161,6 +160,10 @@ type Core struct {
 // New makes a core that owns nothing.
 func New(cfg Config) *Core {
 	cfg.setDefaults()
+	statuses := report.Config{
+		Self: cfg.Self, StatusEvery: cfg.StatusEvery, UsageEvery: cfg.UsageEvery, CountsEvery: cfg.CountsEvery,
+		StatusBackoffLimit: cfg.StatusBackoffLimit, StatusBudget: cfg.StatusBudget, UsageBudget: cfg.UsageBudget,
+	}
 	return &Core{
 		cfg:          cfg,
 		namespaces:   map[string]string{},
@@ -179,12 +182,10 @@ func New(cfg Config) *Core {
 		editLines:    map[string][]*gang{},
 		editing:      fair.Budget{Rate: editedPods},
 		sent:         fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
-		queues:       map[string]*queue{},
-		writes:       map[uint64]write{},
-		statuses:     fair.Tokens{Rate: cfg.StatusBudget},
-		usages:       fair.Tokens{Rate: cfg.UsageBudget},
-		explains:     fair.Tokens{Rate: cfg.ConditionBudget},
-		wakeTokens:   fair.Tokens{Rate: wakesPerSecond},
+		podGroups:    report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
+		writes:     map[uint64]write{},
+		explains:   fair.Tokens{Rate: cfg.ConditionBudget},
+		wakeTokens: fair.Tokens{Rate: wakesPerSecond},
 	}
 }
 
@@ -221,9 +222,9 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	case event.PriorityClassGone:
 		c.onPriorityClass(e.Name, 0, false)
 	case event.QueueSeen:
-		c.onQueueSeen(e.Queue)
+		c.queues.Seen(e.Queue)
 	case event.QueueGone:
-		c.onQueueGone(e)
+		c.queues.Gone(e.Name, e.UID)
 	case event.TableSeen:
 		c.onTable(e.Table)
 	case event.StoreRead:
@@ -257,7 +258,7 @@ func (c *Core) onMessage(m event.Message) {
 	case *wire.Envelope_Closed:
 		c.onClosed(b.Closed)
 	case *wire.Envelope_QueueUsages:
-		c.onQueueUsages(b.QueueUsages)
+		c.queues.Usages(b.QueueUsages, func(path string) bool { return c.active[api.BucketOf(path)] })
 	case *wire.Envelope_Known:
 		c.onKnown(b.Known)
 	case *wire.Envelope_HoldReply:
@@ -295,7 +296,7 @@ func (c *Core) onTick() {
 	c.editing.Forget(c.now)
 	c.sent.Forget(c.now)
 	c.lookAtLarge(true)
-	c.giveTurns()
+	c.publishWaiting()
 	c.settle()
 	c.writeConditions()
 	c.writeQueueStatuses()

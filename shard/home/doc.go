@@ -5,7 +5,8 @@
 //   - intake (pods.go): which gang a pod belongs to, which queue it is charged to, and whether it may be placed;
 //   - the life of a gang (state.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
 //   - takeover (takeover.go): what to do with reservations and pods that another shard left behind;
-//   - what is reported: statuses of PodGroups and Queues (status.go), PodScheduled=False (conditions.go), spans (trace.go).
+//   - why a gang is blocked (blocked.go), and what is reported: what statuses say (status.go; package report decides when they are
+//     written), PodScheduled=False (conditions.go), spans (trace.go).
 //
 // For the queue buckets that the table gives to this shard, it owns the order of their gangs, the serials of requests about them,
 // and the statuses of their Queues and PodGroups. All of it can be rebuilt from the API server and the control store.

@@ -52,9 +52,9 @@ type gang struct {
 	boundSince time.Time // when the first Bind went out
 	partly     bool      // reported as partly placed
 
-	blocked   report.Reason // why its pods are not placed; zero when nothing is in the way
-	uncharged report.Reason // why pods that have a node are not charged; zero when all of them are
-	status    groupStatus
+	blocked   report.Reason    // why its pods are not placed; zero when nothing is in the way
+	uncharged report.Reason    // why pods that have a node are not charged; zero when all of them are
+	status    *report.PodGroup // nil before its PodGroup was seen
 	trace     trace
 
 	explaining bool // in Core.explain
@@ -370,6 +370,7 @@ func (c *Core) drop(g *gang) {
 	c.keepPace(g)
 	c.freeSlot(g)
 	c.wakeUp(g)
+	g.status.Forget()
 	delete(c.gangs, g.id)
 	delete(c.untold, g.id)
 	c.released.put(g.id, g.message())

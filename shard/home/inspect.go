@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Status describes the gangs that wait, best first and at most 1,000, for operators. It changes nothing.
@@ -30,7 +31,7 @@ func (c *Core) Status() *wire.StatusReply {
 	slices.SortFunc(waiting, compareGangs)
 	for _, g := range waiting[:min(len(waiting), 1000)] {
 		out.Gangs = append(out.Gangs, &wire.GangStatus{
-			Gang: g.message(), State: g.state.String(), Reason: g.words().Code, Message: short(g.words().Message), SinceUnixMs: g.age().UnixMilli(),
+			Gang: g.message(), State: g.state.String(), Reason: g.words().Code, Message: report.Short(g.words().Message), SinceUnixMs: g.age().UnixMilli(),
 			Pods: uint32(g.tally.unfinished), Bound: uint32(g.tally.bound), MinCount: uint32(g.minCount()),
 		})
 	}

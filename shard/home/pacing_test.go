@@ -25,14 +25,16 @@ type editor struct {
 	pods  map[string]*api.Pod
 	queue []event.Event
 
-	statuses map[string]int // written, by namespace
-	usages   int            // statuses of Queues
+	statuses map[string]int                      // written, by namespace
+	usages   int                                 // statuses of Queues
+	shown    map[string]*v1alpha1.PodGroupStatus // the last that was written, by name
+	queues   map[string]*v1alpha1.QueueStatus
 	bytes    map[string]int // of classes in HoldRequests, by namespace
 	searches map[string]int // HoldRequests, by gang
 }
 
 func newEditor(deny bool) *editor {
-	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}, bytes: map[string]int{}, searches: map[string]int{}}
+	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}, shown: map[string]*v1alpha1.PodGroupStatus{}, queues: map[string]*v1alpha1.QueueStatus{}, bytes: map[string]int{}, searches: map[string]int{}}
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	for i := range t.Changed {
 		t.Changed[i] = 1
@@ -59,9 +61,11 @@ func (e *editor) step(ev event.Event) {
 			switch o := o.(type) {
 			case event.WriteQueueStatus:
 				e.usages++
+				e.queues[o.Queue] = o.Status
 				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
 			case event.WritePodGroupStatus:
 				e.statuses[o.Namespace]++
+				e.shown[o.Name] = o.Status
 				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
 			case event.WritePodCondition:
 				e.queue = append(e.queue, event.StatusWritten{ID: o.ID, Outcome: event.StatusOK, ResourceVersion: "7"})

@@ -12,6 +12,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Intake: which pods make which gang, and which queue pays for it.
@@ -541,6 +542,9 @@ func (c *Core) homeGroup(g *group) {
 	}
 	if gang.group == nil { // new, or inherited before the PodGroup was seen
 		gang.group, gang.stray, gang.gone = g, time.Time{}, false
+		if gang.status == nil {
+			gang.status = &report.PodGroup{}
+		}
 		gang.name = g.name
 		c.seenStatus(gang)
 		for _, uid := range sorted(c.labelled[g.name]) {

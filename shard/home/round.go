@@ -288,7 +288,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			}
 		}
 		if r.refused[from] = true; f.GetMessage() != "" && len(r.words) < maxRefusals {
-			r.words = append(r.words, short(f.GetMessage()))
+			r.words = append(r.words, report.Short(f.GetMessage()))
 		}
 	}
 	if left := m.GetLeft(); left != nil {

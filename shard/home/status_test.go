@@ -154,7 +154,7 @@ func TestNumbersAreNotKeptBackByNews(t *testing.T) {
 		}
 		e.step(event.Tick{})
 	}
-	if shown := e.core.gangs["h"].status.said.pods; int(shown) < pods+extra-2 {
+	if shown := e.shown["h"].Pods; int(shown) < pods+extra-2 {
 		t.Errorf("the status of a PodGroup with %d pods shows %d", pods+extra, shown)
 	}
 	if min := (seconds - 5) * 95; e.statuses["evil"] < min {
@@ -205,7 +205,7 @@ func TestQueueStatusesAreFair(t *testing.T) {
 			usage(queues-1, 2+tick)
 		}
 		e.step(event.Tick{})
-		if tick == 150+10*queues/budget+2 && e.core.queues[fmt.Sprintf("q%d", queues-1)].said.WaitingGangs != 152 {
+		if tick == 150+10*queues/budget+2 && e.queues[fmt.Sprintf("q%d", queues-1)].WaitingGangs != 152 {
 			t.Error("a queue that changed once waits for longer than all queues take in turn")
 		}
 	}

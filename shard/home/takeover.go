@@ -72,6 +72,7 @@ func (c *Core) abandon(g *gang) {
 	g.dropped = true
 	c.freeSlot(g)
 	c.wakeUp(g)
+	g.status.Forget()
 	delete(c.gangs, g.id)
 	delete(c.untold, g.id)
 	members := sorted(g.members)

@@ -1,7 +1,14 @@
-// Package report has the words in which a home shard tells users what becomes of their gangs.
+// Package report has what a home shard tells users about their gangs and queues.
 //
-// It decides which reasons there are, in which sentences they are put, and where each one shows: in the conditions of a PodGroup, in
-// PodScheduled=False of its pods, and in `basalt status`. Which reason holds for a gang is not decided here, but in package home.
+// It decides:
+//   - which reasons there are why a gang is blocked, in which sentences they are put, and where each one shows: in the conditions of a
+//     PodGroup, in PodScheduled=False of its pods, and in `basalt status` (reason.go);
+//   - when the status of a PodGroup or Queue is written, within budgets that namespaces share fairly, and its stamp (podgroup.go,
+//     queue.go).
+//
+// It owns what the statuses of the PodGroups and Queues of its buckets say. It does not know gangs: which reason holds for one, and
+// which numbers its status shows, is decided in package home. Nor does it write conditions of pods: their writes change the version
+// of a pod, which only the one that commits it may do.
 package report
 
 import (

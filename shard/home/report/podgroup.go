@@ -1,0 +1,236 @@
+package report
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/fair"
+)
+
+// Statement is what the status of a PodGroup says.
+type Statement struct {
+	Generation          int64
+	Queue               string
+	Pods, Bound         int32
+	Reserved, Scheduled Verdict
+}
+
+// PodGroup is the status of a PodGroup: what it says, and what it is to say.
+type PodGroup struct {
+	seen     *v1alpha1.PodGroupStatus
+	said     Statement // by the object's status as seen, or by our last write
+	sequence int64
+	epoch    int64 // of sequence
+	inFlight *groupWrite
+	since    time.Time // since when said is not what should be said
+	wants    Statement // what was to be said then
+	last     time.Time // write
+	retry    time.Time
+	backoff  time.Duration
+	gone     bool
+	queued   turnOf // in its statusLine
+	turn     bool   // it left that queue, and may be written
+}
+
+// groupWrite is a write that is not answered.
+type groupWrite struct {
+	id   uint64
+	says Statement
+}
+
+// turnOf says in which queue of a statusLine a status waits.
+type turnOf uint8
+
+const (
+	noTurn turnOf = iota
+	counts        // numbers and words changed
+	news          // a reason did: before those
+)
+
+// statusLine holds the PodGroups of one namespace whose statuses wait for the budget. What is new goes first, but only before what
+// else the same namespace has to be told: a tenant whose reasons change all the time does not keep others' numbers back.
+type statusLine struct{ news, counts []waiting }
+
+// waiting is a status that waits, with the UID of its PodGroup.
+type waiting struct {
+	*PodGroup
+	uid string
+}
+
+func (l *statusLine) add(w waiting, turn turnOf) {
+	if turn == news {
+		l.news = append(l.news, w)
+	} else {
+		l.counts = append(l.counts, w)
+	}
+}
+
+// first returns the queue that is served next, and which one it is.
+func (l *statusLine) first() (*[]waiting, turnOf) {
+	if len(l.news) > 0 {
+		return &l.news, news
+	}
+	return &l.counts, counts
+}
+
+// PodGroups decides when statuses of PodGroups are written. There is one latest statement for each. What changes faster than it may be
+// written is never queued: only the last of it is written. What equals what the object shows is not written.
+//
+// A gang that is placed at once gets one write: what is on its way is given Config.StatusEvery to arrive. A reason that somebody has
+// to act on is written at once.
+type PodGroups struct {
+	cfg    Config
+	tokens fair.Tokens
+	unsaid fair.Queues[statusLine] // that wait for tokens
+}
+
+// NewPodGroups returns a PodGroups that knows of nothing.
+func NewPodGroups(cfg Config) PodGroups {
+	return PodGroups{cfg: cfg, tokens: fair.Tokens{Rate: cfg.StatusBudget}}
+}
+
+// Writable reports whether a status may be written when something is to be said: it is not if its object is gone, or while a write is
+// not answered.
+func (r *PodGroups) Writable(p *PodGroup) bool {
+	return !p.gone && p.inFlight == nil && r.cfg.StatusBudget >= 0
+}
+
+// Publish reports whether the status of a PodGroup is to be written now to say something. If it is to be later, it returns when it is to
+// be asked again; without a time, Turns names the PodGroup when its turn comes, or there is nothing to say.
+func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, say Statement) (write bool, again time.Time) {
+	turn := p.turn
+	p.turn = false
+	if say == p.said {
+		p.since = time.Time{}
+		return false, again
+	}
+	if p.since.IsZero() || say.Reserved.Yes && !p.wants.Reserved.Yes { // what follows a grant is close
+		p.since = now
+	}
+	p.wants = say
+	line := counts
+	if say.Reserved.Code != p.said.Reserved.Code || say.Scheduled.Code != p.said.Scheduled.Code {
+		line = news
+	}
+	var due time.Time
+	switch {
+	case line == news && (say.Reserved.Urgent() || say.Scheduled.Urgent()):
+		due = latest(now, p.last.Add(r.cfg.StatusEvery))
+	case line == news || say.Generation != p.said.Generation:
+		due = latest(p.since.Add(r.cfg.StatusEvery), p.last.Add(r.cfg.StatusEvery))
+	default:
+		due = latest(p.since.Add(r.cfg.StatusEvery), p.last.Add(r.cfg.CountsEvery))
+	}
+	if due = latest(due, p.retry); now.Before(due) {
+		return false, due
+	}
+	if !turn && (!r.unsaid.Empty() || !r.tokens.Take(now)) {
+		if p.queued < line {
+			p.queued = line
+			r.unsaid.Of(namespace).add(waiting{p, uid}, line)
+		}
+		return false, again
+	}
+	p.queued = noTurn
+	return true, again
+}
+
+// Turns calls publish for as many of the PodGroups that wait as the budget allows, for each namespace in turn. Asking by themselves,
+// ten thousand gangs that wait would take a shard's whole time.
+func (r *PodGroups) Turns(now time.Time, publish func(uid string)) {
+	for l := r.unsaid.Next(); l != nil; l = r.unsaid.Next() {
+		q, turn := l.first()
+		w := (*q)[0]
+		valid := w.queued == turn
+		if valid {
+			if !r.tokens.Take(now) {
+				return
+			}
+			w.queued, w.turn = noTurn, true
+			publish(w.uid)
+		}
+		(*q)[0] = waiting{}
+		if *q = (*q)[1:]; len(l.news)+len(l.counts) == 0 {
+			r.unsaid.Rotate(true)
+		} else if valid {
+			r.unsaid.Rotate(false)
+		}
+	}
+}
+
+// Forget takes a PodGroup out of the queue: nothing is said of it any more.
+func (p *PodGroup) Forget() {
+	if p != nil {
+		p.queued = noTurn
+	}
+}
+
+// Status returns the status to write, under the epoch of the gang's bucket or a later one. It is no later than the table's.
+func (r *PodGroups) Status(now time.Time, p *PodGroup, id uint64, say Statement, epoch, table int64) *v1alpha1.PodGroupStatus {
+	self := string(r.cfg.Self)
+	if p.seen != nil && p.seen.Queue != say.Queue && p.seen.Epoch >= epoch && p.seen.Writer != self {
+		// Another queue's home wrote before this one paid. Its bucket may have changed hands later than ours.
+		epoch = min(table, p.seen.Epoch+1)
+	}
+	p.sequence, p.epoch = nextSequence(p.sequence, p.epoch, epoch), epoch
+	if p.seen != nil && p.seen.Epoch == epoch && p.seen.Writer == self {
+		p.sequence = max(p.sequence, p.seen.Sequence+1)
+	}
+	out := &v1alpha1.PodGroupStatus{
+		Stamp:              v1alpha1.Stamp{Epoch: epoch, Writer: self, Sequence: p.sequence},
+		ObservedGeneration: say.Generation, Queue: say.Queue, Pods: say.Pods, Bound: say.Bound,
+	}
+	var before []metav1.Condition
+	if p.seen != nil {
+		before = p.seen.Conditions
+	}
+	out.Conditions = []metav1.Condition{
+		condition(now, before, v1alpha1.ConditionQuotaReserved, say.Reserved, say.Generation),
+		condition(now, before, v1alpha1.ConditionPodGroupInitiallyScheduled, say.Scheduled, say.Generation),
+	}
+	p.seen = out // what the object shows next
+	p.last, p.inFlight = now, &groupWrite{id, say}
+	return out
+}
+
+// Written takes the answer to a write, and reports whether it was awaited.
+func (r *PodGroups) Written(now time.Time, p *PodGroup, id uint64, outcome event.StatusOutcome) bool {
+	if p == nil || p.inFlight == nil || p.inFlight.id != id {
+		return false
+	}
+	says := p.inFlight.says
+	p.inFlight = nil
+	switch outcome {
+	case event.StatusOK:
+		p.said, p.since, p.backoff, p.retry = says, time.Time{}, 0, time.Time{}
+	case event.StatusGone:
+		p.gone = true
+	default:
+		p.retry = now.Add(r.cfg.backOff(&p.backoff))
+	}
+	return true
+}
+
+// Seen takes note of what a PodGroup shows, and reports whether that counts: not while a write is not answered, or while the watch lags
+// behind our own writes.
+func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
+	if seen == nil || p.inFlight != nil || seen.Writer == string(r.cfg.Self) && seen.Epoch == p.epoch && seen.Sequence < p.sequence {
+		return false
+	}
+	p.seen = seen
+	p.said = Statement{Generation: seen.ObservedGeneration, Queue: seen.Queue, Pods: seen.Pods, Bound: seen.Bound}
+	for i := range seen.Conditions {
+		cond := &seen.Conditions[i]
+		v := Verdict{cond.Status == metav1.ConditionTrue, Reason{cond.Reason, cond.Message}}
+		switch cond.Type {
+		case v1alpha1.ConditionQuotaReserved:
+			p.said.Reserved = v
+		case v1alpha1.ConditionPodGroupInitiallyScheduled:
+			p.said.Scheduled = v
+		}
+	}
+	return true
+}

@@ -1,0 +1,61 @@
+package report
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+)
+
+// Config of what is written. Package home has the defaults and what the fields mean.
+type Config struct {
+	Self                            api.Incarnation
+	StatusEvery, UsageEvery         time.Duration
+	CountsEvery, StatusBackoffLimit time.Duration
+	StatusBudget, UsageBudget       int
+}
+
+// backOff returns the pause after a write that failed.
+func (c *Config) backOff(d *time.Duration) time.Duration {
+	*d = min(max(2**d, c.StatusEvery), c.StatusBackoffLimit)
+	return *d
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// nextSequence counts within an epoch.
+func nextSequence(sequence, of, epoch int64) int64 {
+	if of != epoch {
+		return 1
+	}
+	return sequence + 1
+}
+
+// condition makes a condition; the time of its last transition is kept when its status is the same as before.
+func condition(now time.Time, before []metav1.Condition, kind string, v Verdict, generation int64) metav1.Condition {
+	out := metav1.Condition{
+		Type: kind, Status: metav1.ConditionFalse, Reason: v.Code, Message: Short(v.Message),
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+	}
+	if v.Yes {
+		out.Status = metav1.ConditionTrue
+	}
+	for i := range before {
+		if b := &before[i]; b.Type == kind && b.Status == out.Status && !b.LastTransitionTime.IsZero() {
+			out.LastTransitionTime = b.LastTransitionTime
+		}
+	}
+	return out
+}
+
+// Short bounds a message to users: the API server takes 32,768 bytes.
+func Short(message string) string { return api.Shorten(message, maxWords) }
+
+// maxWords bounds a message to users, in bytes.
+const maxWords = 1024

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+var epoch0 = time.Unix(1700000000, 0).UTC()
+
+// A condition keeps the time of its last transition while its status stays the same.
+func TestTimeOfTransition(t *testing.T) {
+	now := epoch0.Add(90*time.Second + 300*time.Millisecond)
+	old := metav1.NewTime(epoch0)
+	for _, test := range []struct {
+		name   string
+		before []metav1.Condition
+		want   time.Duration
+	}{
+		{"none before", nil, 90 * time.Second},
+		{"of the same status", []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: old}}, 0},
+		{"of the other status", []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: old}}, 90 * time.Second},
+		{"of another type", []metav1.Condition{{Type: v1alpha1.ConditionQuotaReserved, Status: metav1.ConditionTrue, LastTransitionTime: old}}, 90 * time.Second},
+		{"without a time", []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}, 90 * time.Second},
+	} {
+		got := condition(now, test.before, v1alpha1.ConditionReady, Verdict{Yes: true, Reason: Reason{Code: "Ready", Message: "words"}}, 3)
+		if at := got.LastTransitionTime.Sub(epoch0); at != test.want || got.Status != metav1.ConditionTrue || got.ObservedGeneration != 3 {
+			t.Errorf("%s: %+v, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// The epoch of a PodGroup's status is that under which this shard took the gang's bucket; after the home of another queue wrote
+// under a later one it is the next, but never later than the table's. Sequences count within an epoch.
+func TestStampOfStatus(t *testing.T) {
+	const own, table = 3, 9
+	for _, test := range []struct {
+		name            string
+		seen            *v1alpha1.PodGroupStatus
+		epoch, sequence int64
+	}{
+		{"nothing seen", nil, own, 8},
+		{"of the same queue", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "q"}, own, 8},
+		{"of another queue, earlier", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own - 1, Writer: "b", Sequence: 40}, Queue: "p"}, own, 8},
+		{"of another queue, as early", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "b", Sequence: 40}, Queue: "p"}, own + 1, 1},
+		{"of another queue, later", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "p"}, 6, 1},
+		{"of another queue, now", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: table, Writer: "b", Sequence: 40}, Queue: "p"}, table, 1},
+		{"our own of another queue", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "a", Sequence: 40}, Queue: "p"}, own, 8},
+		{"our own, newer", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 40}, Queue: "q"}, own, 41},
+		{"our own, older", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 2}, Queue: "q"}, own, 8},
+	} {
+		r := NewPodGroups(Config{Self: "a"})
+		p := &PodGroup{seen: test.seen, epoch: own, sequence: 7}
+		if got := r.Status(epoch0, p, 1, Statement{Queue: "q"}, own, table); got.Epoch != test.epoch || got.Sequence != test.sequence || got.Writer != "a" {
+			t.Errorf("%s: %+v, want epoch %d, sequence %d", test.name, got.Stamp, test.epoch, test.sequence)
+		}
+	}
+}
+
+// The status of a Queue names what is charged, what its limits are, and how many gangs wait, as the coordinator has it.
+func TestQueueStatus(t *testing.T) {
+	r := NewQueues(Config{Self: "a"})
+	amounts := func(n int64) []*wire.Amount { return []*wire.Amount{{Resource: "cpu", Value: n * 1000}} }
+	for _, test := range []struct {
+		usage *wire.QueueUsage
+		want  string
+	}{
+		{&wire.QueueUsage{Queue: "q"}, "3/a/1 charged=[] capability=[] guarantee=[] 0 0 True Ready"},
+		{&wire.QueueUsage{Queue: "q", Charged: amounts(1), Admitted: 4, Waiting: 5, Generation: 6, ReadyReason: "QueueClosed"}, "3/a/1 charged=[1] capability=[] guarantee=[] 4 5 False QueueClosed"},
+		{&wire.QueueUsage{Queue: "q", Capability: amounts(2), ReadyReason: v1alpha1.ReasonGuaranteeCut}, "3/a/1 charged=[] capability=[2] guarantee=[] 0 0 True " + v1alpha1.ReasonGuaranteeCut},
+		{&wire.QueueUsage{Queue: "q", Guarantee: amounts(3)}, "3/a/1 charged=[] capability=[] guarantee=[3] 0 0 True Ready"},
+	} {
+		s, err := r.status(epoch0, &queue{usage: test.usage}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := func(l v1.ResourceList) (out []string) {
+			for _, q := range l {
+				out = append(out, q.String())
+			}
+			return out
+		}
+		got := fmt.Sprintf("%d/%s/%d charged=%v capability=%v guarantee=%v %d %d %s %s", s.Epoch, s.Writer, s.Sequence, words(s.Charged), words(s.Limits.Capability), words(s.Limits.Guarantee),
+			s.AdmittedGangs, s.WaitingGangs, s.Conditions[0].Status, s.Conditions[0].Reason)
+		if got != test.want {
+			t.Errorf("%v: %s, want %s", test.usage, got, test.want)
+		}
+		if (s.Charged == nil) != (len(test.usage.Charged) == 0) || (s.Limits.Guarantee == nil) != (len(test.usage.Guarantee) == 0) || (s.Limits.Capability == nil) != (len(test.usage.Capability) == 0) {
+			t.Errorf("%v: empty lists are written: %+v", test.usage, s)
+		}
+	}
+}
