@@ -370,7 +370,7 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 	}
 	localtest.Wait(t, time.Minute, "the policy to refuse a PodGroup with large annotations", func(ctx context.Context) error {
 		err := create(ctx, "podgroups", object("podgroups", "annotated", annotation(16<<10)), "dryRun")
-		if err == nil || !strings.Contains(err.Error(), "metadata: PodGroup annotated has 1") || !strings.Contains(err.Error(), "at most 16384 are allowed") {
+		if err == nil || !strings.Contains(err.Error(), `"annotated"`) || !strings.Contains(err.Error(), "metadata: at most 16384 bytes are allowed") {
 			return fmt.Errorf("answer: %v", err)
 		}
 		return nil
@@ -396,7 +396,7 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 				switch {
 				case row.allowed && err != nil:
 					t.Error(err)
-				case !row.allowed && (!apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "sized has ")):
+				case !row.allowed && (!apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "metadata: at most 16384 bytes")):
 					t.Errorf("answer: %v", err)
 				}
 			})
