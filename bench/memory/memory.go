@@ -14,7 +14,6 @@ package memory
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/bench/model"
 )
 
 // Object is a version of any object.
@@ -66,6 +66,7 @@ type Counts struct {
 type Observer func(resource string, event watch.EventType, before, after Object)
 
 type kind struct {
+	model.Rules
 	resource   string
 	gvk        schema.GroupVersionKind
 	namespaced bool
@@ -136,7 +137,7 @@ func addKind[T any, P interface {
 	*T
 	Object
 }](s *Server, resource string, gv schema.GroupVersion, name string, namespaced bool, list func(metav1.ListMeta, []T) runtime.Object) {
-	k := &kind{resource: resource, gvk: gv.WithKind(name), namespaced: namespaced, objects: map[types.NamespacedName]Object{}, watchers: map[*watcher]struct{}{}}
+	k := &kind{Rules: model.Rules{Resource: schema.GroupResource{Group: gv.Group, Resource: resource}, Kind: schema.GroupKind{Group: gv.Group, Kind: name}}, resource: resource, gvk: gv.WithKind(name), namespaced: namespaced, objects: map[types.NamespacedName]Object{}, watchers: map[*watcher]struct{}{}}
 	k.make = func() Object {
 		o := P(new(T))
 		o.GetObjectKind().SetGroupVersionKind(k.gvk)
@@ -187,10 +188,6 @@ func (s *Server) kind(resource string) (*kind, error) {
 	return k, nil
 }
 
-func (k *kind) group() schema.GroupResource {
-	return schema.GroupResource{Group: k.gvk.Group, Resource: k.resource}
-}
-
 func nameOf(o Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
@@ -199,7 +196,7 @@ func (k *kind) get(name types.NamespacedName) (Object, error) {
 	if o := k.objects[name]; o != nil {
 		return o, nil
 	}
-	return nil, apierrors.NewNotFound(k.group(), name.Name)
+	return nil, k.NotFound(name.Name)
 }
 
 // Get returns the present version.
@@ -302,24 +299,10 @@ func (s *Server) Create(resource string, o Object) (Object, error) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, name.Namespace)
 	}
 	if k.objects[name] != nil {
-		return nil, apierrors.NewAlreadyExists(k.group(), name.Name)
+		return nil, apierrors.NewAlreadyExists(k.Resource, name.Name)
 	}
-	o.SetUID(s.uid())
-	o.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
-	o.SetGeneration(1)
-	o.SetDeletionTimestamp(nil)
+	k.Rules.Create(o, s.uid(), now())
 	o.GetObjectKind().SetGroupVersionKind(k.gvk)
-	switch o := o.(type) {
-	case *corev1.Pod:
-		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
-		if len(o.Spec.SchedulingGates) > 0 {
-			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}}
-		}
-	case *v1alpha1.Queue:
-		o.Status = nil
-	case *v1alpha1.PodGroup:
-		o.Status = nil
-	}
 	s.counts.Creates[resource]++
 	s.commit(k, watch.Added, nil, o)
 	return o, nil
@@ -335,7 +318,7 @@ func (s *Server) UpdatePod(namespace, name string, uid types.UID, change func(*c
 		return err
 	}
 	if o.GetUID() != uid {
-		return apierrors.NewConflict(k.group(), name, fmt.Errorf("the UID in the precondition (%s) is not %s", uid, o.GetUID()))
+		return k.Conflict(name, "the UID in the precondition (%s) is not %s", uid, o.GetUID())
 	}
 	pod := *o.(*corev1.Pod)
 	change(&pod)
