@@ -113,7 +113,7 @@ func (c *Core) adjust(g *gang) {
 	base := sum(need)
 	extra := c.extras(g)
 	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
-		c.startWithdraw(g, resume)
+		c.retreat(g, startOver)
 		return
 	}
 	if a := ch.ask; a != nil && a.denied == nil {

@@ -43,8 +43,8 @@ func (c *Core) check() error {
 		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large {
 			return fmt.Errorf("gang %s is %s and waits for an answer, and nothing will ask again", uid, g.state)
 		}
-		if g.state == withdrawing && g.withdraw == nil {
-			return fmt.Errorf("gang %s withdraws nothing", uid)
+		if (g.state == withdrawing) != (g.withdraw != nil) {
+			return fmt.Errorf("gang %s is %s, withdraws %t", uid, g.state, g.withdraw != nil)
 		}
 		if g.state == releasing && g.charge.open == nil {
 			return fmt.Errorf("gang %s releases nothing", uid)

@@ -14,20 +14,22 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// Taking back: what was asked of node shards is withdrawn at every one of them before anything else is decided, and a
-// gang that stands in part for too long is closed at the coordinator before any of its pods is removed.
+// The way back. What was requested from node shards for a gang is withdrawn at every one of them before anything else is decided
+// (retreat), and a gang that is bound in part for too long is closed at the coordinator before any of its pods is evicted.
 
-// after says what a withdrawal is for.
-type after uint8
+// cause is what a gang retreats for. It decides how the gang goes on when nothing but bound pods is left of it.
+type cause uint8
 
 const (
-	resume after = iota // decide from what is bound
-	giveUp              // no room: give the reservation back and rest
-	undo                // closed: remove what is bound
+	startOver cause = iota // from what is bound
+	edited                 // likewise, because it is not any more what its reservation is for: how often is limited (pacing.go)
+	giveUp                 // there is no capacity: the reservation is given back, and the gang sleeps
+	rollBack               // it is closed: what is bound is evicted
 )
 
 // withdraw is a Withdraw that was sent to several shards.
 type withdraw struct {
+	why     cause
 	serial  uint64
 	all     bool // to every member of the table: what a shard that is gone wrote is with its heirs
 	waiting map[api.Incarnation]*open
@@ -36,26 +38,19 @@ type withdraw struct {
 	pods    []string                   // pods whose intents have no known outcome: each shard reports those that are bound to its nodes
 }
 
-// restart drops everything that was asked for a gang and begins again with what is there.
-func (c *Core) restart(g *gang) {
-	if len(g.search.touched) > 0 || g.unsettled() {
-		c.startWithdraw(g, resume)
+// retreat takes back what was requested for a gang from node shards: every shard that was asked has to drop it. A gang that starts
+// over, and for which none was asked, goes on at once.
+func (c *Core) retreat(g *gang, why cause) {
+	if why == edited {
+		g.edits.pending = true
+		why = startOver
+	}
+	if why == startOver && len(g.search.touched) == 0 && !g.unsettled() {
+		c.resume(g, why)
 		return
 	}
-	c.resume(g)
-}
-
-// startOver is restart for a gang that is not any more what its reservation is for.
-func (c *Core) startOver(g *gang) {
-	g.edits.pending = true
-	c.restart(g)
-}
-
-// startWithdraw tells every shard that may have something of the gang to drop it.
-func (c *Core) startWithdraw(g *gang, then after) {
 	c.become(g, withdrawing)
-	g.after = then
-	w := &withdraw{serial: c.serial(g), waiting: map[api.Incarnation]*open{}, again: map[api.Incarnation]*open{}, sent: map[string]api.Incarnation{}}
+	w := &withdraw{why: why, serial: c.serial(g), waiting: map[api.Incarnation]*open{}, again: map[api.Incarnation]*open{}, sent: map[string]api.Incarnation{}}
 	for shard := range g.search.touched {
 		w.all = w.all || !c.isMember(shard)
 	}
@@ -91,12 +86,11 @@ func (c *Core) startWithdraw(g *gang, then after) {
 	c.touch(g)
 }
 
-// withdrawAll is startWithdraw at every member of the table, for a gang of which another home may have asked anything.
-func (c *Core) withdrawAll(g *gang, then after) {
+// touchAll counts every member of the table as asked: another home may have asked any of them.
+func (c *Core) touchAll(g *gang) {
 	for _, m := range c.table.Members {
 		g.touch(m.Incarnation)
 	}
-	c.startWithdraw(g, then)
 }
 
 // sendWithdraw has a shard give up what was asked of it for a gang up to a serial, and report which of some pods are bound.
@@ -125,7 +119,8 @@ func (c *Core) awaitWithdrawn(g *gang) {
 	slices.SortFunc(shards, func(a, b api.Incarnation) int { return strings.Compare(string(a), string(b)) })
 	for _, shard := range shards {
 		if !c.isMember(shard) { // its heirs know now what it had
-			c.withdrawAll(g, g.after)
+			c.touchAll(g)
+			c.retreat(g, w.why)
 			return
 		}
 	}
@@ -150,7 +145,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 	g.commits, g.inDoubt = nil, false
 	clear(g.search.touched)
 	g.tally = c.count(g)
-	c.resume(g)
+	c.resume(g, w.why)
 }
 
 func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
@@ -194,12 +189,10 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 }
 
 // resume decides how a gang goes on of which no shard has anything but bound pods.
-func (c *Core) resume(g *gang) {
-	then := g.after
-	g.after = resume
+func (c *Core) resume(g *gang, why cause) {
 	g.search.since, g.search.mendBy = time.Time{}, time.Time{}
 	switch {
-	case then == undo && (g.placed < g.minCount() || g.tally.bound == 0):
+	case why == rollBack && (g.placed < g.minCount() || g.tally.bound == 0):
 		c.become(g, evicting)
 	case g.leaving():
 		c.become(g, collecting) // goAway follows
@@ -207,7 +200,7 @@ func (c *Core) resume(g *gang) {
 		c.start(g)
 	case g.placed > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
-	case then == giveUp:
+	case why == giveUp:
 		c.sleep(g, g.blocked.Is(v1alpha1.ReasonNeverFits))
 		c.become(g, collecting)
 		if g.tally.owed == 0 {
@@ -229,12 +222,12 @@ func (c *Core) mayEvict(g *gang) bool {
 	return !g.charge.closed && g.charge.reserved && g.charge.ask == nil
 }
 
-// close begins to undo a gang that stands in part.
+// close begins to roll back a gang that is bound in part.
 func (c *Core) close(g *gang) {
 	c.RolledBack++
 	c.warn(g, v1alpha1.ReasonRolledBack, c.partWords(g).Message+": evicting its bound pods so that the gang can be rescheduled as a whole")
 	if fault.On(fault.EvictOpen) {
-		c.startWithdraw(g, undo)
+		c.retreat(g, rollBack)
 		return
 	}
 	g.charge.open = &open{serial: c.serial(g)}
@@ -243,11 +236,10 @@ func (c *Core) close(g *gang) {
 
 func (c *Core) awaitClosed(g *gang) {
 	if g.charge.closed {
-		if g.stray.IsZero() {
-			c.startWithdraw(g, undo)
-		} else {
-			c.withdrawAll(g, undo)
+		if !g.stray.IsZero() {
+			c.touchAll(g)
 		}
+		c.retreat(g, rollBack)
 		return
 	}
 	if c.again(g, g.charge.open, c.cfg.AskAgain, c.cfg.ResendEvery) {

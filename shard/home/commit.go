@@ -92,7 +92,7 @@ func (c *Core) prepare(g *gang) {
 	s := &g.search
 	g.forget()
 	if !c.valid(g) && !c.toldAny(g) {
-		c.startOver(g)
+		c.retreat(g, edited)
 		return
 	}
 	if c.toldAny(g) { // one Commit for all of it, which binds at once
@@ -103,14 +103,14 @@ func (c *Core) prepare(g *gang) {
 		}
 	}
 	if g.placed >= g.minCount() { // somebody else bound it
-		c.restart(g)
+		c.retreat(g, startOver)
 		return
 	}
 	for _, cm := range g.commits {
 		switch {
 		case cm.prepared:
 		case !c.isMember(cm.shard) || !c.now.Before(cm.at.Add(c.cfg.PrepareFor)):
-			c.restart(g)
+			c.retreat(g, startOver)
 			return
 		default:
 			c.wakeAt(g, cm.at.Add(c.cfg.PrepareFor))
@@ -130,7 +130,7 @@ func (c *Core) prepare(g *gang) {
 			s.mendBy = c.now.Add(c.cfg.MendWithin)
 		}
 		if !c.now.Before(s.mendBy) {
-			c.restart(g)
+			c.retreat(g, startOver)
 			return
 		}
 		c.wakeAt(g, s.mendBy)
@@ -154,7 +154,7 @@ func (c *Core) prepare(g *gang) {
 	}
 	if g.placed+g.tally.committed < g.minCount() || g.tally.committed != g.tally.charged {
 		c.broken("a gang is to be bound of which less than the minimum is prepared")
-		c.restart(g)
+		c.retreat(g, startOver)
 		return
 	}
 	c.traceCommitted(g)
@@ -362,7 +362,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		return
 	}
 	if g.state == preparing {
-		c.restart(g)
+		c.retreat(g, startOver)
 	}
 }
 

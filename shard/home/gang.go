@@ -46,7 +46,6 @@ type gang struct {
 	edits    edits
 	commits  []*commit
 	withdraw *withdraw
-	after    after
 
 	firstBound time.Time // of the current attempt
 	boundSince time.Time // when the first Bind went out
@@ -198,7 +197,7 @@ func (c *Core) drive(g *gang) {
 	case g.leaving():
 		c.goAway(g)
 	case g.charge.closed && !g.started: // by a predecessor, or by the coordinator
-		c.startWithdraw(g, undo)
+		c.retreat(g, rollBack)
 	case g.state == collecting:
 		c.collect(g)
 	case g.state == waiting:
@@ -306,7 +305,7 @@ func (c *Core) bind(g *gang) {
 		return
 	}
 	if g.placed == 0 && g.tally.committed == 0 && len(g.lost) == 0 && len(g.commits) == 0 {
-		c.restart(g) // every pod came back: from the start, all or nothing again
+		c.retreat(g, startOver) // every pod came back: from the start, all or nothing again
 		return
 	}
 	limit := c.rollUntil(g)
@@ -347,7 +346,7 @@ func (c *Core) goAway(g *gang) {
 	c.wakeUp(g)
 	switch {
 	case g.unsettled():
-		c.startWithdraw(g, resume)
+		c.retreat(g, startOver)
 	case g.tally.bound > 0:
 		c.become(g, running)
 		c.adjust(g)

@@ -56,11 +56,11 @@ func (c *Core) valid(g *gang) bool {
 // queueUp waits until the gang has a slot.
 func (c *Core) queueUp(g *gang) {
 	if !c.valid(g) {
-		c.startOver(g)
+		c.retreat(g, edited)
 		return
 	}
 	if g.placed >= g.minCount() { // somebody else bound it
-		c.restart(g)
+		c.retreat(g, startOver)
 		return
 	}
 	if c.asleep(g) || !c.takeSlot(g) {
@@ -75,11 +75,11 @@ func (c *Core) queueUp(g *gang) {
 // hold searches until every charged pod has a hold.
 func (c *Core) hold(g *gang) {
 	if !c.valid(g) {
-		c.startOver(g)
+		c.retreat(g, edited)
 		return
 	}
 	if g.placed >= g.minCount() {
-		c.restart(g)
+		c.retreat(g, startOver)
 		return
 	}
 	if c.tooLong(g) {
@@ -131,7 +131,7 @@ func (c *Core) tooLong(g *gang) bool {
 	if g.blocked.None() {
 		g.blocked = report.SilentShards()
 	}
-	c.startWithdraw(g, giveUp)
+	c.retreat(g, giveUp)
 	return true
 }
 

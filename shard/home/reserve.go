@@ -248,7 +248,7 @@ func (c *Core) refuse(uid string, attempt uint64) {
 // release gives back the reservation, or withdraws the request for one.
 func (c *Core) release(g *gang) {
 	if g.unsettled() {
-		c.startWithdraw(g, resume)
+		c.retreat(g, startOver)
 		return
 	}
 	if g.tally.owed > 0 {

@@ -181,7 +181,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
 			g.blocked = report.FitsNoNode(p.Pod, words)
 			if !g.started && g.state == holding {
-				c.startWithdraw(g, giveUp)
+				c.retreat(g, giveUp)
 				return
 			}
 			c.sleep(g, true)

@@ -19,9 +19,9 @@ package home
 //	   └────────────────────┴◀──────────────────┘   ▼
 //	                           too long in part   running
 //
-// withdrawing is entered from wherever room may have been asked for, and left when every shard asked has answered; what
-// comes after it is decided from what is bound then (resume). running is left only when nothing is charged any more and
-// the PodGroup is gone: a gang that started is never rolled back.
+// withdrawing is entered from wherever capacity may have been requested (retreat), and left when every shard that was asked has
+// answered. What comes after it is decided from the cause and from what is bound then (resume). running is left only when nothing is
+// charged any more and the PodGroup is gone: a gang that started is never rolled back.
 
 type state uint8
 

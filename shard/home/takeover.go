@@ -77,11 +77,7 @@ func (c *Core) abandon(g *gang) {
 	delete(c.untold, g.id)
 	members := sorted(g.members)
 	for _, uid := range members {
-		p := g.members[uid]
-		if p.place == bound && p.Node == "" {
-			p.place = nowhere // the watch will show it
-		}
-		c.leave(p)
+		c.leave(g.members[uid])
 	}
 	if !stays {
 		return
@@ -281,9 +277,11 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		}
 	}
 	if g.charge.closed {
-		c.withdrawAll(g, undo)
+		c.touchAll(g)
+		c.retreat(g, rollBack)
 	} else if g.stray.IsZero() {
-		c.withdrawAll(g, resume)
+		c.touchAll(g)
+		c.retreat(g, startOver)
 	}
 	c.touch(g)
 }
@@ -344,11 +342,13 @@ func (c *Core) awaitPodGroup(g *gang) {
 	if g.tally.bound > 0 {
 		g.gone = true
 		c.endStray(g)
-		c.withdrawAll(g, resume)
+		c.touchAll(g)
+		c.retreat(g, startOver)
 		return
 	}
 	if g.charge.closed {
-		c.withdrawAll(g, undo)
+		c.touchAll(g)
+		c.retreat(g, rollBack)
 		return
 	}
 	g.charge.open = &open{serial: c.serial(g)}
