@@ -15,5 +15,5 @@
 // Package process is the shell: it turns watch events, messages and responses into events, gives each event to both cores, and
 // carries out their outputs.
 //
-// Read event first, then home/gang.go for the life of a gang, then node for what happens to its pods.
+// Read event first, then home/state.go and home/gang.go for the life of a gang, then node for what happens to its pods.
 package shard

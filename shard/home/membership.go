@@ -1,0 +1,211 @@
+package home
+
+import (
+	"time"
+
+	"basalt.dev/basalt/api"
+)
+
+// Membership: which gang a pod belongs to.
+//
+// A pod without a node belongs to the PodGroup that has the name in its label now. A bound pod stays with the gang and the queue
+// under which it was bound until it ends, for its owner may edit its labels at any time and must not move its charge (pinned). For
+// which gang a pod was bound is known, in this order:
+//
+//	from its Commit                             while the home that committed it lives
+//	from the reservation that names it          at a takeover: no label is tamper-proof, the control store is
+//	from its labels when it was first seen bound    for a pod that no reservation names
+//
+// So labels count once, when a pod is first seen with a node: later edits change nothing. A bound pod whose PodGroup does not exist
+// is a gang of one, charged to the queue of its own labels. Shards that saw different labels may both claim a pod; the coordinator
+// charges it once, and denies the other (DENY_CHARGED_ELSEWHERE). A pod joins a gang only in its own namespace.
+//
+// One exception: a pod that was made after the present PodGroup, and bound for an earlier one of that name because its home had not
+// heard yet that the earlier one was gone, is the present one's where both are in the same queue.
+
+// pin has a bound pod stay with the gang that it was bound for, as far as its labels tell, and with the queue that pays.
+func (c *Core) pin(p *pod) {
+	if p.payer == "" && p.queue == "" && p.group == (name{}) {
+		p.payer, _ = c.podQueue(p)
+	}
+	if p.pinned != "" {
+		return
+	}
+	if of := c.named[p.id]; of != nil && of.namespace == p.Namespace {
+		p.pinned, p.sure, p.ours = of.uid, true, true
+		return
+	}
+	g := c.groups[p.group]
+	switch {
+	case g != nil && (p.Gang == "" || p.Gang == g.uid):
+		p.pinned, p.sure = g.uid, true
+	case p.Gang != "" && p.Gang != p.UID && p.group != (name{}):
+		p.pinned = p.Gang
+	}
+}
+
+// meantFor reports whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
+// that the earlier one was gone. Times of creation are whole seconds; of pods made within that second those count that
+// are still there some seconds later.
+func (c *Core) meantFor(p *pod, g *group) bool {
+	if p.Node == "" {
+		return false
+	}
+	d := p.Created.Compare(g.created.Truncate(time.Second))
+	return d > 0 || d == 0 && !p.Deleting && !c.now.Before(g.seen.Add(sameSecond))
+}
+
+const sameSecond = 5 * time.Second
+
+// settleYoung looks again at the pods of PodGroups that were first seen a while ago.
+func (c *Core) settleYoung() {
+	for len(c.young) > 0 && !c.now.Before(c.young[0].seen.Add(sameSecond)) {
+		g := c.young[0]
+		c.young[0] = nil
+		c.young = c.young[1:]
+		if c.groups[g.name] != g {
+			continue
+		}
+		for _, uid := range sorted(c.labelled[g.name]) {
+			if p := c.labelled[g.name][uid]; p.pinned != "" && p.pinned != g.uid {
+				c.settlePod(p)
+			}
+		}
+	}
+}
+
+// movesTo reports whether a bound pod that is pinned to an earlier PodGroup belongs to the present one. It does not move to
+// another queue, nor away from a gang that another shard has, nor from one whose PodGroup this shard has yet to see: the
+// present one may be the earlier of the two, in a list that lags.
+func (c *Core) movesTo(p *pod, to *group) bool {
+	if !c.meantFor(p, to) {
+		return false
+	}
+	g := c.gangs[p.pinned]
+	if g == nil {
+		return !p.sure
+	}
+	if !g.single && !g.stray.IsZero() {
+		return false
+	}
+	queue, known, _ := c.groupQueue(to)
+	return known && queue == g.queue && (g.name == to.name || g.single && !p.ours && !g.charge.reserved)
+}
+
+// settlePod finds the gang of a pod whose state or surroundings changed.
+func (c *Core) settlePod(p *pod) {
+	pinned := c.gangs[p.pinned]
+	forged := pinned != nil && (pinned.namespace != p.Namespace || !p.sure && pinned.name != p.group)
+	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || pinned == nil) || forged {
+		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows
+	}
+	grp := c.groups[p.group]
+	if p.pinned != "" && (grp == nil || grp.uid != p.pinned && !c.movesTo(p, grp)) {
+		switch {
+		case pinned != nil:
+			c.unspeak(p)
+			if pinned.single {
+				pinned.stray, pinned.orphan = time.Time{}, false
+			}
+			c.join(p, pinned)
+			return
+		case p.sure: // another shard has it
+			c.unspeak(p)
+			c.leave(p)
+			return
+		}
+		grp = nil // nobody vouches for the gang that the label names: it is claimed as a gang of one
+	}
+	if grp != nil {
+		c.speak(p, grp)
+		if g := c.gangs[grp.uid]; g != nil {
+			c.join(p, g)
+		} else {
+			c.leave(p)
+		}
+		return
+	}
+	c.unspeak(p)
+	// A gang of one, or a pod whose PodGroup does not exist: while it has no node that is only said.
+	orphan := p.group != (name{}) && !p.isBound()
+	queue, known := c.podQueue(p)
+	relevant := !p.Finished && (p.Ours || p.isBound())
+	g := c.gangs[p.UID]
+	switch {
+	case g != nil:
+		g.wantQueue = queue
+		if !known {
+			g.wantQueue = g.queue
+		}
+		g.orphan, g.stray = orphan, time.Time{}
+		c.join(p, g)
+	case relevant && known && c.active[api.BucketOf(queue)]:
+		g = c.newGang(p.UID, queue)
+		g.single, g.orphan, g.first = true, orphan, c.now
+		g.name = name{p.Namespace, p.Name}
+		c.join(p, g)
+	default:
+		c.leave(p)
+	}
+}
+
+func (c *Core) join(p *pod, g *gang) {
+	if p.gang != g {
+		c.leave(p)
+		p.gang = g
+		g.members[p.UID], g.order = p, nil
+		c.edited(g) // it may fit now
+		if p.Node != "" {
+			p.pinned, p.sure = g.id, true
+			c.podBound(p, p.Node)
+		}
+		// The last that a large gang waited for is not looked at later, but now, unless such looks take more than a part of the time.
+		if g.state == collecting && len(g.members) == g.minCount() && !c.now.Before(g.looked.Add(time.Duration(len(g.members))*2*time.Microsecond)) {
+			c.mark(g)
+			return
+		}
+	}
+	c.touch(g)
+}
+
+// leave takes a pod out of its gang and forgets what was asked for it there.
+func (c *Core) leave(p *pod) {
+	g := p.gang
+	if g == nil {
+		return
+	}
+	delete(g.members, p.UID)
+	g.order = nil
+	c.edited(g)
+	if p.place == committed && p.Node == "" {
+		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
+	}
+	p.gang, p.commit = nil, nil
+	c.disown(p)
+	p.charged, p.placed, p.gone = false, false, false
+	p.place, p.shard, p.node, p.prefer = nowhere, "", "", ""
+	if p.Node != "" {
+		p.place = bound
+	}
+	c.touch(g)
+}
+
+// boundAlone reports whether a pod of a gang was bound as a gang of one: it had lost its label before that, and the home that asked
+// for the gang's reservation had not seen it. The pod is charged to the gang, but does not count towards its minimum.
+func (p *pod) boundAlone() bool { return p.Gang == p.UID && p.gang.id != p.UID }
+
+// podBound takes note that a pod has a node.
+func (c *Core) podBound(p *pod, node string) {
+	g := p.gang
+	p.place, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
+	p.pinned, p.sure = g.id, true
+	p.told = ""
+	if !p.placed && !p.boundAlone() {
+		p.placed = true
+		g.placed++
+		if g.firstBound.IsZero() {
+			g.firstBound = c.now
+		}
+	}
+	c.touch(g)
+}
