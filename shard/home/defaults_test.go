@@ -14,7 +14,7 @@ import (
 
 // The default of each field of Config is the one that its comment names.
 func TestDefaults(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "core.go", nil, parser.ParseComments)
+	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
