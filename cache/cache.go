@@ -207,7 +207,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.setShape(s, nil)
 	for _, col := range c.columns {
 		if col != nil {
-			c.setFree(col, s, 0)
+			c.setFree(col, s, 0, 0, 0)
 		}
 	}
 	c.addBroken(s, -c.slots[s].broken) // what is left of it: requests for what no node offers
@@ -456,11 +456,13 @@ func (c *Cache) take(s int32, cl *class) {
 	for i := range cl.asks {
 		a := &cl.asks[i]
 		if a.col < 0 {
-			c.addBroken(s, 1)
+			if !isDevice(a.name) {
+				c.addBroken(s, 1)
+			}
 			continue
 		}
 		alloc := int64(has[a.col])
-		c.setFree(c.columns[a.col], s, alloc-api.AddSat(alloc-free[a.col], a.amount))
+		c.setFree(c.columns[a.col], s, alloc, alloc, alloc-api.AddSat(alloc-free[a.col], a.amount))
 	}
 }
 
@@ -470,7 +472,9 @@ func (c *Cache) give(s int32, cl *class) {
 	for i := range cl.asks {
 		a := &cl.asks[i]
 		if a.col < 0 {
-			c.addBroken(s, -1)
+			if !isDevice(a.name) {
+				c.addBroken(s, -1)
+			}
 			continue
 		}
 		alloc := int64(has[a.col])
@@ -480,7 +484,7 @@ func (c *Cache) give(s int32, cl *class) {
 		} else {
 			used -= a.amount
 		}
-		c.setFree(c.columns[a.col], s, alloc-used)
+		c.setFree(c.columns[a.col], s, alloc, alloc, alloc-used)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestWhy(t *testing.T) {
 		c.Charge(fmt.Sprint(i), "full", pod(nil, nil), Bound, "", api.Rank{})
 	}
 	c.SetNode(machine("broken", 8000, 8<<30, 0))
-	c.Charge("device", "broken", pod(map[string]string{"example.com/gpu": "1"}, nil), Bound, "", api.Rank{})
+	c.Charge("large", "broken", pod(map[string]string{"cpu": "9"}, nil), Bound, "", api.Rank{})
 	c.SetNode(machine("port", 8000, 8<<30, 0))
 	c.Charge("port", "port", pod(nil, hostPort(80, "", "")), Bound, "", api.Rank{})
 	small := map[string]string{"cpu": "1", "memory": "1Gi"}
@@ -134,6 +134,39 @@ func TestHostPorts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Pods on a node that request devices which the node does not offer, or no node does, keep no other pods off it.
+func TestDevicesThatANodeLacks(t *testing.T) {
+	c := New(Config{})
+	none, some, plain := machine("none", 8000, 8<<30, 0), machine("some", 8000, 8<<30, 4), pod(map[string]string{"cpu": "1"}, nil)
+	step := func(what string, fits bool) {
+		t.Helper()
+		check(t, c)
+		if got := c.CanPlace(plain, "none"); got.Fits() != fits || len(c.OutOfSync()) != 0 == fits {
+			t.Errorf("%s: %q, out of sync: %v", what, got, c.OutOfSync())
+		}
+	}
+	c.SetNode(none)
+	c.Charge("device", "none", pod(map[string]string{"cpu": "1", "example.com/gpu": "1", "example.com/other": "1"}, nil), Bound, "", api.Rank{})
+	step("no node offers it", true)
+	c.SetNode(some)
+	step("another node offers it", true)
+	if got := c.CanPlace(pod(map[string]string{"example.com/gpu": "1"}, nil), "none"); got.Fits() {
+		t.Error("a pod gets a device of a node that has none")
+	}
+	c.Charge("more", "none", pod(map[string]string{"example.com/gpu": "1"}, nil), Bound, "", api.Rank{})
+	c.SetNode(machine("none", 8000, 8<<30, 1))
+	step("the node offers fewer than are requested", false)
+	c.SetNode(machine("none", 8000, 8<<30, 2))
+	step("the node offers as many", true)
+	c.SetNode(none)
+	step("it has none again", true)
+	c.RemoveNode("some")
+	step("and no other node has", true)
+	c.Release("device")
+	c.Release("more")
+	step("the pods are gone", true)
 }
 
 // A node shrinks below its use, takes nothing, and recovers by itself.

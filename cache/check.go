@@ -78,10 +78,10 @@ func (c *Cache) Check() error {
 			if has, free := int64(c.hasOf(n.slot)[col.i]), c.freeOf(n.slot)[col.i]; has != alloc || free != left {
 				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, free, has)
 			}
-			bad = bad || left < 0
+			bad = bad || col.lacks(alloc, left)
 		}
-		for _, v := range used {
-			bad = bad || v > 0
+		for name, v := range used {
+			bad = bad || v > 0 && !isDevice(name)
 		}
 		if bad != (at.broken != 0) || at.broken < 0 {
 			return fmt.Errorf("node %s: out of sync is %t, counted is %d", name, bad, at.broken)

@@ -56,8 +56,14 @@ func (w wide) saturated() int64 {
 	return int64(w.lo)
 }
 
-// setFree writes what is free of one resource of a slot, and everything that is summed from it.
-func (c *Cache) setFree(col *column, s int32, v int64) {
+// lacks reports whether a slot that has and has free so much of a resource is out of sync. A slot without any of a device is
+// not: the kubelet ignores requests for devices that its node does not offer, and whoever may create pods may name their node.
+// Otherwise a pod on each node that requests some device would keep everybody's pods off all nodes.
+func (col *column) lacks(has, free int64) bool { return free < 0 && (has > 0 || !col.device) }
+
+// setFree writes what is free of one resource of a slot that had so much of it, and has so much now, and everything that is
+// summed from it.
+func (c *Cache) setFree(col *column, s int32, had, has, v int64) {
 	free := &c.frees[int(s)*c.width+col.i]
 	old := *free
 	if old == v {
@@ -69,9 +75,9 @@ func (c *Cache) setFree(col *column, s int32, v int64) {
 	*free = v
 	col.sumFree.add(max(v, 0))
 	col.sumFree.sub(max(old, 0))
-	if old < 0 && v >= 0 {
+	if was, is := col.lacks(had, old), col.lacks(has, v); was && !is {
 		c.addBroken(s, -1)
-	} else if old >= 0 && v < 0 {
+	} else if is && !was {
 		c.addBroken(s, 1)
 	}
 }
@@ -96,13 +102,13 @@ func (c *Cache) setShape(s int32, allocatable api.Resources) (grew bool) {
 		} else if old == col.largest {
 			col.stale = true
 		}
-		c.setFree(col, s, v-(old-c.freeOf(s)[col.i]))
+		c.setFree(col, s, old, v, v-(old-c.freeOf(s)[col.i]))
 	}
 	c.slots[s].shape = c.shapes.swap(c.slots[s].shape, c.shape)
 	return grew
 }
 
-// addBroken counts what is wrong with a slot: columns below zero, and requests for what no node offers.
+// addBroken counts what is wrong with a slot: columns that it lacks, and requests for what no node offers, other than devices.
 func (c *Cache) addBroken(s int32, by int32) {
 	broken := &c.slots[s].broken
 	old := *broken
@@ -150,8 +156,10 @@ func (c *Cache) columnOf(name string) *column {
 	c.dead++ // until a node is counted
 	if c.retarget(name, -1, i) {
 		c.eachCharge(name, func(s int32, amount int64) {
-			c.setFree(col, s, -api.AddSat(-c.freeOf(s)[col.i], amount))
-			c.addBroken(s, -1)
+			c.setFree(col, s, 0, 0, -api.AddSat(-c.freeOf(s)[col.i], amount))
+			if !col.device {
+				c.addBroken(s, -1)
+			}
 		})
 	}
 	return col
@@ -183,11 +191,11 @@ func (c *Cache) dropDead() {
 		if col == nil || col.offers > 0 {
 			continue
 		}
-		if c.retarget(col.name, i, -1) {
+		if c.retarget(col.name, i, -1) && !col.device {
 			c.eachCharge(col.name, func(s int32, _ int64) { c.addBroken(s, 1) })
 		}
 		for s := range c.slots {
-			c.setFree(col, int32(s), 0)
+			c.setFree(col, int32(s), 0, 0, 0)
 		}
 		delete(c.byName, col.name)
 		c.columns[i] = nil

@@ -10,7 +10,8 @@
 //   - A pod UID has at most one charge, on one node. A node that is removed keeps its charges, and they count again when it
 //     comes back.
 //   - free = allocatable - used, for each resource of each node. It can be negative: a device failed, or somebody bound a pod by
-//     hand. A node with any negative amount is out of sync, and takes no new pods until its numbers fit again.
+//     hand. A node with any negative amount is out of sync, and takes no new pods until its numbers fit again, but for
+//     devices of which it has none: its kubelet ignores them.
 //   - Amounts are int64, and sums saturate. A saturated sum is recomputed when one of its parts is removed, so it does not drift.
 //   - Memory is bounded by the number of nodes, of charges, and of planned classes, whatever names pods use.
 //

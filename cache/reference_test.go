@@ -76,8 +76,8 @@ func (r *reference) free(node string, without ...string) map[string]*big.Int {
 }
 
 func (r *reference) outOfSync(node string) bool {
-	for _, v := range r.free(node) {
-		if v.Sign() < 0 {
+	for name, v := range r.free(node) {
+		if v.Sign() < 0 && (!strings.Contains(name, "/") || strings.Contains(name, "kubernetes.io/") || r.nodes[node].Allocatable.Value(name) > 0) {
 			return true
 		}
 	}
