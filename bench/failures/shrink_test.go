@@ -59,7 +59,7 @@ func nodeThatShrinks(w *world) {
 		return
 	}
 
-	// n0 shrinks; pods come to n1 by their spec, a second scheduler binds to n2, the devices of n3 die; and pods come to a
+	// n0 shrinks; pods come to n1 by their spec, a second scheduler binds to n2, devices of n3 die; and pods come to a
 	// node that does not exist, and then does, smaller than they are. n4 to n7 are sound.
 	w.check(w.setNode(ctx, "n0", map[string]string{"cpu": "2"}, nil))
 	var wg sync.WaitGroup
@@ -75,7 +75,7 @@ func nodeThatShrinks(w *world) {
 		w.node(ctx, "late", amounts{"cpu": "2", "memory": "8Gi"}, nil)
 	})
 	wg.Go(func() { w.secondScheduler(ctx, "n2", 5, cpu("1")) })
-	wg.Go(func() { w.check(w.setNode(ctx, "n3", map[string]string{gpu: ""}, nil)) })
+	wg.Go(func() { w.check(w.setNode(ctx, "n3", map[string]string{gpu: "1"}, nil)) })
 	wg.Wait()
 	bad := []string{"late", "n0", "n1", "n2", "n3"}
 	if !w.outOfSync(ctx, len(bad)) || !w.events(ctx, "NodeOutOfSync", bad) {
