@@ -158,6 +158,15 @@ func amounts(a []*wire.Amount) string {
 	return r.String()
 }
 
+// places returns pods with their nodes, in words of our own: protobuf's differ from one program to the next.
+func places(held []*wire.Held) []string {
+	out := []string{}
+	for _, h := range held {
+		out = append(out, h.PodUid+"@"+h.Node)
+	}
+	return out
+}
+
 // describe says in a line what a message is.
 func describe(e *wire.Envelope) string {
 	switch b := e.Body.(type) {
@@ -193,10 +202,7 @@ func describe(e *wire.Envelope) string {
 		}
 		return fmt.Sprintf("HoldRequest %s %s pods %v patient %t", m.Gang.Uid, serial(m.Serial), pods, m.Patient)
 	case *wire.Envelope_HoldReply:
-		held := []string{}
-		for _, h := range b.HoldReply.Held {
-			held = append(held, h.PodUid+"@"+h.Node)
-		}
+		held := places(b.HoldReply.Held)
 		refused := []string{}
 		for _, r := range b.HoldReply.Refused {
 			refused = append(refused, fmt.Sprintf("%d never %t %s", r.Pods, r.Never, r.Message))
@@ -218,7 +224,7 @@ func describe(e *wire.Envelope) string {
 	case *wire.Envelope_Withdraw:
 		return fmt.Sprintf("Withdraw %s %s asks about %v", b.Withdraw.Gang.Uid, serial(b.Withdraw.Serial), b.Withdraw.PodUids)
 	case *wire.Envelope_Withdrawn:
-		return fmt.Sprintf("Withdrawn %s %s sent %v bound %v", b.Withdrawn.GangUid, serial(b.Withdrawn.Serial), b.Withdrawn.SentPodUids, b.Withdrawn.Bound)
+		return fmt.Sprintf("Withdrawn %s %s sent %v bound %v", b.Withdrawn.GangUid, serial(b.Withdrawn.Serial), b.Withdrawn.SentPodUids, places(b.Withdrawn.Bound))
 	case *wire.Envelope_BindResults:
 		var out []string
 		for _, r := range b.BindResults.Results {
