@@ -166,7 +166,7 @@ func tables(t *testing.T, file string) map[string][][]string {
 
 // durations reads from the sources what duration each name has that is given one: constants, and fields of options by their
 // defaults, written as `x.F = d`, as `x.F = cmp.Or(x.F, d)`, or as a pair of &x.F and d. A name begins with its package:
-// home.HoldFor, shard/process.gather.
+// home.HoldFor, shard/server.gather.
 func durations(t *testing.T) map[string]time.Duration {
 	t.Helper()
 	out := map[string]time.Duration{}
@@ -175,7 +175,7 @@ func durations(t *testing.T) map[string]time.Duration {
 			continue
 		}
 		pkg := path.Base(s.pkg)
-		if pkg == "process" {
+		if pkg == "server" {
 			pkg = path.Base(path.Dir(s.pkg)) + "/" + pkg
 		}
 		note := func(name string, value ast.Expr) {

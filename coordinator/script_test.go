@@ -13,7 +13,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/script"
+	"basalt.dev/basalt/bench/prove/script"
 )
 
 // TestScripts runs testdata/*.txt: see package script; the words of each command are at its case in player.do.

@@ -25,8 +25,8 @@ import (
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/v1alpha1/client"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 	"basalt.dev/basalt/deploy"
 	"basalt.dev/basalt/deploy/install"
 )

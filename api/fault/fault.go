@@ -8,7 +8,7 @@ type Fault string
 
 // The bugs of the main path, each of them a failure seen in other schedulers, and where it sits.
 const (
-	SharedNodes       Fault = "shared-nodes"        // shard/process: node updates written into a list that the loop reads, without a lock
+	SharedNodes       Fault = "shared-nodes"        // shard/server: node updates written into a list that the loop reads, without a lock
 	PanicBelowZero    Fault = "panic-below-zero"    // cache: a subtraction below zero is taken for a broken invariant
 	TwoStatusWriters  Fault = "two-status-writers"  // shard/home: every shard writes every queue's status
 	NamesNotUIDs      Fault = "names-not-uids"      // shard/home: a delayed delete of a PodGroup hits its namesake
@@ -16,7 +16,7 @@ const (
 )
 
 // The bugs of the protocol, which the simulator must find: each drops one guard, where a core or package api/store/protocol has
-// it. The guards of the shells are dropped in the simulator's models of them (bench/sim).
+// it. The guards of the shells are dropped in the simulator's models of them (bench/prove/sim).
 const (
 	LeaderFence        Fault = "leader-fence"         // api/store/protocol: a coordinator's transaction does not compare the leader's key
 	PlainRead          Fault = "plain-read"           // api/store/protocol: a lost intent transaction that a read does not show counts as failed
@@ -27,15 +27,15 @@ const (
 	NewerVersion       Fault = "newer-version"        // shard/node: a Binding carries the newest resourceVersion, not its row's
 	InheritedFree      Fault = "inherited-free"       // shard/node: on takeover the rows of other shards' intents take no room
 	EmptySettle        Fault = "empty-settle"         // shard/node: the settling patch changes nothing
-	PodsFirst          Fault = "pods-first"           // bench/sim, for shard/process: on takeover the pods are listed before the intents are read
-	PodsFromCache      Fault = "pods-from-cache"      // bench/sim, for shard/process: on takeover the pods are those that the watch has shown
+	PodsFirst          Fault = "pods-first"           // bench/prove/sim, for shard/server: on takeover the pods are listed before the intents are read
+	PodsFromCache      Fault = "pods-from-cache"      // bench/prove/sim, for shard/server: on takeover the pods are those that the watch has shown
 	SharedKeyDeleted   Fault = "shared-key-deleted"   // shard/node: an intent key with rows of several heirs is deleted by the first
 	NewerTable         Fault = "newer-table"          // api/store/protocol: an intent transaction does not compare the table that it was decided under
 	NoReservationFence Fault = "no-reservation-fence" // shard/node: an intent transaction does not compare reservations
 	BindBeforePrepared Fault = "bind-before-prepared" // shard/home: Bind is sent when the first shard is prepared
 	EvictOpen          Fault = "evict-open"           // shard/home: pods are evicted without closing the reservation
 	EvictUnread        Fault = "evict-unread"         // shard/effect: pods are evicted without reading whether their reservation is still closed
-	DeletedIsGone      Fault = "deleted-is-gone"      // bench/sim, for shard/process: pods are watched by a selector, and one that leaves it counts as gone
+	DeletedIsGone      Fault = "deleted-is-gone"      // bench/prove/sim, for shard/server: pods are watched by a selector, and one that leaves it counts as gone
 	OthersTried        Fault = "others-tried"         // shard/home: while a Commit is unanswered, other pods of the gang take the place of its pods
 	SkippedAncestor    Fault = "skipped-ancestor"     // coordinator: a charge leaves the parent out
 	CousinsGuarantee   Fault = "cousins-guarantee"    // coordinator: guarantees are kept from siblings, not from cousins

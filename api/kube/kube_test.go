@@ -17,8 +17,8 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 func TestMain(m *testing.M) { localtest.Run(m) }

@@ -20,7 +20,7 @@ import (
 
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // write is a line of a history: "7 a" writes object a at version 7, "8 -a" deletes it, "9" is about another kind.

@@ -14,7 +14,7 @@ import (
 
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // What the API server takes into a status, and Go's types do not read, stops no watch and no list.

@@ -29,8 +29,8 @@ import (
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 func TestMain(m *testing.M) { localtest.Run(m) }

@@ -18,8 +18,8 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // podNames are the pods that a handler was told of.

@@ -23,8 +23,8 @@ import (
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 const limit = 30 * time.Second

@@ -15,7 +15,7 @@ import (
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // A watch that breaks again and again reads again each time, says so, and tells no table twice.

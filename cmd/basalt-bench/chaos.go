@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/bench/chaos"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/network"
+	"basalt.dev/basalt/bench/prove/chaos"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/network"
 )
 
 func chaosCommand() *cobra.Command {

@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"basalt.dev/basalt/api/process"
-	"basalt.dev/basalt/bench/cluster"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/report"
-	"basalt.dev/basalt/bench/scenario"
+	"basalt.dev/basalt/bench/measure/cluster"
+	"basalt.dev/basalt/bench/measure/report"
+	"basalt.dev/basalt/bench/measure/scenario"
+	"basalt.dev/basalt/bench/stage/local"
 )
 
 func clusterCommand() *cobra.Command {
@@ -97,7 +97,7 @@ program; a profile of the measured part says whose its time was.`,
 	f := c.Flags()
 	f.IntSliceVar(&shards, "shards", []int{4}, "number of shards; if there are several values, they take turns")
 	f.IntVar(&runs, "runs", 1, "runs for each value")
-	f.StringVar(&name, "scenario", "cluster", "scenario of bench/scenario, or a file")
+	f.StringVar(&name, "scenario", "cluster", "scenario of bench/measure/scenario, or a file")
 	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
 	f.StringVar(&o.Policy, "placement", "pack", "pack or spread")
 	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "time before the measurement; a steady load fills the cluster first, and a batch has no warm-up")

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"basalt.dev/basalt/bench/demo"
-	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/stage/demo"
+	"basalt.dev/basalt/bench/stage/local"
 )
 
 func demoCommand() *cobra.Command {

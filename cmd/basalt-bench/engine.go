@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"basalt.dev/basalt/bench/engine"
-	"basalt.dev/basalt/bench/report"
-	"basalt.dev/basalt/bench/trace"
+	"basalt.dev/basalt/bench/measure/engine"
+	"basalt.dev/basalt/bench/measure/report"
+	"basalt.dev/basalt/bench/measure/trace"
 )
 
 func engineCommand() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/bench/explore"
+	"basalt.dev/basalt/bench/prove/explore"
 )
 
 func exploreCommand() *cobra.Command {

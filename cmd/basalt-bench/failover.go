@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"basalt.dev/basalt/bench/failover"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/network"
+	"basalt.dev/basalt/bench/measure/failover"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/network"
 )
 
 func failoverCommand() *cobra.Command {

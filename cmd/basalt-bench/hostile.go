@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"basalt.dev/basalt/bench/hostile"
-	"basalt.dev/basalt/bench/local"
+	"basalt.dev/basalt/bench/prove/hostile"
+	"basalt.dev/basalt/bench/stage/local"
 )
 
 func hostileCommand() *cobra.Command {

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/report"
-	"basalt.dev/basalt/bench/rival"
-	"basalt.dev/basalt/bench/scenario"
+	"basalt.dev/basalt/bench/measure/report"
+	"basalt.dev/basalt/bench/measure/rival"
+	"basalt.dev/basalt/bench/measure/scenario"
+	"basalt.dev/basalt/bench/stage/local"
 )
 
 func kubeCommand() *cobra.Command {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/mutants"
+	"basalt.dev/basalt/bench/prove/mutants"
+	"basalt.dev/basalt/bench/stage/local"
 )
 
 func mutantsCommand() *cobra.Command {

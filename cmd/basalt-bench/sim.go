@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/bench/sim"
+	"basalt.dev/basalt/bench/prove/sim"
 )
 
 // simulation is what the command was asked for.

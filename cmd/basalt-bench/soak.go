@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"basalt.dev/basalt/bench/cluster"
-	"basalt.dev/basalt/bench/report"
-	"basalt.dev/basalt/bench/scenario"
+	"basalt.dev/basalt/bench/measure/cluster"
+	"basalt.dev/basalt/bench/measure/report"
+	"basalt.dev/basalt/bench/measure/scenario"
 )
 
 func soakCommand() *cobra.Command {
@@ -93,7 +93,7 @@ func soakCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&o.Shards, "shards", 4, "shards")
-	f.StringVar(&name, "scenario", "soak", "scenario of bench/scenario with open arrivals, or a file")
+	f.StringVar(&name, "scenario", "soak", "scenario of bench/measure/scenario with open arrivals, or a file")
 	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
 	f.DurationVar(&o.Measure, "duration", time.Hour, "how long")
 	f.DurationVar(&o.Drain, "drain", 3*time.Minute, "how long pods may take to be placed and to finish at the end")

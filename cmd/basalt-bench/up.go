@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/standing"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/standing"
 )
 
 func shapeFlags(c *cobra.Command, s *standing.Shape) {

@@ -21,8 +21,8 @@ import (
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
-	coordinator "basalt.dev/basalt/coordinator/process"
-	shard "basalt.dev/basalt/shard/process"
+	coordinator "basalt.dev/basalt/coordinator/server"
+	shard "basalt.dev/basalt/shard/server"
 )
 
 func main() {

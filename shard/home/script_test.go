@@ -16,7 +16,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
-	scripts "basalt.dev/basalt/bench/script"
+	scripts "basalt.dev/basalt/bench/prove/script"
 	"basalt.dev/basalt/shard/event"
 )
 

@@ -16,7 +16,7 @@ import (
 )
 
 // A write of a status took effect, was seen, and only then failed for want of an answer; what it said is not true any more
-// by then. What was true before it must not be taken for what the object shows. (Found by bench/sim: a queue showed an
+// by then. What was true before it must not be taken for what the object shows. (Found by bench/prove/sim: a queue showed an
 // admitted gang for as long as it did not change.)
 func TestStatusWriteThatFailedAfterItWasSeen(t *testing.T) {
 	c := New(Config{Self: "a", Strict: true})

@@ -19,8 +19,8 @@ import (
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 func TestMain(m *testing.M) { localtest.Run(m) }

@@ -25,8 +25,8 @@ import (
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/local"
-	"basalt.dev/basalt/bench/local/localtest"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // road is a TCP proxy that can be cut, and lead elsewhere.

@@ -12,7 +12,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/model"
+	"basalt.dev/basalt/bench/prove/model"
 )
 
 func quiet(t *testing.T) *network {

@@ -1,0 +1,589 @@
+// Package failover measures how long Basalt's real processes leave work lying when one of them goes: a shard or the active
+// coordinator, killed, or stopped in order as an upgrade does; and how long gossip takes to be whole again after a split.
+//
+// What is timed is what a user sees, from the signal to a Binding. After the kill of a shard, gangs are made in queues that
+// were its own and for nodes that were its own; the time of a round is that of the slowest. It judges nothing but that
+// every gang is bound in the end.
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/stage/kubelet"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/network"
+)
+
+// Options of a measurement.
+type Options struct {
+	Cluster              *local.Cluster // started, without Basalt
+	Shards, Coordinators int
+	Rounds               int // in which a shard and the active coordinator are killed
+	Restarts             int // of each, in order and under load
+	// RestartAfter is when a killed process is started again under its name. Longer than a failover, others take over; it
+	// is what the figures are about.
+	RestartAfter time.Duration
+	Rate         float64 // gangs of four pods that are made in a second while processes are restarted in order
+	Verbose      bool    // let shards and coordinators log more
+	Out          io.Writer
+	// Network gives each process a namespace; without it no split is made.
+	Network *network.Network
+	Splits  int           // into two halves that hear nothing of each other
+	Split   time.Duration // that long
+	// Gangs that are not bound within Limit are an error; 2 minutes if 0.
+	Limit time.Duration
+}
+
+// Result holds the times of all rounds, in their order.
+type Result struct {
+	Shard, Coordinator []time.Duration // from SIGKILL to the last Binding
+	// Quiet are the times from creation to the last Binding of gangs while nothing was restarted; ShardRestart and
+	// CoordinatorRestart those of the slowest gang of each restart in order.
+	Quiet, ShardRestart, CoordinatorRestart []time.Duration
+	// Healed are the times from the end of a split until gossip takes everybody for alive everywhere.
+	Healed []time.Duration
+}
+
+const (
+	namespace  = "failover"
+	nodeCount  = 24
+	queueCount = 24
+)
+
+type run struct {
+	Options
+	kube                 *kube.Clients
+	etcd                 *clientv3.Client
+	shards, coordinators map[string]*local.Basalt // by name
+	serial               int
+
+	mu    sync.Mutex
+	bound map[string]time.Time // pods, by name
+	next  chan struct{}        // closed at each Binding
+}
+
+// Run measures.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	if o.Limit == 0 {
+		o.Limit = 2 * time.Minute
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &run{Options: o, shards: map[string]*local.Basalt{}, coordinators: map[string]*local.Basalt{}, bound: map[string]time.Time{}, next: make(chan struct{})}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	if err := r.prepare(ctx, &wg); err != nil {
+		return nil, err
+	}
+	result := &Result{}
+	for i := range o.Rounds {
+		took, err := r.killShard(ctx, i)
+		if err != nil {
+			return result, fmt.Errorf("round %d: %w", i, err)
+		}
+		result.Shard = append(result.Shard, took)
+		leader, err := r.killLeader(ctx)
+		if err != nil {
+			return result, fmt.Errorf("round %d: %w", i, err)
+		}
+		result.Coordinator = append(result.Coordinator, leader)
+		fmt.Fprintf(o.Out, "round %d: shard %s, coordinator %s\n", i, took.Round(time.Millisecond), leader.Round(time.Millisecond))
+	}
+	for range o.Splits {
+		took, err := r.split(ctx)
+		if err != nil {
+			return result, fmt.Errorf("split: %w", err)
+		}
+		result.Healed = append(result.Healed, took)
+		fmt.Fprintf(o.Out, "gossip was whole %s after a split of %s\n", took.Round(time.Millisecond), o.Split)
+	}
+	if o.Restarts > 0 {
+		if err := r.restarts(ctx, result); err != nil {
+			return result, err
+		}
+	}
+	return result, nil
+}
+
+func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
+	if err := r.Cluster.Install(ctx); err != nil {
+		return err
+	}
+	if r.kube, err = kube.ConnectConfig(r.Cluster.Config(local.Load), "basalt-failover"); err != nil {
+		return err
+	}
+	if r.etcd, err = clientv3.New(clientv3.Config{Endpoints: r.Cluster.ControlStore(), DialTimeout: 10 * time.Second, Logger: zap.NewNop()}); err != nil {
+		return fmt.Errorf("connect to the control store: %w", err)
+	}
+	wg.Go(func() { <-ctx.Done(); _ = r.etcd.Close() })
+	if _, err := r.kube.Core.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create namespace: %w", err)
+	}
+	for i := range queueCount + 1 {
+		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+		if i > 0 {
+			q.Name = queueName(i - 1)
+		}
+		q.Spec.Capability = v1.ResourceList{"cpu": resource.MustParse("1000")}
+		if err := r.kube.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error(); err != nil {
+			return fmt.Errorf("create queue %s: %w", q.Name, err)
+		}
+	}
+	for i := range nodeCount {
+		if _, err := r.kube.Core.CoreV1().Nodes().Create(ctx, kubelet.Node(nodeName(i), "32", "128Gi", 200), metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create node: %w", err)
+		}
+	}
+	standIn, err := kube.ConnectConfig(r.Cluster.Config(local.NodeStandIn), "node-stand-in")
+	if err != nil {
+		return err
+	}
+	wg.Go(func() { _ = kubelet.Run(ctx, kubelet.Options{Client: standIn.Core}) })
+	see := func(p *v1.Pod) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if _, known := r.bound[p.Name]; p.Spec.NodeName != "" && !known {
+			r.bound[p.Name] = time.Now()
+			close(r.next)
+			r.next = make(chan struct{})
+		}
+	}
+	pods := kube.Follow(r.kube.Core.CoreV1().RESTClient(), "pods", slog.New(slog.DiscardHandler), kube.Handler[*v1.Pod]{
+		Replaced: func(all []*v1.Pod, _ kube.Ticket) {
+			for _, p := range all {
+				see(p)
+			}
+		}, Seen: see, Gone: func(*v1.Pod) {}})
+	wg.Go(func() { pods.Run(ctx) })
+
+	var flags []string
+	if r.Verbose {
+		flags = append(flags, "--verbose")
+	}
+	start := func(n int, role string, start func(context.Context, string, local.BasaltOptions) (*local.Basalt, error), into map[string]*local.Basalt, after time.Duration) error {
+		for i := range n {
+			name := fmt.Sprintf("%s-%d", role, i)
+			var place network.Place
+			if r.Network != nil {
+				if place, err = r.Network.Join(name); err != nil {
+					return err
+				}
+			}
+			b, err := start(ctx, name, local.BasaltOptions{Place: place, Restart: true, RestartAfter: after, Flags: flags})
+			if err != nil {
+				return err
+			}
+			into[name] = b
+		}
+		return nil
+	}
+	if err := start(r.Coordinators, "coordinator", r.Cluster.StartCoordinator, r.coordinators, r.RestartAfter); err != nil {
+		return err
+	}
+	if err := start(r.Shards, "shard", r.Cluster.StartShard, r.shards, r.RestartAfter); err != nil {
+		return err
+	}
+	return r.settled(ctx)
+}
+
+func queueName(i int) string { return fmt.Sprintf("team.q%02d", i) }
+func nodeName(i int) string  { return fmt.Sprintf("node-%02d", i) }
+
+// settled waits until every process is ready and owns its share.
+func (r *run) settled(ctx context.Context) error {
+	for _, b := range slices.Concat(slices.Collect(maps.Values(r.shards)), slices.Collect(maps.Values(r.coordinators))) {
+		if err := b.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return r.poll(ctx, "the table to be even", func() (bool, error) {
+		t, err := r.table(ctx)
+		if err != nil || t == nil || len(t.Members) != r.Shards {
+			return false, nil
+		}
+		for _, m := range t.Members {
+			if t.Owned(m.Incarnation) < api.Buckets/r.Shards*9/10 {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+func (r *run) poll(ctx context.Context, what string, ask func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Limit)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := ask(); err != nil || ok {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", what, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *run) table(ctx context.Context) (*api.Table, error) {
+	got, err := r.etcd.Get(ctx, "table")
+	if err != nil || len(got.Kvs) == 0 {
+		return nil, err
+	}
+	var record wire.TableRecord
+	if err := proto.Unmarshal(got.Kvs[0].Value, &record); err != nil {
+		return nil, fmt.Errorf("read table: %w", err)
+	}
+	return wire.ToTable(&record, got.Kvs[0].ModRevision)
+}
+
+func (r *run) leader(ctx context.Context) (string, error) {
+	var record wire.LeaderRecord
+	err := r.poll(ctx, "a coordinator to lead", func() (bool, error) {
+		got, err := r.etcd.Get(ctx, "leader/", clientv3.WithPrefix())
+		if err != nil || len(got.Kvs) == 0 {
+			return false, nil
+		}
+		return true, proto.Unmarshal(got.Kvs[0].Value, &record)
+	})
+	return record.GetName(), err
+}
+
+// makePod makes a pod that runs for a moment.
+func (r *run) makePod(ctx context.Context, name string, labels map[string]string, node string) error {
+	zero := int64(0)
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels, Annotations: map[string]string{kubelet.RunSeconds: "0.5"}},
+		Spec: v1.PodSpec{SchedulerName: api.SchedulerName, RestartPolicy: v1.RestartPolicyNever, TerminationGracePeriodSeconds: &zero,
+			Containers: []v1.Container{{Name: "main", Image: "none", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}}}}}}
+	if node != "" {
+		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
+	}
+	if _, err := r.kube.Core.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create pod: %w", err)
+	}
+	return nil
+}
+
+func (r *run) removePod(ctx context.Context, name string) {
+	zero := int64(0)
+	_ = r.kube.Core.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+}
+
+// await gives the time at which the last of the pods was seen bound.
+func (r *run) await(ctx context.Context, pods []string) (last time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Limit)
+	defer cancel()
+	for {
+		last = time.Time{}
+		var missing []string
+		r.mu.Lock()
+		next := r.next
+		for _, p := range pods {
+			if at, ok := r.bound[p]; !ok {
+				missing = append(missing, p)
+			} else if at.After(last) {
+				last = at
+			}
+		}
+		r.mu.Unlock()
+		if len(missing) == 0 {
+			for _, p := range pods {
+				r.removePod(ctx, p)
+			}
+			return last, nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return last, fmt.Errorf("pods %v were not bound within %s", missing, r.Limit)
+		}
+	}
+}
+
+// killShard kills a shard and makes a gang in each of some queues that were its own, for nodes that were its own.
+func (r *run) killShard(ctx context.Context, round int) (time.Duration, error) {
+	if err := r.settled(ctx); err != nil {
+		return 0, err
+	}
+	t, err := r.table(ctx)
+	if err != nil {
+		return 0, err
+	}
+	victim := t.Members[round%len(t.Members)]
+	var queues, nodes []string
+	for i := range queueCount {
+		if t.OwnerOf(queueName(i)) == victim.Incarnation {
+			queues = append(queues, queueName(i))
+		}
+	}
+	for i := range nodeCount {
+		if t.OwnerOf(nodeName(i)) == victim.Incarnation {
+			nodes = append(nodes, nodeName(i))
+		}
+	}
+	if len(queues) == 0 || len(nodes) == 0 {
+		return 0, fmt.Errorf("%s owns %d queues and %d nodes", victim.Name, len(queues), len(nodes))
+	}
+	began := time.Now()
+	r.shards[victim.Name].Kill()
+	var pods []string
+	for i := range max(len(queues), len(nodes)) {
+		r.serial++
+		name := fmt.Sprintf("probe-%d", r.serial)
+		pods = append(pods, name)
+		if err := r.makePod(ctx, name, map[string]string{api.LabelQueue: queues[i%len(queues)]}, nodes[i%len(nodes)]); err != nil {
+			return 0, err
+		}
+	}
+	last, err := r.await(ctx, pods)
+	return last.Sub(began), err
+}
+
+func (r *run) killLeader(ctx context.Context) (time.Duration, error) {
+	if err := r.settled(ctx); err != nil {
+		return 0, err
+	}
+	name, err := r.leader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	r.coordinators[name].Kill()
+	var pods []string
+	for i := range 8 {
+		r.serial++
+		pod := fmt.Sprintf("probe-%d", r.serial)
+		pods = append(pods, pod)
+		if err := r.makePod(ctx, pod, map[string]string{api.LabelQueue: queueName(i * 3)}, ""); err != nil {
+			return 0, err
+		}
+	}
+	last, err := r.await(ctx, pods)
+	return last.Sub(began), err
+}
+
+// split cuts half of the processes from the others, and measures how long gossip needs when the cut has healed.
+func (r *run) split(ctx context.Context) (time.Duration, error) {
+	if err := r.settled(ctx); err != nil {
+		return 0, err
+	}
+	all := maps.Clone(r.shards)
+	maps.Copy(all, r.coordinators)
+	names := slices.Sorted(maps.Keys(all))
+	var paths []network.Path
+	for i, a := range names {
+		for j, b := range names {
+			if i%2 != j%2 {
+				paths = append(paths, network.Path{From: a, To: b})
+			}
+		}
+	}
+	whole := func() (bool, error) {
+		for _, b := range all {
+			samples, err := b.Samples(ctx)
+			if err != nil || samples["basalt_gossip_peers"] != float64(len(all)-1) {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+	if err := r.poll(ctx, "gossip to be whole", whole); err != nil {
+		return 0, err
+	}
+	if err := r.Network.Break(100, paths...); err != nil {
+		return 0, err
+	}
+	over := time.After(r.Split)
+	select {
+	case <-over:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if ok, _ := whole(); ok {
+		return 0, errors.New("gossip did not notice")
+	}
+	if err := r.Network.Mend(100, paths...); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err := r.poll(ctx, "gossip to be whole again", whole)
+	return time.Since(began), err
+}
+
+// gang is one of the load's.
+type gang struct {
+	begun time.Time
+	done  bool
+	took  time.Duration // from its last pod's creation to its last Binding
+	err   error
+}
+
+const gangSize = 4
+
+// restarts stops shards and the leader in order under load, one after another, and notes the slowest gang of each time.
+func (r *run) restarts(ctx context.Context, result *Result) error {
+	if err := r.settled(ctx); err != nil {
+		return err
+	}
+	loading, stop := context.WithCancel(ctx)
+	var mu sync.Mutex
+	var gangs []*gang
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() {
+		tick := time.NewTicker(time.Duration(float64(time.Second) / r.Rate))
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-loading.Done():
+				return
+			case <-tick.C:
+			}
+			g := &gang{begun: time.Now()}
+			mu.Lock()
+			gangs = append(gangs, g)
+			mu.Unlock()
+			wg.Go(func() {
+				took, err := r.oneGang(ctx, i)
+				mu.Lock()
+				defer mu.Unlock()
+				g.done, g.took, g.err = true, took, err
+			})
+		}
+	})
+	// collect waits until every gang that was begun between two times is bound.
+	collect := func(from, to time.Time) (times []time.Duration, err error) {
+		err = r.poll(ctx, "gangs to be bound", func() (bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			times = times[:0]
+			done := time.Now().After(to)
+			for _, g := range gangs {
+				if g.begun.Before(from) || g.begun.After(to) {
+					continue
+				}
+				if g.err != nil {
+					return false, g.err
+				}
+				times = append(times, g.took)
+				done = done && g.done
+			}
+			return done, nil
+		})
+		if err == nil && len(times) == 0 {
+			err = errors.New("no gang was made")
+		}
+		return times, err
+	}
+	const window = 8 * time.Second
+	for round := range r.Restarts {
+		quiet, err := collect(time.Now(), time.Now().Add(3*time.Second))
+		if err != nil {
+			return err
+		}
+		result.Quiet = append(result.Quiet, quiet...)
+		began := time.Now()
+		_ = r.shards[fmt.Sprintf("shard-%d", round%r.Shards)].Signal(syscall.SIGTERM)
+		times, err := collect(began.Add(-500*time.Millisecond), began.Add(window))
+		if err != nil {
+			return err
+		}
+		result.ShardRestart = append(result.ShardRestart, slices.Max(times))
+		if err := r.settled(ctx); err != nil {
+			return err
+		}
+		name, err := r.leader(ctx)
+		if err != nil {
+			return err
+		}
+		began = time.Now()
+		_ = r.coordinators[name].Signal(syscall.SIGTERM)
+		if times, err = collect(began.Add(-500*time.Millisecond), began.Add(window)); err != nil {
+			return err
+		}
+		result.CoordinatorRestart = append(result.CoordinatorRestart, slices.Max(times))
+		fmt.Fprintf(r.Out, "%s restart %d: slowest gang of the shard's %s, of the coordinator's %s, when quiet %s of %d\n", time.Now().Format("15:04:05.000"), round,
+			result.ShardRestart[round].Round(time.Millisecond), result.CoordinatorRestart[round].Round(time.Millisecond), slices.Max(quiet).Round(time.Millisecond), len(quiet))
+		if err := r.settled(ctx); err != nil {
+			return err
+		}
+	}
+	stop()
+	return nil
+}
+
+// oneGang makes a gang and waits until it is bound.
+func (r *run) oneGang(ctx context.Context, i int) (time.Duration, error) {
+	name := fmt.Sprintf("g%d", i)
+	o := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.PodGroupSpec{Queue: queueName(i % queueCount), SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: gangSize}}}}
+	if err := r.kube.Basalt.Post().Namespace(namespace).Resource("podgroups").Body(o).Do(ctx).Error(); err != nil {
+		return 0, fmt.Errorf("create PodGroup: %w", err)
+	}
+	var pods []string
+	for k := range gangSize {
+		pod := fmt.Sprintf("%s-%d", name, k)
+		pods = append(pods, pod)
+		if err := r.makePod(ctx, pod, map[string]string{api.LabelPodGroup: name}, ""); err != nil {
+			return 0, err
+		}
+	}
+	made := time.Now()
+	last, err := r.await(ctx, pods)
+	_ = r.kube.Basalt.Delete().Namespace(namespace).Resource("podgroups").Name(name).Do(ctx).Error()
+	return max(0, last.Sub(made)), err
+}
+
+// Write prints the percentiles.
+func (r *Result) Write(w io.Writer) {
+	for _, line := range []struct {
+		what  string
+		times []time.Duration
+	}{
+		{"shard killed: its queues and nodes are served again after", r.Shard},
+		{"coordinator killed: admission resumes after", r.Coordinator},
+		{"gossip split: everybody is heard again after", r.Healed},
+		{"no restart: a gang is bound after", r.Quiet},
+		{"shard restarted in order: the slowest gang is bound after", r.ShardRestart},
+		{"coordinator restarted in order: the slowest gang is bound after", r.CoordinatorRestart},
+	} {
+		if len(line.times) > 0 {
+			fmt.Fprintf(w, "  %-66s %s\n", line.what, Percentiles(line.times))
+		}
+	}
+}
+
+// Percentiles describes times.
+func Percentiles(times []time.Duration) string {
+	if len(times) == 0 {
+		return "not measured"
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	at := func(percent int) time.Duration {
+		return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(time.Millisecond)
+	}
+	return fmt.Sprintf("p50 %s, p99 %s, most %s (%d)", at(50), at(99), at(100), len(sorted))
+}

@@ -1,0 +1,293 @@
+package scenario
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/bench/measure/workload"
+	"basalt.dev/basalt/bench/stage/kubelet"
+)
+
+// Gang is one gang, as small as can be: a million of them pass through a soak. Pod and PodGroup make the objects.
+type Gang struct {
+	Name     string
+	Kind     string
+	Queue    string
+	At       time.Duration // from the beginning; 0 in a closed batch
+	Lifetime time.Duration // 0: until the benchmark ends
+	MinCount int
+	Plain    bool
+	Pods     []workload.Shape
+}
+
+// The streams of randomness, each its own.
+const (
+	nodeStream = iota + 1
+	gangStream
+)
+
+func (s *Scenario) random(seed uint64, stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, 0xba5a17<<8|stream))
+}
+
+// MakeNodes returns the nodes in random order, so that no scheduler sees all of a shape in a row.
+func (s *Scenario) MakeNodes(seed uint64) []*v1.Node {
+	r := s.random(seed, nodeStream)
+	var out []*v1.Node
+	for i, set := range s.Nodes {
+		pods := set.Pods
+		if pods == 0 {
+			pods = 110
+		}
+		for j, shape := range set.shapes() {
+			n := kubelet.Node(fmt.Sprintf("node-%d-%05d", i, j), "0", "0", pods)
+			for name, q := range shape.Resources() {
+				n.Status.Allocatable[name], n.Status.Capacity[name] = q, q
+			}
+			if shape.Model != "" {
+				n.Labels[workload.ModelLabel] = shape.Model
+			}
+			for k, v := range set.Labels {
+				n.Labels[k] = v
+			}
+			out = append(out, n)
+		}
+	}
+	r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// shapes has one entry a node.
+func (n NodeSet) shapes() []workload.Shape {
+	out := make([]workload.Shape, 0, n.Count)
+	if !n.Openb {
+		shape, _ := shapeOf("", n.CPU, n.Memory, n.GPUs) // checked
+		for range n.Count {
+			out = append(out, shape)
+		}
+		return out
+	}
+	all := workload.Nodes()
+	total := 0
+	for _, shape := range all {
+		total += shape.Count
+	}
+	for i := range n.Count { // evenly over the list, so that any count has the trace's mix
+		at := i * total / n.Count
+		for _, shape := range all {
+			if at -= shape.Count; at < 0 {
+				out = append(out, shape)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// Capacity is what all nodes have together.
+func (s *Scenario) Capacity() workload.Shape {
+	var sum workload.Shape
+	for _, set := range s.Nodes {
+		for _, shape := range set.shapes() {
+			sum.MilliCPU += shape.MilliCPU
+			sum.MemoryMiB += shape.MemoryMiB
+			sum.GPUs += shape.GPUs
+		}
+	}
+	return sum
+}
+
+// MakeQueues returns the queues, parents first.
+func (s *Scenario) MakeQueues() []*v1alpha1.Queue {
+	capacity := s.Capacity()
+	var out []*v1alpha1.Queue
+	for depth, level := range s.levels() {
+		for _, path := range level {
+			q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}}
+			if depth < len(s.Queues.CapabilityPercent) && s.Queues.CapabilityPercent[depth] > 0 {
+				percent, of := s.Queues.CapabilityPercent[depth], int64(len(level))
+				q.Spec.Capability = v1.ResourceList{
+					v1.ResourceCPU:    *resource.NewMilliQuantity(capacity.MilliCPU*percent/100/of, resource.DecimalSI),
+					v1.ResourceMemory: *resource.NewQuantity((capacity.MemoryMiB*percent/100/of)<<20, resource.BinarySI),
+				}
+				if capacity.GPUs > 0 {
+					q.Spec.Capability[workload.GPU] = *resource.NewQuantity(capacity.GPUs*percent/100/of, resource.DecimalSI)
+				}
+			}
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// Leaves returns the queues that gangs go to.
+func (s *Scenario) Leaves() []string {
+	levels := s.levels()
+	if len(levels) == 0 {
+		return []string{""}
+	}
+	return levels[len(levels)-1]
+}
+
+// levels returns the paths of the queues, the top level first.
+func (s *Scenario) levels() [][]string {
+	var out [][]string
+	above := []string{""}
+	for depth, fan := range s.Queues.FanOut {
+		var level []string
+		for _, parent := range above {
+			for i := range fan {
+				level = append(level, child(parent, depth, i))
+			}
+		}
+		out, above = append(out, level), level
+	}
+	return out
+}
+
+func child(parent string, depth, i int) string {
+	name := string(rune('a'+depth)) + strconv.Itoa(i)
+	if parent == "" {
+		return name
+	}
+	return parent + "." + name
+}
+
+// Rates returns the runs of an open loop, in pods a second; one run at 0 for others.
+func (s *Scenario) Rates() []int {
+	if s.Arrivals.Open == nil {
+		return []int{0}
+	}
+	return s.Arrivals.Open.PodsPerSecond
+}
+
+// MakeGangs returns the gangs in the order of their arrival. The rate, in pods a second, is for an open loop. Gangs do not
+// depend on the rate, only their times do. Those of a steady load do not end.
+func (s *Scenario) MakeGangs(seed uint64, rate int) iter.Seq[Gang] {
+	return func(yield func(Gang) bool) {
+		r := s.random(seed, gangStream)
+		leaves := s.Leaves()
+		shares := 0
+		for _, k := range s.kinds {
+			shares += k.Share
+		}
+		mean := s.meanSize(shares)
+		var at float64 // seconds
+		for i := 0; ; i++ {
+			g := s.draw(r, i, shares, leaves)
+			wait := r.ExpFloat64() // drawn in a closed batch too, so that both have the same gangs
+			if open := s.Arrivals.Open; open != nil {
+				at += wait * mean / float64(rate)
+				if g.At = time.Duration(at * float64(time.Second)); g.At >= open.For.Duration {
+					return
+				}
+			} else if closed := s.Arrivals.Closed; closed != nil && i >= closed.Gangs {
+				return
+			}
+			if !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Scenario) draw(r *rand.Rand, i, shares int, leaves []string) Gang {
+	n := r.IntN(shares)
+	var k kind
+	for _, k = range s.kinds {
+		if n -= k.Share; n < 0 {
+			break
+		}
+	}
+	size := k.Size.draw(r)
+	g := Gang{
+		Name: fmt.Sprintf("%s-%06d", k.Name, i), Kind: k.Name, Plain: k.Plain,
+		MinCount: (size*k.MinPercent + 99) / 100, Pods: make([]workload.Shape, size),
+	}
+	leaf := r.IntN(len(leaves))
+	if r.IntN(100) < s.Queues.Skew {
+		leaf = 0
+	}
+	g.Queue = leaves[leaf]
+	if l := k.Lifetime; l != nil {
+		g.Lifetime = l.Min.Duration + time.Duration(r.Int64N(int64(l.Max.Duration-l.Min.Duration)+1))
+	}
+	shape := workload.Pick(r, k.shapes)
+	for j := range g.Pods {
+		if k.Mixed && j > 0 {
+			shape = workload.Pick(r, k.shapes)
+		}
+		g.Pods[j] = shape
+	}
+	return g
+}
+
+func (r Range) draw(random *rand.Rand) int {
+	if r.Draw == "small" {
+		low, high := math.Log(float64(r.Min)), math.Log(float64(r.Max)+1)
+		return min(r.Max, int(math.Exp(low+random.Float64()*(high-low))))
+	}
+	return r.Min + random.IntN(r.Max-r.Min+1)
+}
+
+// meanSize of a gang, in pods.
+func (s *Scenario) meanSize(shares int) float64 {
+	var mean float64
+	for _, k := range s.kinds {
+		of := float64(k.Size.Min+k.Size.Max) / 2
+		if k.Size.Draw == "small" {
+			of = 0
+			low, high := math.Log(float64(k.Size.Min)), math.Log(float64(k.Size.Max)+1)
+			for n := k.Size.Min; n <= k.Size.Max; n++ {
+				of += float64(n) * (math.Log(float64(n)+1) - math.Log(float64(n))) / (high - low)
+			}
+		}
+		mean += of * float64(k.Share) / float64(shares)
+	}
+	return mean
+}
+
+// PodGroup makes the gang's PodGroup.
+func (g *Gang) PodGroup(namespace string) *v1alpha1.PodGroup {
+	return &v1alpha1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.Name},
+		Spec:       v1alpha1.PodGroupSpec{Queue: g.Queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: int32(g.MinCount)}}},
+	}
+}
+
+// PodName is the name of the i-th pod.
+func (g *Gang) PodName(i int) string { return g.Name + "-" + strconv.Itoa(i) }
+
+// Pod makes the i-th pod. Its labels are the same for every scheduler; one that knows no gangs takes it for a plain pod.
+func (g *Gang) Pod(i int, namespace, scheduler string) *v1.Pod {
+	grace := int64(0)
+	shape := g.Pods[i]
+	label := map[string]string{api.LabelPodGroup: g.Name}
+	if g.Plain {
+		label = map[string]string{api.LabelQueue: g.Queue}
+	}
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.PodName(i), Labels: label},
+		Spec: v1.PodSpec{
+			SchedulerName: scheduler, RestartPolicy: v1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
+			Containers: []v1.Container{{Name: "main", Image: "none", Resources: v1.ResourceRequirements{Requests: shape.Resources()}}},
+		},
+	}
+	if shape.GPUs > 0 { // an extended resource wants its limit to be the same
+		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{workload.GPU: *resource.NewQuantity(shape.GPUs, resource.DecimalSI)}
+	}
+	if g.Lifetime > 0 {
+		p.Annotations = map[string]string{kubelet.RunSeconds: fmt.Sprintf("%.1f", g.Lifetime.Seconds())}
+	}
+	return p
+}

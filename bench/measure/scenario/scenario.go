@@ -1,0 +1,382 @@
+// Package scenario describes the load of a benchmark: nodes, a queue tree, gangs and when they arrive, as small YAML files,
+// and makes the very same objects from a scenario and a seed each time.
+//
+// It decides every object's name, shape, queue and time of arrival, and nothing about how the load is given to a scheduler
+// or what is measured. It owns the files in its folder files/. It refuses what it does not know: a field that no one reads
+// is an error that names file and field, so a figure never comes from a setting that was ignored.
+//
+// Invariants: the same scenario and seed give the same objects, whatever was asked for before; nodes, queues and gangs come
+// from streams of their own, so a change of one leaves the others as they were.
+package scenario
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/bench/measure/workload"
+)
+
+// Scenario is one file.
+type Scenario struct {
+	// About says in a line or two what the scenario is for.
+	About string `json:"about"`
+	// Seed is used where none is given.
+	Seed     uint64    `json:"seed"`
+	Nodes    []NodeSet `json:"nodes"`
+	Queues   Queues    `json:"queues"`
+	Gangs    []Kind    `json:"gangs"`
+	Arrivals Arrivals  `json:"arrivals"`
+	Beside   Beside    `json:"beside,omitempty"`
+
+	file  string
+	kinds []kind // Gangs, checked
+}
+
+// NodeSet is a number of nodes that are alike, or with Openb a number of nodes in the shapes of package workload, each as
+// often as the trace has it.
+type NodeSet struct {
+	Count  int               `json:"count"`
+	Openb  bool              `json:"openb,omitempty"`
+	CPU    resource.Quantity `json:"cpu,omitempty"`
+	Memory resource.Quantity `json:"memory,omitempty"`
+	GPUs   int64             `json:"gpus,omitempty"`
+	Pods   int64             `json:"pods,omitempty"` // how many pods a node takes; 110 if absent
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Queues is a tree in which each queue of a level has equally many children. Gangs go to its leaves.
+type Queues struct {
+	// FanOut has one number a level: [1, 20] is 20 queues under one parent.
+	FanOut []int `json:"fanOut"`
+	// CapabilityPercent has one number a level: a queue's limit on CPU, memory and GPUs in percent of its even share of the
+	// cluster (of all nodes over the number of queues on that level). 0, and a level left out, is no limit.
+	CapabilityPercent []int64 `json:"capabilityPercent,omitempty"`
+	// Skew is the percentage of gangs that go to the first leaf; the others are drawn evenly from all leaves.
+	Skew int `json:"skew,omitempty"`
+}
+
+// Kind is one sort of gang.
+type Kind struct {
+	Name string `json:"name"`
+	// Share is how many gangs are of this kind, as a weight against the other kinds; 1 if absent.
+	Share int `json:"share,omitempty"`
+	// Size in pods.
+	Size Range `json:"size"`
+	// MinPercent of the pods make the gang's minCount, rounded up; 100 if absent.
+	MinPercent int `json:"minPercent,omitempty"`
+	// Plain pods have no PodGroup, only the queue's label: for gangs of one.
+	Plain bool `json:"plain,omitempty"`
+	// Pods are the shapes that pods are drawn from.
+	Pods []PodShape `json:"pods"`
+	// Mixed draws each pod's shape, instead of one shape for a gang.
+	Mixed bool `json:"mixed,omitempty"`
+	// Lifetime is how long a pod runs after it got its node; absent: until the benchmark ends.
+	Lifetime *Lifetime `json:"lifetime,omitempty"`
+}
+
+// PodShape is what a pod asks for, or with Openb one of the trace's shapes, each as often as the trace has it.
+type PodShape struct {
+	Openb  bool              `json:"openb,omitempty"`
+	Weight int               `json:"weight,omitempty"` // against the kind's other shapes; 1 if absent
+	CPU    resource.Quantity `json:"cpu,omitempty"`
+	Memory resource.Quantity `json:"memory,omitempty"`
+	GPUs   int64             `json:"gpus,omitempty"`
+}
+
+// Range is drawn from with both ends included. Draw is "even", or "small" for sizes whose logarithm is even: many small
+// ones and a few as large as Max.
+type Range struct {
+	Min  int    `json:"min"`
+	Max  int    `json:"max"`
+	Draw string `json:"draw,omitempty"`
+}
+
+// Lifetime is drawn evenly from Min to Max, for a gang: its pods end together.
+type Lifetime struct {
+	Min Duration `json:"min"`
+	Max Duration `json:"max"`
+}
+
+// Arrivals say when gangs come: one of Closed, Open and Steady. Steady and Beside are for `basalt-bench cluster` alone.
+type Arrivals struct {
+	Closed *Closed `json:"closed,omitempty"`
+	Open   *Open   `json:"open,omitempty"`
+	Steady *Steady `json:"steady,omitempty"`
+}
+
+// Closed is a batch that is there at once, as fast as the client can make it.
+type Closed struct {
+	Gangs int `json:"gangs"`
+}
+
+// Open is a Poisson stream of gangs that does not wait for the scheduler. Each rate is a run of its own.
+type Open struct {
+	PodsPerSecond []int    `json:"podsPerSecond"`
+	For           Duration `json:"for"`
+}
+
+// Steady keeps the cluster full, whatever the speed of the machine: gangs come while fewer than Waiting pods wait for a node,
+// and while pods hold more than CPUPercent of the cluster's CPU, gangs drawn at random end. Kinds have no lifetime in it.
+type Steady struct {
+	CPUPercent    int `json:"cpuPercent"`
+	Waiting       int `json:"waiting"`
+	PodsPerSecond int `json:"podsPerSecond,omitempty"` // at most, once the cluster is full; 0: as fast as pods get nodes
+}
+
+// Beside is what is there beside the load and is no part of its figures.
+type Beside struct {
+	Never int `json:"never,omitempty"` // pods that no node could take if it were empty, gangs of one, there from the beginning
+	Crowd int `json:"crowd,omitempty"` // gangs of the scenario that are all in the first leaf when the load begins
+	Large int `json:"large,omitempty"` // gangs of 10,000 pods in 10 classes, one after the other
+}
+
+// Any reports whether there is anything.
+func (b Beside) Any() bool { return b != Beside{} }
+
+// Duration is written as Go writes it: 1m30s.
+type Duration struct{ time.Duration }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("a duration is written like 1m30s: %s", b)
+	}
+	var err error
+	d.Duration, err = time.ParseDuration(s)
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+//go:embed files/*.yaml
+var files embed.FS
+
+// Names returns the names of the built-in scenarios.
+func Names() []string {
+	entries, err := fs.ReadDir(files, "files")
+	if err != nil {
+		panic(err) // embedded
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return out
+}
+
+// Load reads a built-in scenario by its name, or a file: whatever has a slash in it or ends in .yaml.
+func Load(name string) (*Scenario, error) {
+	var content []byte
+	var err error
+	if strings.Contains(name, "/") || strings.HasSuffix(name, ".yaml") {
+		content, err = os.ReadFile(name)
+	} else if content, err = files.ReadFile(path.Join("files", name+".yaml")); err != nil {
+		return nil, fmt.Errorf("read scenario %q: there is none of this name; there are %s, or give a file", name, strings.Join(Names(), ", "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read scenario: %w", err)
+	}
+	return Parse(name, content)
+}
+
+// Parse reads a scenario; the name is for errors and reports.
+func Parse(name string, content []byte) (*Scenario, error) {
+	s := &Scenario{file: name}
+	if err := yaml.UnmarshalStrict(content, s); err != nil {
+		return nil, fmt.Errorf("read scenario %s: %w", name, err)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("read scenario %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// Name is what the scenario was loaded by.
+func (s *Scenario) Name() string { return s.file }
+
+// kind is a Kind with its shapes in units.
+type kind struct {
+	Kind
+	shapes []workload.Shape // Count is the weight
+}
+
+// Most that a scenario may ask for: what is beyond is a slip of the pen, and would only be noticed when memory is gone.
+const (
+	mostNodes  = 1_000_000
+	mostQueues = 100_000
+	mostSize   = 1_000_000
+)
+
+func (s *Scenario) check() error {
+	bad := func(field, format string, args ...any) error {
+		return fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...))
+	}
+	if s.Seed == 0 {
+		s.Seed = 1
+	}
+	if len(s.Nodes) == 0 {
+		return bad("nodes", "there are none")
+	}
+	for i, n := range s.Nodes {
+		at := fmt.Sprintf("nodes[%d]", i)
+		if n.Count < 1 || n.Count > mostNodes {
+			return bad(at+".count", "%d is not from 1 to %d", n.Count, mostNodes)
+		}
+		if n.Openb && (!n.CPU.IsZero() || !n.Memory.IsZero() || n.GPUs != 0) {
+			return bad(at+".openb", "the trace says how large its nodes are; leave cpu, memory and gpus out")
+		}
+		if n.Pods < 0 || n.GPUs < 0 {
+			return bad(at, "pods and gpus are not negative")
+		}
+		if !n.Openb {
+			if _, err := shapeOf(at, n.CPU, n.Memory, n.GPUs); err != nil {
+				return err
+			}
+		}
+	}
+	leaves := 1
+	if len(s.Queues.FanOut) == 0 {
+		return bad("queues.fanOut", "there is no level")
+	}
+	for i, n := range s.Queues.FanOut {
+		if leaves *= n; n < 1 || leaves > mostQueues {
+			return bad(fmt.Sprintf("queues.fanOut[%d]", i), "%d gives no tree of 1 to %d leaves", n, mostQueues)
+		}
+	}
+	if len(s.Queues.FanOut) > 7 {
+		return bad("queues.fanOut", "at most 7 levels")
+	}
+	if len(s.Queues.CapabilityPercent) > len(s.Queues.FanOut) {
+		return bad("queues.capabilityPercent", "more levels than fanOut has")
+	}
+	for i, p := range s.Queues.CapabilityPercent {
+		if p < 0 || p > 10_000 {
+			return bad(fmt.Sprintf("queues.capabilityPercent[%d]", i), "%d is not from 0 to 10000", p)
+		}
+	}
+	if s.Queues.Skew < 0 || s.Queues.Skew > 100 {
+		return bad("queues.skew", "%d is not a percentage", s.Queues.Skew)
+	}
+	if len(s.Gangs) == 0 {
+		return bad("gangs", "there are none")
+	}
+	names := map[string]bool{}
+	s.kinds = nil
+	for i, k := range s.Gangs {
+		at := fmt.Sprintf("gangs[%d]", i)
+		if k.Name == "" || api.ValidatePath(k.Name) != nil || strings.Contains(k.Name, ".") || len(k.Name) > 40 || names[k.Name] {
+			return bad(at+".name", "%q is not a name of its own in lower-case letters, digits and dashes, of at most 40 characters", k.Name)
+		}
+		names[k.Name] = true
+		if k.Share == 0 {
+			k.Share = 1
+		}
+		if k.MinPercent == 0 {
+			k.MinPercent = 100
+		}
+		if k.Share < 0 {
+			return bad(at+".share", "%d is negative", k.Share)
+		}
+		if k.Size.Min < 1 || k.Size.Max < k.Size.Min || k.Size.Max > mostSize {
+			return bad(at+".size", "%d to %d is not a range within 1 to %d", k.Size.Min, k.Size.Max, mostSize)
+		}
+		if k.Size.Draw != "" && k.Size.Draw != "even" && k.Size.Draw != "small" {
+			return bad(at+".size.draw", "%q is neither even nor small", k.Size.Draw)
+		}
+		if k.MinPercent < 1 || k.MinPercent > 100 {
+			return bad(at+".minPercent", "%d is not from 1 to 100", k.MinPercent)
+		}
+		if k.Plain && k.Size.Max > 1 {
+			return bad(at+".plain", "a gang of more than one pod needs a PodGroup")
+		}
+		if l := k.Lifetime; l != nil && (l.Min.Duration <= 0 || l.Max.Duration < l.Min.Duration) {
+			return bad(at+".lifetime", "%s to %s is not a range of positive durations", l.Min.Duration, l.Max.Duration)
+		}
+		checked := kind{Kind: k}
+		if len(k.Pods) == 0 {
+			return bad(at+".pods", "there is no shape")
+		}
+		for j, p := range k.Pods {
+			at := fmt.Sprintf("%s.pods[%d]", at, j)
+			if p.Weight == 0 {
+				p.Weight = 1
+			}
+			if p.Weight < 0 || p.GPUs < 0 {
+				return bad(at, "weight and gpus are not negative")
+			}
+			if p.Openb {
+				if !p.CPU.IsZero() || !p.Memory.IsZero() || p.GPUs != 0 {
+					return bad(at+".openb", "the trace says what its pods ask for; leave cpu, memory and gpus out")
+				}
+				for _, shape := range workload.Pods() {
+					shape.Count *= p.Weight
+					checked.shapes = append(checked.shapes, shape)
+				}
+				continue
+			}
+			shape, err := shapeOf(at, p.CPU, p.Memory, p.GPUs)
+			if err != nil {
+				return err
+			}
+			shape.Count = p.Weight
+			checked.shapes = append(checked.shapes, shape)
+		}
+		s.kinds = append(s.kinds, checked)
+	}
+	switch a := s.Arrivals; {
+	case len(slices.DeleteFunc([]bool{a.Closed != nil, a.Open != nil, a.Steady != nil}, func(given bool) bool { return !given })) != 1:
+		return bad("arrivals", "give one of closed, open and steady")
+	case a.Steady != nil && (a.Steady.CPUPercent < 1 || a.Steady.CPUPercent > 100):
+		return bad("arrivals.steady.cpuPercent", "%d is not from 1 to 100", a.Steady.CPUPercent)
+	case a.Steady != nil && (a.Steady.Waiting < 1 || a.Steady.PodsPerSecond < 0):
+		return bad("arrivals.steady", "waiting is at least 1, and podsPerSecond not negative")
+	case a.Steady != nil && slices.ContainsFunc(s.Gangs, func(k Kind) bool { return k.Lifetime != nil }):
+		return bad("gangs", "with steady arrivals the load decides which gangs end: leave lifetime out")
+	case a.Closed != nil && a.Closed.Gangs < 1:
+		return bad("arrivals.closed.gangs", "%d is not positive", a.Closed.Gangs)
+	case a.Open != nil && a.Open.For.Duration <= 0:
+		return bad("arrivals.open.for", "%s is not positive", a.Open.For.Duration)
+	case a.Open != nil && len(a.Open.PodsPerSecond) == 0:
+		return bad("arrivals.open.podsPerSecond", "there is no rate")
+	}
+	if b := s.Beside; b.Never < 0 || b.Crowd < 0 || b.Large < 0 {
+		return bad("beside", "no number of it is negative")
+	}
+	if s.Arrivals.Open != nil {
+		for i, r := range s.Arrivals.Open.PodsPerSecond {
+			if r < 1 {
+				return bad(fmt.Sprintf("arrivals.open.podsPerSecond[%d]", i), "%d is not positive", r)
+			}
+		}
+	}
+	return nil
+}
+
+// shapeOf checks quantities once, into milli-cores and MiB.
+func shapeOf(at string, cpu, memory resource.Quantity, gpus int64) (workload.Shape, error) {
+	c, err := api.FromQuantity("cpu", cpu, true)
+	if err != nil {
+		return workload.Shape{}, fmt.Errorf("%s.cpu: %w", at, err)
+	}
+	m, err := api.FromQuantity("memory", memory, true)
+	if err != nil {
+		return workload.Shape{}, fmt.Errorf("%s.memory: %w", at, err)
+	}
+	if c <= 0 || m < 1<<20 || m%(1<<20) != 0 {
+		return workload.Shape{}, fmt.Errorf("%s: cpu must be positive and memory whole Mi, at least one", at)
+	}
+	return workload.Shape{MilliCPU: c, MemoryMiB: m >> 20, GPUs: gpus}, nil
+}

@@ -1,0 +1,189 @@
+package scenario_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/bench/measure/scenario"
+)
+
+const good = `
+about: a test
+nodes: [{count: 2, cpu: "4", memory: 8Gi}]
+queues: {fanOut: [2, 3], capabilityPercent: [100, 50]}
+gangs:
+- {name: a, share: 3, size: {min: 2, max: 4}, minPercent: 50, pods: [{cpu: 100m, memory: 64Mi}], lifetime: {min: 1s, max: 2s}}
+- {name: b, size: {min: 1, max: 1}, plain: true, pods: [{openb: true}]}
+arrivals: {closed: {gangs: 400}}
+`
+
+func parse(t *testing.T, content string) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse("test.yaml", []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
+	for _, c := range []struct{ old, new, want string }{
+		{"about: a test", "abuot: a test", "abuot"},
+		{"minPercent: 50", "minpercent: 50, minCount: 3", "minCount"},
+		{`cpu: "4"`, `cpu: "4", cpu: "5"`, "cpu"},
+		{"count: 2", "count: 0", "nodes[0].count"},
+		{`cpu: "4"`, `cpu: 9E`, "nodes[0].cpu"},
+		{`cpu: "4"`, `openb: true, cpu: "4"`, "nodes[0].openb"},
+		{"memory: 64Mi", "memory: 64", "gangs[0].pods[0]"},
+		{"fanOut: [2, 3]", "fanOut: [2, 0]", "queues.fanOut[1]"},
+		{"[100, 50]", "[100, 50, 50]", "queues.capabilityPercent"},
+		{"name: b", "name: a", "gangs[1].name"},
+		{"name: b", "name: B_", "gangs[1].name"},
+		{"{min: 2, max: 4}", "{min: 4, max: 2}", "gangs[0].size"},
+		{"{min: 2, max: 4}", "{min: 2, max: 4, draw: normal}", "gangs[0].size.draw"},
+		{"plain: true", "plain: true, mixed: maybe", "mixed"},
+		{"size: {min: 1, max: 1}", "size: {min: 1, max: 2}", "gangs[1].plain"},
+		{"max: 2s", "max: 500ms", "gangs[0].lifetime"},
+		{"max: 2s", "max: 2", "1m30s"},
+		{"closed: {gangs: 400}", "", "arrivals"},
+		{"closed: {gangs: 400}", "closed: {gangs: 0}", "arrivals.closed.gangs"},
+		{"closed: {gangs: 400}", "open: {podsPerSecond: [5, 0], for: 1s}", "arrivals.open.podsPerSecond[1]"},
+		{"closed: {gangs: 400}", "open: {podsPerSecond: [5]}", "arrivals.open.for"},
+		{"closed: {gangs: 400}", "closed: {gangs: 400}, steady: {cpuPercent: 95, waiting: 10}", "one of closed, open and steady"},
+		{"closed: {gangs: 400}", "steady: {cpuPercent: 101, waiting: 10}", "arrivals.steady.cpuPercent"},
+		{"closed: {gangs: 400}", "steady: {cpuPercent: 95, waiting: 10}", "leave lifetime out"},
+		{"arrivals:", "beside: {large: -1}\narrivals:", "beside"},
+	} {
+		changed := strings.Replace(good, c.old, c.new, 1)
+		if changed == good {
+			t.Fatalf("%q is not in the scenario", c.old)
+		}
+		_, err := scenario.Parse("test.yaml", []byte(changed))
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "test.yaml") {
+			t.Errorf("%s: error %v does not name the file and %q", c.new, err, c.want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	for _, name := range scenario.Names() {
+		s, err := scenario.Load(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if s.About == "" {
+			t.Errorf("%s does not say what it is for", name)
+		}
+		for _, q := range s.MakeQueues() {
+			if err := api.ValidatePath(q.Name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := scenario.Load("no-such"); err == nil || !strings.Contains(err.Error(), "kube-short") {
+		t.Errorf("error %v does not say what there is", err)
+	}
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := scenario.Load(path); err != nil || s.Name() != path {
+		t.Errorf("Load of a file: %v", err)
+	}
+}
+
+func TestGeneratedObjects(t *testing.T) {
+	s := parse(t, good)
+	if nodes := s.MakeNodes(7); len(nodes) != 2 || nodes[0].Status.Allocatable.Cpu().MilliValue() != 4000 {
+		t.Errorf("nodes %v", nodes)
+	}
+	queues := s.MakeQueues()
+	if len(queues) != 8 || queues[0].Name != "a0" || queues[2].Name != "a0.b0" || queues[0].Spec.Capability.Cpu().MilliValue() != 4000 ||
+		queues[7].Name != "a1.b2" || queues[7].Spec.Capability.Cpu().MilliValue() != 8000*50/100/6 {
+		t.Errorf("queues %v", queues)
+	}
+	kinds, leaves := map[string]int{}, map[string]int{}
+	for g := range s.MakeGangs(7, 0) {
+		kinds[g.Kind]++
+		leaves[g.Queue]++
+		switch g.Kind {
+		case "a":
+			if n := len(g.Pods); n < 2 || n > 4 || g.MinCount != (n+1)/2 || g.Lifetime < 1e9 || g.Lifetime > 2e9 || g.Pods[0].MilliCPU != 100 {
+				t.Fatalf("gang %+v", g)
+			}
+			pod := g.Pod(1, "ns", "other")
+			if pod.Labels[api.LabelPodGroup] != g.Name || pod.Spec.SchedulerName != "other" || g.PodGroup("ns").Spec.Queue != g.Queue {
+				t.Fatalf("pod %v", pod)
+			}
+		case "b":
+			if len(g.Pods) != 1 || g.MinCount != 1 || g.Lifetime != 0 || g.Pod(0, "ns", "s").Labels[api.LabelQueue] != g.Queue {
+				t.Fatalf("gang %+v", g)
+			}
+		}
+	}
+	if kinds["a"]+kinds["b"] != 400 || kinds["a"] < 260 || kinds["a"] > 340 || len(leaves) != 6 {
+		t.Errorf("kinds %v, leaves %v", kinds, leaves)
+	}
+}
+
+// An open loop has the same gangs at every rate, earlier or later, and about as many pods as the rate says.
+func TestOpenLoop(t *testing.T) {
+	s := parse(t, strings.Replace(good, "closed: {gangs: 400}", "open: {podsPerSecond: [100], for: 100s}", 1))
+	count := func(rate int) (pods int, names []string) {
+		last := -1.0
+		for g := range s.MakeGangs(3, rate) {
+			if g.At.Seconds() < last {
+				t.Fatalf("%s comes at %s, before the one before it", g.Name, g.At)
+			}
+			last = g.At.Seconds()
+			pods += len(g.Pods)
+			names = append(names, fmt.Sprint(g.Name, g.Queue, g.Pods, g.Lifetime))
+		}
+		return
+	}
+	slow, slowNames := count(100)
+	fast, fastNames := count(200)
+	if slow < 9000 || slow > 11000 || fast < 18000 || fast > 22000 {
+		t.Errorf("%d and %d pods at 100 and 200 a second for 100 s", slow, fast)
+	}
+	for i := range slowNames {
+		if slowNames[i] != fastNames[i] {
+			t.Fatalf("gang %d is %s at one rate and %s at another", i, slowNames[i], fastNames[i])
+		}
+	}
+}
+
+// Figures are had again from scenario and seed, also with a later program: what changes the objects must change this sum.
+func TestTheSameSeedMakesTheSameObjects(t *testing.T) {
+	sum := func(seed uint64) uint64 {
+		s, err := scenario.Load("mixed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := fnv.New64a()
+		for _, n := range s.MakeNodes(seed) {
+			fmt.Fprintln(h, n.Name, n.Labels, n.Status.Allocatable.Cpu(), n.Status.Allocatable.Memory())
+		}
+		for _, q := range s.MakeQueues() {
+			fmt.Fprintln(h, q.Name, q.Spec.Capability.Cpu(), q.Spec.Capability.Memory())
+		}
+		for g := range s.MakeGangs(seed, 100) {
+			g.At = g.At.Truncate(time.Millisecond) // processors differ in the last bit of a logarithm
+			fmt.Fprintln(h, g)
+		}
+		return h.Sum64()
+	}
+	if sum(1) == sum(2) {
+		t.Error("two seeds make the same objects")
+	}
+	if got, want := sum(1), uint64(0xf17d7403f0b0a3d7); got != want {
+		t.Errorf("seed 1 makes objects with the sum %#x, want %#x", got, want)
+	}
+}

@@ -1,0 +1,431 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/bench/prove/model"
+	"basalt.dev/basalt/shard/effect"
+	"basalt.dev/basalt/shard/event"
+)
+
+// apiServer is a model of the API server, and how processes follow it. Its writes are those of package api/kube and those
+// that users, kubelets and controllers make.
+type apiServer struct {
+	server
+	*model.API
+	w      *world
+	pods   *feed
+	nodes  *feed
+	groups *feed
+	queues *feed
+}
+
+func newAPIServer(w *world) *apiServer {
+	a := &apiServer{w: w, API: model.NewAPI(func() time.Time { return w.now })}
+	a.pods, a.nodes, a.groups, a.queues = newFeed(w, a.Pods), newFeed(w, a.Nodes), newFeed(w, a.PodGroups), newFeed(w, a.Queues)
+	a.Changed = a.changed
+	return a
+}
+
+// feed is one kind: what exists, by namespace/name, and who follows it.
+type feed struct {
+	*model.Kind
+	w        *world
+	kind     string
+	objects  map[string]object // the Kind's
+	watchers []*watcher
+}
+
+type (
+	object = model.Object
+	entry  = model.Entry
+)
+
+func newFeed(w *world, k *model.Kind) *feed {
+	return &feed{Kind: k, w: w, kind: k.Name, objects: k.Objects}
+}
+
+func nameOf(o metav1.Object) string { return model.NameOf(o) }
+
+func (f *feed) names() []string { return f.Names() }
+
+// changed hears of each change.
+func (a *apiServer) changed(k *model.Kind, e entry) {
+	w, f := a.w, a.pods
+	gone := e.Type == watch.Deleted
+	switch o := e.Object.Object.(type) {
+	case *corev1.Pod:
+		if gone {
+			w.audit.Observe(w.now, audit.PodGone{Pod: o})
+		} else {
+			w.audit.Observe(w.now, audit.PodSeen{Pod: o})
+		}
+	case *corev1.Node:
+		if f = a.nodes; gone {
+			w.audit.Observe(w.now, audit.NodeGone{Node: o})
+		} else {
+			w.audit.Observe(w.now, audit.NodeSeen{Node: o})
+		}
+	case *v1alpha1.Queue:
+		if f = a.queues; gone {
+			w.audit.Observe(w.now, audit.QueueGone{Queue: o})
+		} else {
+			w.audit.Observe(w.now, audit.QueueSeen{Queue: o})
+		}
+	case *v1alpha1.PodGroup:
+		if f = a.groups; gone {
+			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: o})
+		} else {
+			w.audit.Observe(w.now, audit.PodGroupSeen{PodGroup: o})
+		}
+	}
+	if gone {
+		w.log("api: %s %s (%s) is gone", f.kind, nameOf(e), e.GetUID())
+	}
+	for _, x := range f.watchers {
+		x.wake(x.lag())
+	}
+	w.check.afterAPI(f, e)
+	w.heard()
+}
+
+// must is for what the caller has made sure of.
+func (a *apiServer) must(err error) {
+	if err != nil {
+		a.w.fail("API server: %v", err)
+	}
+}
+
+// put stores a version; the object is the caller's to give away.
+func (a *apiServer) put(f *feed, o metav1.Object) { a.must(a.Replace(f.Kind, o)) }
+
+func (a *apiServer) remove(f *feed, o object) {
+	now := int64(0)
+	a.must(a.Delete(f.Kind, o.GetNamespace(), o.GetName(), "", "", &now))
+}
+
+func (a *apiServer) create(f *feed, o metav1.Object) { a.must(a.Create(f.Kind, o)) }
+
+// pod returns a pod by name, nil when there is none.
+func (a *apiServer) pod(namespace, name string) *corev1.Pod { return a.Pod(namespace, name) }
+
+func (a *apiServer) podByUID(uid string) *corev1.Pod {
+	for _, o := range a.pods.objects {
+		if string(o.GetUID()) == uid {
+			return o.Object.(*corev1.Pod)
+		}
+	}
+	return nil
+}
+
+// edit makes the next version of a pod.
+func (a *apiServer) edit(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
+	return a.EditPod(p, change)
+}
+
+func finished(p *corev1.Pod) bool { return model.Finished(p) }
+
+// bind is a Binding.
+func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[string]string) error {
+	return a.Bind(model.Binding{Namespace: namespace, Name: name, UID: uid, Version: version, Node: node, Labels: labels})
+}
+
+// settle is what package kube does.
+func (a *apiServer) settle(o event.SettlePod) event.SettleDone {
+	p, err := a.Settle(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, as the read after it shows
+		return effect.SettleDone(o, effect.Found{Gone: true}, nil)
+	case err != nil:
+		return effect.SettleDone(o, effect.Found{}, err)
+	}
+	return effect.SettleDone(o, effect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
+}
+
+// explain is ExplainPod.
+func (a *apiServer) explain(o event.WritePodCondition) event.StatusWritten {
+	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, o.ResourceVersion, corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: o.Reason, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
+	version := ""
+	if err == nil {
+		if version = p.ResourceVersion; p.Spec.NodeName != "" {
+			a.w.fail("pod %s is told that it waits (%s), and is bound to %s", p.UID, o.Reason, p.Spec.NodeName)
+		}
+	}
+	return effect.StatusWritten(o.ID, version, err)
+}
+
+// evict is the delete of Evict; its condition comes right before.
+func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWritten {
+	p := a.pod(o.Namespace, o.Name)
+	if p == nil || string(p.UID) != o.UID {
+		return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
+	}
+	a.w.check.evicts(who, p)
+	a.w.count("evictions")
+	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, "", corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
+	a.must(err)
+	a.delete(p)
+	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
+}
+
+// toldPlaced reports whether a PodGroup says that it once had its minimum.
+func (a *apiServer) toldPlaced(uid string) bool {
+	for _, o := range a.groups.objects {
+		if g := o.Object.(*v1alpha1.PodGroup); string(g.UID) == uid {
+			return g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
+		}
+	}
+	return false
+}
+
+// delete removes a pod: at once when no kubelet has it, else the kubelet does it after a while.
+func (a *apiServer) delete(p *corev1.Pod) {
+	a.must(a.Delete(a.Pods, p.Namespace, p.Name, p.UID, "", nil))
+	uid := string(p.UID)
+	if p.DeletionTimestamp != nil || a.podByUID(uid) == nil {
+		return
+	}
+	a.w.after(a.w.between(0, 5*time.Second), func() {
+		if p := a.podByUID(uid); p != nil {
+			a.remove(a.pods, a.pods.objects[nameOf(p)])
+		}
+	})
+}
+
+// replaceQueueStatus and replaceGroupStatus are ReplaceStatus.
+func (a *apiServer) replaceQueueStatus(o event.WriteQueueStatus) event.StatusWritten {
+	return effect.StatusWritten(o.ID, "", a.ReplaceQueueStatus(o.Queue, o.UID, o.Status))
+}
+
+func (a *apiServer) replaceGroupStatus(o event.WritePodGroupStatus) event.StatusWritten {
+	return effect.StatusWritten(o.ID, "", a.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status))
+}
+
+// queue returns a Queue, nil when there is none.
+func (a *apiServer) queue(name string) *v1alpha1.Queue { return a.Queue(name) }
+
+func (a *apiServer) editQueue(q *v1alpha1.Queue, _ bool, change func(*v1alpha1.Queue)) {
+	a.EditQueue(q, change)
+}
+
+func (a *apiServer) deleteQueue(q *v1alpha1.Queue) {
+	a.must(a.Delete(a.Queues, "", q.Name, q.UID, "", nil))
+}
+
+// setFinalizer is the coordinator's.
+func (a *apiServer) setFinalizer(name, uid string, want bool) {
+	q := a.queue(name)
+	if q == nil || string(q.UID) != uid || slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) == want {
+		return
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(q.Finalizers), func(f string) bool { return f == v1alpha1.FinalizerCharged })
+	if want {
+		finalizers = append(finalizers, v1alpha1.FinalizerCharged)
+	}
+	if err := a.SetFinalizers(name, uid, q.ResourceVersion, finalizers); err != nil && !apierrors.IsInvalid(err) { // it is being deleted
+		a.must(err)
+	}
+}
+
+// ---- watches
+
+// watcher is one process's list and watch of a kind.
+type watcher struct {
+	p       *process
+	feed    *feed
+	next    int // of the log
+	known   map[string]object
+	listing bool
+	synced  bool
+	asked   uint64
+	due     bool
+	over    bool
+	stalled time.Time
+	lags    bool // when watches do
+
+	replaced func([]object, uint64) // nil: what a new list shows becomes seen and gone
+	seen     func(object)
+	gone     func(object)
+	first    func() // after the first list
+}
+
+func (p *process) watch(f *feed, x *watcher) *watcher {
+	x.p, x.feed, x.known = p, f, map[string]object{}
+	p.as(func() { x.lags = p.w.some(2) })
+	p.watchers = append(p.watchers, x)
+	f.watchers = append(f.watchers, x)
+	x.list()
+	return x
+}
+
+// relist asks for a list that is made entirely after this.
+func (x *watcher) relist() uint64 {
+	x.asked++
+	if !x.listing {
+		x.list()
+	}
+	return x.asked
+}
+
+func (x *watcher) list() {
+	x.listing = true
+	w := x.p.w
+	ticket := x.asked
+	var objects []object
+	next := 0
+	x.p.call(&w.api.server, "list", 10*time.Second, func() {
+		objects, next = nil, len(x.feed.Log)
+		if lags := w.some(4); lags && !x.synced && x.feed != w.api.pods { // from a cache of the server's
+			objects, next = x.feed.before(w.die.below(40))
+			return
+		}
+		for _, name := range x.feed.names() {
+			objects = append(objects, x.feed.objects[name])
+		}
+	}, func(answered bool) {
+		switch {
+		case x.over:
+		case !answered:
+			x.p.later(w.between(25*time.Millisecond, time.Second), func() {
+				if !x.over {
+					x.list()
+				}
+			})
+		default:
+			take := func() {
+				if x.over {
+					return
+				}
+				x.next = next
+				x.replace(objects, ticket)
+				if x.asked > ticket {
+					x.list()
+					return
+				}
+				x.listing = false
+				if w.calm || !w.some(3) {
+					x.wake(x.lag())
+				} else { // the watch has yet to begin
+					x.wake(w.between(0, 2*time.Second))
+				}
+			}
+			if w.calm || !w.some(4) {
+				take()
+				return
+			}
+			x.p.later(w.between(0, 3*time.Second), take) // of a large cluster
+		}
+	})
+}
+
+// before is what there was so many changes ago, and the place in the log.
+func (f *feed) before(changes int) (objects []object, next int) {
+	next = max(0, len(f.Log)-changes)
+	was := map[string]object{}
+	for _, e := range f.Log[:next] {
+		if e.Type == watch.Deleted {
+			delete(was, nameOf(e.Object))
+		} else {
+			was[nameOf(e.Object)] = e.Object
+		}
+	}
+	for _, name := range sortedKeys(was) {
+		objects = append(objects, was[name])
+	}
+	return objects, next
+}
+
+func (x *watcher) replace(objects []object, ticket uint64) {
+	if x.replaced != nil {
+		x.replaced(objects, ticket)
+	} else {
+		now := map[string]object{}
+		for _, o := range objects {
+			now[string(o.GetUID())] = o
+		}
+		for _, uid := range sortedKeys(x.known) {
+			if _, still := now[uid]; !still {
+				x.gone(x.known[uid])
+			}
+		}
+		x.known = now
+		for _, o := range objects {
+			x.seen(o)
+		}
+	}
+	if !x.synced {
+		x.synced = true
+		if x.first != nil {
+			x.first()
+		}
+	}
+}
+
+// lag is how long news take to reach a watcher.
+func (x *watcher) lag() time.Duration {
+	if x.lags {
+		return x.p.w.slowness("watch", x.p.w.delay())
+	}
+	return x.p.w.delay()
+}
+
+func (x *watcher) wake(d time.Duration) {
+	if x.due || x.over || x.listing || x.next >= len(x.feed.Log) {
+		return
+	}
+	x.due = true
+	x.p.later(d, x.pump)
+}
+
+func (x *watcher) pump() {
+	w := x.p.w
+	x.due = false
+	if x.over || x.listing {
+		return
+	}
+	until := x.stalled
+	for _, t := range []time.Time{x.p.noAPI, w.api.down} {
+		if t.After(until) {
+			until = t
+		}
+	}
+	if w.now.Before(until) {
+		x.wake(until.Sub(w.now))
+		return
+	}
+	n := 1 + w.die.below(8)
+	if x.lags && w.slow["watch"] > 0 {
+		n = len(x.feed.Log) // it lags, and does not fall behind ever more
+	}
+	for ; n > 0 && x.next < len(x.feed.Log) && !x.listing && !x.over && !x.p.dead; n-- {
+		e := x.feed.Log[x.next]
+		x.next++
+		if e.Type == watch.Deleted {
+			delete(x.known, string(e.GetUID()))
+			x.gone(e.Object)
+		} else {
+			if x.replaced == nil {
+				x.known[string(e.GetUID())] = e.Object
+			}
+			x.seen(e.Object)
+		}
+	}
+	x.wake(x.lag())
+}
+
+func (x *watcher) end() {
+	x.over = true
+	x.feed.watchers = slices.DeleteFunc(x.feed.watchers, func(o *watcher) bool { return o == x })
+}

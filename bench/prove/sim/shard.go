@@ -1,0 +1,494 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/effect"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
+)
+
+const (
+	leaseTTL    = 3 * time.Second
+	storeTry    = 5 * time.Second
+	apiPatience = 10 * time.Second
+)
+
+// errNoAnswer is what a client of the API server returns when no answer comes.
+var errNoAnswer = errors.New("no answer")
+
+// shard is what shard/server is around its two cores.
+type shard struct {
+	*process
+	home    *home.Core
+	node    *node.Core
+	local   []event.Event
+	inside  bool
+	held    *held
+	session *protocol.Session // nil before it registered
+	tables  *follower
+	pods    *watcher
+	listing event.ListPods
+	ticket  uint64
+	told    bool                // listing is answered
+	shown   map[string]*api.Pod // by the watch; only with a fault that needs it
+	early   func()              // with fault.PodsFirst: what waits for the next list
+	kept    *event.PodsReplaced // likewise: that list, until it is asked for; the watch goes on after it
+	ticks   int
+	tickDue bool
+	leaving bool
+	due     time.Time // then the node core is stepped
+}
+
+func (w *world) startShard(name string) *shard {
+	x := &shard{process: w.newProcess(name)}
+	x.home = home.New(home.Config{Self: x.inc, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
+	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
+	w.shards = append(w.shards, x)
+	w.log("%s starts", x.inc)
+	x.onDeath = func() {
+		w.shards = slices.DeleteFunc(w.shards, func(o *shard) bool { return o == x })
+		w.load.shardEnded(x)
+	}
+	x.step(event.NamespaceSeen{Name: "ns"})
+	x.step(event.PriorityClassSeen{Name: "high", Value: 10})
+	synced := 0
+	first := func() {
+		if synced++; synced == 3 {
+			x.register()
+		}
+	}
+	x.watch(w.api.nodes, &watcher{
+		seen:  func(o object) { x.step(event.NodeSeen{Node: api.FromNode(o.Object.(*corev1.Node), nil)}) },
+		gone:  func(o object) { x.step(event.NodeGone{Name: o.GetName()}) },
+		first: first,
+	})
+	x.watch(w.api.queues, &watcher{
+		seen:  func(o object) { x.step(event.QueueSeen{Queue: o.Object.(*v1alpha1.Queue)}) },
+		gone:  func(o object) { x.step(event.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
+		first: first,
+	})
+	x.watch(w.api.groups, &watcher{
+		seen: func(o object) { x.step(event.PodGroupSeen{PodGroup: o.Object.(*v1alpha1.PodGroup)}) },
+		gone: func(o object) {
+			x.step(event.PodGroupGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
+		},
+		first: first,
+	})
+	x.later(w.between(0, 100*time.Millisecond), x.tick)
+	return x
+}
+
+func (x *shard) record(draining bool) *wire.ShardRecord {
+	return &wire.ShardRecord{Incarnation: string(x.inc), Name: x.name, Address: string(x.inc), Draining: draining}
+}
+
+// register puts its record under a lease and then follows what it needs to be given anything.
+func (x *shard) register() {
+	m, err := protocol.NewRegistration(keys, x.record(false))
+	if err != nil {
+		x.w.fail("%s: %v", x.inc, err)
+	}
+	x.acquire(m, nil, func(h *held) {
+		x.held, x.session = h, m.Session()
+		if h.ended = func(error) { x.endSoon(protocol.ErrSessionLost) }; h.over {
+			h.ended(nil)
+			return
+		}
+		x.registered()
+	})
+}
+
+func (x *shard) registered() {
+	x.follow(x.w.store.members, func(v any) {
+		clear(x.book)
+		for _, r := range v.([]*wire.ShardRecord) {
+			x.book[api.Incarnation(r.Incarnation)] = true
+		}
+	})
+	x.follow(x.w.store.leaders, func(v any) {
+		l := v.(leading)
+		x.leader = l.inc
+		x.step(event.CoordinatorSeen{Term: l.term, Incarnation: l.inc})
+	})
+	x.tables = x.follow(x.w.store.tables, func(v any) {
+		if t := v.(*api.Table); t != nil {
+			x.step(event.TableSeen{Table: t})
+		}
+	})
+}
+
+// endSoon ends the process for a reason of its own. Only the loss of its session is one: neither is another store opened here,
+// nor is a write given up.
+func (x *shard) endSoon(why error) {
+	if !errors.Is(why, protocol.ErrUnsettled) && !errors.Is(why, protocol.ErrSessionLost) || errors.Is(why, protocol.ErrSessionLost) && x.w.store.leases[x.held.ID()] != nil {
+		x.w.fail("I12: %s ends, and it still holds its session: %v", x.inc, why)
+	}
+	x.later(x.w.between(0, 20*time.Millisecond), func() { x.end("its session is over") })
+}
+
+// leave gives the session back and ends.
+func (x *shard) leave() {
+	x.leaving = true
+	if x.held == nil {
+		x.end("stopped")
+		return
+	}
+	x.held.revoke(storeTry, func() { x.end("stopped") })
+}
+
+// drain says in its record that it gives its buckets away.
+func (x *shard) drain() {
+	m, err := x.session.Update(x.record(true))
+	if err != nil {
+		x.w.fail("%s: %v", x.inc, err)
+	}
+	x.drive("lease", m, never, func(error) {})
+}
+
+func (x *shard) hear(from api.Incarnation, body *wire.Envelope) {
+	if from == x.leader {
+		from = event.ToCoordinator
+	}
+	x.step(event.Message{From: from, Body: body})
+}
+
+func (x *shard) tick() {
+	x.later(100*time.Millisecond, x.tick)
+	x.step(event.Tick{})
+	if x.ticks++; x.ticks%50 == 0 && !x.dead {
+		if err := x.node.Check(); err != nil {
+			x.w.fail("%s: %v", x.inc, err)
+		}
+	}
+}
+
+// maxSaid is how much the two cores of a process may say to each other about one event.
+const maxSaid = 10000
+
+func (x *shard) step(ev event.Event) {
+	x.local = append(x.local, ev)
+	if x.inside {
+		return
+	}
+	x.inside = true
+	x.local = append(x.local, event.Drained{}) // as when nothing else waits
+	for said := 0; len(x.local) > 0 && !x.dead; said++ {
+		if said > maxSaid {
+			x.w.fail("%s: its cores do not stop talking to each other", x.inc)
+		}
+		ev := x.local[0]
+		x.local = x.local[1:]
+		x.home.Step(x.w.now, ev)
+		for _, o := range x.home.Outputs() {
+			if x.burn() {
+				return
+			}
+			x.carryOut(o)
+		}
+		x.node.Step(x.w.now, ev)
+		for _, o := range x.node.Outputs() {
+			if x.burn() {
+				return
+			}
+			x.carryOut(o)
+		}
+	}
+	x.local, x.inside = nil, false
+	if at := x.node.Due(); !x.dead && !at.Equal(x.due) {
+		if x.due = at; !at.IsZero() {
+			x.later(at.Sub(x.w.now), func() {
+				if x.due.Equal(at) {
+					x.step(event.Drained{})
+				}
+			})
+		}
+	}
+}
+
+func (x *shard) carryOut(o event.Output) {
+	w, a := x.w, x.w.api
+	switch o := o.(type) {
+	case event.Send:
+		w.check.says(x, o)
+		switch {
+		case o.To == x.inc:
+			if o.Body.GetSummary() == nil {
+				w.log("%s -> itself: %s", x.inc, describe(o.Body))
+			}
+			x.local = append(x.local, event.Message{From: x.inc, Body: o.Body})
+		case o.To == event.ToCoordinator:
+			if x.leader != "" {
+				w.net.send(x.process, w.process(x.leader), o.Body)
+			}
+		case x.book[o.To]:
+			w.net.send(x.process, w.process(o.To), o.Body)
+		}
+
+	case event.ReadStore:
+		read := func() {
+			w.log("%s reads the store", x.inc)
+			x.read(o.Sequence, func(ev event.StoreRead) {
+				if ev.Revision < o.MinRevision {
+					w.fail("%s asks for revision %d, the store is at %d", x.inc, o.MinRevision, ev.Revision)
+				}
+				x.step(ev)
+			})
+		}
+		if fault.On(fault.PodsFirst) {
+			x.early = read
+			x.listPods()
+			return
+		}
+		read()
+	case event.ListPods:
+		w.log("%s lists pods %d", x.inc, o.Sequence)
+		x.listing, x.told = o, false
+		if x.kept != nil { // fault.PodsFirst
+			ev := *x.kept
+			ev.Sequence, x.told, x.kept = o.Sequence, true, nil
+			x.step(ev)
+			x.pods.stalled, x.pods.due = time.Time{}, false
+			x.pods.wake(w.between(0, 5*time.Second)) // it has yet to begin
+			return
+		}
+		if x.pods != nil && x.pods.synced && fault.On(fault.PodsFromCache) {
+			x.told = true
+			ev := event.PodsReplaced{Sequence: o.Sequence}
+			for _, uid := range sortedKeys(x.shown) {
+				ev.Pods = append(ev.Pods, x.shown[uid])
+			}
+			x.step(ev)
+			return
+		}
+		x.listPods()
+
+	case event.WriteIntents:
+		x.writeIntents(o)
+	case event.DeleteIntents:
+		x.deleteIntents(o)
+	case event.RewriteIntents:
+		x.rewriteIntents(o)
+
+	case event.BindPod:
+		w.check.asksBinding(o)
+		var done event.BindDone
+		x.call(&a.server, "bind", apiPatience, func() {
+			labels := map[string]string{api.LabelGang: o.Gang}
+			done = w.check.binding(x, o, func() error {
+				return a.bind(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Node, labels)
+			})
+		}, func(answered bool) {
+			ev := done
+			if !answered {
+				ev = effect.BindDone(o, errNoAnswer)
+			}
+			x.step(ev)
+		})
+	case event.SettlePod:
+		var done event.SettleDone
+		x.call(&a.server, "settle", apiPatience, func() { done = a.settle(o) }, func(answered bool) {
+			ev := done
+			if !answered {
+				ev = effect.SettleDone(o, effect.Found{}, errNoAnswer)
+			}
+			w.log("%s settled pod %s: %d %s", x.inc, o.Row.PodUID, ev.Outcome, ev.Node)
+			x.step(ev)
+		})
+	case event.WriteQueueStatus:
+		w.check.stamp("queue "+o.Queue+" "+o.UID, o.Queue, o.Status.Stamp)
+		x.write(o.ID, func() event.StatusWritten { return a.replaceQueueStatus(o) })
+	case event.WritePodGroupStatus:
+		w.check.stamp("podgroup "+o.Name+" "+o.UID, o.Status.Queue, o.Status.Stamp)
+		x.write(o.ID, func() event.StatusWritten { return a.replaceGroupStatus(o) })
+	case event.WritePodCondition:
+		x.write(o.ID, func() event.StatusWritten { return a.explain(o) })
+	case event.EvictPod:
+		w.log("%s evicts %s", x.inc, o.UID)
+		w.check.asksToEvict(o.UID)
+		x.evict(o)
+
+	case event.Log:
+		w.coreLog(x.inc, o.Level, o.Message, o.Attrs)
+	case event.PodGroupEvent:
+		switch o.Reason {
+		case v1alpha1.ReasonRolledBack:
+			w.count("gangs rolled back")
+			w.log("%s: rolls back %s", x.inc, o.UID)
+		case "PartlyPlaced":
+			w.count("gangs left in part")
+		}
+	case event.NodeEvent, event.Span:
+	default:
+		w.fail("output %T is not known", o)
+	}
+}
+
+// listPods asks for a list that begins now; the first one begins the watch.
+func (x *shard) listPods() {
+	w := x.w
+	if x.pods != nil {
+		x.ticket = x.pods.relist()
+		return
+	}
+	x.ticket = 1
+	x.pods = x.watch(w.api.pods, &watcher{asked: 1,
+		replaced: func(objects []object, ticket uint64) {
+			ev := event.PodsReplaced{}
+			x.shown = map[string]*api.Pod{}
+			for _, o := range objects {
+				ev.Pods = append(ev.Pods, o.Pod)
+				x.shown[o.Pod.UID] = o.Pod
+			}
+			if !x.told && ticket >= x.ticket && x.early == nil {
+				ev.Sequence, x.told = x.listing.Sequence, true
+			}
+			w.log("%s has %d pods, list %d", x.inc, len(ev.Pods), ev.Sequence)
+			if x.early != nil && ticket >= x.ticket {
+				read := x.early
+				x.early, x.kept = nil, &ev
+				x.pods.stalled = w.now.Add(time.Minute)
+				x.later(w.between(0, 8*time.Second), read) // the longer it takes, the more lands meanwhile
+				return
+			}
+			x.kept = nil
+			x.step(ev)
+		},
+		seen: func(o object) {
+			if t := x.tables.seen(); fault.On(fault.DeletedIsGone) && o.Pod.Node != "" && t != nil && t.OwnerOf(o.Pod.Node) != x.inc {
+				delete(x.shown, o.Pod.UID)
+				x.step(event.PodGone{UID: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name})
+				return
+			}
+			x.shown[o.Pod.UID] = o.Pod
+			x.step(event.PodSeen{Pod: o.Pod})
+		},
+		gone: func(o object) {
+			delete(x.shown, string(o.GetUID()))
+			x.step(event.PodGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
+		},
+	})
+}
+
+// seen is the last table that was delivered, nil for none.
+func (f *follower) seen() *api.Table {
+	if f == nil || f.next == 0 {
+		return nil
+	}
+	t, _ := f.topic.history[f.next-1].(*api.Table)
+	return t
+}
+
+func (x *shard) writeIntents(o event.WriteIntents) {
+	m, err := x.session.WriteIntents(o.N, o.Record, o.TableRevision, effect.Fences(o))
+	if err != nil {
+		x.wrote(effect.IntentsWritten(o, protocol.WriteResult{}, err))
+		return
+	}
+	x.drive("intents", m, never, func(err error) {
+		if m.Outcome == protocol.TableMoved {
+			x.tables.hurry()
+		}
+		w := effect.IntentsWritten(o, m.WriteResult, m.TooLarge(err))
+		x.w.log("%s wrote intents %d: %d %v", x.inc, o.N, w.Event.(event.IntentsWritten).Outcome, m.Moved)
+		x.wrote(w)
+	})
+}
+
+func (x *shard) deleteIntents(o event.DeleteIntents) {
+	m := x.session.DeleteIntents(effect.IntentKeys(x.inc, o))
+	x.drive("tidy", m, never, func(error) {
+		if m.Err != nil {
+			x.w.fail("%s: delete intents: %v", x.inc, m.Err)
+		}
+		x.readable(m.Corrupt)
+		x.wrote(effect.IntentsDeleted(m.Now(), m.Failed()))
+	})
+}
+
+func (x *shard) rewriteIntents(o event.RewriteIntents) {
+	m, err := x.session.RewriteIntents(effect.IntentKey(o), o.Record, o.TableRevision)
+	if err != nil {
+		x.wrote(effect.IntentsRewritten(o, protocol.RewriteResult{}, err))
+		return
+	}
+	x.drive("tidy", m, never, func(err error) {
+		x.readable(m.Corrupt)
+		x.wrote(effect.IntentsRewritten(o, m.RewriteResult, m.TooLarge(err)))
+	})
+}
+
+// wrote does what a write means for the process, and tells the cores. A process that is about to end may be faster than that.
+func (x *shard) wrote(w effect.Write) {
+	if w.End != nil {
+		x.endSoon(w.End)
+		if x.w.some(2) {
+			return
+		}
+	}
+	x.step(w.Event)
+}
+
+// read reads what an heir needs.
+func (x *shard) read(sequence uint64, done func(event.StoreRead)) {
+	m := protocol.NewReadTakeover(keys)
+	x.drive("read", m, never, func(error) {
+		x.readable(m.Takeover.Corrupt)
+		done(effect.StoreRead(sequence, &m.Takeover))
+	})
+}
+
+// readable makes sure that no record is corrupt: nobody else writes here.
+func (p *process) readable(corrupt []protocol.Corrupt) {
+	for _, c := range corrupt {
+		p.w.fail("%s: key %q: %v", p.inc, c.Key, c.Err)
+	}
+}
+
+// encode is protocol.Encode for a record that can be written.
+func (w *world) encode(key string, m proto.Message) protocol.Value {
+	v, err := protocol.Encode(key, m)
+	if err != nil {
+		w.fail("%v", err)
+	}
+	return v
+}
+
+// evict reads the pod's reservation first.
+func (x *shard) evict(o event.EvictPod) {
+	m := protocol.NewReadReservation(keys, o.Bucket, o.GangUID)
+	x.drive("read", m, never, func(error) {
+		x.readable(m.Corrupt)
+		if err := effect.MayEvict(o, m.Closed(o.Attempt)); err != nil {
+			x.w.count("evictions refused after a read")
+			x.w.log("%s: %v", x.inc, err)
+			x.step(effect.StatusWritten(o.ID, "", err))
+			return
+		}
+		x.write(o.ID, func() event.StatusWritten { return x.w.api.evict(x.inc, o) })
+	})
+}
+
+// write is a write of a status or the like: without an answer it failed.
+func (x *shard) write(id uint64, do func() event.StatusWritten) {
+	var done event.StatusWritten
+	x.call(&x.w.api.server, "write", apiPatience, func() { done = do() }, func(answered bool) {
+		ev := done
+		if !answered {
+			ev = effect.StatusWritten(id, "", errNoAnswer)
+		}
+		x.step(ev)
+	})
+}

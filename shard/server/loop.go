@@ -1,0 +1,383 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/relay"
+	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/trace"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/effect"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
+)
+
+// item is what the loop takes from its inbox: events that came together, or a question about the cores' state.
+type item struct {
+	events []event.Event
+	ask    func()
+}
+
+// loop runs the two cores. Its fields below the line belong to the goroutine of run.
+type loop struct {
+	self       api.Incarnation
+	inbox      chan item
+	started    chan struct{}     // closed when the fields below are set, but session and record
+	fail       func(error)       // ends the process
+	beat       process.Heartbeat // of run
+	process    *process.Process
+	clients    *kube.Clients
+	registered chan struct{}  // closed when session and record are set
+	session    *store.Session // set before the first table is seen, and so before anything is asked of it
+	record     *wire.ShardRecord
+	relay      *relay.Relay
+	watches    *watches
+	traces     *trace.Exporter
+	metrics    *metrics
+	events     *recorder
+	log        *slog.Logger
+
+	reads, writes          *workers // control store
+	binds, settles, others *workers // API server
+
+	// ----
+	home     *home.Core
+	node     *node.Core
+	local    []event.Event  // messages of one core of this process to the other
+	room     [8]event.Event // for local, as a rule
+	listing  event.ListPods
+	ticket   kube.Ticket // the list that answers listing
+	answered bool
+}
+
+// post hands events to the loop, waiting while its inbox is full.
+func (l *loop) post(ctx context.Context, events ...event.Event) {
+	select {
+	case l.inbox <- item{events: events}:
+	case <-ctx.Done():
+	}
+}
+
+// ask runs f between two steps.
+func (l *loop) ask(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case l.inbox <- item{ask: func() { f(); close(done) }}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run is the main loop.
+func (l *loop) run(ctx context.Context) {
+	l.beat.Beat() // never stopped: the process ends soon after the loop, or /livez fails
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	fresh := 0 // events since the last Drained
+	gathered := time.NewTimer(0)
+	gathered.Stop()
+	var due time.Time // at which gathered is set
+	always := make(chan struct{})
+	close(always)
+	for {
+		if at := l.node.Due(); !at.Equal(due) {
+			if due = at; !at.IsZero() {
+				gathered.Reset(time.Until(at))
+			}
+		}
+		var more chan struct{}
+		if len(l.local) > 0 {
+			more = always
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+			l.step(ctx, event.Drained{})
+		case <-gathered.C:
+			l.step(ctx, event.Drained{})
+		case <-tick.C:
+			l.beat.Beat()
+			l.step(ctx, event.Tick{})
+			l.metrics.observe(l)
+		case i := <-l.inbox:
+			if i.ask != nil {
+				i.ask()
+			} else {
+				l.step(ctx, i.events...)
+			}
+			fresh += max(1, len(i.events))
+			if len(l.inbox) == 0 || fresh >= drainAfter {
+				fresh = 0
+				l.step(ctx, event.Drained{})
+			}
+		}
+	}
+}
+
+// listed is what the cores hear of a list of pods.
+func (l *loop) listed(p podsListed) event.PodsReplaced {
+	ev := event.PodsReplaced{Pods: p.pods}
+	if p.caughtUp {
+		ev.Pods = l.home.Pods(p.pods)
+	}
+	if !l.answered && p.ticket >= l.ticket {
+		fault.Crash(fault.TakeoverListed)
+		ev.Sequence, l.answered = l.listing.Sequence, true
+	}
+	return ev
+}
+
+// drainAfter is the number of events after which the cores are given Drained even if more events wait, so that what they deferred
+// does not wait for an idle moment.
+const drainAfter = 1024
+
+// stepAtMost bounds the messages that the cores exchange because of one event, so that a message loop between them cannot starve the
+// inbox.
+const stepAtMost = 1024
+
+// step gives the cores events that came together.
+func (l *loop) step(ctx context.Context, events ...event.Event) {
+	began := fault.Now()
+	for _, ev := range events {
+		if listed, ok := ev.(podsListed); ok {
+			ev = l.listed(listed)
+		}
+		l.give(ctx, began, ev)
+	}
+	l.metrics.step(time.Since(began))
+}
+
+// give gives the cores one event, and then what they say to each other.
+func (l *loop) give(ctx context.Context, now time.Time, ev event.Event) {
+	if len(l.local) == 0 {
+		l.local = l.room[:0]
+	}
+	l.local = append(l.local, ev)
+	for said := 0; len(l.local) > 0 && said < stepAtMost; said++ {
+		if said > 0 {
+			now = fault.Now() // what the cores say to each other takes time, too: traces show it
+		}
+		ev := l.local[0]
+		l.local = l.local[1:]
+		l.home.Step(now, ev)
+		for _, o := range l.home.Outputs() {
+			l.carryOut(ctx, o)
+		}
+		l.node.Step(now, ev)
+		for _, o := range l.node.Outputs() {
+			l.carryOut(ctx, o)
+		}
+	}
+}
+
+// carryOut starts what a core asks for; it never waits.
+func (l *loop) carryOut(ctx context.Context, o event.Output) {
+	switch o := o.(type) {
+	case event.Send:
+		l.metrics.sent(l.self, o)
+		if o.To == l.self {
+			l.local = append(l.local, event.Message{From: l.self, Body: o.Body})
+		} else if o.To == event.ToCoordinator {
+			l.process.SendCoordinator(o.Body)
+		} else {
+			l.process.SendShard(o.To, o.Body)
+		}
+
+	case event.ReadStore:
+		l.reads.do("", func(ctx context.Context) { l.readStore(ctx, o) })
+	case event.ListPods:
+		l.listing, l.answered = o, false
+		l.ticket = l.watches.pods.Relist()
+	case event.WriteIntents:
+		l.writes.do("", func(ctx context.Context) { l.post(ctx, l.writeIntents(ctx, o)) })
+	case event.DeleteIntents:
+		l.writes.do("", func(ctx context.Context) { l.post(ctx, l.deleteIntents(ctx, o)) })
+	case event.RewriteIntents:
+		l.writes.do("", func(ctx context.Context) { l.post(ctx, l.rewriteIntents(ctx, o)) })
+
+	case event.BindPod:
+		l.binds.do(o.Namespace, func(ctx context.Context) {
+			done, pause := l.bind(ctx, o)
+			l.postAfter(ctx, pause, done)
+		})
+	case event.SettlePod:
+		l.settles.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.settle(ctx, o)) })
+	case event.WriteQueueStatus:
+		l.others.do("", func(ctx context.Context) {
+			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)
+			fault.Crash(fault.StatusWritten)
+			l.post(ctx, l.written("queue", o.ID, "", err))
+		})
+	case event.WritePodGroupStatus:
+		l.others.do(o.Namespace, func(ctx context.Context) {
+			err := l.clients.ReplaceStatus(ctx, "podgroups", o.Namespace, o.Name, o.UID, o.Status)
+			l.post(ctx, l.written("podgroup", o.ID, "", err))
+		})
+	case event.WritePodCondition:
+		l.others.do(o.Namespace, func(ctx context.Context) {
+			version, err := l.clients.ExplainPod(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.ResourceVersion, o.Reason, o.Message)
+			fault.Crash(fault.PodExplained)
+			l.post(ctx, l.written("pod", o.ID, version, err))
+		})
+	case event.EvictPod:
+		l.others.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.written("eviction", o.ID, "", l.evict(ctx, o))) })
+	case event.NodeEvent:
+		l.events.node(o)
+	case event.PodGroupEvent:
+		l.events.podGroup(o)
+
+	case event.Span:
+		l.traces.Export(span(o))
+	case event.Log:
+		if o.Level >= slog.LevelError {
+			l.metrics.brokenInvariants.Inc()
+		}
+		l.log.LogAttrs(ctx, o.Level, o.Message, o.Attrs...)
+	}
+}
+
+// refusedPause is how much later the cores hear of a Binding that the API server refused for a reason that may last. It
+// bounds the rate at which a pod that nobody may bind is placed again.
+const refusedPause = 3 * time.Second
+
+// refusedBinding reports whether the API server refused a Binding for a reason that may last: an admission policy, a webhook that
+// fails, a namespace that is being deleted, a missing right.
+func refusedBinding(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// postAfter posts an event after a pause, without holding a worker.
+func (l *loop) postAfter(ctx context.Context, pause time.Duration, ev event.Event) {
+	if pause == 0 {
+		l.post(ctx, ev)
+		return
+	}
+	time.AfterFunc(pause, func() { l.post(ctx, ev) })
+}
+
+// bind returns what became of a Binding, and how much later the cores are to hear of it.
+func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, pause time.Duration) {
+	fault.Crash(fault.BindingUnsent)
+	fault.CrashSoon(fault.BindingSent)
+	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{api.LabelGang: o.Gang})
+	done = effect.BindDone(o, err)
+	switch done.Outcome {
+	case event.BindOK:
+		fault.Crash(fault.BindingAnswered)
+	case event.BindUnknown:
+		l.log.Warn("Binding failed, resolving its outcome", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
+	}
+	if refusedBinding(err) {
+		pause = refusedPause
+	}
+	l.metrics.binding(done.Outcome)
+	return done, pause
+}
+
+func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
+	fault.CrashSoon(fault.SettleSent)
+	found, err := l.clients.Settle(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Value)
+	if err == nil {
+		fault.Crash(fault.SettleAnswered)
+	}
+	if err != nil {
+		l.log.Warn("cannot resolve the outcome of a Binding, retrying", "pod", o.Namespace+"/"+o.Name, "error", err)
+	}
+	return effect.SettleDone(o, effect.Found(found), err)
+}
+
+// evict evicts a pod if the control store still says what the core decided under.
+func (l *loop) evict(ctx context.Context, o event.EvictPod) error {
+	closed, err := l.process.Store.ReservationClosed(ctx, o.Bucket, o.GangUID, o.Attempt)
+	if err != nil {
+		return err
+	}
+	if err := effect.MayEvict(o, closed); err != nil {
+		return err
+	}
+	return l.clients.Evict(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.Message)
+}
+
+func (l *loop) written(what string, id uint64, version string, err error) event.Event {
+	if err != nil {
+		l.log.Debug("write not accepted", "what", what, "error", err)
+	}
+	done := effect.StatusWritten(id, version, err)
+	l.metrics.write(what, done.Outcome)
+	return done
+}
+
+// readStore reads until it succeeds, or a newer question replaces it.
+func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
+	for ctx.Err() == nil {
+		read, err := l.process.Store.ReadForTakeover(ctx, o.MinRevision)
+		if err == nil {
+			for _, bad := range read.Corrupt {
+				l.log.Error("cannot decode a control store record, leaving its subject untouched", "key", bad.Key, "error", bad.Err)
+			}
+			fault.Crash(fault.TakeoverRead)
+			l.post(ctx, effect.StoreRead(o.Sequence, read))
+			return
+		}
+		if errors.Is(err, context.Canceled) {
+			return
+		}
+		l.log.Warn("cannot read the control store, retrying", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func span(o event.Span) api.Span {
+	s := api.Span{Name: o.Name, Start: o.Start, End: o.End}
+	copy(s.TraceID[:], o.TraceID)
+	copy(s.SpanID[:], o.SpanID)
+	copy(s.ParentID[:], o.Parent)
+	for _, a := range o.Attributes {
+		s.Attributes = append(s.Attributes, api.Attribute{Key: a.Key, Value: a.Value.String()})
+	}
+	if o.Failed != "" {
+		s.Attributes = append(s.Attributes, api.Attribute{Key: "error.message", Value: o.Failed})
+	}
+	return s
+}
+
+// status answers `basalt status`.
+func (l *loop) status(ctx context.Context) (*wire.StatusReply, error) {
+	select {
+	case <-l.started:
+	default:
+		return nil, errNotStarted
+	}
+	var reply *wire.StatusReply
+	err := l.ask(ctx, func() { reply = l.describe() })
+	return reply, err
+}
+
+// describe runs on the loop's goroutine.
+func (l *loop) describe() *wire.StatusReply {
+	reply := l.home.Status()
+	reply.Name, reply.Incarnation, reply.Role = l.process.Name, string(l.self), "shard"
+	reply.Summary, reply.Intents = l.node.Summary(), uint32(l.node.Stats().Rows)
+	return reply
+}

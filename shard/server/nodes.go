@@ -1,0 +1,26 @@
+package server
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/shard/event"
+)
+
+// nodeEvents makes the events of nodes.
+func (w *watches) nodeEvents() (seen, gone func(*corev1.Node) event.Event) {
+	shared := map[string]*api.Node{} // stays empty but with fault.SharedNodes
+	seen = func(n *corev1.Node) event.Event {
+		node := api.FromNode(n, w.ignore)
+		if fault.On(fault.SharedNodes) {
+			if old := shared[n.Name]; old != nil {
+				*old, node = *node, old // the cores hold old and read it at this moment
+			}
+			shared[n.Name] = node
+		}
+		return event.NodeSeen{Node: node}
+	}
+	gone = func(n *corev1.Node) event.Event { return event.NodeGone{Name: n.Name} }
+	return seen, gone
+}

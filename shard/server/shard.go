@@ -1,0 +1,199 @@
+// Package server is the shell around the two cores of a shard (see package shard): the process `basalt shard`. It decides nothing.
+// It turns watch events, messages and responses into events for the cores, and carries out what the cores request.
+//
+// One goroutine, loop.run, steps the cores. Calls that block run on workers, and their results come back as events. The process
+// ends when its session is lost or the control store is replaced, and its supervisor starts a new one: all state worth keeping is
+// in the API server or in the control store.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/process"
+	"basalt.dev/basalt/api/relay"
+	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
+)
+
+// Options of a shard.
+type Options struct {
+	Process          process.Options
+	Policy           string   // pack or spread
+	IgnoredResources []string // that placement does not look at
+
+	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent, and a
+	// machine under load must not look like that.
+	LeaseTTL time.Duration
+}
+
+// Workers for calls that wait. The API server's own limits, not ours, should be what bounds the rate.
+const (
+	bindWorkers   = 32
+	settleWorkers = 16
+	otherWorkers  = 16
+	storeWorkers  = 4
+	inboxSize     = 4096
+)
+
+// gather is the shortest time between two intent transactions that are not full. A gang is on its way for some 100 ms, and a
+// transaction costs 0.3 ms of CPU here and at the control store: with many small gangs it is what a pod costs most.
+const gather = 50 * time.Millisecond
+
+// relayBucket is the bucket whose owner watches pods and the like for all shards. Shards that know different tables may ask
+// different ones; that costs a watch and no more.
+const relayBucket = 0
+
+// Run runs a shard until ctx ends, which is no error, or until it must start over.
+func Run(ctx context.Context, o Options) error {
+	policy, err := readPolicy(o.Policy)
+	if err != nil {
+		return err
+	}
+	stopping := ctx
+	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer fail(nil)
+
+	l := &loop{inbox: make(chan item, inboxSize), fail: func(err error) { fail(err) }, started: make(chan struct{}), registered: make(chan struct{})}
+	defer func() { // after the connections, which read it
+		if l.relay != nil {
+			l.relay.Close()
+		}
+	}()
+	p, err := process.Start(stopping, o.Process, process.Hooks{
+		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
+		Status:  l.status,
+		Drain:   l.drain,
+		Live:    l.beat.Stuck,
+		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
+			l.relay = relay.New(relay.Options{
+				Self: p.Incarnation, Log: p.Log, Registry: p.Registry,
+				Dial:    func(who api.Incarnation, address string) (*grpc.ClientConn, error) { return p.Link.Dial(who, address) },
+				Address: func(who api.Incarnation) string { return p.Shard(who).GetAddress() },
+			}, server)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	l.process, l.self, l.log, l.clients, l.traces = p, p.Incarnation, p.Log, p.Kube, p.Traces
+	l.metrics = newMetrics(p.Registry)
+	if l.events, err = newRecorder(ctx, p.Kube.Core); err != nil {
+		return fmt.Errorf("record events: %w", err)
+	}
+	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil})
+	l.node = node.New(node.Config{Self: l.self, Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
+	close(l.started)
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer fail(nil)
+	l.reads, l.writes = newWorkers(ctx, 1), newWorkers(ctx, storeWorkers)
+	l.binds, l.settles, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, settleWorkers), newWorkers(ctx, otherWorkers)
+	wg.Go(func() { l.run(ctx) })
+
+	ignored := map[string]bool{}
+	for _, r := range o.IgnoredResources {
+		ignored[r] = true
+	}
+	p.NotReady("watches", "listing the cluster for the first time")
+	l.watches = &watches{
+		clients: p.Kube, log: p.Log, relay: l.relay, ignore: ignored,
+		post: func(events []event.Event) { l.post(ctx, events...) },
+	}
+	if err := l.watches.run(ctx, stopping, &wg); err != nil {
+		return err
+	}
+	wg.Go(func() { l.watches.pods.Run(ctx) }) // what a takeover will ask for, while a table is waited for
+	p.Ready("watches")
+
+	// Only now may it be given anything: the cores know nodes, queues, groups and namespaces.
+	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress, Key: p.PublicKey()}
+	if o.LeaseTTL == 0 {
+		o.LeaseTTL = 6 * time.Second
+	}
+	session, err := p.Store.Register(stopping, record, o.LeaseTTL)
+	if err != nil {
+		return fmt.Errorf("register in the control store: %w", err)
+	}
+	fault.Crash(fault.ShardRegistered)
+	l.session, l.record = session, record
+	close(l.registered)
+	p.Follow(ctx, &wg, nil, func(r *wire.LeaderRecord, term int64) {
+		l.post(ctx, event.CoordinatorSeen{Term: term, Incarnation: api.Incarnation(r.GetIncarnation())})
+	})
+	wg.Go(func() {
+		_ = p.Store.WatchTable(ctx, func(t *api.Table) {
+			l.relay.Ask(t.Owner(relayBucket))
+			l.post(ctx, event.TableSeen{Table: t})
+		})
+	})
+
+	select {
+	case <-stopping.Done():
+		p.Log.Info("stopping: closing the session so that other shards take over")
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		fault.Crash(fault.ShardStopping)
+		err := session.Deregister(ctx)
+		fault.Crash(fault.ShardGone)
+		return err
+	case <-session.Done():
+		return fmt.Errorf("%w: start over", protocol.ErrSessionLost)
+	case err := <-p.Store.Lost():
+		return fmt.Errorf("start over: %w", err)
+	case <-ctx.Done():
+		return fmt.Errorf("start over: %w", context.Cause(ctx))
+	}
+}
+
+func readPolicy(s string) (cache.Policy, error) {
+	switch s {
+	case "", "pack":
+		return cache.Pack, nil
+	case "spread":
+		return cache.Spread, nil
+	}
+	return 0, fmt.Errorf("--placement %q: must be pack or spread", s)
+}
+
+// drain has the coordinator give this shard's buckets to the others, or give it its part again: it reads so in the shard's own
+// record. The shard goes on until it owns nothing, and then it may be stopped without a takeover.
+func (l *loop) drain(ctx context.Context, cancel bool) error {
+	select {
+	case <-l.registered:
+	case <-ctx.Done():
+		return errNotStarted
+	}
+	record := proto.CloneOf(l.record)
+	record.Draining = !cancel
+	if err := l.session.Update(ctx, record); err != nil {
+		return err
+	}
+	l.log.Info("record changed", "draining", record.Draining)
+	return nil
+}
+
+// deliver takes a message from a peer.
+func (l *loop) deliver(ctx context.Context, from api.Incarnation, body *wire.Envelope) {
+	<-l.started // a peer may be faster than our start
+	if l.process.IsCoordinator(from) {
+		from = event.ToCoordinator
+	}
+	l.post(ctx, event.Message{From: from, Body: body})
+}
+
+var errNotStarted = errors.New("starting")

@@ -1,0 +1,234 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/relay"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/event"
+)
+
+// watches turns what the API server shows into events.
+type watches struct {
+	clients *kube.Clients
+	log     *slog.Logger
+	relay   *relay.Relay
+	ignore  map[string]bool     // resources on the ignore list: read once, never changed
+	post    func([]event.Event) // hands on what came together; its calls keep their order
+	claims  *claims
+	pods    *kube.Follower[*corev1.Pod]
+
+	posting sync.Mutex // held while post is called, and before mu
+	mu      sync.Mutex
+	out     []event.Event // emitted and not flushed, of all kinds, for what claims says of pods is in order with the pods
+}
+
+// emit puts an event behind those that are to be handed on by the next flush.
+func (w *watches) emit(ev event.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.out = append(w.out, ev)
+}
+
+// flush hands on what was emitted.
+func (w *watches) flush() {
+	w.posting.Lock()
+	defer w.posting.Unlock()
+	w.mu.Lock()
+	out := w.out
+	w.out = make([]event.Event, 0, len(out)) // the next ones will be about as many
+	w.mu.Unlock()
+	if len(out) > 0 {
+		w.post(out)
+	}
+}
+
+// run follows everything but pods, and returns once each kind was listed. Of pods the cores hear when a takeover asks.
+func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
+	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
+	known := newPods(w.emit)
+	w.claims = newClaims(w.ignore, known.seen, w.flush)
+
+	var synced []<-chan struct{}
+	start := func(run func(context.Context), done <-chan struct{}) {
+		wg.Go(func() { run(ctx) })
+		synced = append(synced, done)
+	}
+	nodeSeen, nodeGone := w.nodeEvents()
+	nodeSeen, nodeGone = w.withStorm(ctx, nodeSeen, nodeGone)
+	nodes := follow(w, core, "nodes", api.StripNode, nodeSeen, nodeGone)
+	start(nodes.Run, nodes.Synced())
+	namespaces := follow(w, core, "namespaces", nil,
+		func(n *corev1.Namespace) event.Event {
+			return event.NamespaceSeen{Name: n.Name, Queue: n.Labels[api.LabelQueue]}
+		},
+		func(n *corev1.Namespace) event.Event { return event.NamespaceGone{Name: n.Name} })
+	start(namespaces.Run, namespaces.Synced())
+	priorities := follow(w, scheduling, "priorityclasses", nil,
+		func(p *schedulingv1.PriorityClass) event.Event {
+			return event.PriorityClassSeen{Name: p.Name, Value: int64(p.Value)}
+		},
+		func(p *schedulingv1.PriorityClass) event.Event { return event.PriorityClassGone{Name: p.Name} })
+	start(priorities.Run, priorities.Synced())
+	queues := follow(w, w.clients.Basalt, "queues", stripQueue,
+		func(q *v1alpha1.Queue) event.Event { return event.QueueSeen{Queue: countable(q)} },
+		func(q *v1alpha1.Queue) event.Event { return event.QueueGone{Name: q.Name, UID: string(q.UID)} })
+	start(queues.Run, queues.Synced())
+	groups := follow(w, w.clients.Basalt, "podgroups", stripPodGroup,
+		func(g *v1alpha1.PodGroup) event.Event { return event.PodGroupSeen{PodGroup: g} },
+		func(g *v1alpha1.PodGroup) event.Event {
+			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
+		})
+	start(groups.Run, groups.Synced())
+	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
+	relayed(w, volumes, stripVolume, pace)
+	start(volumes.Run, volumes.Synced())
+	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims())
+	relayed(w, volumeClaims, stripClaim, pace)
+	start(volumeClaims.Run, volumeClaims.Synced())
+
+	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
+		Replaced: func(list []*corev1.Pod, ticket kube.Ticket) {
+			w.claims.replaced(list, func(pods []*api.Pod) { known.replaced(pods, ticket) })
+		},
+		Seen: w.claims.seen, Current: known.current, Flush: w.flush,
+		Gone: func(p *corev1.Pod) {
+			w.claims.gone(p)
+			known.gone(string(p.UID), p.Namespace, p.Name)
+		},
+	})
+	relayed(w, w.pods, api.StripPod, podPace)
+	for _, s := range synced {
+		select {
+		case <-s:
+		case <-stopping.Done():
+			return stopping.Err()
+		}
+	}
+	return nil
+}
+
+// key tells an object from others, a namesake that was made after it included.
+type key struct {
+	namespace, name string
+	uid             types.UID
+}
+
+func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName(), o.GetUID()} }
+
+// follow makes a follower whose new lists become events too: those that a list lacks are gone. With strip it is relayed.
+func follow[T interface {
+	metav1.Object
+	runtime.Object
+}](w *watches, client rest.Interface, resource string, strip func(T) T, seen, gone func(T) event.Event) *kube.Follower[T] {
+	known := map[key]T{}
+	f := kube.Follow(client, resource, w.log, kube.Handler[T]{
+		Replaced: func(list []T, _ kube.Ticket) {
+			now := make(map[key]T, len(list))
+			for _, o := range list {
+				now[keyOf(o)] = o
+			}
+			for k, o := range known {
+				if _, still := now[k]; !still {
+					w.emit(gone(o))
+				}
+			}
+			known = now
+			for _, o := range list {
+				w.emit(seen(o))
+			}
+		},
+		Seen: func(o T) {
+			known[keyOf(o)] = o
+			w.emit(seen(o))
+		},
+		Gone: func(o T) {
+			delete(known, keyOf(o))
+			w.emit(gone(o))
+		},
+		Flush: w.flush,
+		Unreadable: func(o T, _ error) (T, bool) { // it stays as it was read last; what was never read is not there
+			last, ok := known[keyOf(o)]
+			return last, ok
+		},
+	})
+	if strip != nil {
+		relayed(w, f, strip, pace)
+	}
+	return f
+}
+
+// How long an event may wait in the relay for others to go with.
+const (
+	podPace = 20 * time.Millisecond // a gang waits for it
+	pace    = 100 * time.Millisecond
+)
+
+// relayed has what changes as often as pods come and go watched by one shard for all, stripped of what no core reads.
+func relayed[T runtime.Object](w *watches, f *kube.Follower[T], strip func(T) T, pace time.Duration) {
+	f.Strip(strip)
+	relay.Attach(w.relay, f, pace)
+}
+
+func stripQueue(q *v1alpha1.Queue) *v1alpha1.Queue {
+	return &v1alpha1.Queue{ObjectMeta: api.StripMeta(&q.ObjectMeta), Spec: q.Spec, Status: q.Status}
+}
+
+// countable leaves amounts out of a Queue's status that no status of ours has: to compare 1e2000000000 takes minutes.
+func countable(q *v1alpha1.Queue) *v1alpha1.Queue {
+	if q.Status == nil {
+		return q
+	}
+	charged, capability, guarantee := amounts(q.Status.Charged), amounts(q.Status.Limits.Capability), amounts(q.Status.Limits.Guarantee)
+	if len(charged) == len(q.Status.Charged) && len(capability) == len(q.Status.Limits.Capability) && len(guarantee) == len(q.Status.Limits.Guarantee) {
+		return q
+	}
+	status := *q.Status
+	status.Charged, status.Limits = charged, v1alpha1.LimitsInForce{Capability: capability, Guarantee: guarantee}
+	out := *q
+	out.Status = &status
+	return &out
+}
+
+// amounts returns the amounts of a list that can be counted in their unit.
+func amounts(l corev1.ResourceList) corev1.ResourceList {
+	out := l
+	for name, q := range l {
+		if _, err := api.FromQuantity(string(name), q, true); err != nil {
+			if len(out) == len(l) {
+				out = maps.Clone(l)
+			}
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+func stripPodGroup(g *v1alpha1.PodGroup) *v1alpha1.PodGroup {
+	return &v1alpha1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
+}
+
+// stripVolume and stripClaim keep what claims reads.
+func stripVolume(v *corev1.PersistentVolume) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: api.StripMeta(&v.ObjectMeta), Spec: corev1.PersistentVolumeSpec{NodeAffinity: v.Spec.NodeAffinity}}
+}
+
+func stripClaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: api.StripMeta(&c.ObjectMeta), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: c.Spec.VolumeName},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase},
+	}
+}
