@@ -165,7 +165,11 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 		}
 	}
 	for _, b := range m.GetBound() {
-		if p := g.members[b.GetPodUid()]; p != nil && p.place != bound && !p.Finished {
+		p := g.members[b.GetPodUid()]
+		if p == nil {
+			p = c.claim(g, b.GetPodUid())
+		}
+		if p != nil && p.place != bound && !p.Finished {
 			p.ours = true
 			c.podBound(p, b.GetNode())
 			delete(w.sent, p.UID)

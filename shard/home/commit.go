@@ -373,6 +373,9 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 	}
 	for _, r := range m.GetResults() {
 		p := g.members[r.GetPodUid()]
+		if p == nil && r.GetOutcome() == wire.BindOutcome_BIND_BOUND {
+			p = c.claim(g, r.GetPodUid())
+		}
 		if p == nil {
 			delete(g.lost, r.GetPodUid())
 			if g.withdraw != nil {

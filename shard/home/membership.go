@@ -149,6 +149,24 @@ func (c *Core) settlePod(p *pod) {
 	}
 }
 
+// claim has a pod join the gang that it was bound for, if its labels say otherwise: its PodGroup was deleted, or its label edited,
+// while the Binding was on its way, and the watch has not shown yet that it is bound. Until it does, nothing else would say that
+// the gang has to stay charged for it. It returns nil if there is nothing to claim.
+func (c *Core) claim(g *gang, uid string) *pod {
+	p := c.pods[uid]
+	if p == nil || p.Node != "" || p.place == bound || p.Finished || p.Namespace != g.namespace {
+		return nil
+	}
+	c.leave(p)
+	p.place = committed
+	p.pinned, p.sure, p.ours = g.id, true, true
+	if c.settlePod(p); p.gang != g {
+		p.place = nowhere
+		return nil
+	}
+	return p
+}
+
 func (c *Core) join(p *pod, g *gang) {
 	if p.gang != g {
 		c.leave(p)
