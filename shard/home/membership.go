@@ -151,10 +151,11 @@ func (c *Core) settlePod(p *pod) {
 
 // claim has a pod join the gang that it was bound for, if its labels say otherwise: its PodGroup was deleted, or its label edited,
 // while the Binding was on its way, and the watch has not shown yet that it is bound. Until it does, nothing else would say that
-// the gang has to stay charged for it. It returns nil if there is nothing to claim.
+// the gang has to stay charged for it. Only a pod that the gang's reservation names can have been bound for it. It returns nil if
+// there is nothing to claim.
 func (c *Core) claim(g *gang, uid string) *pod {
 	p := c.pods[uid]
-	if p == nil || p.Node != "" || p.place == bound || p.Finished || p.Namespace != g.namespace {
+	if p == nil || p.Node != "" || p.place == bound || p.Finished || p.Namespace != g.namespace || !g.charge.names(g, p) {
 		return nil
 	}
 	c.leave(p)
