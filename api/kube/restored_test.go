@@ -346,6 +346,15 @@ func TestFollowerAfterARestore(t *testing.T) {
 					s.restore(writes(t, test.history...), false)
 					heard.wait(t, "what there is after the restore", s, f.Relist())
 				}
+				// What a watch that goes on shows may be all there is, before the follower knows that it must list.
+				localtest.Wait(t, 30*time.Second, "the list after the restore", func(context.Context) error {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					if s.lists < 2 {
+						return fmt.Errorf("%d lists were made", s.lists)
+					}
+					return nil
+				})
 				cancel()
 				wg.Wait()
 				if n := strings.Count(log.String(), "restored"); n != 1 || s.lists != 2 {
