@@ -13,6 +13,7 @@ import (
 // which gang a pod was bound is known, in this order:
 //
 //	from its Commit                             while the home that committed it lives
+//	from the word that its Binding landed       at a home that did not commit it, until its watch shows the pod bound (claim)
 //	from the reservation that names it          at a takeover: no label is tamper-proof, the control store is
 //	from its labels when it was first seen bound    for a pod that no reservation names
 //
