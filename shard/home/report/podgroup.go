@@ -21,13 +21,12 @@ type Statement struct {
 // PodGroup is the status of a PodGroup: what it says, and what it is to say.
 type PodGroup struct {
 	seen     *v1alpha1.PodGroupStatus
-	said     Statement // by the object's status as seen, or by our last write
-	sequence int64
-	epoch    int64 // of sequence
+	said     Statement      // by the object's status as seen, or by our last write
+	last     v1alpha1.Stamp // of our last write
 	inFlight *groupWrite
 	since    time.Time // since when said is not what should be said
 	wants    Statement // what was to be said then
-	last     time.Time // write
+	lastAt   time.Time // of our last write
 	retry    time.Time
 	backoff  time.Duration
 	gone     bool
@@ -118,11 +117,11 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 	var due time.Time
 	switch {
 	case line == news && (say.Reserved.Urgent() || say.Scheduled.Urgent()):
-		due = latest(now, p.last.Add(r.cfg.StatusEvery))
+		due = latest(now, p.lastAt.Add(r.cfg.StatusEvery))
 	case line == news || say.Generation != p.said.Generation:
-		due = latest(p.since.Add(r.cfg.StatusEvery), p.last.Add(r.cfg.StatusEvery))
+		due = latest(p.since.Add(r.cfg.StatusEvery), p.lastAt.Add(r.cfg.StatusEvery))
 	default:
-		due = latest(p.since.Add(r.cfg.StatusEvery), p.last.Add(r.cfg.CountsEvery))
+		due = latest(p.since.Add(r.cfg.StatusEvery), p.lastAt.Add(r.cfg.CountsEvery))
 	}
 	if due = latest(due, p.retry); now.Before(due) {
 		return false, due
@@ -170,29 +169,26 @@ func (p *PodGroup) Forget() {
 
 // Status returns the status to write, under the epoch of the gang's bucket or a later one. It is no later than the table's.
 func (r *PodGroups) Status(now time.Time, p *PodGroup, id uint64, say Statement, epoch, table int64) *v1alpha1.PodGroupStatus {
-	self := string(r.cfg.Self)
-	if p.seen != nil && p.seen.Queue != say.Queue && p.seen.Epoch >= epoch && p.seen.Writer != self {
+	if p.seen != nil && p.seen.Queue != say.Queue && p.seen.Epoch >= epoch && p.seen.Writer != string(r.cfg.Self) {
 		// Another queue's home wrote before this one paid. Its bucket may have changed hands later than ours.
 		epoch = min(table, p.seen.Epoch+1)
 	}
-	p.sequence, p.epoch = nextSequence(p.sequence, p.epoch, epoch), epoch
-	if p.seen != nil && p.seen.Epoch == epoch && p.seen.Writer == self {
-		p.sequence = max(p.sequence, p.seen.Sequence+1)
-	}
-	out := &v1alpha1.PodGroupStatus{
-		Stamp:              v1alpha1.Stamp{Epoch: epoch, Writer: self, Sequence: p.sequence},
-		ObservedGeneration: say.Generation, Queue: say.Queue, Pods: say.Pods, Bound: say.Bound,
-	}
+	var seen *v1alpha1.Stamp
 	var before []metav1.Condition
 	if p.seen != nil {
-		before = p.seen.Conditions
+		seen, before = &p.seen.Stamp, p.seen.Conditions
+	}
+	p.last = r.cfg.next(p.last, seen, epoch)
+	out := &v1alpha1.PodGroupStatus{
+		Stamp:              p.last,
+		ObservedGeneration: say.Generation, Queue: say.Queue, Pods: say.Pods, Bound: say.Bound,
 	}
 	out.Conditions = []metav1.Condition{
 		condition(now, before, v1alpha1.ConditionQuotaReserved, say.Reserved, say.Generation),
 		condition(now, before, v1alpha1.ConditionPodGroupInitiallyScheduled, say.Scheduled, say.Generation),
 	}
 	p.seen = out // what the object shows next
-	p.last, p.inFlight = now, &groupWrite{id, say}
+	p.lastAt, p.inFlight = now, &groupWrite{id, say}
 	return out
 }
 
@@ -217,7 +213,7 @@ func (r *PodGroups) Written(now time.Time, p *PodGroup, id uint64, outcome event
 // Seen takes note of what a PodGroup shows, and reports whether that counts: not while a write is not answered, or while the watch lags
 // behind our own writes.
 func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
-	if seen == nil || p.inFlight != nil || seen.Writer == string(r.cfg.Self) && seen.Epoch == p.epoch && seen.Sequence < p.sequence {
+	if seen == nil || p.inFlight != nil || r.cfg.lags(seen.Stamp, p.last) {
 		return false
 	}
 	p.seen = seen

@@ -33,14 +33,13 @@ type queue struct {
 	usage   *wire.QueueUsage
 	term    uint64
 	dirty   bool
-	last    time.Time
+	lastAt  time.Time // of our last write
 	retry   time.Time
 	backoff time.Duration
 
 	inFlight uint64
 	writes   *v1alpha1.QueueStatus // by the write that is not answered
-	sequence int64
-	epoch    int64
+	last     v1alpha1.Stamp        // of our last write
 }
 
 // NewQueues returns a Queues that knows of no Queue.
@@ -74,7 +73,7 @@ func (r *Queues) Seen(seen *v1alpha1.Queue) {
 // shown takes what the object shows for what was said, unless a write is not answered or the watch lags behind our own.
 func (r *Queues) shown(q *queue) {
 	seen := q.seen
-	if q.inFlight == 0 && seen != nil && !(seen.Writer == string(r.cfg.Self) && seen.Epoch == q.epoch && seen.Sequence < q.sequence) {
+	if q.inFlight == 0 && seen != nil && !r.cfg.lags(seen.Stamp, q.last) {
 		q.said = seen
 	}
 }
@@ -107,7 +106,7 @@ func (r *Queues) Write(now time.Time, own func(path string) (epoch int64, ours b
 	var due []string
 	for path, q := range r.queues {
 		if !q.dirty || q.inFlight != 0 || q.uid == "" || q.usage == nil && !fault.On(fault.TwoStatusWriters) ||
-			now.Before(q.last.Add(r.cfg.UsageEvery)) || now.Before(q.retry) {
+			now.Before(q.lastAt.Add(r.cfg.UsageEvery)) || now.Before(q.retry) {
 			continue
 		}
 		if _, ours := own(path); ours {
@@ -118,7 +117,7 @@ func (r *Queues) Write(now time.Time, own func(path string) (epoch int64, ours b
 		return nil
 	}
 	slices.SortFunc(due, func(a, b string) int {
-		return cmp.Or(r.queues[a].last.Compare(r.queues[b].last), strings.Compare(a, b))
+		return cmp.Or(r.queues[a].lastAt.Compare(r.queues[b].lastAt), strings.Compare(a, b))
 	})
 	for _, path := range due {
 		q := r.queues[path]
@@ -143,8 +142,7 @@ func (r *Queues) Write(now time.Time, own func(path string) (epoch int64, ours b
 			q.dirty = true
 			return errs
 		}
-		q.sequence, q.epoch = status.Sequence, status.Epoch
-		q.last = now
+		q.last, q.lastAt = status.Stamp, now
 		q.inFlight, q.writes = write(path, q.uid, status), status
 	}
 	return errs
@@ -184,9 +182,9 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 	if err != nil {
 		return nil, err
 	}
-	sequence := nextSequence(q.sequence, q.epoch, epoch)
-	if q.seen != nil && q.seen.Epoch == epoch && q.seen.Writer == string(r.cfg.Self) {
-		sequence = max(sequence, q.seen.Sequence+1)
+	var seen *v1alpha1.Stamp
+	if q.seen != nil {
+		seen = &q.seen.Stamp
 	}
 	var before []metav1.Condition
 	if q.said != nil {
@@ -195,7 +193,7 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 	ready := Verdict{Reason: Reason{cmp.Or(u.GetReadyReason(), v1alpha1.ReasonReady), u.GetMessage()}}
 	ready.Yes = ready.Is(v1alpha1.ReasonReady) || ready.Is(v1alpha1.ReasonGuaranteeCut)
 	status := &v1alpha1.QueueStatus{
-		Stamp:              v1alpha1.Stamp{Epoch: epoch, Writer: string(r.cfg.Self), Sequence: sequence},
+		Stamp:              r.cfg.next(q.last, seen, epoch),
 		ObservedGeneration: u.GetGeneration(),
 		Conditions:         []metav1.Condition{condition(now, before, v1alpha1.ConditionReady, ready, u.GetGeneration())},
 		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(),

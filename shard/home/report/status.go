@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 // Config of what is written. Package home has the defaults and what the fields mean.
@@ -29,12 +30,22 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// nextSequence counts within an epoch.
-func nextSequence(sequence, of, epoch int64) int64 {
-	if of != epoch {
-		return 1
+// next returns the stamp of the write after the last one, which is also newer than what the object shows; seen may be nil.
+func (c *Config) next(last v1alpha1.Stamp, seen *v1alpha1.Stamp, epoch int64) v1alpha1.Stamp {
+	self := string(c.Self)
+	s := v1alpha1.Stamp{Epoch: epoch, Writer: self, Sequence: 1}
+	if last.Epoch == epoch {
+		s.Sequence = last.Sequence + 1
 	}
-	return sequence + 1
+	if seen != nil && seen.Epoch == epoch && seen.Writer == self {
+		s.Sequence = max(s.Sequence, seen.Sequence+1)
+	}
+	return s
+}
+
+// lags reports whether what an object shows is older than our last write.
+func (c *Config) lags(seen, last v1alpha1.Stamp) bool {
+	return seen.Writer == string(c.Self) && seen.Epoch == last.Epoch && seen.Sequence < last.Sequence
 }
 
 // condition makes a condition; the time of its last transition is kept when its status is the same as before.

@@ -56,7 +56,7 @@ func TestStampOfStatus(t *testing.T) {
 		{"our own, older", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 2}, Queue: "q"}, own, 8},
 	} {
 		r := NewPodGroups(Config{Self: "a"})
-		p := &PodGroup{seen: test.seen, epoch: own, sequence: 7}
+		p := &PodGroup{seen: test.seen, last: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 7}}
 		if got := r.Status(epoch0, p, 1, Statement{Queue: "q"}, own, table); got.Epoch != test.epoch || got.Sequence != test.sequence || got.Writer != "a" {
 			t.Errorf("%s: %+v, want epoch %d, sequence %d", test.name, got.Stamp, test.epoch, test.sequence)
 		}
