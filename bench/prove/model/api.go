@@ -273,31 +273,25 @@ func merged(old, c corev1.PodCondition) corev1.PodCondition {
 }
 
 // ReplaceQueueStatus and ReplacePodGroupStatus put a status in the place of the old one, with a test on the UID, under the
-// rule of the CRDs on its stamp. A test that fails is invalid, not a conflict.
+// rule of the CRDs on its stamp.
 func (a *API) ReplaceQueueStatus(name, uid string, status *v1alpha1.QueueStatus) error {
-	q := a.Queue(name)
-	switch {
-	case q == nil:
-		return a.Queues.NotFound(name)
-	case string(q.UID) != uid:
-		return a.Queues.Invalid(name, "testing value /metadata/uid failed")
-	}
-	next := Copy(q).(*v1alpha1.Queue)
-	next.Status = status
-	return a.Replace(a.Queues, next)
+	return a.replaceStatus(a.Queues, name, key("", name), uid, status)
 }
 
 func (a *API) ReplacePodGroupStatus(namespace, name, uid string, status *v1alpha1.PodGroupStatus) error {
-	g := a.PodGroup(namespace, name)
-	switch {
-	case g == nil:
-		return a.PodGroups.NotFound(name)
-	case string(g.UID) != uid:
-		return a.PodGroups.Invalid(name, "testing value /metadata/uid failed")
+	return a.replaceStatus(a.PodGroups, name, key(namespace, name), uid, status)
+}
+
+func (a *API) replaceStatus(k *Kind, name, key, uid string, status any) error {
+	o, is := k.Objects[key]
+	if !is {
+		return k.NotFound(name)
 	}
-	next := Copy(g).(*v1alpha1.PodGroup)
-	next.Status = status
-	return a.Replace(a.PodGroups, next)
+	next, err := k.WithStatus(o.Object, uid, status)
+	if err != nil {
+		return err
+	}
+	return a.Replace(k, next)
 }
 
 // SetFinalizers is a merge patch of a Queue's finalizers with UID and version.

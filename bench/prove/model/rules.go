@@ -72,6 +72,24 @@ func (r Rules) Create(o metav1.Object, uid types.UID, at metav1.Time) {
 	}
 }
 
+// WithStatus returns the next version of a Queue or PodGroup, with another status, for Replace: a JSON patch with a test on the UID.
+// A test that fails is invalid, not a conflict.
+func (r Rules) WithStatus(o metav1.Object, uid string, status any) (metav1.Object, error) {
+	if string(o.GetUID()) != uid {
+		return nil, r.Invalid(o.GetName(), "testing value /metadata/uid failed")
+	}
+	next := Copy(o)
+	switch next := next.(type) {
+	case *v1alpha1.Queue:
+		next.Status = status.(*v1alpha1.QueueStatus)
+	case *v1alpha1.PodGroup:
+		next.Status = status.(*v1alpha1.PodGroupStatus)
+	default:
+		return nil, apierrors.NewMethodNotSupported(r.Resource, "patch")
+	}
+	return next, nil
+}
+
 // Replace makes of a version that a user, a kubelet or a controller sends the next one to store, and reports whether it differs
 // from the old one, and whether the object is gone then instead: with its last finalizer. With a resourceVersion or a UID it is
 // meant for that one.
@@ -172,12 +190,14 @@ func (r Rules) Delete(o metav1.Object, uid types.UID, version string, grace *int
 			seconds = 0
 		}
 	}
-	next := Copy(o)
-	if had := o.GetDeletionTimestamp(); had != nil {
+	had := o.GetDeletionTimestamp() != nil
+	if had {
 		if before := o.GetDeletionGracePeriodSeconds(); before == nil || *before == 0 || grace == nil || *grace >= *before {
 			return nil, false, nil // it is being deleted already, and at least as soon
 		}
-	} else if g := next.GetGeneration(); g > 0 {
+	}
+	next := Copy(o)
+	if g := next.GetGeneration(); !had && g > 0 {
 		next.SetGeneration(g + 1)
 	}
 	at := metav1.NewTime(now.Add(time.Duration(seconds) * time.Second))

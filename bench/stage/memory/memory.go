@@ -203,11 +203,18 @@ func (k *kind) get(name types.NamespacedName) (Object, error) {
 func (s *Server) Get(resource, namespace, name string) (Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, o, err := s.find(resource, types.NamespacedName{Namespace: namespace, Name: name})
+	return o, err
+}
+
+// find returns an object and its kind.
+func (s *Server) find(resource string, name types.NamespacedName) (*kind, Object, error) {
 	k, err := s.kind(resource)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return k.get(types.NamespacedName{Namespace: namespace, Name: name})
+	o, err := k.get(name)
+	return k, o, err
 }
 
 // List returns the present objects that a filter lets pass, by name, and the version that they are of.

@@ -54,11 +54,7 @@ func now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second))
 func (s *Server) Delete(resource, namespace, name string, o metav1.DeleteOptions) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, err := s.kind(resource)
-	if err != nil {
-		return err
-	}
-	before, err := k.get(types.NamespacedName{Namespace: namespace, Name: name})
+	k, before, err := s.find(resource, types.NamespacedName{Namespace: namespace, Name: name})
 	if err != nil {
 		return err
 	}
@@ -87,32 +83,16 @@ func (s *Server) Delete(resource, namespace, name string, o metav1.DeleteOptions
 func (s *Server) ReplaceStatus(resource, namespace, name, uid string, status any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, err := s.kind(resource)
-	if err != nil {
-		return err
-	}
-	before, err := k.get(types.NamespacedName{Namespace: namespace, Name: name})
+	k, before, err := s.find(resource, types.NamespacedName{Namespace: namespace, Name: name})
 	if err != nil {
 		return err
 	}
 	s.counts.StatusPatches[resource]++
-	if string(before.GetUID()) != uid {
-		return s.refused(k, k.Invalid(name, "testing value /metadata/uid failed"))
+	after, err := k.WithStatus(before, uid, status)
+	if err != nil {
+		return s.refused(k, err)
 	}
-	var after Object
-	switch before := before.(type) {
-	case *v1alpha1.Queue:
-		now := *before
-		now.Status = status.(*v1alpha1.QueueStatus)
-		after = &now
-	case *v1alpha1.PodGroup:
-		now := *before
-		now.Status = status.(*v1alpha1.PodGroupStatus)
-		after = &now
-	default:
-		return apierrors.NewMethodNotSupported(k.Resource, "patch")
-	}
-	_, err = s.replace(k, before, after)
+	_, err = s.replace(k, before, after.(Object))
 	return err
 }
 
@@ -120,11 +100,7 @@ func (s *Server) ReplaceStatus(resource, namespace, name, uid string, status any
 func (s *Server) Patch(resource, namespace, name, subresource string, how types.PatchType, patch []byte) (Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, err := s.kind(resource)
-	if err != nil {
-		return nil, err
-	}
-	before, err := k.get(types.NamespacedName{Namespace: namespace, Name: name})
+	k, before, err := s.find(resource, types.NamespacedName{Namespace: namespace, Name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -223,11 +199,7 @@ func (s *Server) replace(k *kind, before, after Object) (Object, error) {
 func (s *Server) Update(resource, subresource string, after Object) (Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, err := s.kind(resource)
-	if err != nil {
-		return nil, err
-	}
-	before, err := k.get(nameOf(after))
+	k, before, err := s.find(resource, nameOf(after))
 	if err != nil {
 		return nil, err
 	}
