@@ -85,7 +85,7 @@ var sizes = []Attack{
 		})
 	}},
 	{Name: "names-status", About: "pods with spec.nodeName and 70 resource names, for the statuses of their queue and its ancestors", Bypass: true, run: func(ctx context.Context, s *strike) {
-		s.each(ctx, s.n(20), 2, func(i int, _ *rand.Rand) {
+		s.each(ctx, max(s.n(20), len(s.Nodes)), 2, func(i int, _ *rand.Rand) { // a pod on every node, at any scale: it may cost all of them
 			p := ask(s.pod(s.name(i)), names(70, i))
 			p.Spec.NodeName = s.Nodes[i%len(s.Nodes)]
 			_, _ = s.create(ctx, p)
