@@ -32,7 +32,7 @@ const (
 const MaxGangResources = 256
 
 // MaxPodBytes is how large a pod may be for Basalt to bind it, all of it, in protobuf. The API server's store takes objects of
-// up to 1.5 MiB. A pod just below that takes neither a Binding nor the write that settles one, for both make it larger: what
+// up to 1.5 MiB. A pod just below that takes neither a Binding nor the write that resolves one, for both make it larger: what
 // became of its Binding could never be known.
 const MaxPodBytes = 1 << 20
 

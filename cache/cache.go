@@ -139,7 +139,7 @@ func (c *Cache) removeCharge(s int32, number uint32) {
 func (c *Cache) classOf(number uint32) *class { return c.numbered[c.pods.at(number).class] }
 
 func (c *Cache) placement(number uint32) Placement {
-	ch, of := c.pods.at(number), c.pods.claim(number)
+	ch, of := c.pods.at(number), c.pods.detail(number)
 	return Placement{UID: of.uid, Node: c.names[ch.slot], Kind: ch.kind, Gang: of.gang, Rank: of.rank, Class: c.classOf(number).api}
 }
 
@@ -234,7 +234,7 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 	used := map[string]int64{}
 	for ch := range c.charges(n) {
 		view.Pods = append(view.Pods, c.placement(ch))
-		for _, a := range c.classOf(ch).asks {
+		for _, a := range c.classOf(ch).requests {
 			used[a.name] = api.AddSat(used[a.name], a.amount)
 		}
 	}
@@ -253,7 +253,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	if ok {
 		ch := c.pods.at(number)
 		if c.names[ch.slot] == nodeName && c.classOf(number).api.Key == cl.api.Key {
-			of := c.pods.claim(number)
+			of := c.pods.detail(number)
 			c.hold(ch.slot, holds(kind)-holds(ch.kind), kind, rank)
 			ch.kind, of.gang, of.rank = kind, gang, rank
 			return
@@ -266,7 +266,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	cl.refs++
 	s := c.slotFor(nodeName)
 	number = c.pods.add(cell, uid, hash, s)
-	ch, of := c.pods.at(number), c.pods.claim(number)
+	ch, of := c.pods.at(number), c.pods.detail(number)
 	ch.class, ch.kind = cl.number, kind
 	of.gang, of.rank = gang, rank
 	c.addCharge(s, number)
@@ -453,8 +453,8 @@ func (c *Cache) offer(col *column, by int) {
 // take counts one pod of a class onto a slot.
 func (c *Cache) take(s int32, cl *class) {
 	has, free := c.hasOf(s), c.freeOf(s)
-	for i := range cl.asks {
-		a := &cl.asks[i]
+	for i := range cl.requests {
+		a := &cl.requests[i]
 		if a.col < 0 {
 			if !isDevice(a.name) {
 				c.addBroken(s, 1)
@@ -469,8 +469,8 @@ func (c *Cache) take(s int32, cl *class) {
 // give counts one pod of a class off a slot, whose charges do not contain it any more.
 func (c *Cache) give(s int32, cl *class) {
 	has, free := c.hasOf(s), c.freeOf(s)
-	for i := range cl.asks {
-		a := &cl.asks[i]
+	for i := range cl.requests {
+		a := &cl.requests[i]
 		if a.col < 0 {
 			if !isDevice(a.name) {
 				c.addBroken(s, -1)
@@ -492,7 +492,7 @@ func (c *Cache) give(s int32, cl *class) {
 func (c *Cache) used(s int32, name string) int64 {
 	sum := int64(0)
 	for ch := range c.charges(c.bySlot[s]) {
-		for _, a := range c.classOf(ch).asks {
+		for _, a := range c.classOf(ch).requests {
 			if a.name == name {
 				sum = api.AddSat(sum, a.amount)
 			}

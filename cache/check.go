@@ -29,7 +29,7 @@ func (c *Cache) Check() error {
 		ports := map[port]int{}
 		used := map[string]int64{}
 		for number := range c.charges(n) {
-			ch, uid := c.pods.at(number), c.pods.claim(number).uid
+			ch, uid := c.pods.at(number), c.pods.detail(number).uid
 			if cell, found, ok := c.pods.find(uid, hashOf(uid)); ch.slot != n.slot || !ok || found != number || c.pods.cells[cell].slot != n.slot {
 				return fmt.Errorf("node %s: charge %s is not where it says", name, uid)
 			}
@@ -40,7 +40,7 @@ func (c *Cache) Check() error {
 			refs[cl]++
 			if ch.kind == Hold {
 				holding++
-				if r := c.pods.claim(number).rank; c.worst.Before(r) || !at.held {
+				if r := c.pods.detail(number).rank; c.worst.Before(r) || !at.held {
 					return fmt.Errorf("pod %s: its hold has rank %v, the worst is said to be %v; its node is remembered for holds: %t", uid, r, c.worst, at.held)
 				}
 			}
@@ -189,7 +189,7 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 		if cl.bit >= 0 && (!cl.planned || c.index.owners[cl.bit-rungBits] != cl) {
 			return fmt.Errorf("class %.40q: bit %d is another's", key, cl.bit)
 		}
-		for _, a := range cl.asks {
+		for _, a := range cl.requests {
 			if i, ok := c.byName[a.name]; ok && a.col != i || !ok && a.col != -1 {
 				return fmt.Errorf("class %.40q: %s is looked for in column %d", key, a.name, a.col)
 			}

@@ -36,7 +36,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"a class is not stored":                 func(c *Cache) { delete(c.classes, plain.Key) },
 		"a class has another's number":          func(c *Cache) { c.numbered[classOf(c).number] = nil },
 		"a class is said to be planned":         func(c *Cache) { classOf(c).planned = !classOf(c).planned },
-		"a class looks in another column":       func(c *Cache) { classOf(c).asks[0].col++ },
+		"a class looks in another column":       func(c *Cache) { classOf(c).requests[0].col++ },
 		"constraints have a class too many":     func(c *Cache) { classOf(c).set.classes++ },
 		"constraints have a plan too many":      func(c *Cache) { classOf(c).set.planned++ },
 		"constraints are not stored":            func(c *Cache) { delete(c.sets, string(plain.Constraints)) },

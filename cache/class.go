@@ -14,11 +14,11 @@ import (
 
 // class is one api.Class as the cache works with it. It lives while pods of it are charged or while it is planned.
 type class struct {
-	api    *api.Class
-	set    *set
-	number int32 // while stored
-	refs   int   // charges
-	asks   []ask // positive requests, in name order
+	api      *api.Class
+	set      *set
+	number   int32     // while stored
+	refs     int       // charges
+	requests []request // positive requests, in name order
 	// unreadable says what is wrong with the class; such a class fits nowhere.
 	unreadable string
 
@@ -36,8 +36,8 @@ type class struct {
 	due     uint64  // Cache.changes from which on it is counted again
 }
 
-// ask is one resource that a class requests.
-type ask struct {
+// request is one resource that a class requests.
+type request struct {
 	name   string
 	col    int // -1 when no node offers it
 	amount int64
@@ -147,18 +147,18 @@ func (c *Cache) newClass(a *api.Class) *class {
 			continue
 		}
 		i := 0
-		for i < len(cl.asks) && cl.asks[i].name != r.Resource {
+		for i < len(cl.requests) && cl.requests[i].name != r.Resource {
 			i++
 		}
-		if i < len(cl.asks) { // named twice, by a peer that does not keep the rules
-			cl.asks[i].amount = api.AddSat(cl.asks[i].amount, r.Value)
+		if i < len(cl.requests) { // named twice, by a peer that does not keep the rules
+			cl.requests[i].amount = api.AddSat(cl.requests[i].amount, r.Value)
 			continue
 		}
-		k := ask{name: r.Resource, col: -1, amount: r.Value}
+		k := request{name: r.Resource, col: -1, amount: r.Value}
 		if col, ok := c.byName[r.Resource]; ok {
 			k.col = col
 		}
-		cl.asks = append(cl.asks, k)
+		cl.requests = append(cl.requests, k)
 	}
 	st, ok := c.sets[string(a.Constraints)]
 	if !ok {

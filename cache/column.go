@@ -208,9 +208,9 @@ func (c *Cache) dropDead() {
 func (c *Cache) retarget(name string, from, to int) (charged bool) {
 	c.last, c.index.stale = nil, true
 	for _, cl := range c.classes { // in any order: each by itself
-		for i := range cl.asks {
-			if cl.asks[i].name == name && cl.asks[i].col == from {
-				cl.asks[i].col = to
+		for i := range cl.requests {
+			if cl.requests[i].name == name && cl.requests[i].col == from {
+				cl.requests[i].col = to
 				if cl.refs > 0 {
 					charged = true
 				}
@@ -227,7 +227,7 @@ func (c *Cache) eachCharge(name string, f func(s int32, amount int64)) {
 			continue
 		}
 		for ch := range c.charges(c.bySlot[s]) {
-			for _, a := range c.classOf(ch).asks {
+			for _, a := range c.classOf(ch).requests {
 				if a.name == name {
 					f(int32(s), a.amount)
 				}

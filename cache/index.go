@@ -24,7 +24,7 @@ import (
 // much of one resource is free". Once the searches for a class have cost as much as a bit would have, the class gets one. If
 // there are too many, the class that was not used for longest loses its own.
 //
-// Invariants: after settle, each node that is there and in sync has an entry, and each of its bits that is alive is exact.
+// Invariants: after refresh, each node that is there and in sync has an entry, and each of its bits that is alive is exact.
 type index struct {
 	words  int      // of a row: the first for rungs, the others for classes
 	rungs  []rung   // bits of the first word
@@ -36,7 +36,7 @@ type index struct {
 	stale  bool     // a column was added or removed, so steps and rows must be rebuilt
 	admits shared   // distinct rows of the classes whose constraints a node satisfies
 	order  order
-	dirty  []int32 // slots that changed since the last settle
+	dirty  []int32 // slots that changed since the last refresh
 	row    []uint64
 	mask   []uint64
 
@@ -80,7 +80,7 @@ func (st *steps) row(words int, free int64) []uint64 {
 	return st.enough[lo*words : (lo+1)*words]
 }
 
-// fetch prefetches what a change of a slot and settle will read, and the claim that is added or that the next charge reuses. It
+// fetch prefetches what a change of a slot and refresh will read, and the detail that is added or that the next charge reuses. It
 // has no other effect: the processor waits for all of it at once, rather than for one cache line after another.
 func (c *Cache) fetch(s int32, number uint32) {
 	x := &c.index
@@ -89,8 +89,8 @@ func (c *Cache) fetch(s int32, number uint32) {
 		free = of[0] ^ of[len(of)-1]
 	}
 	x.fetched = uint64(c.slots[s].n) ^ uint64(free) ^ uint64(x.order.where[s])
-	if int(number) < len(c.pods.claims)*slab {
-		x.fetched ^= c.pods.claim(number).rank.Order
+	if int(number) < len(c.pods.details)*slab {
+		x.fetched ^= c.pods.detail(number).rank.Order
 	}
 }
 
@@ -103,8 +103,8 @@ func (c *Cache) touch(s int32) {
 	}
 }
 
-// settle applies the changes of slots to the order.
-func (c *Cache) settle() {
+// refresh applies the changes of slots to the order.
+func (c *Cache) refresh() {
 	x := &c.index
 	if x.stale || len(x.dirty) > max(64, len(c.slots)/4) {
 		c.makeRungs()
@@ -221,9 +221,9 @@ func (c *Cache) maskOf(cl *class) []uint64 {
 	}
 	for i := range x.steps {
 		st, amount := &x.steps[i], int64(0)
-		for j := range cl.asks {
-			if cl.asks[j].col == st.col {
-				amount = cl.asks[j].amount
+		for j := range cl.requests {
+			if cl.requests[j].col == st.col {
+				amount = cl.requests[j].amount
 			}
 		}
 		for w, enough := range st.row(x.words, amount) {
@@ -238,12 +238,12 @@ func (c *Cache) best(cl *class) (s int32, ok bool) {
 	if cl.unreadable != "" {
 		return -1, false
 	}
-	for i := range cl.asks {
-		if cl.asks[i].col < 0 {
+	for i := range cl.requests {
+		if cl.requests[i].col < 0 {
 			return -1, false
 		}
 	}
-	c.settle()
+	c.refresh()
 	if cl.bit < 0 && cl.cost > len(c.slots) {
 		c.adopt(cl)
 	}
@@ -429,14 +429,14 @@ func (c *Cache) makeSteps() {
 		wants = append(wants, want{r.col, r.amount, i})
 	}
 	for _, cl := range x.owners {
-		if cl == nil || slices.ContainsFunc(cl.asks, func(a ask) bool { return a.col < 0 }) {
+		if cl == nil || slices.ContainsFunc(cl.requests, func(a request) bool { return a.col < 0 }) {
 			continue
 		}
 		x.alive[cl.bit/64] |= 1 << (cl.bit % 64)
 		if len(cl.set.ports) > 0 {
 			x.ported[cl.bit/64] |= 1 << (cl.bit % 64)
 		}
-		for _, a := range cl.asks {
+		for _, a := range cl.requests {
 			wants = append(wants, want{a.col, a.amount, cl.bit})
 		}
 	}

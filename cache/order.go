@@ -468,20 +468,20 @@ func (o *order) first(bit int) (s int32, ok bool) {
 		if p < 0 {
 			return -1, false
 		}
-		l, best, vain := o.list[p], uint64(math.MaxUint64), false
+		l, best, falsePositive := o.list[p], uint64(math.MaxUint64), false
 		for in := o.sums(l, w).having(bit); in != 0; in &= in - 1 {
 			b := uint(l)*blocks + uint(bits.TrailingZeros64(in))
 			at := o.block(b)
 			with := o.entries[at+1+w].having(bit) & o.inUse(b)
 			if with == 0 {
 				o.tidy(b, w)
-				vain = true
+				falsePositive = true
 			}
 			for ; with != 0; with &= with - 1 {
 				best = min(best, o.entries[at][bits.TrailingZeros64(with)&(blockSize-1)])
 			}
 		}
-		if vain || best == math.MaxUint64 {
+		if falsePositive || best == math.MaxUint64 {
 			o.correct(w, p)
 		}
 		if best != math.MaxUint64 {

@@ -130,7 +130,7 @@ func TestPods(t *testing.T) {
 	}
 	numbers := map[uint32]bool{}
 	for uid, number := range have {
-		if got, ok := p.get(uid); !ok || got != number || p.claim(number).uid != uid || numbers[number] {
+		if got, ok := p.get(uid); !ok || got != number || p.detail(number).uid != uid || numbers[number] {
 			t.Fatalf("%s is lost", uid)
 		}
 		numbers[number] = true

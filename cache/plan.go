@@ -108,7 +108,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		c.held = append(c.held, s)
 		for ch := range c.charges(n) {
 			if c.pods.at(ch).kind == Hold {
-				if r := c.pods.claim(ch).rank; !ranked || worst.Before(r) {
+				if r := c.pods.detail(ch).rank; !ranked || worst.Before(r) {
 					ranked, worst = true, r
 				}
 			}
@@ -122,7 +122,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		}
 		if best != nil {
 			// Victims are in order of rank, worst first.
-			k := c.pods.claim(taken[len(taken)-1]).rank.Compare(c.pods.claim(best[len(best)-1]).rank)
+			k := c.pods.detail(taken[len(taken)-1]).rank.Compare(c.pods.detail(best[len(best)-1]).rank)
 			if k == 0 {
 				k = len(best) - len(taken)
 			}
@@ -137,7 +137,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 		return "", nil, false
 	}
 	for _, ch := range best {
-		victims = append(victims, c.pods.claim(ch).uid)
+		victims = append(victims, c.pods.detail(ch).uid)
 	}
 	return c.names[c.pods.at(best[0]).slot], victims, true
 }
@@ -201,7 +201,7 @@ func (c *Cache) never(cl *class) bool {
 func (c *Cache) count(cl *class) Reasons {
 	r := Reasons{}
 	counts := map[Misfit]int{}
-	short := make([]int, len(cl.asks))
+	short := make([]int, len(cl.requests))
 	for s, n := range c.bySlot {
 		if !c.slots[s].there {
 			continue
@@ -212,8 +212,8 @@ func (c *Cache) count(cl *class) Reasons {
 		case Nothing:
 			r.Fit++
 		case Insufficient: // every resource that is short, as kube-scheduler counts them
-			for i := detail; i < len(cl.asks); i++ {
-				if c.short(&cl.asks[i], int32(s)) {
+			for i := detail; i < len(cl.requests); i++ {
+				if c.short(&cl.requests[i], int32(s)) {
 					short[i]++
 				}
 			}
@@ -223,7 +223,7 @@ func (c *Cache) count(cl *class) Reasons {
 	}
 	for i, k := range short {
 		if k > 0 {
-			counts[Misfit{Obstacle: Insufficient, Subject: cl.asks[i].name}] = k
+			counts[Misfit{Obstacle: Insufficient, Subject: cl.requests[i].name}] = k
 		}
 	}
 	for m, k := range counts {
@@ -245,22 +245,22 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 	if len(cl.set.ports) > 0 && c.slots[s].ported && c.portsConflict(c.bySlot[s], cl.set.ports, nil) {
 		return HostPort, 0
 	}
-	for i := range cl.asks {
-		if c.short(&cl.asks[i], s) {
+	for i := range cl.requests {
+		if c.short(&cl.requests[i], s) {
 			return Insufficient, i
 		}
 	}
 	return Nothing, 0
 }
 
-func (c *Cache) short(a *ask, s int32) bool {
+func (c *Cache) short(a *request, s int32) bool {
 	return a.col < 0 || c.frees[int(s)*c.width+a.col] < a.amount
 }
 
 // fitsEmpty reports whether a slot would have enough of everything if nothing ran there.
 func (c *Cache) fitsEmpty(cl *class, s int32) bool {
-	for i := range cl.asks {
-		if a := &cl.asks[i]; a.col < 0 || int64(c.hasOf(s)[a.col]) < a.amount {
+	for i := range cl.requests {
+		if a := &cl.requests[i]; a.col < 0 || int64(c.hasOf(s)[a.col]) < a.amount {
 			return false
 		}
 	}
@@ -300,7 +300,7 @@ func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
 		t := &n.object.Taints[detail]
 		m.Subject = fmt.Sprintf("%s: %s", t.Key, t.Value)
 	case Insufficient:
-		m.Subject = cl.asks[detail].name
+		m.Subject = cl.requests[detail].name
 	}
 	return m
 }
@@ -334,12 +334,12 @@ func (c *Cache) portsConflict(n *node, want []port, without []uint32) bool {
 func (c *Cache) taking(cl *class, n *node, rank api.Rank) []uint32 {
 	var worse []uint32
 	for ch := range c.charges(n) {
-		if c.pods.at(ch).kind == Hold && rank.Before(c.pods.claim(ch).rank) {
+		if c.pods.at(ch).kind == Hold && rank.Before(c.pods.detail(ch).rank) {
 			worse = append(worse, ch)
 		}
 	}
 	slices.SortFunc(worse, func(x, y uint32) int {
-		a, b := c.pods.claim(x), c.pods.claim(y)
+		a, b := c.pods.detail(x), c.pods.detail(y)
 		if k := b.rank.Compare(a.rank); k != 0 {
 			return k
 		}
@@ -362,11 +362,11 @@ func (c *Cache) taking(cl *class, n *node, rank api.Rank) []uint32 {
 
 // fitsWithout reports whether a pod of a class has enough room on a node that is in sync, once some charges are gone.
 func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
-	for i := range cl.asks {
-		a := &cl.asks[i]
+	for i := range cl.requests {
+		a := &cl.requests[i]
 		free := c.freeOf(n.slot)[a.col]
 		for _, ch := range gone {
-			for _, b := range c.classOf(ch).asks {
+			for _, b := range c.classOf(ch).requests {
 				if b.col == a.col {
 					free = api.AddSat(free, b.amount)
 				}

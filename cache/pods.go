@@ -11,14 +11,14 @@ import (
 // Charges have numbers instead of addresses: what a release reads of one is a cache line without a pointer, that the
 // garbage collector need not look through.
 type pods struct {
-	cells  []podCell
-	n      int
-	slabs  [][]charge // charges by number
-	claims [][]claim  // by number, too
-	spare  []uint32
+	cells   []podCell
+	n       int
+	slabs   [][]charge // charges by number
+	details [][]detail // by number, too
+	spare   []uint32
 
 	nextCharges []charge // for slabs to come
-	nextClaims  []claim
+	nextDetails []detail
 }
 
 // podCell knows the slot, too, so that a release need not wait for the charge to know what else it will read.
@@ -42,8 +42,8 @@ type charge struct {
 // shortUID is the longest UID that is compared without its string. Those of Kubernetes have 36 bytes.
 const shortUID = 52
 
-// claim is the rest of a charge: what is seldom asked for. Gang and rank matter for holds.
-type claim struct {
+// detail is the rest of a charge: what is seldom asked for. Gang and rank matter for holds.
+type detail struct {
 	uid  string
 	gang string
 	rank api.Rank
@@ -53,7 +53,7 @@ func newPods() pods { return pods{cells: make([]podCell, 64)} }
 
 func (p *pods) at(number uint32) *charge { return &p.slabs[number/slab][number%slab] }
 
-func (p *pods) claim(number uint32) *claim { return &p.claims[number/slab][number%slab] }
+func (p *pods) detail(number uint32) *detail { return &p.details[number/slab][number%slab] }
 
 func (p *pods) is(number uint32, uid string) bool {
 	ch := p.at(number)
@@ -63,7 +63,7 @@ func (p *pods) is(number uint32, uid string) bool {
 	if len(uid) <= shortUID {
 		return string(ch.uid[:len(uid)]) == uid
 	}
-	return p.claim(number).uid == uid
+	return p.detail(number).uid == uid
 }
 
 // find returns where the charge of a UID is, or would be, and its number.
@@ -111,7 +111,7 @@ func (p *pods) add(cell int, uid string, hash uint64, slot int32) (number uint32
 	ch.slot = slot
 	copy(ch.uid[:], uid)
 	ch.length = uint16(min(len(uid), shortUID+1))
-	p.claim(number).uid = uid
+	p.detail(number).uid = uid
 	return number
 }
 
@@ -119,10 +119,10 @@ func (p *pods) add(cell int, uid string, hash uint64, slot int32) (number uint32
 func (p *pods) extend() {
 	if len(p.nextCharges) == 0 {
 		n := max(1, p.n/4/slab) * slab
-		p.nextCharges, p.nextClaims = large(make([]charge, n)), large(make([]claim, n))
+		p.nextCharges, p.nextDetails = large(make([]charge, n)), large(make([]detail, n))
 	}
 	p.slabs, p.nextCharges = append(p.slabs, p.nextCharges[:slab:slab]), p.nextCharges[slab:]
-	p.claims, p.nextClaims = append(p.claims, p.nextClaims[:slab:slab]), p.nextClaims[slab:]
+	p.details, p.nextDetails = append(p.details, p.nextDetails[:slab:slab]), p.nextDetails[slab:]
 }
 
 func (p *pods) grow() {
@@ -153,5 +153,5 @@ func (p *pods) remove(i int) {
 	p.cells[i] = podCell{}
 	p.n--
 	p.spare = append(p.spare, number)
-	// The strings of its claim go when the charge is used again: they are in another line.
+	// The strings of its detail go when the charge is used again: they are in another line.
 }

@@ -42,8 +42,8 @@ func (c *Cache) times(cl *class, s int32) int64 {
 		return 1
 	}
 	n := int64(math.MaxInt32)
-	for i := range cl.asks {
-		n = min(n, c.freeOf(s)[cl.asks[i].col]/cl.asks[i].amount)
+	for i := range cl.requests {
+		n = min(n, c.freeOf(s)[cl.requests[i].col]/cl.requests[i].amount)
 	}
 	return n
 }

@@ -243,9 +243,9 @@ func TestShardsChangeNoSpec(t *testing.T) {
 	if now, err = pods.Get(ctx, "victim", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	found, err := shard.Settle(ctx, me, now.ResourceVersion, "value")
+	found, err := shard.Resolve(ctx, me, now.ResourceVersion, "value")
 	if err != nil || found.Version == now.ResourceVersion {
-		t.Errorf("Settle = %+v, %v", found, err)
+		t.Errorf("Resolve = %+v, %v", found, err)
 	}
 	if err := shard.Bind(ctx, me, found.Version, "n1", map[string]string{"a": "b"}); err != nil {
 		t.Error(err)

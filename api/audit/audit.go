@@ -89,8 +89,8 @@ type Config struct {
 	Lag time.Duration
 	// Grace is for how long a gang may be partly bound, a reservation without pods, a bound pod without reservation: 30 s.
 	Grace time.Duration
-	// Unsettled is for how long an intent may stand: 60 s.
-	Unsettled time.Duration
+	// Unresolved is for how long an intent may stand: 60 s.
+	Unresolved time.Duration
 	// Passed is for how long a gang may be denied while younger ones of its queue that ask for no less are admitted: 3 min.
 	Passed time.Duration
 	// Keep is how many violations are kept with their words; all are counted: 200.
@@ -177,7 +177,7 @@ type Auditor struct {
 func New(cfg Config) *Auditor {
 	cfg.Lag = cmp.Or(cfg.Lag, 2*time.Second)
 	cfg.Grace = cmp.Or(cfg.Grace, 30*time.Second)
-	cfg.Unsettled = cmp.Or(cfg.Unsettled, 60*time.Second)
+	cfg.Unresolved = cmp.Or(cfg.Unresolved, 60*time.Second)
 	cfg.Passed = cmp.Or(cfg.Passed, 3*time.Minute)
 	cfg.Keep = cmp.Or(cfg.Keep, 200)
 	return &Auditor{

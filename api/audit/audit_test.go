@@ -219,7 +219,7 @@ func TestAuditorCatches(t *testing.T) {
 		w.intend(1, "g", 2000, map[string]string{"g": "n1"})
 		w.pod("g", "2", on("n1"))
 	}
-	settled := func(w *world) { w.put("intents/"+w.owner("n1")+"/0000000000000001", nil) }
+	cleared := func(w *world) { w.put("intents/"+w.owner("n1")+"/0000000000000001", nil) }
 	pair := func(w *world, cpu string, min int32) { // a PodGroup gg of two pods
 		w.group("gg", "job", min)
 		w.pod("a", cpu, of("job"))
@@ -403,7 +403,7 @@ func TestAuditorCatches(t *testing.T) {
 		}},
 
 		// I7 and what intents need
-		{"a pod is placed", "", "", audit.Config{}, func(w *world) { placed(w); settled(w); w.pass(2 * time.Minute) }},
+		{"a pod is placed", "", "", audit.Config{}, func(w *world) { placed(w); cleared(w); w.pass(2 * time.Minute) }},
 		{"intents of an old epoch", audit.Intent, "table epoch 1, the table has epoch 2", audit.Config{}, func(w *world) {
 			w.reserve("g", 2000)
 			w.table.Epoch++
@@ -428,7 +428,7 @@ func TestAuditorCatches(t *testing.T) {
 		}},
 		{"intents removed, then late", audit.Intent, "wrote number 1", audit.Config{}, func(w *world) {
 			placed(w)
-			settled(w)
+			cleared(w)
 			w.intend(1, "g", 2000, map[string]string{"g": "n1"})
 		}},
 		{"an heir removes rows", "", "", audit.Config{}, func(w *world) {
@@ -436,7 +436,7 @@ func TestAuditorCatches(t *testing.T) {
 			w.intend(1, "g", 1000, map[string]string{"a": "n1", "b": "n1"})
 			w.intend(1, "g", 1000, map[string]string{"b": "n1"})
 		}},
-		{"intents stay", audit.Leak, "rows unsettled since", audit.Config{}, func(w *world) { placed(w); w.pass(62 * time.Second) }},
+		{"intents stay", audit.Leak, "intents unresolved since", audit.Config{}, func(w *world) { placed(w); w.pass(62 * time.Second) }},
 
 		// I4
 		{"a pod changes nodes", audit.Binding, "was on node n1", audit.Config{}, func(w *world) { placed(w); w.pod("g", "2", on("n2")) }},
@@ -466,7 +466,7 @@ func TestAuditorCatches(t *testing.T) {
 		{"an intent that is gone before its pod is seen", "", "", audit.Config{}, func(w *world) {
 			w.reserve("g", 2000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
 			w.intend(1, "g", 2000, map[string]string{"g": "n1"})
-			settled(w)
+			cleared(w)
 			w.pass(3 * time.Second)
 			w.pod("g", "2", on("n1"))
 			w.pass(40 * time.Second)
@@ -569,7 +569,7 @@ func TestAuditorCatches(t *testing.T) {
 			w.pass(20 * time.Second)
 			w.pod("b", "1", on("n1"), of("job"))
 			w.pod("b", "1", on("n1"), of("job"), done)
-			settled(w)
+			cleared(w)
 			w.reserve("gg", 1000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
 			w.pass(time.Minute)
 		}},
@@ -579,7 +579,7 @@ func TestAuditorCatches(t *testing.T) {
 			w.intend(1, "gg", 1000, map[string]string{"a": "n1"})
 			w.pod("a", "1", on("n1"), of("job"))
 			w.gone("a")
-			settled(w)
+			cleared(w)
 			w.release("gg")
 			w.pass(time.Minute)
 		}},
@@ -594,19 +594,19 @@ func TestAuditorCatches(t *testing.T) {
 		{"a reservation without pods", audit.Leak, "no unfinished pod", audit.Config{}, func(w *world) { w.reserve("g", 1000); w.pass(31 * time.Second) }},
 		{"a reservation of finished pods", audit.Leak, "no unfinished pod", audit.Config{}, func(w *world) {
 			placed(w)
-			settled(w)
+			cleared(w)
 			w.pod("g", "2", on("n1"), done)
 			w.pass(31 * time.Second)
 		}},
 		{"bound pods without a reservation", audit.Leak, "no reservation", audit.Config{}, func(w *world) {
 			placed(w)
-			settled(w)
+			cleared(w)
 			w.release("g")
 			w.pass(31 * time.Second)
 		}},
 		{"bound pods above their charge", audit.Leak, "is charged", audit.Config{}, func(w *world) {
 			placed(w)
-			settled(w)
+			cleared(w)
 			w.reserve("g", 1000)
 			w.pass(31 * time.Second)
 		}},

@@ -679,8 +679,8 @@ func (a *Auditor) intentsPut(e StoreRevision, c StoreChange, rest string) {
 		p.announced[r.node], p.intended = true, e.Revision
 		a.recount(p)
 	}
-	a.lasts(lastingKey{Leak, c.Key, "intents unsettled"}, len(in.rows) > 0, a.cfg.Unsettled, func(since time.Time) {
-		a.storeViolation(Leak, c.Key, []int64{c.CreateRevision, e.Revision}, "has %d rows unsettled since %s", len(in.rows), since.Format(clock))
+	a.lasts(lastingKey{Leak, c.Key, "intents unresolved"}, len(in.rows) > 0, a.cfg.Unresolved, func(since time.Time) {
+		a.storeViolation(Leak, c.Key, []int64{c.CreateRevision, e.Revision}, "has %d intents unresolved since %s", len(in.rows), since.Format(clock))
 	})
 }
 
@@ -718,7 +718,7 @@ func (a *Auditor) dropIntents(key string) {
 		return
 	}
 	delete(a.store.intents, key)
-	delete(a.lasting, lastingKey{Leak, key, "intents unsettled"})
+	delete(a.lasting, lastingKey{Leak, key, "intents unresolved"})
 	for _, r := range in.rows {
 		if p := a.cluster.pods[r.pod]; p != nil {
 			p.rows = slices.DeleteFunc(p.rows, func(o *row) bool { return o == r })

@@ -18,9 +18,9 @@ const (
 	BindingUnsent    Point = "binding-unsent"    // those of the same gang may have been
 	BindingSent      Point = "binding-sent"      // the Binding is on its way
 	BindingAnswered  Point = "binding-answered"  // it took effect, the core does not know
-	SettleSent       Point = "settle-sent"       // the patch that settles a Binding is on its way
-	SettleAnswered   Point = "settle-answered"   // the pod came back, the row is still there
-	IntentsDeleted   Point = "intents-deleted"   // settled rows are gone, the core does not know
+	ResolveSent      Point = "resolve-sent"      // the patch that resolves a Binding is on its way
+	ResolveAnswered  Point = "resolve-answered"  // the pod came back, the row is still there
+	IntentsDeleted   Point = "intents-deleted"   // resolved intents are gone, the core does not know
 	IntentsRewritten Point = "intents-rewritten" // an heir's, likewise
 	EvictionMarked   Point = "eviction-marked"   // the pod has its condition and was not deleted
 	EvictionSent     Point = "eviction-sent"     // the delete was answered
@@ -48,7 +48,7 @@ const (
 // Points lists all of them.
 var Points = []Point{
 	ShardRegistered, TakeoverRead, TakeoverListed, IntentsSent, IntentsDurable, BindingUnsent, BindingSent, BindingAnswered,
-	SettleSent, SettleAnswered, IntentsDeleted, IntentsRewritten, EvictionMarked, EvictionSent, StatusWritten, PodExplained,
+	ResolveSent, ResolveAnswered, IntentsDeleted, IntentsRewritten, EvictionMarked, EvictionSent, StatusWritten, PodExplained,
 	ShardStopping, ShardGone,
 	TermWon, TermLoaded, CommitSent, CommitUncertain, GrantDurable, CloseDurable, ReleaseDurable, TableDurable, LimitsDurable,
 	QueueWritten, TermEnding,

@@ -21,12 +21,12 @@ const (
 	LeaderFence        Fault = "leader-fence"         // api/store/protocol: a coordinator's transaction does not compare the leader's key
 	PlainRead          Fault = "plain-read"           // api/store/protocol: a lost intent transaction that a read does not show counts as failed
 	IntentsTwice       Fault = "intents-twice"        // api/store/protocol: an intent key that is there is not taken for an earlier try's
-	LateIntents        Fault = "late-intents"         // api/store/protocol: a lost first try of intents can land after a second one was settled
+	LateIntents        Fault = "late-intents"         // api/store/protocol: a lost first try of intents can land after a second one was resolved
 	NoIdempotency      Fault = "no-idempotency"       // coordinator: a repeated Reserve is charged once more
 	ForgottenPod       Fault = "forgotten-pod"        // shard/node: a pod whose Binding timed out is forgotten
 	NewerVersion       Fault = "newer-version"        // shard/node: a Binding carries the newest resourceVersion, not its row's
 	InheritedFree      Fault = "inherited-free"       // shard/node: on takeover the rows of other shards' intents take no room
-	EmptySettle        Fault = "empty-settle"         // shard/node: the settling patch changes nothing
+	EmptyResolve       Fault = "empty-resolve"        // shard/node: the patch that resolves a Binding changes nothing
 	PodsFirst          Fault = "pods-first"           // bench/prove/sim, for shard/server: on takeover the pods are listed before the intents are read
 	PodsFromCache      Fault = "pods-from-cache"      // bench/prove/sim, for shard/server: on takeover the pods are those that the watch has shown
 	SharedKeyDeleted   Fault = "shared-key-deleted"   // shard/node: an intent key with rows of several heirs is deleted by the first

@@ -56,32 +56,32 @@ func name(p *v1.Pod) kube.Pod {
 	return kube.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
 }
 
-// What a Binding may do, and what settling finds: facts of the API server that the protocol stands on.
-func TestBindingsAndSettling(t *testing.T) {
+// What a Binding may do, and what resolving finds: facts of the API server that the protocol stands on.
+func TestBindingsAndResolving(t *testing.T) {
 	c := connect(t)
 	ctx := t.Context()
 
-	t.Run("a stale version is refused, and settling finds the pod free", func(t *testing.T) {
+	t.Run("a stale version is refused, and resolving finds the pod free", func(t *testing.T) {
 		pod := makePod(t, c, "stale")
-		found, err := c.Settle(ctx, name(pod), pod.ResourceVersion, "one")
-		if err != nil || found != (kube.Settlement{Version: found.Version}) || found.Version == pod.ResourceVersion {
-			t.Fatalf("Settle = %+v, %v; the pod was made as version %s", found, err, pod.ResourceVersion)
+		found, err := c.Resolve(ctx, name(pod), pod.ResourceVersion, "one")
+		if err != nil || found != (kube.Resolution{Version: found.Version}) || found.Version == pod.ResourceVersion {
+			t.Fatalf("Resolve = %+v, %v; the pod was made as version %s", found, err, pod.ResourceVersion)
 		}
 		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", nil); !apierrors.IsConflict(err) {
-			t.Fatalf("a Binding of the version before the settling: %v", err)
+			t.Fatalf("a Binding of the version before the resolving: %v", err)
 		}
 		before := found.Version
-		if found, err = c.Settle(ctx, name(pod), before, "one"); err == nil {
-			t.Fatalf("Settle with a value that was used before = %+v", found)
+		if found, err = c.Resolve(ctx, name(pod), before, "one"); err == nil {
+			t.Fatalf("Resolve with a value that was used before = %+v", found)
 		}
-		if found, err = c.Settle(ctx, name(pod), before, "two"); err != nil || found != (kube.Settlement{Version: found.Version}) || found.Version == before {
-			t.Fatalf("Settle = %+v, %v", found, err)
+		if found, err = c.Resolve(ctx, name(pod), before, "two"); err != nil || found != (kube.Resolution{Version: found.Version}) || found.Version == before {
+			t.Fatalf("Resolve = %+v, %v", found, err)
 		}
-		if again, err := c.Settle(ctx, name(pod), before, "three"); err != nil || again != found {
-			t.Fatalf("Settle of a version that is over = %+v, %v, want %+v: nothing has to be written", again, err, found)
+		if again, err := c.Resolve(ctx, name(pod), before, "three"); err != nil || again != found {
+			t.Fatalf("Resolve of a version that is over = %+v, %v, want %+v: nothing has to be written", again, err, found)
 		}
 		if err := c.Bind(ctx, name(pod), found.Version, "n1", nil); err != nil {
-			t.Fatalf("a Binding of the version that settling made: %v", err)
+			t.Fatalf("a Binding of the version that resolving made: %v", err)
 		}
 	})
 	t.Run("a Binding that landed is found, with its labels", func(t *testing.T) {
@@ -92,16 +92,16 @@ func TestBindingsAndSettling(t *testing.T) {
 		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n2", nil); !apierrors.IsConflict(err) {
 			t.Fatalf("a second Binding: %v", err)
 		}
-		found, err := c.Settle(ctx, name(pod), pod.ResourceVersion, "x")
+		found, err := c.Resolve(ctx, name(pod), pod.ResourceVersion, "x")
 		if err != nil || found.Node != "n1" {
-			t.Fatalf("Settle = %+v, %v", found, err)
+			t.Fatalf("Resolve = %+v, %v", found, err)
 		}
 		got, err := c.Core.CoreV1().Pods("default").Get(ctx, "landed", metav1.GetOptions{})
 		if err != nil || got.Labels[api.LabelGang] != "0007" {
 			t.Fatalf("labels %v, %v", got.Labels, err)
 		}
 	})
-	t.Run("a pod whose annotations are at the limit can be settled", func(t *testing.T) {
+	t.Run("a pod whose annotations are at the limit can be resolved", func(t *testing.T) {
 		pod := makePod(t, c, "full")
 		const limit = 256 << 10 // of Kubernetes, keys and values together
 		patch := func(bytes int) error {
@@ -118,12 +118,12 @@ func TestBindingsAndSettling(t *testing.T) {
 		if err := patch(limit + 1); !apierrors.IsInvalid(err) {
 			t.Fatalf("one byte more: %v", err)
 		}
-		found, err := c.Settle(ctx, name(pod), pod.ResourceVersion, "one")
+		found, err := c.Resolve(ctx, name(pod), pod.ResourceVersion, "one")
 		if err != nil || found.Node != "" || found.Version == pod.ResourceVersion {
-			t.Fatalf("Settle = %+v, %v", found, err)
+			t.Fatalf("Resolve = %+v, %v", found, err)
 		}
 	})
-	t.Run("a pod that is edited all the time can be settled", func(t *testing.T) {
+	t.Run("a pod that is edited all the time can be resolved", func(t *testing.T) {
 		pod := makePod(t, c, "edited")
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
@@ -139,12 +139,12 @@ func TestBindingsAndSettling(t *testing.T) {
 		}
 		version := pod.ResourceVersion
 		for i := range 20 {
-			found, err := c.Settle(ctx, name(pod), version, fmt.Sprint(i))
+			found, err := c.Resolve(ctx, name(pod), version, fmt.Sprint(i))
 			if err != nil || found.Gone || found.Node != "" || found.Version == version {
-				t.Fatalf("try %d: Settle = %+v, %v", i, found, err)
+				t.Fatalf("try %d: Resolve = %+v, %v", i, found, err)
 			}
 			if err := c.Bind(ctx, name(pod), version, "n1", nil); !apierrors.IsConflict(err) {
-				t.Fatalf("try %d: a Binding of the version before the settling: %v", i, err)
+				t.Fatalf("try %d: a Binding of the version before the resolving: %v", i, err)
 			}
 			version = found.Version
 		}
@@ -152,15 +152,15 @@ func TestBindingsAndSettling(t *testing.T) {
 	t.Run("nothing meant for a pod touches its namesake", func(t *testing.T) {
 		old := makePod(t, c, "again")
 		removePod(t, c, "again")
-		if found, err := c.Settle(ctx, name(old), old.ResourceVersion, "x"); err != nil || !found.Gone {
-			t.Fatalf("Settle of a deleted pod = %+v, %v", found, err)
+		if found, err := c.Resolve(ctx, name(old), old.ResourceVersion, "x"); err != nil || !found.Gone {
+			t.Fatalf("Resolve of a deleted pod = %+v, %v", found, err)
 		}
 		pod := makePod(t, c, "again")
 		if err := c.Bind(ctx, name(old), "", "n1", nil); err == nil {
 			t.Fatal("the namesake was bound")
 		}
-		if found, err := c.Settle(ctx, name(old), old.ResourceVersion, "x"); err != nil || !found.Gone {
-			t.Fatalf("Settle of the old pod = %+v, %v", found, err)
+		if found, err := c.Resolve(ctx, name(old), old.ResourceVersion, "x"); err != nil || !found.Gone {
+			t.Fatalf("Resolve of the old pod = %+v, %v", found, err)
 		}
 		if err := c.Evict(ctx, name(old), "test"); err != nil {
 			t.Fatalf("Evict of the old pod: %v", err)

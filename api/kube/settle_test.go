@@ -50,9 +50,9 @@ var reasons = map[int]metav1.StatusReason{
 	422: metav1.StatusReasonInvalid, 429: metav1.StatusReasonTooManyRequests, 500: metav1.StatusReasonInternalError, 503: metav1.StatusReasonServiceUnavailable, 504: metav1.StatusReasonTimeout,
 }
 
-// What Settle makes of each answer that an API server may give. A pod is said to be free only where it has no node and another
+// What Resolve makes of each answer that an API server may give. A pod is said to be free only where it has no node and another
 // version than the Binding's, gone only where it is, and nothing that is in doubt is an answer.
-func TestSettleAnswers(t *testing.T) {
+func TestResolveAnswers(t *testing.T) {
 	const binding = "7" // the version that the Binding names
 	lost := answer{}
 	code := func(c int) answer { return answer{code: c} }
@@ -110,7 +110,7 @@ func TestSettleAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := c.Settle(t.Context(), kube.Pod{Namespace: "ns", Name: "p", UID: "u"}, binding, "value")
+			s, err := c.Resolve(t.Context(), kube.Pod{Namespace: "ns", Name: "p", UID: "u"}, binding, "value")
 			var got string
 			switch {
 			case err != nil:

@@ -21,7 +21,7 @@ import (
 type Pod struct{ Namespace, Name, UID string }
 
 // Bind sends the Binding of a pod in the version named. A nil answer means that the pod is bound; any other error, a
-// conflict included, says nothing about where the pod is: ask Settle.
+// conflict included, says nothing about where the pod is: ask Resolve.
 func (c *Clients) Bind(ctx context.Context, p Pod, resourceVersion, node string, labels map[string]string) error {
 	return c.Core.CoreV1().Pods(p.Namespace).Bind(ctx, &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID), ResourceVersion: resourceVersion, Labels: labels},
@@ -29,15 +29,15 @@ func (c *Clients) Bind(ctx context.Context, p Pod, resourceVersion, node string,
 	}, metav1.CreateOptions{})
 }
 
-// Settlement is what Settle found.
-type Settlement struct {
+// Resolution is what Resolve found.
+type Resolution struct {
 	Gone bool   // no pod of this UID
 	Node string // where the pod is bound, "" for nowhere: then no Binding that names an earlier version can land any more
 
 	Version string // that the pod has now
 }
 
-// Settle finds out whether a Binding whose answer is unknown took effect, and makes sure that it does not later. version is
+// Resolve finds out whether a Binding whose answer is unknown took effect, and makes sure that it does not later. version is
 // the one that the Binding names, value one that was never used before.
 //
 // It reads the pod first. A pod without a node whose version is another one is free: a Binding of the old version is refused
@@ -46,39 +46,39 @@ type Settlement struct {
 // annotations have a limit that a user can exhaust; it is judged by the pod that comes back. A write that changes nothing keeps
 // the version, hence the new value.
 //
-// An error says that nothing is known, and to try again. That ends: whatever happens to the pod, including a write of Settle
+// An error says that nothing is known, and to try again. That ends: whatever happens to the pod, including a write of Resolve
 // whose answer was lost, is found by the next read. What is left is an API server that refuses every write of pods/status.
-func (c *Clients) Settle(ctx context.Context, p Pod, version, value string) (Settlement, error) {
+func (c *Clients) Resolve(ctx context.Context, p Pod, version, value string) (Resolution, error) {
 	pods := c.Core.CoreV1().Pods(p.Namespace)
-	read := func() (Settlement, bool, error) {
+	read := func() (Resolution, bool, error) {
 		pod, err := pods.Get(ctx, p.Name, metav1.GetOptions{}) // without a version: never from a cache
 		switch {
 		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
-			return Settlement{Gone: true}, true, nil
+			return Resolution{Gone: true}, true, nil
 		case err != nil:
-			return Settlement{}, false, fmt.Errorf("settle pod %s/%s: %w", p.Namespace, p.Name, err)
+			return Resolution{}, false, fmt.Errorf("resolve pod %s/%s: %w", p.Namespace, p.Name, err)
 		case pod.Spec.NodeName != "" || pod.ResourceVersion != version:
-			return Settlement{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, true, nil
+			return Resolution{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, true, nil
 		}
-		return Settlement{}, false, nil
+		return Resolution{}, false, nil
 	}
-	if found, settled, err := read(); settled || err != nil {
+	if found, resolved, err := read(); resolved || err != nil {
 		return found, err
 	}
 	var after *v1.Pod
 	err := c.patchPodStatus(ctx, p, v1.PodCondition{Type: api.ConditionSettled, Status: v1.ConditionTrue, Message: value}, func(pod *v1.Pod) { after = pod })
 	switch {
 	case err == nil && string(after.UID) != p.UID:
-		return Settlement{Gone: true}, nil
+		return Resolution{Gone: true}, nil
 	case err == nil && after.ResourceVersion == version:
-		return Settlement{}, fmt.Errorf("settle pod %s/%s: the API server has left it at version %s", p.Namespace, p.Name, version)
+		return Resolution{}, fmt.Errorf("resolve pod %s/%s: the API server has left it at version %s", p.Namespace, p.Name, version)
 	case err == nil:
-		return Settlement{Node: after.Spec.NodeName, Version: after.ResourceVersion}, nil
+		return Resolution{Node: after.Spec.NodeName, Version: after.ResourceVersion}, nil
 	}
-	if found, settled, readErr := read(); settled && readErr == nil { // it was changed or deleted meanwhile
+	if found, resolved, readErr := read(); resolved && readErr == nil { // it was changed or deleted meanwhile
 		return found, nil
 	}
-	return Settlement{}, fmt.Errorf("settle pod %s/%s: %w", p.Namespace, p.Name, err)
+	return Resolution{}, fmt.Errorf("resolve pod %s/%s: %w", p.Namespace, p.Name, err)
 }
 
 // Evict removes a pod the way kube-scheduler preempts: the condition first, then the delete. A pod that is gone is no error.

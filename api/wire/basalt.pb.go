@@ -3528,7 +3528,7 @@ func (x *Withdraw) GetPodUids() []string {
 	return nil
 }
 
-// Nothing of the gang up to this serial is left here but the pods named, whose Bindings were sent and will be settled;
+// Nothing of the gang up to this serial is left here but the pods named, whose Bindings were sent and will be resolved;
 // each of them gets a BindResult.
 type Withdrawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3603,7 +3603,7 @@ type BindResult struct {
 	PodUid          string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	Outcome         BindOutcome            `protobuf:"varint,2,opt,name=outcome,proto3,enum=basalt.wire.v1.BindOutcome" json:"outcome,omitempty"`
 	Node            string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	ResourceVersion string                 `protobuf:"bytes,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the pod that settling found free: an older one can no longer be bound
+	ResourceVersion string                 `protobuf:"bytes,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the pod that resolving found free: an older one can no longer be bound
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -3669,7 +3669,7 @@ func (x *BindResult) GetResourceVersion() string {
 type BindResults struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
-	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"` // of the commit; 0 when an heir settled it
+	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"` // of the commit; 0 when an heir resolved it
 	Results       []*BindResult          `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

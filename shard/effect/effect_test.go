@@ -73,22 +73,22 @@ func TestBindDone(t *testing.T) {
 	}
 }
 
-func TestSettleDone(t *testing.T) {
+func TestResolveDone(t *testing.T) {
 	row := event.RowID{PodUID: "u", N: 3}
 	for _, c := range []struct {
 		what  string
 		found Found
 		err   error
-		want  event.SettleDone
+		want  event.ResolveDone
 	}{
-		{"bound", Found{Node: "n1", Version: "8"}, nil, event.SettleDone{Outcome: event.SettledBound, Node: "n1"}},
-		{"free", Found{Version: "8"}, nil, event.SettleDone{Outcome: event.SettledFree, Version: "8"}},
-		{"gone", Found{Gone: true}, nil, event.SettleDone{Outcome: event.SettledGone}},
-		{"no answer", Found{}, errors.New("connection reset"), event.SettleDone{Outcome: event.SettleRetry}},
-		{"no answer, and what a try before it found", Found{Node: "n1", Version: "8"}, errors.New("connection reset"), event.SettleDone{Outcome: event.SettleRetry}},
+		{"bound", Found{Node: "n1", Version: "8"}, nil, event.ResolveDone{Outcome: event.ResolvedBound, Node: "n1"}},
+		{"free", Found{Version: "8"}, nil, event.ResolveDone{Outcome: event.ResolvedFree, Version: "8"}},
+		{"gone", Found{Gone: true}, nil, event.ResolveDone{Outcome: event.ResolvedGone}},
+		{"no answer", Found{}, errors.New("connection reset"), event.ResolveDone{Outcome: event.ResolveRetry}},
+		{"no answer, and what a try before it found", Found{Node: "n1", Version: "8"}, errors.New("connection reset"), event.ResolveDone{Outcome: event.ResolveRetry}},
 	} {
 		c.want.Row = row
-		if got := SettleDone(event.SettlePod{Row: row}, c.found, c.err); got != c.want {
+		if got := ResolveDone(event.ResolveBinding{Row: row}, c.found, c.err); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// Found is what settling a Binding found: the fields of kube.Settlement.
+// Found is what resolving a Binding found: the fields of kube.Resolution.
 type Found struct {
 	Gone    bool   // no pod of this UID
 	Node    string // where the pod is bound, "" for nowhere
@@ -30,16 +30,16 @@ func BindDone(o event.BindPod, err error) event.BindDone {
 	return done
 }
 
-// SettleDone returns the answer to a SettlePod.
-func SettleDone(o event.SettlePod, found Found, err error) event.SettleDone {
-	done := event.SettleDone{Row: o.Row, Outcome: event.SettledFree}
+// ResolveDone returns the answer to a ResolveBinding.
+func ResolveDone(o event.ResolveBinding, found Found, err error) event.ResolveDone {
+	done := event.ResolveDone{Row: o.Row, Outcome: event.ResolvedFree}
 	switch {
 	case err != nil:
-		done.Outcome = event.SettleRetry
+		done.Outcome = event.ResolveRetry
 	case found.Gone:
-		done.Outcome = event.SettledGone
+		done.Outcome = event.ResolvedGone
 	case found.Node != "":
-		done.Outcome, done.Node = event.SettledBound, found.Node
+		done.Outcome, done.Node = event.ResolvedBound, found.Node
 	default:
 		done.Version = found.Version
 	}

@@ -58,23 +58,23 @@ const (
 	BindUnknown              // no answer, or any other
 )
 
-// SettleDone answers SettlePod.
-type SettleDone struct {
+// ResolveDone answers ResolveBinding.
+type ResolveDone struct {
 	Row     RowID
-	Outcome SettleOutcome
-	Node    string // with SettledBound
-	Version string // with SettledFree: the resourceVersion that the patch made
+	Outcome ResolveOutcome
+	Node    string // with ResolvedBound
+	Version string // with ResolvedFree: the resourceVersion that the patch made
 }
 
-// SettleOutcome is what a pod turned out to be.
-type SettleOutcome uint8
+// ResolveOutcome is what a pod turned out to be.
+type ResolveOutcome uint8
 
-// Outcomes of SettlePod.
+// Outcomes of ResolveBinding.
 const (
-	SettledBound SettleOutcome = iota + 1 // the pod that the patch returned has a node
-	SettledFree                           // it has none: Bindings that carry an older resourceVersion can no longer land
-	SettledGone                           // 404, or another UID
-	SettleRetry                           // anything else: not known yet
+	ResolvedBound ResolveOutcome = iota + 1 // the pod that the patch returned has a node
+	ResolvedFree                            // it has none: Bindings that carry an older resourceVersion can no longer land
+	ResolvedGone                            // 404, or another UID
+	ResolveRetry                            // anything else: not known yet
 )
 
 // IntentKey names an own intent key at a revision; 0 means that it does not exist.
@@ -123,10 +123,10 @@ type BindPod struct {
 	Gang                  string // UID
 }
 
-// SettlePod asks what became of a row's Binding, and to make sure that nothing comes of it later: where the pod has no node
+// ResolveBinding asks what became of a row's Binding, and to make sure that nothing comes of it later: where the pod has no node
 // and still has ResourceVersion, which the Binding names, it is changed to Value, with the UID as precondition. Value was
 // never used before.
-type SettlePod struct {
+type ResolveBinding struct {
 	Row             RowID
 	ResourceVersion string
 	Namespace, Name string
@@ -157,13 +157,13 @@ func (NodeSeen) IsEvent()         {}
 func (NodeGone) IsEvent()         {}
 func (IntentsWritten) IsEvent()   {}
 func (BindDone) IsEvent()         {}
-func (SettleDone) IsEvent()       {}
+func (ResolveDone) IsEvent()      {}
 func (IntentsDeleted) IsEvent()   {}
 func (IntentsRewritten) IsEvent() {}
 
 func (WriteIntents) IsOutput()   {}
 func (BindPod) IsOutput()        {}
-func (SettlePod) IsOutput()      {}
+func (ResolveBinding) IsOutput() {}
 func (DeleteIntents) IsOutput()  {}
 func (RewriteIntents) IsOutput() {}
 func (NodeEvent) IsOutput()      {}

@@ -333,13 +333,13 @@ func (w *world) carryOut(p *process, outputs []event.Output) {
 			default:
 				p.pending = append(p.pending, event.BindDone{Row: o.Row, Outcome: w.bind(o)})
 			}
-		case event.SettlePod:
-			done := event.SettleDone{Row: o.Row, Outcome: event.SettledGone}
+		case event.ResolveBinding:
+			done := event.ResolveDone{Row: o.Row, Outcome: event.ResolvedGone}
 			if pod := w.pods[o.Name]; pod != nil && pod.uid == o.Row.PodUID {
 				w.changed(pod)
-				done.Outcome = event.SettledFree
+				done.Outcome = event.ResolvedFree
 				if pod.node != "" {
-					done.Outcome, done.Node = event.SettledBound, pod.node
+					done.Outcome, done.Node = event.ResolvedBound, pod.node
 				}
 			}
 			p.pending = append(p.pending, done)

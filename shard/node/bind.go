@@ -163,7 +163,7 @@ func (c *Core) bindDone(ev event.BindDone) {
 	}
 	if ev.Outcome == event.BindOK {
 		c.enter(r, confirmed)
-		r.settleAt = c.now.Add(c.cfg.ConfirmLimit)
+		r.resolveAt = c.now.Add(c.cfg.ConfirmLimit)
 		c.note(r, wire.BindOutcome_BIND_BOUND, r.node)
 		return
 	}
@@ -172,56 +172,56 @@ func (c *Core) bindDone(ev event.BindDone) {
 		c.finish(r)
 		return
 	}
-	r.settleAt = c.now
-	if !c.settleWaits { // else the next tick decides who comes first
-		c.settle(r)
+	r.resolveAt = c.now
+	if !c.resolveWaits { // else the next tick decides who comes first
+		c.resolve(r)
 	}
 }
 
-// settle asks what became of a row, if not too much is asked already.
-func (c *Core) settle(r *row) {
-	if r.settling || r.binding || r.phase != sent && r.phase != confirmed {
+// resolve asks what became of a row, if not too much is asked already.
+func (c *Core) resolve(r *row) {
+	if r.resolving || r.binding || r.phase != sent && r.phase != confirmed {
 		return
 	}
-	if c.settling >= c.cfg.MaxSettling {
-		c.settleWaits = true
+	if c.resolving >= c.cfg.MaxResolving {
+		c.resolveWaits = true
 		return
 	}
 	c.count++
-	c.settling++
-	c.settlingIn[r.ns]++
-	r.settling = true
+	c.resolving++
+	c.resolvingIn[r.ns]++
+	r.resolving = true
 	value := string(c.cfg.Self) + "-" + strconv.FormatUint(c.count, 10)
-	if fault.On(fault.EmptySettle) {
+	if fault.On(fault.EmptyResolve) {
 		value = ""
 	}
-	c.emit(event.SettlePod{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Value: value})
+	c.emit(event.ResolveBinding{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Value: value})
 }
 
-// settled takes note that a row is not being settled any more.
-func (c *Core) settled(r *row) {
-	r.settling = false
-	c.settling--
-	if c.settlingIn[r.ns]--; c.settlingIn[r.ns] == 0 {
-		delete(c.settlingIn, r.ns)
+// resolved takes note that a row is not being resolved any more.
+func (c *Core) resolved(r *row) {
+	r.resolving = false
+	c.resolving--
+	if c.resolvingIn[r.ns]--; c.resolvingIn[r.ns] == 0 {
+		delete(c.resolvingIn, r.ns)
 	}
 }
 
-// settleDue settles what has waited long enough. When not all of it can be settled at once, the namespace with the fewest under
+// resolveDue resolves what has waited long enough. When not all of it can be resolved at once, the namespace with the fewest under
 // way comes first, and of one namespace what is due for longest.
-func (c *Core) settleDue() {
+func (c *Core) resolveDue() {
 	var due []*row
 	for _, rows := range c.rows {
 		for _, r := range rows {
-			if !r.settleAt.IsZero() && !c.now.Before(r.settleAt) && !r.settling && !r.binding {
+			if !r.resolveAt.IsZero() && !c.now.Before(r.resolveAt) && !r.resolving && !r.binding {
 				due = append(due, r)
 			}
 		}
 	}
 	sortRows(due)
-	c.settleWaits = false
-	if free := c.cfg.MaxSettling - c.settling; len(due) > free {
-		nth, of := make(map[*row]int, len(due)), maps.Clone(c.settlingIn)
+	c.resolveWaits = false
+	if free := c.cfg.MaxResolving - c.resolving; len(due) > free {
+		nth, of := make(map[*row]int, len(due)), maps.Clone(c.resolvingIn)
 		for _, r := range due {
 			nth[r] = of[r.ns]
 			of[r.ns]++
@@ -229,63 +229,63 @@ func (c *Core) settleDue() {
 		slices.SortStableFunc(due, func(a, b *row) int { return cmp.Compare(nth[a], nth[b]) })
 	}
 	for _, r := range due {
-		c.settle(r)
+		c.resolve(r)
 	}
 }
 
 func sortRows(rows []*row) {
 	slices.SortFunc(rows, func(a, b *row) int {
-		if o := a.settleAt.Compare(b.settleAt); o != 0 {
+		if o := a.resolveAt.Compare(b.resolveAt); o != 0 {
 			return o
 		}
 		return cmp.Or(strings.Compare(a.uid, b.uid), a.key.id.compare(b.key.id))
 	})
 }
 
-func (c *Core) settleDone(ev event.SettleDone) {
+func (c *Core) resolveDone(ev event.ResolveDone) {
 	k := c.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
 	if k == nil {
 		return
 	}
 	r := k.rows[ev.Row.PodUID]
-	if r == nil || !r.settling {
+	if r == nil || !r.resolving {
 		return // a repeat
 	}
-	c.settled(r)
+	c.resolved(r)
 	c.dirty[k.id] = true
 	if r.phase != sent && r.phase != confirmed {
 		return // the watch was faster
 	}
 	switch ev.Outcome {
-	case event.SettledBound:
+	case event.ResolvedBound:
 		if ev.Node == "" {
-			c.retrySettle(r)
+			c.retryResolve(r)
 			return
 		}
-		c.podSettledBound(r.uid, ev.Node)
-	case event.SettledFree:
+		c.podResolvedBound(r.uid, ev.Node)
+	case event.ResolvedFree:
 		if r.phase == confirmed {
 			c.fault("a pod lost its node", slog.String("pod", r.uid), slog.String("node", r.node))
 		}
 		r.version = ev.Version
 		c.note(r, wire.BindOutcome_BIND_FREE, "")
 		c.finish(r)
-	case event.SettledGone:
+	case event.ResolvedGone:
 		c.podEnded(r.uid, wire.BindOutcome_BIND_GONE, "")
 	default:
-		c.retrySettle(r)
+		c.retryResolve(r)
 	}
 }
 
-// retrySettle waits 0.5 s, then twice as long each time, up to 8 s.
-func (c *Core) retrySettle(r *row) {
-	r.settleAt = c.now.Add(500 * time.Millisecond << min(r.retries, 4))
+// retryResolve waits 0.5 s, then twice as long each time, up to 8 s.
+func (c *Core) retryResolve(r *row) {
+	r.resolveAt = c.now.Add(500 * time.Millisecond << min(r.retries, 4))
 	r.retries++
 }
 
-// podSettledBound takes the API server's word for where a pod is, ahead of the watch: one of its rows stays as what counts
+// podResolvedBound takes the API server's word for where a pod is, ahead of the watch: one of its rows stays as what counts
 // it until the watch has shown the pod, or shown it gone.
-func (c *Core) podSettledBound(uid, node string) {
+func (c *Core) podResolvedBound(uid, node string) {
 	keep := true
 	for _, r := range slices.Clone(c.rows[uid]) {
 		c.note(r, wire.BindOutcome_BIND_BOUND, node)
@@ -295,9 +295,9 @@ func (c *Core) podSettledBound(uid, node string) {
 			continue
 		}
 		keep = false
-		r.settled = true
+		r.resolved = true
 		c.enter(r, confirmed)
-		r.settleAt = c.now.Add(c.cfg.ConfirmLimit)
+		r.resolveAt = c.now.Add(c.cfg.ConfirmLimit)
 		if r.node != node && r.charge != "" {
 			c.discharge(r)
 			r.charge = r.uid

@@ -264,7 +264,7 @@ func (c *Core) write() {
 					fences = append(fences, event.ReservationFence{Bucket: api.BucketOf(m.gang.ref.GetQueue()), GangUID: m.gang.ref.GetUid(), Revision: m.reservation})
 				}
 			} else if !full {
-				c.decided(m) // every pod of it was settled meanwhile
+				c.decided(m) // every pod of it was resolved meanwhile
 			}
 		}
 		c.queue = rest

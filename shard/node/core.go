@@ -26,13 +26,13 @@ type Config struct {
 	MaxPatientTTL time.Duration // of a patient gang's: 10 min
 	PreparedLimit time.Duration // how long durable rows wait for Bind: 10 s
 	ConfirmLimit  time.Duration // how long a confirmed Binding may stay unseen: 30 s
-	SettleGrace   time.Duration // how long a living shard may settle rows on nodes that it lost: 2 s
+	ResolveGrace  time.Duration // how long a living shard may resolve rows on nodes that it lost: 2 s
 	Remember      time.Duration // how long answers and withdrawn serials are kept: 2 min
 	SummaryEvery  time.Duration // how often an unchanged summary is said again: 5 s
 	SummaryPace   time.Duration // between two summaries to shards that asked for nothing here lately: 1 s
 	AskedFor      time.Duration // how long a request counts as lately: 1 min
 	WriteEvery    time.Duration // between two intent transactions that are not full, so that what comes meanwhile goes together; 0: none
-	DeleteEvery   time.Duration // between two deletions of intents that are settled, unless there are many: 500 ms
+	DeleteEvery   time.Duration // between two deletions of intents that are resolved, unless there are many: 500 ms
 
 	MaxFences     int // reservations of one intent transaction: 100
 	MaxRows       int // rows of one intent transaction: 1,000
@@ -41,7 +41,7 @@ type Config struct {
 	MaxNamed      int // pods of a message about holds lost and Bindings: 16,000
 	MaxDeletes    int // keys of one delete: 100
 	MaxRewrites   int // rewrites in flight: 16
-	MaxSettling   int // settling patches in flight: 64
+	MaxResolving  int // resolving patches in flight: 64
 	MaxClasses    int // whose room a summary names: 16
 	MaxRoom       int // pods of a class that are counted for it: 4,096
 
@@ -65,7 +65,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.MaxPatientTTL, 10*time.Minute)
 	duration(&c.PreparedLimit, 10*time.Second)
 	duration(&c.ConfirmLimit, 30*time.Second)
-	duration(&c.SettleGrace, 2*time.Second)
+	duration(&c.ResolveGrace, 2*time.Second)
 	duration(&c.Remember, 2*time.Minute)
 	duration(&c.SummaryEvery, 5*time.Second)
 	duration(&c.SummaryPace, time.Second)
@@ -78,7 +78,7 @@ func (c Config) withDefaults() Config {
 	number(&c.MaxNamed, 16000)
 	number(&c.MaxDeletes, 100)
 	number(&c.MaxRewrites, 16)
-	number(&c.MaxSettling, 64)
+	number(&c.MaxResolving, 64)
 	number(&c.MaxClasses, 16)
 	number(&c.MaxRoom, 4096)
 	return c
@@ -114,19 +114,19 @@ type Core struct {
 	dirty   map[keyID]bool // keys to look at, at the next tick
 	hurry   map[keyID]bool // or at the end of the step, for room waits for them
 
-	queue    []*commit
-	writing  *batch
-	fewRows  int       // rows of a transaction while the one that cannot be written is sought; 0: none is
-	wrote    time.Time // when it began, or the one before
-	nextN    uint64
-	deleting []event.IntentKey
-	deleteAt time.Time // not before, unless there are many
-	rewrites int
-	settling int
-	// settlingIn counts those of each namespace, and settleWaits says that more are to be settled.
-	settlingIn  map[string]int
-	settleWaits bool
-	lost        bool // this incarnation may not write any more
+	queue     []*commit
+	writing   *batch
+	fewRows   int       // rows of a transaction while the one that cannot be written is sought; 0: none is
+	wrote     time.Time // when it began, or the one before
+	nextN     uint64
+	deleting  []event.IntentKey
+	deleteAt  time.Time // not before, unless there are many
+	rewrites  int
+	resolving int
+	// resolvingIn counts those of each namespace, and resolveWaits says that more are to be resolved.
+	resolvingIn  map[string]int
+	resolveWaits bool
+	lost         bool // this incarnation may not write any more
 
 	trimmed  bool            // the last summary left out resources
 	unsaid   map[string]bool // gangs with results to be told
@@ -152,7 +152,7 @@ type Core struct {
 type Stats struct {
 	Ready     bool   // something is offered
 	Holds     int    // pods
-	Rows      int    // not settled, inherited ones included
+	Rows      int    // not resolved, inherited ones included
 	Keys      int    // intent keys that are not removed yet, inherited ones included
 	Waiting   int    // commits that wait for their transaction
 	Bindings  uint64 // asked for so far
@@ -170,7 +170,7 @@ func New(cfg Config) *Core {
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
-		spent: fair.Budget{Rate: comparedBytes}, settlingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
+		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
 		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, askers: map[api.Incarnation]time.Time{}, asked: map[uint64]*askedClass{},
 	}
 }
@@ -231,8 +231,8 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.intentsWritten(ev)
 	case event.BindDone:
 		c.bindDone(ev)
-	case event.SettleDone:
-		c.settleDone(ev)
+	case event.ResolveDone:
+		c.resolveDone(ev)
 	case event.IntentsDeleted:
 		c.intentsDeleted(ev)
 	case event.IntentsRewritten:
@@ -265,7 +265,7 @@ func (c *Core) message(m event.Message) {
 func (c *Core) tick() {
 	c.expireHolds()
 	c.expirePrepared()
-	c.settleDue()
+	c.resolveDue()
 	c.tidyKeys(true)
 	c.sayResults()
 	c.summarise()

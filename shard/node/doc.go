@@ -13,19 +13,19 @@
 //	──────▶ queued ──────▶ prepared ──────▶ sent ──────────────▶ confirmed ──────────▶ done
 //	          │               │              │  anything else        │ not seen for long
 //	          │ refused       │ withdrawn,   ▼                       ▼
-//	          ▼               ▼ too late   SettlePod ─▶ bound, free or gone ──────────▶ done
+//	          ▼               ▼ too late   ResolveBinding ─▶ bound, free or gone ──────────▶ done
 //	         done           dropped ─────▶ done, when it has left the control store
 //
 // Invariants:
 //   - Capacity is freed only when it can no longer be used: the pod is gone, finished, or bound elsewhere; or the answer to
-//     SettlePod has shown that the pod has no node and is at another version than its Binding names; or the row was never sent
+//     ResolveBinding has shown that the pod has no node and is at another version than its Binding names; or the row was never sent
 //     and has been deleted from the control store. So the intents and the bound pods of a node never exceed what it has, except
 //     where others bound pods to it.
 //   - A Binding is sent once for a row that is durable, with exactly the row's UID and resourceVersion. Another version
 //     needs another row. A pod has one row at most that may still be sent by this process.
 //   - Gained buckets take nothing before the takeover is complete: table, then all intents, then a list of all pods.
-//     Rows found there are charged like our own, settled, and removed by comparing the key and the table.
-//   - A pod is counted once: as bound if it was seen bound, else once for each unsettled row that could still bind it.
+//     Rows found there are charged like our own, resolved, and removed by comparing the key and the table.
+//   - A pod is counted once: as bound if it was seen bound, else once for each unresolved row that could still bind it.
 //   - What is said to a home shard is said to the one that the table names for the gang's queue, and again when it asks
 //     again. Nothing depends on its hearing it.
 //

@@ -17,7 +17,7 @@ const (
 	retryUnwritable = 30 * time.Second
 )
 
-// tidyKeys removes from the control store what it need not remember any more. Own keys go when all their rows are settled,
+// tidyKeys removes from the control store what it need not remember any more. Own keys go when all their rows are resolved,
 // many at once, at a tick some time after the last: what they cost is the transaction, and nobody waits for it; where room
 // waits for a row that was never sent, at once. Of others' keys we take out our rows.
 func (c *Core) tidyKeys(tick bool) {
@@ -44,7 +44,7 @@ func (c *Core) tidyKeys(tick bool) {
 		}
 		storedRows, removable, waiting := 0, 0, false
 		for _, r := range k.rows { // in any order: they are only counted and forgotten
-			if r.phase == done && !r.stored && !r.binding && !r.settling {
+			if r.phase == done && !r.stored && !r.binding && !r.resolving {
 				delete(k.rows, r.uid)
 				c.forgetRow(r)
 				continue
@@ -167,7 +167,7 @@ func (c *Core) intentsDeleted(ev event.IntentsDeleted) {
 		case i < 0: // not answered: asked again as it was
 		case ev.Keys[i].ModRevision == 0:
 			c.keyGone(k)
-		default: // an heir took rows out of it; all of them are settled, so whatever is left may go
+		default: // an heir took rows out of it; all of them are resolved, so whatever is left may go
 			k.modRevision = ev.Keys[i].ModRevision
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // that are lost, repeated and late, answers that are lost, Bindings that land long after their caller gave up, watches
 // that lag, tables that move and shards that are replaced while they go on. A home shard asks for anything at any time.
 // Whatever happens: each Binding that lands had its intent before (I4), and nodes that only Basalt uses never hold more
-// than they have, intents included (I5). When the faults end, everything gets settled.
+// than they have, intents included (I5). When the faults end, everything gets resolved.
 func TestAgainstModel(t *testing.T) {
 	seeds, steps := 24, 40000
 	if testing.Short() {
@@ -153,7 +153,7 @@ func newWorld(t *testing.T, seed int64) *world {
 func (w *world) newShard() api.Incarnation {
 	w.made++
 	s := &modelShard{inc: api.Incarnation(fmt.Sprintf("s%d", w.made))}
-	s.core = New(Config{Self: s.inc, Strict: true, Policy: cache.Policy(w.rng.Intn(2)), MaxRows: 3, MaxFences: 2, MaxDeletes: 2, MaxRewrites: 2, MaxSettling: 3, Tracing: true})
+	s.core = New(Config{Self: s.inc, Strict: true, Policy: cache.Policy(w.rng.Intn(2)), MaxRows: 3, MaxFences: 2, MaxDeletes: 2, MaxRewrites: 2, MaxResolving: 3, Tracing: true})
 	for _, name := range sortedKeys(w.nodes) {
 		s.core.Step(w.now, event.NodeSeen{Node: w.nodes[name]})
 	}
@@ -276,8 +276,8 @@ func (w *world) give(s *modelShard, ev event.Event) {
 			default:
 				s.results = append(s.results, event.BindDone{Row: o.Row, Outcome: w.bind(o)})
 			}
-		case event.SettlePod:
-			s.results = append(s.results, w.settle(o))
+		case event.ResolveBinding:
+			s.results = append(s.results, w.resolve(o))
 		case event.DeleteIntents:
 			s.results = append(s.results, w.deleteIntents(s, o))
 		case event.RewriteIntents:
@@ -382,27 +382,27 @@ func (w *world) bind(o event.BindPod) event.BindOutcome {
 	return event.BindOK
 }
 
-func (w *world) settle(o event.SettlePod) event.Event {
-	done := event.SettleDone{Row: o.Row}
+func (w *world) resolve(o event.ResolveBinding) event.Event {
+	done := event.ResolveDone{Row: o.Row}
 	lostAnswer := !w.quiet && w.rng.Intn(5) == 0
 	if lostAnswer && w.rng.Intn(2) == 0 {
-		done.Outcome = event.SettleRetry
+		done.Outcome = event.ResolveRetry
 		return done
 	}
 	switch p := w.pods[o.Row.PodUID]; {
 	case p == nil || p.gone:
-		done.Outcome = event.SettledGone
+		done.Outcome = event.ResolvedGone
 	default:
 		if p.node == "" && strconv.FormatInt(p.rv, 10) == o.ResourceVersion {
 			w.changed(p)
 		}
-		done.Outcome, done.Version = event.SettledFree, fmt.Sprint(p.rv)
+		done.Outcome, done.Version = event.ResolvedFree, fmt.Sprint(p.rv)
 		if p.node != "" {
-			done = event.SettleDone{Row: o.Row, Outcome: event.SettledBound, Node: p.node}
+			done = event.ResolveDone{Row: o.Row, Outcome: event.ResolvedBound, Node: p.node}
 		}
 	}
 	if lostAnswer {
-		return event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}
+		return event.ResolveDone{Row: o.Row, Outcome: event.ResolveRetry}
 	}
 	return done
 }
@@ -751,7 +751,7 @@ func (w *world) homeHears(m modelMessage) {
 	}
 }
 
-// calm ends the faults and waits until everything is settled.
+// calm ends the faults and waits until everything is resolved.
 func (w *world) calm() {
 	w.quiet = true
 	for _, o := range w.late {
@@ -774,7 +774,7 @@ func (w *world) calm() {
 		}
 		if round%300 == 299 {
 			w.check()
-			if w.settled() == nil {
+			if w.resolved() == nil {
 				break
 			}
 			for _, g := range w.gangs {
@@ -783,7 +783,7 @@ func (w *world) calm() {
 			}
 		}
 	}
-	if err := w.settled(); err != nil {
+	if err := w.resolved(); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, s := range w.shards {
@@ -804,19 +804,19 @@ func (w *world) calm() {
 	}
 }
 
-func (w *world) settled() error {
+func (w *world) resolved() error {
 	if len(w.intents) > 0 {
 		return fmt.Errorf("intents are left: %v", w.intents)
 	}
 	for _, s := range w.shards {
 		if st := s.core.Stats(); st.Holds+st.Rows+st.Keys+st.Waiting > 0 || st.Broken > 0 || !st.Ready {
-			return fmt.Errorf("%s is not settled: %+v", s.inc, st)
+			return fmt.Errorf("%s is not resolved: %+v", s.inc, st)
 		}
 		if n := len(s.core.gangs); n > 0 && s.core.now.Sub(epoch0) > 10*time.Minute {
 			return fmt.Errorf("%s remembers %d gangs", s.inc, n)
 		}
-		if s.core.settling != 0 || s.core.rewrites != 0 || s.core.deleting != nil {
-			return fmt.Errorf("%s: %d settling, %d rewrites, deleting %v", s.inc, s.core.settling, s.core.rewrites, s.core.deleting)
+		if s.core.resolving != 0 || s.core.rewrites != 0 || s.core.deleting != nil {
+			return fmt.Errorf("%s: %d resolving, %d rewrites, deleting %v", s.inc, s.core.resolving, s.core.rewrites, s.core.deleting)
 		}
 	}
 	return nil

@@ -248,7 +248,7 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 		}
 		for _, r := range c.rows[uid] {
 			if r.listed == 0 && (r.phase == sent || r.phase == confirmed) { // inherited ones have their own time
-				r.settleAt = c.now
+				r.resolveAt = c.now
 			}
 		}
 	}

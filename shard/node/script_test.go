@@ -166,7 +166,7 @@ func (s *script) run(line string) []string {
 	switch name {
 	case "config": // trace, lax, and limits
 		cfg := Config{Self: "a", Strict: !w.has("lax"), SummaryEvery: time.Hour, Tracing: w.has("trace")}
-		cfg.MaxFences, cfg.MaxDeletes, cfg.MaxClasses, cfg.MaxSettling = int(w.num("fences")), int(w.num("deletes")), int(w.num("classes")), int(w.num("settling"))
+		cfg.MaxFences, cfg.MaxDeletes, cfg.MaxClasses, cfg.MaxResolving = int(w.num("fences")), int(w.num("deletes")), int(w.num("classes")), int(w.num("resolving"))
 		cfg.MaxRewrites, cfg.MaxNamed, cfg.MaxRoom = int(w.num("rewrites")), int(w.num("named")), int(w.num("room"))
 		cfg.MaxRows, cfg.MaxBytes, cfg.MaxClassBytes = int(w.num("rows")), int(w.num("bytes")), int(w.num("classbytes"))
 		cfg.WriteEvery = time.Duration(w.num("every")) * time.Millisecond
@@ -293,7 +293,7 @@ func (s *script) run(line string) []string {
 			out = append(out, message(body)...)
 		}
 		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.PodsReplaced{Pods: []*api.Pod{nil, {}}}, event.PodSeen{}, event.PodSeen{Pod: &api.Pod{UID: "nothing", Node: "n1"}}, event.PodGone{}, event.PodGone{UID: "nothing"},
-			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.SettleDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}} {
+			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.ResolveDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}} {
 			out = append(out, s.step(ev)...)
 		}
 		return out
@@ -318,9 +318,9 @@ func (s *script) run(line string) []string {
 	case "bound": // a/1/p1 ok|conflict|notfound|unknown
 		return s.step(event.BindDone{Row: row(w.plain[0]), Outcome: map[string]event.BindOutcome{"ok": event.BindOK, "conflict": event.BindConflict, "notfound": event.BindNotFound, "unknown": event.BindUnknown}[w.plain[1]]})
 
-	case "settled": // a/1/p1 free|gone|retry|NODE version=
-		ev := event.SettleDone{Row: row(w.plain[0]), Outcome: event.SettledBound, Node: w.plain[1]}
-		if o, ok := map[string]event.SettleOutcome{"free": event.SettledFree, "gone": event.SettledGone, "retry": event.SettleRetry}[w.plain[1]]; ok {
+	case "resolved": // a/1/p1 free|gone|retry|NODE version=
+		ev := event.ResolveDone{Row: row(w.plain[0]), Outcome: event.ResolvedBound, Node: w.plain[1]}
+		if o, ok := map[string]event.ResolveOutcome{"free": event.ResolvedFree, "gone": event.ResolvedGone, "retry": event.ResolveRetry}[w.plain[1]]; ok {
 			ev.Outcome, ev.Node, ev.Version = o, "", w.value["version"]
 		}
 		return s.step(ev)
@@ -399,8 +399,8 @@ func printOutput(o event.Output) string {
 		return fmt.Sprintf("write intents %d if table@%d %s: %s", o.N, o.TableRevision, strings.Join(fences, " "), printRecord(o.Record))
 	case event.BindPod:
 		return fmt.Sprintf("bind %s to %s: %s/%s version %s", printRow(o.Row), o.Node, o.Namespace, o.Name, o.ResourceVersion)
-	case event.SettlePod:
-		return fmt.Sprintf("settle %s: %s/%s with %s", printRow(o.Row), o.Namespace, o.Name, o.Value)
+	case event.ResolveBinding:
+		return fmt.Sprintf("resolve %s: %s/%s with %s", printRow(o.Row), o.Namespace, o.Name, o.Value)
 	case event.DeleteIntents:
 		var keys []string
 		for _, k := range o.Keys {

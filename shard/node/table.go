@@ -51,7 +51,7 @@ func (c *Core) tableSeen(t *api.Table) {
 }
 
 // lose forgets the nodes, holds and inherited rows of buckets that went elsewhere: their new owner reads the rows and lists
-// the pods itself. Own rows there stay until they are settled; those that were not sent are given up.
+// the pods itself. Own rows there stay until they are resolved; those that were not sent are given up.
 func (c *Core) lose(lost *[api.Buckets]bool) {
 	for _, name := range sortedKeys(c.nodes) {
 		if lost[api.BucketOf(name)] {
@@ -72,8 +72,8 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 			if lost[api.BucketOf(r.node)] {
 				c.finish(r)
 				r.stored = false
-				if r.settling { // its answer will be taken for a repeat
-					c.settled(r)
+				if r.resolving { // its answer will be taken for a repeat
+					c.resolved(r)
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		} else if c.hasEnded(uid) {
 			c.finish(r)
 		} else if !fault.On(fault.InheritedFree) {
-			c.loseHold(uid) // from before another shard committed the pod: a commit would be refused until the row is settled
+			c.loseHold(uid) // from before another shard committed the pod: a commit would be refused until the row is resolved
 			c.charge(r)
 		}
 	}
@@ -181,19 +181,19 @@ func (c *Core) completeTakeover(sequence uint64) {
 			continue
 		}
 		for _, r := range rowsOf(c.keys[id]) {
-			if r.phase != sent || !r.settleAt.IsZero() {
+			if r.phase != sent || !r.resolveAt.IsZero() {
 				continue
 			}
 			rows++
-			r.settleAt = c.now
+			r.resolveAt = c.now
 			if c.table.Has(id.inc) { // it lives: most of its Bindings will be seen without our doing
-				r.settleAt = c.now.Add(c.cfg.SettleGrace)
+				r.resolveAt = c.now.Add(c.cfg.ResolveGrace)
 			}
 		}
 	}
 	c.ready = true
 	c.sayAll = true
-	c.settleDue()
+	c.resolveDue()
 	c.log(slog.LevelInfo, "takeover complete", slog.Uint64("epoch", uint64(c.table.Epoch)), slog.Int("buckets", opened), slog.Int("nodes", nodes), slog.Int("inherited rows", rows))
 }
 

@@ -69,7 +69,7 @@ type result struct {
 	serial  uint64
 	outcome wire.BindOutcome
 	node    string
-	version string // of a pod that settling found free
+	version string // of a pod that resolving found free
 	at      time.Time
 	unsaid  bool // in gang.unsaid
 }
@@ -127,18 +127,18 @@ type row struct {
 	node   string
 	class  *api.Class
 
-	phase    phase
-	at       int    // in gang.rows
-	charge   string // the UID under which the cache counts it, "" when it does not
-	stored   bool   // is in the control store, as far as we know
-	seen     bool   // its pod was seen since; so a list without it means that it is gone
-	listed   uint64 // of an inherited row: the takeover that found it; so its list without the pod means so, too
-	settled  bool   // with confirmed: a patch said so; the control store need not remember it
-	binding  bool   // BindPod is not answered
-	settling bool   // SettlePod is not answered
-	version  string // of the pod once settling found it free
-	settleAt time.Time
-	retries  int
+	phase     phase
+	at        int    // in gang.rows
+	charge    string // the UID under which the cache counts it, "" when it does not
+	stored    bool   // is in the control store, as far as we know
+	seen      bool   // its pod was seen since; so a list without it means that it is gone
+	listed    uint64 // of an inherited row: the takeover that found it; so its list without the pod means so, too
+	resolved  bool   // with confirmed: a patch said so; the control store need not remember it
+	binding   bool   // BindPod is not answered
+	resolving bool   // ResolveBinding is not answered
+	version   string // of the pod once resolving found it free
+	resolveAt time.Time
+	retries   int
 }
 
 func (r *row) serial() uint64 {
@@ -150,7 +150,7 @@ func (r *row) serial() uint64 {
 
 // removable reports whether the control store may forget it.
 func (r *row) removable() bool {
-	return r.phase == done || r.phase == dropped || r.phase == confirmed && r.settled
+	return r.phase == done || r.phase == dropped || r.phase == confirmed && r.resolved
 }
 
 func (r *row) id() event.RowID {

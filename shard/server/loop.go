@@ -47,8 +47,8 @@ type loop struct {
 	events     *recorder
 	log        *slog.Logger
 
-	reads, writes          *workers // control store
-	binds, settles, others *workers // API server
+	reads, writes           *workers // control store
+	binds, resolves, others *workers // API server
 
 	// ----
 	home     *home.Core
@@ -217,8 +217,8 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 			done, pause := l.bind(ctx, o)
 			l.postAfter(ctx, pause, done)
 		})
-	case event.SettlePod:
-		l.settles.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.settle(ctx, o)) })
+	case event.ResolveBinding:
+		l.resolves.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.resolve(ctx, o)) })
 	case event.WriteQueueStatus:
 		l.others.do("", func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)
@@ -292,16 +292,16 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, 
 	return done, pause
 }
 
-func (l *loop) settle(ctx context.Context, o event.SettlePod) event.Event {
-	fault.CrashSoon(fault.SettleSent)
-	found, err := l.clients.Settle(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Value)
+func (l *loop) resolve(ctx context.Context, o event.ResolveBinding) event.Event {
+	fault.CrashSoon(fault.ResolveSent)
+	found, err := l.clients.Resolve(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Value)
 	if err == nil {
-		fault.Crash(fault.SettleAnswered)
+		fault.Crash(fault.ResolveAnswered)
 	}
 	if err != nil {
 		l.log.Warn("cannot resolve the outcome of a Binding, retrying", "pod", o.Namespace+"/"+o.Name, "error", err)
 	}
-	return effect.SettleDone(o, effect.Found(found), err)
+	return effect.ResolveDone(o, effect.Found(found), err)
 }
 
 // evict evicts a pod if the control store still says what the core decided under.

@@ -259,19 +259,19 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// What the cores hear of what settling found.
-func TestSettle(t *testing.T) {
+// What the cores hear of what resolving found.
+func TestResolve(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		code int
 		pod  corev1.Pod
-		want event.SettleDone
+		want event.ResolveDone
 	}{
-		{"another version", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "8"}}, event.SettleDone{Outcome: event.SettledFree, Version: "8"}},
-		{"a node", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "8"}, Spec: corev1.PodSpec{NodeName: "n"}}, event.SettleDone{Outcome: event.SettledBound, Node: "n"}},
-		{"another pod", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "v", ResourceVersion: "8"}}, event.SettleDone{Outcome: event.SettledGone}},
-		{"no pod", 404, corev1.Pod{}, event.SettleDone{Outcome: event.SettledGone}},
-		{"no answer", 500, corev1.Pod{}, event.SettleDone{Outcome: event.SettleRetry}},
+		{"another version", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "8"}}, event.ResolveDone{Outcome: event.ResolvedFree, Version: "8"}},
+		{"a node", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "8"}, Spec: corev1.PodSpec{NodeName: "n"}}, event.ResolveDone{Outcome: event.ResolvedBound, Node: "n"}},
+		{"another pod", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "v", ResourceVersion: "8"}}, event.ResolveDone{Outcome: event.ResolvedGone}},
+		{"no pod", 404, corev1.Pod{}, event.ResolveDone{Outcome: event.ResolvedGone}},
+		{"no answer", 500, corev1.Pod{}, event.ResolveDone{Outcome: event.ResolveRetry}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -292,7 +292,7 @@ func TestSettle(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.want.Row = event.RowID{PodUID: "u"}
-			if got := l.settle(t.Context(), event.SettlePod{Row: c.want.Row, Namespace: "ns", Name: "p", ResourceVersion: "7", Value: "v"}); got != c.want {
+			if got := l.resolve(t.Context(), event.ResolveBinding{Row: c.want.Row, Namespace: "ns", Name: "p", ResourceVersion: "7", Value: "v"}); got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})

@@ -41,11 +41,11 @@ type Options struct {
 
 // Workers for calls that wait. The API server's own limits, not ours, should be what bounds the rate.
 const (
-	bindWorkers   = 32
-	settleWorkers = 16
-	otherWorkers  = 16
-	storeWorkers  = 4
-	inboxSize     = 4096
+	bindWorkers    = 32
+	resolveWorkers = 16
+	otherWorkers   = 16
+	storeWorkers   = 4
+	inboxSize      = 4096
 )
 
 // gather is the shortest time between two intent transactions that are not full. A gang is on its way for some 100 ms, and a
@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options) error {
 	defer wg.Wait()
 	defer fail(nil)
 	l.reads, l.writes = newWorkers(ctx, 1), newWorkers(ctx, storeWorkers)
-	l.binds, l.settles, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, settleWorkers), newWorkers(ctx, otherWorkers)
+	l.binds, l.resolves, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, resolveWorkers), newWorkers(ctx, otherWorkers)
 	wg.Go(func() { l.run(ctx) })
 
 	ignored := map[string]bool{}

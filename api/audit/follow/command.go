@@ -62,7 +62,7 @@ to read the control store.`,
 	f.DurationVar(&c.duration, "for", 0, "stop after this time, counted from the end of the initial read; 0 means never")
 	f.BoolVar(&c.json, "json", false, "print one JSON object per line: each violation, then a summary")
 	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "how long a gang may be partly bound, a reservation may have no pods, and a bound pod may have no reservation")
-	f.DurationVar(&c.judge.Unsettled, "unsettled", time.Minute, "how long an intent may remain unresolved")
+	f.DurationVar(&c.judge.Unresolved, "unresolved", time.Minute, "how long an intent may remain unresolved")
 	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement ignores, as given to the shards")
 	f.StringVar(&c.metrics, "metrics", "", "address for /metrics, /livez, /readyz and /debug/pprof; empty: none")
 	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")
@@ -90,8 +90,8 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 		return errors.New("the connection would not be encrypted: give --etcd-ca, --etcd-cert, --etcd-key (basalt certs creates the files), or --insecure-plain-text")
 	case c.from < 0:
 		return fmt.Errorf("--from-revision %d: revisions begin with 1", c.from)
-	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unsettled < 0:
-		return errors.New("--for, --grace and --unsettled cannot be negative")
+	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unresolved < 0:
+		return errors.New("--for, --grace and --unresolved cannot be negative")
 	}
 	log := slog.New(slog.NewTextHandler(errOut, nil))
 	endpoints := strings.Split(c.etcd, ",")

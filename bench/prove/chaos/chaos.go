@@ -268,7 +268,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 		Etcd: r.etcd, Kube: r.Cluster.Config(local.Admin), StartRevision: 1, Tap: r.view.observe,
 		// While faults last, the streams may be apart for as long as one of their servers is away, and no limit of time holds:
 		// with a leader killed every few seconds a reservation outlives its gang for as long as it goes on (seed 900).
-		Judge: audit.Config{Lag: 12 * time.Second, Grace: longest + 45*time.Second, Unsettled: longest + 60*time.Second},
+		Judge: audit.Config{Lag: 12 * time.Second, Grace: longest + 45*time.Second, Unresolved: longest + 60*time.Second},
 		Found: func(v audit.Violation) { r.logf("VIOLATION %s", v) },
 	})
 	if err != nil {

@@ -114,7 +114,7 @@ func (a *attack) crashPoint() {
 		}
 		a.dropped = time.Now()
 		a.through(a.leader().etcd, mode{what: "drop"}, 3*time.Second)
-	case fault.SettleSent, fault.SettleAnswered:
+	case fault.ResolveSent, fault.ResolveAnswered:
 		if m := a.at("intents"); m != nil {
 			a.through(m.api, mode{what: "drop"}, time.Second)
 		}

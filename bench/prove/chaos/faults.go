@@ -139,7 +139,7 @@ var faults = map[string]attempt{
 	// Every shard's requests to the API server are late, so that what is done about a lost one is no faster than it is.
 	"late-bindings-kill": {4, func(a *attack) { a.lateBindings(true) }},
 	"late-bindings-cut":  {4, func(a *attack) { a.lateBindings(false) }},
-	// The heirs of a dead shard are late too, but only when they have listed the pods: its Bindings arrive before they are settled.
+	// The heirs of a dead shard are late too, but only when they have listed the pods: its Bindings arrive before they are resolved.
 	"late-heirs":   {4, func(a *attack) { a.lateHeirs() }},
 	"freeze-api":   {1, func(a *attack) { a.any().api.each((*proxy).freeze) }},
 	"freeze-store": {2, func(a *attack) { a.any().etcd.each((*proxy).freeze) }},

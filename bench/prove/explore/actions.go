@@ -319,8 +319,8 @@ func (c *call) name() string {
 		what = fmt.Sprintf("rewrite of intents %s/%d", o.Incarnation, o.N)
 	case event.BindPod:
 		what = fmt.Sprintf("Binding of %s to %s", o.Name, o.Node)
-	case event.SettlePod:
-		what = "settling of " + o.Name
+	case event.ResolveBinding:
+		what = "resolving of " + o.Name
 	case event.EvictPod:
 		what = "eviction of " + o.Name
 	}
@@ -459,8 +459,8 @@ func (w *world) unanswered(c *call) {
 	switch o := c.output.(type) {
 	case event.BindPod:
 		w.answered(c, itemOf(event.BindDone{Row: o.Row, Outcome: event.BindUnknown}))
-	case event.SettlePod:
-		w.answered(c, itemOf(event.SettleDone{Row: o.Row, Outcome: event.SettleRetry}))
+	case event.ResolveBinding:
+		w.answered(c, itemOf(event.ResolveDone{Row: o.Row, Outcome: event.ResolveRetry}))
 	case event.EvictPod:
 		w.answered(c, itemOf(event.StatusWritten{ID: o.ID, Outcome: event.StatusFailed, Error: "no answer"}))
 	default:
@@ -707,7 +707,7 @@ func (w *world) never(c *call) bool {
 	case event.BindPod:
 		p := pod(o.Namespace, o.Name, o.Row.PodUID)
 		return p == nil || p.ResourceVersion != o.ResourceVersion || p.Spec.NodeName != "" || p.DeletionTimestamp != nil
-	case event.SettlePod:
+	case event.ResolveBinding:
 		return pod(o.Namespace, o.Name, o.Row.PodUID) == nil
 	case event.EvictPod:
 		return pod(o.Namespace, o.Name, o.UID) == nil
@@ -764,15 +764,15 @@ func (w *world) carry(c *call) item {
 			err := a.Bind(model.Binding{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID, Version: o.ResourceVersion, Node: o.Node, Labels: map[string]string{api.LabelGang: o.Gang}})
 			return shardeffect.BindDone(o, err)
 		})
-	case event.SettlePod:
+	case event.ResolveBinding:
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
 			// The shell writes only where the pod still has the Binding's version. Here the write is always made, for edits
 			// that come at that moment.
 			p, err := a.PatchCondition(o.Namespace, o.Name, o.Row.PodUID, "", corev1.PodCondition{Type: api.ConditionSettled, Status: corev1.ConditionTrue, Message: o.Value})
 			if err != nil { // no pod of this UID
-				return shardeffect.SettleDone(o, shardeffect.Found{Gone: true}, nil)
+				return shardeffect.ResolveDone(o, shardeffect.Found{Gone: true}, nil)
 			}
-			return shardeffect.SettleDone(o, shardeffect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
+			return shardeffect.ResolveDone(o, shardeffect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
 		})
 	case event.EvictPod:
 		m := protocol.NewReadReservation(keys, o.Bucket, o.GangUID)
@@ -883,7 +883,7 @@ func (w *world) left() string {
 	}
 	for _, x := range w.shards {
 		if st := x.node.value.(*node.Core).Stats(); st.Holds+st.Rows+st.Keys+st.Waiting > 0 {
-			return fmt.Sprintf("%s is not settled: %+v", x.inc, st)
+			return fmt.Sprintf("%s has not settled: %+v", x.inc, st)
 		}
 	}
 	if len(w.shards) < 2 || w.coord == nil {

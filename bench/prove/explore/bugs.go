@@ -16,7 +16,7 @@ var Bugs = []Bug{
 	{fault.AncestorsNotAsked, Config{Quota: 1}, true},
 	{fault.SleepersForgotten, Config{Gangs: 2, Quota: 1, Crashes: 1, Victims: "c"}, false},
 	{fault.InheritedFree, Config{Gangs: 2, Crashes: 1, Victims: "s1,s2", Rested: true, Delays: 5}, false},
-	{fault.EmptySettle, Config{Gangs: 1, Crashes: 1, Victims: "s2", Lost: 1, Rested: true, Delays: 3}, false},
+	{fault.EmptyResolve, Config{Gangs: 1, Crashes: 1, Victims: "s2", Lost: 1, Rested: true, Delays: 3}, false},
 	{fault.LabelsMoveBound, Config{Gangs: 1, Edits: 1, Delays: -1}, true},
 	{fault.NewerVersion, Config{Gangs: 1, Crashes: 1, Victims: "s1", Lost: 1, Rested: true, Delays: 3}, false},
 }

@@ -298,7 +298,7 @@ func fieldsOf(t reflect.Type) []field {
 	for i := range t.NumField() {
 		if n := t.Field(i).Name; n != "_" && !skipped[name+"."+n] {
 			f := field{i, unordered[name+"."+n], -1}
-			if name+"."+n == "node.row.settleAt" {
+			if name+"."+n == "node.row.resolveAt" {
 				at, _ := t.FieldByName("phase")
 				f.live = at.Index[0]
 			}

@@ -30,8 +30,8 @@ func explored(t *testing.T, cfg Config) Result {
 // TestTwoGangs: every interleaving of two gangs over two shards, of which one fits at a time.
 func TestTwoGangs(t *testing.T) { explored(t, Config{Gangs: 2}) }
 
-// TestLateWatch: any process crashes at any point, and the watch of pods is always the last to be heard. What was settled
-// was then committed under a version that was known to be old, and settled again, without end.
+// TestLateWatch: any process crashes at any point, and the watch of pods is always the last to be heard. What was resolved
+// was then committed under a version that was known to be old, and resolved again, without end.
 func TestLateWatch(t *testing.T) {
 	explored(t, Config{Gangs: 1, Crashes: 1, Delays: -1, Order: "mcsrlp", Longest: 100})
 }
@@ -145,7 +145,7 @@ func TestNamedFieldsExist(t *testing.T) {
 	visit(reflect.TypeFor[coordinator.Core]())
 	visit(reflect.TypeFor[model.Store[int]]())
 	visit(reflect.TypeFor[model.API]())
-	for _, named := range []map[string]bool{skipped, unordered, {"node.row.settleAt": true, "node.row.phase": true}} {
+	for _, named := range []map[string]bool{skipped, unordered, {"node.row.resolveAt": true, "node.row.phase": true}} {
 		for name := range named {
 			if !exist[name] {
 				t.Errorf("there is no field %s", name)

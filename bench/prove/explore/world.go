@@ -775,7 +775,7 @@ func (w *world) carryOut(x *shard, i item) []item {
 	case event.ListPods:
 		x.listing = o.Sequence
 		w.ask(x, i)
-	case event.ReadStore, event.WriteIntents, event.DeleteIntents, event.RewriteIntents, event.BindPod, event.SettlePod, event.EvictPod:
+	case event.ReadStore, event.WriteIntents, event.DeleteIntents, event.RewriteIntents, event.BindPod, event.ResolveBinding, event.EvictPod:
 		w.ask(x, i)
 	case event.WriteQueueStatus:
 		return written(w.object(kindQueue, "", o.Queue), o.ID, func(a *model.API) error { return a.ReplaceQueueStatus(o.Queue, o.UID, o.Status) })

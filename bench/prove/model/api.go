@@ -226,9 +226,9 @@ func (a *API) Annotate(namespace, name, uid, annotation, value string) (*corev1.
 	return a.EditPod(o.Object.(*corev1.Pod), func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotation, value) }), nil
 }
 
-// Settle is what package kube does to settle a Binding that names a version: a read, and where the pod has that version and no
+// Resolve is what package kube does to resolve a Binding that names a version: a read, and where the pod has that version and no
 // node, a patch of its status to a value. It returns the pod as it is then.
-func (a *API) Settle(namespace, name, uid, version, value string) (*corev1.Pod, error) {
+func (a *API) Resolve(namespace, name, uid, version, value string) (*corev1.Pod, error) {
 	o, err := a.Pods.patched(namespace, name, uid, "")
 	if err != nil {
 		return nil, err

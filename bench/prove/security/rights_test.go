@@ -27,7 +27,7 @@ rules:
 // idle are rights that this run does not use, each with the one thing that does. Everything else that deploy/rbac.yaml grants
 // must be used, and whatever is used must be granted: there are no others in a local cluster, so a run that is well proves it.
 var idle = map[string]string{
-	"basalt-shard get pods":            "settling a Binding, when the pod was made again under its name meanwhile",
+	"basalt-shard get pods":            "resolving a Binding, when the pod was made again under its name meanwhile",
 	"basalt-shard delete pods":         "undoing a gang that was bound in part",
 	"basalt-shard create events":       "a node with more than it has, a gang that was undone",
 	"basalt-shard patch events":        "the same event again",

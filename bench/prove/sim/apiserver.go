@@ -141,15 +141,15 @@ func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[
 }
 
 // settle is what package kube does.
-func (a *apiServer) settle(o event.SettlePod) event.SettleDone {
-	p, err := a.Settle(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
+func (a *apiServer) settle(o event.ResolveBinding) event.ResolveDone {
+	p, err := a.Resolve(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, as the read after it shows
-		return effect.SettleDone(o, effect.Found{Gone: true}, nil)
+		return effect.ResolveDone(o, effect.Found{Gone: true}, nil)
 	case err != nil:
-		return effect.SettleDone(o, effect.Found{}, err)
+		return effect.ResolveDone(o, effect.Found{}, err)
 	}
-	return effect.SettleDone(o, effect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
+	return effect.ResolveDone(o, effect.Found{Node: p.Spec.NodeName, Version: p.ResourceVersion}, nil)
 }
 
 // explain is ExplainPod.

@@ -26,7 +26,7 @@ func (b Bug) Often() bool { return b.Known > 0 && b.Known <= 8 }
 // Bugs in the order of package api/fault.
 var Bugs = []Bug{
 	{fault.LeaderFence, 18}, {fault.PlainRead, 37}, {fault.IntentsTwice, 33}, {fault.LateIntents, 68}, {fault.NoIdempotency, 1},
-	{fault.ForgottenPod, 1}, {fault.NewerVersion, 23}, {fault.InheritedFree, 3}, {fault.EmptySettle, 171}, {fault.PodsFirst, 11}, {fault.PodsFromCache, 34},
+	{fault.ForgottenPod, 1}, {fault.NewerVersion, 23}, {fault.InheritedFree, 3}, {fault.EmptyResolve, 171}, {fault.PodsFirst, 11}, {fault.PodsFromCache, 34},
 	{fault.SharedKeyDeleted, 40}, {fault.NewerTable, 6}, {fault.NoReservationFence, 126}, {fault.BindBeforePrepared, 1},
 	{fault.EvictOpen, 2}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 32}, {fault.SkippedAncestor, 1},
 	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 2}, {fault.LaggingLimits, 9}, {fault.UnheldQueue, 153}, {fault.TablesEpoch, 1},

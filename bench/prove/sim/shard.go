@@ -297,12 +297,12 @@ func (x *shard) carryOut(o event.Output) {
 			}
 			x.step(ev)
 		})
-	case event.SettlePod:
-		var done event.SettleDone
+	case event.ResolveBinding:
+		var done event.ResolveDone
 		x.call(&a.server, "settle", apiPatience, func() { done = a.settle(o) }, func(answered bool) {
 			ev := done
 			if !answered {
-				ev = effect.SettleDone(o, effect.Found{}, errNoAnswer)
+				ev = effect.ResolveDone(o, effect.Found{}, errNoAnswer)
 			}
 			w.log("%s settled pod %s: %d %s", x.inc, o.Row.PodUID, ev.Outcome, ev.Node)
 			x.step(ev)

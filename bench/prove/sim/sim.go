@@ -165,7 +165,7 @@ func newWorld(cfg Config) *world {
 		record: &Script{Jitter: cfg.Seed},
 		hash:   xxhash.New(), tail: make([]string, cfg.Tail), counts: map[string]int{},
 		// What needs two streams to lag is judged by check.go at the end; here every stream is seen at once.
-		audit: audit.New(audit.Config{Lag: 10000 * time.Hour, Grace: 10000 * time.Hour, Unsettled: 10000 * time.Hour}),
+		audit: audit.New(audit.Config{Lag: 10000 * time.Hour, Grace: 10000 * time.Hour, Unresolved: 10000 * time.Hour}),
 	}
 	if cfg.Script != nil {
 		w.record.Jitter = cfg.Script.Jitter

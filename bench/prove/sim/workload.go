@@ -468,7 +468,7 @@ func (l *workload) left() string {
 	}
 	for _, x := range w.shards {
 		if st := x.node.Stats(); !st.Ready && w.store.table().Has(x.inc) || st.Holds+st.Rows+st.Keys+st.Waiting > 0 {
-			return fmt.Sprintf("%s is not settled: %+v", x.inc, st)
+			return fmt.Sprintf("%s has not settled: %+v", x.inc, st)
 		}
 	}
 	if len(w.shards) < len(l.names) || len(w.coords) < 2 {

@@ -39,7 +39,7 @@ type apiServer interface {
 	Delete(kind, name, uid, version string, grace *int64) error
 	Bind(model.Binding) error
 	Annotate(name, uid, value string) error
-	Settle(name, uid, version, value string) error // a pod that is gone is not found
+	Resolve(name, uid, version, value string) error // a pod that is gone is not found
 	Condition(name, uid, version string, c corev1.PodCondition) error
 	GroupStatus(name, uid string, s *v1alpha1.PodGroupStatus) error
 	QueueStatus(name, uid string, s *v1alpha1.QueueStatus) error
@@ -210,7 +210,7 @@ func (x *side) command(command string) []string {
 	case "annotate":
 		err = x.Annotate(name, uid, a.plain[2])
 	case "settle":
-		err = x.Settle(name, uid, x.version(kind, name, a.named["version"], "now"), a.plain[2])
+		err = x.Resolve(name, uid, x.version(kind, name, a.named["version"], "now"), a.plain[2])
 	case "condition":
 		err = x.Condition(name, uid, x.version(kind, name, a.named["version"], "none"), corev1.PodCondition{Type: corev1.PodConditionType(a.plain[2]), Status: corev1.ConditionStatus(a.plain[3]), Reason: a.plain[4],
 			LastTransitionTime: metav1.NewTime(started.Add(time.Duration(a.number("at")) * time.Second))})
@@ -427,8 +427,8 @@ func (m modelAPI) Annotate(name, uid, value string) error {
 	return err
 }
 
-func (m modelAPI) Settle(name, uid, version, value string) error {
-	_, err := m.API.Settle("ns", name, uid, version, value)
+func (m modelAPI) Resolve(name, uid, version, value string) error {
+	_, err := m.API.Resolve("ns", name, uid, version, value)
 	if apierrors.IsInvalid(err) {
 		err = apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
@@ -605,8 +605,8 @@ func (r *realAPI) Annotate(name, uid, value string) error {
 	return r.patch("pod", name, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]string{domain + "note": value}}})
 }
 
-func (r *realAPI) Settle(name, uid, version, value string) error {
-	found, err := r.clients.Settle(r.ctx, kube.Pod{Namespace: r.run, Name: name, UID: uid}, version, value)
+func (r *realAPI) Resolve(name, uid, version, value string) error {
+	found, err := r.clients.Resolve(r.ctx, kube.Pod{Namespace: r.run, Name: name, UID: uid}, version, value)
 	if err == nil && found.Gone {
 		err = apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
