@@ -158,7 +158,7 @@ func newCache(cfg Config, l limits) *Cache {
 	return c
 }
 
-// SetNode tells what a node is now. Charges on it, also those made while it was unknown, count at once.
+// SetNode adds or changes a node. Charges on it, also those made while it was unknown, count at once.
 func (c *Cache) SetNode(object *api.Node) {
 	n := c.bySlot[c.slotFor(object.Name)]
 	old := n.object
@@ -197,7 +197,7 @@ func (c *Cache) SetNode(object *api.Node) {
 	}
 }
 
-// RemoveNode tells that a node is gone. Its charges stay remembered and count again if it comes back.
+// RemoveNode removes a node. Its charges stay remembered and count again if it comes back.
 func (c *Cache) RemoveNode(name string) {
 	n := c.nodes[name]
 	if n == nil || n.object == nil {
@@ -425,7 +425,7 @@ func (c *Cache) takeSlot(n *node) int32 {
 	return int32(len(c.slots) - 1)
 }
 
-// setAllocatable tells the columns what a node has now, and whether it has more of anything.
+// setAllocatable enters what a node has now into the columns, and reports whether it has more of anything.
 func (c *Cache) setAllocatable(n *node, old *api.Node) (grew bool) {
 	for _, r := range n.object.Allocatable { // before the old ones are let go, so that a column that stays is not dropped
 		c.offer(c.columnOf(r.Resource), 1)

@@ -29,7 +29,7 @@ func (c *Cache) freeOf(s int32) []int64 { return c.frees[int(s)*c.width : (int(s
 // hasOf is what a slot has, by column.
 func (c *Cache) hasOf(s int32) []uint64 { return c.shapes.at(c.slots[s].shape) }
 
-// isDevice tells extended resources from native ones as Kubernetes does.
+// isDevice reports whether a resource is an extended one, by the rule of Kubernetes.
 func isDevice(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
 }

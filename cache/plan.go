@@ -34,7 +34,7 @@ type limits struct {
 // which do not stay in the processor's caches.
 var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 64, dead: 32, counted: 4, exact: 1024}
 
-// CanPlace tells what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
+// CanPlace returns what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
 // with CanStay.
 func (c *Cache) CanPlace(class *api.Class, nodeName string) Misfit {
 	n := c.nodes[nodeName]
@@ -142,7 +142,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 	return c.names[c.pods.at(best[0]).slot], victims, true
 }
 
-// Why tells for each node what keeps one more pod of a class from it now. In a cluster of thousands of nodes the counts may be
+// Why returns, for each node, what keeps one more pod of a class from it now. In a cluster of thousands of nodes the counts may be
 // some time old, if it was asked before: pods that fit nowhere ask again and again, and an answer looks at each node. Never is
 // always of now, and whether there are nodes that fit.
 func (c *Cache) Why(class *api.Class) Reasons {
@@ -167,7 +167,7 @@ func (c *Cache) Why(class *api.Class) Reasons {
 	return why
 }
 
-// never tells that no node would take a pod of a class even if it were empty. It knows one that would, or that there was none
+// never reports whether no node would take a pod of a class even if it were empty. It knows one that would, or that there was none
 // and which nodes changed since.
 func (c *Cache) never(cl *class) bool {
 	could := func(s int32) bool {
@@ -417,7 +417,7 @@ func (c *Cache) plan(a *api.Class) *class {
 	return cl
 }
 
-// idle tells of a class with a bit that it has not been asked for in a long time. Until then its bit is safe from the many
+// idle reports whether a class with a bit has not been asked for in a long time. Until then its bit is safe from the many
 // that are asked for once: bits are dear to make, and those that pass by are found with the help of them.
 func (c *Cache) idle(cl *class) bool { return c.uses-cl.lastUse > c.limits.idle }
 

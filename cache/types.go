@@ -138,7 +138,7 @@ type Misfit struct {
 	Subject  string // the taint "key: value", the resource, or what cannot be read
 }
 
-// Fits tells that nothing is in the way.
+// Fits reports whether nothing is in the way.
 func (m Misfit) Fits() bool { return m.Obstacle == Nothing }
 
 // String is kube-scheduler's reason for the same thing.

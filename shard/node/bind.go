@@ -59,7 +59,7 @@ func (c *Core) bindRequest(from api.Incarnation, m *wire.Bind) {
 		c.dropUnbindable(mm)
 		c.bind(mm)
 	}
-	c.again(g, func(r result) bool { return r.serial == mm.serial })
+	c.resendResults(g, func(r result) bool { return r.serial == mm.serial })
 }
 
 // dropUnbindable gives up durable rows whose node is gone, or not ours any more, or over its limits by now: such a node

@@ -74,12 +74,12 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 // The defaults are those that Config names.
 func TestDefaults(t *testing.T) {
 	want := Config{HoldTTL: 5 * time.Second, MaxHoldTTL: 30 * time.Second, MaxPatientTTL: 10 * time.Minute, PreparedLimit: 10 * time.Second, ConfirmLimit: 30 * time.Second,
-		ResolveGrace: 2 * time.Second, Remember: 2 * time.Minute, SummaryEvery: 5 * time.Second, SummaryPace: time.Second, AskedFor: time.Minute, DeleteEvery: 500 * time.Millisecond,
+		ResolveGrace: 2 * time.Second, Remember: 2 * time.Minute, SummaryEvery: 5 * time.Second, SummaryPace: time.Second, RecentFor: time.Minute, DeleteEvery: 500 * time.Millisecond,
 		MaxFences: 100, MaxRows: 1000, MaxBytes: 768 << 10, MaxClassBytes: 256 << 10, MaxNamed: 16000, MaxDeletes: 100, MaxRewrites: 16, MaxResolving: 64, MaxClasses: 16, MaxRoom: 4096}
 	if got := (Config{}).withDefaults(); got != want {
 		t.Errorf("defaults %+v, want %+v", got, want)
 	}
-	given := Config{HoldTTL: 1, MaxHoldTTL: 2, MaxPatientTTL: 3, PreparedLimit: 4, ConfirmLimit: 5, ResolveGrace: 6, Remember: 7, SummaryEvery: 8, SummaryPace: 9, AskedFor: 10, WriteEvery: 11, DeleteEvery: 12,
+	given := Config{HoldTTL: 1, MaxHoldTTL: 2, MaxPatientTTL: 3, PreparedLimit: 4, ConfirmLimit: 5, ResolveGrace: 6, Remember: 7, SummaryEvery: 8, SummaryPace: 9, RecentFor: 10, WriteEvery: 11, DeleteEvery: 12,
 		MaxFences: 1, MaxRows: 2, MaxBytes: 3, MaxClassBytes: 4, MaxNamed: 5, MaxDeletes: 6, MaxRewrites: 7, MaxResolving: 8, MaxClasses: 9, MaxRoom: 10}
 	if got := given.withDefaults(); got != given {
 		t.Errorf("given %+v, became %+v", given, got)

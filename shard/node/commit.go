@@ -68,8 +68,8 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 				reply = &wire.CommitReply{GangUid: g.ref.GetUid(), Serial: old.serial, Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN}
 			}
 			old.deadline = c.now.Add(c.cfg.PreparedLimit) // a word
-			c.tell(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: reply}})
-			c.again(g, func(r result) bool { return r.serial == old.serial })
+			c.send(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: reply}})
+			c.resendResults(g, func(r result) bool { return r.serial == old.serial })
 		}
 		return
 	}
@@ -78,7 +78,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		g.rank.Gang = m.GetGang().GetUid()
 	}
 	refuse := func(outcome wire.CommitOutcome, message string, pods []string) {
-		c.tell(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
+		c.send(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
 			GangUid: m.GetGang().GetUid(), Serial: m.GetSerial(), Outcome: outcome, Message: message, PodUids: pods}}})
 	}
 	if m.GetSerial() <= g.withdrawn {
@@ -434,7 +434,7 @@ func (c *Core) decided(m *commit) {
 	m.reply = &wire.CommitReply{GangUid: m.gang.ref.GetUid(), Serial: m.serial, Outcome: wire.CommitOutcome_COMMIT_PREPARED}
 	m.deadline = c.now.Add(c.cfg.PreparedLimit)
 	c.span(m.trace, "prepare", m.received, c.now, "", slog.String("gang", m.gang.ref.GetUid()), slog.Int("pods", len(m.rows)))
-	c.tell(m.gang, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: m.reply}})
+	c.send(m.gang, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: m.reply}})
 	c.dropUnbindable(m)
 	if m.bind {
 		c.bind(m)
@@ -453,7 +453,7 @@ func (c *Core) refuse(m *commit, outcome wire.CommitOutcome, message string, pod
 	m.reply = &wire.CommitReply{GangUid: m.gang.ref.GetUid(), Serial: m.serial, Outcome: outcome, Message: message, PodUids: pods}
 	c.giveUpAll(m)
 	c.span(m.trace, "prepare", m.received, c.now, outcome.String(), slog.String("gang", m.gang.ref.GetUid()), slog.Int("pods", len(m.rows)))
-	c.tell(m.gang, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: m.reply}})
+	c.send(m.gang, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: m.reply}})
 }
 
 func (c *Core) giveUpAll(m *commit) {
@@ -486,8 +486,8 @@ func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
 		}
 		c.giveUpAll(m)
 	}
-	c.again(g, func(r result) bool { return r.serial <= serial })
-	g.answer, g.asks = serial, m.GetPodUids()
+	c.resendResults(g, func(r result) bool { return r.serial <= serial })
+	g.answer, g.withdrawing = serial, m.GetPodUids()
 	c.withdraw[g.key], c.answerable[g.key] = true, true
 }
 
@@ -521,19 +521,19 @@ func (c *Core) answerWithdraws() {
 		if left {
 			continue
 		}
-		if c.unsaid[key] {
-			c.sayResults() // before Withdrawn, which names only the others
+		if c.unreported[key] {
+			c.sendResults() // before Withdrawn, which names only the others
 		}
 		slices.Sort(sentPods)
 		var bound []*wire.Held
-		for _, uid := range g.asks {
+		for _, uid := range g.withdrawing {
 			if at, here := c.bound[uid]; here {
 				bound = append(bound, &wire.Held{PodUid: uid, Node: at})
 			}
 		}
-		g.asks = nil
+		g.withdrawing = nil
 		delete(c.withdraw, key)
-		c.tell(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: g.ref.GetUid(), Serial: g.answer, SentPodUids: slices.Compact(sentPods), Bound: bound}}})
+		c.send(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: g.ref.GetUid(), Serial: g.answer, SentPodUids: slices.Compact(sentPods), Bound: bound}}})
 	}
 }
 

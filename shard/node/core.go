@@ -28,9 +28,9 @@ type Config struct {
 	ConfirmLimit  time.Duration // how long a confirmed Binding may stay unseen: 30 s
 	ResolveGrace  time.Duration // how long a living shard may resolve rows on nodes that it lost: 2 s
 	Remember      time.Duration // how long answers and withdrawn serials are kept: 2 min
-	SummaryEvery  time.Duration // how often an unchanged summary is said again: 5 s
+	SummaryEvery  time.Duration // how often an unchanged summary is repeated: 5 s
 	SummaryPace   time.Duration // between two summaries to shards that asked for nothing here lately: 1 s
-	AskedFor      time.Duration // how long a request counts as lately: 1 min
+	RecentFor     time.Duration // how long a request counts as lately: 1 min
 	WriteEvery    time.Duration // between two intent transactions that are not full, so that what comes meanwhile goes together; 0: none
 	DeleteEvery   time.Duration // between two deletions of intents that are resolved, unless there are many: 500 ms
 
@@ -69,7 +69,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.Remember, 2*time.Minute)
 	duration(&c.SummaryEvery, 5*time.Second)
 	duration(&c.SummaryPace, time.Second)
-	duration(&c.AskedFor, time.Minute)
+	duration(&c.RecentFor, time.Minute)
 	duration(&c.DeleteEvery, 500*time.Millisecond)
 	number(&c.MaxFences, 100)
 	number(&c.MaxRows, 1000)
@@ -128,24 +128,24 @@ type Core struct {
 	resolveWaits bool
 	lost         bool // this incarnation may not write any more
 
-	trimmed  bool            // the last summary left out resources
-	unsaid   map[string]bool // gangs with results to be told
-	urgent   bool            // tell them in this step
-	withdraw map[string]bool // gangs whose Withdraw is not answered yet
+	trimmed    bool            // the last summary left out resources
+	unreported map[string]bool // gangs with results to send
+	urgent     bool            // send them in this step
+	withdraw   map[string]bool // gangs whose Withdraw is not answered yet
 	// answerable are those of them of which something changed.
 	answerable map[string]bool
 
-	summary   *wire.Summary // said last, to whomever
-	toAll     *wire.Summary // said last to all,
-	said      time.Time     // and when
-	sayAll    bool
-	askers    map[api.Incarnation]time.Time // home shards by their last request
-	asked     map[uint64]*askedClass        // by hash of the class
-	spent     fair.Budget                   // on comparing constraints (judging.go)
-	swept     time.Time
-	broken    uint64
-	ignored   uint64
-	sentTotal uint64
+	summary     *wire.Summary // sent last, to anybody
+	toAll       *wire.Summary // sent last to all
+	announced   time.Time     // when it was
+	toEverybody bool
+	requesters  map[api.Incarnation]time.Time // home shards, by their last request
+	requested   map[uint64]*requestedClass    // by hash of the class
+	spent       fair.Budget                   // on comparing constraints (judging.go)
+	swept       time.Time
+	broken      uint64
+	ignored     uint64
+	sentTotal   uint64
 }
 
 // Stats are numbers for metrics and status.
@@ -171,7 +171,7 @@ func New(cfg Config) *Core {
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
 		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
-		unsaid: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, askers: map[api.Incarnation]time.Time{}, asked: map[uint64]*askedClass{},
+		unreported: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, requesters: map[api.Incarnation]time.Time{}, requested: map[uint64]*requestedClass{},
 	}
 }
 
@@ -245,7 +245,7 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	c.watchSync()
 	c.answerWithdraws()
 	if c.urgent {
-		c.sayResults()
+		c.sendResults()
 	}
 }
 
@@ -267,7 +267,7 @@ func (c *Core) tick() {
 	c.expirePrepared()
 	c.resolveDue()
 	c.tidyKeys(true)
-	c.sayResults()
+	c.sendResults()
 	c.summarise()
 	c.sweep()
 }
@@ -301,7 +301,7 @@ func (c *Core) sweep() {
 				delete(g.results, pod)
 			}
 		}
-		if g.touched.Before(old) && len(g.holds)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[key] && !c.unsaid[key] {
+		if g.touched.Before(old) && len(g.holds)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[key] && !c.unreported[key] {
 			delete(c.gangs, key)
 			uid := g.ref.GetUid()
 			c.queues[uid] = slices.DeleteFunc(c.queues[uid], func(o *gang) bool { return o == g })
@@ -322,8 +322,8 @@ func (c *Core) fromHome(from api.Incarnation, g *wire.GangRef) bool {
 	return true
 }
 
-// tell sends to the gang's home shard of now.
-func (c *Core) tell(g *gang, body *wire.Envelope) {
+// send sends to the shard that is the gang's home now.
+func (c *Core) send(g *gang, body *wire.Envelope) {
 	if to := c.table.OwnerOf(g.ref.GetQueue()); to != "" {
 		c.emit(event.Send{To: to, Body: body})
 	}

@@ -24,16 +24,16 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		return
 	}
 	g := c.gang(m.GetGang())
-	if m.GetSerial() < g.asked || m.GetSerial() <= g.withdrawn {
+	if m.GetSerial() < g.requested || m.GetSerial() <= g.withdrawn {
 		c.ignored++ // late
 		return
 	}
-	g.asked = m.GetSerial()
+	g.requested = m.GetSerial()
 	g.rank = wire.ToRank(m.GetRank())
 	g.rank.Gang = m.GetGang().GetUid()
 	expires := c.now.Add(c.holdTTL(m))
 	namespace := m.GetGang().GetNamespace()
-	c.noteAsked(from, namespace, classes)
+	c.noteRequest(from, namespace, classes)
 
 	reply := &wire.HoldReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial()}
 	full := make([]bool, len(classes))  // no room for another pod of the class
@@ -120,14 +120,14 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		reply.Refused = append(reply.Refused, r)
 	}
 	for _, key := range sortedKeys(taken) {
-		c.tellLost(c.gangs[key], taken[key])
+		c.sendHoldsLost(c.gangs[key], taken[key])
 	}
 	if m.GetShort() {
 		reply.Left = c.makeSummary()
 	}
-	c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: reply}})
+	c.send(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: reply}})
 	if from != c.cfg.Self && len(reply.Held) > 0 {
-		c.tellSelf()
+		c.summariseToSelf()
 	}
 }
 
@@ -158,10 +158,10 @@ func (c *Core) dropHold(g *gang, uid string) {
 	g.touched = c.now
 }
 
-func (c *Core) tellLost(g *gang, pods []string) {
+func (c *Core) sendHoldsLost(g *gang, pods []string) {
 	slices.Sort(pods)
 	for part := range slices.Chunk(pods, c.cfg.MaxNamed) {
-		c.tell(g, &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: g.ref.GetUid(), Serial: g.asked, PodUids: part}}})
+		c.send(g, &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: g.ref.GetUid(), Serial: g.requested, PodUids: part}}})
 	}
 }
 
@@ -170,7 +170,7 @@ func (c *Core) loseHold(uid string) {
 	if p, ok := c.cache.Lookup(uid); ok && p.Kind == cache.Hold {
 		if g := c.gangs[p.Gang]; g != nil && g.holds[uid] != nil {
 			c.dropHold(g, uid)
-			c.tellLost(g, []string{uid})
+			c.sendHoldsLost(g, []string{uid})
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (c *Core) loseHoldsOn(node string) {
 		}
 	}
 	for _, key := range sortedKeys(lost) {
-		c.tellLost(c.gangs[key], lost[key])
+		c.sendHoldsLost(c.gangs[key], lost[key])
 	}
 }
 
@@ -215,7 +215,7 @@ func (c *Core) expireHolds() {
 		for _, pod := range lost[key] {
 			c.dropHold(g, pod)
 		}
-		c.tellLost(g, lost[key])
+		c.sendHoldsLost(g, lost[key])
 	}
 }
 

@@ -101,7 +101,7 @@ func (c *Core) rewrite(k *key) {
 	if len(next.Rows) == 0 || k.id.inc != c.cfg.Self && fault.On(fault.SharedKeyDeleted) {
 		next = nil
 	}
-	k.busy, k.asked = true, next
+	k.busy, k.requested = true, next
 	c.rewrites++
 	c.emit(event.RewriteIntents{Incarnation: k.id.inc, N: k.id.n, ModRevision: k.modRevision, Record: next, TableRevision: c.table.Revision})
 }
@@ -116,11 +116,11 @@ func (c *Core) intentsRewritten(ev event.IntentsRewritten) {
 	c.dirty[k.id], c.hurry[k.id] = true, true
 	record := ev.Record
 	if ev.Done {
-		record = k.asked
+		record = k.requested
 	} else {
 		k.retryAt = c.now.Add(retryKey)
 	}
-	k.asked = nil
+	k.requested = nil
 	if ev.Unwritable {
 		k.retryAt = c.now.Add(retryUnwritable)
 		return

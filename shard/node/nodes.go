@@ -260,33 +260,33 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 
 // ---- summary
 
-// askedClass is a class that room was asked for.
-type askedClass struct {
+// requestedClass is a class that capacity was requested for.
+type requestedClass struct {
 	class     *api.Class
-	namespace string // that asked first
+	namespace string // that requested it first
 	at        time.Time
 }
 
-// noteAsked remembers who asked for what: they are told how much more of it there is. Of too many classes one of the namespace
-// with the most goes, and of those the one that nobody asked for for longest.
-func (c *Core) noteAsked(from api.Incarnation, namespace string, classes []*api.Class) {
-	c.askers[from] = c.now
+// noteRequest remembers who requested what: summaries tell them how much more of it there is. Of too many classes, one of the
+// namespace with the most goes: the one that nobody has requested for longest.
+func (c *Core) noteRequest(from api.Incarnation, namespace string, classes []*api.Class) {
+	c.requesters[from] = c.now
 	for _, class := range classes[:min(len(classes), c.cfg.MaxClasses)] {
 		hash := class.Hash()
-		if a := c.asked[hash]; a != nil {
+		if a := c.requested[hash]; a != nil {
 			a.at = c.now
 			continue
 		}
-		if len(c.asked) >= c.cfg.MaxClasses {
+		if len(c.requested) >= c.cfg.MaxClasses {
 			of := map[string]int{namespace: 1}
-			for _, a := range c.asked {
+			for _, a := range c.requested {
 				of[a.namespace]++
 			}
-			delete(c.asked, slices.MinFunc(slices.Sorted(maps.Keys(c.asked)), func(a, b uint64) int {
-				return cmp.Or(cmp.Compare(of[c.asked[b].namespace], of[c.asked[a].namespace]), c.asked[a].at.Compare(c.asked[b].at))
+			delete(c.requested, slices.MinFunc(slices.Sorted(maps.Keys(c.requested)), func(a, b uint64) int {
+				return cmp.Or(cmp.Compare(of[c.requested[b].namespace], of[c.requested[a].namespace]), c.requested[a].at.Compare(c.requested[b].at))
 			}))
 		}
-		c.asked[hash] = &askedClass{class, namespace, c.now}
+		c.requested[hash] = &requestedClass{class, namespace, c.now}
 	}
 }
 
@@ -304,10 +304,10 @@ func (c *Core) makeSummary() *wire.Summary {
 		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion, NodesVersion: t.NodesVersion,
 		Allocatable: wire.FromResources(t.Allocatable), Free: wire.FromResources(t.Free), Largest: wire.FromResources(t.Largest),
 	}
-	for _, hash := range slices.Sorted(maps.Keys(c.asked)) {
-		a := c.asked[hash]
-		if c.now.Sub(a.at) >= c.cfg.AskedFor {
-			delete(c.asked, hash)
+	for _, hash := range slices.Sorted(maps.Keys(c.requested)) {
+		a := c.requested[hash]
+		if c.now.Sub(a.at) >= c.cfg.RecentFor {
+			delete(c.requested, hash)
 			continue
 		}
 		if !c.mayCompare(a.namespace, a.class) {
@@ -337,31 +337,32 @@ func only(r, kept api.Resources) api.Resources {
 
 // summarise tells shards what is here, when it changed, and now and then because a message can be lost. What nodes there are
 // goes to all at once. What is free changes with every pod, and N shards would tell it to N each: it goes at once only to
-// those who asked here lately and may again, or wait for it, to others so that they ask the right shards first.
+// those that made a request lately and may again, or wait for it, to others so that they ask the right shards first.
 func (c *Core) summarise() {
 	if !c.ready {
 		return
 	}
 	s := c.makeSummary()
-	since := c.now.Sub(c.said)
-	all := c.sayAll || since >= c.cfg.SummaryEvery || !sameNodes(s, c.toAll) || since >= c.cfg.SummaryPace && !sameRoom(s, c.toAll)
+	since := c.now.Sub(c.announced)
+	all := c.toEverybody || since >= c.cfg.SummaryEvery || !sameNodes(s, c.toAll) || since >= c.cfg.SummaryPace && !sameRoom(s, c.toAll)
 	if !all && sameRoom(s, c.summary) {
 		return
 	}
 	c.summary = s
 	for _, m := range c.table.Members {
-		if at, asked := c.askers[m.Incarnation]; all || m.Incarnation == c.cfg.Self || asked && c.now.Sub(at) < c.cfg.AskedFor {
+		if at, asked := c.requesters[m.Incarnation]; all || m.Incarnation == c.cfg.Self || asked && c.now.Sub(at) < c.cfg.RecentFor {
 			c.emit(event.Send{To: m.Incarnation, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: s}}})
 		}
 	}
 	if all {
-		c.toAll, c.said, c.sayAll = s, c.now, false
-		maps.DeleteFunc(c.askers, func(_ api.Incarnation, at time.Time) bool { return c.now.Sub(at) >= c.cfg.AskedFor })
+		c.toAll, c.announced, c.toEverybody = s, c.now, false
+		maps.DeleteFunc(c.requesters, func(_ api.Incarnation, at time.Time) bool { return c.now.Sub(at) >= c.cfg.RecentFor })
 	}
 }
 
-// tellSelf says what is left after another home shard took some: the one of this process asks here first, and most.
-func (c *Core) tellSelf() {
+// summariseToSelf sends a summary to the home shard of this process, after another one took some of what is free here: it asks here
+// first, and most often.
+func (c *Core) summariseToSelf() {
 	c.emit(event.Send{To: c.cfg.Self, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: c.makeSummary()}}})
 }
 

@@ -361,7 +361,7 @@ func (s *script) run(line string) []string {
 		for _, g := range c.gangs {
 			rows, commits, results = rows+len(g.rows), commits+len(g.commits), results+len(g.results)
 		}
-		return []string{fmt.Sprintf("gangs=%d queues=%d rows=%d commits=%d results=%d ended=%d askers=%d", len(c.gangs), len(c.queues), rows, commits, results, len(c.ended[0])+len(c.ended[1]), len(c.askers))}
+		return []string{fmt.Sprintf("gangs=%d queues=%d rows=%d commits=%d results=%d ended=%d requesters=%d", len(c.gangs), len(c.queues), rows, commits, results, len(c.ended[0])+len(c.ended[1]), len(c.requesters))}
 
 	case "show": // what there is
 		st := s.core.Stats()

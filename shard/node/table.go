@@ -18,7 +18,7 @@ func (c *Core) tableSeen(t *api.Table) {
 	}
 	old := c.table
 	c.table = t
-	c.sayAll = true
+	c.toEverybody = true
 	named := t.Has(c.cfg.Self) && !old.Has(c.cfg.Self)
 	gaining := 0
 	var lost [api.Buckets]bool
@@ -192,7 +192,7 @@ func (c *Core) completeTakeover(sequence uint64) {
 		}
 	}
 	c.ready = true
-	c.sayAll = true
+	c.toEverybody = true
 	c.resolveDue()
 	c.log(slog.LevelInfo, "takeover complete", slog.Uint64("epoch", uint64(c.table.Epoch)), slog.Int("buckets", opened), slog.Int("nodes", nodes), slog.Int("inherited rows", rows))
 }

@@ -41,19 +41,19 @@ const (
 // Its home shard and its serials are those of a queue: a pod whose queue is changed becomes a gang of the new one, whose
 // home numbers what it asks for by itself. So what is remembered is kept by UID and queue.
 type gang struct {
-	key       string // UID and queue, as in Core.gangs
-	ref       *wire.GangRef
-	rank      api.Rank
-	withdrawn uint64   // serials up to this one are refused
-	asked     uint64   // the latest HoldRequest
-	answer    uint64   // the serial of the Withdraw that is not answered yet
-	asks      []string // the pods that it asks about
-	holds     map[string]*hold
-	commits   map[uint64]*commit
-	rows      []*row // that are not forgotten, in no order
-	results   map[string]result
-	unsaid    []string // pods of results to be told
-	touched   time.Time
+	key         string // UID and queue, as in Core.gangs
+	ref         *wire.GangRef
+	rank        api.Rank
+	withdrawn   uint64   // serials up to this one are refused
+	requested   uint64   // the latest HoldRequest
+	answer      uint64   // the serial of the Withdraw that is not answered yet
+	withdrawing []string // the pods that it asks about
+	holds       map[string]*hold
+	commits     map[uint64]*commit
+	rows        []*row // that are not forgotten, in no order
+	results     map[string]result
+	unreported  []string // pods whose results are to be sent
+	touched     time.Time
 }
 
 // hold is room promised to a pod.
@@ -66,12 +66,12 @@ type hold struct {
 
 // result is what became of a pod, as its home shard is told.
 type result struct {
-	serial  uint64
-	outcome wire.BindOutcome
-	node    string
-	version string // of a pod that resolving found free
-	at      time.Time
-	unsaid  bool // in gang.unsaid
+	serial     uint64
+	outcome    wire.BindOutcome
+	node       string
+	version    string // of a pod that resolving found free
+	at         time.Time
+	unreported bool // in gang.unreported
 }
 
 // commit is a Commit that was taken, or that was refused after it was taken.
@@ -174,7 +174,7 @@ type key struct {
 	record      *wire.IntentsRecord
 	rows        map[string]*row
 	busy        bool                // a delete or rewrite of it is in flight
-	asked       *wire.IntentsRecord // by the rewrite in flight
+	requested   *wire.IntentsRecord // by the rewrite in flight
 	retryAt     time.Time
 }
 
@@ -325,38 +325,38 @@ func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node && old.version == r.version {
 		return
 	}
-	if !g.results[r.uid].unsaid {
-		g.unsaid = append(g.unsaid, r.uid)
+	if !g.results[r.uid].unreported {
+		g.unreported = append(g.unreported, r.uid)
 	}
 	g.results[r.uid] = result{r.serial(), outcome, node, r.version, c.now, true}
-	c.unsaid[g.key] = true
+	c.unreported[g.key] = true
 	if m := r.commit; m == nil || m.sent == 0 || m.sent == 1 && r.phase == sent {
 		c.urgent = true // nothing more to wait for
 	}
 }
 
-// again makes all results up to a serial be told again.
-func (c *Core) again(g *gang, covers func(result) bool) {
+// resendResults marks results as unreported, so that they are sent once more.
+func (c *Core) resendResults(g *gang, covers func(result) bool) {
 	for _, uid := range sortedKeys(g.results) {
-		if r := g.results[uid]; covers(r) && !r.unsaid {
-			r.unsaid = true
+		if r := g.results[uid]; covers(r) && !r.unreported {
+			r.unreported = true
 			g.results[uid] = r
-			g.unsaid = append(g.unsaid, uid)
-			c.unsaid[g.key] = true
+			g.unreported = append(g.unreported, uid)
+			c.unreported[g.key] = true
 			c.urgent = true
 		}
 	}
 }
 
-func (c *Core) sayResults() {
+func (c *Core) sendResults() {
 	c.urgent = false
-	for _, key := range sortedKeys(c.unsaid) {
+	for _, key := range sortedKeys(c.unreported) {
 		g := c.gangs[key]
 		bySerial := map[uint64][]*wire.BindResult{}
 		var serials []uint64
-		for _, pod := range g.unsaid {
+		for _, pod := range g.unreported {
 			r := g.results[pod]
-			r.unsaid = false
+			r.unreported = false
 			g.results[pod] = r
 			if bySerial[r.serial] == nil {
 				serials = append(serials, r.serial)
@@ -365,10 +365,10 @@ func (c *Core) sayResults() {
 		}
 		for _, s := range serials {
 			for part := range slices.Chunk(bySerial[s], c.cfg.MaxNamed) {
-				c.tell(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: g.ref.GetUid(), Serial: s, Results: part}}})
+				c.send(g, &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: &wire.BindResults{GangUid: g.ref.GetUid(), Serial: s, Results: part}}})
 			}
 		}
-		g.unsaid = nil
+		g.unreported = nil
 	}
-	clear(c.unsaid)
+	clear(c.unreported)
 }
