@@ -119,7 +119,7 @@ func TestPodsAreBounded(t *testing.T) {
 			c.spec.Containers = many(1, one)
 		}
 		c.spec.SchedulerName = SchedulerName
-		p := FromPod(&v1.Pod{Spec: c.spec}, claims, nil)
+		p := FromPod(&v1.Pod{Spec: c.spec}, claims, Rules{})
 		if (p.Refused != nil) != (len(c.says) > 0) {
 			t.Errorf("%s: refused %v", c.what, p.Refused)
 			continue
@@ -133,12 +133,12 @@ func TestPodsAreBounded(t *testing.T) {
 			t.Errorf("%s: words of %d bytes", c.what, len(p.Refused.Message))
 		}
 		c.spec.NodeName = "n"
-		bound := FromPod(&v1.Pod{Spec: c.spec}, claims, nil)
+		bound := FromPod(&v1.Pod{Spec: c.spec}, claims, Rules{})
 		for _, node := range []string{"", "n"} { // what the relay passes on is small, and reduces to the same
 			c.spec.NodeName = node
 			whole := &v1.Pod{Spec: c.spec}
 			stripped := StripPod(whole)
-			if got, want := FromPod(stripped, claims, nil), FromPod(whole, claims, nil); !reflect.DeepEqual(got, want) {
+			if got, want := FromPod(stripped, claims, Rules{}), FromPod(whole, claims, Rules{}); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s on node %q: stripped, it reduces to %+v, not %+v", c.what, node, got, want)
 			}
 			if size := stripped.Size(); size > MaxConstraintBytes+MaxPodAmounts*100 && node == "" {
@@ -201,7 +201,7 @@ func TestCoarseRequestsCoverTheRules(t *testing.T) {
 	// What does not count is what comes last.
 	p := &v1.Pod{Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{asking(5000, "1"), {Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
 		"zz.example.com/z": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "cpu": resource.MustParse("2"), "ephemeral-storage": resource.MustParse("1")}}}}}}
-	got := FromPod(p, nil, nil).Class.Requests
+	got := FromPod(p, nil, Rules{}).Class.Requests
 	for name, want := range map[string]int64{"cpu": 2000, "memory": 1 << 30, "ephemeral-storage": 1, "pods": 1, "example.com/r00060": 1, "example.com/r00061": 0, "zz.example.com/z": 0} {
 		if got.Value(name) != want {
 			t.Errorf("%s is counted as %d, want %d", name, got.Value(name), want)
@@ -259,7 +259,7 @@ func TestClassesAreBoundedByBytes(t *testing.T) {
 	var c Classes
 	for i := range 3000 {
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{asking(1, "1")}, NodeSelector: map[string]string{"a": fmt.Sprintf("%030000d", i)}}}
-		if c.FromPod(p, nil, nil).Refused != nil {
+		if c.FromPod(p, nil, Rules{}).Refused != nil {
 			t.Fatal("refused")
 		}
 	}
@@ -280,9 +280,9 @@ func TestClassesAreBoundedByBytes(t *testing.T) {
 // Equal pods have equal classes, also beyond a bound.
 func TestClassesBeyondABoundAreEqual(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{asking(500, "3"), listening(300, "")}}}
-	first := FromPod(pod, nil, nil).Class
+	first := FromPod(pod, nil, Rules{}).Class
 	for range 20 {
-		if again := FromPod(pod.DeepCopy(), nil, nil).Class; again.Key != first.Key || !bytes.Equal(again.Constraints, first.Constraints) {
+		if again := FromPod(pod.DeepCopy(), nil, Rules{}).Class; again.Key != first.Key || !bytes.Equal(again.Constraints, first.Constraints) {
 			t.Fatal("the same pod has two classes")
 		}
 	}
@@ -307,7 +307,7 @@ func BenchmarkFromPod(b *testing.B) {
 			b.ReportAllocs()
 			var classes Classes
 			for b.Loop() {
-				classes.FromPod(pod, nil, nil)
+				classes.FromPod(pod, nil, Rules{})
 			}
 		})
 	}
@@ -330,7 +330,7 @@ func TestPodSize(t *testing.T) {
 			t.Fatalf("stripped, it has %d bytes", stripped.Size())
 		}
 		got := ""
-		if r := FromPod(stripped, nil, nil).Refused; r != nil {
+		if r := FromPod(stripped, nil, Rules{}).Refused; r != nil {
 			got = r.Message
 		}
 		if got == "" != (test.want == "") || !strings.Contains(got, test.want) {

@@ -22,24 +22,24 @@ func TestClasses(t *testing.T) {
 	}
 	var c Classes
 	one, two := pod(1, "a"), pod(1, "a")
-	class := c.FromPod(one, nil, nil).Class
-	if again := c.FromPod(two, nil, nil).Class; again != class {
+	class := c.FromPod(one, nil, Rules{}).Class
+	if again := c.FromPod(two, nil, Rules{}).Class; again != class {
 		t.Error("two pods that ask for the same have two classes")
 	}
 	for _, other := range []*v1.Pod{pod(2, "a"), pod(1, "b"), pod(1, "")} {
-		if c.FromPod(other, nil, nil).Class == class {
+		if c.FromPod(other, nil, Rules{}).Class == class {
 			t.Errorf("a pod that asks for something else has the class of the first: %v", other.Spec)
 		}
 	}
-	if c.FromPod(one, nil, map[string]bool{"cpu": true}).Class == class {
+	if c.FromPod(one, nil, Rules{Ignored: map[string]bool{"cpu": true}}).Class == class {
 		t.Error("without cpu it is the same class")
 	}
 	for i := range 3 * keptClasses {
 		p := pod(10+i, fmt.Sprint(i%7))
-		if got, want := c.FromPod(p, nil, nil), FromPod(p, nil, nil); !reflect.DeepEqual(got, want) {
+		if got, want := c.FromPod(p, nil, Rules{}), FromPod(p, nil, Rules{}); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v, by itself %+v", got, want)
 		}
-		if i%1000 == 0 && c.FromPod(one, nil, nil).Class != class {
+		if i%1000 == 0 && c.FromPod(one, nil, Rules{}).Class != class {
 			t.Fatal("a class was forgotten that pods ask for")
 		}
 	}
@@ -47,9 +47,9 @@ func TestClasses(t *testing.T) {
 		t.Errorf("%d classes are kept", n)
 	}
 	for i := range 2 * keptClasses {
-		c.FromPod(pod(100000+i, ""), nil, nil)
+		c.FromPod(pod(100000+i, ""), nil, Rules{})
 	}
-	if c.FromPod(one, nil, nil).Class == class {
+	if c.FromPod(one, nil, Rules{}).Class == class {
 		t.Error("a class is kept that nobody asks for")
 	}
 }

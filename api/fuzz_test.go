@@ -97,7 +97,7 @@ func FuzzPod(f *testing.F) {
 			return
 		}
 		claims := func(string, string) string { return "is not bound" }
-		one, two := FromPod(pod, claims, nil), FromPod(pod.DeepCopy(), claims, nil)
+		one, two := FromPod(pod, claims, Rules{}), FromPod(pod.DeepCopy(), claims, Rules{})
 		if one.Class == nil || one.Class.Key != two.Class.Key {
 			t.Fatalf("the same pod has the classes %v and %v", one.Class, two.Class)
 		}
@@ -119,7 +119,7 @@ func FuzzPod(f *testing.F) {
 		if again, err := spec.Marshal(); len(one.Class.Constraints) > 0 && (err != nil || !bytes.Equal(again, one.Class.Constraints)) {
 			t.Fatalf("constraints changed on the way, %v", err)
 		}
-		if three := FromPod(pod, claims, map[string]bool{"cpu": true, "memory": true}); three.Class.Requests.Value("cpu") != 0 {
+		if three := FromPod(pod, claims, Rules{Ignored: map[string]bool{"cpu": true, "memory": true}}); three.Class.Requests.Value("cpu") != 0 {
 			t.Fatalf("ignored cpu counts: %v", three.Class.Requests)
 		}
 	})

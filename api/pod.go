@@ -23,7 +23,7 @@ type Pod struct {
 	Name            string
 	Created         time.Time
 
-	Ours     bool   // spec.schedulerName is basalt
+	Ours     bool   // spec.schedulerName is one that Basalt serves (Rules)
 	Node     string // spec.nodeName
 	Finished bool   // phase Succeeded or Failed: holds no room and no quota
 	Started  bool   // the kubelet has accepted it: before that it may still refuse it
@@ -144,18 +144,31 @@ func ReadConstraints(b []byte) (*v1.PodSpec, error) {
 // other says why not.
 type Claims func(namespace, claim string) string
 
-// FromPod reduces a pod, leaving out the resources on the ignore list. It never fails: what cannot be read or is not
-// supported is said in Refused.
-func FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
-	return (*Classes)(nil).FromPod(p, claims, ignore)
+// Rules are what the configuration says about reading pods. The zero value has the defaults.
+type Rules struct {
+	Schedulers []string        // the names in spec.schedulerName whose pods are Basalt's; empty for SchedulerName alone
+	Ignored    map[string]bool // resources that neither placement nor quota counts
+}
+
+// Ours reports whether pods with this spec.schedulerName are placed by Basalt.
+func (r *Rules) Ours(scheduler string) bool {
+	if len(r.Schedulers) == 0 {
+		return scheduler == SchedulerName
+	}
+	return slices.Contains(r.Schedulers, scheduler)
+}
+
+// FromPod reduces a pod by the rules. It never fails: what cannot be read or is not supported is said in Refused.
+func FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
+	return (*Classes)(nil).FromPod(p, claims, rules)
 }
 
 // FromPod is FromPod, with the classes that are known.
-func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod {
+func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 	out := &Pod{
 		UID: string(p.UID), ResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name,
 		Created:  p.CreationTimestamp.Time,
-		Ours:     p.Spec.SchedulerName == SchedulerName,
+		Ours:     rules.Ours(p.Spec.SchedulerName),
 		Node:     p.Spec.NodeName,
 		Finished: p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed,
 		Started:  p.Status.Phase == v1.PodRunning || p.Status.StartTime != nil,
@@ -179,7 +192,7 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, ignore map[string]bool) *Pod
 		}
 	}
 	var room [8]Amount
-	requests, err := podRequests(p, ignore, room[:0])
+	requests, err := podRequests(p, rules.Ignored, room[:0])
 	if p.Status.Reason == excessRequests && out.Node == "" {
 		err = errors.New(p.Status.Message)
 	}

@@ -44,20 +44,20 @@ func TestPodOfHugeExponent(t *testing.T) {
 		} {
 			spec.SchedulerName = SchedulerName
 			pod := &v1.Pod{Spec: spec}
-			p := FromPod(pod, nil, nil)
+			p := FromPod(pod, nil, Rules{})
 			if p.Refused == nil || p.Refused.Reason != "NeverFits" || !strings.HasPrefix(p.Refused.Message, field+": example.com/gpu: ") || len(p.Refused.Message) > 250 {
 				t.Errorf("%.20s in %s: refused %.250v", text, field, p.Refused)
 			}
 			if p.Class.Requests.Value("pods") != 1 {
 				t.Errorf("%.20s in %s: asks for %v", text, field, p.Class.Requests)
 			}
-			if p = FromPod(pod, nil, map[string]bool{"example.com/gpu": true}); p.Refused != nil || p.Class.Requests.Value("cpu") == 0 {
+			if p = FromPod(pod, nil, Rules{Ignored: map[string]bool{"example.com/gpu": true}}); p.Refused != nil || p.Class.Requests.Value("cpu") == 0 {
 				t.Errorf("%.20s in %s, ignored: %v, refused %v", text, field, p.Class.Requests, p.Refused)
 			}
 		}
 		zero := small
 		zero.Resources.Requests = v1.ResourceList{"example.com/gpu": resource.MustParse("0e2000000000")}
-		if p := FromPod(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{zero}, InitContainers: []v1.Container{small}}}, nil, nil); p.Refused != nil || p.Class.Requests.Value("example.com/gpu") != 1 {
+		if p := FromPod(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{zero}, InitContainers: []v1.Container{small}}}, nil, Rules{}); p.Refused != nil || p.Class.Requests.Value("example.com/gpu") != 1 {
 			t.Errorf("an absurd zero: %v, refused %v", p.Class.Requests, p.Refused)
 		}
 		node := FromNode(&v1.Node{Status: v1.NodeStatus{Allocatable: ask}}, nil)
@@ -88,7 +88,7 @@ func TestIgnoredResources(t *testing.T) {
 		if err != nil || !got.Equal(c.want) {
 			t.Errorf("ignoring %v: %v, %v, want %v", c.ignore, got, err, c.want)
 		}
-		if p := FromPod(pod, nil, c.ignore); !p.Class.Requests.Equal(c.want) {
+		if p := FromPod(pod, nil, Rules{Ignored: c.ignore}); !p.Class.Requests.Equal(c.want) {
 			t.Errorf("ignoring %v: class %v, want %v", c.ignore, p.Class.Requests, c.want)
 		}
 	}

@@ -12,6 +12,15 @@ import (
 )
 
 // What is kept of a pod is what its object says.
+func TestSchedulerNames(t *testing.T) {
+	for name, want := range map[string][2]bool{"basalt": {true, false}, "volcano": {false, true}, "batch": {false, true}, "": {false, false}, "default-scheduler": {false, false}} {
+		pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: name}}
+		if got := [2]bool{FromPod(pod, nil, Rules{}).Ours, FromPod(pod, nil, Rules{Schedulers: []string{"volcano", "batch"}}).Ours}; got != want {
+			t.Errorf("%q is ours: %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestFromPod(t *testing.T) {
 	yes, no := true, false
 	now := metav1.Now()
@@ -46,7 +55,7 @@ func TestFromPod(t *testing.T) {
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: SchedulerName}}
 		c.change(pod)
-		for what, p := range map[string]*Pod{"": FromPod(pod, nil, nil), ", stripped": FromPod(StripPod(pod), nil, nil)} {
+		for what, p := range map[string]*Pod{"": FromPod(pod, nil, Rules{}), ", stripped": FromPod(StripPod(pod), nil, Rules{})} {
 			if !c.is(p) {
 				t.Errorf("%s%s: %+v", c.what, what, p)
 			}

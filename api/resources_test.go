@@ -99,7 +99,7 @@ func TestPodRequestsFollowComponentHelpers(t *testing.T) {
 		t.Fatalf("PodRequests = %v, %v", got, err)
 	}
 	pod.Spec.Containers[0].Resources = list("9E")
-	if p := FromPod(pod, nil, nil); p.Refused == nil || p.Refused.Reason != "NeverFits" {
+	if p := FromPod(pod, nil, Rules{}); p.Refused == nil || p.Refused.Reason != "NeverFits" {
 		t.Fatalf("a pod that asks for 9E cores: %+v", p.Refused)
 	}
 }
@@ -115,14 +115,14 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"spec.volumes[0]":                 {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
 	} {
 		spec.SchedulerName = SchedulerName
-		p := FromPod(&v1.Pod{Spec: spec}, func(_, claim string) string { return "is not bound" }, nil)
+		p := FromPod(&v1.Pod{Spec: spec}, func(_, claim string) string { return "is not bound" }, Rules{})
 		if p.Refused == nil || p.Refused.Reason != "UnsupportedConstraint" || len(p.Refused.Message) < len(name) || p.Refused.Message[:len(name)] != name {
 			t.Errorf("%s: refused %+v", name, p.Refused)
 		}
 	}
 	soft := v1.PodSpec{SchedulerName: SchedulerName, TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}},
 		Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{}}}}}
-	if p := FromPod(&v1.Pod{Spec: soft}, nil, nil); p.Refused != nil {
+	if p := FromPod(&v1.Pod{Spec: soft}, nil, Rules{}); p.Refused != nil {
 		t.Errorf("preferred forms are refused: %+v", p.Refused)
 	}
 }
@@ -146,9 +146,9 @@ func TestPaths(t *testing.T) {
 }
 
 func TestClassesAreEqualWhenTheirPodsAre(t *testing.T) {
-	one := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"a": "1", "b": "2"}, SchedulerName: SchedulerName}}, nil, nil)
+	one := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"a": "1", "b": "2"}, SchedulerName: SchedulerName}}, nil, Rules{})
 	for range 50 { // maps are marshalled in a stable order
-		two := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"b": "2", "a": "1"}, SchedulerName: SchedulerName}}, nil, nil)
+		two := FromPod(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"b": "2", "a": "1"}, SchedulerName: SchedulerName}}, nil, Rules{})
 		if one.Class.Key != two.Class.Key {
 			t.Fatal("equal pods have different classes")
 		}

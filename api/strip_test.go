@@ -70,8 +70,8 @@ func TestStripping(t *testing.T) {
 		fill.Fill(&p.Status.Resources)
 		before := p.DeepCopy()
 		stripped := api.StripPod(p)
-		want := api.FromPod(p, claims, nil)
-		if got := api.FromPod(stripped, claims, nil); !reflect.DeepEqual(got, want) {
+		want := api.FromPod(p, claims, api.Rules{})
+		if got := api.FromPod(stripped, claims, api.Rules{}); !reflect.DeepEqual(got, want) {
 			t.Fatalf("stripped, a pod reduces to %+v, not %+v", got, want)
 		}
 		if !reflect.DeepEqual(p, before) {
@@ -85,7 +85,7 @@ func TestStripping(t *testing.T) {
 		if err := read.Unmarshal(b); err != nil {
 			t.Fatal(err)
 		}
-		if got := api.FromPod(read, claims, nil); !reflect.DeepEqual(got, want) {
+		if got := api.FromPod(read, claims, api.Rules{}); !reflect.DeepEqual(got, want) {
 			t.Fatalf("stripped, written and read, a pod reduces to %+v, not %+v", got, want)
 		}
 		if want.Refused != nil {

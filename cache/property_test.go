@@ -21,7 +21,7 @@ func pod(requests map[string]string, change func(*v1.PodSpec)) *api.Class {
 	if change != nil {
 		change(&p.Spec)
 	}
-	return api.FromPod(p, nil, nil).Class
+	return api.FromPod(p, nil, api.Rules{}).Class
 }
 
 func hostPort(number int32, ip string, protocol v1.Protocol) func(*v1.PodSpec) {

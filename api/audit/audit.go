@@ -83,6 +83,8 @@ func (v Violation) String() string {
 
 // Config of an Auditor. Zero durations take the defaults named.
 type Config struct {
+	// Schedulers are the names in spec.schedulerName that Basalt is configured to serve: "basalt" alone.
+	Schedulers []string
 	// Ignore names the resources that Basalt is configured to ignore.
 	Ignore map[string]bool
 	// Lag bounds how far the streams may be apart: 2 s.
@@ -175,6 +177,9 @@ type Auditor struct {
 
 // New makes an Auditor that has seen nothing.
 func New(cfg Config) *Auditor {
+	if len(cfg.Schedulers) == 0 {
+		cfg.Schedulers = []string{api.SchedulerName}
+	}
 	cfg.Lag = cmp.Or(cfg.Lag, 2*time.Second)
 	cfg.Grace = cmp.Or(cfg.Grace, 30*time.Second)
 	cfg.Unresolved = cmp.Or(cfg.Unresolved, 60*time.Second)

@@ -216,7 +216,7 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	}
 	fresh, wasBound := p.version == "", p.node != ""
 	p.known, p.version = true, o.ResourceVersion
-	p.ours, p.node = o.Spec.SchedulerName == api.SchedulerName, o.Spec.NodeName
+	p.ours, p.node = slices.Contains(a.cfg.Schedulers, o.Spec.SchedulerName), o.Spec.NodeName
 	p.finished = o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed
 	if label := o.Labels[api.LabelGang]; label != p.label {
 		p.labelled = p.labelled || !fresh && !wasBound && p.node != "" && label != ""

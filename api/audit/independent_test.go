@@ -465,7 +465,7 @@ func TestRequestsOfOversizedPods(t *testing.T) {
 		requests[v1.ResourceName(fmt.Sprintf("example.com/r%03d", i))] = resource.MustParse("3")
 	}
 	p.Spec.Containers = []v1.Container{{Name: "a", Resources: v1.ResourceRequirements{Requests: requests}}, {Name: "b", Resources: v1.ResourceRequirements{Requests: requests}}}
-	want := api.FromPod(p, nil, nil).Class.Requests
+	want := api.FromPod(p, nil, api.Rules{}).Class.Requests
 	if got := audit.RequestsOf(p); !got.Equal(want) || len(got) != api.MaxPodResources+1 {
 		t.Fatalf("got %s, want %s", got, want)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/credentials"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/link"
@@ -216,6 +217,7 @@ func shardCommand() *cobra.Command {
 	var o shard.Options
 	cmd := &cobra.Command{Use: "shard", Short: "Run a shard: schedule the gangs of its queues and bind pods to its nodes", Args: cobra.NoArgs}
 	c.register(cmd)
+	cmd.Flags().StringSliceVar(&o.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, the same at every shard; no other scheduler may serve one of them")
 	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that placement and quota ignore")
 	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -18,7 +18,7 @@ import (
 type claims struct {
 	mu      sync.Mutex
 	show    func(*api.Pod)
-	ignore  map[string]bool // resources on the ignore list
+	rules   api.Rules
 	classes api.Classes
 	volume  map[string]bool                          // by name: has node affinity
 	claim   map[types.NamespacedName]string          // name of its volume, "" while it is unbound
@@ -35,9 +35,9 @@ type waitingPod struct {
 	claims []types.NamespacedName
 }
 
-func newClaims(ignore map[string]bool, show func(*api.Pod), flush func()) *claims {
+func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 	return &claims{
-		show: show, flush: flush, late: answers{}, ignore: ignore, volume: map[string]bool{}, claim: map[types.NamespacedName]string{}, bound: map[string]map[types.NamespacedName]bool{},
+		show: show, flush: flush, late: answers{}, rules: rules, volume: map[string]bool{}, claim: map[types.NamespacedName]string{}, bound: map[string]map[types.NamespacedName]bool{},
 		waiting: map[types.UID]*waitingPod{}, users: map[types.NamespacedName]map[types.UID]*waitingPod{},
 	}
 }
@@ -69,7 +69,7 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 	if len(c.waiting) > 0 {
 		c.forget(p.UID)
 	}
-	if p.Spec.SchedulerName == api.SchedulerName && p.Spec.NodeName == "" && usesClaims(p) {
+	if p.Spec.NodeName == "" && c.rules.Ours(p.Spec.SchedulerName) && usesClaims(p) {
 		w := &waitingPod{pod: p, claims: claimsOf(p)}
 		c.waiting[p.UID] = w
 		for _, name := range w.claims {
@@ -80,7 +80,7 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 			c.users[name][p.UID] = w
 		}
 	}
-	return c.classes.FromPod(p, c.why, c.ignore)
+	return c.classes.FromPod(p, c.why, c.rules)
 }
 
 // forget drops a pod that waits no more.
@@ -223,7 +223,7 @@ func (c *claims) showAgain(name types.NamespacedName, why string, shown map[type
 	for uid, w := range c.users[name] {
 		if !shown[uid] {
 			shown[uid] = true
-			c.show(c.classes.FromPod(w.pod, c.why, c.ignore))
+			c.show(c.classes.FromPod(w.pod, c.why, c.rules))
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 // A pod whose claim cannot be placed yet is shown again when the claim, or its volume, changes.
 func TestPodsAreShownAgainWhenTheirClaimsChange(t *testing.T) {
 	var last *api.Pod
-	c := newClaims(nil, func(p *api.Pod) { last = p }, nil)
+	c := newClaims(api.Rules{}, func(p *api.Pod) { last = p }, nil)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
 		Spec: corev1.PodSpec{SchedulerName: api.SchedulerName, Volumes: []corev1.Volume{{Name: "data",
@@ -62,7 +62,7 @@ func TestPodsAreShownAgainWhenTheirClaimsChange(t *testing.T) {
 // the answer is the same, and only those that ask for the claim where it is not.
 func TestClaimsOfOthersCostNothing(t *testing.T) {
 	shown := map[string]int{}
-	c := newClaims(nil, func(p *api.Pod) { shown[p.UID]++ }, nil)
+	c := newClaims(api.Rules{}, func(p *api.Pod) { shown[p.UID]++ }, nil)
 	waiting := func(i int, claim string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i))},
@@ -136,7 +136,7 @@ func TestPodsOfAClaimAreShownAtOnce(t *testing.T) {
 	for _, pods := range []int{promptPods, promptPods + 1} {
 		synctest.Test(t, func(t *testing.T) {
 			var shown atomic.Int32
-			c := newClaims(nil, func(*api.Pod) { shown.Add(1) }, nil)
+			c := newClaims(api.Rules{}, func(*api.Pod) { shown.Add(1) }, nil)
 			for i := range pods {
 				c.seen(&corev1.Pod{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i))},
@@ -164,7 +164,7 @@ func TestClaimOfManyPods(t *testing.T) {
 		shown := 0
 		var flushed atomic.Int32
 		var last *api.Pod
-		c := newClaims(nil, func(p *api.Pod) { shown, last = shown+1, p }, func() { flushed.Add(1) })
+		c := newClaims(api.Rules{}, func(p *api.Pod) { shown, last = shown+1, p }, func() { flushed.Add(1) })
 		const pods = 1000
 		for i := range pods {
 			c.seen(&corev1.Pod{

@@ -12,7 +12,7 @@ import (
 func (w *watches) nodeEvents() (seen, gone func(*corev1.Node) event.Event) {
 	shared := map[string]*api.Node{} // stays empty but with fault.SharedNodes
 	seen = func(n *corev1.Node) event.Event {
-		node := api.FromNode(n, w.ignore)
+		node := api.FromNode(n, w.rules.Ignored)
 		if fault.On(fault.SharedNodes) {
 			if old := shared[n.Name]; old != nil {
 				*old, node = *node, old // the cores hold old and read it at this moment

@@ -108,11 +108,13 @@ func (w *world) create(resource string, o memory.Object) {
 }
 
 // pod makes a pod of one CPU.
-func (w *world) pod(name string, labels map[string]string) {
+func (w *world) pod(name string, labels map[string]string) { w.podOf(api.SchedulerName, name, labels) }
+
+func (w *world) podOf(scheduler, name string, labels map[string]string) {
 	w.t.Helper()
 	w.create("pods", &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: labels},
-		Spec: v1.PodSpec{SchedulerName: api.SchedulerName, Containers: []v1.Container{{Name: "c",
+		Spec: v1.PodSpec{SchedulerName: scheduler, Containers: []v1.Container{{Name: "c",
 			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("1")}}}}},
 	})
 }
@@ -409,9 +411,32 @@ func (w *world) drain(m *member, cancel bool) {
 	})
 }
 
-func TestPlacementPolicyIsNamed(t *testing.T) {
+func TestOptionsAreNamed(t *testing.T) {
 	err := shard.Run(t.Context(), shard.Options{Policy: "random"})
 	if err == nil || !strings.Contains(err.Error(), `--placement "random"`) {
 		t.Errorf("%v", err)
+	}
+	err = shard.Run(t.Context(), shard.Options{Policy: "pack", Schedulers: []string{"basalt", ""}})
+	if err == nil || !strings.Contains(err.Error(), "--scheduler-names") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Pods of each name that is served are placed, others are left alone.
+func TestSchedulerNames(t *testing.T) {
+	w := newWorld(t)
+	w.create("nodes", kubelet.Node("n", "4", "8Gi", 10))
+	w.coordinator("coordinator-0")
+	w.start("shard", "shard-0", func(ctx context.Context, o process.Options) error {
+		return shard.Run(ctx, shard.Options{Process: o, LeaseTTL: time.Minute, Schedulers: []string{"batch", api.SchedulerName}})
+	})
+	for _, name := range []string{"default-scheduler", "other", "batch", api.SchedulerName} {
+		w.podOf(name, name, nil)
+	}
+	w.bound("batch", api.SchedulerName)
+	for _, name := range []string{"default-scheduler", "other"} {
+		if p := w.get("pods", "default", name).(*v1.Pod); p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 {
+			t.Errorf("the pod of %s is on node %q, with conditions %v", name, p.Spec.NodeName, p.Status.Conditions)
+		}
 	}
 }

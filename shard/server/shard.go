@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 type Options struct {
 	Process          process.Options
 	Policy           string   // pack or spread
+	Schedulers       []string // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string // that placement does not look at
 
 	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent, and a
@@ -61,6 +63,9 @@ func Run(ctx context.Context, o Options) error {
 	policy, err := readPolicy(o.Policy)
 	if err != nil {
 		return err
+	}
+	if slices.Contains(o.Schedulers, "") {
+		return errors.New("--scheduler-names: a name is empty; pods without spec.schedulerName get default-scheduler from the API server")
 	}
 	stopping := ctx
 	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -105,13 +110,13 @@ func Run(ctx context.Context, o Options) error {
 	l.binds, l.resolves, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, resolveWorkers), newWorkers(ctx, otherWorkers)
 	wg.Go(func() { l.run(ctx) })
 
-	ignored := map[string]bool{}
+	rules := api.Rules{Schedulers: o.Schedulers, Ignored: map[string]bool{}}
 	for _, r := range o.IgnoredResources {
-		ignored[r] = true
+		rules.Ignored[r] = true
 	}
 	p.NotReady("watches", "listing the cluster for the first time")
 	l.watches = &watches{
-		clients: p.Kube, log: p.Log, relay: l.relay, ignore: ignored,
+		clients: p.Kube, log: p.Log, relay: l.relay, rules: rules,
 		post: func(events []event.Event) { l.post(ctx, events...) },
 	}
 	if err := l.watches.run(ctx, stopping, &wg); err != nil {

@@ -26,7 +26,7 @@ type watches struct {
 	clients *kube.Clients
 	log     *slog.Logger
 	relay   *relay.Relay
-	ignore  map[string]bool     // resources on the ignore list: read once, never changed
+	rules   api.Rules           // read once, never changed
 	post    func([]event.Event) // hands on what came together; its calls keep their order
 	claims  *claims
 	pods    *kube.Follower[*corev1.Pod]
@@ -60,7 +60,7 @@ func (w *watches) flush() {
 func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
 	known := newPods(w.emit)
-	w.claims = newClaims(w.ignore, known.seen, w.flush)
+	w.claims = newClaims(w.rules, known.seen, w.flush)
 
 	var synced []<-chan struct{}
 	start := func(run func(context.Context), done <-chan struct{}) {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
@@ -63,6 +64,7 @@ to read the control store.`,
 	f.BoolVar(&c.json, "json", false, "print one JSON object per line: each violation, then a summary")
 	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "how long a gang may be partly bound, a reservation may have no pods, and a bound pod may have no reservation")
 	f.DurationVar(&c.judge.Unresolved, "unresolved", time.Minute, "how long an intent may remain unresolved")
+	f.StringSliceVar(&c.judge.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, as given to the shards")
 	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement ignores, as given to the shards")
 	f.StringVar(&c.metrics, "metrics", "", "address for /metrics, /livez, /readyz and /debug/pprof; empty: none")
 	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")

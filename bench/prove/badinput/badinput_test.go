@@ -469,7 +469,7 @@ func (w *world) noOvercommit(t *testing.T) {
 	}
 	used := map[string]api.Resources{}
 	for i := range pods.Items {
-		p := api.FromPod(&pods.Items[i], nil, nil)
+		p := api.FromPod(&pods.Items[i], nil, api.Rules{})
 		if p.Node != "" && !p.Finished {
 			used[p.Node] = used[p.Node].Add(p.Class.Requests)
 		}

@@ -107,7 +107,7 @@ func (a *API) stored(k *Kind, event watch.EventType, o metav1.Object) {
 	o.SetResourceVersion(strconv.FormatInt(a.version, 10))
 	e := Entry{Type: event, Version: a.version, Object: Object{Object: o}, Old: k.Objects[NameOf(o)]}
 	if p, is := o.(*corev1.Pod); is {
-		e.Pod = api.FromPod(p, nil, nil)
+		e.Pod = api.FromPod(p, nil, api.Rules{})
 	}
 	if event == watch.Deleted {
 		delete(k.Objects, NameOf(o))
