@@ -13,7 +13,7 @@ import (
 //	judge        its request is denied or not answered
 //	endRound     it is reserved and does not fit now (round.go)
 //
-// gang.blocked holds the reason, and is kept until another one or none holds: that a gang did not fit is still said while it
+// gang.blocked holds the reason, and is kept until another one or none holds: that a gang did not fit stays the reason while it
 // requests its reservation again. gang.uncharged holds why pods that somebody else bound are not charged.
 
 // closedToPods returns why no further pod of a PodGroup is placed, whatever capacity and quota there are.
@@ -57,7 +57,7 @@ func (g *gang) missingGroup() name {
 
 // judge finds out why a gang is blocked that requested something, and ends what was so before.
 func (c *Core) judge(g *gang) {
-	a := g.charge.ask
+	a := g.charge.reserve
 	g.uncharged = c.judgeUncharged(g)
 	if a == nil {
 		if g.charge.reserved && g.blocked.OfCharge() {
@@ -76,7 +76,7 @@ func (c *Core) judge(g *gang) {
 	switch {
 	case a.denied != nil:
 		g.blocked = report.Denied(a.denied)
-	case !a.said.IsZero() && !c.now.Before(a.at.Add(c.cfg.CoordinatorQuiet)):
+	case !a.sent.IsZero() && !c.now.Before(a.at.Add(c.cfg.CoordinatorQuiet)):
 		g.blocked = report.NoCoordinator()
 	default:
 		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
@@ -90,13 +90,13 @@ func (c *Core) judge(g *gang) {
 // not use the queue, or they cannot run (foreign.go).
 func (c *Core) judgeUncharged(g *gang) report.Reason {
 	ch := &g.charge
-	a := ch.ask
+	a := ch.reserve
 	switch {
 	case g.tally.bound == 0 || ch.elsewhere():
 		return report.Reason{}
 	case a != nil && a.denied != nil && !a.bound.IsZero() && !(ch.reserved && a.bound.Fits(ch.amounts)):
 		return report.Uncharged(report.Denied(a.denied))
-	case g.tally.bound > g.tally.owed:
+	case g.tally.bound > g.tally.chargeable:
 		return report.Unusable()
 	}
 	return report.Reason{}
@@ -116,7 +116,7 @@ func (c *Core) reservedVerdict(g *gang) report.Verdict {
 	switch {
 	case !g.uncharged.None() && !g.charge.reserved:
 		return report.Verdict{Reason: g.uncharged}
-	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.ask == nil:
+	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.reserve == nil:
 		v := report.Verdict{Yes: true, Reason: report.Reserved(g.queue)}
 		if !g.uncharged.None() {
 			v.Message += "; " + g.uncharged.Message
@@ -155,7 +155,7 @@ func (g *gang) podReason(p *pod) report.Reason {
 		return report.Reason{}
 	case p.Refused != nil:
 		return report.Reason{Code: p.Refused.Reason, Message: p.Refused.Message}
-	case p.place == committed || p.place == bound || g.state == preparing || g.state == binding:
+	case p.stage == committed || p.stage == bound || g.state == preparing || g.state == binding:
 		return report.Reason{}
 	}
 	return g.blocked.OnPod()

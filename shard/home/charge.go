@@ -18,19 +18,19 @@ type charge struct {
 	revision int64 // of the record: what a Commit names
 	amounts  api.Resources
 	pods     []uint64 // api.PodID of those that amounts are for, sorted; empty for a gang of one
-	stale    bool     // a node shard found another revision: ask for the current one
+	stale    bool     // a node shard found another revision: request the current one
 	closed   bool     // state closing: nothing of it passes any more
 
 	rank   *wire.Rank // of the first grant, kept over attempts
 	forced bool       // inherited as a charge for pods found bound
 
-	ask     *ask
-	open    *open // Unreserve or Close
+	reserve *reserveCall
+	open    *call // Unreserve or Close
 	most    int   // pods that one growth may ask for, 0 for any number
 	giveUps int   // reservations given back for want of room
 	patient bool  // may keep what it holds
 
-	shrunk time.Time // when less was asked for last
+	shrunk time.Time // when less was requested last
 }
 
 // names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
@@ -49,21 +49,21 @@ func (ch *charge) namesAll(g *gang, pods []*pod) bool {
 // elsewhere reports whether what the gang asks for was denied because its pods are charged to another gang or queue: that one's
 // home drives them.
 func (ch *charge) elsewhere() bool {
-	if ch.reserved || ch.ask == nil || ch.ask.denied == nil {
+	if ch.reserved || ch.reserve == nil || ch.reserve.denied == nil {
 		return false
 	}
-	reason := ch.ask.denied.GetReason()
+	reason := ch.reserve.denied.GetReason()
 	return reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE || reason == wire.DenyReason_DENY_CLOSING
 }
 
 // adoptCharge lets a gang use the reservation that it has, if that names its pods and is large enough.
 func (c *Core) adoptCharge(g *gang) bool {
 	ch := &g.charge
-	if !ch.reserved || ch.closed || ch.stale || ch.ask != nil {
+	if !ch.reserved || ch.closed || ch.stale || ch.reserve != nil {
 		return false
 	}
 	pods := c.choose(g)
-	all := append(g.pick((*pod).isOwed), pods...)
+	all := append(g.pick((*pod).isChargeable), pods...)
 	if total, excess := sumBounded(all); excess || !total.Fits(ch.amounts) || !ch.namesAll(g, all) {
 		return false
 	}
@@ -79,16 +79,16 @@ func (c *Core) adoptCharge(g *gang) bool {
 // chargeBound keeps the charge of a gang that waits at what is bound of it.
 func (c *Core) chargeBound(g *gang) {
 	ch := &g.charge
-	have := g.pick((*pod).isOwed)
-	if ch.ask != nil {
-		if len(ch.ask.pods) == 0 && sum(have).Equal(ch.ask.demand) && slices.Equal(ids(g, have), ch.ask.names) {
-			c.say(g)
+	have := g.pick((*pod).isChargeable)
+	if ch.reserve != nil {
+		if len(ch.reserve.pods) == 0 && sum(have).Equal(ch.reserve.demand) && slices.Equal(ids(g, have), ch.reserve.names) {
+			c.sendReserve(g)
 			return
 		}
 	} else if ch.reserved && !ch.stale && sum(have).Equal(ch.amounts) && ch.namesAll(g, have) {
 		return
 	}
-	c.ask(g, nil, false)
+	c.requestQuota(g, nil, false)
 }
 
 // adjust keeps the charge of a gang that is being bound, or runs, at what its pods need. It shrinks at once, and grows by one
@@ -103,21 +103,21 @@ func (c *Core) adjust(g *gang) {
 	}
 	for _, cm := range g.commits {
 		if !cm.prepared && c.isMember(cm.shard) {
-			if ch.ask != nil {
-				c.say(g)
+			if ch.reserve != nil {
+				c.sendReserve(g)
 			}
 			return
 		}
 	}
-	need := g.pick(func(p *pod) bool { return p.isOwed() || p.place == committed || p.charged && p.candidate() })
+	need := g.pick(func(p *pod) bool { return p.isChargeable() || p.stage == committed || p.charged && p.candidate() })
 	base := sum(need)
 	extra := c.extras(g)
 	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
 		c.retreat(g, startOver)
 		return
 	}
-	if a := ch.ask; a != nil && a.denied == nil {
-		c.say(g)
+	if a := ch.reserve; a != nil && a.denied == nil {
+		c.sendReserve(g)
 		return
 	}
 	if ch.reserved && !ch.stale {
@@ -136,42 +136,42 @@ func (c *Core) adjust(g *gang) {
 			base, extra = with, extra[1:]
 		}
 		if len(replacing) > 0 { // of which the record has to say so
-			c.ask(g, replacing, true)
+			c.requestQuota(g, replacing, true)
 			return
 		}
 		if g.state == binding && base.Fits(ch.amounts) && c.now.Before(c.rollUntil(g)) {
 			base = ch.amounts // what it lacks is kept for a pod that takes the place
 		}
 	}
-	if ch.ask != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.unsettled() {
+	if ch.reserve != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.outstanding() {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
 	}
-	if a := ch.ask; a != nil && !a.fewer {
+	if a := ch.reserve; a != nil && !a.fewer {
 		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
-			c.say(g)
+			c.sendReserve(g)
 			return
 		}
 	}
 	named := !ch.reserved || ch.namesAll(g, need)
-	if ch.ask == nil && ch.reserved && !ch.stale && named && len(need) > 0 && len(extra) == 0 && !base.Equal(ch.amounts) && base.Fits(ch.amounts) {
+	if ch.reserve == nil && ch.reserved && !ch.stale && named && len(need) > 0 && len(extra) == 0 && !base.Equal(ch.amounts) && base.Fits(ch.amounts) {
 		if at := ch.shrunk.Add(shrinkPause(len(ch.pods))); c.now.Before(at) {
 			c.wakeAt(g, at)
 			return
 		}
 	}
 	switch {
-	case len(need) == 0 && len(extra) == 0 && !g.unsettled() && base.IsZero():
-		if ch.reserved || ch.ask != nil {
+	case len(need) == 0 && len(extra) == 0 && !g.outstanding() && base.IsZero():
+		if ch.reserved || ch.reserve != nil {
 			c.release(g)
 		}
 	case ch.stale || ch.reserved && !(named && base.Equal(ch.amounts)) || !ch.reserved && !base.IsZero():
-		c.ask(g, nil, true)
+		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
-		if g.edits.vain && (ch.ask == nil || !ch.ask.fewer) {
+		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {
 			if g.edits.pending = true; c.limitRestarts(g) {
-				if ch.ask != nil {
-					c.say(g)
+				if ch.reserve != nil {
+					c.sendReserve(g)
 				}
 				return
 			}
@@ -179,10 +179,10 @@ func (c *Core) adjust(g *gang) {
 		if ch.most > 0 && len(extra) > ch.most {
 			extra = extra[:ch.most]
 		}
-		c.ask(g, extra, true)
-	case ch.ask != nil: // what it asked for is not wanted any more
+		c.requestQuota(g, extra, true)
+	case ch.reserve != nil: // what it requested is not wanted any more
 		if ch.reserved {
-			c.ask(g, nil, true)
+			c.requestQuota(g, nil, true)
 		} else {
 			c.release(g)
 		}
@@ -214,7 +214,7 @@ func (c *Core) extras(g *gang) []*pod {
 	if g.leaving() || g.mismatch || g.group != nil && g.group.deleting || g.search.gaveUp && c.asleep(g) {
 		return nil
 	}
-	pods := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.place == nowhere })
+	pods := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.stage == nowhere })
 	if !g.started {
 		pods = pods[:min(len(pods), max(0, g.minCount()-g.placed-g.tally.charged))]
 	}

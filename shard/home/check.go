@@ -24,7 +24,7 @@ func (c *Core) check() error {
 			if p.placed {
 				placed++
 			}
-			if p.place == held && g.state == withdrawing {
+			if p.stage == held && g.state == withdrawing {
 				return fmt.Errorf("gang %s withdraws, and counts on its hold of pod %s", uid, pod)
 			}
 			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {
@@ -33,7 +33,7 @@ func (c *Core) check() error {
 			if p.Namespace != g.namespace {
 				return fmt.Errorf("pod %s/%s is in gang %s of namespace %s", p.Namespace, p.Name, uid, g.namespace)
 			}
-			if p.place == committed && p.commit != nil && p.commit.shard != p.shard && p.shard != "" {
+			if p.stage == committed && p.commit != nil && p.commit.shard != p.shard && p.shard != "" {
 				return fmt.Errorf("pod %s is committed at %s by a commit at %s", pod, p.shard, p.commit.shard)
 			}
 		}
@@ -57,8 +57,8 @@ func (c *Core) check() error {
 		if p.gang != nil && (p.gang.members[uid] != p || c.gangs[p.gang.id] != p.gang) {
 			return fmt.Errorf("pod %s has gang %s, which does not have it", uid, p.gang.id)
 		}
-		if p.voice != nil && c.groups[p.voice.name] != p.voice {
-			return fmt.Errorf("pod %s has a say in PodGroup %s, which is gone", uid, p.voice.uid)
+		if p.votesIn != nil && c.groups[p.votesIn.name] != p.votesIn {
+			return fmt.Errorf("pod %s votes in PodGroup %s, which is gone", uid, p.votesIn.uid)
 		}
 	}
 	if c.Broken > 0 {
@@ -67,7 +67,7 @@ func (c *Core) check() error {
 	return nil
 }
 
-// waitsForAnswer reports whether a gang said something that may be lost.
+// waitsForAnswer reports whether a gang sent a request that may be lost.
 func (g *gang) waitsForAnswer() bool {
-	return g.charge.ask != nil || g.charge.open != nil || len(g.commits) > 0 || g.withdraw != nil || g.search.round != nil
+	return g.charge.reserve != nil || g.charge.open != nil || len(g.commits) > 0 || g.withdraw != nil || g.search.round != nil
 }

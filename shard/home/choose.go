@@ -103,7 +103,7 @@ func (c *Core) mayTry(g *gang, r *round) bool {
 func (g *gang) holdsAt(shard api.Incarnation) bool {
 	if g.search.touched[shard] {
 		for _, p := range g.members {
-			if p.place == held && p.shard == shard {
+			if p.stage == held && p.shard == shard {
 				return true
 			}
 		}

@@ -32,9 +32,9 @@ type withdraw struct {
 	why     cause
 	serial  uint64
 	all     bool // to every member of the table: what a shard that is gone wrote is with its heirs
-	waiting map[api.Incarnation]*open
-	again   map[api.Incarnation]*open  // shards with Bindings to settle, asked once more: BindResults may be lost
-	sent    map[string]api.Incarnation // pods whose Bindings were sent, and the shard that will settle them
+	waiting map[api.Incarnation]*call
+	again   map[api.Incarnation]*call  // shards with Bindings to resolve, asked once more: BindResults may be lost
+	sent    map[string]api.Incarnation // pods whose Bindings were sent, and the shard that will resolve them
 	pods    []string                   // pods whose intents have no known outcome: each shard reports those that are bound to its nodes
 }
 
@@ -45,12 +45,12 @@ func (c *Core) retreat(g *gang, why cause) {
 		g.edits.pending = true
 		why = startOver
 	}
-	if why == startOver && len(g.search.touched) == 0 && !g.unsettled() {
+	if why == startOver && len(g.search.touched) == 0 && !g.outstanding() {
 		c.resume(g, why)
 		return
 	}
 	c.become(g, withdrawing)
-	w := &withdraw{why: why, serial: c.serial(g), waiting: map[api.Incarnation]*open{}, again: map[api.Incarnation]*open{}, sent: map[string]api.Incarnation{}}
+	w := &withdraw{why: why, serial: c.serial(g), waiting: map[api.Incarnation]*call{}, again: map[api.Incarnation]*call{}, sent: map[string]api.Incarnation{}}
 	for shard := range g.search.touched {
 		w.all = w.all || !c.isMember(shard)
 	}
@@ -60,10 +60,10 @@ func (c *Core) retreat(g *gang, why cause) {
 	}
 	maps.Copy(unknown, g.lost)
 	for _, p := range g.members {
-		w.all = w.all || p.place == committed && !c.isMember(p.shard)
-		if p.place == committed {
+		w.all = w.all || p.stage == committed && !c.isMember(p.shard)
+		if p.stage == committed {
 			unknown[p.UID] = true
-		} else if p.place == bound {
+		} else if p.stage == bound {
 			delete(unknown, p.UID)
 		}
 	}
@@ -71,7 +71,7 @@ func (c *Core) retreat(g *gang, why cause) {
 	if c.table != nil {
 		for _, m := range c.table.Members {
 			if w.all || g.search.touched[m.Incarnation] {
-				w.waiting[m.Incarnation] = &open{}
+				w.waiting[m.Incarnation] = &call{}
 			}
 		}
 	}
@@ -79,8 +79,8 @@ func (c *Core) retreat(g *gang, why cause) {
 	g.search.round = nil
 	c.freeSlot(g)
 	for _, p := range g.members {
-		if p.place == held {
-			p.place, p.shard, p.node = nowhere, "", ""
+		if p.stage == held {
+			p.stage, p.shard, p.node = nowhere, "", ""
 		}
 	}
 	c.touch(g)
@@ -99,7 +99,7 @@ func (c *Core) sendWithdraw(g *gang, shard api.Incarnation, serial uint64, pods 
 		Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch), PodUids: pods}}})
 }
 
-// awaitWithdrawn waits until each shard has answered, and each Binding that was sent is settled.
+// awaitWithdrawn waits until each shard has answered, and each Binding that was sent is resolved.
 func (c *Core) awaitWithdrawn(g *gang) {
 	w := g.withdraw
 	shards := make([]api.Incarnation, 0, len(w.waiting))
@@ -112,7 +112,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		} else if w.waiting[shard] == nil && !slices.Contains(shards, shard) {
 			shards = append(shards, shard)
 			if w.again[shard] == nil {
-				w.again[shard] = &open{at: c.now, said: c.now, every: c.cfg.AskAgain}
+				w.again[shard] = &call{at: c.now, sent: c.now, every: c.cfg.AskAgain}
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		if o == nil {
 			o = w.again[shard]
 		}
-		if c.patiently(g, o) {
+		if c.dueAtShard(g, o) {
 			c.sendWithdraw(g, shard, w.serial, w.pods)
 		}
 	}
@@ -137,7 +137,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		return
 	}
 	g.withdraw = nil
-	for _, p := range g.pick(func(p *pod) bool { return p.place == committed }) {
+	for _, p := range g.pick(func(p *pod) bool { return p.stage == committed }) {
 		c.podFree(p)
 	}
 	clear(g.lost)
@@ -169,7 +169,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 		if p == nil {
 			p = c.claim(g, b.GetPodUid())
 		}
-		if p != nil && p.place != bound && !p.Finished {
+		if p != nil && p.stage != bound && !p.Finished {
 			p.ours = true
 			c.podBound(p, b.GetNode())
 			delete(w.sent, p.UID)
@@ -177,7 +177,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 	}
 	for _, uid := range m.GetSentPodUids() {
 		p := g.members[uid]
-		if p != nil && p.place == bound {
+		if p != nil && p.stage == bound {
 			continue
 		}
 		w.sent[uid] = from
@@ -185,7 +185,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 			if p.commit != nil && p.commit.shard != from {
 				p.commit = nil // an heir has it
 			}
-			p.place, p.shard = committed, from
+			p.stage, p.shard = committed, from
 			p.pinned, p.sure, p.ours = g.id, true, true
 		}
 	}
@@ -207,7 +207,7 @@ func (c *Core) resume(g *gang, why cause) {
 	case why == giveUp:
 		c.sleep(g, g.blocked.Is(v1alpha1.ReasonNeverFits))
 		c.become(g, collecting)
-		if g.tally.owed == 0 {
+		if g.tally.chargeable == 0 {
 			c.release(g)
 		}
 	default:
@@ -223,7 +223,7 @@ func (c *Core) mayEvict(g *gang) bool {
 			return false
 		}
 	}
-	return !g.charge.closed && g.charge.reserved && g.charge.ask == nil
+	return !g.charge.closed && g.charge.reserved && g.charge.reserve == nil
 }
 
 // close begins to roll back a gang that is bound in part.
@@ -234,19 +234,19 @@ func (c *Core) close(g *gang) {
 		c.retreat(g, rollBack)
 		return
 	}
-	g.charge.open = &open{serial: c.serial(g)}
+	g.charge.open = &call{serial: c.serial(g)}
 	c.become(g, closing)
 }
 
 func (c *Core) awaitClosed(g *gang) {
 	if g.charge.closed {
-		if !g.stray.IsZero() {
+		if !g.ownerless.IsZero() {
 			c.touchAll(g)
 		}
 		c.retreat(g, rollBack)
 		return
 	}
-	if c.again(g, g.charge.open, c.cfg.AskAgain, c.cfg.ResendEvery) {
+	if c.due(g, g.charge.open, c.cfg.AskAgain, c.cfg.ResendEvery) {
 		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{
 			Gang: g.message(), Attempt: g.charge.attempt, Serial: g.charge.open.serial, TableEpoch: uint64(c.table.Epoch),
 			Reason: "the gang could not be completed"}}})
@@ -269,7 +269,7 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	if g.tally.bound == 0 {
-		if !g.stray.IsZero() {
+		if !g.ownerless.IsZero() {
 			c.endStray(g)
 		}
 		if g.group == nil && !g.single {

@@ -20,13 +20,13 @@ import (
 
 // commit is a Commit that was sent.
 type commit struct {
-	open
+	call
 	shard    api.Incarnation
 	pods     []*pod
 	body     *wire.Commit
 	prepared bool // its intents are durable
 	told     bool // Bindings may be on their way: a Bind was sent, or the Commit said so
-	bind     open // of the Bind
+	bind     call // of the Bind
 }
 
 func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
@@ -45,7 +45,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 		Bind: bindNow, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
 	}
 	for _, p := range pods {
-		p.place, p.commit, p.doubt = committed, cm, time.Time{}
+		p.stage, p.commit, p.doubt = committed, cm, time.Time{}
 		p.pinned, p.sure, p.ours = g.id, true, true
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
 			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.Class)})
@@ -56,20 +56,20 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	if bindNow && g.boundSince.IsZero() {
 		g.boundSince = c.now
 	}
-	c.sayCommit(g, cm)
+	c.sendCommit(g, cm)
 }
 
-func (c *Core) sayCommit(g *gang, cm *commit) {
-	if c.patiently(g, &cm.open) {
+func (c *Core) sendCommit(g *gang, cm *commit) {
+	if c.dueAtShard(g, &cm.call) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Commit{Commit: cm.body}})
 	}
 }
 
-func (c *Core) sayBind(g *gang, cm *commit) {
-	if cm.bind.said.IsZero() && cm.body.Bind { // the Commit was the first word
-		cm.bind.at, cm.bind.said, cm.bind.every = cm.at, c.now, c.cfg.AskAgain
+func (c *Core) sendBind(g *gang, cm *commit) {
+	if cm.bind.sent.IsZero() && cm.body.Bind { // the Commit asked for it already
+		cm.bind.at, cm.bind.sent, cm.bind.every = cm.at, c.now, c.cfg.AskAgain
 	}
-	if c.patiently(g, &cm.bind) {
+	if c.dueAtShard(g, &cm.bind) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: g.id, Serial: cm.serial}}})
 	}
 }
@@ -77,7 +77,7 @@ func (c *Core) sayBind(g *gang, cm *commit) {
 // heldBy groups the pods that have a hold by shard, shards in order.
 func (g *gang) heldBy() (shards []api.Incarnation, pods map[api.Incarnation][]*pod) {
 	pods = map[api.Incarnation][]*pod{}
-	for _, p := range g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.place == held }) {
+	for _, p := range g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage == held }) {
 		if len(pods[p.shard]) == 0 {
 			shards = append(shards, p.shard)
 		}
@@ -85,6 +85,34 @@ func (g *gang) heldBy() (shards []api.Incarnation, pods map[api.Incarnation][]*p
 	}
 	slices.SortFunc(shards, func(a, b api.Incarnation) int { return strings.Compare(string(a), string(b)) })
 	return shards, pods
+}
+
+// commitHeld sends Commits for the pods that have a hold, and reports whether it sent any. They bind at once if the gang may be
+// bound in part, each shard by itself, or if one Commit names all of the gang.
+func (c *Core) commitHeld(g *gang, inPart bool) bool {
+	type portion struct {
+		shard api.Incarnation
+		pods  []*pod
+	}
+	var all []portion
+	shards, pods := g.heldBy()
+	for _, shard := range shards {
+		now := pods[shard]
+		if inPart {
+			if !c.isMember(shard) {
+				continue
+			}
+			now = slices.DeleteFunc(now, (*pod).changing)
+		}
+		for part, rest := cut(now, c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {
+			all = append(all, portion{shard, part})
+		}
+	}
+	whole := len(all) == 1 && len(g.commits) == 0
+	for _, one := range all {
+		c.commit(g, one.shard, one.pods, inPart || whole)
+	}
+	return len(all) > 0
 }
 
 // prepare commits every hold of a gang, and binds when all of it is prepared.
@@ -114,7 +142,7 @@ func (c *Core) prepare(g *gang) {
 			return
 		default:
 			c.wakeAt(g, cm.at.Add(c.cfg.PrepareFor))
-			c.sayCommit(g, cm)
+			c.sendCommit(g, cm)
 			if fault.On(fault.OthersTried) && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
 				c.tryOthers(g, cm)
 				g.tally = c.count(g)
@@ -141,15 +169,8 @@ func (c *Core) prepare(g *gang) {
 	if g.tally.changing > 0 { // a version is about to change; the answer, or the watch, wakes the gang
 		return
 	}
-	shards, pods := g.heldBy()
-	one := len(shards) == 1 && len(g.commits) == 0
-	for _, shard := range shards {
-		for part, rest := cut(pods[shard], c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {
-			one = one && len(rest) == 0
-			c.commit(g, shard, part, one)
-		}
-	}
-	if len(shards) > 0 || !c.allPrepared(g) {
+	sent := c.commitHeld(g, false)
+	if sent || !c.allPrepared(g) {
 		return
 	}
 	if g.placed+g.tally.committed < g.minCount() || g.tally.committed != g.tally.charged {
@@ -161,7 +182,7 @@ func (c *Core) prepare(g *gang) {
 	g.boundSince = c.now
 	for _, cm := range g.commits {
 		cm.told = true
-		c.sayBind(g, cm)
+		c.sendBind(g, cm)
 	}
 	c.become(g, binding)
 }
@@ -203,9 +224,9 @@ func (c *Core) fill(g *gang) {
 		switch {
 		case !c.isMember(cm.shard):
 		case !cm.prepared:
-			c.sayCommit(g, cm)
+			c.sendCommit(g, cm)
 		default:
-			c.sayBind(g, cm)
+			c.sendBind(g, cm)
 		}
 		c.doubt(g, cm)
 	}
@@ -214,17 +235,8 @@ func (c *Core) fill(g *gang) {
 	if ch.closed || !ch.reserved || g.leaving() {
 		return
 	}
-	if !ch.stale && (ch.ask == nil || ch.ask.denied != nil) { // nothing that moves the revision is on its way
-		shards, pods := g.heldBy()
-		for _, shard := range shards {
-			now := slices.DeleteFunc(pods[shard], (*pod).changing)
-			if !c.isMember(shard) {
-				continue
-			}
-			for part, rest := cut(now, c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {
-				c.commit(g, shard, part, true)
-			}
-		}
+	if !ch.stale && (ch.reserve == nil || ch.reserve.denied != nil) { // nothing that moves the revision is on its way
+		c.commitHeld(g, true)
 		g.tally = c.count(g)
 	}
 	if c.seek(g) {
@@ -235,7 +247,7 @@ func (c *Core) fill(g *gang) {
 	}
 }
 
-// doubt takes pods back whose commit has gone without a word for long: their shard left the table or says nothing of
+// doubt takes pods back of a commit that has not been answered for long: their shard left the table or does not report
 // them. Only they may be tried again elsewhere, for only one Binding of a pod can win. The gang's reservation stays until
 // every shard was asked.
 func (c *Core) doubt(g *gang, cm *commit) {
@@ -277,7 +289,7 @@ func (g *gang) doubted(uid string) {
 
 // tryOthers is fault.OthersTried.
 func (c *Core) tryOthers(g *gang, cm *commit) {
-	others := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.place == nowhere })
+	others := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.stage == nowhere })
 	for _, p := range cm.pods {
 		if len(others) == 0 {
 			return
@@ -292,16 +304,16 @@ func (c *Core) tryOthers(g *gang, cm *commit) {
 
 // podFree takes note that a pod has neither hold nor intent.
 func (c *Core) podFree(p *pod) {
-	if p.place == bound {
+	if p.stage == bound {
 		return
 	}
-	p.place, p.shard, p.node, p.commit, p.doubt = nowhere, "", "", nil, time.Time{}
+	p.stage, p.shard, p.node, p.commit, p.doubt = nowhere, "", "", nil, time.Time{}
 	if p.Node == "" {
 		p.pinned, p.sure = "", false
 	}
 	if g := p.gang; g != nil {
 		if g.group == nil || c.groups[p.group] != g.group {
-			c.settlePod(p)
+			c.resolveMembership(p)
 		}
 		c.touch(g)
 	}
@@ -335,7 +347,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 			continue
 		}
 		if kept && !without[p.UID] && len(without) > 0 && g.state != withdrawing { // a Withdraw drops holds
-			p.place, p.commit = held, nil
+			p.stage, p.commit = held, nil
 		} else {
 			c.podFree(p)
 		}
@@ -345,7 +357,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	}
 	switch m.GetOutcome() {
 	case wire.CommitOutcome_COMMIT_RESERVATION_MOVED:
-		if a := g.charge.ask; a == nil || a.denied != nil {
+		if a := g.charge.reserve; a == nil || a.denied != nil {
 			g.charge.stale = true
 		}
 		c.pause(g)
@@ -383,14 +395,14 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 			}
 			continue
 		}
-		p.settled = newer(p.settled, r.GetResourceVersion())
+		p.resolved = newer(p.resolved, r.GetResourceVersion())
 		if m.GetSerial() != 0 && p.commit != nil && p.commit.serial != m.GetSerial() && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
 			continue // of an earlier commit: a later one is open
 		}
 		if m.GetSerial() == 0 && p.commit != nil && c.isMember(p.commit.shard) && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
 			continue // of an intent that a dead shard left; a later commit is open elsewhere
 		}
-		if p.place != committed && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
+		if p.stage != committed && r.GetOutcome() != wire.BindOutcome_BIND_BOUND {
 			continue
 		}
 		if g.withdraw != nil {

@@ -115,7 +115,7 @@ func (c *Core) writeConditions() {
 			c.explain.Rotate(true)
 		}
 	}
-	c.settle()
+	c.drainDirty()
 }
 
 func (c *Core) conditionWritten(w write, e event.StatusWritten) {

@@ -18,8 +18,8 @@ type Config struct {
 	HoldPods     int // 16,000: pods of one HoldRequest, and of its answer at up to 300 bytes each
 	LargeGang    int // 16: one with more pods is not looked at for each event about one of them
 
-	AskAgain    time.Duration // 1 s: what a node shard has not answered is said again, up to 8 times that later each time: it may be late because much was said
-	ResendEvery time.Duration // 30 s: what waits at the coordinator is said again; before an answer sooner, doubling from AskAgain
+	AskAgain    time.Duration // 1 s: first pause before a request to a node shard is retransmitted; it doubles up to 8 s, because a shard that has much to do answers late
+	ResendEvery time.Duration // 30 s: what waits at the coordinator is retransmitted; before an answer sooner, doubling from AskAgain
 	SkipAfter   time.Duration // 2 s: a shard that does not answer a HoldRequest is passed over
 	HoldFor     time.Duration // 10 s: how long a hold is requested for, unless the gang is patient
 	MendWithin  time.Duration // 3 s: a gang whose commit lost a hold finds another one in this time, or starts over
@@ -32,10 +32,10 @@ type Config struct {
 	BackoffMin  time.Duration // 500 ms: between two searches for room, doubling
 	BackoffMax  time.Duration // 3 s: longer, and a gang would wait for room that is there
 	RetryRoom   time.Duration // 30 s: a search without any sign of new room
-	TryEvery    time.Duration // 2 s: a gang asks for more than summaries say that there is, for they may be wrong
-	NeverAfter  time.Duration // 5 s: how long the table has stood still before something is said never to fit
+	TryEvery    time.Duration // 2 s: a gang requests more than summaries show, because they may be out of date
+	NeverAfter  time.Duration // 5 s: how long the table must not have changed before a gang is reported never to fit
 
-	PatientAfter int           // 3: times that a gang gave up before it asks to be the one that keeps what it holds
+	PatientAfter int           // 3: times that a gang gave up before it requests to be the one that keeps what it holds
 	PatientFor   time.Duration // 2 min: how long it keeps it
 
 	ConditionAfter     time.Duration // 10 s: a pod has waited so long before it is told why

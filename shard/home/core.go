@@ -37,23 +37,23 @@ type Core struct {
 	loose        map[string]map[string]*pod // pods without a PodGroup, by namespace
 
 	// Ownership (takeover.go).
-	table      *api.Table
-	tableAt    time.Time
-	owned      map[api.Incarnation]int // buckets of each member
-	active     [api.Buckets]bool
-	epochs     [api.Buckets]api.Epoch // under which an active bucket was taken over
-	gaining    map[api.BucketID]bool
-	gainedAt   int64 // revision of the last table that gave us buckets
-	read       *event.StoreRead
-	named      map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
-	term       int64
-	refilled   refill
-	untold     map[string]bool // gangs with bound pods whose charge the coordinator has not confirmed
-	summaries  map[api.Incarnation]*summary
-	room       uint64 // grows when a shard says that room came into being
-	roomGrew   bool
-	nodes      uint64 // grows when a shard's nodes changed
-	nodesMoved bool
+	table          *api.Table
+	tableAt        time.Time
+	owned          map[api.Incarnation]int // buckets of each member
+	active         [api.Buckets]bool
+	epochs         [api.Buckets]api.Epoch // under which an active bucket was taken over
+	gaining        map[api.BucketID]bool
+	gainedAt       int64 // revision of the last table that gave us buckets
+	read           *event.StoreRead
+	named          map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
+	term           int64
+	refilled       refill
+	unchargedBound map[string]bool // gangs with bound pods whose charge the coordinator has not confirmed
+	summaries      map[api.Incarnation]*summary
+	room           uint64 // grows when a shard reports that capacity was freed
+	roomGrew       bool
+	nodes          uint64 // grows when a shard's nodes changed
+	nodesMoved     bool
 
 	// Gangs of active buckets.
 	gangs                  map[string]*gang
@@ -95,24 +95,24 @@ func New(cfg Config) *Core {
 		StatusBackoffLimit: cfg.StatusBackoffLimit, StatusBudget: cfg.StatusBudget, UsageBudget: cfg.UsageBudget,
 	}
 	return &Core{
-		cfg:          cfg,
-		namespaces:   map[string]string{},
-		priorities:   map[string]int64{},
-		groups:       map[name]*group{},
-		pods:         map[string]*pod{},
-		clusterNodes: map[string]*api.Node{},
-		foreign:      map[string]*foreignOn{},
-		labelled:     map[name]map[string]*pod{},
-		loose:        map[string]map[string]*pod{},
-		gaining:      map[api.BucketID]bool{},
-		untold:       map[string]bool{},
-		summaries:    map[api.Incarnation]*summary{},
-		gangs:        map[string]*gang{},
-		sleepers:     map[string]*gang{},
-		editLines:    map[string][]*gang{},
-		editing:      fair.Budget{Rate: editedPods},
-		sent:         fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
-		podGroups:    report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
+		cfg:            cfg,
+		namespaces:     map[string]string{},
+		priorities:     map[string]int64{},
+		groups:         map[name]*group{},
+		pods:           map[string]*pod{},
+		clusterNodes:   map[string]*api.Node{},
+		foreign:        map[string]*foreignOn{},
+		labelled:       map[name]map[string]*pod{},
+		loose:          map[string]map[string]*pod{},
+		gaining:        map[api.BucketID]bool{},
+		unchargedBound: map[string]bool{},
+		summaries:      map[api.Incarnation]*summary{},
+		gangs:          map[string]*gang{},
+		sleepers:       map[string]*gang{},
+		editLines:      map[string][]*gang{},
+		editing:        fair.Budget{Rate: editedPods},
+		sent:           fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
+		podGroups:      report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
 		writes:     map[uint64]write{},
 		explains:   fair.Tokens{Rate: cfg.ConditionBudget},
 		wakeTokens: fair.Tokens{Rate: wakesPerSecond},
@@ -166,7 +166,7 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	case event.Message:
 		c.onMessage(e)
 	}
-	c.settle()
+	c.drainDirty()
 }
 
 // Outputs returns what is to be done since the last call, in order. The slice is valid until the next Step.
@@ -220,17 +220,17 @@ func (c *Core) onTick() {
 			c.touch(g)
 		}
 	}
-	c.settleYoung()
+	c.recheckYoung()
 	c.wakeSleepers()
 	c.startEdited()
 	c.editing.Forget(c.now)
 	c.sent.Forget(c.now)
 	c.lookAtLarge(true)
 	c.publishWaiting()
-	c.settle()
+	c.drainDirty()
 	c.writeConditions()
 	c.writeQueueStatuses()
-	c.tellRefilled()
+	c.reportRefilled()
 }
 
 // touch has a gang looked at: at the end of this step, or, when it has many pods, soon (lookAtLarge), for a look costs as
@@ -270,8 +270,8 @@ func (c *Core) mark(g *gang) {
 	}
 }
 
-// settle looks at every dirty gang, best first; looking at one may make others dirty.
-func (c *Core) settle() {
+// drainDirty looks at every dirty gang, best first; looking at one may make others dirty.
+func (c *Core) drainDirty() {
 	for range 64 {
 		if len(c.dirty) == 0 {
 			return

@@ -10,8 +10,8 @@ import (
 // who may create pods may create such ones. So they are charged only for what they can use:
 //
 //   - nothing while their node does not exist: no kubelet runs them;
-//   - once the kubelet has accepted the pod (api.Pod.Started), what it asks for;
-//   - before that, what it asks for if its node has that much, together with all others that are charged so on this node. The
+//   - once the kubelet has accepted the pod (api.Pod.Started), what it requests;
+//   - before that, what it requests if its node has that much, together with all others that are charged so on this node. The
 //     kubelet refuses what exceeds its node, and a refused pod has failed and uses nothing.
 //
 // What was charged stays charged until the pod ends. A pod that is not charged yet is looked at again when it starts, when
@@ -19,27 +19,27 @@ import (
 
 // foreignOn is what is known of such pods on one node.
 type foreignOn struct {
-	sum     api.Resources   // asked for by those that are charged and have not started
+	sum     api.Resources   // requested by those that are charged and have not started
 	waiting map[string]bool // pods that are not charged, by UID,
 	order   []string        // in the order in which they came, with some that wait no more
 }
 
-// lookedAt is how many of the pods that wait on a node are looked at again when another one there starts or ends.
-const lookedAt = 16
+// recheckAtOnce is how many of the pods that wait on a node are looked at again when another one there starts or ends.
+const recheckAtOnce = 16
 
-// isOwed reports whether the pod is bound and to be charged.
-func (p *pod) isOwed() bool { return p.isBound() && p.owed }
+// isChargeable reports whether the pod is bound and to be charged.
+func (p *pod) isChargeable() bool { return p.isBound() && p.chargeable }
 
-// owe decides whether a bound pod is to be charged.
-func (c *Core) owe(p *pod) {
+// judgeForeign decides whether a bound pod is to be charged.
+func (c *Core) judgeForeign(p *pod) {
 	switch {
-	case p.owed:
+	case p.chargeable:
 		if p.counted != nil && p.Started {
 			c.uncount(p)
 		}
 		return
 	case p.ours || p.Node == "":
-		p.owed = true
+		p.chargeable = true
 		return
 	}
 	n, on := c.clusterNodes[p.Node], c.foreign[p.Node]
@@ -53,23 +53,23 @@ func (c *Core) owe(p *pod) {
 	}
 	switch {
 	case n != nil && p.Started:
-		p.owed = true
+		p.chargeable = true
 	case n != nil && sum.Fits(n.Allocatable):
-		p.owed, p.counted, on.sum = true, p.Class.Requests, sum
+		p.chargeable, p.counted, on.sum = true, p.Class.Requests, sum
 	case !on.waiting[p.UID]:
 		on.waiting[p.UID] = true
 		on.order = append(on.order, p.UID)
 	}
-	if p.owed {
+	if p.chargeable {
 		delete(on.waiting, p.UID)
 	}
 	c.forgetForeign(p.Node)
 }
 
-// disown ends what owe decided.
-func (c *Core) disown(p *pod) {
+// forgetCharge ends what owe decided.
+func (c *Core) forgetCharge(p *pod) {
 	c.uncount(p)
-	p.owed = false
+	p.chargeable = false
 	if on := c.foreign[p.Node]; on != nil {
 		delete(on.waiting, p.UID)
 		c.forgetForeign(p.Node)
@@ -83,7 +83,7 @@ func (c *Core) uncount(p *pod) {
 	}
 	on := c.foreign[p.Node]
 	on.sum, p.counted = on.sum.Sub(p.counted), nil
-	c.lookAtForeign(p.Node, lookedAt)
+	c.lookAtForeign(p.Node, recheckAtOnce)
 }
 
 // lookAtForeign has some of the pods looked at that wait to be charged on a node.
@@ -110,7 +110,7 @@ func (c *Core) lookAtForeign(node string, most int) {
 func (c *Core) forgetForeign(node string) {
 	if on := c.foreign[node]; on != nil && len(on.waiting) == 0 && on.sum.IsZero() {
 		delete(c.foreign, node)
-	} else if on != nil && len(on.order) > 2*len(on.waiting)+lookedAt {
+	} else if on != nil && len(on.order) > 2*len(on.waiting)+recheckAtOnce {
 		on.order = slices.DeleteFunc(on.order, func(uid string) bool { return !on.waiting[uid] })
 	}
 }

@@ -16,22 +16,22 @@ import (
 type gang struct {
 	id string // UID of the PodGroup, or of the pod
 	name
-	single bool // a pod without a PodGroup,
-	orphan bool // or one whose PodGroup does not exist
-	group  *group
-	gone   bool      // its PodGroup is gone
-	stray  time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
+	single    bool // a pod without a PodGroup,
+	orphan    bool // or one whose PodGroup does not exist
+	group     *group
+	gone      bool      // its PodGroup is gone
+	ownerless time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
 
 	queue     string // where it asks and is charged
 	bucket    api.BucketID
-	wantQueue string // what its objects say now
+	wantQueue string // what its objects name now
 	mismatch  bool
 	ref       *wire.GangRef
 
 	members map[string]*pod
 	order   []*pod          // members as inOrder sorted them, nil since one came or went
 	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
-	inDoubt bool            // an intent may exist of which no shard has said anything for long
+	inDoubt bool            // an intent may exist that no shard has reported for long
 	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
 	tally   tally
 	placed  int  // pods that got a node since the gang last started from nothing
@@ -133,7 +133,7 @@ func (g *gang) leaving() bool {
 
 // moving reports whether another queue is to pay for the gang. While a pod of it is bound it stays where it is.
 func (g *gang) moving() bool {
-	return !g.gone && g.stray.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
+	return !g.gone && g.ownerless.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
 }
 
 // advance takes a gang as far as it gets with what is known.
@@ -157,10 +157,10 @@ func (c *Core) advance(g *gang) {
 			break
 		}
 	}
-	if g.tally.owed > 0 && !g.charge.reserved && !g.charge.elsewhere() {
-		c.untold[g.id] = true
+	if g.tally.chargeable > 0 && !g.charge.reserved && !g.charge.elsewhere() {
+		c.unchargedBound[g.id] = true
 	} else {
-		delete(c.untold, g.id)
+		delete(c.unchargedBound, g.id)
 	}
 	if g.slot() && g.state != holding && g.state != preparing && g.search.round == nil {
 		c.freeSlot(g)
@@ -192,10 +192,10 @@ func (c *Core) drive(g *gang) {
 		return
 	}
 	switch {
-	case !g.stray.IsZero():
+	case !g.ownerless.IsZero():
 		c.awaitPodGroup(g)
 	case g.leaving():
-		c.goAway(g)
+		c.retire(g)
 	case g.charge.closed && !g.started: // by a predecessor, or by the coordinator
 		c.retreat(g, rollBack)
 	case g.state == collecting:
@@ -203,7 +203,7 @@ func (c *Core) drive(g *gang) {
 	case g.state == waiting:
 		c.await(g)
 	case g.state == ready:
-		c.queueUp(g)
+		c.awaitPermit(g)
 	case g.state == holding:
 		c.hold(g)
 	case g.state == preparing:
@@ -247,9 +247,9 @@ func (c *Core) collect(g *gang) {
 				g.boundSince = c.now
 			}
 			c.become(g, binding)
-		case t.owed > 0: // bound by somebody else: charged all the same
+		case t.chargeable > 0: // bound by somebody else: charged all the same
 			c.chargeBound(g)
-		case g.charge.reserved || g.charge.ask != nil:
+		case g.charge.reserved || g.charge.reserve != nil:
 			c.release(g)
 		}
 		return
@@ -265,7 +265,7 @@ func (c *Core) collect(g *gang) {
 		c.release(g) // too small for the pods that are there now
 		return
 	}
-	c.ask(g, c.choose(g), false)
+	c.requestQuota(g, c.choose(g), false)
 	c.become(g, waiting)
 }
 
@@ -334,23 +334,23 @@ func (c *Core) rollUntil(g *gang) time.Time {
 	return latest(g.boundSince, g.firstBound).Add(c.cfg.RollForward)
 }
 
-// unsettled reports whether a node shard may have something of the gang.
-func (g *gang) unsettled() bool {
+// outstanding reports whether a node shard may have something of the gang.
+func (g *gang) outstanding() bool {
 	return g.inDoubt || g.search.round != nil || g.tally.held > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }
 
-// goAway ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup that is
+// retire ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup that is
 // gone stay charged until they end.
-func (c *Core) goAway(g *gang) {
+func (c *Core) retire(g *gang) {
 	g.blocked = report.Reason{}
 	c.wakeUp(g)
 	switch {
-	case g.unsettled():
+	case g.outstanding():
 		c.retreat(g, startOver)
 	case g.tally.bound > 0:
 		c.become(g, running)
 		c.adjust(g)
-	case g.charge.reserved || g.charge.ask != nil:
+	case g.charge.reserved || g.charge.reserve != nil:
 		c.release(g)
 	case !g.moving() || !c.active[api.BucketOf(g.wantQueue)]:
 		c.drop(g)
@@ -371,13 +371,13 @@ func (c *Core) drop(g *gang) {
 	c.wakeUp(g)
 	g.status.Forget()
 	delete(c.gangs, g.id)
-	delete(c.untold, g.id)
+	delete(c.unchargedBound, g.id)
 	c.released.put(g.id, g.message())
 	for _, uid := range sorted(g.members) {
 		p := g.members[uid]
 		c.leave(p)
 		if c.pods[uid] == p && c.gangs[p.UID] == nil {
-			c.settlePod(p)
+			c.resolveMembership(p)
 		}
 	}
 }

@@ -38,7 +38,7 @@ type search struct {
 	most   int       // holds that it had at once,
 	gained time.Time // and when it had so many for the first time
 
-	tried      time.Time // when more than summaries say was asked for last,
+	tried      time.Time // when more than summaries show was requested last,
 	triedNodes uint64    // and Core.nodes then
 	words      string    // what shards said when they last refused something
 }
@@ -49,12 +49,12 @@ func (s *search) rest() {
 
 // valid reports whether what is reserved is still what is to be placed.
 func (c *Core) valid(g *gang) bool {
-	return g.charge.reserved && g.charge.ask == nil && !g.charge.stale && c.obstacle(g).None() &&
+	return g.charge.reserved && g.charge.reserve == nil && !g.charge.stale && c.obstacle(g).None() &&
 		g.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
 }
 
-// queueUp waits until the gang has a slot.
-func (c *Core) queueUp(g *gang) {
+// awaitPermit waits until the gang has a slot.
+func (c *Core) awaitPermit(g *gang) {
 	if !c.valid(g) {
 		c.retreat(g, edited)
 		return
@@ -82,15 +82,15 @@ func (c *Core) hold(g *gang) {
 		c.retreat(g, startOver)
 		return
 	}
-	if c.tooLong(g) {
+	if c.giveUpIfOverdue(g) {
 		return
 	}
-	c.letGo(g)
+	c.releaseStalled(g)
 	if c.asleep(g) {
 		return
 	}
 	if !c.seek(g) {
-		c.letGo(g)
+		c.releaseStalled(g)
 		return
 	}
 	c.traceHeld(g)
@@ -119,8 +119,8 @@ func (c *Core) holdFor(g *gang) time.Duration {
 	return max(c.cfg.HoldFor, c.giveUpAt(g).Sub(c.now))
 }
 
-// tooLong gives up a gang that did not find enough capacity in time, and reports whether it did.
-func (c *Core) tooLong(g *gang) bool {
+// giveUpIfOverdue gives up a gang that did not find enough capacity in time, and reports whether it did.
+func (c *Core) giveUpIfOverdue(g *gang) bool {
 	at := c.giveUpAt(g)
 	if c.now.Before(at) {
 		c.wakeAt(g, at)
@@ -135,14 +135,14 @@ func (c *Core) tooLong(g *gang) bool {
 	return true
 }
 
-// letGo withdraws the partial holds of a gang that sleeps, once they have not grown for Config.StallAfter. The next search comes
+// releaseStalled withdraws the partial holds of a gang that sleeps, once they have not grown for Config.StallAfter. The next search comes
 // after the longest pause.
-func (c *Core) letGo(g *gang) {
+func (c *Core) releaseStalled(g *gang) {
 	s := &g.search
 	if s.sleep == nil || g.charge.patient {
 		return
 	}
-	holding := g.pick(func(p *pod) bool { return p.place == held })
+	holding := g.pick(func(p *pod) bool { return p.stage == held })
 	if len(holding) == 0 {
 		return
 	}
@@ -153,7 +153,7 @@ func (c *Core) letGo(g *gang) {
 	shards := map[api.Incarnation]bool{}
 	for _, p := range holding {
 		shards[p.shard] = true
-		p.place, p.shard, p.node = nowhere, "", ""
+		p.stage, p.shard, p.node = nowhere, "", ""
 	}
 	serial := c.serial(g)
 	for _, shard := range slices.Sorted(maps.Keys(shards)) {
@@ -171,7 +171,7 @@ func (c *Core) uncharge(g *gang) {
 		return
 	}
 	for _, p := range g.members {
-		if p.charged && p.place == nowhere {
+		if p.charged && p.stage == nowhere {
 			p.charged = false
 		}
 	}

@@ -40,7 +40,7 @@ func (c *Core) namespaceQueue(namespace string) (string, bool) {
 // groupQueue returns the queue that pays for a PodGroup, whether that can be known, and whether its pods disagree.
 func (c *Core) groupQueue(g *group) (queue string, known, mismatch bool) {
 	if g.queue != "" {
-		for q := range g.says {
+		for q := range g.votes {
 			mismatch = mismatch || q != "" && q != g.queue
 		}
 		return g.queue, true, mismatch
@@ -50,7 +50,7 @@ func (c *Core) groupQueue(g *group) (queue string, known, mismatch bool) {
 		return "", false, false
 	}
 	said := map[string]bool{}
-	for q := range g.says {
+	for q := range g.votes {
 		said[cmp.Or(q, fallback)] = true
 	}
 	if len(said) == 1 {
@@ -74,7 +74,7 @@ func (c *Core) mismatch(g *group) string {
 	}
 	var pods []*pod
 	for _, p := range c.labelled[g.name] {
-		if p.voice == g {
+		if p.votesIn == g {
 			pods = append(pods, p)
 		}
 	}
@@ -94,27 +94,27 @@ func (c *Core) mismatch(g *group) string {
 	return fmt.Sprintf("pods of PodGroup %s name different queues", g.name)
 }
 
-// speak counts what a pod says about its PodGroup's queue.
-func (c *Core) speak(p *pod, g *group) {
-	if p.voice == g && p.says == p.queue {
+// castVote counts the queue that a pod names for its PodGroup.
+func (c *Core) castVote(p *pod, g *group) {
+	if p.votesIn == g && p.vote == p.queue {
 		return
 	}
-	c.unspeak(p)
-	p.voice, p.says = g, p.queue
-	g.says[p.says]++
-	if g.says[p.says] == 1 {
+	c.withdrawVote(p)
+	p.votesIn, p.vote = g, p.queue
+	g.votes[p.vote]++
+	if g.votes[p.vote] == 1 {
 		c.homeGroup(g)
 	}
 }
 
-func (c *Core) unspeak(p *pod) {
-	g := p.voice
+func (c *Core) withdrawVote(p *pod) {
+	g := p.votesIn
 	if g == nil {
 		return
 	}
-	p.voice = nil
-	if g.says[p.says]--; g.says[p.says] <= 0 {
-		delete(g.says, p.says)
+	p.votesIn = nil
+	if g.votes[p.vote]--; g.votes[p.vote] <= 0 {
+		delete(g.votes, p.vote)
 		if c.groups[g.name] == g {
 			c.homeGroup(g)
 		}
@@ -134,14 +134,14 @@ func (c *Core) homeGroup(g *group) {
 		gang.first = c.now
 	}
 	if gang.group == nil { // new, or inherited before the PodGroup was seen
-		gang.group, gang.stray, gang.gone = g, time.Time{}, false
+		gang.group, gang.ownerless, gang.gone = g, time.Time{}, false
 		if gang.status == nil {
 			gang.status = &report.PodGroup{}
 		}
 		gang.name = g.name
 		c.seenStatus(gang)
 		for _, uid := range sorted(c.labelled[g.name]) {
-			c.settlePod(c.labelled[g.name][uid])
+			c.resolveMembership(c.labelled[g.name][uid])
 		}
 	}
 	if known {
@@ -180,7 +180,7 @@ func (c *Core) onNamespace(namespace, queue string, exists bool) {
 	}
 	for _, uid := range sorted(named) {
 		if p := named[uid]; p.queue == "" {
-			c.settlePod(p)
+			c.resolveMembership(p)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 type tally struct {
 	candidates int // may be placed and are not bound
 	bound      int // have a node and are not finished
-	owed       int // of them those to be charged
+	chargeable int // of them those to be charged
 	held       int
 	committed  int
 	charged    int // candidates that the reservation counts
@@ -36,8 +36,8 @@ func (c *Core) count(g *gang) (t tally) {
 		switch {
 		case p.isBound():
 			t.bound++
-			if c.owe(p); p.owed {
-				t.owed++
+			if c.judgeForeign(p); p.chargeable {
+				t.chargeable++
 			}
 			continue
 		case p.candidate():
@@ -56,7 +56,7 @@ func (c *Core) count(g *gang) (t tally) {
 		case p.Gated:
 			t.gated++
 		}
-		switch p.place {
+		switch p.stage {
 		case held:
 			t.held++
 		case committed:
@@ -128,7 +128,7 @@ func ids(g *gang, pods []*pod) []uint64 {
 	return slices.Compact(out)
 }
 
-// sum adds up what pods ask for.
+// sum adds up what pods request.
 func sum(pods []*pod) api.Resources {
 	total, _ := sumBounded(pods)
 	return total

@@ -58,8 +58,8 @@ func (c *Core) meantFor(p *pod, g *group) bool {
 
 const sameSecond = 5 * time.Second
 
-// settleYoung looks again at the pods of PodGroups that were first seen a while ago.
-func (c *Core) settleYoung() {
+// recheckYoung looks again at the pods of PodGroups that were first seen a while ago.
+func (c *Core) recheckYoung() {
 	for len(c.young) > 0 && !c.now.Before(c.young[0].seen.Add(sameSecond)) {
 		g := c.young[0]
 		c.young[0] = nil
@@ -69,7 +69,7 @@ func (c *Core) settleYoung() {
 		}
 		for _, uid := range sorted(c.labelled[g.name]) {
 			if p := c.labelled[g.name][uid]; p.pinned != "" && p.pinned != g.uid {
-				c.settlePod(p)
+				c.resolveMembership(p)
 			}
 		}
 	}
@@ -86,39 +86,39 @@ func (c *Core) movesTo(p *pod, to *group) bool {
 	if g == nil {
 		return !p.sure
 	}
-	if !g.single && !g.stray.IsZero() {
+	if !g.single && !g.ownerless.IsZero() {
 		return false
 	}
 	queue, known, _ := c.groupQueue(to)
 	return known && queue == g.queue && (g.name == to.name || g.single && !p.ours && !g.charge.reserved)
 }
 
-// settlePod finds the gang of a pod whose state or surroundings changed.
-func (c *Core) settlePod(p *pod) {
+// resolveMembership finds the gang of a pod whose state or surroundings changed.
+func (c *Core) resolveMembership(p *pod) {
 	pinned := c.gangs[p.pinned]
 	forged := pinned != nil && (pinned.namespace != p.Namespace || !p.sure && pinned.name != p.group)
-	if p.pinned != "" && p.Node == "" && (p.place == nowhere || p.place == held || pinned == nil) || forged {
+	if p.pinned != "" && p.Node == "" && (p.stage == nowhere || p.stage == held || pinned == nil) || forged {
 		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows
 	}
 	grp := c.groups[p.group]
 	if p.pinned != "" && (grp == nil || grp.uid != p.pinned && !c.movesTo(p, grp)) {
 		switch {
 		case pinned != nil:
-			c.unspeak(p)
+			c.withdrawVote(p)
 			if pinned.single {
-				pinned.stray, pinned.orphan = time.Time{}, false
+				pinned.ownerless, pinned.orphan = time.Time{}, false
 			}
 			c.join(p, pinned)
 			return
 		case p.sure: // another shard has it
-			c.unspeak(p)
+			c.withdrawVote(p)
 			c.leave(p)
 			return
 		}
 		grp = nil // nobody vouches for the gang that the label names: it is claimed as a gang of one
 	}
 	if grp != nil {
-		c.speak(p, grp)
+		c.castVote(p, grp)
 		if g := c.gangs[grp.uid]; g != nil {
 			c.join(p, g)
 		} else {
@@ -126,8 +126,8 @@ func (c *Core) settlePod(p *pod) {
 		}
 		return
 	}
-	c.unspeak(p)
-	// A gang of one, or a pod whose PodGroup does not exist: while it has no node that is only said.
+	c.withdrawVote(p)
+	// A gang of one, or a pod whose PodGroup does not exist: while it has no node, that is only reported.
 	orphan := p.group != (name{}) && !p.isBound()
 	queue, known := c.podQueue(p)
 	relevant := !p.Finished && (p.Ours || p.isBound())
@@ -138,7 +138,7 @@ func (c *Core) settlePod(p *pod) {
 		if !known {
 			g.wantQueue = g.queue
 		}
-		g.orphan, g.stray = orphan, time.Time{}
+		g.orphan, g.ownerless = orphan, time.Time{}
 		c.join(p, g)
 	case relevant && known && c.active[api.BucketOf(queue)]:
 		g = c.newGang(p.UID, queue)
@@ -156,14 +156,14 @@ func (c *Core) settlePod(p *pod) {
 // there is nothing to claim.
 func (c *Core) claim(g *gang, uid string) *pod {
 	p := c.pods[uid]
-	if p == nil || p.Node != "" || p.place == bound || p.Finished || p.Namespace != g.namespace || !g.charge.names(g, p) {
+	if p == nil || p.Node != "" || p.stage == bound || p.Finished || p.Namespace != g.namespace || !g.charge.names(g, p) {
 		return nil
 	}
 	c.leave(p)
-	p.place = committed
+	p.stage = committed
 	p.pinned, p.sure, p.ours = g.id, true, true
-	if c.settlePod(p); p.gang != g {
-		p.place = nowhere
+	if c.resolveMembership(p); p.gang != g {
+		p.stage = nowhere
 		return nil
 	}
 	return p
@@ -197,15 +197,15 @@ func (c *Core) leave(p *pod) {
 	delete(g.members, p.UID)
 	g.order = nil
 	c.edited(g)
-	if p.place == committed && p.Node == "" {
+	if p.stage == committed && p.Node == "" {
 		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
 	}
 	p.gang, p.commit = nil, nil
-	c.disown(p)
+	c.forgetCharge(p)
 	p.charged, p.placed, p.gone = false, false, false
-	p.place, p.shard, p.node, p.prefer = nowhere, "", "", ""
+	p.stage, p.shard, p.node, p.prefer = nowhere, "", "", ""
 	if p.Node != "" {
-		p.place = bound
+		p.stage = bound
 	}
 	c.touch(g)
 }
@@ -217,7 +217,7 @@ func (p *pod) boundAlone() bool { return p.Gang == p.UID && p.gang.id != p.UID }
 // podBound takes note that a pod has a node.
 func (c *Core) podBound(p *pod, node string) {
 	g := p.gang
-	p.place, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
+	p.stage, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
 	p.pinned, p.sure = g.id, true
 	p.told = ""
 	if !p.placed && !p.boundAlone() {

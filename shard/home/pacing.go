@@ -26,13 +26,13 @@ const (
 
 // edits is how often a gang started over lately.
 type edits struct {
-	pending bool          // it is to start over
-	vain    bool          // the last growth that it asked for was denied
-	count   int           // of times since it rested
-	last    time.Time     // time,
-	pause   time.Duration // and how long after it the next may come
-	queued  bool          // in Core.editLines
-	turn    bool          // it left that queue, and is paid for
+	pending      bool          // it is to start over
+	growthDenied bool          // the last growth that it asked for was denied
+	count        int           // of times since it rested
+	last         time.Time     // time,
+	pause        time.Duration // and how long after it the next may come
+	queued       bool          // in Core.editLines
+	turn         bool          // it left that queue, and is paid for
 }
 
 // edited takes note of a change that may end a gang's sleep.

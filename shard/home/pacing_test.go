@@ -209,7 +209,7 @@ func TestEditsAreBounded(t *testing.T) {
 					}
 					for _, id := range sorted(e.core.gangs) {
 						g := e.core.gangs[id]
-						if a := g.charge.ask; deny && (a == nil || len(a.pods) != size.pods || g.queue != "q" || a.priority != 0) {
+						if a := g.charge.reserve; deny && (a == nil || len(a.pods) != size.pods || g.queue != "q" || a.priority != 0) {
 							t.Fatalf("gang %s is %s and has not requested what it is after its last edit", id, g.state)
 						}
 					}

@@ -22,7 +22,7 @@ type group struct {
 	deleting   bool
 	status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
 
-	says map[string]int // queues that its pods name, "" for none, with the number of pods
+	votes map[string]int // queues that its pods name, "" for none, with the number of pods
 }
 
 func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
@@ -40,7 +40,7 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 	}
 	fresh := g == nil
 	if fresh {
-		g = &group{name: n, uid: string(seen.UID), created: seen.CreationTimestamp.Time, seen: c.now, says: map[string]int{}}
+		g = &group{name: n, uid: string(seen.UID), created: seen.CreationTimestamp.Time, seen: c.now, votes: map[string]int{}}
 		c.groups[n] = g
 		c.young = append(c.young, g)
 	}
@@ -65,7 +65,7 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 			if p.Node != "" && p.gang == nil {
 				c.pin(p)
 			}
-			c.settlePod(p)
+			c.resolveMembership(p)
 		}
 	}
 	c.homeGroup(g)
@@ -94,7 +94,7 @@ func (c *Core) dropGroup(g *group) {
 		c.touch(gang)
 	}
 	for _, uid := range sorted(c.labelled[g.name]) {
-		c.settlePod(c.labelled[g.name][uid])
+		c.resolveMembership(c.labelled[g.name][uid])
 	}
 }
 

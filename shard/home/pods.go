@@ -9,47 +9,47 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// place is how far a pod has come.
-type place uint8
+// podStage is how far a pod has come.
+type podStage uint8
 
 const (
-	nowhere   place = iota
-	held            // a node shard holds room for it
-	committed       // named in a Commit: an intent of it may exist
-	bound           // it has a node
+	nowhere   podStage = iota
+	held               // a node shard holds room for it
+	committed          // named in a Commit: an intent of it may exist
+	bound              // it has a node
 )
 
 // pod is a pod that Basalt may have to place or charge.
 type pod struct {
 	*api.Pod
-	version string // newest resourceVersion that is known: of the watch, or of our own last write
-	settled string // the one that settling made, "" if none: older ones can no longer be bound
+	version  string // newest resourceVersion that is known: of the watch, or of our own last write
+	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
-	id     uint64          // api.PodID
-	group  name            // of the PodGroup that its label names; zero for a pod of its own; as it was when first seen bound
-	queue  string          // LabelQueue, likewise
-	payer  string          // of a bound gang of one without that label: the queue of its namespace, likewise
-	pinned string          // UID of the gang under which it was committed or seen bound
-	sure   bool            // pinned rests on more than LabelGang, which anybody may have written
-	voice  *group          // the PodGroup whose queue it has a say in,
-	says   string          // and what it says
-	gang   *gang           // nil when it is none of ours
-	first  time.Time       // when it was first seen
-	place  place           //
-	shard  api.Incarnation // where it is held or committed,
-	node   string          // and on which node
-	commit *commit         // that names it; nil for one found in doubt
-	doubt  time.Time       // since when its shard is gone with the answer
-	prefer api.Incarnation // the shard that failed to bind it and has its room
-	gone   bool            // a node shard found no pod of this UID; the watch will say so
-	placed bool            // counted in gang.placed
+	id      uint64    // api.PodID
+	group   name      // of the PodGroup that its label names; zero for a pod of its own; as it was when first seen bound
+	queue   string    // LabelQueue, likewise
+	payer   string    // of a bound gang of one without that label: the queue of its namespace, likewise
+	pinned  string    // UID of the gang under which it was committed or seen bound
+	sure    bool      // pinned rests on more than LabelGang, which anybody may have written
+	votesIn *group    // the PodGroup whose queue it votes for,
+	vote    string    // and its vote: its own queue, "" for none
+	gang    *gang     // nil when it is none of ours
+	first   time.Time // when it was first seen
+	stage   podStage
+	shard   api.Incarnation // where it is held or committed,
+	node    string          // and on which node
+	commit  *commit         // that names it; nil for one found in doubt
+	doubt   time.Time       // since when its shard is gone with the answer
+	prefer  api.Incarnation // the shard that failed to bind it and has its room
+	gone    bool            // a node shard found no pod of this UID; the watch will show it
+	placed  bool            // counted in gang.placed
 
-	charged  bool          // part of the gang's reservation
-	ours     bool          // bound by Basalt, or charged before: it is charged whatever its node is
-	owed     bool          // bound, and to be charged (foreign.go)
-	counted  api.Resources // what of it is in foreignOn.sum of its node
-	evicting uint64        // ID of the EvictPod that is not answered
-	evictAt  time.Time
+	charged    bool          // part of the gang's reservation
+	ours       bool          // bound by Basalt, or charged before: it is charged whatever its node is
+	chargeable bool          // bound, and to be charged (foreign.go)
+	counted    api.Resources // what of it is in foreignOn.sum of its node
+	evicting   uint64        // ID of the EvictPod that is not answered
+	evictAt    time.Time
 
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
 	explainAgain time.Time // not before, after a write that failed
@@ -57,15 +57,15 @@ type pod struct {
 }
 
 // isBound reports whether the pod has a node and uses it.
-func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.place == bound) }
+func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.stage == bound) }
 
-// changing tells that the version that is known is not one to commit: a write is not answered, or the watch has not shown
-// yet what the pod is since it was settled.
-func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.settled, p.version) }
+// changing reports whether the version that is known must not be committed: a write is not answered, or the watch has not shown
+// yet what the pod is since its Binding was resolved.
+func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.resolved, p.version) }
 
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
-	return p.Ours && p.Node == "" && p.place != bound && !p.Finished && !p.Deleting && !p.Gated && !p.gone && p.Refused == nil
+	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.gone && p.Refused == nil
 }
 
 func comparePods(a, b *pod) int {
@@ -136,7 +136,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		if p.Node != "" {
 			c.pin(p)
 		}
-		c.settlePod(p)
+		c.resolveMembership(p)
 		return
 	}
 	before, changing := p.Pod, p.changing()
@@ -169,8 +169,8 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}
-	c.settlePod(p)
-	if p.Node != "" && p.gang != nil && p.place != bound {
+	c.resolveMembership(p)
+	if p.Node != "" && p.gang != nil && p.stage != bound {
 		c.podBound(p, p.Node)
 	}
 }
@@ -185,7 +185,7 @@ func newer(a, b string) string {
 
 // versionsWentBack believes a list that shows a pod in an older version than the one that is known: the API server was restored
 // from a backup, and no Binding under the version of before could land any more. Where the list only lags behind a write of
-// ours, the Binding is refused, and settling tells the version.
+// ours, the Binding is refused, and resolving it shows the version.
 func (c *Core) versionsWentBack(listed *api.Pod) {
 	if listed == nil {
 		return
@@ -194,7 +194,7 @@ func (c *Core) versionsWentBack(listed *api.Pod) {
 	if p == nil || p.Pod == listed || !api.NewerVersion(p.version, listed.ResourceVersion) {
 		return
 	}
-	p.version, p.settled = listed.ResourceVersion, ""
+	p.version, p.resolved = listed.ResourceVersion, ""
 	if p.gang != nil {
 		c.touch(p.gang)
 	}
@@ -207,7 +207,7 @@ func (c *Core) onPodGone(uid string) {
 	}
 	delete(c.pods, uid)
 	c.unindex(p)
-	c.unspeak(p)
+	c.withdrawVote(p)
 	c.leave(p)
 }
 

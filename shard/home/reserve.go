@@ -15,9 +15,9 @@ import (
 // answered, and a denied Reserve every Config.ResendEvery and in each new term, for it is the coordinator that keeps the list of
 // those who wait. An answer counts only if it names the serial of the open request.
 
-// ask is a Reserve.
-type ask struct {
-	open
+// reserveCall is a Reserve.
+type reserveCall struct {
+	call
 	demand, bound api.Resources
 	pods          []*pod   // those it would charge anew
 	names         []uint64 // api.PodID of all that demand is for
@@ -26,14 +26,14 @@ type ask struct {
 	patient       bool
 	denied        *wire.Denied
 	listed        bool // the coordinator of this term has it in its list
-	doubted       bool // it was said again because the coordinator names a reservation of the gang
+	doubted       bool // it was retransmitted because the coordinator names a reservation of the gang
 	fewer         bool // it was denied, and something smaller takes its place, or nothing
-	unsaid        bool // it is denied without the coordinator: it would be too large for it
+	local         bool // it is denied without the coordinator: it would be too large for it
 }
 
-// ask sends a Reserve for what is bound and charged already and the pods given; anything asked before is replaced.
-func (c *Core) ask(g *gang, pods []*pod, growth bool) {
-	have := g.pick((*pod).isOwed)
+// requestQuota sends a Reserve for what is bound and charged already and the pods given; an earlier request is replaced.
+func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
+	have := g.pick((*pod).isChargeable)
 	boundSum := sum(have)
 	if growth {
 		have = append(have, g.pick(func(p *pod) bool { return p.charged && p.candidate() })...)
@@ -44,7 +44,7 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 		}
 	}
 	demand, excess := sumBounded(have)
-	a := &ask{
+	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter,
 	}
@@ -55,20 +55,20 @@ func (c *Core) ask(g *gang, pods []*pod, growth bool) {
 	if g.charge.reserved && !g.charge.stale && a.demand.Fits(g.charge.amounts) {
 		g.charge.shrunk = c.now
 	}
-	g.charge.ask, g.charge.stale = a, false
+	g.charge.reserve, g.charge.stale = a, false
 	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
-		a.unsaid = true
+		a.local = true
 		c.onDenied(&wire.Denied{GangUid: g.id, Attempt: g.charge.attempt, Serial: a.serial, Reason: wire.DenyReason_DENY_TOO_LARGE,
 			Message: report.TooManyResources()})
 		return
 	}
 	c.traceAsked(g)
-	c.say(g)
+	c.sendReserve(g)
 }
 
-// say sends the open Reserve, and retransmits it when it is due.
-func (c *Core) say(g *gang) {
-	a := g.charge.ask
+// sendReserve sends the open Reserve, and retransmits it when it is due.
+func (c *Core) sendReserve(g *gang) {
+	a := g.charge.reserve
 	if a.listed && fault.On(fault.SleepersForgotten) {
 		return
 	}
@@ -81,7 +81,7 @@ func (c *Core) say(g *gang) {
 		first = c.cfg.ResendEvery
 		a.every = first
 	}
-	if !c.again(g, &a.open, first, c.cfg.ResendEvery) || a.unsaid {
+	if !c.due(g, &a.call, first, c.cfg.ResendEvery) || a.local {
 		return
 	}
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
@@ -94,7 +94,7 @@ func (c *Core) say(g *gang) {
 
 // await waits for the reservation.
 func (c *Core) await(g *gang) {
-	a := g.charge.ask
+	a := g.charge.reserve
 	if a == nil {
 		if g.charge.reserved {
 			c.become(g, ready)
@@ -110,47 +110,47 @@ func (c *Core) await(g *gang) {
 	if why := c.obstacle(g); !why.None() {
 		g.blocked = why
 		g.edits.pending = true
-		if g.tally.owed > 0 {
+		if g.tally.chargeable > 0 {
 			c.become(g, collecting)
 		} else {
 			c.release(g)
 		}
 		return
 	}
-	if !sum(g.pick((*pod).isOwed)).Equal(a.bound) { // what is not bound any more must not stay charged while the rest waits
-		if g.tally.owed == 0 {
+	if !sum(g.pick((*pod).isChargeable)).Equal(a.bound) { // what is not bound any more must not stay charged while the rest waits
+		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
-			c.ask(g, c.choose(g), false)
+			c.requestQuota(g, c.choose(g), false)
 		}
 		return
 	}
 	if a.denied != nil && g.charge.reserved && !g.charge.amounts.Fits(a.bound) { // an earlier request was for one that has left
-		if g.tally.owed == 0 {
+		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
-			c.ask(g, nil, false)
+			c.requestQuota(g, nil, false)
 		}
 		return
 	}
-	if !c.stillAsked(g, a) {
+	if !c.stillWanted(g, a) {
 		pods := c.choose(g)
-		now := append(g.pick((*pod).isOwed), pods...)
+		now := append(g.pick((*pod).isChargeable), pods...)
 		if !sum(now).Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
 			if g.edits.pending = true; c.limitRestarts(g) {
-				c.say(g)
+				c.sendReserve(g)
 				return
 			}
-			c.ask(g, pods, false)
+			c.requestQuota(g, pods, false)
 			return
 		}
 		a.pods = pods
 	}
-	c.say(g)
+	c.sendReserve(g)
 }
 
-// stillAsked reports whether the open Reserve asks for what is wanted.
-func (c *Core) stillAsked(g *gang, a *ask) bool {
+// stillWanted reports whether the open Reserve asks for what is wanted.
+func (c *Core) stillWanted(g *gang, a *reserveCall) bool {
 	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed {
 		return false
 	}
@@ -168,9 +168,9 @@ func (c *Core) onGranted(m *wire.Granted) {
 		c.refuse(m.GetGangUid(), m.GetAttempt())
 		return
 	}
-	a := g.charge.ask
+	a := g.charge.reserve
 	if g.state == releasing && g.charge.open != nil {
-		g.charge.open.said = time.Time{} // it crossed our Unreserve
+		g.charge.open.sent = time.Time{} // it crossed our Unreserve
 		c.mark(g)
 		return
 	}
@@ -182,10 +182,10 @@ func (c *Core) onGranted(m *wire.Granted) {
 		amounts = a.demand
 	}
 	ch := &g.charge
-	ch.ask, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
+	ch.reserve, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
 	ch.patient = m.GetPatient()
 	ch.most = 0
-	g.edits.vain = g.edits.vain && len(a.pods) == 0
+	g.edits.growthDenied = g.edits.growthDenied && len(a.pods) == 0
 	if ch.rank == nil {
 		ch.rank = m.GetRank()
 	}
@@ -209,14 +209,14 @@ func (c *Core) onDenied(m *wire.Denied) {
 	if g == nil {
 		return
 	}
-	a := g.charge.ask
+	a := g.charge.reserve
 	if a == nil || m.GetSerial() != a.serial || m.GetAttempt() != g.charge.attempt {
 		return
 	}
 	first := a.denied == nil
 	a.denied, a.listed = m, true
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
-		g.charge.closed, g.charge.ask = true, nil
+		g.charge.closed, g.charge.reserve = true, nil
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
 			if !g.charge.reserved || !amounts.Equal(g.charge.amounts) { // else the record is as it was
@@ -225,7 +225,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 			g.charge.reserved, g.charge.revision, g.charge.amounts = true, m.GetReservationRevision(), amounts
 		}
 	}
-	g.edits.vain = g.edits.vain || a.growth && len(a.pods) > 0
+	g.edits.growthDenied = g.edits.growthDenied || a.growth && len(a.pods) > 0
 	if first && a.growth && len(a.pods) > 1 && !g.charge.closed { // further pods are charged one by one: ask for fewer
 		g.charge.most = len(a.pods) / 2
 		a.fewer = true
@@ -247,16 +247,16 @@ func (c *Core) refuse(uid string, attempt uint64) {
 
 // release gives back the reservation, or withdraws the request for one.
 func (c *Core) release(g *gang) {
-	if g.unsettled() {
+	if g.outstanding() {
 		c.retreat(g, startOver)
 		return
 	}
-	if g.tally.owed > 0 {
+	if g.tally.chargeable > 0 {
 		c.broken("reservation of a gang with bound pods is not given back")
 		return
 	}
-	g.charge.ask = nil
-	g.charge.open = &open{serial: c.serial(g)}
+	g.charge.reserve = nil
+	g.charge.open = &call{serial: c.serial(g)}
 	c.become(g, releasing)
 }
 
@@ -266,7 +266,7 @@ func (c *Core) awaitUnreserved(g *gang) {
 		c.become(g, collecting)
 		return
 	}
-	if c.again(g, o, c.cfg.AskAgain, c.cfg.ResendEvery) {
+	if c.due(g, o, c.cfg.AskAgain, c.cfg.ResendEvery) {
 		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
 			Gang: g.message(), Attempt: g.charge.attempt, Serial: o.serial, TableEpoch: uint64(c.table.Epoch)}}})
 	}

@@ -28,7 +28,7 @@ type round struct {
 	rest    []*pod                   // for these in further messages, each of which has an answer of its own
 	short   bool                     // it has too little as far as we know
 	shard   api.Incarnation          // that has not answered, "" for none
-	open    open
+	open    call
 	body    *wire.HoldRequest
 	pods    []*pod       // of body
 	fresh   []kind       // those of them that had no hold there
@@ -40,7 +40,7 @@ type round struct {
 
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
 func (c *Core) seek(g *gang) bool {
-	missing := g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.place == nowhere })
+	missing := g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere })
 	s := &g.search
 	if len(missing) == 0 {
 		s.round = nil
@@ -66,7 +66,7 @@ func (c *Core) seek(g *gang) bool {
 			c.skip(g, r)
 		default:
 			c.wakeAt(g, r.open.at.Add(c.cfg.SkipAfter))
-			if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+			if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
 				c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
 			}
 			return false
@@ -76,7 +76,7 @@ func (c *Core) seek(g *gang) bool {
 		r.rest = nil
 	}
 	r.rest = slices.DeleteFunc(r.rest, func(p *pod) bool {
-		return p.gang != g || !p.charged || !p.candidate() || p.place != nowhere && !(p.place == held && p.shard == r.last)
+		return p.gang != g || !p.charged || !p.candidate() || p.stage != nowhere && !(p.stage == held && p.shard == r.last)
 	})
 	if len(r.rest) == 0 || !c.isMember(r.last) {
 		next, found := c.nextShard(g, r, missing)
@@ -86,17 +86,17 @@ func (c *Core) seek(g *gang) bool {
 		}
 		r.asked[next.shard], r.done[next.shard] = true, true
 		r.last, r.short = next.shard, len(next.pods) < len(missing)
-		r.rest = append(g.pick(func(p *pod) bool { return p.place == held && p.shard == next.shard }), next.pods...)
+		r.rest = append(g.pick(func(p *pod) bool { return p.stage == held && p.shard == next.shard }), next.pods...)
 	}
 	shard := r.last
 	r.shard = shard
 	r.pods, r.rest = cut(r.rest, c.cfg.HoldPods)
-	r.fresh = kindsOf(slices.DeleteFunc(slices.Clone(r.pods), func(p *pod) bool { return p.place == held }))
+	r.fresh = kindsOf(slices.DeleteFunc(slices.Clone(r.pods), func(p *pod) bool { return p.stage == held }))
 	if of := c.summaries[shard]; of != nil {
 		of.take(r.fresh)
 		of.asking = append(of.asking, g)
 	}
-	r.open = open{serial: c.serial(g)}
+	r.open = call{serial: c.serial(g)}
 	var classes classes
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
@@ -109,7 +109,7 @@ func (c *Core) seek(g *gang) bool {
 	c.countBytes(g.namespace, classes.bytes())
 	g.touch(shard)
 	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
-	if c.again(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+	if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
 		c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
 	}
 	return false
@@ -119,7 +119,7 @@ func (c *Core) seek(g *gang) bool {
 func (c *Core) skip(g *gang, r *round) {
 	has := false
 	for _, p := range g.members {
-		has = has || p.shard == r.shard && (p.place == held || p.place == committed)
+		has = has || p.shard == r.shard && (p.stage == held || p.stage == committed)
 	}
 	if !has {
 		c.sendWithdraw(g, r.shard, r.open.serial, nil)
@@ -254,15 +254,15 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		}
 	}
 	for _, p := range r.pods {
-		if p.gang != g || p.place == committed || p.place == bound {
+		if p.gang != g || p.stage == committed || p.stage == bound {
 			continue
 		}
 		node, got := nodes[p.UID]
 		switch {
-		case got && (p.place == nowhere || p.shard == from):
-			p.place, p.shard, p.node = held, from, node
-		case !got && p.place == held && p.shard == from:
-			p.place, p.shard, p.node = nowhere, "", ""
+		case got && (p.stage == nowhere || p.shard == from):
+			p.stage, p.shard, p.node = held, from, node
+		case !got && p.stage == held && p.shard == from:
+			p.stage, p.shard, p.node = nowhere, "", ""
 		}
 		if !got && p.prefer == from {
 			p.prefer = ""
@@ -270,7 +270,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	}
 	n := 0
 	for _, p := range g.members {
-		if p.place == held {
+		if p.stage == held {
 			n++
 		}
 	}
@@ -304,8 +304,8 @@ func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
 		return
 	}
 	for _, uid := range m.GetPodUids() {
-		if p := g.members[uid]; p != nil && p.place == held && p.shard == from {
-			p.place, p.shard, p.node = nowhere, "", ""
+		if p := g.members[uid]; p != nil && p.stage == held && p.shard == from {
+			p.stage, p.shard, p.node = nowhere, "", ""
 		}
 	}
 	c.mark(g)

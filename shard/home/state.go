@@ -22,6 +22,9 @@ package home
 // withdrawing is entered from wherever capacity may have been requested (retreat), and left when every shard that was asked has
 // answered. What comes after it is decided from the cause and from what is bound then (resume). running is left only when nothing is
 // charged any more and the PodGroup is gone: a gang that started is never rolled back.
+//
+// collecting is one state on purpose, although it has three reasons: too few pods, something in the way, and a pause after a failure.
+// Nothing is outstanding in any of them, and each event looks at all of them anew; which one holds is in gang.blocked and search.sleep.
 
 type state uint8
 

@@ -69,7 +69,7 @@ func (c *Core) onStatusWritten(e event.StatusWritten) {
 func (c *Core) statement(g *gang) report.Statement {
 	s := report.Statement{Generation: g.group.generation, Queue: g.queue}
 	for _, p := range g.members {
-		has := p.Node != "" || p.place == bound
+		has := p.Node != "" || p.stage == bound
 		if has {
 			s.Bound++
 		}
@@ -83,7 +83,7 @@ func (c *Core) statement(g *gang) report.Statement {
 
 // publish writes a PodGroup's status when it is due, or has the gang looked at when it is.
 func (c *Core) publish(g *gang) {
-	if g.group == nil || !g.stray.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) {
+	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) {
 		return
 	}
 	say := c.statement(g)

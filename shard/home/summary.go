@@ -156,7 +156,7 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 	}
 }
 
-// neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries tell. It returns
+// neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show. It returns
 // nothing before every shard has sent a summary under the current table, and the table has been stable for Config.NeverAfter.
 func (c *Core) neverFits(g *gang) report.Reason {
 	if c.table == nil || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {

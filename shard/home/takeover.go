@@ -15,10 +15,10 @@ import (
 
 // Takeover of queues. A bucket that the table gives to this shard is active once the store was read, at a revision that
 // is not older than the table's, and all pods were listed after that. Then every gang of it is known: the reservations
-// that were read, and the pods. What the one before had asked node shards for is not known, so it is withdrawn at all of
+// that were read, and the pods. What its predecessor had requested from node shards is not known, so it is withdrawn at all of
 // them for every reservation that is for more, or for other pods, than are bound.
 //
-// A bucket that is lost is forgotten at once: the table's fence and the serials keep what we asked for from doing harm.
+// A bucket that is lost is forgotten at once: the table's fence and the serials make our old requests harmless.
 
 func (c *Core) onTable(t *api.Table) {
 	if t == nil || c.table != nil && t.Revision <= c.table.Revision {
@@ -65,7 +65,7 @@ func (c *Core) onTable(t *api.Table) {
 	}
 }
 
-// abandon forgets a gang whose queue is another shard's now, and nothing is said to anybody. A gang that was moving to a
+// abandon forgets a gang whose queue is another shard's now, and nobody is notified. A gang that was moving to a
 // queue of this shard begins anew there: the new owner gives back what is charged in the old queue.
 func (c *Core) abandon(g *gang) {
 	stays := g.moving() && c.active[api.BucketOf(g.wantQueue)]
@@ -74,7 +74,7 @@ func (c *Core) abandon(g *gang) {
 	c.wakeUp(g)
 	g.status.Forget()
 	delete(c.gangs, g.id)
-	delete(c.untold, g.id)
+	delete(c.unchargedBound, g.id)
 	members := sorted(g.members)
 	for _, uid := range members {
 		c.leave(g.members[uid])
@@ -87,7 +87,7 @@ func (c *Core) abandon(g *gang) {
 	}
 	for _, uid := range members {
 		if p := c.pods[uid]; p != nil && p.gang == nil {
-			c.settlePod(p)
+			c.resolveMembership(p)
 		}
 	}
 }
@@ -105,9 +105,9 @@ func (c *Core) shardsLeft(g *gang) {
 			if p.shard != shard {
 				continue
 			}
-			switch p.place {
+			switch p.stage {
 			case held:
-				p.place, p.shard, p.node = nowhere, "", ""
+				p.stage, p.shard, p.node = nowhere, "", ""
 			case committed:
 				wrote = true
 			}
@@ -198,7 +198,7 @@ func (c *Core) activate(sequence uint64) {
 		c.homeGroup(g)
 	}
 	for _, uid := range uids {
-		c.settlePod(c.pods[uid])
+		c.resolveMembership(c.pods[uid])
 	}
 	rows := map[string][]string{} // gang -> pods that have an intent
 	for _, key := range intents {
@@ -238,7 +238,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		g = c.newStray(ref, len(r.GetPods()) == 0)
 	}
 	for _, uid := range c.boundOf(r) {
-		c.settlePod(c.pods[uid])
+		c.resolveMembership(c.pods[uid])
 	}
 	if g.queue != ref.GetQueue() { // its queue was changed since: given back there first
 		g.queue, g.bucket = ref.GetQueue(), api.BucketOf(ref.GetQueue())
@@ -262,8 +262,8 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	if g.group != nil && g.tally.bound > 0 && !r.GetForced() && amounts.Value("pods") < int64(g.minCount()) {
 		g.started = true // while it is completed it keeps its whole reservation. Its PodGroup may say so later than pods were listed
 	}
-	wholly := sum(g.pick((*pod).isOwed)).Equal(amounts)
-	started := g.started || g.placed >= g.minCount() && g.stray.IsZero()
+	wholly := sum(g.pick((*pod).isChargeable)).Equal(amounts)
+	started := g.started || g.placed >= g.minCount() && g.ownerless.IsZero()
 	if started && wholly {
 		c.touch(g)
 		return // it goes on as it is
@@ -272,14 +272,14 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		g.boundSince = c.now
 	}
 	for _, p := range g.members {
-		if p.place != bound {
-			p.place = nowhere
+		if p.stage != bound {
+			p.stage = nowhere
 		}
 	}
 	if g.charge.closed {
 		c.touchAll(g)
 		c.retreat(g, rollBack)
-	} else if g.stray.IsZero() {
+	} else if g.ownerless.IsZero() {
 		c.touchAll(g)
 		c.retreat(g, startOver)
 	}
@@ -304,9 +304,9 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	g := c.newGang(ref.GetUid(), ref.GetQueue())
 	g.name = name{ref.GetNamespace(), ref.GetName()}
 	g.single = ref.GetSingle()
-	g.stray = c.now
+	g.ownerless = c.now
 	if ref.GetSingle() { // all pods are known: it is gone
-		g.stray = c.now.Add(-c.cfg.StrayAfter)
+		g.ownerless = c.now.Add(-c.cfg.StrayAfter)
 	}
 	if grp := c.groups[g.name]; grp != nil && grp.uid == g.id {
 		c.homeGroup(grp) // its queue is another one now
@@ -320,13 +320,13 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 		for _, uid := range sorted(c.labelled[g.name]) {
 			if p := c.labelled[g.name][uid]; p.isBound() && (p.pinned == "" || p.pinned == g.id) {
 				p.pinned = g.id
-				c.settlePod(p)
+				c.resolveMembership(p)
 			}
 		}
 	}
 	for _, uid := range sorted(c.labelled[g.name]) {
 		if p := c.labelled[g.name][uid]; p.pinned == g.id {
-			c.settlePod(p)
+			c.resolveMembership(p)
 		}
 	}
 	return g
@@ -335,7 +335,7 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 // awaitPodGroup gives the watch of PodGroups time to show the one of an inherited reservation. Then it is gone: its bound
 // pods run on and stay charged; without any it is closed and given back.
 func (c *Core) awaitPodGroup(g *gang) {
-	if at := g.stray.Add(c.cfg.StrayAfter); c.now.Before(at) {
+	if at := g.ownerless.Add(c.cfg.StrayAfter); c.now.Before(at) {
 		c.wakeAt(g, at)
 		return
 	}
@@ -351,16 +351,16 @@ func (c *Core) awaitPodGroup(g *gang) {
 		c.retreat(g, rollBack)
 		return
 	}
-	g.charge.open = &open{serial: c.serial(g)}
+	g.charge.open = &call{serial: c.serial(g)}
 	c.become(g, closing)
 }
 
 // endStray stops waiting for the PodGroup of a gang. Its bound pods, finished ones included, may belong to a PodGroup that was
 // made under the same name.
 func (c *Core) endStray(g *gang) {
-	g.stray = time.Time{}
+	g.ownerless = time.Time{}
 	for _, uid := range sorted(g.members) {
-		c.settlePod(g.members[uid])
+		c.resolveMembership(g.members[uid])
 	}
 }
 
@@ -377,18 +377,18 @@ func (c *Core) onKnown(m *wire.Known) {
 			g = c.newStray(ref, true)
 			g.charge = charge{attempt: attempt, reserved: true, stale: true}
 			c.touch(g)
-		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved && g.charge.ask == nil && !g.leaving():
+		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved && g.charge.reserve == nil && !g.leaving():
 			g.charge.attempt = attempt // we gave it back, and it is still there
 			g.charge.reserved, g.charge.stale = true, true
 			if g.state == collecting && g.tally.bound == 0 {
 				c.release(g)
 			}
 			c.touch(g)
-		case g.queue == ref.GetQueue() && g.state == waiting && !g.charge.reserved && g.charge.ask != nil && g.charge.ask.denied != nil && g.tally.bound == 0 && !g.leaving():
+		case g.queue == ref.GetQueue() && g.state == waiting && !g.charge.reserved && g.charge.reserve != nil && g.charge.reserve.denied != nil && g.tally.bound == 0 && !g.leaving():
 			// A Granted was lost. If it was for what is asked now, saying that again brings it; if it was for less, it is
 			// charged for nobody, and is given back.
-			if a := g.charge.ask; !a.doubted {
-				a.doubted, a.listed, a.said, a.every = true, false, time.Time{}, 0
+			if a := g.charge.reserve; !a.doubted {
+				a.doubted, a.listed, a.sent, a.every = true, false, time.Time{}, 0
 			} else {
 				g.charge.attempt = max(g.charge.attempt, attempt)
 				c.release(g)
@@ -405,32 +405,32 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 	c.term = e.Term
 	var open []*gang
 	for _, g := range c.gangs {
-		if g.charge.ask != nil || g.charge.open != nil {
+		if g.charge.reserve != nil || g.charge.open != nil {
 			open = append(open, g)
 		}
 	}
 	slices.SortFunc(open, compareGangs)
 	for _, g := range open {
-		if a := g.charge.ask; a != nil && !fault.On(fault.SleepersForgotten) {
-			a.said, a.every, a.listed = time.Time{}, 0, false // a new one knows of no request before it is told
+		if a := g.charge.reserve; a != nil && !fault.On(fault.SleepersForgotten) {
+			a.sent, a.every, a.listed = time.Time{}, 0, false // a new one does not know the request yet
 		}
 		if o := g.charge.open; o != nil {
-			o.said, o.every = time.Time{}, 0
+			o.sent, o.every = time.Time{}, 0
 		}
 		c.touch(g)
 	}
 }
 
-// refill is what the coordinator was told of bound pods.
+// refill is what was reported to the coordinator about bound pods.
 type refill struct {
 	epoch api.Epoch
 	term  int64
 	at    time.Time
 }
 
-// tellRefilled ends the refilling of a new store: everything bound in our buckets is charged.
-func (c *Core) tellRefilled() {
-	if c.table == nil || !c.table.Has(c.cfg.Self) || c.term == 0 || len(c.gaining) > 0 || len(c.untold) > 0 {
+// reportRefilled ends the refilling of a new store: everything bound in our buckets is charged.
+func (c *Core) reportRefilled() {
+	if c.table == nil || !c.table.Has(c.cfg.Self) || c.term == 0 || len(c.gaining) > 0 || len(c.unchargedBound) > 0 {
 		return
 	}
 	now := refill{epoch: c.table.Epoch, term: c.term, at: c.refilled.at}

@@ -18,14 +18,14 @@ type Statement struct {
 	Reserved, Scheduled Verdict
 }
 
-// PodGroup is the status of a PodGroup: what it says, and what it is to say.
+// PodGroup is the status of a PodGroup: what it says, and what it should say.
 type PodGroup struct {
 	seen     *v1alpha1.PodGroupStatus
 	said     Statement      // by the object's status as seen, or by our last write
 	last     v1alpha1.Stamp // of our last write
 	inFlight *groupWrite
-	since    time.Time // since when said is not what should be said
-	wants    Statement // what was to be said then
+	since    time.Time // since when it differs from what it should say
+	wants    Statement // what it should have said then
 	lastAt   time.Time // of our last write
 	retry    time.Time
 	backoff  time.Duration
@@ -36,11 +36,11 @@ type PodGroup struct {
 
 // groupWrite is a write that is not answered.
 type groupWrite struct {
-	id   uint64
-	says Statement
+	id        uint64
+	statement Statement
 }
 
-// turnOf says in which queue of a statusLine a status waits.
+// turnOf returns in which queue of a statusLine a status waits.
 type turnOf uint8
 
 const (
@@ -49,8 +49,8 @@ const (
 	news          // a reason did: before those
 )
 
-// statusLine holds the PodGroups of one namespace whose statuses wait for the budget. What is new goes first, but only before what
-// else the same namespace has to be told: a tenant whose reasons change all the time does not keep others' numbers back.
+// statusLine holds the PodGroups of one namespace whose statuses wait for the budget. News goes first, but only within the
+// namespace: a tenant whose reasons change all the time does not delay the numbers of others.
 type statusLine struct{ news, counts []waiting }
 
 // waiting is a status that waits, with the UID of its PodGroup.
@@ -83,7 +83,7 @@ func (l *statusLine) first() (*[]waiting, turnOf) {
 type PodGroups struct {
 	cfg    Config
 	tokens fair.Tokens
-	unsaid fair.Queues[statusLine] // that wait for tokens
+	unsent fair.Queues[statusLine] // that wait for tokens
 }
 
 // NewPodGroups returns a PodGroups that knows of nothing.
@@ -91,14 +91,14 @@ func NewPodGroups(cfg Config) PodGroups {
 	return PodGroups{cfg: cfg, tokens: fair.Tokens{Rate: cfg.StatusBudget}}
 }
 
-// Writable reports whether a status may be written when something is to be said: it is not if its object is gone, or while a write is
+// Writable reports whether a status may be written when it has changed: it is not if its object is gone, or while a write is
 // not answered.
 func (r *PodGroups) Writable(p *PodGroup) bool {
 	return !p.gone && p.inFlight == nil && r.cfg.StatusBudget >= 0
 }
 
 // Publish reports whether the status of a PodGroup is to be written now to say something. If it is to be later, it returns when it is to
-// be asked again; without a time, Turns names the PodGroup when its turn comes, or there is nothing to say.
+// be asked again; without a time, Turns names the PodGroup when its turn comes, or there is nothing to write.
 func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, say Statement) (write bool, again time.Time) {
 	turn := p.turn
 	p.turn = false
@@ -126,10 +126,10 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 	if due = latest(due, p.retry); now.Before(due) {
 		return false, due
 	}
-	if !turn && (!r.unsaid.Empty() || !r.tokens.Take(now)) {
+	if !turn && (!r.unsent.Empty() || !r.tokens.Take(now)) {
 		if p.queued < line {
 			p.queued = line
-			r.unsaid.Of(namespace).add(waiting{p, uid}, line)
+			r.unsent.Of(namespace).add(waiting{p, uid}, line)
 		}
 		return false, again
 	}
@@ -140,7 +140,7 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 // Turns calls publish for as many of the PodGroups that wait as the budget allows, for each namespace in turn. Asking by themselves,
 // ten thousand gangs that wait would take a shard's whole time.
 func (r *PodGroups) Turns(now time.Time, publish func(uid string)) {
-	for l := r.unsaid.Next(); l != nil; l = r.unsaid.Next() {
+	for l := r.unsent.Next(); l != nil; l = r.unsent.Next() {
 		q, turn := l.first()
 		w := (*q)[0]
 		valid := w.queued == turn
@@ -153,14 +153,14 @@ func (r *PodGroups) Turns(now time.Time, publish func(uid string)) {
 		}
 		(*q)[0] = waiting{}
 		if *q = (*q)[1:]; len(l.news)+len(l.counts) == 0 {
-			r.unsaid.Rotate(true)
+			r.unsent.Rotate(true)
 		} else if valid {
-			r.unsaid.Rotate(false)
+			r.unsent.Rotate(false)
 		}
 	}
 }
 
-// Forget takes a PodGroup out of the queue: nothing is said of it any more.
+// Forget takes a PodGroup out of the queue: its status is not written any more.
 func (p *PodGroup) Forget() {
 	if p != nil {
 		p.queued = noTurn
@@ -197,7 +197,7 @@ func (r *PodGroups) Written(now time.Time, p *PodGroup, id uint64, outcome event
 	if p == nil || p.inFlight == nil || p.inFlight.id != id {
 		return false
 	}
-	says := p.inFlight.says
+	says := p.inFlight.statement
 	p.inFlight = nil
 	switch outcome {
 	case event.StatusOK:

@@ -25,7 +25,7 @@ type Queues struct {
 	queues map[string]*queue
 }
 
-// queue is a Queue, and what the coordinator says of it.
+// queue is a Queue, and what the coordinator reports about it.
 type queue struct {
 	uid     string // "" while no object is seen
 	seen    *v1alpha1.QueueStatus
@@ -198,7 +198,7 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 		Conditions:         []metav1.Condition{condition(now, before, v1alpha1.ConditionReady, ready, u.GetGeneration())},
 		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(),
 	}
-	// The definition of Queue takes so many resources. The coordinator says no more, but for limits of a record that is older
+	// The definition of Queue takes so many resources. The coordinator reports no more, but for limits of a record that is older
 	// than the bound.
 	capability, _ = capability.Foremost(api.MaxResources, nil)
 	guarantee, _ = guarantee.Foremost(api.MaxResources, capability)

@@ -1,4 +1,4 @@
-// Package report has what a home shard tells users about their gangs and queues.
+// Package report holds what a home shard tells users about their gangs and queues.
 //
 // It decides:
 //   - which reasons there are why a gang is blocked, in which sentences they are put, and where each one shows: in the conditions of a
