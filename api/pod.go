@@ -399,6 +399,9 @@ func ClaimOf(p *v1.Pod, v *v1.Volume) string {
 
 // unsupported names the first field of a pod that restricts where it may run in a way that is not built yet.
 func unsupported(p *v1.Pod, claims Claims) string {
+	if group := unservedGroup(p); group != "" {
+		return group
+	}
 	s := &p.Spec
 	if a := s.Affinity; a != nil {
 		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
@@ -415,9 +418,6 @@ func unsupported(p *v1.Pod, claims Claims) string {
 	}
 	if len(s.ResourceClaims) > 0 {
 		return "spec.resourceClaims is not supported yet"
-	}
-	if s.SchedulingGroup != nil {
-		return "spec.schedulingGroup is not supported yet: set the label " + LabelPodGroup
 	}
 	if volumeClaims(s.Volumes) > MaxVolumeClaims {
 		return fmt.Sprintf("spec.volumes: more of them are volume claims than the limit of %d", MaxVolumeClaims)

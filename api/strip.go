@@ -63,8 +63,15 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		stripStatus(out, p)
 	}
 	stripExcess(out)
-	if s.NodeName == "" && p.Size() > MaxPodBytes {
-		out.Annotations = map[string]string{annotationSize: strconv.Itoa(p.Size())}
+	if s.NodeName != "" {
+		return out
+	}
+	stripGroups(out, p)
+	if size := p.Size(); size > MaxPodBytes {
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[annotationSize] = strconv.Itoa(size)
 	}
 	return out
 }

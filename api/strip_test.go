@@ -3,6 +3,7 @@ package api_test
 import (
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,6 +27,11 @@ func TestStripping(t *testing.T) {
 			for _, k := range []string{api.LabelPodGroup, api.LabelQueue, api.LabelGang, "app"} {
 				if c.Bool() {
 					(*l)[k] = "v" + strconv.Itoa(c.Intn(5))
+				}
+			}
+			for _, k := range []string{"scheduling.k8s.io/group-name", "kueue.x-k8s.io/pod-group-name"} {
+				if c.Intn(8) == 0 {
+					(*l)[k] = strings.Repeat("ü", c.Intn(300))
 				}
 			}
 		},

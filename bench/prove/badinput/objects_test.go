@@ -522,12 +522,21 @@ func (w *world) unsupported(t *testing.T) {
 		"device-claim": {func(p *corev1.Pod) {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
 		}, "spec.resourceClaims"},
+		"volcano-group": {func(p *corev1.Pod) { p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "job-1"} },
+			`metadata.annotations[scheduling.k8s.io/group-name] names the Volcano PodGroup "job-1"`},
+		"kueue-group": {label("kueue.x-k8s.io/pod-group-name", "set"),
+			`metadata.labels[kueue.x-k8s.io/pod-group-name] names the Kueue pod group "set"`},
+		"two-groups": {func(p *corev1.Pod) {
+			inGroup("two-groups")(p)
+			p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "job-1"}
+		}, `names PodGroup "two-groups": a pod belongs to one group`},
 		"no-claim":      {claim("missing"), "spec.volumes[0].persistentVolumeClaim (claim missing): the claim does not exist"},
 		"unbound-claim": {claim("pending"), "spec.volumes[0].persistentVolumeClaim (claim pending): the claim is not bound"},
 		"local-volume":  {claim("local"), "spec.volumes[0].persistentVolumeClaim (claim local): its volume local has node affinity"},
 		"ephemeral": {volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
 			Spec: corev1.PersistentVolumeClaimSpec{AccessModes: mode, Resources: size}}}}), "spec.volumes[0].ephemeral (claim ephemeral-data)"},
 	}
+	w.group(t, ns, "two-groups", "", 1)
 	for name, row := range pods {
 		w.pod(t, ns, name, row.edit)
 	}
