@@ -22,6 +22,7 @@ type Statement struct {
 type PodGroup struct {
 	seen     *v1alpha1.PodGroupStatus
 	said     Statement      // by the object's status as seen, or by our last write
+	unsure   bool           // an unanswered write may have taken effect after that
 	last     v1alpha1.Stamp // of our last write
 	inFlight *groupWrite
 	since    time.Time // since when it differs from what it should say
@@ -102,7 +103,7 @@ func (r *PodGroups) Writable(p *PodGroup) bool {
 func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, say Statement) (write bool, again time.Time) {
 	turn := p.turn
 	p.turn = false
-	if say == p.said {
+	if say == p.said && !p.unsure {
 		p.since = time.Time{}
 		return false, again
 	}
@@ -201,10 +202,11 @@ func (r *PodGroups) Written(now time.Time, p *PodGroup, id uint64, outcome event
 	p.inFlight = nil
 	switch outcome {
 	case event.StatusOK:
-		p.said, p.since, p.backoff, p.retry = says, time.Time{}, 0, time.Time{}
+		p.said, p.unsure, p.since, p.backoff, p.retry = says, false, time.Time{}, 0, time.Time{}
 	case event.StatusGone:
 		p.gone = true
 	default:
+		p.unsure = p.unsure || outcome == event.StatusFailed
 		p.retry = now.Add(r.cfg.backOff(&p.backoff))
 	}
 	return true
@@ -216,7 +218,7 @@ func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
 	if seen == nil || p.inFlight != nil || r.cfg.lags(seen.Stamp, p.last) {
 		return false
 	}
-	p.seen = seen
+	p.seen, p.unsure = seen, false
 	p.said = Statement{Generation: seen.ObservedGeneration, Queue: seen.Queue, Pods: seen.Pods, Bound: seen.Bound}
 	for i := range seen.Conditions {
 		cond := &seen.Conditions[i]

@@ -30,6 +30,7 @@ type queue struct {
 	uid     string // "" while no object is seen
 	seen    *v1alpha1.QueueStatus
 	said    *v1alpha1.QueueStatus // the last that was written or seen
+	unsure  bool                  // an unanswered write may have taken effect after that
 	usage   *wire.QueueUsage
 	term    uint64
 	dirty   bool
@@ -74,7 +75,7 @@ func (r *Queues) Seen(seen *v1alpha1.Queue) {
 func (r *Queues) shown(q *queue) {
 	seen := q.seen
 	if q.inFlight == 0 && seen != nil && !r.cfg.lags(seen.Stamp, q.last) {
-		q.said = seen
+		q.said, q.unsure = seen, false
 	}
 }
 
@@ -131,7 +132,7 @@ func (r *Queues) Write(now time.Time, own func(path string) (epoch int64, ours b
 			errs = append(errs, fmt.Errorf("read usage of queue %s: %w", path, err))
 			continue
 		}
-		if q.said != nil {
+		if q.said != nil && !q.unsure {
 			same := *q.said
 			same.Stamp = status.Stamp
 			if equality.Semantic.DeepEqual(&same, status) {
@@ -158,10 +159,10 @@ func (r *Queues) Written(now time.Time, path string, id uint64, outcome event.St
 	q.inFlight, q.writes = 0, nil
 	switch outcome {
 	case event.StatusOK:
-		q.said, q.backoff, q.retry = status, 0, time.Time{}
+		q.said, q.unsure, q.backoff, q.retry = status, false, 0, time.Time{}
 	case event.StatusGone:
 	default: // it may have taken effect all the same, and been seen meanwhile
-		q.dirty = true
+		q.dirty, q.unsure = true, q.unsure || outcome == event.StatusFailed
 		q.retry = now.Add(r.cfg.backOff(&q.backoff))
 		r.shown(q)
 	}

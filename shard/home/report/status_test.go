@@ -10,6 +10,7 @@ import (
 
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
 )
 
 var epoch0 = time.Unix(1700000000, 0).UTC()
@@ -93,6 +94,78 @@ func TestQueueStatus(t *testing.T) {
 		}
 		if (s.Charged == nil) != (len(test.usage.Charged) == 0) || (s.Limits.Guarantee == nil) != (len(test.usage.Guarantee) == 0) || (s.Limits.Capability == nil) != (len(test.usage.Capability) == 0) {
 			t.Errorf("%v: empty lists are written: %+v", test.usage, s)
+		}
+	}
+}
+
+// A write without an answer may have taken effect although the watch does not show it yet. What was said before it may be out of
+// date then: the status is written again even if it should say just that.
+func TestUnansweredWriteIsFollowedByAnother(t *testing.T) {
+	cfg := Config{Self: "a", UsageEvery: time.Second, StatusEvery: time.Second, CountsEvery: time.Second, UsageBudget: 100, StatusBudget: 100, StatusBackoffLimit: time.Second}
+	for _, seen := range []bool{false, true} {
+		r, now, ids := NewQueues(cfg), epoch0, uint64(0)
+		var written []string
+		write := func(_, _ string, status *v1alpha1.QueueStatus) uint64 {
+			ids++
+			written = append(written, fmt.Sprintf("%d admitted %d", status.Sequence, status.AdmittedGangs))
+			return ids
+		}
+		object := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: "u"}}
+		step := func(admitted int32, outcome event.StatusOutcome) {
+			r.Usages(&wire.QueueUsages{Term: 1, Queues: []*wire.QueueUsage{{Queue: "q", Uid: "u", Admitted: admitted, Version: uint64(now.Unix())}}}, func(string) bool { return true })
+			before := ids
+			for range 3 {
+				now = now.Add(10 * time.Second)
+				r.Write(now, func(string) (int64, bool) { return 3, true }, write)
+				if ids > before {
+					r.Written(now, "q", ids, outcome)
+					before = ids
+				}
+			}
+		}
+		r.Seen(object)
+		step(0, event.StatusOK)
+		r.Usages(&wire.QueueUsages{Term: 1, Queues: []*wire.QueueUsage{{Queue: "q", Uid: "u", Admitted: 1, Version: uint64(now.Unix())}}}, func(string) bool { return true })
+		now = now.Add(10 * time.Second)
+		r.Write(now, func(string) (int64, bool) { return 3, true }, write)
+		r.Written(now, "q", ids, event.StatusFailed)
+		if seen { // the watch shows that it did not take effect, for a later one did
+			object.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: 3, Writer: "a", Sequence: 2}, AdmittedGangs: 1, ObservedGeneration: 0}
+			r.Seen(object)
+		}
+		step(0, event.StatusOK)
+		if got, want := fmt.Sprint(written), "[1 admitted 0 2 admitted 1 3 admitted 0]"; got != want {
+			t.Errorf("queue, seen %t: written %s, want %s", seen, got, want)
+		}
+	}
+	for _, seen := range []bool{false, true} {
+		r, now, ids := NewPodGroups(cfg), epoch0, uint64(0)
+		p, written := &PodGroup{}, ""
+		say := func(bound int32, outcome event.StatusOutcome) {
+			for range 3 {
+				now = now.Add(10 * time.Second)
+				if !r.Writable(p) {
+					continue
+				}
+				if due, _ := r.Publish(now, "ns", "u", p, Statement{Queue: "q", Bound: bound}); due {
+					ids++
+					status := r.Status(now, p, ids, Statement{Queue: "q", Bound: bound}, 3, 9)
+					written += fmt.Sprintf("%d bound %d, ", status.Sequence, status.Bound)
+					r.Written(now, p, ids, outcome)
+					if outcome != event.StatusOK {
+						return
+					}
+				}
+			}
+		}
+		say(1, event.StatusOK)
+		say(2, event.StatusFailed)
+		if seen {
+			r.Seen(p, &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 3, Writer: "a", Sequence: 2}, Queue: "q", Bound: 2})
+		}
+		say(1, event.StatusOK)
+		if want := "1 bound 1, 2 bound 2, 3 bound 1, "; written != want {
+			t.Errorf("PodGroup, seen %t: written %s, want %s", seen, written, want)
 		}
 	}
 }
