@@ -47,15 +47,11 @@ func TestOneShardWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	shards := make([]*local.Basalt, 3)
-	if _, err := c.StartCoordinator(ctx, "coordinator-0", local.BasaltOptions{}); err != nil {
+	all, err := c.StartBasalt(ctx, 1, 3, local.BasaltOptions{Restart: true})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range shards {
-		if shards[i], err = c.StartShard(ctx, fmt.Sprint("shard-", i), local.BasaltOptions{Restart: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	shards := all[1:]
 	pod := 0
 	// place makes a pod in each queue, each owned by some shard, and waits until all are bound.
 	place := func() {

@@ -123,15 +123,8 @@ func (t *trial) restart(ctx context.Context, run *report.Run, number int) error 
 	}
 	begin = time.Now()
 	o := local.BasaltOptions{Flags: t.o.Flags, NoWait: true}
-	for i := range 2 {
-		if _, err := t.cluster.StartCoordinator(ctx, fmt.Sprintf("coordinator-%d", i), o); err != nil {
-			return err
-		}
-	}
-	for i := range t.subject.Shards {
-		if _, err := t.cluster.StartShard(ctx, fmt.Sprintf("shard-%d", i), o); err != nil {
-			return err
-		}
+	if _, err := t.cluster.StartBasalt(ctx, 2, t.subject.Shards, o); err != nil {
+		return err
 	}
 	bound := make(chan time.Duration, len(waiting))
 	for _, w := range waiting {

@@ -254,26 +254,10 @@ func (t *trial) startScheduler(ctx context.Context) error {
 			}
 			o.OTLP = t.spans.Address
 		}
-		return startBasalt(ctx, t.cluster, t.subject.Shards, o)
-	}
-	return nil
-}
-
-func startBasalt(ctx context.Context, c *local.Cluster, shards int, o local.BasaltOptions) error {
-	for i := range 2 {
-		if _, err := c.StartCoordinator(ctx, fmt.Sprintf("coordinator-%d", i), o); err != nil {
+		if _, err := t.cluster.StartBasalt(ctx, 2, t.subject.Shards, o); err != nil {
 			return err
 		}
-	}
-	for i := range shards {
-		if _, err := c.StartShard(ctx, fmt.Sprintf("shard-%d", i), o); err != nil {
-			return err
-		}
-	}
-	for _, b := range c.Basalts() {
-		if err := b.WaitReady(ctx); err != nil {
-			return err
-		}
+		return t.cluster.WaitReady(ctx)
 	}
 	return nil
 }

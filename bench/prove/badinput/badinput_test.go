@@ -88,18 +88,12 @@ func TestBadInput(t *testing.T) {
 
 // start starts Basalt before its roles and kinds exist: it says which are missing, and goes on when they are there.
 func (w *world) start(t *testing.T) {
-	var err error
-	for i := range 2 {
-		shard, err := w.cluster.StartShard(t.Context(), fmt.Sprintf("shard-%d", i), local.BasaltOptions{Restart: true, NoWait: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.shards = append(w.shards, shard)
-	}
-	if w.leader, err = w.cluster.StartCoordinator(t.Context(), "coordinator-0", local.BasaltOptions{Restart: true, NoWait: true}); err != nil {
+	all, err := w.cluster.StartBasalt(t.Context(), 1, 2, local.BasaltOptions{Restart: true, NoWait: true})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range w.cluster.Basalts() {
+	w.leader, w.shards = all[0], all[1:]
+	for _, b := range all {
 		w.logged(t, b, 0, "apply deploy/rbac.yaml first", "queues.scheduling.basalt.dev is forbidden")
 	}
 	roles := []string{"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}

@@ -337,32 +337,12 @@ func (r *run) createQueue(ctx context.Context, q queue) error {
 
 // start starts Basalt and waits until it places pods.
 func (r *run) start(ctx context.Context) error {
-	o := local.BasaltOptions{Restart: true}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for i := range r.Shards + r.Coordinators {
-		wg.Go(func() {
-			start, name := r.Cluster.StartShard, fmt.Sprintf("shard-%d", i)
-			if i >= r.Shards {
-				start, name = r.Cluster.StartCoordinator, fmt.Sprintf("coordinator-%d", i-r.Shards)
-			}
-			b, err := start(ctx, name, o)
-			mu.Lock()
-			defer mu.Unlock()
-			failed = errors.Join(failed, err)
-			r.basalts = append(r.basalts, b)
-		})
+	var err error
+	if r.basalts, err = r.Cluster.StartBasalt(ctx, r.Coordinators, r.Shards, local.BasaltOptions{Restart: true}); err != nil {
+		return err
 	}
-	wg.Wait()
-	if failed != nil {
-		return failed
-	}
-	slices.SortFunc(r.basalts, func(a, b *local.Basalt) int { return strings.Compare(a.Name(), b.Name()) })
-	for _, b := range r.basalts {
-		if err := b.WaitReady(ctx); err != nil {
-			return err
-		}
+	if err := r.Cluster.WaitReady(ctx); err != nil {
+		return err
 	}
 	s := &strike{Attacker: &Attacker{Target: Target{Namespace: "filler", Queue: "pool.filler"}, core: r.admin.Core, ours: r.admin.Basalt}}
 	for i := range 8 { // somebody honest always uses some of the shared queue

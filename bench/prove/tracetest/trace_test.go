@@ -107,22 +107,12 @@ func listen(t *testing.T) (*receiver, string) {
 // start starts two shards and a coordinator, and returns how they are stopped.
 func start(t *testing.T, c *local.Cluster, o local.BasaltOptions) (stop func()) {
 	t.Helper()
-	coordinator, err := c.StartCoordinator(t.Context(), "coordinator-0", o)
+	all, err := c.StartBasalt(t.Context(), 1, 2, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := []*local.Basalt{coordinator}
-	for i := range 2 {
-		shard, err := c.StartShard(t.Context(), fmt.Sprintf("shard-%d", i), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, shard)
-	}
-	for _, b := range all {
-		if err := b.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	return func() { // in order, so that what is left is sent
 		slices.Reverse(all)

@@ -19,22 +19,9 @@ type processes struct {
 
 func (p *processes) shard(i int) string { return fmt.Sprintf("shard-%d", i) }
 
-func (p *processes) start(ctx context.Context) error {
-	for i := range coordinators {
-		b, err := p.cluster.StartCoordinator(ctx, fmt.Sprintf("coordinator-%d", i), local.BasaltOptions{Restart: true})
-		if err != nil {
-			return err
-		}
-		p.running = append(p.running, b)
-	}
-	for i := range p.shards {
-		b, err := p.cluster.StartShard(ctx, p.shard(i), local.BasaltOptions{Restart: true})
-		if err != nil {
-			return err
-		}
-		p.running = append(p.running, b)
-	}
-	return nil
+func (p *processes) start(ctx context.Context) (err error) {
+	p.running, err = p.cluster.StartBasalt(ctx, coordinators, p.shards, local.BasaltOptions{Restart: true})
+	return err
 }
 
 func (p *processes) kill(name string) error {

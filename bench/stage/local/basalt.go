@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"basalt.dev/basalt/bench/stage/local/network"
@@ -53,11 +55,39 @@ func (c *Cluster) StartCoordinator(ctx context.Context, name string, o BasaltOpt
 	return c.startBasalt(ctx, "coordinator", Coordinator, name, o)
 }
 
+// StartBasalt starts coordinators and shards together, named coordinator-0, shard-0 and so on, and returns those that
+// were started, in this order.
+func (c *Cluster) StartBasalt(ctx context.Context, coordinators, shards int, o BasaltOptions) ([]*Basalt, error) {
+	out, failed := make([]*Basalt, coordinators+shards), make([]error, coordinators+shards)
+	var wg sync.WaitGroup
+	for i := range out {
+		wg.Go(func() {
+			if i < coordinators {
+				out[i], failed[i] = c.StartCoordinator(ctx, fmt.Sprintf("coordinator-%d", i), o)
+			} else {
+				out[i], failed[i] = c.StartShard(ctx, fmt.Sprintf("shard-%d", i-coordinators), o)
+			}
+		})
+	}
+	wg.Wait()
+	return slices.DeleteFunc(out, func(b *Basalt) bool { return b == nil }), errors.Join(failed...)
+}
+
 // Basalts returns the shards and coordinators in the order of their start, those that ended too.
 func (c *Cluster) Basalts() []*Basalt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]*Basalt(nil), c.basalts...)
+}
+
+// WaitReady returns when every shard and coordinator calls itself ready.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	for _, b := range c.Basalts() {
+		if err := b.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WaitReady returns when the process calls itself ready, after a Kill the one that followed. A shard is not ready before a

@@ -238,22 +238,10 @@ func startBasalt(ctx context.Context, c *local.Cluster, shape Shape, say func(st
 		return nil
 	}
 	say("starting %d shards and %d coordinators", shape.Shards, shape.Coordinators)
-	for i := range shape.Coordinators {
-		if _, err := c.StartCoordinator(ctx, fmt.Sprintf("coordinator-%d", i), local.BasaltOptions{Restart: true}); err != nil {
-			return err
-		}
+	if _, err := c.StartBasalt(ctx, shape.Coordinators, shape.Shards, local.BasaltOptions{Restart: true}); err != nil {
+		return err
 	}
-	for i := range shape.Shards {
-		if _, err := c.StartShard(ctx, fmt.Sprintf("shard-%d", i), local.BasaltOptions{Restart: true}); err != nil {
-			return err
-		}
-	}
-	for _, b := range c.Basalts() {
-		if err := b.WaitReady(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.WaitReady(ctx)
 }
 
 // Down ends the cluster that is up, waits until nothing of it is left, and removes its state.
