@@ -146,6 +146,7 @@ func (cfg Config) withDefaults() Config {
 		}
 	}
 	count(&cfg.BatchOps, 120)
+	count(&cfg.BatchBytes, batchBytes)
 	count(&cfg.JoinBuckets, 64)
 	count(&cfg.Sweep, 200)
 	count(&cfg.Asks, 4096)
@@ -383,10 +384,13 @@ func (c *Core) Status() *wire.StatusReply {
 type Counts struct {
 	Reservations int
 	Waiting      int // requests
+	Earmarks     int // queues that keep quota free
 }
 
 // Counts of this moment.
-func (c *Core) Counts() Counts { return Counts{Reservations: int(c.open), Waiting: len(c.ring)} }
+func (c *Core) Counts() Counts {
+	return Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarked)}
+}
 
 // Charged tells what is charged to each queue and all below it.
 func (c *Core) Charged(visit func(queue string, charged api.Resources)) {

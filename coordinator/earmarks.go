@@ -11,6 +11,7 @@ import (
 	"github.com/google/btree"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Earmarks. A large gang among small ones would never find all its quota free at once. So after EarmarkAfter, a queue keeps what is
@@ -53,7 +54,7 @@ func (cfg Config) lasts(n int) time.Duration {
 func (c *Core) turnWindow(now time.Time) {
 	w := &c.window
 	switch {
-	case w.n == 0 || now.Before(w.until):
+	case w.n == 0 || now.Before(w.until) || !w.resting && fault.On(fault.EndlessEarmark):
 	case !w.resting:
 		*w = window{n: w.n, resting: true, until: now.Add(c.cfg.EarmarkRest)}
 		tried := map[*request]bool{}

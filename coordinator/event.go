@@ -12,6 +12,7 @@ import (
 // Config holds the limits of time and size. A zero field takes the default named beside it.
 type Config struct {
 	BatchOps      int           // 120: operations in a transaction (etcd's bound is 128, the fences take some)
+	BatchBytes    int           // 1 MiB: bytes in a transaction of more than one operation, as they are estimated (size.go)
 	EarmarkAfter  time.Duration // 60 s: a request that has been denied for so long gets an earmark
 	EarmarkFor    time.Duration // 10 min: the shortest window of earmarks; the longest is 8 times that
 	EarmarkRest   time.Duration // 2 min: how long nothing is kept after a window

@@ -178,7 +178,7 @@ func (c *Core) changeLimits(b *batch) bool {
 		if next != nil {
 			bytes = limitsBytes(next.record)
 		}
-		if len(b.ops) >= c.cfg.BatchOps || !b.fits(bytes, maxTxnBytes) {
+		if len(b.ops) >= c.cfg.BatchOps || !b.fits(bytes, c.cfg.BatchBytes) {
 			break
 		}
 		delete(c.due, path)

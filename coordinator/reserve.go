@@ -182,7 +182,7 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 	if len(c.leaves) > 0 || len(c.freed) > 0 {
 		most -= most / 4 // releases and resizes do not starve those who wait
 	}
-	bytes := maxTxnBytes
+	bytes := c.cfg.BatchBytes
 	if most < c.cfg.BatchOps {
 		bytes -= bytes / 4
 	}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -13,8 +14,8 @@ import (
 // record and 1.4 MiB for a transaction: one that the store refuses would end the term, and the next leader would try it again.
 // What is counted is an upper bound of the encoded size, so that nothing is encoded twice.
 const (
-	// maxTxnBytes bounds a transaction with more than one operation.
-	maxTxnBytes = 1 << 20
+	// batchBytes bounds a transaction with more than one operation.
+	batchBytes = 1 << 20
 	// maxRecordBytes bounds one record with its key. A demand or a queue that needs more is refused.
 	maxRecordBytes = 960 << 10
 	// opBytes covers an operation's key and the fields of a record that have a fixed size.
@@ -30,7 +31,9 @@ func (b *batch) add(op Op, bytes int) {
 }
 
 // fits reports whether the transaction can take so many bytes more and stay below limit. An empty one takes any record.
-func (b *batch) fits(bytes, limit int) bool { return len(b.ops) == 0 || b.bytes+bytes <= limit }
+func (b *batch) fits(bytes, limit int) bool {
+	return len(b.ops) == 0 || b.bytes+bytes <= limit || fault.On(fault.UnboundedBatch)
+}
 
 // reservationBytes bounds the size of a reservation's record.
 func reservationBytes(ref *wire.GangRef, demand api.Resources, pods []uint64) int {

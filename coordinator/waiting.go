@@ -459,7 +459,7 @@ func (c *Core) offer(now time.Time, b *batch) {
 			c.withdraw(r)
 			c.refuseElsewhere(now, r.from, r.gang, n, r.pods)
 			l.again(a)
-		} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods), maxTxnBytes) {
+		} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods), c.cfg.BatchBytes) {
 			c.crowded = true // nobody passes it
 			l.again(a)
 			continue

@@ -47,5 +47,8 @@ const (
 	LateReserve        Fault = "late-reserve"         // coordinator: a late duplicate of a Reserve is taken for a new one
 	TermKeepsKey       Fault = "term-keeps-key"       // coordinator/leadership: a term that ended keeps the leader key
 	RecordEndsProcess  Fault = "record-ends-process"  // shard/effect: a record that cannot be written ends the process
+	UnboundedBatch     Fault = "unbounded-batch"      // coordinator: a transaction is bounded by operations alone, not by bytes
+	EndlessEarmark     Fault = "endless-earmark"      // coordinator: quota that is kept for a large gang is kept until it starts
+	ForeignInFull      Fault = "foreign-in-full"      // shard/home: a pod that somebody else bound is charged whether its node has room, or exists
 	LabelsMoveBound    Fault = "labels-move-bound"    // shard/home: a bound pod follows the labels that it has now
 )

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Pods that somebody else bound, by spec.nodeName or another scheduler. They are charged whatever the limits say, and anybody
@@ -38,7 +39,7 @@ func (c *Core) judgeForeign(p *pod) {
 			c.uncount(p)
 		}
 		return
-	case p.ours || p.Node == "":
+	case p.ours || p.Node == "" || fault.On(fault.ForeignInFull):
 		p.chargeable = true
 		return
 	}

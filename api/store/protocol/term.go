@@ -79,6 +79,7 @@ func (t *Term) Number() int64 { return t.number }
 type Commit struct {
 	term   *Term
 	puts   []Op
+	size   int      // of puts, in bytes
 	value  uint64   // of the newest try
 	wanted []uint64 // the sequence values under which puts were sent
 	open   bool     // some try on the current seq may still land
@@ -119,8 +120,11 @@ func (t *Term) Commit(changes []Change) (*Commit, error) {
 	if size > MaxCommit {
 		return nil, fmt.Errorf("%w: %d operations of %d bytes, the limit is %d; the largest is key %q with %d", ErrTooLarge, len(changes), size, MaxCommit, largest, most)
 	}
-	return &Commit{term: t, puts: puts}, nil
+	return &Commit{term: t, puts: puts, size: size}, nil
 }
+
+// Size returns how many keys the transaction changes, and how many bytes they and their values have.
+func (m *Commit) Size() (changes, bytes int) { return len(m.puts), m.size }
 
 // Describe names the keys that are changed, the first few of many.
 func (m *Commit) Describe() string {

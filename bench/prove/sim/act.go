@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -157,11 +158,14 @@ func (w *world) act(line string) {
 			w.log("somebody binds pod %s to %s", pod.UID, arg(2))
 			w.check.meddles(pod, pod.Labels)
 		}
-	case "foreign":
+	case "foreign": // NAME NODE [CPU QUEUE]
 		if pod == nil {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 			p.Spec.SchedulerName, p.Spec.NodeName = "other", arg(2)
-			p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": "1"})}}}
+			if arg(4) != "" {
+				p.Labels = map[string]string{api.LabelQueue: arg(4)}
+			}
+			p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": cmp.Or(arg(3), "1")})}}}
 			a.create(a.pods, p)
 		}
 	case "node":
@@ -204,6 +208,10 @@ func (w *world) act(line string) {
 	case "mishaps":
 		l.mishaps = number(1)
 		w.store.unreliable, w.api.unreliable = l.mishaps, l.mishaps
+	case "batch": // BYTES: of coordinators that lead from now on
+		l.limits.BatchBytes = number(1)
+	case "earmarks": // AFTER FOR REST: likewise
+		l.limits.EarmarkAfter, l.limits.EarmarkFor, l.limits.EarmarkRest = lasts(1), lasts(2), lasts(3)
 	case "gather": // of shards and coordinators that start from now on
 		l.gatherIntents, l.gatherGrants = lasts(1), lasts(2)
 	case "pages":

@@ -32,6 +32,7 @@ var Bugs = []Bug{
 	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 2}, {fault.LaggingLimits, 9}, {fault.UnheldQueue, 153}, {fault.TablesEpoch, 1},
 	{fault.LeakedHold, 213}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 44}, {fault.LabelsMoveBound, 1}, {fault.TwoStatusWriters, 1},
 	{fault.NamesNotUIDs, 1}, {fault.PanicBelowZero, 1}, {fault.TermKeepsKey, 1}, {fault.RecordEndsProcess, 58},
+	{fault.UnboundedBatch, 20}, {fault.EndlessEarmark, 45}, {fault.ForeignInFull, 1},
 }
 
 // Hunt runs seeds from first on, at most so many and with so many at a time, with a bug switched on, until one fails. It

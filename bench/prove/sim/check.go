@@ -41,6 +41,7 @@ type check struct {
 	byName map[string][]string        // PodGroups that ever had a name, by UID
 	used   map[string]bool            // names of PodGroups of which a pod was ever bound
 	newest int                        // number of the object made last
+	cores  map[string]int64           // nodes -> the most milli-cores that each ever had
 
 	relabelled map[string]bool // names of PodGroups that a label of a pod with a node was changed to
 	strange    map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
@@ -58,7 +59,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -132,6 +133,7 @@ func (c *check) afterStore(ch protocol.Op) {
 		gang := ch.Key[strings.LastIndexByte(ch.Key, '/')+1:]
 		if ch.Value.Message != nil {
 			c.names(ch.Value.Message.(*wire.ReservationRecord))
+			c.forged(ch.Value.Message.(*wire.ReservationRecord))
 			return
 		}
 		for _, name := range w.api.pods.names() {
@@ -193,6 +195,18 @@ func (c *check) names(r *wire.ReservationRecord) {
 	}
 }
 
+// forged judges that a pod that somebody else bound is charged no more than a node has.
+func (c *check) forged(r *wire.ReservationRecord) {
+	p := c.w.api.podByUID(r.Gang.Uid)
+	if p == nil || p.Spec.NodeName == "" || c.bound[string(p.UID)] != "" || ours(p) {
+		return
+	}
+	demand, _ := wire.ToResources(r.Demand)
+	if cpu := demand.Value("cpu"); cpu > c.cores[p.Spec.NodeName] {
+		c.w.fail("A5: pod %s, which somebody else bound to %s, is charged %d milli-cores in queue %s; that node never had more than %d", p.UID, p.Spec.NodeName, cpu, r.Gang.Queue, c.cores[p.Spec.NodeName])
+	}
+}
+
 // ---- the API server
 
 func (c *check) afterAPI(f *feed, e entry) {
@@ -206,6 +220,8 @@ func (c *check) afterAPI(f *feed, e entry) {
 			c.label[string(o.UID)] = o.Labels[api.LabelPodGroup]
 		}
 		c.inherit(o)
+	case *corev1.Node:
+		c.cores[o.Name] = max(c.cores[o.Name], o.Status.Allocatable.Cpu().MilliValue())
 	case *v1alpha1.PodGroup:
 		g := c.gang(string(o.UID))
 		n := int(o.Spec.SchedulingPolicy.Gang.MinCount)

@@ -39,7 +39,12 @@ type term struct {
 	shards  leadership.Members
 	members *follower
 	queues  *watcher
+	cfg     core.Config
+	keeping kept
 }
+
+// kept is for how long quota was kept free for gangs without a pause.
+type kept struct{ since, until time.Time }
 
 func (w *world) startCoordinator(name string) *coordinator {
 	c := &coordinator{process: w.newProcess(name), terms: leadership.New(), suspects: leadership.NewSuspicions()}
@@ -211,7 +216,9 @@ func (t *term) lead(e core.Elected) {
 		return
 	}
 	e.Now, e.Term, e.Incarnation = w.now, t.number, c.inc
-	t.core = core.New(core.Config{CommitEvery: w.load.gatherGrants}, e)
+	t.cfg = w.load.limits
+	t.cfg.CommitEvery = w.load.gatherGrants
+	t.core = core.New(t.cfg, e)
 	c.terms.Runs()
 	t.shards = leadership.NewMembers(e.Shards)
 	t.outputs()
@@ -231,6 +238,7 @@ func (t *term) lead(e core.Elected) {
 		if !t.over {
 			c.later(100*time.Millisecond, tick)
 			t.step(core.Tick{})
+			t.passes()
 		}
 	}
 	c.later(100*time.Millisecond, tick)
@@ -288,6 +296,7 @@ func (t *term) carryOut(o core.Output) {
 		if err != nil {
 			w.fail("%s: commit: %v", c.inc, err)
 		}
+		t.bounded(m)
 		t.drive(m, func() { t.step(core.TxnDone{ID: o.ID, Revision: m.Revision}) })
 	case core.SetFinalizer:
 		attempt(func() { w.api.setFinalizer(o.Queue, o.UID, true) })
@@ -304,6 +313,26 @@ func (t *term) carryOut(o core.Output) {
 	case core.Trace:
 	default:
 		w.fail("output %T is not known", o)
+	}
+}
+
+// bounded judges that a transaction of more than one operation has no more bytes than it may.
+func (t *term) bounded(m *protocol.Commit) {
+	n, bytes := m.Size()
+	if most := t.cfg.BatchBytes; most > 0 && bytes > most && n > 1 {
+		t.c.w.fail("A3: %s: a transaction has %d operations of %d bytes, at most %d are meant", t.c.inc, n, bytes, most)
+	}
+}
+
+// passes judges that what is kept for large gangs is given up at times. A process that is paused is not judged.
+func (t *term) passes() {
+	now, k := t.c.w.now, &t.keeping
+	if t.over || t.cfg.EarmarkFor == 0 || t.core.Counts().Earmarks == 0 || now.Sub(k.until) > time.Second {
+		*k = kept{since: now, until: now}
+		return
+	}
+	if k.until = now; now.Sub(k.since) > 8*t.cfg.EarmarkFor+time.Second {
+		t.c.w.fail("A6: %s: quota is kept free since %s, and nobody else is admitted", t.c.inc, k.since.Sub(t.c.w.start))
 	}
 }
 

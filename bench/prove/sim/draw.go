@@ -61,6 +61,13 @@ func (d *drawer) begin() {
 			}
 		}
 	}
+	bounds := w.newDie("bounds")
+	if bounds.below(2) == 0 {
+		d.say("batch 2048")
+	}
+	if bounds.below(2) == 0 {
+		d.say("earmarks 2s 2s 1s")
+	}
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limits())
 	}
@@ -82,6 +89,9 @@ func (d *drawer) begin() {
 		return next
 	}
 	w.outside(time.Millisecond, again(0, 160*time.Millisecond, d.user))
+	if bounds.below(2) == 0 {
+		d.forge(0)
+	}
 	if !w.cfg.Calm {
 		var fault func()
 		fault = func() {
@@ -379,6 +389,26 @@ func (d *drawer) user() {
 			d.say("annotate %s %d", p.Name, w.step)
 		}
 	}
+}
+
+// forge has a tenant make pods with a node of its choice and the queue of somebody else, every few seconds: on a node that does
+// not exist, or larger than their node.
+func (d *drawer) forge(i int) {
+	w := d.w
+	die := w.newDie(fmt.Sprint("forge ", i))
+	w.outside(time.Second+time.Duration(die.below(8000))*time.Millisecond, func() {
+		if w.calm {
+			return
+		}
+		name := fmt.Sprintf("forged%d", die.below(6))
+		if p := w.api.pod("ns", name); p != nil {
+			d.say("delete %s", name)
+		} else {
+			node := append([]string{"nowhere"}, looseNodes...)[die.below(1+len(looseNodes))]
+			d.say("foreign %s %s %d %s", name, node, 1+die.below(60), leafNames[die.below(len(leafNames))])
+		}
+		d.forge(i + 1)
+	})
 }
 
 // reopen has an admin open a queue again before long, or make it again once it is gone: what waits in it is what fills the

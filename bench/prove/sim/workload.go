@@ -13,6 +13,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	core "basalt.dev/basalt/coordinator"
 )
 
 // workload is what users, admins, kubelets and controllers do, and who restarts processes.
@@ -31,6 +32,7 @@ type workload struct {
 	mishaps       int           // what servers are unreliable by as a rule
 	gatherIntents time.Duration // node.Config's WriteEvery
 	gatherGrants  time.Duration // coordinator.Config's CommitEvery
+	limits        core.Config   // what else of it is not as usual
 }
 
 var (
