@@ -25,6 +25,6 @@ const (
 // LabelGang is the label that a Binding carries onto the pod: UID of the PodGroup, or of the pod, that it was bound for.
 const LabelGang = "scheduling.basalt.dev/gang"
 
-// ConditionSettled is the condition of a pod that is written with a message never used before, so that no Binding sent
+// ConditionBindingResolved is the condition of a pod that is written with a message never used before, so that no Binding sent
 // before it can take effect any more. It says nothing else.
-const ConditionSettled = "scheduling.basalt.dev/Settled"
+const ConditionBindingResolved = "scheduling.basalt.dev/BindingResolved"

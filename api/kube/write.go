@@ -66,7 +66,7 @@ func (c *Clients) Resolve(ctx context.Context, p Pod, version, value string) (Re
 		return found, err
 	}
 	var after *v1.Pod
-	err := c.patchPodStatus(ctx, p, v1.PodCondition{Type: api.ConditionSettled, Status: v1.ConditionTrue, Message: value}, func(pod *v1.Pod) { after = pod })
+	err := c.patchPodStatus(ctx, p, v1.PodCondition{Type: api.ConditionBindingResolved, Status: v1.ConditionTrue, Message: value}, func(pod *v1.Pod) { after = pod })
 	switch {
 	case err == nil && string(after.UID) != p.UID:
 		return Resolution{Gone: true}, nil

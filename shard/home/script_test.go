@@ -362,7 +362,7 @@ func (s *script) run(line string) []string {
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{GangUid: w.plain[1], Serial: r.Serial,
 			Outcome: wire.CommitOutcome(wire.CommitOutcome_value["COMMIT_"+w.plain[2]]), PodUids: w.plain[3:]}}})
 
-	case "bound", "free", "nopod": // SHARD GANG POD@NODE ... [heir] settled=VERSION
+	case "bound", "free", "nopod": // SHARD GANG POD@NODE ... [heir] resolved=VERSION
 		m := &wire.BindResults{GangUid: w.plain[1]}
 		if !w.has("heir") {
 			m.Serial = s.find("commit " + w.plain[0] + " " + w.plain[1]).GetCommit().Serial
@@ -371,7 +371,7 @@ func (s *script) run(line string) []string {
 		for _, text := range w.plain[2:] {
 			pod, node, _ := strings.Cut(text, "@")
 			if pod != "heir" {
-				m.Results = append(m.Results, &wire.BindResult{PodUid: pod, Outcome: outcome, Node: node, ResourceVersion: w.value["settled"]})
+				m.Results = append(m.Results, &wire.BindResult{PodUid: pod, Outcome: outcome, Node: node, ResourceVersion: w.value["resolved"]})
 			}
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: m}})

@@ -768,7 +768,7 @@ func (w *world) carry(c *call) item {
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
 			// The shell writes only where the pod still has the Binding's version. Here the write is always made, for edits
 			// that come at that moment.
-			p, err := a.PatchCondition(o.Namespace, o.Name, o.Row.PodUID, "", corev1.PodCondition{Type: api.ConditionSettled, Status: corev1.ConditionTrue, Message: o.Value})
+			p, err := a.PatchCondition(o.Namespace, o.Name, o.Row.PodUID, "", corev1.PodCondition{Type: api.ConditionBindingResolved, Status: corev1.ConditionTrue, Message: o.Value})
 			if err != nil { // no pod of this UID
 				return shardeffect.ResolveDone(o, shardeffect.Found{Gone: true}, nil)
 			}

@@ -67,7 +67,7 @@ var labels = []Attack{
 				values := []string{"null", "nope", group, s.Victim, s.Queue, "1", string(p.UID)}
 				s.label(ctx, name, keys[r.IntN(len(keys))], values[r.IntN(len(values))])
 				if r.IntN(3) == 0 {
-					_ = s.patchPod(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, api.ConditionSettled, r.Uint64()))
+					_ = s.patchPod(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, api.ConditionBindingResolved, r.Uint64()))
 				}
 				pause(ctx, time.Duration(r.IntN(120))*time.Millisecond)
 			}

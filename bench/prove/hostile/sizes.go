@@ -279,7 +279,7 @@ func (s *strike) anyPod(name string, r *rand.Rand) *v1.Pod {
 		p.Finalizers = []string{"example.com/" + long(50, 3)}
 	}
 	if odd() {
-		p.Annotations = map[string]string{api.ConditionSettled: long(40, 1), "b": strings.Repeat("z", r.IntN(200<<10))}
+		p.Annotations = map[string]string{api.ConditionBindingResolved: long(40, 1), "b": strings.Repeat("z", r.IntN(200<<10))}
 	}
 	if odd() {
 		p.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}}

@@ -236,7 +236,7 @@ func (a *API) Resolve(namespace, name, uid, version, value string) (*corev1.Pod,
 	if p := o.Object.(*corev1.Pod); p.Spec.NodeName != "" || p.ResourceVersion != version {
 		return p, nil
 	}
-	return a.PatchCondition(namespace, name, uid, "", corev1.PodCondition{Type: api.ConditionSettled, Status: corev1.ConditionTrue, Message: value})
+	return a.PatchCondition(namespace, name, uid, "", corev1.PodCondition{Type: api.ConditionBindingResolved, Status: corev1.ConditionTrue, Message: value})
 }
 
 // PatchCondition is a strategic merge patch of a pod's status with one condition, the UID, and a version unless it is "".

@@ -140,8 +140,8 @@ func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[
 	return a.Bind(model.Binding{Namespace: namespace, Name: name, UID: uid, Version: version, Node: node, Labels: labels})
 }
 
-// settle is what package kube does.
-func (a *apiServer) settle(o event.ResolveBinding) event.ResolveDone {
+// resolve is what package kube does.
+func (a *apiServer) resolve(o event.ResolveBinding) event.ResolveDone {
 	p, err := a.Resolve(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Value)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err): // another UID, as the read after it shows

@@ -352,7 +352,7 @@ func (c *check) node(name string) {
 }
 
 // canLand reports whether a Binding of a row can still succeed, in the record with that key: the pod is as the row names it, and its
-// writer did not say that it gave the row up. Whoever inherits a row settles it, and binds nothing.
+// writer did not say that it gave the row up. Whoever inherits a row resolves it, and binds nothing.
 func (c *check) canLand(p *corev1.Pod, key string, r *wire.IntentRow) bool {
 	writer := strings.Split(key, "/")[1]
 	return p.ResourceVersion == r.PodResourceVersion && !c.freed[writer+" "+rowKey(r.PodUid, r.PodResourceVersion, r.Node)]

@@ -556,7 +556,7 @@ func (d *drawer) usurp() {
 			})
 		}
 		soon := time.Duration(0)
-		if late { // until it was bound, seen and settled
+		if late { // until it was bound, seen and resolved
 			soon = 3 * time.Second
 		}
 		then(soon, 2*soon+2*time.Second, func() {

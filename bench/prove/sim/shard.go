@@ -299,12 +299,12 @@ func (x *shard) carryOut(o event.Output) {
 		})
 	case event.ResolveBinding:
 		var done event.ResolveDone
-		x.call(&a.server, "settle", apiPatience, func() { done = a.settle(o) }, func(answered bool) {
+		x.call(&a.server, "resolve", apiPatience, func() { done = a.resolve(o) }, func(answered bool) {
 			ev := done
 			if !answered {
 				ev = effect.ResolveDone(o, effect.Found{}, errNoAnswer)
 			}
-			w.log("%s settled pod %s: %d %s", x.inc, o.Row.PodUID, ev.Outcome, ev.Node)
+			w.log("%s resolves the Binding of pod %s: %d %s", x.inc, o.Row.PodUID, ev.Outcome, ev.Node)
 			x.step(ev)
 		})
 	case event.WriteQueueStatus:

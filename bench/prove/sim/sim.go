@@ -5,7 +5,7 @@
 // and nothing is left lying about.
 //
 // It decides nothing about Basalt. The two servers are those of package bench/prove/model; how processes lag behind them is in
-// store.go and apiserver.go; what is read and written in the control store, and how a lost answer is settled, is the shipping
+// store.go and apiserver.go; what is read and written in the control store, and how a lost answer is resolved, is the shipping
 // code of package api/store/protocol. network.go is the streams of package api/link, shard.go and coordinator.go are the shells,
 // without which the cores do nothing: when a coordinator campaigns, leads and resigns is the shipping code of package
 // coordinator/leadership, what the answers of both servers mean that of the packages effect. check.go is the judge. draw.go draws the workload and the faults and act.go
@@ -273,7 +273,7 @@ func (w *world) delay() time.Duration {
 
 // slow are what can be slow for a while, wherever it is: requests to the control store and to the API server by kind, what
 // watches of either bring, and messages.
-var slow = []string{"lease", "grants", "intents", "tidy", "read", "list", "bind", "settle", "write", "watch", "store-watch", "message"}
+var slow = []string{"lease", "grants", "intents", "tidy", "read", "list", "bind", "resolve", "write", "watch", "store-watch", "message"}
 
 // slowness is what d becomes while things of this kind are slow.
 func (w *world) slowness(kind string, d time.Duration) time.Duration {

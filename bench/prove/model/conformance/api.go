@@ -170,7 +170,7 @@ func (x *side) version(kind, name, which, otherwise string) string {
 // command carries out one line:
 //
 //	create pod|group|queue NAME min= queue= cpu= labels=k:v,.. finalizers= gates= node= grace=
-//	bind NAME NODE uid= version= labels=       annotate NAME VALUE uid=       settle NAME VALUE uid= version=
+//	bind NAME NODE uid= version= labels=       annotate NAME VALUE uid=       resolve NAME VALUE uid= version=
 //	condition NAME TYPE STATUS REASON at= uid= version=
 //	status group|queue NAME epoch= writer= seq= uid= bound=       finalizers NAME list= uid= version=
 //	change KIND NAME min= cpu= labels= phase= gates= version=        delete KIND NAME uid= version= grace=
@@ -184,7 +184,7 @@ func (x *side) command(command string) []string {
 		kind, name = a.plain[1], a.plain[2]
 	case "finalizers":
 		kind, name = "queue", a.plain[1]
-	case "bind", "annotate", "settle", "condition":
+	case "bind", "annotate", "resolve", "condition":
 		name = a.plain[1]
 	}
 	uid := x.uid(kind, name, a.named["uid"], "now")
@@ -209,7 +209,7 @@ func (x *side) command(command string) []string {
 		err = x.Bind(model.Binding{Namespace: "ns", Name: name, Node: a.plain[2], UID: uid, Version: x.version(kind, name, a.named["version"], "now"), Labels: a.pairs("labels")})
 	case "annotate":
 		err = x.Annotate(name, uid, a.plain[2])
-	case "settle":
+	case "resolve":
 		err = x.Resolve(name, uid, x.version(kind, name, a.named["version"], "now"), a.plain[2])
 	case "condition":
 		err = x.Condition(name, uid, x.version(kind, name, a.named["version"], "none"), corev1.PodCondition{Type: corev1.PodConditionType(a.plain[2]), Status: corev1.ConditionStatus(a.plain[3]), Reason: a.plain[4],
@@ -779,7 +779,7 @@ func drawAPI(rng *rand.Rand) func() string {
 		case 7:
 			return "annotate " + pod() + pick(" one", " two") + uid()
 		case 8:
-			return fmt.Sprintf("settle %s v%d", pod(), n) + uid() + pick("", "", " version=1")
+			return fmt.Sprintf("resolve %s v%d", pod(), n) + uid() + pick("", "", " version=1")
 		case 9, 10:
 			return "condition " + pod() + pick(" PodScheduled False", " DisruptionTarget True") + pick(" One", " Two") + uid() + version() + pick("", " at=5")
 		case 11, 12:
