@@ -415,6 +415,11 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			}
 		}
 	}
+	if c.bound[string(p.UID)] == "" && slices.ContainsFunc(w.store.reservations(), func(r *wire.ReservationRecord) bool {
+		return r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[p.Labels[api.LabelPodGroup]], r.Gang.Uid)
+	}) {
+		return // somebody else bound it, and labelled it anew before it was charged
+	}
 	closing := c.closingOf(p)
 	if closing != "" && c.madeFor(p, closing) {
 		gang = closing // bound for a PodGroup that was gone, and charged for it perhaps, though made for its namesake, whose it is
