@@ -167,6 +167,7 @@ func (w *world) act(line string) {
 			}
 			p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": cmp.Or(arg(3), "1")})}}}
 			a.create(a.pods, p)
+			w.check.gang(string(p.UID)).meddled = true
 		}
 	case "node":
 		if a.node(name) == nil {
