@@ -127,7 +127,7 @@ func (c *Core) adjust(g *gang) {
 			if !with.Fits(ch.amounts) {
 				break
 			}
-			if ch.names(g, extra[0]) {
+			if ch.names(g, extra[0]) && (ch.reserve == nil || ch.reserve.covers(g, extra[:1])) { // an open request may be granted yet
 				extra[0].charged = true
 				c.touch(g)
 			} else {
@@ -147,7 +147,7 @@ func (c *Core) adjust(g *gang) {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
 	}
-	if a := ch.reserve; a != nil && !a.fewer {
+	if a := ch.reserve; a != nil && !a.fewer && a.covers(g, need) {
 		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
 			c.sendReserve(g)
 			return

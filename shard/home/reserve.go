@@ -31,6 +31,14 @@ type reserveCall struct {
 	local         bool // it is denied without the coordinator: it would be too large for it
 }
 
+// covers reports whether the reservation would name all of these pods, if the request were granted.
+func (a *reserveCall) covers(g *gang, pods []*pod) bool {
+	return g.single || !slices.ContainsFunc(pods, func(p *pod) bool {
+		_, found := slices.BinarySearch(a.names, p.id)
+		return !found
+	})
+}
+
 // requestQuota sends a Reserve for what is bound and charged already and the pods given; an earlier request is replaced.
 func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	have := g.pick((*pod).isChargeable)
