@@ -10,7 +10,8 @@
 //
 // Subfolders: v1alpha1 (the Queue and PodGroup objects), wire (messages and stored records, protobuf), store (the control
 // store: keys and fenced transactions), link (gRPC streams between processes), kube (reading and writing the API server),
-// relay (one process watches on behalf of all), gossip (membership hints), audit (checks the invariants from outside).
+// relay (one process watches on behalf of all), gossip (membership hints), wait (pauses and backoff), audit (checks the invariants from
+// outside).
 package api
 
 // SchedulerName is what pods put into spec.schedulerName.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wait"
 )
 
 // Ticket counts the calls of Relist.
@@ -173,7 +174,7 @@ func (f *Follower[T]) Run(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			f.log.Warn("list or watch failed, retrying", "resource", f.what, "error", err)
-			backoff.wait(ctx)
+			backoff.Wait(ctx)
 		}
 	}
 }
@@ -340,7 +341,7 @@ func (f *Follower[T]) open(ctx context.Context, version string, timeout int64) (
 
 // watch follows the API server from a version and returns the one to go on from, "" for a new list. It ends, too, when the
 // relay is due.
-func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backoff, relayed *relayed) (string, error) {
+func (f *Follower[T]) watch(ctx context.Context, version string, backoff *wait.Backoff, relayed *relayed) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started := time.Now()
@@ -388,7 +389,7 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 		}
 		if !open {
 			if time.Since(started) < time.Second { // a server that cuts at once must not be called in a tight loop
-				backoff.wait(ctx)
+				backoff.Wait(ctx)
 			}
 			return version, nil
 		}
@@ -402,7 +403,7 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 			}
 		}
 		f.flush()
-		backoff.reset()
+		backoff.Reset()
 		if relayed.waits && relayed.due(version) {
 			return version, nil
 		}
@@ -411,9 +412,9 @@ func (f *Follower[T]) watch(ctx context.Context, version string, backoff *backof
 
 // failed returns the version to go on from after a watch failed, "" for a new list where the version is too old. An API server
 // may say that of a list that was made just now, again and again: so the list, too, waits.
-func (f *Follower[T]) failed(ctx context.Context, version string, err error, backoff *backoff) (string, error) {
+func (f *Follower[T]) failed(ctx context.Context, version string, err error, backoff *wait.Backoff) (string, error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		backoff.wait(ctx)
+		backoff.Wait(ctx)
 		return "", nil
 	}
 	return version, fmt.Errorf("watch %s: %w", f.what, err)
@@ -559,18 +560,7 @@ func (r *relayed) hurry() bool {
 
 func (r *relayed) reset() { r.next, r.pause, r.waits = time.Time{}, relayShortest, false }
 
-type backoff struct{ next time.Duration }
-
-func newBackoff() *backoff { return &backoff{next: 50 * time.Millisecond} }
-
-func (b *backoff) reset() { b.next = 50 * time.Millisecond }
-
-func (b *backoff) wait(ctx context.Context) {
-	t := time.NewTimer(b.next/2 + rand.N(b.next))
-	defer t.Stop()
-	b.next = min(2*b.next, 2*time.Second)
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
+// newBackoff returns a backoff whose pauses are 25 to 75 ms at first, and 1 to 3 s at last.
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Min: 25 * time.Millisecond, Max: time.Second, Jitter: 2}
 }

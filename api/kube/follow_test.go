@@ -386,34 +386,6 @@ func TestFollowWhatIsNoObject(t *testing.T) {
 	})
 }
 
-// The pauses between tries grow to a limit, and are short again after a success.
-func TestBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBackoff()
-		for _, about := range []time.Duration{50, 100, 200, 400, 800, 1600, 2000, 2000} {
-			about *= time.Millisecond
-			began := time.Now()
-			b.wait(t.Context())
-			if took := time.Since(began); took < about/2 || took > about*3/2 {
-				t.Errorf("waited %s, want about %s", took, about)
-			}
-		}
-		b.reset()
-		began := time.Now()
-		b.wait(t.Context())
-		if took := time.Since(began); took > 75*time.Millisecond {
-			t.Errorf("waited %s after a success", took)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		began = time.Now()
-		b.wait(ctx)
-		if took := time.Since(began); took != 0 {
-			t.Errorf("waited %s for nobody", took)
-		}
-	})
-}
-
 // What cannot be read is logged once a version, and what is remembered for that has a bound.
 func TestUnreadIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer

@@ -62,7 +62,7 @@ func (f *Follower[T]) Restored(ctx context.Context, at Mark) <-chan struct{} {
 			switch gone, err := f.isRestored(ctx, at); {
 			case err != nil:
 				f.log.Debug("cannot ask whether the API server was restored", "resource", f.what, "error", err)
-				backoff.wait(ctx)
+				backoff.Wait(ctx)
 			case gone:
 				close(restored)
 				return

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -189,7 +189,7 @@ func (p *peer) tell(up bool) {
 
 // run keeps a stream while there is something to say, until the peer is forgotten or was idle for long.
 func (p *peer) run() {
-	delay := shortest
+	pause := wait.Backoff{Min: shortest, Max: longest, Jitter: 0.25}
 	for p.ctx.Err() == nil {
 		acknowledged, err := p.stream()
 		switch {
@@ -201,21 +201,15 @@ func (p *peer) run() {
 			}
 			continue
 		case errors.Is(err, errMoved):
-			delay = shortest
+			pause.Reset()
 			continue
 		}
 		p.tell(false)
 		if acknowledged {
-			delay = shortest
+			pause.Reset()
 		}
 		p.say(err, acknowledged)
-		t := time.NewTimer(delay + rand.N(delay/4))
-		select {
-		case <-p.ctx.Done():
-		case <-t.C:
-		}
-		t.Stop()
-		delay = min(2*delay, longest)
+		pause.Wait(p.ctx)
 	}
 }
 

@@ -75,34 +75,6 @@ func TestWhatErrorsMean(t *testing.T) {
 	}
 }
 
-// A backoff doubles from 20 ms to a second, begins anew after a reset, and ends with the context.
-func TestBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBackoff()
-		wait := func() time.Duration {
-			began := time.Now()
-			if !b.wait(t.Context()) {
-				t.Error("the context has ended")
-			}
-			return time.Since(began)
-		}
-		for _, want := range []int{20, 40, 80, 160, 320, 640, 1000, 1000} {
-			if got := wait(); got != time.Duration(want)*time.Millisecond {
-				t.Errorf("waits %v, want %d ms", got, want)
-			}
-		}
-		b.reset()
-		if got := wait(); got != 20*time.Millisecond {
-			t.Errorf("waits %v after a reset", got)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if b.wait(ctx) {
-			t.Error("waits longer than its context")
-		}
-	})
-}
-
 // A hint tells those who wait of each revision that is newer than all before.
 func TestHint(t *testing.T) {
 	h := hint{ch: make(chan struct{})}

@@ -174,14 +174,14 @@ func (t *Term) run(ctx context.Context, m termMachine) error {
 			if refusal(err) == RefusedBehind { // the answer is not believed, but something may have been written
 				m.Lost()
 			}
-			_ = pause.wait(ctx) // or return above
+			_ = pause.Wait(ctx) // or return above
 		case err != nil && definite(err) && !m.Open():
 			return err
 		case err != nil:
 			t.store.log.Warn("no response to a control store transaction, resolving its outcome", "term", t.number, "error", err)
 			m.Lost()
 			fault.Crash(fault.CommitUncertain)
-			_ = pause.wait(ctx) // or return above
+			_ = pause.Wait(ctx) // or return above
 		default:
 			m.Answered(r)
 		}

@@ -57,7 +57,7 @@ func (s *Store) acquire(ctx context.Context, m *protocol.Acquire, ttl time.Durat
 			l = nil
 			m.Revoked()
 		case protocol.WaitAgain:
-			if !pause.wait(ctx) {
+			if !pause.Wait(ctx) {
 				return nil, context.Cause(ctx)
 			}
 			m.Waited()

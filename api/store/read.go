@@ -12,6 +12,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -134,13 +135,13 @@ func (s *Store) follow(ctx context.Context, key string, prefix bool, newer *hint
 		if err := s.watch(ctx, key, opts, keys, resp.Header.Revision, newer, pause, changed); err != nil && ctx.Err() == nil {
 			s.log.Warn("control store watch failed, reading again", "key", key, "error", err)
 		}
-		if !pause.wait(ctx) {
+		if !pause.Wait(ctx) {
 			return fmt.Errorf("watch %q: %w", key, context.Cause(ctx))
 		}
 	}
 }
 
-func (s *Store) watch(ctx context.Context, key string, opts []clientv3.OpOption, keys map[string]*mvccpb.KeyValue, revision int64, newer *hint, pause *backoff, changed func(map[string]*mvccpb.KeyValue, int64)) error {
+func (s *Store) watch(ctx context.Context, key string, opts []clientv3.OpOption, keys map[string]*mvccpb.KeyValue, revision int64, newer *hint, pause *wait.Backoff, changed func(map[string]*mvccpb.KeyValue, int64)) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	events := s.client.Watch(ctx, key, append([]clientv3.OpOption{clientv3.WithRev(revision + 1)}, opts...)...)
@@ -178,7 +179,7 @@ func (s *Store) watch(ctx context.Context, key string, opts []clientv3.OpOption,
 				revision = max(revision, e.Kv.ModRevision)
 			}
 			s.raise(revision)
-			pause.reset()
+			pause.Reset()
 			changed(keys, revision)
 		}
 	}

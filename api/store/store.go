@@ -32,13 +32,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -139,7 +140,7 @@ func (o Options) config(endpoints []string) clientv3.Config {
 	options := []grpc.DialOption{
 		// gRPC's own longest pause is two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           grpcbackoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 3 * time.Second,
 		}),
 		grpc.WithChainUnaryInterceptor(failFast),
@@ -359,7 +360,7 @@ func (s *Store) try(ctx context.Context, each time.Duration, call func(context.C
 				s.log.Warn("control store does not respond, retrying", "error", err)
 			}
 		}
-		if !pause.wait(ctx) {
+		if !pause.Wait(ctx) {
 			cause := context.Cause(ctx)
 			if errors.Is(cause, ErrReplaced) || last == nil {
 				return cause
@@ -432,25 +433,7 @@ func definite(err error) bool {
 	return code == codes.InvalidArgument || code == codes.Unimplemented
 }
 
-// backoff grows from 20 ms to 1 s.
-type backoff struct{ next time.Duration }
-
-func newBackoff() *backoff { return &backoff{next: 20 * time.Millisecond} }
-
-func (b *backoff) reset() { b.next = 20 * time.Millisecond }
-
-// wait tells false when ctx ended first.
-func (b *backoff) wait(ctx context.Context) bool {
-	t := time.NewTimer(b.next)
-	defer t.Stop()
-	b.next = min(2*b.next, time.Second)
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
+func newBackoff() *wait.Backoff { return &wait.Backoff{Min: 20 * time.Millisecond, Max: time.Second} }
 
 // hint is a revision that somebody met, for those who wait to learn of it.
 type hint struct {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -158,19 +157,4 @@ func TestBrokenInvariantsAreCounted(t *testing.T) {
 			t.Errorf("level %d counts %g times, want %g", level, got, want)
 		}
 	}
-}
-
-// A pause ends early for a process that stops.
-func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		began := time.Now()
-		if !wait(ctx, time.Second) || time.Since(began) != time.Second {
-			t.Errorf("waited %s", time.Since(began))
-		}
-		cancel()
-		if wait(ctx, time.Hour) || time.Since(began) != time.Second {
-			t.Errorf("waited %s for a process that stops", time.Since(began))
-		}
-	})
 }

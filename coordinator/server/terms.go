@@ -8,6 +8,7 @@ import (
 
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator/leadership"
 )
@@ -50,7 +51,7 @@ func (c *candidate) terms(stopping context.Context, record *wire.LeaderRecord, l
 			}
 			o.do(func(t *leadership.Terms) { t.Resigned(err) })
 		case leadership.Pause:
-			stopped := !wait(stopping, pause)
+			stopped := !wait.For(stopping, pause)
 			o.do(func(t *leadership.Terms) { t.Paused(stopped) })
 		case leadership.Stop:
 			return err
@@ -62,18 +63,6 @@ func resign(held *store.Term) error {
 	ctx, cancel := context.WithTimeout(context.Background(), leadership.ResignWithin)
 	defer cancel()
 	return held.Resign(ctx)
-}
-
-// wait reports whether the time passed before ctx ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // live is the process's answer to /livez: nil unless it must be restarted.

@@ -23,6 +23,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 )
 
 // Target is what an attacker knows of the cluster: its own names, and names of others that anybody can guess.
@@ -298,19 +299,7 @@ func (s *strike) bound(ctx context.Context, name string) bool {
 		if err == nil && p.Spec.NodeName != "" {
 			return true
 		}
-		pause(ctx, 30*time.Millisecond)
+		wait.For(ctx, 30*time.Millisecond)
 	}
 	return false
-}
-
-// pause waits; false when the context ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

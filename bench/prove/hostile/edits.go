@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 )
 
 // edits are attacks that change objects under Basalt's hands.
@@ -41,7 +42,7 @@ var edits = []Attack{
 			for j := range 3 {
 				_, _ = s.create(ctx, of(ask(s.pod(fmt.Sprintf("%s-%d", name, j)), milli(1+r.Int64N(s.QueueCPU/20))), name))
 			}
-			pause(ctx, time.Duration(r.IntN(300))*time.Millisecond)
+			wait.For(ctx, time.Duration(r.IntN(300))*time.Millisecond)
 			if r.IntN(2) == 0 {
 				s.removeGroup(ctx, name)
 			}
@@ -59,7 +60,7 @@ var edits = []Attack{
 				p.Finalizers = keep
 				_, _ = s.create(ctx, p)
 			}
-			pause(ctx, time.Duration(r.IntN(400))*time.Millisecond)
+			wait.For(ctx, time.Duration(r.IntN(400))*time.Millisecond)
 			if r.IntN(2) == 0 {
 				s.removeGroup(ctx, name)
 			}
@@ -67,7 +68,7 @@ var edits = []Attack{
 				s.remove(ctx, fmt.Sprintf("%s-%d", name, j))
 			}
 			if r.IntN(2) == 0 {
-				pause(ctx, time.Duration(r.IntN(400))*time.Millisecond)
+				wait.For(ctx, time.Duration(r.IntN(400))*time.Millisecond)
 				_ = s.patchPod(ctx, name+"-0", `{"metadata":{"finalizers":null}}`)
 				_ = s.patchGroup(ctx, name, `{"metadata":{"finalizers":null}}`)
 			}
@@ -80,7 +81,7 @@ var edits = []Attack{
 			for j := range 2 {
 				_, _ = s.create(ctx, of(ask(s.pod(fmt.Sprintf("%s-%d", name, j)), milli(30)), name))
 			}
-			pause(ctx, time.Duration(r.IntN(100))*time.Millisecond)
+			wait.For(ctx, time.Duration(r.IntN(100))*time.Millisecond)
 			pod := fmt.Sprintf("%s-%d", name, r.IntN(2))
 			_ = s.core.PolicyV1().Evictions(s.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: pod}})
 			if r.IntN(3) == 0 {

@@ -14,6 +14,7 @@ import (
 
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 )
 
 // Harass makes attacks one after another, drawn from the seed, each for a few seconds, until the context ends, as a load beside
@@ -23,7 +24,7 @@ import (
 func Harass(ctx context.Context, admin *rest.Config, target Target, seed uint64) (made map[string]int, err error) {
 	a, err := NewAttacker(ctx, admin, target, seed)
 	for err != nil {
-		if !pause(ctx, time.Second) {
+		if !wait.For(ctx, time.Second) {
 			return nil, err
 		}
 		a, err = NewAttacker(ctx, admin, target, seed) // the API server may be away
@@ -62,7 +63,7 @@ func Harass(ctx context.Context, admin *rest.Config, target Target, seed uint64)
 		if err == nil {
 			return made, nil
 		}
-		if !pause(after, time.Second) {
+		if !wait.For(after, time.Second) {
 			return made, fmt.Errorf("empty namespace %s: %w", target.Namespace, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
 
@@ -132,7 +133,7 @@ func (h *honest) live(ctx context.Context, i, size int, r *rand.Rand) {
 	}
 	h.tenants.done(name, last)
 	if r.IntN(3) > 0 { // most end by themselves, the others are deleted while they run
-		pause(ctx, 2*time.Second)
+		wait.For(ctx, 2*time.Second)
 	}
 	h.delete(ctx, pods)
 	if size > 1 {
@@ -189,7 +190,7 @@ func (h *honest) liveControl(ctx context.Context, i, size int) {
 		return
 	}
 	h.control.done(name, last)
-	pause(ctx, time.Second)
+	wait.For(ctx, time.Second)
 	h.delete(ctx, pods)
 }
 
@@ -257,7 +258,7 @@ func (h *honest) try(ctx context.Context, what string, call func() error) bool {
 		if err == nil || n > 0 && apierrors.IsAlreadyExists(err) {
 			return true
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !wait.For(ctx, 100*time.Millisecond) {
 			return false
 		}
 		if n == 50 {

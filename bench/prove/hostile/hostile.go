@@ -37,6 +37,7 @@ import (
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 )
@@ -377,7 +378,7 @@ func (r *run) attack(ctx context.Context) error {
 		alike := slices.DeleteFunc(slices.Clone(attacks), func(a Attack) bool { return a.Bypass != bypass })
 		groups = slices.AppendSeq(groups, slices.Chunk(alike, r.Together))
 	}
-	pause(ctx, 2*time.Second) // the first pods of a process take longer
+	wait.For(ctx, 2*time.Second) // the first pods of a process take longer
 	for _, group := range groups {
 		if err := r.phase(ctx, group, r.For/time.Duration(len(groups))); err != nil {
 			return err
@@ -403,7 +404,7 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	if len(r.quiet) > 0 {
 		calm = lasts / 4 // the quiet phases are measured together
 	}
-	if !pause(ctx, max(time.Second, min(calm, 20*time.Second))) {
+	if !wait.For(ctx, max(time.Second, min(calm, 20*time.Second))) {
 		return ctx.Err()
 	}
 	r.quiet = append(r.quiet, [2]time.Time{quiet, time.Now()})
@@ -557,7 +558,7 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 		var wg sync.WaitGroup
 		fresh := &Row{}
 		if r.Measure {
-			wg.Go(func() { pause(ctx, 10*time.Second) })
+			wg.Go(func() { wait.For(ctx, 10*time.Second) })
 		} else {
 			wg.Go(func() { r.judgeAfresh(ctx, bypass, fresh) })
 		}
@@ -626,7 +627,7 @@ func (r *run) judgeAfresh(ctx context.Context, bypass bool, row *Row) {
 	}
 	select {
 	case <-a.Seen():
-		pause(ctx, grace+2*time.Second)
+		wait.For(ctx, grace+2*time.Second)
 	case <-time.After(r.Patience):
 		row.Problems = append(row.Problems, "a fresh auditor could not read the cluster")
 	}
@@ -841,7 +842,7 @@ func (r *run) poll(ctx context.Context, within time.Duration, ask func() error) 
 		if err == nil {
 			return nil
 		}
-		if !pause(ctx, 200*time.Millisecond) {
+		if !wait.For(ctx, 200*time.Millisecond) {
 			return err
 		}
 	}

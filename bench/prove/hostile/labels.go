@@ -12,6 +12,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 )
 
 // labels are attacks that want room or quota which is not theirs: by labels, nodes, and what a pod names.
@@ -69,7 +70,7 @@ var labels = []Attack{
 				if r.IntN(3) == 0 {
 					_ = s.patchPod(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, api.ConditionBindingResolved, r.Uint64()))
 				}
-				pause(ctx, time.Duration(r.IntN(120))*time.Millisecond)
+				wait.For(ctx, time.Duration(r.IntN(120))*time.Millisecond)
 			}
 			if r.IntN(2) == 0 {
 				s.remove(ctx, name)
@@ -138,7 +139,7 @@ var labels = []Attack{
 			for j := range 4 {
 				_, _ = s.create(ctx, of(ask(s.pod(fmt.Sprintf("%s-%d", s.name(i), j)), milli(s.SharedCPU/4)), s.name(i)))
 			}
-			pause(ctx, 70*time.Second)
+			wait.For(ctx, 70*time.Second)
 			if i > 0 {
 				s.removeGroup(ctx, s.name(i-1))
 				for j := range 4 {
@@ -153,7 +154,7 @@ var labels = []Attack{
 			if _, err := s.create(ctx, ask(s.pod(name), milli(s.QueueCPU/4))); err != nil || !s.boundSoon(ctx, name) {
 				return
 			}
-			pause(ctx, 200*time.Millisecond)
+			wait.For(ctx, 200*time.Millisecond)
 			cpu := []string{"1m", "100000", fmt.Sprintf("%dm", s.QueueCPU), fmt.Sprintf("%dm", s.NodeCPU-1)}[i%4]
 			body := fmt.Sprintf(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":%q}}}]}}`, cpu)
 			_, _ = s.core.CoreV1().Pods(s.Namespace).Patch(ctx, name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "resize")

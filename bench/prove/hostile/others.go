@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wait"
 )
 
 // others are attacks that need kube-controller-manager.
@@ -27,7 +28,7 @@ var others = []Attack{
 			}}
 			_, _ = s.core.BatchV1().Jobs(s.Namespace).Create(ctx, j, metav1.CreateOptions{})
 		}
-		for pause(ctx, time.Second) {
+		for wait.For(ctx, time.Second) {
 			_ = s.core.CoreV1().Pods(s.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "job=" + s.prefix, Limit: 50})
 		}
 	}},
@@ -41,7 +42,7 @@ var others = []Attack{
 				}
 				_, _ = s.create(ctx, p)
 			}
-			pause(ctx, time.Duration(r.IntN(100))*time.Millisecond)
+			wait.For(ctx, time.Duration(r.IntN(100))*time.Millisecond)
 		})
 	}},
 	{Name: "owned", About: "pods owned by objects that go, removed by the garbage collector while they are placed", Controllers: true, run: func(ctx context.Context, s *strike) {
@@ -57,7 +58,7 @@ var others = []Attack{
 				p.OwnerReferences = owner
 				_, _ = s.create(ctx, p)
 			}
-			pause(ctx, time.Duration(r.IntN(200))*time.Millisecond)
+			wait.For(ctx, time.Duration(r.IntN(200))*time.Millisecond)
 			_ = s.core.CoreV1().ConfigMaps(s.Namespace).Delete(ctx, c.Name, metav1.DeleteOptions{})
 		})
 	}},

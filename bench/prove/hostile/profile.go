@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local"
 )
 
@@ -16,7 +17,7 @@ func (r *run) profile(ctx context.Context, attack string, from time.Time, lasts 
 		r.logf("no profiles: %v", err)
 		return
 	}
-	if !pause(ctx, time.Until(from)) {
+	if !wait.For(ctx, time.Until(from)) {
 		return
 	}
 	if err := local.Profiles(ctx, dir, lasts, r.admin.Core.CoreV1().RESTClient(), r.basalts); err != nil {
