@@ -79,14 +79,11 @@ func (c *Core) abandon(g *gang) {
 	for _, uid := range members {
 		c.leave(g.members[uid])
 	}
-	if !stays {
-		return
-	}
-	if g.group != nil && c.groups[g.group.name] == g.group {
+	if stays && g.group != nil && c.groups[g.group.name] == g.group {
 		c.homeGroup(g.group)
 	}
-	for _, uid := range members {
-		if p := c.pods[uid]; p != nil && p.gang == nil {
+	for _, uid := range members { // one without a node may be of a later PodGroup, whose gang this shard has
+		if p := c.pods[uid]; p != nil && p.gang == nil && (stays || p.Node == "") {
 			c.resolveMembership(p)
 		}
 	}
