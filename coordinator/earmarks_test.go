@@ -25,7 +25,7 @@ func newHall(t *testing.T, limits map[string]int64) *hall {
 	h := &hall{bytesWorld: newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"}), ends: map[string]time.Time{},
 		queues: map[string]string{}, came: map[string]time.Time{}, waited: map[string]time.Duration{}, running: map[string]time.Duration{}}
 	h.queue("root", 1, nil)
-	for _, path := range sortedKeys(limits) {
+	for _, path := range api.SortedKeys(limits) {
 		h.queue(path, 1, api.FromMap(map[string]int64{"cpu": limits[path]}))
 	}
 	h.step(QueuesSynced{})
@@ -57,13 +57,13 @@ func (h *hall) end(uid string) {
 // second lets a second pass.
 func (h *hall) second() {
 	h.tick(time.Second)
-	for _, uid := range sortedKeys(h.granted) {
+	for _, uid := range api.SortedKeys(h.granted) {
 		if _, runs := h.ends[uid]; !runs {
 			h.ends[uid] = h.now.Add(h.running[uid])
 			h.waited[uid] = h.now.Sub(h.came[uid])
 		}
 	}
-	for _, uid := range sortedKeys(h.ends) {
+	for _, uid := range api.SortedKeys(h.ends) {
 		if !h.now.Before(h.ends[uid]) {
 			h.end(uid)
 		}

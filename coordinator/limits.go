@@ -163,7 +163,7 @@ func (c *Core) changeLimits(b *batch) bool {
 	if len(c.due) == 0 {
 		return false
 	}
-	for _, path := range sortedKeys(c.due) {
+	for _, path := range api.SortedKeys(c.due) {
 		q := c.tree.byPath[path]
 		if q == nil {
 			delete(c.due, path)
@@ -295,7 +295,7 @@ func (c *Core) askFinalizers(now time.Time) {
 	if len(c.finalizers) == 0 {
 		return
 	}
-	for _, path := range sortedKeys(c.finalizers) {
+	for _, path := range api.SortedKeys(c.finalizers) {
 		delete(c.finalizers, path)
 		q := c.tree.byPath[path]
 		if path == api.RootQueue || path == api.DefaultQueue {

@@ -317,7 +317,7 @@ func TestTenantForgetsNames(t *testing.T) {
 		delta := api.FromMap(m)
 		if rng.Intn(3) > 0 { // most of what is there goes
 			delta = nil
-			for _, name := range sortedKeys(want) {
+			for _, name := range api.SortedKeys(want) {
 				if rng.Intn(3) > 0 {
 					delta = append(delta, api.Amount{Resource: name, Value: -want[name]})
 				}

@@ -215,12 +215,12 @@ func (w *world) elect() {
 	w.term++
 	w.flight = nil
 	e := w.store.elected(w.now, w.term)
-	for _, name := range sortedKeys(w.shards) {
+	for _, name := range api.SortedKeys(w.shards) {
 		e.Shards = append(e.Shards, &wire.ShardRecord{Name: name, Incarnation: w.shards[name]})
 	}
 	w.core = New(Config{BatchOps: 7, EarmarkAfter: 5 * time.Second, EarmarkFor: 10 * time.Second, EarmarkRest: 4 * time.Second, JoinEvery: time.Second, Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, Asks: []int{0, 8, 16}[w.term%3], FirstTable: 100 * time.Millisecond}, e)
 	w.held = nil
-	for _, path := range sortedKeys(w.specs) {
+	for _, path := range api.SortedKeys(w.specs) {
 		w.step(w.specs[path])
 	}
 	w.step(QueuesSynced{})
@@ -229,7 +229,7 @@ func (w *world) elect() {
 	} else {
 		defer w.namespacesSeen()
 	}
-	for _, name := range sortedKeys(w.shards) {
+	for _, name := range api.SortedKeys(w.shards) {
 		w.step(ShardLinked{Incarnation: api.Incarnation(w.shards[name])})
 	}
 	for range 3 {
@@ -237,7 +237,7 @@ func (w *world) elect() {
 		w.land()
 	}
 	// Homes ask again in a new term.
-	for _, uid := range sortedKeys(w.gangs) {
+	for _, uid := range api.SortedKeys(w.gangs) {
 		g := w.gangs[uid]
 		r := w.store.reservations["reservations/"+g.queue+"/"+uid]
 		g.reserved = r != nil
@@ -456,7 +456,7 @@ func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 func (w *world) pods() []uint64 {
 	set := map[uint64]bool{}
 	for range w.rng.Intn(4) {
-		if uids := sortedKeys(w.gangs); len(uids) > 0 && w.rng.Intn(20) == 0 {
+		if uids := api.SortedKeys(w.gangs); len(uids) > 0 && w.rng.Intn(20) == 0 {
 			set[api.PodID(uids[w.rng.Intn(len(uids))])] = true
 		} else {
 			set[1+uint64(w.rng.Intn(200))] = true
@@ -477,7 +477,7 @@ func (w *world) demand() api.Resources {
 }
 
 func (w *world) random() {
-	uids := sortedKeys(w.gangs)
+	uids := api.SortedKeys(w.gangs)
 	pick := func() (string, *asked) {
 		if len(uids) == 0 {
 			return "", nil
@@ -552,7 +552,7 @@ func (w *world) random() {
 			w.step(NamespaceSeen{Name: name, Labels: w.labels[name]})
 		}
 	case n < 67:
-		names := sortedKeys(w.shards)
+		names := api.SortedKeys(w.shards)
 		name := names[w.rng.Intn(len(names))]
 		w.step(ShardDown{Incarnation: api.Incarnation(w.shards[name])})
 		w.version++
@@ -565,7 +565,7 @@ func (w *world) random() {
 		for range 3 {
 			w.land()
 		}
-		for _, uid := range sortedKeys(w.gangs) {
+		for _, uid := range api.SortedKeys(w.gangs) {
 			w.reserve(uid, w.gangs[uid], nil)
 		}
 	case n < 68:
@@ -593,11 +593,11 @@ func (w *world) finish() {
 			w.tick()
 			w.land()
 		}
-		for _, uid := range sortedKeys(w.store.reservations) {
+		for _, uid := range api.SortedKeys(w.store.reservations) {
 			r := w.store.reservations[uid]
 			w.unreserve(r.Gang.Queue, r.Gang.Uid, r.Attempt)
 		}
-		for _, uid := range sortedKeys(w.gangs) {
+		for _, uid := range api.SortedKeys(w.gangs) {
 			w.unreserve(w.gangs[uid].queue, uid, w.gangs[uid].attempt+1)
 		}
 	}
@@ -629,7 +629,7 @@ func TestSameEventsSameOutputs(t *testing.T) {
 			w.random()
 		}
 		var out []string
-		for _, key := range sortedKeys(w.store.reservations) {
+		for _, key := range api.SortedKeys(w.store.reservations) {
 			out = append(out, fmt.Sprint(key, w.store.revisions[key], w.store.reservations[key]))
 		}
 		return append(out, fmt.Sprint(w.store.revision, w.grants, w.denials))

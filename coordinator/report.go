@@ -40,7 +40,7 @@ func (c *Core) report(now time.Time) {
 		q.version = c.nextVersion
 		usages[string(home)] = append(usages[string(home)], c.usage(q))
 	})
-	for _, home := range sortedKeys(usages) {
+	for _, home := range api.SortedKeys(usages) {
 		for part, rest := cut(usages[home]); len(part) > 0; part, rest = cut(rest) {
 			c.send(api.Incarnation(home), &wire.Envelope{Body: &wire.Envelope_QueueUsages{
 				QueueUsages: &wire.QueueUsages{Term: uint64(c.term), Queues: part}}})
@@ -167,7 +167,7 @@ func (c *Core) known(now time.Time) {
 			gangs[string(home)] = append(gangs[string(home)], g)
 		}
 	}
-	for _, home := range sortedKeys(gangs) {
+	for _, home := range api.SortedKeys(gangs) {
 		list := gangs[home]
 		slices.SortFunc(list, func(a, b *gang) int {
 			return cmp.Or(cmp.Compare(a.key.queue, b.key.queue), cmp.Compare(a.key.uid, b.key.uid))

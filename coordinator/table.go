@@ -260,7 +260,7 @@ func (c *Core) shardDown(now time.Time, id api.Incarnation) {
 	if c.table.Has(id) {
 		c.deaths = append(c.deaths, death{s.name, now})
 	}
-	for _, shadow := range sortedKeys(c.displaced) {
+	for _, shadow := range api.SortedKeys(c.displaced) {
 		if r := c.displaced[shadow]; r.GetName() == s.name {
 			delete(c.displaced, shadow)
 			c.shardUp(now, r)

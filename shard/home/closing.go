@@ -67,7 +67,7 @@ func (c *Core) retreat(g *gang, why cause) {
 			delete(unknown, p.UID)
 		}
 	}
-	w.pods = sorted(unknown)
+	w.pods = api.SortedKeys(unknown)
 	if c.table != nil {
 		for _, m := range c.table.Members {
 			if w.all || g.search.touched[m.Incarnation] {

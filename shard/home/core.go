@@ -384,13 +384,3 @@ func compareNames(a, b name) int {
 	}
 	return strings.Compare(a.name, b.name)
 }
-
-// sorted returns the keys of a map in order.
-func sorted[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}

@@ -373,7 +373,7 @@ func (c *Core) drop(g *gang) {
 	delete(c.gangs, g.id)
 	delete(c.unchargedBound, g.id)
 	c.released.put(g.id, g.message())
-	for _, uid := range sorted(g.members) {
+	for _, uid := range api.SortedKeys(g.members) {
 		p := g.members[uid]
 		c.leave(p)
 		if c.pods[uid] == p && c.gangs[p.UID] == nil {

@@ -140,7 +140,7 @@ func (c *Core) homeGroup(g *group) {
 		}
 		gang.name = g.name
 		c.seenStatus(gang)
-		for _, uid := range sorted(c.labelled[g.name]) {
+		for _, uid := range api.SortedKeys(c.labelled[g.name]) {
 			c.resolveMembership(c.labelled[g.name][uid])
 		}
 	}
@@ -178,7 +178,7 @@ func (c *Core) onNamespace(namespace, queue string, exists bool) {
 			maps.Copy(named, pods)
 		}
 	}
-	for _, uid := range sorted(named) {
+	for _, uid := range api.SortedKeys(named) {
 		if p := named[uid]; p.queue == "" {
 			c.resolveMembership(p)
 		}

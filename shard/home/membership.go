@@ -67,7 +67,7 @@ func (c *Core) recheckYoung() {
 		if c.groups[g.name] != g {
 			continue
 		}
-		for _, uid := range sorted(c.labelled[g.name]) {
+		for _, uid := range api.SortedKeys(c.labelled[g.name]) {
 			if p := c.labelled[g.name][uid]; p.pinned != "" && p.pinned != g.uid {
 				c.resolveMembership(p)
 			}

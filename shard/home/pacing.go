@@ -1,6 +1,10 @@
 package home
 
-import "time"
+import (
+	"time"
+
+	"basalt.dev/basalt/api"
+)
 
 // Pacing of edits. The objects of a gang belong to its tenant, who may change them all the time. A change that matters makes
 // the gang start over: withdraw what it holds, give back its reservation or request, request again, and search again. That
@@ -86,7 +90,7 @@ func (c *Core) payForEdit(g *gang) bool {
 
 // startEdited lets queued gangs start over, as far as the budgets of their namespaces go.
 func (c *Core) startEdited() {
-	for _, namespace := range sorted(c.editLines) {
+	for _, namespace := range api.SortedKeys(c.editLines) {
 		line := c.editLines[namespace]
 		for len(line) > 0 {
 			g := line[0]

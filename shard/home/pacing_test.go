@@ -207,7 +207,7 @@ func TestEditsAreBounded(t *testing.T) {
 					if len(e.core.editLines) > 0 {
 						t.Errorf("%d namespaces still wait for their edits", len(e.core.editLines))
 					}
-					for _, id := range sorted(e.core.gangs) {
+					for _, id := range api.SortedKeys(e.core.gangs) {
 						g := e.core.gangs[id]
 						if a := g.charge.reserve; deny && (a == nil || len(a.pods) != size.pods || g.queue != "q" || a.priority != 0) {
 							t.Fatalf("gang %s is %s and has not requested what it is after its last edit", id, g.state)

@@ -3,6 +3,7 @@ package home
 import (
 	"time"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
@@ -60,7 +61,7 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 	g.deleting = seen.DeletionTimestamp != nil
 	g.status = seen.Status
 	if fresh {
-		for _, uid := range sorted(c.labelled[n]) {
+		for _, uid := range api.SortedKeys(c.labelled[n]) {
 			p := c.labelled[n][uid]
 			if p.Node != "" && p.gang == nil {
 				c.pin(p)
@@ -93,7 +94,7 @@ func (c *Core) dropGroup(g *group) {
 		gang.group, gang.gone, gang.mismatch = nil, true, false
 		c.touch(gang)
 	}
-	for _, uid := range sorted(c.labelled[g.name]) {
+	for _, uid := range api.SortedKeys(c.labelled[g.name]) {
 		c.resolveMembership(c.labelled[g.name][uid])
 	}
 }
@@ -104,7 +105,7 @@ func (c *Core) onPriorityClass(class string, value int64, exists bool) {
 	} else {
 		delete(c.priorities, class)
 	}
-	for _, uid := range sorted(c.gangs) {
+	for _, uid := range api.SortedKeys(c.gangs) {
 		if g := c.gangs[uid]; g.group != nil && g.group.class == class {
 			c.touch(g)
 		}

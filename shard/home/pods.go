@@ -86,7 +86,7 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 			now[p.UID] = true
 		}
 	}
-	for _, uid := range sorted(c.pods) {
+	for _, uid := range api.SortedKeys(c.pods) {
 		if !now[uid] {
 			c.onPodGone(uid)
 		}

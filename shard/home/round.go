@@ -218,7 +218,7 @@ func mergeWords(refused []string) string {
 		}
 	}
 	var out []string
-	for _, what := range sorted(counts) {
+	for _, what := range api.SortedKeys(counts) {
 		if counts[what] > 0 {
 			what = fmt.Sprintf("%d %s", counts[what], what)
 		}

@@ -452,7 +452,7 @@ func (s *script) run(line string) []string {
 
 	case "show": // gangs, and what is not as it should be
 		var out []string
-		for _, uid := range sorted(s.core.gangs) {
+		for _, uid := range api.SortedKeys(s.core.gangs) {
 			g := s.core.gangs[uid]
 			line := fmt.Sprintf("%s in %s: %s placed=%d", uid, g.queue, g.state, g.placed)
 			if g.charge.reserved {

@@ -55,7 +55,7 @@ func (c *Core) onTable(t *api.Table) {
 			delete(c.summaries, incarnation)
 		}
 	}
-	for _, uid := range sorted(c.gangs) {
+	for _, uid := range api.SortedKeys(c.gangs) {
 		g := c.gangs[uid]
 		if g != nil && lost[g.bucket] {
 			c.abandon(g)
@@ -75,7 +75,7 @@ func (c *Core) abandon(g *gang) {
 	g.status.Forget()
 	delete(c.gangs, g.id)
 	delete(c.unchargedBound, g.id)
-	members := sorted(g.members)
+	members := api.SortedKeys(g.members)
 	for _, uid := range members {
 		c.leave(g.members[uid])
 	}
@@ -187,7 +187,7 @@ func (c *Core) activate(sequence uint64) {
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int { return compareNames(a.name, b.name) })
-	uids := sorted(c.pods)
+	uids := api.SortedKeys(c.pods)
 	for _, uid := range uids {
 		c.pinAnew(c.pods[uid], gained)
 	}
@@ -314,14 +314,14 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	}
 	// Pods that were bound for it, when its PodGroup is gone, are still charged to it.
 	if c.groups[g.name] == nil {
-		for _, uid := range sorted(c.labelled[g.name]) {
+		for _, uid := range api.SortedKeys(c.labelled[g.name]) {
 			if p := c.labelled[g.name][uid]; p.isBound() && (p.pinned == "" || p.pinned == g.id) {
 				p.pinned = g.id
 				c.resolveMembership(p)
 			}
 		}
 	}
-	for _, uid := range sorted(c.labelled[g.name]) {
+	for _, uid := range api.SortedKeys(c.labelled[g.name]) {
 		if p := c.labelled[g.name][uid]; p.pinned == g.id {
 			c.resolveMembership(p)
 		}
@@ -356,7 +356,7 @@ func (c *Core) awaitPodGroup(g *gang) {
 // made under the same name.
 func (c *Core) endStray(g *gang) {
 	g.ownerless = time.Time{}
-	for _, uid := range sorted(g.members) {
+	for _, uid := range api.SortedKeys(g.members) {
 		c.resolveMembership(g.members[uid])
 	}
 }

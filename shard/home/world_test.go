@@ -225,7 +225,7 @@ func (w *world) start() *process {
 	for _, name := range w.nodes() {
 		w.give(p, event.NodeSeen{Node: &api.Node{Name: name, UID: "uid", Allocatable: cores(6, 110)}})
 	}
-	for _, name := range sorted(w.groups) {
+	for _, name := range api.SortedKeys(w.groups) {
 		w.give(p, w.groupSeen(w.groups[name]))
 	}
 	p.objects = len(w.objLog)
@@ -305,7 +305,7 @@ func (w *world) carryOut(p *process, outputs []event.Output) {
 			w.send(p, o)
 		case event.ReadStore:
 			ev := event.StoreRead{Sequence: o.Sequence, Revision: w.rev}
-			for _, key := range sorted(w.charged) {
+			for _, key := range api.SortedKeys(w.charged) {
 				r := w.charged[key]
 				state := wire.ReservationState_RESERVATION_OPEN
 				if r.closing {
@@ -445,7 +445,7 @@ func (w *world) mayBind(p *process, uid string, commit *wire.Commit) {
 
 func (w *world) list(p *process, sequence uint64) {
 	ev := event.PodsReplaced{Sequence: sequence}
-	for _, name := range sorted(w.pods) {
+	for _, name := range api.SortedKeys(w.pods) {
 		ev.Pods = append(ev.Pods, w.pods[name].seen())
 	}
 	p.lists = append(p.lists, ev)
@@ -806,7 +806,7 @@ func (w *world) mayRelease(from api.Incarnation, r *worldReservation) {
 
 // offer grants what fits, and tells the others once.
 func (w *world) offer() {
-	for _, key := range sorted(w.waiting) {
+	for _, key := range api.SortedKeys(w.waiting) {
 		q := w.waiting[key]
 		m := q.m
 		if w.elsewhere(key, m) { // maybe since it was requested
@@ -878,7 +878,7 @@ func (w *world) elect() {
 
 func (w *world) tellKnown() {
 	byHome := map[api.Incarnation]*wire.Known{}
-	for _, key := range sorted(w.charged) {
+	for _, key := range api.SortedKeys(w.charged) {
 		r := w.charged[key]
 		home := w.table().OwnerOf(r.ref.Queue)
 		if byHome[home] == nil {
@@ -972,7 +972,7 @@ func pickOne[V any](rng *rand.Rand, m map[string]V) (V, bool) {
 	if len(m) == 0 {
 		return none, false
 	}
-	keys := sorted(m)
+	keys := api.SortedKeys(m)
 	return m[keys[rng.Intn(len(keys))]], true
 }
 
@@ -1052,7 +1052,7 @@ func (w *world) chaos() {
 				w.makeGroup(g.name, g.queue, g.min)
 			}
 			if w.some(2) {
-				for _, name := range sorted(w.pods) {
+				for _, name := range api.SortedKeys(w.pods) {
 					if p := w.pods[name]; p.group == g.name {
 						w.removePod(p)
 					}
@@ -1156,7 +1156,7 @@ func (w *world) calm() {
 			p.dead = true
 		}
 	}
-	for _, name := range sorted(w.pods) {
+	for _, name := range api.SortedKeys(w.pods) {
 		if p := w.pods[name]; p.gated {
 			p.gated = false
 			w.changed(p)
@@ -1173,7 +1173,7 @@ func (w *world) calm() {
 		if i%300 == 0 {
 			w.tellKnown()
 		}
-		for _, name := range sorted(w.pods) {
+		for _, name := range api.SortedKeys(w.pods) {
 			if p := w.pods[name]; p.node != "" && !p.finished && w.now.Sub(p.boundAt) > 15*time.Second {
 				if g := w.groups[p.group]; g == nil || w.gangOf(p) != g.uid || g.completed || i > 3000 && !p.owned {
 					p.finished = true
@@ -1189,7 +1189,7 @@ func (w *world) calm() {
 		}
 	}
 	w.trail = nil
-	for _, name := range sorted(w.groups) {
+	for _, name := range api.SortedKeys(w.groups) {
 		g := w.groups[name]
 		pods, left, running, owned := 0, 0, 0, true
 		for _, p := range w.pods {
@@ -1214,12 +1214,12 @@ func (w *world) calm() {
 			w.failf("PodGroup %s is bound in part: %d of %d pods, minCount %d: %s", g.uid, running, pods, g.min, w.explain(g.uid))
 		}
 	}
-	for _, name := range sorted(w.pods) {
+	for _, name := range api.SortedKeys(w.pods) {
 		if p := w.pods[name]; p.group == "" && p.node == "" {
 			w.failf("pod %s is not bound: %s", p.uid, w.explain(p.uid))
 		}
 	}
-	for _, key := range sorted(w.charged) {
+	for _, key := range api.SortedKeys(w.charged) {
 		needed := false
 		for _, p := range w.pods {
 			needed = needed || p.node != "" && !p.finished && w.gangOf(p) == w.charged[key].ref.Uid
@@ -1250,12 +1250,12 @@ func (w *world) explain(uid string) string {
 			}
 		}
 	}
-	for _, name := range sorted(w.pods) {
+	for _, name := range api.SortedKeys(w.pods) {
 		if p := w.pods[name]; w.groups[p.group] != nil && w.groups[p.group].uid == uid {
 			out = append(out, fmt.Sprintf("%+v of %s", p, w.gangOf(p)))
 		}
 	}
-	for _, key := range sorted(w.charged) {
+	for _, key := range api.SortedKeys(w.charged) {
 		out = append(out, fmt.Sprintf("%s is charged %s", key, w.charged[key].demand))
 	}
 	return strings.Join(out, "; ")

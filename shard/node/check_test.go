@@ -178,7 +178,7 @@ func TestInheritsWhatItCanRead(t *testing.T) {
 			s.run("pods 1 p1")
 			view, _ := s.core.cache.Node("n1")
 			if view.Free.Value("cpu") != c.wantFree || view.Free.Value("pods") != 109 || s.core.gangs[c.wantGang] == nil || len(s.core.gangs) != 1 || warned != c.warned {
-				t.Errorf("free %v, gangs %v, warned %v", view.Free, sortedKeys(s.core.gangs), warned)
+				t.Errorf("free %v, gangs %v, warned %v", view.Free, api.SortedKeys(s.core.gangs), warned)
 			}
 		})
 	}

@@ -471,7 +471,7 @@ func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
 	g := c.gang(m.GetGang())
 	serial := m.GetSerial()
 	g.withdrawn = max(g.withdrawn, serial)
-	for _, uid := range sortedKeys(g.holds) {
+	for _, uid := range api.SortedKeys(g.holds) {
 		if g.holds[uid].serial <= serial {
 			c.dropHold(g, uid)
 		}
@@ -498,7 +498,7 @@ func (c *Core) answerWithdraws() {
 	if len(c.answerable) == 0 {
 		return
 	}
-	keys := sortedKeys(c.answerable)
+	keys := api.SortedKeys(c.answerable)
 	clear(c.answerable) // what waits for more is looked at again when something of it changes
 	for _, key := range keys {
 		g := c.gangs[key]

@@ -353,12 +353,3 @@ func (c *Core) span(trace *wire.Trace, name string, start, end time.Time, failed
 	c.emit(event.Span{TraceID: trace.GetTraceId(), SpanID: id, Parent: trace.GetSpanId(), Name: name, Start: start, End: end,
 		Attributes: append(attrs, slog.String("shard", string(c.cfg.Self))), Failed: failed})
 }
-
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
-}

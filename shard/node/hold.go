@@ -119,7 +119,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		reply.Refused = append(reply.Refused, r)
 	}
-	for _, key := range sortedKeys(taken) {
+	for _, key := range api.SortedKeys(taken) {
 		c.sendHoldsLost(c.gangs[key], taken[key])
 	}
 	if m.GetShort() {
@@ -188,7 +188,7 @@ func (c *Core) loseHoldsOn(node string) {
 			lost[p.Gang] = append(lost[p.Gang], p.UID)
 		}
 	}
-	for _, key := range sortedKeys(lost) {
+	for _, key := range api.SortedKeys(lost) {
 		c.sendHoldsLost(c.gangs[key], lost[key])
 	}
 }
@@ -210,7 +210,7 @@ func (c *Core) expireHolds() {
 			}
 		}
 	}
-	for _, key := range sortedKeys(lost) {
+	for _, key := range api.SortedKeys(lost) {
 		g := c.gangs[key]
 		for _, pod := range lost[key] {
 			c.dropHold(g, pod)

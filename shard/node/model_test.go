@@ -154,7 +154,7 @@ func (w *world) newShard() api.Incarnation {
 	w.made++
 	s := &modelShard{inc: api.Incarnation(fmt.Sprintf("s%d", w.made))}
 	s.core = New(Config{Self: s.inc, Strict: true, Policy: cache.Policy(w.rng.Intn(2)), MaxRows: 3, MaxFences: 2, MaxDeletes: 2, MaxRewrites: 2, MaxResolving: 3, Tracing: true})
-	for _, name := range sortedKeys(w.nodes) {
+	for _, name := range api.SortedKeys(w.nodes) {
 		s.core.Step(w.now, event.NodeSeen{Node: w.nodes[name]})
 	}
 	w.shards = append(w.shards, s)
@@ -324,7 +324,7 @@ func (w *world) keys() []keyID {
 // relist ends the shard's watch, lists, and watches from there.
 func (w *world) relist(s *modelShard, sequence uint64) {
 	ev := event.PodsReplaced{Sequence: sequence}
-	for _, uid := range sortedKeys(w.pods) {
+	for _, uid := range api.SortedKeys(w.pods) {
 		if p := w.pods[uid]; !p.gone {
 			ev.Pods = append(ev.Pods, p.seen())
 		}
@@ -588,7 +588,7 @@ func (w *world) seeTable(s *modelShard, latest bool) {
 }
 
 func (w *world) podLives() {
-	uids := sortedKeys(w.pods)
+	uids := api.SortedKeys(w.pods)
 	p := w.pods[uids[w.rng.Intn(len(uids))]]
 	for range 3 { // mostly one that takes room
 		if p.node == "" || p.finished {
@@ -787,7 +787,7 @@ func (w *world) calm() {
 		w.t.Fatal(err)
 	}
 	for _, s := range w.shards {
-		for _, name := range sortedKeys(w.nodes) {
+		for _, name := range api.SortedKeys(w.nodes) {
 			var used int64
 			for _, p := range w.pods {
 				if p.node == name && !p.finished && !p.gone {

@@ -101,7 +101,7 @@ func (c *Core) watchSync() {
 		}
 		c.nodeEvent(name, true, "NodeOutOfSync", fmt.Sprintf("its pods request %s %s more than allocatable: Basalt binds no more pods to this node", api.FormatAmount(resource, by), resource))
 	}
-	for _, name := range sortedKeys(c.sync.out) {
+	for _, name := range api.SortedKeys(c.sync.out) {
 		if _, there := c.cache.Node(name); !now[name] && there {
 			c.nodeEvent(name, false, "NodeInSync", "its pods fit again")
 		}
@@ -233,12 +233,12 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 			there[p.UID] = true
 		}
 	}
-	for _, uid := range sortedKeys(c.bound) {
+	for _, uid := range api.SortedKeys(c.bound) {
 		if !there[uid] {
 			c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
 		}
 	}
-	for _, uid := range sortedKeys(c.rows) {
+	for _, uid := range api.SortedKeys(c.rows) {
 		if there[uid] {
 			continue
 		}

@@ -366,7 +366,7 @@ func (s *script) run(line string) []string {
 	case "show": // what there is
 		st := s.core.Stats()
 		out := []string{fmt.Sprintf("holds=%d rows=%d keys=%d waiting=%d", st.Holds, st.Rows, st.Keys, st.Waiting)}
-		for _, name := range sortedKeys(s.core.nodes) {
+		for _, name := range api.SortedKeys(s.core.nodes) {
 			view, ok := s.core.cache.Node(name)
 			if !ok {
 				continue

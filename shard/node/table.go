@@ -53,12 +53,12 @@ func (c *Core) tableSeen(t *api.Table) {
 // lose forgets the nodes, holds and inherited rows of buckets that went elsewhere: their new owner reads the rows and lists
 // the pods itself. Own rows there stay until they are resolved; those that were not sent are given up.
 func (c *Core) lose(lost *[api.Buckets]bool) {
-	for _, name := range sortedKeys(c.nodes) {
+	for _, name := range api.SortedKeys(c.nodes) {
 		if lost[api.BucketOf(name)] {
 			c.dropNode(name)
 		}
 	}
-	for _, uid := range sortedKeys(c.bound) {
+	for _, uid := range api.SortedKeys(c.bound) {
 		if lost[api.BucketOf(c.bound[uid])] {
 			c.unbind(uid)
 		}
@@ -163,7 +163,7 @@ func (c *Core) completeTakeover(sequence uint64) {
 	}
 	c.takeover.stage = idle
 	opened, nodes := 0, 0
-	for _, name := range sortedKeys(c.nodes) { // in order: of equally good nodes the first one known is taken
+	for _, name := range api.SortedKeys(c.nodes) { // in order: of equally good nodes the first one known is taken
 		if c.buckets[api.BucketOf(name)] == gained {
 			nodes++
 			c.setNode(c.nodes[name])
@@ -208,7 +208,7 @@ func (c *Core) sortedKeyIDs() []keyID {
 
 func rowsOf(k *key) []*row {
 	out := make([]*row, 0, len(k.rows))
-	for _, uid := range sortedKeys(k.rows) {
+	for _, uid := range api.SortedKeys(k.rows) {
 		out = append(out, k.rows[uid])
 	}
 	return out

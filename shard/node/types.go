@@ -337,7 +337,7 @@ func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 
 // resendResults marks results as unreported, so that they are sent once more.
 func (c *Core) resendResults(g *gang, covers func(result) bool) {
-	for _, uid := range sortedKeys(g.results) {
+	for _, uid := range api.SortedKeys(g.results) {
 		if r := g.results[uid]; covers(r) && !r.unreported {
 			r.unreported = true
 			g.results[uid] = r
@@ -350,7 +350,7 @@ func (c *Core) resendResults(g *gang, covers func(result) bool) {
 
 func (c *Core) sendResults() {
 	c.urgent = false
-	for _, key := range sortedKeys(c.unreported) {
+	for _, key := range api.SortedKeys(c.unreported) {
 		g := c.gangs[key]
 		bySerial := map[uint64][]*wire.BindResult{}
 		var serials []uint64

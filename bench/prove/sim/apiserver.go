@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -341,7 +342,7 @@ func (f *feed) before(changes int) (objects []object, next int) {
 			was[nameOf(e.Object)] = e.Object
 		}
 	}
-	for _, name := range sortedKeys(was) {
+	for _, name := range slices.Sorted(maps.Keys(was)) {
 		objects = append(objects, was[name])
 	}
 	return objects, next
@@ -355,7 +356,7 @@ func (x *watcher) replace(objects []object, ticket uint64) {
 		for _, o := range objects {
 			now[string(o.GetUID())] = o
 		}
-		for _, uid := range sortedKeys(x.known) {
+		for _, uid := range slices.Sorted(maps.Keys(x.known)) {
 			if _, still := now[uid]; !still {
 				x.gone(x.known[uid])
 			}

@@ -125,7 +125,7 @@ func (c *check) afterStore(ch protocol.Op) {
 		for _, g := range rec.Gangs {
 			c.placed(g)
 		}
-		for _, name := range sortedKeys(nodes) {
+		for _, name := range slices.Sorted(maps.Keys(nodes)) {
 			c.node(name)
 		}
 		w.load.snatches(rec)

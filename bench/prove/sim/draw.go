@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -216,7 +217,7 @@ func (d *drawer) aGroup() *v1alpha1.PodGroup {
 }
 
 func (d *drawer) aNode() string {
-	return pick(d, append(slices.Clone(looseNodes), sortedKeys(d.w.load.strict)...))
+	return pick(d, append(slices.Clone(looseNodes), slices.Sorted(maps.Keys(d.w.load.strict))...))
 }
 
 // user does one thing that somebody might do.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -267,7 +268,7 @@ func (x *shard) carryOut(o event.Output) {
 		if x.pods != nil && x.pods.synced && fault.On(fault.PodsFromCache) {
 			x.told = true
 			ev := event.PodsReplaced{Sequence: o.Sequence}
-			for _, uid := range sortedKeys(x.shown) {
+			for _, uid := range slices.Sorted(maps.Keys(x.shown)) {
 				ev.Pods = append(ev.Pods, x.shown[uid])
 			}
 			x.step(ev)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -60,7 +61,7 @@ func Shrink(ctx context.Context, s *Script) (*Script, int) {
 			without(func(_ int, l Line) bool { return l.verb() == v })
 		}
 	}
-	for _, v := range sortedKeys(verbs) {
+	for _, v := range slices.Sorted(maps.Keys(verbs)) {
 		without(func(_ int, l Line) bool { return l.verb() == v })
 	}
 	for chunk := (len(lines) + 1) / 2; chunk > 0 && ctx.Err() == nil; {

@@ -292,8 +292,6 @@ func (w *world) heard() {
 	}
 }
 
-func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
-
 // ---- processes
 
 // stream keeps the order of what comes to a process from one source.

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -347,7 +349,7 @@ func (w *world) settle() {
 // help undoes what users and admins did to the cluster, and does what kubelets and controllers do.
 func (l *workload) help(round int) {
 	w, a := l.w, l.w.api
-	for _, name := range append(sortedKeys(l.strict), looseNodes...) {
+	for _, name := range append(slices.Sorted(maps.Keys(l.strict)), looseNodes...) {
 		if a.node(name) == nil {
 			l.makeNode(name)
 		} else if round == 0 {
@@ -392,7 +394,7 @@ func (l *workload) help(round int) {
 			l.finish(p, corev1.PodSucceeded)
 		}
 	}
-	for _, name := range sortedKeys(groups) {
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		pods := groups[name]
 		g, _ := a.groups.objects["ns/"+name].Object.(*v1alpha1.PodGroup)
 		if g == nil {

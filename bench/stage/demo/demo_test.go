@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -335,7 +336,7 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 	where := map[string][]*v1.Pod{} // by owner
 	placed := map[string]string{}
 	undo := map[string]api.Resources{}
-	nodes := sortedKeys(s.free)
+	nodes := slices.Sorted(maps.Keys(s.free))
 	if len(pods) == 1 { // small ones go round, so that every shard's nodes get some however slow the machine is
 		first := len(s.gangs) % len(nodes)
 		nodes = slices.Concat(nodes[first:], nodes[:first])
@@ -368,7 +369,7 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 	if err := s.coordinate(ctx, key, record); err != nil {
 		return err
 	}
-	for _, owner := range sortedKeys(where) {
+	for _, owner := range slices.Sorted(maps.Keys(where)) {
 		s.n++
 		rec := &wire.IntentsRecord{Gangs: []*wire.GangRef{ref}, TableEpoch: uint64(s.table.Epoch)}
 		for _, p := range where[owner] {
@@ -389,7 +390,7 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 				return err
 			}
 			if ref.Single && s.fault("twice") {
-				_ = s.kube.Bind(ctx, name, p.ResourceVersion, sortedKeys(s.free)[len(s.free)-1], labels)
+				_ = s.kube.Bind(ctx, name, p.ResourceVersion, slices.Sorted(maps.Keys(s.free))[len(s.free)-1], labels)
 			}
 			b := p.DeepCopy()
 			b.Spec.NodeName = placed[p.Name]
@@ -456,7 +457,7 @@ func TestResultKeys(t *testing.T) {
 	}
 	want := strings.Fields("seed nodes cores shards gangs_expected gangs_bound pods_bound gangs_denied_by_quota pods_per_second p50_ms p99_ms quota_violations double_bindings overcommitted_nodes partial_gangs status_writes status_conflicts api_writes_per_pod shard_failover_ms coordinator_failover_ms")
 	slices.Sort(want)
-	if got := sortedKeys(m); !slices.Equal(got, want) {
+	if got := slices.Sorted(maps.Keys(m)); !slices.Equal(got, want) {
 		t.Errorf("keys %v", got)
 	}
 }

@@ -3,6 +3,7 @@ package demo
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -126,7 +127,7 @@ func round2(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }
 
 // top names the largest counts.
 func top(m map[string]int, n int) string {
-	keys := sortedKeys(m)
+	keys := slices.Sorted(maps.Keys(m))
 	slices.SortStableFunc(keys, func(a, b string) int { return m[b] - m[a] })
 	var out []string
 	for i, k := range keys {

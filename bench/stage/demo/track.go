@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -475,5 +474,3 @@ func (t *tracker) members() map[string]int {
 	}
 	return out
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
