@@ -28,7 +28,9 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/network"
@@ -180,7 +182,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 	if r.Verbose {
 		flags = append(flags, "--verbose")
 	}
-	start := func(n int, role string, start func(context.Context, string, local.BasaltOptions) (*local.Basalt, error), into map[string]*local.Basalt, after time.Duration) error {
+	start := func(n int, role string, start func(context.Context, string, local.BasaltOptions) (*local.Basalt, error), into map[string]*local.Basalt) error {
 		for i := range n {
 			name := fmt.Sprintf("%s-%d", role, i)
 			var place network.Place
@@ -189,7 +191,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 					return err
 				}
 			}
-			b, err := start(ctx, name, local.BasaltOptions{Place: place, Restart: true, RestartAfter: after, Flags: flags})
+			b, err := start(ctx, name, local.BasaltOptions{Place: place, Restart: true, RestartAfter: r.RestartAfter, Flags: flags})
 			if err != nil {
 				return err
 			}
@@ -197,10 +199,10 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 		}
 		return nil
 	}
-	if err := start(r.Coordinators, "coordinator", r.Cluster.StartCoordinator, r.coordinators, r.RestartAfter); err != nil {
+	if err := start(r.Coordinators, "coordinator", r.Cluster.StartCoordinator, r.coordinators); err != nil {
 		return err
 	}
-	if err := start(r.Shards, "shard", r.Cluster.StartShard, r.shards, r.RestartAfter); err != nil {
+	if err := start(r.Shards, "shard", r.Cluster.StartShard, r.shards); err != nil {
 		return err
 	}
 	return r.settled(ctx)
@@ -332,33 +334,21 @@ func (r *run) killShard(ctx context.Context, round int) (time.Duration, error) {
 		return 0, err
 	}
 	victim := t.Members[round%len(t.Members)]
-	var queues, nodes []string
-	for i := range queueCount {
-		if t.OwnerOf(queueName(i)) == victim.Incarnation {
-			queues = append(queues, queueName(i))
+	owned := func(count int, name func(int) string) (names []string) {
+		for i := range count {
+			if t.OwnerOf(name(i)) == victim.Incarnation {
+				names = append(names, name(i))
+			}
 		}
+		return names
 	}
-	for i := range nodeCount {
-		if t.OwnerOf(nodeName(i)) == victim.Incarnation {
-			nodes = append(nodes, nodeName(i))
-		}
-	}
+	queues, nodes := owned(queueCount, queueName), owned(nodeCount, nodeName)
 	if len(queues) == 0 || len(nodes) == 0 {
 		return 0, fmt.Errorf("%s owns %d queues and %d nodes", victim.Name, len(queues), len(nodes))
 	}
-	began := time.Now()
-	r.shards[victim.Name].Kill()
-	var pods []string
-	for i := range max(len(queues), len(nodes)) {
-		r.serial++
-		name := fmt.Sprintf("probe-%d", r.serial)
-		pods = append(pods, name)
-		if err := r.makePod(ctx, name, map[string]string{api.LabelQueue: queues[i%len(queues)]}, nodes[i%len(nodes)]); err != nil {
-			return 0, err
-		}
-	}
-	last, err := r.await(ctx, pods)
-	return last.Sub(began), err
+	return r.kill(ctx, r.shards[victim.Name], max(len(queues), len(nodes)), func(i int) (queue, node string) {
+		return queues[i%len(queues)], nodes[i%len(nodes)]
+	})
 }
 
 func (r *run) killLeader(ctx context.Context) (time.Duration, error) {
@@ -369,14 +359,21 @@ func (r *run) killLeader(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	return r.kill(ctx, r.coordinators[name], 8, func(i int) (queue, node string) { return queueName(i * 3), "" })
+}
+
+// kill kills a process, creates some pods, and returns the time from the kill to the last Binding. A pod without a node may go to
+// any.
+func (r *run) kill(ctx context.Context, victim *local.Basalt, count int, where func(i int) (queue, node string)) (time.Duration, error) {
 	began := time.Now()
-	r.coordinators[name].Kill()
+	victim.Kill()
 	var pods []string
-	for i := range 8 {
+	for i := range count {
 		r.serial++
-		pod := fmt.Sprintf("probe-%d", r.serial)
-		pods = append(pods, pod)
-		if err := r.makePod(ctx, pod, map[string]string{api.LabelQueue: queueName(i * 3)}, ""); err != nil {
+		name := fmt.Sprintf("probe-%d", r.serial)
+		pods = append(pods, name)
+		queue, node := where(i)
+		if err := r.makePod(ctx, name, map[string]string{api.LabelQueue: queue}, node); err != nil {
 			return 0, err
 		}
 	}
@@ -415,10 +412,7 @@ func (r *run) split(ctx context.Context) (time.Duration, error) {
 	if err := r.Network.Break(100, paths...); err != nil {
 		return 0, err
 	}
-	over := time.After(r.Split)
-	select {
-	case <-over:
-	case <-ctx.Done():
+	if !wait.For(ctx, r.Split) {
 		return 0, ctx.Err()
 	}
 	if ok, _ := whole(); ok {
@@ -498,38 +492,37 @@ func (r *run) restarts(ctx context.Context, result *Result) error {
 		}
 		return times, err
 	}
-	const window = 8 * time.Second
+	// restart stops a process in order, and returns the time of the slowest gang of half a second before and 8 s after.
+	restart := func(b *local.Basalt) (time.Duration, error) {
+		began := time.Now()
+		_ = b.Signal(syscall.SIGTERM)
+		times, err := collect(began.Add(-500*time.Millisecond), began.Add(8*time.Second))
+		if err != nil {
+			return 0, err
+		}
+		return slices.Max(times), r.settled(ctx)
+	}
 	for round := range r.Restarts {
 		quiet, err := collect(time.Now(), time.Now().Add(3*time.Second))
 		if err != nil {
 			return err
 		}
 		result.Quiet = append(result.Quiet, quiet...)
-		began := time.Now()
-		_ = r.shards[fmt.Sprintf("shard-%d", round%r.Shards)].Signal(syscall.SIGTERM)
-		times, err := collect(began.Add(-500*time.Millisecond), began.Add(window))
+		shard, err := restart(r.shards[fmt.Sprintf("shard-%d", round%r.Shards)])
 		if err != nil {
-			return err
-		}
-		result.ShardRestart = append(result.ShardRestart, slices.Max(times))
-		if err := r.settled(ctx); err != nil {
 			return err
 		}
 		name, err := r.leader(ctx)
 		if err != nil {
 			return err
 		}
-		began = time.Now()
-		_ = r.coordinators[name].Signal(syscall.SIGTERM)
-		if times, err = collect(began.Add(-500*time.Millisecond), began.Add(window)); err != nil {
+		coordinator, err := restart(r.coordinators[name])
+		if err != nil {
 			return err
 		}
-		result.CoordinatorRestart = append(result.CoordinatorRestart, slices.Max(times))
+		result.ShardRestart, result.CoordinatorRestart = append(result.ShardRestart, shard), append(result.CoordinatorRestart, coordinator)
 		fmt.Fprintf(r.Out, "%s restart %d: slowest gang of the shard's %s, of the coordinator's %s, when quiet %s of %d\n", time.Now().Format("15:04:05.000"), round,
-			result.ShardRestart[round].Round(time.Millisecond), result.CoordinatorRestart[round].Round(time.Millisecond), slices.Max(quiet).Round(time.Millisecond), len(quiet))
-		if err := r.settled(ctx); err != nil {
-			return err
-		}
+			shard.Round(time.Millisecond), coordinator.Round(time.Millisecond), slices.Max(quiet).Round(time.Millisecond), len(quiet))
 	}
 	stop()
 	return nil
@@ -571,19 +564,7 @@ func (r *Result) Write(w io.Writer) {
 		{"coordinator restarted in order: the slowest gang is bound after", r.CoordinatorRestart},
 	} {
 		if len(line.times) > 0 {
-			fmt.Fprintf(w, "  %-66s %s\n", line.what, Percentiles(line.times))
+			fmt.Fprintf(w, "  %-66s %s\n", line.what, report.Percentiles(line.times))
 		}
 	}
-}
-
-// Percentiles describes times.
-func Percentiles(times []time.Duration) string {
-	if len(times) == 0 {
-		return "not measured"
-	}
-	sorted := slices.Sorted(slices.Values(times))
-	at := func(percent int) time.Duration {
-		return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(time.Millisecond)
-	}
-	return fmt.Sprintf("p50 %s, p99 %s, most %s (%d)", at(50), at(99), at(100), len(sorted))
 }

@@ -218,3 +218,15 @@ func (r *Report) subjects() []string {
 	}
 	return out
 }
+
+// Percentiles describes a few times in a line.
+func Percentiles(times []time.Duration) string {
+	if len(times) == 0 {
+		return "not measured"
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	at := func(percent int) time.Duration {
+		return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(time.Millisecond)
+	}
+	return fmt.Sprintf("p50 %s, p99 %s, most %s (%d)", at(50), at(99), at(100), len(sorted))
+}

@@ -112,14 +112,11 @@ func (t *trial) restart(ctx context.Context, run *report.Run, number int) error 
 	var waiting []<-chan struct{}
 	for i, leaf := range t.o.Scenario.Leaves() {
 		g := scenario.Gang{Name: fmt.Sprintf("after-%d-%d", number, i), Queue: leaf, MinCount: 1, Plain: true, Pods: t.gangs[0].Pods[:1]}
-		waiting = append(waiting, t.watch.expect(g.PodName(0)))
-		err := create("pod "+g.PodName(0), func() error {
-			_, err := t.clients.Core.CoreV1().Pods(t.namespace).Create(ctx, g.Pod(0, t.namespace, t.subject.Scheduler), metav1.CreateOptions{})
-			return err
-		})
+		bound, err := t.probe(ctx, g)
 		if err != nil {
 			return err
 		}
+		waiting = append(waiting, bound)
 	}
 	begin = time.Now()
 	o := local.BasaltOptions{Flags: t.o.Flags, NoWait: true}

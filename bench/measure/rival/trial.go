@@ -271,15 +271,11 @@ func (t *trial) warm(ctx context.Context) error {
 	var waiting []<-chan struct{}
 	for i, leaf := range leaves[:min(20, len(leaves))] {
 		g := scenario.Gang{Name: fmt.Sprintf("warm-up-%d", i), Queue: leaf, MinCount: 1, Plain: true, Pods: []workload.Shape{{MilliCPU: 1, MemoryMiB: 1}}}
-		bound := t.watch.expect(g.PodName(0))
-		waiting = append(waiting, bound)
-		err := create("pod "+g.PodName(0), func() error {
-			_, err := t.clients.Core.CoreV1().Pods(t.namespace).Create(ctx, g.Pod(0, t.namespace, t.subject.Scheduler), metav1.CreateOptions{})
-			return err
-		})
+		bound, err := t.probe(ctx, g)
 		if err != nil {
 			return err
 		}
+		waiting = append(waiting, bound)
 	}
 	t.progress.Say("%s: warming up", t.label)
 	for _, bound := range waiting {
@@ -290,6 +286,15 @@ func (t *trial) warm(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// probe makes a gang's only pod, which is not counted, and returns a channel that is closed when the pod has a node.
+func (t *trial) probe(ctx context.Context, g scenario.Gang) (<-chan struct{}, error) {
+	bound := t.watch.expect(g.PodName(0))
+	return bound, create("pod "+g.PodName(0), func() error {
+		_, err := t.clients.Core.CoreV1().Pods(t.namespace).Create(ctx, g.Pod(0, t.namespace, t.subject.Scheduler), metav1.CreateOptions{})
+		return err
+	})
 }
 
 // rest measures what the scheduler costs when there is nothing to do.

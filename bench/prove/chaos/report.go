@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/bench/measure/failover"
+	"basalt.dev/basalt/bench/measure/report"
 )
 
 // Write prints what happened, as a table for a person.
@@ -47,7 +47,7 @@ func (r *Result) Write(w io.Writer) {
 	fmt.Fprintf(w, "  starts of processes    %d\n", r.Starts)
 	fmt.Fprintf(w, "  revisions judged       %d\n", r.Revisions)
 	fmt.Fprintf(w, "  at rest after          %s\n", r.Rested.Round(time.Millisecond))
-	fmt.Fprintf(w, "  failover, mixed faults shard %s, coordinator %s\n", failover.Percentiles(r.ShardFailovers), failover.Percentiles(r.CoordinatorFailovers))
+	fmt.Fprintf(w, "  failover, mixed faults shard %s, coordinator %s\n", report.Percentiles(r.ShardFailovers), report.Percentiles(r.CoordinatorFailovers))
 	var kinds []string
 	for _, k := range audit.Kinds {
 		kinds = append(kinds, fmt.Sprintf("%s %d", k, r.Violations[k]))
