@@ -8,7 +8,7 @@ import (
 
 // foreignGroup is a label or annotation by which other schedulers and queueing systems put a pod into a group. A pod that has one
 // expects to start together with the others of that group, or to be counted with them. Bound as a pod of its own it would start
-// alone and without their quota, so it is refused for as long as Basalt does not serve groups of that kind.
+// alone and without their quota, so it is refused where Basalt does not serve groups of that kind.
 type foreignGroup struct {
 	key        string
 	annotation bool
@@ -16,8 +16,8 @@ type foreignGroup struct {
 }
 
 var foreignGroups = []foreignGroup{
-	{"scheduling.k8s.io/group-name", true, "Volcano PodGroup"},
-	{"scheduling.volcano.sh/group-name", true, "Volcano PodGroup"},
+	{volcanoGroupName, true, VolcanoGroup.String()},
+	{volcanoGroupName2, true, VolcanoGroup.String()},
 	{"kueue.x-k8s.io/pod-group-name", false, "Kueue pod group"},
 	{"scheduling.x-k8s.io/pod-group", false, "PodGroup of the coscheduling plugin"},
 	{"pod-group.scheduling.sigs.k8s.io", false, "PodGroup of the coscheduling plugin"},
@@ -45,33 +45,119 @@ func (f *foreignGroup) field() string {
 	return "metadata.labels[" + f.key + "]"
 }
 
-// unservedGroup says which group of a kind that Basalt does not serve a pod names, "" for none.
-func unservedGroup(p *v1.Pod) string {
-	field, kind, name := "", "", ""
+// GroupKind is a kind of object that says which pods start together, and how many of them at least.
+type GroupKind uint8
+
+const (
+	BasaltGroup  GroupKind = iota // PodGroup of scheduling.basalt.dev
+	VolcanoGroup                  // PodGroup of scheduling.volcano.sh
+)
+
+func (k GroupKind) String() string {
+	if k == VolcanoGroup {
+		return "Volcano PodGroup"
+	}
+	return "PodGroup"
+}
+
+// NamedIn says where a pod names its group.
+func (k GroupKind) NamedIn() string {
+	if k == VolcanoGroup {
+		return "annotation " + volcanoGroupName
+	}
+	return "label " + LabelPodGroup
+}
+
+// Where Volcano's controllers and users name a pod's PodGroup, its task in it, and the queue of a pod without one.
+const (
+	volcanoGroupName   = "scheduling.k8s.io/group-name"
+	volcanoGroupName2  = "scheduling.volcano.sh/group-name"
+	volcanoTask        = "volcano.sh/task-spec"
+	volcanoQueueOfAPod = "scheduling.volcano.sh/queue-name"
+)
+
+// readGroup reads which group a pod belongs to, and as what, by the rules.
+func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
+	p.Group = from.Labels[LabelPodGroup]
+	if !rules.Volcano || !p.Ours {
+		return
+	}
+	if name := volcanoGroup(from); name != "" && p.Group == "" {
+		p.Group, p.GroupKind = name, VolcanoGroup
+		if p.Role = Shorten(from.Annotations[volcanoTask], maxGroupName); p.Role == "" {
+			p.Role = from.Labels[volcanoTask]
+		}
+	}
+	if p.Queue == "" && p.Group == "" {
+		p.Queue = Shorten(from.Annotations[volcanoQueueOfAPod], maxGroupName)
+	}
+}
+
+// volcanoGroup returns the Volcano PodGroup that a pod names, "" for none.
+func volcanoGroup(p *v1.Pod) string {
+	name := p.Annotations[volcanoGroupName]
+	if name == "" {
+		name = p.Annotations[volcanoGroupName2]
+	}
+	return Shorten(name, maxGroupName)
+}
+
+// groupRefusal says why a pod cannot be placed for the groups that it names: more than one, or one of a kind that Basalt does not
+// serve. It returns "" if there is nothing to say.
+func groupRefusal(p *v1.Pod, rules *Rules) string {
+	type naming struct{ field, kind, name string }
+	var named []naming
+	if own := p.Labels[LabelPodGroup]; own != "" {
+		named = append(named, naming{"metadata.labels[" + LabelPodGroup + "]", "PodGroup", own})
+	}
+	unserved := -1
+	add := func(n naming, served bool) {
+		if !served && unserved < 0 {
+			unserved = len(named)
+		}
+		named = append(named, n)
+	}
 	if g := p.Spec.SchedulingGroup; g != nil {
-		field, kind = "spec.schedulingGroup", "PodGroup of scheduling.k8s.io"
+		name := ""
 		if g.PodGroupName != nil {
 			name = Shorten(*g.PodGroupName, maxGroupName)
 		}
+		add(naming{"spec.schedulingGroup", "PodGroup of scheduling.k8s.io", name}, false)
 	}
 	for i := range foreignGroups {
-		if f := &foreignGroups[i]; field == "" && f.name(p) != "" {
-			field, kind, name = f.field(), f.kind, f.name(p)
+		f := &foreignGroups[i]
+		n := naming{f.field(), f.kind, f.name(p)}
+		if n.name == "" || len(named) > 0 && named[len(named)-1].kind == n.kind && named[len(named)-1].name == n.name {
+			continue // a scheduler's two names for the same
 		}
+		add(n, rules.Volcano && f.kind == VolcanoGroup.String())
 	}
-	switch own := p.Labels[LabelPodGroup]; {
-	case field == "":
-		return ""
-	case own != "":
-		return fmt.Sprintf("%s names the %s %q, and the label %s names PodGroup %q: a pod belongs to one group", field, kind, name, LabelPodGroup, own)
+	switch {
+	case len(named) > 1:
+		return fmt.Sprintf("%s names the %s %q, and %s names the %s %q: a pod belongs to one group",
+			named[0].field, named[0].kind, named[0].name, named[1].field, named[1].kind, named[1].name)
+	case unserved >= 0:
+		n := named[unserved]
+		return fmt.Sprintf("%s names the %s %q: Basalt does not serve such groups%s and does not bind the pod alone. "+
+			"To place it with others, name a PodGroup of scheduling.basalt.dev in the label %s", n.field, n.kind, n.name, howToServe(n.kind), LabelPodGroup)
 	}
-	return fmt.Sprintf("%s names the %s %q: Basalt does not serve such groups yet and does not bind the pod alone. "+
-		"To place it with others, name a PodGroup of scheduling.basalt.dev in the label %s", field, kind, name, LabelPodGroup)
+	return ""
 }
 
-// stripGroups keeps what unservedGroup reads of labels and annotations.
+// howToServe says how an administrator has a kind of group served.
+func howToServe(kind string) string {
+	if kind == VolcanoGroup.String() {
+		return " unless it is started with --volcano=observe,"
+	}
+	return " yet"
+}
+
+// stripGroups keeps what FromPod reads of groups in labels and annotations.
 func stripGroups(to, p *v1.Pod) {
 	keep := func(m *map[string]string, key, value string) {
+		if value == "" {
+			return
+		}
 		if *m == nil {
 			*m = map[string]string{}
 		}
@@ -79,12 +165,30 @@ func stripGroups(to, p *v1.Pod) {
 	}
 	for i := range foreignGroups {
 		f := &foreignGroups[i]
-		switch name := f.name(p); {
-		case name == "":
-		case f.annotation:
-			keep(&to.Annotations, f.key, name)
-		default:
-			keep(&to.Labels, f.key, name)
+		if p.Spec.NodeName != "" && f.kind != VolcanoGroup.String() {
+			continue // nobody refuses a bound pod
+		}
+		if f.annotation {
+			keep(&to.Annotations, f.key, f.name(p))
+		} else {
+			keep(&to.Labels, f.key, f.name(p))
 		}
 	}
+	keep(&to.Annotations, volcanoTask, Shorten(p.Annotations[volcanoTask], maxGroupName))
+	keep(&to.Labels, volcanoTask, p.Labels[volcanoTask])
+	keep(&to.Annotations, volcanoQueueOfAPod, Shorten(p.Annotations[volcanoQueueOfAPod], maxGroupName))
+}
+
+// ForeignGroup is what a group of another kind than Basalt's PodGroup says beyond what such a one can say.
+type ForeignGroup struct {
+	Kind    GroupKind
+	Roles   []Role // how many pods of each start together, sorted by name
+	Started bool   // it had its minimum once
+	Refused *Refusal
+}
+
+// Role is a task of a gang, and how many of its pods the gang needs to start.
+type Role struct {
+	Name string
+	Min  int
 }

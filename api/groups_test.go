@@ -1,6 +1,7 @@
 package api
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -29,9 +30,9 @@ func TestGroupsOfOtherSystems(t *testing.T) {
 		{"YuniKorn", nil, map[string]string{"yunikorn.apache.org/task-group-name": "g"}, "", []string{"metadata.annotations[yunikorn.apache.org/task-group-name]", `YuniKorn task group "g"`}},
 		{"Kubernetes", nil, nil, "workers", []string{"spec.schedulingGroup", `PodGroup of scheduling.k8s.io "workers"`}},
 		{"ours and Volcano's", map[string]string{LabelPodGroup: "a"}, map[string]string{"scheduling.k8s.io/group-name": "b"}, "",
-			[]string{"metadata.annotations[scheduling.k8s.io/group-name]", `Volcano PodGroup "b"`, LabelPodGroup, `PodGroup "a"`}},
-		{"ours and Volcano's of one name", map[string]string{LabelPodGroup: "a"}, map[string]string{"scheduling.k8s.io/group-name": "a"}, "", []string{`Volcano PodGroup "a"`, `names PodGroup "a"`}},
-		{"ours and that of Kubernetes", map[string]string{LabelPodGroup: "a"}, nil, "b", []string{"spec.schedulingGroup", `"b"`, `names PodGroup "a"`}},
+			[]string{"metadata.annotations[scheduling.k8s.io/group-name]", `Volcano PodGroup "b"`, LabelPodGroup, `the PodGroup "a"`}},
+		{"ours and Volcano's of one name", map[string]string{LabelPodGroup: "a"}, map[string]string{"scheduling.k8s.io/group-name": "a"}, "", []string{`Volcano PodGroup "a"`, `names the PodGroup "a"`}},
+		{"ours and that of Kubernetes", map[string]string{LabelPodGroup: "a"}, nil, "b", []string{"spec.schedulingGroup", `"b"`, `names the PodGroup "a"`}},
 		{"a name of 200 KB", nil, map[string]string{"scheduling.k8s.io/group-name": long}, "", []string{strings.Repeat("é", 125) + `..."`}},
 	} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations}, Spec: v1.PodSpec{SchedulerName: SchedulerName}}
@@ -60,12 +61,58 @@ func TestGroupsOfOtherSystems(t *testing.T) {
 		}
 		pod.Spec.NodeName = "n"
 		bound := StripPod(pod)
-		if p := FromPod(bound, nil, Rules{}); p.Refused != nil || len(bound.Annotations) > 0 {
-			t.Errorf("%s: bound, it is refused with %v, and %v is kept", c.what, p.Refused, bound.Annotations)
+		if p := FromPod(bound, nil, Rules{}); p.Refused != nil {
+			t.Errorf("%s: bound, it is refused with %v", c.what, p.Refused)
 		}
 		pod.Spec.NodeName, pod.Spec.SchedulerName = "", "other"
 		if p := FromPod(pod, nil, Rules{}); p.Refused != nil {
 			t.Errorf("%s: a pod of another scheduler is refused: %s", c.what, p.Refused.Message)
+		}
+	}
+}
+
+// With --volcano, a pod's annotations say which Volcano PodGroup it belongs to, and as which task; two groups are still refused.
+func TestVolcanoGroups(t *testing.T) {
+	const name, name2, task, queue = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "volcano.sh/task-spec", "scheduling.volcano.sh/queue-name"
+	type m = map[string]string
+	for _, c := range []struct {
+		what                string
+		labels, annotations m
+		want                Pod // of the fields that are compared
+		refused             string
+	}{
+		{"a task", nil, m{name: "job", task: "worker"}, Pod{Group: "job", GroupKind: VolcanoGroup, Role: "worker"}, ""},
+		{"a task in a label", m{task: "ps"}, m{name: "job"}, Pod{Group: "job", GroupKind: VolcanoGroup, Role: "ps"}, ""},
+		{"Volcano's own annotation", nil, m{name2: "job"}, Pod{Group: "job", GroupKind: VolcanoGroup}, ""},
+		{"both", nil, m{name: "job", name2: "job"}, Pod{Group: "job", GroupKind: VolcanoGroup}, ""},
+		{"two names", nil, m{name: "job", name2: "other"}, Pod{Group: "job", GroupKind: VolcanoGroup}, `names the Volcano PodGroup "other": a pod belongs to one group`},
+		{"ours too", m{LabelPodGroup: "g"}, m{name: "job", task: "worker"}, Pod{Group: "g"}, "a pod belongs to one group"},
+		{"Kueue's too", m{"kueue.x-k8s.io/pod-group-name": "k"}, m{name: "job"}, Pod{Group: "job", GroupKind: VolcanoGroup}, "a pod belongs to one group"},
+		{"a queue alone", nil, m{queue: "team"}, Pod{Queue: "team"}, ""},
+		{"two queues", m{LabelQueue: "ours"}, m{queue: "team"}, Pod{Queue: "ours"}, ""},
+		{"a queue beside a group", nil, m{name: "job", queue: "team"}, Pod{Group: "job", GroupKind: VolcanoGroup}, ""},
+		{"a task without a group", nil, m{task: "worker"}, Pod{}, ""},
+	} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations}, Spec: v1.PodSpec{SchedulerName: SchedulerName}}
+		rules := Rules{Volcano: true}
+		for how, p := range map[string]*Pod{"": FromPod(pod, nil, rules), ", stripped": FromPod(StripPod(pod), nil, rules)} {
+			if got := (Pod{Group: p.Group, GroupKind: p.GroupKind, Role: p.Role, Queue: p.Queue}); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s%s: %+v, want %+v", c.what, how, got, c.want)
+			}
+			switch {
+			case c.refused == "" && p.Refused != nil:
+				t.Errorf("%s%s: refused: %s", c.what, how, p.Refused.Message)
+			case c.refused != "" && (p.Refused == nil || !strings.Contains(p.Refused.Message, c.refused)):
+				t.Errorf("%s%s: refused %+v, want %q", c.what, how, p.Refused, c.refused)
+			}
+		}
+		pod.Spec.NodeName = "n"
+		if p := FromPod(StripPod(pod), nil, rules); p.Refused != nil || p.Group != c.want.Group || p.GroupKind != c.want.GroupKind || p.Role != c.want.Role {
+			t.Errorf("%s: bound, it is %+v", c.what, p)
+		}
+		pod.Spec.SchedulerName = "volcano"
+		if p := FromPod(pod, nil, rules); p.Group != c.labels[LabelPodGroup] || p.Queue != c.labels[LabelQueue] || p.Refused != nil {
+			t.Errorf("%s: a pod of Volcano's scheduler is %+v", c.what, p)
 		}
 	}
 }

@@ -31,10 +31,13 @@ type Pod struct {
 	Gated    bool   // has scheduling gates
 
 	Gang     string // LabelGang of a pod with a node: whom it was bound for; "" when somebody else bound it
-	Group    string // LabelPodGroup, a name in the pod's own namespace; "" for a gang of one
+	Group    string // the group that it names, in its own namespace; "" for a gang of one
 	Queue    string // LabelQueue of the pod itself; "" leaves it to the namespace
 	Priority int64
 	Owned    bool // a controller would make it again
+
+	GroupKind GroupKind
+	Role      string // its task in a Volcano PodGroup, "" when it has none
 
 	Class *Class
 	// Refused is set on a pod that cannot be placed as it is: the reason says what kind, the message names the field.
@@ -147,6 +150,7 @@ type Claims func(namespace, claim string) string
 // Rules are what the configuration says about reading pods. The zero value has the defaults.
 type Rules struct {
 	Schedulers []string        // the names in spec.schedulerName whose pods are Basalt's; empty for SchedulerName alone
+	Volcano    bool            // pods may belong to PodGroups of scheduling.volcano.sh
 	Ignored    map[string]bool // resources that neither placement nor quota counts
 }
 
@@ -174,10 +178,10 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 		Started:  p.Status.Phase == v1.PodRunning || p.Status.StartTime != nil,
 		Deleting: p.DeletionTimestamp != nil,
 		Gated:    len(p.Spec.SchedulingGates) > 0,
-		Group:    p.Labels[LabelPodGroup],
 		Queue:    p.Labels[LabelQueue],
 		Priority: int64(schedulinghelper.PodPriority(p)),
 	}
+	out.readGroup(p, &rules)
 	if out.Node != "" {
 		out.Gang = p.Labels[LabelGang]
 	}
@@ -201,7 +205,7 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 	}
 	var constraints []byte
 	if out.Ours && out.Node == "" {
-		if field := unsupported(p, claims); field != "" && out.Refused == nil {
+		if field := unsupported(p, claims, &rules); field != "" && out.Refused == nil {
 			out.Refused = &Refusal{"UnsupportedConstraint", field}
 		}
 	}
@@ -398,8 +402,8 @@ func ClaimOf(p *v1.Pod, v *v1.Volume) string {
 }
 
 // unsupported names the first field of a pod that restricts where it may run in a way that is not built yet.
-func unsupported(p *v1.Pod, claims Claims) string {
-	if group := unservedGroup(p); group != "" {
+func unsupported(p *v1.Pod, claims Claims, rules *Rules) string {
+	if group := groupRefusal(p, rules); group != "" {
 		return group
 	}
 	s := &p.Spec

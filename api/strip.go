@@ -63,10 +63,10 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		stripStatus(out, p)
 	}
 	stripExcess(out)
+	stripGroups(out, p)
 	if s.NodeName != "" {
 		return out
 	}
-	stripGroups(out, p)
 	if size := p.Size(); size > MaxPodBytes {
 		if out.Annotations == nil {
 			out.Annotations = map[string]string{}

@@ -29,7 +29,7 @@ func TestStripping(t *testing.T) {
 					(*l)[k] = "v" + strconv.Itoa(c.Intn(5))
 				}
 			}
-			for _, k := range []string{"scheduling.k8s.io/group-name", "kueue.x-k8s.io/pod-group-name"} {
+			for _, k := range []string{"scheduling.k8s.io/group-name", "kueue.x-k8s.io/pod-group-name", "volcano.sh/task-spec", "scheduling.volcano.sh/queue-name"} {
 				if c.Intn(8) == 0 {
 					(*l)[k] = strings.Repeat("ü", c.Intn(300))
 				}
@@ -74,10 +74,11 @@ func TestStripping(t *testing.T) {
 		fill.Fill(&p.Status.InitContainerStatuses)
 		fill.Fill(&p.Status.AllocatedResources)
 		fill.Fill(&p.Status.Resources)
+		rules := api.Rules{Volcano: i%3 == 0}
 		before := p.DeepCopy()
 		stripped := api.StripPod(p)
-		want := api.FromPod(p, claims, api.Rules{})
-		if got := api.FromPod(stripped, claims, api.Rules{}); !reflect.DeepEqual(got, want) {
+		want := api.FromPod(p, claims, rules)
+		if got := api.FromPod(stripped, claims, rules); !reflect.DeepEqual(got, want) {
 			t.Fatalf("stripped, a pod reduces to %+v, not %+v", got, want)
 		}
 		if !reflect.DeepEqual(p, before) {
@@ -91,7 +92,7 @@ func TestStripping(t *testing.T) {
 		if err := read.Unmarshal(b); err != nil {
 			t.Fatal(err)
 		}
-		if got := api.FromPod(read, claims, api.Rules{}); !reflect.DeepEqual(got, want) {
+		if got := api.FromPod(read, claims, rules); !reflect.DeepEqual(got, want) {
 			t.Fatalf("stripped, written and read, a pod reduces to %+v, not %+v", got, want)
 		}
 		if want.Refused != nil {

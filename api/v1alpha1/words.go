@@ -53,15 +53,18 @@ const (
 	ReasonQueueNotAllowed        = "QueueNotAllowed"        // False: the namespace may not use the queue; the message names both
 	ReasonQueueMismatch          = "QueueMismatch"          // False: pods of the group name different queues
 	ReasonNotEnoughPods          = "NotEnoughPods"          // False: fewer than minCount pods exist that may be scheduled
+	ReasonNotEnoughPodsOfTask    = "NotEnoughPodsOfTask"    // False: of a Volcano PodGroup, fewer than minTaskMember of a task
 	ReasonNeverFits              = "NeverFits"              // False: asks for more than a queue of its path, or the whole cluster, will ever have
 	ReasonCoordinatorUnavailable = "CoordinatorUnavailable" // False: no coordinator answers; what is admitted goes on
 )
 
 // Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, NotEnoughPods and NeverFits. Those
-// of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, UnsupportedConstraint, NeverFits and QueueNotAllowed.
+// of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, NotEnoughPodsOfTask, PodGroupNotFound,
+// UnsupportedConstraint, NeverFits and QueueNotAllowed.
 const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed
 	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it: no other case may say so
+	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist
 	ReasonUnsupportedConstraint = "UnsupportedConstraint" // False: a pod uses what is not built yet; the message names the field
 )

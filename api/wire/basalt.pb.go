@@ -927,6 +927,7 @@ type GangRef struct {
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Queue         string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`    // path
 	Single        bool                   `protobuf:"varint,5,opt,name=single,proto3" json:"single,omitempty"` // a pod without a PodGroup
+	Kind          uint32                 `protobuf:"varint,6,opt,name=kind,proto3" json:"kind,omitempty"`     // of the PodGroup: api.GroupKind
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -994,6 +995,13 @@ func (x *GangRef) GetSingle() bool {
 		return x.Single
 	}
 	return false
+}
+
+func (x *GangRef) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
 }
 
 // Key `store`: which store this is. Compared in every transaction.
@@ -4309,13 +4317,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\bgang_uid\x18\x03 \x01(\tR\agangUid\";\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\fR\atraceId\x12\x17\n" +
-	"\aspan_id\x18\x02 \x01(\fR\x06spanId\"{\n" +
+	"\aspan_id\x18\x02 \x01(\fR\x06spanId\"\x8f\x01\n" +
 	"\aGangRef\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
 	"\x05queue\x18\x04 \x01(\tR\x05queue\x12\x16\n" +
-	"\x06single\x18\x05 \x01(\bR\x06single\"7\n" +
+	"\x06single\x18\x05 \x01(\bR\x06single\x12\x12\n" +
+	"\x04kind\x18\x06 \x01(\rR\x04kind\"7\n" +
 	"\rStoreIdentity\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\"p\n" +

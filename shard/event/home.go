@@ -7,11 +7,17 @@ import (
 
 // Events of the home core.
 
-// PodGroupSeen brings a PodGroup that was added or changed.
-type PodGroupSeen struct{ PodGroup *v1alpha1.PodGroup }
+// PodGroupSeen brings a PodGroup that was added or changed: one of Basalt's, or one of another kind that is read as one.
+type PodGroupSeen struct {
+	PodGroup *v1alpha1.PodGroup
+	Foreign  *api.ForeignGroup // of another kind; its status is not Basalt's to write
+}
 
 // PodGroupGone says that a PodGroup was deleted.
-type PodGroupGone struct{ UID, Namespace, Name string }
+type PodGroupGone struct {
+	UID, Namespace, Name string
+	Kind                 api.GroupKind
+}
 
 // QueueSeen brings a Queue that was added or changed.
 type QueueSeen struct{ Queue *v1alpha1.Queue }
@@ -100,6 +106,7 @@ type EvictPod struct {
 
 // PodGroupEvent asks for a Kubernetes event on a PodGroup.
 type PodGroupEvent struct {
+	Kind                 api.GroupKind
 	Namespace, Name, UID string
 	Warning              bool
 	Reason, Message      string

@@ -24,6 +24,8 @@ func (c *Core) closedToPods(g *gang) report.Reason {
 		return report.QueueMismatch(c.mismatch(g.group))
 	case g.group.deleting:
 		return report.Deleted()
+	case g.group.refused != nil:
+		return report.GroupRefused(g.group.refused)
 	}
 	return report.Reason{}
 }
@@ -34,10 +36,14 @@ func (c *Core) obstacle(g *gang) report.Reason {
 	closed := c.closedToPods(g)
 	switch {
 	case g.orphan:
-		return report.NoPodGroup(g.missingGroup().String())
+		missing := g.missingGroup()
+		return report.NoPodGroup(missing.kind, missing.String())
 	case !closed.None():
 		return closed
 	case g.placed+t.candidates >= least:
+		if role, have := g.lacks(); role != nil {
+			return report.NotEnoughOfRole(have, role)
+		}
 		return report.Reason{}
 	case g.placed+t.candidates+t.refusals >= least:
 		return report.PodRefused(t.refused.Pod)

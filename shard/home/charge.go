@@ -216,7 +216,7 @@ func (c *Core) extras(g *gang) []*pod {
 	}
 	pods := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.stage == nowhere })
 	if !g.started {
-		pods = pods[:min(len(pods), max(0, g.minCount()-g.placed-g.tally.charged))]
+		pods = g.foremost(pods, g.minCount()-g.placed-g.tally.charged, true)
 	}
 	return pods
 }

@@ -301,6 +301,6 @@ func (c *Core) evict(g *gang) {
 
 func (c *Core) warn(g *gang, reason, message string) {
 	if g.group != nil {
-		c.emit(event.PodGroupEvent{Namespace: g.namespace, Name: g.name.name, UID: g.id, Warning: true, Reason: reason, Message: message})
+		c.emit(event.PodGroupEvent{Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Warning: true, Reason: reason, Message: message})
 	}
 }

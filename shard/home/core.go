@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"log/slog"
@@ -136,7 +137,7 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	case event.PodsReplaced:
 		c.onPodsReplaced(e)
 	case event.PodGroupSeen:
-		c.onGroupSeen(e.PodGroup)
+		c.onGroupSeen(e)
 	case event.PodGroupGone:
 		c.onGroupGone(e)
 	case event.NodeSeen:
@@ -374,7 +375,11 @@ func (r *recent[V]) get(key string) (V, bool) {
 }
 
 // name of an object in its namespace.
-type name struct{ namespace, name string }
+// name is the name of a pod or of a group. Groups of two kinds may have the same.
+type name struct {
+	namespace, name string
+	kind            api.GroupKind
+}
 
 func (n name) String() string { return n.namespace + "/" + n.name }
 
@@ -382,5 +387,8 @@ func compareNames(a, b name) int {
 	if d := strings.Compare(a.namespace, b.namespace); d != 0 {
 		return d
 	}
-	return strings.Compare(a.name, b.name)
+	if d := strings.Compare(a.name, b.name); d != 0 {
+		return d
+	}
+	return cmp.Compare(a.kind, b.kind)
 }

@@ -37,6 +37,8 @@ type gang struct {
 	placed  int  // pods that got a node since the gang last started from nothing
 	started bool // had its minimum once
 
+	placedAs map[string]int // of placed, those with a role, by role
+
 	state state
 	first time.Time // when it was first seen
 	since time.Time // when it was first complete: its age
@@ -79,7 +81,7 @@ func (c *Core) newGang(id, queue string) *gang {
 // message returns the gang as messages name it.
 func (g *gang) message() *wire.GangRef {
 	if g.ref == nil || g.ref.Queue != g.queue || g.ref.Name != g.name.name {
-		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.namespace, Name: g.name.name, Queue: g.queue, Single: g.single}
+		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.namespace, Name: g.name.name, Queue: g.queue, Single: g.single, Kind: uint32(g.kind)}
 	}
 	return g.ref
 }
@@ -95,7 +97,7 @@ func (g *gang) label() string {
 	if g.single {
 		return "pod " + g.name.String()
 	}
-	return "PodGroup " + g.name.String()
+	return g.kind.String() + " " + g.name.String()
 }
 
 // compareGangs orders gangs: priority, age, id.

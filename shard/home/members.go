@@ -94,8 +94,7 @@ func (g *gang) inOrder() []*pod {
 
 // choose returns the pods that, with those placed already, make the gang's minimum.
 func (c *Core) choose(g *gang) []*pod {
-	pods := g.pick((*pod).candidate)
-	return pods[:min(len(pods), max(0, g.minCount()-g.placed))]
+	return g.foremost(g.pick((*pod).candidate), g.minCount()-g.placed, false)
 }
 
 // completeSince returns when the gang became complete, from its objects, so that an heir finds the same age.

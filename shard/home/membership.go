@@ -21,8 +21,9 @@ import (
 // is a gang of one, charged to the queue of its own labels. Shards that saw different labels may both claim a pod; the coordinator
 // charges it once, and denies the other (DENY_CHARGED_ELSEWHERE). A pod joins a gang only in its own namespace.
 //
-// One exception: a pod that was made after the present PodGroup, and bound for an earlier one of that name because its home had not
-// heard yet that the earlier one was gone, is the present one's where both are in the same queue.
+// Two exceptions, both where the old and the new queue are the same: a pod that was made after the present PodGroup, and bound for an
+// earlier one of that name because its home had not heard yet that the earlier one was gone, is the present one's. So is every bound
+// pod of a Volcano PodGroup that is made again: Volcano's controllers do that under running pods.
 
 // pin has a bound pod stay with the gang that it was bound for, as far as its labels tell, and with the queue that pays.
 func (c *Core) pin(p *pod) {
@@ -46,11 +47,12 @@ func (c *Core) pin(p *pod) {
 }
 
 // meantFor reports whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
-// that the earlier one was gone. Times of creation are whole seconds; of pods made within that second those count that
+// that the earlier one was gone. A Volcano PodGroup is meant by all pods that name it, for
+// Volcano knows no other tie. Times of creation are whole seconds; of pods made within that second those count that
 // are still there some seconds later.
 func (c *Core) meantFor(p *pod, g *group) bool {
-	if p.Node == "" {
-		return false
+	if p.Node == "" || g.kind == api.VolcanoGroup {
+		return p.Node != ""
 	}
 	d := p.Created.Compare(g.created.Truncate(time.Second))
 	return d > 0 || d == 0 && !p.Deleting && !c.now.Before(g.seen.Add(sameSecond))
@@ -143,7 +145,7 @@ func (c *Core) resolveMembership(p *pod) {
 	case relevant && known && c.active[api.BucketOf(queue)]:
 		g = c.newGang(p.UID, queue)
 		g.single, g.orphan, g.first = true, orphan, c.now
-		g.name = name{p.Namespace, p.Name}
+		g.name = name{namespace: p.Namespace, name: p.Name}
 		c.join(p, g)
 	default:
 		c.leave(p)
@@ -222,7 +224,7 @@ func (c *Core) podBound(p *pod, node string) {
 	p.told = ""
 	if !p.placed && !p.boundAlone() {
 		p.placed = true
-		g.placed++
+		g.countPlaced(p)
 		if g.firstBound.IsZero() {
 			g.firstBound = c.now
 		}

@@ -8,7 +8,7 @@ import (
 
 // Names are ordered by their namespaces first.
 func TestCompareNames(t *testing.T) {
-	ordered := []name{{"", "z"}, {"a", ""}, {"a", "b"}, {"a", "c"}, {"b", "a"}, {"b", "b"}}
+	ordered := []name{{"", "z", 0}, {"a", "", 0}, {"a", "b", 0}, {"a", "b", api.VolcanoGroup}, {"a", "c", 0}, {"b", "a", 0}, {"b", "b", 0}}
 	for i, a := range ordered {
 		for j, b := range ordered {
 			if got := compareNames(a, b); got < 0 != (i < j) || got > 0 != (i > j) {

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -9,7 +10,7 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// group is a PodGroup.
+// group is a PodGroup, or an object of another kind that is read as one.
 type group struct {
 	name
 	uid        string
@@ -23,17 +24,27 @@ type group struct {
 	deleting   bool
 	status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
 
+	// Of another kind than Basalt's PodGroup:
+	roles         []api.Role
+	refused       *api.Refusal // its gang is not placed
+	startedBefore bool         // it shows that the gang had its minimum once
+
 	votes map[string]int // queues that its pods name, "" for none, with the number of pods
 }
 
-func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
+func (c *Core) onGroupSeen(e event.PodGroupSeen) {
+	seen := e.PodGroup
 	if seen == nil || seen.UID == "" {
 		return
 	}
 	if _, gone := c.goneGroups.get(string(seen.UID)); gone {
 		return
 	}
-	n := name{seen.Namespace, seen.Name}
+	var foreign api.ForeignGroup
+	if e.Foreign != nil {
+		foreign = *e.Foreign
+	}
+	n := name{seen.Namespace, seen.Name, foreign.Kind}
 	g := c.groups[n]
 	if g != nil && g.uid != string(seen.UID) {
 		c.dropGroup(g) // the delete of the one before was missed, or comes late
@@ -47,8 +58,10 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 	}
 	g.generation = seen.Generation
 	g.queue = seen.Spec.Queue
-	if least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount)); g.minCount != least {
-		g.minCount = least
+	g.refused, g.startedBefore = foreign.Refused, foreign.Started
+	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
+	if g.minCount != least || !slices.Equal(g.roles, foreign.Roles) {
+		g.minCount, g.roles = least, foreign.Roles
 		if gang := c.gangs[g.uid]; gang != nil {
 			c.edited(gang)
 		}
@@ -77,11 +90,11 @@ func (c *Core) onGroupSeen(seen *v1alpha1.PodGroup) {
 
 func (c *Core) onGroupGone(e event.PodGroupGone) {
 	if fault.On(fault.NamesNotUIDs) {
-		c.goneNames = append(c.goneNames, name{e.Namespace, e.Name})
+		c.goneNames = append(c.goneNames, name{e.Namespace, e.Name, e.Kind})
 		return
 	}
 	c.goneGroups.put(e.UID, struct{}{})
-	if g := c.groups[name{e.Namespace, e.Name}]; g != nil && g.uid == e.UID {
+	if g := c.groups[name{e.Namespace, e.Name, e.Kind}]; g != nil && g.uid == e.UID {
 		c.dropGroup(g)
 	}
 }

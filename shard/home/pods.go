@@ -26,7 +26,7 @@ type pod struct {
 	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
 	id      uint64    // api.PodID
-	group   name      // of the PodGroup that its label names; zero for a pod of its own; as it was when first seen bound
+	group   name      // of the PodGroup that it names; zero for a pod of its own; as it was when first seen bound
 	queue   string    // LabelQueue, likewise
 	payer   string    // of a bound gang of one without that label: the queue of its namespace, likewise
 	pinned  string    // UID of the gang under which it was committed or seen bound
@@ -216,7 +216,7 @@ func groupOf(p *api.Pod) name {
 	if p.Group == "" || !p.Ours {
 		return name{}
 	}
-	return name{p.Namespace, p.Group}
+	return name{p.Namespace, p.Group, p.GroupKind}
 }
 
 func (c *Core) index(p *pod) {

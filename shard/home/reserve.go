@@ -159,7 +159,7 @@ func (c *Core) await(g *gang) {
 
 // stillWanted reports whether the open Reserve asks for what is wanted.
 func (c *Core) stillWanted(g *gang, a *reserveCall) bool {
-	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed {
+	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && len(g.group.roles) > 0 {
 		return false
 	}
 	for _, p := range a.pods {
@@ -298,10 +298,10 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 
 // fromNothing forgets what the gang had placed, but for pods that have finished: it is all or nothing again.
 func (c *Core) fromNothing(g *gang) {
-	g.placed, g.firstBound, g.boundSince, g.partly = 0, time.Time{}, time.Time{}, false
+	g.placed, g.placedAs, g.firstBound, g.boundSince, g.partly = 0, nil, time.Time{}, time.Time{}, false
 	for _, p := range g.members {
 		if p.placed = p.placed && p.Finished; p.placed {
-			g.placed++
+			g.countPlaced(p)
 		}
 	}
 }

@@ -224,7 +224,7 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated owned foreign started nonode] uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated owned foreign started nonode volcano] role= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
@@ -236,6 +236,9 @@ func (s *script) run(line string) []string {
 			p.Refused = &api.Refusal{Reason: "UnsupportedConstraint", Message: r + " is not supported yet"}
 		}
 		p.Started = w.has("started")
+		if p.Role = w.value["role"]; w.has("volcano") {
+			p.GroupKind = api.VolcanoGroup
+		}
 		s.pods[p.UID] = p
 		if s.core.clusterNodes[p.Node] == nil && p.Node != "" && !w.has("nonode") {
 			s.core.Step(s.now, event.NodeSeen{Node: &api.Node{Name: p.Node, Allocatable: cores(1000, 110)}})
@@ -255,7 +258,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "group": // NAME [deleting scheduled] uid= min= queue= class= timeout= generation=
+	case "group": // NAME [deleting scheduled volcano started] roles=NAME:MIN,... refused= uid= min= queue= class= timeout= generation=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
@@ -271,10 +274,26 @@ func (s *script) run(line string) []string {
 		if w.has("scheduled") {
 			g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
 		}
-		return s.step(event.PodGroupSeen{PodGroup: g})
+		if !w.has("volcano") {
+			return s.step(event.PodGroupSeen{PodGroup: g})
+		}
+		foreign := &api.ForeignGroup{Kind: api.VolcanoGroup, Started: w.has("started")}
+		for role := range strings.SplitSeq(w.value["roles"], ",") {
+			if name, least, ok := strings.Cut(role, ":"); ok {
+				foreign.Roles = append(foreign.Roles, api.Role{Name: name, Min: int(w.toNum(least))})
+			}
+		}
+		if field := w.value["refused"]; field != "" {
+			foreign.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: field + " is not supported yet"}
+		}
+		return s.step(event.PodGroupSeen{PodGroup: g, Foreign: foreign})
 
-	case "groupgone": // NAME uid=
-		return s.step(event.PodGroupGone{UID: w.or("uid", w.plain[0]), Namespace: "ns", Name: w.plain[0]})
+	case "groupgone": // NAME [volcano] uid=
+		e := event.PodGroupGone{UID: w.or("uid", w.plain[0]), Namespace: "ns", Name: w.plain[0]}
+		if w.has("volcano") {
+			e.Kind = api.VolcanoGroup
+		}
+		return s.step(e)
 
 	case "namespace": // NAME queue=
 		return s.step(event.NamespaceSeen{Name: w.plain[0], Queue: w.value["queue"]})

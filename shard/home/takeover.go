@@ -299,7 +299,7 @@ func (c *Core) boundOf(r *wire.ReservationRecord) []string {
 // their labels do.
 func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	g := c.newGang(ref.GetUid(), ref.GetQueue())
-	g.name = name{ref.GetNamespace(), ref.GetName()}
+	g.name = name{ref.GetNamespace(), ref.GetName(), api.GroupKind(ref.GetKind())}
 	g.single = ref.GetSingle()
 	g.ownerless = c.now
 	if ref.GetSingle() { // all pods are known: it is gone

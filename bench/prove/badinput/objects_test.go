@@ -420,7 +420,7 @@ func (w *world) otherNamespace(t *testing.T) {
 	w.pod(t, there, "own", inGroup("g"))
 	w.pod(t, here, "stranger", inGroup("g"))
 	w.noQuota(t, there, "g", v1alpha1.ReasonNotEnoughPods, "1 of 2 pods")
-	w.podSays(t, here, "stranger", "NotEnoughPods", "PodGroup "+here+"/g does not exist", api.LabelPodGroup)
+	w.podSays(t, here, "stranger", "PodGroupNotFound", "PodGroup "+here+"/g does not exist", api.LabelPodGroup)
 	w.unbound(t, there, "own")
 	w.pod(t, there, "second", inGroup("g"))
 	w.bound(t, there, "own", "second")

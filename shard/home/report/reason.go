@@ -47,6 +47,8 @@ var effects = map[string]effect{
 	v1alpha1.ReasonQueueNotAllowed:        {charge: true, urgent: true, pod: v1alpha1.ReasonQueueNotAllowed},
 	v1alpha1.ReasonQueueMismatch:          {urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
 	v1alpha1.ReasonNotEnoughPods:          {placing: true, pod: v1alpha1.ReasonNotEnoughPods},
+	v1alpha1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1alpha1.ReasonNotEnoughPodsOfTask},
+	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound},
 	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable},
 	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits},
 	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true},
@@ -88,8 +90,16 @@ func (v Verdict) Urgent() bool { return !v.Yes && effects[v.Code].urgent }
 // Reasons from the objects of a gang.
 
 // NoPodGroup says that pods name a PodGroup that does not exist.
-func NoPodGroup(name string) Reason {
-	return Reason{v1alpha1.ReasonNotEnoughPods, fmt.Sprintf("PodGroup %s does not exist (label %s)", name, api.LabelPodGroup)}
+func NoPodGroup(kind api.GroupKind, name string) Reason {
+	return Reason{v1alpha1.ReasonPodGroupNotFound, fmt.Sprintf("%s %s does not exist (%s)", kind, name, kind.NamedIn())}
+}
+
+// GroupRefused says that the PodGroup asks for what Basalt cannot do.
+func GroupRefused(r *api.Refusal) Reason { return Reason{r.Reason, r.Message} }
+
+// NotEnoughOfRole says that fewer pods of a task than its minimum may be placed.
+func NotEnoughOfRole(have int, role *api.Role) Reason {
+	return Reason{v1alpha1.ReasonNotEnoughPodsOfTask, fmt.Sprintf("%d of %d pods of task %q can be scheduled", have, role.Min, role.Name)}
 }
 
 // Deleted says that the PodGroup is being deleted.
