@@ -85,6 +85,8 @@ func (v Violation) String() string {
 type Config struct {
 	// Schedulers are the names in spec.schedulerName that Basalt is configured to serve: "basalt" alone.
 	Schedulers []string
+	// Volcano says that pods may belong to PodGroups of scheduling.volcano.sh.
+	Volcano bool
 	// Ignore names the resources that Basalt is configured to ignore.
 	Ignore map[string]bool
 	// Lag bounds how far the streams may be apart: 2 s.
@@ -133,9 +135,16 @@ type (
 	QueueSeen      struct{ Queue *v1alpha1.Queue }
 	QueueGone      struct{ Queue *v1alpha1.Queue }
 
-	PodGroupsReplaced struct{ PodGroups []*v1alpha1.PodGroup }
-	PodGroupSeen      struct{ PodGroup *v1alpha1.PodGroup }
-	PodGroupGone      struct{ PodGroup *v1alpha1.PodGroup }
+	// PodGroupsReplaced is a list of PodGroups of one kind. Those of another kind than Basalt's are given as Basalt's, without a status.
+	PodGroupsReplaced struct {
+		PodGroups []*v1alpha1.PodGroup
+		Kind      api.GroupKind
+	}
+	PodGroupSeen struct {
+		PodGroup *v1alpha1.PodGroup
+		Kind     api.GroupKind
+	}
+	PodGroupGone struct{ PodGroup *v1alpha1.PodGroup }
 
 	// Tick lets time pass; a few a second are enough. Blind says that a stream may be behind by more than Lag (its server is
 	// not reached, its watch was cut): time then passes for nothing that would be wrong only if it lasted.
@@ -218,9 +227,9 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 	case QueueGone:
 		a.queueGone(e.Queue.Name, string(e.Queue.UID))
 	case PodGroupsReplaced:
-		a.podGroupsReplaced(e.PodGroups)
+		a.podGroupsReplaced(e.PodGroups, e.Kind)
 	case PodGroupSeen:
-		a.podGroupSeen(e.PodGroup)
+		a.podGroupSeen(e.PodGroup, e.Kind)
 	case PodGroupGone:
 		a.podGroupGone(string(e.PodGroup.UID))
 	case Tick:

@@ -113,6 +113,7 @@ type gang struct {
 	name     string // namespace/name of its PodGroup, "" while it was not seen
 	group    bool   // a PodGroup, and not a gang of one
 	exists   bool   // its PodGroup does
+	kind     api.GroupKind
 	minCount int32
 	queue    string // spec.queue
 	complete bool   // had its minimum bound once
@@ -224,7 +225,9 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	}
 	group := ""
 	if name := o.Labels[api.LabelPodGroup]; name != "" && p.ours {
-		group = o.Namespace + "/" + name
+		group = groupName(api.BasaltGroup, o.Namespace, name)
+	} else if name := o.Annotations["scheduling.k8s.io/group-name"]; name != "" && p.ours && a.cfg.Volcano {
+		group = groupName(api.VolcanoGroup, o.Namespace, name)
 	}
 	a.join(p, group)
 	if requests := a.requestsOf(o); !p.requests.Equal(requests) {
@@ -574,31 +577,39 @@ func (a *Auditor) judgeNode(n *node) {
 
 // ---- gangs
 
-func (a *Auditor) podGroupsReplaced(groups []*v1alpha1.PodGroup) {
+func (a *Auditor) podGroupsReplaced(groups []*v1alpha1.PodGroup, kind api.GroupKind) {
 	there := map[string]bool{}
 	for _, g := range groups {
 		there[string(g.UID)] = true
 	}
 	for _, uid := range slices.Sorted(maps.Keys(a.cluster.gangs)) {
-		if a.cluster.gangs[uid].exists && !there[uid] {
+		if g := a.cluster.gangs[uid]; g.exists && g.kind == kind && !there[uid] {
 			a.podGroupGone(uid)
 		}
 	}
 	first := !a.cluster.grouped
-	a.cluster.grouped = true
+	a.cluster.grouped = a.cluster.grouped || kind == api.BasaltGroup
 	for _, g := range groups {
 		// What was bound before our time may be gone: here, and only here, the status is believed.
 		if first && g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled) {
 			a.gang(string(g.UID)).complete = true
 		}
-		a.podGroupSeen(g)
+		a.podGroupSeen(g, kind)
 	}
 }
 
-func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup) {
+// groupName is how a group is known by name: of two kinds there may be one of the same.
+func groupName(kind api.GroupKind, namespace, name string) string {
+	if kind == api.BasaltGroup {
+		return namespace + "/" + name
+	}
+	return kind.String() + " " + namespace + "/" + name
+}
+
+func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind) {
 	g := a.gang(string(o.UID))
-	g.group, g.minCount, g.queue = true, o.Spec.SchedulingPolicy.Gang.MinCount, o.Spec.Queue
-	if name := o.Namespace + "/" + o.Name; !g.exists || g.name != name {
+	g.kind, g.group, g.minCount, g.queue = kind, true, o.Spec.SchedulingPolicy.Gang.MinCount, o.Spec.Queue
+	if name := groupName(kind, o.Namespace, o.Name); !g.exists || g.name != name {
 		g.exists, g.name = true, name
 		a.cluster.groups[name] = g.uid
 		a.regroup(name)

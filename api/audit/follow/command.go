@@ -65,6 +65,7 @@ to read the control store.`,
 	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "how long a gang may be partly bound, a reservation may have no pods, and a bound pod may have no reservation")
 	f.DurationVar(&c.judge.Unresolved, "unresolved", time.Minute, "how long an intent may remain unresolved")
 	f.StringSliceVar(&c.judge.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, as given to the shards")
+	f.StringVar(&c.volcano, "volcano", "off", "off or observe, as given to the shards")
 	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement ignores, as given to the shards")
 	f.StringVar(&c.metrics, "metrics", "", "address for /metrics, /livez, /readyz and /debug/pprof; empty: none")
 	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")
@@ -81,7 +82,7 @@ type command struct {
 	plain, json                             bool
 	judge                                   audit.Config
 	ignored                                 []string
-	metrics, metricsTokenFile               string
+	metrics, metricsTokenFile, volcano      string
 }
 
 func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
@@ -90,6 +91,8 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 		return errors.New("--etcd is required: the endpoints of the control store")
 	case !c.plain && (c.ca == "" || c.cert == "" || c.key == ""):
 		return errors.New("the connection would not be encrypted: give --etcd-ca, --etcd-cert, --etcd-key (basalt certs creates the files), or --insecure-plain-text")
+	case c.volcano != "off" && c.volcano != "observe":
+		return fmt.Errorf("--volcano=%s: off or observe", c.volcano)
 	case c.from < 0:
 		return fmt.Errorf("--from-revision %d: revisions begin with 1", c.from)
 	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unresolved < 0:
@@ -119,6 +122,7 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 		return fmt.Errorf("--etcd %s: %w", c.etcd, err)
 	}
 	defer client.Close()
+	c.judge.Volcano = c.volcano == "observe"
 	c.judge.Ignore = map[string]bool{}
 	for _, r := range c.ignored {
 		c.judge.Ignore[r] = true

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,13 +23,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/v1alpha1"
 )
@@ -153,6 +157,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 		func(l []*v1alpha1.PodGroup) audit.Event { return audit.PodGroupsReplaced{PodGroups: l} },
 		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupSeen{PodGroup: o} },
 		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: o} }))
+	if a.opts.Judge.Volcano {
+		wg.Go(func() { a.followVolcano(klogCtx) })
+	}
 	wg.Go(func() {
 		for _, l := range lists {
 			select {
@@ -426,7 +433,50 @@ func reflectOurs[T any, P interface {
 	metav1.Object
 	runtime.Object
 }](a *Auditor, resource string, replaced func([]P) audit.Event, seen, gone func(P) audit.Event) (run func(context.Context), listed chan struct{}) {
-	client := a.ours.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource))
+	return reflectCustom(a, v1alpha1.SchemeGroupVersion.WithResource(resource), replaced, seen, gone)
+}
+
+// followVolcano watches Volcano's PodGroups once the API server serves them.
+func (a *Auditor) followVolcano(ctx context.Context) {
+	for {
+		list, err := a.core.Discovery().ServerResourcesForGroupVersion(v1beta1.SchemeGroupVersion.String())
+		if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "podgroups" }) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Minute):
+		}
+	}
+	as := func(o *v1beta1.PodGroup) *v1alpha1.PodGroup {
+		g := &v1alpha1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1alpha1.PodGroupSpec{Queue: o.Spec.Queue}}
+		g.Spec.SchedulingPolicy.Gang.MinCount = max(1, o.Spec.MinMember)
+		return g
+	}
+	run, _ := reflectCustom(a, v1beta1.SchemeGroupVersion.WithResource("podgroups"),
+		func(l []*v1beta1.PodGroup) audit.Event {
+			e := audit.PodGroupsReplaced{Kind: api.VolcanoGroup}
+			for _, o := range l {
+				e.PodGroups = append(e.PodGroups, as(o))
+			}
+			return e
+		},
+		func(o *v1beta1.PodGroup) audit.Event {
+			return audit.PodGroupSeen{PodGroup: as(o), Kind: api.VolcanoGroup}
+		},
+		func(o *v1beta1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: as(o)} })
+	run(ctx)
+}
+
+// reflectCustom watches a kind that a CustomResourceDefinition defines.
+func reflectCustom[T any, P interface {
+	*T
+	metav1.Object
+	runtime.Object
+}](a *Auditor, kind schema.GroupVersionResource, replaced func([]P) audit.Event, seen, gone func(P) audit.Event) (run func(context.Context), listed chan struct{}) {
+	resource := kind.Resource
+	client := a.ours.Resource(kind)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
