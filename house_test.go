@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"api":                    {},
 	"api/wire":               {"api"},
 	"api/v1alpha1":           {"api"},
+	"api/doors/volcano":      {"api", "api/v1alpha1"},
 	"cache":                  {"api", "api/fault"},
 	"api/store/protocol":     {"api", "api/wire", "api/fault"},
 	"coordinator":            {"api", "api/wire", "api/v1alpha1", "api/fault"},

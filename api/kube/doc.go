@@ -9,23 +9,28 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api/v1alpha1"
 )
 
-// Clients are the two clients of a process: built-in kinds in protobuf, ours in JSON. Neither limits its own rate: the
+// Clients are the clients of a process: built-in kinds in protobuf, ours and Volcano's in JSON. None limits its own rate: the
 // API server's priority and fairness is the limit, with a level above other tenants' (deploy/priority.yaml).
 type Clients struct {
-	Core   kubernetes.Interface
-	Basalt rest.Interface
-	Config *rest.Config
+	Core    kubernetes.Interface
+	Basalt  rest.Interface
+	Volcano rest.Interface // of scheduling.volcano.sh/v1beta1, whether the API server serves it or not
+	Config  *rest.Config
 }
 
 // Connect makes clients from a kubeconfig file; an empty path means the cluster that the process runs in.
@@ -51,18 +56,43 @@ func ConnectConfig(config *rest.Config, userAgent string) (*Clients, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
 	}
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	basalt, err := customClient(config, v1alpha1.SchemeGroupVersion, v1alpha1.AddToScheme)
+	if err != nil {
 		return nil, err
 	}
-	ours := rest.CopyConfig(config)
-	ours.GroupVersion = &schema.GroupVersion{Group: v1alpha1.SchemeGroupVersion.Group, Version: v1alpha1.SchemeGroupVersion.Version}
-	ours.APIPath = "/apis"
-	ours.ContentType = runtime.ContentTypeJSON
-	ours.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	basalt, err := rest.RESTClientFor(ours)
+	volcano, err := customClient(config, volcanov1beta1.SchemeGroupVersion, volcanov1beta1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return &Clients{Core: core, Basalt: basalt, Volcano: volcano, Config: config}, nil
+}
+
+// customClient makes a client for kinds that the API server has as JSON only.
+func customClient(config *rest.Config, version schema.GroupVersion, addToScheme func(*runtime.Scheme) error) (rest.Interface, error) {
+	scheme := runtime.NewScheme()
+	if err := addToScheme(scheme); err != nil {
+		return nil, err
+	}
+	c := rest.CopyConfig(config)
+	c.GroupVersion = &version
+	c.APIPath = "/apis"
+	c.ContentType = runtime.ContentTypeJSON
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
 	}
-	return &Clients{Core: core, Basalt: basalt, Config: config}, nil
+	return client, nil
+}
+
+// Serves reports whether the API server serves a resource of a custom kind now.
+func (c *Clients) Serves(version schema.GroupVersion, resource string) (bool, error) {
+	list, err := c.Core.Discovery().ServerResourcesForGroupVersion(version.String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("discover %s: %w", version, err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }), nil
 }

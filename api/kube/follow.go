@@ -126,6 +126,9 @@ func (f *Follower[T]) Strip(strip func(T) T) {
 	}
 }
 
+// Named gives what is followed another name in logs and at relays: resources of two API groups may have the same.
+func (f *Follower[T]) Named(name string) { f.what, f.unread.resource = name, name }
+
 // Through has the follower watch through a relay where it can.
 func (f *Follower[T]) Through(r Relay) { f.relay = r }
 

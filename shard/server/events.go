@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -32,7 +33,11 @@ func (r *recorder) node(o event.NodeEvent) {
 }
 
 func (r *recorder) podGroup(o event.PodGroupEvent) {
-	r.about(&corev1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "PodGroup", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
+	version := v1alpha1.SchemeGroupVersion
+	if o.Kind == api.VolcanoGroup {
+		version = v1beta1.SchemeGroupVersion
+	}
+	r.about(&corev1.ObjectReference{APIVersion: version.String(), Kind: "PodGroup", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
 }
 
 // maxNote bounds the note of an event, in bytes: the API server takes no longer one.

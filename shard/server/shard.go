@@ -33,6 +33,7 @@ import (
 type Options struct {
 	Process          process.Options
 	Policy           string   // pack or spread
+	Volcano          string   // "off", or "observe": pods may belong to Volcano's PodGroups, which are read and never written
 	Schedulers       []string // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string // that placement does not look at
 
@@ -66,6 +67,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if slices.Contains(o.Schedulers, "") {
 		return errors.New("--scheduler-names: a name is empty; pods without spec.schedulerName get default-scheduler from the API server")
+	}
+	if !slices.Contains([]string{"", "off", "observe"}, o.Volcano) {
+		return fmt.Errorf("--volcano=%s: off or observe", o.Volcano)
 	}
 	stopping := ctx
 	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -110,7 +114,7 @@ func Run(ctx context.Context, o Options) error {
 	l.binds, l.resolves, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, resolveWorkers), newWorkers(ctx, otherWorkers)
 	wg.Go(func() { l.run(ctx) })
 
-	rules := api.Rules{Schedulers: o.Schedulers, Ignored: map[string]bool{}}
+	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe", Ignored: map[string]bool{}}
 	for _, r := range o.IgnoredResources {
 		rules.Ignored[r] = true
 	}

@@ -93,6 +93,10 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
 		})
 	start(groups.Run, groups.Synced())
+	if w.rules.Volcano {
+		v := &volcanoGroups{watches: w, synced: make(chan struct{})}
+		start(v.run, v.synced)
+	}
 	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
 	relayed(w, volumes, stripVolume, pace)
 	start(volumes.Run, volumes.Synced())
@@ -134,6 +138,14 @@ func follow[T interface {
 	metav1.Object
 	runtime.Object
 }](w *watches, client rest.Interface, resource string, strip func(T) T, seen, gone func(T) event.Event) *kube.Follower[T] {
+	return followAs(w, client, resource, resource, strip, seen, gone)
+}
+
+// followAs is follow, with another name than the resource's in logs and at relays.
+func followAs[T interface {
+	metav1.Object
+	runtime.Object
+}](w *watches, client rest.Interface, resource, as string, strip func(T) T, seen, gone func(T) event.Event) *kube.Follower[T] {
 	known := map[key]T{}
 	f := kube.Follow(client, resource, w.log, kube.Handler[T]{
 		Replaced: func(list []T, _ kube.Ticket) {
@@ -165,6 +177,7 @@ func follow[T interface {
 			return last, ok
 		},
 	})
+	f.Named(as)
 	if strip != nil {
 		relayed(w, f, strip, pace)
 	}

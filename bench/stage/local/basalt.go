@@ -29,6 +29,8 @@ type BasaltOptions struct {
 	OTLP string
 	// Flags and Env are added to the process's own.
 	Flags, Env []string
+	// ShardFlags are added to those of shards.
+	ShardFlags []string
 	// Program is run instead of the cluster's, without the flags that it does not know: it may be older.
 	Program string
 	// Place is where it runs: here if zero.
@@ -47,6 +49,7 @@ type Basalt struct {
 
 // StartShard starts a shard.
 func (c *Cluster) StartShard(ctx context.Context, name string, o BasaltOptions) (*Basalt, error) {
+	o.Flags = slices.Concat(o.Flags, o.ShardFlags)
 	return c.startBasalt(ctx, "shard", Shard, name, o)
 }
 

@@ -1,0 +1,99 @@
+// Package volcano reads PodGroups of scheduling.volcano.sh as Basalt's own. It is a pure function of one object: it calls nobody,
+// keeps nothing, and never fails. A PodGroup that asks for what Basalt cannot do is refused as a whole, with the field: its gang
+// waits and says why.
+//
+// What is read of a PodGroup:
+//
+//	minMember            how many pods start together; 0 and 1 start each pod by itself
+//	minTaskMember        how many of them are of each task (annotation or label volcano.sh/task-spec), where minMember is at least their
+//	                     sum; Volcano itself ignores them elsewhere
+//	queue                the Queue of scheduling.basalt.dev with that name
+//	priorityClassName    as in Basalt's PodGroups
+//	status.phase         Running, Unknown and Completed mean that the gang has started
+//
+// What is refused: networkTopology with mode hard, and subGroupPolicy. What is not honoured: minResources, for Basalt reserves what
+// the first pods request; networkTopology with mode soft; and what Volcano keeps in annotations.
+//
+// Nothing is written to a Volcano PodGroup.
+package volcano
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// maxTasks bounds the tasks of a PodGroup: each look at its gang counts the pods of each.
+const maxTasks = 256
+
+// Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say.
+func Group(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
+	out := &v1alpha1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: g.Namespace, Name: g.Name, UID: g.UID, ResourceVersion: g.ResourceVersion, Generation: g.Generation,
+			CreationTimestamp: g.CreationTimestamp, DeletionTimestamp: g.DeletionTimestamp,
+		},
+		Spec: v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName},
+	}
+	out.Spec.SchedulingPolicy.Gang.MinCount = max(1, g.Spec.MinMember)
+	more := &api.ForeignGroup{Kind: api.VolcanoGroup}
+	switch g.Status.Phase {
+	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown, v1beta1.PodGroupCompleted:
+		more.Started = true
+	}
+	more.Roles = tasks(&g.Spec)
+	if field := refused(&g.Spec); field != "" {
+		more.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: fmt.Sprintf("%s %s/%s: %s", more.Kind, g.Namespace, g.Name, field)}
+	}
+	return out, more
+}
+
+// tasks returns how many pods of each task have to start together, sorted by task.
+func tasks(s *v1beta1.PodGroupSpec) []api.Role {
+	var sum int64
+	for _, n := range s.MinTaskMember {
+		sum += int64(max(0, n))
+	}
+	if sum == 0 || sum > int64(s.MinMember) || len(s.MinTaskMember) > maxTasks {
+		return nil
+	}
+	var out []api.Role
+	for _, name := range slices.Sorted(maps.Keys(s.MinTaskMember)) {
+		if n := s.MinTaskMember[name]; n > 0 {
+			out = append(out, api.Role{Name: name, Min: int(n)})
+		}
+	}
+	return out
+}
+
+// refused names what a spec asks for that Basalt cannot do, "" if there is nothing.
+func refused(s *v1beta1.PodGroupSpec) string {
+	if s.Queue != "" {
+		if err := api.ValidatePath(s.Queue); err != nil {
+			return "spec.queue: " + err.Error()
+		}
+	}
+	if t := s.NetworkTopology; t != nil && t.Mode != v1beta1.SoftNetworkTopologyMode {
+		return "spec.networkTopology with mode hard is not supported yet"
+	}
+	if len(s.SubGroupPolicy) > 0 {
+		return "spec.subGroupPolicy is not supported yet"
+	}
+	if len(s.MinTaskMember) > maxTasks {
+		return fmt.Sprintf("spec.minTaskMember names %d tasks, the limit is %d", len(s.MinTaskMember), maxTasks)
+	}
+	return ""
+}
+
+// Strip returns what Group reads of a PodGroup. It shares with its argument what it keeps.
+func Strip(g *v1beta1.PodGroup) *v1beta1.PodGroup {
+	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: v1beta1.PodGroupStatus{Phase: g.Status.Phase}}
+	out.Spec.MinResources = nil
+	return out
+}

@@ -1,0 +1,314 @@
+// Package doors runs Basalt behind the objects of other schedulers, on a real API server with their own definitions, and looks where
+// their users would.
+package doors
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/bench/stage/kubelet"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
+)
+
+// patience is how long anything may take that must happen. It is no measure: CustomResourceDefinitions are looked for twice a minute.
+const patience = 150 * time.Second
+
+func TestMain(m *testing.M) { localtest.Run(m) }
+
+// volcano is the module whose CustomResourceDefinitions are installed, as Volcano's users have them.
+const volcano, volcanoSum = "volcano.sh/volcano@v1.14.1", "h1:9eLs47iZeLgey6EcA1rHwVkU7HoBNm3UVpJZ4uhFJ7c="
+
+// definitions returns the folder of Volcano's CustomResourceDefinitions.
+func definitions(t *testing.T) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", volcano)
+	cmd.Dir = t.TempDir() // outside of any module
+	out, err := cmd.Output()
+	var module struct{ Dir, Sum, Error string }
+	if jsonErr := json.Unmarshal(out, &module); jsonErr != nil || module.Error != "" || module.Sum != volcanoSum {
+		t.Fatalf("download %s: %v: %s (sum %q)", volcano, errors.Join(err, jsonErr), module.Error, module.Sum)
+	}
+	return filepath.Join(module.Dir, "config", "crd", "volcano", "bases")
+}
+
+type world struct {
+	t       *testing.T
+	cluster *local.Cluster
+	kube    *kube.Clients
+	all     []*local.Basalt // the coordinator first
+}
+
+// TestVolcanoObserve: with --volcano=observe, pods of Volcano's PodGroups are gangs. The objects are read and never written, and
+// their definitions may come and go.
+func TestVolcanoObserve(t *testing.T) {
+	w := &world{t: t}
+	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
+	var err error
+	if w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "doors"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cluster.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if _, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "4", "8Gi", 20), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.all, err = w.cluster.StartBasalt(t.Context(), 1, 2, local.BasaltOptions{Restart: true, ShardFlags: []string{"--volcano=observe"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cluster.WaitReady(t.Context()); err != nil {
+		t.Fatal(err) // without Volcano's definitions
+	}
+	found := w.audit()
+	team := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("8")}}}
+	if err := w.kube.Basalt.Post().Resource("queues").Body(team).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+
+	w.pod("early", "job", "worker", "1")
+	w.waits("early", "PodGroupNotFound", "Volcano PodGroup default/job does not exist (annotation scheduling.k8s.io/group-name)")
+	if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), definitions(t), func(u *unstructured.Unstructured) bool {
+		return strings.HasSuffix(u.GetName(), "."+v1beta1.GroupName)
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	// A master and two workers of four pods. The workers came first, and wait for the master.
+	first := w.group("job", v1beta1.PodGroupSpec{MinMember: 3, Queue: "team", MinTaskMember: map[string]int32{"master": 1, "worker": 2},
+		MinResources: &corev1.ResourceList{"cpu": resource.MustParse("4"), "count/pods": resource.MustParse("3"), "requests.cpu": resource.MustParse("4")}})
+	w.pod("worker-1", "job", "worker", "1")
+	w.pod("worker-2", "job", "worker", "1")
+	w.waits("early", "NotEnoughPodsOfTask", `0 of 1 pods of task "master" can be scheduled`)
+	w.pod("master", "job", "master", "2")
+	w.bound("master", "early", "worker-1", "worker-2")
+	w.charged("team", map[string]string{"cpu": "5", "pods": "4"})
+
+	// Another one does not fit into what is left of the queue: nothing of it is placed, until there is room.
+	w.group("second", v1beta1.PodGroupSpec{MinMember: 2, Queue: "team"})
+	w.pod("second-0", "second", "", "2")
+	w.pod("second-1", "second", "", "2")
+	w.waits("second-0", "QuotaExceeded", `queue "team" has insufficient cpu`)
+	w.waits("second-1", "QuotaExceeded", `queue "team" has insufficient cpu`)
+	w.all[1].Kill() // its heir reads the groups anew
+
+	// The PodGroup goes while its pods run, and is made again, as Volcano's controllers do. The pods stay; one more joins them.
+	w.deleteGroup("job")
+	again := w.group("job", v1beta1.PodGroupSpec{MinMember: 3, Queue: "team"})
+	w.bound("master", "early", "worker-1", "worker-2")
+	w.delete("worker-1", "worker-2")
+	w.pod("worker-3", "job", "worker", "1")
+	w.bound("worker-3")
+	w.delete("early", "master", "worker-3")
+	w.bound("second-0", "second-1")
+	w.charged("team", map[string]string{"cpu": "4", "pods": "2"})
+
+	// What Basalt cannot do is refused with its field; so is a pod of two groups.
+	w.group("rack", v1beta1.PodGroupSpec{MinMember: 1, NetworkTopology: &v1beta1.NetworkTopologySpec{Mode: v1beta1.HardNetworkTopologyMode}})
+	w.pod("rack-0", "rack", "", "1")
+	w.waits("rack-0", "UnsupportedConstraint", "Volcano PodGroup default/rack: spec.networkTopology with mode hard")
+	w.pod("both", "second", "", "1", func(p *corev1.Pod) { p.Labels = map[string]string{api.LabelPodGroup: "mine"} })
+	w.waits("both", "UnsupportedConstraint", `the PodGroup "mine"`, `the Volcano PodGroup "second"`, "a pod belongs to one group")
+	w.pod("alone", "", "", "1", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1beta1.QueueNameAnnotationKey: "team"}
+	})
+	w.bound("alone")
+	w.charged("team", map[string]string{"cpu": "5", "pods": "3"})
+
+	for _, g := range []*v1beta1.PodGroup{first, again} {
+		now := w.find(g.Name)
+		if g == again && (now == nil || now.ResourceVersion != g.ResourceVersion) {
+			t.Errorf("PodGroup %s was written: it is %+v", g.Name, now)
+		}
+	}
+
+	// Without its definition, pods wait, and what runs goes on.
+	crd := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	if err := dynamic.NewForConfigOrDie(w.cluster.Config(local.Admin)).Resource(crd).Delete(t.Context(), "podgroups."+v1beta1.GroupName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range w.all[1:] {
+		localtest.Wait(t, patience, b.Name()+" to notice", func(context.Context) error {
+			text, err := os.ReadFile(b.Log())
+			if err == nil && !strings.Contains(string(text), "does not serve Volcano's PodGroups any more") {
+				err = errors.New("it does not say so")
+			}
+			return err
+		})
+	}
+	w.pod("late", "second", "", "1")
+	w.waits("late", "PodGroupNotFound", "Volcano PodGroup default/second does not exist")
+	w.bound("second-0", "second-1", "alone")
+	w.charged("team", map[string]string{"cpu": "5", "pods": "3"})
+	found()
+}
+
+// audit begins to audit; the function that it returns ends that, and reports what was found.
+func (w *world) audit() (end func()) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), Logger: zap.NewNop()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a, err := follow.New(follow.Options{Etcd: client, Kube: w.cluster.Config(local.Admin), Judge: audit.Config{Volcano: true}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := a.Run(ctx); err != nil && ctx.Err() == nil {
+			w.t.Error(err)
+		}
+	})
+	<-a.Synced()
+	return func() {
+		cancel()
+		wg.Wait()
+		_ = client.Close()
+		for _, v := range a.Report().Violations {
+			w.t.Errorf("auditor: %s", v)
+		}
+	}
+}
+
+func (w *world) group(name string, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {
+	w.t.Helper()
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
+	if err := w.kube.Volcano.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Into(g); err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+func (w *world) find(name string) *v1beta1.PodGroup {
+	g := &v1beta1.PodGroup{}
+	if err := w.kube.Volcano.Get().Namespace("default").Resource("podgroups").Name(name).Do(w.t.Context()).Into(g); err != nil {
+		return nil
+	}
+	return g
+}
+
+func (w *world) deleteGroup(name string) {
+	w.t.Helper()
+	if err := w.kube.Volcano.Delete().Namespace("default").Resource("podgroups").Name(name).Do(w.t.Context()).Error(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) pod(name, group, task, cpu string, edits ...func(*corev1.Pod)) {
+	w.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{}}, Spec: corev1.PodSpec{
+		SchedulerName: api.SchedulerName,
+		Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}},
+	}}
+	if group != "" {
+		p.Annotations[v1beta1.KubeGroupNameAnnotationKey] = group
+	}
+	if task != "" {
+		p.Annotations["volcano.sh/task-spec"] = task
+	}
+	for _, edit := range edits {
+		edit(p)
+	}
+	if _, err := w.kube.Core.CoreV1().Pods("default").Create(w.t.Context(), p, metav1.CreateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) delete(names ...string) {
+	w.t.Helper()
+	now := int64(0)
+	for _, name := range names {
+		if err := w.kube.Core.CoreV1().Pods("default").Delete(w.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil && !apierrors.IsNotFound(err) {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// bound waits until pods have nodes.
+func (w *world) bound(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		localtest.Wait(w.t, patience, "the binding of "+name, func(ctx context.Context) error {
+			p, err := w.kube.Core.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+			if err == nil && p.Spec.NodeName == "" {
+				err = fmt.Errorf("it has no node: %v", p.Status.Conditions)
+			}
+			return err
+		})
+	}
+}
+
+// waits waits until a pod without a node says why it waits.
+func (w *world) waits(name, reason string, words ...string) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, "the reason of "+name, func(ctx context.Context) error {
+		p, err := w.kube.Core.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if p.Spec.NodeName != "" {
+			w.t.Fatalf("pod %s was bound to %s; it should wait: %s %q", name, p.Spec.NodeName, reason, words)
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type != corev1.PodScheduled || c.Reason != reason {
+				continue
+			}
+			for _, word := range words {
+				if !strings.Contains(c.Message, word) {
+					return fmt.Errorf("%q is missing in: %s", word, c.Message)
+				}
+			}
+			return nil
+		}
+		return fmt.Errorf("conditions %v, want %s", p.Status.Conditions, reason)
+	})
+}
+
+// charged waits until a Queue's status says what is charged.
+func (w *world) charged(queue string, want map[string]string) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, "the status of queue "+queue, func(ctx context.Context) error {
+		q := &v1alpha1.Queue{}
+		if err := w.kube.Basalt.Get().Resource("queues").Name(queue).Do(ctx).Into(q); err != nil {
+			return err
+		}
+		if q.Status == nil || len(q.Status.Charged) != len(want) {
+			return fmt.Errorf("status %+v, want %v", q.Status, want)
+		}
+		for name, amount := range want {
+			if has := q.Status.Charged[corev1.ResourceName(name)]; has.Cmp(resource.MustParse(amount)) != 0 {
+				return fmt.Errorf("charged %v, want %v", q.Status.Charged, want)
+			}
+		}
+		return nil
+	})
+}
