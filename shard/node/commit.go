@@ -415,6 +415,11 @@ func (c *Core) unwritten(b *batch) {
 			c.forgetRow(r)
 		}
 	}
+	for _, m := range b.commits {
+		if m.reply != nil { // withdrawn meanwhile: it is not tried again
+			c.giveUpAll(m)
+		}
+	}
 }
 
 // decided looks whether a commit is durable as a whole, and goes on with it.
