@@ -529,7 +529,7 @@ func (w *world) unsupported(t *testing.T) {
 		"two-groups": {func(p *corev1.Pod) {
 			inGroup("two-groups")(p)
 			p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "job-1"}
-		}, `names PodGroup "two-groups": a pod belongs to one group`},
+		}, `metadata.annotations[scheduling.k8s.io/group-name] names the Volcano PodGroup "job-1": a pod belongs to one group`},
 		"no-claim":      {claim("missing"), "spec.volumes[0].persistentVolumeClaim (claim missing): the claim does not exist"},
 		"unbound-claim": {claim("pending"), "spec.volumes[0].persistentVolumeClaim (claim pending): the claim is not bound"},
 		"local-volume":  {claim("local"), "spec.volumes[0].persistentVolumeClaim (claim local): its volume local has node affinity"},
