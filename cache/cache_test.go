@@ -164,6 +164,11 @@ func TestDevicesThatANodeLacks(t *testing.T) {
 	step("it has none again", true)
 	c.RemoveNode("some")
 	step("and no other node has", true)
+	for _, uid := range []string{"device", "more"} {
+		if got := c.CanStay(uid); got.Fits() {
+			t.Errorf("%s, which requests a device, can stay on a node that has none", uid)
+		}
+	}
 	c.Release("device")
 	c.Release("more")
 	step("the pods are gone", true)

@@ -60,9 +60,15 @@ func (c *Cache) CanStay(uid string) Misfit {
 	if what, detail := constraint(c.verdict(cl, n.slot)); what != Nothing {
 		return c.misfit(cl, n, what, detail)
 	}
-	// The pod is counted in what is free, so there is room for it exactly if nothing is negative.
+	// The pod is counted in what is free, so there is room for it exactly if nothing is negative that it requests, or that anybody may
+	// not lack.
 	if c.slots[n.slot].broken != 0 {
 		return Misfit{Obstacle: OutOfSync}
+	}
+	for i := range cl.requests {
+		if a := &cl.requests[i]; a.amount > 0 && (a.col < 0 || c.freeOf(n.slot)[a.col] < 0) { // a device that the node has no more
+			return c.misfit(cl, n, Insufficient, i)
+		}
 	}
 	if len(cl.set.ports) > 0 && c.portsConflict(n, cl.set.ports, []uint32{ch}) {
 		return Misfit{Obstacle: HostPort}
