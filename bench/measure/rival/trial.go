@@ -254,10 +254,11 @@ func (t *trial) startScheduler(ctx context.Context) error {
 			}
 			o.OTLP = t.spans.Address
 		}
-		if _, err := t.cluster.StartBasalt(ctx, 2, t.subject.Shards, o); err != nil {
+		all, err := t.cluster.StartBasalt(ctx, 2, t.subject.Shards, o)
+		if err != nil {
 			return err
 		}
-		return t.cluster.WaitReady(ctx)
+		return local.WaitReady(ctx, all)
 	}
 	return nil
 }

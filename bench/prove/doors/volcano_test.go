@@ -84,7 +84,7 @@ func TestVolcanoObserve(t *testing.T) {
 	if w.all, err = w.cluster.StartBasalt(t.Context(), 1, 2, local.BasaltOptions{Restart: true, ShardFlags: []string{"--volcano=observe"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cluster.WaitReady(t.Context()); err != nil {
+	if err := local.WaitReady(t.Context(), w.all); err != nil {
 		t.Fatal(err) // without Volcano's definitions
 	}
 	found := w.audit()

@@ -342,7 +342,7 @@ func (r *run) start(ctx context.Context) error {
 	if r.basalts, err = r.Cluster.StartBasalt(ctx, r.Coordinators, r.Shards, local.BasaltOptions{Restart: true}); err != nil {
 		return err
 	}
-	if err := r.Cluster.WaitReady(ctx); err != nil {
+	if err := local.WaitReady(ctx, r.basalts); err != nil {
 		return err
 	}
 	s := &strike{Attacker: &Attacker{Target: Target{Namespace: "filler", Queue: "pool.filler"}, core: r.admin.Core, ours: r.admin.Basalt}}

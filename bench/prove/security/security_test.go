@@ -122,7 +122,7 @@ func (w *world) start(t *testing.T) {
 	if w.basalts, err = w.cluster.StartBasalt(t.Context(), 1, 2, o); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cluster.WaitReady(t.Context()); err != nil {
+	if err := local.WaitReady(t.Context(), w.basalts); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -111,7 +111,7 @@ func start(t *testing.T, c *local.Cluster, o local.BasaltOptions) (stop func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.WaitReady(t.Context()); err != nil {
+	if err := local.WaitReady(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
 	return func() { // in order, so that what is left is sent

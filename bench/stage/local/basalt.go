@@ -83,9 +83,9 @@ func (c *Cluster) Basalts() []*Basalt {
 	return append([]*Basalt(nil), c.basalts...)
 }
 
-// WaitReady returns when every shard and coordinator calls itself ready.
-func (c *Cluster) WaitReady(ctx context.Context) error {
-	for _, b := range c.Basalts() {
+// WaitReady returns when each of these processes calls itself ready.
+func WaitReady(ctx context.Context, all []*Basalt) error {
+	for _, b := range all {
 		if err := b.WaitReady(ctx); err != nil {
 			return err
 		}

@@ -238,10 +238,11 @@ func startBasalt(ctx context.Context, c *local.Cluster, shape Shape, say func(st
 		return nil
 	}
 	say("starting %d shards and %d coordinators", shape.Shards, shape.Coordinators)
-	if _, err := c.StartBasalt(ctx, shape.Coordinators, shape.Shards, local.BasaltOptions{Restart: true}); err != nil {
+	all, err := c.StartBasalt(ctx, shape.Coordinators, shape.Shards, local.BasaltOptions{Restart: true})
+	if err != nil {
 		return err
 	}
-	return c.WaitReady(ctx)
+	return local.WaitReady(ctx, all)
 }
 
 // Down ends the cluster that is up, waits until nothing of it is left, and removes its state.
