@@ -47,9 +47,8 @@ func (c *Core) pin(p *pod) {
 }
 
 // meantFor reports whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
-// that the earlier one was gone. A Volcano PodGroup is meant by all pods that name it, for
-// Volcano knows no other tie. Times of creation are whole seconds; of pods made within that second those count that
-// are still there some seconds later.
+// that the earlier one was gone. A Volcano PodGroup is meant by all pods that name it, for Volcano knows no other tie. Times of
+// creation are whole seconds; of pods made within that second those count that are still there some seconds later.
 func (c *Core) meantFor(p *pod, g *group) bool {
 	if p.Node == "" || g.kind == api.VolcanoGroup {
 		return p.Node != ""
