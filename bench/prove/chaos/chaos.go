@@ -38,6 +38,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/network"
@@ -166,7 +167,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	var attack sync.WaitGroup
 	attack.Go(func() {
 		defer stopLoad()
-		sleep(loading, o.For)
+		wait.For(loading, o.For)
 		within, cancel := context.WithTimeout(loading, visitWithin)
 		defer cancel()
 		_ = poll(within, func() error {
@@ -523,16 +524,4 @@ func complaints(path string) (found []string) {
 // between draws a duration.
 func between(r *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(r.Int64N(int64(high-low)+1))
-}
-
-// sleep waits; false when the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

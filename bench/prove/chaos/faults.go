@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api/wait"
 )
 
 // attempt is something bad; one with more weight is made more often. What lasts is ended by attack.lasting.
@@ -223,10 +225,10 @@ func (r *run) attack(loading, ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	a.lasting = func(d time.Duration, f func()) {
-		wg.Go(func() { sleep(loading, d); f() })
+		wg.Go(func() { wait.For(loading, d); f() })
 	}
 	// Load first: a fault in an empty cluster shows nothing.
-	for sleep(loading, 2*time.Second); loading.Err() == nil; {
+	for wait.For(loading, 2*time.Second); loading.Err() == nil; {
 		if time.Since(began) > r.For { // what is left to do is to visit the last crash points
 			kinds, total = []string{"crash-point"}, faults["crash-point"].weight
 			longest = 1500 * time.Millisecond
@@ -251,7 +253,7 @@ func (r *run) attack(loading, ctx context.Context) error {
 		if a.rand.IntN(4) == 0 {
 			pause = 0 // two at once
 		}
-		if !sleep(loading, pause) {
+		if !wait.For(loading, pause) {
 			break
 		}
 	}
@@ -293,13 +295,13 @@ func (a *attack) leader() *member {
 func (a *attack) lateKill(m *member, through func(*member) proxies, kind string) {
 	delay := between(a.rand, time.Second, 6*time.Second)
 	after := between(a.rand, 300*time.Millisecond, 6*time.Second)
-	wait := between(a.rand, 0, 300*time.Millisecond)
+	pause := between(a.rand, 0, 300*time.Millisecond)
 	if m.running() == nil {
 		return
 	}
 	a.through(through(m), mode{what: "late", delay: delay}, 2*delay+time.Second)
 	a.hear(m, kind)
-	sleep(a.loading, wait)
+	wait.For(a.loading, pause)
 	a.kill(m, after)
 	if a.about != "" {
 		a.about += fmt.Sprintf("; its requests arrive %s late", delay.Round(time.Millisecond))
@@ -309,7 +311,7 @@ func (a *attack) lateKill(m *member, through func(*member) proxies, kind string)
 // lateCut makes requests late, and cuts their connections after the next one that matters.
 func (a *attack) lateCut(m *member, through func(*member) proxies, kind string) {
 	delay := between(a.rand, 300*time.Millisecond, 3*time.Second)
-	wait := between(a.rand, 100*time.Millisecond, 800*time.Millisecond)
+	pause := between(a.rand, 100*time.Millisecond, 800*time.Millisecond)
 	p := through(m)
 	ok, done := a.once(p[0].name())
 	if !ok || m.running() == nil {
@@ -318,9 +320,9 @@ func (a *attack) lateCut(m *member, through func(*member) proxies, kind string) 
 	defer done()
 	p.each(func(p *proxy) { p.set(mode{what: "late", delay: delay}) })
 	a.hear(m, kind)
-	sleep(a.loading, wait)
+	wait.For(a.loading, pause)
 	p.each(func(p *proxy) { p.cut(); p.set(mode{}) })
-	a.about = fmt.Sprintf("%s: requests of %s arrive %s late", m.name, wait.Round(time.Millisecond), delay.Round(time.Millisecond))
+	a.about = fmt.Sprintf("%s: requests of %s arrive %s late", m.name, pause.Round(time.Millisecond), delay.Round(time.Millisecond))
 }
 
 // lateBindings makes the requests of all shards to the API server late, and leaves those of one without an answer again
@@ -338,11 +340,11 @@ func (a *attack) lateBindings(kill bool) {
 		a.through(m.api, mode{what: "late", delay: delay}, 2*delay)
 	}
 	if m := a.at("intents"); m != nil && kill {
-		sleep(a.loading, gaps/4)
+		wait.For(a.loading, gaps/4)
 		a.kill(m, between(a.rand, 300*time.Millisecond, 6*time.Second))
 	} else {
 		for range 4 {
-			if !sleep(a.loading, gaps) {
+			if !wait.For(a.loading, gaps) {
 				break
 			}
 			for _, m := range a.shards() {
@@ -374,14 +376,14 @@ func (a *attack) lateHeirs() {
 	if victim == nil || victim.running() == nil {
 		return
 	}
-	sleep(a.loading, 100*time.Millisecond)
+	wait.For(a.loading, 100*time.Millisecond)
 	a.kill(victim, 8*time.Second)
 	within, cancel := context.WithTimeout(a.loading, 5*time.Second)
 	defer cancel()
 	for within.Err() == nil && a.view.named(victim.name) {
-		sleep(within, 10*time.Millisecond)
+		wait.For(within, 10*time.Millisecond)
 	}
-	sleep(a.loading, moment)
+	wait.For(a.loading, moment)
 	for _, m := range a.shards() {
 		m.api.each(func(p *proxy) { p.set(mode{what: "late", delay: delay}) })
 	}
@@ -563,7 +565,7 @@ func (a *attack) onNode(what string, do, undo func(ctx context.Context, node str
 	a.lasting(0, func() {
 		defer done()
 		a.patiently(what+" "+node, func(ctx context.Context) error { return do(ctx, node) })
-		sleep(a.loading, d)
+		wait.For(a.loading, d)
 		a.patiently("undo "+what+" "+node, func(ctx context.Context) error { return undo(ctx, node) })
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -184,7 +185,7 @@ func (a *asker) one(ctx context.Context, client int, h *history, uid, queue stri
 	})
 	if granted {
 		h.add(client, asked, h.now(), call{verb: reserved, gang: uid, queue: queue, demand: demand})
-		sleep(ctx, keep)
+		wait.For(ctx, keep)
 	}
 	releasing := h.now()
 	if !say(time.Hour, func(epoch uint64) *wire.Envelope {
@@ -302,7 +303,7 @@ func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, lea
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { // long enough to show something, however slow the machine is
-		for sleep(asking, time.Second) {
+		for wait.For(asking, time.Second) {
 			if n := h.count(); time.Since(h.began) > 4*time.Second && n[reserved] >= 5 && n[denied]+n[perhaps] >= 1 {
 				stop()
 			}
@@ -319,7 +320,7 @@ func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, lea
 					demand := []int64{500, 1000, 1500, 2000}[random.IntN(4)]
 					patience, keep := between(random, 50*time.Millisecond, 1500*time.Millisecond), between(random, 0, 300*time.Millisecond)
 					if _, ok := a.owns(queue); !ok {
-						sleep(asking, 10*time.Millisecond)
+						wait.For(asking, 10*time.Millisecond)
 						continue
 					}
 					a.one(ctx, me, h, fmt.Sprintf("h%d-c%d-%d", seed, me, n), queue, demand, patience, keep)
@@ -330,11 +331,11 @@ func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, lea
 	wg.Go(func() {
 		for asking.Err() == nil {
 			_ = observe(ctx, r.etcd, h, 0)
-			sleep(asking, 150*time.Millisecond)
+			wait.For(asking, 150*time.Millisecond)
 		}
 	})
 	kills, drops := 0, 0
-	for sleep(asking, between(random, 500*time.Millisecond, 1200*time.Millisecond)) {
+	for wait.For(asking, between(random, 500*time.Millisecond, 1200*time.Millisecond)) {
 		m := r.members[random.IntN(len(r.members))]
 		if b := m.running(); b != nil && random.IntN(3) == 0 {
 			kills++
@@ -343,7 +344,7 @@ func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, lea
 		}
 		drops++
 		m.etcd.each(func(p *proxy) { p.set(mode{what: "drop"}) })
-		sleep(asking, between(random, 50*time.Millisecond, 400*time.Millisecond))
+		wait.For(asking, between(random, 50*time.Millisecond, 400*time.Millisecond))
 		m.etcd.each(func(p *proxy) { p.set(mode{}) })
 	}
 	wg.Wait()
@@ -409,7 +410,7 @@ func startAsker(t *testing.T, ctx context.Context, wg *sync.WaitGroup, c *local.
 		})
 	})
 	wg.Go(func() { // a new store is refilled: there is nothing to tell
-		for sleep(ctx, 300*time.Millisecond) {
+		for wait.For(ctx, 300*time.Millisecond) {
 			a.mu.Lock()
 			epoch := a.tableEpoch()
 			a.mu.Unlock()

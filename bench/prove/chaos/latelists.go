@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local/network"
 )
 
@@ -57,7 +58,7 @@ func newListProxy(in network.Place, dir, target string) (*listProxy, string, err
 	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // as a broken connection
 	forward.ModifyResponse = func(r *http.Response) error {
 		if lag := time.Duration(p.lag.Load()); lag > 0 && isList(r.Request) {
-			sleep(r.Request.Context(), lag) // the server read its state before this
+			wait.For(r.Request.Context(), lag) // the server read its state before this
 		}
 		return nil
 	}

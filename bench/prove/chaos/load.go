@@ -16,6 +16,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
 
@@ -143,7 +144,7 @@ func (l *load) produce(loading context.Context) {
 		g := l.draw(i)
 		pause := between(g.rand, 0, 300*time.Millisecond)
 		for loading.Err() == nil && l.pods.Load()+int64(g.size) > int64(l.Backlog) {
-			sleep(loading, 50*time.Millisecond)
+			wait.For(loading, 50*time.Millisecond)
 		}
 		if loading.Err() != nil {
 			return
@@ -151,7 +152,7 @@ func (l *load) produce(loading context.Context) {
 		l.pods.Add(int64(g.size))
 		l.wg.Add(1)
 		go l.lead(g)
-		sleep(loading, pause)
+		wait.For(loading, pause)
 	}
 }
 
@@ -211,7 +212,7 @@ func (l *load) try(what string, call func(ctx context.Context) error) bool {
 			l.logf("HARNESS %s: %v", what, err)
 			return false
 		}
-		if !sleep(l.ctx, pause) {
+		if !wait.For(l.ctx, pause) {
 			return false
 		}
 		pause = min(2*pause, time.Second)
@@ -400,14 +401,14 @@ func (l *load) live(g *gang) string {
 	switch g.kind {
 	case cut:
 		l.at(g, "to be deleted")
-		if !sleep(l.ctx, between(g.rand, 0, 4*time.Second)) || !l.remove(g, g.rand.IntN(2) == 0) {
+		if !wait.For(l.ctx, between(g.rand, 0, 4*time.Second)) || !l.remove(g, g.rand.IntN(2) == 0) {
 			return "failed"
 		}
 		l.at(g, "deleted")
 		l.until(noLimit, func() bool { return l.left(g) == 0 })
 		return "deleted"
 	case again:
-		sleep(l.ctx, between(g.rand, 0, 4*time.Second))
+		wait.For(l.ctx, between(g.rand, 0, 4*time.Second))
 		if !l.remove(g, true) {
 			return "failed"
 		}
@@ -426,7 +427,7 @@ func (l *load) live(g *gang) string {
 			}
 		}
 	case move:
-		sleep(l.ctx, between(g.rand, 0, 2*time.Second))
+		wait.For(l.ctx, between(g.rand, 0, 2*time.Second))
 		g.queue = l.otherQueue(g)
 		l.try("move pod", func(ctx context.Context) error {
 			body := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, api.LabelQueue, g.queue)
@@ -437,7 +438,7 @@ func (l *load) live(g *gang) string {
 		if g.rand.IntN(2) == 0 {
 			l.until(20*time.Second, func() bool { return l.bound(g) >= g.min })
 		}
-		sleep(l.ctx, between(g.rand, 0, 2*time.Second))
+		wait.For(l.ctx, between(g.rand, 0, 2*time.Second))
 		l.add(g, g.size-first)
 	case replace:
 		l.until(20*time.Second, func() bool { return l.bound(g) >= g.min })
@@ -461,14 +462,14 @@ func (l *load) live(g *gang) string {
 		l.deleteGroup(g)
 		return "torn"
 	case resize:
-		sleep(l.ctx, between(g.rand, 0, 3*time.Second))
+		wait.For(l.ctx, between(g.rand, 0, 3*time.Second))
 		l.setMin(g, 1+g.rand.IntN(g.size))
-		sleep(l.ctx, between(g.rand, 0, 3*time.Second))
+		wait.For(l.ctx, between(g.rand, 0, 3*time.Second))
 		l.setMin(g, g.size)
 	case orphan:
 		l.until(20*time.Second, func() bool { return l.bound(g) > 0 })
 		l.deleteGroup(g)
-		sleep(l.ctx, between(g.rand, 0, 3*time.Second))
+		wait.For(l.ctx, between(g.rand, 0, 3*time.Second))
 		for name, uid := range g.pods { // nobody will ever bind them
 			if p, _ := l.view.pod(string(uid)); p.node == "" {
 				l.deletePod(name, uid, true)

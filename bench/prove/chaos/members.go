@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/network"
 )
@@ -154,7 +155,7 @@ func (m *member) keep(ctx context.Context) {
 			}
 			continue
 		}
-		if !sleep(ctx, delay) {
+		if !wait.For(ctx, delay) {
 			return
 		}
 		flags := []string{"--etcd=" + m.etcd.endpoints(), "--kubeconfig=" + m.kubeconfig,
@@ -170,7 +171,7 @@ func (m *member) keep(ctx context.Context) {
 			Env: []string{"BASALT_CRASHES=" + m.run.crashes.dir, "BASALT_CLOCK=" + m.clock()}})
 		if err != nil {
 			m.run.logf("start %s: %v", m.name, err)
-			sleep(ctx, time.Second)
+			wait.For(ctx, time.Second)
 			continue
 		}
 		m.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local"
 )
 
@@ -83,7 +84,7 @@ func (a *attack) refuse(r refusal) {
 			}
 			return err
 		})
-		sleep(a.loading, d)
+		wait.For(a.loading, d)
 		a.patiently("delete policy "+name, func(ctx context.Context) error {
 			err := admission.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
@@ -116,7 +117,7 @@ func (a *attack) noSpace() {
 		}
 		_, _ = pb.NewMaintenanceClient(a.etcd.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{
 			Action: pb.AlarmRequest_ACTIVATE, MemberID: members.Members[0].ID, Alarm: pb.AlarmType_NOSPACE})
-		sleep(a.loading, d)
+		wait.For(a.loading, d)
 		a.patiently("disarm the alarm", func(ctx context.Context) error {
 			_, err := a.etcd.AlarmDisarm(ctx, &clientv3.AlarmMember{})
 			return err
@@ -192,9 +193,9 @@ func (a *attack) slow(m *member) {
 			if b.Signal(syscall.SIGSTOP) != nil {
 				return
 			}
-			sleep(a.loading, off)
+			wait.For(a.loading, off)
 			_ = b.Signal(syscall.SIGCONT)
-			sleep(a.loading, on)
+			wait.For(a.loading, on)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local"
 )
 
@@ -193,7 +194,7 @@ func (a *attack) rolling() {
 					a.logf("HARNESS start %s: %v", e.Name(), err)
 				}
 				free()
-				sleep(a.loading, 2*time.Second)
+				wait.For(a.loading, 2*time.Second)
 			}
 		}
 		if ok, free := a.once("api"); ok {
