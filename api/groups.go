@@ -126,11 +126,11 @@ func groupRefusal(p *v1.Pod, rules *Rules) string {
 	}
 	for i := range foreignGroups {
 		f := &foreignGroups[i]
-		n := naming{f.field(), f.kind, f.name(p)}
-		if n.name == "" || len(named) > 0 && named[len(named)-1].kind == n.kind && named[len(named)-1].name == n.name {
+		name := f.name(p)
+		if name == "" || len(named) > 0 && named[len(named)-1].kind == f.kind && named[len(named)-1].name == name {
 			continue // a scheduler's two names for the same
 		}
-		add(n, rules.Volcano && f.kind == VolcanoGroup.String())
+		add(naming{f.field(), f.kind, name}, rules.Volcano && f.kind == VolcanoGroup.String())
 	}
 	switch {
 	case len(named) > 1:
