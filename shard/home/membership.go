@@ -50,8 +50,11 @@ func (c *Core) pin(p *pod) {
 // that the earlier one was gone. A Volcano PodGroup is meant by all pods that name it, for Volcano knows no other tie. Times of
 // creation are whole seconds; of pods made within that second those count that are still there some seconds later.
 func (c *Core) meantFor(p *pod, g *group) bool {
-	if p.Node == "" || g.kind == api.VolcanoGroup {
-		return p.Node != ""
+	switch {
+	case p.Node == "":
+		return false
+	case g.kind == api.VolcanoGroup:
+		return true
 	}
 	d := p.Created.Compare(g.created.Truncate(time.Second))
 	return d > 0 || d == 0 && !p.Deleting && !c.now.Before(g.seen.Add(sameSecond))

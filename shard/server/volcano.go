@@ -9,6 +9,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/doors/volcano"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -45,30 +46,25 @@ func (v *volcanoGroups) run(ctx context.Context) {
 		case !served:
 			v.once.Do(func() { close(v.synced) })
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, again) {
 			if stop != nil {
 				stop()
 			}
 			return
-		case <-time.After(again):
 		}
 	}
 }
 
 // follow begins to follow them. The function that it returns ends that, and reports all of them as gone.
 func (v *volcanoGroups) follow(ctx context.Context) (stop func()) {
-	known := map[key]*v1beta1.PodGroup{} // by one goroutine, and after its end by stop
 	gone := func(g *v1beta1.PodGroup) event.Event {
-		delete(known, keyOf(g))
 		return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name, Kind: api.VolcanoGroup}
 	}
 	seen := func(g *v1beta1.PodGroup) event.Event {
-		known[keyOf(g)] = g
 		as, foreign := volcano.Group(g)
 		return event.PodGroupSeen{PodGroup: as, Foreign: foreign}
 	}
-	f := followAs[*v1beta1.PodGroup](v.watches, v.clients.Volcano, "podgroups", "podgroups."+v1beta1.GroupName, volcano.Strip, seen, gone)
+	f, forget := followAs(v.watches, v.clients.Volcano, "podgroups", "podgroups."+v1beta1.GroupName, volcano.Strip, seen, gone)
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Run(ctx) })
@@ -82,9 +78,6 @@ func (v *volcanoGroups) follow(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		wg.Wait()
-		for _, g := range known {
-			v.emit(gone(g))
-		}
-		v.flush()
+		forget()
 	}
 }

@@ -138,16 +138,18 @@ func follow[T interface {
 	metav1.Object
 	runtime.Object
 }](w *watches, client rest.Interface, resource string, strip func(T) T, seen, gone func(T) event.Event) *kube.Follower[T] {
-	return followAs(w, client, resource, resource, strip, seen, gone)
+	f, _ := followAs(w, client, resource, resource, strip, seen, gone)
+	return f
 }
 
-// followAs is follow, with another name than the resource's in logs and at relays.
+// followAs is follow, with another name than the resource's in logs and at relays. forget reports all objects as gone; it is called
+// after the follower has ended.
 func followAs[T interface {
 	metav1.Object
 	runtime.Object
-}](w *watches, client rest.Interface, resource, as string, strip func(T) T, seen, gone func(T) event.Event) *kube.Follower[T] {
+}](w *watches, client rest.Interface, resource, as string, strip func(T) T, seen, gone func(T) event.Event) (f *kube.Follower[T], forget func()) {
 	known := map[key]T{}
-	f := kube.Follow(client, resource, w.log, kube.Handler[T]{
+	f = kube.Follow(client, resource, w.log, kube.Handler[T]{
 		Replaced: func(list []T, _ kube.Ticket) {
 			now := make(map[key]T, len(list))
 			for _, o := range list {
@@ -181,7 +183,12 @@ func followAs[T interface {
 	if strip != nil {
 		relayed(w, f, strip, pace)
 	}
-	return f
+	return f, func() {
+		for _, o := range known {
+			w.emit(gone(o))
+		}
+		w.flush()
+	}
 }
 
 // How long an event may wait in the relay for others to go with.

@@ -35,6 +35,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 )
 
 // Options of an Auditor.
@@ -443,10 +444,8 @@ func (a *Auditor) followVolcano(ctx context.Context) {
 		if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "podgroups" }) {
 			break
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, time.Minute) {
 			return
-		case <-time.After(time.Minute):
 		}
 	}
 	as := func(o *v1beta1.PodGroup) *v1alpha1.PodGroup {

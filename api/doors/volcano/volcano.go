@@ -22,7 +22,6 @@ import (
 	"maps"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
@@ -35,11 +34,8 @@ const maxTasks = 256
 // Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say.
 func Group(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
 	out := &v1alpha1.PodGroup{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: g.Namespace, Name: g.Name, UID: g.UID, ResourceVersion: g.ResourceVersion, Generation: g.Generation,
-			CreationTimestamp: g.CreationTimestamp, DeletionTimestamp: g.DeletionTimestamp,
-		},
-		Spec: v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName},
+		ObjectMeta: api.StripMeta(&g.ObjectMeta),
+		Spec:       v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName},
 	}
 	out.Spec.SchedulingPolicy.Gang.MinCount = max(1, g.Spec.MinMember)
 	more := &api.ForeignGroup{Kind: api.VolcanoGroup}
