@@ -1,20 +1,20 @@
 package demo
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/auditlog"
+	"basalt.dev/basalt/bench/stage/observe"
 )
 
 // tracker keeps what the view and the result need, from the events that the auditor's watches bring. Times are all of this
@@ -34,17 +34,8 @@ type tracker struct {
 	lastRevision time.Time
 	denied       map[string]string // PodGroups seen denied by quota, with the last reason
 
-	// the control store
-	table        *api.Table
-	limits       map[string]*wire.LimitsRecord
-	reservations map[string]charged
-	charged      map[string]int64  // queue -> cpu at and under it
-	admitted     map[string]int    // queue -> gangs at and under it
-	intentKeys   map[string]int    // key -> rows
-	intentOf     map[string]string // pod UID -> incarnation of its newest intent
-	leader       string            // name of the active coordinator
-	leaderKeys   map[string]leader
-	term         uint64
+	store    observe.Store
+	intentOf map[string]string // pod UID -> incarnation of its newest intent
 
 	shardDeath *shardDeath
 	coordDeath *coordDeath
@@ -63,17 +54,6 @@ type gangTrack struct {
 	bound int
 }
 
-type charged struct {
-	queue string
-	gang  string
-	cpu   int64
-}
-
-type leader struct {
-	name     string
-	revision int64
-}
-
 // shardDeath measures how long a dead shard's share stood still.
 type shardDeath struct {
 	at          time.Time
@@ -89,15 +69,13 @@ type shardDeath struct {
 
 type coordDeath struct {
 	at    time.Time
-	term  uint64
+	term  int64
 	wrote time.Time // first reservation of a later term
 }
 
 func newTracker(p *plan) *tracker {
 	t := &tracker{
-		intents: auditlog.NewIntents(), pods: map[string]*podTrack{}, complete: map[*gang]bool{}, denied: map[string]string{},
-		limits: map[string]*wire.LimitsRecord{}, reservations: map[string]charged{}, charged: map[string]int64{}, admitted: map[string]int{},
-		intentKeys: map[string]int{}, intentOf: map[string]string{}, leaderKeys: map[string]leader{},
+		intents: auditlog.NewIntents(), pods: map[string]*podTrack{}, complete: map[*gang]bool{}, denied: map[string]string{}, intentOf: map[string]string{},
 	}
 	for _, g := range p.all() {
 		gt := &gangTrack{gang: g}
@@ -123,8 +101,11 @@ func (t *tracker) observe(at time.Time, e audit.Event) {
 	case audit.StoreRevision:
 		t.intents.Observe(at, e)
 		t.lastRevision = at
+		t.store.Observe(e)
 		for _, c := range e.Changes {
-			t.stored(at, e.Revision, c)
+			if !c.Deleted {
+				t.stored(at, c)
+			}
 		}
 	case audit.PodsReplaced:
 		for _, p := range e.Pods {
@@ -197,53 +178,24 @@ func (t *tracker) groupSeen(g *v1alpha1.PodGroup) {
 	}
 }
 
-func (t *tracker) stored(at time.Time, revision int64, c audit.StoreChange) {
-	kind, rest, _ := strings.Cut(c.Key, "/")
-	switch kind {
+// stored is called when a key was written and t.store has it.
+func (t *tracker) stored(at time.Time, c audit.StoreChange) {
+	isNew := c.CreateRevision == c.ModRevision
+	switch kind, rest, _ := strings.Cut(c.Key, "/"); kind {
 	case "table":
-		var r wire.TableRecord
-		if !c.Deleted && proto.Unmarshal(c.Value, &r) == nil {
-			if table, err := wire.ToTable(&r, revision); err == nil {
-				t.tableSeen(at, table)
-			}
-		}
-	case "leader":
-		var r wire.LeaderRecord
-		if c.Deleted || proto.Unmarshal(c.Value, &r) != nil {
-			delete(t.leaderKeys, c.Key)
-		} else {
-			t.leaderKeys[c.Key] = leader{r.GetName(), c.CreateRevision}
-		}
-		t.leader = ""
-		var first int64
-		for _, l := range t.leaderKeys {
-			if first == 0 || l.revision < first {
-				first, t.leader = l.revision, l.name
-			}
-		}
-	case "queues":
-		r := &wire.LimitsRecord{}
-		if c.Deleted || proto.Unmarshal(c.Value, r) != nil {
-			delete(t.limits, rest)
-		} else {
-			t.limits[rest] = r
-		}
+		t.tableSeen(at)
 	case "reservations":
-		t.uncharge(c.Key)
-		var r wire.ReservationRecord
-		if !c.Deleted && proto.Unmarshal(c.Value, &r) == nil {
-			t.charge(at, c, &r)
+		r := t.store.Reservations[path.Base(rest)]
+		if d := t.coordDeath; d != nil && d.wrote.IsZero() && r.GetTerm() > uint64(d.term) {
+			d.wrote = at
+		}
+		if d := t.shardDeath; d != nil && d.admitted.IsZero() && isNew && d.moved[api.BucketOf(r.GetGang().GetQueue())] {
+			d.admitted = at
 		}
 	case "intents":
-		delete(t.intentKeys, c.Key)
-		var r wire.IntentsRecord
-		if c.Deleted || proto.Unmarshal(c.Value, &r) != nil || len(r.GetRows()) == 0 {
-			return
-		}
-		t.intentKeys[c.Key] = len(r.GetRows())
-		if c.CreateRevision == c.ModRevision { // a rewritten key brings nothing new
-			incarnation, _, _ := strings.Cut(rest, "/")
-			for _, row := range r.GetRows() {
+		incarnation, _, _ := strings.Cut(rest, "/")
+		for _, row := range t.store.Intents[rest].GetRows() {
+			if isNew { // a rewritten key brings nothing new
 				t.intentOf[row.GetPodUid()] = incarnation
 				t.boundAfterDeath(row.GetPodUid())
 			}
@@ -251,43 +203,9 @@ func (t *tracker) stored(at time.Time, revision int64, c audit.StoreChange) {
 	}
 }
 
-func (t *tracker) uncharge(key string) {
-	old, had := t.reservations[key]
-	if !had {
-		return
-	}
-	delete(t.reservations, key)
-	for _, q := range api.Lineage(old.queue) {
-		t.charged[q] -= old.cpu
-		t.admitted[q]--
-	}
-}
-
-func (t *tracker) charge(at time.Time, c audit.StoreChange, r *wire.ReservationRecord) {
-	entry := charged{queue: r.GetGang().GetQueue(), gang: r.GetGang().GetUid()}
-	for _, a := range r.GetDemand() {
-		if a.GetResource() == "cpu" {
-			entry.cpu = a.GetValue()
-		}
-	}
-	t.reservations[c.Key] = entry
-	for _, q := range api.Lineage(entry.queue) {
-		t.charged[q] += entry.cpu
-		t.admitted[q]++
-	}
-	t.term = max(t.term, r.GetTerm())
-	if d := t.coordDeath; d != nil && d.wrote.IsZero() && r.GetTerm() > d.term {
-		d.wrote = at
-	}
-	if d := t.shardDeath; d != nil && d.admitted.IsZero() && c.CreateRevision == c.ModRevision && d.moved[api.BucketOf(entry.queue)] {
-		d.admitted = at
-	}
-}
-
-func (t *tracker) tableSeen(at time.Time, table *api.Table) {
-	t.table = table
-	d := t.shardDeath
-	if d == nil {
+func (t *tracker) tableSeen(at time.Time) {
+	d, table := t.shardDeath, t.store.Table
+	if d == nil || table == nil {
 		return
 	}
 	for b := range api.BucketID(api.Buckets) {
@@ -306,12 +224,12 @@ func (t *tracker) tableSeen(at time.Time, table *api.Table) {
 func (t *tracker) shardKilled(name string, at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.table == nil {
+	if t.store.Table == nil {
 		return false
 	}
-	for _, m := range t.table.Members {
+	for _, m := range t.store.Table.Members {
 		if m.Name == name {
-			t.shardDeath = &shardDeath{at: at, incarnation: m.Incarnation, before: t.table, name: name, waiting: map[string]time.Time{}}
+			t.shardDeath = &shardDeath{at: at, incarnation: m.Incarnation, before: t.store.Table, name: name, waiting: map[string]time.Time{}}
 			return true
 		}
 	}
@@ -321,14 +239,14 @@ func (t *tracker) shardKilled(name string, at time.Time) bool {
 func (t *tracker) coordinatorKilled(at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.coordDeath = &coordDeath{at: at, term: t.term}
+	t.coordDeath = &coordDeath{at: at, term: t.store.Term}
 }
 
 // activeCoordinator is the name of the one that leads, "" for nobody.
 func (t *tracker) activeCoordinator() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.leader
+	return t.store.Leader.GetName()
 }
 
 // shardFailover is the time from the kill to the later of both signs of life, 0 while one is missing.
@@ -361,12 +279,12 @@ func (t *tracker) coordinatorFailover() time.Duration {
 func (t *tracker) spread(shards int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.table == nil || t.leader == "" {
+	if t.store.Table == nil || t.store.Leader == nil {
 		return false
 	}
 	n := 0
-	for _, m := range t.table.Members {
-		if t.table.Owned(m.Incarnation) >= api.Buckets/shards*7/10 {
+	for _, m := range t.store.Table.Members {
+		if t.store.Table.Owned(m.Incarnation) >= api.Buckets/shards*7/10 {
 			n++
 		}
 	}
@@ -378,7 +296,7 @@ func (t *tracker) ready(queues []*v1alpha1.Queue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, q := range queues {
-		if t.limits[q.Name] == nil {
+		if t.store.Limits[q.Name] == nil {
 			return false
 		}
 	}
@@ -410,7 +328,7 @@ func (t *tracker) missing(gangs []*gang, toTheEnd bool) int {
 func (t *tracker) settled(stays int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.reservations) <= stays && len(t.intentKeys) == 0
+	return len(t.store.Reservations) <= stays && t.rows() == 0
 }
 
 // latencies returns, for part 1, the sorted times from the return of the create call to the event with a node, and the time
@@ -467,9 +385,9 @@ func (t *tracker) quiet(d time.Duration) bool {
 // members are the shards of the table with their buckets, by name.
 func (t *tracker) members() map[string]int {
 	out := map[string]int{}
-	if t.table != nil {
-		for _, m := range t.table.Members {
-			out[m.Name] += t.table.Owned(m.Incarnation)
+	if t.store.Table != nil {
+		for _, m := range t.store.Table.Members {
+			out[m.Name] += t.store.Table.Owned(m.Incarnation)
 		}
 	}
 	return out

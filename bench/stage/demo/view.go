@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 )
 
 // view shows what goes on while it goes on: on a terminal a picture that is drawn again and again, elsewhere a line now and
@@ -86,7 +87,7 @@ func (v *view) line() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return fmt.Sprintf("%4.0fs  %-42s pods %d created, %d bound, %d finished, %.0f/s; %d gangs bound, %d denied by quota; CPU %.1f %%; table epoch %d, %s leads",
-		time.Since(d.begin).Seconds(), d.phase.Load(), d.pods.Load(), t.bound, t.finished, v.rate, len(t.complete), len(t.denied), d.share(t.cpu), t.epoch(), orNobody(t.leader))
+		time.Since(d.begin).Seconds(), d.phase.Load(), d.pods.Load(), t.bound, t.finished, v.rate, len(t.complete), len(t.denied), d.share(t.cpu), t.epoch(), orNobody(t.store.Leader.GetName()))
 }
 
 // measure keeps the rate of bindings of the last seconds.
@@ -137,26 +138,26 @@ func (v *view) picture() []string {
 		}
 		out = append(out, fmt.Sprintf("  %-8s%s %s", name, bar(float64(members[name])/api.Buckets, 30), state))
 	}
-	out = append(out, fmt.Sprintf("  %s leads; table epoch %d; %d reservations, %d open intents", orNobody(t.leader), t.epoch(), len(t.reservations), t.rows()), "",
+	out = append(out, fmt.Sprintf("  %s leads; table epoch %d; %d reservations, %d open intents", orNobody(t.store.Leader.GetName()), t.epoch(), len(t.store.Reservations), t.rows()), "",
 		"  queue                 charged / capability in cores")
+	charged, admitted := map[string]int64{}, map[string]int{} // at a queue and under it
+	for _, r := range t.store.Reservations {
+		for _, path := range api.Lineage(r.GetGang().GetQueue()) {
+			charged[path] += cpu(r.GetDemand())
+			admitted[path]++
+		}
+	}
 	for _, path := range d.plan.paths() {
 		if strings.HasPrefix(path, service+".") || strings.HasPrefix(path, unlimited+".") {
 			continue // many and alike
 		}
 		depth := strings.Count(path, ".")
-		limit := int64(0)
-		if r := t.limits[path]; r != nil {
-			for _, a := range r.GetCapability() {
-				if a.GetResource() == "cpu" {
-					limit = a.GetValue()
-				}
-			}
-		}
+		limit := cpu(t.store.Limits[path].GetCapability())
 		label := strings.Repeat("  ", depth) + path[strings.LastIndexByte(path, '.')+1:]
 		if limit > 0 {
-			out = append(out, fmt.Sprintf("  %-16s %s %6d / %d, %d gangs", label, bar(float64(t.charged[path])/float64(limit), 30), t.charged[path]/1000, limit/1000, t.admitted[path]))
+			out = append(out, fmt.Sprintf("  %-16s %s %6d / %d, %d gangs", label, bar(float64(charged[path])/float64(limit), 30), charged[path]/1000, limit/1000, admitted[path]))
 		} else {
-			out = append(out, fmt.Sprintf("  %-16s %-32s %6d, %d gangs", label, "", t.charged[path]/1000, t.admitted[path]))
+			out = append(out, fmt.Sprintf("  %-16s %-32s %6d, %d gangs", label, "", charged[path]/1000, admitted[path]))
 		}
 	}
 	out = append(out, "")
@@ -172,18 +173,28 @@ func (v *view) picture() []string {
 func (d *demo) share(milli int64) float64 { return 100 * float64(milli) / float64(d.plan.cores*1000) }
 
 func (t *tracker) epoch() api.Epoch {
-	if t.table == nil {
+	if t.store.Table == nil {
 		return 0
 	}
-	return t.table.Epoch
+	return t.store.Table.Epoch
 }
 
 func (t *tracker) rows() int {
 	n := 0
-	for _, rows := range t.intentKeys {
-		n += rows
+	for _, r := range t.store.Intents {
+		n += len(r.GetRows())
 	}
 	return n
+}
+
+// cpu is in milli-cores.
+func cpu(amounts []*wire.Amount) int64 {
+	for _, a := range amounts {
+		if a.GetResource() == "cpu" {
+			return a.GetValue()
+		}
+	}
+	return 0
 }
 
 func orNobody(name string) string {
