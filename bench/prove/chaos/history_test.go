@@ -200,8 +200,8 @@ func (a *asker) one(ctx context.Context, client int, h *history, uid, queue stri
 	h.add(client, releasing, done, call{verb: released, gang: uid})
 }
 
-// observe reads all reservations at once.
-func observe(ctx context.Context, etcd *clientv3.Client, h *history, client int) error {
+// readAll reads all reservations at once.
+func readAll(ctx context.Context, etcd *clientv3.Client, h *history, client int) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	from := h.now()
@@ -330,7 +330,7 @@ func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, lea
 	}
 	wg.Go(func() {
 		for asking.Err() == nil {
-			_ = observe(ctx, r.etcd, h, 0)
+			_ = readAll(ctx, r.etcd, h, 0)
 			wait.For(asking, 150*time.Millisecond)
 		}
 	})
@@ -348,7 +348,7 @@ func (r *run) oneHistory(t *testing.T, ctx context.Context, askers []*asker, lea
 		m.etcd.each(func(p *proxy) { p.set(mode{}) })
 	}
 	wg.Wait()
-	localtest.Wait(t, time.Minute, "the last read", func(ctx context.Context) error { return observe(ctx, r.etcd, h, 0) })
+	localtest.Wait(t, time.Minute, "the last read", func(ctx context.Context) error { return readAll(ctx, r.etcd, h, 0) })
 	counts := h.count()
 	result := porcupine.CheckOperationsTimeout(historyTree.model(), h.calls, 2*time.Minute)
 	t.Logf("history %d: %d calls: %d granted, %d perhaps, %d denied, %d released, %d read; %d kills, %d times answers were lost: %s", seed, len(h.calls),

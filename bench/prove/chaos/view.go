@@ -6,13 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/stage/observe"
 )
 
 // view is what the load and the attack know of the cluster, from the auditor's watches.
@@ -20,12 +19,11 @@ type view struct {
 	mu                           sync.Mutex
 	changed                      chan struct{}
 	pods                         map[string]seenPod // by UID
-	leaders                      map[string]leader
-	table                        *api.Table
+	control                      observe.Store
 	heard                        []chan string // wait for the next key of a kind; they get the name of who wrote it
 	kinds                        []string
 	dead                         map[api.Incarnation]time.Time // shards that were killed and are in the table
-	headed                       leader                        // the coordinator that was killed,
+	headed                       int64                         // the term of the coordinator that was killed,
 	beheaded                     time.Time                     // at that time; zero when another has granted something
 	shardTimes, coordinatorTimes []time.Duration
 	reasons                      map[string]map[string]bool // why gangs waited -> UIDs: without these the load is too easy
@@ -36,13 +34,8 @@ type seenPod struct {
 	finished   bool
 }
 
-type leader struct {
-	name     string
-	revision int64
-}
-
 func newView() *view {
-	return &view{changed: make(chan struct{}), pods: map[string]seenPod{}, leaders: map[string]leader{}, dead: map[api.Incarnation]time.Time{}, reasons: map[string]map[string]bool{}}
+	return &view{changed: make(chan struct{}), pods: map[string]seenPod{}, dead: map[api.Incarnation]time.Time{}, reasons: map[string]map[string]bool{}}
 }
 
 func (v *view) observe(_ time.Time, e audit.Event) {
@@ -75,11 +68,11 @@ func (v *view) observe(_ time.Time, e audit.Event) {
 		}
 		return
 	case audit.StoreRevision:
-		if e.Snapshot { // all there is: the watch had missed something
-			clear(v.leaders)
-		}
+		v.control.Observe(e)
 		for _, c := range e.Changes {
-			v.store(c)
+			if !c.Deleted {
+				v.stored(c)
+			}
 		}
 		return
 	default:
@@ -89,14 +82,14 @@ func (v *view) observe(_ time.Time, e audit.Event) {
 	v.changed = make(chan struct{})
 }
 
-func (v *view) store(c audit.StoreChange) {
-	if kind, rest, ok := strings.Cut(c.Key, "/"); ok && !c.Deleted && c.CreateRevision == c.ModRevision {
+// stored is called when a key was written and v.control has it.
+func (v *view) stored(c audit.StoreChange) {
+	kind, rest, _ := strings.Cut(c.Key, "/")
+	if c.CreateRevision == c.ModRevision {
 		who := ""
-		if incarnation, _, _ := strings.Cut(rest, "/"); kind == "intents" && v.table != nil {
-			for _, m := range v.table.Members {
-				if string(m.Incarnation) == incarnation {
-					who = m.Name
-				}
+		if incarnation, _, _ := strings.Cut(rest, "/"); kind == "intents" {
+			if m := v.member(func(m api.Member) bool { return string(m.Incarnation) == incarnation }); m != nil {
+				who = m.Name
 			}
 		}
 		for i, k := range v.kinds {
@@ -110,26 +103,14 @@ func (v *view) store(c audit.StoreChange) {
 		}
 	}
 	switch {
-	case len(c.Key) > 7 && c.Key[:7] == "leader/":
-		delete(v.leaders, c.Key)
-		var r wire.LeaderRecord
-		if !c.Deleted && proto.Unmarshal(c.Value, &r) == nil {
-			v.leaders[c.Key] = leader{r.GetName(), c.CreateRevision}
-		}
-	case c.Key == "table" && !c.Deleted:
-		var r wire.TableRecord
-		if proto.Unmarshal(c.Value, &r) == nil {
-			if t, err := wire.ToTable(&r, c.ModRevision); err == nil {
-				v.table = t
-			}
-		}
+	case kind == "table":
 		for who, at := range v.dead {
 			if v.member(func(m api.Member) bool { return m.Incarnation == who }) == nil {
 				v.shardTimes = append(v.shardTimes, time.Since(at))
 				delete(v.dead, who)
 			}
 		}
-	case strings.HasPrefix(c.Key, "reservations/") && !c.Deleted && !v.beheaded.IsZero() && v.first().revision > v.headed.revision:
+	case kind == "reservations" && !v.beheaded.IsZero() && v.control.Term > v.headed:
 		v.coordinatorTimes = append(v.coordinatorTimes, time.Since(v.beheaded))
 		v.beheaded = time.Time{}
 	}
@@ -163,25 +144,15 @@ func (v *view) nextKey(kind string) <-chan string {
 func (v *view) leads() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.first().name
-}
-
-func (v *view) first() leader {
-	best := leader{}
-	for _, l := range v.leaders {
-		if best.revision == 0 || l.revision < best.revision {
-			best = l
-		}
-	}
-	return best
+	return v.control.Leader.GetName()
 }
 
 func (v *view) member(is func(api.Member) bool) *api.Member {
-	if v.table == nil {
+	if v.control.Table == nil {
 		return nil
 	}
-	if i := slices.IndexFunc(v.table.Members, is); i >= 0 {
-		return &v.table.Members[i]
+	if i := slices.IndexFunc(v.control.Table.Members, is); i >= 0 {
+		return &v.control.Table.Members[i]
 	}
 	return nil
 }
@@ -200,8 +171,8 @@ func (v *view) killed(name string) {
 	if m := v.member(func(m api.Member) bool { return m.Name == name }); m != nil && v.dead[m.Incarnation].IsZero() {
 		v.dead[m.Incarnation] = time.Now()
 	}
-	if l := v.first(); l.name == name && v.beheaded.IsZero() {
-		v.headed, v.beheaded = l, time.Now()
+	if v.control.Leader.GetName() == name && v.beheaded.IsZero() {
+		v.headed, v.beheaded = v.control.Term, time.Now()
 	}
 }
 
@@ -226,11 +197,11 @@ func (v *view) waited() map[string]int {
 func (v *view) spread(shards int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.table == nil || len(v.table.Members) != shards {
+	if v.control.Table == nil || len(v.control.Table.Members) != shards {
 		return false
 	}
-	for _, m := range v.table.Members {
-		if v.table.Owned(m.Incarnation) == 0 {
+	for _, m := range v.control.Table.Members {
+		if v.control.Table.Owned(m.Incarnation) == 0 {
 			return false
 		}
 	}
