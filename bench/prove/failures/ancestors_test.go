@@ -91,7 +91,7 @@ func ancestors(w *world) {
 	homes := map[api.Incarnation]bool{}
 	w.mu.Lock()
 	for _, l := range leaves {
-		homes[w.seen.table.OwnerOf(l)] = true
+		homes[w.seen.Table.OwnerOf(l)] = true
 	}
 	w.mu.Unlock()
 	w.t.Logf("%s: %d leaves have %d homes", w.name, len(leaves), len(homes))

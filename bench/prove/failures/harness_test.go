@@ -19,7 +19,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,11 +30,11 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/auditlog"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
+	"basalt.dev/basalt/bench/stage/observe"
 )
 
 var long = flag.Int("long", 1, "make the storms so many times as long")
@@ -119,23 +118,19 @@ type world struct {
 
 // view is what the auditor's watches showed.
 type view struct {
-	pods         map[types.UID]*v1.Pod // that exist
-	node         map[types.UID]string  // of every pod that was ever seen bound
-	finished     map[types.UID]bool    // of every pod that was ever seen finished
-	nodes        map[string]*v1.Node
-	groups       map[string]*v1alpha1.PodGroup // by name
-	queues       map[string]*v1alpha1.Queue
-	reservations map[string]*wire.ReservationRecord // by key
-	limits       map[string]*wire.LimitsRecord      // by queue
-	intents      map[string]bool
-	table        *api.Table
+	observe.Store
+	pods     map[types.UID]*v1.Pod // that exist
+	node     map[types.UID]string  // of every pod that was ever seen bound
+	finished map[types.UID]bool    // of every pod that was ever seen finished
+	nodes    map[string]*v1.Node
+	groups   map[string]*v1alpha1.PodGroup // by name
+	queues   map[string]*v1alpha1.Queue
 }
 
 func newView() *view {
 	return &view{
 		pods: map[types.UID]*v1.Pod{}, node: map[types.UID]string{}, finished: map[types.UID]bool{}, nodes: map[string]*v1.Node{},
 		groups: map[string]*v1alpha1.PodGroup{}, queues: map[string]*v1alpha1.Queue{},
-		reservations: map[string]*wire.ReservationRecord{}, limits: map[string]*wire.LimitsRecord{}, intents: map[string]bool{},
 	}
 }
 
@@ -152,9 +147,7 @@ func (v *view) pod(p *v1.Pod) {
 func (v *view) observe(e audit.Event) {
 	switch e := e.(type) {
 	case audit.StoreRevision:
-		for _, c := range e.Changes {
-			v.store(c)
-		}
+		v.Store.Observe(e)
 	case audit.PodsReplaced:
 		clear(v.pods)
 		for _, p := range e.Pods {
@@ -185,6 +178,7 @@ func (v *view) observe(e audit.Event) {
 			delete(v.groups, g.Name)
 		}
 	case audit.QueuesReplaced:
+		clear(v.queues)
 		for _, q := range e.Queues {
 			v.queues[q.Name] = q
 		}
@@ -192,34 +186,6 @@ func (v *view) observe(e audit.Event) {
 		v.queues[e.Queue.Name] = e.Queue
 	case audit.QueueGone:
 		delete(v.queues, e.Queue.Name)
-	}
-}
-
-func (v *view) store(c audit.StoreChange) {
-	switch kind, rest, _ := strings.Cut(c.Key, "/"); {
-	case kind == "reservations" && c.Deleted:
-		delete(v.reservations, rest)
-	case kind == "reservations":
-		r := &wire.ReservationRecord{}
-		if proto.Unmarshal(c.Value, r) == nil {
-			v.reservations[rest] = r
-		}
-	case kind == "intents" && c.Deleted:
-		delete(v.intents, rest)
-	case kind == "intents":
-		v.intents[rest] = true
-	case kind == "queues":
-		r := &wire.LimitsRecord{}
-		if !c.Deleted && proto.Unmarshal(c.Value, r) == nil {
-			v.limits[rest] = r
-		}
-	case c.Key == "table" && !c.Deleted:
-		r := &wire.TableRecord{}
-		if proto.Unmarshal(c.Value, r) == nil {
-			if t, err := wire.ToTable(r, c.ModRevision); err == nil {
-				v.table = t
-			}
-		}
 	}
 }
 
@@ -311,7 +277,7 @@ func (w *world) explain() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d pods wait, %d reservations, %d intents: %s", unbound, len(w.seen.reservations), len(w.seen.intents), strings.Join(out, "; "))
+	return fmt.Sprintf("%d pods wait, %d reservations, %d intents: %s", unbound, len(w.seen.Reservations), len(w.seen.Intents), strings.Join(out, "; "))
 }
 
 // startsOver reports whether a line is the last of a process that ends because its session is over, for example, or because
@@ -476,11 +442,11 @@ func (w *world) start(bug fault.Fault) {
 	slices.SortFunc(w.shards, byName)
 	w.t.Logf("%s: processes listen after %s", w.name, time.Since(w.begin).Round(time.Millisecond))
 	w.wait(limit, "three shards with their buckets", func(v *view) bool {
-		if v.table == nil || len(v.table.Members) != 3 {
+		if v.Table == nil || len(v.Table.Members) != 3 {
 			return false
 		}
 		for b := range api.BucketID(api.Buckets) {
-			if v.table.Owner(b) == "" {
+			if v.Table.Owner(b) == "" {
 				return false
 			}
 		}
@@ -505,7 +471,7 @@ func (w *world) finish() {
 	if !w.found() {
 		w.deleteLoad(ctx)
 		w.wait(limit, "every reservation and intent to end with its pods", func(v *view) bool {
-			return len(v.pods) == 0 && len(v.groups) == 0 && len(v.reservations) == 0 && len(v.intents) == 0
+			return len(v.pods) == 0 && len(v.groups) == 0 && len(v.Reservations) == 0 && len(v.Intents) == 0
 		})
 	}
 	w.judgeProcesses()

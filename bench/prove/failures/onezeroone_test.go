@@ -51,7 +51,7 @@ func oneZeroOne(w *world) {
 		})
 	}
 	wg.Wait()
-	w.wait(limit, "one reservation for each that is there, and no more", func(v *view) bool { return len(v.reservations) == workers })
+	w.wait(limit, "one reservation for each that is there, and no more", func(v *view) bool { return len(v.Reservations) == workers })
 }
 
 // remaker deletes and makes one thing: a PodGroup of two, or with alone a pod as a Deployment makes it.

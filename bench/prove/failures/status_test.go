@@ -21,6 +21,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/stage/observe"
 )
 
 // Short gangs come and go over many queues while somebody edits the queues all the time. Each queue's status has one writer
@@ -125,7 +126,7 @@ func statusStorm(w *world) {
 	epoch := w.epoch()
 	victim.Kill()
 	churn("after", 5*time.Second)
-	w.wait(limit, "a new epoch after a shard was killed", func(v *view) bool { return v.table.Epoch > epoch })
+	w.wait(limit, "a new epoch after a shard was killed", func(v *view) bool { return v.Table.Epoch > epoch })
 	users.judge(ctx)
 	w.wait(limit, "every status to say what is charged", func(v *view) bool { return len(v.lies()) == 0 })
 }
@@ -134,7 +135,7 @@ func statusStorm(w *world) {
 func (w *world) epoch() api.Epoch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.seen.table.Epoch
+	return w.seen.Table.Epoch
 }
 
 // short runs a gang to its end and takes it away.
@@ -224,7 +225,7 @@ func (e *editors) judge(context.Context) {
 		missing = ""
 		for _, name := range slices.Sorted(maps.Keys(e.last)) {
 			want, _ := api.FromResourceList(e.last[name].Capability, false)
-			q, limits := v.queues[name], v.limits[name]
+			q, limits := v.queues[name], v.Limits[name]
 			switch {
 			case q == nil || limits == nil:
 				missing = name + " is not there"
@@ -262,26 +263,19 @@ type charge struct {
 }
 
 // charges sums the reservations of every subtree.
-func (v *view) charges() map[string]charge {
+func charges(s *observe.Store) map[string]charge {
 	out := map[string]charge{}
-	for _, r := range v.reservations {
-		add(out, r, 1)
+	for _, r := range s.Reservations {
+		demand, err := wire.ToResources(r.GetDemand())
+		if err != nil {
+			continue
+		}
+		for _, path := range api.Lineage(r.GetGang().GetQueue()) {
+			c := out[path]
+			out[path] = charge{c.cpu + demand.Value("cpu"), c.pods + demand.Value("pods"), c.gangs + 1}
+		}
 	}
 	return out
-}
-
-func add(to map[string]charge, r *wire.ReservationRecord, sign int64) {
-	demand, err := wire.ToResources(r.GetDemand())
-	if err != nil {
-		return
-	}
-	for _, path := range api.Lineage(r.GetGang().GetQueue()) {
-		c := to[path]
-		c.cpu += sign * demand.Value("cpu")
-		c.pods += sign * demand.Value("pods")
-		c.gangs += int(sign)
-		to[path] = c
-	}
 }
 
 func said(q *v1alpha1.Queue) charge {
@@ -294,7 +288,7 @@ func said(q *v1alpha1.Queue) charge {
 
 // lies names the queues whose status says something else than the reservations.
 func (v *view) lies() []string {
-	truth := v.charges()
+	truth := charges(&v.Store)
 	var out []string
 	for name, q := range v.queues {
 		if said(q) != truth[name] {
@@ -309,7 +303,7 @@ func (v *view) lies() []string {
 type ages struct {
 	mu      sync.Mutex
 	judging bool
-	records map[string]*wire.ReservationRecord
+	store   observe.Store
 	truth   map[string]charge
 	queues  map[string]charge               // what each status says
 	was     map[string]map[charge]time.Time // until when the truth was another than it is now
@@ -317,7 +311,7 @@ type ages struct {
 }
 
 func newAges() *ages {
-	return &ages{records: map[string]*wire.ReservationRecord{}, truth: map[string]charge{}, queues: map[string]charge{}, was: map[string]map[charge]time.Time{}}
+	return &ages{truth: map[string]charge{}, queues: map[string]charge{}, was: map[string]map[charge]time.Time{}}
 }
 
 func (a *ages) begin() { a.mu.Lock(); defer a.mu.Unlock(); a.judging, a.all = true, nil }
@@ -328,12 +322,9 @@ func (a *ages) observe(now time.Time, e audit.Event) {
 	defer a.mu.Unlock()
 	switch e := e.(type) {
 	case audit.StoreRevision:
-		before := maps.Clone(a.truth)
-		v := view{reservations: a.records, intents: map[string]bool{}, limits: map[string]*wire.LimitsRecord{}}
-		for _, c := range e.Changes {
-			v.store(c)
-		}
-		a.truth = v.charges()
+		before := a.truth
+		a.store.Observe(e)
+		a.truth = charges(&a.store)
 		for name, c := range before {
 			if a.truth[name] != c {
 				a.until(name, c, now)
