@@ -739,7 +739,7 @@ func (r *run) clean(ctx context.Context, row *Row) error {
 		}
 		r.view.mu.Lock()
 		defer r.view.mu.Unlock()
-		for _, rec := range r.view.reservations {
+		for _, rec := range r.view.control.Reservations {
 			if g := rec.GetGang(); strings.HasPrefix(g.GetNamespace(), evil) {
 				return fmt.Errorf("gang %s/%s is charged to queue %s, and all pods of the attacker are gone", g.GetNamespace(), g.GetName(), g.GetQueue())
 			}

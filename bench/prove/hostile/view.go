@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,22 +13,22 @@ import (
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/stage/observe"
 )
 
 // view is what the suite knows of the cluster, from watches of its own. It judges by the objects alone: the amounts of pods are
 // summed here, not by the code that Basalt and its auditor share.
 type view struct {
-	mu           sync.Mutex
-	pods         map[types.UID]*pod
-	waiting      map[types.UID]chan time.Time // given the time when the pod is seen bound
-	unseen       map[types.UID]chan struct{}  // closed when the pod is seen
-	reservations map[string]*wire.ReservationRecord
-	terms        int // how many times a coordinator became leader
-	leader       int64
-	limits       map[string]int64 // of CPU, by queue
-	used         map[string]int64 // what runs in a queue and below it, milli-cores
-	over         []string         // limits that were exceeded by what runs
-	overSeen     map[string]bool
+	mu       sync.Mutex
+	pods     map[types.UID]*pod
+	waiting  map[types.UID]chan time.Time // given the time when the pod is seen bound
+	unseen   map[types.UID]chan struct{}  // closed when the pod is seen
+	control  observe.Store
+	terms    int              // how many times a coordinator became leader
+	limits   map[string]int64 // of CPU, by queue
+	used     map[string]int64 // what runs in a queue and below it, milli-cores
+	over     []string         // limits that were exceeded by what runs
+	overSeen map[string]bool
 }
 
 // pod is what the view keeps of a pod.
@@ -49,7 +48,7 @@ type pod struct {
 }
 
 func newView() *view {
-	return &view{pods: map[types.UID]*pod{}, waiting: map[types.UID]chan time.Time{}, unseen: map[types.UID]chan struct{}{}, reservations: map[string]*wire.ReservationRecord{},
+	return &view{pods: map[types.UID]*pod{}, waiting: map[types.UID]chan time.Time{}, unseen: map[types.UID]chan struct{}{},
 		limits: map[string]int64{}, used: map[string]int64{}, overSeen: map[string]bool{}}
 }
 
@@ -87,11 +86,9 @@ func (v *view) observe(at time.Time, e audit.Event) {
 	case audit.PodGone:
 		v.podGone(e.Pod.UID)
 	case audit.StoreRevision:
-		if e.Snapshot {
-			clear(v.reservations)
-		}
-		for _, c := range e.Changes {
-			v.store(c)
+		before := v.control.Term
+		if v.control.Observe(e); v.control.Term > before {
+			v.terms++
 		}
 	}
 }
@@ -126,7 +123,7 @@ func (v *view) podSeen(at time.Time, o *v1.Pod) (bound *pod) {
 	}
 	if p.node != "" && was == "" {
 		p.gang = o.Labels[api.LabelGang]
-		if r := v.reservations[p.gang]; r != nil {
+		if r := v.control.Reservations[p.gang]; r != nil {
 			p.queue = r.GetGang().GetQueue()
 		}
 	}
@@ -175,7 +172,7 @@ func (v *view) judgeLimits(bound *pod) {
 
 // charged is what the control store says is charged to a queue and those below it, in milli-cores.
 func (v *view) charged(queue string) (sum int64) {
-	for _, r := range v.reservations {
+	for _, r := range v.control.Reservations {
 		if api.Under(r.GetGang().GetQueue(), queue) {
 			sum += reservedCPU(r)
 		}
@@ -195,23 +192,6 @@ func reservedCPU(r *wire.ReservationRecord) (amount int64) {
 func parent(queue string) string {
 	i := strings.LastIndexByte(queue, '.')
 	return queue[:max(i, 0)]
-}
-
-func (v *view) store(c audit.StoreChange) {
-	switch {
-	case strings.HasPrefix(c.Key, "leader/"):
-		if !c.Deleted && c.CreateRevision == c.ModRevision {
-			v.terms++
-		}
-	case strings.HasPrefix(c.Key, "reservations/"):
-		uid := c.Key[strings.LastIndexByte(c.Key, '/')+1:]
-		r := &wire.ReservationRecord{}
-		if c.Deleted || proto.Unmarshal(c.Value, r) != nil {
-			delete(v.reservations, uid)
-		} else {
-			v.reservations[uid] = r
-		}
-	}
 }
 
 // bound returns a channel that gives the time at which a pod is seen bound.
@@ -314,7 +294,7 @@ func (v *view) compare(namespace string, exact bool) (charged map[string]int64, 
 		}
 	}
 	charged = map[string]int64{}
-	for uid, r := range v.reservations {
+	for uid, r := range v.control.Reservations {
 		g := r.GetGang()
 		if g.GetNamespace() != namespace {
 			continue
