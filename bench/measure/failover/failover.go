@@ -20,7 +20,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,11 +28,11 @@ import (
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wait"
-	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/network"
+	"basalt.dev/basalt/bench/stage/observe"
 )
 
 // Options of a measurement.
@@ -219,12 +218,12 @@ func (r *run) settled(ctx context.Context) error {
 		}
 	}
 	return r.poll(ctx, "the table to be even", func() (bool, error) {
-		t, err := r.table(ctx)
-		if err != nil || t == nil || len(t.Members) != r.Shards {
+		s, err := observe.Read(ctx, r.etcd)
+		if err != nil || s.Table == nil || len(s.Table.Members) != r.Shards {
 			return false, nil
 		}
-		for _, m := range t.Members {
-			if t.Owned(m.Incarnation) < api.Buckets/r.Shards*9/10 {
+		for _, m := range s.Table.Members {
+			if s.Table.Owned(m.Incarnation) < api.Buckets/r.Shards*9/10 {
 				return false, nil
 			}
 		}
@@ -249,28 +248,15 @@ func (r *run) poll(ctx context.Context, what string, ask func() (bool, error)) e
 	}
 }
 
-func (r *run) table(ctx context.Context) (*api.Table, error) {
-	got, err := r.etcd.Get(ctx, "table")
-	if err != nil || len(got.Kvs) == 0 {
-		return nil, err
-	}
-	var record wire.TableRecord
-	if err := proto.Unmarshal(got.Kvs[0].Value, &record); err != nil {
-		return nil, fmt.Errorf("read table: %w", err)
-	}
-	return wire.ToTable(&record, got.Kvs[0].ModRevision)
-}
-
-func (r *run) leader(ctx context.Context) (string, error) {
-	var record wire.LeaderRecord
-	err := r.poll(ctx, "a coordinator to lead", func() (bool, error) {
-		got, err := r.etcd.Get(ctx, "leader/", clientv3.WithPrefix())
-		if err != nil || len(got.Kvs) == 0 {
-			return false, nil
+func (r *run) leader(ctx context.Context) (name string, err error) {
+	err = r.poll(ctx, "a coordinator to lead", func() (bool, error) {
+		s, err := observe.Read(ctx, r.etcd)
+		if err == nil {
+			name = s.Leader.GetName()
 		}
-		return true, proto.Unmarshal(got.Kvs[0].Value, &record)
+		return name != "", nil
 	})
-	return record.GetName(), err
+	return name, err
 }
 
 // makePod makes a pod that runs for a moment.
@@ -329,10 +315,11 @@ func (r *run) killShard(ctx context.Context, round int) (time.Duration, error) {
 	if err := r.settled(ctx); err != nil {
 		return 0, err
 	}
-	t, err := r.table(ctx)
+	s, err := observe.Read(ctx, r.etcd)
 	if err != nil {
 		return 0, err
 	}
+	t := s.Table
 	victim := t.Members[round%len(t.Members)]
 	owned := func(count int, name func(int) string) (names []string) {
 		for i := range count {

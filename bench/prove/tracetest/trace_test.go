@@ -20,7 +20,6 @@ import (
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,10 +27,10 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
+	"basalt.dev/basalt/bench/stage/observe"
 )
 
 const patience = 90 * time.Second
@@ -134,19 +133,12 @@ func table(t *testing.T, c *local.Cluster) *api.Table {
 	defer client.Close()
 	var out *api.Table
 	localtest.Wait(t, patience, "a table of two shards", func(ctx context.Context) error {
-		resp, err := client.Get(ctx, "table")
+		s, err := observe.Read(ctx, client)
 		if err != nil {
 			return err
 		}
-		if len(resp.Kvs) != 1 {
+		if out = s.Table; out == nil {
 			return errors.New("no table")
-		}
-		r := &wire.TableRecord{}
-		if err := proto.Unmarshal(resp.Kvs[0].Value, r); err != nil {
-			return err
-		}
-		if out, err = wire.ToTable(r, resp.Kvs[0].ModRevision); err != nil {
-			return err
 		}
 		if len(out.Members) != 2 || out.Owned(out.Members[0].Incarnation) == 0 || out.Owned(out.Members[1].Incarnation) == 0 {
 			return fmt.Errorf("members %v", out.Members)
