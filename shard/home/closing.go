@@ -169,15 +169,18 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 		if p == nil {
 			p = c.claim(g, b.GetPodUid())
 		}
-		if p != nil && p.stage != bound && !p.Finished {
+		if p != nil && !p.Finished {
 			p.ours = true
-			c.podBound(p, b.GetNode())
-			delete(w.sent, p.UID)
+			if p.stage != bound {
+				c.podBound(p, b.GetNode())
+				delete(w.sent, p.UID)
+			}
 		}
 	}
 	for _, uid := range m.GetSentPodUids() {
 		p := g.members[uid]
 		if p != nil && p.stage == bound {
+			p.ours = true // by that Binding
 			continue
 		}
 		w.sent[uid] = from

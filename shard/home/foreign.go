@@ -15,8 +15,9 @@ import (
 //   - before that, what it requests if its node has that much, together with all others that are charged so on this node. The
 //     kubelet refuses what exceeds its node, and a refused pod has failed and uses nothing.
 //
-// What was charged stays charged until the pod ends. A pod that is not charged yet is looked at again when it starts, when
-// its node appears or grows, and when another one on its node starts or ends.
+// A pod that its gang's reservation names is charged already: an earlier home may have bound it. What was charged stays charged until
+// the pod ends. A pod that is not charged yet is looked at again when it starts, when its node appears or grows, and when another one
+// on its node starts or ends.
 
 // foreignOn is what is known of such pods on one node.
 type foreignOn struct {
@@ -39,7 +40,7 @@ func (c *Core) judgeForeign(p *pod) {
 			c.uncount(p)
 		}
 		return
-	case p.ours || p.Node == "" || fault.On(fault.ForeignInFull):
+	case p.ours || p.Node == "" || p.gang.charge.reserved && p.gang.charge.names(p.gang, p) || fault.On(fault.ForeignInFull):
 		p.chargeable = true
 		return
 	}
