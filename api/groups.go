@@ -182,8 +182,9 @@ func stripGroups(to, p *v1.Pod) {
 // ForeignGroup is what a group of another kind than Basalt's PodGroup says beyond what such a one can say.
 type ForeignGroup struct {
 	Kind    GroupKind
-	Roles   []Role // how many pods of each start together, sorted by name
-	Started bool   // it had its minimum once
+	Roles   []Role    // how many pods of each start together, sorted by name
+	Floor   Resources // what the gang is charged at least, whatever its pods request
+	Started bool      // it had its minimum once
 	Refused *Refusal
 }
 

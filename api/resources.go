@@ -107,6 +107,11 @@ func (r Resources) Max(o Resources) Resources {
 	return combine(r, o, func(a, b int64) int64 { return max(a, b) })
 }
 
+// Min returns the smaller amount of each resource.
+func (r Resources) Min(o Resources) Resources {
+	return combine(r, o, func(a, b int64) int64 { return min(a, b) })
+}
+
 // Positive returns the amounts above zero.
 func (r Resources) Positive() Resources {
 	out := make(Resources, 0, len(r))

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -139,10 +140,12 @@ type (
 	PodGroupsReplaced struct {
 		PodGroups []*v1alpha1.PodGroup
 		Kind      api.GroupKind
+		Floors    map[types.UID]v1.ResourceList // minResources of those that are Volcano's
 	}
 	PodGroupSeen struct {
 		PodGroup *v1alpha1.PodGroup
 		Kind     api.GroupKind
+		Floor    v1.ResourceList // minResources, if it is Volcano's
 	}
 	PodGroupGone struct{ PodGroup *v1alpha1.PodGroup }
 
@@ -227,9 +230,9 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 	case QueueGone:
 		a.queueGone(e.Queue.Name, string(e.Queue.UID))
 	case PodGroupsReplaced:
-		a.podGroupsReplaced(e.PodGroups, e.Kind)
+		a.podGroupsReplaced(e)
 	case PodGroupSeen:
-		a.podGroupSeen(e.PodGroup, e.Kind)
+		a.podGroupSeen(e.PodGroup, e.Kind, e.Floor)
 	case PodGroupGone:
 		a.podGroupGone(string(e.PodGroup.UID))
 	case Tick:

@@ -225,6 +225,22 @@ func TestAuditorCatches(t *testing.T) {
 		w.pod("a", cpu, of("job"))
 		w.pod("b", cpu, of("job"))
 	}
+	driver := func(w *world, resourceName v1.ResourceName, amount string, change ...func(*v1alpha1.PodGroup)) { // the first pod of a gang that is charged 4 cores
+		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg", Namespace: "ns", Name: "spark"}}
+		g.Spec.SchedulingPolicy.Gang.MinCount = 1
+		for _, f := range change {
+			f(g)
+		}
+		floor := v1.ResourceList{"cpu": resource.MustParse("4"), "count/pods": resource.MustParse("9")}
+		floor[resourceName] = resource.MustParse(amount)
+		w.a.Observe(w.now, audit.PodGroupSeen{Kind: api.VolcanoGroup, PodGroup: g, Floor: floor})
+		w.pod("driver", "2", func(p *v1.Pod) { p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "spark"} })
+		w.reserve("gg", 4000, func(r *wire.ReservationRecord) {
+			r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
+			r.Pods = []uint64{api.PodID("driver")}
+			r.Gang.Single = false
+		})
+	}
 	tests := []struct {
 		name string
 		want audit.Kind // "" for a clean report
@@ -608,6 +624,15 @@ func TestAuditorCatches(t *testing.T) {
 			placed(w)
 			cleared(w)
 			w.reserve("g", 1000)
+			w.pass(31 * time.Second)
+		}},
+		{"minResources of a Volcano PodGroup explain a charge", "", "", audit.Config{Volcano: true}, func(w *world) { driver(w, "requests.cpu", "9"); w.pass(31 * time.Second) }},
+		{"a charge above minResources", audit.Leak, "its unfinished pods ask for cpu=3", audit.Config{Volcano: true}, func(w *world) {
+			driver(w, "cpu", "3")
+			w.pass(31 * time.Second)
+		}},
+		{"minResources of a PodGroup with too few pods", audit.Leak, "its unfinished pods ask for cpu=2", audit.Config{Volcano: true}, func(w *world) {
+			driver(w, "cpu", "4", func(g *v1alpha1.PodGroup) { g.Spec.SchedulingPolicy.Gang.MinCount = 2 })
 			w.pass(31 * time.Second)
 		}},
 		{"a charge that pods no longer explain", audit.Leak, "its unfinished pods ask for", audit.Config{}, func(w *world) {

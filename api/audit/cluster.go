@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -121,6 +122,7 @@ type gang struct {
 
 	live, present int
 	total, bound  api.Resources
+	floor         api.Resources // it may be charged that for fewer pods
 	must          api.Resources // of bound: what has to be charged
 
 	reservation *reservation
@@ -226,7 +228,7 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	group := ""
 	if name := o.Labels[api.LabelPodGroup]; name != "" && p.ours {
 		group = groupName(api.BasaltGroup, o.Namespace, name)
-	} else if name := o.Annotations["scheduling.k8s.io/group-name"]; name != "" && p.ours && a.cfg.Volcano {
+	} else if name := cmp.Or(o.Annotations["scheduling.k8s.io/group-name"], o.Annotations["scheduling.volcano.sh/group-name"]); name != "" && p.ours && a.cfg.Volcano {
 		group = groupName(api.VolcanoGroup, o.Namespace, name)
 	}
 	a.join(p, group)
@@ -577,7 +579,8 @@ func (a *Auditor) judgeNode(n *node) {
 
 // ---- gangs
 
-func (a *Auditor) podGroupsReplaced(groups []*v1alpha1.PodGroup, kind api.GroupKind) {
+func (a *Auditor) podGroupsReplaced(e PodGroupsReplaced) {
+	groups, kind := e.PodGroups, e.Kind
 	there := map[string]bool{}
 	for _, g := range groups {
 		there[string(g.UID)] = true
@@ -594,7 +597,7 @@ func (a *Auditor) podGroupsReplaced(groups []*v1alpha1.PodGroup, kind api.GroupK
 		if first && g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled) {
 			a.gang(string(g.UID)).complete = true
 		}
-		a.podGroupSeen(g, kind)
+		a.podGroupSeen(g, kind, e.Floors[g.UID])
 	}
 }
 
@@ -606,8 +609,9 @@ func groupName(kind api.GroupKind, namespace, name string) string {
 	return kind.String() + " " + namespace + "/" + name
 }
 
-func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind) {
+func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v1.ResourceList) {
 	g := a.gang(string(o.UID))
+	g.floor = a.floorOf(floor)
 	g.kind, g.group, g.minCount, g.queue = kind, true, o.Spec.SchedulingPolicy.Gang.MinCount, o.Spec.Queue
 	if name := groupName(kind, o.Namespace, o.Name); !g.exists || g.name != name {
 		g.exists, g.name = true, name
@@ -717,8 +721,12 @@ func (a *Auditor) judgeGang(g *gang) {
 	leak("more bound than charged", r != nil && !g.must.Fits(r.demand), func(since time.Time) string {
 		return fmt.Sprintf("has bound pods with %s and is charged %s since %s", g.must, g.reservation.demand, since.Format(clock))
 	})
-	leak("more charged than asked for", r != nil && g.live > 0 && !r.demand.Fits(g.total), func(since time.Time) string {
-		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s", g.reservation.demand, g.total, since.Format(clock))
+	asked := g.total
+	if g.live >= int(g.minCount) {
+		asked = asked.Max(g.floor)
+	}
+	leak("more charged than asked for", r != nil && g.live > 0 && !r.demand.Fits(asked), func(since time.Time) string {
+		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s", g.reservation.demand, asked, since.Format(clock))
 	})
 	if g.live == 0 && g.present == 0 && !g.exists && r == nil {
 		if g.idle.IsZero() {

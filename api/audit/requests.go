@@ -114,6 +114,23 @@ func (a *Auditor) requestsOf(o *v1.Pod) api.Resources {
 	return out
 }
 
+// floorOf returns what a Volcano PodGroup may be charged whatever its pods request: what its minResources names without the prefixes of
+// a ResourceQuota.
+func (a *Auditor) floorOf(l v1.ResourceList) api.Resources {
+	r := reader{ignore: a.cfg.Ignore}
+	var out api.Resources
+	for name, x := range r.list(l) {
+		if prefix, _, _ := strings.Cut(name, "."); prefix == "requests" || prefix == "limits" || strings.HasPrefix(name, "count/") {
+			continue
+		}
+		if n := amount(name, x); n.IsInt64() {
+			out = append(out, api.Amount{Resource: name, Value: n.Int64()})
+		}
+	}
+	slices.SortFunc(out, func(a, b api.Amount) int { return cmp.Compare(a.Resource, b.Resource) })
+	return out
+}
+
 // reader reads the quantities of one pod.
 type reader struct {
 	ignore     map[string]bool

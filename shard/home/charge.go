@@ -64,7 +64,7 @@ func (c *Core) adoptCharge(g *gang) bool {
 	}
 	pods := c.choose(g)
 	all := append(g.pick((*pod).isChargeable), pods...)
-	if total, excess := sumBounded(all); excess || !total.Fits(ch.amounts) || !ch.namesAll(g, all) {
+	if total, excess := g.demand(all); excess || !total.Fits(ch.amounts) || !ch.namesAll(g, all) {
 		return false
 	}
 	for _, p := range g.members {
@@ -143,6 +143,7 @@ func (c *Core) adjust(g *gang) {
 			base = ch.amounts // what it lacks is kept for a pod that takes the place
 		}
 	}
+	base = base.Max(g.floor())
 	if ch.reserve != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.outstanding() {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
@@ -187,6 +188,32 @@ func (c *Core) adjust(g *gang) {
 			c.release(g)
 		}
 	}
+}
+
+// demand returns what the gang is charged for some of its pods: what they request, and no less than its floor. It reports an excess
+// as sumBounded does.
+func (g *gang) demand(pods []*pod) (total api.Resources, excess bool) {
+	total, excess = sumBounded(pods)
+	if total = total.Max(g.floor()); len(total) > api.MaxGangResources {
+		total, _ = total.Foremost(api.MaxGangResources, nil)
+		excess = true
+	}
+	return total, excess
+}
+
+// floor returns the least that the gang is charged, whatever its pods request: a Volcano PodGroup says so for pods that come later,
+// as the executors of a Spark driver do. Once pods are bound, what was granted of it is kept, as long as enough of them are not
+// finished, and nothing more of it is requested.
+func (g *gang) floor() api.Resources {
+	switch t := &g.tally; {
+	case g.group == nil || len(g.group.floor) == 0 || g.leaving():
+		return nil
+	case !g.started && g.state != binding && g.state != running:
+		return g.group.floor
+	case t.unfinished < g.minCount() || t.bound+t.committed == 0:
+		return nil
+	}
+	return g.group.floor.Min(g.charge.amounts).Positive()
 }
 
 // shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record again,

@@ -263,7 +263,7 @@ func (c *Core) collect(g *gang) {
 		c.become(g, ready)
 		return
 	}
-	if g.charge.reserved && !g.charge.stale && t.bound == 0 && !sum(c.choose(g)).Fits(g.charge.amounts) {
+	if need, _ := g.demand(c.choose(g)); g.charge.reserved && !g.charge.stale && t.bound == 0 && !need.Fits(g.charge.amounts) {
 		c.release(g) // too small for the pods that are there now
 		return
 	}

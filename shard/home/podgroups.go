@@ -26,6 +26,7 @@ type group struct {
 
 	// Of another kind than Basalt's PodGroup:
 	roles         []api.Role
+	floor         api.Resources
 	refused       *api.Refusal // its gang is not placed
 	startedBefore bool         // it shows that the gang had its minimum once
 
@@ -60,8 +61,8 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	g.queue = seen.Spec.Queue
 	g.refused, g.startedBefore = foreign.Refused, foreign.Started
 	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
-	if g.minCount != least || !slices.Equal(g.roles, foreign.Roles) {
-		g.minCount, g.roles = least, foreign.Roles
+	if g.minCount != least || !slices.Equal(g.roles, foreign.Roles) || !slices.Equal(g.floor, foreign.Floor) {
+		g.minCount, g.roles, g.floor = least, foreign.Roles, foreign.Floor
 		if gang := c.gangs[g.uid]; gang != nil {
 			c.edited(gang)
 		}

@@ -52,6 +52,9 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 		}
 	}
 	demand, excess := sumBounded(have)
+	if growth || len(pods) > 0 {
+		demand, excess = g.demand(have)
+	}
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter,
@@ -144,7 +147,7 @@ func (c *Core) await(g *gang) {
 	if !c.stillWanted(g, a) {
 		pods := c.choose(g)
 		now := append(g.pick((*pod).isChargeable), pods...)
-		if !sum(now).Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
+		if demand, _ := g.demand(now); !demand.Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
 			if g.edits.pending = true; c.limitRestarts(g) {
 				c.sendReserve(g)
 				return
@@ -159,7 +162,7 @@ func (c *Core) await(g *gang) {
 
 // stillWanted reports whether the open Reserve asks for what is wanted.
 func (c *Core) stillWanted(g *gang, a *reserveCall) bool {
-	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && len(g.group.roles) > 0 {
+	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && (len(g.group.roles) > 0 || len(g.group.floor) > 0) {
 		return false
 	}
 	for _, p := range a.pods {

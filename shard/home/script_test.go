@@ -258,7 +258,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "group": // NAME [deleting scheduled volcano started] roles=NAME:MIN,... refused= uid= min= queue= class= timeout= generation=
+	case "group": // NAME [deleting scheduled volcano started] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
@@ -282,6 +282,9 @@ func (s *script) run(line string) []string {
 			if name, least, ok := strings.Cut(role, ":"); ok {
 				foreign.Roles = append(foreign.Roles, api.Role{Name: name, Min: int(w.toNum(least))})
 			}
+		}
+		if floor := w.num("floor"); floor > 0 {
+			foreign.Floor = api.Resources{{Resource: "cpu", Value: 1000 * floor}}
 		}
 		if field := w.value["refused"]; field != "" {
 			foreign.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: field + " is not supported yet"}

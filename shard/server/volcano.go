@@ -61,7 +61,7 @@ func (v *volcanoGroups) follow(ctx context.Context) (stop func()) {
 		return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name, Kind: api.VolcanoGroup}
 	}
 	seen := func(g *v1beta1.PodGroup) event.Event {
-		as, foreign := volcano.Group(g)
+		as, foreign := volcano.Group(g, v.rules.Ignored)
 		return event.PodGroupSeen{PodGroup: as, Foreign: foreign}
 	}
 	f, forget := followAs(v.watches, v.clients.Volcano, "podgroups", "podgroups."+v1beta1.GroupName, volcano.Strip, seen, gone)

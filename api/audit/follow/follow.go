@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -453,16 +454,23 @@ func (a *Auditor) followVolcano(ctx context.Context) {
 		g.Spec.SchedulingPolicy.Gang.MinCount = max(1, o.Spec.MinMember)
 		return g
 	}
+	floor := func(o *v1beta1.PodGroup) v1.ResourceList {
+		if o.Spec.MinResources == nil {
+			return nil
+		}
+		return *o.Spec.MinResources
+	}
 	run, _ := reflectCustom(a, v1beta1.SchemeGroupVersion.WithResource("podgroups"),
 		func(l []*v1beta1.PodGroup) audit.Event {
-			e := audit.PodGroupsReplaced{Kind: api.VolcanoGroup}
+			e := audit.PodGroupsReplaced{Kind: api.VolcanoGroup, Floors: map[types.UID]v1.ResourceList{}}
 			for _, o := range l {
 				e.PodGroups = append(e.PodGroups, as(o))
+				e.Floors[o.UID] = floor(o)
 			}
 			return e
 		},
 		func(o *v1beta1.PodGroup) audit.Event {
-			return audit.PodGroupSeen{PodGroup: as(o), Kind: api.VolcanoGroup}
+			return audit.PodGroupSeen{PodGroup: as(o), Kind: api.VolcanoGroup, Floor: floor(o)}
 		},
 		func(o *v1beta1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: as(o)} })
 	run(ctx)

@@ -7,12 +7,14 @@
 //	minMember            how many pods start together; 0 and 1 start each pod by itself
 //	minTaskMember        how many of them are of each task (annotation or label volcano.sh/task-spec), where minMember is at least their
 //	                     sum; Volcano itself ignores them elsewhere
+//	minResources         what the gang is charged at least, so that pods which come later find quota; the keys of a ResourceQuota in it,
+//	                     such as requests.cpu and count/pods, say the same twice and are ignored
 //	queue                the Queue of scheduling.basalt.dev with that name
 //	priorityClassName    as in Basalt's PodGroups
 //	status.phase         Running, Unknown and Completed mean that the gang has started
 //
-// What is refused: networkTopology with mode hard, and subGroupPolicy. What is not honoured: minResources, for Basalt reserves what
-// the first pods request; networkTopology with mode soft; and what Volcano keeps in annotations.
+// What is refused: networkTopology with mode hard, and subGroupPolicy. What is not honoured: networkTopology with mode soft, and what
+// Volcano keeps in annotations.
 //
 // Nothing is written to a Volcano PodGroup.
 package volcano
@@ -21,7 +23,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
@@ -31,8 +35,9 @@ import (
 // maxTasks bounds the tasks of a PodGroup: each look at its gang counts the pods of each.
 const maxTasks = 256
 
-// Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say.
-func Group(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
+// Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say. Resources that are ignored are not
+// part of its floor.
+func Group(g *v1beta1.PodGroup, ignored map[string]bool) (*v1alpha1.PodGroup, *api.ForeignGroup) {
 	out := &v1alpha1.PodGroup{
 		ObjectMeta: api.StripMeta(&g.ObjectMeta),
 		Spec:       v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName},
@@ -44,7 +49,13 @@ func Group(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
 		more.Started = true
 	}
 	more.Roles = tasks(&g.Spec)
-	if field := refused(&g.Spec); field != "" {
+	field := refused(&g.Spec)
+	if floor, err := floor(&g.Spec, ignored); err == nil {
+		more.Floor = floor
+	} else if field == "" {
+		field = err.Error()
+	}
+	if field != "" {
 		more.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: fmt.Sprintf("%s %s/%s: %s", more.Kind, g.Namespace, g.Name, field)}
 	}
 	return out, more
@@ -87,9 +98,55 @@ func refused(s *v1beta1.PodGroupSpec) string {
 	return ""
 }
 
+// floor returns what minResources says that the gang is charged at least.
+func floor(s *v1beta1.PodGroupSpec, ignored map[string]bool) (api.Resources, error) {
+	if s.MinResources == nil {
+		return nil, nil
+	}
+	counted := corev1.ResourceList{}
+	for name, q := range *s.MinResources {
+		if charged(string(name)) && !ignored[string(name)] {
+			counted[name] = q
+		}
+	}
+	if len(counted) > api.MaxResources {
+		return nil, fmt.Errorf("spec.minResources names more than %d resources", api.MaxResources)
+	}
+	out, err := api.FromResourceList(counted, true)
+	if err != nil {
+		return nil, fmt.Errorf("spec.minResources: %w", err)
+	}
+	return out, nil
+}
+
+// charged reports whether a pod can be charged for a resource. Others are keys of a ResourceQuota, by which Volcano's controllers say
+// once more what they say without a prefix.
+func charged(name string) bool {
+	if len(name) > api.MaxResourceName {
+		return false
+	}
+	for _, prefix := range []string{"count/", corev1.DefaultResourceRequestsPrefix, "limits."} {
+		if strings.HasPrefix(name, prefix) {
+			return false
+		}
+	}
+	switch corev1.ResourceName(name) {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods:
+		return true
+	}
+	return strings.Contains(name, "/") || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix)
+}
+
 // Strip returns what Group reads of a PodGroup. It shares with its argument what it keeps.
 func Strip(g *v1beta1.PodGroup) *v1beta1.PodGroup {
 	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: v1beta1.PodGroupStatus{Phase: g.Status.Phase}}
-	out.Spec.MinResources = nil
+	if g.Spec.MinResources != nil {
+		out.Spec.MinResources = &corev1.ResourceList{}
+		for _, name := range slices.Sorted(maps.Keys(*g.Spec.MinResources)) {
+			if charged(string(name)) && len(*out.Spec.MinResources) <= 2*api.MaxResources {
+				(*out.Spec.MinResources)[name] = (*g.Spec.MinResources)[name]
+			}
+		}
+	}
 	return out
 }

@@ -2,6 +2,7 @@ package volcano
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,6 +21,17 @@ func TestGroup(t *testing.T) {
 	for i := range maxTasks + 1 {
 		many[strings.Repeat("t", i+1)] = 1
 	}
+	list := func(pairs ...string) *corev1.ResourceList {
+		out := corev1.ResourceList{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+		}
+		return &out
+	}
+	var lots []string
+	for i := range 1000 {
+		lots = append(lots, fmt.Sprintf("example.com/r%d", i), "1")
+	}
 	for _, c := range []struct {
 		what    string
 		spec    v1beta1.PodGroupSpec
@@ -27,6 +39,7 @@ func TestGroup(t *testing.T) {
 		least   int32
 		queue   string
 		roles   []api.Role
+		floor   api.Resources
 		started bool
 		refused string
 	}{
@@ -47,11 +60,26 @@ func TestGroup(t *testing.T) {
 		{what: "subgroups", spec: v1beta1.PodGroupSpec{SubGroupPolicy: []v1beta1.SubGroupPolicySpec{{Name: "a"}}}, least: 1, refused: "spec.subGroupPolicy"},
 		{what: "a queue that no Queue can be called", spec: v1beta1.PodGroupSpec{Queue: strings.Repeat("q", 200)}, least: 1, queue: strings.Repeat("q", 200), refused: "spec.queue"},
 		{what: "too many tasks", spec: v1beta1.PodGroupSpec{MinMember: 100000, MinTaskMember: many}, least: 100000, refused: "spec.minTaskMember names 257 tasks, the limit is 256"},
-		{what: "amounts that Go cannot compare", least: 1,
-			spec: v1beta1.PodGroupSpec{MinResources: &corev1.ResourceList{"cpu": resource.MustParse("1e2000000000"), "count/pods": resource.MustParse("3")}}},
+		{what: "an amount that Go cannot compare", least: 1, spec: v1beta1.PodGroupSpec{MinResources: list("cpu", "1e2000000000", "memory", "1Gi")},
+			refused: "spec.minResources: cpu: about 1e2000000000 is too large"},
+		{what: "such an amount under a key that is ignored", least: 1, spec: v1beta1.PodGroupSpec{MinResources: list("requests.cpu", "1e2000000000")}},
+		{what: "a negative amount", least: 1, spec: v1beta1.PodGroupSpec{MinResources: list("cpu", "-1")}, refused: "spec.minResources: cpu: -1 is negative"},
+		{what: "a vcjob's resources", least: 3, spec: v1beta1.PodGroupSpec{MinMember: 3, MinResources: list("cpu", "5", "requests.cpu", "5", "limits.memory", "1Gi",
+			"requests.storage", "1Gi", "pods", "3", "count/pods", "3", "count/jobs.batch", "1", "example.com/gpu", "2", "requests.example.com/gpu", "2", "services", "1",
+			"hugepages-2Mi", "2Mi", "memory", "0", strings.Repeat("x", 400)+"/y", "1")},
+			floor: api.Resources{{Resource: "cpu", Value: 5000}, {Resource: "example.com/gpu", Value: 2}, {Resource: "hugepages-2Mi", Value: 2 << 20}, {Resource: "pods", Value: 3}}},
+		{what: "a resource that is ignored", least: 1, spec: v1beta1.PodGroupSpec{MinResources: list("example.com/ignored", "1")}},
+		{what: "too many resources", least: 1, spec: v1beta1.PodGroupSpec{MinResources: list(lots...)}, refused: "spec.minResources names more than 64 resources"},
 	} {
 		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: "u", ResourceVersion: "7"}, Spec: c.spec, Status: v1beta1.PodGroupStatus{Phase: c.phase}}
-		as, more := Group(g)
+		ignored := map[string]bool{"example.com/ignored": true}
+		as, more := Group(g, ignored)
+		if stripped, strippedMore := Group(Strip(g), ignored); !reflect.DeepEqual(as, stripped) || !reflect.DeepEqual(more, strippedMore) {
+			t.Errorf("%s: stripped, it is read as %+v %+v, not as %+v %+v", c.what, stripped, strippedMore, as, more)
+		}
+		if len(more.Floor)+len(c.floor) > 0 && !more.Floor.Equal(c.floor) {
+			t.Errorf("%s: the floor is %s, want %s", c.what, more.Floor, c.floor)
+		}
 		if as.Namespace != "ns" || as.Name != "g" || as.UID != "u" || as.ResourceVersion != "7" || as.Status != nil {
 			t.Errorf("%s: it is read as %+v", c.what, as)
 		}
@@ -69,7 +97,7 @@ func TestGroup(t *testing.T) {
 
 // FuzzGroup: whatever the API server stores is read, alike before and after it is stripped.
 func FuzzGroup(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"name":"g","namespace":"ns"},"spec":{"minMember":3,"minTaskMember":{"a":1,"b":2},"queue":"q"},"status":{"phase":"Running"}}`))
+	f.Add([]byte(`{"metadata":{"name":"g","namespace":"ns"},"spec":{"minMember":3,"minTaskMember":{"a":1,"b":2},"queue":"q","minResources":{"cpu":"5","count/pods":"3"}},"status":{"phase":"Running"}}`))
 	f.Add([]byte(`{"spec":{"minMember":-1,"minTaskMember":{"":2147483647,"x":2147483647},"queue":"root.a","networkTopology":{},"subGroupPolicy":[{}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g := &v1beta1.PodGroup{}
@@ -77,7 +105,7 @@ func FuzzGroup(f *testing.F) {
 			return
 		}
 		before := g.DeepCopy()
-		as, more := Group(g)
+		as, more := Group(g, nil)
 		if as.Spec.SchedulingPolicy.Gang.MinCount < 1 {
 			t.Errorf("minimum %d", as.Spec.SchedulingPolicy.Gang.MinCount)
 		}
@@ -88,7 +116,7 @@ func FuzzGroup(f *testing.F) {
 		if sum > int(as.Spec.SchedulingPolicy.Gang.MinCount) {
 			t.Errorf("tasks need %d pods, the gang %d", sum, as.Spec.SchedulingPolicy.Gang.MinCount)
 		}
-		stripped, strippedMore := Group(Strip(g))
+		stripped, strippedMore := Group(Strip(g), nil)
 		if !reflect.DeepEqual(as, stripped) || !reflect.DeepEqual(more, strippedMore) {
 			t.Errorf("stripped, it is read as %+v %+v, not as %+v %+v", stripped, strippedMore, as, more)
 		}

@@ -142,6 +142,8 @@ func TestVolcanoObserve(t *testing.T) {
 	w.bound("alone")
 	w.charged("team", map[string]string{"cpu": "5", "pods": "3"})
 
+	w.spark()
+
 	for _, g := range []*v1beta1.PodGroup{first, again} {
 		now := w.find(g.Name)
 		if g == again && (now == nil || now.ResourceVersion != g.ResourceVersion) {
@@ -168,6 +170,59 @@ func TestVolcanoObserve(t *testing.T) {
 	w.bound("second-0", "second-1", "alone")
 	w.charged("team", map[string]string{"cpu": "5", "pods": "3"})
 	found()
+}
+
+// spark runs five applications as Spark's operator makes them: a PodGroup with a minimum of one and minResources for all, a driver, and
+// executors that the driver makes once it runs. The queue has room for two. Were it charged for drivers alone, it would take five of
+// them, and no executor would ever run.
+func (w *world) spark() {
+	w.t.Helper()
+	const apps, executors, atOnce = 5, 3, 2
+	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "spark"}, Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("9")}}}
+	if err := w.kube.Basalt.Post().Resource("queues").Body(q).Do(w.t.Context()).Error(); err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range apps {
+		name := fmt.Sprint("spark-", i)
+		w.group(name, v1beta1.PodGroupSpec{MinMember: 1, Queue: "spark", MinResources: &corev1.ResourceList{"cpu": resource.MustParse("4"), "requests.cpu": resource.MustParse("4"), "memory": resource.MustParse("0")}})
+		w.pod(name+"-driver", name, "", "1")
+	}
+	ended, made := map[string]bool{}, map[string]bool{}
+	for len(ended) < apps {
+		localtest.Wait(w.t, patience, "one more application of Spark to end", func(ctx context.Context) error {
+			list, err := w.kube.Core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			drivers, has := []string{}, map[string]int{}
+			for i := range list.Items {
+				p := &list.Items[i]
+				if name := p.Annotations[v1beta1.KubeGroupNameAnnotationKey]; p.Spec.NodeName != "" && strings.HasPrefix(name, "spark-") {
+					if has[name]++; strings.HasSuffix(p.Name, "-driver") {
+						drivers = append(drivers, name)
+					}
+				}
+			}
+			if len(drivers) > atOnce {
+				w.t.Fatalf("%d drivers run at once, in a queue with room for %d applications: %v", len(drivers), atOnce, drivers)
+			}
+			for _, name := range drivers {
+				if !made[name] {
+					made[name] = true
+					for i := range executors {
+						w.pod(fmt.Sprint(name, "-exec-", i), name, "", "1")
+					}
+				}
+				if has[name] == 1+executors {
+					ended[name] = true
+					w.delete(name+"-driver", name+"-exec-0", name+"-exec-1", name+"-exec-2")
+					return nil
+				}
+			}
+			return fmt.Errorf("%d have ended, drivers %v run with %v pods", len(ended), drivers, has)
+		})
+	}
+	w.charged("spark", nil)
 }
 
 // audit begins to audit; the function that it returns ends that, and reports what was found.
