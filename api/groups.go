@@ -147,7 +147,7 @@ func groupRefusal(p *v1.Pod, rules *Rules) string {
 // howToServe says how an administrator has a kind of group served.
 func howToServe(kind string) string {
 	if kind == VolcanoGroup.String() {
-		return " unless it is started with --volcano=observe,"
+		return " unless it is started with --volcano=observe or write,"
 	}
 	return " yet"
 }
@@ -184,8 +184,20 @@ type ForeignGroup struct {
 	Kind    GroupKind
 	Roles   []Role    // how many pods of each start together, sorted by name
 	Floor   Resources // what the gang is charged at least, whatever its pods request
-	Started bool      // it had its minimum once
 	Refused *Refusal
+	Status  GroupStatus // as it is shown
+}
+
+// MaxGroupMessage bounds the message in the status of a group of another kind.
+const MaxGroupMessage = 1024
+
+// GroupStatus is what the status of a group of another kind says, or is to say.
+type GroupStatus struct {
+	Admitted    bool   // its pods may be made
+	Started     bool   // it had its minimum once
+	Ended       bool   // all its pods have
+	Message     string // why it waits
+	ShortOfRole bool   // it waits for pods of a role
 }
 
 // Role is a task of a gang, and how many of its pods the gang needs to start.

@@ -315,6 +315,9 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 			return
 		}
 		g.res.attempt = m.GetAttempt()
+		if !g.ref.GetSingle() && len(g.res.pods) == 0 && !g.res.forced {
+			g.res.rank.Priority = m.GetPriority() // it was reserved before it had pods, whose priority counts
+		}
 		c.charge(g, demand)
 		c.name(g, pods)
 		c.put(b, g)

@@ -121,8 +121,9 @@ func TestPodsWaitForTheirKeys(t *testing.T) {
 	}
 }
 
-// The component for cert-manager takes the place of all certificates, and of nothing else.
-func TestCertManagerComponent(t *testing.T) {
+// render returns what a kustomization beside this folder makes.
+func render(t *testing.T, kustomization string) string {
+	t.Helper()
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
 		t.Skip("there is no kubectl to render it with")
@@ -131,17 +132,29 @@ func TestCertManagerComponent(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(".")); err != nil {
 		t.Fatal(err)
 	}
-	render := func(kustomization string) string {
-		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", dir).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return string(out)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	base, with := render("resources: [deploy]\n"), render("resources: [deploy]\ncomponents: [deploy/overlays/cert-manager]\n")
+	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// The component for Volcano gives shards and auditor its flags, and the shards the rights that these need.
+func TestVolcanoComponent(t *testing.T) {
+	with := render(t, "resources: [deploy]\ncomponents: [deploy/overlays/volcano]\n")
+	for text, n := range map[string]int{"- --volcano=write\n": 2, "- --scheduler-names=basalt,volcano\n": 2, "name: basalt-volcano\n": 6} {
+		if got := strings.Count(with, text); got != n {
+			t.Errorf("%q is there %d times, want %d", text, got, n)
+		}
+	}
+}
+
+// The component for cert-manager takes the place of all certificates, and of nothing else.
+func TestCertManagerComponent(t *testing.T) {
+	base, with := render(t, "resources: [deploy]\n"), render(t, "resources: [deploy]\ncomponents: [deploy/overlays/cert-manager]\n")
 	count := func(text, kind string) int { return strings.Count(text, "\nkind: "+kind+"\n") }
 	for _, row := range []struct {
 		kind       string

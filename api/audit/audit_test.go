@@ -225,14 +225,11 @@ func TestAuditorCatches(t *testing.T) {
 		w.pod("a", cpu, of("job"))
 		w.pod("b", cpu, of("job"))
 	}
-	driver := func(w *world, resourceName v1.ResourceName, amount string, change ...func(*v1alpha1.PodGroup)) { // the first pod of a gang that is charged 4 cores
+	driver := func(w *world, name v1.ResourceName, amount string) { // the first pod of a gang that is charged 4 cores
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg", Namespace: "ns", Name: "spark"}}
 		g.Spec.SchedulingPolicy.Gang.MinCount = 1
-		for _, f := range change {
-			f(g)
-		}
 		floor := v1.ResourceList{"cpu": resource.MustParse("4"), "count/pods": resource.MustParse("9")}
-		floor[resourceName] = resource.MustParse(amount)
+		floor[name] = resource.MustParse(amount)
 		w.a.Observe(w.now, audit.PodGroupSeen{Kind: api.VolcanoGroup, PodGroup: g, Floor: floor})
 		w.pod("driver", "2", func(p *v1.Pod) { p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "spark"} })
 		w.reserve("gg", 4000, func(r *wire.ReservationRecord) {
@@ -631,9 +628,15 @@ func TestAuditorCatches(t *testing.T) {
 			driver(w, "cpu", "3")
 			w.pass(31 * time.Second)
 		}},
-		{"minResources of a PodGroup with too few pods", audit.Leak, "its unfinished pods ask for cpu=2", audit.Config{Volcano: true}, func(w *world) {
-			driver(w, "cpu", "4", func(g *v1alpha1.PodGroup) { g.Spec.SchedulingPolicy.Gang.MinCount = 2 })
-			w.pass(31 * time.Second)
+		{"a reservation for pods that are to come", "", "", audit.Config{Volcano: true}, func(w *world) {
+			driver(w, "cpu", "4")
+			w.gone("driver")
+			w.pass(5 * time.Minute)
+		}},
+		{"a reservation for pods that do not come", audit.Leak, "has 0 of 1 pods", audit.Config{Volcano: true}, func(w *world) {
+			driver(w, "cpu", "4")
+			w.gone("driver")
+			w.pass(7 * time.Minute)
 		}},
 		{"a charge that pods no longer explain", audit.Leak, "its unfinished pods ask for", audit.Config{}, func(w *world) {
 			pair(w, "1", 2)

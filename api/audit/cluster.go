@@ -611,7 +611,9 @@ func groupName(kind api.GroupKind, namespace, name string) string {
 
 func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v1.ResourceList) {
 	g := a.gang(string(o.UID))
-	g.floor = a.floorOf(floor)
+	if g.floor = a.floorOf(floor); len(g.floor) > 0 {
+		g.floor = g.floor.Max(api.Resources{{Resource: pods, Value: max(1, int64(o.Spec.SchedulingPolicy.Gang.MinCount))}})
+	}
 	g.kind, g.group, g.minCount, g.queue = kind, true, o.Spec.SchedulingPolicy.Gang.MinCount, o.Spec.Queue
 	if name := groupName(kind, o.Namespace, o.Name); !g.exists || g.name != name {
 		g.exists, g.name = true, name
@@ -646,6 +648,9 @@ func (a *Auditor) regroup(name string) {
 		a.recount(a.cluster.members[name][uid])
 	}
 }
+
+// maxEarly is how long a gang may be charged before it has its pods.
+const maxEarly = 6 * time.Minute
 
 // judgeGang judges what needs the pods, the group and the reservation of a gang together; and brings the queues' sums of
 // bound pods up to date.
@@ -712,7 +717,13 @@ func (a *Auditor) judgeGang(g *gang) {
 			a.violate(v)
 		})
 	}
-	leak("reservation without pods", r != nil && g.live == 0, func(since time.Time) string {
+	// Where Basalt admits Volcano's PodGroups, it reserves their floor before they have pods, for some minutes.
+	early := r != nil && g.exists && g.present == 0 && len(g.floor) > 0 && r.demand.Fits(g.total.Max(g.floor))
+	a.lasts(lastingKey{Leak, "gang " + g.uid, "reservation before its pods"}, early && g.live < int(g.minCount), maxEarly, func(since time.Time) {
+		a.violate(Violation{Kind: Leak, Object: object, Revisions: []int64{g.reservation.revision, a.revision},
+			Message: fmt.Sprintf("%s is charged to queue %s and has %d of %d pods since %s", g.reservation.demand, g.reservation.queue, g.live, g.minCount, since.Format(clock))})
+	})
+	leak("reservation without pods", r != nil && g.live == 0 && !early, func(since time.Time) string {
 		return fmt.Sprintf("%s is charged to queue %s and has no unfinished pod since %s", g.reservation.demand, g.reservation.queue, since.Format(clock))
 	})
 	leak("pods without reservation", r == nil && !g.must.IsZero(), func(since time.Time) string {
@@ -725,7 +736,7 @@ func (a *Auditor) judgeGang(g *gang) {
 	if g.live >= int(g.minCount) {
 		asked = asked.Max(g.floor)
 	}
-	leak("more charged than asked for", r != nil && g.live > 0 && !r.demand.Fits(asked), func(since time.Time) string {
+	leak("more charged than asked for", r != nil && g.live > 0 && !r.demand.Fits(asked) && !early, func(since time.Time) string {
 		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s", g.reservation.demand, asked, since.Format(clock))
 	})
 	if g.live == 0 && g.present == 0 && !g.exists && r == nil {

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -148,6 +149,19 @@ func (c *Clients) ReplaceStatus(ctx context.Context, resource, namespace, name, 
 		Body(patch).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("write status of %s %s: %w", resource, name, err)
+	}
+	return nil
+}
+
+// WriteVolcanoStatus puts a status, whole, into a PodGroup of Volcano's, which has no /status of its own.
+func (c *Clients) WriteVolcanoStatus(ctx context.Context, namespace, name, uid string, status *volcanov1beta1.PodGroupStatus) error {
+	patch := mustJSON([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": uid},
+		{"op": "add", "path": "/status", "value": status}})
+	err := c.Volcano.Patch(types.JSONPatchType).Namespace(namespace).Resource("podgroups").Name(name).
+		Param("fieldValidation", metav1.FieldValidationIgnore).Body(patch).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("write status of Volcano PodGroup %s: %w", name, err)
 	}
 	return nil
 }

@@ -46,7 +46,13 @@ type CoordinatorSeen struct {
 	Incarnation api.Incarnation
 }
 
-// StatusWritten answers WriteQueueStatus, WritePodGroupStatus, WritePodCondition and EvictPod; ID is that of the output.
+// GroupWriter says whether statuses of a kind of group are Basalt's to write now. Those of Basalt's own kind always are.
+type GroupWriter struct {
+	Kind   api.GroupKind
+	Writes bool
+}
+
+// StatusWritten answers WriteQueueStatus, WritePodGroupStatus, WriteGroupStatus, WritePodCondition and EvictPod; ID is that of the output.
 type StatusWritten struct {
 	ID              uint64
 	Outcome         StatusOutcome
@@ -79,6 +85,14 @@ type WritePodGroupStatus struct {
 	ID                   uint64
 	Namespace, Name, UID string
 	Status               *v1alpha1.PodGroupStatus
+}
+
+// WriteGroupStatus asks for the status of a group of another kind than Basalt's. It is answered with StatusWritten.
+type WriteGroupStatus struct {
+	ID                   uint64
+	Kind                 api.GroupKind
+	Namespace, Name, UID string
+	Status               api.GroupStatus
 }
 
 // WritePodCondition asks for PodScheduled=False on a pod in exactly this version: one that was bound meanwhile must not be
@@ -121,10 +135,12 @@ func (NamespaceGone) IsEvent()     {}
 func (PriorityClassSeen) IsEvent() {}
 func (PriorityClassGone) IsEvent() {}
 func (CoordinatorSeen) IsEvent()   {}
+func (GroupWriter) IsEvent()       {}
 func (StatusWritten) IsEvent()     {}
 
 func (WriteQueueStatus) IsOutput()    {}
 func (WritePodGroupStatus) IsOutput() {}
+func (WriteGroupStatus) IsOutput()    {}
 func (WritePodCondition) IsOutput()   {}
 func (EvictPod) IsOutput()            {}
 func (PodGroupEvent) IsOutput()       {}

@@ -76,7 +76,7 @@ func (c *Core) judge(g *gang) {
 		}
 		return
 	}
-	if g.state != waiting && !(a.growth && len(a.pods) > 0) {
+	if g.state != waiting && !(a.growth && len(a.pods) > 0) && !(g.state == collecting && a.forNobody()) {
 		return
 	}
 	switch {

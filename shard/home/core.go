@@ -74,6 +74,8 @@ type Core struct {
 	sent                   fair.Budget        // bytes of classes (classes.go)
 	counter                uint32             // of serials
 
+	writesStatusOf map[api.GroupKind]bool // groups of other kinds (admission.go)
+
 	podGroups report.PodGroups
 	queues    report.Queues
 	writes    map[uint64]write // outputs whose StatusWritten is awaited
@@ -86,6 +88,9 @@ type Core struct {
 	Placed     uint64 // gangs that got their minimum
 	GaveUp     uint64
 	RolledBack uint64
+
+	BoundByOthers  uint64 // pods that were to be placed here (foreign.go)
+	warnedOfOthers time.Time
 }
 
 // New makes a core that owns nothing.
@@ -111,6 +116,7 @@ func New(cfg Config) *Core {
 		gangs:          map[string]*gang{},
 		sleepers:       map[string]*gang{},
 		editLines:      map[string][]*gang{},
+		writesStatusOf: map[api.GroupKind]bool{},
 		editing:        fair.Budget{Rate: editedPods},
 		sent:           fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
 		podGroups:      report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
@@ -152,6 +158,8 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.onPriorityClass(e.Name, e.Value, true)
 	case event.PriorityClassGone:
 		c.onPriorityClass(e.Name, 0, false)
+	case event.GroupWriter:
+		c.onGroupWriter(e)
 	case event.QueueSeen:
 		c.queues.Seen(e.Queue)
 	case event.QueueGone:

@@ -1,7 +1,9 @@
 package home
 
 import (
+	"log/slog"
 	"slices"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -28,6 +30,21 @@ type foreignOn struct {
 
 // recheckAtOnce is how many of the pods that wait on a node are looked at again when another one there starts or ends.
 const recheckAtOnce = 16
+
+// boundByOthers warns that a pod which this shard had to place was bound by somebody else: another scheduler serves a name of Basalt's,
+// and neither of the two knows what the other one is about to bind to a node.
+func (c *Core) boundByOthers(p *pod) {
+	c.BoundByOthers++
+	if c.now.Before(c.warnedOfOthers.Add(warnOfOthers)) {
+		return
+	}
+	c.warnedOfOthers = c.now
+	c.log(slog.LevelWarn, "somebody else bound a pod that Basalt is to place: does another scheduler serve its spec.schedulerName?",
+		slog.String("pod", p.Namespace+"/"+p.Name), slog.String("node", p.Node), slog.Uint64("so far", c.BoundByOthers))
+}
+
+// warnOfOthers is the pause between two such warnings.
+const warnOfOthers = 10 * time.Second
 
 // isChargeable reports whether the pod is bound and to be charged.
 func (p *pod) isChargeable() bool { return p.isBound() && p.chargeable }

@@ -43,11 +43,12 @@ type gang struct {
 	first time.Time // when it was first seen
 	since time.Time // when it was first complete: its age
 
-	charge   charge
-	search   search
-	edits    edits
-	commits  []*commit
-	withdraw *withdraw
+	charge    charge
+	admission admission
+	search    search
+	edits     edits
+	commits   []*commit
+	withdraw  *withdraw
 
 	firstBound time.Time // of the current attempt
 	boundSince time.Time // when the first Bind went out
@@ -112,10 +113,13 @@ func compareGangs(a, b *gang) int {
 }
 
 func (g *gang) age() time.Time {
-	if g.since.IsZero() {
-		return g.first
+	switch {
+	case !g.since.IsZero():
+		return g.since
+	case g.group != nil && g.kind != api.BasaltGroup: // it may be admitted before it has pods, and an heir is to find the same age
+		return g.group.created
 	}
-	return g.since
+	return g.first
 }
 
 // leaving reports whether the gang has no business here any more: its object is gone, or another queue is to pay for it.
@@ -251,6 +255,8 @@ func (c *Core) collect(g *gang) {
 			c.become(g, binding)
 		case t.chargeable > 0: // bound by somebody else: charged all the same
 			c.chargeBound(g)
+		case c.admitsEarly(g, why):
+			c.admit(g)
 		case g.charge.reserved || g.charge.reserve != nil:
 			c.release(g)
 		}

@@ -25,10 +25,10 @@ type group struct {
 	status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
 
 	// Of another kind than Basalt's PodGroup:
-	roles         []api.Role
-	floor         api.Resources
-	refused       *api.Refusal // its gang is not placed
-	startedBefore bool         // it shows that the gang had its minimum once
+	roles   []api.Role
+	floor   api.Resources
+	refused *api.Refusal // its gang is not placed
+	shown   api.GroupStatus
 
 	votes map[string]int // queues that its pods name, "" for none, with the number of pods
 }
@@ -59,7 +59,7 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	}
 	g.generation = seen.Generation
 	g.queue = seen.Spec.Queue
-	g.refused, g.startedBefore = foreign.Refused, foreign.Started
+	g.refused, g.shown = foreign.Refused, foreign.Status
 	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
 	if g.minCount != least || !slices.Equal(g.roles, foreign.Roles) || !slices.Equal(g.floor, foreign.Floor) {
 		g.minCount, g.roles, g.floor = least, foreign.Roles, foreign.Floor

@@ -169,7 +169,11 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}
+	unasked := before.Node == "" && (p.stage == nowhere || p.stage == held)
 	c.resolveMembership(p)
+	if unasked && p.Node != "" && p.Gang == "" && p.Ours && p.gang != nil {
+		c.boundByOthers(p)
+	}
 	if p.Node != "" && p.gang != nil && p.stage != bound {
 		c.podBound(p, p.Node)
 	}

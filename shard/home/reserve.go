@@ -193,12 +193,13 @@ func (c *Core) onGranted(m *wire.Granted) {
 		amounts = a.demand
 	}
 	ch := &g.charge
+	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
 	ch.reserve, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
 	ch.patient = m.GetPatient()
 	ch.most = 0
 	g.edits.growthDenied = g.edits.growthDenied && len(a.pods) == 0
-	if ch.rank == nil {
-		ch.rank = m.GetRank()
+	if rank := m.GetRank(); rank != nil && (ch.rank == nil || early) {
+		ch.rank = rank
 	}
 	if ch.rank == nil {
 		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}

@@ -130,6 +130,8 @@ func (s *script) remember(o event.Output) {
 		s.open = append(s.open, o.ID)
 	case event.WritePodGroupStatus:
 		s.open = append(s.open, o.ID)
+	case event.WriteGroupStatus:
+		s.open = append(s.open, o.ID)
 	case event.WritePodCondition:
 		s.open = append(s.open, o.ID)
 	case event.EvictPod:
@@ -258,7 +260,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "group": // NAME [deleting scheduled volcano started] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation=
+	case "group": // NAME [deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
@@ -277,19 +279,22 @@ func (s *script) run(line string) []string {
 		if !w.has("volcano") {
 			return s.step(event.PodGroupSeen{PodGroup: g})
 		}
-		foreign := &api.ForeignGroup{Kind: api.VolcanoGroup, Started: w.has("started")}
+		foreign := &api.ForeignGroup{Kind: api.VolcanoGroup, Status: api.GroupStatus{Started: w.has("started"), Admitted: w.has("started") || w.has("admitted")}}
 		for role := range strings.SplitSeq(w.value["roles"], ",") {
 			if name, least, ok := strings.Cut(role, ":"); ok {
 				foreign.Roles = append(foreign.Roles, api.Role{Name: name, Min: int(w.toNum(least))})
 			}
 		}
 		if floor := w.num("floor"); floor > 0 {
-			foreign.Floor = api.Resources{{Resource: "cpu", Value: 1000 * floor}}
+			foreign.Floor = api.Resources{{Resource: "cpu", Value: 1000 * floor}, {Resource: "pods", Value: int64(g.Spec.SchedulingPolicy.Gang.MinCount)}}
 		}
 		if field := w.value["refused"]; field != "" {
 			foreign.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: field + " is not supported yet"}
 		}
 		return s.step(event.PodGroupSeen{PodGroup: g, Foreign: foreign})
+
+	case "writer": // volcano [not]: whether statuses of Volcano's PodGroups are Basalt's to write
+		return s.step(event.GroupWriter{Kind: api.VolcanoGroup, Writes: !w.has("not")})
 
 	case "groupgone": // NAME [volcano] uid=
 		e := event.PodGroupGone{UID: w.or("uid", w.plain[0]), Namespace: "ns", Name: w.plain[0]}
@@ -507,6 +512,17 @@ func (s *script) print(o event.Output) string {
 			o.Status.Epoch, o.Status.Writer, o.Status.Sequence, o.Status.ObservedGeneration, o.Status.Queue, o.Status.Pods, o.Status.Bound)
 		for _, cond := range o.Status.Conditions {
 			out += fmt.Sprintf("; %s=%s %s: %s", cond.Type, cond.Status, cond.Reason, cond.Message)
+		}
+		return out
+	case event.WriteGroupStatus:
+		out := fmt.Sprintf("status of %s %s/%s (%s)", o.Kind, o.Namespace, o.Name, o.UID)
+		for _, part := range []struct {
+			word string
+			yes  bool
+		}{{" admitted", o.Status.Admitted}, {" started", o.Status.Started}, {" ended", o.Status.Ended}, {" short of a role", o.Status.ShortOfRole}, {": " + o.Status.Message, o.Status.Message != ""}} {
+			if part.yes {
+				out += part.word
+			}
 		}
 		return out
 	case event.WriteQueueStatus:

@@ -83,7 +83,11 @@ func (c *Core) statement(g *gang) report.Statement {
 
 // publish writes a PodGroup's status when it is due, or has the gang looked at when it is.
 func (c *Core) publish(g *gang) {
-	if g.group == nil || g.kind != api.BasaltGroup || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) {
+	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) {
+		return
+	}
+	if g.kind != api.BasaltGroup {
+		c.publishGroup(g)
 		return
 	}
 	say := c.statement(g)
@@ -118,9 +122,11 @@ func (c *Core) epochOf(b api.BucketID) int64 {
 
 // seenStatus takes note of what a PodGroup shows.
 func (c *Core) seenStatus(g *gang) {
-	if g.group.startedBefore && !g.started {
-		g.started = true
+	if g.kind != api.BasaltGroup {
+		g.started = g.started || g.group.shown.Started
+		c.podGroups.SeenOfGroup(g.status, g.group.shown)
 		c.touch(g)
+		return
 	}
 	if !c.podGroups.Seen(g.status, g.group.status) {
 		return

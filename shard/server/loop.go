@@ -7,8 +7,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
@@ -229,6 +231,11 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 		l.others.do(o.Namespace, func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "podgroups", o.Namespace, o.Name, o.UID, o.Status)
 			l.post(ctx, l.written("podgroup", o.ID, "", err))
+		})
+	case event.WriteGroupStatus:
+		l.others.do(o.Namespace, func(ctx context.Context) {
+			err := l.clients.WriteVolcanoStatus(ctx, o.Namespace, o.Name, o.UID, volcano.Status(o.Status, metav1.Now()))
+			l.post(ctx, l.written("volcano_podgroup", o.ID, "", err))
 		})
 	case event.WritePodCondition:
 		l.others.do(o.Namespace, func(ctx context.Context) {

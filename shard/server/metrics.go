@@ -25,12 +25,14 @@ type metrics struct {
 	held, refused    prometheus.Counter // of holds
 	lost             prometheus.Counter
 	brokenInvariants prometheus.Counter
+	foreignBindings  prometheus.Counter
 	buckets          prometheus.Gauge
 	gangs            *prometheus.GaugeVec
 	nodes            *prometheus.GaugeVec
 	free             *prometheus.GaugeVec
 	intents          prometheus.Gauge
 	observed         time.Time
+	boundByOthers    uint64 // as they were then
 }
 
 type messageKey struct {
@@ -50,6 +52,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		holds:            prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_holds_total", Help: "Pods for which a hold was requested here, by outcome: held, refused, or lost (expired, or taken by an older gang)."}, []string{"outcome"}),
 		commits:          prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_commits_total", Help: "Commits answered, by outcome."}, []string{"outcome"}),
 		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_shard_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
+		foreignBindings:  prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_shard_foreign_bindings_total", Help: "Pods that somebody else bound although Basalt was to place them: another scheduler serves a name of Basalt's."}),
 		buckets:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_buckets", Help: "Buckets owned."}),
 		gangs:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_gangs", Help: "Gangs known, and how many of them are waiting."}, []string{"state"}),
 		nodes:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_nodes", Help: "Nodes owned, and how many of them are out of sync: more is in use than allocatable."}, []string{"state"}),
@@ -57,7 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		intents:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_intents", Help: "Intents whose outcome is not resolved."}),
 	}
 	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
-	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.buckets, m.gangs, m.nodes, m.free, m.intents)
+	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings, m.buckets, m.gangs, m.nodes, m.free, m.intents)
 	return m
 }
 
@@ -114,6 +117,8 @@ func (m *metrics) observe(l *loop) {
 	m.observed = time.Now()
 	m.inbox.Set(float64(len(l.inbox)))
 	n := l.home.Counts()
+	m.foreignBindings.Add(float64(l.home.BoundByOthers - m.boundByOthers))
+	m.boundByOthers = l.home.BoundByOthers
 	m.buckets.Set(float64(n.Buckets))
 	m.gangs.WithLabelValues("known").Set(float64(n.Gangs))
 	m.gangs.WithLabelValues("waiting").Set(float64(n.Waiting))

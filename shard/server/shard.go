@@ -33,7 +33,7 @@ import (
 type Options struct {
 	Process          process.Options
 	Policy           string   // pack or spread
-	Volcano          string   // "off", or "observe": pods may belong to Volcano's PodGroups, which are read and never written
+	Volcano          string   // "off"; "observe": pods may belong to Volcano's PodGroups, which are read; "write": so are their statuses
 	Schedulers       []string // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string // that placement does not look at
 
@@ -68,8 +68,8 @@ func Run(ctx context.Context, o Options) error {
 	if slices.Contains(o.Schedulers, "") {
 		return errors.New("--scheduler-names: a name is empty; pods without spec.schedulerName get default-scheduler from the API server")
 	}
-	if !slices.Contains([]string{"", "off", "observe"}, o.Volcano) {
-		return fmt.Errorf("--volcano=%s: off or observe", o.Volcano)
+	if !slices.Contains([]string{"", "off", "observe", "write"}, o.Volcano) {
+		return fmt.Errorf("--volcano=%s: off, observe or write", o.Volcano)
 	}
 	stopping := ctx
 	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -114,13 +114,13 @@ func Run(ctx context.Context, o Options) error {
 	l.binds, l.resolves, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, resolveWorkers), newWorkers(ctx, otherWorkers)
 	wg.Go(func() { l.run(ctx) })
 
-	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe", Ignored: map[string]bool{}}
+	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Ignored: map[string]bool{}}
 	for _, r := range o.IgnoredResources {
 		rules.Ignored[r] = true
 	}
 	p.NotReady("watches", "listing the cluster for the first time")
 	l.watches = &watches{
-		clients: p.Kube, log: p.Log, relay: l.relay, rules: rules,
+		clients: p.Kube, log: p.Log, relay: l.relay, rules: rules, writeVolcano: o.Volcano == "write",
 		post: func(events []event.Event) { l.post(ctx, events...) },
 	}
 	if err := l.watches.run(ctx, stopping, &wg); err != nil {

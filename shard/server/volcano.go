@@ -25,6 +25,7 @@ type volcanoGroups struct {
 	*watches
 	synced chan struct{} // closed when they were listed, or there are none
 	once   sync.Once
+	write  bool // also their statuses, while Basalt holds the Lease of Volcano's scheduler
 }
 
 func (v *volcanoGroups) run(ctx context.Context) {
@@ -68,6 +69,9 @@ func (v *volcanoGroups) follow(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Run(ctx) })
+	if v.write {
+		wg.Go(func() { v.holdLease(ctx) })
+	}
 	wg.Go(func() {
 		select {
 		case <-f.Synced():

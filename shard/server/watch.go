@@ -23,13 +23,14 @@ import (
 
 // watches turns what the API server shows into events.
 type watches struct {
-	clients *kube.Clients
-	log     *slog.Logger
-	relay   *relay.Relay
-	rules   api.Rules           // read once, never changed
-	post    func([]event.Event) // hands on what came together; its calls keep their order
-	claims  *claims
-	pods    *kube.Follower[*corev1.Pod]
+	clients      *kube.Clients
+	log          *slog.Logger
+	relay        *relay.Relay
+	rules        api.Rules           // read once, never changed
+	writeVolcano bool                // with --volcano=write
+	post         func([]event.Event) // hands on what came together; its calls keep their order
+	claims       *claims
+	pods         *kube.Follower[*corev1.Pod]
 
 	posting sync.Mutex // held while post is called, and before mu
 	mu      sync.Mutex
@@ -94,7 +95,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		})
 	start(groups.Run, groups.Synced())
 	if w.rules.Volcano {
-		v := &volcanoGroups{watches: w, synced: make(chan struct{})}
+		v := &volcanoGroups{watches: w, synced: make(chan struct{}), write: w.writeVolcano}
 		start(v.run, v.synced)
 	}
 	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())

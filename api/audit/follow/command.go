@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ to read the control store.`,
 	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "how long a gang may be partly bound, a reservation may have no pods, and a bound pod may have no reservation")
 	f.DurationVar(&c.judge.Unresolved, "unresolved", time.Minute, "how long an intent may remain unresolved")
 	f.StringSliceVar(&c.judge.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, as given to the shards")
-	f.StringVar(&c.volcano, "volcano", "off", "off or observe, as given to the shards")
+	f.StringVar(&c.volcano, "volcano", "off", "off, observe or write, as given to the shards")
 	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement ignores, as given to the shards")
 	f.StringVar(&c.metrics, "metrics", "", "address for /metrics, /livez, /readyz and /debug/pprof; empty: none")
 	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")
@@ -91,8 +92,8 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 		return errors.New("--etcd is required: the endpoints of the control store")
 	case !c.plain && (c.ca == "" || c.cert == "" || c.key == ""):
 		return errors.New("the connection would not be encrypted: give --etcd-ca, --etcd-cert, --etcd-key (basalt certs creates the files), or --insecure-plain-text")
-	case c.volcano != "off" && c.volcano != "observe":
-		return fmt.Errorf("--volcano=%s: off or observe", c.volcano)
+	case !slices.Contains([]string{"off", "observe", "write"}, c.volcano):
+		return fmt.Errorf("--volcano=%s: off, observe or write", c.volcano)
 	case c.from < 0:
 		return fmt.Errorf("--from-revision %d: revisions begin with 1", c.from)
 	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unresolved < 0:
@@ -122,7 +123,7 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 		return fmt.Errorf("--etcd %s: %w", c.etcd, err)
 	}
 	defer client.Close()
-	c.judge.Volcano = c.volcano == "observe"
+	c.judge.Volcano = c.volcano != "off"
 	c.judge.Ignore = map[string]bool{}
 	for _, r := range c.ignored {
 		c.judge.Ignore[r] = true

@@ -1,5 +1,5 @@
-// Package volcano reads PodGroups of scheduling.volcano.sh as Basalt's own. It is a pure function of one object: it calls nobody,
-// keeps nothing, and never fails. A PodGroup that asks for what Basalt cannot do is refused as a whole, with the field: its gang
+// Package volcano reads PodGroups of scheduling.volcano.sh as Basalt's own, and puts their statuses into Volcano's words. Its functions
+// are pure functions of one object: they call nobody, keep nothing, and never fail. A PodGroup that asks for what Basalt cannot do is refused as a whole, with the field: its gang
 // waits and says why.
 //
 // What is read of a PodGroup:
@@ -11,12 +11,20 @@
 //	                     such as requests.cpu and count/pods, say the same twice and are ignored
 //	queue                the Queue of scheduling.basalt.dev with that name
 //	priorityClassName    as in Basalt's PodGroups
-//	status.phase         Running, Unknown and Completed mean that the gang has started
+//	status.phase         Running, Unknown and Completed mean that the gang has started, Inqueue that its pods may be made
 //
 // What is refused: networkTopology with mode hard, and subGroupPolicy. What is not honoured: networkTopology with mode soft, and what
 // Volcano keeps in annotations.
 //
-// Nothing is written to a Volcano PodGroup.
+// A status that Basalt writes says, in 2 or 3 writes of a gang:
+//
+//	Pending    its minResources are not reserved: Unschedulable, with the queue, the resource and the amount
+//	Inqueue    they are, or it has none, or its pods exist: Volcano's job controller makes pods from here on. Where there is no room
+//	           for them, it is Unschedulable all the same
+//	Running    its minimum of pods has been bound: Scheduled. It does not become Pending or Unknown after that
+//	Completed  all its pods have ended
+//
+// The counts of pods are not written.
 package volcano
 
 import (
@@ -26,6 +34,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
@@ -44,10 +53,7 @@ func Group(g *v1beta1.PodGroup, ignored map[string]bool) (*v1alpha1.PodGroup, *a
 	}
 	out.Spec.SchedulingPolicy.Gang.MinCount = max(1, g.Spec.MinMember)
 	more := &api.ForeignGroup{Kind: api.VolcanoGroup}
-	switch g.Status.Phase {
-	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown, v1beta1.PodGroupCompleted:
-		more.Started = true
-	}
+	more.Status = shown(&g.Status)
 	more.Roles = tasks(&g.Spec)
 	field := refused(&g.Spec)
 	if floor, err := floor(&g.Spec, ignored); err == nil {
@@ -116,6 +122,9 @@ func floor(s *v1beta1.PodGroupSpec, ignored map[string]bool) (api.Resources, err
 	if err != nil {
 		return nil, fmt.Errorf("spec.minResources: %w", err)
 	}
+	if len(out) > 0 {
+		out = out.Max(api.Resources{{Resource: string(corev1.ResourcePods), Value: int64(max(1, s.MinMember))}})
+	}
 	return out, nil
 }
 
@@ -139,7 +148,8 @@ func charged(name string) bool {
 
 // Strip returns what Group reads of a PodGroup. It shares with its argument what it keeps.
 func Strip(g *v1beta1.PodGroup) *v1beta1.PodGroup {
-	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: v1beta1.PodGroupStatus{Phase: g.Status.Phase}}
+	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: *Status(shown(&g.Status), metav1.Time{})}
+	out.Status.Phase = g.Status.Phase
 	if g.Spec.MinResources != nil {
 		out.Spec.MinResources = &corev1.ResourceList{}
 		for _, name := range slices.Sorted(maps.Keys(*g.Spec.MinResources)) {
@@ -147,6 +157,55 @@ func Strip(g *v1beta1.PodGroup) *v1beta1.PodGroup {
 				(*out.Spec.MinResources)[name] = (*g.Spec.MinResources)[name]
 			}
 		}
+	}
+	return out
+}
+
+// shown returns what a status says.
+func shown(s *v1beta1.PodGroupStatus) api.GroupStatus {
+	var out api.GroupStatus
+	switch s.Phase {
+	case v1beta1.PodGroupCompleted:
+		out.Ended = true
+		fallthrough
+	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown:
+		out.Started = true
+		fallthrough
+	case v1beta1.PodGroupInqueue:
+		out.Admitted = true
+	}
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == v1beta1.PodGroupUnschedulableType && c.Status == corev1.ConditionTrue && c.Message != "" && !out.Started {
+			out.Message, out.ShortOfRole = api.Shorten(c.Message, api.MaxGroupMessage), c.Reason == v1beta1.NotEnoughPodsOfTaskReason
+		}
+	}
+	return out
+}
+
+// Status returns the status that says something, as Volcano's controllers and users read it. They take the condition that changed last.
+func Status(say api.GroupStatus, now metav1.Time) *v1beta1.PodGroupStatus {
+	out := &v1beta1.PodGroupStatus{Phase: v1beta1.PodGroupPending}
+	condition := func(kind v1beta1.PodGroupConditionType, status corev1.ConditionStatus, at metav1.Time, reason, message string) {
+		out.Conditions = append(out.Conditions, v1beta1.PodGroupCondition{
+			Type: kind, Status: status, LastTransitionTime: at, TransitionID: "basalt", Reason: reason, Message: message})
+	}
+	switch {
+	case say.Ended:
+		out.Phase = v1beta1.PodGroupCompleted
+	case say.Started:
+		out.Phase = v1beta1.PodGroupRunning
+	case say.Admitted:
+		out.Phase = v1beta1.PodGroupInqueue
+	}
+	switch {
+	case say.Started:
+		condition(v1beta1.PodGroupScheduled, corev1.ConditionTrue, now, "tasks in gang are ready to be scheduled", "its minimum of pods was bound")
+	case say.Message != "":
+		reason := v1beta1.NotEnoughResourcesReason
+		if say.ShortOfRole {
+			reason = v1beta1.NotEnoughPodsOfTaskReason
+		}
+		condition(v1beta1.PodGroupUnschedulableType, corev1.ConditionTrue, now, reason, say.Message)
 	}
 	return out
 }

@@ -64,9 +64,9 @@ type world struct {
 	all     []*local.Basalt // the coordinator first
 }
 
-// TestVolcanoObserve: with --volcano=observe, pods of Volcano's PodGroups are gangs. The objects are read and never written, and
-// their definitions may come and go.
-func TestVolcanoObserve(t *testing.T) {
+// install makes a cluster of four nodes in which Basalt is installed.
+func install(t *testing.T) *world {
+	t.Helper()
 	w := &world{t: t}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
 	var err error
@@ -81,25 +81,50 @@ func TestVolcanoObserve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if w.all, err = w.cluster.StartBasalt(t.Context(), 1, 2, local.BasaltOptions{Restart: true, ShardFlags: []string{"--volcano=observe"}}); err != nil {
-		t.Fatal(err)
+	return w
+}
+
+// start starts a coordinator and two shards.
+func (w *world) start(flags ...string) {
+	w.t.Helper()
+	var err error
+	if w.all, err = w.cluster.StartBasalt(w.t.Context(), 1, 2, local.BasaltOptions{Restart: true, ShardFlags: flags}); err != nil {
+		w.t.Fatal(err)
 	}
-	if err := local.WaitReady(t.Context(), w.all); err != nil {
-		t.Fatal(err) // without Volcano's definitions
+	if err := local.WaitReady(w.t.Context(), w.all); err != nil {
+		w.t.Fatal(err)
 	}
+}
+
+// define applies Volcano's definitions.
+func (w *world) define() {
+	w.t.Helper()
+	if err := local.Apply(w.t.Context(), w.cluster.Config(local.Admin), definitions(w.t), func(u *unstructured.Unstructured) bool {
+		return strings.HasSuffix(u.GetName(), "."+v1beta1.GroupName)
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) queue(name, cpu string) {
+	w.t.Helper()
+	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}
+	if err := w.kube.Basalt.Post().Resource("queues").Body(q).Do(w.t.Context()).Error(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestVolcanoObserve: with --volcano=observe, pods of Volcano's PodGroups are gangs. The objects are read and never written, and
+// their definitions may come and go.
+func TestVolcanoObserve(t *testing.T) {
+	w := install(t)
+	w.start("--volcano=observe") // without Volcano's definitions
 	found := w.audit()
-	team := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("8")}}}
-	if err := w.kube.Basalt.Post().Resource("queues").Body(team).Do(t.Context()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	w.queue("team", "8")
 
 	w.pod("early", "job", "worker", "1")
 	w.waits("early", "PodGroupNotFound", "Volcano PodGroup default/job does not exist (annotation scheduling.k8s.io/group-name)")
-	if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), definitions(t), func(u *unstructured.Unstructured) bool {
-		return strings.HasSuffix(u.GetName(), "."+v1beta1.GroupName)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	w.define()
 
 	// A master and two workers of four pods. The workers came first, and wait for the master.
 	first := w.group("job", v1beta1.PodGroupSpec{MinMember: 3, Queue: "team", MinTaskMember: map[string]int32{"master": 1, "worker": 2},
@@ -178,10 +203,7 @@ func TestVolcanoObserve(t *testing.T) {
 func (w *world) spark() {
 	w.t.Helper()
 	const apps, executors, atOnce = 5, 3, 2
-	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "spark"}, Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("9")}}}
-	if err := w.kube.Basalt.Post().Resource("queues").Body(q).Do(w.t.Context()).Error(); err != nil {
-		w.t.Fatal(err)
-	}
+	w.queue("spark", "9")
 	for i := range apps {
 		name := fmt.Sprint("spark-", i)
 		w.group(name, v1beta1.PodGroupSpec{MinMember: 1, Queue: "spark", MinResources: &corev1.ResourceList{"cpu": resource.MustParse("4"), "requests.cpu": resource.MustParse("4"), "memory": resource.MustParse("0")}})
@@ -226,12 +248,12 @@ func (w *world) spark() {
 }
 
 // audit begins to audit; the function that it returns ends that, and reports what was found.
-func (w *world) audit() (end func()) {
+func (w *world) audit(schedulers ...string) (end func()) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), Logger: zap.NewNop()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a, err := follow.New(follow.Options{Etcd: client, Kube: w.cluster.Config(local.Admin), Judge: audit.Config{Volcano: true}})
+	a, err := follow.New(follow.Options{Etcd: client, Kube: w.cluster.Config(local.Admin), Judge: audit.Config{Volcano: true, Schedulers: schedulers}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

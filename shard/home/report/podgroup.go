@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
@@ -16,6 +17,15 @@ type Statement struct {
 	Queue               string
 	Pods, Bound         int32
 	Reserved, Scheduled Verdict
+	Ended               bool // of a group of another kind
+}
+
+// OfGroup returns what the status of a group of another kind says.
+func OfGroup(s api.GroupStatus) Statement {
+	out := Statement{Ended: s.Ended}
+	out.Reserved = Verdict{s.Admitted, Reason{Message: s.Message}}
+	out.Scheduled.Yes = s.Started
+	return out
 }
 
 // PodGroup is the status of a PodGroup: what it says, and what it should say.
@@ -112,7 +122,7 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 	}
 	p.wants = say
 	line := counts
-	if say.Reserved.Code != p.said.Reserved.Code || say.Scheduled.Code != p.said.Scheduled.Code {
+	if !say.Reserved.like(p.said.Reserved) || !say.Scheduled.like(p.said.Scheduled) || say.Ended != p.said.Ended {
 		line = news
 	}
 	var due time.Time
@@ -189,8 +199,13 @@ func (r *PodGroups) Status(now time.Time, p *PodGroup, id uint64, say Statement,
 		condition(now, before, v1alpha1.ConditionPodGroupInitiallyScheduled, say.Scheduled, say.Generation),
 	}
 	p.seen = out // what the object shows next
-	p.lastAt, p.inFlight = now, &groupWrite{id, say}
+	r.Sent(now, p, id, say)
 	return out
+}
+
+// Sent takes note of a write.
+func (r *PodGroups) Sent(now time.Time, p *PodGroup, id uint64, say Statement) {
+	p.lastAt, p.inFlight = now, &groupWrite{id, say}
 }
 
 // Written takes the answer to a write, and reports whether it was awaited.
@@ -231,4 +246,12 @@ func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
 		}
 	}
 	return true
+}
+
+// SeenOfGroup takes note of what a group of another kind shows. Its status has no stamp: what a watch that lags shows is written once
+// more, and corrected by what it shows next.
+func (r *PodGroups) SeenOfGroup(p *PodGroup, shown api.GroupStatus) {
+	if p.inFlight == nil {
+		p.said, p.unsure = OfGroup(shown), false
+	}
 }

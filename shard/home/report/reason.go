@@ -84,6 +84,9 @@ type Verdict struct {
 	Reason
 }
 
+// like reports whether two verdicts differ in no more than their words.
+func (v Verdict) like(o Verdict) bool { return v.Yes == o.Yes && v.Code == o.Code }
+
 // Urgent reports whether somebody may have to act on a condition.
 func (v Verdict) Urgent() bool { return !v.Yes && effects[v.Code].urgent }
 

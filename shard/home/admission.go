@@ -1,0 +1,124 @@
+package home
+
+import (
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Admission of groups of another kind. Volcano's job controller makes the pods of a job once the status of its PodGroup says that the
+// group is admitted. Where that status is Basalt's to write (event.GroupWriter), the floor of such a group is reserved before it has
+// pods, without the name of any. When it has its minimum of pods, the reservation names them, like any other.
+//
+// A group without a floor is admitted at once: its reservation is requested when its pods are there. Once pods may have been made,
+// a group stays admitted, whatever becomes of its reservation: a controller replaces no pods of a group that is not.
+
+// admittedFor is how long a reservation is kept for a gang that has too few pods, and then how long it is not requested again.
+const admittedFor = 5 * time.Minute
+
+// admission is what is known of a gang that is admitted before it has its pods.
+type admission struct {
+	since     time.Time // of its reservation
+	notBefore time.Time // the next request
+}
+
+// admitsEarly reports whether a gang that cannot be placed is to have a reservation all the same.
+func (c *Core) admitsEarly(g *gang, why report.Reason) bool {
+	if g.group == nil || !c.writesStatusOf[g.kind] || len(g.group.floor) == 0 ||
+		!why.Is(v1alpha1.ReasonNotEnoughPods) && !why.Is(v1alpha1.ReasonNotEnoughPodsOfTask) {
+		return false
+	}
+	if c.now.Before(g.admission.notBefore) {
+		c.wakeAt(g, g.admission.notBefore)
+		return false
+	}
+	return true
+}
+
+// admit requests a reservation for pods that are to come, and keeps it for a while.
+func (c *Core) admit(g *gang) {
+	ch := &g.charge
+	floor, _ := g.demand(nil)
+	if a := ch.reserve; a != nil && a.forNobody() && a.demand.Equal(floor) {
+		c.sendReserve(g)
+		return
+	}
+	if ch.reserve != nil || !ch.reserved || ch.stale || len(ch.pods) > 0 || !ch.amounts.Equal(floor) {
+		c.requestQuota(g, nil, true)
+		return
+	}
+	if g.admission.since.IsZero() {
+		g.admission.since = c.now
+	}
+	if until := g.admission.since.Add(admittedFor); c.now.Before(until) {
+		c.wakeAt(g, until)
+		return
+	}
+	g.admission = admission{notBefore: c.now.Add(admittedFor)}
+	c.release(g)
+}
+
+// forNobody reports whether a request names no pod.
+func (a *reserveCall) forNobody() bool { return len(a.names) == 0 }
+
+// admitted reports whether controllers may make the pods of a gang.
+func (c *Core) admitted(g *gang) bool {
+	switch {
+	case g.charge.reserved || g.tally.bound > 0:
+		return true
+	case len(g.members) > 0 && g.group.shown.Admitted:
+		return true
+	}
+	return len(g.group.floor) == 0 && c.closedToPods(g).None()
+}
+
+// groupStatus returns what the status of a gang's group is to say, if that is of another kind.
+func (c *Core) groupStatus(g *gang) api.GroupStatus {
+	if g.started {
+		if len(g.members) == 0 && g.group.shown.Started {
+			return g.group.shown // its pods are gone, however they ended
+		}
+		return api.GroupStatus{Admitted: true, Started: true, Ended: len(g.members) > 0 && g.tally.unfinished == 0}
+	}
+	s := api.GroupStatus{Admitted: c.admitted(g)}
+	if !g.blocked.Is(v1alpha1.ReasonNotEnoughPods) && !g.blocked.Is(v1alpha1.ReasonPending) {
+		s.Message = api.Shorten(g.blocked.Message, api.MaxGroupMessage)
+	}
+	s.ShortOfRole = g.blocked.Is(v1alpha1.ReasonNotEnoughPodsOfTask)
+	return s
+}
+
+// publishGroup writes the status of a group of another kind when it is due, or has the gang looked at when it is.
+func (c *Core) publishGroup(g *gang) {
+	if !c.writesStatusOf[g.kind] {
+		return
+	}
+	status := c.groupStatus(g)
+	say := report.OfGroup(status)
+	due, again := c.podGroups.Publish(c.now, g.namespace, g.id, g.status, say)
+	if !again.IsZero() {
+		c.wakeAt(g, again)
+	}
+	if !due {
+		return
+	}
+	id := c.nextWrite(write{kind: writeGroup, uid: g.id})
+	c.podGroups.Sent(c.now, g.status, id, say)
+	c.emit(event.WriteGroupStatus{ID: id, Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Status: status})
+}
+
+// onGroupWriter takes note that statuses of a kind of group are Basalt's to write, or no more.
+func (c *Core) onGroupWriter(e event.GroupWriter) {
+	if c.writesStatusOf[e.Kind] == e.Writes {
+		return
+	}
+	c.writesStatusOf[e.Kind] = e.Writes
+	for _, uid := range api.SortedKeys(c.gangs) {
+		if g := c.gangs[uid]; g.group != nil && g.kind == e.Kind {
+			c.touch(g)
+		}
+	}
+}
