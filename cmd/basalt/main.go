@@ -1,5 +1,5 @@
 // Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`, and what an operator needs:
-// `basalt status`, `basalt drain` and `basalt audit`.
+// `basalt status`, `basalt drain`, `basalt audit` and `basalt migrate`.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/doors/migrate"
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/process"
@@ -39,7 +40,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command())
+	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command())
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "basalt:", err)
 		var coded interface{ ExitCode() int }
