@@ -256,9 +256,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		g.unknown[uid] = true
 	}
 	g.tally = c.count(g)
-	if g.group != nil && g.tally.bound > 0 && !r.GetForced() && amounts.Value("pods") < int64(g.minCount()) {
-		g.started = true // while it is completed it keeps its whole reservation. Its PodGroup may say so later than pods were listed
-	}
+	g.startedBefore()
 	wholly := sum(g.pick((*pod).isChargeable)).Equal(amounts)
 	started := g.started || g.placed >= g.minCount() && g.ownerless.IsZero()
 	if started && wholly {
@@ -281,6 +279,14 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		c.retreat(g, startOver)
 	}
 	c.touch(g)
+}
+
+// startedBefore takes note that an inherited gang had its minimum, if its reservation says so: while a gang is completed it keeps its
+// whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods.
+func (g *gang) startedBefore() {
+	if ch := &g.charge; g.group != nil && ch.reserved && !ch.forced && g.tally.bound > 0 && ch.amounts.Value("pods") < int64(g.minCount()) {
+		g.started = true
+	}
 }
 
 // boundOf returns the bound pods that a reservation names.
