@@ -49,21 +49,28 @@ func (f *foreignGroup) field() string {
 type GroupKind uint8
 
 const (
-	BasaltGroup  GroupKind = iota // PodGroup of scheduling.basalt.dev
-	VolcanoGroup                  // PodGroup of scheduling.volcano.sh
+	BasaltGroup   GroupKind = iota // PodGroup of scheduling.basalt.dev
+	VolcanoGroup                   // PodGroup of scheduling.volcano.sh
+	UpstreamGroup                  // PodGroup of scheduling.k8s.io, Kubernetes' own
 )
 
 func (k GroupKind) String() string {
-	if k == VolcanoGroup {
+	switch k {
+	case VolcanoGroup:
 		return "Volcano PodGroup"
+	case UpstreamGroup:
+		return "PodGroup of scheduling.k8s.io"
 	}
 	return "PodGroup"
 }
 
 // NamedIn says where a pod names its group.
 func (k GroupKind) NamedIn() string {
-	if k == VolcanoGroup {
+	switch k {
+	case VolcanoGroup:
 		return "annotation " + volcanoGroupName
+	case UpstreamGroup:
+		return "spec.schedulingGroup"
 	}
 	return "label " + LabelPodGroup
 }
@@ -79,6 +86,9 @@ const (
 // readGroup reads which group a pod belongs to, and as what, by the rules.
 func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 	p.Group = from.Labels[LabelPodGroup]
+	if name := upstreamGroup(from); name != "" && p.Group == "" && p.Ours {
+		p.Group, p.GroupKind = name, UpstreamGroup
+	}
 	if !rules.Volcano || !p.Ours {
 		return
 	}
@@ -102,6 +112,14 @@ func volcanoGroup(p *v1.Pod) string {
 	return Shorten(name, maxGroupName)
 }
 
+// upstreamGroup returns the PodGroup of scheduling.k8s.io that a pod names, "" for none.
+func upstreamGroup(p *v1.Pod) string {
+	if g := p.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
+		return Shorten(*g.PodGroupName, maxGroupName)
+	}
+	return ""
+}
+
 // groupRefusal says why a pod cannot be placed for the groups that it names: more than one, or one of a kind that Basalt does not
 // serve. It returns "" if there is nothing to say.
 func groupRefusal(p *v1.Pod, rules *Rules) string {
@@ -117,12 +135,9 @@ func groupRefusal(p *v1.Pod, rules *Rules) string {
 		}
 		named = append(named, n)
 	}
-	if g := p.Spec.SchedulingGroup; g != nil {
-		name := ""
-		if g.PodGroupName != nil {
-			name = Shorten(*g.PodGroupName, maxGroupName)
-		}
-		add(naming{"spec.schedulingGroup", "PodGroup of scheduling.k8s.io", name}, false)
+	if p.Spec.SchedulingGroup != nil {
+		name := upstreamGroup(p)
+		add(naming{"spec.schedulingGroup", UpstreamGroup.String(), name}, name != "")
 	}
 	for i := range foreignGroups {
 		f := &foreignGroups[i]
@@ -193,11 +208,15 @@ const MaxGroupMessage = 1024
 
 // GroupStatus is what the status of a group of another kind says, or is to say.
 type GroupStatus struct {
-	Admitted    bool   // its pods may be made
-	Started     bool   // it had its minimum once
-	Ended       bool   // all its pods have
-	Message     string // why it waits
-	ShortOfRole bool   // it waits for pods of a role
+	Reserved  Verdict // its quota is, or its pods may be made
+	Scheduled Verdict // it had its minimum once
+	Ended     bool    // all its pods have
+}
+
+// Verdict is what a condition says.
+type Verdict struct {
+	Yes             bool
+	Reason, Message string
 }
 
 // Role is a task of a gang, and how many of its pods the gang needs to start.

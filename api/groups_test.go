@@ -28,7 +28,7 @@ func TestGroupsOfOtherSystems(t *testing.T) {
 		{"coscheduling", map[string]string{"scheduling.x-k8s.io/pod-group": "train"}, nil, "", []string{"metadata.labels[scheduling.x-k8s.io/pod-group]", `"train"`}},
 		{"Koordinator", nil, map[string]string{"gang.scheduling.koordinator.sh/name": "g"}, "", []string{"metadata.annotations[gang.scheduling.koordinator.sh/name]", `Koordinator gang "g"`}},
 		{"YuniKorn", nil, map[string]string{"yunikorn.apache.org/task-group-name": "g"}, "", []string{"metadata.annotations[yunikorn.apache.org/task-group-name]", `YuniKorn task group "g"`}},
-		{"Kubernetes", nil, nil, "workers", []string{"spec.schedulingGroup", `PodGroup of scheduling.k8s.io "workers"`}},
+		{"Kubernetes", nil, nil, "workers", nil},
 		{"ours and Volcano's", map[string]string{LabelPodGroup: "a"}, map[string]string{"scheduling.k8s.io/group-name": "b"}, "",
 			[]string{"metadata.annotations[scheduling.k8s.io/group-name]", `Volcano PodGroup "b"`, LabelPodGroup, `the PodGroup "a"`}},
 		{"ours and Volcano's of one name", map[string]string{LabelPodGroup: "a"}, map[string]string{"scheduling.k8s.io/group-name": "a"}, "", []string{`Volcano PodGroup "a"`, `names the PodGroup "a"`}},
@@ -68,6 +68,25 @@ func TestGroupsOfOtherSystems(t *testing.T) {
 		if p := FromPod(pod, nil, Rules{}); p.Refused != nil {
 			t.Errorf("%s: a pod of another scheduler is refused: %s", c.what, p.Refused.Message)
 		}
+	}
+}
+
+// A pod with spec.schedulingGroup belongs to that PodGroup of Kubernetes' own.
+func TestUpstreamGroups(t *testing.T) {
+	name := "g"
+	pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: SchedulerName, SchedulingGroup: &v1.PodSchedulingGroup{PodGroupName: &name}}}
+	for how, p := range map[string]*v1.Pod{"": pod, ", stripped": StripPod(pod)} {
+		if as := FromPod(p, nil, Rules{}); as.Refused != nil || as.Group != "g" || as.GroupKind != UpstreamGroup {
+			t.Errorf("it%s is read as %+v", how, as)
+		}
+	}
+	pod.Annotations = map[string]string{"scheduling.k8s.io/group-name": "g"}
+	if as := FromPod(pod, nil, Rules{Volcano: true}); as.Refused == nil || !strings.Contains(as.Refused.Message, "a pod belongs to one group") {
+		t.Errorf("of two groups, it is refused with %+v", as.Refused)
+	}
+	pod.Annotations, pod.Spec.SchedulerName = nil, "other"
+	if as := FromPod(pod, nil, Rules{}); as.Group != "" {
+		t.Errorf("of another scheduler, it is read as %+v", as)
 	}
 }
 

@@ -231,6 +231,9 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	} else if name := cmp.Or(o.Annotations["scheduling.k8s.io/group-name"], o.Annotations["scheduling.volcano.sh/group-name"]); name != "" && p.ours && a.cfg.Volcano {
 		group = groupName(api.VolcanoGroup, o.Namespace, name)
 	}
+	if g := o.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil && *g.PodGroupName != "" && group == "" && p.ours {
+		group = groupName(api.UpstreamGroup, o.Namespace, *g.PodGroupName)
+	}
 	a.join(p, group)
 	if requests := a.requestsOf(o); !p.requests.Equal(requests) {
 		p.requests = requests

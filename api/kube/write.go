@@ -166,6 +166,15 @@ func (c *Clients) WriteVolcanoStatus(ctx context.Context, namespace, name, uid s
 	return nil
 }
 
+// WriteUpstreamConditions merges conditions into those of a PodGroup of scheduling.k8s.io. Others, and what else is in its status, stay.
+func (c *Clients) WriteUpstreamConditions(ctx context.Context, namespace, name, uid string, conditions []map[string]any) error {
+	patch := mustJSON(map[string]any{"metadata": map[string]any{"uid": uid}, "status": map[string]any{"conditions": conditions}})
+	if _, err := c.Core.SchedulingV1beta1().PodGroups(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("write status of %s %s: %w", api.UpstreamGroup, name, err)
+	}
+	return nil
+}
+
 func mustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

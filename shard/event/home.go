@@ -92,7 +92,8 @@ type WriteGroupStatus struct {
 	ID                   uint64
 	Kind                 api.GroupKind
 	Namespace, Name, UID string
-	Status               api.GroupStatus
+	Generation           int64
+	Status, Shown        api.GroupStatus // what it is to say, and what it was seen to say
 }
 
 // WritePodCondition asks for PodScheduled=False on a pod in exactly this version: one that was bound meanwhile must not be

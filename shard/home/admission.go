@@ -47,6 +47,7 @@ func (c *Core) admit(g *gang) {
 		return
 	}
 	if ch.reserve != nil || !ch.reserved || ch.stale || len(ch.pods) > 0 || !ch.amounts.Equal(floor) {
+		g.admission.since = time.Time{}
 		c.requestQuota(g, nil, true)
 		return
 	}
@@ -69,31 +70,47 @@ func (c *Core) admitted(g *gang) bool {
 	switch {
 	case g.charge.reserved || g.tally.bound > 0:
 		return true
-	case len(g.members) > 0 && g.group.shown.Admitted:
+	case len(g.members) > 0 && g.group.shown.Reserved.Yes:
 		return true
 	}
 	return len(g.group.floor) == 0 && c.closedToPods(g).None()
 }
 
 // groupStatus returns what the status of a gang's group is to say, if that is of another kind.
-func (c *Core) groupStatus(g *gang) api.GroupStatus {
-	if g.started {
-		if len(g.members) == 0 && g.group.shown.Started {
-			return g.group.shown // its pods are gone, however they ended
+func (c *Core) groupStatus(g *gang) (s api.GroupStatus) {
+	switch {
+	case len(g.members) == 0 && g.group.shown.Scheduled.Yes:
+		return g.group.shown // its pods are gone, however they ended
+	case g.kind == api.UpstreamGroup:
+		return api.GroupStatus{Reserved: shownAs(c.reservedVerdict(g)), Scheduled: shownAs(c.scheduledVerdict(g))}
+	}
+	s.Reserved.Yes, s.Scheduled.Yes = g.started || c.admitted(g), g.started
+	s.Ended = g.started && len(g.members) > 0 && g.tally.unfinished == 0
+	if !g.started && !g.blocked.Is(v1alpha1.ReasonNotEnoughPods) && !g.blocked.Is(v1alpha1.ReasonPending) {
+		s.Reserved.Message = api.Shorten(g.blocked.Message, api.MaxGroupMessage)
+		if g.blocked.Is(v1alpha1.ReasonNotEnoughPodsOfTask) {
+			s.Reserved.Reason = g.blocked.Code
 		}
-		return api.GroupStatus{Admitted: true, Started: true, Ended: len(g.members) > 0 && g.tally.unfinished == 0}
 	}
-	s := api.GroupStatus{Admitted: c.admitted(g)}
-	if !g.blocked.Is(v1alpha1.ReasonNotEnoughPods) && !g.blocked.Is(v1alpha1.ReasonPending) {
-		s.Message = api.Shorten(g.blocked.Message, api.MaxGroupMessage)
-	}
-	s.ShortOfRole = g.blocked.Is(v1alpha1.ReasonNotEnoughPodsOfTask)
 	return s
+}
+
+func shownAs(v report.Verdict) api.Verdict {
+	return api.Verdict{Yes: v.Yes, Reason: v.Code, Message: api.Shorten(v.Message, api.MaxGroupMessage)}
+}
+
+// writesGroup reports whether the status of a gang's group is Basalt's to write. One of Kubernetes' own is that of the scheduler which
+// places its pods.
+func (c *Core) writesGroup(g *gang) bool {
+	if g.kind == api.UpstreamGroup {
+		return len(g.members) > 0
+	}
+	return c.writesStatusOf[g.kind]
 }
 
 // publishGroup writes the status of a group of another kind when it is due, or has the gang looked at when it is.
 func (c *Core) publishGroup(g *gang) {
-	if !c.writesStatusOf[g.kind] {
+	if !c.writesGroup(g) {
 		return
 	}
 	status := c.groupStatus(g)
@@ -107,7 +124,8 @@ func (c *Core) publishGroup(g *gang) {
 	}
 	id := c.nextWrite(write{kind: writeGroup, uid: g.id})
 	c.podGroups.Sent(c.now, g.status, id, say)
-	c.emit(event.WriteGroupStatus{ID: id, Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Status: status})
+	c.emit(event.WriteGroupStatus{ID: id, Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Generation: g.group.generation,
+		Status: status, Shown: g.group.shown})
 }
 
 // onGroupWriter takes note that statuses of a kind of group are Basalt's to write, or no more.

@@ -262,6 +262,7 @@ func (c *Core) collect(g *gang) {
 		}
 		return
 	}
+	g.admission = admission{}
 	if g.since.IsZero() {
 		g.since = c.completeSince(g)
 	}

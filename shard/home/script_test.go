@@ -279,7 +279,7 @@ func (s *script) run(line string) []string {
 		if !w.has("volcano") {
 			return s.step(event.PodGroupSeen{PodGroup: g})
 		}
-		foreign := &api.ForeignGroup{Kind: api.VolcanoGroup, Status: api.GroupStatus{Started: w.has("started"), Admitted: w.has("started") || w.has("admitted")}}
+		foreign := &api.ForeignGroup{Kind: api.VolcanoGroup, Status: api.GroupStatus{Scheduled: api.Verdict{Yes: w.has("started")}, Reserved: api.Verdict{Yes: w.has("started") || w.has("admitted")}}}
 		for role := range strings.SplitSeq(w.value["roles"], ",") {
 			if name, least, ok := strings.Cut(role, ":"); ok {
 				foreign.Roles = append(foreign.Roles, api.Role{Name: name, Min: int(w.toNum(least))})
@@ -519,7 +519,7 @@ func (s *script) print(o event.Output) string {
 		for _, part := range []struct {
 			word string
 			yes  bool
-		}{{" admitted", o.Status.Admitted}, {" started", o.Status.Started}, {" ended", o.Status.Ended}, {" short of a role", o.Status.ShortOfRole}, {": " + o.Status.Message, o.Status.Message != ""}} {
+		}{{" admitted", o.Status.Reserved.Yes}, {" started", o.Status.Scheduled.Yes}, {" ended", o.Status.Ended}, {" " + o.Status.Reserved.Reason, o.Status.Reserved.Reason != ""}, {": " + o.Status.Reserved.Message, o.Status.Reserved.Message != ""}, {"; " + o.Status.Scheduled.Reason + ": " + o.Status.Scheduled.Message, o.Status.Scheduled.Message != ""}} {
 			if part.yes {
 				out += part.word
 			}

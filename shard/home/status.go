@@ -123,7 +123,7 @@ func (c *Core) epochOf(b api.BucketID) int64 {
 // seenStatus takes note of what a PodGroup shows.
 func (c *Core) seenStatus(g *gang) {
 	if g.kind != api.BasaltGroup {
-		g.started = g.started || g.group.shown.Started
+		g.started = g.started || g.group.shown.Scheduled.Yes
 		c.podGroups.SeenOfGroup(g.status, g.group.shown)
 		c.touch(g)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -34,8 +35,11 @@ func (r *recorder) node(o event.NodeEvent) {
 
 func (r *recorder) podGroup(o event.PodGroupEvent) {
 	version := v1alpha1.SchemeGroupVersion
-	if o.Kind == api.VolcanoGroup {
+	switch o.Kind {
+	case api.VolcanoGroup:
 		version = v1beta1.SchemeGroupVersion
+	case api.UpstreamGroup:
+		version = schedulingv1beta1.SchemeGroupVersion
 	}
 	r.about(&corev1.ObjectReference{APIVersion: version.String(), Kind: "PodGroup", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
 }

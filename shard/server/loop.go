@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/doors/upstream"
 	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
@@ -234,8 +235,13 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 		})
 	case event.WriteGroupStatus:
 		l.others.do(o.Namespace, func(ctx context.Context) {
-			err := l.clients.WriteVolcanoStatus(ctx, o.Namespace, o.Name, o.UID, volcano.Status(o.Status, metav1.Now()))
-			l.post(ctx, l.written("volcano_podgroup", o.ID, "", err))
+			what, now, err := "upstream_podgroup", metav1.Now(), error(nil)
+			if o.Kind == api.VolcanoGroup {
+				what, err = "volcano_podgroup", l.clients.WriteVolcanoStatus(ctx, o.Namespace, o.Name, o.UID, volcano.Status(o.Status, now))
+			} else {
+				err = l.clients.WriteUpstreamConditions(ctx, o.Namespace, o.Name, o.UID, upstream.Conditions(o.Status, o.Shown, o.Generation, now))
+			}
+			l.post(ctx, l.written(what, o.ID, "", err))
 		})
 	case event.WritePodCondition:
 		l.others.do(o.Namespace, func(ctx context.Context) {

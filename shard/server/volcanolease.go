@@ -29,17 +29,17 @@ const (
 // without --volcano=write, it expires.
 const basaltHolds = "basalt"
 
-// holdLease has Basalt hold the Lease of Volcano's scheduler, which then schedules nothing, and tells the core whether it does: the
+// holdVolcanoLease has Basalt hold the Lease of Volcano's scheduler, which then schedules nothing, and tells the core whether it does: the
 // statuses of Volcano's PodGroups have one writer.
-func (v *volcanoGroups) holdLease(ctx context.Context) {
+func (w *watches) holdVolcanoLease(ctx context.Context) {
 	say := func(writes bool) {
-		v.emit(event.GroupWriter{Kind: api.VolcanoGroup, Writes: writes})
-		v.flush()
+		w.emit(event.GroupWriter{Kind: api.VolcanoGroup, Writes: writes})
+		w.flush()
 	}
 	var holding sync.Mutex // a callback may begin before the one of an earlier time has ended
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: volcanoNamespace, Name: volcanoLease}, Client: v.clients.Core.CoordinationV1(),
+			LeaseMeta: metav1.ObjectMeta{Namespace: volcanoNamespace, Name: volcanoLease}, Client: w.clients.Core.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: basaltHolds},
 		},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: renewEvery,
@@ -47,10 +47,10 @@ func (v *volcanoGroups) holdLease(ctx context.Context) {
 			OnStartedLeading: func(ctx context.Context) {
 				holding.Lock()
 				defer holding.Unlock()
-				v.log.Info("holding the Lease of Volcano's scheduler: statuses of Volcano's PodGroups are written")
+				w.log.Info("holding the Lease of Volcano's scheduler: statuses of Volcano's PodGroups are written")
 				say(true)
 				<-ctx.Done()
-				v.log.Warn("not holding the Lease of Volcano's scheduler any more: statuses of Volcano's PodGroups are not written")
+				w.log.Warn("not holding the Lease of Volcano's scheduler any more: statuses of Volcano's PodGroups are not written")
 				say(false)
 			},
 			OnStoppedLeading: func() {},
@@ -59,7 +59,7 @@ func (v *volcanoGroups) holdLease(ctx context.Context) {
 	if err != nil {
 		panic(err) // the configuration is ours
 	}
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(v.log.Handler()))
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(w.log.Handler()))
 	for ctx.Err() == nil {
 		elector.Run(ctx) // until it is lost
 		wait.For(ctx, renewEvery)

@@ -94,8 +94,10 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
 		})
 	start(groups.Run, groups.Synced())
+	kubernetes := w.upstreamGroups()
+	start(kubernetes.run, kubernetes.synced)
 	if w.rules.Volcano {
-		v := &volcanoGroups{watches: w, synced: make(chan struct{}), write: w.writeVolcano}
+		v := w.volcanoGroups()
 		start(v.run, v.synced)
 	}
 	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())

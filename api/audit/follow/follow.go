@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -159,6 +160,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 		func(l []*v1alpha1.PodGroup) audit.Event { return audit.PodGroupsReplaced{PodGroups: l} },
 		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupSeen{PodGroup: o} },
 		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: o} }))
+	wg.Go(func() { a.followUpstream(klogCtx) })
 	if a.opts.Judge.Volcano {
 		wg.Go(func() { a.followVolcano(klogCtx) })
 	}
@@ -440,8 +442,42 @@ func reflectOurs[T any, P interface {
 
 // followVolcano watches Volcano's PodGroups once the API server serves them.
 func (a *Auditor) followVolcano(ctx context.Context) {
+	followForeign(ctx, a, api.VolcanoGroup, v1beta1.SchemeGroupVersion,
+		func(o *v1beta1.PodGroup) *v1alpha1.PodGroup {
+			g := &v1alpha1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1alpha1.PodGroupSpec{Queue: o.Spec.Queue}}
+			g.Spec.SchedulingPolicy.Gang.MinCount = max(1, o.Spec.MinMember)
+			return g
+		},
+		func(o *v1beta1.PodGroup) v1.ResourceList {
+			if o.Spec.MinResources == nil {
+				return nil
+			}
+			return *o.Spec.MinResources
+		})
+}
+
+// followUpstream watches the PodGroups of scheduling.k8s.io once the API server serves them.
+func (a *Auditor) followUpstream(ctx context.Context) {
+	followForeign(ctx, a, api.UpstreamGroup, schedulingv1beta1.SchemeGroupVersion,
+		func(o *schedulingv1beta1.PodGroup) *v1alpha1.PodGroup {
+			g := &v1alpha1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1alpha1.PodGroupSpec{Queue: o.Labels[api.LabelQueue]}}
+			g.Spec.SchedulingPolicy.Gang.MinCount = 1
+			if gang := o.Spec.SchedulingPolicy.Gang; gang != nil {
+				g.Spec.SchedulingPolicy.Gang.MinCount = max(1, gang.MinCount)
+			}
+			return g
+		},
+		func(*schedulingv1beta1.PodGroup) v1.ResourceList { return nil })
+}
+
+// followForeign watches groups of another kind than Basalt's once the API server serves them.
+func followForeign[T any, P interface {
+	*T
+	metav1.Object
+	runtime.Object
+}](ctx context.Context, a *Auditor, kind api.GroupKind, version schema.GroupVersion, as func(P) *v1alpha1.PodGroup, floor func(P) v1.ResourceList) {
 	for {
-		list, err := a.core.Discovery().ServerResourcesForGroupVersion(v1beta1.SchemeGroupVersion.String())
+		list, err := a.core.Discovery().ServerResourcesForGroupVersion(version.String())
 		if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "podgroups" }) {
 			break
 		}
@@ -449,30 +485,17 @@ func (a *Auditor) followVolcano(ctx context.Context) {
 			return
 		}
 	}
-	as := func(o *v1beta1.PodGroup) *v1alpha1.PodGroup {
-		g := &v1alpha1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1alpha1.PodGroupSpec{Queue: o.Spec.Queue}}
-		g.Spec.SchedulingPolicy.Gang.MinCount = max(1, o.Spec.MinMember)
-		return g
-	}
-	floor := func(o *v1beta1.PodGroup) v1.ResourceList {
-		if o.Spec.MinResources == nil {
-			return nil
-		}
-		return *o.Spec.MinResources
-	}
-	run, _ := reflectCustom(a, v1beta1.SchemeGroupVersion.WithResource("podgroups"),
-		func(l []*v1beta1.PodGroup) audit.Event {
-			e := audit.PodGroupsReplaced{Kind: api.VolcanoGroup, Floors: map[types.UID]v1.ResourceList{}}
+	run, _ := reflectCustom(a, version.WithResource("podgroups"),
+		func(l []P) audit.Event {
+			e := audit.PodGroupsReplaced{Kind: kind, Floors: map[types.UID]v1.ResourceList{}}
 			for _, o := range l {
 				e.PodGroups = append(e.PodGroups, as(o))
-				e.Floors[o.UID] = floor(o)
+				e.Floors[o.GetUID()] = floor(o)
 			}
 			return e
 		},
-		func(o *v1beta1.PodGroup) audit.Event {
-			return audit.PodGroupSeen{PodGroup: as(o), Kind: api.VolcanoGroup, Floor: floor(o)}
-		},
-		func(o *v1beta1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: as(o)} })
+		func(o P) audit.Event { return audit.PodGroupSeen{PodGroup: as(o), Kind: kind, Floor: floor(o)} },
+		func(o P) audit.Event { return audit.PodGroupGone{PodGroup: as(o)} })
 	run(ctx)
 }
 

@@ -169,14 +169,17 @@ func shown(s *v1beta1.PodGroupStatus) api.GroupStatus {
 		out.Ended = true
 		fallthrough
 	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown:
-		out.Started = true
+		out.Scheduled.Yes = true
 		fallthrough
 	case v1beta1.PodGroupInqueue:
-		out.Admitted = true
+		out.Reserved.Yes = true
 	}
 	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == v1beta1.PodGroupUnschedulableType && c.Status == corev1.ConditionTrue && c.Message != "" && !out.Started {
-			out.Message, out.ShortOfRole = api.Shorten(c.Message, api.MaxGroupMessage), c.Reason == v1beta1.NotEnoughPodsOfTaskReason
+		if c := &s.Conditions[i]; c.Type == v1beta1.PodGroupUnschedulableType && c.Status == corev1.ConditionTrue && c.Message != "" && !out.Scheduled.Yes {
+			out.Reserved.Message, out.Reserved.Reason = api.Shorten(c.Message, api.MaxGroupMessage), ""
+			if c.Reason == v1beta1.NotEnoughPodsOfTaskReason {
+				out.Reserved.Reason = v1alpha1.ReasonNotEnoughPodsOfTask
+			}
 		}
 	}
 	return out
@@ -192,20 +195,20 @@ func Status(say api.GroupStatus, now metav1.Time) *v1beta1.PodGroupStatus {
 	switch {
 	case say.Ended:
 		out.Phase = v1beta1.PodGroupCompleted
-	case say.Started:
+	case say.Scheduled.Yes:
 		out.Phase = v1beta1.PodGroupRunning
-	case say.Admitted:
+	case say.Reserved.Yes:
 		out.Phase = v1beta1.PodGroupInqueue
 	}
 	switch {
-	case say.Started:
+	case say.Scheduled.Yes:
 		condition(v1beta1.PodGroupScheduled, corev1.ConditionTrue, now, "tasks in gang are ready to be scheduled", "its minimum of pods was bound")
-	case say.Message != "":
+	case say.Reserved.Message != "":
 		reason := v1beta1.NotEnoughResourcesReason
-		if say.ShortOfRole {
+		if say.Reserved.Reason == v1alpha1.ReasonNotEnoughPodsOfTask {
 			reason = v1beta1.NotEnoughPodsOfTaskReason
 		}
-		condition(v1beta1.PodGroupUnschedulableType, corev1.ConditionTrue, now, reason, say.Message)
+		condition(v1beta1.PodGroupUnschedulableType, corev1.ConditionTrue, now, reason, say.Reserved.Message)
 	}
 	return out
 }

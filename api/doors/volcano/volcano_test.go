@@ -83,7 +83,7 @@ func TestGroup(t *testing.T) {
 		if as.Namespace != "ns" || as.Name != "g" || as.UID != "u" || as.ResourceVersion != "7" || as.Status != nil {
 			t.Errorf("%s: it is read as %+v", c.what, as)
 		}
-		if as.Spec.SchedulingPolicy.Gang.MinCount != c.least || as.Spec.Queue != c.queue || !reflect.DeepEqual(more.Roles, c.roles) || more.Status.Started != c.started || more.Kind != api.VolcanoGroup {
+		if as.Spec.SchedulingPolicy.Gang.MinCount != c.least || as.Spec.Queue != c.queue || !reflect.DeepEqual(more.Roles, c.roles) || more.Status.Scheduled.Yes != c.started || more.Kind != api.VolcanoGroup {
 			t.Errorf("%s: minimum %d, queue %q, %+v", c.what, as.Spec.SchedulingPolicy.Gang.MinCount, as.Spec.Queue, more)
 		}
 		switch {

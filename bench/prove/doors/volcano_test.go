@@ -65,10 +65,11 @@ type world struct {
 }
 
 // install makes a cluster of four nodes in which Basalt is installed.
-func install(t *testing.T) *world {
+func install(t *testing.T, o local.Options) *world {
 	t.Helper()
 	w := &world{t: t}
-	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
+	o.Basalt = localtest.Basalt(t)
+	w.cluster = localtest.Cluster(t, o)
 	var err error
 	if w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "doors"); err != nil {
 		t.Fatal(err)
@@ -117,7 +118,7 @@ func (w *world) queue(name, cpu string) {
 // TestVolcanoObserve: with --volcano=observe, pods of Volcano's PodGroups are gangs. The objects are read and never written, and
 // their definitions may come and go.
 func TestVolcanoObserve(t *testing.T) {
-	w := install(t)
+	w := install(t, local.Options{})
 	w.start("--volcano=observe") // without Volcano's definitions
 	found := w.audit()
 	w.queue("team", "8")
@@ -184,7 +185,7 @@ func TestVolcanoObserve(t *testing.T) {
 	for _, b := range w.all[1:] {
 		localtest.Wait(t, patience, b.Name()+" to notice", func(context.Context) error {
 			text, err := os.ReadFile(b.Log())
-			if err == nil && !strings.Contains(string(text), "does not serve Volcano's PodGroups any more") {
+			if err == nil && !strings.Contains(string(text), "does not serve groups of a kind any more") {
 				err = errors.New("it does not say so")
 			}
 			return err

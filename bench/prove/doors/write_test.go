@@ -21,7 +21,7 @@ import (
 // TestVolcanoWrite: with --volcano=write, Basalt stands where Volcano's scheduler stood. A controller that waits for the phase of a
 // PodGroup before it makes pods, as Volcano's does for a vcjob, is stood in for by this test.
 func TestVolcanoWrite(t *testing.T) {
-	w := install(t)
+	w := install(t, local.Options{})
 	w.define()
 	core := w.kube.Core.CoreV1()
 	if _, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "volcano-system"}}, metav1.CreateOptions{}); err != nil {

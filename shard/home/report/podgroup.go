@@ -22,10 +22,8 @@ type Statement struct {
 
 // OfGroup returns what the status of a group of another kind says.
 func OfGroup(s api.GroupStatus) Statement {
-	out := Statement{Ended: s.Ended}
-	out.Reserved = Verdict{s.Admitted, Reason{Message: s.Message}}
-	out.Scheduled.Yes = s.Started
-	return out
+	of := func(v api.Verdict) Verdict { return Verdict{v.Yes, Reason{v.Reason, v.Message}} }
+	return Statement{Reserved: of(s.Reserved), Scheduled: of(s.Scheduled), Ended: s.Ended}
 }
 
 // PodGroup is the status of a PodGroup: what it says, and what it should say.

@@ -122,14 +122,18 @@ func Wait(t testing.TB, limit time.Duration, what string, ask func(ctx context.C
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var last error // the one that the limit itself causes says nothing
 	for {
 		err := ask(ctx)
 		if err == nil {
 			return
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited %s for %s: %v", limit, what, err)
+			t.Fatalf("waited %s for %s: %v", limit, what, last)
 		case <-tick.C:
 		}
 	}

@@ -1,0 +1,119 @@
+// Package upstream reads PodGroups of scheduling.k8s.io, Kubernetes' own, as Basalt's, and puts their statuses into Kubernetes' words.
+// Its functions are pure functions of one object: they call nobody, keep nothing, and never fail. A PodGroup that asks for what Basalt
+// cannot do is refused as a whole, with the field: its gang waits and says why.
+//
+// What is read of a PodGroup:
+//
+//	schedulingPolicy.gang.minCount   how many pods start together
+//	schedulingPolicy.basic           each pod starts by itself
+//	priorityClassName                as in Basalt's PodGroups
+//	label scheduling.basalt.dev/queue   the queue that pays; without it, that of the pods or of the namespace
+//
+// What is refused: schedulingConstraints, resourceClaims and parentCompositePodGroupName. What is not honoured: disruptionMode and
+// preemptionPolicy, for no pod that runs is evicted for another; a gang that is undone is undone as a whole.
+//
+// A status that Basalt writes has the condition PodGroupInitiallyScheduled, with Kubernetes' reasons Scheduled and Unschedulable where they
+// fit, and one of its own, QuotaReserved. Unschedulable is said only of a gang that has quota and finds no room, for autoscalers
+// buy nodes for it. Other conditions and fields of the status are not touched: they have other writers.
+package upstream
+
+import (
+	"fmt"
+
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say.
+func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
+	out := &v1alpha1.PodGroup{
+		ObjectMeta: api.StripMeta(&g.ObjectMeta),
+		Spec:       v1alpha1.PodGroupSpec{Queue: g.Labels[api.LabelQueue], PriorityClassName: g.Spec.PriorityClassName},
+	}
+	out.Spec.SchedulingPolicy.Gang.MinCount = 1
+	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
+		out.Spec.SchedulingPolicy.Gang.MinCount = max(1, gang.MinCount)
+	}
+	more := &api.ForeignGroup{Kind: api.UpstreamGroup, Status: shown(&g.Status)}
+	if field := refused(g); field != "" {
+		more.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: fmt.Sprintf("%s %s/%s: %s", more.Kind, g.Namespace, g.Name, field)}
+	}
+	return out, more
+}
+
+// refused names what a PodGroup asks for that Basalt cannot do, "" if there is nothing.
+func refused(g *schedulingv1beta1.PodGroup) string {
+	s := &g.Spec
+	if queue := g.Labels[api.LabelQueue]; queue != "" {
+		if err := api.ValidatePath(queue); err != nil {
+			return fmt.Sprintf("metadata.labels[%s]: %s", api.LabelQueue, err)
+		}
+	}
+	switch {
+	case s.SchedulingConstraints != nil && len(s.SchedulingConstraints.Topology) > 0:
+		return "spec.schedulingConstraints.topology is not supported yet"
+	case len(s.ResourceClaims) > 0:
+		return "spec.resourceClaims is not supported yet"
+	case s.ParentCompositePodGroupName != nil && *s.ParentCompositePodGroupName != "":
+		return "spec.parentCompositePodGroupName is not supported yet"
+	}
+	return ""
+}
+
+// Strip returns what Group reads of a PodGroup. It shares with its argument what it keeps.
+func Strip(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
+	out := &schedulingv1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta)}
+	if queue := g.Labels[api.LabelQueue]; queue != "" {
+		out.Labels = map[string]string{api.LabelQueue: queue}
+	}
+	s := &g.Spec
+	out.Spec = schedulingv1beta1.PodGroupSpec{SchedulingPolicy: s.SchedulingPolicy, PriorityClassName: s.PriorityClassName, ParentCompositePodGroupName: s.ParentCompositePodGroupName}
+	if c := s.SchedulingConstraints; c != nil {
+		out.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: c.Topology[:min(1, len(c.Topology))]}
+	}
+	out.Spec.ResourceClaims = s.ResourceClaims[:min(1, len(s.ResourceClaims))]
+	for i := range g.Status.Conditions {
+		if c := &g.Status.Conditions[i]; c.Type == v1alpha1.ConditionQuotaReserved || c.Type == schedulingv1beta1.PodGroupInitiallyScheduled {
+			short := *c
+			short.Message = api.Shorten(c.Message, api.MaxGroupMessage)
+			out.Status.Conditions = append(out.Status.Conditions, short)
+		}
+	}
+	return out
+}
+
+// shown returns what a status says.
+func shown(s *schedulingv1beta1.PodGroupStatus) (out api.GroupStatus) {
+	of := func(kind string) api.Verdict {
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		if c == nil {
+			return api.Verdict{}
+		}
+		return api.Verdict{Yes: c.Status == metav1.ConditionTrue, Reason: c.Reason, Message: api.Shorten(c.Message, api.MaxGroupMessage)}
+	}
+	return api.GroupStatus{Reserved: of(v1alpha1.ConditionQuotaReserved), Scheduled: of(schedulingv1beta1.PodGroupInitiallyScheduled)}
+}
+
+// Conditions returns the conditions that say something of a generation of a PodGroup. Of one that turned from what was seen to what is to be said,
+// the time of that is now; that of another one is left out of the patch, so that it stays.
+func Conditions(say, seen api.GroupStatus, generation int64, now metav1.Time) []map[string]any {
+	condition := func(kind string, say, seen api.Verdict) map[string]any {
+		status := metav1.ConditionFalse
+		if say.Yes {
+			status = metav1.ConditionTrue
+		}
+		out := map[string]any{"type": kind, "status": status, "reason": say.Reason, "message": say.Message, "observedGeneration": generation}
+		if seen.Reason == "" || seen.Yes != say.Yes {
+			out["lastTransitionTime"] = now
+		}
+		return out
+	}
+	return []map[string]any{
+		condition(v1alpha1.ConditionQuotaReserved, say.Reserved, seen.Reserved),
+		condition(schedulingv1beta1.PodGroupInitiallyScheduled, say.Scheduled, seen.Scheduled),
+	}
+}

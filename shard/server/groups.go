@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/doors/upstream"
+	"basalt.dev/basalt/api/doors/volcano"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
+	"basalt.dev/basalt/shard/event"
+)
+
+// How often the API server is asked whether it serves a kind of group: its CustomResourceDefinition may be installed or removed at
+// any time, and the API server restarted with other features. Until it has answered once, it is asked more often.
+const (
+	askServed      = 30 * time.Second
+	askServedFirst = time.Second
+)
+
+// foreignGroups follows groups of another kind than Basalt's for as long as the API server serves them.
+type foreignGroups[T interface {
+	metav1.Object
+	runtime.Object
+}] struct {
+	*watches
+	kind    api.GroupKind
+	version schema.GroupVersion // in which there is a resource podgroups
+	client  rest.Interface
+	strip   func(T) T
+	read    func(T) (*v1alpha1.PodGroup, *api.ForeignGroup)
+	beside  func(context.Context) // runs while they are followed; nil for nothing
+
+	synced chan struct{} // closed when they were listed, or there are none
+	once   sync.Once
+}
+
+func (w *watches) volcanoGroups() *foreignGroups[*v1beta1.PodGroup] {
+	f := &foreignGroups[*v1beta1.PodGroup]{watches: w, kind: api.VolcanoGroup, version: v1beta1.SchemeGroupVersion, client: w.clients.Volcano, strip: volcano.Strip,
+		read: func(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
+			return volcano.Group(g, w.rules.Ignored)
+		},
+		synced: make(chan struct{})}
+	if w.writeVolcano {
+		f.beside = w.holdVolcanoLease
+	}
+	return f
+}
+
+func (w *watches) upstreamGroups() *foreignGroups[*schedulingv1beta1.PodGroup] {
+	return &foreignGroups[*schedulingv1beta1.PodGroup]{watches: w, kind: api.UpstreamGroup, version: schedulingv1beta1.SchemeGroupVersion,
+		client: w.clients.Core.SchedulingV1beta1().RESTClient(), strip: upstream.Strip, read: upstream.Group, synced: make(chan struct{})}
+}
+
+func (v *foreignGroups[T]) run(ctx context.Context) {
+	var stop func() // not nil while they are followed
+	for {
+		served, err := v.clients.Serves(v.version, "podgroups")
+		again := askServed
+		switch {
+		case err != nil:
+			v.log.Warn("cannot find out whether groups of a kind are served", "kind", v.kind, "error", err)
+			again = askServedFirst
+		case served && stop == nil:
+			v.log.Info("following groups of a kind", "kind", v.kind)
+			stop = v.follow(ctx)
+		case !served && stop != nil:
+			v.log.Warn("the API server does not serve groups of a kind any more: their pods wait", "kind", v.kind)
+			stop()
+			stop = nil
+		case !served:
+			v.once.Do(func() { close(v.synced) })
+		}
+		if !wait.For(ctx, again) {
+			if stop != nil {
+				stop()
+			}
+			return
+		}
+	}
+}
+
+// follow begins to follow them. The function that it returns ends that, and reports all of them as gone.
+func (v *foreignGroups[T]) follow(ctx context.Context) (stop func()) {
+	gone := func(g T) event.Event {
+		return event.PodGroupGone{UID: string(g.GetUID()), Namespace: g.GetNamespace(), Name: g.GetName(), Kind: v.kind}
+	}
+	seen := func(g T) event.Event {
+		as, foreign := v.read(g)
+		return event.PodGroupSeen{PodGroup: as, Foreign: foreign}
+	}
+	f, forget := followAs(v.watches, v.client, "podgroups", "podgroups."+v.version.Group, v.strip, seen, gone)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Run(ctx) })
+	if v.beside != nil {
+		wg.Go(func() { v.beside(ctx) })
+	}
+	wg.Go(func() {
+		select {
+		case <-f.Synced():
+			v.once.Do(func() { close(v.synced) })
+		case <-ctx.Done():
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+		forget()
+	}
+}
