@@ -164,6 +164,8 @@ func (s *laggingServer) other(w http.ResponseWriter, r *http.Request, resource s
 		return
 	}
 	switch resource {
+	case "v1beta1": // of scheduling.k8s.io: not served
+		http.NotFound(w, r)
 	case "queues", "podgroups":
 		fmt.Fprint(w, `{"items":[],"metadata":{"resourceVersion":"10"}}`)
 	default: // an empty list of any built-in kind looks the same
