@@ -94,31 +94,42 @@ func (c *Core) mismatch(g *group) string {
 	return fmt.Sprintf("pods of PodGroup %s name different queues", g.name)
 }
 
-// castVote counts the queue that a pod names for its PodGroup.
+// castVote counts the queue that a pod names for its PodGroup. Its last vote is taken back first, and both PodGroups are looked at
+// when the votes are complete: what becomes of a PodGroup may come back here, for this pod, too.
 func (c *Core) castVote(p *pod, g *group) {
 	if p.votesIn == g && p.vote == p.queue {
 		return
 	}
-	c.withdrawVote(p)
+	before := p.votesIn
+	changed := uncast(p)
 	p.votesIn, p.vote = g, p.queue
 	g.votes[p.vote]++
-	if g.votes[p.vote] == 1 {
+	if changed && before != g && c.groups[before.name] == before {
+		c.homeGroup(before)
+	}
+	if g.votes[p.vote] == 1 || changed && before == g {
 		c.homeGroup(g)
 	}
 }
 
 func (c *Core) withdrawVote(p *pod) {
+	if g := p.votesIn; uncast(p) && c.groups[g.name] == g {
+		c.homeGroup(g)
+	}
+}
+
+// uncast takes back the vote of a pod, if it has one, and reports whether no other pod of its PodGroup names that queue.
+func uncast(p *pod) bool {
 	g := p.votesIn
 	if g == nil {
-		return
+		return false
 	}
 	p.votesIn = nil
-	if g.votes[p.vote]--; g.votes[p.vote] <= 0 {
-		delete(g.votes, p.vote)
-		if c.groups[g.name] == g {
-			c.homeGroup(g)
-		}
+	if g.votes[p.vote]--; g.votes[p.vote] > 0 {
+		return false
 	}
+	delete(g.votes, p.vote)
+	return true
 }
 
 // homeGroup sees to it that a PodGroup whose queue is ours has a gang, and that its gang knows the queue.
