@@ -203,6 +203,23 @@ type ForeignGroup struct {
 	Status  GroupStatus // as it is shown
 }
 
+// RefuseGroup says of a group of another kind what it asks for that Basalt cannot do. It returns nil if that is nothing.
+func RefuseGroup(kind GroupKind, namespace, name, field string) *Refusal {
+	if field == "" {
+		return nil
+	}
+	return &Refusal{Reason: "UnsupportedConstraint", Message: fmt.Sprintf("%s %s/%s: %s", kind, namespace, name, field)}
+}
+
+// CheckVolcano returns an error for a --volcano that means nothing.
+func CheckVolcano(mode string) error {
+	switch mode {
+	case "off", "observe", "write":
+		return nil
+	}
+	return fmt.Errorf("--volcano=%s: off, observe or write", mode)
+}
+
 // MaxGroupMessage bounds the message in the status of a group of another kind.
 const MaxGroupMessage = 1024
 

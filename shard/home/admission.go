@@ -102,30 +102,13 @@ func shownAs(v report.Verdict) api.Verdict {
 // writesGroup reports whether the status of a gang's group is Basalt's to write. One of Kubernetes' own is that of the scheduler which
 // places its pods.
 func (c *Core) writesGroup(g *gang) bool {
-	if g.kind == api.UpstreamGroup {
+	switch g.kind {
+	case api.BasaltGroup:
+		return true
+	case api.UpstreamGroup:
 		return len(g.members) > 0
 	}
 	return c.writesStatusOf[g.kind]
-}
-
-// publishGroup writes the status of a group of another kind when it is due, or has the gang looked at when it is.
-func (c *Core) publishGroup(g *gang) {
-	if !c.writesGroup(g) {
-		return
-	}
-	status := c.groupStatus(g)
-	say := report.OfGroup(status)
-	due, again := c.podGroups.Publish(c.now, g.namespace, g.id, g.status, say)
-	if !again.IsZero() {
-		c.wakeAt(g, again)
-	}
-	if !due {
-		return
-	}
-	id := c.nextWrite(write{kind: writeGroup, uid: g.id})
-	c.podGroups.Sent(c.now, g.status, id, say)
-	c.emit(event.WriteGroupStatus{ID: id, Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Generation: g.group.generation,
-		Status: status, Shown: g.group.shown})
 }
 
 // onGroupWriter takes note that statuses of a kind of group are Basalt's to write, or no more.

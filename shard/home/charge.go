@@ -143,7 +143,7 @@ func (c *Core) adjust(g *gang) {
 			base = ch.amounts // what it lacks is kept for a pod that takes the place
 		}
 	}
-	base = base.Max(g.floor())
+	base = g.withFloor(base)
 	if ch.reserve != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.outstanding() {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
@@ -194,11 +194,19 @@ func (c *Core) adjust(g *gang) {
 // as sumBounded does.
 func (g *gang) demand(pods []*pod) (total api.Resources, excess bool) {
 	total, excess = sumBounded(pods)
-	if total = total.Max(g.floor()); len(total) > api.MaxGangResources {
+	if total = g.withFloor(total); len(total) > api.MaxGangResources {
 		total, _ = total.Foremost(api.MaxGangResources, nil)
 		excess = true
 	}
 	return total, excess
+}
+
+// withFloor returns amounts that are no less than the gang's floor.
+func (g *gang) withFloor(amounts api.Resources) api.Resources {
+	if floor := g.floor(); len(floor) > 0 {
+		return amounts.Max(floor)
+	}
+	return amounts
 }
 
 // floor returns the least that the gang is charged, whatever its pods request: a Volcano PodGroup says so for pods that come later,

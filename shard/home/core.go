@@ -382,7 +382,6 @@ func (r *recent[V]) get(key string) (V, bool) {
 	return v, ok
 }
 
-// name of an object in its namespace.
 // name is the name of a pod or of a group. Groups of two kinds may have the same.
 type name struct {
 	namespace, name string

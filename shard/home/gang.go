@@ -270,9 +270,11 @@ func (c *Core) collect(g *gang) {
 		c.become(g, ready)
 		return
 	}
-	if need, _ := g.demand(c.choose(g)); g.charge.reserved && !g.charge.stale && t.bound == 0 && !need.Fits(g.charge.amounts) {
-		c.release(g) // too small for the pods that are there now
-		return
+	if g.charge.reserved && !g.charge.stale && t.bound == 0 {
+		if need, _ := g.demand(c.choose(g)); !need.Fits(g.charge.amounts) {
+			c.release(g) // too small for the pods that are there now
+			return
+		}
 	}
 	c.requestQuota(g, c.choose(g), false)
 	c.become(g, waiting)

@@ -154,8 +154,10 @@ func (c *Core) homeGroup(g *group) {
 		for _, uid := range api.SortedKeys(c.labelled[g.name]) {
 			c.resolveMembership(c.labelled[g.name][uid])
 		}
-		gang.tally = c.count(gang)
-		gang.startedBefore()
+		if gang.charge.reserved { // inherited
+			gang.tally = c.count(gang)
+			gang.startedBefore()
+		}
 	}
 	if known {
 		gang.wantQueue = queue

@@ -61,7 +61,7 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	g.queue = seen.Spec.Queue
 	g.refused, g.shown = foreign.Refused, foreign.Status
 	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
-	if g.minCount != least || !slices.Equal(g.roles, foreign.Roles) || !slices.Equal(g.floor, foreign.Floor) {
+	if g.minCount != least || !slices.Equal(g.roles, foreign.Roles) || !g.floor.Equal(foreign.Floor) {
 		g.minCount, g.roles, g.floor = least, foreign.Roles, foreign.Floor
 		if gang := c.gangs[g.uid]; gang != nil {
 			c.edited(gang)

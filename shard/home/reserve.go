@@ -51,10 +51,11 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 			have = append(have, p)
 		}
 	}
-	demand, excess := sumBounded(have)
-	if growth || len(pods) > 0 {
-		demand, excess = g.demand(have)
+	total := g.demand
+	if !growth && len(pods) == 0 {
+		total = sumBounded
 	}
+	demand, excess := total(have)
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter,

@@ -81,16 +81,20 @@ func (c *Core) statement(g *gang) report.Statement {
 	return s
 }
 
-// publish writes a PodGroup's status when it is due, or has the gang looked at when it is.
+// publish writes the status of a gang's group when it is due, or has the gang looked at when it is.
 func (c *Core) publish(g *gang) {
-	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) {
+	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) || !c.writesGroup(g) {
 		return
 	}
-	if g.kind != api.BasaltGroup {
-		c.publishGroup(g)
-		return
+	own := g.kind == api.BasaltGroup
+	var say report.Statement
+	var status api.GroupStatus // of a group of another kind
+	if own {
+		say = c.statement(g)
+	} else {
+		status = c.groupStatus(g)
+		say = report.OfGroup(status)
 	}
-	say := c.statement(g)
 	due, again := c.podGroups.Publish(c.now, g.namespace, g.id, g.status, say)
 	if !again.IsZero() {
 		c.wakeAt(g, again)
@@ -99,8 +103,14 @@ func (c *Core) publish(g *gang) {
 		return
 	}
 	id := c.nextWrite(write{kind: writeGroup, uid: g.id})
-	c.emit(event.WritePodGroupStatus{ID: id, Namespace: g.namespace, Name: g.name.name, UID: g.id,
-		Status: c.podGroups.Status(c.now, g.status, id, say, c.epochOf(g.bucket), int64(c.table.Epoch))})
+	if own {
+		c.emit(event.WritePodGroupStatus{ID: id, Namespace: g.namespace, Name: g.name.name, UID: g.id,
+			Status: c.podGroups.Status(c.now, g.status, id, say, c.epochOf(g.bucket), int64(c.table.Epoch))})
+		return
+	}
+	c.podGroups.Sent(c.now, g.status, id, say)
+	c.emit(event.WriteGroupStatus{ID: id, Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Generation: g.group.generation,
+		Status: status, Shown: g.group.shown})
 }
 
 // publishWaiting writes the statuses of PodGroups whose turn it is.

@@ -235,13 +235,13 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 		})
 	case event.WriteGroupStatus:
 		l.others.do(o.Namespace, func(ctx context.Context) {
-			what, now, err := "upstream_podgroup", metav1.Now(), error(nil)
 			if o.Kind == api.VolcanoGroup {
-				what, err = "volcano_podgroup", l.clients.WriteVolcanoStatus(ctx, o.Namespace, o.Name, o.UID, volcano.Status(o.Status, now))
-			} else {
-				err = l.clients.WriteUpstreamConditions(ctx, o.Namespace, o.Name, o.UID, upstream.Conditions(o.Status, o.Shown, o.Generation, now))
+				err := l.clients.WriteVolcanoStatus(ctx, o.Namespace, o.Name, o.UID, volcano.Status(o.Status, metav1.Now()))
+				l.post(ctx, l.written("volcano_podgroup", o.ID, "", err))
+				return
 			}
-			l.post(ctx, l.written(what, o.ID, "", err))
+			err := l.clients.WriteUpstreamConditions(ctx, o.Namespace, o.Name, o.UID, upstream.Conditions(o.Status, o.Shown, o.Generation, metav1.Now()))
+			l.post(ctx, l.written("upstream_podgroup", o.ID, "", err))
 		})
 	case event.WritePodCondition:
 		l.others.do(o.Namespace, func(ctx context.Context) {

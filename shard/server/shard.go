@@ -7,6 +7,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,8 +69,8 @@ func Run(ctx context.Context, o Options) error {
 	if slices.Contains(o.Schedulers, "") {
 		return errors.New("--scheduler-names: a name is empty; pods without spec.schedulerName get default-scheduler from the API server")
 	}
-	if !slices.Contains([]string{"", "off", "observe", "write"}, o.Volcano) {
-		return fmt.Errorf("--volcano=%s: off, observe or write", o.Volcano)
+	if err := api.CheckVolcano(cmp.Or(o.Volcano, "off")); err != nil {
+		return err
 	}
 	stopping := ctx
 	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -92,12 +91,13 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 		return errors.New("--etcd is required: the endpoints of the control store")
 	case !c.plain && (c.ca == "" || c.cert == "" || c.key == ""):
 		return errors.New("the connection would not be encrypted: give --etcd-ca, --etcd-cert, --etcd-key (basalt certs creates the files), or --insecure-plain-text")
-	case !slices.Contains([]string{"off", "observe", "write"}, c.volcano):
-		return fmt.Errorf("--volcano=%s: off, observe or write", c.volcano)
 	case c.from < 0:
 		return fmt.Errorf("--from-revision %d: revisions begin with 1", c.from)
 	case c.duration < 0 || c.judge.Grace < 0 || c.judge.Unresolved < 0:
 		return errors.New("--for, --grace and --unresolved cannot be negative")
+	}
+	if err := api.CheckVolcano(c.volcano); err != nil {
+		return err
 	}
 	log := slog.New(slog.NewTextHandler(errOut, nil))
 	endpoints := strings.Split(c.etcd, ",")

@@ -146,8 +146,8 @@ func (r *rows) podGroup(g *v1beta1.PodGroup) {
 	r.annotations("PodGroup", object, g.Annotations)
 }
 
-// ignoredAnnotations are those by which Volcano's scheduler is told more.
-var ignoredAnnotations = map[string]use{
+// annotationUses are the annotations by which Volcano's scheduler is told more.
+var annotationUses = map[string]use{
 	v1beta1.JobWaitingTime:                   {Ignored, "gangs are ordered by priority and age"},
 	v1beta1.KubeHierarchyAnnotationKey:       {Ignored, "queues do not share by weight yet"},
 	v1beta1.PodPreemptable:                   {Ignored, "no pod that runs is evicted for another"},
@@ -162,7 +162,7 @@ var ignoredAnnotations = map[string]use{
 
 func (r *rows) annotations(kind, object string, annotations map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if u, known := ignoredAnnotations[key]; known {
+		if u, known := annotationUses[key]; known {
 			r.add(u, kind+" annotation "+key, object)
 		}
 	}

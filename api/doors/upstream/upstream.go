@@ -38,11 +38,7 @@ func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		out.Spec.SchedulingPolicy.Gang.MinCount = max(1, gang.MinCount)
 	}
-	more := &api.ForeignGroup{Kind: api.UpstreamGroup, Status: shown(&g.Status)}
-	if field := refused(g); field != "" {
-		more.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: fmt.Sprintf("%s %s/%s: %s", more.Kind, g.Namespace, g.Name, field)}
-	}
-	return out, more
+	return out, &api.ForeignGroup{Kind: api.UpstreamGroup, Status: shown(&g.Status), Refused: api.RefuseGroup(api.UpstreamGroup, g.Namespace, g.Name, refused(g))}
 }
 
 // refused names what a PodGroup asks for that Basalt cannot do, "" if there is nothing.
@@ -87,7 +83,7 @@ func Strip(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 }
 
 // shown returns what a status says.
-func shown(s *schedulingv1beta1.PodGroupStatus) (out api.GroupStatus) {
+func shown(s *schedulingv1beta1.PodGroupStatus) api.GroupStatus {
 	of := func(kind string) api.Verdict {
 		c := meta.FindStatusCondition(s.Conditions, kind)
 		if c == nil {
@@ -98,8 +94,8 @@ func shown(s *schedulingv1beta1.PodGroupStatus) (out api.GroupStatus) {
 	return api.GroupStatus{Reserved: of(v1alpha1.ConditionQuotaReserved), Scheduled: of(schedulingv1beta1.PodGroupInitiallyScheduled)}
 }
 
-// Conditions returns the conditions that say something of a generation of a PodGroup. Of one that turned from what was seen to what is to be said,
-// the time of that is now; that of another one is left out of the patch, so that it stays.
+// Conditions returns the conditions that say something of a generation of a PodGroup. The transition of one that turns, from what was
+// seen to what is to be said, is now. That of another one is left out of the patch, so that it stays.
 func Conditions(say, seen api.GroupStatus, generation int64, now metav1.Time) []map[string]any {
 	condition := func(kind string, say, seen api.Verdict) map[string]any {
 		status := metav1.ConditionFalse

@@ -61,9 +61,7 @@ func Group(g *v1beta1.PodGroup, ignored map[string]bool) (*v1alpha1.PodGroup, *a
 	} else if field == "" {
 		field = err.Error()
 	}
-	if field != "" {
-		more.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: fmt.Sprintf("%s %s/%s: %s", more.Kind, g.Namespace, g.Name, field)}
-	}
+	more.Refused = api.RefuseGroup(more.Kind, g.Namespace, g.Name, field)
 	return out, more
 }
 
