@@ -27,7 +27,7 @@ type admission struct {
 
 // admitsEarly reports whether a gang that cannot be placed is to have a reservation all the same.
 func (c *Core) admitsEarly(g *gang, why report.Reason) bool {
-	if g.group == nil || !c.writesStatusOf[g.kind] || len(g.group.floor) == 0 ||
+	if g.group == nil || !c.writesStatusOf[g.name.Kind] || len(g.group.Floor) == 0 ||
 		!why.Is(v1alpha1.ReasonNotEnoughPods) && !why.Is(v1alpha1.ReasonNotEnoughPodsOfTask) {
 		return false
 	}
@@ -70,18 +70,18 @@ func (c *Core) admitted(g *gang) bool {
 	switch {
 	case g.charge.reserved || g.tally.bound > 0:
 		return true
-	case len(g.members) > 0 && g.group.shown.Reserved.Yes:
+	case len(g.members) > 0 && g.group.Shown.Reserved.Yes:
 		return true
 	}
-	return len(g.group.floor) == 0 && c.closedToPods(g).None()
+	return len(g.group.Floor) == 0 && c.closedToPods(g).None()
 }
 
 // groupStatus returns what the status of a gang's group is to say, if that is of another kind.
 func (c *Core) groupStatus(g *gang) (s api.GroupStatus) {
 	switch {
-	case len(g.members) == 0 && g.group.shown.Scheduled.Yes:
-		return g.group.shown // its pods are gone, however they ended
-	case g.kind == api.UpstreamGroup:
+	case len(g.members) == 0 && g.group.Shown.Scheduled.Yes:
+		return g.group.Shown // its pods are gone, however they ended
+	case g.name.Kind == api.UpstreamGroup:
 		return api.GroupStatus{Reserved: shownAs(c.reservedVerdict(g)), Scheduled: shownAs(c.scheduledVerdict(g))}
 	}
 	s.Reserved.Yes, s.Scheduled.Yes = g.started || c.admitted(g), g.started
@@ -102,13 +102,13 @@ func shownAs(v report.Verdict) api.Verdict {
 // writesGroup reports whether the status of a gang's group is Basalt's to write. One of Kubernetes' own is that of the scheduler which
 // places its pods.
 func (c *Core) writesGroup(g *gang) bool {
-	switch g.kind {
+	switch g.name.Kind {
 	case api.BasaltGroup:
 		return true
 	case api.UpstreamGroup:
 		return len(g.members) > 0
 	}
-	return c.writesStatusOf[g.kind]
+	return c.writesStatusOf[g.name.Kind]
 }
 
 // onGroupWriter takes note that statuses of a kind of group are Basalt's to write, or no more.
@@ -118,7 +118,7 @@ func (c *Core) onGroupWriter(e event.GroupWriter) {
 	}
 	c.writesStatusOf[e.Kind] = e.Writes
 	for _, uid := range api.SortedKeys(c.gangs) {
-		if g := c.gangs[uid]; g.group != nil && g.kind == e.Kind {
+		if g := c.gangs[uid]; g.group != nil && g.name.Kind == e.Kind {
 			c.touch(g)
 		}
 	}

@@ -2,6 +2,7 @@ package home
 
 import (
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -21,11 +22,11 @@ func (c *Core) closedToPods(g *gang) report.Reason {
 	switch {
 	case g.group == nil:
 	case g.mismatch:
-		return report.QueueMismatch(c.mismatch(g.group))
-	case g.group.deleting:
+		return report.QueueMismatch(c.objects.Mismatch(g.group))
+	case g.group.Deleting:
 		return report.Deleted()
-	case g.group.refused != nil:
-		return report.GroupRefused(g.group.refused)
+	case g.group.Refused != nil:
+		return report.GroupRefused(g.group.Refused)
 	}
 	return report.Reason{}
 }
@@ -37,7 +38,7 @@ func (c *Core) obstacle(g *gang) report.Reason {
 	switch {
 	case g.orphan:
 		missing := g.missingGroup()
-		return report.NoPodGroup(missing.kind, missing.String())
+		return report.NoPodGroup(missing.Kind, missing.String())
 	case !closed.None():
 		return closed
 	case g.placed+t.candidates >= least:
@@ -54,9 +55,9 @@ func (c *Core) obstacle(g *gang) report.Reason {
 }
 
 // missingGroup returns the PodGroup that the pod of a gang of one names.
-func (g *gang) missingGroup() name {
+func (g *gang) missingGroup() intake.Name {
 	for _, p := range g.members {
-		return p.group
+		return p.InGroup
 	}
 	return g.name
 }

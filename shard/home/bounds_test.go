@@ -1,6 +1,11 @@
 package home
 
-import "testing"
+import (
+	"testing"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/home/intake"
+)
 
 // Refusals of the same words are added up, in the order of the words; words without a number are kept once.
 func TestMergeWords(t *testing.T) {
@@ -20,3 +25,6 @@ func TestMergeWords(t *testing.T) {
 		}
 	}
 }
+
+// podOf returns a pod that no gang knows.
+func podOf(p *api.Pod) *pod { return &pod{Entry: intake.Entry{Pod: p}} }

@@ -214,14 +214,14 @@ func (g *gang) withFloor(amounts api.Resources) api.Resources {
 // finished, and nothing more of it is requested.
 func (g *gang) floor() api.Resources {
 	switch t := &g.tally; {
-	case g.group == nil || len(g.group.floor) == 0 || g.leaving():
+	case g.group == nil || len(g.group.Floor) == 0 || g.leaving():
 		return nil
 	case !g.started && g.state != binding && g.state != running:
-		return g.group.floor
+		return g.group.Floor
 	case t.unfinished < g.minCount() || t.bound+t.committed == 0:
 		return nil
 	}
-	return g.group.floor.Min(g.charge.amounts).Positive()
+	return g.group.Floor.Min(g.charge.amounts).Positive()
 }
 
 // shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record again,
@@ -246,7 +246,7 @@ func stillExtra(g *gang, pods []*pod) bool {
 // extras returns the pods that could be charged in addition, oldest first: all of a started gang, as many as its minimum
 // lacks of another.
 func (c *Core) extras(g *gang) []*pod {
-	if g.leaving() || g.mismatch || g.group != nil && g.group.deleting || g.search.gaveUp && c.asleep(g) {
+	if g.leaving() || g.mismatch || g.group != nil && g.group.Deleting || g.search.gaveUp && c.asleep(g) {
 		return nil
 	}
 	pods := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.stage == nowhere })

@@ -30,8 +30,8 @@ func (c *Core) check() error {
 			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {
 				return fmt.Errorf("pod %s is charged to gang %s, whose reservation does not name it", pod, uid)
 			}
-			if p.Namespace != g.namespace {
-				return fmt.Errorf("pod %s/%s is in gang %s of namespace %s", p.Namespace, p.Name, uid, g.namespace)
+			if p.Namespace != g.name.Namespace {
+				return fmt.Errorf("pod %s/%s is in gang %s of namespace %s", p.Namespace, p.Name, uid, g.name.Namespace)
 			}
 			if p.stage == committed && p.commit != nil && p.commit.shard != p.shard && p.shard != "" {
 				return fmt.Errorf("pod %s is committed at %s by a commit at %s", pod, p.shard, p.commit.shard)
@@ -57,9 +57,9 @@ func (c *Core) check() error {
 		if p.gang != nil && (p.gang.members[uid] != p || c.gangs[p.gang.id] != p.gang) {
 			return fmt.Errorf("pod %s has gang %s, which does not have it", uid, p.gang.id)
 		}
-		if p.votesIn != nil && c.groups[p.votesIn.name] != p.votesIn {
-			return fmt.Errorf("pod %s votes in PodGroup %s, which is gone", uid, p.votesIn.uid)
-		}
+	}
+	if err := c.objects.Check(); err != nil {
+		return err
 	}
 	if c.Broken > 0 {
 		return fmt.Errorf("%d invariants were broken", c.Broken)

@@ -117,7 +117,7 @@ func (c *Core) countBytes(namespace string, bytes int) {
 
 // limitBytes puts a gang to sleep that is about to search for room for pods, while the bucket of its namespace is empty.
 func (c *Core) limitBytes(g *gang, pods []*pod) bool {
-	debt := c.sent.Spent(c.now, g.namespace) - sentBytes
+	debt := c.sent.Spent(c.now, g.name.Namespace) - sentBytes
 	if debt < 0 {
 		return false
 	}

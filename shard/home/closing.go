@@ -304,6 +304,6 @@ func (c *Core) evict(g *gang) {
 
 func (c *Core) warn(g *gang, reason, message string) {
 	if g.group != nil {
-		c.emit(event.PodGroupEvent{Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Warning: true, Reason: reason, Message: message})
+		c.emit(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true, Reason: reason, Message: message})
 	}
 }

@@ -312,7 +312,7 @@ func (c *Core) podFree(p *pod) {
 		p.pinned, p.sure = "", false
 	}
 	if g := p.gang; g != nil {
-		if g.group == nil || c.groups[p.group] != g.group {
+		if g.group == nil || c.objects.Group(p.InGroup) != g.group {
 			c.resolveMembership(p)
 		}
 		c.touch(g)

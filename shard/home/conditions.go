@@ -73,7 +73,7 @@ func (c *Core) queueConditions(g *gang) {
 		c.wakeAt(g, first)
 	default:
 		g.explaining = true
-		heap.Push(c.explain.Of(g.namespace), &explainees{gang: g})
+		heap.Push(c.explain.Of(g.name.Namespace), &explainees{gang: g})
 	}
 }
 

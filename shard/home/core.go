@@ -1,18 +1,17 @@
 package home
 
 import (
-	"cmp"
 	"container/heap"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
+	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -25,17 +24,14 @@ type Core struct {
 	spare []event.Output // what Outputs returned last
 
 	// The cluster as it is seen, whoever owns what (pods.go).
-	namespaces   map[string]string // name -> label of its queue
+	objects      *intake.Objects
 	priorities   map[string]int64
-	groups       map[name]*group
-	young        []*group         // first seen not long ago, in order
+	young        []*intake.Group  // first seen not long ago, in order
 	goneGroups   recent[struct{}] // UIDs, so that a late event does not bring one back
-	goneNames    []name           // only with fault.NamesNotUIDs: what a work queue of names would hold
+	goneNames    []intake.Name    // only with fault.NamesNotUIDs: what a work queue of names would hold
 	pods         map[string]*pod
-	clusterNodes map[string]*api.Node       // all nodes of the cluster (foreign.go)
-	foreign      map[string]*foreignOn      // node -> pods there that somebody else bound
-	labelled     map[name]map[string]*pod   // pods of ours by the PodGroup that their label names
-	loose        map[string]map[string]*pod // pods without a PodGroup, by namespace
+	clusterNodes map[string]*api.Node  // all nodes of the cluster (foreign.go)
+	foreign      map[string]*foreignOn // node -> pods there that somebody else bound
 
 	// Ownership (takeover.go).
 	table          *api.Table
@@ -102,14 +98,11 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg:            cfg,
-		namespaces:     map[string]string{},
+		objects:        intake.New(),
 		priorities:     map[string]int64{},
-		groups:         map[name]*group{},
 		pods:           map[string]*pod{},
 		clusterNodes:   map[string]*api.Node{},
 		foreign:        map[string]*foreignOn{},
-		labelled:       map[name]map[string]*pod{},
-		loose:          map[string]map[string]*pod{},
 		gaining:        map[api.BucketID]bool{},
 		unchargedBound: map[string]bool{},
 		summaries:      map[api.Incarnation]*summary{},
@@ -217,7 +210,7 @@ func (c *Core) onMessage(m event.Message) {
 
 func (c *Core) onTick() {
 	for _, n := range c.goneNames {
-		if g := c.groups[n]; g != nil {
+		if g := c.objects.Group(n); g != nil {
 			c.dropGroup(g)
 		}
 	}
@@ -380,22 +373,4 @@ func (r *recent[V]) put(key string, v V) {
 func (r *recent[V]) get(key string) (V, bool) {
 	v, ok := r.values[key]
 	return v, ok
-}
-
-// name is the name of a pod or of a group. Groups of two kinds may have the same.
-type name struct {
-	namespace, name string
-	kind            api.GroupKind
-}
-
-func (n name) String() string { return n.namespace + "/" + n.name }
-
-func compareNames(a, b name) int {
-	if d := strings.Compare(a.namespace, b.namespace); d != 0 {
-		return d
-	}
-	if d := strings.Compare(a.name, b.name); d != 0 {
-		return d
-	}
-	return cmp.Compare(a.kind, b.kind)
 }

@@ -45,21 +45,21 @@ func TestCutTakesAllThatMayGo(t *testing.T) {
 		}
 		var pods []*pod
 		for range 1 + r.IntN(40) {
-			pods = append(pods, &pod{Pod: &api.Pod{Class: classes[r.IntN(len(classes))]}})
+			pods = append(pods, podOf(&api.Pod{Class: classes[r.IntN(len(classes))]}))
 		}
 		check(pods, 1+r.IntN(20))
 	}
 	var pods []*pod
 	for range 4 {
-		pods = append(pods, &pod{Pod: &api.Pod{Class: classOf(5 * perPod)}}, &pod{Pod: &api.Pod{Class: classOf(5*perPod + 1)}})
+		pods = append(pods, podOf(&api.Pod{Class: classOf(5 * perPod)}), podOf(&api.Pod{Class: classOf(5*perPod + 1)}))
 	}
 	if got := len(check(pods[:2], 10)); got != 1 {
 		t.Errorf("a byte too many is taken: %d pods", got)
 	}
-	if got := len(check([]*pod{pods[0], {Pod: &api.Pod{Class: classOf(5*perPod - 1)}}, pods[0]}, 10)); got != 3 {
+	if got := len(check([]*pod{pods[0], podOf(&api.Pod{Class: classOf(5*perPod - 1)}), pods[0]}, 10)); got != 3 {
 		t.Errorf("%d pods of 3 that may go", got)
 	}
-	exact := []*pod{{Pod: &api.Pod{Class: classOf(4 * perPod)}}, {Pod: &api.Pod{Class: classOf(6 * perPod)}}}
+	exact := []*pod{podOf(&api.Pod{Class: classOf(4 * perPod)}), podOf(&api.Pod{Class: classOf(6 * perPod)})}
 	if got := len(check(exact, 10)); got != 2 {
 		t.Errorf("%d pods of 2 that are just as large as may go", got)
 	}

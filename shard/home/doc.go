@@ -2,8 +2,8 @@
 // a gang is charged, placed, completed or rolled back across shards, and what its users are told.
 //
 // It decides:
-//   - intake: which queue is charged for a gang (intake.go), which gang a pod belongs to (membership.go), and whether the pod may be
-//     placed (pods.go);
+//   - which gang a pod belongs to (membership.go; package intake reads which PodGroup it names, and which queue pays), and whether
+//     the pod may be placed (pods.go);
 //   - the life of a gang (state.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
 //   - takeover (takeover.go): what to do with reservations and pods that another shard left behind;
 //   - why a gang is blocked (blocked.go), and what is reported: what statuses say (status.go; package report decides when they are

@@ -9,16 +9,17 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
 )
 
 // gang is a gang of a bucket that is ours.
 type gang struct {
-	id string // UID of the PodGroup, or of the pod
-	name
+	id        string // UID of the PodGroup, or of the pod
+	name      intake.Name
 	single    bool // a pod without a PodGroup,
 	orphan    bool // or one whose PodGroup does not exist
-	group     *group
+	group     *intake.Group
 	gone      bool      // its PodGroup is gone
 	ownerless time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
 
@@ -81,15 +82,15 @@ func (c *Core) newGang(id, queue string) *gang {
 
 // message returns the gang as messages name it.
 func (g *gang) message() *wire.GangRef {
-	if g.ref == nil || g.ref.Queue != g.queue || g.ref.Name != g.name.name {
-		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.namespace, Name: g.name.name, Queue: g.queue, Single: g.single, Kind: uint32(g.kind)}
+	if g.ref == nil || g.ref.Queue != g.queue || g.ref.Name != g.name.Name {
+		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.name.Namespace, Name: g.name.Name, Queue: g.queue, Single: g.single, Kind: uint32(g.name.Kind)}
 	}
 	return g.ref
 }
 
 func (g *gang) minCount() int {
 	if g.group != nil {
-		return g.group.minCount
+		return g.group.MinCount
 	}
 	return 1
 }
@@ -98,7 +99,7 @@ func (g *gang) label() string {
 	if g.single {
 		return "pod " + g.name.String()
 	}
-	return g.kind.String() + " " + g.name.String()
+	return g.name.Kind.String() + " " + g.name.String()
 }
 
 // compareGangs orders gangs: priority, age, id.
@@ -116,8 +117,8 @@ func (g *gang) age() time.Time {
 	switch {
 	case !g.since.IsZero():
 		return g.since
-	case g.group != nil && g.kind != api.BasaltGroup: // it may be admitted before it has pods, and an heir is to find the same age
-		return g.group.created
+	case g.group != nil && g.name.Kind != api.BasaltGroup: // it may be admitted before it has pods, and an heir is to find the same age
+		return g.group.Created
 	}
 	return g.first
 }

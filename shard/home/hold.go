@@ -101,8 +101,8 @@ func (c *Core) hold(g *gang) {
 // giveUpAt returns when a gang that finds no room is given up.
 func (c *Core) giveUpAt(g *gang) time.Time {
 	limit := c.cfg.GiveUpAfter
-	if g.group != nil && g.group.timeout > 0 {
-		limit = g.group.timeout
+	if g.group != nil && g.group.Timeout > 0 {
+		limit = g.group.Timeout
 	}
 	if g.charge.patient {
 		limit = max(limit, c.cfg.PatientFor)

@@ -13,7 +13,7 @@ import (
 
 func podsOf(class *api.Class, n int) (pods []*pod) {
 	for i := range n {
-		pods = append(pods, &pod{Pod: &api.Pod{UID: fmt.Sprintf("%s%d", class.Key, i), Class: class}})
+		pods = append(pods, podOf(&api.Pod{UID: fmt.Sprintf("%s%d", class.Key, i), Class: class}))
 	}
 	return pods
 }

@@ -63,9 +63,9 @@ func (c *Core) count(g *gang) (t tally) {
 			t.committed++
 		}
 	}
-	if g.group != nil && g.group.class != "" {
+	if g.group != nil && g.group.Class != "" {
 		// Admission has checked the priority of the pods, and nobody that of a PodGroup: its class may only lower the gang's.
-		if v, exists := c.priorities[g.group.class]; exists {
+		if v, exists := c.priorities[g.group.Class]; exists {
 			t.priority = min(t.priority, v)
 		}
 	}
@@ -101,7 +101,7 @@ func (c *Core) choose(g *gang) []*pod {
 func (c *Core) completeSince(g *gang) time.Time {
 	var at time.Time
 	if g.group != nil {
-		at = g.group.created
+		at = g.group.Created
 	}
 	for _, p := range c.choose(g) {
 		if p.Created.After(at) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/home/intake"
 )
 
 // Membership: which gang a pod belongs to.
@@ -27,8 +28,8 @@ import (
 
 // pin has a bound pod stay with the gang that it was bound for, as far as its labels tell, and with the queue that pays.
 func (c *Core) pin(p *pod) {
-	if p.payer == "" && p.queue == "" && p.group == (name{}) {
-		p.payer, _ = c.podQueue(p)
+	if p.Payer == "" && p.InQueue == "" && p.InGroup == (intake.Name{}) {
+		p.Payer, _ = c.objects.PodQueue(&p.Entry)
 	}
 	if p.pinned != "" {
 		return
@@ -37,11 +38,11 @@ func (c *Core) pin(p *pod) {
 		p.pinned, p.sure, p.ours = of.uid, true, true
 		return
 	}
-	g := c.groups[p.group]
+	g := c.objects.Group(p.InGroup)
 	switch {
-	case g != nil && (p.Gang == "" || p.Gang == g.uid):
-		p.pinned, p.sure = g.uid, true
-	case p.Gang != "" && p.Gang != p.UID && p.group != (name{}):
+	case g != nil && (p.Gang == "" || p.Gang == g.UID):
+		p.pinned, p.sure = g.UID, true
+	case p.Gang != "" && p.Gang != p.UID && p.InGroup != (intake.Name{}):
 		p.pinned = p.Gang
 	}
 }
@@ -49,30 +50,30 @@ func (c *Core) pin(p *pod) {
 // meantFor reports whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
 // that the earlier one was gone. A Volcano PodGroup is meant by all pods that name it, for Volcano knows no other tie. Times of
 // creation are whole seconds; of pods made within that second those count that are still there some seconds later.
-func (c *Core) meantFor(p *pod, g *group) bool {
+func (c *Core) meantFor(p *pod, g *intake.Group) bool {
 	switch {
 	case p.Node == "":
 		return false
-	case g.kind == api.VolcanoGroup:
+	case g.Name.Kind == api.VolcanoGroup:
 		return true
 	}
-	d := p.Created.Compare(g.created.Truncate(time.Second))
-	return d > 0 || d == 0 && !p.Deleting && !c.now.Before(g.seen.Add(sameSecond))
+	d := p.Created.Compare(g.Created.Truncate(time.Second))
+	return d > 0 || d == 0 && !p.Deleting && !c.now.Before(g.Seen.Add(sameSecond))
 }
 
 const sameSecond = 5 * time.Second
 
 // recheckYoung looks again at the pods of PodGroups that were first seen a while ago.
 func (c *Core) recheckYoung() {
-	for len(c.young) > 0 && !c.now.Before(c.young[0].seen.Add(sameSecond)) {
+	for len(c.young) > 0 && !c.now.Before(c.young[0].Seen.Add(sameSecond)) {
 		g := c.young[0]
 		c.young[0] = nil
 		c.young = c.young[1:]
-		if c.groups[g.name] != g {
+		if !c.objects.Exists(g) {
 			continue
 		}
-		for _, uid := range api.SortedKeys(c.labelled[g.name]) {
-			if p := c.labelled[g.name][uid]; p.pinned != "" && p.pinned != g.uid {
+		for _, uid := range c.objects.Naming(g.Name) {
+			if p := c.pods[uid]; p.pinned != "" && p.pinned != g.UID {
 				c.resolveMembership(p)
 			}
 		}
@@ -82,7 +83,7 @@ func (c *Core) recheckYoung() {
 // movesTo reports whether a bound pod that is pinned to an earlier PodGroup belongs to the present one. It does not move to
 // another queue, nor away from a gang that another shard has, nor from one whose PodGroup this shard has yet to see: the
 // present one may be the earlier of the two, in a list that lags.
-func (c *Core) movesTo(p *pod, to *group) bool {
+func (c *Core) movesTo(p *pod, to *intake.Group) bool {
 	if !c.meantFor(p, to) {
 		return false
 	}
@@ -93,47 +94,47 @@ func (c *Core) movesTo(p *pod, to *group) bool {
 	if !g.single && !g.ownerless.IsZero() {
 		return false
 	}
-	queue, known, _ := c.groupQueue(to)
-	return known && queue == g.queue && (g.name == to.name || g.single && !p.ours && !g.charge.reserved)
+	queue, known, _ := c.objects.GroupQueue(to)
+	return known && queue == g.queue && (g.name == to.Name || g.single && !p.ours && !g.charge.reserved)
 }
 
 // resolveMembership finds the gang of a pod whose state or surroundings changed.
 func (c *Core) resolveMembership(p *pod) {
 	pinned := c.gangs[p.pinned]
-	forged := pinned != nil && (pinned.namespace != p.Namespace || !p.sure && pinned.name != p.group)
+	forged := pinned != nil && (pinned.name.Namespace != p.Namespace || !p.sure && pinned.name != p.InGroup)
 	if p.pinned != "" && p.Node == "" && (p.stage == nowhere || p.stage == held || pinned == nil) || forged {
 		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows
 	}
-	grp := c.groups[p.group]
-	if p.pinned != "" && (grp == nil || grp.uid != p.pinned && !c.movesTo(p, grp)) {
+	grp := c.objects.Group(p.InGroup)
+	if p.pinned != "" && (grp == nil || grp.UID != p.pinned && !c.movesTo(p, grp)) {
 		switch {
 		case pinned != nil:
-			c.withdrawVote(p)
+			c.revote(c.objects.Withdraw(&p.Entry))
 			if pinned.single {
 				pinned.ownerless, pinned.orphan = time.Time{}, false
 			}
 			c.join(p, pinned)
 			return
 		case p.sure: // another shard has it
-			c.withdrawVote(p)
+			c.revote(c.objects.Withdraw(&p.Entry))
 			c.leave(p)
 			return
 		}
 		grp = nil // nobody vouches for the gang that the label names: it is claimed as a gang of one
 	}
 	if grp != nil {
-		c.castVote(p, grp)
-		if g := c.gangs[grp.uid]; g != nil {
+		c.revote(c.objects.Cast(&p.Entry, grp))
+		if g := c.gangs[grp.UID]; g != nil {
 			c.join(p, g)
 		} else {
 			c.leave(p)
 		}
 		return
 	}
-	c.withdrawVote(p)
+	c.revote(c.objects.Withdraw(&p.Entry))
 	// A gang of one, or a pod whose PodGroup does not exist: while it has no node, that is only reported.
-	orphan := p.group != (name{}) && !p.isBound()
-	queue, known := c.podQueue(p)
+	orphan := p.InGroup != (intake.Name{}) && !p.isBound()
+	queue, known := c.objects.PodQueue(&p.Entry)
 	relevant := !p.Finished && (p.Ours || p.isBound())
 	g := c.gangs[p.UID]
 	switch {
@@ -147,7 +148,7 @@ func (c *Core) resolveMembership(p *pod) {
 	case relevant && known && c.active[api.BucketOf(queue)]:
 		g = c.newGang(p.UID, queue)
 		g.single, g.orphan, g.first = true, orphan, c.now
-		g.name = name{namespace: p.Namespace, name: p.Name}
+		g.name = intake.Name{Namespace: p.Namespace, Name: p.Name}
 		c.join(p, g)
 	default:
 		c.leave(p)
@@ -160,7 +161,7 @@ func (c *Core) resolveMembership(p *pod) {
 // there is nothing to claim.
 func (c *Core) claim(g *gang, uid string) *pod {
 	p := c.pods[uid]
-	if p == nil || p.Node != "" || p.stage == bound || p.Finished || p.Namespace != g.namespace || !g.charge.names(g, p) {
+	if p == nil || p.Node != "" || p.stage == bound || p.Finished || p.Namespace != g.name.Namespace || !g.charge.names(g, p) {
 		return nil
 	}
 	c.leave(p)

@@ -62,9 +62,9 @@ func (c *Core) limitRestarts(g *gang) bool {
 		if e.queued {
 			return true
 		}
-		if line := c.editLines[g.namespace]; len(line) > 0 || !c.payForEdit(g) {
+		if line := c.editLines[g.name.Namespace]; len(line) > 0 || !c.payForEdit(g) {
 			e.queued = true
-			c.editLines[g.namespace] = append(line, g)
+			c.editLines[g.name.Namespace] = append(line, g)
 			return true
 		}
 	}
@@ -81,10 +81,10 @@ func (c *Core) limitRestarts(g *gang) bool {
 // payForEdit takes the pods of a gang out of the bucket of its namespace, if anything is left: a large gang leaves a debt, of no
 // more than a few seconds.
 func (c *Core) payForEdit(g *gang) bool {
-	if c.editing.Spent(c.now, g.namespace) >= editedPods {
+	if c.editing.Spent(c.now, g.name.Namespace) >= editedPods {
 		return false
 	}
-	c.editing.Spend(c.now, g.namespace, int64(min(max(1, len(g.members)), 3*editedPods)))
+	c.editing.Spend(c.now, g.name.Namespace, int64(min(max(1, len(g.members)), 3*editedPods)))
 	return true
 }
 

@@ -1,37 +1,17 @@
 package home
 
 import (
-	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/intake"
+	"basalt.dev/basalt/shard/home/report"
 )
 
-// group is a PodGroup, or an object of another kind that is read as one.
-type group struct {
-	name
-	uid        string
-	generation int64
-	created    time.Time
-	seen       time.Time // first
-	queue      string    // spec.queue
-	minCount   int
-	class      string // priorityClassName
-	timeout    time.Duration
-	deleting   bool
-	status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
-
-	// Of another kind than Basalt's PodGroup:
-	roles   []api.Role
-	floor   api.Resources
-	refused *api.Refusal // its gang is not placed
-	shown   api.GroupStatus
-
-	votes map[string]int // queues that its pods name, "" for none, with the number of pods
-}
+// When a gang's queue changes (somebody edits a label), its reservation is given back in the old queue, and the new queue's home
+// takes the pods up as they are.
 
 func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	seen := e.PodGroup
@@ -41,42 +21,17 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	if _, gone := c.goneGroups.get(string(seen.UID)); gone {
 		return
 	}
-	var foreign api.ForeignGroup
-	if e.Foreign != nil {
-		foreign = *e.Foreign
-	}
-	n := name{seen.Namespace, seen.Name, foreign.Kind}
-	g := c.groups[n]
-	if g != nil && g.uid != string(seen.UID) {
+	if g := c.objects.Group(intake.GroupName(seen, e.Foreign)); g != nil && g.UID != string(seen.UID) {
 		c.dropGroup(g) // the delete of the one before was missed, or comes late
-		g = nil
 	}
-	fresh := g == nil
+	g, fresh, edited := c.objects.See(c.now, seen, e.Foreign)
+	if gang := c.gangs[g.UID]; gang != nil && edited {
+		c.edited(gang)
+	}
 	if fresh {
-		g = &group{name: n, uid: string(seen.UID), created: seen.CreationTimestamp.Time, seen: c.now, votes: map[string]int{}}
-		c.groups[n] = g
 		c.young = append(c.young, g)
-	}
-	g.generation = seen.Generation
-	g.queue = seen.Spec.Queue
-	g.refused, g.shown = foreign.Refused, foreign.Status
-	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
-	if g.minCount != least || !slices.Equal(g.roles, foreign.Roles) || !g.floor.Equal(foreign.Floor) {
-		g.minCount, g.roles, g.floor = least, foreign.Roles, foreign.Floor
-		if gang := c.gangs[g.uid]; gang != nil {
-			c.edited(gang)
-		}
-	}
-	g.class = seen.Spec.PriorityClassName
-	g.timeout = 0
-	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {
-		g.timeout = time.Duration(*t) * time.Second
-	}
-	g.deleting = seen.DeletionTimestamp != nil
-	g.status = seen.Status
-	if fresh {
-		for _, uid := range api.SortedKeys(c.labelled[n]) {
-			p := c.labelled[n][uid]
+		for _, uid := range c.objects.Naming(g.Name) {
+			p := c.pods[uid]
 			if p.Node != "" && p.gang == nil {
 				c.pin(p)
 			}
@@ -84,32 +39,87 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 		}
 	}
 	c.homeGroup(g)
-	if gang := c.gangs[g.uid]; gang != nil {
+	if gang := c.gangs[g.UID]; gang != nil {
 		c.seenStatus(gang)
 	}
 }
 
 func (c *Core) onGroupGone(e event.PodGroupGone) {
+	n := intake.Name{Namespace: e.Namespace, Name: e.Name, Kind: e.Kind}
 	if fault.On(fault.NamesNotUIDs) {
-		c.goneNames = append(c.goneNames, name{e.Namespace, e.Name, e.Kind})
+		c.goneNames = append(c.goneNames, n)
 		return
 	}
 	c.goneGroups.put(e.UID, struct{}{})
-	if g := c.groups[name{e.Namespace, e.Name, e.Kind}]; g != nil && g.uid == e.UID {
+	if g := c.objects.Group(n); g != nil && g.UID == e.UID {
 		c.dropGroup(g)
 	}
 }
 
 // dropGroup ends a PodGroup: pods that may be bound stay with its gang, the others have no PodGroup any more.
-func (c *Core) dropGroup(g *group) {
-	c.goneGroups.put(g.uid, struct{}{})
-	delete(c.groups, g.name)
-	if gang := c.gangs[g.uid]; gang != nil {
+func (c *Core) dropGroup(g *intake.Group) {
+	c.goneGroups.put(g.UID, struct{}{})
+	c.objects.Drop(g)
+	if gang := c.gangs[g.UID]; gang != nil {
 		gang.group, gang.gone, gang.mismatch = nil, true, false
 		c.touch(gang)
 	}
-	for _, uid := range api.SortedKeys(c.labelled[g.name]) {
-		c.resolveMembership(c.labelled[g.name][uid])
+	for _, uid := range c.objects.Naming(g.Name) {
+		c.resolveMembership(c.pods[uid])
+	}
+}
+
+// homeGroup sees to it that a PodGroup whose queue is ours has a gang, and that its gang knows the queue.
+func (c *Core) homeGroup(g *intake.Group) {
+	queue, known, mismatch := c.objects.GroupQueue(g)
+	gang := c.gangs[g.UID]
+	if gang == nil {
+		if !known || !c.active[api.BucketOf(queue)] {
+			return
+		}
+		gang = c.newGang(g.UID, queue)
+		gang.name = g.Name
+		gang.first = c.now
+	}
+	if gang.group == nil { // new, or inherited before the PodGroup was seen
+		gang.group, gang.ownerless, gang.gone = g, time.Time{}, false
+		if gang.status == nil {
+			gang.status = &report.PodGroup{}
+		}
+		gang.name = g.Name
+		c.seenStatus(gang)
+		for _, uid := range c.objects.Naming(g.Name) {
+			c.resolveMembership(c.pods[uid])
+		}
+		if gang.charge.reserved { // inherited
+			gang.tally = c.count(gang)
+			gang.startedBefore()
+		}
+	}
+	if known {
+		gang.wantQueue = queue
+	}
+	gang.mismatch = mismatch
+	c.touch(gang)
+}
+
+// revote looks at PodGroups that lost or got a vote of a pod. What becomes of the first may come back here, for that pod, too: by
+// then its vote is where it belongs.
+func (c *Core) revote(groups ...*intake.Group) {
+	for _, g := range groups {
+		if g != nil {
+			c.homeGroup(g)
+		}
+	}
+}
+
+func (c *Core) onNamespace(namespace, queue string, exists bool) {
+	groups, pods := c.objects.SetNamespace(namespace, queue, exists)
+	for _, g := range groups {
+		c.homeGroup(g)
+	}
+	for _, uid := range pods {
+		c.resolveMembership(c.pods[uid])
 	}
 }
 
@@ -120,7 +130,7 @@ func (c *Core) onPriorityClass(class string, value int64, exists bool) {
 		delete(c.priorities, class)
 	}
 	for _, uid := range api.SortedKeys(c.gangs) {
-		if g := c.gangs[uid]; g.group != nil && g.group.class == class {
+		if g := c.gangs[uid]; g.group != nil && g.group.Class == class {
 			c.touch(g)
 		}
 	}

@@ -1,12 +1,12 @@
 package home
 
 import (
-	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/intake"
 )
 
 // podStage is how far a pod has come.
@@ -21,28 +21,23 @@ const (
 
 // pod is a pod that Basalt may have to place or charge.
 type pod struct {
-	*api.Pod
+	intake.Entry
 	version  string // newest resourceVersion that is known: of the watch, or of our own last write
 	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
-	id      uint64    // api.PodID
-	group   name      // of the PodGroup that it names; zero for a pod of its own; as it was when first seen bound
-	queue   string    // LabelQueue, likewise
-	payer   string    // of a bound gang of one without that label: the queue of its namespace, likewise
-	pinned  string    // UID of the gang under which it was committed or seen bound
-	sure    bool      // pinned rests on more than LabelGang, which anybody may have written
-	votesIn *group    // the PodGroup whose queue it votes for,
-	vote    string    // and its vote: its own queue, "" for none
-	gang    *gang     // nil when it is none of ours
-	first   time.Time // when it was first seen
-	stage   podStage
-	shard   api.Incarnation // where it is held or committed,
-	node    string          // and on which node
-	commit  *commit         // that names it; nil for one found in doubt
-	doubt   time.Time       // since when its shard is gone with the answer
-	prefer  api.Incarnation // the shard that failed to bind it and has its room
-	gone    bool            // a node shard found no pod of this UID; the watch will show it
-	placed  bool            // counted in gang.placed
+	id     uint64    // api.PodID
+	pinned string    // UID of the gang under which it was committed or seen bound
+	sure   bool      // pinned rests on more than LabelGang, which anybody may have written
+	gang   *gang     // nil when it is none of ours
+	first  time.Time // when it was first seen
+	stage  podStage
+	shard  api.Incarnation // where it is held or committed,
+	node   string          // and on which node
+	commit *commit         // that names it; nil for one found in doubt
+	doubt  time.Time       // since when its shard is gone with the answer
+	prefer api.Incarnation // the shard that failed to bind it and has its room
+	gone   bool            // a node shard found no pod of this UID; the watch will show it
+	placed bool            // counted in gang.placed
 
 	charged    bool          // part of the gang's reservation
 	ours       bool          // bound by Basalt, or charged before: it is charged whatever its node is
@@ -69,13 +64,7 @@ func (p *pod) candidate() bool {
 }
 
 func comparePods(a, b *pod) int {
-	if d := a.Created.Compare(b.Created); d != 0 {
-		return d
-	}
-	if d := strings.Compare(a.Name, b.Name); d != 0 {
-		return d
-	}
-	return strings.Compare(a.UID, b.UID)
+	return intake.ComparePods(a.Pod, b.Pod)
 }
 
 func (c *Core) onPodsReplaced(e event.PodsReplaced) {
@@ -129,10 +118,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		seen = &bare
 	}
 	if p == nil {
-		p = &pod{Pod: seen, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
+		p = &pod{Entry: intake.Entry{Pod: seen}, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
 		c.pods[seen.UID] = p
-		p.group, p.queue = groupOf(seen), seen.Queue
-		c.index(p)
+		c.objects.Add(&p.Entry)
 		if p.Node != "" {
 			c.pin(p)
 		}
@@ -150,16 +138,10 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	relabelled := false
 	if before.Node == "" || fault.On(fault.LabelsMoveBound) { // labels of a bound pod count no more
-		if now := groupOf(seen); now != p.group {
-			c.unindex(p)
-			p.group = now
-			c.index(p)
-			relabelled = true
-			if before.Node != "" {
-				p.pinned, p.sure = "", false
-			}
+		relabelled = c.objects.Relabel(&p.Entry)
+		if relabelled && before.Node != "" {
+			p.pinned, p.sure = "", false
 		}
-		p.queue = seen.Queue
 		if seen.Node != "" {
 			c.pin(p)
 		}
@@ -210,49 +192,6 @@ func (c *Core) onPodGone(uid string) {
 		return
 	}
 	delete(c.pods, uid)
-	c.unindex(p)
-	c.withdrawVote(p)
+	c.revote(c.objects.Remove(&p.Entry))
 	c.leave(p)
-}
-
-// groupOf returns the PodGroup that a pod's label names. A pod of another scheduler is charged by itself.
-func groupOf(p *api.Pod) name {
-	if p.Group == "" || !p.Ours {
-		return name{}
-	}
-	return name{p.Namespace, p.Group, p.GroupKind}
-}
-
-func (c *Core) index(p *pod) {
-	if p.group != (name{}) {
-		m := c.labelled[p.group]
-		if m == nil {
-			m = map[string]*pod{}
-			c.labelled[p.group] = m
-		}
-		m[p.UID] = p
-		return
-	}
-	m := c.loose[p.Namespace]
-	if m == nil {
-		m = map[string]*pod{}
-		c.loose[p.Namespace] = m
-	}
-	m[p.UID] = p
-}
-
-func (c *Core) unindex(p *pod) {
-	if m := c.labelled[p.group]; m != nil {
-		delete(m, p.UID)
-		if len(m) == 0 {
-			delete(c.labelled, p.group)
-		}
-		return
-	}
-	if m := c.loose[p.Namespace]; m != nil {
-		delete(m, p.UID)
-		if len(m) == 0 {
-			delete(c.loose, p.Namespace)
-		}
-	}
 }

@@ -163,7 +163,7 @@ func (c *Core) await(g *gang) {
 
 // stillWanted reports whether the open Reserve asks for what is wanted.
 func (c *Core) stillWanted(g *gang, a *reserveCall) bool {
-	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && (len(g.group.roles) > 0 || len(g.group.floor) > 0) {
+	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && (len(g.group.Roles) > 0 || len(g.group.Floor) > 0) {
 		return false
 	}
 	for _, p := range a.pods {

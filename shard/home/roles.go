@@ -18,7 +18,7 @@ func (g *gang) countPlaced(p *pod) {
 
 // lacks returns the first role of which the gang has fewer pods than it needs to start, and how many it has; nil if there is none.
 func (g *gang) lacks() (role *api.Role, have int) {
-	if g.started || g.group == nil || len(g.group.roles) == 0 {
+	if g.started || g.group == nil || len(g.group.Roles) == 0 {
 		return nil, 0
 	}
 	candidates := map[string]int{}
@@ -27,8 +27,8 @@ func (g *gang) lacks() (role *api.Role, have int) {
 			candidates[p.Role]++
 		}
 	}
-	for i := range g.group.roles {
-		r := &g.group.roles[i]
+	for i := range g.group.Roles {
+		r := &g.group.Roles[i]
 		if have := g.placedAs[r.Name] + candidates[r.Name]; have < r.Min {
 			return r, have
 		}
@@ -40,7 +40,7 @@ func (g *gang) lacks() (role *api.Role, have int) {
 // the pods that are charged already, then others. Places of a role for which there is no pod stay free.
 func (g *gang) foremost(pods []*pod, n int, charged bool) []*pod {
 	n = max(0, n)
-	if g.group == nil || len(g.group.roles) == 0 {
+	if g.group == nil || len(g.group.Roles) == 0 {
 		return pods[:min(len(pods), n)]
 	}
 	has := map[string]int{}
@@ -52,7 +52,7 @@ func (g *gang) foremost(pods []*pod, n int, charged bool) []*pod {
 		}
 	}
 	needs, kept := map[string]int{}, 0
-	for _, r := range g.group.roles {
+	for _, r := range g.group.Roles {
 		need := max(0, r.Min-g.placedAs[r.Name]-has[r.Name])
 		needs[r.Name] = need
 		kept += need

@@ -106,7 +106,7 @@ func (c *Core) seek(g *gang) bool {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})
 	}
 	r.body.Classes, r.classes = classes.wire, classes.list
-	c.countBytes(g.namespace, classes.bytes())
+	c.countBytes(g.name.Namespace, classes.bytes())
 	g.touch(shard)
 	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
 	if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {

@@ -68,7 +68,7 @@ func (c *Core) mayWake(g *gang) bool {
 		return true
 	case !s.inLine:
 		s.inLine = true
-		q := c.wakes.Of(g.namespace)
+		q := c.wakes.Of(g.name.Namespace)
 		*q = append(*q, g)
 	}
 	return false

@@ -67,7 +67,7 @@ func (c *Core) onStatusWritten(e event.StatusWritten) {
 
 // statement returns what is to be said about a PodGroup now.
 func (c *Core) statement(g *gang) report.Statement {
-	s := report.Statement{Generation: g.group.generation, Queue: g.queue}
+	s := report.Statement{Generation: g.group.Generation, Queue: g.queue}
 	for _, p := range g.members {
 		has := p.Node != "" || p.stage == bound
 		if has {
@@ -86,7 +86,7 @@ func (c *Core) publish(g *gang) {
 	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) || !c.writesGroup(g) {
 		return
 	}
-	own := g.kind == api.BasaltGroup
+	own := g.name.Kind == api.BasaltGroup
 	var say report.Statement
 	var status api.GroupStatus // of a group of another kind
 	if own {
@@ -95,7 +95,7 @@ func (c *Core) publish(g *gang) {
 		status = c.groupStatus(g)
 		say = report.OfGroup(status)
 	}
-	due, again := c.podGroups.Publish(c.now, g.namespace, g.id, g.status, say)
+	due, again := c.podGroups.Publish(c.now, g.name.Namespace, g.id, g.status, say)
 	if !again.IsZero() {
 		c.wakeAt(g, again)
 	}
@@ -104,13 +104,13 @@ func (c *Core) publish(g *gang) {
 	}
 	id := c.nextWrite(write{kind: writeGroup, uid: g.id})
 	if own {
-		c.emit(event.WritePodGroupStatus{ID: id, Namespace: g.namespace, Name: g.name.name, UID: g.id,
+		c.emit(event.WritePodGroupStatus{ID: id, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
 			Status: c.podGroups.Status(c.now, g.status, id, say, c.epochOf(g.bucket), int64(c.table.Epoch))})
 		return
 	}
 	c.podGroups.Sent(c.now, g.status, id, say)
-	c.emit(event.WriteGroupStatus{ID: id, Kind: g.kind, Namespace: g.namespace, Name: g.name.name, UID: g.id, Generation: g.group.generation,
-		Status: status, Shown: g.group.shown})
+	c.emit(event.WriteGroupStatus{ID: id, Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Generation: g.group.Generation,
+		Status: status, Shown: g.group.Shown})
 }
 
 // publishWaiting writes the statuses of PodGroups whose turn it is.
@@ -132,16 +132,16 @@ func (c *Core) epochOf(b api.BucketID) int64 {
 
 // seenStatus takes note of what a PodGroup shows.
 func (c *Core) seenStatus(g *gang) {
-	if g.kind != api.BasaltGroup {
-		g.started = g.started || g.group.shown.Scheduled.Yes
-		c.podGroups.SeenOfGroup(g.status, g.group.shown)
+	if g.name.Kind != api.BasaltGroup {
+		g.started = g.started || g.group.Shown.Scheduled.Yes
+		c.podGroups.SeenOfGroup(g.status, g.group.Shown)
 		c.touch(g)
 		return
 	}
-	if !c.podGroups.Seen(g.status, g.group.status) {
+	if !c.podGroups.Seen(g.status, g.group.Status) {
 		return
 	}
-	if initiallyScheduled(g.group.status) {
+	if initiallyScheduled(g.group.Status) {
 		g.started = true
 	}
 	c.touch(g)

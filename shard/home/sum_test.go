@@ -17,7 +17,7 @@ func TestSumIsBounded(t *testing.T) {
 		for j := range 60 {
 			requests[fmt.Sprintf("example.com/r%04d", 20*i+j)] = int64(i + 1)
 		}
-		pods = append(pods, &pod{Pod: &api.Pod{Class: api.NewClass(api.FromMap(requests), nil)}})
+		pods = append(pods, podOf(&api.Pod{Class: api.NewClass(api.FromMap(requests), nil)}))
 	}
 	want, excess := sumBounded(pods)
 	if !excess || len(want) != api.MaxGangResources || want.Value("memory") != 150 || want.Value("pods") != 30 || want.Value("example.com/r0000") != 1 || want.Value("example.com/r0020") != 3 {

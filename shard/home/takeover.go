@@ -11,6 +11,7 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/intake"
 )
 
 // Takeover of queues. A bucket that the table gives to this shard is active once the store was read, at a revision that
@@ -79,7 +80,7 @@ func (c *Core) abandon(g *gang) {
 	for _, uid := range members {
 		c.leave(g.members[uid])
 	}
-	if stays && g.group != nil && c.groups[g.group.name] == g.group {
+	if stays && g.group != nil && c.objects.Exists(g.group) {
 		c.homeGroup(g.group)
 	}
 	for _, uid := range members { // one without a node may be of a later PodGroup, whose gang this shard has
@@ -182,16 +183,11 @@ func (c *Core) activate(sequence uint64) {
 	for b := range gained {
 		c.active[b] = true
 	}
-	groups := make([]*group, 0, len(c.groups))
-	for _, g := range c.groups {
-		groups = append(groups, g)
-	}
-	slices.SortFunc(groups, func(a, b *group) int { return compareNames(a.name, b.name) })
 	uids := api.SortedKeys(c.pods)
 	for _, uid := range uids {
 		c.pinAnew(c.pods[uid], gained)
 	}
-	for _, g := range groups {
+	for _, g := range c.objects.Groups() {
 		c.homeGroup(g)
 	}
 	for _, uid := range uids {
@@ -305,13 +301,13 @@ func (c *Core) boundOf(r *wire.ReservationRecord) []string {
 // their labels do.
 func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	g := c.newGang(ref.GetUid(), ref.GetQueue())
-	g.name = name{ref.GetNamespace(), ref.GetName(), api.GroupKind(ref.GetKind())}
+	g.name = intake.Name{Namespace: ref.GetNamespace(), Name: ref.GetName(), Kind: api.GroupKind(ref.GetKind())}
 	g.single = ref.GetSingle()
 	g.ownerless = c.now
 	if ref.GetSingle() { // all pods are known: it is gone
 		g.ownerless = c.now.Add(-c.cfg.StrayAfter)
 	}
-	if grp := c.groups[g.name]; grp != nil && grp.uid == g.id {
+	if grp := c.objects.Group(g.name); grp != nil && grp.UID == g.id {
 		c.homeGroup(grp) // its queue is another one now
 		return g
 	}
@@ -319,16 +315,16 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 		return g
 	}
 	// Pods that were bound for it, when its PodGroup is gone, are still charged to it.
-	if c.groups[g.name] == nil {
-		for _, uid := range api.SortedKeys(c.labelled[g.name]) {
-			if p := c.labelled[g.name][uid]; p.isBound() && (p.pinned == "" || p.pinned == g.id) {
+	if c.objects.Group(g.name) == nil {
+		for _, uid := range c.objects.Naming(g.name) {
+			if p := c.pods[uid]; p.isBound() && (p.pinned == "" || p.pinned == g.id) {
 				p.pinned = g.id
 				c.resolveMembership(p)
 			}
 		}
 	}
-	for _, uid := range api.SortedKeys(c.labelled[g.name]) {
-		if p := c.labelled[g.name][uid]; p.pinned == g.id {
+	for _, uid := range c.objects.Naming(g.name) {
+		if p := c.pods[uid]; p.pinned == g.id {
 			c.resolveMembership(p)
 		}
 	}

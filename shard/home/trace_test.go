@@ -6,18 +6,6 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// Names are ordered by their namespaces first.
-func TestCompareNames(t *testing.T) {
-	ordered := []name{{"", "z", 0}, {"a", "", 0}, {"a", "b", 0}, {"a", "b", api.VolcanoGroup}, {"a", "c", 0}, {"b", "a", 0}, {"b", "b", 0}}
-	for i, a := range ordered {
-		for j, b := range ordered {
-			if got := compareNames(a, b); got < 0 != (i < j) || got > 0 != (i > j) {
-				t.Errorf("%v and %v compare as %d", a, b, got)
-			}
-		}
-	}
-}
-
 // What is sent for a gang that has its minimum belongs to the span in which it is bound, but for what is asked of the coordinator.
 func TestTraceOf(t *testing.T) {
 	for _, tracing := range []bool{false, true} {

@@ -1,0 +1,104 @@
+package intake
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// Name is the name of a pod or of a group. Groups of two kinds may have the same.
+type Name struct {
+	Namespace, Name string
+	Kind            api.GroupKind
+}
+
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+func compareNames(a, b Name) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+}
+
+// Group is a PodGroup, or an object of another kind that is read as one.
+type Group struct {
+	Name       Name
+	UID        string
+	Generation int64
+	Created    time.Time
+	Seen       time.Time // first
+	Queue      string    // spec.queue
+	MinCount   int
+	Class      string // priorityClassName
+	Timeout    time.Duration
+	Deleting   bool
+	Status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
+
+	// Of another kind than Basalt's PodGroup:
+	Roles   []api.Role
+	Floor   api.Resources
+	Refused *api.Refusal // its gang is not placed
+	Shown   api.GroupStatus
+
+	votes map[string]int // queues that its pods name, "" for none, with the number of pods
+}
+
+func compareGroups(a, b *Group) int { return compareNames(a.Name, b.Name) }
+
+// Group returns the PodGroup that has a name, nil for none.
+func (o *Objects) Group(n Name) *Group { return o.groups[n] }
+
+// Exists reports whether a PodGroup is the one that has its name.
+func (o *Objects) Exists(g *Group) bool { return o.groups[g.Name] == g }
+
+// Groups returns all PodGroups in order.
+func (o *Objects) Groups() []*Group {
+	return slices.SortedFunc(maps.Values(o.groups), compareGroups)
+}
+
+// See takes note of a PodGroup; foreign is nil for Basalt's own. One of the same name and another UID has to be dropped first. See
+// reports whether it is a new one, and whether what it takes to place its gang is not what it was.
+func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.ForeignGroup) (g *Group, fresh, edited bool) {
+	var other api.ForeignGroup
+	if foreign != nil {
+		other = *foreign
+	}
+	n := GroupName(seen, foreign)
+	g = o.groups[n]
+	if g == nil {
+		fresh = true
+		g = &Group{Name: n, UID: string(seen.UID), Created: seen.CreationTimestamp.Time, Seen: now, votes: map[string]int{}}
+		o.groups[n] = g
+	}
+	g.Generation = seen.Generation
+	g.Queue = seen.Spec.Queue
+	g.Refused, g.Shown = other.Refused, other.Status
+	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
+	edited = g.MinCount != least || !slices.Equal(g.Roles, other.Roles) || !g.Floor.Equal(other.Floor)
+	if edited {
+		g.MinCount, g.Roles, g.Floor = least, other.Roles, other.Floor
+	}
+	g.Class = seen.Spec.PriorityClassName
+	g.Timeout = 0
+	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {
+		g.Timeout = time.Duration(*t) * time.Second
+	}
+	g.Deleting = seen.DeletionTimestamp != nil
+	g.Status = seen.Status
+	return g, fresh, edited
+}
+
+// GroupName returns the name of a PodGroup; foreign is nil for Basalt's own.
+func GroupName(seen *v1alpha1.PodGroup, foreign *api.ForeignGroup) Name {
+	n := Name{Namespace: seen.Namespace, Name: seen.Name}
+	if foreign != nil {
+		n.Kind = foreign.Kind
+	}
+	return n
+}
+
+// Drop forgets a PodGroup. Its pods keep their votes in it until they are taken back.
+func (o *Objects) Drop(g *Group) { delete(o.groups, g.Name) }

@@ -1,0 +1,226 @@
+// Package intake reads from the objects of a cluster which pods name which PodGroup, and which queue pays for them.
+//
+// It decides:
+//
+//   - which PodGroup a pod names, and what a PodGroup asks for (pod.go, group.go);
+//
+//   - which queue pays, and whether the pods of a PodGroup disagree about it (intake.go):
+//
+//     pod without a PodGroup          its own label, else its namespace's, else `default`
+//     PodGroup with spec.queue        that queue
+//     PodGroup without                its pods' queue by the rule above, if they agree; else its namespace's, else `default`
+//
+// It owns what is known of namespaces and PodGroups, the index of pods by the PodGroup that they name, and the votes of pods for
+// the queue of their PodGroup.
+//
+// It leaves to package home what follows: whether a pod is in the gang of the PodGroup that it names, for a bound pod stays with
+// the gang that it was bound for, and what becomes of a gang whose queue changes. It acts on nothing: a call that may change an
+// answer returns whom to ask about again.
+//
+// Invariants:
+//   - The answers are a function of the objects that exist, the same at every shard, so that exactly one shard drives a gang.
+//   - A pod has at most one vote, in a PodGroup that exists (Check).
+package intake
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"basalt.dev/basalt/api"
+)
+
+// Objects are the namespaces and PodGroups of a cluster, and the pods that are indexed.
+type Objects struct {
+	namespaces map[string]string // name -> label of its queue
+	groups     map[Name]*Group
+	labelled   map[Name]map[string]*Entry   // pods by the PodGroup that their label names
+	loose      map[string]map[string]*Entry // pods without a PodGroup, by namespace
+}
+
+// New returns Objects that know of nothing.
+func New() *Objects {
+	return &Objects{
+		namespaces: map[string]string{},
+		groups:     map[Name]*Group{},
+		labelled:   map[Name]map[string]*Entry{},
+		loose:      map[string]map[string]*Entry{},
+	}
+}
+
+// PodQueue returns the queue that a pod names by itself, and whether that can be known.
+func (o *Objects) PodQueue(e *Entry) (string, bool) {
+	switch {
+	case e.InQueue != "":
+		return e.InQueue, true
+	case e.Payer != "":
+		return e.Payer, true
+	}
+	return o.namespaceQueue(e.Namespace)
+}
+
+func (o *Objects) namespaceQueue(namespace string) (string, bool) {
+	queue, known := o.namespaces[namespace]
+	return cmp.Or(queue, api.DefaultQueue), known
+}
+
+// GroupQueue returns the queue that pays for a PodGroup, whether that can be known, and whether its pods disagree.
+func (o *Objects) GroupQueue(g *Group) (queue string, known, mismatch bool) {
+	if g.Queue != "" {
+		for q := range g.votes {
+			mismatch = mismatch || q != "" && q != g.Queue
+		}
+		return g.Queue, true, mismatch
+	}
+	fallback, known := o.namespaceQueue(g.Name.Namespace)
+	if !known {
+		return "", false, false
+	}
+	said := map[string]bool{}
+	for q := range g.votes {
+		said[cmp.Or(q, fallback)] = true
+	}
+	if len(said) == 1 {
+		for q := range said {
+			return q, true, false
+		}
+	}
+	return fallback, true, len(said) > 1
+}
+
+// Mismatch says which pods name different queues, or which one another queue than its PodGroup.
+func (o *Objects) Mismatch(g *Group) string {
+	var first *Entry
+	queue := g.Queue
+	says := func(e *Entry) string {
+		if e.InQueue == "" && g.Queue == "" {
+			fallback, _ := o.namespaceQueue(g.Name.Namespace)
+			return fallback
+		}
+		return e.InQueue
+	}
+	var pods []*Entry
+	for _, e := range o.labelled[g.Name] {
+		if e.votesIn == g {
+			pods = append(pods, e)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *Entry) int { return ComparePods(a.Pod, b.Pod) })
+	for _, e := range pods {
+		switch q := says(e); {
+		case q == "" || q == queue:
+		case queue == "":
+			first, queue = e, q
+		case first == nil:
+			return fmt.Sprintf("pod %s/%s names queue %q (label %s), PodGroup %s is in queue %q", e.Namespace, e.Name, q, api.LabelQueue, g.Name, queue)
+		default:
+			return fmt.Sprintf("PodGroup %s names no queue and its pods name different queues: %s/%s names %q, %s/%s names %q (label %s)",
+				g.Name, first.Namespace, first.Name, queue, e.Namespace, e.Name, q, api.LabelQueue)
+		}
+	}
+	return fmt.Sprintf("pods of PodGroup %s name different queues", g.Name)
+}
+
+// Cast gives the vote of a pod to the PodGroup that it names: its last one is taken back, wherever it was. It returns the PodGroups
+// whose queue may be another one now, first the one that lost the vote; nil for none.
+func (o *Objects) Cast(e *Entry, g *Group) (lost, got *Group) {
+	if e.votesIn == g && e.vote == e.InQueue {
+		return nil, nil
+	}
+	lost = o.Withdraw(e)
+	e.votesIn, e.vote = g, e.InQueue
+	if g.votes[e.vote]++; g.votes[e.vote] == 1 || lost == g {
+		got = g
+	}
+	if lost == g {
+		lost = nil
+	}
+	return lost, got
+}
+
+// Withdraw takes back the vote of a pod, if it has one. It returns its PodGroup if no other pod there names that queue.
+func (o *Objects) Withdraw(e *Entry) *Group {
+	g := e.votesIn
+	if g == nil {
+		return nil
+	}
+	e.votesIn = nil
+	if g.votes[e.vote]--; g.votes[e.vote] > 0 {
+		return nil
+	}
+	delete(g.votes, e.vote)
+	if o.groups[g.Name] != g {
+		return nil // it is gone
+	}
+	return g
+}
+
+// SetNamespace takes note of a namespace and the queue that its label names. It returns the PodGroups and the pods, in order, that
+// ask the namespace for their queue.
+func (o *Objects) SetNamespace(namespace, queue string, exists bool) (groups []*Group, pods []string) {
+	before, known := o.namespaces[namespace]
+	if exists == known && before == queue {
+		return nil, nil
+	}
+	if exists {
+		o.namespaces[namespace] = queue
+	} else {
+		delete(o.namespaces, namespace)
+	}
+	for _, g := range o.groups {
+		if g.Name.Namespace == namespace && g.Queue == "" {
+			groups = append(groups, g)
+		}
+	}
+	slices.SortFunc(groups, compareGroups)
+	named := map[string]*Entry{}
+	maps.Copy(named, o.loose[namespace])
+	for n, entries := range o.labelled {
+		if n.Namespace == namespace && o.groups[n] == nil {
+			maps.Copy(named, entries)
+		}
+	}
+	for _, uid := range api.SortedKeys(named) {
+		if named[uid].InQueue == "" {
+			pods = append(pods, uid)
+		}
+	}
+	return groups, pods
+}
+
+// Check returns an error if the votes are not those of the pods.
+func (o *Objects) Check() error {
+	votes := map[*Group]map[string]int{}
+	count := func(entries map[string]*Entry) error {
+		for uid, e := range entries {
+			g := e.votesIn
+			switch {
+			case g == nil:
+				continue
+			case o.groups[g.Name] != g:
+				return fmt.Errorf("pod %s votes in PodGroup %s, which is gone", uid, g.UID)
+			case votes[g] == nil:
+				votes[g] = map[string]int{}
+			}
+			votes[g][e.vote]++
+		}
+		return nil
+	}
+	for _, entries := range o.labelled {
+		if err := count(entries); err != nil {
+			return err
+		}
+	}
+	for _, entries := range o.loose {
+		if err := count(entries); err != nil {
+			return err
+		}
+	}
+	for _, g := range o.groups {
+		if !maps.Equal(g.votes, votes[g]) {
+			return fmt.Errorf("PodGroup %s has the votes %v, of its pods %v", g.UID, g.votes, votes[g])
+		}
+	}
+	return nil
+}

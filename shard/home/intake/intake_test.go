@@ -1,0 +1,185 @@
+package intake
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// cluster is Objects, and the pods that its tests made.
+type cluster struct {
+	*Objects
+	pods  map[string]*Entry
+	clock time.Time
+}
+
+func newCluster() *cluster {
+	return &cluster{Objects: New(), pods: map[string]*Entry{}, clock: time.Unix(1000, 0)}
+}
+
+func (c *cluster) podGroup(uid, name, queue string) *Group {
+	seen := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(uid)}}
+	seen.Spec.Queue, seen.Spec.SchedulingPolicy.Gang.MinCount = queue, 2
+	g, _, _ := c.See(c.clock, seen, nil)
+	return g
+}
+
+func (c *cluster) pod(name, group, queue string) *Entry {
+	c.clock = c.clock.Add(time.Second)
+	e := &Entry{Pod: &api.Pod{Namespace: "a", Name: name, UID: name, Group: group, Queue: queue, Ours: true, Created: c.clock}}
+	c.Add(e)
+	c.pods[name] = e
+	if g := c.Group(e.InGroup); g != nil {
+		c.Cast(e, g)
+	}
+	return e
+}
+
+func TestQueue(t *testing.T) {
+	for _, tt := range []struct {
+		name, namespace, group string
+		pods                   []string
+		queue, mismatch        string
+	}{
+		{"of the PodGroup", "n", "g", []string{"", "g"}, "g", ""},
+		{"of the PodGroup, and a pod names another one", "n", "g", []string{"", "p"}, "g", `pod a/p1 names queue "p" (label scheduling.basalt.dev/queue), PodGroup a/g is in queue "g"`},
+		{"of the pods", "n", "", []string{"p", "p"}, "p", ""},
+		{"of the namespace", "n", "", []string{"", ""}, "n", ""},
+		{"of a namespace without pods", "n", "", nil, "n", ""},
+		{"of no namespace's label", "", "", []string{""}, api.DefaultQueue, ""},
+		{"of the pods and of the namespace, which agree", "n", "", []string{"", "n"}, "n", ""},
+		{"of the namespace: the pods disagree", "n", "", []string{"p", "q"}, "n",
+			`PodGroup a/g names no queue and its pods name different queues: a/p0 names "p", a/p1 names "q" (label scheduling.basalt.dev/queue)`},
+		{"of the namespace: a pod disagrees with it", "n", "", []string{"", "q"}, "n",
+			`PodGroup a/g names no queue and its pods name different queues: a/p0 names "n", a/p1 names "q" (label scheduling.basalt.dev/queue)`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster()
+			g := c.podGroup("u", "g", tt.group)
+			for i, queue := range tt.pods {
+				c.pod(fmt.Sprintf("p%d", i), "g", queue)
+			}
+			if _, known, _ := c.GroupQueue(g); known != (tt.group != "") {
+				t.Errorf("before its namespace is seen, its queue is known: %v", known)
+			}
+			c.SetNamespace("a", tt.namespace, true)
+			queue, known, mismatch := c.GroupQueue(g)
+			if queue != tt.queue || !known || mismatch != (tt.mismatch != "") {
+				t.Errorf("queue %q, known %v, mismatch %v", queue, known, mismatch)
+			}
+			if mismatch && c.Mismatch(g) != tt.mismatch {
+				t.Errorf("says %s, want %s", c.Mismatch(g), tt.mismatch)
+			}
+		})
+	}
+}
+
+// Whoever follows what the calls return knows the queue of each PodGroup and pod at all times.
+func TestWhomToAskAgain(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		c := newCluster()
+		type answer struct {
+			queue           string
+			known, mismatch bool
+		}
+		shown := map[*Group]answer{}
+		ask := func(groups ...*Group) {
+			for _, g := range groups {
+				if g != nil {
+					queue, known, mismatch := c.GroupQueue(g)
+					shown[g] = answer{queue, known, mismatch}
+				}
+			}
+		}
+		either := func(of ...string) string { return of[random.IntN(len(of))] }
+		vote := func(e *Entry) {
+			if g := c.Group(e.InGroup); g != nil {
+				ask(c.Cast(e, g))
+			} else {
+				ask(c.Withdraw(e))
+			}
+		}
+		for step := range 100 {
+			switch random.IntN(6) {
+			case 0:
+				groups, _ := c.SetNamespace("a", either("", "n"), random.IntN(4) > 0)
+				ask(groups...)
+			case 1:
+				n := either("g", "h")
+				if g := c.Group(Name{Namespace: "a", Name: n}); g != nil && random.IntN(2) == 0 {
+					c.Drop(g)
+					delete(shown, g)
+					for _, uid := range c.Naming(g.Name) {
+						vote(c.pods[uid])
+					}
+					continue
+				}
+				uid := fmt.Sprint(n, step)
+				if g := c.Group(Name{Namespace: "a", Name: n}); g != nil {
+					uid = g.UID
+				}
+				g := c.podGroup(uid, n, either("", "", "q", "r"))
+				ask(g)
+				for _, uid := range c.Naming(g.Name) {
+					vote(c.pods[uid])
+				}
+			case 2:
+				name := either("1", "2", "3")
+				if e := c.pods[name]; e != nil {
+					ask(c.Remove(e))
+					delete(c.pods, name)
+				}
+			default:
+				name := either("1", "2", "3")
+				e := c.pods[name]
+				if e == nil {
+					e = &Entry{Pod: &api.Pod{Namespace: "a", Name: name, UID: name, Ours: true}}
+					c.pods[name] = e
+					c.Add(e)
+				}
+				seen := *e.Pod
+				seen.Group, seen.Queue = either("", "g", "h"), either("", "q", "r")
+				e.Pod = &seen
+				c.Relabel(e)
+				vote(e)
+			}
+			if err := c.Check(); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+			for _, g := range c.Groups() {
+				queue, known, mismatch := c.GroupQueue(g)
+				if now := (answer{queue, known, mismatch}); shown[g] != now {
+					t.Fatalf("seed %d, step %d: PodGroup %s: %+v, and nobody was told: %+v", seed, step, g.Name, now, shown[g])
+				}
+			}
+		}
+	}
+}
+
+// A namespace names the pods that ask it for their queue, and no others.
+func TestNamespaceNamesPods(t *testing.T) {
+	c := newCluster()
+	c.podGroup("u", "g", "")
+	c.pod("alone", "", "")
+	c.pod("alone in a queue", "", "q")
+	c.pod("in a group", "g", "")
+	c.pod("in a group that is missing", "h", "")
+	groups, pods := c.SetNamespace("a", "n", true)
+	if len(groups) != 1 || fmt.Sprint(pods) != "[alone in a group that is missing]" {
+		t.Errorf("%d PodGroups, pods %v", len(groups), pods)
+	}
+	if groups, pods = c.SetNamespace("a", "n", true); groups != nil || pods != nil {
+		t.Error("the same again names somebody")
+	}
+	if groups, pods = c.SetNamespace("b", "n", true); groups != nil || pods != nil {
+		t.Error("another namespace names somebody")
+	}
+}

@@ -1,0 +1,98 @@
+package intake
+
+import (
+	"strings"
+
+	"basalt.dev/basalt/api"
+)
+
+// Entry is what a pod's labels name. Those of a pod that has a node count as they were when it was first seen with one: its owner
+// calls Relabel no more.
+type Entry struct {
+	*api.Pod
+	InGroup Name   // the PodGroup that it names; zero for a pod of its own
+	InQueue string // the queue that it names
+	Payer   string // of a bound pod that names neither: the queue of its namespace when it was first seen bound
+
+	votesIn *Group // the PodGroup whose queue it votes for,
+	vote    string // and its vote: its own queue, "" for none
+}
+
+// ComparePods orders pods by age, then by name.
+func ComparePods(a, b *api.Pod) int {
+	if d := a.Created.Compare(b.Created); d != 0 {
+		return d
+	}
+	if d := strings.Compare(a.Name, b.Name); d != 0 {
+		return d
+	}
+	return strings.Compare(a.UID, b.UID)
+}
+
+// groupOf returns the PodGroup that a pod's label names. A pod of another scheduler is charged by itself.
+func groupOf(p *api.Pod) Name {
+	if p.Group == "" || !p.Ours {
+		return Name{}
+	}
+	return Name{p.Namespace, p.Group, p.GroupKind}
+}
+
+// Add indexes a pod that was not seen before.
+func (o *Objects) Add(e *Entry) {
+	e.InGroup, e.InQueue = groupOf(e.Pod), e.Queue
+	o.index(e)
+}
+
+// Relabel reads the labels of a pod again, and reports whether it names another PodGroup than before.
+func (o *Objects) Relabel(e *Entry) bool {
+	e.InQueue = e.Queue
+	now := groupOf(e.Pod)
+	if now == e.InGroup {
+		return false
+	}
+	o.unindex(e)
+	e.InGroup = now
+	o.index(e)
+	return true
+}
+
+// Remove ends a pod. It returns the PodGroup whose queue may be another one without its vote, nil for none.
+func (o *Objects) Remove(e *Entry) *Group {
+	o.unindex(e)
+	return o.Withdraw(e)
+}
+
+// Naming returns the UIDs of the pods that name a PodGroup, in order.
+func (o *Objects) Naming(n Name) []string { return api.SortedKeys(o.labelled[n]) }
+
+func (o *Objects) index(e *Entry) {
+	if e.InGroup != (Name{}) {
+		put(o.labelled, e.InGroup, e)
+	} else {
+		put(o.loose, e.Namespace, e)
+	}
+}
+
+func (o *Objects) unindex(e *Entry) {
+	if e.InGroup != (Name{}) {
+		remove(o.labelled, e.InGroup, e)
+	} else {
+		remove(o.loose, e.Namespace, e)
+	}
+}
+
+func put[K comparable](index map[K]map[string]*Entry, key K, e *Entry) {
+	m := index[key]
+	if m == nil {
+		m = map[string]*Entry{}
+		index[key] = m
+	}
+	m[e.UID] = e
+}
+
+func remove[K comparable](index map[K]map[string]*Entry, key K, e *Entry) {
+	delete(index[key], e.UID)
+	if len(index[key]) == 0 {
+		delete(index, key)
+	}
+}
