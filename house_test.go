@@ -26,23 +26,24 @@ var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/
 
 // mayImport lists, for cores and words, what of ours they may import.
 var mayImport = map[string][]string{
-	"api":                    {},
-	"api/wire":               {"api"},
-	"api/v1alpha1":           {"api"},
-	"api/doors/volcano":      {"api", "api/v1alpha1"},
-	"cache":                  {"api", "api/fault"},
-	"api/store/protocol":     {"api", "api/wire", "api/fault"},
-	"coordinator":            {"api", "api/wire", "api/v1alpha1", "api/fault"},
-	"coordinator/effect":     {"api", "api/v1alpha1", "api/store/protocol", "coordinator"},
-	"coordinator/leadership": {"api", "api/wire", "api/fault", "coordinator"},
-	"shard/effect":           {"api", "api/fault", "api/store/protocol", "shard/event"},
-	"shard/event":            {"api", "api/wire", "api/v1alpha1"},
-	"shard/fair":             {},
-	"shard/node":             {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event", "shard/fair"},
-	"shard/home":             {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/intake", "shard/home/report"},
-	"shard/home/intake":      {"api", "api/v1alpha1"},
-	"shard/home/report":      {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
-	"api/audit":              {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
+	"api":                      {},
+	"api/wire":                 {"api"},
+	"api/v1alpha1":             {"api"},
+	"api/doors/volcano":        {"api", "api/v1alpha1"},
+	"api/doors/volcano/mirror": {"api", "api/v1alpha1", "api/doors/volcano"},
+	"cache":                    {"api", "api/fault"},
+	"api/store/protocol":       {"api", "api/wire", "api/fault"},
+	"coordinator":              {"api", "api/wire", "api/v1alpha1", "api/fault"},
+	"coordinator/effect":       {"api", "api/v1alpha1", "api/store/protocol", "coordinator"},
+	"coordinator/leadership":   {"api", "api/wire", "api/fault", "coordinator"},
+	"shard/effect":             {"api", "api/fault", "api/store/protocol", "shard/event"},
+	"shard/event":              {"api", "api/wire", "api/v1alpha1"},
+	"shard/fair":               {},
+	"shard/node":               {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event", "shard/fair"},
+	"shard/home":               {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/intake", "shard/home/report"},
+	"shard/home/intake":        {"api", "api/v1alpha1"},
+	"shard/home/report":        {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
+	"api/audit":                {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
 }
 
 type source struct {

@@ -23,6 +23,9 @@ const (
 	LabelQueue    = "scheduling.basalt.dev/queue"     // on a pod or on its namespace: a queue's path
 )
 
+// LabelVolcanoQueue is the label of a Queue that stands for one of Volcano's: the name of that one.
+const LabelVolcanoQueue = "scheduling.basalt.dev/volcano-queue"
+
 // LabelGang is the label that a Binding carries onto the pod: UID of the PodGroup, or of the pod, that it was bound for.
 const LabelGang = "scheduling.basalt.dev/gang"
 

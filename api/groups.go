@@ -99,7 +99,7 @@ func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 		}
 	}
 	if p.Queue == "" && p.Group == "" {
-		p.Queue = Shorten(from.Annotations[volcanoQueueOfAPod], maxGroupName)
+		p.VolcanoQueue = Shorten(from.Annotations[volcanoQueueOfAPod], maxGroupName)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestVolcanoGroups(t *testing.T) {
 		{"two names", nil, m{name: "job", name2: "other"}, Pod{Group: "job", GroupKind: VolcanoGroup}, `names the Volcano PodGroup "other": a pod belongs to one group`},
 		{"ours too", m{LabelPodGroup: "g"}, m{name: "job", task: "worker"}, Pod{Group: "g"}, "a pod belongs to one group"},
 		{"Kueue's too", m{"kueue.x-k8s.io/pod-group-name": "k"}, m{name: "job"}, Pod{Group: "job", GroupKind: VolcanoGroup}, "a pod belongs to one group"},
-		{"a queue alone", nil, m{queue: "team"}, Pod{Queue: "team"}, ""},
+		{"a queue alone", nil, m{queue: "team"}, Pod{VolcanoQueue: "team"}, ""},
 		{"two queues", m{LabelQueue: "ours"}, m{queue: "team"}, Pod{Queue: "ours"}, ""},
 		{"a queue beside a group", nil, m{name: "job", queue: "team"}, Pod{Group: "job", GroupKind: VolcanoGroup}, ""},
 		{"a task without a group", nil, m{task: "worker"}, Pod{}, ""},
@@ -115,7 +115,7 @@ func TestVolcanoGroups(t *testing.T) {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations}, Spec: v1.PodSpec{SchedulerName: SchedulerName}}
 		rules := Rules{Volcano: true}
 		for how, p := range map[string]*Pod{"": FromPod(pod, nil, rules), ", stripped": FromPod(StripPod(pod), nil, rules)} {
-			if got := (Pod{Group: p.Group, GroupKind: p.GroupKind, Role: p.Role, Queue: p.Queue}); !reflect.DeepEqual(got, c.want) {
+			if got := (Pod{Group: p.Group, GroupKind: p.GroupKind, Role: p.Role, Queue: p.Queue, VolcanoQueue: p.VolcanoQueue}); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%s%s: %+v, want %+v", c.what, how, got, c.want)
 			}
 			switch {

@@ -39,6 +39,8 @@ type Pod struct {
 	GroupKind GroupKind
 	Role      string // its task in a Volcano PodGroup, "" when it has none
 
+	VolcanoQueue string // of a pod with neither label nor group: the queue of Volcano's that its annotation names
+
 	Class *Class
 	// Refused is set on a pod that cannot be placed as it is: the reason says what kind, the message names the field.
 	Refused *Refusal

@@ -59,3 +59,20 @@ func Lineage(path string) []string {
 func Under(path, ancestor string) bool {
 	return path == ancestor || ancestor == RootQueue && path != "" || strings.HasPrefix(path, ancestor+".")
 }
+
+// StandIn is a Queue that stands for a queue of Volcano's (LabelVolcanoQueue). Where several do, the least one counts.
+type StandIn struct {
+	Queue    string
+	Deleting bool
+}
+
+// Compare orders those that stand for the same queue: by name, those that are being deleted last.
+func (s StandIn) Compare(t StandIn) int {
+	if s.Deleting != t.Deleting {
+		if t.Deleting {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(s.Queue, t.Queue)
+}

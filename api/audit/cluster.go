@@ -35,6 +35,7 @@ type cluster struct {
 	// deferred collects the nodes to be judged at the end of a list: its pods come in no order.
 	deferred map[string]bool
 	queues   map[string]*queueObject
+	standIns map[[2]string]bool          // Queue, and queue of Volcano's that it stood for at some time
 	ids      map[uint64]*pod             // pods by api.PodID
 	denied   map[string]map[string]*gang // queue -> gangs that were told that it lacks room, by UID
 }
@@ -151,7 +152,7 @@ func newCluster() cluster {
 	return cluster{
 		pods: map[string]*pod{}, nodes: map[string]*node{}, gangs: map[string]*gang{},
 		groups: map[string]string{}, members: map[string]map[string]*pod{}, stamps: map[string]*stamp{},
-		unseen: map[string]time.Time{}, queues: map[string]*queueObject{}, ids: map[uint64]*pod{}, denied: map[string]map[string]*gang{},
+		unseen: map[string]time.Time{}, queues: map[string]*queueObject{}, standIns: map[[2]string]bool{}, ids: map[uint64]*pod{}, denied: map[string]map[string]*gang{},
 	}
 }
 
@@ -710,6 +711,12 @@ func (a *Auditor) judgeGang(g *gang) {
 	}
 	a.lasts(lastingKey{Partial, object, "gang without its minimum"}, g.group && g.exists && !g.complete && g.present > 0, a.cfg.Grace, func(since time.Time) {
 		a.violate(Violation{Kind: Partial, Object: object, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%d of at least %d pods were bound since %s", g.ever, g.minCount, since.Format(clock))})
+	})
+	// Volcano's PodGroup names its queue without its ancestors. Watches of several kinds come in any order.
+	elsewhere := r != nil && g.exists && g.kind == api.VolcanoGroup && g.queue != "" && g.queue != r.queue && !a.cluster.standIns[[2]string{r.queue, g.queue}]
+	a.lasts(lastingKey{Reservation, object, "queue"}, elsewhere, a.cfg.Grace, func(since time.Time) {
+		a.violate(Violation{Kind: Reservation, Object: object, Revisions: []int64{g.reservation.revision, a.revision},
+			Message: fmt.Sprintf("is charged to queue %s, which does not stand for queue %s of its PodGroup, since %s", g.reservation.queue, g.queue, since.Format(clock))})
 	})
 	leak := func(what string, holds bool, message func(since time.Time) string) {
 		a.lasts(lastingKey{Leak, "gang " + g.uid, what}, holds, a.cfg.Grace, func(since time.Time) {

@@ -63,6 +63,14 @@ func (a *Auditor) queueGone(name, uid string) {
 }
 
 func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
+	if named := q.Labels[api.LabelVolcanoQueue]; named != "" && !a.cluster.standIns[[2]string{q.Name, named}] {
+		a.cluster.standIns[[2]string{q.Name, named}] = true
+		for _, uid := range slices.Sorted(maps.Keys(a.cluster.gangs)) {
+			if g := a.cluster.gangs[uid]; g.kind == api.VolcanoGroup && g.queue == named {
+				a.judgeGang(g)
+			}
+		}
+	}
 	o := &queueObject{uid: string(q.UID), closed: q.Spec.Closed, readable: true}
 	read := func(l v1.ResourceList) api.Resources {
 		out, ok := a.limitsOf(l)

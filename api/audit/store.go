@@ -395,7 +395,7 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		a.storeViolation(Reservation, object, []int64{e.Revision}, "lies in bucket %s, its queue %s belongs to bucket %s", bucket, r.queue, want)
 	}
 	g := a.gang(uid)
-	if g.queue != "" && g.queue != r.queue {
+	if g.queue != "" && g.queue != r.queue && g.kind != api.VolcanoGroup {
 		a.storeViolation(Reservation, object, []int64{e.Revision}, "is charged to queue %s, its PodGroup names %s", r.queue, g.queue)
 	}
 	old := a.store.reservations[c.Key]

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	volcanobus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api/v1alpha1"
@@ -27,10 +28,11 @@ import (
 // Clients are the clients of a process: built-in kinds in protobuf, ours and Volcano's in JSON. None limits its own rate: the
 // API server's priority and fairness is the limit, with a level above other tenants' (deploy/priority.yaml).
 type Clients struct {
-	Core    kubernetes.Interface
-	Basalt  rest.Interface
-	Volcano rest.Interface // of scheduling.volcano.sh/v1beta1, whether the API server serves it or not
-	Config  *rest.Config
+	Core       kubernetes.Interface
+	Basalt     rest.Interface
+	Volcano    rest.Interface // of scheduling.volcano.sh/v1beta1, whether the API server serves it or not
+	VolcanoBus rest.Interface // of bus.volcano.sh/v1alpha1, likewise
+	Config     *rest.Config
 }
 
 // Connect makes clients from a kubeconfig file; an empty path means the cluster that the process runs in.
@@ -64,7 +66,11 @@ func ConnectConfig(config *rest.Config, userAgent string) (*Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Clients{Core: core, Basalt: basalt, Volcano: volcano, Config: config}, nil
+	volcanoBus, err := customClient(config, volcanobus.SchemeGroupVersion, volcanobus.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return &Clients{Core: core, Basalt: basalt, Volcano: volcano, VolcanoBus: volcanoBus, Config: config}, nil
 }
 
 // customClient makes a client for kinds that the API server has as JSON only.

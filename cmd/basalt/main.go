@@ -235,14 +235,17 @@ func shardCommand() *cobra.Command {
 
 func coordinatorCommand() *cobra.Command {
 	var c common
+	var o coordinator.Options
 	cmd := &cobra.Command{Use: "coordinator", Short: "Run a coordinator: admit gangs against quota and assign buckets to shards; one leads, the others stand by", Args: cobra.NoArgs}
 	c.register(cmd)
+	cmd.Flags().StringVar(&o.Volcano, "volcano", "off", "Volcano's Queues, as given to the shards: off, observe (a Queue of Basalt is made of each, and kept as it says; Volcano's are never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := c.process("coordinator")
 		if err != nil {
 			return err
 		}
-		return coordinator.Run(cmd.Context(), coordinator.Options{Process: *p})
+		o.Process = *p
+		return coordinator.Run(cmd.Context(), o)
 	}
 	return cmd
 }

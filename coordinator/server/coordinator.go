@@ -36,6 +36,7 @@ import (
 type Options struct {
 	Process process.Options
 	Config  coordinator.Config
+	Volcano string // "off", "observe": Queues say what Volcano's say; or "write": Volcano's say what is charged, too
 }
 
 // gather is the shortest time between two transactions that are not full: it adds little to the wait of a gang, and makes
@@ -47,6 +48,9 @@ func Run(ctx context.Context, o Options) error {
 	stopping := ctx
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	if err := api.CheckVolcano(cmp.Or(o.Volcano, "off")); err != nil {
+		return err
+	}
 	o.Config.CommitEvery = cmp.Or(o.Config.CommitEvery, gather)
 
 	c := &candidate{options: o, started: make(chan struct{}), suspects: leadership.NewSuspicions()}
@@ -145,6 +149,9 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 
 	wg.Go(func() { t.followQueues(ctx) })
 	wg.Go(func() { t.followNamespaces(ctx) })
+	if mode := c.options.Volcano; mode == "observe" || mode == "write" {
+		wg.Go(func() { t.followVolcano(ctx, mode == "write") })
+	}
 	wg.Go(func() { _ = c.process.Store.WatchShards(ctx, t.shardsChanged(ctx, state.Shards)) })
 	wg.Go(func() { c.reviseSuspicions(ctx) })
 

@@ -154,9 +154,13 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	case event.GroupWriter:
 		c.onGroupWriter(e)
 	case event.QueueSeen:
-		c.queues.Seen(e.Queue)
+		if q := e.Queue; q != nil {
+			c.queues.Seen(q)
+			c.resolveQueues(c.objects.SeeQueue(q.Name, string(q.UID), q.Labels[api.LabelVolcanoQueue], q.DeletionTimestamp != nil))
+		}
 	case event.QueueGone:
 		c.queues.Gone(e.Name, e.UID)
+		c.resolveQueues(c.objects.DropQueue(e.Name, e.UID))
 	case event.TableSeen:
 		c.onTable(e.Table)
 	case event.StoreRead:

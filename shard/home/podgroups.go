@@ -114,7 +114,11 @@ func (c *Core) revote(groups ...*intake.Group) {
 }
 
 func (c *Core) onNamespace(namespace, queue string, exists bool) {
-	groups, pods := c.objects.SetNamespace(namespace, queue, exists)
+	c.resolveQueues(c.objects.SetNamespace(namespace, queue, exists))
+}
+
+// resolveQueues looks at PodGroups and pods whose queue may be another one.
+func (c *Core) resolveQueues(groups []*intake.Group, pods []string) {
 	for _, g := range groups {
 		c.homeGroup(g)
 	}

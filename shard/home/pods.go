@@ -147,7 +147,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		}
 	}
 	if !relabelled && before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
-		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue && before.Priority == seen.Priority &&
+		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue && before.VolcanoQueue == seen.VolcanoQueue && before.Priority == seen.Priority &&
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"sync"
-	"time"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,15 +15,7 @@ import (
 	"basalt.dev/basalt/api/doors/upstream"
 	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/shard/event"
-)
-
-// How often the API server is asked whether it serves a kind of group: its CustomResourceDefinition may be installed or removed at
-// any time, and the API server restarted with other features. Until it has answered once, it is asked more often.
-const (
-	askServed      = 30 * time.Second
-	askServedFirst = time.Second
 )
 
 // foreignGroups follows groups of another kind than Basalt's for as long as the API server serves them.
@@ -51,7 +42,12 @@ func (w *watches) volcanoGroups() *foreignGroups[*v1beta1.PodGroup] {
 		},
 		synced: make(chan struct{})}
 	if w.writeVolcano {
-		f.beside = w.holdVolcanoLease
+		f.beside = func(ctx context.Context) {
+			w.clients.HoldVolcano(ctx, w.log, func(holds bool) {
+				w.emit(event.GroupWriter{Kind: api.VolcanoGroup, Writes: holds})
+				w.flush()
+			})
+		}
 	}
 	return f
 }
@@ -62,35 +58,17 @@ func (w *watches) upstreamGroups() *foreignGroups[*schedulingv1beta1.PodGroup] {
 }
 
 func (v *foreignGroups[T]) run(ctx context.Context) {
-	var stop func() // not nil while they are followed
-	for {
-		served, err := v.clients.Serves(v.version, "podgroups")
-		again := askServed
-		switch {
-		case err != nil:
-			v.log.Warn("cannot find out whether groups of a kind are served", "kind", v.kind, "error", err)
-			again = askServedFirst
-		case served && stop == nil:
-			v.log.Info("following groups of a kind", "kind", v.kind)
-			stop = v.follow(ctx)
-		case !served && stop != nil:
+	v.clients.WhileServed(ctx, v.log, v.version, "podgroups", func(served context.Context) {
+		v.log.Info("following groups of a kind", "kind", v.kind)
+		v.follow(served)
+		if ctx.Err() == nil {
 			v.log.Warn("the API server does not serve groups of a kind any more: their pods wait", "kind", v.kind)
-			stop()
-			stop = nil
-		case !served:
-			v.once.Do(func() { close(v.synced) })
 		}
-		if !wait.For(ctx, again) {
-			if stop != nil {
-				stop()
-			}
-			return
-		}
-	}
+	}, v.listed)
 }
 
-// follow begins to follow them. The function that it returns ends that, and reports all of them as gone.
-func (v *foreignGroups[T]) follow(ctx context.Context) (stop func()) {
+// follow follows them until ctx ends, and reports all of them as gone then.
+func (v *foreignGroups[T]) follow(ctx context.Context) {
 	gone := func(g T) event.Event {
 		return event.PodGroupGone{UID: string(g.GetUID()), Namespace: g.GetNamespace(), Name: g.GetName(), Kind: v.kind}
 	}
@@ -99,22 +77,19 @@ func (v *foreignGroups[T]) follow(ctx context.Context) (stop func()) {
 		return event.PodGroupSeen{PodGroup: as, Foreign: foreign}
 	}
 	f, forget := followAs(v.watches, v.client, "podgroups", "podgroups."+v.version.Group, v.strip, seen, gone)
-	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Run(ctx) })
 	if v.beside != nil {
 		wg.Go(func() { v.beside(ctx) })
 	}
-	wg.Go(func() {
-		select {
-		case <-f.Synced():
-			v.once.Do(func() { close(v.synced) })
-		case <-ctx.Done():
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-		forget()
+	select {
+	case <-f.Synced():
+		v.listed()
+	case <-ctx.Done():
 	}
+	wg.Wait()
+	forget()
 }
+
+// listed says that all there are were listed.
+func (v *foreignGroups[T]) listed() { v.once.Do(func() { close(v.synced) }) }

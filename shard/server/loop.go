@@ -47,7 +47,7 @@ type loop struct {
 	watches    *watches
 	traces     *trace.Exporter
 	metrics    *metrics
-	events     *recorder
+	events     recorder
 	log        *slog.Logger
 
 	reads, writes           *workers // control store

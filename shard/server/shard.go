@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) error {
 	defer p.Close()
 	l.process, l.self, l.log, l.clients, l.traces = p, p.Incarnation, p.Log, p.Kube, p.Traces
 	l.metrics = newMetrics(p.Registry)
-	if l.events, err = newRecorder(ctx, p.Kube.Core); err != nil {
+	if l.events.Recorder, err = p.Kube.Recorder(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
 	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil})

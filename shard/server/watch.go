@@ -207,7 +207,7 @@ func relayed[T runtime.Object](w *watches, f *kube.Follower[T], strip func(T) T,
 }
 
 func stripQueue(q *v1alpha1.Queue) *v1alpha1.Queue {
-	return &v1alpha1.Queue{ObjectMeta: api.StripMeta(&q.ObjectMeta), Spec: q.Spec, Status: q.Status}
+	return &v1alpha1.Queue{ObjectMeta: api.StripMeta(&q.ObjectMeta, api.LabelVolcanoQueue), Spec: q.Spec, Status: q.Status}
 }
 
 // countable leaves amounts out of a Queue's status that no status of ours has: to compare 1e2000000000 takes minutes.

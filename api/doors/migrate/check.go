@@ -1,8 +1,7 @@
 // Package migrate is `basalt migrate`: it tells the people who run Volcano what becomes of their objects under Basalt, before
 // they change anything. It only reads.
 //
-// Check is a pure function of the objects: what they use is counted, and each kind of use is honoured, has to be copied by hand, is
-// ignored, or is refused. What is refused would wait for ever, and says so. Pods, and the pods that jobs would make, are read by the same
+// Check is a pure function of the objects: what they use is counted, and each kind of use is honoured, is ignored, or is refused. What is refused would wait for ever, and says so. Pods, and the pods that jobs would make, are read by the same
 // code that reads pods when Basalt places them.
 package migrate
 
@@ -19,6 +18,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/doors/volcano"
+	"basalt.dev/basalt/api/doors/volcano/mirror"
 )
 
 // Objects are what is checked.
@@ -37,7 +37,6 @@ type Verdict string
 const (
 	Refused  Verdict = "refused"  // what uses it waits
 	Ignored  Verdict = "ignored"  // it has no effect
-	Copy     Verdict = "copy"     // it has to be said once more, to Basalt
 	Honoured Verdict = "honoured" // it has the same effect
 )
 
@@ -76,8 +75,13 @@ func Check(o *Objects, schedulers []string) []Row {
 	r := &rows{of: map[string]*Row{}}
 	rules := &api.Rules{Schedulers: schedulers, Volcano: true}
 	r.scheduler(o.Scheduler)
+	queues := make([]*v1beta1.Queue, len(o.Queues))
 	for i := range o.Queues {
-		r.queue(&o.Queues[i])
+		queues[i] = &o.Queues[i]
+	}
+	problems := mirror.Of(queues, nil).Problems
+	for _, q := range queues {
+		r.queue(q, problems[q.Name])
 	}
 	for i := range o.PodGroups {
 		r.podGroup(&o.PodGroups[i])
@@ -88,7 +92,7 @@ func Check(o *Objects, schedulers []string) []Row {
 	for i := range o.Pods {
 		r.pod("Pod", &o.Pods[i], rules)
 	}
-	order := []Verdict{Refused, Ignored, Copy, Honoured}
+	order := []Verdict{Refused, Ignored, Honoured}
 	slices.SortStableFunc(r.list, func(a, b *Row) int { return slices.Index(order, a.Verdict) - slices.Index(order, b.Verdict) })
 	out := make([]Row, len(r.list))
 	for i, row := range r.list {
@@ -97,20 +101,25 @@ func Check(o *Objects, schedulers []string) []Row {
 	return out
 }
 
-func (r *rows) queue(q *v1beta1.Queue) {
+// queue takes note of a Queue; problem says why it has no mirror, "" if it has one.
+func (r *rows) queue(q *v1beta1.Queue, problem string) {
 	name := q.Name
 	seen := func(in bool, v Verdict, field, note string) {
 		if in {
 			r.add(use{v, note}, "Queue spec."+field, name)
 		}
 	}
-	r.add(use{Copy, "a Queue of scheduling.basalt.dev has to have the same name: basalt migrate queues prints it"}, "Queue", name)
+	if problem == "" {
+		r.add(use{Honoured, "a Queue of scheduling.basalt.dev is made of it, and follows it"}, "Queue", name)
+	} else {
+		r.add(use{Refused, problem}, "Queue that cannot be mirrored", name)
+	}
 	s := &q.Spec
-	seen(s.Parent != "" && s.Parent != "root", Refused, "parent", "Basalt's queues are named by their path, which PodGroups do not name")
+	seen(s.Parent != "" && s.Parent != "root", Honoured, "parent", "its gangs are charged to it and to all queues above it")
 	seen(s.Affinity != nil, Refused, "affinity", "nodes of a queue are not supported yet; use a node selector in the pods")
 	seen(len(s.ExtendClusters) > 0, Refused, "extendClusters", "one cluster only")
-	seen(len(s.Capability) > 0, Copy, "capability", "")
-	seen(len(s.Guarantee.Resource) > 0, Copy, "guarantee", "")
+	seen(len(s.Capability) > 0, Honoured, "capability", "")
+	seen(len(s.Guarantee.Resource) > 0, Honoured, "guarantee", "")
 	seen(len(s.Deserved) > 0, Ignored, "deserved", "no pod that runs is evicted for another; capability and guarantee hold")
 	seen(s.Weight > 1, Ignored, "weight", "queues do not share by weight yet: without a capability, first come, first served")
 	seen(s.Reclaimable != nil && *s.Reclaimable, Ignored, "reclaimable", "no pod that runs is evicted for another")

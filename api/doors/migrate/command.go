@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 )
 
 // InUse is the error of a check that found something in use which is refused.
@@ -44,18 +43,14 @@ It needs the right to list these, or a file with what kubectl has printed:
 	f.StringVar(&c.configMap, "config-map", "volcano-system/volcano-scheduler-configmap", "namespace and name of the ConfigMap with the configuration of Volcano's scheduler")
 	f.StringSliceVar(&c.schedulers, "scheduler-names", []string{"volcano"}, "names in spec.schedulerName of the pods that Basalt is to place")
 	check := &cobra.Command{
-		Use: "check", Short: "List what is in use: refused, ignored, to be copied, honoured", Args: cobra.NoArgs,
+		Use: "check", Short: "List what is in use: refused, ignored, honoured", Args: cobra.NoArgs,
 		Long: `Lists what the objects use, with the number of objects and the first of them.
 
 Exit code: 0 if nothing in use is refused, 2 if something is, 1 if something could not be read.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 	}
 	check.Flags().BoolVar(&c.json, "json", false, "print one JSON object per row")
-	queues := &cobra.Command{
-		Use: "queues", Short: "Print Basalt's Queues for Volcano's, to be reviewed and applied", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.queues(cmd) },
-	}
-	cmd.AddCommand(check, queues)
+	cmd.AddCommand(check)
 	return cmd
 }
 
@@ -131,21 +126,4 @@ func (c *command) print(out io.Writer, rows []Row) error {
 		err = errors.Join(err, e)
 	}
 	return errors.Join(err, t.Flush())
-}
-
-func (c *command) queues(cmd *cobra.Command) error {
-	o, err := c.read(cmd)
-	if err != nil {
-		return err
-	}
-	for _, q := range Queues(o.Queues) {
-		text, err := yaml.Marshal(q)
-		if err != nil {
-			return fmt.Errorf("print queue %s: %w", q.Name, err)
-		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", text); err != nil {
-			return fmt.Errorf("print: %w", err)
-		}
-	}
-	return nil
 }

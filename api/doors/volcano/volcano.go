@@ -9,7 +9,7 @@
 //	                     sum; Volcano itself ignores them elsewhere
 //	minResources         what the gang is charged at least, so that pods which come later find quota; the keys of a ResourceQuota in it,
 //	                     such as requests.cpu and count/pods, say the same twice and are ignored
-//	queue                the Queue of scheduling.basalt.dev with that name
+//	queue                the Queue of scheduling.basalt.dev that stands for it (package mirror), else the one with that name
 //	priorityClassName    as in Basalt's PodGroups
 //	status.phase         Running, Unknown and Completed mean that the gang has started, Inqueue that its pods may be made
 //
@@ -142,6 +142,17 @@ func charged(name string) bool {
 		return true
 	}
 	return strings.Contains(name, "/") || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix)
+}
+
+// Limits returns what of a Queue's capability or guarantee can be a limit.
+func Limits(of corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, q := range of {
+		if charged(string(name)) {
+			out[name] = q
+		}
+	}
+	return out
 }
 
 // Strip returns what Group reads of a PodGroup. It shares with its argument what it keeps.

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
@@ -88,8 +89,14 @@ func install(t *testing.T, o local.Options) *world {
 // start starts a coordinator and two shards.
 func (w *world) start(flags ...string) {
 	w.t.Helper()
+	w.startWith(local.BasaltOptions{ShardFlags: flags})
+}
+
+func (w *world) startWith(o local.BasaltOptions) {
+	w.t.Helper()
+	o.Restart = true
 	var err error
-	if w.all, err = w.cluster.StartBasalt(w.t.Context(), 1, 2, local.BasaltOptions{Restart: true, ShardFlags: flags}); err != nil {
+	if w.all, err = w.cluster.StartBasalt(w.t.Context(), 1, 2, o); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := local.WaitReady(w.t.Context(), w.all); err != nil {
@@ -101,7 +108,7 @@ func (w *world) start(flags ...string) {
 func (w *world) define() {
 	w.t.Helper()
 	if err := local.Apply(w.t.Context(), w.cluster.Config(local.Admin), definitions(w.t), func(u *unstructured.Unstructured) bool {
-		return strings.HasSuffix(u.GetName(), "."+v1beta1.GroupName)
+		return strings.HasSuffix(u.GetName(), "."+v1beta1.GroupName) || strings.HasSuffix(u.GetName(), "."+bus.GroupName)
 	}); err != nil {
 		w.t.Fatal(err)
 	}

@@ -23,13 +23,8 @@ import (
 func TestVolcanoWrite(t *testing.T) {
 	w := install(t, local.Options{})
 	w.define()
+	w.overlay()
 	core := w.kube.Core.CoreV1()
-	if _, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "volcano-system"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), "../../../deploy/overlays/volcano", nil); err != nil {
-		t.Fatal(err)
-	}
 	w.start("--volcano=write", "--scheduler-names=basalt,volcano")
 	found := w.audit("basalt", "volcano")
 	w.queue("team", "4")
@@ -78,28 +73,14 @@ func TestVolcanoWrite(t *testing.T) {
 	w.charged("team", map[string]string{"cpu": "3", "pods": "2"})
 
 	// Volcano's scheduler takes the Lease: Basalt writes no status any more, and takes it up again when it is given back.
-	leases := w.kube.Core.CoordinationV1().Leases("volcano-system")
-	hold := func(holder string, seconds int32) {
-		t.Helper()
-		localtest.Wait(t, patience, "the Lease to be taken", func(ctx context.Context) error {
-			lease, err := leases.Get(ctx, "volcano", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			now := metav1.NowMicro()
-			lease.Spec.HolderIdentity, lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = &holder, &now, &seconds
-			_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
-			return err
-		})
-	}
-	hold("volcano-scheduler", 600)
+	w.hold("volcano-scheduler", 600)
 	time.Sleep(12 * time.Second) // renewDeadline, and some more
 	w.group("third", v1beta1.PodGroupSpec{MinMember: 1, Queue: "team", MinResources: needs("1")})
 	time.Sleep(5 * time.Second)
 	if g := w.find("third"); g == nil || g.Status.Phase != "" && g.Status.Phase != v1beta1.PodGroupPending || len(g.Status.Conditions) > 0 {
 		t.Errorf("the status of PodGroup third was written while somebody else held the Lease: %+v", g)
 	}
-	hold("", 1)
+	w.hold("", 1)
 	w.phase("third", v1beta1.PodGroupInqueue, "")
 
 	for name, want := range map[string][]v1beta1.PodGroupPhase{
@@ -112,6 +93,33 @@ func TestVolcanoWrite(t *testing.T) {
 		}
 	}
 	found()
+}
+
+// overlay applies the rights of deploy/overlays/volcano.
+func (w *world) overlay() {
+	w.t.Helper()
+	if _, err := w.kube.Core.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "volcano-system"}}, metav1.CreateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := local.Apply(w.t.Context(), w.cluster.Config(local.Admin), "../../../deploy/overlays/volcano", nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// hold has somebody take the Lease of Volcano's scheduler.
+func (w *world) hold(holder string, seconds int32) {
+	w.t.Helper()
+	leases := w.kube.Core.CoordinationV1().Leases("volcano-system")
+	localtest.Wait(w.t, patience, "the Lease to be taken", func(ctx context.Context) error {
+		lease, err := leases.Get(ctx, "volcano", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		now := metav1.NowMicro()
+		lease.Spec.HolderIdentity, lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = &holder, &now, &seconds
+		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // phase waits until a PodGroup has a phase, and a condition Unschedulable that says something.

@@ -29,8 +29,8 @@ type BasaltOptions struct {
 	OTLP string
 	// Flags and Env are added to the process's own.
 	Flags, Env []string
-	// ShardFlags are added to those of shards.
-	ShardFlags []string
+	// ShardFlags are added to those of shards, CoordinatorFlags to those of coordinators.
+	ShardFlags, CoordinatorFlags []string
 	// Program is run instead of the cluster's, without the flags that it does not know: it may be older.
 	Program string
 	// Place is where it runs: here if zero.
@@ -55,6 +55,7 @@ func (c *Cluster) StartShard(ctx context.Context, name string, o BasaltOptions) 
 
 // StartCoordinator starts a coordinator.
 func (c *Cluster) StartCoordinator(ctx context.Context, name string, o BasaltOptions) (*Basalt, error) {
+	o.Flags = slices.Concat(o.Flags, o.CoordinatorFlags)
 	return c.startBasalt(ctx, "coordinator", Coordinator, name, o)
 }
 

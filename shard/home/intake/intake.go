@@ -4,13 +4,13 @@
 //
 //   - which PodGroup a pod names, and what a PodGroup asks for (pod.go, group.go);
 //
-//   - which queue pays, and whether the pods of a PodGroup disagree about it (intake.go):
+//   - which queue pays, and whether the pods of a PodGroup disagree about it (intake.go, queue.go):
 //
-//     pod without a PodGroup          its own label, else its namespace's, else `default`
-//     PodGroup with spec.queue        that queue
+//     pod without a PodGroup          its own label, else its Volcano annotation, else its namespace's label, else `default`
+//     PodGroup with spec.queue        that queue; of Volcano's PodGroup, the Queue that stands for it
 //     PodGroup without                its pods' queue by the rule above, if they agree; else its namespace's, else `default`
 //
-// It owns what is known of namespaces and PodGroups, the index of pods by the PodGroup that they name, and the votes of pods for
+// It owns what is known of namespaces, PodGroups and the Queues that stand for Volcano's, the index of pods by the PodGroup that they name, and the votes of pods for
 // the queue of their PodGroup.
 //
 // It leaves to package home what follows: whether a pod is in the gang of the PodGroup that it names, for a bound pod stays with
@@ -37,6 +37,9 @@ type Objects struct {
 	groups     map[Name]*Group
 	labelled   map[Name]map[string]*Entry   // pods by the PodGroup that their label names
 	loose      map[string]map[string]*Entry // pods without a PodGroup, by namespace
+	inVolcano  map[string]map[string]*Entry // pods by the queue of Volcano's that they name
+	queues     map[string]queue             // that stand for one of Volcano's, by name
+	standIns   map[string][]api.StandIn     // the same by the name of that one; the first does
 }
 
 // New returns Objects that know of nothing.
@@ -46,6 +49,9 @@ func New() *Objects {
 		groups:     map[Name]*Group{},
 		labelled:   map[Name]map[string]*Entry{},
 		loose:      map[string]map[string]*Entry{},
+		inVolcano:  map[string]map[string]*Entry{},
+		queues:     map[string]queue{},
+		standIns:   map[string][]api.StandIn{},
 	}
 }
 
@@ -57,6 +63,9 @@ func (o *Objects) PodQueue(e *Entry) (string, bool) {
 	case e.Payer != "":
 		return e.Payer, true
 	}
+	if e.InVolcano != "" {
+		return o.standIn(e.InVolcano), true
+	}
 	return o.namespaceQueue(e.Namespace)
 }
 
@@ -67,11 +76,11 @@ func (o *Objects) namespaceQueue(namespace string) (string, bool) {
 
 // GroupQueue returns the queue that pays for a PodGroup, whether that can be known, and whether its pods disagree.
 func (o *Objects) GroupQueue(g *Group) (queue string, known, mismatch bool) {
-	if g.Queue != "" {
+	if own := o.own(g); own != "" {
 		for q := range g.votes {
-			mismatch = mismatch || q != "" && q != g.Queue
+			mismatch = mismatch || q != "" && q != own
 		}
-		return g.Queue, true, mismatch
+		return own, true, mismatch
 	}
 	fallback, known := o.namespaceQueue(g.Name.Namespace)
 	if !known {
@@ -92,7 +101,7 @@ func (o *Objects) GroupQueue(g *Group) (queue string, known, mismatch bool) {
 // Mismatch says which pods name different queues, or which one another queue than its PodGroup.
 func (o *Objects) Mismatch(g *Group) string {
 	var first *Entry
-	queue := g.Queue
+	queue := o.own(g)
 	says := func(e *Entry) string {
 		if e.InQueue == "" && g.Queue == "" {
 			fallback, _ := o.namespaceQueue(g.Name.Namespace)
@@ -182,7 +191,7 @@ func (o *Objects) SetNamespace(namespace, queue string, exists bool) (groups []*
 		}
 	}
 	for _, uid := range api.SortedKeys(named) {
-		if named[uid].InQueue == "" {
+		if named[uid].InQueue == "" && named[uid].InVolcano == "" {
 			pods = append(pods, uid)
 		}
 	}

@@ -31,6 +31,14 @@ func (c *cluster) podGroup(uid, name, queue string) *Group {
 	return g
 }
 
+// volcanoGroup is podGroup, of Volcano's kind.
+func (c *cluster) volcanoGroup(uid, name, queue string) *Group {
+	seen := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(uid)}}
+	seen.Spec.Queue, seen.Spec.SchedulingPolicy.Gang.MinCount = queue, 2
+	g, _, _ := c.See(c.clock, seen, &api.ForeignGroup{Kind: api.VolcanoGroup})
+	return g
+}
+
 func (c *cluster) pod(name, group, queue string) *Entry {
 	c.clock = c.clock.Add(time.Second)
 	e := &Entry{Pod: &api.Pod{Namespace: "a", Name: name, UID: name, Group: group, Queue: queue, Ours: true, Created: c.clock}}
@@ -90,7 +98,13 @@ func TestWhomToAskAgain(t *testing.T) {
 			queue           string
 			known, mismatch bool
 		}
-		shown := map[*Group]answer{}
+		shown, shownOf := map[*Group]answer{}, map[string]answer{} // of PodGroups and of pods
+		askPods := func(uids ...string) {
+			for _, uid := range uids {
+				queue, known := c.PodQueue(c.pods[uid])
+				shownOf[uid] = answer{queue: queue, known: known}
+			}
+		}
 		ask := func(groups ...*Group) {
 			for _, g := range groups {
 				if g != nil {
@@ -108,25 +122,41 @@ func TestWhomToAskAgain(t *testing.T) {
 			}
 		}
 		for step := range 100 {
-			switch random.IntN(6) {
+			switch random.IntN(8) {
 			case 0:
-				groups, _ := c.SetNamespace("a", either("", "n"), random.IntN(4) > 0)
+				groups, pods := c.SetNamespace("a", either("", "n"), random.IntN(4) > 0)
 				ask(groups...)
+				askPods(pods...)
+			case 6:
+				name := either("q", "s", "t")
+				groups, pods := c.SeeQueue(name, name, either("", "q", "r"), random.IntN(3) == 0)
+				ask(groups...)
+				askPods(pods...)
+			case 7:
+				name := either("q", "s", "t")
+				groups, pods := c.DropQueue(name, either(name, "another"))
+				ask(groups...)
+				askPods(pods...)
 			case 1:
 				n := either("g", "h")
-				if g := c.Group(Name{Namespace: "a", Name: n}); g != nil && random.IntN(2) == 0 {
+				key, make := Name{Namespace: "a", Name: n}, c.podGroup
+				if n == "h" {
+					key.Kind, make = api.VolcanoGroup, c.volcanoGroup
+				}
+				if g := c.Group(key); g != nil && random.IntN(2) == 0 {
 					c.Drop(g)
 					delete(shown, g)
 					for _, uid := range c.Naming(g.Name) {
 						vote(c.pods[uid])
+						askPods(uid)
 					}
 					continue
 				}
 				uid := fmt.Sprint(n, step)
-				if g := c.Group(Name{Namespace: "a", Name: n}); g != nil {
+				if g := c.Group(key); g != nil {
 					uid = g.UID
 				}
-				g := c.podGroup(uid, n, either("", "", "q", "r"))
+				g := make(uid, n, either("", "", "q", "r"))
 				ask(g)
 				for _, uid := range c.Naming(g.Name) {
 					vote(c.pods[uid])
@@ -136,6 +166,7 @@ func TestWhomToAskAgain(t *testing.T) {
 				if e := c.pods[name]; e != nil {
 					ask(c.Remove(e))
 					delete(c.pods, name)
+					delete(shownOf, name)
 				}
 			default:
 				name := either("1", "2", "3")
@@ -146,10 +177,17 @@ func TestWhomToAskAgain(t *testing.T) {
 					c.Add(e)
 				}
 				seen := *e.Pod
-				seen.Group, seen.Queue = either("", "g", "h"), either("", "q", "r")
+				seen.Group, seen.Queue, seen.VolcanoQueue, seen.GroupKind = either("", "g", "h"), either("", "q", "r"), "", api.BasaltGroup
+				if seen.Group == "h" {
+					seen.GroupKind = api.VolcanoGroup
+				}
+				if seen.Group == "" && seen.Queue == "" {
+					seen.VolcanoQueue = either("", "q", "r")
+				}
 				e.Pod = &seen
 				c.Relabel(e)
 				vote(e)
+				askPods(name)
 			}
 			if err := c.Check(); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)
@@ -158,6 +196,12 @@ func TestWhomToAskAgain(t *testing.T) {
 				queue, known, mismatch := c.GroupQueue(g)
 				if now := (answer{queue, known, mismatch}); shown[g] != now {
 					t.Fatalf("seed %d, step %d: PodGroup %s: %+v, and nobody was told: %+v", seed, step, g.Name, now, shown[g])
+				}
+			}
+			for uid, e := range c.pods {
+				queue, known := c.PodQueue(e)
+				if now := (answer{queue: queue, known: known}); c.Group(e.InGroup) == nil && shownOf[uid] != now {
+					t.Fatalf("seed %d, step %d: pod %s: %+v, and nobody was told: %+v", seed, step, uid, now, shownOf[uid])
 				}
 			}
 		}
@@ -181,5 +225,49 @@ func TestNamespaceNamesPods(t *testing.T) {
 	}
 	if groups, pods = c.SetNamespace("b", "n", true); groups != nil || pods != nil {
 		t.Error("another namespace names somebody")
+	}
+}
+
+// A queue of Volcano's is charged as the Queue that stands for it: of several, the first that is not being deleted.
+func TestVolcanoQueue(t *testing.T) {
+	c := newCluster()
+	g := c.volcanoGroup("u", "g", "train")
+	other, own := c.volcanoGroup("v", "h", "other"), c.podGroup("w", "own", "train")
+	c.pods["p"] = &Entry{Pod: &api.Pod{Namespace: "a", Name: "p", UID: "p", Ours: true, VolcanoQueue: "train"}}
+	c.Add(c.pods["p"])
+	member := c.pod("m", "g", "research.train")
+	member.GroupKind = api.VolcanoGroup
+	c.Relabel(member)
+	c.Cast(member, g)
+	for i, step := range []struct {
+		what, queue string
+		mismatch    bool
+		do          func() ([]*Group, []string)
+	}{
+		{"a Queue stands for another", "train", true, func() ([]*Group, []string) { return c.SeeQueue("x", "1", "y", false) }},
+		{"two stand for it", "research.train", false, func() ([]*Group, []string) { return c.SeeQueue("research.train", "2", "train", false) }},
+		{"a later one", "research.train", false, func() ([]*Group, []string) { return c.SeeQueue("z.train", "3", "train", false) }},
+		{"an earlier one that is being deleted", "research.train", false, func() ([]*Group, []string) { return c.SeeQueue("a.train", "4", "train", true) }},
+		{"the first is being deleted", "z.train", true, func() ([]*Group, []string) { return c.SeeQueue("research.train", "2", "train", true) }},
+		{"a namesake of it that is gone", "z.train", true, func() ([]*Group, []string) { return c.DropQueue("z.train", "another") }},
+		{"it loses its label", "a.train", true, func() ([]*Group, []string) { return c.SeeQueue("z.train", "3", "", false) }},
+		{"it is gone", "research.train", false, func() ([]*Group, []string) { return c.DropQueue("a.train", "4") }},
+		{"all are gone", "train", true, func() ([]*Group, []string) { return c.DropQueue("research.train", "2") }},
+	} {
+		before, _, _ := c.GroupQueue(g)
+		groups, pods := step.do()
+		queue, _, mismatch := c.GroupQueue(g)
+		alone, _ := c.PodQueue(c.pods["p"])
+		if queue != step.queue || alone != step.queue || mismatch != step.mismatch {
+			t.Errorf("%d, %s: queue %s, of the pod %s, mismatch %v, want %s, %v", i, step.what, queue, alone, mismatch, step.queue, step.mismatch)
+		}
+		if told := len(groups) == 1 && groups[0] == g && fmt.Sprint(pods) == "[p]"; told != (before != queue) || !told && len(groups)+len(pods) > 0 {
+			t.Errorf("%d, %s: %d PodGroups and pods %v are told", i, step.what, len(groups), pods)
+		}
+		for g, want := range map[*Group]string{other: "other", own: "train"} {
+			if queue, _, _ := c.GroupQueue(g); queue != want {
+				t.Errorf("%d, %s: PodGroup %s is in queue %s", i, step.what, g.Name, queue)
+			}
+		}
 	}
 }

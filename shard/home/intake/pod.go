@@ -12,7 +12,9 @@ type Entry struct {
 	*api.Pod
 	InGroup Name   // the PodGroup that it names; zero for a pod of its own
 	InQueue string // the queue that it names
-	Payer   string // of a bound pod that names neither: the queue of its namespace when it was first seen bound
+	Payer   string // of a bound pod that names neither: the queue that paid when it was first seen bound
+
+	InVolcano string // the queue of Volcano's that one names which names neither
 
 	votesIn *Group // the PodGroup whose queue it votes for,
 	vote    string // and its vote: its own queue, "" for none
@@ -39,7 +41,7 @@ func groupOf(p *api.Pod) Name {
 
 // Add indexes a pod that was not seen before.
 func (o *Objects) Add(e *Entry) {
-	e.InGroup, e.InQueue = groupOf(e.Pod), e.Queue
+	e.InGroup, e.InQueue, e.InVolcano = groupOf(e.Pod), e.Queue, e.VolcanoQueue
 	o.index(e)
 }
 
@@ -47,13 +49,14 @@ func (o *Objects) Add(e *Entry) {
 func (o *Objects) Relabel(e *Entry) bool {
 	e.InQueue = e.Queue
 	now := groupOf(e.Pod)
-	if now == e.InGroup {
+	if now == e.InGroup && e.InVolcano == e.VolcanoQueue {
 		return false
 	}
 	o.unindex(e)
-	e.InGroup = now
+	moved := now != e.InGroup
+	e.InGroup, e.InVolcano = now, e.VolcanoQueue
 	o.index(e)
-	return true
+	return moved
 }
 
 // Remove ends a pod. It returns the PodGroup whose queue may be another one without its vote, nil for none.
@@ -71,6 +74,9 @@ func (o *Objects) index(e *Entry) {
 	} else {
 		put(o.loose, e.Namespace, e)
 	}
+	if e.InVolcano != "" {
+		put(o.inVolcano, e.InVolcano, e)
+	}
 }
 
 func (o *Objects) unindex(e *Entry) {
@@ -78,6 +84,9 @@ func (o *Objects) unindex(e *Entry) {
 		remove(o.labelled, e.InGroup, e)
 	} else {
 		remove(o.loose, e.Namespace, e)
+	}
+	if e.InVolcano != "" {
+		remove(o.inVolcano, e.InVolcano, e)
 	}
 }
 

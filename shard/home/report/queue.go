@@ -59,7 +59,7 @@ func (r *Queues) of(path string) *queue {
 
 // Seen takes note of a Queue.
 func (r *Queues) Seen(seen *v1alpha1.Queue) {
-	if seen == nil || seen.Name == "" {
+	if seen.Name == "" {
 		return
 	}
 	q := r.of(seen.Name)
