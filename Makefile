@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race sim explore chaos hostile fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race doors sim explore chaos hostile fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: build compiler ## run all tests with the race detector
 
 race: build compiler ## run the tests of PKG=./... three times with the race detector, to find flaky failures
 	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)
+
+doors: build ## run jobs of Volcano with Volcano's own controllers, built from source; some 5 minutes, the first time some more
+	$(GO) test -tags doors -timeout 60m -v -run TestVolcanoControllers ./bench/prove/doors
 
 SEEDS ?= 1000
 FIRST ?= 1

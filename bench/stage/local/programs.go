@@ -18,12 +18,13 @@ import (
 // module is what the repository's go.mod must say for a folder to be its root.
 const module = "module basalt.dev/basalt\n"
 
-// foreign are the programs of the nested module bench/stage/controlplane, by name. Basalt's own are built from cmd/.
-var foreign = map[string]string{
-	"etcd":                    "go.etcd.io/etcd/server/v3",
-	"kube-apiserver":          "k8s.io/kubernetes/cmd/kube-apiserver",
-	"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-	"kube-scheduler":          "k8s.io/kubernetes/cmd/kube-scheduler",
+// foreign are the programs of nested modules in bench/stage, by name. Basalt's own are built from cmd/.
+var foreign = map[string]struct{ module, program string }{
+	"etcd":                    {"controlplane", "go.etcd.io/etcd/server/v3"},
+	"kube-apiserver":          {"controlplane", "k8s.io/kubernetes/cmd/kube-apiserver"},
+	"kube-controller-manager": {"controlplane", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	"kube-scheduler":          {"controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"},
+	"vc-controller-manager":   {"volcano", "volcano.sh/volcano/cmd/controller-manager"},
 }
 
 // Without a version the API server calls itself v0.0.0, and clients and feature gates judge it by that.
@@ -58,9 +59,9 @@ func Root() (string, error) {
 func programPath(root, name string) string { return filepath.Join(root, "bin", name) }
 
 // Programs builds programs into bin/ of the repository, those that are not up to date: etcd, kube-apiserver,
-// kube-controller-manager and kube-scheduler from bench/stage/controlplane; every other name from cmd/, where the suffix -race
-// asks for the race detector, and -faults before it for the bugs of package api/fault. Progress, one line a program built, is for a person. It may be called by several processes
-// at once.
+// kube-controller-manager and kube-scheduler from bench/stage/controlplane, vc-controller-manager from bench/stage/volcano; every other
+// name from cmd/, where the suffix -race asks for the race detector, and -faults before it for the bugs of package api/fault. Progress,
+// one line a program built, is for a person. It may be called by several processes at once.
 func Programs(ctx context.Context, root string, progress io.Writer, names ...string) error {
 	bin := filepath.Join(root, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -76,7 +77,7 @@ func Programs(ctx context.Context, root string, progress io.Writer, names ...str
 	}
 	for _, name := range names {
 		build := buildOwn
-		if foreign[name] != "" {
+		if foreign[name].program != "" {
 			build = buildForeign
 		}
 		if err := build(ctx, root, progress, name); err != nil {
@@ -104,7 +105,7 @@ func buildOwn(ctx context.Context, root string, _ io.Writer, name string) error 
 // buildForeign remembers what it built from in a file beside the program: the go tool alone would take seconds to find out
 // that nothing changed, and would link anew whatever bin/ had lost.
 func buildForeign(ctx context.Context, root string, progress io.Writer, name string) error {
-	dir := filepath.Join(root, "bench", "stage", "controlplane")
+	dir := filepath.Join(root, "bench", "stage", foreign[name].module)
 	stamp, err := foreignStamp(ctx, dir)
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func buildForeign(ctx context.Context, root string, progress io.Writer, name str
 	// Built beside and moved: a running program keeps its file, and half a program is never found under its name.
 	next := filepath.Join(root, "bin", "."+name+".new")
 	defer os.Remove(next)
-	err = goTool(ctx, dir, "build", "-buildvcs=false", "-ldflags", linkFlags, "-o", next, foreign[name])
+	err = goTool(ctx, dir, "build", "-buildvcs=false", "-ldflags", linkFlags, "-o", next, foreign[name].program)
 	if err != nil {
 		return err
 	}

@@ -262,7 +262,10 @@ func stateAfter(now v1beta1.QueueState, commands []*bus.Command, idle bool) v1be
 	return v1beta1.QueueStateOpen
 }
 
-// For returns the Commands that are meant for a Queue, in order, by its UID. One that names another UID is meant for an earlier Queue.
+// maxCommands is how many Commands for one Queue are carried out together: those for other Queues do not wait for all of them.
+const maxCommands = 100
+
+// For returns the Commands that are meant for a Queue, the oldest ones in order, by its UID. One that names another UID is meant for an earlier Queue.
 func For(theirs []*v1beta1.Queue, commands []*bus.Command) map[types.UID][]*bus.Command {
 	uids := make(map[string]types.UID, len(theirs))
 	for _, q := range theirs {
@@ -278,10 +281,11 @@ func For(theirs []*v1beta1.Queue, commands []*bus.Command) map[types.UID][]*bus.
 			out[uid] = append(out[uid], c)
 		}
 	}
-	for _, of := range out {
+	for uid, of := range out {
 		slices.SortFunc(of, func(a, b *bus.Command) int {
 			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 		})
+		out[uid] = of[:min(len(of), maxCommands)]
 	}
 	return out
 }
