@@ -24,7 +24,7 @@ race: build compiler ## run the tests of PKG=./... three times with the race det
 	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)
 
 doors: build ## run jobs of Volcano with Volcano's own controllers, built from source; some 5 minutes, the first time some more
-	$(GO) test -tags doors -timeout 60m -v -run TestVolcanoControllers ./bench/prove/doors
+	$(GO) test -tags doors -timeout 60m -v -run Controller ./bench/prove/doors
 
 SEEDS ?= 1000
 FIRST ?= 1

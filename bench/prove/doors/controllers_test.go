@@ -13,12 +13,14 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	batch "volcano.sh/apis/pkg/apis/batch/v1alpha1"
 	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
@@ -252,4 +254,74 @@ func (w *world) jobCommand(name string, action bus.Action, job string) {
 	if err := w.kube.VolcanoBus.Post().Namespace("default").Resource("commands").Body(c).Do(w.t.Context()).Error(); err != nil && !apierrors.IsAlreadyExists(err) {
 		w.t.Fatal(err)
 	}
+}
+
+// TestVolcanoPodGroupController: Volcano's controller makes a PodGroup for each controller of bare pods, names it on pods that exist
+// already, and deletes it by name when its controller has no replicas. A Deployment that goes from one to none to one, and to two, runs
+// each time, whatever comes late.
+func TestVolcanoPodGroupController(t *testing.T) {
+	w := install(t, local.Options{ControllerManager: true})
+	if err := local.Programs(t.Context(), w.cluster.Root(), os.Stderr, "vc-controller-manager"); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{definitions(t), filepath.Join(definitions(t), "..", "..", "jobflow", "bases")} {
+		if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), dir, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.overlay()
+	w.volcanoQueue("root", "", "")
+	w.volcanoQueue("default", "root", "4")
+	flags := []string{"--volcano=write"}
+	w.startWith(local.BasaltOptions{ShardFlags: append(flags, "--scheduler-names=basalt,volcano"), CoordinatorFlags: flags})
+	found := w.audit("basalt", "volcano")
+	go func() { _ = kubelet.Run(t.Context(), kubelet.Options{Client: w.kube.Core}) }()
+	if _, err := w.cluster.StartVolcano("*,-queue-controller,-sharding-controller"); err != nil {
+		t.Fatal(err)
+	}
+
+	labels := map[string]string{"app": "web"}
+	deployments := w.kube.Core.AppsV1().Deployments("default")
+	if _, err := deployments.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{SchedulerName: "volcano",
+			Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}}}}},
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	uids := map[types.UID]bool{}
+	for round, replicas := range []int{1, 0, 1, 0, 2, 1, 0, 3, 4} {
+		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+		if _, err := deployments.Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		localtest.Wait(t, patience, fmt.Sprintf("%d replicas in round %d", replicas, round), func(ctx context.Context) error {
+			list, err := w.kube.Core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+			if err != nil {
+				return err
+			}
+			bound := 0
+			for _, p := range list.Items {
+				if uids[p.UID] = true; p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
+					bound++
+				}
+			}
+			if bound != replicas || len(list.Items) != replicas {
+				return fmt.Errorf("%d pods, %d of them bound: %+v", len(list.Items), bound, w.groupOf("podgroup"))
+			}
+			return nil
+		})
+	}
+	w.charged("default", map[string]string{"cpu": "4", "pods": "4"})
+	time.Sleep(5 * time.Second) // for what comes late
+	list, err := w.kube.Core.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	if err != nil || len(list.Items) != 4 {
+		t.Fatalf("%v, %d pods", err, len(list.Items))
+	}
+	for _, p := range list.Items {
+		if !uids[p.UID] || p.Annotations[v1beta1.KubeGroupNameAnnotationKey] == "" {
+			t.Errorf("pod %s was made again, or has no PodGroup: %v", p.Name, p.Annotations)
+		}
+	}
+	found()
 }
