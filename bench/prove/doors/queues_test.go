@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -131,6 +132,24 @@ func TestVolcanoQueues(t *testing.T) {
 
 	if lines := w.refusedWrites("queues"); len(lines) > 0 {
 		t.Errorf("the API server refused writes of queues: %q", lines)
+	}
+
+	// A status has one writer, also where somebody may write the whole object.
+	patch := func(resource, name, subresource, patch string) error {
+		r := w.kube.Volcano.Patch(types.MergePatchType).NamespaceIfScoped("default", resource == "podgroups").Resource(resource).Name(name)
+		if subresource != "" {
+			r = r.SubResource(subresource)
+		}
+		return r.Body([]byte(patch)).Do(t.Context()).Error()
+	}
+	if err := patch("podgroups", "fourth", "", `{"status":{"phase":"Pending"}}`); !apierrors.IsForbidden(err) {
+		t.Errorf("somebody else writes the status of a PodGroup: %v", err)
+	}
+	if err := patch("queues", "train", "status", `{"status":{"state":"Open"}}`); !apierrors.IsForbidden(err) {
+		t.Errorf("somebody else writes the status of a Queue: %v", err)
+	}
+	if err := errors.Join(patch("podgroups", "fourth", "", `{"spec":{"minMember":2}}`), patch("queues", "train", "", `{"spec":{"weight":7}}`)); err != nil {
+		t.Error(err)
 	}
 	found()
 }
