@@ -150,6 +150,12 @@ func TestVolcanoComponent(t *testing.T) {
 			t.Errorf("%q is there %d times, want %d", text, got, n)
 		}
 	}
+	beside := render(t, "resources: [deploy]\ncomponents: [deploy/overlays/volcano-observe]\n")
+	for text, n := range map[string]int{"- --volcano=observe\n": 3, "--scheduler-names": 0, "name: basalt-volcano-observe\n": 3} {
+		if got := strings.Count(beside, text); got != n {
+			t.Errorf("%q is there %d times, want %d", text, got, n)
+		}
+	}
 }
 
 // The component for cert-manager takes the place of all certificates, and of nothing else.

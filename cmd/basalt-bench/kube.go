@@ -19,7 +19,7 @@ import (
 func kubeCommand() *cobra.Command {
 	o := rival.Options{Out: os.Stderr}
 	var name, scheduler, dir string
-	var onLocal bool
+	var onLocal, withVolcano bool
 	var against, variants []string
 	var shards []int
 	c := &cobra.Command{
@@ -61,6 +61,13 @@ func kubeCommand() *cobra.Command {
 						}
 					}
 				}
+				if withVolcano {
+					for _, s := range slices.Clone(o.Subjects) {
+						if s.Shards > 0 {
+							o.Subjects = append(o.Subjects, s.Through(rival.VolcanoOn), s.Through(rival.VolcanoGroups))
+						}
+					}
+				}
 				root, err := local.Root()
 				if err != nil {
 					return err
@@ -98,6 +105,7 @@ func kubeCommand() *cobra.Command {
 	f.StringVar(&o.Basalt, "basalt", "", "program to run; if empty, bin/basalt")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
 	f.StringArrayVar(&variants, "variant", nil, "with --local: NAME=VALUE for Basalt's processes, measured beside Basalt without it")
+	f.BoolVar(&withVolcano, "volcano", false, "with --local: also measure Basalt with --volcano=write, and with all gangs by Volcano's PodGroups, in turn")
 	return c
 }
 

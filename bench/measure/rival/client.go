@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/bench/measure/scenario"
 )
@@ -73,6 +75,7 @@ type load struct {
 	namespace string
 	scheduler string
 	groups    bool // PodGroups are served
+	volcano   bool // they are Volcano's
 	workers   int
 
 	made atomic.Int64
@@ -135,6 +138,9 @@ func (l *load) make(ctx context.Context, t task) error {
 	if t.pod < 0 {
 		defer close(t.ready)
 		return create("PodGroup "+t.gang.Name, func() error {
+			if l.volcano {
+				return l.clients.Volcano.Post().Namespace(l.namespace).Resource("podgroups").Body(volcanoPodGroup(t.gang, l.namespace)).Do(ctx).Error()
+			}
 			return l.clients.Basalt.Post().Namespace(l.namespace).Resource("podgroups").Body(t.gang.PodGroup(l.namespace)).Do(ctx).Error()
 		})
 	}
@@ -144,12 +150,25 @@ func (l *load) make(ctx context.Context, t task) error {
 		return nil
 	}
 	p := t.gang.Pod(t.pod, l.namespace, l.scheduler)
+	if l.volcano && !t.gang.Plain {
+		delete(p.Labels, api.LabelPodGroup)
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1beta1.KubeGroupNameAnnotationKey, t.gang.Name)
+	}
 	err := create("pod "+p.Name, func() error {
 		_, err := l.clients.Core.CoreV1().Pods(l.namespace).Create(ctx, p, metav1.CreateOptions{})
 		return err
 	})
 	l.made.Add(1)
 	return err
+}
+
+// volcanoPodGroup makes a gang's PodGroup of Volcano's.
+func volcanoPodGroup(g *scenario.Gang, namespace string) *v1beta1.PodGroup {
+	return &v1beta1.PodGroup{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "PodGroup"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.Name},
+		Spec:       v1beta1.PodGroupSpec{Queue: g.Queue, MinMember: int32(g.MinCount)},
+	}
 }
 
 // reap deletes the pods and the PodGroup of each gang that has ended, as what made them would.
@@ -166,7 +185,11 @@ func (t *trial) reap(ctx context.Context) {
 						t.forget("pod "+g.PodName(j), t.clients.Core.CoreV1().Pods(t.namespace).Delete(ctx, g.PodName(j), metav1.DeleteOptions{}))
 					}
 					if t.served && !g.Plain {
-						t.forget("PodGroup "+g.Name, t.clients.Basalt.Delete().Namespace(t.namespace).Resource("podgroups").Name(g.Name).Do(ctx).Error())
+						client := t.clients.Basalt
+						if t.subject.Volcano == VolcanoGroups {
+							client = t.clients.Volcano
+						}
+						t.forget("PodGroup "+g.Name, client.Delete().Namespace(t.namespace).Resource("podgroups").Name(g.Name).Do(ctx).Error())
 					}
 				}
 			}

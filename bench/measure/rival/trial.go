@@ -98,6 +98,11 @@ func (t *trial) run(ctx context.Context) (err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	if t.subject.Volcano != NoVolcano {
+		if err := errors.Join(t.cluster.DefineVolcano(ctx, nil), t.cluster.AllowVolcano(ctx)); err != nil {
+			return err
+		}
+	}
 	if err := t.prepare(ctx); err != nil {
 		return err
 	}
@@ -244,6 +249,9 @@ func (t *trial) startScheduler(ctx context.Context) error {
 		return err
 	case t.subject.Shards > 0:
 		o := local.BasaltOptions{Flags: t.o.Flags}
+		if t.subject.Volcano != NoVolcano {
+			o.Flags = append(slices.Clone(o.Flags), "--volcano=write")
+		}
 		if t.subject.Env != "" {
 			o.Env = []string{t.subject.Env}
 		}
@@ -351,7 +359,7 @@ func (t *trial) give(ctx context.Context) error {
 	if t.ends() && t.cluster != nil && t.subject.Shards > 0 {
 		wg.Go(func() { t.insides = lookInside(beside, t.begin, t.cluster.Basalts()) })
 	}
-	l := &load{clients: t.clients, namespace: t.namespace, scheduler: t.subject.Scheduler, groups: t.served, workers: closedWorkers}
+	l := &load{clients: t.clients, namespace: t.namespace, scheduler: t.subject.Scheduler, groups: t.served, volcano: t.subject.Volcano == VolcanoGroups, workers: closedWorkers}
 	if t.rate > 0 {
 		l.workers = openWorkers
 	}

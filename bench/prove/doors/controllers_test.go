@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,34 +33,12 @@ import (
 // TestVolcanoControllers: vcjobs run from beginning to end with Volcano's own controllers, as its users have them, and Basalt in place of
 // its scheduler. The controllers of PodGroups for bare pods and of Queues are off, as deploy/overlays/volcano says.
 func TestVolcanoControllers(t *testing.T) {
-	w := install(t, local.Options{ControllerManager: true})
-	if err := local.Programs(t.Context(), w.cluster.Root(), os.Stderr, "vc-controller-manager"); err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{definitions(t), filepath.Join(definitions(t), "..", "..", "jobflow", "bases")} {
-		if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), dir, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.overlay()
-	w.volcanoQueue("root", "", "")
+	w := installFor(t, "vc-controller-manager")
 	w.volcanoQueue("default", "root", "")
 	w.volcanoQueue("research", "root", "4")
 	w.volcanoQueue("team", "research", "")
-	flags := []string{"--volcano=write"}
-	w.startWith(local.BasaltOptions{ShardFlags: append(flags, "--scheduler-names=basalt,volcano"), CoordinatorFlags: flags})
-	found := w.audit("basalt", "volcano")
-	go func() { _ = kubelet.Run(t.Context(), kubelet.Options{Client: w.kube.Core}) }()
-	controllers, err := w.cluster.StartVolcano("*,-queue-controller,-pg-controller,-sharding-controller")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if text, err := os.ReadFile(controllers.Log()); err == nil && t.Failed() {
-			lines := strings.Split(string(text), "\n")
-			t.Logf("the end of %s:\n%s", controllers.Log(), strings.Join(lines[max(0, len(lines)-40):], "\n"))
-		}
-	})
+	found := w.inPlaceOfVolcano()
+	w.controller("vc-controller-manager", "--controllers=*,-queue-controller,-pg-controller,-sharding-controller", "--leader-elect=false", "--logtostderr", "-v=3")
 	w.shows("team", v1beta1.QueueStateOpen, "", "")
 
 	// A job of a task of one and a task of two takes three of four CPUs. A second one waits, and its controller makes no pods for it.
@@ -121,6 +98,46 @@ func TestVolcanoControllers(t *testing.T) {
 		t.Errorf("the API server refused writes of queues: %q", lines)
 	}
 	found()
+}
+
+// installFor builds controllers of others, and makes a cluster with Volcano's definitions and the rights of its component.
+func installFor(t *testing.T, programs ...string) *world {
+	t.Helper()
+	w := install(t, local.Options{ControllerManager: true})
+	if err := local.Programs(t.Context(), w.cluster.Root(), os.Stderr, programs...); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cluster.DefineVolcano(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.overlay()
+	w.volcanoQueue("root", "", "")
+	return w
+}
+
+// inPlaceOfVolcano starts Basalt as its component for Volcano does, nodes that run pods, and an audit; the function that it returns
+// ends that.
+func (w *world) inPlaceOfVolcano() (found func()) {
+	w.t.Helper()
+	flags := []string{"--volcano=write"}
+	w.startWith(local.BasaltOptions{ShardFlags: append(flags, "--scheduler-names=basalt,volcano"), CoordinatorFlags: flags})
+	go func() { _ = kubelet.Run(w.t.Context(), kubelet.Options{Client: w.kube.Core}) }()
+	return w.audit("basalt", "volcano")
+}
+
+// controller starts a controller of others. When the test fails, the end of its log is shown.
+func (w *world) controller(name string, args ...string) {
+	w.t.Helper()
+	p, err := w.cluster.StartController(name, args...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if text, err := os.ReadFile(p.Log()); err == nil && w.t.Failed() {
+			lines := strings.Split(string(text), "\n")
+			w.t.Logf("the end of %s:\n%s", p.Log(), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		}
+	})
 }
 
 // job makes a vcjob of three pods, which run for some seconds, or until they are deleted.
@@ -260,25 +277,10 @@ func (w *world) jobCommand(name string, action bus.Action, job string) {
 // already, and deletes it by name when its controller has no replicas. A Deployment that goes from one to none to one, and to two, runs
 // each time, whatever comes late.
 func TestVolcanoPodGroupController(t *testing.T) {
-	w := install(t, local.Options{ControllerManager: true})
-	if err := local.Programs(t.Context(), w.cluster.Root(), os.Stderr, "vc-controller-manager"); err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{definitions(t), filepath.Join(definitions(t), "..", "..", "jobflow", "bases")} {
-		if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), dir, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.overlay()
-	w.volcanoQueue("root", "", "")
+	w := installFor(t, "vc-controller-manager")
 	w.volcanoQueue("default", "root", "4")
-	flags := []string{"--volcano=write"}
-	w.startWith(local.BasaltOptions{ShardFlags: append(flags, "--scheduler-names=basalt,volcano"), CoordinatorFlags: flags})
-	found := w.audit("basalt", "volcano")
-	go func() { _ = kubelet.Run(t.Context(), kubelet.Options{Client: w.kube.Core}) }()
-	if _, err := w.cluster.StartVolcano("*,-queue-controller,-sharding-controller"); err != nil {
-		t.Fatal(err)
-	}
+	found := w.inPlaceOfVolcano()
+	w.controller("vc-controller-manager", "--controllers=*,-queue-controller,-sharding-controller", "--leader-elect=false", "--logtostderr", "-v=3")
 
 	labels := map[string]string{"app": "web"}
 	deployments := w.kube.Core.AppsV1().Deployments("default")

@@ -219,7 +219,7 @@ func (w *world) shows(name string, state v1beta1.QueueState, cpu, pods string) {
 		if cpu != "" {
 			want["cpu"], want["pods"] = resource.MustParse(cpu), resource.MustParse(pods)
 		}
-		same := s.State == state && len(s.Allocated) == len(want)
+		same := s.State == state && (len(want) > 0 || len(s.Allocated) == 0) // KubeRay's workers have memory besides
 		for r, q := range want {
 			has, ok := s.Allocated[r]
 			same = same && ok && has.Cmp(q) == 0

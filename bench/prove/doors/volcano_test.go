@@ -4,12 +4,9 @@ package doors
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -41,22 +38,6 @@ import (
 const patience = 150 * time.Second
 
 func TestMain(m *testing.M) { localtest.Run(m) }
-
-// volcano is the module whose CustomResourceDefinitions are installed, as Volcano's users have them.
-const volcano, volcanoSum = "volcano.sh/volcano@v1.14.1", "h1:9eLs47iZeLgey6EcA1rHwVkU7HoBNm3UVpJZ4uhFJ7c="
-
-// definitions returns the folder of Volcano's CustomResourceDefinitions.
-func definitions(t *testing.T) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", volcano)
-	cmd.Dir = t.TempDir() // outside of any module
-	out, err := cmd.Output()
-	var module struct{ Dir, Sum, Error string }
-	if jsonErr := json.Unmarshal(out, &module); jsonErr != nil || module.Error != "" || module.Sum != volcanoSum {
-		t.Fatalf("download %s: %v: %s (sum %q)", volcano, errors.Join(err, jsonErr), module.Error, module.Sum)
-	}
-	return filepath.Join(module.Dir, "config", "crd", "volcano", "bases")
-}
 
 type world struct {
 	t       *testing.T
@@ -107,7 +88,7 @@ func (w *world) startWith(o local.BasaltOptions) {
 // define applies Volcano's definitions.
 func (w *world) define() {
 	w.t.Helper()
-	if err := local.Apply(w.t.Context(), w.cluster.Config(local.Admin), definitions(w.t), func(u *unstructured.Unstructured) bool {
+	if err := w.cluster.DefineVolcano(w.t.Context(), func(u *unstructured.Unstructured) bool {
 		return strings.HasSuffix(u.GetName(), "."+v1beta1.GroupName) || strings.HasSuffix(u.GetName(), "."+bus.GroupName)
 	}); err != nil {
 		w.t.Fatal(err)
@@ -126,13 +107,17 @@ func (w *world) queue(name, cpu string) {
 // their definitions may come and go.
 func TestVolcanoObserve(t *testing.T) {
 	w := install(t, local.Options{})
-	w.start("--volcano=observe") // without Volcano's definitions
+	if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), "../../../deploy/overlays/volcano-observe", nil); err != nil {
+		t.Fatal(err)
+	}
+	w.startWith(local.BasaltOptions{Flags: []string{"--volcano=observe"}}) // without Volcano's definitions
 	found := w.audit()
 	w.queue("team", "8")
 
 	w.pod("early", "job", "worker", "1")
 	w.waits("early", "PodGroupNotFound", "Volcano PodGroup default/job does not exist (annotation scheduling.k8s.io/group-name)")
 	w.define()
+	w.volcanoQueue("seen", "", "3")
 
 	// A master and two workers of four pods. The workers came first, and wait for the master.
 	first := w.group("job", v1beta1.PodGroupSpec{MinMember: 3, Queue: "team", MinTaskMember: map[string]int32{"master": 1, "worker": 2},
@@ -177,6 +162,10 @@ func TestVolcanoObserve(t *testing.T) {
 
 	w.spark()
 
+	w.stand(map[string]string{"seen": "seen"})
+	if q := w.findQueue("seen"); q.Status.State != "" || q.Generation != 1 {
+		t.Errorf("Queue seen was written: %+v", q)
+	}
 	for _, g := range []*v1beta1.PodGroup{first, again} {
 		now := w.find(g.Name)
 		if g == again && (now == nil || now.ResourceVersion != g.ResourceVersion) {

@@ -98,10 +98,7 @@ func TestVolcanoWrite(t *testing.T) {
 // overlay applies the rights of deploy/overlays/volcano.
 func (w *world) overlay() {
 	w.t.Helper()
-	if _, err := w.kube.Core.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "volcano-system"}}, metav1.CreateOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := local.Apply(w.t.Context(), w.cluster.Config(local.Admin), "../../../deploy/overlays/volcano", nil); err != nil {
+	if err := w.cluster.AllowVolcano(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -25,12 +25,12 @@ func (b Bug) Often() bool { return b.Known > 0 && b.Known <= 8 }
 
 // Bugs in the order of package api/fault.
 var Bugs = []Bug{
-	{fault.LeaderFence, 18}, {fault.PlainRead, 37}, {fault.IntentsTwice, 33}, {fault.LateIntents, 68}, {fault.NoIdempotency, 1},
-	{fault.ForgottenPod, 1}, {fault.NewerVersion, 23}, {fault.InheritedFree, 3}, {fault.EmptyResolve, 171}, {fault.PodsFirst, 11}, {fault.PodsFromCache, 34},
+	{fault.LeaderFence, 18}, {fault.PlainRead, 37}, {fault.IntentsTwice, 33}, {fault.LateIntents, 68}, {fault.NoIdempotency, 6},
+	{fault.ForgottenPod, 8}, {fault.NewerVersion, 23}, {fault.InheritedFree, 6}, {fault.EmptyResolve, 286}, {fault.PodsFirst, 11}, {fault.PodsFromCache, 34},
 	{fault.SharedKeyDeleted, 40}, {fault.NewerTable, 6}, {fault.NoReservationFence, 126}, {fault.BindBeforePrepared, 1},
-	{fault.EvictOpen, 2}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 32}, {fault.SkippedAncestor, 1},
-	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 2}, {fault.LaggingLimits, 9}, {fault.UnheldQueue, 153}, {fault.TablesEpoch, 1},
-	{fault.LeakedHold, 213}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 44}, {fault.LabelsMoveBound, 1}, {fault.TwoStatusWriters, 1},
+	{fault.EvictOpen, 2}, {fault.DeletedIsGone, 1}, {fault.OthersTried, 32}, {fault.SkippedAncestor, 4},
+	{fault.AncestorsNotAsked, 1}, {fault.CousinsGuarantee, 5}, {fault.LaggingLimits, 9}, {fault.UnheldQueue, 448}, {fault.TablesEpoch, 1},
+	{fault.LeakedHold, 213}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 44}, {fault.LabelsMoveBound, 3}, {fault.TwoStatusWriters, 1},
 	{fault.NamesNotUIDs, 1}, {fault.PanicBelowZero, 1}, {fault.TermKeepsKey, 1}, {fault.RecordEndsProcess, 58},
 	{fault.UnboundedBatch, 20}, {fault.EndlessEarmark, 45}, {fault.ForeignInFull, 1},
 }

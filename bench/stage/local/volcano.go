@@ -1,20 +1,71 @@
 package local
 
-import "path/filepath"
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 
-// StartVolcano starts Volcano's controllers, those named in the flag --controllers of theirs. Its scheduler is not started.
-func (c *Cluster) StartVolcano(controllers string) (*Process, error) {
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+)
+
+// volcano is the module whose CustomResourceDefinitions are installed, as Volcano's users have them.
+const volcano, volcanoSum = "volcano.sh/volcano@v1.14.1", "h1:9eLs47iZeLgey6EcA1rHwVkU7HoBNm3UVpJZ4uhFJ7c="
+
+// DefineVolcano applies Volcano's CustomResourceDefinitions, those that keep wants if it is not nil.
+func (c *Cluster) DefineVolcano(ctx context.Context, keep func(*unstructured.Unstructured) bool) error {
+	dir, err := moduleDir(ctx, volcano, volcanoSum)
+	if err != nil {
+		return err
+	}
+	for _, part := range []string{"volcano", "jobflow"} {
+		if err := Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "crd", part, "bases"), keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubeRay is the module of KubeRay's operator.
+const kubeRay, kubeRaySum = "github.com/ray-project/kuberay/ray-operator@v1.6.2", "h1:XUckRswLMyk71D00L62d2Vanh0fVkNqu56+IF/rr+O0="
+
+// DefineRay applies KubeRay's CustomResourceDefinitions.
+func (c *Cluster) DefineRay(ctx context.Context) error {
+	dir, err := moduleDir(ctx, kubeRay, kubeRaySum)
+	if err != nil {
+		return err
+	}
+	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "crd", "bases"), nil)
+}
+
+// AllowVolcano makes the namespace of Volcano, and gives Basalt the rights that deploy/overlays/volcano gives it.
+func (c *Cluster) AllowVolcano(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.Config(Admin))
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "volcano-system"}}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make namespace %s: %w", namespace.Name, err)
+	}
+	return Apply(ctx, c.Config(Admin), filepath.Join(c.root, "deploy", "overlays", "volcano"), nil)
+}
+
+// StartController starts a controller of others, as an administrator of the cluster: one of the programs that Programs builds.
+func (c *Cluster) StartController(name string, args ...string) (*Process, error) {
 	kubeconfig, err := c.Kubeconfig(Admin)
 	if err != nil {
 		return nil, err
 	}
 	p, err := startProcess(command{
-		name: "vc-controller-manager", path: programPath(c.root, "vc-controller-manager"),
-		log: filepath.Join(c.dir, "vc-controller-manager.log"),
-		args: []string{
-			"--kubeconfig=" + kubeconfig, "--controllers=" + controllers, "--leader-elect=false", "--logtostderr", "-v=3",
-			"--kube-api-qps=500", "--kube-api-burst=1000",
-		},
+		name: name, path: programPath(c.root, name), log: filepath.Join(c.dir, name+".log"), args: append(args, "--kubeconfig="+kubeconfig),
 	})
 	if err != nil {
 		return nil, err
@@ -23,4 +74,16 @@ func (c *Cluster) StartVolcano(controllers string) (*Process, error) {
 	c.schedulers = append(c.schedulers, p)
 	c.mu.Unlock()
 	return p, nil
+}
+
+// moduleDir downloads a module and returns its folder. With sum, its content is what that says.
+func moduleDir(ctx context.Context, version, sum string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", version)
+	cmd.Dir = os.TempDir() // outside of any module
+	out, err := cmd.Output()
+	var module struct{ Dir, Sum, Error string }
+	if jsonErr := json.Unmarshal(out, &module); jsonErr != nil || module.Error != "" || module.Sum != sum {
+		return "", fmt.Errorf("download %s: %w: %s (sum %q)", version, errors.Join(err, jsonErr), module.Error, module.Sum)
+	}
+	return module.Dir, nil
 }
