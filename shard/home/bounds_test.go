@@ -27,4 +27,4 @@ func TestMergeWords(t *testing.T) {
 }
 
 // podOf returns a pod that no gang knows.
-func podOf(p *api.Pod) *pod { return &pod{Entry: intake.Entry{Pod: p}} }
+func podOf(p *api.Pod) *pod { return &pod{Entry: &intake.Entry{Pod: p}} }

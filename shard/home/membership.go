@@ -29,7 +29,7 @@ import (
 // pin has a bound pod stay with the gang that it was bound for, as far as its labels tell, and with the queue that pays.
 func (c *Core) pin(p *pod) {
 	if p.Payer == "" && p.InQueue == "" && p.InGroup == (intake.Name{}) {
-		p.Payer, _ = c.objects.PodQueue(&p.Entry)
+		p.Payer, _ = c.objects.PodQueue(p.Entry)
 	}
 	if p.pinned != "" {
 		return
@@ -109,21 +109,21 @@ func (c *Core) resolveMembership(p *pod) {
 	if p.pinned != "" && (grp == nil || grp.UID != p.pinned && !c.movesTo(p, grp)) {
 		switch {
 		case pinned != nil:
-			c.revote(c.objects.Withdraw(&p.Entry))
+			c.revote(c.objects.Withdraw(p.Entry))
 			if pinned.single {
 				pinned.ownerless, pinned.orphan = time.Time{}, false
 			}
 			c.join(p, pinned)
 			return
 		case p.sure: // another shard has it
-			c.revote(c.objects.Withdraw(&p.Entry))
+			c.revote(c.objects.Withdraw(p.Entry))
 			c.leave(p)
 			return
 		}
 		grp = nil // nobody vouches for the gang that the label names: it is claimed as a gang of one
 	}
 	if grp != nil {
-		c.revote(c.objects.Cast(&p.Entry, grp))
+		c.revote(c.objects.Cast(p.Entry, grp))
 		if g := c.gangs[grp.UID]; g != nil {
 			c.join(p, g)
 		} else {
@@ -131,10 +131,10 @@ func (c *Core) resolveMembership(p *pod) {
 		}
 		return
 	}
-	c.revote(c.objects.Withdraw(&p.Entry))
+	c.revote(c.objects.Withdraw(p.Entry))
 	// A gang of one, or a pod whose PodGroup does not exist: while it has no node, that is only reported.
 	orphan := p.InGroup != (intake.Name{}) && !p.isBound()
-	queue, known := c.objects.PodQueue(&p.Entry)
+	queue, known := c.objects.PodQueue(p.Entry)
 	relevant := !p.Finished && (p.Ours || p.isBound())
 	g := c.gangs[p.UID]
 	switch {

@@ -21,7 +21,7 @@ const (
 
 // pod is a pod that Basalt may have to place or charge.
 type pod struct {
-	intake.Entry
+	*intake.Entry
 	version  string // newest resourceVersion that is known: of the watch, or of our own last write
 	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
@@ -118,9 +118,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		seen = &bare
 	}
 	if p == nil {
-		p = &pod{Entry: intake.Entry{Pod: seen}, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
+		p = &pod{Entry: &intake.Entry{Pod: seen}, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
 		c.pods[seen.UID] = p
-		c.objects.Add(&p.Entry)
+		c.objects.Add(p.Entry)
 		if p.Node != "" {
 			c.pin(p)
 		}
@@ -138,7 +138,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	relabelled := false
 	if before.Node == "" || fault.On(fault.LabelsMoveBound) { // labels of a bound pod count no more
-		relabelled = c.objects.Relabel(&p.Entry)
+		relabelled = c.objects.Relabel(p.Entry)
 		if relabelled && before.Node != "" {
 			p.pinned, p.sure = "", false
 		}
@@ -192,6 +192,6 @@ func (c *Core) onPodGone(uid string) {
 		return
 	}
 	delete(c.pods, uid)
-	c.revote(c.objects.Remove(&p.Entry))
+	c.revote(c.objects.Remove(p.Entry))
 	c.leave(p)
 }
