@@ -88,7 +88,7 @@ func (v *volcanoQueues) run(ctx context.Context) {
 	wg.Go(func() {
 		v.theirs.follow(ctx, v.clients.Volcano, "queues", "queues."+v1beta1.GroupName, v.log, changed, stripVolcanoQueue)
 	})
-	wg.Go(func() { v.ours.follow(ctx, v.clients.Basalt, "queues", "queues", v.log, changed, stripNothing) })
+	wg.Go(func() { v.ours.follow(ctx, v.clients.Basalt, "queues", "queues", v.log, changed, nil) })
 	if v.write {
 		wg.Go(func() {
 			v.clients.WhileServed(ctx, v.log, bus.SchemeGroupVersion, "commands", func(ctx context.Context) {
@@ -344,12 +344,12 @@ func (s *shown[T]) follow(ctx context.Context, client rest.Interface, resource, 
 		},
 	})
 	follower.Named(name)
-	follower.Strip(strip)
+	if strip != nil {
+		follower.Strip(strip)
+	}
 	follower.Run(ctx)
 	do(func() { s.known, s.listed = nil, false })
 }
-
-func stripNothing(q *v1alpha1.Queue) *v1alpha1.Queue { return q }
 
 // stripVolcanoQueue and stripCommand keep what package mirror reads.
 func stripVolcanoQueue(q *v1beta1.Queue) *v1beta1.Queue {

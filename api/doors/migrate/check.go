@@ -1,8 +1,9 @@
 // Package migrate is `basalt migrate`: it tells the people who run Volcano what becomes of their objects under Basalt, before
 // they change anything. It only reads.
 //
-// Check is a pure function of the objects: what they use is counted, and each kind of use is honoured, is ignored, or is refused. What is refused would wait for ever, and says so. Pods, and the pods that jobs would make, are read by the same
-// code that reads pods when Basalt places them.
+// Check is a pure function of the objects: what they use is counted, and each kind of use is honoured, is ignored, or is refused.
+// What is refused would wait for ever, and says so. Pods, and the pods that jobs would make, are read by the same code that reads
+// pods when Basalt places them.
 package migrate
 
 import (

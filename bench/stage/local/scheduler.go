@@ -26,11 +26,12 @@ clientConnection: {kubeconfig: %q, qps: %d, burst: %d, contentType: application/
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration of kube-scheduler: %w", err)
 	}
-	p, err := startProcess(command{
-		name: "kube-scheduler", path: programPath(c.root, "kube-scheduler"),
-		log:  filepath.Join(c.dir, "kube-scheduler.log"),
-		args: []string{"--config=" + path, "--secure-port=0"}, // nobody asks it anything
-	})
+	return c.startBeside("kube-scheduler", "--config="+path, "--secure-port=0") // nobody asks it anything
+}
+
+// startBeside starts a program of others, which ends with the cluster before the API server does.
+func (c *Cluster) startBeside(name string, args ...string) (*Process, error) {
+	p, err := startProcess(command{name: name, path: programPath(c.root, name), log: filepath.Join(c.dir, name+".log"), args: args})
 	if err != nil {
 		return nil, err
 	}

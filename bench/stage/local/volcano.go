@@ -64,16 +64,7 @@ func (c *Cluster) StartController(name string, args ...string) (*Process, error)
 	if err != nil {
 		return nil, err
 	}
-	p, err := startProcess(command{
-		name: name, path: programPath(c.root, name), log: filepath.Join(c.dir, name+".log"), args: append(args, "--kubeconfig="+kubeconfig),
-	})
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	c.schedulers = append(c.schedulers, p)
-	c.mu.Unlock()
-	return p, nil
+	return c.startBeside(name, append(args, "--kubeconfig="+kubeconfig)...)
 }
 
 // moduleDir downloads a module and returns its folder. With sum, its content is what that says.

@@ -70,11 +70,11 @@ func Of(theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) Plan {
 	p := Plan{Problems: map[string]string{}}
 	paths := tree(theirs, p.Problems)
 	have := make(map[string]*v1alpha1.Queue, len(ours))
-	elsewhere := map[string]string{} // Volcano's name -> Queue of somebody else's that stands for it
+	elsewhere := map[string]bool{} // names of Volcano's for which a Queue of somebody else's stands
 	for _, o := range ours {
 		have[o.Name] = o
-		if name := o.Labels[api.LabelVolcanoQueue]; name != "" && !managed(o) && (elsewhere[name] == "" || o.Name < elsewhere[name]) {
-			elsewhere[name] = o.Name
+		if !managed(o) {
+			elsewhere[o.Labels[api.LabelVolcanoQueue]] = true
 		}
 	}
 	exists, served, mirrored := map[string]bool{}, map[string]bool{}, map[string]bool{} // the last by path
@@ -83,7 +83,7 @@ func Of(theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) Plan {
 	}) {
 		exists[q.Name] = true
 		path := paths[q.Name]
-		if path == "" || elsewhere[q.Name] != "" {
+		if path == "" || elsewhere[q.Name] {
 			served[q.Name] = path != ""
 			continue
 		}
@@ -94,11 +94,11 @@ func Of(theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) Plan {
 			p.Problems[q.Name] = fmt.Sprintf("a Queue of scheduling.basalt.dev has the name %s and was not made from this one: the limits of that Queue are in force, not these. "+
 				"If it stands for this one, label it %s=%s", path, api.LabelVolcanoQueue, q.Name)
 			continue
-		case o.DeletionTimestamp == nil && !same(o, want):
-			p.Steps = append(p.Steps, set(o, want))
-			served[q.Name] = true
 		case o.DeletionTimestamp == nil:
 			served[q.Name] = true
+			if !same(o, want) {
+				p.Steps = append(p.Steps, set(o, want))
+			}
 		}
 		mirrored[path] = true
 	}
@@ -177,10 +177,12 @@ func tree(theirs []*v1beta1.Queue, problems map[string]string) map[string]string
 	return paths
 }
 
+var typeOfQueue = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"}
+
 // want returns the mirror of a Queue.
 func want(q *v1beta1.Queue, path string) *v1alpha1.Queue {
 	return &v1alpha1.Queue{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"},
+		TypeMeta:   typeOfQueue,
 		ObjectMeta: metav1.ObjectMeta{Name: path, Labels: map[string]string{api.LabelVolcanoQueue: q.Name, LabelManagedBy: ManagedBy}},
 		Spec: v1alpha1.QueueSpec{
 			Capability: volcano.Limits(q.Spec.Capability), Guarantee: volcano.Limits(q.Spec.Guarantee.Resource),
@@ -225,7 +227,7 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 // set makes a Queue that was seen say what is wanted. A selector of namespaces and labels that somebody gave it stay.
 func set(seen, want *v1alpha1.Queue) Step {
 	q := seen.DeepCopy()
-	q.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"}
+	q.TypeMeta = typeOfQueue
 	for _, label := range []string{api.LabelVolcanoQueue, LabelManagedBy} {
 		if value, ok := want.Labels[label]; ok {
 			metav1.SetMetaDataLabel(&q.ObjectMeta, label, value)
