@@ -269,8 +269,8 @@ func (v *volcanoQueues) report(ctx context.Context, theirs []*v1beta1.Queue, sta
 	}
 }
 
-// writeStatus has a Queue of Volcano's say what is charged, and its state. Other fields stay. The version keeps it from undoing what
-// somebody else wrote meanwhile.
+// writeStatus has a Queue of Volcano's say what is charged, and its state. Other fields stay. It names no version: who changes the
+// spec meanwhile is no conflict, and what another writer of the status does is seen and written over at the next look.
 func (v *volcanoQueues) writeStatus(ctx context.Context, q *v1beta1.Queue, want mirror.Status) error {
 	if want.Shown(q) {
 		return nil
@@ -283,7 +283,7 @@ func (v *volcanoQueues) writeStatus(ctx context.Context, q *v1beta1.Queue, want 
 		allocated[string(name)] = amount.String()
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": q.UID, "resourceVersion": q.ResourceVersion},
+		"metadata": map[string]any{"uid": q.UID},
 		"status":   map[string]any{"state": want.State, "allocated": allocated}})
 	if err != nil {
 		return err
