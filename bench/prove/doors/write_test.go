@@ -88,9 +88,12 @@ func TestVolcanoWrite(t *testing.T) {
 		"second": {"", "Pending", "Inqueue", "Running", "Completed"},
 		"third":  {"", "Inqueue"},
 	} {
-		if got := history(name); !slices.Equal(got, want) {
-			t.Errorf("PodGroup %s had the phases %q, want %q", name, got, want)
-		}
+		localtest.Wait(t, patience, "the phases of PodGroup "+name, func(context.Context) error { // the watch may lag behind
+			if got := history(name); !slices.Equal(got, want) {
+				return fmt.Errorf("they were %q, want %q", got, want)
+			}
+			return nil
+		})
 	}
 	found()
 }
