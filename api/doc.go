@@ -17,6 +17,10 @@ package api
 // SchedulerName is what pods put into spec.schedulerName.
 const SchedulerName = "basalt"
 
+// VolcanoLease is the Lease of Volcano's scheduler. Whoever holds it writes the statuses of Volcano's objects and places the pods that
+// name it.
+const VolcanoLease = "volcano-system/volcano"
+
 // Labels that users set.
 const (
 	LabelPodGroup = "scheduling.basalt.dev/pod-group" // on a pod: a PodGroup of its own namespace

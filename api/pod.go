@@ -24,6 +24,7 @@ type Pod struct {
 	Created         time.Time
 
 	Ours     bool   // spec.schedulerName is one that Basalt serves (Rules)
+	Lent     bool   // ... only while it holds the Lease of Volcano's scheduler
 	Node     string // spec.nodeName
 	Finished bool   // phase Succeeded or Failed: holds no room and no quota
 	Started  bool   // the kubelet has accepted it: before that it may still refuse it
@@ -153,6 +154,7 @@ type Claims func(namespace, claim string) string
 type Rules struct {
 	Schedulers []string        // the names in spec.schedulerName whose pods are Basalt's; empty for SchedulerName alone
 	Volcano    bool            // pods may belong to PodGroups of scheduling.volcano.sh
+	Leased     bool            // names other than SchedulerName are Basalt's only while it holds the Lease of Volcano's scheduler
 	Ignored    map[string]bool // resources that neither placement nor quota counts
 }
 
@@ -183,6 +185,7 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 		Queue:    p.Labels[LabelQueue],
 		Priority: int64(schedulinghelper.PodPriority(p)),
 	}
+	out.Lent = rules.Leased && out.Ours && p.Spec.SchedulerName != SchedulerName
 	out.readGroup(p, &rules)
 	if out.Node != "" {
 		out.Gang = p.Labels[LabelGang]

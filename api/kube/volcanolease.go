@@ -20,7 +20,7 @@ import (
 // The Lease of Volcano's scheduler, and how long its holder may be silent: as Volcano has them.
 const (
 	volcanoNamespace = "volcano-system"
-	volcanoLease     = "volcano"
+	volcanoLease     = "volcano" // api.VolcanoLease
 	leaseDuration    = 15 * time.Second
 	renewDeadline    = 10 * time.Second
 	renewEvery       = 2 * time.Second

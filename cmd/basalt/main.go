@@ -218,8 +218,8 @@ func shardCommand() *cobra.Command {
 	var o shard.Options
 	cmd := &cobra.Command{Use: "shard", Short: "Run a shard: schedule the gangs of its queues and bind pods to its nodes", Args: cobra.NoArgs}
 	c.register(cmd)
-	cmd.Flags().StringSliceVar(&o.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, the same at every shard; no other scheduler may serve one of them")
-	cmd.Flags().StringVar(&o.Volcano, "volcano", "off", "Volcano's PodGroups, the same at every shard: off (their pods wait), observe (they are gangs here; the objects are read, never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler)")
+	cmd.Flags().StringSliceVar(&o.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, the same at every shard; no other scheduler may serve one of them. With --volcano=write, names other than basalt count only while Basalt holds the Lease of Volcano's scheduler")
+	cmd.Flags().StringVar(&o.Volcano, "volcano", "off", "Volcano's PodGroups, the same at every shard: off (their pods wait), observe (they are gangs here; the objects are read, never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler, volcano-system/volcano)")
 	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that placement and quota ignore")
 	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -117,6 +117,15 @@ func (c *Core) onGroupWriter(e event.GroupWriter) {
 		return
 	}
 	c.writesStatusOf[e.Kind] = e.Writes
+	for _, uid := range api.SortedKeys(c.pods) {
+		p := c.pods[uid]
+		if now := c.withholds(p.Pod); now != p.withheld {
+			if p.withheld = now; p.gang != nil {
+				c.edited(p.gang)
+				c.touch(p.gang)
+			}
+		}
+	}
 	for _, uid := range api.SortedKeys(c.gangs) {
 		if g := c.gangs[uid]; g.group != nil && g.name.Kind == e.Kind {
 			c.touch(g)

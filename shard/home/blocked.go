@@ -48,10 +48,12 @@ func (c *Core) obstacle(g *gang) report.Reason {
 		return report.Reason{}
 	case g.placed+t.candidates+t.refusals >= least:
 		return report.PodRefused(t.refused.Pod)
+	case g.single && t.withheld > 0:
+		return report.PodWithheld()
 	case g.single:
 		return report.PodNotReady()
 	}
-	return report.NotEnoughPods(g.placed+t.candidates, least, t.gated, t.refusals)
+	return report.NotEnoughPods(g.placed+t.candidates, least, t.gated, t.withheld, t.refusals)
 }
 
 // missingGroup returns the PodGroup that the pod of a gang of one names.
@@ -158,7 +160,7 @@ func (c *Core) partWords(g *gang) report.Reason {
 // podReason returns what PodScheduled=False of a pod is to say, nothing if it is not to be written.
 func (g *gang) podReason(p *pod) report.Reason {
 	switch {
-	case p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.gone:
+	case p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.withheld || p.gone:
 		return report.Reason{}
 	case p.Refused != nil:
 		return report.Reason{Code: p.Refused.Reason, Message: p.Refused.Message}

@@ -18,6 +18,7 @@ type tally struct {
 	charged    int // candidates that the reservation counts
 	unfinished int
 	gated      int
+	withheld   int
 	changing   int  // candidates whose version is about to change
 	refused    *pod // the first that cannot be placed as it is
 	refusals   int
@@ -55,6 +56,8 @@ func (c *Core) count(g *gang) (t tally) {
 			}
 		case p.Gated:
 			t.gated++
+		case p.withheld:
+			t.withheld++
 		}
 		switch p.stage {
 		case held:

@@ -46,6 +46,7 @@ type pod struct {
 	evicting   uint64        // ID of the EvictPod that is not answered
 	evictAt    time.Time
 
+	withheld     bool      // its scheduler's name is lent, and not Basalt's now
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
 	explainAgain time.Time // not before, after a write that failed
 	writing      bool      // such a write is not answered: its version is about to change
@@ -60,7 +61,7 @@ func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.resolved,
 
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
-	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.gone && p.Refused == nil
+	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.withheld && !p.gone && p.Refused == nil
 }
 
 func comparePods(a, b *pod) int {
@@ -119,6 +120,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	if p == nil {
 		p = &pod{Entry: &intake.Entry{Pod: seen}, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
+		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
 		c.objects.Add(p.Entry)
 		if p.Node != "" {
@@ -160,6 +162,10 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		c.podBound(p, p.Node)
 	}
 }
+
+// withholds reports whether a pod is of a scheduler's name that is lent, and the Lease is not Basalt's now: another scheduler may place
+// it. What is under way for such a pod goes on; nothing new is begun.
+func (c *Core) withholds(p *api.Pod) bool { return p.Lent && !c.writesStatusOf[api.VolcanoGroup] }
 
 // newer returns the newer of two resourceVersions: the watch may lag behind the answer to our own write.
 func newer(a, b string) string {

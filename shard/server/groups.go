@@ -29,27 +29,25 @@ type foreignGroups[T interface {
 	client  rest.Interface
 	strip   func(T) T
 	read    func(T) (*v1alpha1.PodGroup, *api.ForeignGroup)
-	beside  func(context.Context) // runs while they are followed; nil for nothing
 
 	synced chan struct{} // closed when they were listed, or there are none
 	once   sync.Once
 }
 
 func (w *watches) volcanoGroups() *foreignGroups[*v1beta1.PodGroup] {
-	f := &foreignGroups[*v1beta1.PodGroup]{watches: w, kind: api.VolcanoGroup, version: v1beta1.SchemeGroupVersion, client: w.clients.Volcano, strip: volcano.Strip,
+	return &foreignGroups[*v1beta1.PodGroup]{watches: w, kind: api.VolcanoGroup, version: v1beta1.SchemeGroupVersion, client: w.clients.Volcano, strip: volcano.Strip,
 		read: func(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
 			return volcano.Group(g, w.rules.Ignored)
 		},
 		synced: make(chan struct{})}
-	if w.writeVolcano {
-		f.beside = func(ctx context.Context) {
-			w.clients.HoldVolcano(ctx, w.log, func(holds bool) {
-				w.emit(event.GroupWriter{Kind: api.VolcanoGroup, Writes: holds})
-				w.flush()
-			})
-		}
-	}
-	return f
+}
+
+// holdVolcano holds the Lease of Volcano's scheduler, whether there are Volcano's PodGroups or not: names of schedulers are lent with it.
+func (w *watches) holdVolcano(ctx context.Context) {
+	w.clients.HoldVolcano(ctx, w.log, func(holds bool) {
+		w.emit(event.GroupWriter{Kind: api.VolcanoGroup, Writes: holds})
+		w.flush()
+	})
 }
 
 func (w *watches) upstreamGroups() *foreignGroups[*schedulingv1beta1.PodGroup] {
@@ -79,9 +77,6 @@ func (v *foreignGroups[T]) follow(ctx context.Context) {
 	f, forget := followAs(v.watches, v.client, "podgroups", "podgroups."+v.version.Group, v.strip, seen, gone)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Run(ctx) })
-	if v.beside != nil {
-		wg.Go(func() { v.beside(ctx) })
-	}
 	select {
 	case <-f.Synced():
 		v.listed()

@@ -115,7 +115,7 @@ func Run(ctx context.Context, o Options) error {
 	l.binds, l.resolves, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, resolveWorkers), newWorkers(ctx, otherWorkers)
 	wg.Go(func() { l.run(ctx) })
 
-	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Ignored: map[string]bool{}}
+	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}}
 	for _, r := range o.IgnoredResources {
 		rules.Ignored[r] = true
 	}

@@ -100,6 +100,9 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		v := w.volcanoGroups()
 		start(v.run, v.synced)
 	}
+	if w.writeVolcano {
+		wg.Go(func() { w.holdVolcano(ctx) })
+	}
 	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
 	relayed(w, volumes, stripVolume, pace)
 	start(volumes.Run, volumes.Synced())

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
@@ -72,16 +73,25 @@ func TestVolcanoWrite(t *testing.T) {
 	w.phase("second", v1beta1.PodGroupCompleted, "")
 	w.charged("team", map[string]string{"cpu": "3", "pods": "2"})
 
-	// Volcano's scheduler takes the Lease: Basalt writes no status any more, and takes it up again when it is given back.
+	// Volcano's scheduler takes the Lease: Basalt writes no status and places none of its pods any more, and takes both up again when it
+	// is given back.
 	w.hold("volcano-scheduler", 600)
 	time.Sleep(12 * time.Second) // renewDeadline, and some more
 	w.group("third", v1beta1.PodGroupSpec{MinMember: 1, Queue: "team", MinResources: needs("1")})
+	inTeam := func(p *corev1.Pod) { p.Labels = map[string]string{api.LabelQueue: "team"} }
+	w.pod("theirs", "", "", "1", asVolcano, inTeam)
+	w.pod("ours", "", "", "1", inTeam)
+	w.bound("ours")
 	time.Sleep(5 * time.Second)
+	if p, err := core.Pods("default").Get(t.Context(), "theirs", metav1.GetOptions{}); err != nil || p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 {
+		t.Errorf("a pod of Volcano's scheduler was placed or told something while somebody else held the Lease: %v, %+v", err, p)
+	}
 	if g := w.find("third"); g == nil || g.Status.Phase != "" && g.Status.Phase != v1beta1.PodGroupPending || len(g.Status.Conditions) > 0 {
 		t.Errorf("the status of PodGroup third was written while somebody else held the Lease: %+v", g)
 	}
 	w.hold("", 1)
 	w.phase("third", v1beta1.PodGroupInqueue, "")
+	w.bound("theirs")
 
 	for name, want := range map[string][]v1beta1.PodGroupPhase{
 		"first":  {"", "Inqueue", "Running", "", "Running"},

@@ -113,11 +113,19 @@ func PodNotReady() Reason {
 	return Reason{v1alpha1.ReasonNotEnoughPods, "the pod cannot be scheduled: it is gated or being deleted"}
 }
 
+// PodWithheld says that a pod without a PodGroup names a scheduler that is not Basalt now.
+func PodWithheld() Reason {
+	return Reason{v1alpha1.ReasonNotEnoughPods, "the pod names a scheduler whose Lease (" + api.VolcanoLease + ") Basalt does not hold"}
+}
+
 // NotEnoughPods says that fewer pods than the minimum may be placed.
-func NotEnoughPods(have, least, gated, refused int) Reason {
+func NotEnoughPods(have, least, gated, withheld, refused int) Reason {
 	words := fmt.Sprintf("%d of %d pods can be scheduled", have, least)
 	if gated > 0 {
 		words += fmt.Sprintf(", %d more have scheduling gates", gated)
+	}
+	if withheld > 0 {
+		words += fmt.Sprintf(", %d more name a scheduler whose Lease (%s) Basalt does not hold", withheld, api.VolcanoLease)
 	}
 	if refused > 0 {
 		words += fmt.Sprintf(", %d are rejected", refused)
