@@ -46,7 +46,8 @@ type CoordinatorSeen struct {
 	Incarnation api.Incarnation
 }
 
-// GroupWriter says whether statuses of a kind of group are Basalt's to write now. Those of Basalt's own kind always are.
+// GroupWriter says whether statuses of a kind of group are Basalt's to write now, and of Volcano's kind, whether pods of a name that is
+// lent (api.Pod.Lent) are Basalt's to place. Statuses of Basalt's own kind always are.
 type GroupWriter struct {
 	Kind   api.GroupKind
 	Writes bool

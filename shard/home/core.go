@@ -70,7 +70,7 @@ type Core struct {
 	sent                   fair.Budget        // bytes of classes (classes.go)
 	counter                uint32             // of serials
 
-	writesStatusOf map[api.GroupKind]bool // groups of other kinds (admission.go)
+	writesStatusOf map[api.GroupKind]bool // groups of other kinds (admission.go); of Volcano's: Basalt holds its Lease
 
 	podGroups report.PodGroups
 	queues    report.Queues
