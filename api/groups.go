@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,39 +11,56 @@ import (
 // expects to start together with the others of that group, or to be counted with them. Bound as a pod of its own it would start
 // alone and without their quota, so it is refused where Basalt does not serve groups of that kind.
 type foreignGroup struct {
-	key        string
-	annotation bool
-	kind       string // for users
+	where
+	kind string // for users
 }
 
 var foreignGroups = []foreignGroup{
-	{volcanoGroupName, true, VolcanoGroup.String()},
-	{volcanoGroupName2, true, VolcanoGroup.String()},
-	{"kueue.x-k8s.io/pod-group-name", false, "Kueue pod group"},
-	{"scheduling.x-k8s.io/pod-group", false, "PodGroup of the coscheduling plugin"},
-	{"pod-group.scheduling.sigs.k8s.io", false, "PodGroup of the coscheduling plugin"},
-	{"pod-group.scheduling.sigs.k8s.io/name", false, "PodGroup of the coscheduling plugin"},
-	{"gang.scheduling.koordinator.sh/name", true, "Koordinator gang"},
-	{"yunikorn.apache.org/task-group-name", true, "YuniKorn task group"},
+	{where{volcanoGroupName, true}, VolcanoGroup.String()},
+	{where{volcanoGroupName2, true}, VolcanoGroup.String()},
+	{where{"scheduling.x-k8s.io/pod-group", false}, "PodGroup of the coscheduling plugin"},
+	{where{"pod-group.scheduling.sigs.k8s.io", false}, "PodGroup of the coscheduling plugin"},
+	{where{"pod-group.scheduling.sigs.k8s.io/name", false}, "PodGroup of the coscheduling plugin"},
+	{where{"gang.scheduling.koordinator.sh/name", true}, "Koordinator gang"},
+	{where{"yunikorn.apache.org/task-group-name", true}, "YuniKorn task group"},
 }
 
 // maxGroupName is how much of a group's name is repeated to a user: an annotation may have 256 KiB.
 const maxGroupName = 253
 
-// name returns which group a pod names, "" for none.
-func (f *foreignGroup) name(m *v1.Pod) string {
-	from := m.Labels
-	if f.annotation {
-		from = m.Annotations
-	}
-	return Shorten(from[f.key], maxGroupName)
+// where is a label or an annotation of a pod.
+type where struct {
+	key        string
+	annotation bool
 }
 
-func (f *foreignGroup) field() string {
-	if f.annotation {
-		return "metadata.annotations[" + f.key + "]"
+func (w where) of(p *v1.Pod) string {
+	if w.annotation {
+		return p.Annotations[w.key]
 	}
-	return "metadata.labels[" + f.key + "]"
+	return p.Labels[w.key]
+}
+
+// put gives the label or annotation to a pod, unless it would be empty.
+func (w where) put(to *v1.Pod, value string) {
+	m := &to.Labels
+	if w.annotation {
+		m = &to.Annotations
+	}
+	if value == "" {
+		return
+	}
+	if *m == nil {
+		*m = map[string]string{}
+	}
+	(*m)[w.key] = value
+}
+
+func (w where) field() string {
+	if w.annotation {
+		return "metadata.annotations[" + w.key + "]"
+	}
+	return "metadata.labels[" + w.key + "]"
 }
 
 // GroupKind is a kind of object that says which pods start together, and how many of them at least.
@@ -52,6 +70,7 @@ const (
 	BasaltGroup   GroupKind = iota // PodGroup of scheduling.basalt.dev
 	VolcanoGroup                   // PodGroup of scheduling.volcano.sh
 	UpstreamGroup                  // PodGroup of scheduling.k8s.io, Kubernetes' own
+	ImpliedGroup                   // no object: its pods say all of it (implied.go)
 )
 
 func (k GroupKind) String() string {
@@ -60,6 +79,8 @@ func (k GroupKind) String() string {
 		return "Volcano PodGroup"
 	case UpstreamGroup:
 		return "PodGroup of scheduling.k8s.io"
+	case ImpliedGroup:
+		return "gang"
 	}
 	return "PodGroup"
 }
@@ -89,16 +110,19 @@ func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 	if name := upstreamGroup(from); name != "" && p.Group == "" && p.Ours {
 		p.Group, p.GroupKind = name, UpstreamGroup
 	}
-	if !rules.Volcano || !p.Ours {
+	if !p.Ours {
 		return
 	}
-	if name := volcanoGroup(from); name != "" && p.Group == "" {
+	if name := volcanoGroup(from); name != "" && p.Group == "" && rules.Volcano {
 		p.Group, p.GroupKind = name, VolcanoGroup
-		if p.Role = Shorten(from.Annotations[volcanoTask], maxGroupName); p.Role == "" {
-			p.Role = from.Labels[volcanoTask]
+		p.Role = Shorten(cmp.Or(from.Annotations[volcanoTask], from.Labels[volcanoTask]), maxGroupName)
+	}
+	for i := 0; i < len(groupRules) && p.Group == ""; i++ {
+		if g, says := groupRules[i].read(from); says && g.group != "" {
+			p.Group, p.GroupKind, p.GroupMin = g.group, ImpliedGroup, g.minimum
 		}
 	}
-	if p.Queue == "" && p.Group == "" {
+	if p.Queue == "" && p.Group == "" && rules.Volcano {
 		p.VolcanoQueue = Shorten(from.Annotations[volcanoQueueOfAPod], maxGroupName)
 	}
 }
@@ -120,8 +144,8 @@ func upstreamGroup(p *v1.Pod) string {
 	return ""
 }
 
-// groupRefusal says why a pod cannot be placed for the groups that it names: more than one, or one of a kind that Basalt does not
-// serve. It returns "" if there is nothing to say.
+// groupRefusal says why a pod cannot be placed for the groups that it names: more than one, one of a kind that Basalt does not serve, or
+// one that it describes badly. It returns "" if there is nothing to say.
 func groupRefusal(p *v1.Pod, rules *Rules) string {
 	type naming struct{ field, kind, name string }
 	var named []naming
@@ -141,11 +165,21 @@ func groupRefusal(p *v1.Pod, rules *Rules) string {
 	}
 	for i := range foreignGroups {
 		f := &foreignGroups[i]
-		name := f.name(p)
+		name := Shorten(f.of(p), maxGroupName)
 		if name == "" || len(named) > 0 && named[len(named)-1].kind == f.kind && named[len(named)-1].name == name {
 			continue // a scheduler's two names for the same
 		}
 		add(naming{f.field(), f.kind, name}, rules.Volcano && f.kind == VolcanoGroup.String())
+	}
+	wrong := ""
+	for i := range groupRules {
+		r := &groupRules[i]
+		g, says := r.read(p)
+		if !says || r.yields && len(named) > 0 {
+			continue
+		}
+		add(naming{g.field, r.kind, g.name}, true)
+		wrong = cmp.Or(wrong, g.wrong)
 	}
 	switch {
 	case len(named) > 1:
@@ -156,7 +190,7 @@ func groupRefusal(p *v1.Pod, rules *Rules) string {
 		return fmt.Sprintf("%s names the %s %q: Basalt does not serve such groups%s and does not bind the pod alone. "+
 			"To place it with others, name a PodGroup of scheduling.basalt.dev in the label %s", n.field, n.kind, n.name, howToServe(n.kind), LabelPodGroup)
 	}
-	return ""
+	return wrong
 }
 
 // howToServe says how an administrator has a kind of group served.
@@ -169,29 +203,19 @@ func howToServe(kind string) string {
 
 // stripGroups keeps what FromPod reads of groups in labels and annotations.
 func stripGroups(to, p *v1.Pod) {
-	keep := func(m *map[string]string, key, value string) {
-		if value == "" {
-			return
-		}
-		if *m == nil {
-			*m = map[string]string{}
-		}
-		(*m)[key] = value
-	}
 	for i := range foreignGroups {
 		f := &foreignGroups[i]
 		if p.Spec.NodeName != "" && f.kind != VolcanoGroup.String() {
 			continue // nobody refuses a bound pod
 		}
-		if f.annotation {
-			keep(&to.Annotations, f.key, f.name(p))
-		} else {
-			keep(&to.Labels, f.key, f.name(p))
-		}
+		f.put(to, Shorten(f.of(p), maxGroupName))
 	}
-	keep(&to.Annotations, volcanoTask, Shorten(p.Annotations[volcanoTask], maxGroupName))
-	keep(&to.Labels, volcanoTask, p.Labels[volcanoTask])
-	keep(&to.Annotations, volcanoQueueOfAPod, Shorten(p.Annotations[volcanoQueueOfAPod], maxGroupName))
+	for i := range groupRules {
+		groupRules[i].keep(to, p)
+	}
+	for _, w := range []where{{volcanoTask, true}, {volcanoTask, false}, {volcanoQueueOfAPod, true}} {
+		w.put(to, Shorten(w.of(p), maxGroupName))
+	}
 }
 
 // ForeignGroup is what a group of another kind than Basalt's PodGroup says beyond what such a one can say.

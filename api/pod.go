@@ -38,6 +38,7 @@ type Pod struct {
 	Owned    bool // a controller would make it again
 
 	GroupKind GroupKind
+	GroupMin  int    // of an ImpliedGroup: how many of its pods start together, 0 if this pod does not say
 	Role      string // its task in a Volcano PodGroup, "" when it has none
 
 	VolcanoQueue string // of a pod with neither label nor group: the queue of Volcano's that its annotation names

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/randfill"
 
 	"basalt.dev/basalt/api"
@@ -29,9 +30,11 @@ func TestStripping(t *testing.T) {
 					(*l)[k] = "v" + strconv.Itoa(c.Intn(5))
 				}
 			}
-			for _, k := range []string{"scheduling.k8s.io/group-name", "kueue.x-k8s.io/pod-group-name", "volcano.sh/task-spec", "scheduling.volcano.sh/queue-name"} {
+			for _, k := range []string{"scheduling.k8s.io/group-name", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count",
+				"leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/size", api.AnnotationGangName, api.AnnotationGangMin,
+				"volcano.sh/task-spec", "scheduling.volcano.sh/queue-name"} {
 				if c.Intn(8) == 0 {
-					(*l)[k] = strings.Repeat("ü", c.Intn(300))
+					(*l)[k] = strings.Repeat([]string{"ü", "0", "g", "-"}[c.Intn(4)], c.Intn(300)) + strconv.Itoa(c.Intn(5))
 				}
 			}
 		},
@@ -60,13 +63,20 @@ func TestStripping(t *testing.T) {
 	claims := func(namespace, claim string) string {
 		return map[bool]string{true: "not bound"}[len(claim)%2 == 0]
 	}
-	refused, classes := map[string]bool{}, map[string]bool{}
+	refused, classes, implied := map[string]bool{}, map[string]bool{}, 0
 	for i := range 400 {
 		p := &v1.Pod{}
 		fill.Fill(&p.ObjectMeta)
 		fill.Fill(&p.Spec)
 		if i%2 == 0 {
 			p.Spec.SchedulerName, p.Spec.NodeName = api.SchedulerName, ""
+		}
+		if i%4 == 0 {
+			delete(p.Labels, api.LabelPodGroup)
+			p.Spec.SchedulingGroup = nil
+			for j := range p.OwnerReferences {
+				p.OwnerReferences[j].UID = types.UID(strings.Repeat("u", i))
+			}
 		}
 		fill.Fill(&p.Status.Phase)
 		fill.Fill(&p.Status.Conditions)
@@ -99,6 +109,9 @@ func TestStripping(t *testing.T) {
 			refused[want.Refused.Message] = true
 		}
 		classes[want.Class.Key] = true
+		if want.GroupKind == api.ImpliedGroup {
+			implied++
+		}
 
 		n := &v1.Node{}
 		fill.Fill(&n.ObjectMeta)
@@ -108,7 +121,7 @@ func TestStripping(t *testing.T) {
 			t.Fatalf("stripped, a node reduces to %+v, not %+v", got, want)
 		}
 	}
-	if len(refused) < 5 || len(classes) < 100 {
-		t.Fatalf("the random pods were refused for %d reasons and had %d classes: too few to show anything", len(refused), len(classes))
+	if len(refused) < 5 || len(classes) < 100 || implied < 20 {
+		t.Fatalf("the random pods were refused for %d reasons, had %d classes, and %d were of implied groups: too few to show anything", len(refused), len(classes), implied)
 	}
 }

@@ -35,6 +35,7 @@ type reservation struct {
 	rank     api.Rank
 	closing  bool
 	forced   bool
+	started  bool  // the gang had its minimum, as its home says
 	revision int64 // ModRevision; 0 while its transaction is in flight
 }
 
@@ -73,7 +74,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	c.admit(g, c.tree.at(g.key.queue))
 	g.res.attempt, g.res.rank, g.res.forced = r.GetAttempt(), wire.ToRank(r.GetRank()), r.GetForced()
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
-	g.res.revision = s.Revision
+	g.res.started, g.res.revision = r.GetStarted(), s.Revision
 	c.charge(g, demand)
 	pods, err := g.podSet(r.GetPods())
 	if err == nil && c.elsewhere(g, pods) > 0 {
@@ -310,11 +311,11 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if g.req != nil {
 			c.withdraw(g.req)
 		}
-		if delta.IsZero() && g.res.attempt == m.GetAttempt() && slices.Equal(g.res.pods, pods) {
+		if delta.IsZero() && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && slices.Equal(g.res.pods, pods) {
 			c.sendGranted(now, b, from, g)
 			return
 		}
-		g.res.attempt = m.GetAttempt()
+		g.res.attempt, g.res.started = m.GetAttempt(), m.GetStarted()
 		if !g.ref.GetSingle() && len(g.res.pods) == 0 && !g.res.forced {
 			g.res.rank.Priority = m.GetPriority() // it was reserved before it had pods, whose priority counts
 		}
@@ -338,7 +339,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
-	r.rank, r.pods, r.bound = wire.ToRank(m.GetRank()), pods, bound
+	r.rank, r.pods, r.bound, r.started = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted()
 	r.barred = c.right(q, namespace)
 	c.list(r)
 	c.owe(r) // a new serial wants an answer of its own
@@ -422,7 +423,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt = r.attempt
+	g.res.attempt, g.res.started = r.attempt, r.started
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
 	c.name(g, r.pods)
@@ -452,7 +453,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt = r.attempt
+	g.res.attempt, g.res.started = r.attempt, r.started
 	c.withdraw(r)
 	c.charge(g, r.demand)
 	c.name(g, r.pods)
@@ -519,7 +520,7 @@ func (c *Core) put(b *batch, g *gang) {
 	b.puts = append(b.puts, g)
 	record := &wire.ReservationRecord{
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
-		State: state, Term: uint64(c.term), Forced: r.forced}
+		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}

@@ -35,6 +35,7 @@ type request struct {
 	trace     *wire.Trace
 	arrived   time.Time
 	bound     api.Resources // the part of demand that is bound already
+	started   bool          // the gang had its minimum
 	barred    *shortfall    // why its namespace may not use the queue, nil when it may (rights.go)
 
 	demandClass *demandClass  // nil while it is barred: it competes with nobody then

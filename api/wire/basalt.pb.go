@@ -1460,15 +1460,17 @@ func (x *LimitsRecord) GetNamespaceSelector() []byte {
 
 // Key `reservations/<queue bucket, 4 digits>/<gang uid>`.
 type ReservationRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
-	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"` // grows with each new reservation of the same gang
-	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"`    // charged to the queue and to every ancestor
-	Rank          *Rank                  `protobuf:"bytes,4,opt,name=rank,proto3" json:"rank,omitempty"`
-	State         ReservationState       `protobuf:"varint,5,opt,name=state,proto3,enum=basalt.wire.v1.ReservationState" json:"state,omitempty"`
-	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`         // of the coordinator that wrote it
-	Forced        bool                   `protobuf:"varint,7,opt,name=forced,proto3" json:"forced,omitempty"`     // pods found bound: may exceed a capability
-	Pods          []uint64               `protobuf:"fixed64,8,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one, whose UID is the pod's.
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Gang    *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"` // grows with each new reservation of the same gang
+	Demand  []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"`    // charged to the queue and to every ancestor
+	Rank    *Rank                  `protobuf:"bytes,4,opt,name=rank,proto3" json:"rank,omitempty"`
+	State   ReservationState       `protobuf:"varint,5,opt,name=state,proto3,enum=basalt.wire.v1.ReservationState" json:"state,omitempty"`
+	Term    uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`         // of the coordinator that wrote it
+	Forced  bool                   `protobuf:"varint,7,opt,name=forced,proto3" json:"forced,omitempty"`     // pods found bound: may exceed a capability
+	Pods    []uint64               `protobuf:"fixed64,8,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one, whose UID is the pod's.
+	// It may still name pods that have finished. A pod is named by at most one reservation
+	Started       bool `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"` // the gang had its minimum: said where no object that its home writes remembers it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1557,6 +1559,13 @@ func (x *ReservationRecord) GetPods() []uint64 {
 		return x.Pods
 	}
 	return nil
+}
+
+func (x *ReservationRecord) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
 }
 
 // Key `intents/<incarnation>/<n, 16 hex digits>`: written once by its shard, before any Binding of it is sent.
@@ -1790,6 +1799,7 @@ type Reserve struct {
 	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"`   // asks to be the one gang that may keep what it holds
 	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`         // of the coordinator it was said to; a later one knows nothing of what came after it
 	Pods          []uint64               `protobuf:"fixed64,13,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one
+	Started       bool                   `protobuf:"varint,14,opt,name=started,proto3" json:"started,omitempty"`   // for the record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1913,6 +1923,13 @@ func (x *Reserve) GetPods() []uint64 {
 		return x.Pods
 	}
 	return nil
+}
+
+func (x *Reserve) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
@@ -4364,7 +4381,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06closed\x18\a \x01(\bR\x06closed\x12\x18\n" +
 	"\adeleted\x18\b \x01(\bR\adeleted\x122\n" +
 	"\x12namespace_selector\x18\t \x01(\fH\x00R\x11namespaceSelector\x88\x01\x01B\x15\n" +
-	"\x13_namespace_selector\"\xac\x02\n" +
+	"\x13_namespace_selector\"\xc6\x02\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -4373,7 +4390,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05state\x18\x05 \x01(\x0e2 .basalt.wire.v1.ReservationStateR\x05state\x12\x12\n" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06forced\x18\a \x01(\bR\x06forced\x12\x12\n" +
-	"\x04pods\x18\b \x03(\x06R\x04pods\"\xc0\x01\n" +
+	"\x04pods\x18\b \x03(\x06R\x04pods\x12\x18\n" +
+	"\astarted\x18\t \x01(\bR\astarted\"\xc0\x01\n" +
 	"\rIntentsRecord\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x120\n" +
 	"\ademands\x18\x02 \x03(\v2\x16.basalt.wire.v1.DemandR\ademands\x12-\n" +
@@ -4390,7 +4408,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\xc0\x03\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\"\xda\x03\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -4406,7 +4424,8 @@ const file_basalt_proto_rawDesc = "" +
 	" \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x18\n" +
 	"\apatient\x18\v \x01(\bR\apatient\x12\x12\n" +
 	"\x04term\x18\f \x01(\x03R\x04term\x12\x12\n" +
-	"\x04pods\x18\r \x03(\x06R\x04pods\"\x91\x01\n" +
+	"\x04pods\x18\r \x03(\x06R\x04pods\x12\x18\n" +
+	"\astarted\x18\x0e \x01(\bR\astarted\"\x91\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

@@ -24,6 +24,8 @@ type charge struct {
 	rank   *wire.Rank // of the first grant, kept over attempts
 	forced bool       // inherited as a charge for pods found bound
 
+	started bool // the record says that the gang had its minimum
+
 	reserve *reserveCall
 	open    *call // Unreserve or Close
 	most    int   // pods that one growth may ask for, 0 for any number
@@ -59,7 +61,7 @@ func (ch *charge) elsewhere() bool {
 // adoptCharge lets a gang use the reservation that it has, if that names its pods and is large enough.
 func (c *Core) adoptCharge(g *gang) bool {
 	ch := &g.charge
-	if !ch.reserved || ch.closed || ch.stale || ch.reserve != nil {
+	if !ch.reserved || ch.closed || ch.stale || ch.reserve != nil || ch.started && !g.started {
 		return false
 	}
 	pods := c.choose(g)
@@ -166,7 +168,7 @@ func (c *Core) adjust(g *gang) {
 		if ch.reserved || ch.reserve != nil {
 			c.release(g)
 		}
-	case ch.stale || ch.reserved && !(named && base.Equal(ch.amounts)) || !ch.reserved && !base.IsZero():
+	case ch.stale || ch.reserved && (!named || !base.Equal(ch.amounts) || ch.reserve == nil && c.unremembered(g)) || !ch.reserved && !base.IsZero():
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
 		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {
@@ -222,6 +224,12 @@ func (g *gang) floor() api.Resources {
 		return nil
 	}
 	return g.group.Floor.Min(g.charge.amounts).Positive()
+}
+
+// unremembered reports whether no heir would know that the gang has started: its record does not say so, and there is no object with a
+// status of Basalt's that does.
+func (c *Core) unremembered(g *gang) bool {
+	return g.started && !g.charge.started && !g.single && g.group != nil && !c.writesGroup(g)
 }
 
 // shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record again,

@@ -117,7 +117,7 @@ func (g *gang) age() time.Time {
 	switch {
 	case !g.since.IsZero():
 		return g.since
-	case g.group != nil && g.name.Kind != api.BasaltGroup: // it may be admitted before it has pods, and an heir is to find the same age
+	case g.group != nil && !g.group.Created.IsZero() && g.name.Kind != api.BasaltGroup: // it may be admitted before it has pods, and an heir is to find the same age
 		return g.group.Created
 	}
 	return g.first
@@ -306,8 +306,25 @@ func (c *Core) start(g *gang) {
 
 // run keeps a started gang's charge in line with its pods and places further ones.
 func (c *Core) run(g *gang) {
+	if g.started && c.beginsAnew(g) {
+		c.retreat(g, startOver)
+		return
+	}
 	c.fill(g)
 	c.adjust(g)
+}
+
+// beginsAnew takes back that an implied gang has started, once nothing of it is bound and it lacks its minimum: pods that come now are
+// a new gang by the same name.
+func (c *Core) beginsAnew(g *gang) bool {
+	if g.name.Kind != api.ImpliedGroup || g.tally.bound > 0 || g.outstanding() {
+		return false
+	}
+	if c.fromNothing(g); g.placed >= g.minCount() {
+		return false
+	}
+	g.started = false
+	return true
 }
 
 // bind completes a gang of which something may be bound, or closes it when that takes too long.

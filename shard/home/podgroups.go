@@ -60,12 +60,53 @@ func (c *Core) onGroupGone(e event.PodGroupGone) {
 func (c *Core) dropGroup(g *intake.Group) {
 	c.goneGroups.put(g.UID, struct{}{})
 	c.objects.Drop(g)
+	c.loseGroup(g)
+	for _, uid := range c.objects.Naming(g.Name) {
+		c.resolveMembership(c.pods[uid])
+	}
+}
+
+// loseGroup tells a gang that its group is gone.
+func (c *Core) loseGroup(g *intake.Group) {
 	if gang := c.gangs[g.UID]; gang != nil {
 		gang.group, gang.gone, gang.mismatch = nil, true, false
 		c.touch(gang)
 	}
-	for _, uid := range c.objects.Naming(g.Name) {
-		c.resolveMembership(c.pods[uid])
+}
+
+// implied looks at implied groups that came, went or changed. One that went leaves no tombstone: it may come again under its UID, and is
+// a new gang then, even if the end of the former one is not over.
+func (c *Core) implied(changed intake.Implied) {
+	for _, g := range changed {
+		if g == nil {
+			continue
+		}
+		gang := c.gangs[g.UID]
+		switch {
+		case !c.objects.Exists(g):
+			if c.loseGroup(g); gang != nil {
+				c.endImplied(gang)
+			}
+		default:
+			if gang != nil {
+				c.edited(gang)
+			}
+			c.homeGroup(g)
+		}
+	}
+}
+
+// endImplied has a gang whose implied group is gone begin its way back at once: the same event may bring the group again.
+func (c *Core) endImplied(g *gang) {
+	g.started = false
+	c.fromNothing(g)
+	g.tally = c.count(g)
+	switch {
+	case g.state == withdrawing || g.state == releasing || g.state == closing || g.state == evicting: // it is on its way
+	case g.outstanding():
+		c.retreat(g, startOver)
+	default:
+		c.become(g, collecting)
 	}
 }
 

@@ -122,11 +122,12 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		p = &pod{Entry: &intake.Entry{Pod: seen}, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
 		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
-		c.objects.Add(p.Entry)
+		changed := c.objects.Add(p.Entry)
 		if p.Node != "" {
 			c.pin(p)
 		}
 		c.resolveMembership(p)
+		c.implied(changed)
 		return
 	}
 	before, changing := p.Pod, p.changing()
@@ -138,9 +139,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	if !p.writing && seen.ConditionReason != before.ConditionReason {
 		p.told = seen.ConditionReason
 	}
-	relabelled := false
+	relabelled, changed := false, intake.Implied{}
 	if before.Node == "" || fault.On(fault.LabelsMoveBound) { // labels of a bound pod count no more
-		relabelled = c.objects.Relabel(p.Entry)
+		relabelled, changed = c.objects.Relabel(p.Entry)
 		if relabelled && before.Node != "" {
 			p.pinned, p.sure = "", false
 		}
@@ -148,6 +149,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 			c.pin(p)
 		}
 	}
+	defer c.implied(changed)
 	if !relabelled && before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
 		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue && before.VolcanoQueue == seen.VolcanoQueue && before.Priority == seen.Priority &&
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
@@ -198,6 +200,8 @@ func (c *Core) onPodGone(uid string) {
 		return
 	}
 	delete(c.pods, uid)
-	c.revote(c.objects.Remove(p.Entry))
+	lost, changed := c.objects.Remove(p.Entry)
+	c.revote(lost)
 	c.leave(p)
+	c.implied(changed)
 }

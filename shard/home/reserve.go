@@ -24,6 +24,7 @@ type reserveCall struct {
 	priority      int64
 	growth        bool // of a gang that is reserved already
 	patient       bool
+	started       bool
 	denied        *wire.Denied
 	listed        bool // the coordinator of this term has it in its list
 	doubted       bool // it was retransmitted because the coordinator names a reservation of the gang
@@ -58,7 +59,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	demand, excess := total(have)
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
-		patient: g.charge.giveUps >= c.cfg.PatientAfter,
+		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started,
 	}
 	a.serial = c.serial(g)
 	if g.charge.attempt == 0 {
@@ -100,7 +101,7 @@ func (c *Core) sendReserve(g *gang) {
 		Gang: g.message(), Attempt: g.charge.attempt, Serial: a.serial,
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
-		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names,
+		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names, Started: a.started,
 	}}})
 }
 
@@ -196,7 +197,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	ch := &g.charge
 	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
 	ch.reserve, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
-	ch.patient = m.GetPatient()
+	ch.patient, ch.started = m.GetPatient(), a.started
 	ch.most = 0
 	g.edits.growthDenied = g.edits.growthDenied && len(a.pods) == 0
 	if rank := m.GetRank(); rank != nil && (ch.rank == nil || early) {
@@ -295,7 +296,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 		p.charged = false
 	}
 	c.become(g, collecting)
-	if !g.started && g.tally.bound == 0 {
+	if !c.beginsAnew(g) && !g.started && g.tally.bound == 0 {
 		c.fromNothing(g)
 	}
 	c.mark(g)

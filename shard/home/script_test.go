@@ -193,7 +193,7 @@ func (s *script) run(line string) []string {
 		s.table = t
 		return s.step(event.TableSeen{Table: t})
 
-	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... intents=GANG:POD,...
+	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... [started] intents=GANG:POD,...; NAME with a / is of an implied group
 		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
 		for text := range strings.SplitSeq(w.value["intents"], ",") {
 			if gang, pod, ok := strings.Cut(text, ":"); ok {
@@ -203,12 +203,19 @@ func (s *script) run(line string) []string {
 		}
 		for i, text := range w.plain[2:] {
 			f := strings.Split(text, ":")
+			if len(f) == 1 {
+				continue // started: all of them have
+			}
 			r := &wire.ReservationRecord{Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[4], Queue: f[1]}, Attempt: uint64(w.toNum(f[2])),
 				Demand: wire.FromResources(cores(w.toNum(f[3]), w.toNum(f[3]))), Rank: &wire.Rank{Order: 1, GangUid: f[0]}, State: wire.ReservationState_RESERVATION_OPEN}
 			if len(f) > 5 && f[5] == "closing" {
 				r.State = wire.ReservationState_RESERVATION_CLOSING
 			}
 			r.Gang.Single = len(f) > 5 && f[5] == "single"
+			if strings.Contains(f[4], "/") {
+				r.Gang.Kind = uint32(api.ImpliedGroup)
+			}
+			r.Started = slices.Contains(w.plain[2:], "started")
 			if len(f) > 6 {
 				for pod := range strings.SplitSeq(f[6], "+") {
 					r.Pods = append(r.Pods, api.PodID(pod))
@@ -226,7 +233,7 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano] role= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano] least=MIN, of an implied group, role= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
@@ -240,6 +247,9 @@ func (s *script) run(line string) []string {
 		p.Started = w.has("started")
 		if p.Role = w.value["role"]; w.has("volcano") {
 			p.GroupKind = api.VolcanoGroup
+		}
+		if least := w.value["least"]; least != "" {
+			p.GroupKind, p.GroupMin = api.ImpliedGroup, int(w.num("least"))
 		}
 		s.pods[p.UID] = p
 		if s.core.clusterNodes[p.Node] == nil && p.Node != "" && !w.has("nonode") {
@@ -541,7 +551,7 @@ func (s *script) print(o event.Output) string {
 	case event.EvictPod:
 		return fmt.Sprintf("evict %s/%s (%s) if %s is closed under attempt %s: %s", o.Namespace, o.Name, o.UID, o.GangUID, printSerial(o.Attempt), o.Message)
 	case event.PodGroupEvent:
-		return fmt.Sprintf("event on PodGroup %s/%s (%s) %s: %s", o.Namespace, o.Name, o.UID, o.Reason, o.Message)
+		return fmt.Sprintf("event on %s %s/%s (%s) %s: %s", map[bool]string{true: "pod", false: "PodGroup"}[o.Kind == api.ImpliedGroup], o.Namespace, o.Name, o.UID, o.Reason, o.Message)
 	case event.Span:
 		return fmt.Sprintf("span %q id=%x parent=%x %s..%s %v", o.Name, o.SpanID, o.Parent, o.Start.Sub(epoch0), o.End.Sub(epoch0), o.Attributes)
 	case event.Log:
@@ -557,6 +567,9 @@ func printMessage(e *wire.Envelope) string {
 		out := fmt.Sprintf("Reserve %s in %s attempt %s serial %s: %s", m.Gang.Uid, m.Gang.Queue, printSerial(m.Attempt), printSerial(m.Serial), printAmounts(m.Demand))
 		if len(m.Bound) > 0 {
 			out += " bound " + printAmounts(m.Bound)
+		}
+		if m.Started {
+			out += " started"
 		}
 		if m.Priority != 0 {
 			out += fmt.Sprintf(" priority %d", m.Priority)

@@ -252,6 +252,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		g.unknown[uid] = true
 	}
 	g.tally = c.count(g)
+	g.charge.started = r.GetStarted()
 	g.startedBefore()
 	wholly := sum(g.pick((*pod).isChargeable)).Equal(amounts)
 	started := g.started || g.placed >= g.minCount() && g.ownerless.IsZero()
@@ -277,10 +278,10 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	c.touch(g)
 }
 
-// startedBefore takes note that an inherited gang had its minimum, if its reservation says so: while a gang is completed it keeps its
-// whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods.
+// startedBefore takes note that an inherited gang had its minimum, if its reservation says so, also by being for less: while a gang is
+// completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods.
 func (g *gang) startedBefore() {
-	if ch := &g.charge; g.group != nil && ch.reserved && !ch.forced && g.tally.bound > 0 && ch.amounts.Value("pods") < int64(g.minCount()) {
+	if ch := &g.charge; g.group != nil && ch.reserved && g.tally.bound > 0 && (ch.started || !ch.forced && ch.amounts.Value("pods") < int64(g.minCount())) {
 		g.started = true
 	}
 }
@@ -304,7 +305,7 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	g.name = intake.Name{Namespace: ref.GetNamespace(), Name: ref.GetName(), Kind: api.GroupKind(ref.GetKind())}
 	g.single = ref.GetSingle()
 	g.ownerless = c.now
-	if ref.GetSingle() { // all pods are known: it is gone
+	if ref.GetSingle() || g.name.Kind == api.ImpliedGroup { // all pods are known: it is gone
 		g.ownerless = c.now.Add(-c.cfg.StrayAfter)
 	}
 	if grp := c.objects.Group(g.name); grp != nil && grp.UID == g.id {

@@ -35,6 +35,11 @@ func TestWorld(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+seeds; seed++ {
 		t.Run(strconv.FormatInt(seed, 10), func(t *testing.T) {
 			w := newWorld(t, seed)
+			defer func() {
+				if r := recover(); r != nil {
+					w.failf("%v", r)
+				}
+			}()
 			for w.step = range steps {
 				w.chaos()
 			}
@@ -84,6 +89,7 @@ type worldPod struct {
 	boundFor                string // UID of the PodGroup that it was bound for,
 	boundIn                 string // and the queue that it was bound in
 	reason                  string
+	least                   int // of an implied group
 }
 
 type worldGroup struct {
@@ -97,6 +103,9 @@ type worldGroup struct {
 	completed        bool // as many as that
 	begun            bool // a pod was bound for it since it was last given back: it is completed, or closed
 	mixed            bool // pods made within its second were bound for an earlier one
+	implied          bool // its pods are all there is of it,
+	ended            int  // of its pods have finished
+	from             int  // and those of podLog before this were of one that is gone, or was given back
 }
 
 type worldReservation struct {
@@ -106,6 +115,7 @@ type worldReservation struct {
 	demand  api.Resources
 	rev     int64
 	closing bool
+	started bool
 	order   uint64
 	rank    *wire.Rank
 }
@@ -226,7 +236,9 @@ func (w *world) start() *process {
 		w.give(p, event.NodeSeen{Node: &api.Node{Name: name, UID: "uid", Allocatable: cores(6, 110)}})
 	}
 	for _, name := range api.SortedKeys(w.groups) {
-		w.give(p, w.groupSeen(w.groups[name]))
+		if g := w.groups[name]; !g.implied {
+			w.give(p, w.groupSeen(g))
+		}
 	}
 	p.objects = len(w.objLog)
 	w.give(p, event.CoordinatorSeen{Term: w.term, Incarnation: "c"})
@@ -312,7 +324,7 @@ func (w *world) carryOut(p *process, outputs []event.Output) {
 					state = wire.ReservationState_RESERVATION_CLOSING
 				}
 				ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: r.rev, Record: &wire.ReservationRecord{
-					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state, Pods: r.pods}})
+					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state, Pods: r.pods, Started: r.started}})
 			}
 			for _, k := range w.intentKeys() {
 				ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: k.inc, N: k.n, ModRevision: w.intents[k].rev, Record: w.intents[k].record})
@@ -416,7 +428,7 @@ func (w *world) mayBind(p *process, uid string, commit *wire.Commit) {
 			grp, least = g, g.min
 		}
 	}
-	if p.said[uid] || grp == nil || grp.completed || grp.begun || grp.mixed {
+	if p.said[uid] || grp == nil || grp.completed || grp.begun || grp.mixed || p.pods < grp.from || grp.implied && len(p.lists) > 0 {
 		return
 	}
 	p.said[uid] = true
@@ -472,9 +484,16 @@ func (w *world) gangOf(p *worldPod) string {
 }
 
 func (p *worldPod) seen() *api.Pod {
-	return &api.Pod{UID: p.uid, ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.name, Created: p.created, Ours: true, Node: p.node,
+	return &api.Pod{UID: p.uid, ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.name, Created: p.created, Ours: true, Node: p.node, GroupMin: p.least, GroupKind: p.kind(),
 		Finished: p.finished, Deleting: !p.deleting.IsZero(), Gated: p.gated, Group: p.group, Queue: p.queue, Owned: p.owned,
 		Class: api.NewClass(cores(p.cpu, 1), nil), ConditionReason: p.reason, Gang: p.boundFor}
+}
+
+func (p *worldPod) kind() api.GroupKind {
+	if p.least > 0 {
+		return api.ImpliedGroup
+	}
+	return api.BasaltGroup
 }
 
 func (w *world) changed(p *worldPod) {
@@ -499,6 +518,38 @@ func (w *world) makeGroup(name, queue string, least int) {
 	w.objLog = append(w.objLog, w.groupSeen(g))
 }
 
+// makeImplied makes a pod of an implied group, and with the first one the group.
+func (w *world) makeImplied(name, group, queue string, cpu int64, owned bool, least int) {
+	if w.pods[name] != nil {
+		return
+	}
+	if g := w.groups[group]; g != nil {
+		queue, least = g.queue, g.min
+	} else {
+		uid := api.ImpliedUID("ns", group)
+		w.groups[group] = &worldGroup{uid: uid, name: group, queue: queue, min: least, least: least, implied: true}
+		w.forgetPlacing(w.groups[group])
+		w.trail = append(w.trail, fmt.Sprintf("%s made implied group %s (%s) minCount %d", w.now.Sub(epoch0), uid, group, least))
+	}
+	w.makePod(name, group, queue, cpu, owned)
+	p := w.pods[name]
+	p.least = least
+	w.podLog[len(w.podLog)-1] = event.PodSeen{Pod: p.seen()}
+}
+
+// forgetPlacing has an implied group begin anew, but for its pods that have finished.
+func (w *world) forgetPlacing(g *worldGroup) {
+	g.ever, g.completed, g.begun, g.from = g.ended, false, false, len(w.podLog)
+	for row := range w.rows {
+		if strings.HasPrefix(row, g.uid+"/") {
+			delete(w.rows, row)
+		}
+	}
+	for _, p := range w.procs {
+		delete(p.said, g.uid)
+	}
+}
+
 func (w *world) makePod(name, group, queue string, cpu int64, owned bool) {
 	if w.pods[name] != nil {
 		return
@@ -509,6 +560,14 @@ func (w *world) makePod(name, group, queue string, cpu int64, owned bool) {
 	w.changed(p)
 }
 
+func (w *world) finish(p *worldPod) {
+	p.finished = true
+	if g := w.groups[p.group]; g != nil && p.boundFor == g.uid {
+		g.ended++
+	}
+	w.changed(p)
+}
+
 func (w *world) removePod(p *worldPod) {
 	delete(w.pods, p.name)
 	w.trail = append(w.trail, fmt.Sprintf("%s pod %s is gone", w.now.Sub(epoch0), p.uid))
@@ -516,6 +575,19 @@ func (w *world) removePod(p *worldPod) {
 	w.podLog = append(w.podLog, gone)
 	if w.rng.Intn(3) == 0 {
 		w.podLog = append(w.podLog, gone)
+	}
+	if p.least > 0 {
+		if p.owned && !p.finished {
+			w.again = append(w.again, func() { w.makeImplied(p.name, p.group, p.queue, p.cpu, true, p.least) })
+		}
+		for _, other := range w.pods {
+			if other.group == p.group {
+				return
+			}
+		}
+		w.forgetPlacing(w.groups[p.group])
+		delete(w.groups, p.group)
+		return
 	}
 	if p.owned && !p.finished && (p.group == "" || w.groups[p.group] != nil) {
 		w.again = append(w.again, func() {
@@ -750,6 +822,9 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 			delete(w.charged, key)
 			if g := w.groups[m.Gang.Name]; g != nil && g.uid == m.Gang.Uid {
 				g.begun = false
+				if g.implied {
+					w.forgetPlacing(g)
+				}
 			}
 			w.rev++
 		}
@@ -837,11 +912,11 @@ func (w *world) offer() {
 				}
 				w.charged[key] = r
 			}
-			if !r.demand.Equal(amounts) || r.attempt != m.Attempt || r.rev == 0 || !slices.Equal(r.pods, m.Pods) {
+			if !r.demand.Equal(amounts) || r.attempt != m.Attempt || r.rev == 0 || !slices.Equal(r.pods, m.Pods) || r.started != m.Started {
 				w.rev++
 				r.rev = w.rev
 			}
-			r.demand, r.attempt, r.pods = amounts, m.Attempt, m.Pods
+			r.demand, r.attempt, r.pods, r.started = amounts, m.Attempt, m.Pods, m.Started
 		}
 		if w.rng.Intn(50) == 0 && !w.calmed { // denied without a reason
 			continue
@@ -992,6 +1067,12 @@ func (w *world) newGang() {
 		cpu = 1
 	}
 	owned := w.some(2)
+	if w.some(4) {
+		for i := range least + w.rng.Intn(2) {
+			w.makeImplied(fmt.Sprintf("i%s-%d", name, i), "i"+name+"/u", queue, cpu, owned, least)
+		}
+		return
+	}
 	if w.some(2) {
 		w.makeGroup(name, queue, least)
 	} else {
@@ -1032,8 +1113,7 @@ func (w *world) chaos() {
 	case n < 92: // a bound pod finishes
 		for range 3 {
 			if p, ok := pickOne(w.rng, w.pods); ok && p.node != "" && !p.finished && w.now.Sub(p.boundAt) > 2*time.Second {
-				p.finished = true
-				w.changed(p)
+				w.finish(p)
 			}
 		}
 	case n < 94: // a pod is deleted
@@ -1047,11 +1127,13 @@ func (w *world) chaos() {
 		}
 	case n < 95: // a PodGroup is deleted, and maybe made again at once
 		if g, ok := pickOne(w.rng, w.groups); ok && w.some(2) {
-			w.removeGroup(g)
-			if w.some(2) {
-				w.makeGroup(g.name, g.queue, g.min)
+			if !g.implied {
+				w.removeGroup(g)
+				if w.some(2) {
+					w.makeGroup(g.name, g.queue, g.min)
+				}
 			}
-			if w.some(2) {
+			if g.implied || w.some(2) {
 				for _, name := range api.SortedKeys(w.pods) {
 					if p := w.pods[name]; p.group == g.name {
 						w.removePod(p)
@@ -1071,7 +1153,7 @@ func (w *world) chaos() {
 			w.bind(o)
 		}
 	case n < 98:
-		if g, ok := pickOne(w.rng, w.groups); ok && w.some(6) {
+		if g, ok := pickOne(w.rng, w.groups); ok && w.some(6) && !g.implied {
 			g.min = 1 + w.rng.Intn(4)
 			g.least = min(g.least, g.min)
 			g.completed = g.ever >= g.least
@@ -1176,8 +1258,7 @@ func (w *world) calm() {
 		for _, name := range api.SortedKeys(w.pods) {
 			if p := w.pods[name]; p.node != "" && !p.finished && w.now.Sub(p.boundAt) > 15*time.Second {
 				if g := w.groups[p.group]; g == nil || w.gangOf(p) != g.uid || g.completed || i > 3000 && !p.owned {
-					p.finished = true
-					w.changed(p)
+					w.finish(p)
 				}
 			}
 		}
@@ -1188,13 +1269,16 @@ func (w *world) calm() {
 			w.placed, w.rolledBack, w.gaveUp = w.placed+p.home.Placed, w.rolledBack+p.home.RolledBack, w.gaveUp+p.home.GaveUp
 		}
 	}
-	w.trail = nil
+	if *follow == "" {
+		w.trail = nil
+	}
 	for _, name := range api.SortedKeys(w.groups) {
 		g := w.groups[name]
-		pods, left, running, owned := 0, 0, 0, true
+		pods, left, running, owned, cpu := 0, 0, 0, true, int64(0)
 		for _, p := range w.pods {
 			if p.group == name && (p.node == "" || w.gangOf(p) == g.uid) {
 				pods++
+				cpu = max(cpu, p.cpu)
 				if p.node != "" && !p.finished {
 					running++
 					owned = owned && p.owned // others are not removed
@@ -1204,10 +1288,13 @@ func (w *world) calm() {
 				}
 			}
 		}
+		if cpu*int64(g.min) > w.caps[g.queue] {
+			continue // its queue never has as much: minCount was raised
+		}
 		if pods >= g.min && left > 0 {
 			w.failf("PodGroup %s (minCount %d) has %d pods of which %d are not bound: %s", g.uid, g.min, pods, left, w.explain(g.uid))
 		}
-		if pods >= g.min && (g.status == nil || !initiallyScheduled(g.status)) {
+		if pods >= g.min && !g.implied && (g.status == nil || !initiallyScheduled(g.status)) {
 			w.failf("PodGroup %s does not say that it was scheduled: %+v %s", g.uid, g.status, w.explain(g.uid))
 		}
 		if pods < g.min && running > 0 && owned && !g.completed && !g.mixed {

@@ -12,7 +12,7 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// recorder writes what the cores have to say about nodes and groups.
+// recorder writes what the cores have to say about nodes and groups; about a group without an object it is said at one of its pods.
 type recorder struct{ *kube.Recorder }
 
 func (r *recorder) node(o event.NodeEvent) {
@@ -20,12 +20,14 @@ func (r *recorder) node(o event.NodeEvent) {
 }
 
 func (r *recorder) podGroup(o event.PodGroupEvent) {
-	version := v1alpha1.SchemeGroupVersion
+	version, kind := v1alpha1.SchemeGroupVersion, "PodGroup"
 	switch o.Kind {
+	case api.ImpliedGroup:
+		version, kind = corev1.SchemeGroupVersion, "Pod"
 	case api.VolcanoGroup:
 		version = v1beta1.SchemeGroupVersion
 	case api.UpstreamGroup:
 		version = schedulingv1beta1.SchemeGroupVersion
 	}
-	r.About(corev1.ObjectReference{APIVersion: version.String(), Kind: "PodGroup", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
+	r.About(corev1.ObjectReference{APIVersion: version.String(), Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
 }

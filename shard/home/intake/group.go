@@ -17,13 +17,13 @@ type Name struct {
 	Kind            api.GroupKind
 }
 
-func (n Name) String() string { return n.Namespace + "/" + n.Name }
+func (n Name) String() string { return n.Namespace + "/" + api.GroupTitle(n.Kind, n.Name) }
 
 func compareNames(a, b Name) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 }
 
-// Group is a PodGroup, or an object of another kind that is read as one.
+// Group is a PodGroup, an object of another kind that is read as one, or what the pods of an implied group say.
 type Group struct {
 	Name       Name
 	UID        string
@@ -44,6 +44,7 @@ type Group struct {
 	Shown   api.GroupStatus
 
 	votes map[string]int // queues that its pods name, "" for none, with the number of pods
+	mins  map[int]int    // of an implied group: what its pods say of its minimum, with the number of pods
 }
 
 func compareGroups(a, b *Group) int { return compareNames(a.Name, b.Name) }
@@ -98,6 +99,41 @@ func GroupName(seen *v1alpha1.PodGroup, foreign *api.ForeignGroup) Name {
 		n.Kind = foreign.Kind
 	}
 	return n
+}
+
+// imply counts what a pod says of the minimum of the group that it names; by is 1 for one that comes, and -1 for one that goes. An
+// implied group exists from its first pod to its last, and the largest minimum counts. imply returns the group if it came, went, or
+// changed.
+func (o *Objects) imply(n Name, least, by int) *Group {
+	if n.Kind != api.ImpliedGroup {
+		return nil
+	}
+	g := o.groups[n]
+	if g == nil {
+		g = &Group{Name: n, UID: api.ImpliedUID(n.Namespace, n.Name), MinCount: max(1, least), votes: map[string]int{}, mins: map[int]int{least: by}}
+		o.groups[n] = g
+		return g
+	}
+	if g.mins[least] += by; g.mins[least] == 0 {
+		delete(g.mins, least)
+	}
+	was := g.MinCount
+	switch {
+	case len(g.mins) == 0:
+		delete(o.groups, n)
+		return g
+	case by > 0:
+		g.MinCount = max(was, least)
+	case least == was:
+		g.MinCount = 1
+		for other := range g.mins {
+			g.MinCount = max(g.MinCount, other)
+		}
+	}
+	if g.MinCount == was {
+		return nil
+	}
+	return g
 }
 
 // Drop forgets a PodGroup. Its pods keep their votes in it until they are taken back.

@@ -10,6 +10,9 @@
 //     PodGroup with spec.queue        that queue; of Volcano's PodGroup, the Queue that stands for it
 //     PodGroup without                its pods' queue by the rule above, if they agree; else its namespace's, else `default`
 //
+//   - which groups there are that only their pods describe (implied groups, group.go). Such a group exists while a pod names it, and its
+//     UID is a function of its name: it may go and come again under the same UID, as no object does.
+//
 // It owns what is known of namespaces, PodGroups and the Queues that stand for Volcano's, the index of pods by the PodGroup that they name, and the votes of pods for
 // the queue of their PodGroup.
 //
@@ -122,13 +125,13 @@ func (o *Objects) Mismatch(g *Group) string {
 		case queue == "":
 			first, queue = e, q
 		case first == nil:
-			return fmt.Sprintf("pod %s/%s names queue %q (label %s), PodGroup %s is in queue %q", e.Namespace, e.Name, q, api.LabelQueue, g.Name, queue)
+			return fmt.Sprintf("pod %s/%s names queue %q (label %s), %s %s is in queue %q", e.Namespace, e.Name, q, api.LabelQueue, g.Name.Kind, g.Name, queue)
 		default:
-			return fmt.Sprintf("PodGroup %s names no queue and its pods name different queues: %s/%s names %q, %s/%s names %q (label %s)",
-				g.Name, first.Namespace, first.Name, queue, e.Namespace, e.Name, q, api.LabelQueue)
+			return fmt.Sprintf("%s %s names no queue and its pods name different queues: %s/%s names %q, %s/%s names %q (label %s)",
+				g.Name.Kind, g.Name, first.Namespace, first.Name, queue, e.Namespace, e.Name, q, api.LabelQueue)
 		}
 	}
-	return fmt.Sprintf("pods of PodGroup %s name different queues", g.Name)
+	return fmt.Sprintf("pods of %s %s name different queues", g.Name.Kind, g.Name)
 }
 
 // Cast gives the vote of a pod to the PodGroup that it names: its last one is taken back, wherever it was. It returns the PodGroups
@@ -216,7 +219,10 @@ func (o *Objects) Check() error {
 		}
 		return nil
 	}
-	for _, entries := range o.labelled {
+	for n, entries := range o.labelled {
+		if n.Kind == api.ImpliedGroup && o.groups[n] == nil {
+			return fmt.Errorf("gang %s is missing: pods name it", n)
+		}
 		if err := count(entries); err != nil {
 			return err
 		}
@@ -226,7 +232,18 @@ func (o *Objects) Check() error {
 			return err
 		}
 	}
-	for _, g := range o.groups {
+	for n, g := range o.groups {
+		mins, most := map[int]int(nil), 1
+		if n.Kind == api.ImpliedGroup {
+			mins = map[int]int{}
+			for _, e := range o.labelled[n] {
+				mins[e.least]++
+				most = max(most, e.least)
+			}
+		}
+		if !maps.Equal(g.mins, mins) || mins != nil && (len(mins) == 0 || g.MinCount != most) {
+			return fmt.Errorf("gang %s has the minimum %d of %v, its pods say %v", g.UID, g.MinCount, g.mins, mins)
+		}
 		if !maps.Equal(g.votes, votes[g]) {
 			return fmt.Errorf("PodGroup %s has the votes %v, of its pods %v", g.UID, g.votes, votes[g])
 		}

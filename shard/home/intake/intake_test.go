@@ -99,6 +99,7 @@ func TestWhomToAskAgain(t *testing.T) {
 			known, mismatch bool
 		}
 		shown, shownOf := map[*Group]answer{}, map[string]answer{} // of PodGroups and of pods
+		least := map[*Group]int{}                                  // of implied groups
 		askPods := func(uids ...string) {
 			for _, uid := range uids {
 				queue, known := c.PodQueue(c.pods[uid])
@@ -114,6 +115,17 @@ func TestWhomToAskAgain(t *testing.T) {
 			}
 		}
 		either := func(of ...string) string { return of[random.IntN(len(of))] }
+		implied := func(changed Implied) {
+			for _, g := range changed {
+				if g != nil && c.Exists(g) {
+					least[g] = g.MinCount
+					ask(g)
+				} else if g != nil {
+					delete(shown, g)
+					delete(least, g)
+				}
+			}
+		}
 		vote := func(e *Entry) {
 			if g := c.Group(e.InGroup); g != nil {
 				ask(c.Cast(e, g))
@@ -164,7 +176,9 @@ func TestWhomToAskAgain(t *testing.T) {
 			case 2:
 				name := either("1", "2", "3")
 				if e := c.pods[name]; e != nil {
-					ask(c.Remove(e))
+					lost, changed := c.Remove(e)
+					ask(lost)
+					implied(changed)
 					delete(c.pods, name)
 					delete(shownOf, name)
 				}
@@ -174,19 +188,23 @@ func TestWhomToAskAgain(t *testing.T) {
 				if e == nil {
 					e = &Entry{Pod: &api.Pod{Namespace: "a", Name: name, UID: name, Ours: true}}
 					c.pods[name] = e
-					c.Add(e)
+					implied(c.Add(e))
 				}
 				seen := *e.Pod
-				seen.Group, seen.Queue, seen.VolcanoQueue, seen.GroupKind = either("", "g", "h"), either("", "q", "r"), "", api.BasaltGroup
-				if seen.Group == "h" {
+				seen.Group, seen.Queue, seen.VolcanoQueue, seen.GroupKind, seen.GroupMin = either("", "g", "h", "i/1"), either("", "q", "r"), "", api.BasaltGroup, 0
+				switch seen.Group {
+				case "h":
 					seen.GroupKind = api.VolcanoGroup
+				case "i/1":
+					seen.GroupKind, seen.GroupMin = api.ImpliedGroup, random.IntN(4)
 				}
 				if seen.Group == "" && seen.Queue == "" {
 					seen.VolcanoQueue = either("", "q", "r")
 				}
 				e.Pod = &seen
-				c.Relabel(e)
+				_, changed := c.Relabel(e)
 				vote(e)
+				implied(changed)
 				askPods(name)
 			}
 			if err := c.Check(); err != nil {
@@ -196,6 +214,11 @@ func TestWhomToAskAgain(t *testing.T) {
 				queue, known, mismatch := c.GroupQueue(g)
 				if now := (answer{queue, known, mismatch}); shown[g] != now {
 					t.Fatalf("seed %d, step %d: PodGroup %s: %+v, and nobody was told: %+v", seed, step, g.Name, now, shown[g])
+				}
+			}
+			for _, g := range c.Groups() {
+				if g.Name.Kind == api.ImpliedGroup && least[g] != g.MinCount {
+					t.Fatalf("seed %d, step %d: gang %s needs %d pods, and nobody was told: %d", seed, step, g.Name, g.MinCount, least[g])
 				}
 			}
 			for uid, e := range c.pods {
@@ -269,5 +292,54 @@ func TestVolcanoQueue(t *testing.T) {
 				t.Errorf("%d, %s: PodGroup %s is in queue %s", i, step.what, g.Name, queue)
 			}
 		}
+	}
+}
+
+// A group that only its pods describe exists from the first to the last of them, under one UID, and needs as many as any of them says.
+func TestImplied(t *testing.T) {
+	c := newCluster()
+	n := Name{Namespace: "a", Name: "job/u", Kind: api.ImpliedGroup}
+	pod := func(name string, least int) *Entry {
+		return &Entry{Pod: &api.Pod{Namespace: "a", Name: name, UID: name, Group: n.Name, GroupKind: n.Kind, GroupMin: least, Ours: true}}
+	}
+	says := func(e *Entry, least int) Implied {
+		seen := *e.Pod
+		seen.GroupMin, e.Pod = least, &seen
+		_, changed := c.Relabel(e)
+		return changed
+	}
+	p, q := pod("p", 2), pod("q", 0)
+	var uid string
+	for i, step := range []struct {
+		what string
+		do   func() Implied
+		told bool
+		want int // the minimum, 0 for no group
+	}{
+		{"its first pod", func() Implied { return c.Add(p) }, true, 2},
+		{"one that does not say a minimum", func() Implied { return c.Add(q) }, false, 2},
+		{"which says one then", func() Implied { return says(q, 5) }, true, 5},
+		{"the other says less", func() Implied { return says(p, 1) }, false, 5},
+		{"the one that said most is gone", func() Implied { _, changed := c.Remove(q); return changed }, true, 1},
+		{"the last says another one", func() Implied { return says(p, 3) }, true, 3},
+		{"the last is gone", func() Implied { _, changed := c.Remove(p); return changed }, true, 0},
+		{"it comes again", func() Implied { return c.Add(p) }, true, 3},
+	} {
+		told := step.do() != Implied{}
+		g := c.Group(n)
+		switch {
+		case told != step.told || (g != nil) != (step.want > 0) || g != nil && g.MinCount != step.want:
+			t.Errorf("%d, %s: told %v, group %+v, want %v, minimum %d", i, step.what, told, g, step.told, step.want)
+		case g != nil && uid != "" && g.UID != uid:
+			t.Errorf("%d, %s: its UID is %s, it was %s", i, step.what, g.UID, uid)
+		case g != nil:
+			uid = g.UID
+		}
+		if err := c.Check(); err != nil {
+			t.Errorf("%d, %s: %v", i, step.what, err)
+		}
+	}
+	if n.String() != "a/job" {
+		t.Errorf("it is shown as %s", n)
 	}
 }

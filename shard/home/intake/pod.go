@@ -10,11 +10,13 @@ import (
 // calls Relabel no more.
 type Entry struct {
 	*api.Pod
-	InGroup Name   // the PodGroup that it names; zero for a pod of its own
+	InGroup Name   // the group that it names; zero for a pod of its own
 	InQueue string // the queue that it names
 	Payer   string // of a bound pod that names neither: the queue that paid when it was first seen bound
 
 	InVolcano string // the queue of Volcano's that one names which names neither
+
+	least int // GroupMin, as it counts
 
 	votesIn *Group // the PodGroup whose queue it votes for,
 	vote    string // and its vote: its own queue, "" for none
@@ -39,30 +41,38 @@ func groupOf(p *api.Pod) Name {
 	return Name{p.Namespace, p.Group, p.GroupKind}
 }
 
+// Implied are implied groups that came, went or changed: Exists tells which went. Entries may be nil.
+type Implied [2]*Group
+
 // Add indexes a pod that was not seen before.
-func (o *Objects) Add(e *Entry) {
+func (o *Objects) Add(e *Entry) Implied {
 	e.InGroup, e.InQueue, e.InVolcano = groupOf(e.Pod), e.Queue, e.VolcanoQueue
 	o.index(e)
+	e.least = e.GroupMin
+	return Implied{o.imply(e.InGroup, e.least, 1)}
 }
 
-// Relabel reads the labels of a pod again, and reports whether it names another PodGroup than before.
-func (o *Objects) Relabel(e *Entry) bool {
+// Relabel reads the labels of a pod again, and reports whether it names another group than before.
+func (o *Objects) Relabel(e *Entry) (moved bool, changed Implied) {
 	e.InQueue = e.Queue
 	now := groupOf(e.Pod)
-	if now == e.InGroup && e.InVolcano == e.VolcanoQueue {
-		return false
+	if now == e.InGroup && e.InVolcano == e.VolcanoQueue && e.least == e.GroupMin {
+		return false, changed
 	}
+	was, least := e.InGroup, e.least
 	o.unindex(e)
-	moved := now != e.InGroup
-	e.InGroup, e.InVolcano = now, e.VolcanoQueue
+	e.InGroup, e.InVolcano, e.least = now, e.VolcanoQueue, e.GroupMin
 	o.index(e)
-	return moved
+	changed[0] = o.imply(now, e.least, 1) // first, for it may be the same
+	changed[1] = o.imply(was, least, -1)
+	return now != was, changed
 }
 
-// Remove ends a pod. It returns the PodGroup whose queue may be another one without its vote, nil for none.
-func (o *Objects) Remove(e *Entry) *Group {
+// Remove ends a pod. It returns the group whose queue may be another one without its vote, nil for none.
+func (o *Objects) Remove(e *Entry) (lost *Group, changed Implied) {
 	o.unindex(e)
-	return o.Withdraw(e)
+	changed[0] = o.imply(e.InGroup, e.least, -1)
+	return o.Withdraw(e), changed
 }
 
 // Naming returns the UIDs of the pods that name a PodGroup, in order.
