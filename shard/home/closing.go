@@ -229,6 +229,16 @@ func (c *Core) mayEvict(g *gang) bool {
 	return !g.charge.closed && g.charge.reserved && g.charge.reserve == nil
 }
 
+// mayBind reports whether a pod that nobody would make again may be bound before the gang is closed. It would be evicted then.
+func (g *gang) mayBind() bool {
+	for uid, p := range g.members {
+		if !p.Owned && !p.isBound() && (p.stage == committed || g.unknown[uid]) {
+			return true
+		}
+	}
+	return false
+}
+
 // close begins to roll back a gang that is bound in part.
 func (c *Core) close(g *gang) {
 	c.RolledBack++

@@ -340,7 +340,11 @@ func (c *Core) bind(g *gang) {
 	limit := c.rollUntil(g)
 	if !c.now.Before(limit) {
 		if c.mayEvict(g) {
-			c.close(g)
+			if g.mayBind() {
+				c.retreat(g, startOver) // and then look again
+			} else {
+				c.close(g)
+			}
 			return
 		}
 		if !g.partly {
