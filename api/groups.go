@@ -117,9 +117,9 @@ func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 		p.Group, p.GroupKind = name, VolcanoGroup
 		p.Role = Shorten(cmp.Or(from.Annotations[volcanoTask], from.Labels[volcanoTask]), maxGroupName)
 	}
-	for i := 0; i < len(groupRules) && p.Group == ""; i++ {
-		if g, says := groupRules[i].read(from); says && g.group != "" {
-			p.Group, p.GroupKind, p.GroupMin = g.group, ImpliedGroup, g.minimum
+	if p.Group == "" {
+		if p.Group, p.GroupMin = Implied(from); p.Group != "" {
+			p.GroupKind = ImpliedGroup
 		}
 	}
 	if p.Queue == "" && p.Group == "" && rules.Volcano {

@@ -55,6 +55,16 @@ type impliedGroup struct {
 	wrong   string // why the pod cannot be placed
 }
 
+// Implied returns the implied group of a pod that names no other, and the minimum that the pod says; "" for none.
+func Implied(p *v1.Pod) (group string, minimum int) {
+	for i := range groupRules {
+		if g, _ := groupRules[i].read(p); g.group != "" {
+			return g.group, g.minimum
+		}
+	}
+	return "", 0
+}
+
 // read returns what a pod says of its group by the rule, and whether it says anything.
 func (r *groupRule) read(p *v1.Pod) (g impliedGroup, says bool) {
 	name, least := r.name.of(p), r.minimum.of(p)

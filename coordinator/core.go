@@ -370,7 +370,7 @@ func (c *Core) Status() *wire.StatusReply {
 		}
 		u := c.usage(q)
 		if r := q.earmark; r != nil { // for operators alone: tenants hear no names of others
-			u.Message += fmt.Sprintf("; keeps quota free for gang %s/%s, which requests %s and has waited longest", r.gang.ref.GetNamespace(), r.gang.ref.GetName(), r.delta)
+			u.Message += fmt.Sprintf("; keeps quota free for gang %s, which requests %s and has waited longest", r.gang.ref.Title(), r.delta)
 		}
 		if size += proto.Size(u) + 8; size <= statusBytes {
 			s.Queues = append(s.Queues, u)

@@ -68,8 +68,8 @@ func (g *gang) tooLarge(demand api.Resources, pods []uint64) string {
 	if n <= maxRecordBytes || g.res != nil && n <= reservationBytes(g.ref, g.res.demand, g.res.pods) {
 		return ""
 	}
-	return fmt.Sprintf("the reservation of %s/%s has %d bytes, the limit is %d: its pods request %d resources (%d bytes with their names), and it names %d pods",
-		g.ref.GetNamespace(), g.ref.GetName(), n, maxRecordBytes, len(demand), reservationBytes(nil, demand, nil)-opBytes, len(pods))
+	return fmt.Sprintf("the reservation of %s has %d bytes, the limit is %d: its pods request %d resources (%d bytes with their names), and it names %d pods",
+		g.ref.Title(), n, maxRecordBytes, len(demand), reservationBytes(nil, demand, nil)-opBytes, len(pods))
 }
 
 // limitsBytes bounds the size of a record of limits.

@@ -185,6 +185,15 @@ func of(group string) func(*v1.Pod) {
 		p.Labels[api.LabelPodGroup] = group
 	}
 }
+
+type impliedGang struct{ gang string }
+
+func (impliedGang) of(p *v1.Pod) {
+	p.Annotations = map[string]string{api.AnnotationGangMin: "2"}
+	p.OwnerReferences = []metav1.OwnerReference{{Name: "job", UID: "u", Controller: new(true)}}
+}
+func (g impliedGang) label(p *v1.Pod) { p.Labels[api.LabelGang] = g.gang }
+
 func done(p *v1.Pod)    { p.Status.Phase = v1.PodSucceeded }
 func foreign(p *v1.Pod) { p.Spec.SchedulerName = "other" }
 
@@ -224,6 +233,22 @@ func TestAuditorCatches(t *testing.T) {
 		w.group("gg", "job", min)
 		w.pod("a", cpu, of("job"))
 		w.pod("b", cpu, of("job"))
+	}
+	// implied makes two pods of a gang without an object; one of them is bound.
+	implied := func(w *world, first bool) impliedGang {
+		job := impliedGang{gang: api.ImpliedUID("ns", "job/u")}
+		attempt, intents := uint64(1), 1
+		if !first {
+			attempt, intents = 2, 3
+		}
+		w.pod("b", "1", job.of)
+		w.pod("a", "1", job.of)
+		w.reserve(job.gang, 2000, func(r *wire.ReservationRecord) {
+			r.Demand, r.Attempt = append(r.Demand, &wire.Amount{Resource: "pods", Value: 2}), attempt
+		})
+		w.intend(intents, job.gang, 1000, map[string]string{"a": "n1"})
+		w.pod("a", "1", job.of, on("n1"), job.label)
+		return job
 	}
 	driver := func(w *world, name v1.ResourceName, amount string) { // the first pod of a gang that is charged 4 cores
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg", Namespace: "ns", Name: "spark"}}
@@ -573,6 +598,34 @@ func TestAuditorCatches(t *testing.T) {
 			w.intend(1, "gg", 1000, map[string]string{"a": "n1"})
 			w.pod("a", "1", on("n1"), of("job"))
 			w.pass(31 * time.Second)
+		}},
+		{"a gang that only its pods describe, without its minimum", audit.Partial, "1 of at least 2", audit.Config{}, func(w *world) {
+			implied(w, true)
+			w.pass(31 * time.Second)
+		}},
+		{"a gang that only its pods describe, again after its end", audit.Partial, "1 of at least 2", audit.Config{}, func(w *world) {
+			job := implied(w, true)
+			w.intend(2, job.gang, 1000, map[string]string{"b": "n1"})
+			w.pod("b", "1", job.of, on("n1"), job.label)
+			w.gone("a")
+			w.gone("b")
+			w.put("intents/"+w.owner("n1")+"/0000000000000002", nil)
+			cleared(w)
+			w.release(job.gang)
+			implied(w, false)
+			w.pass(31 * time.Second)
+		}},
+		{"a gang that only its pods describe, completed, and less since", "", "", audit.Config{}, func(w *world) {
+			job := implied(w, true)
+			w.intend(2, job.gang, 1000, map[string]string{"b": "n1"})
+			w.pod("b", "1", job.of, on("n1"), job.label)
+			w.gone("a")
+			cleared(w)
+			w.put("intents/"+w.owner("n1")+"/0000000000000002", nil)
+			w.reserve(job.gang, 1000, func(r *wire.ReservationRecord) {
+				r.Demand, r.Started = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}), true
+			})
+			w.pass(time.Minute)
 		}},
 		{"a gang that was completed in time", "", "", audit.Config{}, func(w *world) {
 			pair(w, "1", 2)

@@ -45,7 +45,8 @@ type pod struct {
 	known     bool // seen at the API server and not gone; otherwise only intents speak of it
 	version   string
 	ours      bool
-	group     string // namespace/name, "" for a gang of one
+	group     string // as groupName has it, "" for a gang of one
+	least     int    // the minimum that it says of an implied group
 	node      string
 	label     string // its api.LabelGang
 	labelled  bool   // got that label together with its node, as our Bindings do it: anybody may set the label alone
@@ -235,7 +236,11 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	if g := o.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil && *g.PodGroupName != "" && group == "" && p.ours {
 		group = groupName(api.UpstreamGroup, o.Namespace, *g.PodGroupName)
 	}
-	a.join(p, group)
+	if name, least := api.Implied(o); name != "" && group == "" && p.ours {
+		a.joinImplied(p, o.Namespace, name, least)
+	} else {
+		a.join(p, group)
+	}
 	if requests := a.requestsOf(o); !p.requests.Equal(requests) {
 		p.requests = requests
 	}
@@ -300,14 +305,49 @@ func (a *Auditor) dropPod(p *pod) {
 	}
 }
 
+// joinImplied has a pod join the group that only its pods describe.
+func (a *Auditor) joinImplied(p *pod, namespace, group string, least int) {
+	name := groupName(api.ImpliedGroup, namespace, group)
+	p.least = least
+	a.join(p, name)
+	g := a.gang(api.ImpliedUID(namespace, group))
+	g.kind, g.group, g.name = api.ImpliedGroup, true, name
+	a.cluster.groups[name] = g.uid
+	a.sizeImplied(name)
+	if !g.exists {
+		g.exists = true
+		a.regroup(name)
+	}
+	a.judgeGang(g)
+}
+
+// sizeImplied takes note of what the pods of an implied group say of its minimum. The group ends with the last of them: one that comes
+// again is another gang.
+func (a *Auditor) sizeImplied(name string) {
+	g := a.cluster.gangs[a.cluster.groups[name]]
+	if g == nil || g.kind != api.ImpliedGroup {
+		return
+	}
+	g.minCount = 1
+	for _, m := range a.cluster.members[name] {
+		g.minCount = max(g.minCount, int32(m.least))
+	}
+	if len(a.cluster.members[name]) == 0 {
+		delete(a.cluster.groups, name)
+		g.exists, g.complete, g.ever = false, false, 0
+		a.judgeGang(g)
+	}
+}
+
 // join keeps the index of the pods that name a group.
 func (a *Auditor) join(p *pod, group string) {
-	if p.group != group {
-		delete(a.cluster.members[p.group], p.uid)
-		if len(a.cluster.members[p.group]) == 0 {
-			delete(a.cluster.members, p.group)
-		}
+	if was := p.group; was != group {
+		delete(a.cluster.members[was], p.uid)
 		p.group = group
+		if len(a.cluster.members[was]) == 0 {
+			delete(a.cluster.members, was)
+		}
+		a.sizeImplied(was)
 	}
 	if group == "" {
 		return

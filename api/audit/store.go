@@ -395,6 +395,7 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		a.storeViolation(Reservation, object, []int64{e.Revision}, "lies in bucket %s, its queue %s belongs to bucket %s", bucket, r.queue, want)
 	}
 	g := a.gang(uid)
+	g.complete = g.complete || e.Snapshot && rec.GetStarted() // of what was bound before our time there is no other word
 	if g.queue != "" && g.queue != r.queue && g.kind != api.VolcanoGroup {
 		a.storeViolation(Reservation, object, []int64{e.Revision}, "is charged to queue %s, its PodGroup names %s", r.queue, g.queue)
 	}

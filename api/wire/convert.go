@@ -77,3 +77,8 @@ func ToTable(r *TableRecord, revision int64) (*api.Table, error) {
 	}
 	return t, t.Validate()
 }
+
+// Title returns the gang's name as users know it.
+func (x *GangRef) Title() string {
+	return x.GetNamespace() + "/" + api.GroupTitle(api.GroupKind(x.GetKind()), x.GetName())
+}

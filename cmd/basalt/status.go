@@ -187,7 +187,7 @@ func ofLimit(charged, limits api.Resources, name string) string {
 
 func (r *report) printGangs(w io.Writer, all []*wire.GangStatus) {
 	all = slices.DeleteFunc(all, func(g *wire.GangStatus) bool {
-		return r.gang != "" && g.GetGang().GetNamespace()+"/"+g.GetGang().GetName() != r.gang ||
+		return r.gang != "" && g.GetGang().Title() != r.gang ||
 			r.queue != "" && !api.Under(g.GetGang().GetQueue(), r.queue)
 	})
 	slices.SortFunc(all, func(a, b *wire.GangStatus) int {
@@ -211,7 +211,7 @@ func (r *report) printGangs(w io.Writer, all []*wire.GangStatus) {
 		if g.SinceUnixMs > 0 {
 			waited = time.Since(time.UnixMilli(g.SinceUnixMs)).Round(time.Second).String()
 		}
-		fmt.Fprintf(w, "%s/%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", g.GetGang().GetNamespace(), g.GetGang().GetName(), g.GetGang().GetQueue(),
+		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", g.GetGang().Title(), g.GetGang().GetQueue(),
 			g.Pods, g.MinCount, g.Bound, g.State, waited, why)
 	}
 }
