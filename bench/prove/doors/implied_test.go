@@ -63,7 +63,9 @@ func TestImplied(t *testing.T) {
 		p.Labels = map[string]string{"kueue.x-k8s.io/pod-group-name": "set", api.LabelQueue: "free"}
 		p.Annotations["kueue.x-k8s.io/pod-group-total-count"] = "2"
 	}
-	w.pod("set-0", "", "", "1", group, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}} })
+	w.pod("set-0", "", "", "1", group, func(p *corev1.Pod) {
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+	})
 	w.pod("set-1", "", "", "1", group)
 	w.waits("set-1", "NotEnoughPods", "1 of 2 pods can be scheduled, 1 more have scheduling gates")
 	if _, err := w.kube.Core.CoreV1().Pods("default").Patch(t.Context(), "set-0", "application/merge-patch+json", []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{}); err != nil {
@@ -76,7 +78,9 @@ func TestImplied(t *testing.T) {
 	w.bound("pair-0", "pair-2")
 
 	// What cannot be read says so at the pod, and keeps the others of its gang waiting.
-	w.pod("bad-0", "", "", "1", pair, func(p *corev1.Pod) { p.Annotations[api.AnnotationGangName], p.Annotations[api.AnnotationGangMin] = "bad", "all" })
+	w.pod("bad-0", "", "", "1", pair, func(p *corev1.Pod) {
+		p.Annotations[api.AnnotationGangName], p.Annotations[api.AnnotationGangMin] = "bad", "all"
+	})
 	w.waits("bad-0", "UnsupportedConstraint", `metadata.annotations[scheduling.basalt.dev/gang-min] is "all": not a number of pods from 1 to 100000`)
 	w.pod("bad-1", "", "", "1", pair, func(p *corev1.Pod) { p.Annotations[api.AnnotationGangName] = "bad" })
 	w.waits("bad-1", "UnsupportedConstraint", "bad-0")
