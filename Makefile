@@ -42,6 +42,7 @@ explore: bin/basalt-bench ## explore every interleaving of a small Basalt in whi
 	bin/basalt-bench explore --gangs 2 --crashes 0
 	bin/basalt-bench explore --gangs 1 --crashes 1
 	bin/basalt-bench explore --gangs 1 --crashes 0 --edits 1
+	bin/basalt-bench explore --gangs 1 --crashes 0 --edits 1 --implied
 	for victim in c s1 s2; do bin/basalt-bench explore --victims $$victim $(EXPLORE) || exit 1; done
 
 FUZZTIME ?= 30s

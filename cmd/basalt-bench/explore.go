@@ -65,6 +65,7 @@ func exploreCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&cfg.Gangs, "gangs", 2, "1 or 2, each with a pod for both nodes")
+	f.BoolVar(&cfg.Implied, "implied", false, "gangs that only their pods describe, without PodGroups")
 	f.IntVar(&cfg.Crashes, "crashes", 1, "processes that crash, at any point, and start again")
 	f.StringVar(&cfg.Victims, "victims", "", "which may crash, of s1, s2 and c, with commas; all if empty")
 	f.BoolVar(&cfg.Rested, "rested", true, "a shard that crashed starts again when all else has come to rest, rather than at any point")

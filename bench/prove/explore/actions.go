@@ -46,6 +46,7 @@ const (
 	wait
 	crash // of shard i, or of the coordinator where i is -1
 	edit  // of object i/len(Labels), by Labels[i%len(Labels)]
+	renew // all pods of gang i
 	leap
 	lose
 	noAnswer
@@ -89,6 +90,20 @@ func (w *world) relabel(o *object, to map[string]string) {
 		a.EditPod(a.Pod(o.namespace, o.name), func(p *corev1.Pod) { p.Labels = to })
 		return nil
 	})
+}
+
+// renew deletes all pods of a gang at once, and makes them again. An implied gang is another one then, under the same UID.
+func (w *world) renew(g int) {
+	now := int64(0)
+	for i := range 2 {
+		if p := w.pod("ns", podName(g, i)); p != nil {
+			w.delete(p, w.of("somebody deletes"), &now)
+		}
+	}
+	w.check.begun = slices.DeleteFunc(slices.Clone(w.check.begun), func(gang string) bool { return gang == w.gangUID(g) })
+	for i := range 2 {
+		w.makePod(g, i)
+	}
 }
 
 // Orders of what must happen some time: which of it goes first in the fair order that ways are counted from.
@@ -220,6 +235,11 @@ func (w *world) actions() []action {
 			out = append(out, action{kind: crash, i: -1})
 		}
 	}
+	if w.edits < w.cfg.Edits && w.cfg.Implied {
+		for g := range w.cfg.Gangs {
+			out = append(out, action{kind: renew, i: g})
+		}
+	}
 	if w.edits < w.cfg.Edits {
 		for i := range w.objects {
 			p := w.objects[i].pod()
@@ -281,6 +301,8 @@ func (w *world) name(a action) string {
 		return fmt.Sprintf("%s pass meanwhile", Leaps[a.i])
 	case crash:
 		return w.process(a.i) + " crashes"
+	case renew:
+		return "all pods of " + groupName(a.i) + " are deleted and made again"
 	case edit:
 		return fmt.Sprintf("the labels of %s become %s=%q", w.objects[a.i/len(Labels)].name, Labels[a.i%len(Labels)].Label, Labels[a.i%len(Labels)].Value)
 	}
@@ -410,6 +432,9 @@ func (w *world) do(a action) {
 	case crash:
 		w.crashes++
 		w.crash(w.process(a.i))
+	case renew:
+		w.edits++
+		w.renew(a.i)
 	case edit:
 		w.edits++
 		o := &w.objects[a.i/len(Labels)]
@@ -839,8 +864,8 @@ func (w *world) help() {
 				w.makePod(g, i)
 			case p.DeletionTimestamp != nil, model.Finished(p) && w.check.gangOf(p) != w.gangUID(g):
 				w.delete(p, w.of("the kubelet deletes"), &now)
-			case p.Spec.NodeName == "" && !maps.Equal(p.Labels, labels(g)):
-				w.relabel(w.object(kindPod, p.Namespace, p.Name), labels(g))
+			case p.Spec.NodeName == "" && !maps.Equal(p.Labels, w.labels(g)):
+				w.relabel(w.object(kindPod, p.Namespace, p.Name), w.labels(g))
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -95,8 +96,12 @@ func (c *check) gangOf(p *corev1.Pod) string {
 	return ""
 }
 
-// gangUID is the UID of a gang's PodGroup.
+// gangUID is the UID of a gang.
 func (w *world) gangUID(g int) string {
+	if w.cfg.Implied {
+		group, _ := api.Implied(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: implied(g)}})
+		return api.ImpliedUID("ns", group)
+	}
 	return string(w.object(kindPodGroup, "ns", groupName(g)).now().Object.GetUID())
 }
 
@@ -208,7 +213,7 @@ func (c *check) says(w *world, x *shard, o event.Send) {
 	default:
 		return
 	}
-	if slices.Contains(c.begun, gang) {
+	if slices.Contains(c.begun, gang) || w.cfg.Implied && len(x.pods) > 0 { // it may have to hear yet that these pods are gone
 		return
 	}
 	for g, r := range w.stored {
@@ -220,6 +225,13 @@ func (c *check) says(w *world, x *shard, o event.Send) {
 		if b.gang == gang {
 			pods[b.pod] = true
 		}
+	}
+	if w.cfg.Implied { // those that are gone were of another gang
+		there := map[string]bool{}
+		for p := range w.pods {
+			there[string(p.UID)] = true
+		}
+		maps.DeleteFunc(pods, func(uid string, _ bool) bool { return !there[uid] })
 	}
 	if least := w.least(gang); len(pods) < least {
 		fail("I6: %s binds gang %s with %d of %d pods durable", x.inc, gang, len(pods), least)

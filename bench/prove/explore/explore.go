@@ -18,7 +18,8 @@
 // What a run with an edit is complete for (Config.Edits): somebody changes a label of any pod that has not ended, at any point:
 // it names a PodGroup that does not exist, none, the other gang's, or another queue. Judged is that what runs stays charged
 // to the gang that it was bound for. At the fair end somebody sets the labels right of pods that have no node, and makes
-// pods again that ended in another gang than theirs.
+// pods again that ended in another gang than theirs. Where gangs have no PodGroups (Config.Implied), an edit may also be that all pods of
+// a gang are deleted and made again.
 //
 // What is not explored but done at once, in the step that causes it: summaries and usages, statuses of Queues and PodGroups,
 // which no decision of the protocol rests on, and what processes see of nodes, Queues and PodGroups. Time passes by itself
@@ -61,6 +62,7 @@ import (
 // Config is what is explored.
 type Config struct {
 	Gangs   int    // 1 or 2, each with a pod for both nodes, of which only one has room at a time; 2 if 0
+	Implied bool   // their pods say all of them: there are no PodGroups
 	Crashes int    // of any process, at any point
 	Victims string // the processes that may crash, of s1, s2 and c; all if ""
 	Rested  bool   // a shard that crashed starts again when everything else has come to rest; else at any point

@@ -39,6 +39,16 @@ func TestLateWatch(t *testing.T) {
 // TestEditedLabels: somebody edits a label of a pod at any point of its gang's life.
 func TestEditedLabels(t *testing.T) { explored(t, Config{Gangs: 1, Edits: 1}) }
 
+// TestImplied: gangs that only their pods describe, over two shards; somebody edits a label of a pod, or makes all pods again;
+// a home shard crashes before or after that.
+func TestImplied(t *testing.T) {
+	for _, cfg := range []Config{{Gangs: 2}, {Gangs: 1, Edits: 1, Delays: 4}, {Gangs: 1, Crashes: 1, Victims: "s1", Rested: true, Delays: 4},
+		{Gangs: 1, Edits: 1, Crashes: 1, Victims: "s1", Rested: true, Delays: 1}, {Gangs: 2, Crashes: 1, Victims: "s1", Rested: true, Delays: 1}} {
+		cfg.Implied = true
+		explored(t, cfg)
+	}
+}
+
 // TestSameAgain: the coordinator crashes at any point of a gang's life, and starts again at any point; and then that meets the same states again, in whatever order maps are walked. It did not: which of a
 // key's rows was forgotten first decided how the others lie in their gang.
 func TestSameAgain(t *testing.T) {

@@ -58,6 +58,7 @@ type known struct {
 	strings memo[string, uint64]
 	reads   memo[uint64, item]
 	starts  memo[uint64, *change]
+	queues  []string        // of the gangs
 	seen    memo[any, item] // of objects, by pointer
 	tables  memo[*wire.TableRecord, item]
 }
@@ -145,6 +146,9 @@ func begin(cfg Config, live bool) *world {
 	for by := range cfg.Gangs {
 		name := owned("q", by)
 		w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		if w.queues = append(w.queues, name); cfg.Implied {
+			continue
+		}
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: groupName(by)}}
 		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = name, 2
 		w.create(kindPodGroup, g)
@@ -180,12 +184,26 @@ func podName(g, i int) string { return fmt.Sprintf("g%d-%d", g, i) }
 
 func groupName(g int) string { return fmt.Sprintf("g%d", g) }
 
-func labels(g int) map[string]string { return map[string]string{api.LabelPodGroup: groupName(g)} }
+// implied are the annotations of pods that say which gang they are of.
+func implied(g int) map[string]string {
+	return map[string]string{api.AnnotationGangName: groupName(g), api.AnnotationGangMin: "2"}
+}
+
+// labels returns those of a gang's pods, as their controller makes them.
+func (w *world) labels(g int) map[string]string {
+	if w.cfg.Implied {
+		return map[string]string{api.LabelQueue: w.queues[g]}
+	}
+	return map[string]string{api.LabelPodGroup: groupName(g)}
+}
 
 func (w *world) makePod(g, i int) {
 	yes := true
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: podName(g, i), Labels: labels(g),
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: podName(g, i), Labels: w.labels(g),
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "job", Controller: &yes}}}}
+	if w.cfg.Implied {
+		p.Annotations = implied(g)
+	}
 	p.Spec.SchedulerName = api.SchedulerName
 	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
 	w.create(kindPod, p)
