@@ -51,4 +51,5 @@ const (
 	EndlessEarmark     Fault = "endless-earmark"      // coordinator: quota that is kept for a large gang is kept until it starts
 	ForeignInFull      Fault = "foreign-in-full"      // shard/home: a pod that somebody else bound is charged whether its node has room, or exists
 	LabelsMoveBound    Fault = "labels-move-bound"    // shard/home: a bound pod follows the labels that it has now
+	StartKept          Fault = "start-kept"           // shard/home: an implied gang that comes again passes for started
 )

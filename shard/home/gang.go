@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
@@ -317,7 +318,7 @@ func (c *Core) run(g *gang) {
 // beginsAnew takes back that an implied gang has started, once nothing of it is bound and it lacks its minimum: pods that come now are
 // a new gang by the same name.
 func (c *Core) beginsAnew(g *gang) bool {
-	if g.name.Kind != api.ImpliedGroup || g.tally.bound > 0 || g.outstanding() {
+	if g.name.Kind != api.ImpliedGroup || g.tally.bound > 0 || g.outstanding() || fault.On(fault.StartKept) {
 		return false
 	}
 	if c.fromNothing(g); g.placed >= g.minCount() {

@@ -98,7 +98,7 @@ func (c *Core) implied(changed intake.Implied) {
 
 // endImplied has a gang whose implied group is gone begin its way back at once: the same event may bring the group again.
 func (c *Core) endImplied(g *gang) {
-	g.started = false
+	g.started = g.started && fault.On(fault.StartKept)
 	c.fromNothing(g)
 	g.tally = c.count(g)
 	switch {

@@ -17,6 +17,7 @@ var Bugs = []Bug{
 	{fault.SleepersForgotten, Config{Gangs: 2, Quota: 1, Crashes: 1, Victims: "c"}, false},
 	{fault.InheritedFree, Config{Gangs: 2, Crashes: 1, Victims: "s1,s2", Rested: true, Delays: 5}, false},
 	{fault.EmptyResolve, Config{Gangs: 1, Crashes: 1, Victims: "s2", Lost: 1, Rested: true, Delays: 3}, false},
+	{fault.StartKept, Config{Gangs: 1, Edits: 1, Implied: true}, false},
 	{fault.LabelsMoveBound, Config{Gangs: 1, Edits: 1, Delays: -1}, true},
 	{fault.NewerVersion, Config{Gangs: 1, Crashes: 1, Victims: "s1", Lost: 1, Rested: true, Delays: 3}, false},
 }

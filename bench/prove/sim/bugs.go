@@ -9,6 +9,7 @@ import (
 
 // Skipped are the bugs of package api/fault that the simulator cannot show, and why.
 var Skipped = map[fault.Fault]string{
+	fault.StartKept:   "its load has no implied gangs: bench/prove/explore shows it",
 	fault.EvictUnread: "one seed in thousands shows it: TestEvictUnread plays it",
 	fault.SharedNodes: "a race between goroutines of one process: bench/prove/failures shows it on real ones",
 }
