@@ -17,8 +17,9 @@ import (
 
 // Annotations with which a template makes a gang of the pods of one controller, or of those that name the same gang.
 const (
-	AnnotationGangMin  = "scheduling.basalt.dev/gang-min"  // how many of them start together
-	AnnotationGangName = "scheduling.basalt.dev/gang-name" // for pods of several controllers or of none
+	AnnotationGangMin    = "scheduling.basalt.dev/gang-min"    // how many of them start together
+	AnnotationGangName   = "scheduling.basalt.dev/gang-name"   // for pods of several controllers or of none
+	AnnotationGangLabels = "scheduling.basalt.dev/gang-labels" // keys of labels: the pods with the same values of all of them are a gang
 )
 
 // groupRule says how the pods of one kind of implied group describe it.
@@ -28,12 +29,15 @@ type groupRule struct {
 	name    where
 	minimum where
 	owner   bool // without a name it is the group of all pods of its controller
+	labels  bool // what names it are keys of labels, whose values do
 	yields  bool // to any other group that the pod names
 }
 
 // groupRules are all kinds of implied groups.
 var groupRules = []groupRule{
 	{kind: ImpliedGroup.String(), name: where{AnnotationGangName, true}, minimum: where{AnnotationGangMin, true}, owner: true},
+	// Admission policies write it on templates (deploy/gangs), and do not know which PodGroup a controller makes later.
+	{kind: ImpliedGroup.String(), name: where{AnnotationGangLabels, true}, minimum: where{AnnotationGangMin, true}, labels: true, yields: true},
 	{kind: "Kueue pod group", id: "kueue", name: where{"kueue.x-k8s.io/pod-group-name", false}, minimum: where{"kueue.x-k8s.io/pod-group-total-count", true}},
 	// Each pod of a LeaderWorkerSet has this label, also where a PodGroup says more.
 	{kind: "LeaderWorkerSet group", id: "lws", name: where{"leaderworkerset.sigs.k8s.io/group-key", false}, minimum: where{"leaderworkerset.sigs.k8s.io/size", true}, yields: true},
@@ -43,6 +47,8 @@ const (
 	maxGroupMin     = 100_000 // as of a PodGroup
 	maxMinimumShown = 32      // bytes of one that cannot be read
 	maxOwnerUID     = 64
+	maxGangLabels   = 4   // keys
+	maxGangKeys     = 512 // bytes of them
 )
 
 // impliedGroup is what a pod says of its implied group.
@@ -68,11 +74,20 @@ func Implied(p *v1.Pod) (group string, minimum int) {
 // read returns what a pod says of its group by the rule, and whether it says anything.
 func (r *groupRule) read(p *v1.Pod) (g impliedGroup, says bool) {
 	name, least := r.name.of(p), r.minimum.of(p)
-	if name == "" && !(r.owner && least != "") {
+	if name == "" && !(r.owner && least != "" && p.Annotations[AnnotationGangLabels] == "") {
 		return g, false
 	}
 	g = impliedGroup{groupRule: r, field: r.name.field()}
 	switch {
+	case r.labels:
+		values, wrong := labelValues(p, name)
+		if wrong != "" {
+			g.wrong = g.field + " " + wrong
+			return g, true
+		}
+		g.name = Shorten(strings.Join(values, "."), maxGroupName)
+		sum := sha256.Sum256([]byte(name + "|" + strings.Join(values, "|")))
+		g.group = g.name + "/labels-" + hex.EncodeToString(sum[:8])
 	case name != "":
 		if r.name.annotation && (len(name) > maxGroupName || len(validation.IsDNS1123Subdomain(name)) > 0) {
 			g.name = Shorten(name, maxGroupName)
@@ -101,13 +116,38 @@ func (r *groupRule) read(p *v1.Pod) (g impliedGroup, says bool) {
 	return g, true
 }
 
+// labelValues returns what a pod has of the labels whose keys are listed, separated by commas, or what is wrong with them.
+func labelValues(p *v1.Pod, list string) (values []string, wrong string) {
+	if len(list) > maxGangKeys || strings.Count(list, ",") >= maxGangLabels {
+		return nil, fmt.Sprintf("is %q: not a list of 1 to %d keys of labels, separated by commas, of at most %d bytes", Shorten(list, maxGroupName), maxGangLabels, maxGangKeys)
+	}
+	for key := range strings.SplitSeq(list, ",") {
+		value := Shorten(p.Labels[key], maxGroupName)
+		if value == "" {
+			return nil, fmt.Sprintf("names the label %q, which the pod does not have", key)
+		}
+		values = append(values, value)
+	}
+	return values, ""
+}
+
 // keep has a stripped pod say of its group what read reads.
 func (r *groupRule) keep(to, p *v1.Pod) {
 	g, says := r.read(p)
 	if !says {
 		return
 	}
-	r.name.put(to, Shorten(r.name.of(p), maxGroupName+1)) // one that is too long stays too long
+	if r.labels {
+		keys := Shorten(r.name.of(p), maxGangKeys+1)
+		r.name.put(to, keys)
+		for i, key := range strings.Split(keys, ",") {
+			if i < maxGangLabels {
+				where{key, false}.put(to, Shorten(p.Labels[key], maxGroupName))
+			}
+		}
+	} else {
+		r.name.put(to, Shorten(r.name.of(p), maxGroupName+1)) // one that is too long stays too long
+	}
 	r.minimum.put(to, Shorten(r.minimum.of(p), maxMinimumShown+1))
 	if owner, uid := controllerOf(p); g.field == r.minimum.field() && uid != "" {
 		to.OwnerReferences[0].Name, to.OwnerReferences[0].UID = owner, types.UID(uid)

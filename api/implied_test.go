@@ -35,6 +35,14 @@ func TestImpliedGroups(t *testing.T) {
 		{"no name of a gang", nil, m{AnnotationGangMin: "4", AnnotationGangName: "a/b"}, job, "", 0, `is "a/b": not the name of a gang`},
 		{"a name of a kilobyte", nil, m{AnnotationGangMin: "4", AnnotationGangName: strings.Repeat("g", 1000)}, job, "", 0, `gg...": not the name of a gang`},
 		{"an owner of a kilobyte", nil, m{AnnotationGangMin: "4"}, long, strings.Repeat("j", 250) + ".../501946cfb9bcf01f", 4, ""},
+		{"labels", m{"job": "a", "set": "s"}, m{AnnotationGangMin: "4", AnnotationGangLabels: "set,job"}, job, "s.a/labels-", 4, ""},
+		{"a label that is missing", m{"job": "a"}, m{AnnotationGangMin: "4", AnnotationGangLabels: "set,job"}, job, "", 0, `metadata.annotations[scheduling.basalt.dev/gang-labels] names the label "set", which the pod does not have`},
+		{"labels without a minimum", m{"job": "a"}, m{AnnotationGangLabels: "job"}, job, "a/labels-", 0, `metadata.annotations[scheduling.basalt.dev/gang-labels] names the gang "a", and metadata.annotations[scheduling.basalt.dev/gang-min] is missing`},
+		{"too many labels", m{"a": "a", "b": "b", "c": "c", "d": "d", "e": "e"}, m{AnnotationGangMin: "4", AnnotationGangLabels: "a,b,c,d,e"}, job, "", 0, `is "a,b,c,d,e": not a list of 1 to 4 keys of labels, separated by commas, of at most 512 bytes`},
+		{"a key of a kilobyte", m{"a": "a"}, m{AnnotationGangMin: "4", AnnotationGangLabels: "a," + strings.Repeat("b", 1000)}, job, "", 0, `bb...": not a list of 1 to 4 keys`},
+		{"no key", m{"a": "a"}, m{AnnotationGangMin: "4", AnnotationGangLabels: "a,"}, job, "", 0, `names the label ""`},
+		{"labels with a PodGroup", m{"a": "a", LabelPodGroup: "g"}, m{AnnotationGangMin: "4", AnnotationGangLabels: "a"}, job, "g", 0, ""},
+		{"labels and a name", m{"a": "a"}, m{AnnotationGangMin: "4", AnnotationGangLabels: "a", AnnotationGangName: "train"}, job, "train/", 4, ""},
 		{"Kueue", m{kueue: "set"}, m{count: "3"}, job, "set/kueue", 3, ""},
 		{"Kueue without a number", m{kueue: "set"}, nil, job, "set/kueue", 0, `metadata.labels[kueue.x-k8s.io/pod-group-name] names the Kueue pod group "set", and metadata.annotations[kueue.x-k8s.io/pod-group-total-count] is missing`},
 		{"Kueue's and its own", m{kueue: "set"}, m{count: "3", AnnotationGangMin: "2"}, job, "job/u1", 2, "a pod belongs to one group"},
@@ -52,7 +60,7 @@ func TestImpliedGroups(t *testing.T) {
 				t.Errorf("%s: %d bytes are kept", c.what, stripped.Size())
 			}
 			for how, p := range map[string]*Pod{"": FromPod(pod, nil, Rules{}), ", stripped": FromPod(stripped, nil, Rules{})} {
-				if !strings.HasPrefix(p.Group, c.group) || len(c.group) < 200 && p.Group != c.group || p.GroupMin != c.least {
+				if !strings.HasPrefix(p.Group, c.group) || len(c.group) < 200 && !strings.HasSuffix(c.group, "labels-") && p.Group != c.group || p.GroupMin != c.least {
 					t.Errorf("%s%s, node %q: group %q of %d, want %q of %d", c.what, how, node, p.Group, p.GroupMin, c.group, c.least)
 				}
 				switch says := p.Refused; {

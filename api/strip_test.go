@@ -31,11 +31,14 @@ func TestStripping(t *testing.T) {
 				}
 			}
 			for _, k := range []string{"scheduling.k8s.io/group-name", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count",
-				"leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/size", api.AnnotationGangName, api.AnnotationGangMin,
+				"leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/size", api.AnnotationGangName, api.AnnotationGangMin, api.AnnotationGangLabels,
 				"volcano.sh/task-spec", "scheduling.volcano.sh/queue-name"} {
 				if c.Intn(8) == 0 {
 					(*l)[k] = strings.Repeat([]string{"ü", "0", "g", "-"}[c.Intn(4)], c.Intn(300)) + strconv.Itoa(c.Intn(5))
 				}
+			}
+			if c.Intn(8) == 0 {
+				(*l)[api.AnnotationGangLabels] = "app"
 			}
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0) },

@@ -70,9 +70,12 @@ func TestVolcanoControllers(t *testing.T) {
 	w.shows("research", v1beta1.QueueStateOpen, "3", "3")
 	w.delete("second-worker-1")
 	w.again("second", before, 1)
-	if now := w.groupOf("second"); now == nil || now.UID == group.UID || now.Status.Phase != v1beta1.PodGroupRunning {
-		t.Errorf("the PodGroup is %+v", now)
-	}
+	localtest.Wait(t, patience, "the PodGroup of second that was made again to be Running", func(context.Context) error {
+		if now := w.groupOf("second"); now == nil || now.UID == group.UID || now.Status.Phase != v1beta1.PodGroupRunning {
+			return fmt.Errorf("it is %+v", now)
+		}
+		return nil
+	})
 	w.shows("research", v1beta1.QueueStateOpen, "3", "3")
 
 	// The whole job is restarted by a Command.

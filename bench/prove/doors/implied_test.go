@@ -88,15 +88,18 @@ func TestImplied(t *testing.T) {
 	found()
 }
 
-// indexed makes a Job whose pods say how many of them start together.
+// indexed makes a Job whose pods say how many of them start together, unless that is "".
 func (w *world) indexed(name string, pods int32, least string) {
 	w.t.Helper()
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{Parallelism: &pods, Completions: &pods, CompletionMode: new(batchv1.IndexedCompletion),
 		Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{api.LabelQueue: "team"}, Annotations: map[string]string{api.AnnotationGangMin: least, kubelet.RunSeconds: "600"}},
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{api.LabelQueue: "team"}, Annotations: map[string]string{kubelet.RunSeconds: "600"}},
 			Spec: corev1.PodSpec{SchedulerName: api.SchedulerName, RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "none",
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}}}},
 		}}}
+	if least != "" {
+		j.Spec.Template.Annotations[api.AnnotationGangMin] = least
+	}
 	if _, err := w.kube.Core.BatchV1().Jobs("default").Create(w.t.Context(), j, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}

@@ -45,6 +45,18 @@ func (c *Cluster) DefineRay(ctx context.Context) error {
 	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "crd", "bases"), nil)
 }
 
+// jobSet is the module of JobSet's controller.
+const jobSet, jobSetSum = "sigs.k8s.io/jobset@v0.12.0", "h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ="
+
+// DefineJobSet applies JobSet's CustomResourceDefinitions.
+func (c *Cluster) DefineJobSet(ctx context.Context) error {
+	dir, err := moduleDir(ctx, jobSet, jobSetSum)
+	if err != nil {
+		return err
+	}
+	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "components", "crd", "bases"), nil)
+}
+
 // AllowVolcano makes the namespace of Volcano, and gives Basalt the rights that deploy/overlays/volcano gives it.
 func (c *Cluster) AllowVolcano(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.Config(Admin))
