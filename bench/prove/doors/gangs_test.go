@@ -55,7 +55,7 @@ var written = []struct {
 }{
 	{"a JobSet", `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {generateName: a-}, spec: {replicatedJobs: [
 		{name: driver, template: {spec: {template: {spec: {containers: [{name: c, image: i}], restartPolicy: Never}}}}},
-		{name: worker, replicas: 2, template: {spec: {parallelism: 3, completions: 3, template: {metadata: {annotations: {mine: kept}}, spec: {containers: [{name: c, image: i}], restartPolicy: Never}}}}}]}}`,
+		{name: worker, replicas: 2, template: {spec: {parallelism: 3, completions: 3, template: {metadata: {annotations: {mine: kept}, finalizers: [x/y]}, spec: {containers: [{name: c, image: i}], restartPolicy: Never}}}}}]}}`,
 		[]string{"spec.replicatedJobs.0.template.spec.template", "spec.replicatedJobs.1.template.spec.template"}, []string{"7", "7"}, "jobset.sigs.k8s.io/jobset-name,jobset.sigs.k8s.io/jobset-uid"},
 	{"a JobSet that starts in order", `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: b}, spec: {startupPolicy: {startupPolicyOrder: InOrder}, replicatedJobs: [
 		{name: driver, template: {spec: {template: {spec: {containers: [{name: c, image: i}], restartPolicy: Never}}}}},
