@@ -3,7 +3,6 @@
 package doors
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -15,7 +14,6 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/bench/stage/local"
-	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // TestRayController: clusters of Ray start whole or not at all, and grow and shrink, with KubeRay's own operator, which makes PodGroups
@@ -31,31 +29,31 @@ func TestRayController(t *testing.T) {
 	w.controller("kuberay-operator", "--batch-scheduler=volcano", "--enable-leader-election=false", "--metrics-addr=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0")
 
 	w.ray("first", 2)
-	w.rayRuns("first", 3)
+	w.allRun("ray.io/cluster=first", 3)
 	w.phase("ray-first-pg", v1beta1.PodGroupRunning, "")
 	w.shows("research", v1beta1.QueueStateOpen, "3", "3")
 
 	// A second one needs five of the four CPUs that are left. A shard dies. The first one grows by two.
 	w.ray("second", 4)
 	w.phase("ray-second-pg", v1beta1.PodGroupPending, `queue "research" has insufficient cpu`)
-	w.rayWaits("second", 5)
+	w.allWait("ray.io/cluster=second", 5)
 	w.all[1].Kill()
 	w.scale("first", 4)
-	w.rayRuns("first", 5)
+	w.allRun("ray.io/cluster=first", 5)
 	w.shows("research", v1beta1.QueueStateOpen, "5", "5")
-	w.rayWaits("second", 5)
+	w.allWait("ray.io/cluster=second", 5)
 
 	// It shrinks, and the second one starts whole. Then the first one ends.
 	w.scale("first", 1)
-	w.rayRuns("second", 5)
+	w.allRun("ray.io/cluster=second", 5)
 	w.phase("ray-second-pg", v1beta1.PodGroupRunning, "")
-	w.rayRuns("first", 2)
+	w.allRun("ray.io/cluster=first", 2)
 	w.shows("research", v1beta1.QueueStateOpen, "7", "7")
 	if err := w.rays().Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.shows("research", v1beta1.QueueStateOpen, "5", "5")
-	w.rayRuns("second", 5)
+	w.allRun("ray.io/cluster=second", 5)
 	found()
 }
 
@@ -91,45 +89,4 @@ func (w *world) scale(name string, workers int) {
 	if _, err := w.rays().Patch(w.t.Context(), name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
-}
-
-// rayHas returns how many pods of a cluster of Ray there are, and how many of them have a node.
-func (w *world) rayHas(ctx context.Context, name string) (pods, bound int, err error) {
-	list, err := w.kube.Core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "ray.io/cluster=" + name})
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, p := range list.Items {
-		if p.Spec.NodeName != "" {
-			bound++
-		}
-	}
-	return len(list.Items), bound, nil
-}
-
-// rayRuns waits until all of so many pods have a node.
-func (w *world) rayRuns(name string, pods int) {
-	w.t.Helper()
-	localtest.Wait(w.t, patience, fmt.Sprintf("%d pods of Ray's cluster %s", pods, name), func(ctx context.Context) error {
-		has, bound, err := w.rayHas(ctx, name)
-		if err == nil && (has != pods || bound != pods) {
-			err = fmt.Errorf("%d pods, %d of them bound", has, bound)
-		}
-		return err
-	})
-}
-
-// rayWaits waits until there are so many pods, none of which may have a node.
-func (w *world) rayWaits(name string, pods int) {
-	w.t.Helper()
-	localtest.Wait(w.t, patience, fmt.Sprintf("%d waiting pods of Ray's cluster %s", pods, name), func(ctx context.Context) error {
-		has, bound, err := w.rayHas(ctx, name)
-		if bound > 0 {
-			w.t.Fatalf("%d of %d pods of Ray's cluster %s are bound, which has no quota", bound, has, name)
-		}
-		if err == nil && has != pods {
-			err = fmt.Errorf("%d pods", has)
-		}
-		return err
-	})
 }

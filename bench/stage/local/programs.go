@@ -26,6 +26,8 @@ var foreign = map[string]struct{ module, program string }{
 	"kube-scheduler":          {"controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"},
 	"vc-controller-manager":   {"volcano", "volcano.sh/volcano/cmd/controller-manager"},
 	"kuberay-operator":        {"kuberay", "github.com/ray-project/kuberay/ray-operator"},
+	"jobset-controller":       {"jobset", "sigs.k8s.io/jobset"},
+	"mpi-operator":            {"mpi", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"},
 }
 
 // Without a version the API server calls itself v0.0.0, and clients and feature gates judge it by that.
@@ -60,9 +62,9 @@ func Root() (string, error) {
 func programPath(root, name string) string { return filepath.Join(root, "bin", name) }
 
 // Programs builds programs into bin/ of the repository, those that are not up to date: etcd, kube-apiserver,
-// kube-controller-manager and kube-scheduler from bench/stage/controlplane, vc-controller-manager from bench/stage/volcano, kuberay-operator from
-// bench/stage/kuberay; every other name from cmd/, where the suffix -race asks for the race detector, and -faults before it for the bugs of package api/fault. Progress,
-// one line a program built, is for a person. It may be called by several processes at once.
+// kube-controller-manager and kube-scheduler from bench/stage/controlplane, and others' controllers from the folders beside
+// it, as the table above says; every other name from cmd/, where the suffix -race asks for the race detector, and -faults before it for the
+// bugs of package api/fault. Progress, one line a program built, is for a person. It may be called by several processes at once.
 func Programs(ctx context.Context, root string, progress io.Writer, names ...string) error {
 	bin := filepath.Join(root, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {

@@ -57,6 +57,28 @@ func (c *Cluster) DefineJobSet(ctx context.Context) error {
 	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "components", "crd", "bases"), nil)
 }
 
+// mpi is the module of Kubeflow's MPI operator.
+const mpi, mpiSum = "github.com/kubeflow/mpi-operator@v0.8.2", "h1:7PVtV31iX3LSVW0BqRQ64w/NYNfAgP86Bmua2OEi5lg="
+
+// DefineMPI applies the CustomResourceDefinition of MPIJobs, and makes the namespace of their operator.
+func (c *Cluster) DefineMPI(ctx context.Context) error {
+	dir, err := moduleDir(ctx, mpi, mpiSum)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(c.Config(Admin))
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mpi-operator"}}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make namespace %s: %w", namespace.Name, err)
+	}
+	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "manifests", "base"), func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == "CustomResourceDefinition"
+	})
+}
+
 // AllowVolcano makes the namespace of Volcano, and gives Basalt the rights that deploy/overlays/volcano gives it.
 func (c *Cluster) AllowVolcano(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.Config(Admin))
@@ -76,7 +98,11 @@ func (c *Cluster) StartController(name string, args ...string) (*Process, error)
 	if err != nil {
 		return nil, err
 	}
-	return c.startBeside(name, append(args, "--kubeconfig="+kubeconfig)...)
+	flag := "--kubeconfig="
+	if name == "mpi-operator" { // spells it in its own way
+		flag = "--kubeConfig="
+	}
+	return c.startBeside(name, append(args, flag+kubeconfig)...)
 }
 
 // moduleDir downloads a module and returns its folder. With sum, its content is what that says.
