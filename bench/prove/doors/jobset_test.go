@@ -111,7 +111,19 @@ func (w *world) oneRuns(a, b string) {
 // jobSetController starts JobSet's controller. Nobody calls its webhooks, and what they would fill in, jobSet has.
 func (w *world) jobSetController() {
 	w.t.Helper()
-	dir := w.t.TempDir()
+	dir, port := w.webhookServer()
+	config := fmt.Sprintf(`{"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration", "leaderElection": {"leaderElect": false},
+		"internalCertManagement": {"enable": false}, "webhook": {"host": "127.0.0.1", "port": %d, "certDir": %q}}`, port, dir)
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.controller("jobset-controller", "--config="+filepath.Join(dir, "config.yaml"), "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0")
+}
+
+// webhookServer returns a folder with a certificate of the cluster's for a server of webhooks, and a port for it.
+func (w *world) webhookServer() (dir string, port int) {
+	w.t.Helper()
+	dir = w.t.TempDir()
 	for from, to := range map[string]string{"server.crt": "tls.crt", "server.key": "tls.key"} {
 		b, err := os.ReadFile(filepath.Join(w.cluster.Dir(), from))
 		if err != nil {
@@ -125,12 +137,7 @@ func (w *world) jobSetController() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	config := fmt.Sprintf(`{"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration", "leaderElection": {"leaderElect": false},
-		"internalCertManagement": {"enable": false}, "webhook": {"host": "127.0.0.1", "port": %d, "certDir": %q}}`, ports[0], dir)
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	w.controller("jobset-controller", "--config="+filepath.Join(dir, "config.yaml"), "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0")
+	return dir, ports[0]
 }
 
 func (w *world) jobSets() dynamic.ResourceInterface {

@@ -27,6 +27,7 @@ var foreign = map[string]struct{ module, program string }{
 	"vc-controller-manager":   {"volcano", "volcano.sh/volcano/cmd/controller-manager"},
 	"kuberay-operator":        {"kuberay", "github.com/ray-project/kuberay/ray-operator"},
 	"jobset-controller":       {"jobset", "sigs.k8s.io/jobset"},
+	"lws-controller":          {"lws", "sigs.k8s.io/lws/cmd"},
 	"mpi-operator":            {"mpi", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"},
 }
 

@@ -57,6 +57,18 @@ func (c *Cluster) DefineJobSet(ctx context.Context) error {
 	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "components", "crd", "bases"), nil)
 }
 
+// leaderWorkerSet is the module of LeaderWorkerSet's controller.
+const leaderWorkerSet, leaderWorkerSetSum = "sigs.k8s.io/lws@v0.9.0", "h1:DcJCgxjjoGOx//QHZkeKpyiblxYq70aCRZNYSfykWyI="
+
+// DefineLeaderWorkerSet applies LeaderWorkerSet's CustomResourceDefinitions.
+func (c *Cluster) DefineLeaderWorkerSet(ctx context.Context) error {
+	dir, err := moduleDir(ctx, leaderWorkerSet, leaderWorkerSetSum)
+	if err != nil {
+		return err
+	}
+	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "crd", "bases"), nil)
+}
+
 // mpi is the module of Kubeflow's MPI operator.
 const mpi, mpiSum = "github.com/kubeflow/mpi-operator@v0.8.2", "h1:7PVtV31iX3LSVW0BqRQ64w/NYNfAgP86Bmua2OEi5lg="
 
