@@ -107,3 +107,52 @@ func TestUpstream(t *testing.T) {
 	}
 	found()
 }
+
+// TestUpstreamGate: an API server begins to serve PodGroups of Kubernetes' own, and ends to, while Basalt runs.
+func TestUpstreamGate(t *testing.T) {
+	w := install(t, local.Options{})
+	w.start()
+	found := w.audit()
+	w.queue("team", "8")
+	in := func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("g")} }
+	w.pod("before", "", "", "1")
+	w.bound("before")
+
+	w.restart("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true")
+	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", Labels: map[string]string{api.LabelQueue: "team"}}}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: 2}
+	if _, err := w.kube.Core.SchedulingV1beta1().PodGroups("default").Create(t.Context(), g, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("g-0", "", "", "1", in)
+	w.waits("g-0", "NotEnoughPods", "1 of 2 pods can be scheduled")
+	w.pod("g-1", "", "", "1", in)
+	w.bound("g-0", "g-1")
+	w.charged("team", map[string]string{"cpu": "2", "pods": "2"})
+
+	// What is bound stays charged when its kind is not served any more.
+	w.restart()
+	w.pod("after", "", "", "1")
+	w.bound("after")
+	w.charged("team", map[string]string{"cpu": "2", "pods": "2"})
+	w.delete("g-0", "g-1")
+	w.charged("team", nil)
+	for _, b := range w.all {
+		if n := b.Starts(); n != 1 {
+			t.Errorf("%s was started %d times", b.Name(), n)
+		}
+	}
+	found()
+}
+
+// restart restarts the API server with some flags.
+func (w *world) restart(flags ...string) {
+	w.t.Helper()
+	if err := w.cluster.StopAPIServer(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.cluster.SetAPIServerFlags(flags...)
+	if err := w.cluster.StartAPIServer(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -317,6 +317,9 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	})
 }
 
+// SetAPIServerFlags replaces the API server's further flags, for the next time that it starts.
+func (c *Cluster) SetAPIServerFlags(flags ...string) { c.opts.APIServerFlags = flags }
+
 // StopAPIServer ends the API server in order.
 func (c *Cluster) StopAPIServer() error { return c.endAPIServer((*Process).Stop) }
 
