@@ -41,6 +41,9 @@ const (
 // placed as a whole, and of the event on its PodGroup.
 const ReasonRolledBack = "RolledBack"
 
+// ReasonBoundByOthers is the reason of the event on a pod that Basalt had to place and somebody else bound.
+const ReasonBoundByOthers = "BoundByOthers"
+
 // Reasons of a PodGroup's QuotaReserved condition.
 const (
 	ReasonReserved               = "Reserved"               // True

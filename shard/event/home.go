@@ -120,7 +120,7 @@ type EvictPod struct {
 	Attempt uint64 // that is closed
 }
 
-// PodGroupEvent asks for a Kubernetes event on a PodGroup.
+// PodGroupEvent asks for a Kubernetes event on a PodGroup, or on a pod, where Kind is ImpliedGroup.
 type PodGroupEvent struct {
 	Kind                 api.GroupKind
 	Namespace, Name, UID string

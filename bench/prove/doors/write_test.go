@@ -73,6 +73,30 @@ func TestVolcanoWrite(t *testing.T) {
 	w.phase("second", v1beta1.PodGroupCompleted, "")
 	w.charged("team", map[string]string{"cpu": "3", "pods": "2"})
 
+	// Somebody else binds a pod that Basalt serves: the pod says so.
+	w.group("lone", v1beta1.PodGroupSpec{MinMember: 2, Queue: "team"})
+	w.pod("lone-0", "lone", "", "1", asVolcano)
+	w.waits("lone-0", "NotEnoughPods", "1 of 2 pods")
+	stolen := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "lone-0"}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-0"}}
+	if err := core.Pods("default").Bind(t.Context(), stolen, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	localtest.Wait(t, patience, "the event on a pod that somebody else bound", func(ctx context.Context) error {
+		list, err := w.kube.Core.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range list.Items {
+			if e.Regarding.Name == "lone-0" && e.Reason == "BoundByOthers" && e.Type == corev1.EventTypeWarning {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d events, and none says so", len(list.Items))
+	})
+	w.deleteGroup("lone")
+	w.delete("lone-0")
+	w.charged("team", map[string]string{"cpu": "3", "pods": "2"})
+
 	// Volcano's scheduler takes the Lease: Basalt writes no status and places none of its pods any more, and takes both up again when it
 	// is given back.
 	w.hold("volcano-scheduler", 600)
