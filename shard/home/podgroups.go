@@ -112,9 +112,9 @@ func (c *Core) endImplied(g *gang) {
 
 // homeGroup sees to it that a PodGroup whose queue is ours has a gang, and that its gang knows the queue.
 func (c *Core) homeGroup(g *intake.Group) {
-	queue, known, mismatch := c.objects.GroupQueue(g)
 	gang := c.gangs[g.UID]
 	if gang == nil {
+		queue, known, _ := c.objects.GroupQueue(g)
 		if !known || !c.active[api.BucketOf(queue)] {
 			return
 		}
@@ -137,6 +137,7 @@ func (c *Core) homeGroup(g *intake.Group) {
 			gang.startedBefore()
 		}
 	}
+	queue, known, mismatch := c.objects.GroupQueue(g) // what its pods say now: some may have left it meanwhile
 	if known {
 		gang.wantQueue = queue
 	}
