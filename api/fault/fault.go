@@ -52,4 +52,7 @@ const (
 	ForeignInFull      Fault = "foreign-in-full"      // shard/home: a pod that somebody else bound is charged whether its node has room, or exists
 	LabelsMoveBound    Fault = "labels-move-bound"    // shard/home: a bound pod follows the labels that it has now
 	StartKept          Fault = "start-kept"           // shard/home: an implied gang that comes again passes for started
+	FloorLost          Fault = "floor-lost"           // shard/home: a gang is charged what its pods request, whatever its Volcano PodGroup asks for
+	RoleIgnored        Fault = "role-ignored"         // shard/home: the minimum of a gang may be of any pods, whatever their roles
+	WrittenUnleased    Fault = "written-unleased"     // shard/home: statuses of Volcano's PodGroups are written beside Volcano's scheduler
 )

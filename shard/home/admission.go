@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
@@ -43,8 +44,15 @@ func (c *Core) admit(g *gang) {
 	ch := &g.charge
 	floor, _ := g.demand(nil)
 	if a := ch.reserve; a != nil && a.forNobody() && a.demand.Equal(floor) {
+		if a.denied != nil && ch.reserved {
+			c.release(g) // what it had for pods that are gone: it would keep a queue that is being deleted for ever
+			return
+		}
 		c.sendReserve(g)
 		return
+	}
+	for _, p := range g.members {
+		p.charged = false // or the request would name it
 	}
 	if ch.reserve != nil || !ch.reserved || ch.stale || len(ch.pods) > 0 || !ch.amounts.Equal(floor) {
 		g.admission.since = time.Time{}
@@ -108,7 +116,7 @@ func (c *Core) writesGroup(g *gang) bool {
 	case api.UpstreamGroup:
 		return len(g.members) > 0
 	}
-	return c.writesStatusOf[g.name.Kind]
+	return c.writesStatusOf[g.name.Kind] || g.name.Kind == api.VolcanoGroup && fault.On(fault.WrittenUnleased)
 }
 
 // onGroupWriter takes note that statuses of a kind of group are Basalt's to write, or no more.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -205,7 +206,7 @@ func (g *gang) demand(pods []*pod) (total api.Resources, excess bool) {
 
 // withFloor returns amounts that are no less than the gang's floor.
 func (g *gang) withFloor(amounts api.Resources) api.Resources {
-	if floor := g.floor(); len(floor) > 0 {
+	if floor := g.floor(); len(floor) > 0 && !fault.On(fault.FloorLost) {
 		return amounts.Max(floor)
 	}
 	return amounts

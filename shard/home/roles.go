@@ -1,6 +1,9 @@
 package home
 
-import "basalt.dev/basalt/api"
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+)
 
 // Roles: a Volcano PodGroup may say how many pods of each task its gang needs to start (minTaskMember). Its minimum is made of those
 // first, and then of the oldest pods of any task. A gang that has started does not care.
@@ -18,7 +21,7 @@ func (g *gang) countPlaced(p *pod) {
 
 // lacks returns the first role of which the gang has fewer pods than it needs to start, and how many it has; nil if there is none.
 func (g *gang) lacks() (role *api.Role, have int) {
-	if g.started || g.group == nil || len(g.group.Roles) == 0 {
+	if g.started || g.group == nil || len(g.group.Roles) == 0 || fault.On(fault.RoleIgnored) {
 		return nil, 0
 	}
 	candidates := map[string]int{}
@@ -40,7 +43,7 @@ func (g *gang) lacks() (role *api.Role, have int) {
 // the pods that are charged already, then others. Places of a role for which there is no pod stay free.
 func (g *gang) foremost(pods []*pod, n int, charged bool) []*pod {
 	n = max(0, n)
-	if g.group == nil || len(g.group.Roles) == 0 {
+	if g.group == nil || len(g.group.Roles) == 0 || fault.On(fault.RoleIgnored) {
 		return pods[:min(len(pods), n)]
 	}
 	has := map[string]int{}

@@ -16,15 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 )
 
-// API is an API server with the four kinds that Basalt follows and writes: a clean one, without admission of other people's,
+// API is an API server with the kinds that Basalt follows and writes: a clean one, without admission of other people's,
 // controllers or kubelets.
 type API struct {
 	Pods, Nodes, PodGroups, Queues *Kind
+	VolcanoGroups                  *Kind              // PodGroups of scheduling.volcano.sh
+	PodRules                       api.Rules          // by which pods are reduced
 	Changed                        func(*Kind, Entry) // called with each change once it is made; may be nil
 
 	now     func() time.Time
@@ -60,8 +63,11 @@ func NewAPI(now func() time.Time) *API {
 	kind := func(name, group, kind string) *Kind {
 		return &Kind{Name: name, Objects: map[string]Object{}, Rules: Rules{schema.GroupResource{Group: group, Resource: name + "s"}, schema.GroupKind{Group: group, Kind: kind}}}
 	}
+	volcanos := kind("podgroup", volcano.GroupName, "PodGroup")
+	volcanos.Name = "volcano-podgroup"
 	return &API{now: now, version: 1000, Pods: kind("pod", "", "Pod"), Nodes: kind("node", "", "Node"),
-		PodGroups: kind("podgroup", v1alpha1.GroupName, "PodGroup"), Queues: kind("queue", v1alpha1.GroupName, "Queue")}
+		PodGroups: kind("podgroup", v1alpha1.GroupName, "PodGroup"), Queues: kind("queue", v1alpha1.GroupName, "Queue"),
+		VolcanoGroups: volcanos}
 }
 
 // NameOf is what objects of a kind are found by: namespace/name, or the name of what has no namespace.
@@ -96,6 +102,11 @@ func (a *API) PodGroup(namespace, name string) *v1alpha1.PodGroup {
 	return g
 }
 
+func (a *API) VolcanoGroup(namespace, name string) *volcano.PodGroup {
+	g, _ := a.VolcanoGroups.Objects[key(namespace, name)].Object.(*volcano.PodGroup)
+	return g
+}
+
 func (a *API) Queue(name string) *v1alpha1.Queue {
 	q, _ := a.Queues.Objects[name].Object.(*v1alpha1.Queue)
 	return q
@@ -107,7 +118,7 @@ func (a *API) stored(k *Kind, event watch.EventType, o metav1.Object) {
 	o.SetResourceVersion(strconv.FormatInt(a.version, 10))
 	e := Entry{Type: event, Version: a.version, Object: Object{Object: o}, Old: k.Objects[NameOf(o)]}
 	if p, is := o.(*corev1.Pod); is {
-		e.Pod = api.FromPod(p, nil, api.Rules{})
+		e.Pod = api.FromPod(p, nil, a.PodRules)
 	}
 	if event == watch.Deleted {
 		delete(k.Objects, NameOf(o))
@@ -280,6 +291,11 @@ func (a *API) ReplaceQueueStatus(name, uid string, status *v1alpha1.QueueStatus)
 
 func (a *API) ReplacePodGroupStatus(namespace, name, uid string, status *v1alpha1.PodGroupStatus) error {
 	return a.replaceStatus(a.PodGroups, name, key(namespace, name), uid, status)
+}
+
+// ReplaceVolcanoStatus puts a status in the place of the old one, with a test on the UID. There is no rule on it.
+func (a *API) ReplaceVolcanoStatus(namespace, name, uid string, status *volcano.PodGroupStatus) error {
+	return a.replaceStatus(a.VolcanoGroups, name, key(namespace, name), uid, status)
 }
 
 func (a *API) replaceStatus(k *Kind, name, key, uid string, status any) error {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api/v1alpha1"
 )
@@ -84,6 +85,8 @@ func (r Rules) WithStatus(o metav1.Object, uid string, status any) (metav1.Objec
 		next.Status = status.(*v1alpha1.QueueStatus)
 	case *v1alpha1.PodGroup:
 		next.Status = status.(*v1alpha1.PodGroupStatus)
+	case *volcano.PodGroup:
+		next.Status = *status.(*volcano.PodGroupStatus)
 	default:
 		return nil, apierrors.NewMethodNotSupported(r.Resource, "patch")
 	}
@@ -132,6 +135,8 @@ func spec(o metav1.Object) any {
 		return o.Spec
 	case *v1alpha1.Queue:
 		return o.Spec
+	case *volcano.PodGroup: // its status is no resource of its own, and counts
+		return []any{o.Spec, o.Status}
 	}
 	return nil
 }

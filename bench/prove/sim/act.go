@@ -93,9 +93,20 @@ func (w *world) act(line string) {
 			l.makeGroup(name, after("queue"), number(slices.Index(f, "least")+1), priority)
 		}
 	case "delete-podgroup":
-		if group != nil {
-			a.remove(a.groups, a.groups.objects[nameOf(group)])
+		for _, f := range []*feed{a.groups, a.volcano} {
+			if o, is := f.objects["ns/"+name]; is {
+				a.remove(f, o)
+			}
 		}
+	case "doors": // groups of other kinds are served, by shards that start from now on
+		l.doors, a.PodRules.Volcano = true, true
+	case "volcano-group":
+		if a.VolcanoGroup("ns", name) == nil {
+			l.makeVolcanoGroup(name, after("queue"), number(slices.Index(f, "least")+1), after("roles"), after("floor"))
+		}
+	case "lease": // true or false: Basalt holds that of Volcano's scheduler
+		w.log("admin: %s", line)
+		l.lease(name == "true")
 	case "least":
 		if group != nil {
 			next := *group
@@ -106,7 +117,7 @@ func (w *world) act(line string) {
 		}
 	case "pod":
 		if pod == nil {
-			l.makePod(name, after("group"), after("queue"), slices.Contains(f, "gated"))
+			l.makePod(name, parseMember(after), after("queue"), slices.Contains(f, "gated"))
 		}
 	case "finish":
 		if pod != nil && running(pod) {

@@ -7,12 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/prove/model"
 	"basalt.dev/basalt/shard/effect"
@@ -24,16 +25,18 @@ import (
 type apiServer struct {
 	server
 	*model.API
-	w      *world
-	pods   *feed
-	nodes  *feed
-	groups *feed
-	queues *feed
+	w       *world
+	pods    *feed
+	nodes   *feed
+	groups  *feed
+	queues  *feed
+	volcano *feed // PodGroups of Volcano's
 }
 
 func newAPIServer(w *world) *apiServer {
 	a := &apiServer{w: w, API: model.NewAPI(func() time.Time { return w.now })}
 	a.pods, a.nodes, a.groups, a.queues = newFeed(w, a.Pods), newFeed(w, a.Nodes), newFeed(w, a.PodGroups), newFeed(w, a.Queues)
+	a.volcano = newFeed(w, a.VolcanoGroups)
 	a.Changed = a.changed
 	return a
 }
@@ -88,6 +91,18 @@ func (a *apiServer) changed(k *model.Kind, e entry) {
 			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: o})
 		} else {
 			w.audit.Observe(w.now, audit.PodGroupSeen{PodGroup: o})
+		}
+	case *volcanov1beta1.PodGroup:
+		f = a.volcano
+		as, _ := volcano.Group(o, nil)
+		if gone {
+			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: as})
+		} else {
+			floor := corev1.ResourceList{}
+			if o.Spec.MinResources != nil {
+				floor = *o.Spec.MinResources
+			}
+			w.audit.Observe(w.now, audit.PodGroupSeen{PodGroup: as, Kind: api.VolcanoGroup, Floor: floor})
 		}
 	}
 	if gone {
@@ -183,9 +198,11 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 
 // toldPlaced reports whether a PodGroup says that it once had its minimum.
 func (a *apiServer) toldPlaced(uid string) bool {
-	for _, o := range a.groups.objects {
-		if g := o.Object.(*v1alpha1.PodGroup); string(g.UID) == uid {
-			return g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
+	for _, f := range []*feed{a.groups, a.volcano} {
+		for _, o := range f.objects {
+			if string(o.GetUID()) == uid {
+				return a.group(o.GetName()).started
+			}
 		}
 	}
 	return false
@@ -212,6 +229,10 @@ func (a *apiServer) replaceQueueStatus(o event.WriteQueueStatus) event.StatusWri
 
 func (a *apiServer) replaceGroupStatus(o event.WritePodGroupStatus) event.StatusWritten {
 	return effect.StatusWritten(o.ID, "", a.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status))
+}
+
+func (a *apiServer) replaceVolcanoStatus(o event.WriteGroupStatus, status *volcanov1beta1.PodGroupStatus) event.StatusWritten {
+	return effect.StatusWritten(o.ID, "", a.ReplaceVolcanoStatus(o.Namespace, o.Name, o.UID, status))
 }
 
 // queue returns a Queue, nil when there is none.

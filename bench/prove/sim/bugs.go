@@ -9,7 +9,7 @@ import (
 
 // Skipped are the bugs of package api/fault that the simulator cannot show, and why.
 var Skipped = map[fault.Fault]string{
-	fault.StartKept:   "its load has no implied gangs: bench/prove/explore shows it",
+	fault.StartKept:   "one seed in hundreds shows it: bench/prove/explore shows it always",
 	fault.EvictUnread: "one seed in thousands shows it: TestEvictUnread plays it",
 	fault.SharedNodes: "a race between goroutines of one process: bench/prove/failures shows it on real ones",
 }
@@ -34,6 +34,7 @@ var Bugs = []Bug{
 	{fault.LeakedHold, 213}, {fault.SleepersForgotten, 1}, {fault.LateReserve, 44}, {fault.LabelsMoveBound, 3}, {fault.TwoStatusWriters, 1},
 	{fault.NamesNotUIDs, 1}, {fault.PanicBelowZero, 1}, {fault.TermKeepsKey, 1}, {fault.RecordEndsProcess, 58},
 	{fault.UnboundedBatch, 20}, {fault.EndlessEarmark, 45}, {fault.ForeignInFull, 1},
+	{fault.FloorLost, 4}, {fault.RoleIgnored, 27}, {fault.WrittenUnleased, 1},
 }
 
 // Hunt runs seeds from first on, at most so many and with so many at a time, with a bug switched on, until one fails. It

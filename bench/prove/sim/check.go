@@ -12,8 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
@@ -45,6 +47,9 @@ type check struct {
 
 	relabelled map[string]bool // names of PodGroups that a label of a pod with a node was changed to
 	strange    map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
+
+	roles    map[string]string    // pods -> their role
+	placedAt map[string]time.Time // names of groups -> when a pod of it was last seen to change on a node
 }
 
 // gangSeen is what is known of a gang, by UID.
@@ -56,10 +61,18 @@ type gangSeen struct {
 	relabelled  bool                 // a pod with a node was relabelled to its name: once finished it may count as placed at a takeover
 	inherited   bool                 // a pod of its name was bound for a namesake: who sees both counts it
 	gone        int                  // number of the newest object when it went, 0 while it is there
+
+	implied bool // no object describes it: it has the UID of every group of its name
+	name    string
+	before  int // least of the one before it
+	began   time.Time
+	roles   []api.Role
+	floor   api.Resources
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{}}
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
+		roles: map[string]string{}, placedAt: map[string]time.Time{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -155,14 +168,15 @@ func (c *check) groupName(p *corev1.Pod) string {
 	if name, bound := c.label[string(p.UID)]; bound && p.Spec.NodeName != "" {
 		return name
 	}
-	return p.Labels[api.LabelPodGroup]
+	return groupNamed(p)
 }
 
 // meddles notes that somebody else bound a pod, or labelled one anew that somebody else bound: whoever finds it so at a takeover
 // counts it for the gang whose reservation names it, or that its labels name by then.
 func (c *check) meddles(p *corev1.Pod, labels map[string]string) {
-	c.strange[labels[api.LabelPodGroup]] = true
-	for _, uid := range append(slices.Clone(c.byName[labels[api.LabelPodGroup]]), string(p.UID), labels[api.LabelGang]) {
+	name := cmp.Or(labels[api.LabelPodGroup], groupNamed(p))
+	c.strange[name] = true
+	for _, uid := range append(slices.Clone(c.byName[name]), string(p.UID), labels[api.LabelGang]) {
 		c.gang(uid).meddled = true
 	}
 	for _, r := range c.w.store.reservations() {
@@ -217,29 +231,39 @@ func (c *check) afterAPI(f *feed, e entry) {
 			c.node(o.Spec.NodeName)
 		}
 		if _, known := c.label[string(o.UID)]; o.Spec.NodeName != "" && !known {
-			c.label[string(o.UID)] = o.Labels[api.LabelPodGroup]
+			c.label[string(o.UID)] = groupNamed(o)
 		}
+		c.sawPod(o, e.Type == watch.Added)
 		c.inherit(o)
 	case *corev1.Node:
 		c.cores[o.Name] = max(c.cores[o.Name], o.Status.Allocatable.Cpu().MilliValue())
 	case *v1alpha1.PodGroup:
-		g := c.gang(string(o.UID))
-		n := int(o.Spec.SchedulingPolicy.Gang.MinCount)
-		if g.least == 0 {
-			g.least = n
-			c.byName[o.Name] = append(c.byName[o.Name], string(o.UID))
-			g.meddled, g.relabelled = g.meddled || c.strange[o.Name], c.relabelled[o.Name]
-			g.inherited = c.used[o.Name] // some may still be seen where the watch lags
-		}
-		g.least, g.most = min(g.least, n), max(g.most, n)
-		if e.Type == watch.Deleted {
-			g.gone = c.newest
-		}
+		c.sawGroup(o.Name, string(o.UID), int(o.Spec.SchedulingPolicy.Gang.MinCount), e.Type == watch.Deleted)
+	case *volcanov1beta1.PodGroup:
+		g := c.sawGroup(o.Name, string(o.UID), int(o.Spec.MinMember), e.Type == watch.Deleted)
+		_, more := volcano.Group(o, nil)
+		g.roles, g.floor = more.Roles, more.Floor
 	case *v1alpha1.Queue:
 		if e.Type == watch.Deleted {
 			c.gone(o)
 		}
 	}
+}
+
+// sawGroup takes note of a PodGroup.
+func (c *check) sawGroup(name, uid string, least int, gone bool) *gangSeen {
+	g := c.gang(uid)
+	if g.least == 0 {
+		g.least = least
+		c.byName[name] = append(c.byName[name], uid)
+		g.meddled, g.relabelled = g.meddled || c.strange[name], c.relabelled[name]
+		g.inherited = c.used[name] // some may still be seen where the watch lags
+	}
+	g.least, g.most = min(g.least, least), max(g.most, least)
+	if gone {
+		g.gone = c.newest
+	}
+	return g
 }
 
 // gone judges that a queue whose limits are in force stays while anything is charged to it, except for pods that somebody else
@@ -410,13 +434,13 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	gang := cmp.Or(c.bound[string(p.UID)], c.going[string(p.UID)])
 	if gang == "" {
 		if o := c.groupName(p); o != "" {
-			if g := w.api.groups.objects[p.Namespace+"/"+o].Object; g != nil {
-				gang = string(g.GetUID())
+			if g := w.api.group(o); g != nil {
+				gang = g.uid
 			}
 		}
 	}
 	if c.bound[string(p.UID)] == "" && slices.ContainsFunc(w.store.reservations(), func(r *wire.ReservationRecord) bool {
-		return r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[p.Labels[api.LabelPodGroup]], r.Gang.Uid)
+		return r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[groupNamed(p)], r.Gang.Uid)
 	}) {
 		return // somebody else bound it, and labelled it anew before it was charged
 	}
@@ -492,7 +516,14 @@ func (c *check) says(x *shard, o event.Send) {
 		return
 	}
 	g := c.gang(gang)
-	if g.least == 0 || len(g.ever) > 0 || g.meddled || g.inherited || g.relabelled {
+	switch {
+	case g.least == 0 || g.meddled || g.relabelled:
+		return
+	case g.implied: // it may start more than once
+		if !c.starts(g) {
+			return
+		}
+	case len(g.ever) > 0 || g.inherited:
 		return
 	}
 	pods := map[string]bool{}
@@ -507,9 +538,10 @@ func (c *check) says(x *shard, o event.Send) {
 	for uid := range pods { // of those named here some may vanish on the way: the gang is completed, or undone
 		g.durable[uid] = c.w.now
 	}
-	if len(pods) < g.least {
-		c.w.fail("I6: %s binds gang %s with %d of at least %d pods durable", x.inc, gang, len(pods), g.least)
+	if least := c.minimum(g); len(pods) < least {
+		c.w.fail("I6: %s binds gang %s with %d of at least %d pods durable", x.inc, gang, len(pods), least)
 	}
+	c.hasRoles(x, gang, g, pods)
 }
 
 // stamp judges the stamp of a status that is about to be written: I8.
@@ -715,6 +747,7 @@ func (c *check) firstCharges(events []model.Event[proto.Message]) {
 		fresh = append(fresh, r)
 	}
 	for _, r := range fresh {
+		c.floors(r)
 		d, _ := wire.ToResources(r.Demand)
 		c.guarantees(r.Gang, d)
 	}

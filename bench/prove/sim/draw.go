@@ -69,6 +69,7 @@ func (d *drawer) begin() {
 	if bounds.below(2) == 0 {
 		d.say("earmarks 2s 2s 1s")
 	}
+	d.controllers(w.newDie("doors"))
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limits())
 	}
@@ -177,14 +178,11 @@ func (d *drawer) limits() string {
 	return "capability " + capability + " guarantee " + guarantee
 }
 
-func (d *drawer) pod(name, group, queue string) {
+func (d *drawer) pod(name string, of member, queue string) {
 	if d.w.api.pod("ns", name) != nil {
 		return
 	}
-	words := "pod " + name
-	if group != "" {
-		words += " group " + group
-	}
+	words := "pod " + name + of.words()
 	if queue != "" {
 		words += " queue " + queue
 	}
@@ -249,13 +247,13 @@ func (d *drawer) user() {
 			d.group(name, queue, least)
 		}
 		for i := range least + rng.IntN(2) {
-			d.pod(fmt.Sprintf("%s-%d", name, i), name, "")
+			d.pod(fmt.Sprintf("%s-%d", name, i), member{group: name}, "")
 		}
 		if !before {
 			d.group(name, queue, least)
 		}
 	case "single":
-		d.pod(fmt.Sprintf("single%d", rng.IntN(16)), "", pick(d, leafNames))
+		d.pod(fmt.Sprintf("single%d", rng.IntN(16)), member{}, pick(d, leafNames))
 	case "finish":
 		for range 3 {
 			if p := d.aPod(running); p != nil && d.some(d.busy) {
@@ -276,16 +274,16 @@ func (d *drawer) user() {
 		if p != nil {
 			d.say("delete %s", p.Name)
 			if d.some(3) { // and makes it again at once
-				d.pod(p.Name, p.Labels[api.LabelPodGroup], p.Labels[api.LabelQueue])
+				d.pod(p.Name, again(p), p.Labels[api.LabelQueue])
 			}
 		}
 	case "make again": // what a controller makes again, or one more
 		if g := d.aGroup(); g != nil {
 			least := int(g.Spec.SchedulingPolicy.Gang.MinCount)
-			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(most(g.Name), least+2))), g.Name, "")
+			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(most(g.Name), least+2))), member{group: g.Name}, "")
 			for i := range least {
 				if !d.some(4) {
-					d.pod(fmt.Sprintf("%s-%d", g.Name, i), g.Name, "")
+					d.pod(fmt.Sprintf("%s-%d", g.Name, i), member{group: g.Name}, "")
 				}
 			}
 		}

@@ -8,8 +8,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -50,6 +52,7 @@ type shard struct {
 	ticks   int
 	tickDue bool
 	leaving bool
+	writes  bool      // the statuses of Volcano's PodGroups, as far as it heard
 	due     time.Time // then the node core is stepped
 }
 
@@ -65,9 +68,12 @@ func (w *world) startShard(name string) *shard {
 	}
 	x.step(event.NamespaceSeen{Name: "ns"})
 	x.step(event.PriorityClassSeen{Name: "high", Value: 10})
-	synced := 0
+	synced, lists := 0, 3
+	if w.load.doors {
+		lists++
+	}
 	first := func() {
-		if synced++; synced == 3 {
+		if synced++; synced == lists {
 			x.register()
 		}
 	}
@@ -88,6 +94,19 @@ func (w *world) startShard(name string) *shard {
 		},
 		first: first,
 	})
+	if w.load.doors {
+		x.watch(w.api.volcano, &watcher{
+			seen: func(o object) {
+				as, more := volcano.Group(o.Object.(*volcanov1beta1.PodGroup), nil)
+				x.step(event.PodGroupSeen{PodGroup: as, Foreign: more})
+			},
+			gone: func(o object) {
+				x.step(event.PodGroupGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName(), Kind: api.VolcanoGroup})
+			},
+			first: first,
+		})
+		x.hearLease()
+	}
 	x.later(w.between(0, 100*time.Millisecond), x.tick)
 	return x
 }
@@ -314,6 +333,8 @@ func (x *shard) carryOut(o event.Output) {
 	case event.WritePodGroupStatus:
 		w.check.stamp("podgroup "+o.Name+" "+o.UID, o.Status.Queue, o.Status.Stamp)
 		x.write(o.ID, func() event.StatusWritten { return a.replaceGroupStatus(o) })
+	case event.WriteGroupStatus:
+		x.writeVolcanoStatus(o)
 	case event.WritePodCondition:
 		x.write(o.ID, func() event.StatusWritten { return a.explain(o) })
 	case event.EvictPod:

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,9 @@ type workload struct {
 	edited map[string]bool          // pods whose labels a tenant edited
 
 	tenant []tenantSince // of the namespace: all it ever had
+
+	doors bool // there are groups of other kinds
+	holds bool // Basalt holds the Lease of Volcano's scheduler
 
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
@@ -203,15 +207,12 @@ func (l *workload) makeGroup(name, queue string, least int, priority string) {
 }
 
 // makePod makes a pod of a gang. Its shape depends on the gang's name, so that pods that controllers recreate are the same.
-func (l *workload) makePod(name, group, queue string, gated bool) {
+func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	w := l.w
 	if w.api.pod("ns", name) != nil {
 		return
 	}
-	key := group
-	if key == "" {
-		key = name
-	}
+	key := cmp.Or(of.group, name)
 	kind := int(api.BucketOf(key))
 	amounts := map[string]string{"cpu": []string{"1", "500m", "2", "1"}[kind%4]}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{}}}
@@ -223,9 +224,7 @@ func (l *workload) makePod(name, group, queue string, gated bool) {
 	case 2:
 		p.Spec.NodeSelector = map[string]string{"zone": "b"}
 	}
-	if group != "" {
-		p.Labels[api.LabelPodGroup] = group
-	}
+	of.mark(p)
 	if queue != "" {
 		p.Labels[api.LabelQueue] = queue
 	}
@@ -312,8 +311,8 @@ func (l *workload) finish(p *corev1.Pod, phase corev1.PodPhase) {
 }
 
 func (l *workload) groupUID(p *corev1.Pod) string {
-	if g := l.w.api.groups.objects[p.Namespace+"/"+l.w.check.groupName(p)].Object; g != nil {
-		return string(g.GetUID())
+	if g := l.w.api.group(l.w.check.groupName(p)); g != nil {
+		return g.uid
 	}
 	return string(p.UID)
 }
@@ -374,7 +373,7 @@ func (l *workload) help(round int) {
 	}
 	groups := map[string][]*corev1.Pod{}
 	for _, p := range l.pods(func(*corev1.Pod) bool { return true }) {
-		switch group := p.Labels[api.LabelPodGroup]; {
+		switch group := groupNamed(p); {
 		case !ours(p), finished(p):
 			if p.DeletionTimestamp == nil {
 				a.delete(p)
@@ -382,10 +381,12 @@ func (l *workload) help(round int) {
 		case len(p.Spec.SchedulingGates) > 0:
 			a.edit(p, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
 		case p.DeletionTimestamp != nil:
-		case (l.edited[string(p.UID)] || group != "" && p.Labels[api.LabelQueue] != "") && p.Spec.NodeName == "": // its labels may contradict its gang's
+		case (l.edited[string(p.UID)] || group != "" && !implies(p) && p.Labels[api.LabelQueue] != "") && p.Spec.NodeName == "": // its labels may contradict its gang's
 			a.delete(p)
 		case l.edited[string(p.UID)]:
 			l.finish(p, corev1.PodSucceeded)
+		case implies(p) && p.Spec.NodeName == "" && p.Labels[api.LabelQueue] != a.group(group).queue: // made after one that was labelled anew
+			a.delete(p)
 		case group != "":
 			groups[group] = append(groups[group], p)
 		case l.closing(p.Labels[api.LabelQueue]) && running(p): // the queue waits for it
@@ -396,12 +397,16 @@ func (l *workload) help(round int) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		pods := groups[name]
-		g, _ := a.groups.objects["ns/"+name].Object.(*v1alpha1.PodGroup)
+		g := a.group(name)
 		if g == nil {
-			l.makeGroup(name, leafNames[w.die.below(len(leafNames))], min(len(pods), 4), "")
+			queue, least := leafNames[w.die.below(len(leafNames))], min(len(pods), 4)
+			if kindOf(name) == api.VolcanoGroup {
+				l.makeVolcanoGroup(name, queue, least, "-", "-")
+			} else {
+				l.makeGroup(name, queue, least, "")
+			}
 			continue
 		}
-		started := g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
 		waiting, mine, last := 0, 0, time.Time{}
 		for _, p := range pods {
 			at := w.check.landed[string(p.UID)]
@@ -409,7 +414,7 @@ func (l *workload) help(round int) {
 			case p.Spec.NodeName == "":
 				waiting++
 				mine++
-			case p.Labels[api.LabelGang] != string(g.UID) && w.now.Sub(at) > 4*time.Second: // of a namesake, or bound by hand
+			case p.Labels[api.LabelGang] != g.uid && w.now.Sub(at) > 4*time.Second: // of a namesake, or bound by hand
 				l.finish(p, corev1.PodSucceeded)
 			default:
 				mine++
@@ -418,7 +423,8 @@ func (l *workload) help(round int) {
 				}
 			}
 		}
-		closing := l.closing(g.Spec.Queue)
+		closing := l.closing(g.queue)
+		started := g.started || g.kind != api.BasaltGroup && (mine-waiting >= g.least || mine > waiting && w.now.Sub(last) > time.Minute) // those may tell nobody
 		if (waiting == 0 || started) && w.now.Sub(last) > 4*time.Second || closing {
 			for _, p := range pods {
 				if p = a.podByUID(string(p.UID)); p != nil && running(p) {
@@ -426,21 +432,34 @@ func (l *workload) help(round int) {
 				}
 			}
 		} else if waiting > 0 {
-			for i := 0; mine < int(g.Spec.SchedulingPolicy.Gang.MinCount) && i < 40; i++ {
+			like := again(pods[0])
+			for i := 0; (mine < g.least || g.kind == api.VolcanoGroup && i < g.least) && i < 40; i++ { // of each role enough
 				if pod := fmt.Sprintf("%s-%d", name, i); a.pod("ns", pod) == nil {
-					l.makePod(pod, name, "", false)
+					if like.kind == api.VolcanoGroup {
+						like.role = roleOf(i)
+					}
+					queue := ""
+					if like.kind == api.ImpliedGroup {
+						queue = g.queue
+					}
+					l.makePod(pod, like, queue, false)
 					mine++
 				}
 			}
+		}
+	}
+	for _, name := range a.volcano.names() { // one that was admitted has a reservation for pods that come
+		if g := a.volcano.objects[name]; groups[g.GetName()] == nil {
+			a.remove(a.volcano, g)
 		}
 	}
 }
 
 // queueOf is the queue that a pod is charged to, "" while nobody can know.
 func (l *workload) queueOf(p *corev1.Pod) string {
-	if name := p.Labels[api.LabelPodGroup]; name != "" {
-		if g, _ := l.w.api.groups.objects[p.Namespace+"/"+name].Object.(*v1alpha1.PodGroup); g != nil {
-			return g.Spec.Queue
+	if name := groupNamed(p); name != "" && !implies(p) {
+		if g := l.w.api.group(name); g != nil {
+			return g.queue
 		}
 	}
 	return p.Labels[api.LabelQueue]
@@ -461,7 +480,7 @@ func (l *workload) left() string {
 	w := l.w
 	for _, p := range l.pods(ours) {
 		if !finished(p) {
-			return fmt.Sprintf("pod %s of group %q is not done (node %q)", p.UID, p.Labels[api.LabelPodGroup], p.Spec.NodeName)
+			return fmt.Sprintf("pod %s of group %q is not done (node %q)", p.UID, groupNamed(p), p.Spec.NodeName)
 		}
 	}
 	for _, key := range w.store.with("reservations/") {
