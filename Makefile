@@ -23,7 +23,7 @@ test: build compiler ## run all tests with the race detector
 race: build compiler ## run the tests of PKG=./... three times with the race detector, to find flaky failures
 	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)
 
-doors: build ## run jobs of Volcano, Ray, JobSet, LeaderWorkerSet and MPI with their own controllers, built from source; the first time some minutes more than 5
+doors: build ## run jobs of Volcano, Ray, JobSet, LeaderWorkerSet, MPI and Kueue with their own controllers, built from source; the first time some minutes more than 5
 	$(GO) test -tags doors -timeout 60m -v -run Controller ./bench/prove/doors
 
 SEEDS ?= 1000

@@ -196,13 +196,17 @@ func TestGangPolicies(t *testing.T) {
 // apply applies some manifests.
 func (w *world) apply(text string) {
 	w.t.Helper()
+	if err := w.tryApply(text); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) tryApply(text string) error {
 	dir := w.t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o644); err != nil {
-		w.t.Fatal(err)
+		return err
 	}
-	if err := local.Apply(w.t.Context(), w.cluster.Config(local.Admin), dir, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	return local.Apply(w.t.Context(), w.cluster.Config(local.Admin), dir, nil)
 }
 
 // labelNamespace enables what labels of Basalt's enable for a namespace.

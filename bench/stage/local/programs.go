@@ -28,6 +28,7 @@ var foreign = map[string]struct{ module, program string }{
 	"kuberay-operator":        {"kuberay", "github.com/ray-project/kuberay/ray-operator"},
 	"jobset-controller":       {"jobset", "sigs.k8s.io/jobset"},
 	"lws-controller":          {"lws", "sigs.k8s.io/lws/cmd"},
+	"kueue":                   {"kueue", "sigs.k8s.io/kueue/cmd/kueue"},
 	"mpi-operator":            {"mpi", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"},
 }
 

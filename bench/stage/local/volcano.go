@@ -69,6 +69,21 @@ func (c *Cluster) DefineLeaderWorkerSet(ctx context.Context) error {
 	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "crd", "bases"), nil)
 }
 
+// kueue is the module of Kueue.
+const kueue, kueueSum = "sigs.k8s.io/kueue@v0.18.4", "h1:+Vs1H5sjXeSGG8BxvkrJCrpovB0vpuIHfkwSmlNSkyc="
+
+// DefineKueue applies Kueue's CustomResourceDefinitions, and makes its namespace.
+func (c *Cluster) DefineKueue(ctx context.Context) error {
+	dir, err := moduleDir(ctx, kueue, kueueSum)
+	if err != nil {
+		return err
+	}
+	if err := c.makeNamespace(ctx, "kueue-system"); err != nil {
+		return err
+	}
+	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "config", "components", "crd", "bases"), nil)
+}
+
 // mpi is the module of Kubeflow's MPI operator.
 const mpi, mpiSum = "github.com/kubeflow/mpi-operator@v0.8.2", "h1:7PVtV31iX3LSVW0BqRQ64w/NYNfAgP86Bmua2OEi5lg="
 
@@ -78,28 +93,31 @@ func (c *Cluster) DefineMPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(c.Config(Admin))
-	if err != nil {
-		return fmt.Errorf("make client: %w", err)
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mpi-operator"}}
-	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make namespace %s: %w", namespace.Name, err)
+	if err := c.makeNamespace(ctx, "mpi-operator"); err != nil {
+		return err
 	}
 	return Apply(ctx, c.Config(Admin), filepath.Join(dir, "manifests", "base"), func(u *unstructured.Unstructured) bool {
 		return u.GetKind() == "CustomResourceDefinition"
 	})
 }
 
-// AllowVolcano makes the namespace of Volcano, and gives Basalt the rights that deploy/overlays/volcano gives it.
-func (c *Cluster) AllowVolcano(ctx context.Context) error {
+// makeNamespace makes a namespace, unless there is one.
+func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
 	client, err := kubernetes.NewForConfig(c.Config(Admin))
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "volcano-system"}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make namespace %s: %w", namespace.Name, err)
+		return fmt.Errorf("make namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// AllowVolcano makes the namespace of Volcano, and gives Basalt the rights that deploy/overlays/volcano gives it.
+func (c *Cluster) AllowVolcano(ctx context.Context) error {
+	if err := c.makeNamespace(ctx, "volcano-system"); err != nil {
+		return err
 	}
 	return Apply(ctx, c.Config(Admin), filepath.Join(c.root, "deploy", "overlays", "volcano"), nil)
 }
