@@ -26,6 +26,10 @@ race: build compiler ## run the tests of PKG=./... three times with the race det
 doors: build ## run jobs of Volcano, Ray, JobSet, LeaderWorkerSet, MPI and Kueue with their own controllers, built from source; the first time some minutes more than 5
 	$(GO) test -tags doors -timeout 60m -v -run Controller ./bench/prove/doors
 
+LONG ?= 10m
+doors-long: build ## run jobs and Deployments of Volcano's for LONG=10m, shards killed, and judge each change
+	$(GO) test -tags doors -timeout 120m -v -run TestLong ./bench/prove/doors -long $(LONG)
+
 SEEDS ?= 1000
 FIRST ?= 1
 sim: bin/basalt-bench ## run the whole system in a deterministic simulator: SEEDS=1000 seeds from FIRST=1, on all cores

@@ -3,6 +3,7 @@
 package doors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type world struct {
 	t       *testing.T
 	cluster *local.Cluster
 	kube    *kube.Clients
+	shards  int             // 2 if 0
 	all     []*local.Basalt // the coordinator first
 }
 
@@ -77,7 +79,7 @@ func (w *world) startWith(o local.BasaltOptions) {
 	w.t.Helper()
 	o.Restart = true
 	var err error
-	if w.all, err = w.cluster.StartBasalt(w.t.Context(), 1, 2, o); err != nil {
+	if w.all, err = w.cluster.StartBasalt(w.t.Context(), 1, cmp.Or(w.shards, 2), o); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := local.WaitReady(w.t.Context(), w.all); err != nil {

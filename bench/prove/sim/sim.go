@@ -6,11 +6,12 @@
 //
 // It decides nothing about Basalt. The two servers are those of package bench/prove/model; how processes lag behind them is in
 // store.go and apiserver.go; what is read and written in the control store, and how a lost answer is resolved, is the shipping
-// code of package api/store/protocol. network.go is the streams of package api/link, shard.go and coordinator.go are the shells,
-// without which the cores do nothing: when a coordinator campaigns, leads and resigns is the shipping code of package
-// coordinator/leadership, what the answers of both servers mean that of the packages effect. check.go is the judge. draw.go draws the workload and the faults and act.go
-// carries them out, groups.go does so for groups of other kinds than PodGroup; between these everything is a line of a script (script.go), and a script that fails is shrunk to the
-// lines that it needs (shrink.go). bugs.go lists the seeded bugs that have to be found.
+// code of package api/store/protocol. network.go is the streams of package api/link, shard.go and coordinator.go are the
+// shells, without which the cores do nothing: when a coordinator campaigns, leads and resigns is the shipping code of package
+// coordinator/leadership, what the answers of both servers mean that of the packages effect. check.go is the judge. draw.go
+// draws the workload and the faults and act.go carries them out, groups.go does so for groups of other kinds than PodGroup;
+// between these everything is a line of a script (script.go), and a script that fails is shrunk to the lines that it needs
+// (shrink.go). bugs.go lists the seeded bugs that have to be found.
 //
 // Invariants: the same seed gives the same log, byte by byte, and so does the script of its run, without the random source;
 // there is no clock, no goroutine and no other randomness; maps are walked in sorted order where order can reach an output.
