@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // foreignGroup is a label or annotation by which other schedulers and queueing systems put a pod into a group. A pod that has one
@@ -116,13 +117,14 @@ func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 	if name := volcanoGroup(from); name != "" && p.Group == "" && rules.Volcano {
 		p.Group, p.GroupKind = name, VolcanoGroup
 		p.Role = Shorten(cmp.Or(from.Annotations[volcanoTask], from.Labels[volcanoTask]), maxGroupName)
+		p.PerController = volcanoPerController(from)
 	}
 	if p.Group == "" {
 		if p.Group, p.GroupMin = Implied(from); p.Group != "" {
 			p.GroupKind = ImpliedGroup
 		}
 	}
-	if p.Queue == "" && p.Group == "" && rules.Volcano {
+	if p.Queue == "" && (p.Group == "" || p.PerController) && rules.Volcano {
 		p.VolcanoQueue = Shorten(from.Annotations[volcanoQueueOfAPod], maxGroupName)
 	}
 }
@@ -135,6 +137,16 @@ func volcanoGroup(p *v1.Pod) string {
 	}
 	return Shorten(name, maxGroupName)
 }
+
+// volcanoPerController reports whether a pod names the PodGroup that Volcano's podgroup controller makes for the pods of a controller
+// that makes none itself, such as a ReplicaSet. Its name has the controller's UID, so no other controller's pods are in it.
+func volcanoPerController(p *v1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(p)
+	return owner != nil && owner.UID != "" && volcanoGroup(p) == VolcanoPerController+string(owner.UID)
+}
+
+// VolcanoPerController is what the names of such PodGroups begin with.
+const VolcanoPerController = "podgroup-"
 
 // upstreamGroup returns the PodGroup of scheduling.k8s.io that a pod names, "" for none.
 func upstreamGroup(p *v1.Pod) string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 )
@@ -41,7 +42,10 @@ type Pod struct {
 	GroupMin  int    // of an ImpliedGroup: how many of its pods start together, 0 if this pod does not say
 	Role      string // its task in a Volcano PodGroup, "" when it has none
 
-	VolcanoQueue string // of a pod with neither label nor group: the queue of Volcano's that its annotation names
+	// PerController says that Volcano's podgroup controller made the group for the pods of this pod's controller (volcanoPerController).
+	PerController bool
+
+	VolcanoQueue string // of a pod with neither label nor group, or PerController: the queue of Volcano's that its annotation names
 
 	Class *Class
 	// Refused is set on a pod that cannot be placed as it is: the reason says what kind, the message names the field.
@@ -191,11 +195,7 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 	if out.Node != "" {
 		out.Gang = p.Labels[LabelGang]
 	}
-	for i := range p.OwnerReferences {
-		if c := p.OwnerReferences[i].Controller; c != nil && *c {
-			out.Owned = true
-		}
-	}
+	out.Owned = metav1.GetControllerOfNoCopy(p) != nil
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
 			out.ConditionReason, out.ConditionMessage = c.Reason, c.Message

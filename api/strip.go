@@ -30,9 +30,10 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	if len(s.ResourceClaims) > 0 {
 		out.Spec.ResourceClaims = []v1.PodResourceClaim{{}}
 	}
-	for i := range p.OwnerReferences {
-		if c := p.OwnerReferences[i].Controller; c != nil && *c {
-			out.OwnerReferences = []metav1.OwnerReference{{Controller: c}}
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		out.OwnerReferences = []metav1.OwnerReference{{Controller: owner.Controller}}
+		if volcanoPerController(p) {
+			out.OwnerReferences[0].UID = owner.UID
 		}
 	}
 	if s.Resources != nil {

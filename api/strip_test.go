@@ -66,7 +66,7 @@ func TestStripping(t *testing.T) {
 	claims := func(namespace, claim string) string {
 		return map[bool]string{true: "not bound"}[len(claim)%2 == 0]
 	}
-	refused, classes, implied := map[string]bool{}, map[string]bool{}, 0
+	refused, classes, implied, perController := map[string]bool{}, map[string]bool{}, 0, 0
 	for i := range 400 {
 		p := &v1.Pod{}
 		fill.Fill(&p.ObjectMeta)
@@ -80,6 +80,10 @@ func TestStripping(t *testing.T) {
 			for j := range p.OwnerReferences {
 				p.OwnerReferences[j].UID = types.UID(strings.Repeat("u", i))
 			}
+		}
+		if i%6 == 0 {
+			p.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(strings.Repeat("u", i)), Controller: new(i%12 == 0)}}
+			p.Annotations["scheduling.k8s.io/group-name"] = api.VolcanoPerController + strings.Repeat("u", i)
 		}
 		fill.Fill(&p.Status.Phase)
 		fill.Fill(&p.Status.Conditions)
@@ -115,6 +119,9 @@ func TestStripping(t *testing.T) {
 		if want.GroupKind == api.ImpliedGroup {
 			implied++
 		}
+		if want.PerController {
+			perController++
+		}
 
 		n := &v1.Node{}
 		fill.Fill(&n.ObjectMeta)
@@ -124,7 +131,7 @@ func TestStripping(t *testing.T) {
 			t.Fatalf("stripped, a node reduces to %+v, not %+v", got, want)
 		}
 	}
-	if len(refused) < 5 || len(classes) < 100 || implied < 20 {
+	if len(refused) < 5 || len(classes) < 100 || implied < 20 || perController < 5 {
 		t.Fatalf("the random pods were refused for %d reasons, had %d classes, and %d were of implied groups: too few to show anything", len(refused), len(classes), implied)
 	}
 }

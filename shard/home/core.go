@@ -28,6 +28,7 @@ type Core struct {
 	priorities   map[string]int64
 	young        []*intake.Group  // first seen not long ago, in order
 	goneGroups   recent[struct{}] // UIDs, so that a late event does not bring one back
+	lostGroups   recent[struct{}] // names of PodGroups that are gone, for pods that start alone (membership.go)
 	goneNames    []intake.Name    // only with fault.NamesNotUIDs: what a work queue of names would hold
 	pods         map[string]*pod
 	clusterNodes map[string]*api.Node  // all nodes of the cluster (foreign.go)

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -123,6 +124,7 @@ func (c *Core) resolveMembership(p *pod) {
 		grp = nil // nobody vouches for the gang that the label names: it is claimed as a gang of one
 	}
 	if grp != nil {
+		p.alone = false
 		c.revote(c.objects.Cast(p.Entry, grp))
 		if g := c.gangs[grp.UID]; g != nil {
 			c.join(p, g)
@@ -133,7 +135,7 @@ func (c *Core) resolveMembership(p *pod) {
 	}
 	c.revote(c.objects.Withdraw(p.Entry))
 	// A gang of one, or a pod whose PodGroup does not exist: while it has no node, that is only reported.
-	orphan := p.InGroup != (intake.Name{}) && !p.isBound()
+	orphan := p.InGroup != (intake.Name{}) && !p.isBound() && !c.startsAlone(p)
 	queue, known := c.objects.PodQueue(p.Entry)
 	relevant := !p.Finished && (p.Ours || p.isBound())
 	g := c.gangs[p.UID]
@@ -154,6 +156,32 @@ func (c *Core) resolveMembership(p *pod) {
 		c.leave(p)
 	}
 }
+
+// Volcano's podgroup controller makes a PodGroup for the pods of a ReplicaSet or a StatefulSet, named after the UID of that one, and
+// deletes it by name when that one has no pods. It may do so late, when a new pod already names it, and then nobody makes it again
+// (volcano-sh/volcano#5972). Such a pod would wait for ever. It is placed by itself if that is what its PodGroup asked for: a minimum of
+// one pod. What a PodGroup asked for is known only where it was seen; elsewhere the pod waits, and says for what.
+
+// rememberLost takes note of a PodGroup that is gone, if a pod that names it may be placed by itself.
+func (c *Core) rememberLost(g *intake.Group) {
+	if g.Name.Kind == api.VolcanoGroup && strings.HasPrefix(g.Name.Name, api.VolcanoPerController) && g.MinCount == 1 && g.Refused == nil {
+		c.lostGroups.put(lostKey(g.Name), struct{}{})
+	}
+}
+
+// startsAlone reports whether a pod whose PodGroup does not exist is placed by itself. The answer is remembered with the pod, because
+// names are forgotten when many others follow them.
+func (c *Core) startsAlone(p *pod) bool {
+	if !p.PerController || p.InGroup.Kind != api.VolcanoGroup {
+		return false
+	}
+	if !p.alone {
+		_, p.alone = c.lostGroups.get(lostKey(p.InGroup))
+	}
+	return p.alone
+}
+
+func lostKey(n intake.Name) string { return n.Namespace + "/" + n.Name }
 
 // claim has a pod join the gang that it was bound for, if its labels say otherwise: its PodGroup was deleted, or its label edited,
 // while the Binding was on its way, and the watch has not shown yet that it is bound. Until it does, nothing else would say that

@@ -61,6 +61,7 @@ func (c *Core) dropGroup(g *intake.Group) {
 	c.goneGroups.put(g.UID, struct{}{})
 	c.objects.Drop(g)
 	c.loseGroup(g)
+	c.rememberLost(g)
 	for _, uid := range c.objects.Naming(g.Name) {
 		c.resolveMembership(c.pods[uid])
 	}

@@ -46,6 +46,7 @@ type pod struct {
 	evicting   uint64        // ID of the EvictPod that is not answered
 	evictAt    time.Time
 
+	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
 	withheld     bool      // its scheduler's name is lent, and not Basalt's now
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
 	explainAgain time.Time // not before, after a write that failed
@@ -151,7 +152,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	defer c.implied(changed)
 	if !relabelled && before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
-		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue && before.VolcanoQueue == seen.VolcanoQueue && before.Priority == seen.Priority &&
+		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue && before.VolcanoQueue == seen.VolcanoQueue && before.PerController == seen.PerController && before.Priority == seen.Priority &&
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}
