@@ -338,6 +338,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 	if gang == "" {
 		w.fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
 	}
+	c.alone(o.Row.PodUID, gang)
 	c.gang(gang).ever[o.Row.PodUID] = true
 	c.paid[o.Row.PodUID] = queue
 	return done

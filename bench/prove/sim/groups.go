@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
@@ -24,11 +25,19 @@ import (
 // floor, and groups that only their pods describe. Controllers make them, wait with the pods until they are admitted, delete them and
 // make them again. No two kinds use the same names.
 
-// volcanoGroup is the annotation in which a pod names a PodGroup of Volcano's, and volcanoTask its role there.
+// volcanoGroup is the annotation in which a pod names a PodGroup of Volcano's, volcanoTask its role there, and volcanoQueue a queue of
+// Volcano's.
 const (
 	volcanoGroup = "scheduling.k8s.io/group-name"
 	volcanoTask  = "volcano.sh/task-spec"
+	volcanoQueue = "scheduling.volcano.sh/queue-name"
 )
+
+// perController reports whether groups of such a name are made for the pods of a ReplicaSet, each of which starts by itself.
+func perController(group string) bool { return strings.HasPrefix(group, api.VolcanoPerController) }
+
+// deliveryQueue is the queue of such a group, and of its pods.
+func deliveryQueue(group string) string { return leafNames[int(api.BucketOf(group))%len(leafNames)] }
 
 // lastly is how long ago a pod of an implied group must have been on a node for its home to take the group for one that starts: news
 // may be late.
@@ -88,6 +97,10 @@ type member struct {
 func (m member) mark(p *corev1.Pod) {
 	switch {
 	case m.group == "":
+	case perController(m.group):
+		p.Annotations = map[string]string{volcanoGroup: m.group, volcanoQueue: deliveryQueue(m.group)}
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: m.group, Controller: new(true),
+			UID: types.UID(strings.TrimPrefix(m.group, api.VolcanoPerController))}}
 	case m.kind == api.VolcanoGroup:
 		p.Annotations = map[string]string{volcanoGroup: m.group, volcanoTask: m.role}
 	case m.kind == api.ImpliedGroup:
@@ -202,6 +215,8 @@ func (d *drawer) control(i int) {
 		switch {
 		case some(40):
 			d.say("lease %t", !l.holds)
+		case some(4):
+			d.delivery(fmt.Sprintf("%sd%d", api.VolcanoPerController, die.below(3)), some)
 		case some(2):
 			d.volcanoJob(fmt.Sprintf("v%d", die.below(5)), die, some)
 		default:
@@ -261,6 +276,41 @@ func (d *drawer) volcanoJob(name string, die *die, some func(int) bool) {
 		for i := range int(g.Spec.MinMember) {
 			d.say("pod %s-%d%s", name, i, member{group: name, kind: api.VolcanoGroup, role: roleOf(i)}.words())
 		}
+	}
+}
+
+// delivery scales a ReplicaSet up and down, and does what Volcano's podgroup controller does with its PodGroup: it makes it for a pod, and
+// deletes it by name, often when another pod is there already, for which it is not made again.
+func (d *drawer) delivery(name string, some func(int) bool) {
+	g, pods := d.w.api.VolcanoGroup("ns", name), d.podsOf(name)
+	create := func() {
+		d.say("volcano-group %s queue %s least 1 roles - floor -", name, deliveryQueue(name))
+	}
+	scale := func() {
+		for i := range 2 {
+			if some(2) {
+				d.say("pod %s-%d%s", name, i, member{group: name, kind: api.VolcanoGroup, role: "-"}.words())
+			}
+		}
+	}
+	switch {
+	case len(pods) == 0 && g == nil && some(2):
+		scale()
+		create()
+	case len(pods) == 0 && g == nil:
+		create()
+		scale()
+	case g != nil && some(2):
+		if some(2) {
+			scale()
+		}
+		d.say("delete-podgroup %s", name)
+	case g == nil && some(6):
+		create()
+	case some(2) && len(pods) > 0:
+		d.say("delete %s", pods[0].Name)
+	default:
+		scale()
 	}
 }
 
@@ -378,6 +428,18 @@ func (c *check) hasRoles(x *shard, gang string, g *gangSeen, pods map[string]boo
 	}
 }
 
+// alone judges that a pod which names a group is bound by itself only if the group is of those that start each pod so.
+func (c *check) alone(uid, gang string) {
+	p := c.w.api.podByUID(uid)
+	if uid != gang || p == nil || groupNamed(p) == "" || c.w.load.edited[uid] {
+		return
+	}
+	if !perController(groupNamed(p)) {
+		c.w.fail("I6: pod %s of group %q is bound by itself", uid, groupNamed(p))
+	}
+	c.w.count("pods bound whose PodGroup is gone")
+}
+
 // floors judges that a gang's first charge is no less than its group asks for.
 func (c *check) floors(r *wire.ReservationRecord) {
 	g := c.gang(r.Gang.Uid)
@@ -405,7 +467,7 @@ func parseMember(after func(string) string) member {
 // kindOf is the kind of the groups with such names.
 func kindOf(name string) api.GroupKind {
 	switch {
-	case strings.HasPrefix(name, "v"):
+	case strings.HasPrefix(name, "v"), perController(name):
 		return api.VolcanoGroup
 	case strings.HasPrefix(name, "k"):
 		return api.ImpliedGroup

@@ -228,7 +228,7 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	if queue != "" {
 		p.Labels[api.LabelQueue] = queue
 	}
-	if kind%3 > 0 {
+	if kind%3 > 0 && p.OwnerReferences == nil {
 		yes := true
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: key, UID: "job", Controller: &yes}}
 	}
