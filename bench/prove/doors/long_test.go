@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +31,8 @@ const (
 
 // TestLong: Volcano's controllers with all that Basalt lets run beside it, for some minutes. Jobs come in a tree of Queues four deep of
 // which the second level is limited; Deployments whose pods get PodGroups of their own are scaled from one to zero and back; a shard is
-// killed every minute. No pod of a Deployment waits long whose PodGroup is there, none that is bound is removed, and no change shows more than the limit.
+// killed every minute. No pod of a Deployment waits long, none that is bound is removed, and no change shows more than the limit. One exception: a pod whose
+// PodGroup was deleted while a shard was down waits, for the shard that begins anew did not see what its PodGroup asked for.
 func TestLong(t *testing.T) {
 	w := installFor(t, "vc-controller-manager")
 	w.shards = 3
@@ -48,7 +48,7 @@ func TestLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), *long)
 	defer cancel()
 	var load sync.WaitGroup
-	var jobs, rounds, kills, orphans atomic.Int64
+	var jobs, rounds, kills, orphans, unseen, killed atomic.Int64
 	var names sync.Map
 	for i := range 3 {
 		load.Go(func() {
@@ -68,7 +68,7 @@ func TestLong(t *testing.T) {
 	}
 	for i := range deliveries {
 		load.Go(func() {
-			d := w.delivery(fmt.Sprint("web-", i), &orphans)
+			d := w.delivery(fmt.Sprint("web-", i), &orphans, &unseen, &killed)
 			for n := 0; ctx.Err() == nil && !t.Failed(); n++ {
 				d.round(n)
 				rounds.Add(1)
@@ -82,6 +82,7 @@ func TestLong(t *testing.T) {
 			case <-ctx.Done():
 				return
 			case <-time.After(time.Minute):
+				killed.Store(time.Now().UnixNano())
 				w.all[1+n%3].Kill()
 				kills.Add(1)
 			}
@@ -104,8 +105,8 @@ func TestLong(t *testing.T) {
 	if lines := w.refusedWrites("queues"); len(lines) > 0 {
 		t.Errorf("the API server refused writes of queues: %q", lines)
 	}
-	t.Logf("%d jobs, %d rounds of Deployments, in %d of which Volcano's controller deleted the PodGroup of the new pod, %d shards killed; the most that research had at once were %d of %d milli-CPUs; refused writes of PodGroups, of whomever: %q",
-		jobs.Load(), rounds.Load(), orphans.Load(), kills.Load(), most(), longLimit*1000, w.refusedWrites("podgroups"))
+	t.Logf("%d jobs, %d rounds of Deployments, in %d of which Volcano's controller deleted the PodGroup of the new pod, in %d while a shard was down; %d shards killed; the most that research had at once were %d of %d milli-CPUs; refused writes of PodGroups, of whomever: %q",
+		jobs.Load(), rounds.Load(), orphans.Load(), unseen.Load(), kills.Load(), most(), longLimit*1000, w.refusedWrites("podgroups"))
 	found()
 }
 
@@ -147,20 +148,24 @@ func (w *world) recount() (most func() int64) {
 // delivery is a Deployment of pods for which Volcano's controller makes PodGroups.
 type delivery struct {
 	*world
-	name    string
-	orphans *atomic.Int64
+	name            string
+	orphans, unseen *atomic.Int64 // pods without their PodGroup that were bound, and that waited
+	killed          *atomic.Int64 // when a shard was killed last
 }
 
 // orphaned reports whether a pod names a PodGroup that Volcano's controller deleted after it had found it for this pod: it deletes those
-// of ReplicaSets that had no pods by name, late (volcano-sh/volcano#5972). The pod says so, and nobody makes the PodGroup again.
-func (d *delivery) orphaned(p *corev1.Pod) bool {
+// of ReplicaSets that had no pods by name, late (volcano-sh/volcano#5972), and nobody makes the PodGroup again.
+func (d *delivery) orphaned(p corev1.Pod) bool {
 	name := p.Annotations[v1beta1.KubeGroupNameAnnotationKey]
-	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && d.find(name) == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Reason == "PodGroupNotFound" && strings.Contains(c.Message, name)
-	})
+	return name != "" && p.DeletionTimestamp == nil && d.find(name) == nil
 }
 
-func (w *world) delivery(name string, orphans *atomic.Int64) *delivery {
+// lostUnseen reports whether that happened about when a shard was killed.
+func (d *delivery) lostUnseen(p corev1.Pod) bool {
+	return d.orphaned(p) && p.CreationTimestamp.Sub(time.Unix(0, d.killed.Load())).Abs() < 15*time.Second
+}
+
+func (w *world) delivery(name string, orphans, unseen, killed *atomic.Int64) *delivery {
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Replicas: new(int32),
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{SchedulerName: "volcano",
@@ -168,7 +173,7 @@ func (w *world) delivery(name string, orphans *atomic.Int64) *delivery {
 	if _, err := w.kube.Core.AppsV1().Deployments("default").Create(w.t.Context(), d, metav1.CreateOptions{}); err != nil {
 		w.t.Error(err)
 	}
-	return &delivery{w, name, orphans}
+	return &delivery{w, name, orphans, unseen, killed}
 }
 
 func (d *delivery) scale(replicas int) {
@@ -183,19 +188,22 @@ func (d *delivery) round(n int) {
 	d.scale(1)
 	uid, began := types.UID(""), time.Now()
 	for uid == "" {
+		if time.Since(began) > longest && slices.ContainsFunc(d.pods(), d.lostUnseen) {
+			d.unseen.Add(1)
+			d.scale(0)
+			return
+		}
 		if time.Since(began) > longest {
 			d.t.Errorf("round %d of %s: no pod is bound after %s: %s", n, d.name, longest, d.describe())
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 		for _, p := range d.pods() {
-			if d.orphaned(&p) {
-				d.orphans.Add(1)
-				d.scale(0)
-				return
-			}
 			if p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
 				uid = p.UID
+				if d.orphaned(p) {
+					d.orphans.Add(1)
+				}
 			}
 		}
 	}
