@@ -173,6 +173,9 @@ func (c *Cache) Why(class *api.Class) Reasons {
 	return why
 }
 
+// Never reports whether no node would take a pod of a class even if it were empty.
+func (c *Cache) Never(class *api.Class) bool { return c.never(c.plan(class)) }
+
 // never reports whether no node would take a pod of a class even if it were empty. It knows one that would, or that there was none
 // and which nodes changed since.
 func (c *Cache) never(cl *class) bool {
@@ -233,9 +236,9 @@ func (c *Cache) count(cl *class) Reasons {
 		}
 	}
 	for m, k := range counts {
-		r.Counts = append(r.Counts, ReasonCount{Reason: m.String(), Nodes: k})
+		r.Counts = append(r.Counts, api.ReasonCount{Reason: m.String(), Nodes: k})
 	}
-	r.sort()
+	r.Sort()
 	return r
 }
 

@@ -2,8 +2,6 @@ package cache
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"basalt.dev/basalt/api"
 )
@@ -75,46 +73,8 @@ type Totals struct {
 
 // Reasons says for one class how many nodes refuse it and why.
 type Reasons struct {
-	Nodes  int           // nodes that are there
-	Fit    int           // nodes that would take one now
-	Never  bool          // no node would take one even if it were empty
-	Counts []ReasonCount // most nodes first, then by reason; a node short of two resources counts at both
-}
-
-// ReasonCount is one reason of Reasons.
-type ReasonCount struct {
-	Reason string
-	Nodes  int
-}
-
-// maxReasons bounds how many reasons String prints: taints can have as many values as there are nodes.
-const maxReasons = 8
-
-// String says it in kube-scheduler's manner.
-func (r Reasons) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d/%d nodes are available", r.Fit, r.Nodes)
-	for i, c := range r.Counts {
-		sep := ", "
-		if i == 0 {
-			sep = ": "
-		}
-		if i == maxReasons {
-			fmt.Fprintf(&b, ", and %d other reasons", len(r.Counts)-i)
-			break
-		}
-		fmt.Fprintf(&b, "%s%d %s", sep, c.Nodes, c.Reason)
-	}
-	return b.String()
-}
-
-func (r *Reasons) sort() {
-	slices.SortFunc(r.Counts, func(a, b ReasonCount) int {
-		if a.Nodes != b.Nodes {
-			return b.Nodes - a.Nodes
-		}
-		return strings.Compare(a.Reason, b.Reason)
-	})
+	api.NodeReasons
+	Never bool // no node would take one even if it were empty
 }
 
 // Obstacle is what kind of thing keeps a pod from a node, in the order in which they are looked at.

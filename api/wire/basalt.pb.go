@@ -408,6 +408,8 @@ type Envelope struct {
 	//	*Envelope_Withdrawn
 	//	*Envelope_BindResults
 	//	*Envelope_Summary
+	//	*Envelope_Explain
+	//	*Envelope_Explained
 	Body          isEnvelope_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -630,6 +632,24 @@ func (x *Envelope) GetSummary() *Summary {
 	return nil
 }
 
+func (x *Envelope) GetExplain() *Explain {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Explain); ok {
+			return x.Explain
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetExplained() *Explained {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Explained); ok {
+			return x.Explained
+		}
+	}
+	return nil
+}
+
 type isEnvelope_Body interface {
 	isEnvelope_Body()
 }
@@ -714,6 +734,14 @@ type Envelope_Summary struct {
 	Summary *Summary `protobuf:"bytes,29,opt,name=summary,proto3,oneof"`
 }
 
+type Envelope_Explain struct {
+	Explain *Explain `protobuf:"bytes,30,opt,name=explain,proto3,oneof"`
+}
+
+type Envelope_Explained struct {
+	Explained *Explained `protobuf:"bytes,31,opt,name=explained,proto3,oneof"`
+}
+
 func (*Envelope_Reserve) isEnvelope_Body() {}
 
 func (*Envelope_Unreserve) isEnvelope_Body() {}
@@ -753,6 +781,10 @@ func (*Envelope_Withdrawn) isEnvelope_Body() {}
 func (*Envelope_BindResults) isEnvelope_Body() {}
 
 func (*Envelope_Summary) isEnvelope_Body() {}
+
+func (*Envelope_Explain) isEnvelope_Body() {}
+
+func (*Envelope_Explained) isEnvelope_Body() {}
 
 type Amount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2960,9 +2992,9 @@ func (x *Held) GetNode() string {
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodClass      uint32                 `protobuf:"varint,1,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"`
-	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`      // how many of the class found no room
-	Never         bool                   `protobuf:"varint,3,opt,name=never,proto3" json:"never,omitempty"`    // no node here would take one even if it were empty
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"` // why, in kube-scheduler's manner: "412 insufficient cpu, 3 node(s) had untolerated taint"
+	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`   // how many of the class found no room
+	Never         bool                   `protobuf:"varint,3,opt,name=never,proto3" json:"never,omitempty"` // no node here would take one even if it were empty
+	Later         bool                   `protobuf:"varint,5,opt,name=later,proto3" json:"later,omitempty"` // its constraints were not compared: those of the namespace take too much time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3018,11 +3050,11 @@ func (x *Refusal) GetNever() bool {
 	return false
 }
 
-func (x *Refusal) GetMessage() string {
+func (x *Refusal) GetLater() bool {
 	if x != nil {
-		return x.Message
+		return x.Later
 	}
-	return ""
+	return false
 }
 
 type HoldReply struct {
@@ -3101,6 +3133,197 @@ func (x *HoldReply) GetLeft() *Summary {
 	return nil
 }
 
+// A home shard asks every node shard why its nodes do not take a pod of a class. It is for words alone: nothing is held, and it is not
+// retransmitted.
+type Explain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // which pays for the comparison of constraints
+	PodClass      *PodClass              `protobuf:"bytes,2,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"`
+	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"` // of the question, not of a gang
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Explain) Reset() {
+	*x = Explain{}
+	mi := &file_basalt_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Explain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Explain) ProtoMessage() {}
+
+func (x *Explain) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Explain.ProtoReflect.Descriptor instead.
+func (*Explain) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Explain) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Explain) GetPodClass() *PodClass {
+	if x != nil {
+		return x.PodClass
+	}
+	return nil
+}
+
+func (x *Explain) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+type Explained struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Serial        uint64                 `protobuf:"varint,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	Nodes         uint32                 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`    // that the shard owns
+	Fit           uint32                 `protobuf:"varint,3,opt,name=fit,proto3" json:"fit,omitempty"`        // of them those that would take one now
+	Reasons       []*NodeReason          `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"` // most nodes first, at most 64
+	Later         bool                   `protobuf:"varint,5,opt,name=later,proto3" json:"later,omitempty"`    // nothing was counted: the constraints of the namespace take too much time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Explained) Reset() {
+	*x = Explained{}
+	mi := &file_basalt_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Explained) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Explained) ProtoMessage() {}
+
+func (x *Explained) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Explained.ProtoReflect.Descriptor instead.
+func (*Explained) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Explained) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Explained) GetNodes() uint32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *Explained) GetFit() uint32 {
+	if x != nil {
+		return x.Fit
+	}
+	return 0
+}
+
+func (x *Explained) GetReasons() []*NodeReason {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *Explained) GetLater() bool {
+	if x != nil {
+		return x.Later
+	}
+	return false
+}
+
+// Why so many nodes do not take a pod, in kube-scheduler's words. A node that is short of two resources counts at both.
+type NodeReason struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Nodes         uint32                 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeReason) Reset() {
+	*x = NodeReason{}
+	mi := &file_basalt_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeReason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeReason) ProtoMessage() {}
+
+func (x *NodeReason) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
+func (*NodeReason) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *NodeReason) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NodeReason) GetNodes() uint32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
 // Holds that expired, or that a gang of better rank took.
 type HoldsLost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3113,7 +3336,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3348,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3361,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{34}
+	return file_basalt_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -3176,7 +3399,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3411,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3424,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{35}
+	return file_basalt_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PodRef) GetUid() string {
@@ -3265,7 +3488,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3500,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3513,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{36}
+	return file_basalt_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -3369,7 +3592,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3604,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3617,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{37}
+	return file_basalt_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -3442,7 +3665,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3677,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3690,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{38}
+	return file_basalt_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -3497,7 +3720,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3732,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3745,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{39}
+	return file_basalt_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -3567,7 +3790,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3579,7 +3802,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3592,7 +3815,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{40}
+	return file_basalt_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -3635,7 +3858,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3870,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3883,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{41}
+	return file_basalt_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -3702,7 +3925,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3937,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3950,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{42}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -3769,7 +3992,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +4004,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +4017,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -3872,7 +4095,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +4107,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +4120,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -3931,7 +4154,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3943,7 +4166,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3956,7 +4179,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -3974,7 +4197,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4209,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4222,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 type StatusRequest struct {
@@ -4011,7 +4234,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4246,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4259,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -4067,7 +4290,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4079,7 +4302,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4092,7 +4315,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StatusReply) GetName() string {
@@ -4202,7 +4425,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4214,7 +4437,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4227,7 +4450,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -4297,7 +4520,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
 	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessagesJ\x04\b\x05\x10\x06\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xf5\b\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xe5\t\n" +
 	"\bEnvelope\x123\n" +
 	"\areserve\x18\x01 \x01(\v2\x17.basalt.wire.v1.ReserveH\x00R\areserve\x129\n" +
 	"\tunreserve\x18\x02 \x01(\v2\x19.basalt.wire.v1.UnreserveH\x00R\tunreserve\x12-\n" +
@@ -4323,7 +4546,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\bwithdraw\x18\x1a \x01(\v2\x18.basalt.wire.v1.WithdrawH\x00R\bwithdraw\x129\n" +
 	"\twithdrawn\x18\x1b \x01(\v2\x19.basalt.wire.v1.WithdrawnH\x00R\twithdrawn\x12@\n" +
 	"\fbind_results\x18\x1c \x01(\v2\x1b.basalt.wire.v1.BindResultsH\x00R\vbindResults\x123\n" +
-	"\asummary\x18\x1d \x01(\v2\x17.basalt.wire.v1.SummaryH\x00R\asummaryB\x06\n" +
+	"\asummary\x18\x1d \x01(\v2\x17.basalt.wire.v1.SummaryH\x00R\asummary\x123\n" +
+	"\aexplain\x18\x1e \x01(\v2\x17.basalt.wire.v1.ExplainH\x00R\aexplain\x129\n" +
+	"\texplained\x18\x1f \x01(\v2\x19.basalt.wire.v1.ExplainedH\x00R\texplainedB\x06\n" +
 	"\x04body\":\n" +
 	"\x06Amount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
@@ -4515,18 +4740,32 @@ const file_basalt_proto_rawDesc = "" +
 	" \x01(\bR\x05short\"3\n" +
 	"\x04Held\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"j\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"l\n" +
 	"\aRefusal\x12\x1b\n" +
 	"\tpod_class\x18\x01 \x01(\rR\bpodClass\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x14\n" +
-	"\x05never\x18\x03 \x01(\bR\x05never\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\xc8\x01\n" +
+	"\x05never\x18\x03 \x01(\bR\x05never\x12\x14\n" +
+	"\x05later\x18\x05 \x01(\bR\x05laterJ\x04\b\x04\x10\x05\"\xc8\x01\n" +
 	"\tHoldReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
 	"\x04held\x18\x03 \x03(\v2\x14.basalt.wire.v1.HeldR\x04held\x121\n" +
 	"\arefused\x18\x04 \x03(\v2\x17.basalt.wire.v1.RefusalR\arefused\x12+\n" +
-	"\x04left\x18\x05 \x01(\v2\x17.basalt.wire.v1.SummaryR\x04left\"Y\n" +
+	"\x04left\x18\x05 \x01(\v2\x17.basalt.wire.v1.SummaryR\x04left\"v\n" +
+	"\aExplain\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x125\n" +
+	"\tpod_class\x18\x02 \x01(\v2\x18.basalt.wire.v1.PodClassR\bpodClass\x12\x16\n" +
+	"\x06serial\x18\x03 \x01(\x04R\x06serial\"\x97\x01\n" +
+	"\tExplained\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\x04R\x06serial\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x12\x10\n" +
+	"\x03fit\x18\x03 \x01(\rR\x03fit\x124\n" +
+	"\areasons\x18\x04 \x03(\v2\x1a.basalt.wire.v1.NodeReasonR\areasons\x12\x14\n" +
+	"\x05later\x18\x05 \x01(\bR\x05later\":\n" +
+	"\n" +
+	"NodeReason\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\rR\x05nodes\"Y\n" +
 	"\tHoldsLost\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\x19\n" +
@@ -4680,7 +4919,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_basalt_proto_goTypes = []any{
 	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
 	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
@@ -4720,22 +4959,25 @@ var file_basalt_proto_goTypes = []any{
 	(*Held)(nil),              // 35: basalt.wire.v1.Held
 	(*Refusal)(nil),           // 36: basalt.wire.v1.Refusal
 	(*HoldReply)(nil),         // 37: basalt.wire.v1.HoldReply
-	(*HoldsLost)(nil),         // 38: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 39: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 40: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 41: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 42: basalt.wire.v1.Bind
-	(*Withdraw)(nil),          // 43: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 44: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 45: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 46: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 47: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 48: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 49: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 50: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 51: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 52: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 53: basalt.wire.v1.GangStatus
+	(*Explain)(nil),           // 38: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 39: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 40: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 41: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 42: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 43: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 44: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 45: basalt.wire.v1.Bind
+	(*Withdraw)(nil),          // 46: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 47: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 48: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 49: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 50: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 51: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 52: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 53: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 54: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 55: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 56: basalt.wire.v1.GangStatus
 }
 var file_basalt_proto_depIdxs = []int32{
 	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -4751,78 +4993,82 @@ var file_basalt_proto_depIdxs = []int32{
 	31, // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
 	34, // 11: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
 	37, // 12: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	38, // 13: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	40, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	41, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	42, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	43, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	44, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	46, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	47, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	7,  // 21: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 22: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 23: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 24: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 25: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	0,  // 26: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	10, // 27: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	19, // 28: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	20, // 29: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	7,  // 30: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10, // 31: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 32: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	7,  // 33: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	8,  // 34: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 35: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	10, // 36: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	10, // 37: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 38: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 39: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	1,  // 40: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	7,  // 41: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	29, // 42: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	7,  // 43: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	7,  // 44: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 45: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 46: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	7,  // 47: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	10, // 48: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	8,  // 49: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	32, // 50: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	33, // 51: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	9,  // 52: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	35, // 53: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	36, // 54: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	47, // 55: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	10, // 56: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 57: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	39, // 58: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 59: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 60: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 61: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	10, // 62: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	35, // 63: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	3,  // 64: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	45, // 65: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 66: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 67: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 68: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	48, // 69: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	47, // 70: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	53, // 71: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 72: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 73: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	4,  // 74: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	51, // 75: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	49, // 76: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	5,  // 77: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	52, // 78: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	50, // 79: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	77, // [77:80] is the sub-list for method output_type
-	74, // [74:77] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	41, // 13: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	43, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	44, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	45, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	46, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	47, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	49, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	50, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	38, // 21: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	39, // 22: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	7,  // 23: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 24: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
+	10, // 25: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 26: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 27: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	0,  // 28: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	10, // 29: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	19, // 30: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	20, // 31: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	7,  // 32: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10, // 33: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 34: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	7,  // 35: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	8,  // 36: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 37: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	10, // 38: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	10, // 39: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 40: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 41: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	1,  // 42: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	7,  // 43: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	29, // 44: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	7,  // 45: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	7,  // 46: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 47: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10, // 48: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	7,  // 49: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	10, // 50: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	8,  // 51: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	32, // 52: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	33, // 53: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	9,  // 54: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	35, // 55: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	36, // 56: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	50, // 57: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	32, // 58: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	40, // 59: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	10, // 60: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 61: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	42, // 62: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 63: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 64: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 65: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	10, // 66: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	35, // 67: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	3,  // 68: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	48, // 69: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 70: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 71: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 72: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	51, // 73: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	50, // 74: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	56, // 75: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 76: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 77: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	4,  // 78: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	54, // 79: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	52, // 80: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	5,  // 81: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	55, // 82: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	53, // 83: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	81, // [81:84] is the sub-list for method output_type
+	78, // [78:81] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -4851,6 +5097,8 @@ func file_basalt_proto_init() {
 		(*Envelope_Withdrawn)(nil),
 		(*Envelope_BindResults)(nil),
 		(*Envelope_Summary)(nil),
+		(*Envelope_Explain)(nil),
+		(*Envelope_Explained)(nil),
 	}
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
@@ -4859,7 +5107,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   50,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

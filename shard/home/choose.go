@@ -95,7 +95,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 func (c *Core) mayTry(g *gang, r *round) bool {
 	s := &g.search
 	if !r.trying && (s.tried.IsZero() || s.triedNodes != c.nodes || !c.now.Before(s.tried.Add(c.cfg.TryEvery))) {
-		r.trying, s.tried, s.triedNodes, s.words = true, c.now, c.nodes, ""
+		r.trying, s.tried, s.triedNodes = true, c.now, c.nodes
 	}
 	return r.trying
 }

@@ -58,7 +58,7 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 
 // queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
 func (c *Core) queueConditions(g *gang) {
-	if g.blocked.None() && g.tally.refusals == 0 || g.explaining {
+	if g.blocked.None() && g.tally.refusals == 0 || g.explaining || c.awaitsWords(g) {
 		return
 	}
 	var first time.Time

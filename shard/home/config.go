@@ -40,6 +40,7 @@ type Config struct {
 
 	ConditionAfter     time.Duration // 10 s: a pod has waited so long before it is told why
 	ConditionBudget    int           // 50: such writes a second
+	ExplainBudget      int           // 100: classes of pods in a second that node shards are asked about (explain.go); less than 0 for none
 	StatusEvery        time.Duration // 1 s: between two status writes for the same PodGroup, and to gather what belongs together
 	UsageEvery         time.Duration // 2 s: between two status writes for the same Queue, whose usage changes with every gang
 	CountsEvery        time.Duration // 10 s: when only the counts of pods changed
@@ -69,7 +70,7 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.StatusBudget, 100}, {&c.UsageBudget, 500}} {
+	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.ExplainBudget, 100}, {&c.StatusBudget, 100}, {&c.UsageBudget, 500}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}

@@ -70,6 +70,7 @@ type Core struct {
 	editing                fair.Budget        // pods that start over
 	sent                   fair.Budget        // bytes of classes (classes.go)
 	counter                uint32             // of serials
+	explanations           explanations
 
 	writesStatusOf map[api.GroupKind]bool // groups of other kinds (admission.go); of Volcano's: Basalt holds its Lease
 
@@ -114,8 +115,10 @@ func New(cfg Config) *Core {
 		editing:        fair.Budget{Rate: editedPods},
 		sent:           fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
 		podGroups:      report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
-		writes:     map[uint64]write{},
-		explains:   fair.Tokens{Rate: cfg.ConditionBudget},
+		writes:   map[uint64]write{},
+		explains: fair.Tokens{Rate: cfg.ConditionBudget},
+		explanations: explanations{classes: map[string]*explained{}, open: map[uint64]*explained{},
+			tokens: fair.Tokens{Rate: cfg.ExplainBudget}, spent: fair.Budget{Rate: explainsByNamespace}},
 		wakeTokens: fair.Tokens{Rate: wakesPerSecond},
 	}
 }
@@ -206,6 +209,8 @@ func (c *Core) onMessage(m event.Message) {
 		c.onCommitReply(m.From, b.CommitReply)
 	case *wire.Envelope_BindResults:
 		c.onBindResults(b.BindResults)
+	case *wire.Envelope_Explained:
+		c.onExplained(m.From, b.Explained)
 	case *wire.Envelope_Withdrawn:
 		c.onWithdrawn(m.From, b.Withdrawn)
 	case *wire.Envelope_Summary:
@@ -233,6 +238,7 @@ func (c *Core) onTick() {
 	c.editing.Forget(c.now)
 	c.sent.Forget(c.now)
 	c.lookAtLarge(true)
+	c.endLateExplained()
 	c.publishWaiting()
 	c.drainDirty()
 	c.writeConditions()

@@ -40,11 +40,11 @@ type search struct {
 
 	tried      time.Time // when more than summaries show was requested last,
 	triedNodes uint64    // and Core.nodes then
-	words      string    // what shards said when they last refused something
+	short      *shortage // of the last round that failed, nil after a search
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most = time.Time{}, 0, 0, time.Time{}, false, 0
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short = time.Time{}, 0, 0, time.Time{}, false, 0, nil
 }
 
 // valid reports whether what is reserved is still what is to be placed.

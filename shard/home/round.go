@@ -1,11 +1,7 @@
 package home
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -34,7 +30,6 @@ type round struct {
 	fresh   []kind       // those of them that had no hold there
 	classes []*api.Class // of body
 	never   classCount   // of shards where not even an empty node would take a pod of the class
-	words   []string     // what shards said
 	silent  bool         // one did not answer
 }
 
@@ -128,9 +123,6 @@ func (c *Core) skip(g *gang, r *round) {
 	r.shard, r.silent = "", true
 }
 
-// maxRefusals is how many refusals of a round are kept for its words.
-const maxRefusals = 256
-
 // cut splits pods into those that one message may name and the rest. The bound is a number of pods, and a size of their classes,
 // which are up to 64 KiB large.
 func cut(pods []*pod, most int) (part, rest []*pod) {
@@ -163,10 +155,6 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			members++
 		}
 	}
-	if words := mergeWords(r.words); words != "" {
-		g.search.words = words
-	}
-	words := cmp.Or(g.search.words, "no shard has enough free capacity")
 	var lacking classIndex
 	for _, p := range missing {
 		if _, fresh := lacking.number(p.Class); !fresh {
@@ -179,7 +167,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			}
 		}
 		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
-			g.blocked = report.FitsNoNode(p.Pod, words)
+			c.blockedShort(g, &shortage{pod: p.Pod, never: true})
 			if !g.started && g.state == holding {
 				c.retreat(g, giveUp)
 				return
@@ -193,7 +181,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
 		g.blocked = report.Reason{}
 	} else {
-		g.blocked = report.Unschedulable(len(missing), max(len(missing), g.tally.charged), words)
+		c.blockedShort(g, &shortage{pod: missing[0].Pod, missing: len(missing), of: max(len(missing), g.tally.charged)})
 	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
 		c.sleep(g, false)
@@ -202,29 +190,6 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		return
 	}
 	c.sleep(g, false)
-}
-
-// mergeWords adds up refusals of the form "12 insufficient cpu, 3 node(s) had untolerated taint".
-func mergeWords(refused []string) string {
-	counts := map[string]int64{}
-	for _, words := range refused {
-		for _, part := range strings.Split(words, ", ") {
-			n, what, found := strings.Cut(part, " ")
-			if v, err := strconv.ParseInt(n, 10, 64); err == nil && found {
-				counts[what] = api.AddSat(counts[what], v)
-			} else if part != "" {
-				counts[part] += 0
-			}
-		}
-	}
-	var out []string
-	for _, what := range api.SortedKeys(counts) {
-		if counts[what] > 0 {
-			what = fmt.Sprintf("%d %s", counts[what], what)
-		}
-		out = append(out, what)
-	}
-	return strings.Join(out, ", ")
 }
 
 func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
@@ -287,9 +252,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 				s.room[class.Hash()] = 0
 			}
 		}
-		if r.refused[from] = true; f.GetMessage() != "" && len(r.words) < maxRefusals {
-			r.words = append(r.words, report.Short(f.GetMessage()))
-		}
+		r.refused[from] = true
 	}
 	if left := m.GetLeft(); left != nil {
 		c.onSummary(from, left)

@@ -120,6 +120,8 @@ func (s *script) remember(o event.Output) {
 			key = "close " + b.Close.Gang.Uid
 		case *wire.Envelope_HoldRequest:
 			key = fmt.Sprintf("hold %s %s", o.To, b.HoldRequest.Gang.Uid)
+		case *wire.Envelope_Explain:
+			key = "explain " + string(o.To)
 		case *wire.Envelope_Commit:
 			key = fmt.Sprintf("commit %s %s", o.To, b.Commit.Gang.Uid)
 		case *wire.Envelope_Withdraw:
@@ -379,7 +381,7 @@ func (s *script) run(line string) []string {
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Known{Known: m}})
 
-	case "held": // SHARD GANG POD@NODE ... refused= [never]
+	case "held": // SHARD GANG POD@NODE ... refused=PODS [never]
 		r := s.find("hold " + w.plain[0] + " " + w.plain[1]).GetHoldRequest()
 		m := &wire.HoldReply{GangUid: w.plain[1], Serial: r.Serial}
 		for _, text := range w.plain[2:] {
@@ -388,9 +390,20 @@ func (s *script) run(line string) []string {
 			}
 		}
 		if text := w.value["refused"]; text != "" {
-			m.Refused = append(m.Refused, &wire.Refusal{Never: w.has("never"), Message: strings.ReplaceAll(text, "_", " ")})
+			m.Refused = append(m.Refused, &wire.Refusal{Pods: uint32(w.toNum(text)), Never: w.has("never")})
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: m}})
+
+	case "explained": // SHARD NODES:REASON_WITH_UNDERSCORES ... [later] fit= serial=: answers the last Explain to the shard
+		m := &wire.Explained{Serial: s.find("explain " + w.plain[0]).GetExplain().Serial, Fit: uint32(w.num("fit")), Later: w.has("later")}
+		m.Nodes = m.Fit
+		for _, text := range w.plain[1:] {
+			if n, reason, ok := strings.Cut(text, ":"); ok {
+				m.Reasons = append(m.Reasons, &wire.NodeReason{Nodes: uint32(w.toNum(n)), Reason: strings.ReplaceAll(reason, "_", " ")})
+				m.Nodes += uint32(w.toNum(n))
+			}
+		}
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Explained{Explained: m}})
 
 	case "lost": // SHARD GANG POD ...
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: w.plain[1], PodUids: w.plain[2:]}}})
@@ -596,6 +609,9 @@ func printMessage(e *wire.Envelope) string {
 			out += fmt.Sprintf(" patient for %s", time.Duration(m.TtlMs)*time.Millisecond)
 		}
 		return out
+	case *wire.Envelope_Explain:
+		requests, _ := wire.ToResources(b.Explain.PodClass.Requests)
+		return fmt.Sprintf("Explain %d for %s: %s", b.Explain.Serial, b.Explain.Namespace, requests)
 	case *wire.Envelope_Commit:
 		m := b.Commit
 		out := fmt.Sprintf("Commit %s serial %s reservation %d table %d", m.Gang.Uid, printSerial(m.Serial), m.ReservationRevision, m.TableRevision)

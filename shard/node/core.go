@@ -253,6 +253,8 @@ func (c *Core) message(m event.Message) {
 	switch body := m.Body.GetBody().(type) {
 	case *wire.Envelope_HoldRequest:
 		c.holdRequest(m.From, body.HoldRequest)
+	case *wire.Envelope_Explain:
+		c.explain(m.From, body.Explain)
 	case *wire.Envelope_Commit:
 		c.commitRequest(m.From, body.Commit)
 	case *wire.Envelope_Bind:

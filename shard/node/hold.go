@@ -97,25 +97,15 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		g.holds[uid] = &hold{node: node, class: classes[i], serial: m.GetSerial(), expires: expires}
 		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
 	}
-	words := 0
 	for i := range classes {
 		if refused[i]+inDoubt[i] == 0 {
 			continue
 		}
-		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i]}
-		switch {
-		case later[i]:
-			r.Message = fmt.Sprintf("%d %s", refused[i], notCompared)
-		case refused[i] > 0:
+		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i], Later: later[i]}
+		if refused[i] > 0 && !later[i] && c.takeover.stage == idle {
 			before := c.cache.Compared()
-			why := c.cache.Why(classes[i])
+			r.Never = c.cache.Never(classes[i])
 			c.spend(namespace, before)
-			r.Never, r.Message = why.Never && c.takeover.stage == idle, api.Shorten(why.String(), maxWords)
-		default:
-			r.Message = fmt.Sprintf("%d pod(s) are already bound or being bound", inDoubt[i])
-		}
-		if words += len(r.Message); words > maxReplyWords {
-			r.Message = ""
 		}
 		reply.Refused = append(reply.Refused, r)
 	}
@@ -130,12 +120,6 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		c.summariseToSelf()
 	}
 }
-
-// Bytes of the words in a reply: why one class found no room, and all of them.
-const (
-	maxWords      = 1024
-	maxReplyWords = 64 << 10
-)
 
 func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {
 	limit := c.cfg.MaxHoldTTL

@@ -26,6 +26,3 @@ func (c *Core) spend(namespace string, since int64) {
 		c.spent.Spend(c.now, namespace, bytes)
 	}
 }
-
-// notCompared is what a pod is told whose class was refused for that reason.
-const notCompared = "pod(s) have constraints that are not compared with the nodes yet: those of this namespace take too much time"

@@ -260,6 +260,9 @@ func (s *script) run(line string) []string {
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
 
+	case "explain": // SERIAL cpu= selector= from=
+		return message(&wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: w.or("namespace", "ns"), PodClass: wireClass(w.class())[0], Serial: uint64(w.toNum(w.plain[0]))}}})
+
 	case "commit": // gang p1@n1[:resourceVersion] ... serial= table= [reservation=] cpu= [priority=] [norank] [bind]
 		m := &wire.Commit{Gang: w.gang(), Serial: uint64(w.num("serial")), TableRevision: w.num("table"), ReservationRevision: w.toNum(w.or("reservation", "50")),
 			Classes: wireClass(w.class()), Bind: w.has("bind"), Rank: &wire.Rank{Priority: w.num("priority"), GangUid: w.plain[0]},
@@ -441,7 +444,13 @@ func printMessage(e *wire.Envelope) string {
 			out += fmt.Sprintf(" %s@%s", h.PodUid, h.Node)
 		}
 		for _, r := range m.Refused {
-			out += fmt.Sprintf(" refused=%d never=%t %q", r.Pods, r.Never, r.Message)
+			out += fmt.Sprintf(" refused=%d never=%t", r.Pods, r.Never)
+		}
+		return out
+	case *wire.Envelope_Explained:
+		out := fmt.Sprintf("Explained %d: %d of %d nodes fit", b.Explained.Serial, b.Explained.Fit, b.Explained.Nodes)
+		for _, r := range b.Explained.Reasons {
+			out += fmt.Sprintf(", %d %s", r.Nodes, r.Reason)
 		}
 		return out
 	case *wire.Envelope_HoldsLost:

@@ -42,8 +42,10 @@ func TestRepliesAndSummariesAreBounded(t *testing.T) {
 		m.Pods = append(m.Pods, &wire.PodWant{PodUid: fmt.Sprint(i), PodClass: uint32(i)})
 	}
 	c.Step(epoch0, event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}}})
+	c.Step(epoch0, event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: "ns", PodClass: m.Classes[0], Serial: 7}}}})
+	c.Step(epoch0, event.Message{From: "z", Body: &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: "ns", PodClass: m.Classes[0], Serial: 8}}}}) // of nobody's
 	c.Step(epoch0.Add(time.Second), event.Tick{})
-	replies, summaries, warnings := 0, 0, 0
+	replies, explained, summaries, warnings := 0, 0, 0, 0
 	for _, o := range c.Outputs() {
 		switch o := o.(type) {
 		case event.Send:
@@ -52,12 +54,14 @@ func TestRepliesAndSummariesAreBounded(t *testing.T) {
 			}
 			if r := o.Body.GetHoldReply(); r != nil {
 				replies++
-				words := 0
-				for _, f := range r.GetRefused() {
-					words += len(f.GetMessage())
+				if len(r.GetRefused()) != 300 {
+					t.Errorf("%d refusals", len(r.GetRefused()))
 				}
-				if len(r.GetRefused()) != 300 || words == 0 || words > maxReplyWords || r.GetRefused()[0].GetMessage() == "" {
-					t.Errorf("%d refusals in %d bytes of words", len(r.GetRefused()), words)
+			}
+			if x := o.Body.GetExplained(); x != nil {
+				explained++
+				if n := len(x.GetReasons()); n != maxReasons || x.GetNodes() != 30 || x.GetSerial() != 7 || x.GetReasons()[0].GetReason() == "" {
+					t.Errorf("%d reasons of %d nodes", n, x.GetNodes())
 				}
 			}
 			if s := o.Body.GetSummary(); s != nil {
@@ -73,8 +77,8 @@ func TestRepliesAndSummariesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if replies != 1 || summaries == 0 || warnings != 1 {
-		t.Errorf("%d replies, %d summaries, %d warnings", replies, summaries, warnings)
+	if replies != 1 || explained != 1 || summaries == 0 || warnings != 1 {
+		t.Errorf("%d replies, %d explained, %d summaries, %d warnings", replies, explained, summaries, warnings)
 	}
 
 	// Once the nodes offer no more than can be named, it is worth another warning when they do again.

@@ -343,7 +343,7 @@ func (w *world) startShard(name string) {
 	}
 	w.shards = plus(w.shards, shard{name: name, inc: inc,
 		home: born("home", func() any {
-			return home.New(home.Config{Self: inc, Strict: true, ConditionBudget: -1, StatusBudget: -1})
+			return home.New(home.Config{Self: inc, Strict: true, ConditionBudget: -1, StatusBudget: -1, ExplainBudget: -1})
 		}),
 		node: born("node", func() any { return node.New(node.Config{Self: inc, Strict: true}) })})
 	slices.SortFunc(w.shards, func(a, b shard) int { return strings.Compare(a.name, b.name) })

@@ -205,9 +205,13 @@ func describe(e *wire.Envelope) string {
 		held := places(b.HoldReply.Held)
 		refused := []string{}
 		for _, r := range b.HoldReply.Refused {
-			refused = append(refused, fmt.Sprintf("%d never %t %s", r.Pods, r.Never, r.Message))
+			refused = append(refused, fmt.Sprintf("%d never %t", r.Pods, r.Never))
 		}
 		return fmt.Sprintf("HoldReply %s %s held %v refused %q", b.HoldReply.GangUid, serial(b.HoldReply.Serial), held, refused)
+	case *wire.Envelope_Explain:
+		return fmt.Sprintf("Explain %d", b.Explain.Serial)
+	case *wire.Envelope_Explained:
+		return fmt.Sprintf("Explained %d: %d of %d nodes", b.Explained.Serial, b.Explained.Fit, b.Explained.Nodes)
 	case *wire.Envelope_HoldsLost:
 		return fmt.Sprintf("HoldsLost %s %s %v", b.HoldsLost.GangUid, serial(b.HoldsLost.Serial), b.HoldsLost.PodUids)
 	case *wire.Envelope_Commit:

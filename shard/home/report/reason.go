@@ -12,6 +12,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -155,14 +156,23 @@ func GangTooLarge(pods int, resource string, want, total int64) Reason {
 		pods, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, total))}
 }
 
-// FitsNoNode says that no node would take a pod, with the words of the node shards.
+// FitsNoNode says that no node would take a pod, with the words of the node shards, "" for none.
 func FitsNoNode(p *api.Pod, words string) Reason {
-	return Reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s would not fit on any node even if the node were empty: %s", p.Namespace, p.Name, words)}
+	message := fmt.Sprintf("pod %s/%s would not fit on any node even if the node were empty", p.Namespace, p.Name)
+	if words != "" {
+		message += ": " + words
+	}
+	return Reason{v1alpha1.ReasonNeverFits, message}
 }
 
-// Unschedulable says how many pods of a reserved gang do not fit at present, with the words of the node shards.
+// Unschedulable says how many pods of a reserved gang do not fit at present, with the words of the node shards about one of them, "" for
+// none.
 func Unschedulable(missing, of int, words string) Reason {
-	return Reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods do not fit: %s", missing, of, words)}
+	words = cmp.Or(words, "no shard has enough free capacity")
+	if of > 1 {
+		words = fmt.Sprintf("%d of %d pods do not fit: %s", missing, of, words)
+	}
+	return Reason{v1alpha1.ReasonUnschedulable, words}
 }
 
 // SilentShards says that the reservation was given back because node shards did not answer.

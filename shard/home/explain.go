@@ -1,0 +1,183 @@
+package home
+
+import (
+	"fmt"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/fair"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Why no node takes a pod. A search asks only the node shards that seem to have room, so what they refuse says little. When it has
+// failed, every node shard is asked about the class of one pod that found no room, and the answers are added up: users read one count
+// over all nodes, whoever owns them.
+//
+// These are words, and nothing depends on them. A question is not retransmitted, and a shard that does not answer in time is left out.
+// Each class is asked about at most once in explainEvery, for all gangs that have pods of it, and the questions of one namespace have
+// a budget.
+const (
+	explainEvery  = 5 * time.Second // between two questions about a class
+	explainWithin = 2 * time.Second // a shard that has not answered by then is left out
+
+	maxExplained        = 1024 // classes that are remembered
+	explainsByNamespace = 20   // questions a second that a namespace may cause, and
+	explainsAtOnce      = 40   // at once
+)
+
+// explained is what node shards say of a class.
+type explained struct {
+	class *api.Class
+	words string // of the last question that ended, "" before
+
+	asked  time.Time
+	serial uint64
+	open   map[api.Incarnation]bool // have not answered; nil when no question is open
+	sum    api.NodeReasons          // of those that have
+	later  bool                     // one has not counted
+	gangs  map[string]bool          // that wait for the answer
+}
+
+// explanations are what is known of the classes that found no room.
+type explanations struct {
+	classes map[string]*explained // by api.Class.Key
+	open    map[uint64]*explained // by serial
+	serial  uint64
+	tokens  fair.Tokens
+	spent   fair.Budget
+}
+
+// shortage is what the last round of a search lacked.
+type shortage struct {
+	pod         *api.Pod // one of the pods that found no room
+	missing, of int
+	never       bool // not even an empty node would take it
+}
+
+// reason says it, with the words of the node shards.
+func (s *shortage) reason(words string) report.Reason {
+	if s.never {
+		return report.FitsNoNode(s.pod, words)
+	}
+	return report.Unschedulable(s.missing, s.of, words)
+}
+
+// blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
+func (c *Core) blockedShort(g *gang, s *shortage) {
+	g.search.short = s
+	g.blocked = s.reason(c.whyNoRoom(g, s.pod.Class))
+}
+
+// whyNoRoom returns what node shards said of a class last, and asks them again if that was some time ago. The gang is told of the answer.
+func (c *Core) whyNoRoom(g *gang, class *api.Class) string {
+	e := &c.explanations
+	x := e.classes[class.Key]
+	switch {
+	case x != nil && x.open != nil:
+		x.gangs[g.id] = true
+	case x != nil && c.now.Before(x.asked.Add(explainEvery)):
+	case e.spent.Spent(c.now, g.name.Namespace) >= explainsAtOnce || len(class.Key) > smallClass && c.sent.Spent(c.now, g.name.Namespace) >= sentBytes || !e.tokens.Take(c.now):
+	default:
+		e.spent.Spend(c.now, g.name.Namespace, 1)
+		x = c.askWhy(g, class, x)
+	}
+	if x == nil {
+		return ""
+	}
+	return x.words
+}
+
+// awaitsWords reports whether node shards are being asked for the first time why a gang finds no room: its pods are told when they have
+// answered.
+func (c *Core) awaitsWords(g *gang) bool {
+	if g.search.short == nil {
+		return false
+	}
+	x := c.explanations.classes[g.search.short.pod.Class.Key]
+	return x != nil && x.open != nil && x.words == ""
+}
+
+// askWhy asks all node shards about a class; x is what is known of it, or nil.
+func (c *Core) askWhy(g *gang, class *api.Class, x *explained) *explained {
+	e := &c.explanations
+	if x == nil {
+		if len(e.classes) >= maxExplained {
+			for key, old := range e.classes {
+				if old.open == nil {
+					delete(e.classes, key)
+				}
+			}
+		}
+		x = &explained{class: class}
+		e.classes[class.Key] = x
+	}
+	e.serial++
+	x.asked, x.serial, x.later = c.now, e.serial, false
+	x.sum, x.open, x.gangs = api.NodeReasons{}, map[api.Incarnation]bool{}, map[string]bool{g.id: true}
+	e.open[x.serial] = x
+	var classes classes
+	classes.of(class)
+	for _, m := range c.table.Members {
+		if c.owned[m.Incarnation] > 0 {
+			x.open[m.Incarnation] = true
+			c.countBytes(g.name.Namespace, classes.bytes())
+			c.send(m.Incarnation, &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{
+				Namespace: g.name.Namespace, PodClass: classes.wire[0], Serial: x.serial}}})
+		}
+	}
+	return x
+}
+
+func (c *Core) onExplained(from api.Incarnation, m *wire.Explained) {
+	x := c.explanations.open[m.GetSerial()]
+	if x == nil || !x.open[from] {
+		return
+	}
+	delete(x.open, from)
+	x.later = x.later || m.GetLater()
+	part := api.NodeReasons{Nodes: int(m.GetNodes()), Fit: int(m.GetFit())}
+	for _, r := range m.GetReasons() {
+		part.Counts = append(part.Counts, api.ReasonCount{Reason: r.GetReason(), Nodes: int(r.GetNodes())})
+	}
+	if x.sum.Add(part); len(x.open) == 0 {
+		c.endExplained(x)
+	}
+}
+
+// endExplained ends a question: all have answered, or it took too long.
+func (c *Core) endExplained(x *explained) {
+	switch {
+	case x.later:
+		x.words = "its constraints are not compared with all nodes yet, because those of the pods in its namespace take too much time"
+	case x.sum.Nodes > 0 || len(x.open) == 0:
+		x.words = x.sum.String()
+		if n := len(x.open); n > 0 {
+			x.words += fmt.Sprintf(" (%d shards have not answered)", n)
+		}
+	}
+	gangs := api.SortedKeys(x.gangs)
+	delete(c.explanations.open, x.serial)
+	x.open, x.gangs = nil, nil
+	for _, id := range gangs {
+		g := c.gangs[id]
+		if g == nil || g.search.short == nil || g.search.short.pod.Class.Key != x.class.Key {
+			continue
+		}
+		if is := g.search.short.reason(x.words); g.blocked.Is(is.Code) {
+			g.blocked = is
+		}
+		c.touch(g)
+	}
+}
+
+// endLateExplained ends the questions that took too long.
+func (c *Core) endLateExplained() {
+	for _, serial := range api.SortedKeys(c.explanations.open) {
+		x := c.explanations.open[serial]
+		if !c.now.Before(x.asked.Add(explainWithin)) {
+			c.endExplained(x)
+		}
+	}
+	c.explanations.spent.Forget(c.now)
+}

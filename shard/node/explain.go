@@ -1,0 +1,37 @@
+package node
+
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// An Explained has no more reasons than this, each of no more bytes: taints may have as many values as there are nodes.
+const (
+	maxReasons     = 64
+	maxReasonBytes = 256
+)
+
+// explain tells a home shard why nodes do not take a pod of a class. It is silent during a takeover, when not all pods are counted.
+func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
+	if !c.ready || c.takeover.stage != idle || c.table == nil || !c.table.Has(from) {
+		c.ignored++
+		return
+	}
+	classes, err := readClasses([]*wire.PodClass{m.GetPodClass()})
+	if err != nil {
+		c.ignored++
+		return
+	}
+	reply := &wire.Explained{Serial: m.GetSerial(), Later: !c.mayCompare(m.GetNamespace(), classes[0])}
+	if !reply.Later {
+		before := c.cache.Compared()
+		why := c.cache.Why(classes[0])
+		c.spend(m.GetNamespace(), before)
+		reply.Nodes, reply.Fit = uint32(why.Nodes), uint32(why.Fit)
+		for _, r := range why.Counts[:min(len(why.Counts), maxReasons)] {
+			reply.Reasons = append(reply.Reasons, &wire.NodeReason{Reason: api.Shorten(r.Reason, maxReasonBytes), Nodes: uint32(r.Nodes)})
+		}
+	}
+	c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_Explained{Explained: reply}}})
+}
