@@ -307,7 +307,7 @@ func (c *Core) start(g *gang) {
 
 // run keeps a started gang's charge in line with its pods and places further ones.
 func (c *Core) run(g *gang) {
-	if g.started && c.beginsAnew(g) {
+	if !g.started || c.beginsAnew(g) { // one that has not started was here for its bound pods, as it had no PodGroup, and has one again
 		c.retreat(g, startOver)
 		return
 	}
