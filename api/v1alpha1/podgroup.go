@@ -12,10 +12,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Min",type=integer,JSONPath=`.spec.schedulingPolicy.gang.minCount`
 // +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`
 // +kubebuilder:printcolumn:name="Bound",type=integer,JSONPath=`.status.bound`
-// +kubebuilder:printcolumn:name="Reserved",type=string,JSONPath=`.status.conditions[?(@.type=="QuotaReserved")].status`
-// +kubebuilder:printcolumn:name="Quota",type=string,JSONPath=`.status.conditions[?(@.type=="QuotaReserved")].reason`
-// +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="PodGroupInitiallyScheduled")].reason`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="QuotaReserved")].message`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Position",type=integer,JSONPath=`.status.position`
+// +kubebuilder:printcolumn:name="Reserved",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="QuotaReserved")].status`
+// +kubebuilder:printcolumn:name="Quota",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="QuotaReserved")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",messageExpression="'metadata.name: the name of a PodGroup is a label value and has at most 63 characters, this one has %d'.format([size(self.metadata.name)])"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status: once written it is replaced, never removed"
@@ -109,4 +110,16 @@ type PodGroupStatus struct {
 	// Number of pods of the gang that are bound to a node, each counted once.
 	// +optional
 	Bound int32 `json:"bound"`
+	// Why the gang is as it is now: Scheduled, or of what its conditions say that which keeps it waiting.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+	// The same in a sentence. Empty for a gang that waits for nothing.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1100
+	Message string `json:"message,omitempty"`
+	// The place of the gang among those of its queue that wait, if it is one of the first ten.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Position int32 `json:"position,omitempty"`
 }

@@ -44,6 +44,9 @@ const ReasonRolledBack = "RolledBack"
 // ReasonBoundByOthers is the reason of the event on a pod that Basalt had to place and somebody else bound.
 const ReasonBoundByOthers = "BoundByOthers"
 
+// ReasonFailedScheduling is the reason of the event on a pod or PodGroup that says why it waits.
+const ReasonFailedScheduling = "FailedScheduling"
+
 // Reasons of a PodGroup's QuotaReserved condition.
 const (
 	ReasonReserved               = "Reserved"               // True

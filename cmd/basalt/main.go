@@ -222,6 +222,7 @@ func shardCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Volcano, "volcano", "off", "Volcano's PodGroups, the same at every shard: off (their pods wait), observe (they are gangs here; the objects are read, never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler, volcano-system/volcano)")
 	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that placement and quota ignore")
 	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
+	cmd.Flags().BoolVar(&o.PodEvents, "pod-events", false, "write an event on each pod that is bound, as kube-scheduler does: one more request to the API server for each pod")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := c.process("shard")
 		if err != nil {

@@ -152,6 +152,21 @@ func (c *Core) scheduledVerdict(g *gang) report.Verdict {
 	return report.Verdict{Reason: report.NotPlaced()}
 }
 
+// nowReason returns of the conditions of a gang, and of what keeps further pods of it waiting, what matters to its users now.
+func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
+	switch {
+	case scheduled.Yes && !g.words().None():
+		return g.words()
+	case scheduled.Yes:
+		return report.Reason{Code: scheduled.Code}
+	case !scheduled.Is(v1alpha1.ReasonWaiting):
+		return scheduled.Reason
+	case !reserved.Yes:
+		return reserved.Reason
+	}
+	return scheduled.Reason
+}
+
 // partWords says that a gang was bound in part for too long.
 func (c *Core) partWords(g *gang) report.Reason {
 	return report.Partly(g.placed, g.minCount(), c.cfg.RollForward)

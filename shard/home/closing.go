@@ -311,18 +311,3 @@ func (c *Core) evict(g *gang) {
 			Bucket:  g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 	}
 }
-
-// warn tells users about a gang, at the object that describes it. Of an implied group that is its oldest pod.
-func (c *Core) warn(g *gang, reason, message string) {
-	about := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true, Reason: reason, Message: message}
-	switch {
-	case g.group == nil:
-		return
-	case g.name.Kind == api.ImpliedGroup && len(g.members) == 0:
-		return
-	case g.name.Kind == api.ImpliedGroup:
-		p := g.inOrder()[0]
-		about.Name, about.UID = p.Name, p.UID
-	}
-	c.emit(about)
-}

@@ -410,6 +410,9 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 		}
 		switch r.GetOutcome() {
 		case wire.BindOutcome_BIND_BOUND:
+			if !p.isBound() {
+				c.tellBound(p, r.GetNode())
+			}
 			p.ours = true
 			c.podBound(p, r.GetNode())
 		case wire.BindOutcome_BIND_FREE:

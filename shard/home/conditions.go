@@ -100,7 +100,7 @@ func (c *Core) writeConditions() {
 			e.pods = e.pods[1:]
 			r := g.podReason(p)
 			p.writing = true
-			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code})
+			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code, message: r.Message})
 			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
 				ResourceVersion: p.version, Reason: r.Code, Message: report.Short(r.Message)})
 			c.explain.Rotate(false)
@@ -128,6 +128,7 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 	case event.StatusOK:
 		p.told = w.reason
 		p.version = newer(p.version, e.ResourceVersion)
+		c.tellPod(p, w.message)
 	default:
 		p.explainAgain = c.now.Add(5 * c.cfg.AskAgain)
 	}

@@ -8,9 +8,10 @@ import (
 
 // Config of a core. A zero field takes the default named beside it; a negative budget means none at all.
 type Config struct {
-	Self    api.Incarnation
-	Tracing bool // report spans
-	Strict  bool // panic when an invariant of ours breaks, for tests and simulators
+	Self      api.Incarnation
+	Tracing   bool // report spans
+	PodEvents bool // an event on each pod that is bound
+	Strict    bool // panic when an invariant of ours breaks, for tests and simulators
 
 	InFlight     int // 256: gangs that look for room at once; more are taken up in the order of their ranks
 	PodsInFlight int // 2,048: pods of those gangs, so that node shards answer in time however many gangs come at once
@@ -41,6 +42,7 @@ type Config struct {
 	ConditionAfter     time.Duration // 10 s: a pod has waited so long before it is told why
 	ConditionBudget    int           // 50: such writes a second
 	ExplainBudget      int           // 100: classes of pods in a second that node shards are asked about (explain.go); less than 0 for none
+	EventBudget        int           // 50: Kubernetes events a second about what many objects can cause
 	StatusEvery        time.Duration // 1 s: between two status writes for the same PodGroup, and to gather what belongs together
 	UsageEvery         time.Duration // 2 s: between two status writes for the same Queue, whose usage changes with every gang
 	CountsEvery        time.Duration // 10 s: when only the counts of pods changed
@@ -70,7 +72,7 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.ExplainBudget, 100}, {&c.StatusBudget, 100}, {&c.UsageBudget, 500}} {
+	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.ExplainBudget, 100}, {&c.EventBudget, 50}, {&c.StatusBudget, 100}, {&c.UsageBudget, 500}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}

@@ -71,6 +71,10 @@ type Core struct {
 	sent                   fair.Budget        // bytes of classes (classes.go)
 	counter                uint32             // of serials
 	explanations           explanations
+	positionsAt            time.Time
+	inPosition             []*gang // those with a position
+	eventTokens            fair.Tokens
+	eventsSpent            fair.Budget
 
 	writesStatusOf map[api.GroupKind]bool // groups of other kinds (admission.go); of Volcano's: Basalt holds its Lease
 
@@ -86,6 +90,8 @@ type Core struct {
 	Placed     uint64 // gangs that got their minimum
 	GaveUp     uint64
 	RolledBack uint64
+
+	EventsDropped uint64 // that there was no budget for
 
 	BoundByOthers  uint64 // pods that were to be placed here (foreign.go)
 	warnedOfOthers time.Time
@@ -115,8 +121,9 @@ func New(cfg Config) *Core {
 		editing:        fair.Budget{Rate: editedPods},
 		sent:           fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
 		podGroups:      report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
-		writes:   map[uint64]write{},
-		explains: fair.Tokens{Rate: cfg.ConditionBudget},
+		writes:      map[uint64]write{},
+		explains:    fair.Tokens{Rate: cfg.ConditionBudget},
+		eventTokens: fair.Tokens{Rate: cfg.EventBudget}, eventsSpent: fair.Budget{Rate: eventsByNamespace},
 		explanations: explanations{classes: map[string]*explained{}, open: map[uint64]*explained{},
 			tokens: fair.Tokens{Rate: cfg.ExplainBudget}, spent: fair.Budget{Rate: explainsByNamespace}},
 		wakeTokens: fair.Tokens{Rate: wakesPerSecond},
@@ -238,7 +245,9 @@ func (c *Core) onTick() {
 	c.editing.Forget(c.now)
 	c.sent.Forget(c.now)
 	c.lookAtLarge(true)
+	c.eventsSpent.Forget(c.now)
 	c.endLateExplained()
+	c.lookAtPositions()
 	c.publishWaiting()
 	c.drainDirty()
 	c.writeConditions()

@@ -59,6 +59,8 @@ type gang struct {
 	blocked   report.Reason    // why its pods are not placed; zero when nothing is in the way
 	uncharged report.Reason    // why pods that have a node are not charged; zero when all of them are
 	status    *report.PodGroup // nil before its PodGroup was seen
+	position  int32            // among the gangs of its queue that wait, 0 if it is none of the first (position.go)
+	told      string           // code of the last event about why it waits
 	trace     trace
 
 	explaining bool // in Core.explain
@@ -298,6 +300,7 @@ func (c *Core) start(g *gang) {
 		g.started = true
 		c.Placed++
 		c.traceStarted(g)
+		c.tellStarted(g)
 	}
 	c.become(g, running)
 	g.partly = false

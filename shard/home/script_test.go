@@ -534,6 +534,9 @@ func (s *script) print(o event.Output) string {
 	case event.WritePodGroupStatus:
 		out := fmt.Sprintf("status of PodGroup %s/%s (%s) %d/%s/%d generation %d queue %q pods=%d bound=%d", o.Namespace, o.Name, o.UID,
 			o.Status.Epoch, o.Status.Writer, o.Status.Sequence, o.Status.ObservedGeneration, o.Status.Queue, o.Status.Pods, o.Status.Bound)
+		if o.Status.Position > 0 {
+			out += fmt.Sprintf(" position=%d", o.Status.Position)
+		}
 		for _, cond := range o.Status.Conditions {
 			out += fmt.Sprintf("; %s=%s %s: %s", cond.Type, cond.Status, cond.Reason, cond.Message)
 		}

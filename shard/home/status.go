@@ -15,10 +15,10 @@ import (
 
 // write is an output whose StatusWritten is awaited.
 type write struct {
-	kind   writeKind
-	uid    string // of the pod or PodGroup
-	queue  string
-	reason string // of a pod's condition
+	kind            writeKind
+	uid             string // of the pod or PodGroup
+	queue           string
+	reason, message string // of a pod's condition
 }
 
 type writeKind uint8
@@ -78,6 +78,7 @@ func (c *Core) statement(g *gang) report.Statement {
 		}
 	}
 	s.Reserved, s.Scheduled = c.reservedVerdict(g), c.scheduledVerdict(g)
+	s.Now, s.Position = nowReason(g, s.Reserved, s.Scheduled), g.position
 	return s
 }
 
@@ -91,6 +92,7 @@ func (c *Core) publish(g *gang) {
 	var status api.GroupStatus // of a group of another kind
 	if own {
 		say = c.statement(g)
+		c.tellWaiting(g, say.Now)
 	} else {
 		status = c.groupStatus(g)
 		say = report.OfGroup(status)

@@ -37,6 +37,7 @@ type Options struct {
 	Volcano          string   // "off"; "observe": pods may belong to Volcano's PodGroups, which are read; "write": so are their statuses
 	Schedulers       []string // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string // that placement does not look at
+	PodEvents        bool     // an event on each pod that is bound
 
 	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent, and a
 	// machine under load must not look like that.
@@ -104,7 +105,7 @@ func Run(ctx context.Context, o Options) error {
 	if l.events.Recorder, err = p.Kube.Recorder(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
-	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil})
+	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil, PodEvents: o.PodEvents})
 	l.node = node.New(node.Config{Self: l.self, Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
 	close(l.started)
 

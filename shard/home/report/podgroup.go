@@ -17,7 +17,9 @@ type Statement struct {
 	Queue               string
 	Pods, Bound         int32
 	Reserved, Scheduled Verdict
-	Ended               bool // of a group of another kind
+	Now                 Reason // of the two, and of what keeps further pods waiting, what matters
+	Position            int32  // among the gangs of its queue that wait, 0 for none of the first
+	Ended               bool   // of a group of another kind
 }
 
 // OfGroup returns what the status of a group of another kind says.
@@ -191,6 +193,7 @@ func (r *PodGroups) Status(now time.Time, p *PodGroup, id uint64, say Statement,
 	out := &v1alpha1.PodGroupStatus{
 		Stamp:              p.last,
 		ObservedGeneration: say.Generation, Queue: say.Queue, Pods: say.Pods, Bound: say.Bound,
+		Reason: say.Now.Code, Message: Short(say.Now.Message), Position: say.Position,
 	}
 	out.Conditions = []metav1.Condition{
 		condition(now, before, v1alpha1.ConditionQuotaReserved, say.Reserved, say.Generation),
@@ -232,7 +235,8 @@ func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
 		return false
 	}
 	p.seen, p.unsure = seen, false
-	p.said = Statement{Generation: seen.ObservedGeneration, Queue: seen.Queue, Pods: seen.Pods, Bound: seen.Bound}
+	p.said = Statement{Generation: seen.ObservedGeneration, Queue: seen.Queue, Pods: seen.Pods, Bound: seen.Bound,
+		Now: Reason{seen.Reason, seen.Message}, Position: seen.Position}
 	for i := range seen.Conditions {
 		cond := &seen.Conditions[i]
 		v := Verdict{cond.Status == metav1.ConditionTrue, Reason{cond.Reason, cond.Message}}

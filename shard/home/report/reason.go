@@ -61,6 +61,9 @@ func (r Reason) None() bool { return r.Code == "" }
 // Is reports whether the reason has a code.
 func (r Reason) Is(code string) bool { return r.Code == code }
 
+// Blocks reports whether pods wait for the reason, and may do so for long.
+func (r Reason) Blocks() bool { return effects[r.Code].pod != "" }
+
 // OfCharge reports whether the reason is over when the gang's reservation is granted.
 func (r Reason) OfCharge() bool { return effects[r.Code].charge }
 

@@ -1,0 +1,92 @@
+package home
+
+import (
+	"fmt"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Kubernetes events, where users look first: FailedScheduling on pods and PodGroups that wait, each with the condition that says the same,
+// Scheduled on PodGroups, and what somebody has to look at. An event is told once and not again if it is lost: what holds is in the
+// conditions. Those that many objects can cause have a budget, of which no namespace gets more than a part.
+const (
+	eventsByNamespace = 10 // events a second that a namespace may cause, and
+	eventsAtOnce      = 50 // at once
+)
+
+// tell has users told something at an object, if there is budget for it.
+func (c *Core) tell(about event.PodGroupEvent) {
+	if c.eventsSpent.Spent(c.now, about.Namespace) >= eventsAtOnce || !c.eventTokens.Take(c.now) {
+		c.EventsDropped++
+		return
+	}
+	c.eventsSpent.Spend(c.now, about.Namespace, 1)
+	c.emit(about)
+}
+
+// tellPod says at a pod why it waits. It goes with a condition, which has a budget.
+func (c *Core) tellPod(p *pod, message string) {
+	c.tell(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
+		Reason: v1alpha1.ReasonFailedScheduling, Message: report.Short(message)})
+}
+
+// tellWaiting says at a PodGroup why its gang waits, when it has waited for as long as its pods do before they are told.
+func (c *Core) tellWaiting(g *gang, now report.Reason) {
+	if !now.Blocks() {
+		g.told = ""
+		return
+	}
+	if g.told == now.Code || c.awaitsWords(g) {
+		return
+	}
+	if due := g.age().Add(c.cfg.ConditionAfter); !now.AtOnce() && c.now.Before(due) {
+		c.wakeAt(g, due)
+		return
+	}
+	g.told = now.Code
+	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true,
+		Reason: v1alpha1.ReasonFailedScheduling, Message: report.Short(now.Message)})
+}
+
+// tellStarted says at a PodGroup that its gang has its minimum.
+func (c *Core) tellStarted(g *gang) {
+	if g.group == nil || g.name.Kind == api.ImpliedGroup || !g.boundByUs() {
+		return
+	}
+	message := fmt.Sprintf("%d pods were bound, charged to queue %q", g.placed, g.queue)
+	if g.placed == 1 {
+		message = fmt.Sprintf("1 pod was bound, charged to queue %q", g.queue)
+	}
+	if !g.since.IsZero() {
+		message += fmt.Sprintf(", %s after the gang was complete", c.now.Sub(g.since).Round(time.Millisecond))
+	}
+	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
+		Reason: v1alpha1.ReasonScheduled, Message: message})
+}
+
+// tellBound says at a pod where it was bound, if that is wanted: it is one more request for each pod.
+func (c *Core) tellBound(p *pod, node string) {
+	if c.cfg.PodEvents {
+		c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+			Reason: v1alpha1.ReasonScheduled, Message: fmt.Sprintf("Successfully assigned %s/%s to %s", p.Namespace, p.Name, node)})
+	}
+}
+
+// warn tells users about a gang, at the object that describes it. Of an implied group that is its oldest pod.
+func (c *Core) warn(g *gang, reason, message string) {
+	about := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true, Reason: reason, Message: message}
+	switch {
+	case g.group == nil:
+		return
+	case g.name.Kind == api.ImpliedGroup && len(g.members) == 0:
+		return
+	case g.name.Kind == api.ImpliedGroup:
+		p := g.inOrder()[0]
+		about.Name, about.UID = p.Name, p.UID
+	}
+	c.emit(about)
+}
