@@ -69,6 +69,17 @@ func (t *TLS) config() (*tls.Config, error) {
 	}, nil
 }
 
+// Server returns a configuration for a server whose clients show no certificate.
+func (t *TLS) Server() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		loaded, err := t.read().Current()
+		if err != nil {
+			return nil, err
+		}
+		return loaded.Certificate, nil
+	}}
+}
+
 // Credentials are for both ends of a connection.
 func (t *TLS) Credentials() credentials.TransportCredentials {
 	return certs.Credentials(t.config, cmp.Or(t.Log, slog.Default()))

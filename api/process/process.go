@@ -86,6 +86,7 @@ type Hooks struct {
 	Down    func(api.Incarnation) // a stream to it broke
 	Dead    func(api.Incarnation) // gossip took it for dead
 	Status  func(context.Context) (*wire.StatusReply, error)
+	Why     func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	Drain   func(ctx context.Context, cancel bool) error // nil where there is nothing to drain
 	// Register adds services to the process's gRPC server before it starts.
 	Register func(*Process, grpc.ServiceRegistrar)
@@ -149,7 +150,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Link, err = link.New(link.Options{
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
-			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, drain: hooks.Drain, live: hooks.Live})
+			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, drain: hooks.Drain, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
 			}
@@ -334,6 +335,7 @@ type inspect struct {
 	wire.UnimplementedInspectServer
 	process *Process
 	status  func(context.Context) (*wire.StatusReply, error)
+	why     func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	drain   func(ctx context.Context, cancel bool) error
 	live    func() error
 }
@@ -346,6 +348,14 @@ func (i inspect) Drain(ctx context.Context, r *wire.DrainRequest) (*wire.DrainRe
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return &wire.DrainReply{}, nil
+}
+
+// Why answers another shard, which has seen to it that its user may ask.
+func (i inspect) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, error) {
+	if i.why == nil {
+		return nil, status.Errorf(codes.Unimplemented, "a %s has no gangs", i.process.Role)
+	}
+	return i.why(ctx, r)
 }
 
 // Status answers a ping without waiting for the loop, which may be busy: a machine under load must not look like a dead

@@ -4509,6 +4509,297 @@ func (x *GangStatus) GetMinCount() uint32 {
 	return 0
 }
 
+// Asks the home shard of a gang why it waits. Who asks has the right to see the pod or PodGroup that is named.
+type WhyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                   // of a PodGroup, of the first kind of which there is one by that name: see api.GroupKind
+	PodUid        string                 `protobuf:"bytes,3,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"` // instead: of a pod
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhyRequest) Reset() {
+	*x = WhyRequest{}
+	mi := &file_basalt_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhyRequest) ProtoMessage() {}
+
+func (x *WhyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
+func (*WhyRequest) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *WhyRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WhyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WhyRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+type WhyReply struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Known          bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"` // the shard knows such a pod or PodGroup, as one that Basalt places
+	Home           string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`    // incarnation of the shard that knows more; empty when it is this one
+	Title          string                 `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`  // "PodGroup ns/name", "pod ns/name"
+	Queue          string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`
+	State          string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`   // of a gang's life
+	Reason         string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"` // with message: as conditions say it; empty for a gang that waits for nothing
+	Message        string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	Next           string                 `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`                                               // what happens next
+	Started        bool                   `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"`                                        // it had its minimum once
+	CreatedUnixMs  int64                  `protobuf:"varint,10,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`    // when the gang was first seen, by its objects or by the shard
+	CompleteUnixMs int64                  `protobuf:"varint,11,opt,name=complete_unix_ms,json=completeUnixMs,proto3" json:"complete_unix_ms,omitempty"` // when its minimum of pods existed; 0 before
+	Pods           uint32                 `protobuf:"varint,12,opt,name=pods,proto3" json:"pods,omitempty"`
+	Bound          uint32                 `protobuf:"varint,13,opt,name=bound,proto3" json:"bound,omitempty"`
+	MinCount       uint32                 `protobuf:"varint,14,opt,name=min_count,json=minCount,proto3" json:"min_count,omitempty"`
+	Position       uint32                 `protobuf:"varint,15,opt,name=position,proto3" json:"position,omitempty"` // among the gangs of its queue that wait, 0 if it does not
+	Waiting        uint32                 `protobuf:"varint,16,opt,name=waiting,proto3" json:"waiting,omitempty"`   // how many these are
+	Charged        []*Amount              `protobuf:"bytes,17,rep,name=charged,proto3" json:"charged,omitempty"`
+	// Of a denial: the queue of the path that lacks, and how much.
+	ShortQueue    string `protobuf:"bytes,18,opt,name=short_queue,json=shortQueue,proto3" json:"short_queue,omitempty"`
+	ShortResource string `protobuf:"bytes,19,opt,name=short_resource,json=shortResource,proto3" json:"short_resource,omitempty"`
+	Short         int64  `protobuf:"varint,20,opt,name=short,proto3" json:"short,omitempty"`
+	// Of pods that find no room: what node shards said of one of them.
+	Nodes         uint32        `protobuf:"varint,21,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Fit           uint32        `protobuf:"varint,22,opt,name=fit,proto3" json:"fit,omitempty"`
+	NodeReasons   []*NodeReason `protobuf:"bytes,23,rep,name=node_reasons,json=nodeReasons,proto3" json:"node_reasons,omitempty"`
+	Kind          uint32        `protobuf:"varint,24,opt,name=kind,proto3" json:"kind,omitempty"` // of the PodGroup: see api.GroupKind
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhyReply) Reset() {
+	*x = WhyReply{}
+	mi := &file_basalt_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhyReply) ProtoMessage() {}
+
+func (x *WhyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
+func (*WhyReply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *WhyReply) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *WhyReply) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
+func (x *WhyReply) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *WhyReply) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *WhyReply) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *WhyReply) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WhyReply) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *WhyReply) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *WhyReply) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
+}
+
+func (x *WhyReply) GetCreatedUnixMs() int64 {
+	if x != nil {
+		return x.CreatedUnixMs
+	}
+	return 0
+}
+
+func (x *WhyReply) GetCompleteUnixMs() int64 {
+	if x != nil {
+		return x.CompleteUnixMs
+	}
+	return 0
+}
+
+func (x *WhyReply) GetPods() uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return 0
+}
+
+func (x *WhyReply) GetBound() uint32 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *WhyReply) GetMinCount() uint32 {
+	if x != nil {
+		return x.MinCount
+	}
+	return 0
+}
+
+func (x *WhyReply) GetPosition() uint32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *WhyReply) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *WhyReply) GetCharged() []*Amount {
+	if x != nil {
+		return x.Charged
+	}
+	return nil
+}
+
+func (x *WhyReply) GetShortQueue() string {
+	if x != nil {
+		return x.ShortQueue
+	}
+	return ""
+}
+
+func (x *WhyReply) GetShortResource() string {
+	if x != nil {
+		return x.ShortResource
+	}
+	return ""
+}
+
+func (x *WhyReply) GetShort() int64 {
+	if x != nil {
+		return x.Short
+	}
+	return 0
+}
+
+func (x *WhyReply) GetNodes() uint32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *WhyReply) GetFit() uint32 {
+	if x != nil {
+		return x.Fit
+	}
+	return 0
+}
+
+func (x *WhyReply) GetNodeReasons() []*NodeReason {
+	if x != nil {
+		return x.NodeReasons
+	}
+	return nil
+}
+
+func (x *WhyReply) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
 var File_basalt_proto protoreflect.FileDescriptor
 
 const file_basalt_proto_rawDesc = "" +
@@ -4864,7 +5155,39 @@ const file_basalt_proto_rawDesc = "" +
 	"\rsince_unix_ms\x18\x05 \x01(\x03R\vsinceUnixMs\x12\x12\n" +
 	"\x04pods\x18\x06 \x01(\rR\x04pods\x12\x14\n" +
 	"\x05bound\x18\a \x01(\rR\x05bound\x12\x1b\n" +
-	"\tmin_count\x18\b \x01(\rR\bminCount*Z\n" +
+	"\tmin_count\x18\b \x01(\rR\bminCount\"W\n" +
+	"\n" +
+	"WhyRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xb0\x05\n" +
+	"\bWhyReply\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
+	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
+	"\x05title\x18\x03 \x01(\tR\x05title\x12\x14\n" +
+	"\x05queue\x18\x04 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12\x12\n" +
+	"\x04next\x18\b \x01(\tR\x04next\x12\x18\n" +
+	"\astarted\x18\t \x01(\bR\astarted\x12&\n" +
+	"\x0fcreated_unix_ms\x18\n" +
+	" \x01(\x03R\rcreatedUnixMs\x12(\n" +
+	"\x10complete_unix_ms\x18\v \x01(\x03R\x0ecompleteUnixMs\x12\x12\n" +
+	"\x04pods\x18\f \x01(\rR\x04pods\x12\x14\n" +
+	"\x05bound\x18\r \x01(\rR\x05bound\x12\x1b\n" +
+	"\tmin_count\x18\x0e \x01(\rR\bminCount\x12\x1a\n" +
+	"\bposition\x18\x0f \x01(\rR\bposition\x12\x18\n" +
+	"\awaiting\x18\x10 \x01(\rR\awaiting\x120\n" +
+	"\acharged\x18\x11 \x03(\v2\x16.basalt.wire.v1.AmountR\acharged\x12\x1f\n" +
+	"\vshort_queue\x18\x12 \x01(\tR\n" +
+	"shortQueue\x12%\n" +
+	"\x0eshort_resource\x18\x13 \x01(\tR\rshortResource\x12\x14\n" +
+	"\x05short\x18\x14 \x01(\x03R\x05short\x12\x14\n" +
+	"\x05nodes\x18\x15 \x01(\rR\x05nodes\x12\x10\n" +
+	"\x03fit\x18\x16 \x01(\rR\x03fit\x12=\n" +
+	"\fnode_reasons\x18\x17 \x03(\v2\x1a.basalt.wire.v1.NodeReasonR\vnodeReasons\x12\x12\n" +
+	"\x04kind\x18\x18 \x01(\rR\x04kind*Z\n" +
 	"\x10ReservationState\x12\x17\n" +
 	"\x13RESERVATION_UNKNOWN\x10\x00\x12\x14\n" +
 	"\x10RESERVATION_OPEN\x10\x01\x12\x17\n" +
@@ -4901,10 +5224,11 @@ const file_basalt_proto_rawDesc = "" +
 	"\tBIND_FREE\x10\x02\x12\r\n" +
 	"\tBIND_GONE\x10\x032C\n" +
 	"\x04Link\x12;\n" +
-	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\x92\x01\n" +
+	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\xcf\x01\n" +
 	"\aInspect\x12D\n" +
 	"\x06Status\x12\x1d.basalt.wire.v1.StatusRequest\x1a\x1b.basalt.wire.v1.StatusReply\x12A\n" +
-	"\x05Drain\x12\x1c.basalt.wire.v1.DrainRequest\x1a\x1a.basalt.wire.v1.DrainReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
+	"\x05Drain\x12\x1c.basalt.wire.v1.DrainRequest\x1a\x1a.basalt.wire.v1.DrainReply\x12;\n" +
+	"\x03Why\x12\x1a.basalt.wire.v1.WhyRequest\x1a\x18.basalt.wire.v1.WhyReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
 
 var (
 	file_basalt_proto_rawDescOnce sync.Once
@@ -4919,7 +5243,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_basalt_proto_goTypes = []any{
 	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
 	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
@@ -4978,6 +5302,8 @@ var file_basalt_proto_goTypes = []any{
 	(*StatusRequest)(nil),     // 54: basalt.wire.v1.StatusRequest
 	(*StatusReply)(nil),       // 55: basalt.wire.v1.StatusReply
 	(*GangStatus)(nil),        // 56: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 57: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 58: basalt.wire.v1.WhyReply
 }
 var file_basalt_proto_depIdxs = []int32{
 	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -5058,17 +5384,21 @@ var file_basalt_proto_depIdxs = []int32{
 	56, // 75: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
 	29, // 76: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
 	10, // 77: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	4,  // 78: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	54, // 79: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	52, // 80: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	5,  // 81: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	55, // 82: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	53, // 83: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	81, // [81:84] is the sub-list for method output_type
-	78, // [78:81] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	7,  // 78: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	40, // 79: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	4,  // 80: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	54, // 81: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	52, // 82: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	57, // 83: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	5,  // 84: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	55, // 85: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	53, // 86: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	58, // 87: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	84, // [84:88] is the sub-list for method output_type
+	80, // [80:84] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -5107,7 +5437,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

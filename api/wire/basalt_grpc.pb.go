@@ -131,16 +131,18 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 const (
 	Inspect_Status_FullMethodName = "/basalt.wire.v1.Inspect/Status"
 	Inspect_Drain_FullMethodName  = "/basalt.wire.v1.Inspect/Drain"
+	Inspect_Why_FullMethodName    = "/basalt.wire.v1.Inspect/Why"
 )
 
 // InspectClient is the client API for Inspect service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What an operator may ask of a running process (basalt status, basalt drain).
+// What an operator, or another process, may ask of a running process (basalt status, basalt drain, basalt why).
 type InspectClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
+	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
 }
 
 type inspectClient struct {
@@ -171,14 +173,25 @@ func (c *inspectClient) Drain(ctx context.Context, in *DrainRequest, opts ...grp
 	return out, nil
 }
 
+func (c *inspectClient) Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhyReply)
+	err := c.cc.Invoke(ctx, Inspect_Why_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServer is the server API for Inspect service.
 // All implementations must embed UnimplementedInspectServer
 // for forward compatibility.
 //
-// What an operator may ask of a running process (basalt status, basalt drain).
+// What an operator, or another process, may ask of a running process (basalt status, basalt drain, basalt why).
 type InspectServer interface {
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
+	Why(context.Context, *WhyRequest) (*WhyReply, error)
 	mustEmbedUnimplementedInspectServer()
 }
 
@@ -194,6 +207,9 @@ func (UnimplementedInspectServer) Status(context.Context, *StatusRequest) (*Stat
 }
 func (UnimplementedInspectServer) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedInspectServer) Why(context.Context, *WhyRequest) (*WhyReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Why not implemented")
 }
 func (UnimplementedInspectServer) mustEmbedUnimplementedInspectServer() {}
 func (UnimplementedInspectServer) testEmbeddedByValue()                 {}
@@ -252,6 +268,24 @@ func _Inspect_Drain_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inspect_Why_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServer).Why(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Inspect_Why_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServer).Why(ctx, req.(*WhyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Inspect_ServiceDesc is the grpc.ServiceDesc for Inspect service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -266,6 +300,10 @@ var Inspect_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Drain",
 			Handler:    _Inspect_Drain_Handler,
+		},
+		{
+			MethodName: "Why",
+			Handler:    _Inspect_Why_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,5 +1,6 @@
-// Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`, and what an operator needs:
-// `basalt status`, `basalt drain`, `basalt audit` and `basalt migrate`.
+// Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`; what an operator needs:
+// `basalt status`, `basalt drain`, `basalt audit` and `basalt migrate`; and what every user does: `basalt why` and `basalt queue`, which are
+// commands of kubectl as well when the program is also installed as kubectl-basalt.
 package main
 
 import (
@@ -40,7 +41,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(shardCommand(), coordinatorCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command())
+	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command())
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "basalt:", err)
 		var coded interface{ ExitCode() int }
@@ -222,6 +223,7 @@ func shardCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Volcano, "volcano", "off", "Volcano's PodGroups, the same at every shard: off (their pods wait), observe (they are gangs here; the objects are read, never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler, volcano-system/volcano)")
 	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that placement and quota ignore")
 	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
+	cmd.Flags().StringVar(&o.Visibility, "visibility", "", "address to answer users' questions on (basalt why), such as :7603; with TLS by --tls-cert, and without TLS only on a loopback address; if empty, they are not answered")
 	cmd.Flags().BoolVar(&o.PodEvents, "pod-events", false, "write an event on each pod that is bound, as kube-scheduler does: one more request to the API server for each pod")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := c.process("shard")

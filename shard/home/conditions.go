@@ -84,7 +84,7 @@ func (c *Core) writeConditions() {
 		g := e.gang
 		due := func(p *pod) bool {
 			r, at := c.explainAt(g, p)
-			return !r.None() && !c.now.Before(at) && !g.dropped
+			return !r.None() && !c.now.Before(at) && !g.dropped && !c.awaitsWords(g)
 		}
 		if !e.picked {
 			e.picked, e.pods = true, g.pick(due)

@@ -29,7 +29,8 @@ const (
 // explained is what node shards say of a class.
 type explained struct {
 	class *api.Class
-	words string // of the last question that ended, "" before
+	words string          // of the last question that ended, "" before
+	last  api.NodeReasons // what they say
 
 	asked  time.Time
 	serial uint64
@@ -151,7 +152,7 @@ func (c *Core) endExplained(x *explained) {
 	case x.later:
 		x.words = "its constraints are not compared with all nodes yet, because those of the pods in its namespace take too much time"
 	case x.sum.Nodes > 0 || len(x.open) == 0:
-		x.words = x.sum.String()
+		x.words, x.last = x.sum.String(), x.sum
 		if n := len(x.open); n > 0 {
 			x.words += fmt.Sprintf(" (%d shards have not answered)", n)
 		}

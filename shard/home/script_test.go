@@ -501,6 +501,19 @@ func (s *script) run(line string) []string {
 		return append(out, fmt.Sprintf("counts gangs=%d waiting=%d buckets=%d placed=%d gave up=%d rolled back=%d", n.Gangs, n.Waiting, n.Buckets,
 			s.core.Placed, s.core.GaveUp, s.core.RolledBack))
 
+	case "why": // GROUP or pod=UID: what users are told
+		r := s.core.Why(&wire.WhyRequest{Namespace: "ns", Name: strings.Join(w.plain, ""), PodUid: w.value["pod"]})
+		out := []string{fmt.Sprintf("known=%t home=%s %s in %s %s: %s: %s", r.Known, r.Home, r.Title, r.Queue, r.State, r.Reason, r.Message)}
+		if r.Home == "" && r.Known {
+			nodes := ""
+			for _, n := range r.NodeReasons {
+				nodes += fmt.Sprintf(", %d %s", n.Nodes, n.Reason)
+			}
+			out = append(out, fmt.Sprintf("  pods=%d bound=%d min=%d position %d of %d, short %s %s %d, %d of %d nodes%s, next: %s",
+				r.Pods, r.Bound, r.MinCount, r.Position, r.Waiting, r.ShortQueue, r.ShortResource, r.Short, r.Fit, r.Nodes, nodes, r.Next))
+		}
+		return out
+
 	case "show": // gangs, and what is not as it should be
 		var out []string
 		for _, uid := range api.SortedKeys(s.core.gangs) {

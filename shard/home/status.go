@@ -78,7 +78,9 @@ func (c *Core) statement(g *gang) report.Statement {
 		}
 	}
 	s.Reserved, s.Scheduled = c.reservedVerdict(g), c.scheduledVerdict(g)
-	s.Now, s.Position = nowReason(g, s.Reserved, s.Scheduled), g.position
+	if s.Now = nowReason(g, s.Reserved, s.Scheduled); !g.started {
+		s.Position = g.position
+	}
 	return s
 }
 

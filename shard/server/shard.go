@@ -23,6 +23,7 @@ import (
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -38,6 +39,7 @@ type Options struct {
 	Schedulers       []string // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string // that placement does not look at
 	PodEvents        bool     // an event on each pod that is bound
+	Visibility       string   // address on which users' questions are answered (package visibility); empty for none
 
 	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent, and a
 	// machine under load must not look like that.
@@ -86,6 +88,7 @@ func Run(ctx context.Context, o Options) error {
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
 		Status:  l.status,
+		Why:     l.why,
 		Drain:   l.drain,
 		Live:    l.beat.Stuck,
 		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
@@ -143,6 +146,15 @@ func Run(ctx context.Context, o Options) error {
 	fault.Crash(fault.ShardRegistered)
 	l.session, l.record = session, record
 	close(l.registered)
+	questions := visibility.Options{Address: o.Visibility, Kube: p.Kube.Core, Answer: l.whyAnywhere, Log: p.Log}
+	if p.TLS != nil {
+		questions.TLS = p.TLS.Server()
+	}
+	if address, err := visibility.Serve(ctx, questions); err != nil {
+		return err
+	} else if address != nil {
+		p.Log.Info("users' questions are answered", "address", address.String())
+	}
 	p.Follow(ctx, &wg, nil, func(r *wire.LeaderRecord, term int64) {
 		l.post(ctx, event.CoordinatorSeen{Term: term, Incarnation: api.Incarnation(r.GetIncarnation())})
 	})

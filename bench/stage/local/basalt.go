@@ -44,6 +44,7 @@ type Basalt struct {
 	*Process
 	Role                    string // "shard" or "coordinator"
 	Listen, Gossip, Metrics string // addresses: gRPC, memberlist, HTTP
+	Visibility              string // URL at which a shard on this machine answers users
 	token                   string // that /metrics asks for where others than this machine could reach it
 }
 
@@ -182,7 +183,7 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 		o.Place = here
 	}
 	var b *Basalt
-	err = onFreePorts(false, 3, func(ports []int) error {
+	err = onFreePorts(false, 4, func(ports []int) error {
 		addr := func(i int) string { return fmt.Sprintf("%s:%d", o.Place.Host, ports[i]) }
 		b = &Basalt{Role: role, Listen: addr(0), Gossip: addr(1), Metrics: addr(2)}
 		args := []string{
@@ -202,8 +203,13 @@ func (c *Cluster) startBasalt(ctx context.Context, role, user, name string, o Ba
 			}
 			args = append(args, "--metrics-token-file="+file)
 		}
+		scheme := "https://"
 		if !slices.ContainsFunc(o.Flags, func(f string) bool { return strings.HasPrefix(f, "--tls-ca=") }) {
-			args = append(args, "--insecure-plain-text")
+			scheme, args = "http://", append(args, "--insecure-plain-text")
+		}
+		if role == "shard" && o.Place.Namespace == "" {
+			b.Visibility = scheme + addr(3)
+			args = append(args, "--visibility="+addr(3))
 		}
 		if o.OTLP != "" {
 			args = append(args, "--otlp="+o.OTLP)

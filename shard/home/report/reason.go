@@ -26,33 +26,35 @@ type Reason struct{ Code, Message string }
 
 // effect is where the reason of a gang that is blocked shows, and how soon.
 type effect struct {
-	charge  bool   // it is about the charge of the gang, and over when its reservation is granted
-	urgent  bool   // somebody may have to act, so that it is written at once; the others may be over in a moment
-	placing bool   // it is also the reason of PodGroupInitiallyScheduled=False, which is Waiting else
-	pod     string // the reason of PodScheduled=False, "" for none. Autoscalers buy nodes for Unschedulable, and for nothing else
-	atOnce  bool   // pods show it at once, not after they have waited for a while
+	charge   bool   // it is about the charge of the gang, and over when its reservation is granted
+	urgent   bool   // somebody may have to act, so that it is written at once; the others may be over in a moment
+	placing  bool   // it is also the reason of PodGroupInitiallyScheduled=False, which is Waiting else
+	pod      string // the reason of PodScheduled=False, "" for none. Autoscalers buy nodes for Unschedulable, and for nothing else
+	atOnce   bool   // pods show it at once, not after they have waited for a while
+	next     string // what happens next
+	hopeless bool   // nothing, before somebody changes an object or adds nodes
 }
 
 // effects is the table of all reasons. Every code that a PodGroup can show is in it.
 var effects = map[string]effect{
 	v1alpha1.ReasonReserved:               {},
 	v1alpha1.ReasonScheduled:              {},
-	v1alpha1.ReasonWaiting:                {},
-	v1alpha1.ReasonPending:                {charge: true},
-	v1alpha1.ReasonCoordinatorUnavailable: {charge: true, urgent: true},
-	v1alpha1.ReasonQuotaExceeded:          {charge: true, urgent: true, placing: true, pod: v1alpha1.ReasonQuotaExceeded},
-	v1alpha1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
-	v1alpha1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
-	v1alpha1.ReasonQueueClosed:            {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
-	v1alpha1.ReasonQueueNotLeaf:           {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
-	v1alpha1.ReasonQueueNotAllowed:        {charge: true, urgent: true, pod: v1alpha1.ReasonQueueNotAllowed},
-	v1alpha1.ReasonQueueMismatch:          {urgent: true, pod: v1alpha1.ReasonQuotaExceeded},
-	v1alpha1.ReasonNotEnoughPods:          {placing: true, pod: v1alpha1.ReasonNotEnoughPods},
-	v1alpha1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1alpha1.ReasonNotEnoughPodsOfTask},
-	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound},
-	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable},
-	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits},
-	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true},
+	v1alpha1.ReasonWaiting:                {next: "it is being placed"},
+	v1alpha1.ReasonPending:                {charge: true, next: "it is admitted when the coordinator has answered"},
+	v1alpha1.ReasonCoordinatorUnavailable: {charge: true, urgent: true, next: "it is requested again until a coordinator answers"},
+	v1alpha1.ReasonQuotaExceeded:          {charge: true, urgent: true, placing: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when its queue and all ancestors have room for it: when gangs end there, or a capability is raised"},
+	v1alpha1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when the Queue exists"},
+	v1alpha1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when all ancestors of its queue exist"},
+	v1alpha1.ReasonQueueClosed:            {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when the queue is opened"},
+	v1alpha1.ReasonQueueNotLeaf:           {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until it names a queue without children"},
+	v1alpha1.ReasonQueueNotAllowed:        {charge: true, urgent: true, pod: v1alpha1.ReasonQueueNotAllowed, hopeless: true, next: "nothing, until the labels of its namespace match the namespaceSelector, or it names another queue"},
+	v1alpha1.ReasonQueueMismatch:          {urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until its pods name one queue"},
+	v1alpha1.ReasonNotEnoughPods:          {placing: true, pod: v1alpha1.ReasonNotEnoughPods, next: "it asks for quota when enough of its pods can be scheduled"},
+	v1alpha1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1alpha1.ReasonNotEnoughPodsOfTask, next: "it asks for quota when enough pods of each task can be scheduled"},
+	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
+	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
+	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it searches again when nodes are added or change, or a capability is raised"},
+	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until it is replaced by one without that field"},
 }
 
 // None reports whether the reason says nothing.
@@ -63,6 +65,12 @@ func (r Reason) Is(code string) bool { return r.Code == code }
 
 // Blocks reports whether pods wait for the reason, and may do so for long.
 func (r Reason) Blocks() bool { return effects[r.Code].pod != "" }
+
+// Hopeless reports whether waiting alone does not help.
+func (r Reason) Hopeless() bool { return effects[r.Code].hopeless }
+
+// Next says what happens next to pods that wait for the reason.
+func (r Reason) Next() string { return effects[r.Code].next }
 
 // OfCharge reports whether the reason is over when the gang's reservation is granted.
 func (r Reason) OfCharge() bool { return effects[r.Code].charge }

@@ -10,6 +10,7 @@ package standing
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,7 @@ type state struct {
 	Ready        bool
 	Kubeconfig   string
 	ControlStore []string
+	Visibility   string
 	Shape        Shape
 }
 
@@ -147,14 +149,16 @@ func startSupervisor(ctx context.Context, root string, out io.Writer, hold []str
 func describe(out io.Writer, root string, s state) {
 	fmt.Fprintf(out, `
   export KUBECONFIG=%s
+  export BASALT_SERVER=%s
 
   kubectl get nodes
   kubectl apply --server-side -f %s   # a queue and a gang
   kubectl get queues,podgroups,pods
+  %s why default/NAME                # of a PodGroup or a pod
   %s status --etcd %s
 
 Control store: %s   Logs: %s
-`, s.Kubeconfig, filepath.Join(root, "deploy", "examples"), filepath.Join(root, "bin", "basalt"),
+`, s.Kubeconfig, s.Visibility, filepath.Join(root, "deploy", "examples"), filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
 		strings.Join(s.ControlStore, ","), strings.Join(s.ControlStore, ","), filepath.Join(dir(root), "*.log"))
 	if !s.Ready {
 		fmt.Fprintln(out, "It is not ready yet.")
@@ -221,6 +225,9 @@ func Hold(ctx context.Context, root string, shape Shape) (err error) {
 		return err
 	}
 	s.Ready, s.ControlStore = true, c.ControlStore()
+	for _, b := range c.Basalts() {
+		s.Visibility = cmp.Or(s.Visibility, b.Visibility)
+	}
 	if err := writeState(root, s); err != nil {
 		return err
 	}

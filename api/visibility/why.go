@@ -1,0 +1,181 @@
+package visibility
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Why says why a gang waits. It is the answer in JSON; fields may be added.
+type Why struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"` // as it was asked for
+
+	Gang    string `json:"gang,omitempty"` // "PodGroup ns/name"; "pod ns/name" for a pod without one
+	Queue   string `json:"queue,omitempty"`
+	State   string `json:"state,omitempty"`
+	Started bool   `json:"started"` // it had its minimum once
+
+	Reason  string `json:"reason,omitempty"`  // as in the conditions; empty for a gang that waits for nothing
+	Message string `json:"message,omitempty"` // likewise
+	Next    string `json:"next,omitempty"`    // what happens next
+
+	Created  time.Time  `json:"created"`
+	Complete *time.Time `json:"complete,omitempty"` // when its minimum of pods could be scheduled
+
+	Pods     int `json:"pods"`
+	Bound    int `json:"bound"`
+	MinCount int `json:"minCount"`
+
+	Position int `json:"position,omitempty"` // among the gangs of its queue that wait
+	Waiting  int `json:"waiting,omitempty"`  // how many these are
+
+	Charged map[string]string `json:"charged,omitempty"`
+	Lacks   *Lack             `json:"lacks,omitempty"`
+	Nodes   *Nodes            `json:"nodes,omitempty"`
+}
+
+// Lack is the quota that a gang lacks.
+type Lack struct {
+	Queue    string `json:"queue"` // of the path
+	Resource string `json:"resource"`
+	Amount   string `json:"amount"`
+}
+
+// Nodes says why nodes do not take one of the gang's pods.
+type Nodes struct {
+	Total   int          `json:"total"`
+	Fit     int          `json:"fit"`
+	Reasons []NodeReason `json:"reasons,omitempty"`
+}
+
+// NodeReason is why so many nodes do not take a pod.
+type NodeReason struct {
+	Reason string `json:"reason"`
+	Nodes  int    `json:"nodes"`
+}
+
+// FromReply makes a Why of what a shard said.
+func FromReply(namespace, name string, r *wire.WhyReply) *Why {
+	w := &Why{
+		Namespace: namespace, Name: name,
+		Gang: r.GetTitle(), Queue: r.GetQueue(), State: r.GetState(), Started: r.GetStarted(),
+		Reason: r.GetReason(), Message: r.GetMessage(), Next: r.GetNext(),
+		Created: time.UnixMilli(r.GetCreatedUnixMs()).UTC(),
+		Pods:    int(r.GetPods()), Bound: int(r.GetBound()), MinCount: int(r.GetMinCount()),
+		Position: int(r.GetPosition()), Waiting: int(r.GetWaiting()),
+	}
+	if ms := r.GetCompleteUnixMs(); ms > 0 {
+		at := time.UnixMilli(ms).UTC()
+		w.Complete = &at
+	}
+	for _, a := range r.GetCharged() {
+		if w.Charged == nil {
+			w.Charged = map[string]string{}
+		}
+		w.Charged[a.GetResource()] = api.FormatAmount(a.GetResource(), a.GetValue())
+	}
+	if r.GetShort() > 0 {
+		w.Lacks = &Lack{r.GetShortQueue(), r.GetShortResource(), api.FormatAmount(r.GetShortResource(), r.GetShort())}
+	}
+	if r.GetNodes() > 0 {
+		w.Nodes = &Nodes{Total: int(r.GetNodes()), Fit: int(r.GetFit())}
+		for _, n := range r.GetNodeReasons() {
+			w.Nodes.Reasons = append(w.Nodes.Reasons, NodeReason{n.GetReason(), int(n.GetNodes())})
+		}
+	}
+	return w
+}
+
+// Line says it in one line.
+func (w *Why) Line() string {
+	gang := w.Gang
+	if gang == "" {
+		gang = w.Namespace + "/" + w.Name
+	}
+	switch {
+	case w.Started && w.Message == "":
+		return fmt.Sprintf("%s has started: %d of %d pods are bound", gang, w.Bound, w.Pods)
+	case w.Started:
+		return fmt.Sprintf("%s has started, and further pods wait: %s", gang, w.Message)
+	}
+	return fmt.Sprintf("%s waits: %s", gang, w.Message)
+}
+
+// Text says all of it, for people. Wide names every reason of the nodes.
+func (w *Why) Text(now time.Time, wide bool) string {
+	var b strings.Builder
+	row := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-8s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintln(&b, w.Line())
+	since := fmt.Sprintf("%s (%s ago)", w.Created.Format(time.RFC3339), ago(now, w.Created))
+	if w.Complete != nil {
+		since += fmt.Sprintf(", complete for %s", ago(now, *w.Complete))
+	}
+	row("since", "%s", since)
+	row("pods", "%d exist, %d are bound, %d start together", w.Pods, w.Bound, w.MinCount)
+	if w.Queue != "" {
+		row("queue", "%s", w.Queue)
+	}
+	switch {
+	case w.Position > 0 && w.Waiting > 1:
+		row("order", "%s of the %d gangs that wait in its queue", ordinal(w.Position), w.Waiting)
+	case w.Position > 1:
+		row("order", "%s of the gangs that wait in its queue", ordinal(w.Position))
+	case w.Position > 0:
+		row("order", "first in its queue")
+	}
+	if l := w.Lacks; l != nil {
+		row("quota", "queue %q lacks %s=%s", l.Queue, l.Resource, l.Amount)
+	}
+	for i, what := range api.SortedKeys(w.Charged) {
+		if i == 0 {
+			row("charged", "%s=%s", what, w.Charged[what])
+		} else {
+			row("", "%s=%s", what, w.Charged[what])
+		}
+	}
+	if n := w.Nodes; n != nil {
+		row("nodes", "%d of %d take one of its pods now", n.Fit, n.Total)
+		for i, r := range n.Reasons {
+			if i == shownReasons && !wide {
+				row("", "and %d other reasons (-o wide)", len(n.Reasons)-i)
+				break
+			}
+			row("", "%d %s", r.Nodes, r.Reason)
+		}
+	}
+	if w.Next != "" {
+		row("next", "%s", w.Next)
+	}
+	return b.String()
+}
+
+// shownReasons is how many reasons of nodes are shown without -o wide.
+const shownReasons = 5
+
+func ago(now, then time.Time) string {
+	d := max(0, now.Sub(then))
+	if d >= time.Minute {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+func ordinal(n int) string {
+	suffix := "th"
+	switch {
+	case n%100 >= 11 && n%100 <= 13:
+	case n%10 == 1:
+		suffix = "st"
+	case n%10 == 2:
+		suffix = "nd"
+	case n%10 == 3:
+		suffix = "rd"
+	}
+	return fmt.Sprint(n, suffix)
+}

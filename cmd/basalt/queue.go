@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// queueCommand shows and changes Queues, with the rights of whoever calls it.
+func queueCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "queue", Short: "List queues as a tree; close a queue, or open it again"}
+	cmd.AddCommand(queueListCommand(), queueSwitchCommand("close", "Stop admitting gangs in a queue and its descendants; what is admitted goes on", true),
+		queueSwitchCommand("open", "Admit gangs in a queue again", false))
+	return cmd
+}
+
+// queues returns a client for Queues.
+func (u *user) queues() (*kube.Clients, error) {
+	config, _, err := u.config()
+	if err != nil {
+		return nil, err
+	}
+	return kube.ConnectConfig(config, "basalt")
+}
+
+func queueListCommand() *cobra.Command {
+	var u user
+	cmd := &cobra.Command{Use: "list [QUEUE]", Short: "List the queues, or one and its descendants, as a tree", Args: cobra.MaximumNArgs(1)}
+	u.register(cmd, "json or yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+		defer cancel()
+		clients, err := u.queues()
+		if err != nil {
+			return err
+		}
+		var list v1alpha1.QueueList
+		if err := clients.Basalt.Get().Resource("queues").Do(ctx).Into(&list); err != nil {
+			return fmt.Errorf("list queues: %w", err)
+		}
+		if len(args) == 1 {
+			list.Items = slices.DeleteFunc(list.Items, func(q v1alpha1.Queue) bool { return !api.Under(q.Name, args[0]) })
+			if len(list.Items) == 0 {
+				return fmt.Errorf("there is no queue %q", args[0])
+			}
+		}
+		slices.SortFunc(list.Items, func(a, b v1alpha1.Queue) int {
+			if root := (a.Name == api.RootQueue) != (b.Name == api.RootQueue); root {
+				return map[bool]int{true: -1, false: 1}[a.Name == api.RootQueue]
+			}
+			return slices.Compare(strings.Split(a.Name, "."), strings.Split(b.Name, "."))
+		})
+		return show(cmd.OutOrStdout(), u.output, &list, func(w io.Writer) { printTree(w, list.Items) })
+	}
+	return cmd
+}
+
+// printTree prints queues in the order of their paths.
+func printTree(out io.Writer, queues []v1alpha1.Queue) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "QUEUE\tCHARGED\tADMITTED\tWAITING\tREADY\tMESSAGE")
+	for i := range queues {
+		q := &queues[i]
+		name := strings.Repeat("  ", strings.Count(q.Name, ".")) + q.Name
+		s := q.Status
+		if s == nil {
+			fmt.Fprintf(w, "%s\t\t\t\t\tnot seen by Basalt yet\n", name)
+			continue
+		}
+		var charged []string
+		for what := range s.Charged {
+			amount := s.Charged[what]
+			text := string(what) + " " + amount.String()
+			if limit, limited := q.Spec.Capability[what]; limited {
+				text += "/" + limit.String()
+			}
+			charged = append(charged, text)
+		}
+		for what, limit := range q.Spec.Capability {
+			if _, named := s.Charged[what]; !named {
+				charged = append(charged, string(what)+" 0/"+limit.String())
+			}
+		}
+		slices.Sort(charged)
+		reason, message := "", ""
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil {
+			reason, message = c.Reason, c.Message
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", name, strings.Join(charged, ", "), s.AdmittedGangs, s.WaitingGangs, reason, message)
+	}
+	_ = w.Flush()
+}
+
+func queueSwitchCommand(verb, short string, closed bool) *cobra.Command {
+	var u user
+	cmd := &cobra.Command{Use: verb + " QUEUE", Short: short, Args: cobra.ExactArgs(1)}
+	u.register(cmd, "unused")
+	_ = cmd.Flags().MarkHidden("output")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+		defer cancel()
+		clients, err := u.queues()
+		if err != nil {
+			return err
+		}
+		patch := fmt.Appendf(nil, `{"spec":{"closed":%t}}`, closed)
+		err = clients.Basalt.Patch(types.MergePatchType).Resource("queues").Name(args[0]).Body(patch).Do(ctx).Error()
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("there is no queue %q", args[0])
+		case err != nil:
+			return fmt.Errorf("%s queue %q: %w", verb, args[0], err)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "queue %q is %s\n", args[0], map[bool]string{true: "closed: gangs in it and below it wait", false: "open"}[closed])
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"sigs.k8s.io/yaml"
+
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/visibility"
+)
+
+// user is how somebody reaches a cluster: with a kubeconfig, as kubectl does.
+type user struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	output    string
+}
+
+// register registers the flags that kubectl has, too.
+func (u *user) register(cmd *cobra.Command, outputs string) {
+	u.rules = clientcmd.NewDefaultClientConfigLoadingRules()
+	f := cmd.Flags()
+	f.StringVar(&u.rules.ExplicitPath, "kubeconfig", "", "kubeconfig file; if empty, $KUBECONFIG or ~/.kube/config")
+	f.StringVar(&u.overrides.CurrentContext, "context", "", "context of the kubeconfig")
+	f.StringVarP(&u.overrides.Context.Namespace, "namespace", "n", "", "namespace; if empty, that of the context")
+	f.StringVar(&u.overrides.AuthInfo.Token, "token", "", "bearer token, in place of what the kubeconfig has")
+	f.StringVarP(&u.output, "output", "o", "", outputs)
+}
+
+// config returns what to reach the API server with, and the namespace.
+func (u *user) config() (*rest.Config, string, error) {
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(u.rules, &u.overrides)
+	config, err := loader.ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, "", errors.New("no kubeconfig: set $KUBECONFIG, or give --kubeconfig")
+	case err != nil:
+		return nil, "", fmt.Errorf("read kubeconfig: %w", err)
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.UserAgent = "basalt"
+	return config, namespace, nil
+}
+
+// whyCommand says why a gang waits, to whoever may see its PodGroup or pod.
+func whyCommand() *cobra.Command {
+	var u user
+	var e endpoint
+	cmd := &cobra.Command{Use: "why [NAMESPACE/]NAME", Args: cobra.ExactArgs(1),
+		Short: "Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next",
+		Example: `  basalt why research/train
+  basalt why train -n research -o json`}
+	u.register(cmd, "json, yaml, or wide")
+	e.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch u.output {
+		case "", "wide", "json", "yaml":
+		default:
+			return fmt.Errorf("--output %q: json, yaml or wide", u.output)
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+		defer cancel()
+		config, namespace, err := u.config()
+		if err != nil {
+			return err
+		}
+		name := args[0]
+		if before, after, found := strings.Cut(name, "/"); found {
+			namespace, name = before, after
+		}
+		var answer visibility.Why
+		err = e.get(ctx, config, "/v1/namespaces/"+url.PathEscape(namespace)+"/gangs/"+url.PathEscape(name)+"/why", &answer)
+		var refused refusal
+		switch {
+		case errors.As(err, &refused) && refused.final():
+			return err
+		case err != nil:
+			said, readErr := fromObjects(ctx, config, namespace, name)
+			if readErr != nil {
+				return errors.Join(err, readErr)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "Basalt could not be asked, this is what the object says: %v\n", err)
+			answer = *said
+		}
+		return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) {
+			fmt.Fprint(w, answer.Text(time.Now(), u.output == "wide"))
+		})
+	}
+	return cmd
+}
+
+// refusal is what Basalt answers in place of an answer.
+type refusal struct {
+	code int
+	said string
+}
+
+func (r refusal) Error() string { return r.said }
+
+// final reports whether the object itself would say no more.
+func (r refusal) final() bool { return r.code == http.StatusNotFound || r.code == http.StatusForbidden }
+
+// fromObjects says what the status of a PodGroup says, or a pod's condition.
+func fromObjects(ctx context.Context, config *rest.Config, namespace, name string) (*visibility.Why, error) {
+	clients, err := kube.ConnectConfig(config, "basalt")
+	if err != nil {
+		return nil, err
+	}
+	w := &visibility.Why{Namespace: namespace, Name: name}
+	var g v1alpha1.PodGroup
+	err = clients.Basalt.Get().Namespace(namespace).Resource("podgroups").Name(name).Do(ctx).Into(&g)
+	switch {
+	case err == nil:
+		w.Gang, w.Queue, w.Created, w.MinCount = "PodGroup "+namespace+"/"+name, g.Spec.Queue, g.CreationTimestamp.Time, int(g.Spec.SchedulingPolicy.Gang.MinCount)
+		if s := g.Status; s != nil {
+			w.Queue, w.Pods, w.Bound, w.Reason, w.Message, w.Position = s.Queue, int(s.Pods), int(s.Bound), s.Reason, s.Message, int(s.Position)
+			w.Started = meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
+		} else {
+			w.Message = "Basalt has not seen it yet"
+		}
+		return w, nil
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read PodGroup %s/%s: %w", namespace, name, err)
+	}
+	p, err := clients.Core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
+	}
+	w.Gang, w.Created, w.Pods, w.MinCount = "pod "+namespace+"/"+name, p.CreationTimestamp.Time, 1, 1
+	w.Message = "it shows no condition yet"
+	if p.Spec.NodeName != "" {
+		w.Started, w.Bound, w.Message = true, 1, ""
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			w.Reason, w.Message = c.Reason, c.Message
+		}
+	}
+	return w, nil
+}
+
+// show prints something as JSON or YAML, or as text does.
+func show(w io.Writer, output string, what any, text func(io.Writer)) error {
+	switch output {
+	case "json":
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(what)
+	case "yaml":
+		b, err := yaml.Marshal(what)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	}
+	text(w)
+	return nil
+}
+
+// endpoint is where Basalt answers users.
+type endpoint struct {
+	server, namespace string
+	insecure          bool
+}
+
+func (e *endpoint) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.server, "basalt-server", os.Getenv("BASALT_SERVER"), "URL at which Basalt answers users, by default $BASALT_SERVER; if empty, a port of one of its shards is forwarded, as kubectl port-forward does")
+	f.StringVar(&e.namespace, "basalt-namespace", "basalt-system", "namespace that Basalt runs in")
+	f.BoolVar(&e.insecure, "insecure-skip-tls-verify", false, "do not check the certificate of --basalt-server")
+}
+
+// get asks with the user's token.
+func (e *endpoint) get(ctx context.Context, config *rest.Config, path string, answer any) error {
+	server := e.server
+	mine := rest.CopyConfig(config)
+	if server == "" {
+		port, stop, err := e.forward(ctx, config)
+		if err != nil {
+			return fmt.Errorf("reach Basalt by forwarding a port of a shard in namespace %s: %w; --basalt-server names another way", e.namespace, err)
+		}
+		defer stop()
+		server = fmt.Sprintf("https://127.0.0.1:%d", port)
+	}
+	// The certificate and the CA of the kubeconfig are the API server's. A forwarded port ends where the API server says; there is no
+	// name to check.
+	mine.Host = server
+	mine.TLSClientConfig = rest.TLSClientConfig{Insecure: e.insecure || e.server == ""}
+	transport, err := rest.TransportFor(mine)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: transport}
+	var response *http.Response
+	for try := 1; ; try++ {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(server, "/")+path, nil)
+		if err != nil {
+			return err
+		}
+		response, err = client.Do(request)
+		var untrusted *tls.CertificateVerificationError
+		switch {
+		case errors.As(err, &untrusted):
+			return fmt.Errorf("ask Basalt at %s: %w (--insecure-skip-tls-verify)", server, err)
+		case err != nil:
+			return fmt.Errorf("ask Basalt at %s: %w", server, err)
+		}
+		if response.StatusCode != http.StatusTooManyRequests || try == tries {
+			break
+		}
+		response.Body.Close()
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return fmt.Errorf("ask Basalt at %s: %w", server, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var said struct{ Error string }
+		if json.Unmarshal(body, &said) != nil || said.Error == "" {
+			said.Error = fmt.Sprintf("%s: this is not Basalt, or another version of it", response.Status)
+		}
+		if response.StatusCode == http.StatusUnauthorized && config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil {
+			said.Error += "; the kubeconfig has none, so give one with --token"
+		}
+		return refusal{response.StatusCode, said.Error}
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("ask Basalt at %s: read the answer: %w", server, err)
+	}
+	return nil
+}
+
+// forward forwards a port of this machine to a shard that is ready.
+func (e *endpoint) forward(ctx context.Context, config *rest.Config) (port uint16, stop func(), err error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return 0, nil, err
+	}
+	pods, err := clients.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: shardSelector})
+	if err != nil {
+		return 0, nil, err
+	}
+	shard := ""
+	for i := range pods.Items {
+		if p := &pods.Items[i]; isReady(p) {
+			shard = p.Name
+		}
+	}
+	if shard == "" {
+		return 0, nil, fmt.Errorf("none of %d pods with the labels %s is ready", len(pods.Items), shardSelector)
+	}
+	at := clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(e.namespace).Name(shard).SubResource("portforward").URL()
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		return 0, nil, err
+	}
+	sockets, err := portforward.NewSPDYOverWebsocketDialer(at, config)
+	if err != nil {
+		return 0, nil, err
+	}
+	dialer := portforward.NewFallbackDialer(sockets, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at), func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	ends, ready, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", visibilityPort)}, ends, ready, io.Discard, io.Discard)
+	if err != nil {
+		return 0, nil, err
+	}
+	go func() { failed <- forwarder.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-failed:
+		return 0, nil, fmt.Errorf("pod %s: %w", shard, err)
+	case <-ctx.Done():
+		close(ends)
+		return 0, nil, ctx.Err()
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil || len(ports) == 0 {
+		close(ends)
+		return 0, nil, fmt.Errorf("pod %s: no port is forwarded: %w", shard, err)
+	}
+	return ports[0].Local, func() { close(ends) }, nil
+}
+
+// tries is how often a request is made that comes too soon after others of the user.
+const tries = 5
+
+// What deploy/shards.yaml says.
+const (
+	shardSelector  = "app.kubernetes.io/name=basalt-shard"
+	visibilityPort = 7603
+)
+
+func isReady(p *corev1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// why answers another shard: what this one knows.
+func (l *loop) why(ctx context.Context, q *wire.WhyRequest) (*wire.WhyReply, error) {
+	select {
+	case <-l.started:
+	default:
+		return nil, errNotStarted
+	}
+	var reply *wire.WhyReply
+	err := l.ask(ctx, func() { reply = l.home.Why(q) })
+	return reply, err
+}
+
+// whyAnywhere answers a user: it calls the shard that drives the gang, if this one does not.
+func (l *loop) whyAnywhere(ctx context.Context, q *wire.WhyRequest) (*wire.WhyReply, error) {
+	reply, err := l.why(ctx, q)
+	home := api.Incarnation(reply.GetHome())
+	if err != nil || home == "" {
+		return reply, err
+	}
+	address := l.process.Shard(home).GetAddress()
+	if home == l.self || address == "" {
+		return nil, fmt.Errorf("queue %q is being taken over: ask again in a moment", reply.GetQueue())
+	}
+	conn, err := l.process.Link.Dial(home, address)
+	if err != nil {
+		return nil, fmt.Errorf("call shard %s: %w", home, err)
+	}
+	defer conn.Close()
+	there, err := wire.NewInspectClient(conn).Why(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("call shard %s: %w", home, err)
+	}
+	if there.GetHome() != "" || !there.GetKnown() {
+		return nil, fmt.Errorf("queue %q is being taken over: ask again in a moment", reply.GetQueue())
+	}
+	there.Kind = reply.GetKind()
+	return there, nil
+}
