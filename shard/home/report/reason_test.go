@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
+	"regexp"
 	"strconv"
 	"testing"
 
@@ -95,5 +97,26 @@ func TestUrgent(t *testing.T) {
 		if test.Urgent() != test.want {
 			t.Errorf("%+v: urgent %t", test.Verdict, !test.want)
 		}
+	}
+}
+
+// The page for users has a section for every reason for which something waits, and for no other.
+func TestTroubleshooting(t *testing.T) {
+	page, err := os.ReadFile("../../../deploy/docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(string(page), -1) {
+		sections[m[1]] = true
+	}
+	for code, e := range effects {
+		if waits := e.next != ""; sections[code] != waits {
+			t.Errorf("reason %s: a section in deploy/docs/troubleshooting.md: %t; something waits for it: %t", code, sections[code], waits)
+		}
+		delete(sections, code)
+	}
+	for code := range sections {
+		t.Errorf("deploy/docs/troubleshooting.md has a section %s, which is no reason", code)
 	}
 }
