@@ -1,5 +1,5 @@
 // Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`; what an operator needs:
-// `basalt status`, `basalt drain`, `basalt audit` and `basalt migrate`; and what every user does: `basalt why` and `basalt queue`, which are
+// `basalt status`, `basalt drain`, `basalt audit`, `basalt migrate` and `basalt version`; and what every user does: `basalt why` and `basalt queue`, which are
 // commands of kubectl as well when the program is also installed as kubectl-basalt.
 package main
 
@@ -19,6 +19,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/build"
 	"basalt.dev/basalt/api/doors/migrate"
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/link"
@@ -35,14 +36,7 @@ func main() {
 	process.SetGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := &cobra.Command{
-		Use:           "basalt",
-		Short:         "A sharded batch scheduler for very large Kubernetes clusters",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command())
-	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	if err := rootCommand().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "basalt:", err)
 		var coded interface{ ExitCode() int }
 		if errors.As(err, &coded) {
@@ -50,6 +44,19 @@ func main() {
 		}
 		os.Exit(1)
 	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "basalt",
+		Short:         "A sharded batch scheduler for very large Kubernetes clusters",
+		Version:       build.Current().String(), // of --version
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetVersionTemplate("basalt {{.Version}}\n")
+	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command(), versionCommand())
+	return root
 }
 
 // common are the flags of both kinds of process.

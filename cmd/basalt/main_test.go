@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"basalt.dev/basalt/api/build"
 )
 
 // A command that would speak plain text says what is missing, unless it was told to.
@@ -38,6 +42,35 @@ func TestPlainTextIsAskedFor(t *testing.T) {
 			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), row.says) {
 				t.Errorf("%s, %s: %v, want %q", cmd.Name(), row.what, err, row.says)
 			}
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, row := range []struct{ args, says, fails string }{
+		{args: "version", says: "basalt " + build.Current().String() + "\n"},
+		{args: "--version", says: "basalt " + build.Current().String() + "\n"},
+		{args: "version -o json", says: "{\n"},
+		{args: "version -o yaml", fails: `--output "yaml" is neither text nor json`},
+		{args: "version --short", fails: "unknown flag: --short"},
+		{args: "version 1.2", fails: "unknown command"},
+	} {
+		root, out := rootCommand(), &bytes.Buffer{}
+		root.SetOut(out)
+		root.SetArgs(strings.Fields(row.args))
+		err := root.ExecuteContext(t.Context())
+		if row.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), row.fails) {
+				t.Errorf("basalt %s: %v, want %q", row.args, err, row.fails)
+			}
+			continue
+		}
+		if err != nil || !strings.HasPrefix(out.String(), row.says) {
+			t.Errorf("basalt %s: %q, %v", row.args, out, err)
+		}
+		var v build.Version
+		if row.says == "{\n" && (json.Unmarshal(out.Bytes(), &v) != nil || v != build.Current()) {
+			t.Errorf("basalt %s: %s", row.args, out)
 		}
 	}
 }
