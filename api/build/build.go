@@ -19,9 +19,8 @@ const (
 	Dirty    = "dirty"    // files were changed, added or removed after the commit
 )
 
-// described is set with -ldflags "-X basalt.dev/basalt/api/build.described=$(git describe --tags --long --always --abbrev=40
-// --match='v[0-9]*')", with "-dirty" behind it if git status names any file. It is not left to the go tool, which refuses to build in
-// a folder that git does not trust, unless it is told to record nothing.
+// described is set by the linker: -ldflags "-X basalt.dev/basalt/api/build.described=$(api/build/describe.sh)". This is not left to the
+// go tool, which refuses to build in a folder that git does not trust unless it is told to record nothing.
 var described string
 
 // Version identifies the sources and the build of a program.
@@ -73,7 +72,7 @@ func read(described string, info *debug.BuildInfo) Version {
 
 var describeFormat = regexp.MustCompile(`^(?:(.+)-(\d+)-g)?([0-9a-f]{40,64})(-dirty)?$`)
 
-// Describe parses the output of git describe --long --always --abbrev=40. Everything is Unknown for what is no such output.
+// Describe parses what describe.sh prints. Everything is Unknown for any other text.
 func Describe(text string) Version {
 	m := describeFormat.FindStringSubmatch(text)
 	if m == nil {

@@ -1,0 +1,139 @@
+// Command image builds Basalt's container image for each platform, without Docker and without a base image: an OCI layout, the same as
+// one archive, and an SPDX document for each platform. `make image` runs it.
+//
+// The result is a function of the commit and the Go version alone: two builds have one digest, whatever the folder, user, umask or time
+// zone. So nothing of the machine is read, apart from the sources, the modules that go.sum names, and the Go toolchain.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "image:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+// platforms are what Basalt is built for, and in which order images are listed.
+var platforms = []string{"linux/amd64", "linux/arm64"}
+
+func run(ctx context.Context, args []string, out, warnings io.Writer) error {
+	flags := flag.NewFlagSet("image", flag.ContinueOnError)
+	flags.SetOutput(warnings)
+	root := flags.String("root", "../..", "folder of Basalt's sources")
+	output := flags.String("output", "../../bin/image", "folder for the result; one that holds anything else is left alone")
+	wanted := flags.String("platforms", strings.Join(platforms, ","), "platforms, separated by commas")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	targets, err := parsePlatforms(*wanted)
+	if err != nil {
+		return err
+	}
+	src, err := readSource(ctx, *root, warnings)
+	if err != nil {
+		return err
+	}
+	return buildAll(ctx, src, targets, *output, out)
+}
+
+// parsePlatforms returns platforms in the order of the table, whatever the order that they are named in.
+func parsePlatforms(text string) ([]v1.Platform, error) {
+	named := strings.Split(text, ",")
+	for _, n := range named {
+		if !slices.Contains(platforms, n) {
+			return nil, fmt.Errorf("there is no image for the platform %q, only for %s", n, strings.Join(platforms, " and "))
+		}
+	}
+	var out []v1.Platform
+	for _, p := range platforms {
+		if slices.Contains(named, p) {
+			system, architecture, _ := strings.Cut(p, "/")
+			out = append(out, v1.Platform{OS: system, Architecture: architecture})
+		}
+	}
+	return out, nil
+}
+
+// buildAll writes the result beside output first, so that half a result is never found there.
+func buildAll(ctx context.Context, src *source, targets []v1.Platform, output string, out io.Writer) error {
+	if err := checkReplaceable(output); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(output), 0o755); err != nil {
+		return err
+	}
+	next, err := os.MkdirTemp(filepath.Dir(output), "."+filepath.Base(output)+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(next)
+	var images []*image
+	for _, p := range targets {
+		i, err := buildImage(ctx, src, p, next)
+		if err != nil {
+			return fmt.Errorf("build the image for %s: %w", p, err)
+		}
+		images = append(images, i)
+	}
+	digest, err := writeLayout(src, images, filepath.Join(next, layoutName))
+	if err != nil {
+		return fmt.Errorf("write the OCI layout: %w", err)
+	}
+	if err := writeArchive(src, filepath.Join(next, layoutName), filepath.Join(next, archiveName)); err != nil {
+		return fmt.Errorf("write the OCI archive: %w", err)
+	}
+	if err := os.Chmod(next, 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(output); err != nil {
+		return err
+	}
+	if err := os.Rename(next, output); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %s\n", output, src.version)
+	for _, i := range images {
+		fmt.Fprintf(out, "  %-12s %5.1f MB, compressed %5.1f MB; %s\n", i.platform, mega(i.unpacked), mega(i.compressed), sbomName(i.platform))
+	}
+	fmt.Fprintf(out, "  %s\n", digest)
+	return nil
+}
+
+func mega(bytes int64) float64 { return float64(bytes) / 1e6 }
+
+// checkReplaceable returns an error for a folder that a mistyped --output must not remove.
+func checkReplaceable(output string) error {
+	entries, err := os.ReadDir(output)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(output, layoutName, "oci-layout")); err != nil {
+		return fmt.Errorf("%s holds something else than an image of an earlier build", output)
+	}
+	return nil
+}
