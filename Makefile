@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race doors sim explore chaos hostile fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race doors image image-test sim explore chaos hostile fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,13 @@ lint: ## check formatting, and vet
 build: bin/basalt bin/basalt-bench ## build all programs into bin/; takes some minutes the first time
 	@bin/basalt-bench build
 
+PLATFORMS ?= linux/amd64,linux/arm64
+image: ## build the container image for PLATFORMS=linux/amd64,linux/arm64, without Docker, into bin/image; see deploy/docs/install.md
+	@$(GO) run -C deploy/image -buildvcs=false . --root "$(CURDIR)" --output "$(CURDIR)/bin/image" --platforms "$(PLATFORMS)"
+
+image-test: ## build the image for all platforms twice, in different surroundings, and compare and open the results
+	$(GO) test -C deploy/image -count 1 -timeout 60m -v .
+
 generate: ## regenerate code and manifests from api/
 	cd api/generate && $(GO) generate ./...
 
@@ -87,8 +94,8 @@ clean: ## stop what is running and remove what was built
 	@if [ -x bin/basalt-bench ]; then bin/basalt-bench down; fi
 	rm -rf bin .local
 
-bin/basalt bin/basalt-bench: # the go tool knows what changed; no VCS stamp, for a folder that git does not trust
-	@$(GO) build -buildvcs=false -o $@ ./cmd/$(@F)
+bin/basalt bin/basalt-bench: # the go tool knows what changed; no VCS stamp of its own, for a folder that git does not trust
+	@$(GO) build -buildvcs=false -ldflags "-X basalt.dev/basalt/api/build.described=$$(api/build/describe.sh 2>/dev/null)" -o $@ ./cmd/$(@F)
 
 .PHONY: compiler
 compiler:

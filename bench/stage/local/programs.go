@@ -96,8 +96,10 @@ func Programs(ctx context.Context, root string, progress io.Writer, names ...str
 func buildOwn(ctx context.Context, root string, _ io.Writer, name string) error {
 	source, race := strings.CutSuffix(name, "-race")
 	source, faults := strings.CutSuffix(source, "-faults")
-	// As in the Makefile, or the two would link it anew after each other.
-	args := []string{"build", "-buildvcs=false", "-o", programPath(root, name)}
+	// As in the Makefile, or the two would link it anew after each other. What git does not know has an unknown version.
+	described, _ := exec.CommandContext(ctx, filepath.Join(root, "api", "build", "describe.sh")).Output()
+	stamp := "-X basalt.dev/basalt/api/build.described=" + strings.TrimSpace(string(described))
+	args := []string{"build", "-buildvcs=false", "-ldflags", stamp, "-o", programPath(root, name)}
 	if race {
 		args = append(args, "-race")
 	}
