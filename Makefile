@@ -76,6 +76,7 @@ lint: ## check formatting, and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) vet -C deploy/image .
 
 build: bin/basalt bin/basalt-bench ## build all programs into bin/; takes some minutes the first time
 	@bin/basalt-bench build

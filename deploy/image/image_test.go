@@ -219,8 +219,8 @@ func (r result) checkImage(t *testing.T, i v1.Image, p v1.Platform) {
 			t.Errorf("built with %s=%s", s.Key, s.Value)
 		}
 	}
-	for _, m := range info.Deps {
-		if !slices.ContainsFunc(names(files), func(path string) bool { return strings.HasPrefix(path, "licenses/"+m.Path+"/") }) {
+	for _, m := range append(info.Deps, standardLibrary(info)) {
+		if !slices.ContainsFunc(names(files), func(path string) bool { return strings.HasPrefix(path, licensesOf(m.Path)+"/") }) {
 			t.Errorf("there is no licence of %s", m.Path)
 		}
 	}
@@ -275,7 +275,7 @@ func checkLayer(t *testing.T, l v1.Layer, created time.Time) map[string][]byte {
 		"etc/group":                          "nonroot:x:65532:",
 		"etc/ssl/certs/ca-certificates.crt":  "-----BEGIN CERTIFICATE-----\n",
 		"licenses/basalt.dev/basalt/LICENSE": "Apache License",
-		"licenses/go/LICENSE":                "The Go Authors",
+		"licenses/stdlib/LICENSE":            "The Go Authors",
 	} {
 		if !bytes.Contains(files[name], []byte(text)) {
 			t.Errorf("%s has no %q", name, text)

@@ -102,7 +102,7 @@ func readLicenses(ctx context.Context, src *source, env []string) ([]file, error
 	if err != nil {
 		return nil, err
 	}
-	out, err := licensesIn(strings.TrimSpace(goroot), "licenses/go")
+	out, err := licensesIn(strings.TrimSpace(goroot), licensesOf(stdlib))
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func readLicenses(ctx context.Context, src *source, env []string) ([]file, error
 			if err != nil {
 				return nil, err
 			}
-			more, err := licensesIn(dir, path.Join("licenses", p.Module.Path, filepath.ToSlash(below)))
+			more, err := licensesIn(dir, path.Join(licensesOf(p.Module.Path), filepath.ToSlash(below)))
 			if err != nil {
 				return nil, err
 			}
@@ -142,6 +142,9 @@ func readLicenses(ctx context.Context, src *source, env []string) ([]file, error
 		}
 	}
 }
+
+// licensesOf returns the folder of the image for the licences of a module.
+func licensesOf(module string) string { return "licenses/" + module }
 
 // licensesIn returns those of one folder, with their paths in the image.
 func licensesIn(dir, to string) (out []file, err error) {

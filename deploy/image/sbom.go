@@ -40,6 +40,8 @@ func newSBOM(src *source, p v1.Platform, info *debug.BuildInfo, content []byte, 
 	container.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: digest.Hex}} // of the manifest
 	application := sbomPackage(programID, info.Main.Path, src.version, "APPLICATION")
 	application.PackageSourceInfo = "commit " + src.commit
+	container.PackageSupplier = &common.Supplier{SupplierType: "Organization", Supplier: "Basalt"}
+	application.PackageSupplier = container.PackageSupplier
 	application.PackageLicenseConcluded, application.PackageLicenseDeclared = "Apache-2.0", "Apache-2.0"
 	container.PackageLicenseDeclared = "Apache-2.0" // its /licenses has the others
 	sum1, sum256 := sha1.Sum(content), sha256.Sum256(content)
@@ -73,10 +75,8 @@ func newSBOM(src *source, p v1.Platform, info *debug.BuildInfo, content []byte, 
 
 	modules := slices.SortedFunc(slices.Values(info.Deps), func(a, b *debug.Module) int { return cmp.Compare(a.Path, b.Path) })
 	for _, m := range append([]*debug.Module{standardLibrary(info)}, modules...) {
-		if m.Replace != nil {
-			m = m.Replace
-		}
-		q := goModule(m)
+		q := goModule(cmp.Or(m.Replace, m))
+		q.PackageLicenseComments = "The licences are in the image's folder /" + licensesOf(m.Path) + "."
 		d.Packages = append(d.Packages, q)
 		relate(programID, common.TypeRelationshipDependsOn, q.PackageSPDXIdentifier)
 	}
@@ -89,10 +89,12 @@ func newSBOM(src *source, p v1.Platform, info *debug.BuildInfo, content []byte, 
 	return d
 }
 
-// standardLibrary is named as scanners for vulnerabilities name it.
+// stdlib is what scanners for vulnerabilities call Go's standard library.
+const stdlib = "stdlib"
+
 func standardLibrary(info *debug.BuildInfo) *debug.Module {
-	version, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ")
-	return &debug.Module{Path: "stdlib", Version: "v" + version}
+	version, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ") // an experiment may follow
+	return &debug.Module{Path: stdlib, Version: "v" + version}
 }
 
 const rootsModule = "golang.org/x/crypto/x509roots/fallback"
@@ -121,7 +123,7 @@ func goModule(m *debug.Module) *v2_3.Package {
 // packageURL is of the purl specification: a module's path is in lower case there.
 func packageURL(m *debug.Module) string {
 	version := m.Version
-	if m.Path == "stdlib" {
+	if m.Path == stdlib {
 		version = strings.TrimPrefix(version, "v")
 	}
 	return "pkg:golang/" + strings.ToLower(m.Path) + "@" + strings.ReplaceAll(url.PathEscape(version), "+", "%2B")
@@ -134,6 +136,7 @@ func sbomPackage(id, name, version, purpose string) *v2_3.Package {
 		PackageSPDXIdentifier:   common.ElementID(notInID.ReplaceAllString(id, "-")),
 		PackageName:             name,
 		PackageVersion:          version,
+		PackageSupplier:         &common.Supplier{Supplier: "NOASSERTION"},
 		PackageDownloadLocation: "NOASSERTION",
 		PackageLicenseConcluded: "NOASSERTION",
 		PackageLicenseDeclared:  "NOASSERTION",
