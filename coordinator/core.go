@@ -86,6 +86,8 @@ type Core struct {
 	nextReport  time.Time
 	nextKnown   time.Time
 	nextVersion uint64
+
+	waits []time.Duration // of requests that were granted
 }
 
 // gangKey names a reservation as its key in the store does.
@@ -384,22 +386,69 @@ type Counts struct {
 	Reservations int
 	Waiting      int // requests
 	Earmarks     int // queues that keep quota free
+	Shards       int // alive
+	Epoch        api.Epoch
 }
 
 // Counts of this moment.
 func (c *Core) Counts() Counts {
-	return Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarked)}
+	n := Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarked), Shards: len(c.shards)}
+	if c.table != nil {
+		n.Epoch = c.table.Epoch
+	}
+	return n
 }
 
-// Charged tells what is charged to each queue and all below it.
-func (c *Core) Charged(visit func(queue string, charged api.Resources)) {
+// QueueSums are a queue's sums for metrics; each includes all below the queue. Charged names at most sumsAtMost resources, first those
+// that the queue limits.
+type QueueSums struct {
+	Queue                          string
+	Charged, Capability, Guarantee api.Resources
+	Admitted, Waiting              int
+	OldestWait                     time.Time // since when the oldest that waits for quota has been complete, the zero time if none waits
+}
+
+// sumsAtMost is how many resources metrics show of a queue: tenants can request resources of any name.
+const sumsAtMost = 16
+
+// Queues visits the queues that have an object or limits, parents first. It takes time in proportion to queues and waiting requests.
+func (c *Core) Queues(visit func(QueueSums)) {
 	c.tree.recompute()
-	c.tree.root.walk(func(q *queue) {
-		if q.object != nil || q.limits != nil {
-			visit(q.path, q.charged.amounts())
+	oldest := map[*queue]int64{}
+	for _, r := range c.ring {
+		for q := r.queue; q != nil; q = q.parent {
+			if since, known := oldest[q]; known && since <= r.since {
+				break // nor is it older than the oldest of an ancestor
+			}
+			oldest[q] = r.since
 		}
+	}
+	c.tree.root.walk(func(q *queue) {
+		if q.object == nil && q.limits == nil {
+			return
+		}
+		s := QueueSums{Queue: q.path, Admitted: q.admitted, Waiting: q.waiting}
+		if q.limits != nil {
+			s.Capability, _ = q.limits.capability.Foremost(sumsAtMost, nil)
+		}
+		s.Charged, _ = q.charged.amounts().Foremost(sumsAtMost, s.Capability)
+		s.Guarantee, _ = q.guarantee.Positive().Foremost(sumsAtMost, s.Capability)
+		if since, waits := oldest[q]; waits {
+			s.OldestWait = time.UnixMilli(since)
+		}
+		visit(s)
 	})
 }
+
+// Waits returns how long the requests waited that were granted since the last call. The slice is valid until the next Step.
+func (c *Core) Waits() []time.Duration {
+	waits := c.waits
+	c.waits = c.waits[:0]
+	return waits
+}
+
+// waitsAtMost bounds what is kept between two calls of Waits; the rest is not observed.
+const waitsAtMost = 4096
 
 // walk visits the queue and all below it, parents first, in the order of their paths.
 func (q *queue) walk(visit func(*queue)) {

@@ -454,6 +454,9 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		g.res.rank = r.firstRank(b.id)
 	}
 	g.res.attempt, g.res.started = r.attempt, r.started
+	if len(c.waits) < waitsAtMost {
+		c.waits = append(c.waits, now.Sub(r.arrived))
+	}
 	c.withdraw(r)
 	c.charge(g, r.demand)
 	c.name(g, r.pods)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	k8sjson "sigs.k8s.io/json"
+
+	"basalt.dev/basalt/api/metric"
 )
 
 // Objects are decoded one by one, because the API server stores objects that Go's types refuse: the schema of a kind takes
@@ -35,11 +36,8 @@ import (
 //
 // Each is counted in Unread, and logged once a version.
 
-// Unread counts objects that could not be read, or only in part. A process registers it.
-var Unread = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "basalt_watch_unreadable_objects_total",
-	Help: "Objects in lists and watches of the API server that could not be decoded, or only without their status.",
-}, []string{"resource"})
+// Unread counts objects that could not be read, or only in part.
+var Unread = metric.WatchUnreadable.Counters()
 
 // Unreadable is the object of a watch event whose spec could not be decoded.
 type Unreadable struct {

@@ -176,6 +176,7 @@ func (f *Follower[T]) Run(ctx context.Context) {
 			version, err = f.watch(ctx, version, backoff, relayed)
 		}
 		if err != nil && ctx.Err() == nil {
+			watchFailures.WithLabelValues(f.what).Inc()
 			f.log.Warn("list or watch failed, retrying", "resource", f.what, "error", err)
 			backoff.Wait(ctx)
 		}
@@ -207,6 +208,7 @@ func (f *Follower[T]) list(ctx context.Context) (version string, err error) {
 	}
 	mark.Version = version
 	f.mark = mark
+	watchLists.WithLabelValues(f.what).Inc()
 	f.handle.Replaced(items, ticket)
 	f.flush()
 	select {
@@ -471,7 +473,9 @@ func (f *Follower[T]) watchRelay(ctx context.Context, version string, relayed *r
 	}
 }
 
+// flush says that nothing more is at hand, after a list, events, or a bookmark.
 func (f *Follower[T]) flush() {
+	watchProgress.WithLabelValues(f.what).SetToCurrentTime()
 	if f.handle.Flush != nil {
 		f.handle.Flush()
 	}

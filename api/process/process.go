@@ -28,6 +28,7 @@ import (
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/link"
+	"basalt.dev/basalt/api/metric"
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/trace"
@@ -137,11 +138,14 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	if err := p.checkAPIServer(ctx); err != nil {
 		return err
 	}
-	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_control_store_refusals_total",
-		Help: "Requests that the control store refused and that are retried, by reason: no_space, corrupt, permission, behind. An operator must act."}, []string{"reason"})
-	p.Registry.MustRegister(refusals)
+	refusals, requests, durations := metric.StoreRefusals.Counters(), metric.StoreRequests.Counters(), metric.StoreRequestDuration.Histograms()
+	p.Registry.MustRegister(refusals, requests, durations)
 	if p.Store, err = store.Open(ctx, store.Options{Endpoints: p.Etcd, TLS: p.EtcdTLS, Logger: p.Log,
-		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() }}); err != nil {
+		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
+		Observed: func(method, code string, took time.Duration) {
+			requests.WithLabelValues(method, code).Inc()
+			durations.WithLabelValues(method).Observe(took.Seconds())
+		}}); err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	if p.Traces, err = trace.New(ctx, p.OTLP, p.Role, p.Name, string(p.Incarnation)); err != nil {
@@ -170,8 +174,8 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	if err != nil {
 		return fmt.Errorf("--gossip: %w", err)
 	}
-	p.Registry.MustRegister(kube.Unread, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "basalt_gossip_peers",
-		Help: "Other processes that gossip considers alive."}, func() float64 { return float64(len(p.Gossip.Members())) }))
+	p.Registry.MustRegister(kube.Collectors()...)
+	p.Registry.MustRegister(metric.GossipPeers.GaugeFunc(func() float64 { return float64(len(p.Gossip.Members())) }))
 	p.Gossip.Rejoin(p.gossipAddresses)
 	p.Log.Info("started", "address", p.Address, "gossip", p.Gossip.Address(), "store", p.Store.ID(), "etcd", p.Etcd)
 	return nil

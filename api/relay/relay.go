@@ -21,6 +21,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/metric"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -60,14 +61,11 @@ type metrics struct {
 
 // New makes a relay and adds its service to a gRPC server. It has nothing to serve before Attach.
 func New(o Options, server grpc.ServiceRegistrar) *Relay {
-	resource := []string{"resource"}
 	r := &Relay{
 		opts: o, log: o.Log, kinds: map[string]*kind{}, changed: make(chan struct{}),
 		metrics: metrics{
-			streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_streams", Help: "Watches that this process serves to others."}, resource),
-			watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_relay_watches", Help: "Watches that this process reads from a relay instead of the API server."}, resource),
-			events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_events_total", Help: "Watch events that this process read in order to relay them."}, resource),
-			refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_relay_too_old_total", Help: "Watches rejected or ended because the requested events are no longer buffered."}, resource),
+			streams: metric.RelayStreams.Gauges(), watches: metric.RelayWatches.Gauges(),
+			events: metric.RelayEvents.Counters(), refused: metric.RelayTooOld.Counters(),
 		},
 	}
 	o.Registry.MustRegister(r.metrics.streams, r.metrics.watches, r.metrics.events, r.metrics.refused)

@@ -40,10 +40,10 @@ type Options struct {
 	Log       *slog.Logger // slog.Default() if nil
 }
 
-// Registry returns a registry with the process's and the Go runtime's own metrics.
+// Registry returns a registry with the metrics of the process, of the Go runtime, and of the build.
 func Registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	return r
 }
 

@@ -63,7 +63,8 @@ type Options struct {
 
 	ReadOnly bool // Open makes no identity: a store without one is an error
 
-	Refused func(reason string) // called for each request that the store refuses for the time being; may be nil
+	Refused  func(reason string)                           // called for each request that the store refuses for the time being; may be nil
+	Observed func(method, code string, took time.Duration) // called for each request but streams, with its gRPC code; may be nil
 
 	Logger *slog.Logger // slog.Default() if nil
 }
@@ -143,7 +144,7 @@ func (o Options) config(endpoints []string) clientv3.Config {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 3 * time.Second,
 		}),
-		grpc.WithChainUnaryInterceptor(failFast),
+		grpc.WithChainUnaryInterceptor(o.observed, failFast),
 		// Fixed, or gRPC sends a ping for each answer that comes by itself, to measure what they should be.
 		grpc.WithStaticStreamWindowSize(4 << 20), grpc.WithStaticConnWindowSize(16 << 20),
 	}

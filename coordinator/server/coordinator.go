@@ -12,12 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -76,6 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	defer wg.Wait()
 	defer stop()
 	p.Follow(ctx, &wg, nil, nil)
+	wg.Go(func() { c.metrics.followStore(ctx, p.Store) })
 
 	record := &wire.LeaderRecord{Incarnation: string(p.Incarnation), Name: p.Name, Address: p.Address, Key: p.PublicKey()}
 	return c.terms(stopping, record, func(held *store.Term) error { return c.lead(ctx, stopping, held) })
@@ -126,7 +123,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		c.mu.Lock()
 		c.term = nil
 		c.mu.Unlock()
-		c.metrics.leading.Set(0)
+		c.metrics.termEnds()
 	}()
 
 	within, loaded := context.WithTimeout(ctx, leadership.LoadWithin)
@@ -142,7 +139,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	core := coordinator.New(c.options.Config, elected(c.process, held, state, c.maxStatusEpoch(ctx)))
 	t.log.Info("leading", "reservations", len(state.Reservations), "limits", len(state.Limits), "shards", len(state.Shards))
 
-	c.metrics.leading.Set(1)
+	c.metrics.termBegins()
 	c.beat.Beat()
 	defer c.beat.Stop()
 	c.office.do((*leadership.Terms).Runs)
@@ -192,6 +189,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 		for _, o := range core.Outputs() {
 			c.carryOut(ctx, &wg, t, o, commits)
 		}
+		c.metrics.granted(core.Waits())
 	}
 	for {
 		select {
@@ -430,78 +428,4 @@ func (c *candidate) status(ctx context.Context) (*wire.StatusReply, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// metrics of a coordinator.
-type metrics struct {
-	leading          prometheus.Gauge
-	termsFailed      *prometheus.CounterVec
-	commits          prometheus.Histogram
-	ops              prometheus.Histogram
-	brokenInvariants prometheus.Counter
-	messages         *prometheus.CounterVec
-	grants           prometheus.Counter
-	reservations     prometheus.Gauge
-	waiting          prometheus.Gauge
-	charged          *prometheus.GaugeVec
-	observed         time.Time
-}
-
-func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		leading:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_leading", Help: "1 while this process leads."}),
-		termsFailed:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_coordinator_terms_failed_total", Help: "Terms of this process that ended before it stopped: lease (lost, or another leads), record (a record that cannot be written: a bug), other."}, []string{"reason"}),
-		commits:          prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_seconds", Help: "Time of one transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
-		ops:              prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_coordinator_commit_operations", Help: "Operations in one transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 120}}),
-		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
-		messages:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_coordinator_messages_total", Help: "Messages sent to shards, by type."}, []string{"kind"}),
-		grants:           prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_coordinator_grants_total", Help: "Grants sent: reservations created, resized, or acknowledged again."}),
-		reservations:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_reservations", Help: "Gangs that hold a reservation."}),
-		waiting:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_coordinator_waiting_requests", Help: "Requests waiting for quota."}),
-		charged:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_queue_charged", Help: "Amount charged to a queue and its descendants: milli-cores, bytes, units."}, []string{"queue", "resource"}),
-	}
-	r.MustRegister(m.leading, m.termsFailed, m.commits, m.ops, m.brokenInvariants, m.messages, m.grants, m.reservations, m.waiting, m.charged)
-	return m
-}
-
-func (m *metrics) termEnded(err error) {
-	reason := "other"
-	var record *protocol.RecordError
-	switch {
-	case errors.Is(err, protocol.ErrFenced):
-		reason = "lease"
-	case errors.As(err, &record), errors.Is(err, protocol.ErrTooLarge):
-		reason = "record"
-	}
-	m.termsFailed.WithLabelValues(reason).Inc()
-}
-
-func (m *metrics) transaction(ops int, took time.Duration) {
-	m.commits.Observe(took.Seconds())
-	m.ops.Observe(float64(ops))
-}
-
-// sent counts a message.
-func (m *metrics) sent(body *wire.Envelope) {
-	m.messages.WithLabelValues(strings.TrimPrefix(reflect.TypeOf(body.Body).Elem().Name(), "Envelope_")).Inc()
-	if body.GetGranted() != nil {
-		m.grants.Inc()
-	}
-}
-
-// observe copies the core's sums, every two seconds.
-func (m *metrics) observe(core *coordinator.Core) {
-	if time.Since(m.observed) < 2*time.Second {
-		return
-	}
-	m.observed = time.Now()
-	n := core.Counts()
-	m.reservations.Set(float64(n.Reservations))
-	m.waiting.Set(float64(n.Waiting))
-	m.charged.Reset()
-	core.Charged(func(queue string, charged api.Resources) {
-		for _, a := range charged {
-			m.charged.WithLabelValues(queue, a.Resource).Set(float64(a.Value))
-		}
-	})
 }

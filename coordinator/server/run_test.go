@@ -286,7 +286,7 @@ func TestCoordinatorFromStartToStop(t *testing.T) {
 		}
 		return nil
 	})
-	if first.gauge(t, "basalt_coordinator_commit_seconds") == 0 || first.gauge(t, "basalt_coordinator_messages_total") == 0 {
+	if first.gauge(t, "basalt_coordinator_commit_duration_seconds") == 0 || first.gauge(t, "basalt_coordinator_messages_total") == 0 {
 		t.Error("no transaction or no message was counted")
 	}
 	first.stop()

@@ -43,7 +43,7 @@ func (c *candidate) terms(stopping context.Context, record *wire.LeaderRecord, l
 			_, pause, _ := o.next()
 			p.Log.Warn("the term is over", "term", held.Number(), "error", why.Err, "pause", pause)
 			if !why.Replaced {
-				c.metrics.termEnded(why.Err)
+				c.metrics.termFailed(why.Err)
 			}
 		case leadership.Resign:
 			if err = resign(held); err != nil && stopping.Err() == nil {

@@ -41,7 +41,8 @@ type Core struct {
 	active         [api.Buckets]bool
 	epochs         [api.Buckets]api.Epoch // under which an active bucket was taken over
 	gaining        map[api.BucketID]bool
-	gainedAt       int64 // revision of the last table that gave us buckets
+	gainedAt       int64     // revision of the last table that gave us buckets
+	gainingSince   time.Time // when a table gave us buckets while we were not gaining any
 	read           *event.StoreRead
 	named          map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
 	term           int64
@@ -95,6 +96,9 @@ type Core struct {
 
 	BoundByOthers  uint64 // pods that were to be placed here (foreign.go)
 	warnedOfOthers time.Time
+
+	bound     []GangBound // observe.go
+	takeovers []time.Duration
 }
 
 // New makes a core that owns nothing.

@@ -299,6 +299,7 @@ func (c *Core) start(g *gang) {
 	if !g.started {
 		g.started = true
 		c.Placed++
+		c.observeBound(g)
 		c.traceStarted(g)
 		c.tellStarted(g)
 	}

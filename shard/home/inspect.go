@@ -3,6 +3,7 @@ package home
 import (
 	"slices"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -43,20 +44,33 @@ type Counts struct {
 	Gangs   int // known
 	Waiting int // of them those that Status would name
 	Buckets int // owned
+	Epoch   api.Epoch
+
+	ByState  map[string]int // gangs, in all states
+	ByReason map[string]int // those that wait
 }
 
 // Counts of this moment.
 func (c *Core) Counts() Counts {
-	n := Counts{Gangs: len(c.gangs)}
+	n := Counts{Gangs: len(c.gangs), ByState: make(map[string]int, len(follows)), ByReason: map[string]int{}}
+	if c.table != nil {
+		n.Epoch = c.table.Epoch
+	}
 	for _, active := range c.active {
 		if active {
 			n.Buckets++
 		}
 	}
+	var states [len(follows)]int
 	for _, g := range c.gangs {
+		states[g.state]++
 		if !g.placedWell() {
 			n.Waiting++
+			n.ByReason[g.waitReason()]++
 		}
+	}
+	for s, gangs := range states {
+		n.ByState[state(s).String()] = gangs
 	}
 	return n
 }

@@ -50,6 +50,12 @@ func (c *Core) onTable(t *api.Table) {
 	}
 	if gained {
 		c.read, c.gainedAt = nil, t.Revision // what was read before does not show what happened since
+		if c.gainingSince.IsZero() {
+			c.gainingSince = c.now
+		}
+	}
+	if len(c.gaining) == 0 {
+		c.gainingSince = time.Time{}
 	}
 	for incarnation := range c.summaries {
 		if !t.Has(incarnation) {
@@ -180,6 +186,7 @@ func (c *Core) activate(sequence uint64) {
 	c.read = nil
 	gained := c.gaining
 	c.gaining = map[api.BucketID]bool{}
+	c.observeTakeover()
 	for b := range gained {
 		c.active[b] = true
 	}

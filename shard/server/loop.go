@@ -163,7 +163,11 @@ func (l *loop) step(ctx context.Context, events ...event.Event) {
 			ev = l.listed(listed)
 		}
 		l.give(ctx, began, ev)
+		if gone, ok := ev.(event.QueueGone); ok {
+			l.metrics.queueGone(gone.Name)
+		}
 	}
+	l.metrics.gangsBound(l.home.Observed())
 	l.metrics.step(time.Since(began))
 }
 

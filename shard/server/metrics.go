@@ -8,11 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/metric"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
 )
 
-// metrics of a shard. Names follow Prometheus' conventions; units are in the names.
+// metrics of a shard. Package metric declares them.
 type metrics struct {
 	steps            prometheus.Histogram
 	inbox            prometheus.Gauge
@@ -26,14 +28,34 @@ type metrics struct {
 	lost             prometheus.Counter
 	brokenInvariants prometheus.Counter
 	foreignBindings  prometheus.Counter
-	buckets          prometheus.Gauge
+	buckets, epoch   prometheus.Gauge
 	gangs            *prometheus.GaugeVec
+	waiting          *prometheus.GaugeVec
+	reasons          map[string]bool // of waiting
 	nodes            *prometheus.GaugeVec
-	free             *prometheus.GaugeVec
+	allocatable      resourceGauge
+	free             resourceGauge
 	intents          prometheus.Gauge
+	takeovers        prometheus.Histogram
+	durations        *prometheus.HistogramVec
+	placements       *prometheus.HistogramVec
+	queues           map[string]queueMetrics // of durations and placements, by top-level queue
 	observed         time.Time
 	boundByOthers    uint64 // as they were then
 }
+
+// queueMetrics are the histograms of a top-level queue.
+type queueMetrics struct{ duration, placement prometheus.Observer }
+
+// Bounds of labels: further values are called other.
+const (
+	queuesAtMost  = 100 // top-level queues with histograms
+	reasonsAtMost = 50
+	other         = "other"
+)
+
+// resourcesAtMost is how many resources of nodes have series; further ones have none.
+const resourcesAtMost = 32
 
 type messageKey struct {
 	body reflect.Type
@@ -42,25 +64,34 @@ type messageKey struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		steps:            prometheus.NewHistogram(prometheus.HistogramOpts{Name: "basalt_shard_step_seconds", Help: "Time that the cores took for one batch: a single event, or several events of a watch.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
-		inbox:            prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_inbox_events", Help: "Events queued for the cores."}),
-		bindings:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_bindings_total", Help: "Bindings sent, by the API server's response."}, []string{"answer"}),
-		writes:           prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_api_writes_total", Help: "Other writes to the API server, by kind and outcome."}, []string{"kind", "outcome"}),
-		transactions:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_transactions_total", Help: "Transactions on the control store, by kind and whether they were accepted."}, []string{"kind", "accepted"}),
+		steps:            metric.ShardSteps.Histogram(),
+		inbox:            metric.ShardInbox.Gauge(),
+		bindings:         metric.ShardBindings.Counters(),
+		writes:           metric.ShardAPIWrites.Counters(),
+		transactions:     metric.ShardTransactions.Counters(),
 		messages:         map[messageKey]prometheus.Counter{},
-		messageKinds:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_messages_total", Help: "Messages sent, by type and receiver: this shard itself, another shard, the coordinator."}, []string{"kind", "to"}),
-		holds:            prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_holds_total", Help: "Pods for which a hold was requested here, by outcome: held, refused, or lost (expired, or taken by an older gang)."}, []string{"outcome"}),
-		commits:          prometheus.NewCounterVec(prometheus.CounterOpts{Name: "basalt_shard_commits_total", Help: "Commits answered, by outcome."}, []string{"outcome"}),
-		brokenInvariants: prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_shard_broken_invariants_total", Help: "Broken invariants of Basalt's own; each is logged at error level. Anything above 0 is a bug."}),
-		foreignBindings:  prometheus.NewCounter(prometheus.CounterOpts{Name: "basalt_shard_foreign_bindings_total", Help: "Pods that somebody else bound although Basalt was to place them: another scheduler serves a name of Basalt's."}),
-		buckets:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_buckets", Help: "Buckets owned."}),
-		gangs:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_gangs", Help: "Gangs known, and how many of them are waiting."}, []string{"state"}),
-		nodes:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_nodes", Help: "Nodes owned, and how many of them are out of sync: more is in use than allocatable."}, []string{"state"}),
-		free:             prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "basalt_shard_free", Help: "Free capacity of the nodes owned: milli-cores, bytes, units."}, []string{"resource"}),
-		intents:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "basalt_shard_intents", Help: "Intents whose outcome is not resolved."}),
+		messageKinds:     metric.ShardMessages.Counters(),
+		holds:            metric.ShardHolds.Counters(),
+		commits:          metric.ShardCommits.Counters(),
+		brokenInvariants: metric.ShardBrokenInvariants.Counter(),
+		foreignBindings:  metric.ShardForeignBindings.Counter(),
+		buckets:          metric.ShardBuckets.Gauge(),
+		epoch:            metric.ShardTableEpoch.Gauge(),
+		gangs:            metric.ShardGangs.Gauges(),
+		waiting:          metric.ShardWaiting.Gauges(),
+		reasons:          map[string]bool{},
+		nodes:            metric.ShardNodes.Gauges(),
+		allocatable:      resourceGauge{GaugeVec: metric.ShardAllocatable.Gauges()},
+		free:             resourceGauge{GaugeVec: metric.ShardFree.Gauges()},
+		intents:          metric.ShardIntents.Gauge(),
+		takeovers:        metric.ShardTakeovers.Histogram(),
+		durations:        metric.GangDuration.Histograms(),
+		placements:       metric.GangPlacement.Histograms(),
+		queues:           map[string]queueMetrics{},
 	}
 	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
-	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings, m.buckets, m.gangs, m.nodes, m.free, m.intents)
+	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings,
+		m.buckets, m.epoch, m.gangs, m.waiting, m.nodes, m.allocatable, m.free, m.intents, m.takeovers, m.durations, m.placements)
 	return m
 }
 
@@ -109,6 +140,45 @@ func (m *metrics) sent(self api.Incarnation, o event.Send) {
 	}
 }
 
+// gangsBound observes what the home core noted since the last call. It runs on the loop's goroutine.
+func (m *metrics) gangsBound(bound []home.GangBound, takeovers []time.Duration) {
+	for _, b := range bound {
+		q := m.queue(topLevel(b.Queue))
+		q.duration.Observe(b.SinceSeen.Seconds())
+		q.placement.Observe(b.SinceComplete.Seconds())
+	}
+	for _, took := range takeovers {
+		m.takeovers.Observe(took.Seconds())
+	}
+}
+
+func (m *metrics) queue(name string) queueMetrics {
+	q, known := m.queues[name]
+	if !known {
+		if len(m.queues) >= queuesAtMost && name != other {
+			return m.queue(other)
+		}
+		q = queueMetrics{m.durations.WithLabelValues(name), m.placements.WithLabelValues(name)}
+		m.queues[name] = q
+	}
+	return q
+}
+
+// queueGone removes the series of a queue that was deleted. It runs on the loop's goroutine.
+func (m *metrics) queueGone(name string) {
+	if _, known := m.queues[name]; known && name != other {
+		delete(m.queues, name)
+		m.durations.DeleteLabelValues(name)
+		m.placements.DeleteLabelValues(name)
+	}
+}
+
+// topLevel returns the queue below root that a queue is in, or is.
+func topLevel(queue string) string {
+	top, _, _ := strings.Cut(queue, ".")
+	return top
+}
+
 // observe copies the cores' sums, once a second. It runs on the loop's goroutine.
 func (m *metrics) observe(l *loop) {
 	if time.Since(m.observed) < time.Second {
@@ -120,14 +190,60 @@ func (m *metrics) observe(l *loop) {
 	m.foreignBindings.Add(float64(l.home.BoundByOthers - m.boundByOthers))
 	m.boundByOthers = l.home.BoundByOthers
 	m.buckets.Set(float64(n.Buckets))
-	m.gangs.WithLabelValues("known").Set(float64(n.Gangs))
-	m.gangs.WithLabelValues("waiting").Set(float64(n.Waiting))
+	m.epoch.Set(float64(n.Epoch))
+	for state, gangs := range n.ByState {
+		m.gangs.WithLabelValues(state).Set(float64(gangs))
+	}
+	m.wait(n.ByReason)
 	m.intents.Set(float64(l.node.Stats().Rows))
 	if s := l.node.Summary(); s != nil {
-		m.nodes.WithLabelValues("owned").Set(float64(s.Nodes))
+		m.nodes.WithLabelValues("in_sync").Set(float64(s.Nodes - s.OutOfSync))
 		m.nodes.WithLabelValues("out_of_sync").Set(float64(s.OutOfSync))
-		for _, a := range s.Free {
-			m.free.WithLabelValues(a.Resource).Set(float64(a.Value))
+		m.allocatable.set(s.Allocatable)
+		m.free.set(s.Free)
+	}
+}
+
+// wait sets the gangs that wait, by reason. A reason that was seen stays, with 0.
+func (m *metrics) wait(byReason map[string]int) {
+	left := 0
+	for reason, gangs := range byReason {
+		if !m.reasons[reason] && len(m.reasons) >= reasonsAtMost {
+			left += gangs
+			continue
+		}
+		m.reasons[reason] = true
+		m.waiting.WithLabelValues(reason).Set(float64(gangs))
+	}
+	for reason := range m.reasons {
+		if byReason[reason] == 0 {
+			m.waiting.WithLabelValues(reason).Set(0)
+		}
+	}
+	if left > 0 {
+		m.waiting.WithLabelValues(other).Set(float64(left))
+	} else {
+		m.waiting.DeleteLabelValues(other)
+	}
+}
+
+// resourceGauge has a series for each resource of some amounts.
+type resourceGauge struct {
+	*prometheus.GaugeVec
+	known map[string]bool
+}
+
+// set replaces the amounts. A resource that they do not name any more loses its series.
+func (g *resourceGauge) set(now []*wire.Amount) {
+	before := g.known
+	g.known = make(map[string]bool, len(now))
+	for _, a := range now[:min(len(now), resourcesAtMost)] {
+		metric.Set(g.GaugeVec, a.Resource, a.Value)
+		g.known[a.Resource] = true
+	}
+	for resource := range before {
+		if !g.known[resource] {
+			g.DeletePartialMatch(prometheus.Labels{"resource": resource})
 		}
 	}
 }

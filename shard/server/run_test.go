@@ -238,8 +238,8 @@ func TestShardFromStartToStop(t *testing.T) {
 			t.Errorf("the lease of %s is %+v, %v, want 60 s", name, l, err)
 		}
 	}
-	w.metric(6, "basalt_shard_nodes", map[string]string{"state": "owned"}, first, second)
-	w.metric(24000, "basalt_shard_free", map[string]string{"resource": "cpu"}, first, second)
+	w.metric(6, "basalt_shard_nodes", nil, first, second)
+	w.metric(24, "basalt_shard_free", map[string]string{"resource": "cpu", "unit": "core"}, first, second)
 
 	// place makes a pod in each queue, some of each shard.
 	made := 0
@@ -264,12 +264,12 @@ func TestShardFromStartToStop(t *testing.T) {
 		w.pod(fmt.Sprint("g", i), map[string]string{api.LabelPodGroup: "g"})
 	}
 	w.bound("g0", "g1", "g2")
-	w.metric(9, "basalt_shard_bindings_total", map[string]string{"answer": "ok"}, first, second)
+	w.metric(9, "basalt_shard_bindings_total", map[string]string{"outcome": "ok"}, first, second)
 	if n := sum(t, "basalt_shard_holds_total", map[string]string{"outcome": "held"}, first, second); n < 9 {
 		t.Errorf("%g pods were held", n)
 	}
 	w.metric(0, "basalt_shard_broken_invariants_total", nil, first, second, leader)
-	w.metric(15000, "basalt_shard_free", map[string]string{"resource": "cpu"}, first, second)
+	w.metric(15, "basalt_shard_free", map[string]string{"resource": "cpu", "unit": "core"}, first, second)
 	w.metric(0, "basalt_shard_intents", nil, first, second)
 	for _, m := range []*member{first, second} {
 		if sum(t, "basalt_shard_messages_total", map[string]string{"to": "coordinator"}, m) == 0 {
@@ -338,7 +338,7 @@ func TestShardFromStartToStop(t *testing.T) {
 		t.Errorf("registered are %v", got)
 	}
 	w.metric(1024, "basalt_shard_buckets", nil, first)
-	w.metric(6, "basalt_shard_nodes", map[string]string{"state": "owned"}, first)
+	w.metric(6, "basalt_shard_nodes", nil, first)
 	for _, name := range placed {
 		if err := w.api.Delete("pods", "default", name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 			t.Fatal(err)

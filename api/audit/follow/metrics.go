@@ -2,47 +2,34 @@ package follow
 
 import (
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/metric"
 )
 
-// metrics are read from the auditor when they are asked for.
-type metrics struct {
-	auditor    *Auditor
-	violations *prometheus.Desc
-	standing   *prometheus.Desc
-	revision   *prometheus.Desc
-	behind     *prometheus.Desc
-	age        *prometheus.Desc
-	blind      *prometheus.Desc
-	gaps       *prometheus.Desc
-	relists    *prometheus.Desc
-	known      *prometheus.Desc
-}
+// metrics are read from the auditor when they are asked for. Package metric declares them.
+type metrics struct{ auditor *Auditor }
 
-func newMetrics(a *Auditor) *metrics {
-	d := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("basalt_audit_"+name, help, labels, nil)
-	}
-	return &metrics{
-		auditor:    a,
-		violations: d("violations", "Objects that an invariant was broken for since the auditor began, by kind. Alert on any above 0.", "kind"),
-		standing:   d("standing", "Of what is wrong only when it lasts (leaks, overcommitment, partial gangs), what still is.", "kind", "what"),
-		revision:   d("revision", "Newest revision of the control store that was judged."),
-		behind:     d("behind_revisions", "Revisions of the control store that were not judged yet."),
-		age:        d("seconds_since_current", "Seconds since the auditor was last known to have judged all that the control store holds. Alert when it grows."),
-		blind:      d("blind_seconds_total", "Seconds without sight of the control store or of the API server: nothing that lasts is judged then."),
-		gaps:       d("gaps_total", "Times that revisions of the control store were missed: compacted, or another store."),
-		relists:    d("relists_total", "Lists of a kind of the API server.", "resource"),
-		known:      d("known", "Pods, gangs and intent records that are known now.", "what"),
-	}
-}
+var (
+	violations = metric.AuditViolations.Desc()
+	standing   = metric.AuditStanding.Desc()
+	current    = metric.AuditCurrent.Desc()
+	revision   = metric.AuditRevision.Desc()
+	behind     = metric.AuditBehind.Desc()
+	blind      = metric.AuditBlind.Desc()
+	gaps       = metric.AuditGaps.Desc()
+	relisted   = metric.AuditRelists.Desc()
+	pods       = metric.AuditPods.Desc()
+	gangs      = metric.AuditGangs.Desc()
+	intents    = metric.AuditIntents.Desc()
+)
+
+func newMetrics(a *Auditor) *metrics { return &metrics{auditor: a} }
 
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.violations, m.standing, m.revision, m.behind, m.age, m.blind, m.gaps, m.relists, m.known} {
+	for _, d := range []*prometheus.Desc{violations, standing, current, revision, behind, blind, gaps, relisted, pods, gangs, intents} {
 		out <- d
 	}
 }
@@ -63,23 +50,23 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
 	for _, k := range audit.Kinds {
-		gauge(m.violations, float64(r.Counts[k]), string(k))
+		counter(violations, float64(r.Counts[k]), string(k))
 	}
 	for what, n := range r.Standing {
 		kind, what, _ := strings.Cut(what, ": ")
-		gauge(m.standing, float64(n), kind, what)
+		gauge(standing, float64(n), kind, what)
 	}
-	gauge(m.revision, float64(r.Revision))
-	gauge(m.behind, float64(max(0, s.newest-max(r.Revision, s.revision))))
+	gauge(revision, float64(r.Revision))
+	gauge(behind, float64(max(0, s.newest-max(r.Revision, s.revision))))
 	if !s.store.IsZero() {
-		gauge(m.age, time.Since(s.store).Seconds())
+		gauge(current, float64(s.store.UnixMilli())/1000)
 	}
-	counter(m.blind, s.Blind.Seconds())
-	counter(m.gaps, float64(s.Gaps))
+	counter(blind, s.Blind.Seconds())
+	counter(gaps, float64(s.Gaps))
 	for resource, n := range relists {
-		counter(m.relists, float64(n), resource)
+		counter(relisted, float64(n), resource)
 	}
-	gauge(m.known, float64(r.Pods), "pods")
-	gauge(m.known, float64(r.Gangs), "gangs")
-	gauge(m.known, float64(r.Intents), "intents")
+	gauge(pods, float64(r.Pods))
+	gauge(gangs, float64(r.Gangs))
+	gauge(intents, float64(r.Intents))
 }

@@ -255,8 +255,8 @@ func TestAuditorGoesOn(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"basalt_audit_violations quota": 1, "basalt_audit_violations leak": 0, "basalt_audit_revision": float64(fresh), "basalt_audit_gaps_total": 2,
-		"basalt_audit_known gangs": 5,
+		"basalt_audit_violations_total quota": 1, "basalt_audit_violations_total leak": 0, "basalt_audit_revision": float64(fresh), "basalt_audit_gaps_total": 2,
+		"basalt_audit_gangs": 5,
 	} {
 		if value, is := got[name]; !is || value != want {
 			t.Errorf("%s is %v, want %v; all: %v", name, value, want, got)

@@ -1,0 +1,70 @@
+package home
+
+import (
+	"time"
+
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+// Durations for metrics. The core only collects them; a shell that does not ask costs a few kilobytes.
+
+// observedAtMost bounds what is kept between two calls of Observed; the rest is not observed.
+const observedAtMost = 4096
+
+// GangBound says how long a gang took to get its minimum.
+type GangBound struct {
+	Queue         string
+	SinceSeen     time.Duration // since it was first seen, by whichever shard
+	SinceComplete time.Duration // since its minimum could be placed
+}
+
+// Observed returns the gangs that got their minimum since the last call, and how long each takeover took. The slices are valid until
+// the next Step.
+func (c *Core) Observed() (bound []GangBound, takeovers []time.Duration) {
+	bound, takeovers = c.bound, c.takeovers
+	c.bound, c.takeovers = c.bound[:0], c.takeovers[:0]
+	return bound, takeovers
+}
+
+// observeBound takes note of a gang that has its minimum now. One that was seen long after its object was made was seen first by
+// another shard, or while nobody ran: then the object's age counts, which has seconds only.
+func (c *Core) observeBound(g *gang) {
+	if len(c.bound) >= observedAtMost {
+		return
+	}
+	seen := g.first
+	if created := g.created(); !created.IsZero() && created.Before(seen.Add(-2*time.Second)) {
+		seen = created
+	}
+	complete := g.since
+	if complete.IsZero() {
+		complete = seen
+	}
+	c.bound = append(c.bound, GangBound{Queue: g.queue, SinceSeen: max(0, c.now.Sub(seen)), SinceComplete: max(0, c.now.Sub(complete))})
+}
+
+// created returns when the object of a gang was made, the zero time if that is not known.
+func (g *gang) created() time.Time {
+	if g.group != nil {
+		return g.group.Created
+	}
+	for _, p := range g.members { // a gang of one
+		return p.Created
+	}
+	return time.Time{}
+}
+
+func (c *Core) observeTakeover() {
+	if !c.gainingSince.IsZero() && len(c.takeovers) < observedAtMost {
+		c.takeovers = append(c.takeovers, c.now.Sub(c.gainingSince))
+	}
+	c.gainingSince = time.Time{}
+}
+
+// waitReason returns why a gang waits, as a code of package v1alpha1.
+func (g *gang) waitReason() string {
+	if w := g.words(); !w.None() {
+		return w.Code
+	}
+	return v1alpha1.ReasonWaiting
+}
