@@ -410,6 +410,15 @@ func (p *player) do(words []string) {
 		p.pending = nil
 	case "usages": // usages on | off
 		p.usages = name == "on"
+	case "metrics": // of all queues, and how long granted requests had waited
+		p.core.Queues(func(s QueueSums) {
+			oldest := "none"
+			if !s.OldestWait.IsZero() {
+				oldest = fmt.Sprint(s.OldestWait.UnixMilli())
+			}
+			p.print("%s: charged [%v] capability [%v] guarantee [%v] admitted %d waiting %d oldest %s", s.Queue, s.Charged, s.Capability, s.Guarantee, s.Admitted, s.Waiting, oldest)
+		})
+		p.print("waits %v", p.core.Waits())
 	case "status": // what operators see of a queue
 		for _, u := range p.core.Status().Queues {
 			if u.Queue == name {

@@ -43,6 +43,7 @@ type Core struct {
 	gaining        map[api.BucketID]bool
 	gainedAt       int64     // revision of the last table that gave us buckets
 	gainingSince   time.Time // when a table gave us buckets while we were not gaining any
+	activating     bool      // in activate
 	read           *event.StoreRead
 	named          map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
 	term           int64

@@ -45,6 +45,9 @@ type gang struct {
 	first time.Time // when it was first seen
 	since time.Time // when it was first complete: its age
 
+	inherited bool      // it was there when its queue was taken over
+	complete  time.Time // when this shard first found it complete
+
 	charge    charge
 	admission admission
 	search    search
@@ -73,7 +76,7 @@ type gang struct {
 func (c *Core) newGang(id, queue string) *gang {
 	g := &gang{
 		id: id, queue: queue, wantQueue: queue, bucket: api.BucketOf(queue),
-		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now,
+		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now, inherited: c.activating,
 	}
 	if pace, known := c.paces.get(id); known {
 		g.edits = pace
@@ -268,7 +271,7 @@ func (c *Core) collect(g *gang) {
 	}
 	g.admission = admission{}
 	if g.since.IsZero() {
-		g.since = c.completeSince(g)
+		g.since, g.complete = c.completeSince(g), c.now
 	}
 	if c.adoptCharge(g) {
 		c.become(g, ready)

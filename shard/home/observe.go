@@ -26,18 +26,20 @@ func (c *Core) Observed() (bound []GangBound, takeovers []time.Duration) {
 	return bound, takeovers
 }
 
-// observeBound takes note of a gang that has its minimum now. One that was seen long after its object was made was seen first by
-// another shard, or while nobody ran: then the object's age counts, which has seconds only.
+// observeBound takes note of a gang that has its minimum now. One that was there when its queue was taken over had begun to wait before:
+// then its objects' times of creation count, which have seconds only.
 func (c *Core) observeBound(g *gang) {
 	if len(c.bound) >= observedAtMost {
 		return
 	}
-	seen := g.first
-	if created := g.created(); !created.IsZero() && created.Before(seen.Add(-2*time.Second)) {
-		seen = created
+	seen, complete := g.first, g.complete
+	if g.inherited {
+		complete = g.since
+		if created := g.created(); !created.IsZero() {
+			seen = created
+		}
 	}
-	complete := g.since
-	if complete.IsZero() {
+	if complete.IsZero() { // it was bound in part when it was taken over, or by somebody else
 		complete = seen
 	}
 	c.bound = append(c.bound, GangBound{Queue: g.queue, SinceSeen: max(0, c.now.Sub(seen)), SinceComplete: max(0, c.now.Sub(complete))})

@@ -514,6 +514,27 @@ func (s *script) run(line string) []string {
 		}
 		return out
 
+	case "observed": // durations for metrics, and gangs by state and by reason
+		var out []string
+		bound, takeovers := s.core.Observed()
+		for _, b := range bound {
+			out = append(out, fmt.Sprintf("bound in %s: %s since seen, %s since complete", b.Queue, b.SinceSeen, b.SinceComplete))
+		}
+		for _, took := range takeovers {
+			out = append(out, fmt.Sprintf("took over in %s", took))
+		}
+		n := s.core.Counts()
+		for _, of := range []map[string]int{n.ByState, n.ByReason} {
+			line := fmt.Sprintf("epoch %d gangs:", n.Epoch)
+			for _, name := range api.SortedKeys(of) {
+				if of[name] > 0 {
+					line += fmt.Sprintf(" %s=%d", name, of[name])
+				}
+			}
+			out = append(out, line)
+		}
+		return out
+
 	case "show": // gangs, and what is not as it should be
 		var out []string
 		for _, uid := range api.SortedKeys(s.core.gangs) {

@@ -187,6 +187,8 @@ func (c *Core) activate(sequence uint64) {
 	gained := c.gaining
 	c.gaining = map[api.BucketID]bool{}
 	c.observeTakeover()
+	c.activating = true
+	defer func() { c.activating = false }()
 	for b := range gained {
 		c.active[b] = true
 	}
