@@ -158,6 +158,7 @@ func (f *Follower[T]) Synced() <-chan struct{} { return f.synced }
 func (f *Follower[T]) Run(ctx context.Context) {
 	var version string // "" asks for a list
 	backoff, relayed := newBackoff(), newRelayed(f.relay)
+	defer watchProgress.DeleteLabelValues(f.what) // what is not followed any more is not behind
 	for ctx.Err() == nil {
 		var err error
 		switch {
