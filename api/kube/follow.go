@@ -158,6 +158,8 @@ func (f *Follower[T]) Synced() <-chan struct{} { return f.synced }
 func (f *Follower[T]) Run(ctx context.Context) {
 	var version string // "" asks for a list
 	backoff, relayed := newBackoff(), newRelayed(f.relay)
+	watchFailures.WithLabelValues(f.what) // with 0, so that the first one is seen to increase it
+	Unread.WithLabelValues(f.what)
 	defer watchProgress.DeleteLabelValues(f.what) // what is not followed any more is not behind
 	for ctx.Err() == nil {
 		var err error

@@ -29,15 +29,15 @@ var (
 	WatchLists = declare(Metric{Name: "basalt_watch_lists_total", Kind: Counter, Labels: []string{"resource"},
 		Help: "Lists of a resource: at the start, after a takeover, and where a watch could not be resumed."})
 	WatchFailures = declare(Metric{Name: "basalt_watch_failures_total", Kind: Counter, Labels: []string{"resource"},
-		Help: "Lists and watches that failed and are retried.", Absent: "none failed"})
+		Help: "Lists and watches that failed and are retried."})
 	WatchUnreadable = declare(Metric{Name: "basalt_watch_unreadable_objects_total", Kind: Counter, Labels: []string{"resource"},
-		Help: "Objects in lists and watches of the API server that could not be decoded, or only without their status.", Absent: "all could be decoded"})
+		Help: "Objects in lists and watches of the API server that could not be decoded, or only without their status."})
 	StoreRequests = declare(Metric{Name: "basalt_control_store_requests_total", Kind: Counter, Labels: []string{"method", "code"},
 		Help: "Requests to the control store, by method and gRPC code. Codes other than OK are errors; most are retried."})
 	StoreRequestDuration = declare(Metric{Name: "basalt_control_store_request_duration_seconds", Kind: Histogram, Labels: []string{"method"}, Buckets: calls,
 		Help: "Time until the control store responded."})
 	StoreRefusals = declare(Metric{Name: "basalt_control_store_refusals_total", Kind: Counter, Labels: []string{"reason"},
-		Help: "Requests that the control store refused and that are retried, by reason: no_space, corrupt, permission, behind. An operator must act.", Absent: "none was refused"})
+		Help: "Requests that the control store refused and that are retried, by reason: no_space, corrupt, permission, behind. An operator must act."})
 )
 
 // Of shards.

@@ -140,6 +140,9 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	}
 	refusals, requests, durations := metric.StoreRefusals.Counters(), metric.StoreRequests.Counters(), metric.StoreRequestDuration.Histograms()
 	p.Registry.MustRegister(refusals, requests, durations)
+	for _, reason := range []string{store.RefusedNoSpace, store.RefusedCorrupt, store.RefusedPermission, store.RefusedBehind} {
+		refusals.WithLabelValues(reason) // with 0, so that the first one is seen to increase it
+	}
 	if p.Store, err = store.Open(ctx, store.Options{Endpoints: p.Etcd, TLS: p.EtcdTLS, Logger: p.Log,
 		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
 		Observed: func(method, code string, took time.Duration) {
