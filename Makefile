@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race doors image image-test sim explore chaos hostile fuzz sim-bugs mutants bench lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race doors image image-test sim explore chaos hostile fuzz sim-bugs mutants bench metrics-check chart-check lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ chaos: bin/basalt-bench ## inject faults into real processes under load, and aud
 FOR ?= 10m
 hostile: bin/basalt-bench ## attack as a tenant with the ClusterRole edit, and measure the other tenants: FOR=10m, SEED=0 draws a seed
 	bin/basalt-bench hostile --for $(FOR) --seed $(SEED)
+
+metrics-check: build ## check metrics, dashboards and alerts by Prometheus' own parser and engine, against scrapes of real processes
+	$(GO) test ./api/metric ./deploy/monitoring
+	cd deploy/monitoring/check && $(GO) test -v -timeout 20m ./...
 
 lint: ## check formatting, and vet
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
