@@ -158,7 +158,7 @@ func TestMessagesThatCannotBeSent(t *testing.T) {
 		case 50:
 			a.Send(b.name, b.Address(), &wire.Envelope{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: &wire.GangRef{Uid: "bad-gang"}, Pods: []*wire.PodRef{{Name: "\xff"}}}}})
 		case 70:
-			a.Send(b.name, b.Address(), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: &wire.HoldReply{GangUid: "large-gang", Refused: []*wire.Refusal{{Message: strings.Repeat("x", link.MaxMessage)}}}}})
+			a.Send(b.name, b.Address(), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: &wire.HoldReply{GangUid: "large-gang", Held: []*wire.Held{{PodUid: strings.Repeat("x", link.MaxMessage)}}}}})
 		default:
 			want = append(want, i+1)
 			a.say(b, i+1)
