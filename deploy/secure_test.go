@@ -124,10 +124,6 @@ func TestPodsWaitForTheirKeys(t *testing.T) {
 // render returns what a kustomization beside this folder makes.
 func render(t *testing.T, kustomization string) string {
 	t.Helper()
-	kubectl, err := exec.LookPath("kubectl")
-	if err != nil {
-		t.Skip("there is no kubectl to render it with")
-	}
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(".")); err != nil {
 		t.Fatal(err)
@@ -135,11 +131,7 @@ func render(t *testing.T, kustomization string) string {
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return string(out)
+	return must[string](t)(run(t, "", "kustomize", "build", dir))
 }
 
 // The component for Volcano gives shards, coordinators and auditor its flags, and the first two the rights that these need.

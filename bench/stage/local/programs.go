@@ -30,6 +30,8 @@ var foreign = map[string]struct{ module, program string }{
 	"lws-controller":          {"lws", "sigs.k8s.io/lws/cmd"},
 	"kueue":                   {"kueue", "sigs.k8s.io/kueue/cmd/kueue"},
 	"mpi-operator":            {"mpi", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"},
+	"helm":                    {"helm", "helm.sh/helm/v4/cmd/helm"},
+	"kustomize":               {"helm", "sigs.k8s.io/kustomize/kustomize/v5"},
 }
 
 // Without a version the API server calls itself v0.0.0, and clients and feature gates judge it by that.
