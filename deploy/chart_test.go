@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +13,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
 
 	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 	"basalt.dev/basalt/deploy/install"
 )
 
@@ -213,5 +221,137 @@ func TestChartIsAccepted(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// live returns the workloads that the API server has.
+func live(t *testing.T, c *kubernetes.Clientset) map[string]corev1.PodSpec {
+	t.Helper()
+	out := map[string]corev1.PodSpec{}
+	for _, d := range must[*appsv1.DeploymentList](t)(c.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})).Items {
+		out[d.Name] = d.Spec.Template.Spec
+	}
+	for _, s := range must[*appsv1.StatefulSetList](t)(c.AppsV1().StatefulSets(namespace).List(t.Context(), metav1.ListOptions{})).Items {
+		out[s.Name] = s.Spec.Template.Spec
+	}
+	return out
+}
+
+// binds creates a pod for Basalt and waits until it has a node.
+func (w *installed) binds(name string) {
+	w.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{SchedulerName: "basalt", Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
+	pods := w.admin.CoreV1().Pods("default")
+	must[*corev1.Pod](w.T)(pods.Create(w.Context(), pod, metav1.CreateOptions{}))
+	localtest.Wait(w, time.Minute, "the Binding of "+name, func(ctx context.Context) error {
+		p, err := pods.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && p.Spec.NodeName == "" {
+			err = fmt.Errorf("it has no node: %v", p.Status.Conditions)
+		}
+		return err
+	})
+}
+
+// From nothing to a pod that is bound, with Helm: the control store and the processes run with the flags and keys that the chart's objects
+// have. Then upgrades, a second release, and the end.
+func TestChartInstalls(t *testing.T) {
+	w := &installed{T: t, dir: t.TempDir()}
+	program := localtest.Basalt(t)
+	w.cluster = localtest.Cluster(t, local.Options{Basalt: program})
+	w.admin = must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(w.cluster.Config(local.Admin)))
+	kubeconfig := must[string](t)(w.cluster.Kubeconfig(local.Admin))
+	must[string](t)(run(t, "", "helm", "version")) // built before the clock runs
+	helm := func(args ...string) (string, error) { t.Helper(); return run(t, kubeconfig, "helm", args...) }
+	refused := func(says string, args ...string) {
+		t.Helper()
+		if out, err := helm(args...); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q is missing in: %v\n%s", says, err, out)
+		}
+	}
+	small := []string{"prod", "chart", "--namespace", namespace, "--values", "chart/values/small.yaml"}
+
+	begin := time.Now()
+	notes := must[string](t)(helm(append([]string{"install", "--create-namespace"}, small...)...))
+	for _, text := range []string{"shards: 1, coordinators: 1", "kubectl -n basalt-system rollout status statefulset/basalt-shard", `"schedulerName":"basalt"`, "queues.scheduling.basalt.dev root"} {
+		if !strings.Contains(notes, text) {
+			t.Errorf("%q is missing in %s", text, notes)
+		}
+	}
+	w.pods = live(t, w.admin)
+	w.apply = func() { t.Helper(); must[string](t)(helm(append([]string{"upgrade"}, small...)...)) }
+	w.issues()
+	w.mount()
+	w.startStore()
+	all := []*local.Basalt{w.start("basalt-coordinator", w.cluster.StartCoordinator), w.start("basalt-shard", w.cluster.StartShard)}
+	if err := local.WaitReady(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}, Status: corev1.NodeStatus{
+		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110")}}}
+	node.Status.Capacity = node.Status.Allocatable
+	must[*corev1.Node](t)(w.admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}))
+	w.binds("first")
+	t.Logf("the first pod was bound %s after helm install began", time.Since(begin).Round(10*time.Millisecond))
+
+	// The control store does not grow by an upgrade; everything else does.
+	standard := []string{"upgrade", "prod", "chart", "--namespace", namespace, "--values", "chart/values/standard.yaml"}
+	refused("etcd.replicas: it was 1 when the control store was made, and an upgrade cannot make it 3: set etcd.replicas=1", standard...)
+	must[string](t)(helm(append(standard, "--set", "etcd.replicas=1")...))
+	shards := must[*appsv1.StatefulSet](t)(w.admin.AppsV1().StatefulSets(namespace).Get(t.Context(), "basalt-shard", metav1.GetOptions{}))
+	if got := w.pods["basalt-shard"].Containers[0].Args; *shards.Spec.Replicas != 3 || !slices.Equal(shards.Spec.Template.Spec.Containers[0].Args, got) {
+		t.Errorf("after the upgrade there are %d shards with %q, before with %q", *shards.Spec.Replicas, shards.Spec.Template.Spec.Containers[0].Args, got)
+	}
+	w.binds("second")
+
+	// An upgrade brings new definitions along.
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(".")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "deploy/crds/scheduling.basalt.dev_queues.yaml")
+	text := must[[]byte](t)(os.ReadFile(file))
+	if err := os.WriteFile(file, bytes.Replace(text, []byte("    categories:\n"), []byte("    categories:\n    - next\n"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := slices.Clone(standard)
+	next[2] = filepath.Join(dir, "deploy/chart")
+	must[string](t)(helm(append(next, "--set", "etcd.replicas=1")...))
+	if got := must[[]byte](t)(w.admin.Discovery().RESTClient().Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.basalt.dev").DoRaw(t.Context())); !bytes.Contains(got, []byte(`"next"`)) {
+		t.Errorf("the upgrade left the definition as it was: %s", got)
+	}
+
+	// One Basalt serves a cluster.
+	refused("cannot be imported into the current release", "install", "second", "chart", "--namespace", "other", "--create-namespace")
+
+	// Queues outlive the release.
+	must[string](t)(helm("uninstall", "prod", "--namespace", namespace))
+	if left := live(t, w.admin); len(left) > 0 {
+		t.Errorf("uninstalled, and there are %v", slices.Collect(maps.Keys(left)))
+	}
+	if err := basaltOf(t, w.cluster).Get().Resource("queues").Name("root").Do(t.Context()).Error(); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+	must[string](t)(helm(append([]string{"install"}, small...)...))
+}
+
+// A cluster that was installed with kustomize can be given to Helm.
+func TestChartTakesOver(t *testing.T) {
+	c := localtest.Cluster(t, local.Options{})
+	kubeconfig := must[string](t)(c.Kubeconfig(local.Admin))
+	objects := base(t)
+	rank := map[string]int{"Namespace": -1}
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"install", "prod", "chart", "--namespace", namespace}
+	if _, err := run(t, kubeconfig, "helm", args...); err == nil || !strings.Contains(err.Error(), "cannot be imported into the current release") {
+		t.Errorf("without --take-ownership: %v", err)
+	}
+	selector := []string{"--set", "rootQueue.namespaceSelector.matchLabels.batch=allowed"}
+	must[string](t)(run(t, kubeconfig, "helm", slices.Concat(args, selector, []string{"--take-ownership", "--force-conflicts"})...))
+	if q := must[[]byte](t)(basaltOf(t, c).Get().Resource("queues").Name("root").DoRaw(t.Context())); !bytes.Contains(q, []byte(`"matchLabels":{"batch":"allowed"}`)) {
+		t.Errorf("the Queue root is %s", q)
 	}
 }

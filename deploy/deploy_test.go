@@ -71,7 +71,11 @@ func cluster(t *testing.T) *local.Cluster {
 }
 
 func basalt(t *testing.T) *rest.RESTClient {
-	return must[*rest.RESTClient](t)(client.New(cluster(t).Config(local.Admin)))
+	return basaltOf(t, cluster(t))
+}
+
+func basaltOf(t *testing.T, c *local.Cluster) *rest.RESTClient {
+	return must[*rest.RESTClient](t)(client.New(c.Config(local.Admin)))
 }
 
 func TestEverythingApplies(t *testing.T) {

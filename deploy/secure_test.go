@@ -35,10 +35,15 @@ import (
 
 const namespace = "basalt-system"
 
-// pods returns the pod templates of the manifests, by the name of their workload.
-func pods(t *testing.T) map[string]corev1.PodSpec {
+// base returns what the kustomize base applies.
+func base(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
-	objects := must[[]*unstructured.Unstructured](t)(deploy.Objects(must[[]string](t)(deploy.Kustomization())...))
+	return must[[]*unstructured.Unstructured](t)(deploy.Objects(must[[]string](t)(deploy.Kustomization())...))
+}
+
+// pods returns the pod templates among some objects, by the name of their workload.
+func pods(t *testing.T, objects []*unstructured.Unstructured) map[string]corev1.PodSpec {
+	t.Helper()
 	out := map[string]corev1.PodSpec{}
 	for _, o := range objects {
 		if kind := o.GetKind(); kind != "Deployment" && kind != "StatefulSet" {
@@ -60,6 +65,11 @@ var ourFile = regexp.MustCompile(`/etc/basalt/[^,\s]+`)
 // Pods wait for their keys, and mount those of their role alone: each file that a flag names comes from a volume that names it,
 // of a Secret that the manifests bring empty.
 func TestPodsWaitForTheirKeys(t *testing.T) {
+	podsWaitForTheirKeys(t, base(t))
+}
+
+func podsWaitForTheirKeys(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
 	role := map[string][]string{
 		"basalt-shard":       {issue.SecretShard, issue.SecretGossip, issue.SecretMetrics},
 		"basalt-coordinator": {issue.SecretCoordinator, issue.SecretGossip, issue.SecretMetrics},
@@ -67,7 +77,7 @@ func TestPodsWaitForTheirKeys(t *testing.T) {
 		"basalt-etcd":        {issue.SecretEtcd, issue.SecretEtcdPeer},
 		"basalt-certs":       {},
 	}
-	all := pods(t)
+	all := pods(t, objects)
 	if len(all) != len(role) {
 		t.Errorf("%d workloads, want %d", len(all), len(role))
 	}
@@ -107,7 +117,7 @@ func TestPodsWaitForTheirKeys(t *testing.T) {
 		}
 	}
 	var empty []string
-	for _, o := range must[[]*unstructured.Unstructured](t)(deploy.Objects("certs.yaml")) {
+	for _, o := range objects {
 		if o.GetKind() == "Secret" {
 			empty = append(empty, o.GetName())
 			if o.Object["data"] != nil || o.Object["stringData"] != nil {
@@ -179,6 +189,7 @@ type installed struct {
 	cluster *local.Cluster
 	admin   *kubernetes.Clientset
 	certs   issue.Kubernetes // with the rights of basalt-certs
+	apply   func()           // applies the manifests again
 	pods    map[string]corev1.PodSpec
 	dir     string
 	clients []string // addresses of the members of the control store, for clients and for members
@@ -186,13 +197,19 @@ type installed struct {
 }
 
 func TestSecureFromTheFirstApply(t *testing.T) {
-	w := &installed{T: t, pods: pods(t), dir: t.TempDir()}
+	w := &installed{T: t, pods: pods(t, base(t)), dir: t.TempDir()}
 	program := localtest.Basalt(t)
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: program})
 	if err := w.cluster.Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.admin = must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(w.cluster.Config(local.Admin)))
+	w.apply = func() {
+		objects := must[[]*unstructured.Unstructured](t)(deploy.Objects("certs.yaml"))
+		if err := install.Apply(t.Context(), w.cluster.Config(local.Admin), objects, false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.issues()
 	w.mount()
 	w.startStore()
@@ -253,10 +270,7 @@ func (w *installed) issues() {
 	})
 	w.ensure(issue.Options{}, time.Now().Add(-61*24*time.Hour))
 	// Applied again, the manifests leave the keys alone.
-	objects := must[[]*unstructured.Unstructured](w.T)(deploy.Objects("certs.yaml"))
-	if err := install.Apply(w.Context(), w.cluster.Config(local.Admin), objects, false); err != nil {
-		w.Fatal(err)
-	}
+	w.apply()
 	if changes := w.ensure(issue.Options{}, time.Now().Add(-61*24*time.Hour)); len(changes) > 0 {
 		w.Errorf("after the manifests were applied again: %v", changes)
 	}
@@ -344,13 +358,19 @@ func (w *installed) args(workload, pod string, more ...string) []string {
 	return out
 }
 
-// startStore starts three members with the flags of etcd.yaml.
+// startStore starts the members that the flags of etcd.yaml name.
 func (w *installed) startStore() {
-	free := w.freeAddresses(9)
-	w.clients, w.peers = free[:3], free[3:6]
+	members := 0
+	for _, a := range w.pods["basalt-etcd"].Containers[0].Args {
+		if all, is := strings.CutPrefix(a, "--initial-cluster="); is {
+			members = strings.Count(all, ",") + 1
+		}
+	}
+	free := w.freeAddresses(3 * members)
+	w.clients, w.peers = free[:members], free[members:2*members]
 	root := must[string](w.T)(local.Root())
-	for i := range 3 {
-		args := w.args("basalt-etcd", fmt.Sprintf("basalt-etcd-%d", i), "0.0.0.0:2379", w.clients[i], "0.0.0.0:2380", w.peers[i], "0.0.0.0:2381", free[6+i])
+	for i := range members {
+		args := w.args("basalt-etcd", fmt.Sprintf("basalt-etcd-%d", i), "0.0.0.0:2379", w.clients[i], "0.0.0.0:2380", w.peers[i], "0.0.0.0:2381", free[2*members+i])
 		log := must[*os.File](w.T)(os.Create(filepath.Join(w.dir, fmt.Sprintf("etcd-%d.log", i))))
 		cmd := exec.Command(filepath.Join(root, "bin", "etcd"), append(args, "--log-level=warn")...)
 		cmd.Stdout, cmd.Stderr = log, log
