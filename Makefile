@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race doors image image-test sim explore chaos hostile fuzz sim-bugs mutants bench metrics-check lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race doors image image-test sim explore chaos hostile fuzz sim-bugs mutants bench metrics-check chart-check lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ doors: build ## run jobs of Volcano, Ray, JobSet, LeaderWorkerSet, MPI and Kueue
 LONG ?= 10m
 doors-long: build ## run jobs and Deployments of Volcano's for LONG=10m, shards killed, and judge each change
 	$(GO) test -tags doors -timeout 120m -v -run TestLong ./bench/prove/doors -long $(LONG)
+
+chart-check: ## lint the Helm chart, compare it with the kustomize base, and install it on a real API server; the first time some minutes, for Helm is built
+	$(GO) test -timeout 30m -v -run Chart ./deploy
 
 SEEDS ?= 1000
 FIRST ?= 1

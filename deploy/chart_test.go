@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -188,7 +190,7 @@ func differences(path string, a, b any) (out []string) {
 }
 
 func TestChartLint(t *testing.T) {
-	for _, overlays := range combinations() {
+	for _, overlays := range [][]string{{}, {"small"}, {"standard", "volcano", "cert-manager"}, {"volcano-observe"}} {
 		out, err := run(t, "", "helm", append([]string{"lint", "--strict", "chart", "--namespace", namespace}, valuesOf(overlays)...)...)
 		if err != nil || !strings.Contains(out, "1 chart(s) linted, 0 chart(s) failed") || strings.Contains(out, "[WARNING]") {
 			t.Errorf("%v: %v\n%s", overlays, err, out)
@@ -224,6 +226,148 @@ func TestChartIsAccepted(t *testing.T) {
 	}
 }
 
+// leaves lists the values that are no map, or an empty one, by path.
+func leaves(path string, values map[string]any) map[string]any {
+	out := map[string]any{}
+	for key, value := range values {
+		if m, is := value.(map[string]any); is && len(m) > 0 && !slices.Contains([]string{"requests", "limits"}, key) {
+			maps.Copy(out, leaves(path+key+".", m))
+		} else {
+			out[path+key] = value
+		}
+	}
+	return out
+}
+
+// Every value does something, and by itself.
+func TestChartValuesMatter(t *testing.T) {
+	read := func(file string) map[string]any {
+		return parse(t, string(must[[]byte](t)(os.ReadFile(file))))[0].Object
+	}
+	defaults, others := leaves("", read("chart/values.yaml")), read("testdata/all-values.yaml")
+	plain := must[string](t)(run(t, "", "helm", "template", "basalt", "chart"))
+	for _, name := range slices.Sorted(maps.Keys(defaults)) {
+		if name == "etcd.endpoints" || name == "etcd.secretName" { // one without the other is refused, see below
+			continue
+		}
+		value, there, err := unstructured.NestedFieldNoCopy(others, strings.Split(name, ".")...)
+		if err != nil || !there {
+			t.Errorf("all-values.yaml has no %s", name)
+		}
+		text := string(must[[]byte](t)(json.Marshal(value)))
+		if got := must[string](t)(run(t, "", "helm", "template", "basalt", "chart", "--set-json", name+"="+text)); got == plain {
+			t.Errorf("%s=%s changes nothing", name, text)
+		}
+	}
+	objects := template(t, "--set", "etcd.endpoints={https://a:2379,https://b:2379},etcd.secretName=theirs")
+	if err := install.Apply(t.Context(), cluster(t).Config(local.Admin), objects, true); err != nil {
+		t.Error(err)
+	}
+	for name, pod := range pods(t, objects) {
+		flags := strings.Join(pod.Containers[0].Args, " ")
+		if own := name == "basalt-certs"; !own && (!strings.Contains(flags, "--etcd=https://a:2379,https://b:2379 ") || !strings.Contains(flags, "--etcd-cert=/etc/basalt/etcd/tls.crt ")) || name == "basalt-etcd" {
+			t.Errorf("%s with an etcd of others: %s", name, flags)
+		}
+		for _, file := range ourFile.FindAllString(flags, -1) {
+			if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == filepath.Dir(file) }) {
+				t.Errorf("%s: nothing mounts %s", name, file)
+			}
+		}
+	}
+}
+
+// Release and namespace are the user's to name; objects have the same names, in that namespace.
+func TestChartInAnotherNamespace(t *testing.T) {
+	for _, overlays := range [][]string{{}, {"volcano", "cert-manager"}, {"small", "volcano-observe"}} {
+		here := must[string](t)(run(t, "", "helm", append([]string{"template", "basalt", "chart", "--namespace", namespace}, valuesOf(overlays)...)...))
+		there := must[string](t)(run(t, "", "helm", append([]string{"template", "prod", "chart", "--namespace", "batch"}, valuesOf(overlays)...)...))
+		if strings.Contains(there, namespace) {
+			t.Errorf("%v: %s is in what is for the namespace batch", overlays, namespace)
+		}
+		a, b := byName(t, parse(t, strings.ReplaceAll(here, namespace, "batch"))), byName(t, parse(t, there))
+		if len(a) != len(b) {
+			t.Errorf("%v: %d objects and %d", overlays, len(a), len(b))
+		}
+		for name, o := range a {
+			if b[name] == nil {
+				t.Errorf("%v: there is no %s", overlays, name)
+				continue
+			}
+			for _, d := range differences(name, o.Object, b[name].Object) {
+				t.Error(d)
+			}
+		}
+	}
+}
+
+// The chart is as secure as the base is, and its flags are known to the program.
+func TestChartIsSecure(t *testing.T) {
+	podsWaitForTheirKeys(t, template(t))
+	podsWaitForTheirKeys(t, template(t, valuesOf([]string{"small", "volcano"})...))
+	program, helps := localtest.Basalt(t), map[string]string{}
+	for _, args := range [][]string{nil, valuesOf([]string{"small", "volcano"}), {"--values", "testdata/all-values.yaml"}} {
+		for name, pod := range pods(t, template(t, args...)) {
+			context := pod.Containers[0].SecurityContext
+			if context == nil || *context.AllowPrivilegeEscalation || !*context.ReadOnlyRootFilesystem || !slices.Contains(context.Capabilities.Drop, "ALL") || !*pod.SecurityContext.RunAsNonRoot {
+				t.Errorf("%s: %+v, %+v", name, context, pod.SecurityContext)
+			}
+			if name == "basalt-etcd" {
+				continue
+			}
+			command := pod.Containers[0].Args[0]
+			if helps[command] == "" {
+				helps[command] = string(must[[]byte](t)(exec.CommandContext(t.Context(), program, command, "--help").Output()))
+			}
+			for _, arg := range pod.Containers[0].Args[1:] {
+				if flag, _, _ := strings.Cut(arg, "="); !strings.Contains(helps[command], flag+" ") {
+					t.Errorf("%s: basalt %s has no flag %s", name, command, flag)
+				}
+			}
+		}
+	}
+}
+
+// Mistakes are refused, with their place and, where one is near, the right name.
+func TestChartRefuses(t *testing.T) {
+	for _, row := range []struct{ set, says string }{
+		{"shards.replica=1", "at '/shards/replica': value must be 'did you mean replicas?'"},
+		{"shards.replicaCount=1", "at '/shards/replicaCount': value must be 'did you mean replicas?'"},
+		{"shard.replicas=1", "at '/shard': value must be 'did you mean shards?'"},
+		{"imge.tag=x", "at '/imge': value must be 'did you mean image or imagePullSecrets?'"},
+		{"etcd.storage.class=x", "at '/etcd/storage/class': value must be 'did you mean className?'"},
+		{"shards.resources.request.cpu=1", "at '/shards/resources/request': value must be 'did you mean requests?'"},
+		{"shards.resources.requests.cpus=1", "at '/shards/resources/requests/cpus': value must be 'did you mean cpu?'"},
+		{"rootQueue.namespaceSelector.matchLabel.a=b", "at '/rootQueue/namespaceSelector/matchLabel': value must be 'did you mean matchLabels?'"},
+		{"shards.tolerations[0].efect=NoSchedule", "at '/shards/tolerations/0/efect': value must be"},
+		{"zone=a", "at '': additional properties 'zone' not allowed"},
+		{"shards=3", "at '/shards': got number, want object"},
+		{"shards.replicas=0", "at '/shards/replicas': minimum: got 0, want 1"},
+		{"shards.replicas=many", "at '/shards/replicas': got string, want integer"},
+		{"shards.replicas=1001", "at '/shards/replicas': maximum: got 1,001, want 1,000"},
+		{"coordinators.replicas=0", "at '/coordinators/replicas': minimum: got 0, want 1"},
+		{"etcd.replicas=2", "at '/etcd/replicas': value must be one of 1, 3, 5"},
+		{"etcd.endpoints={http://a:2379}", "at '/etcd/endpoints/0': 'http://a:2379' does not match"},
+		{"etcd.endpoints={https://a:2379}", "etcd.secretName: with etcd.endpoints it names the Secret"},
+		{"shards.resources.limits.memory=4G", "at '/shards/resources/limits/memory': '4G' does not match pattern '^[1-9][0-9]*(Mi|Gi)$'"},
+		{"shards.tolerations.key=a", "at '/shards/tolerations': got object, want array"},
+		{"shards.extraArgs={-v}", "at '/shards/extraArgs/0': '-v' does not match"},
+		{"volcano=on", "at '/volcano': value must be one of 'off', 'observe', 'write'"},
+		{"tls=none", "at '/tls': value must be one of 'basalt', 'cert-manager'"},
+		{"image.tag=a b", "at '/image/tag': 'a b' does not match"},
+		{"networkPolicies=yes", "at '/networkPolicies': got string, want boolean"},
+		{"networkPolicies=null", "missing property 'networkPolicies'"},
+		{"shards=null", "missing property 'shards'"},
+		{"shards.resources=null", "at '/shards': missing property 'resources'"},
+	} {
+		if _, err := run(t, "", "helm", "template", "basalt", "chart", "--set", row.set); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: %q is missing in: %v", row.set, row.says, err)
+		}
+	}
+	if _, err := run(t, "", "helm", "template", "basalt", "chart", "--set", "gangPolicies=true", "--kube-version", "1.35.0"); err == nil || !strings.Contains(err.Error(), "gangPolicies: a MutatingAdmissionPolicy needs Kubernetes 1.36 or later") {
+		t.Errorf("gang policies for Kubernetes 1.35: %v", err)
+	}
+}
+
 // live returns the workloads that the API server has.
 func live(t *testing.T, c *kubernetes.Clientset) map[string]corev1.PodSpec {
 	t.Helper()
@@ -241,15 +385,34 @@ func live(t *testing.T, c *kubernetes.Clientset) map[string]corev1.PodSpec {
 func (w *installed) binds(name string) {
 	w.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{SchedulerName: "basalt", Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
-	pods := w.admin.CoreV1().Pods("default")
-	must[*corev1.Pod](w.T)(pods.Create(w.Context(), pod, metav1.CreateOptions{}))
+	must[*corev1.Pod](w.T)(w.admin.CoreV1().Pods("default").Create(w.Context(), pod, metav1.CreateOptions{}))
+	w.bound(name)
+}
+
+func (w *installed) bound(name string) {
+	w.Helper()
 	localtest.Wait(w, time.Minute, "the Binding of "+name, func(ctx context.Context) error {
-		p, err := pods.Get(ctx, name, metav1.GetOptions{})
+		p, err := w.admin.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && p.Spec.NodeName == "" {
 			err = fmt.Errorf("it has no node: %v", p.Status.Conditions)
 		}
 		return err
 	})
+}
+
+// follow carries out the commands that the notes give below a line, with some text replaced.
+func (w *installed) follow(kubeconfig, notes, line string, replace ...string) {
+	w.Helper()
+	_, commands, found := strings.Cut(notes, line)
+	if commands, _, _ = strings.Cut(commands, "\n\n"); !found {
+		w.Fatalf("%q is missing in %s", line, notes)
+	}
+	commands = strings.NewReplacer(replace...).Replace(strings.ReplaceAll("\n"+commands, "\n  ", "\n"))
+	cmd := exec.CommandContext(w.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.Fatalf("%v\n%s\n%s", err, commands, out)
+	}
 }
 
 // From nothing to a pod that is bound, with Helm: the control store and the processes run with the flags and keys that the chart's objects
@@ -269,6 +432,8 @@ func TestChartInstalls(t *testing.T) {
 		}
 	}
 	small := []string{"prod", "chart", "--namespace", namespace, "--values", "chart/values/small.yaml"}
+
+	refused("rootQueue.namespaceSelector: the API server does not serve Queues yet", append([]string{"install", "--create-namespace", "--set", "rootQueue.namespaceSelector.matchLabels.batch=allowed"}, small...)...)
 
 	begin := time.Now()
 	notes := must[string](t)(helm(append([]string{"install", "--create-namespace"}, small...)...))
@@ -291,12 +456,22 @@ func TestChartInstalls(t *testing.T) {
 		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110")}}}
 	node.Status.Capacity = node.Status.Allocatable
 	must[*corev1.Node](t)(w.admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}))
-	w.binds("first")
+	if _, err := exec.LookPath("kubectl"); err == nil {
+		w.follow(kubeconfig, notes, "Make a queue, and place a pod in it:\n")
+		w.bound("first")
+	} else {
+		w.binds("first")
+	}
 	t.Logf("the first pod was bound %s after helm install began", time.Since(begin).Round(10*time.Millisecond))
+
+	if _, err := exec.LookPath("kubectl"); err == nil {
+		w.follow(kubeconfig, notes, "Any namespace may use any queue until the Queue root says which may:\n")
+		w.follow(kubeconfig, notes, "Any namespace may use any queue until the Queue root says which may:\n", `{"matchLabels":{"example.com/batch":"allowed"}}`, "null")
+	}
 
 	// The control store does not grow by an upgrade; everything else does.
 	standard := []string{"upgrade", "prod", "chart", "--namespace", namespace, "--values", "chart/values/standard.yaml"}
-	refused("etcd.replicas: it was 1 when the control store was made, and an upgrade cannot make it 3: set etcd.replicas=1", standard...)
+	refused("etcd.replicas: the control store was made with 1, and cannot have 3: set etcd.replicas=1", standard...)
 	must[string](t)(helm(append(standard, "--set", "etcd.replicas=1")...))
 	shards := must[*appsv1.StatefulSet](t)(w.admin.AppsV1().StatefulSets(namespace).Get(t.Context(), "basalt-shard", metav1.GetOptions{}))
 	if got := w.pods["basalt-shard"].Containers[0].Args; *shards.Spec.Replicas != 3 || !slices.Equal(shards.Spec.Template.Spec.Containers[0].Args, got) {
@@ -332,12 +507,19 @@ func TestChartInstalls(t *testing.T) {
 	if err := basaltOf(t, w.cluster).Get().Resource("queues").Name("root").Do(t.Context()).Error(); err != nil {
 		t.Errorf("after the release: %v", err)
 	}
+	// So does the store, with as many members as it had.
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-basalt-etcd-0"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("16Gi")}}}}
+	must[*corev1.PersistentVolumeClaim](t)(w.admin.CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{}))
+	refused("etcd.replicas: the control store was made with 1, and cannot have 3: set etcd.replicas=1", append([]string{"install"}, standard[1:]...)...)
 	must[string](t)(helm(append([]string{"install"}, small...)...))
 }
 
 // A cluster that was installed with kustomize can be given to Helm.
 func TestChartTakesOver(t *testing.T) {
 	c := localtest.Cluster(t, local.Options{})
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
 	kubeconfig := must[string](t)(c.Kubeconfig(local.Admin))
 	objects := base(t)
 	rank := map[string]int{"Namespace": -1}
@@ -349,8 +531,12 @@ func TestChartTakesOver(t *testing.T) {
 	if _, err := run(t, kubeconfig, "helm", args...); err == nil || !strings.Contains(err.Error(), "cannot be imported into the current release") {
 		t.Errorf("without --take-ownership: %v", err)
 	}
+	before := live(t, admin)
 	selector := []string{"--set", "rootQueue.namespaceSelector.matchLabels.batch=allowed"}
 	must[string](t)(run(t, kubeconfig, "helm", slices.Concat(args, selector, []string{"--take-ownership", "--force-conflicts"})...))
+	if after := live(t, admin); len(after) != 5 || !reflect.DeepEqual(before, after) {
+		t.Error("pods would be replaced")
+	}
 	if q := must[[]byte](t)(basaltOf(t, c).Get().Resource("queues").Name("root").DoRaw(t.Context())); !bytes.Contains(q, []byte(`"matchLabels":{"batch":"allowed"}`)) {
 		t.Errorf("the Queue root is %s", q)
 	}

@@ -66,7 +66,7 @@ func Root() (string, error) {
 func programPath(root, name string) string { return filepath.Join(root, "bin", name) }
 
 // Programs builds programs into bin/ of the repository, those that are not up to date: etcd, kube-apiserver,
-// kube-controller-manager and kube-scheduler from bench/stage/controlplane, and others' controllers from the folders beside
+// kube-controller-manager and kube-scheduler from bench/stage/controlplane, and others' programs from the folders beside
 // it, as the table above says; every other name from cmd/, where the suffix -race asks for the race detector, and -faults before it for the
 // bugs of package api/fault. Progress, one line a program built, is for a person. It may be called by several processes at once.
 func Programs(ctx context.Context, root string, progress io.Writer, names ...string) error {
