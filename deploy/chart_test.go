@@ -19,6 +19,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -509,6 +510,18 @@ func TestChartInstalls(t *testing.T) {
 	must[string](t)(helm(append(next, "--set", "etcd.replicas=1")...))
 	if got := must[[]byte](t)(w.admin.Discovery().RESTClient().Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.basalt.dev").DoRaw(t.Context())); !bytes.Contains(got, []byte(`"next"`)) {
 		t.Errorf("the upgrade left the definition as it was: %s", got)
+	}
+
+	// In place of Volcano's scheduler, and back beside it: the policies that keep others from its objects go.
+	if err := install.Apply(t.Context(), w.cluster.Config(local.Admin), parse(t, `{apiVersion: v1, kind: Namespace, metadata: {name: volcano-system}}`), false); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{"volcano-observe", "volcano", "volcano-observe"} {
+		must[string](t)(helm(append([]string{"upgrade"}, append(small, valuesOf([]string{mode})...)...)...))
+		_, err := w.admin.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), "basalt-volcano-queues", metav1.GetOptions{})
+		if there := err == nil; there != (mode == "volcano") || err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("after an upgrade to %s, its policy: %v", mode, err)
+		}
 	}
 
 	// One Basalt serves a cluster.
