@@ -126,6 +126,9 @@ spec:
     - --advertise=$(POD_IP)
     - --metrics=:7602
     - --metrics-token-file=/etc/basalt/metrics/token
+    {{- if eq $role "shard" }}
+    - --visibility=:7603
+    {{- end }}
     - --gossip-key-file=/etc/basalt/gossip/key
     - --tls-ca=/etc/basalt/tls/ca.crt
     - --tls-cert=/etc/basalt/tls/tls.crt
@@ -163,6 +166,9 @@ spec:
     - {name: gossip, containerPort: 7601}
     - {name: gossip-udp, containerPort: 7601, protocol: UDP}
     - {name: metrics, containerPort: 7602}
+    {{- if eq $role "shard" }}
+    - {name: visibility, containerPort: 7603}
+    {{- end }}
     livenessProbe:
       httpGet: {path: /livez, port: metrics}
       periodSeconds: 10
