@@ -9,9 +9,23 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var pictureFile = flag.String("picture", "", "run a load for some minutes, and write the data of the overview dashboard to this file")
+
+// remove deletes gangs with their pods, some of which may not exist.
+func (s *stage) remove(names ...string) {
+	now := int64(0)
+	for _, name := range names {
+		for i := range 3 {
+			_ = s.core.CoreV1().Pods("default").Delete(s.t.Context(), fmt.Sprint(name, "-", i), metav1.DeleteOptions{GracePeriodSeconds: &now})
+		}
+		if err := s.basalt.Delete().Namespace("default").Resource("podgroups").Name(name).Do(s.t.Context()).Error(); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
 
 // picture writes what the overview dashboard shows while gangs come and go, for a program that draws it.
 func (s *stage) picture() {
@@ -20,8 +34,24 @@ func (s *stage) picture() {
 	}
 	began := time.Now()
 	for i := 0; time.Since(began) < 3*time.Minute; i++ {
-		for j := range 6 + i%7 {
-			s.gang(fmt.Sprintf("load-%d-%d", i, j), leaf(i*7+j), 3, 3, "200m", "64Mi")
+		gangs := func(i int) (names []string) {
+			for j := range 6 + i%7 {
+				names = append(names, fmt.Sprintf("load-%d-%d", i, j))
+			}
+			if i%4 == 0 { // one of them fills its queue
+				names = append(names, fmt.Sprint("big-", i))
+			}
+			return names
+		}
+		for j, name := range gangs(i) {
+			if j == 6+i%7 {
+				s.gang(name, leaf(3), 2, 2, "3200m", "64Mi")
+			} else {
+				s.gang(name, leaf(i*7+j), 3, 3, "200m", "64Mi")
+			}
+		}
+		if i >= 12 {
+			s.remove(gangs(i - 12)...)
 		}
 		if i == 60 {
 			s.failover()
