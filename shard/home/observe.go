@@ -29,7 +29,7 @@ func (c *Core) Observed() (bound []GangBound, takeovers []time.Duration) {
 // observeBound takes note of a gang that has its minimum now. One that was there when its queue was taken over had begun to wait before:
 // then its objects' times of creation count, which have seconds only.
 func (c *Core) observeBound(g *gang) {
-	if len(c.bound) >= observedAtMost {
+	if len(c.bound) >= observedAtMost || g.inherited && g.boundSince.IsZero() { // its predecessor had bound it
 		return
 	}
 	seen, complete := g.first, g.complete
