@@ -56,6 +56,7 @@ type Options struct {
 	Metrics          string // address for HTTP; empty for none
 	MetricsTokenFile string // see serve.HTTP
 	OTLP             string // endpoint for traces; empty for none
+	Config           []byte // the configuration in force, to be shown
 	Log              *slog.Logger
 }
 
@@ -127,7 +128,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	if hooks.Live == nil {
 		hooks.Live = func() error { return nil }
 	}
-	if err := serve.HTTP(ctx, serve.Options{Address: p.Metrics, TokenFile: p.MetricsTokenFile, Registry: p.Registry, Ready: p.notReady, Live: hooks.Live, Log: p.Log}); err != nil {
+	if err := serve.HTTP(ctx, serve.Options{Address: p.Metrics, TokenFile: p.MetricsTokenFile, Registry: p.Registry, Ready: p.notReady, Live: hooks.Live, Config: p.Config, Log: p.Log}); err != nil {
 		return err
 	}
 	if p.Kube = p.Options.Kube; p.Kube == nil {

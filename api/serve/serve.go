@@ -1,4 +1,5 @@
-// Package serve serves HTTP for operators: /livez and /readyz for probes, /metrics for Prometheus, and /debug/pprof for debugging.
+// Package serve serves HTTP for operators: /livez and /readyz for probes, /metrics for Prometheus, /configz for the configuration in force,
+// and /debug/pprof for debugging.
 //
 // Metrics contain the names of queues, and profiles contain memory. So both require the bearer token of a file. Without a token
 // file they are served on loopback addresses only, and a listener that other machines can reach answers 403. Probes need no token,
@@ -35,6 +36,7 @@ type Options struct {
 	Address   string // host:port; empty: nothing is shown
 	TokenFile string // holds the bearer token that /metrics and /debug/pprof ask for; read again at each request
 	Registry  *prometheus.Registry
+	Config    []byte       // what /configz shows, in YAML
 	Ready     func() error // nil when the process can do its work, else why not; nil for a process that always can
 	Live      func() error // nil unless the process must be restarted, else why; nil for a process that never must
 	Log       *slog.Logger // slog.Default() if nil
@@ -90,6 +92,10 @@ func handler(o Options, g *guard) http.Handler {
 	mux.HandleFunc("GET /livez", probe(o.Live))
 	mux.HandleFunc("GET /readyz", probe(o.Ready))
 	mux.Handle("GET /metrics", g.guarded(promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET /configz", g.guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(o.Config)
+	})))
 	mux.Handle("/debug/pprof/", g.guarded(http.HandlerFunc(pprof.Index)))
 	mux.Handle("/debug/pprof/cmdline", g.guarded(http.HandlerFunc(pprof.Cmdline)))
 	mux.Handle("/debug/pprof/profile", g.guarded(http.HandlerFunc(pprof.Profile)))

@@ -20,6 +20,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/build"
+	"basalt.dev/basalt/api/config"
 	"basalt.dev/basalt/api/doors/migrate"
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/link"
@@ -55,23 +56,28 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("basalt {{.Version}}\n")
-	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command(), versionCommand())
+	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), configCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command(), versionCommand())
 	return root
 }
 
 // common are the flags of both kinds of process.
 type common struct {
-	name, kubeconfig, etcd, listen, advertise, gossip, metrics, otlp string
-	gossipKeyFile, gossipLabel, metricsTokenFile                     string
-	tlsCA, tlsCert, tlsKey                                           string
-	etcdCA, etcdCert, etcdKey                                        string
-	plain, verbose                                                   bool
+	name, kubeconfig, etcd, listen, advertise, gossip, metrics string
+	gossipKeyFile, gossipLabel, metricsTokenFile               string
+	tlsCA, tlsCert, tlsKey                                     string
+	etcdCA, etcdCert, etcdKey                                  string
+	plain, verbose                                             bool
+
+	configFile string
+	config     config.Configuration // of the file and the flags; what is set by both is the flag's
+	level      slog.LevelVar
 }
 
 func (c *common) register(cmd *cobra.Command) {
 	host, _ := os.Hostname()
 	f := cmd.Flags()
 	f.StringVar(&c.name, "name", host, "stable name of this process; a replacement uses the same name")
+	f.StringVar(&c.configFile, "config", "", "configuration file, the same for all processes (see basalt config); it is read again while the process runs, and a flag that is given wins over it")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; if empty, the in-cluster configuration is used")
 	f.StringVar(&c.etcd, "etcd", "", "comma-separated endpoints of the control store (an etcd for Basalt alone, never the API server's)")
 	f.StringVar(&c.listen, "listen", ":7600", "address to listen on for gRPC")
@@ -79,7 +85,7 @@ func (c *common) register(cmd *cobra.Command) {
 	f.StringVar(&c.advertise, "advertise", "", "IP address to advertise to other processes; if empty, the host of --listen, or else the first address of this machine that is not loopback")
 	f.StringVar(&c.metrics, "metrics", ":7602", "address to serve /livez, /readyz, /metrics and /debug/pprof on; if empty, they are not served")
 	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")
-	f.StringVar(&c.otlp, "otlp", "", "OTLP gRPC endpoint for traces; if empty, tracing is off")
+	f.String("otlp", "", "OTLP gRPC endpoint for traces; if empty, tracing is off")
 	f.StringVar(&c.gossipKeyFile, "gossip-key-file", "", "file with base64-encoded AES keys (16, 24 or 32 bytes), one per line: the first encrypts gossip, all of them decrypt it; reloaded every 5 s")
 	c.registerTLS(cmd)
 	f.StringVar(&c.gossipLabel, "gossip-label", "basalt", "label that separates the gossip of several installations on one network")
@@ -164,11 +170,12 @@ func (c *common) etcdFiles() (ca, cert, key string) {
 }
 
 func (c *common) logger(role string) *slog.Logger {
-	level := slog.LevelInfo
-	if c.verbose {
-		level = slog.LevelDebug
+	options := &slog.HandlerOptions{Level: &c.level}
+	var handler slog.Handler = slog.NewTextHandler(os.Stderr, options)
+	if c.config.Log.Format == "json" {
+		handler = slog.NewJSONHandler(os.Stderr, options)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("role", role, "name", c.name)
+	return slog.New(handler).With("role", role, "name", c.name)
 }
 
 // checkGossipKeys reads the file once, so that what is wrong with it is said with the flag's name.
@@ -221,23 +228,30 @@ func firstAddress() (string, error) {
 	return "", errors.New("this machine has only loopback addresses: set --advertise")
 }
 
+// registerShard registers the flags of shards that a configuration file can say, too.
+func registerShard(cmd *cobra.Command) {
+	cmd.Flags().StringSlice("scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, the same at every shard; no other scheduler may serve one of them. With --volcano=write, names other than basalt count only while Basalt holds the Lease of Volcano's scheduler")
+	cmd.Flags().String("volcano", "off", "Volcano's PodGroups, the same at every shard: off (their pods wait), observe (they are gangs here; the objects are read, never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler, volcano-system/volcano)")
+	cmd.Flags().StringSlice("ignored-resources", nil, "resources that placement and quota ignore")
+	cmd.Flags().String("placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
+	cmd.Flags().Bool("pod-events", false, "write an event on each pod that is bound, as kube-scheduler does: one more request to the API server for each pod")
+}
+
 func shardCommand() *cobra.Command {
 	var c common
 	var o shard.Options
 	cmd := &cobra.Command{Use: "shard", Short: "Run a shard: schedule the gangs of its queues and bind pods to its nodes", Args: cobra.NoArgs}
 	c.register(cmd)
-	cmd.Flags().StringSliceVar(&o.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, the same at every shard; no other scheduler may serve one of them. With --volcano=write, names other than basalt count only while Basalt holds the Lease of Volcano's scheduler")
-	cmd.Flags().StringVar(&o.Volcano, "volcano", "off", "Volcano's PodGroups, the same at every shard: off (their pods wait), observe (they are gangs here; the objects are read, never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler, volcano-system/volcano)")
-	cmd.Flags().StringSliceVar(&o.IgnoredResources, "ignored-resources", nil, "resources that placement and quota ignore")
-	cmd.Flags().StringVar(&o.Policy, "placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
+	registerShard(cmd)
 	cmd.Flags().StringVar(&o.Visibility, "visibility", "", "address to answer users' questions on (basalt why), such as :7603; with TLS by --tls-cert, and without TLS only on a loopback address; if empty, they are not answered")
-	cmd.Flags().BoolVar(&o.PodEvents, "pod-events", false, "write an event on each pod that is bound, as kube-scheduler does: one more request to the API server for each pod")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := c.process("shard")
+		p, err := c.process(cmd, "shard")
 		if err != nil {
 			return err
 		}
 		o.Process = *p
+		o.Volcano, o.Schedulers, o.IgnoredResources, o.Policy, o.PodEvents = string(c.config.Volcano), c.config.SchedulerNames, c.config.IgnoredResources, c.config.Placement, c.config.PodEvents
+		c.follow(cmd.Context(), p.Log)
 		return shard.Run(cmd.Context(), o)
 	}
 	return cmd
@@ -248,27 +262,32 @@ func coordinatorCommand() *cobra.Command {
 	var o coordinator.Options
 	cmd := &cobra.Command{Use: "coordinator", Short: "Run a coordinator: admit gangs against quota and assign buckets to shards; one leads, the others stand by", Args: cobra.NoArgs}
 	c.register(cmd)
-	cmd.Flags().StringVar(&o.Volcano, "volcano", "off", "Volcano's Queues, as given to the shards: off, observe (a Queue of Basalt is made of each, and kept as it says; Volcano's are never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler)")
+	cmd.Flags().String("volcano", "off", "Volcano's Queues, as given to the shards: off, observe (a Queue of Basalt is made of each, and kept as it says; Volcano's are never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := c.process("coordinator")
+		p, err := c.process(cmd, "coordinator")
 		if err != nil {
 			return err
 		}
 		o.Process = *p
+		o.Volcano = string(c.config.Volcano)
+		c.follow(cmd.Context(), p.Log)
 		return coordinator.Run(cmd.Context(), o)
 	}
 	return cmd
 }
 
 // process checks the flags and turns them into what a process is started with.
-func (c *common) process(role string) (*process.Options, error) {
+func (c *common) process(cmd *cobra.Command, role string) (*process.Options, error) {
+	if err := c.configure(cmd); err != nil {
+		return nil, err
+	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	o := &process.Options{
 		Role: role, Name: c.name, Kubeconfig: c.kubeconfig,
 		Listen: c.listen, Gossip: c.gossip, GossipKeyFile: c.gossipKeyFile, GossipLabel: c.gossipLabel,
-		Metrics: c.metrics, MetricsTokenFile: c.metricsTokenFile, OTLP: c.otlp,
+		Metrics: c.metrics, MetricsTokenFile: c.metricsTokenFile, OTLP: c.config.OTLP, Config: c.config.YAML(),
 		Log: c.logger(role),
 	}
 	if c.tlsCA != "" {

@@ -1,0 +1,146 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const head = "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n"
+
+// What is wrong in a file is named with its path, with the nearest right name, and all of it at once.
+func TestParse(t *testing.T) {
+	for _, c := range []struct{ what, text, want string }{
+		{"nothing but its kind", head, ""},
+		{"everything", head + "log: {level: debug, format: json}\notlp: c:4317\nvolcano: write\nschedulerNames: [basalt, volcano]\nplacement: spread\nignoredResources: [example.com/x]\npodEvents: true\n", ""},
+		{"empty", " \n", "it is empty"},
+		{"no YAML", head + "a: [", "yaml: "},
+		{"a list", "- a", "cannot unmarshal"},
+		{"another version", "apiVersion: config.basalt.dev/v9\nkind: Configuration\n", `apiVersion is "config.basalt.dev/v9": this program reads config.basalt.dev/v1alpha1`},
+		{"no version", "kind: Configuration\n", `apiVersion is ""`},
+		{"another kind", "apiVersion: " + APIVersion + "\nkind: Queue\n", `kind is "Queue", not Configuration`},
+		{"a mistyped field", head + "placment: pack\n", "placment: there is no such field; did you mean placement?"},
+		{"a field in another case", head + "podevents: true\n", "podevents: there is no such field; did you mean podEvents?"},
+		{"a mistyped field inside", head + "log: {levle: info}\n", "log.levle: there is no such field; did you mean log.level?"},
+		{"a field like none", head + "quota: 1\n", "quota: there is no such field"},
+		{"a mistyped value", head + "placement: sperad\n", `placement is "sperad": one of pack, spread; did you mean spread?`},
+		{"YAML's own off", head + "volcano: off\n", ""},
+		{"YAML's own on", head + "volcano: on\n", "cannot unmarshal bool"},
+		{"another type", head + "podEvents: {a: b}\n", "podEvents"},
+		{"a field twice", head + "otlp: a\notlp: b\n", `key "otlp" already set`},
+		{"a name that no pod has", head + "schedulerNames: [basalt, 'A b']\n", `schedulerNames[1] is "A b"`},
+		{"no names", head + "schedulerNames: []\n", "schedulerNames is empty"},
+		{"a resource that is none", head + "ignoredResources: ['a b']\n", `ignoredResources[0] is "a b"`},
+		{"two mistakes", head + "placment: pack\nlog: {formt: json}\n", "log.formt: there is no such field; did you mean log.format?\nplacment: there is no such field"},
+	} {
+		_, err := Parse([]byte(c.text))
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.what, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", c.what, err, c.want)
+		}
+	}
+}
+
+// What YAML prints is a file, and Default is what a file without fields says.
+func TestYAML(t *testing.T) {
+	c, err := Parse([]byte(head))
+	if err != nil || !reflect.DeepEqual(c, Default()) {
+		t.Errorf("%v: %+v", err, c)
+	}
+	c.Log.Level, c.PodEvents, c.SchedulerNames = "warn", true, []string{"a", "b"}
+	again, err := Parse(c.YAML())
+	if err != nil || !reflect.DeepEqual(c, again) {
+		t.Errorf("%v: %+v becomes %+v", err, c, again)
+	}
+	if got := strings.Join(changed(Default(), c), " "); got != "log.level schedulerNames podEvents" {
+		t.Errorf("changed: %s", got)
+	}
+}
+
+// The level of the log follows the file; other changes are named; an invalid file changes nothing and is named once.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "basalt.yaml")
+		write := func(text string) {
+			t.Helper()
+			if err := os.WriteFile(file, []byte(head+text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * rereadEvery)
+			synctest.Wait()
+		}
+		var out bytes.Buffer
+		var level slog.LevelVar
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go Follow(ctx, file, Default(), &level, slog.New(slog.NewTextHandler(&out, nil)))
+		expect := func(want slog.Level, words ...string) {
+			t.Helper()
+			if level.Level() != want {
+				t.Errorf("the level is %s, not %s", level.Level(), want)
+			}
+			for _, w := range words {
+				if n := strings.Count(out.String(), w); n != 1 {
+					t.Errorf("%q is in the log %d times:\n%s", w, n, out.String())
+				}
+			}
+			out.Reset()
+		}
+		write("log: {level: debug}\n")
+		expect(slog.LevelDebug, "field=log.level value=debug")
+		write("log: {level: debug}\nplacement: spread\n")
+		expect(slog.LevelDebug, "takes effect at the next start\" field=placement")
+		write("log: {lvel: debug}\n")
+		expect(slog.LevelDebug, "stays as it was")
+		write("log: {level: error}\nplacement: spread\n")
+		expect(slog.LevelError, "field=log.level value=error")
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(head + "log: {level: debug}\n"))
+	f.Add([]byte("a: [b"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if c, err := Parse(text); err == nil {
+			if again, err := Parse(c.YAML()); err != nil || !reflect.DeepEqual(c, again) {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	})
+}
+
+func TestNearest(t *testing.T) {
+	for wrong, want := range map[string]string{"placment": "placement", "quota": "", "": "", "log": "log", "lgo": "log", "x": ""} {
+		if got := nearest(wrong, []string{"log", "placement", "volcano"}); got != want {
+			t.Errorf("%q: %q, want %q", wrong, got, want)
+		}
+	}
+}
+
+// The page for operators shows a file with the defaults.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../deploy/docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	c, err := Parse([]byte(text))
+	if err != nil || !reflect.DeepEqual(c, Default()) {
+		t.Errorf("%v: the page shows %+v", err, c)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(string(Default().YAML())), "\n") {
+		if name, _, field := strings.Cut(strings.TrimSpace(line), ":"); field && !strings.Contains(text, name+":") {
+			t.Errorf("the page does not show %s", name)
+		}
+	}
+}
