@@ -1,0 +1,147 @@
+package visibility
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"basalt.dev/basalt/api/wire"
+)
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func ms(before time.Duration) int64 { return now.Add(-before).UnixMilli() }
+
+// What people read, for each kind of wait.
+func TestText(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		said *wire.WhyReply
+		wide bool
+		want string
+	}{
+		{"quota", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Queue: "a.b", Reason: "QuotaExceeded", Message: `queue "a" has insufficient cpu: 6 short`, Next: "it is admitted when others end",
+			CreatedUnixMs: ms(90 * time.Minute), CompleteUnixMs: ms(30 * time.Second), Pods: 3, MinCount: 3, Position: 2, Waiting: 17, ShortQueue: "a", ShortResource: "cpu", Short: 6000}, false,
+			`PodGroup ns/g waits: queue "a" has insufficient cpu: 6 short
+  since    2026-01-01T10:30:00Z (1h30m0s ago), complete for 30s
+  pods     3 exist, 0 are bound, 3 start together
+  queue    a.b
+  order    2nd of the 17 gangs that wait in its queue
+  quota    queue "a" lacks cpu=6
+  next     it is admitted when others end
+`},
+		{"room", &wire.WhyReply{Known: true, Title: "pod ns/p", Queue: "a", Message: "0/9 nodes are available", CreatedUnixMs: ms(1500 * time.Millisecond), Pods: 1, MinCount: 1, Position: 1, Waiting: 1,
+			Charged: []*wire.Amount{{Resource: "cpu", Value: 500}, {Resource: "pods", Value: 1}}, Nodes: 9, Fit: 1,
+			NodeReasons: []*wire.NodeReason{{Reason: "a", Nodes: 3}, {Reason: "b", Nodes: 1}, {Reason: "c", Nodes: 1}, {Reason: "d", Nodes: 1}, {Reason: "e", Nodes: 1}, {Reason: "f", Nodes: 1}}}, false,
+			`pod ns/p waits: 0/9 nodes are available
+  since    2026-01-01T11:59:58Z (1.5s ago)
+  pods     1 exist, 0 are bound, 1 start together
+  queue    a
+  order    first in its queue
+  charged  cpu=500m
+           pods=1
+  nodes    1 of 9 take one of its pods now
+           3 a
+           1 b
+           1 c
+           1 d
+           1 e
+           and 1 other reasons (-o wide)
+`},
+		{"started", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Started: true, CreatedUnixMs: ms(0), Pods: 4, Bound: 4, MinCount: 2}, false,
+			`PodGroup ns/g has started: 4 of 4 pods are bound
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     4 exist, 4 are bound, 2 start together
+`},
+		{"further pods", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Started: true, Message: "no room", CreatedUnixMs: ms(0), Pods: 4, Bound: 3, MinCount: 2}, false,
+			`PodGroup ns/g has started, and further pods wait: no room
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     4 exist, 3 are bound, 2 start together
+`},
+	} {
+		w := FromReply("ns", "g", c.said)
+		if got := w.Text(now, c.wide); got != c.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", c.what, got, c.want)
+		}
+		b, err := json.Marshal(w)
+		var again Why
+		if err == nil {
+			err = json.Unmarshal(b, &again)
+		}
+		if err != nil || again.Text(now, true) != w.Text(now, true) {
+			t.Errorf("%s: %v: JSON loses something: %s", c.what, err, b)
+		}
+	}
+	if w := FromReply("ns", "g", &wire.WhyReply{Message: "m"}); w.Line() != "ns/g waits: m" {
+		t.Error(w.Line())
+	}
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 111: "111th", 1002: "1002nd"} {
+		if got := ordinal(n); got != want {
+			t.Errorf("%d is %s", n, got)
+		}
+	}
+}
+
+// Requests carry tokens: without TLS they are taken on this machine alone.
+func TestPlainTextOnLoopbackAlone(t *testing.T) {
+	if _, err := Serve(t.Context(), Options{Address: ":0"}); err == nil || !strings.Contains(err.Error(), "only a loopback address") {
+		t.Errorf("tokens are taken in plain text from everywhere: %v", err)
+	}
+	if at, err := Serve(t.Context(), Options{}); at != nil || err != nil {
+		t.Errorf("without an address: %v, %v", at, err)
+	}
+	if _, err := Serve(t.Context(), Options{Address: "nowhere"}); err == nil || !strings.Contains(err.Error(), "--visibility") {
+		t.Errorf("an address that is none: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	at, err := Serve(ctx, Options{Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/": "what may be asked is", "/v1/namespaces/a/gangs/b/why": "a bearer token is needed"} {
+		response, err := http.Get("http://" + at.String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %v: %s", path, err, body)
+		}
+	}
+	cancel()
+	for {
+		if _, err := http.Get("http://" + at.String() + "/"); err != nil {
+			return
+		}
+	}
+}
+
+// With TLS a client shows no certificate, and plain text is not understood.
+func TestTLS(t *testing.T) {
+	certificate := selfSigned(t)
+	at, err := Serve(t.Context(), Options{Address: "127.0.0.1:0", TLS: &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // a test of what is said, not to whom
+	response, err := client.Get("https://" + at.String() + "/v1/namespaces/a/gangs/b/why")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusUnauthorized || response.Header.Get("WWW-Authenticate") == "" {
+		t.Errorf("the answer is %s %v", response.Status, response.Header)
+	}
+	if response, err := http.Get("http://" + at.String() + "/"); err == nil {
+		response.Body.Close()
+		if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusNotFound {
+			t.Errorf("plain text is answered: %s", response.Status)
+		}
+	}
+}
