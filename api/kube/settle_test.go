@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,8 +90,11 @@ func TestResolveAnswers(t *testing.T) {
 		{"the server is overloaded", []answer{found("7", ""), code(429), found("7", "")}, "error"},
 	} {
 		t.Run(test.what, func(t *testing.T) {
+			var one sync.Mutex // an answer that is lost ends its connection, and the next request comes on another
 			asked := 0
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				one.Lock()
+				defer one.Unlock()
 				want := "GET /api/v1/namespaces/ns/pods/p"
 				if asked == 1 {
 					want = "PATCH /api/v1/namespaces/ns/pods/p/status"

@@ -44,7 +44,7 @@ var (
 		Spec: v1alpha1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds,
 			SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 4}}},
 		Status: &v1alpha1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionQuotaReserved, v1alpha1.ReasonQuotaExceeded)},
-			Queue: "a", Pods: 3, Bound: 2},
+			Queue: "a", Pods: 3, Bound: 2, Reason: v1alpha1.ReasonQuotaExceeded, Message: "m", Position: 1},
 	}
 )
 
