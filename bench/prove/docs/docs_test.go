@@ -1,0 +1,228 @@
+// Package docs carries out pages of deploy/docs against real processes of Basalt and a real API server, so that what they tell people to
+// type works, and what they show is what people see:
+//
+//   - The commands of each `sh` block are run by bash, block by block.
+//   - A `text` block right after it is shown output: each of its lines is in what the commands print, in this order. "..." stands for
+//     anything within a line, and any number of spaces for one. The last command is run again until all is there: it may ask what
+//     becomes true a moment later.
+//   - The objects of each `yaml` block are accepted by the API server, in a dry run.
+package docs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"basalt.dev/basalt/bench/stage/kubelet"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
+)
+
+// patience is how long anything may take that must happen. It is no measure.
+const patience = 40 * time.Second
+
+func TestMain(m *testing.M) { localtest.Run(m) }
+
+// TestPages carries out the pages for users, one after another in one cluster.
+func TestPages(t *testing.T) {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("there is no kubectl to run the commands with")
+	}
+	w := start(t)
+	for _, page := range []string{"first-gang.md", "queues.md", "versions.md"} {
+		t.Run(page, func(t *testing.T) {
+			blocks := read(t, filepath.Join(w.cluster.Root(), "deploy", "docs", page))
+			ran := 0
+			for i, b := range blocks {
+				switch b.language {
+				case "sh":
+					ran++
+					shown := ""
+					if i+1 < len(blocks) && blocks[i+1].language == "text" && blocks[i+1].follows {
+						shown = blocks[i+1].text
+					}
+					w.run(t, b, shown)
+				case "yaml":
+					w.accepts(t, b)
+				case "text":
+					if !b.follows || i == 0 || blocks[i-1].language != "sh" {
+						t.Errorf("line %d: no commands print this:\n%s", b.line, b.text)
+					}
+				default:
+					t.Errorf("line %d: a block of %q: sh, text or yaml", b.line, b.language)
+				}
+			}
+			if ran < 4 {
+				t.Errorf("only %d blocks of commands were found", ran)
+			}
+		})
+	}
+}
+
+// block is a fenced block of a page.
+type block struct {
+	language, text string
+	line           int  // of its beginning
+	follows        bool // there is nothing but empty lines between it and the block before
+}
+
+// read returns the blocks of a page.
+func read(t *testing.T, path string) (out []block) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, follows := false, false
+	for i, line := range strings.Split(string(text), "\n") {
+		fence, is := strings.CutPrefix(line, "```")
+		switch {
+		case is && !inside:
+			out = append(out, block{language: fence, line: i + 1, follows: follows})
+			inside = true
+		case is:
+			inside, follows = false, true
+		case inside:
+			out[len(out)-1].text += line + "\n"
+		case strings.TrimSpace(line) != "":
+			follows = false
+		}
+	}
+	return out
+}
+
+// world is a cluster with Basalt, as `make up` starts one.
+type world struct {
+	cluster *local.Cluster
+	dir     string // that commands run in
+	env     []string
+}
+
+func start(t *testing.T) *world {
+	t.Helper()
+	program := localtest.Basalt(t)
+	w := &world{dir: t.TempDir(), cluster: localtest.Cluster(t, local.Options{Basalt: program, ControllerManager: true,
+		APIServerFlags: []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"}})}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(w.cluster.Install(t.Context()))
+	client, err := kubernetes.NewForConfig(w.cluster.Config(local.NodeStandIn))
+	check(err)
+	for i := range 4 {
+		_, err := client.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "32", "128Gi", 110), metav1.CreateOptions{})
+		check(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- kubelet.Run(ctx, kubelet.Options{Client: client}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+	all, err := w.cluster.StartBasalt(t.Context(), 1, 2, local.BasaltOptions{})
+	check(err)
+	check(local.WaitReady(t.Context(), all))
+	kubeconfig, err := w.cluster.Kubeconfig(local.Admin)
+	check(err)
+	check(os.CopyFS(filepath.Join(w.dir, "deploy"), os.DirFS(filepath.Join(w.cluster.Root(), "deploy"))))
+	check(os.Mkdir(filepath.Join(w.dir, "bin"), 0o755))
+	check(os.Symlink(program, filepath.Join(w.dir, "bin", "basalt")))
+	w.env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "BASALT_SERVER="+all[1].Visibility, "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"))
+	return w
+}
+
+// bash runs commands, and returns what they print.
+func (w *world) bash(ctx context.Context, commands string) (string, error) {
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir, cmd.Env = w.dir, w.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// run runs the commands of a block, and the last of them again until what is shown was printed.
+func (w *world) run(t *testing.T, b block, shown string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := w.bash(ctx, b.text)
+	if err != nil {
+		t.Fatalf("line %d: %v\n%sprint\n%s", b.line, err, b.text, out)
+	}
+	lines := strings.Split(strings.TrimSpace(b.text), "\n")
+	for missing(out, shown) != "" {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("line %d: %q is not, or not in its place, in what\n%sprints:\n%s", b.line, missing(out, shown), b.text, out)
+		case <-time.After(500 * time.Millisecond):
+		}
+		again, _ := w.bash(ctx, lines[len(lines)-1])
+		out += again
+	}
+	t.Logf("line %d:\n%s%s", b.line, b.text, out)
+}
+
+// missing returns the first shown line that is not in the output after those before it, "" if there is none.
+func missing(out, shown string) string {
+	lines := strings.Split(out, "\n")
+	for want := range strings.SplitSeq(shown, "\n") {
+		want = strings.Join(strings.Fields(want), " ")
+		if want == "" || want == "..." {
+			continue
+		}
+		pattern := regexp.MustCompile("^" + strings.NewReplacer(` \.\.\.`, "( .*)?", `\.\.\.`, ".*").Replace(regexp.QuoteMeta(want)) + "$")
+		for len(lines) > 0 && !pattern.MatchString(strings.Join(strings.Fields(lines[0]), " ")) {
+			lines = lines[1:]
+		}
+		if len(lines) == 0 {
+			return want
+		}
+		lines = lines[1:]
+	}
+	return ""
+}
+
+// accepts has the API server judge the objects of a block.
+func (w *world) accepts(t *testing.T, b block) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := w.bash(t.Context(), "kubectl apply --dry-run=server --validate=strict -f "+file); err != nil {
+		t.Errorf("line %d: %v: %s\n%s", b.line, err, out, b.text)
+	}
+}
+
+// TestMissing: what is shown is found only in its order, and as whole lines.
+func TestMissing(t *testing.T) {
+	const out = "NAME   READY\na      True\nb      False   some words\n"
+	for shown, want := range map[string]string{
+		"":                             "",
+		"NAME READY\na True\n":         "",
+		"a     True\nb ... words\n":    "",
+		"NAME READY\n...\nb False ...": "",
+		"b False ...\na True":          "a True",
+		"a Tru":                        "a Tru",
+		"a True\na True":               "a True",
+		"b .*":                         "b .*",
+	} {
+		if got := missing(out, shown); got != want {
+			t.Errorf("of %q, %q is missing, not %q", shown, got, want)
+		}
+	}
+}
