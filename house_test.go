@@ -89,6 +89,88 @@ func TestREADMENamesRealTargets(t *testing.T) {
 	}
 }
 
+// TestDocsNameWhatExists: links in the pages of deploy lead somewhere, the targets, flags and files that they name are there, and the
+// index names each page.
+func TestDocsNameWhatExists(t *testing.T) {
+	pages, err := filepath.Glob("deploy/docs/*.md")
+	if err != nil || len(pages) < 8 {
+		t.Fatalf("%v: %q", err, pages)
+	}
+	read := func(file string) string {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	exists := func(file string) bool { _, err := os.Stat(file); return err == nil }
+	makefile, index, flags := read("Makefile"), read("deploy/docs/README.md"), ""
+	for _, s := range sources(t) {
+		if !under(s.pkg, "bench") && !s.test {
+			flags += read(s.file)
+		}
+	}
+	var (
+		link   = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]+)?\)`)
+		target = regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)")
+		own    = regexp.MustCompile("(?m)(?:^|[`|] *|-- )basalt [a-z][^`|\n]*")
+		flag   = regexp.MustCompile(`--([a-z][a-z-]+)`)
+		alone  = regexp.MustCompile("`--([a-z][a-z-]+)[^`]*`")
+		file   = regexp.MustCompile("`((?:deploy|api|bench|overlays)/[A-Za-z0-9_./-]+|[a-z][A-Za-z0-9_/-]*\\.(?:yaml|md))`")
+		slug   = regexp.MustCompile(`[^a-z0-9 -]`)
+		links  int
+	)
+	for _, page := range append(pages, "deploy/MIGRATE.md") {
+		text := read(page)
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			to := page
+			if m[1] != "" {
+				to = path.Join(path.Dir(page), m[1])
+			}
+			if !exists(to) {
+				t.Errorf("%s links to %s, which is not there", page, to)
+			} else if m[2] != "" && !slices.ContainsFunc(strings.Split(read(to), "\n"), func(line string) bool {
+				heading, is := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+				return is && line[0] == '#' && "#"+strings.ReplaceAll(slug.ReplaceAllString(strings.ToLower(heading), ""), " ", "-") == m[2]
+			}) {
+				t.Errorf("%s links to %s%s: there is no such heading", page, to, m[2])
+			}
+		}
+		for _, m := range target.FindAllStringSubmatch(text, -1) {
+			if !regexp.MustCompile("(?m)^" + m[1] + ":").MatchString(makefile) {
+				t.Errorf("%s says make %s, and the Makefile has no such target", page, m[1])
+			}
+		}
+		named := alone.FindAllStringSubmatch(text, -1)
+		for _, command := range own.FindAllString(text, -1) {
+			named = append(named, flag.FindAllStringSubmatch(command, -1)...)
+		}
+		for _, m := range named {
+			if !strings.Contains(flags, `"`+m[1]+`"`) && !strings.Contains(notOurs, " "+m[1]+" ") {
+				t.Errorf("%s names the flag --%s, and basalt has none of that name", page, m[1])
+			}
+		}
+		for _, m := range file.FindAllStringSubmatch(text, -1) {
+			if !exists(m[1]) && !exists("deploy/"+m[1]) && !exists(path.Join(path.Dir(page), m[1])) {
+				t.Errorf("%s names the file %s, which is not there", page, m[1])
+			}
+		}
+		if name := path.Base(page); name != "README.md" && !strings.Contains(index, name+")") {
+			t.Errorf("deploy/docs/README.md does not link to %s", page)
+		}
+	}
+	if links < 30 {
+		t.Errorf("only %d links were found", links)
+	}
+}
+
+// notOurs are flags of other programs that the pages name without the program, and those that each command has.
+const notOurs = " previous set values take-ownership quota-backend-bytes version help "
+
 // TestGlossaryHoldsEveryTimer: the glossary names every duration of the cores, with its value; what it names of other packages
 // has the value that it says; and each inequality that it promises holds.
 func TestGlossaryHoldsEveryTimer(t *testing.T) {
