@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	"basalt.dev/basalt/api/v1alpha1/client"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 	"basalt.dev/basalt/deploy"
@@ -164,3 +167,36 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: only-v1alpha1}
 spec: {policyName: only-v1alpha1, validationActions: [Deny]}
 `
+
+// TestOlderCRDsReadEverything: CRDs that serve nothing but v1alpha1 can take the place of these, and what was made as v1beta1 is there.
+func TestOlderCRDsReadEverything(t *testing.T) {
+	c := localtest.Cluster(t, local.Options{})
+	crds := must[[]*unstructured.Unstructured](t)(deploy.CRDs())
+	if err := install.Apply(t.Context(), c.Config(local.Admin), crds, false); err != nil {
+		t.Fatal(err)
+	}
+	api := must[*rest.RESTClient](t)(client.New(c.Config(local.Admin)))
+	body := []byte(`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"Queue","metadata":{"name":"q"},"spec":{"capability":{"cpu":"2"}}}`)
+	localtest.Wait(t, time.Minute, "v1beta1 to be served", func(ctx context.Context) error {
+		return api.Post().AbsPath("/apis/scheduling.basalt.dev/v1beta1/queues").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	})
+	for _, crd := range crds {
+		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		if err := unstructured.SetNestedSlice(crd.Object, versions[:1], "spec", "versions"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := install.Apply(t.Context(), c.Config(local.Admin), crds, false); err != nil {
+		t.Fatal(err)
+	}
+	localtest.Wait(t, time.Minute, "v1beta1 to be gone", func(ctx context.Context) error {
+		if err := api.Get().AbsPath("/apis/scheduling.basalt.dev/v1beta1/queues/q").Do(ctx).Error(); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("answer: %v", err)
+		}
+		return nil
+	})
+	raw, err := api.Get().AbsPath("/apis/scheduling.basalt.dev/v1alpha1/queues/q").DoRaw(t.Context())
+	if err != nil || !strings.Contains(string(raw), `"cpu":"2"`) {
+		t.Errorf("%v: %s", err, raw)
+	}
+}
