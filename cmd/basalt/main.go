@@ -1,5 +1,5 @@
 // Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`; what an operator needs:
-// `basalt status`, `basalt drain`, `basalt audit`, `basalt migrate` and `basalt version`; and what every user does: `basalt why` and `basalt queue`, which are
+// `basalt status`, `basalt drain`, `basalt store`, `basalt audit`, `basalt migrate` and `basalt version`; and what every user does: `basalt why` and `basalt queue`, which are
 // commands of kubectl as well when the program is also installed as kubectl-basalt.
 package main
 
@@ -56,7 +56,7 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("basalt {{.Version}}\n")
-	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), configCommand(), statusCommand(), drainCommand(), certsCommand(), follow.Command(), migrate.Command(), versionCommand())
+	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), configCommand(), statusCommand(), drainCommand(), storeCommand(), certsCommand(), follow.Command(), migrate.Command(), versionCommand())
 	return root
 }
 
