@@ -40,6 +40,14 @@ func (v Version) String() string {
 	return fmt.Sprintf("%s (commit %s, %s, %s, %s)", v.Tag, v.Commit, tree, v.Go, v.Platform)
 }
 
+// Short returns the tag, or the first digits of the commit where there is no tag.
+func (v Version) Short() string {
+	if v.Tag == Untagged {
+		return v.Commit[:12]
+	}
+	return v.Tag
+}
+
 // Current returns the version of the running program.
 var Current = sync.OnceValue(func() Version {
 	info, _ := debug.ReadBuildInfo()

@@ -152,6 +152,9 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 		}}); err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
+	if err := p.checkOthers(ctx); err != nil {
+		return err
+	}
 	if p.Traces, err = trace.New(ctx, p.OTLP, p.Role, p.Name, string(p.Incarnation)); err != nil {
 		return fmt.Errorf("--otlp: %w", err)
 	}
@@ -214,6 +217,33 @@ func (p *Process) checkAPIServer(ctx context.Context) error {
 	}
 }
 
+// checkOthers refuses to start beside a process that is too old or too new to be understood.
+func (p *Process) checkOthers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	shards, err := p.Store.Shards(ctx)
+	if err != nil {
+		return fmt.Errorf("--etcd: %w", err)
+	}
+	leader, _, err := p.Store.Leader(ctx)
+	if err != nil {
+		p.Log.Error("cannot read who leads", "error", err)
+	}
+	all := []wire.Announced{}
+	for _, s := range shards {
+		all = append(all, s)
+	}
+	if leader != nil {
+		all = append(all, leader)
+	}
+	for _, r := range all {
+		if err := wire.Beside(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Follow keeps the addresses of shards and of the coordinator current, until ctx ends. changed may be nil; it is called
 // after each change.
 func (p *Process) Follow(ctx context.Context, wg *sync.WaitGroup, changed func(shards []*wire.ShardRecord), leads func(*wire.LeaderRecord, int64)) {
@@ -247,12 +277,12 @@ func (p *Process) Follow(ctx context.Context, wg *sync.WaitGroup, changed func(s
 	})
 }
 
-// SendShard sends to a shard that is registered; to others the message is lost.
+// SendShard sends to a shard that is registered; to others the message is lost, as to one that is too old to know it.
 func (p *Process) SendShard(to api.Incarnation, body *wire.Envelope) {
 	p.mu.Lock()
 	s := p.shard[to]
 	p.mu.Unlock()
-	if s != nil {
+	if s != nil && wire.ProtocolOf(s) >= wire.SpokenSince(body) {
 		p.Link.Send(to, s.Address, body)
 	}
 }

@@ -1094,8 +1094,10 @@ type LeaderRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation   string                 `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // host:port of its gRPC server
-	Key           []byte                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`         // Ed25519 public key of the incarnation, which made it: its streams prove who they are from
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`    // host:port of its gRPC server
+	Key           []byte                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`            // Ed25519 public key of the incarnation, which made it: its streams prove who they are from
+	Protocol      uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"` // what the process speaks: see Protocol in version.go; 0 from before it was announced
+	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`    // of the program, for people
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1156,6 +1158,20 @@ func (x *LeaderRecord) GetKey() []byte {
 		return x.Key
 	}
 	return nil
+}
+
+func (x *LeaderRecord) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *LeaderRecord) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
 }
 
 // Key `seq`: rewritten by every coordinator transaction.
@@ -1219,7 +1235,9 @@ type ShardRecord struct {
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // host:port of its gRPC server
 	Gossip        string                 `protobuf:"bytes,4,opt,name=gossip,proto3" json:"gossip,omitempty"`   // host:port of its memberlist
 	Draining      bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
-	Key           []byte                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"` // as in LeaderRecord
+	Key           []byte                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`            // as in LeaderRecord
+	Protocol      uint32                 `protobuf:"varint,7,opt,name=protocol,proto3" json:"protocol,omitempty"` // likewise
+	Version       string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`    // likewise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1294,6 +1312,20 @@ func (x *ShardRecord) GetKey() []byte {
 		return x.Key
 	}
 	return nil
+}
+
+func (x *ShardRecord) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *ShardRecord) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
 }
 
 // Key `table`: who owns which bucket. The key's ModRevision is compared in every intent transaction.
@@ -4860,22 +4892,26 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04kind\x18\x06 \x01(\rR\x04kind\"7\n" +
 	"\rStoreIdentity\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
-	"\x06format\x18\x02 \x01(\rR\x06format\"p\n" +
+	"\x06format\x18\x02 \x01(\rR\x06format\"\xa6\x01\n" +
 	"\fLeaderRecord\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
-	"\x03key\x18\x04 \x01(\fR\x03key\"4\n" +
+	"\x03key\x18\x04 \x01(\fR\x03key\x12\x1a\n" +
+	"\bprotocol\x18\x05 \x01(\rR\bprotocol\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"4\n" +
 	"\bSequence\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x04R\x05value\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x04R\x04term\"\xa3\x01\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\"\xd9\x01\n" +
 	"\vShardRecord\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06gossip\x18\x04 \x01(\tR\x06gossip\x12\x1a\n" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\fR\x03key\"\xad\x01\n" +
+	"\x03key\x18\x06 \x01(\fR\x03key\x12\x1a\n" +
+	"\bprotocol\x18\a \x01(\rR\bprotocol\x12\x18\n" +
+	"\aversion\x18\b \x01(\tR\aversion\"\xad\x01\n" +
 	"\vTableRecord\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnations\x12\x14\n" +

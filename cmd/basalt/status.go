@@ -104,14 +104,14 @@ func (r *report) print(ctx context.Context, s *store.Store, tls *link.TLS) error
 		if err != nil {
 			state = "does not answer: " + err.Error()
 		}
-		fmt.Fprintf(w, "COORDINATOR\t%s\tterm %d\t%s\n", leader.Name, term, state)
+		fmt.Fprintf(w, "COORDINATOR\t%s\tterm %d\t%s\t%s\n", leader.Name, term, speaks(leader), state)
 	}
 	if table != nil {
 		fmt.Fprintf(w, "TABLE\tepoch %d\t%d buckets\n", table.Epoch, api.Buckets)
 	} else {
 		fmt.Fprintln(w, "TABLE\tnone yet")
 	}
-	fmt.Fprintln(w, "\nSHARD\tINCARNATION\tBUCKETS\tNODES\tOUT OF SYNC\tCPU FREE\tGANGS\tWAITING\tINTENTS\tSTATE")
+	fmt.Fprintln(w, "\nSHARD\tINCARNATION\tBUCKETS\tNODES\tOUT OF SYNC\tCPU FREE\tGANGS\tWAITING\tINTENTS\tVERSION\tSTATE")
 	var waiting []*wire.GangStatus
 	known := map[api.Incarnation]bool{}
 	for _, shard := range shards {
@@ -119,7 +119,7 @@ func (r *report) print(ctx context.Context, s *store.Store, tls *link.TLS) error
 		known[who] = true
 		reply, err := ask(ctx, shard.Address, tls)
 		if err != nil {
-			fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\tdoes not answer: %v\n", shard.Name, who, table.Owned(who), err)
+			fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\t%s\tdoes not answer: %v\n", shard.Name, who, table.Owned(who), speaks(shard), err)
 			continue
 		}
 		state := "ok"
@@ -132,14 +132,14 @@ func (r *report) print(ctx context.Context, s *store.Store, tls *link.TLS) error
 				free = api.FormatAmount("cpu", a.Value)
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\n", shard.Name, who, table.Owned(who), reply.Summary.GetNodes(),
-			reply.Summary.GetOutOfSync(), free, reply.GangsTotal, len(reply.Gangs), reply.Intents, state)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%s\n", shard.Name, who, table.Owned(who), reply.Summary.GetNodes(),
+			reply.Summary.GetOutOfSync(), free, reply.GangsTotal, len(reply.Gangs), reply.Intents, speaks(shard), state)
 		waiting = append(waiting, reply.Gangs...)
 	}
 	if table != nil {
 		for _, m := range table.Members {
 			if n := table.Owned(m.Incarnation); n > 0 && !known[m.Incarnation] {
-				fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\tgone: its buckets are being reassigned\n", m.Name, m.Incarnation, n)
+				fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\t\tgone: its buckets are being reassigned\n", m.Name, m.Incarnation, n)
 			}
 		}
 	}
@@ -214,6 +214,11 @@ func (r *report) printGangs(w io.Writer, all []*wire.GangStatus) {
 		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", g.GetGang().Title(), g.GetGang().GetQueue(),
 			g.Pods, g.MinCount, g.Bound, g.State, waited, why)
 	}
+}
+
+// speaks is the version that a process announces.
+func speaks(r wire.Announced) string {
+	return strings.TrimSpace(fmt.Sprintf("protocol %d %s", wire.ProtocolOf(r), r.GetVersion()))
 }
 
 func ask(ctx context.Context, address string, tls *link.TLS) (reply *wire.StatusReply, err error) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/build"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
@@ -74,7 +75,8 @@ func Run(ctx context.Context, o Options) error {
 	p.Follow(ctx, &wg, nil, nil)
 	wg.Go(func() { c.metrics.followStore(ctx, p.Store) })
 
-	record := &wire.LeaderRecord{Incarnation: string(p.Incarnation), Name: p.Name, Address: p.Address, Key: p.PublicKey()}
+	record := &wire.LeaderRecord{Incarnation: string(p.Incarnation), Name: p.Name, Address: p.Address, Key: p.PublicKey(),
+		Protocol: wire.Protocol, Version: build.Current().Short()}
 	return c.terms(stopping, record, func(held *store.Term) error { return c.lead(ctx, stopping, held) })
 }
 

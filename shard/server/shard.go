@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/build"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/relay"
@@ -135,7 +136,8 @@ func Run(ctx context.Context, o Options) error {
 	p.Ready("watches")
 
 	// Only now may it be given anything: the cores know nodes, queues, groups and namespaces.
-	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress, Key: p.PublicKey()}
+	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress, Key: p.PublicKey(),
+		Protocol: wire.Protocol, Version: build.Current().Short()}
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = 6 * time.Second
 	}

@@ -1,0 +1,37 @@
+package wire
+
+import "fmt"
+
+// Protocol is the version of the messages and records of this package. It is raised by one when a message or record is added or
+// changes its meaning. Processes one version apart work together, so that an update may be rolled out, and back.
+//
+//	1: before records announced a version
+//	2: Explain and Explained; records announce a version
+const Protocol = 2
+
+// Announced is a record that announces a process.
+type Announced interface {
+	GetName() string
+	GetProtocol() uint32
+	GetVersion() string
+}
+
+// ProtocolOf returns the version that a process speaks.
+func ProtocolOf(r Announced) uint32 { return max(r.GetProtocol(), 1) }
+
+// Beside returns an error if a process of this program must not run beside another one.
+func Beside(r Announced) error {
+	if theirs := ProtocolOf(r); theirs+1 < Protocol || theirs > Protocol+1 {
+		return fmt.Errorf("%s (%s) speaks protocol version %d and this program version %d: update one version at a time", r.GetName(), r.GetVersion(), theirs, Protocol)
+	}
+	return nil
+}
+
+// SpokenSince returns the first version that has a message. It is not sent to a process of an earlier one.
+func SpokenSince(m *Envelope) uint32 {
+	switch m.GetBody().(type) {
+	case *Envelope_Explain, *Envelope_Explained:
+		return 2
+	}
+	return 1
+}
