@@ -422,6 +422,16 @@ func TestAuditorCatches(t *testing.T) {
 			w.put("store", &wire.StoreIdentity{Id: "before"})
 			w.commit(map[string]proto.Message{"store": &wire.StoreIdentity{Id: "after"}, key("a", "team.a"): reservation("a", "team.a", 1, 1, w.term)})
 		}},
+		{"an operator empties the store", "", "", audit.Config{}, func(w *world) {
+			w.put("store", &wire.StoreIdentity{Id: "before"})
+			w.reserve("a", 1000)
+			w.commit(map[string]proto.Message{"store": nil, "seq": nil, "table": nil, key("a", "team.a"): nil})
+			w.put("store", &wire.StoreIdentity{Id: "after"})
+			w.seq = 0
+			w.coordinate(map[string]proto.Message{"table": wire.FromTable(w.table)})
+			w.reserve("a", 1000)
+		}},
+		{"the table vanishes alone", audit.Table, "the table was deleted", audit.Config{}, func(w *world) { w.coordinate(map[string]proto.Message{"table": nil}) }},
 		{"the sequence stands still", audit.Term, "went from", audit.Config{}, func(w *world) {
 			w.reserve("a", 1000)
 			w.seq--

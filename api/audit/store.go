@@ -126,6 +126,8 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 	touched := map[*queue]bool{}
 	fenced, coordinated := false, ""
 	restored, others := false, false // a process that found the store restored gives it another identity, and marks the table
+	// `basalt store forget` deletes the identity and all that was written under it, but for intents.
+	emptied := slices.ContainsFunc(e.Changes, func(c StoreChange) bool { return c.Key == "store" && c.Deleted })
 	for _, c := range e.Changes {
 		kind, _, _ := strings.Cut(c.Key, "/")
 		switch kind {
@@ -160,8 +162,13 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 		case "intents":
 			a.dropIntents(c.Key)
 		case "table":
-			a.storeViolation(Table, "table", []int64{e.Revision}, "the table was deleted")
+			if !emptied {
+				a.storeViolation(Table, "table", []int64{e.Revision}, "the table was deleted")
+			}
 		}
+	}
+	if emptied {
+		a.startOver()
 	}
 	for _, c := range e.Changes { // who leads, and under which table, before what was done under them
 		if c.Deleted {
@@ -197,7 +204,7 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 			a.intentsPut(e, c, rest)
 		}
 	}
-	if coordinated != "" && !fenced && !e.Snapshot && (!restored || others) {
+	if coordinated != "" && !fenced && !emptied && !e.Snapshot && (!restored || others) {
 		a.storeViolation(Term, coordinated, []int64{e.Revision}, "was written without the coordinator's sequence")
 	}
 	for _, path := range slices.Sorted(func(yield func(string) bool) {
@@ -224,14 +231,7 @@ func (a *Auditor) forgetStore(replaced bool) {
 		}
 	}
 	if replaced {
-		s.term, s.sequence, s.sequenced, s.table = 0, 0, false, nil
-		clear(s.last)
-		for _, g := range a.cluster.gangs {
-			g.attempts = nil
-		}
-		for _, q := range s.queues {
-			q.uid, q.generation = "", 0
-		}
+		a.startOver()
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.intents)) {
 		a.dropIntents(key)
@@ -251,6 +251,19 @@ func (a *Auditor) forgetStore(replaced bool) {
 	}
 	clear(s.named)
 	clear(s.leaders)
+}
+
+// startOver forgets what only grows in one store.
+func (a *Auditor) startOver() {
+	s := &a.store
+	s.term, s.sequence, s.sequenced, s.table = 0, 0, false, nil
+	clear(s.last)
+	for _, g := range a.cluster.gangs {
+		g.attempts = nil
+	}
+	for _, q := range s.queues {
+		q.uid, q.generation = "", 0
+	}
 }
 
 func (a *Auditor) unreadable(e StoreRevision, c StoreChange, err error) {
