@@ -59,7 +59,7 @@ func tooLarge(err error) bool {
 
 // remedy is what the log says to the operator.
 var remedy = map[string]string{
-	RefusedNoSpace:    "compact and defragment the control store or raise --quota-backend-bytes, then disarm the alarm (etcdctl alarm disarm)",
+	RefusedNoSpace:    "run basalt store defragment, which disarms the alarm; if that does not help, raise --quota-backend-bytes of etcd",
 	RefusedCorrupt:    "replace the member that etcd names as corrupt, then disarm the alarm (etcdctl alarm disarm)",
 	RefusedPermission: "give this process's user the right to read and write all keys, or a certificate of a user that has it",
 	RefusedBehind:     "one member of the control store answers with old data: check and replace it",

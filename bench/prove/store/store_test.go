@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
@@ -81,7 +82,10 @@ func TestRunbook(t *testing.T) {
 	sections, commands := w.read()
 	for _, section := range sections {
 		var end func()
-		if section == "Loss" {
+		switch section {
+		case "The alarm NOSPACE":
+			w.alarm()
+		case "Loss":
 			end = w.standIn()
 		}
 		w.run(section, commands[section])
@@ -109,6 +113,7 @@ func TestRunbook(t *testing.T) {
 			t.Errorf("%s has %d pods of 110", node, perNode[node])
 		}
 	}
+	w.refilled(all)
 	judged()
 }
 
@@ -157,6 +162,42 @@ func (w *world) run(section, commands string) {
 		w.t.Fatalf("%s: %v\n%s", section, err, out)
 	}
 	w.t.Logf("%s:\n%s", section, out)
+}
+
+// alarm has the control store refuse writes for lack of space.
+func (w *world) alarm() {
+	w.t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), Logger: zap.NewNop()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Status(w.t.Context(), w.cluster.ControlStore()[0])
+	if err == nil {
+		_, err = etcdserverpb.NewMaintenanceClient(c.ActiveConnection()).Alarm(w.t.Context(),
+			&etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: s.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := c.Put(w.t.Context(), "seq", ""); err == nil {
+		w.t.Fatal("a store without space takes writes")
+	}
+}
+
+// refilled checks in its log that the coordinator kept admission waiting while the store was refilled after each loss, and that this ended.
+func (w *world) refilled(all []*local.Basalt) {
+	w.t.Helper()
+	text, err := os.ReadFile(all[0].Log())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "refilling=true"); n < 3 { // the first start, the loss, and forget
+		w.t.Errorf("the store was refilled %d times", n)
+	}
+	if n := strings.Count(string(text), "msg=refilled "); n < 3 {
+		w.t.Errorf("refilling ended %d times", n)
+	}
 }
 
 // standIn does what the controller of StatefulSets would: without replicas the control store is lost, and it comes back empty.
