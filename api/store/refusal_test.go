@@ -72,7 +72,7 @@ func TestARefusalIsWaitedOut(t *testing.T) {
 		err    error
 		words  string
 	}{
-		{store.RefusedNoSpace, rpctypes.ErrGRPCNoSpace, "disarm the alarm"},
+		{store.RefusedNoSpace, rpctypes.ErrGRPCNoSpace, "which disarms the alarm"},
 		{store.RefusedCorrupt, rpctypes.ErrGRPCCorrupt, "replace the member"},
 		{store.RefusedPermission, rpctypes.ErrGRPCPermissionDenied, "the right to read and write"},
 		{store.RefusedPermission, rpctypes.ErrGRPCInvalidAuthToken, "invalid auth token"},
@@ -160,8 +160,8 @@ func TestAStoreWithoutSpace(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	alarm(t, e, pb.AlarmRequest_DEACTIVATE, pb.AlarmType_NOSPACE)
 	wg.Wait()
-	words.has(t, store.RefusedNoSpace, "disarm the alarm")
-	newer.has(t, store.RefusedNoSpace, "disarm the alarm")
+	words.has(t, store.RefusedNoSpace, "which disarms the alarm")
+	newer.has(t, store.RefusedNoSpace, "which disarms the alarm")
 }
 
 func alarm(t *testing.T, e *etcd, action pb.AlarmRequest_AlarmAction, which pb.AlarmType) {
