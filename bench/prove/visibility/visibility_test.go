@@ -74,6 +74,7 @@ func TestWhy(t *testing.T) {
 	w.gang("red", "few", "wide", 3, "1", "few-0")
 	w.pod("red", "alone", "", "900")
 	w.pod("red", "stranger", "", "1", func(p *corev1.Pod) { p.Spec.SchedulerName = "other" })
+	w.says(0, "red", "full", "PodGroup red/full has started")
 	w.gang("red", "full-too", "wide", 1, "3500m")
 
 	for i := range w.shards {
