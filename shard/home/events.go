@@ -57,6 +57,10 @@ func (c *Core) tellStarted(g *gang) {
 	if g.group == nil || g.name.Kind == api.ImpliedGroup || !g.boundByUs() {
 		return
 	}
+	if c.eventsSpent.Spent(c.now, g.name.Namespace) >= eventsByNamespace { // the rest of what is allowed at once is for what waits
+		c.EventsDropped++
+		return
+	}
 	message := fmt.Sprintf("%d pods were bound, charged to queue %q", g.placed, g.queue)
 	if g.placed == 1 {
 		message = fmt.Sprintf("1 pod was bound, charged to queue %q", g.queue)
