@@ -7,31 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/metric/metrictest"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 )
-
-// samples reads all series of a metric: of a histogram how often it observed something.
-func samples(t *testing.T, r *prometheus.Registry, name string) map[string]float64 {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			labels := ""
-			for _, l := range m.Label {
-				labels += l.GetValue() + " "
-			}
-			if f.GetName() == name {
-				out[labels] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return out
-}
 
 // Queues have series while they are there and this process leads, in base units.
 func TestQueueMetrics(t *testing.T) {
@@ -41,30 +20,30 @@ func TestQueueMetrics(t *testing.T) {
 	gpus := api.Resources{{Resource: "cpu", Value: 2500}, {Resource: "x.dev/gpu", Value: 4}}
 	show(coordinator.QueueSums{Queue: "root"}, coordinator.QueueSums{Queue: "a", Charged: gpus, Capability: gpus, Guarantee: gpus, Admitted: 2, Waiting: 1, OldestWait: time.Now().Add(-time.Hour)})
 	for _, name := range []string{"basalt_queue_charged", "basalt_queue_capability", "basalt_queue_guarantee"} {
-		if got := samples(t, r, name); len(got) != 2 || got["a cpu core "] != 2.5 || got["a x.dev/gpu integer "] != 4 {
+		if got := metrictest.Samples(t, r, name); len(got) != 2 || got["a cpu core "] != 2.5 || got["a x.dev/gpu integer "] != 4 {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if got := samples(t, r, "basalt_queue_admitted_gangs"); len(got) != 2 || got["a "] != 2 {
+	if got := metrictest.Samples(t, r, "basalt_queue_admitted_gangs"); len(got) != 2 || got["a "] != 2 {
 		t.Errorf("admitted: %v", got)
 	}
-	if got := samples(t, r, "basalt_queue_oldest_wait_seconds"); len(got) != 2 || got["a "] < 3600 || got["root "] != 0 {
+	if got := metrictest.Samples(t, r, "basalt_queue_oldest_wait_seconds"); len(got) != 2 || got["a "] < 3600 || got["root "] != 0 {
 		t.Errorf("oldest: %v", got)
 	}
 	show(coordinator.QueueSums{Queue: "root"})
-	if got := samples(t, r, "basalt_queue_charged"); len(got) != 0 {
+	if got := metrictest.Samples(t, r, "basalt_queue_charged"); len(got) != 0 {
 		t.Errorf("a deleted queue has series: %v", got)
 	}
 	m.termBegins()
 	m.reservations.Set(7)
 	m.termEnds()
-	if got := samples(t, r, "basalt_queue_waiting_gangs"); len(got) != 0 {
+	if got := metrictest.Samples(t, r, "basalt_queue_waiting_gangs"); len(got) != 0 {
 		t.Errorf("a process that does not lead shows queues: %v", got)
 	}
-	if got := samples(t, r, "basalt_coordinator_reservations"); got[""] != 0 {
+	if got := metrictest.Samples(t, r, "basalt_coordinator_reservations"); got[""] != 0 {
 		t.Errorf("a process that does not lead shows %g reservations", got[""])
 	}
-	if got := samples(t, r, "basalt_coordinator_terms_total"); got[""] != 1 {
+	if got := metrictest.Samples(t, r, "basalt_coordinator_terms_total"); got[""] != 1 {
 		t.Errorf("%g terms", got[""])
 	}
 }
@@ -76,7 +55,7 @@ func TestDenials(t *testing.T) {
 	m.sent(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{Reason: wire.DenyReason_DENY_QUOTA}}})
 	m.sent(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: &wire.Denied{}}})
 	m.sent(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{}}})
-	got, sum := samples(t, r, "basalt_coordinator_denials_total"), 0.0
+	got, sum := metrictest.Samples(t, r, "basalt_coordinator_denials_total"), 0.0
 	for _, v := range got {
 		sum += v
 	}
@@ -84,7 +63,7 @@ func TestDenials(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	m.granted([]time.Duration{time.Second, time.Hour})
-	if got := samples(t, r, "basalt_coordinator_quota_wait_duration_seconds"); got[""] != 2 {
+	if got := metrictest.Samples(t, r, "basalt_coordinator_quota_wait_duration_seconds"); got[""] != 2 {
 		t.Errorf("waits: %v", got)
 	}
 }

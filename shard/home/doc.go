@@ -6,8 +6,9 @@
 //     the pod may be placed (pods.go);
 //   - the life of a gang (state.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
 //   - takeover (takeover.go): what to do with reservations and pods that another shard left behind;
-//   - why a gang is blocked (blocked.go), why no node takes its pods (explain.go), and what is reported: what statuses say (status.go; package report decides when they are
-//     written), PodScheduled=False (conditions.go), spans (trace.go).
+//   - why a gang is blocked (blocked.go), why no node takes its pods (explain.go), and what is reported: what statuses say (status.go;
+//     package report decides when they are written), PodScheduled=False (conditions.go), events (events.go), places in the order
+//     (position.go), what a user is answered (why.go), durations (observe.go), spans (trace.go).
 //
 // For the queue buckets that the table gives to this shard, it owns the order of their gangs, the serials of requests about them,
 // and the statuses of their Queues and PodGroups. All of it can be rebuilt from the API server and the control store.

@@ -172,7 +172,7 @@ func (c *Core) rememberLost(g *intake.Group) {
 // startsAlone reports whether a pod whose PodGroup does not exist is placed by itself. The answer is remembered with the pod, because
 // names are forgotten when many others follow them.
 func (c *Core) startsAlone(p *pod) bool {
-	if !p.PerController || p.InGroup.Kind != api.VolcanoGroup {
+	if !p.PerController {
 		return false
 	}
 	if !p.alone {

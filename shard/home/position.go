@@ -1,6 +1,7 @@
 package home
 
 import (
+	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -54,9 +55,7 @@ func (c *Core) lookAtPositions() {
 		if at == shownPositions {
 			continue
 		}
-		of = append(of, nil)
-		copy(of[at+1:], of[at:])
-		of[at] = g
+		of = slices.Insert(of, at, g)
 		first[g.queue] = of[:min(len(of), shownPositions)]
 	}
 	now := map[*gang]int32{}

@@ -7,31 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"basalt.dev/basalt/api/metric/metrictest"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home"
 )
-
-// values reads all series of a metric: of a histogram how often it observed something.
-func values(t *testing.T, r *prometheus.Registry, name string) map[string]float64 {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			labels := ""
-			for _, l := range m.Label {
-				labels += l.GetValue() + " "
-			}
-			if f.GetName() == name {
-				out[labels] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return out
-}
 
 // Durations of gangs are by top-level queue, of which a bounded number has series, and those of a deleted queue are gone.
 func TestGangDurations(t *testing.T) {
@@ -39,7 +18,7 @@ func TestGangDurations(t *testing.T) {
 	m := newMetrics(r)
 	m.gangsBound([]home.GangBound{{Queue: "a.b.c", SinceSeen: time.Second}, {Queue: "a"}, {Queue: "b"}}, []time.Duration{time.Second})
 	for _, name := range []string{"basalt_gang_scheduling_duration_seconds", "basalt_gang_placement_duration_seconds"} {
-		if got := values(t, r, name); len(got) != 2 || got["a "] != 2 || got["b "] != 1 {
+		if got := metrictest.Samples(t, r, name); len(got) != 2 || got["a "] != 2 || got["b "] != 1 {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -51,7 +30,7 @@ func TestGangDurations(t *testing.T) {
 	for i := range 2 * queuesAtMost {
 		m.gangsBound([]home.GangBound{{Queue: fmt.Sprint("q", i, ".x")}}, nil)
 	}
-	got := values(t, r, "basalt_gang_placement_duration_seconds")
+	got := metrictest.Samples(t, r, "basalt_gang_placement_duration_seconds")
 	if len(got) != queuesAtMost+1 || got["a "] != 2 || got["other "] != queuesAtMost+1 {
 		t.Errorf("%d series, of a %g, of others %g", len(got), got["a "], got["other "])
 	}
@@ -64,7 +43,7 @@ func TestGangDurations(t *testing.T) {
 func TestWaitingGangs(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)
-	read := func() map[string]float64 { return values(t, r, "basalt_shard_waiting_gangs") }
+	read := func() map[string]float64 { return metrictest.Samples(t, r, "basalt_shard_waiting_gangs") }
 	m.wait(map[string]int{"A": 2, "B": 1})
 	m.wait(map[string]int{"B": 3})
 	if got := read(); len(got) != 2 || got["A "] != 0 || got["B "] != 3 {
@@ -92,7 +71,7 @@ func TestWaitingGangs(t *testing.T) {
 func TestResources(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)
-	read := func() map[string]float64 { return values(t, r, "basalt_shard_free") }
+	read := func() map[string]float64 { return metrictest.Samples(t, r, "basalt_shard_free") }
 	m.free.set([]*wire.Amount{{Resource: "cpu", Value: 1500}, {Resource: "memory", Value: 1024}, {Resource: "x.dev/gpu", Value: 3}})
 	if got := read(); len(got) != 3 || got["cpu core "] != 1.5 || got["memory byte "] != 1024 || got["x.dev/gpu integer "] != 3 {
 		t.Errorf("%v", got)
