@@ -9,12 +9,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -27,7 +24,6 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -248,30 +244,8 @@ func (w *world) spark() {
 
 // audit begins to audit; the function that it returns ends that, and reports what was found.
 func (w *world) audit(schedulers ...string) (end func()) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), Logger: zap.NewNop()})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	a, err := follow.New(follow.Options{Etcd: client, Kube: w.cluster.Config(local.Admin), Judge: audit.Config{Volcano: true, Schedulers: schedulers}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(w.t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := a.Run(ctx); err != nil && ctx.Err() == nil {
-			w.t.Error(err)
-		}
-	})
-	<-a.Synced()
-	return func() {
-		cancel()
-		wg.Wait()
-		_ = client.Close()
-		for _, v := range a.Report().Violations {
-			w.t.Errorf("auditor: %s", v)
-		}
-	}
+	w.t.Helper()
+	return localtest.Audit(w.t, w.cluster, audit.Config{Volcano: true, Schedulers: schedulers})
 }
 
 func (w *world) group(name string, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {

@@ -23,7 +23,6 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -251,30 +250,7 @@ func (w *world) standIn() (end func()) {
 
 func (w *world) audit() (end func()) {
 	w.t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), Logger: zap.NewNop()})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	a, err := follow.New(follow.Options{Etcd: client, Kube: w.cluster.Config(local.Admin), Judge: audit.Config{Schedulers: []string{api.SchedulerName}}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(w.t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := a.Run(ctx); err != nil && ctx.Err() == nil {
-			w.t.Error(err)
-		}
-	})
-	<-a.Synced()
-	return func() {
-		cancel()
-		wg.Wait()
-		_ = client.Close()
-		for _, v := range a.Report().Violations {
-			w.t.Errorf("auditor: %s", v)
-		}
-	}
+	return localtest.Audit(w.t, w.cluster, audit.Config{Schedulers: []string{api.SchedulerName}})
 }
 
 func (w *world) queue(name, cpu string) {
