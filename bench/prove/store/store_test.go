@@ -23,6 +23,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/audit/follow/followtest"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -250,7 +251,7 @@ func (w *world) standIn() (end func()) {
 
 func (w *world) audit() (end func()) {
 	w.t.Helper()
-	return localtest.Audit(w.t, w.cluster, audit.Config{Schedulers: []string{api.SchedulerName}})
+	return followtest.Start(w.t, w.cluster, audit.Config{Schedulers: []string{api.SchedulerName}})
 }
 
 func (w *world) queue(name, cpu string) {
