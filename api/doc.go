@@ -27,6 +27,9 @@ const (
 	LabelQueue    = "scheduling.basalt.dev/queue"     // on a pod or on its namespace: a queue's path
 )
 
+// LabelHostname is the label of nodes whose domains are single nodes.
+const LabelHostname = "kubernetes.io/hostname"
+
 // LabelVolcanoQueue is the label of a Queue that stands for one of Volcano's: the name of that one.
 const LabelVolcanoQueue = "scheduling.basalt.dev/volcano-queue"
 

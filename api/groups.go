@@ -48,7 +48,7 @@ func (w where) put(to *v1.Pod, value string) {
 	if w.annotation {
 		m = &to.Annotations
 	}
-	if value == "" {
+	if value == "" || !w.annotation && (*m)[w.key] != "" { // labels are the pod's own, and all of them
 		return
 	}
 	if *m == nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,6 +48,9 @@ type Pod struct {
 
 	VolcanoQueue string // of a pod with neither label nor group, or PerController: the queue of Volcano's that its annotation names
 
+	Labels   *Labels
+	Unlisted bool // it has more labels than Basalt reads: it may be matched by whatever is said of them
+
 	Class *Class
 	// Refused is set on a pod that cannot be placed as it is: the reason says what kind, the message names the field.
 	Refused *Refusal
@@ -68,7 +72,16 @@ type Refusal struct {
 type Class struct {
 	Key         string    // canonical bytes of all below: equal classes have equal keys
 	Requests    Resources // includes pods=1
-	Constraints []byte    // a v1.PodSpec with only what Constrain keeps, in protobuf; empty for none
+	Constraints []byte    // a v1.PodSpec with only what constrain keeps, in protobuf; empty for none
+	Repels      []byte    // a v1.PodAntiAffinity with the required terms, in protobuf; empty for none
+
+	// Labels of its pods, where Labelled: node shards have to know them while there are pods that repel others.
+	Labels   *Labels
+	Labelled bool
+
+	// In and Avoids are groups of pods as a node shard numbers them, in order: those that its pods belong to, and those that they
+	// repel. Pods in a node shard's cache have them in place of Repels and Labels.
+	In, Avoids []uint32
 
 	hash uint64 // of Key; 0 when it is not known
 }
@@ -83,26 +96,29 @@ func (c *Class) Hash() uint64 {
 
 // NewClass makes a class of its parts.
 func NewClass(requests Resources, constraints []byte) *Class {
-	var room [keyRoom]byte
-	return newClass(string(appendKey(room[:0], requests, constraints)), requests, constraints)
+	return MakeClass(Class{Requests: requests, Constraints: constraints})
 }
 
-func newClass(key string, requests Resources, constraints []byte) *Class {
-	return &Class{Key: key, Requests: requests, Constraints: constraints, hash: xxhash.Sum64String(key)}
+// MakeClass makes a class of one that has all but its key.
+func MakeClass(c Class) *Class {
+	var room [keyRoom]byte
+	c.Key = string(c.appendKey(room[:0]))
+	c.hash = xxhash.Sum64String(c.Key)
+	return &c
 }
 
 // keyRoom is what most keys have room in.
 const keyRoom = 128
 
-func appendKey(b []byte, requests Resources, constraints []byte) []byte {
-	for _, a := range requests {
+func (c *Class) appendKey(b []byte) []byte {
+	for _, a := range c.Requests {
 		b = append(b, a.Resource...)
 		b = append(b, '=')
 		b = strconv.AppendInt(b, a.Value, 36)
 		b = append(b, ';')
 	}
-	b = append(b, 0)
-	return append(b, constraints...)
+	b = append(c.appendExtras(b), 0)
+	return append(b, c.Constraints...)
 }
 
 // Classes has one Class for all pods that ask for the same: every shard hears several times of every pod, and most pods are
@@ -111,6 +127,8 @@ func appendKey(b []byte, requests Resources, constraints []byte) []byte {
 type Classes struct {
 	recent, before map[string]*Class
 	bytes          int // of keys in recent
+
+	labels, labelsBefore map[uint64]*Labels // by hash
 }
 
 // keptClasses is how many new ones may come before those that were not asked for meanwhile are forgotten, and keptBytes how
@@ -121,18 +139,21 @@ const (
 )
 
 // of returns the class of its parts; it copies the requests if it keeps them.
-func (c *Classes) of(requests Resources, constraints []byte) *Class {
+func (c *Classes) of(requests Resources, constraints, repels []byte) *Class {
+	made := Class{Requests: requests, Constraints: constraints, Repels: repels}
 	if c == nil {
-		return NewClass(slices.Clone(requests), constraints)
+		made.Requests = slices.Clone(requests)
+		return MakeClass(made)
 	}
 	var room [keyRoom]byte
-	key := appendKey(room[:0], requests, constraints)
+	key := made.appendKey(room[:0])
 	if class := c.recent[string(key)]; class != nil {
 		return class
 	}
 	class := c.before[string(key)]
 	if class == nil {
-		class = newClass(string(key), slices.Clone(requests), constraints)
+		made.Requests, made.Key, made.hash = slices.Clone(requests), string(key), xxhash.Sum64(key)
+		class = &made
 	}
 	if len(c.recent) >= keptClasses || c.bytes >= keptBytes || c.recent == nil {
 		c.recent, c.before, c.bytes = map[string]*Class{}, c.recent, 0
@@ -209,10 +230,24 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 	if err != nil {
 		out.Refused = &Refusal{"NeverFits", err.Error()}
 	}
-	var constraints []byte
+	wide := wideLabels(p)
+	if out.Unlisted = wide != ""; !out.Unlisted {
+		out.Labels = c.labelsOf(p.Labels)
+	}
+	var constraints, repelled []byte
+	terms, excess := repels(p)
 	if out.Ours && out.Node == "" {
-		if field := unsupported(p, claims, &rules); field != "" && out.Refused == nil {
+		field := cmp.Or(unsupported(p, claims, &rules), excess, unsupportedTerm(terms))
+		if field == "" && out.Unlisted {
+			field = fmt.Sprintf("metadata.labels: they have %s bytes, the limit is %d", wide, maxLabelBytes)
+		}
+		if field != "" && out.Refused == nil {
 			out.Refused = &Refusal{"UnsupportedConstraint", field}
+		}
+	}
+	if len(terms) > 0 {
+		if repelled, err = (&v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}).Marshal(); err != nil && out.Refused == nil {
+			out.Refused = &Refusal{"UnsupportedConstraint", fieldRepels + ": " + err.Error()}
 		}
 	}
 	if p.Status.Reason == excessConstraints && out.Refused == nil {
@@ -234,7 +269,7 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 	if size := p.Annotations[annotationSize]; size != "" && out.Ours && out.Node == "" && out.Refused == nil {
 		out.Refused = &Refusal{"NeverFits", fmt.Sprintf("the pod has %s bytes, the limit is %d", size, MaxPodBytes)}
 	}
-	out.Class = c.of(requests, constraints)
+	out.Class = c.of(requests, constraints, repelled)
 	return out
 }
 
@@ -416,9 +451,6 @@ func unsupported(p *v1.Pod, claims Claims, rules *Rules) string {
 	if a := s.Affinity; a != nil {
 		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 			return "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution is not supported yet"
-		}
-		if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			return "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution is not supported yet"
 		}
 	}
 	for i := range s.TopologySpreadConstraints {

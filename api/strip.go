@@ -18,11 +18,16 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		ObjectMeta: StripMeta(&p.ObjectMeta, LabelPodGroup, LabelQueue, LabelGang),
 		Spec: v1.PodSpec{
 			SchedulerName: s.SchedulerName, NodeName: s.NodeName, Priority: s.Priority,
-			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: stripAffinity(s.Affinity),
+			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: stripAffinity(p),
 			TopologySpreadConstraints: stripSpread(s.TopologySpreadConstraints), SchedulingGroup: s.SchedulingGroup,
 			Overhead: s.Overhead, Containers: stripContainers(s.Containers), InitContainers: stripContainers(s.InitContainers),
 		},
 		Status: v1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime},
+	}
+	if wide := wideLabels(p); wide == "" {
+		out.Labels = p.Labels
+	} else {
+		out.Annotations = map[string]string{annotationWide: wide}
 	}
 	if len(s.SchedulingGates) > 0 {
 		out.Spec.SchedulingGates = []v1.PodSchedulingGate{{}}
@@ -64,6 +69,9 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		stripStatus(out, p)
 	}
 	stripExcess(out)
+	if _, excess := repels(p); excess != "" && out.Status.Reason == "" {
+		out.Status.Reason, out.Status.Message = excessConstraints, excess
+	}
 	stripGroups(out, p)
 	if s.NodeName != "" {
 		return out
@@ -120,8 +128,9 @@ func stripExcess(p *v1.Pod) {
 	}
 }
 
-// stripAffinity keeps the required node affinity, and of pod affinities whether there is a required one.
-func stripAffinity(a *v1.Affinity) *v1.Affinity {
+// stripAffinity keeps the required node affinity and anti-affinity, and of pod affinity whether there is a required one.
+func stripAffinity(p *v1.Pod) *v1.Affinity {
+	a := p.Spec.Affinity
 	if a == nil {
 		return nil
 	}
@@ -132,8 +141,8 @@ func stripAffinity(a *v1.Affinity) *v1.Affinity {
 	if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 		out.PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{}}}
 	}
-	if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-		out.PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{}}}
+	if terms, _ := repels(p); len(terms) > 0 {
+		out.PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}
 	}
 	return out
 }

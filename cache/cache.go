@@ -66,6 +66,8 @@ type node struct {
 	object *api.Node // nil while it is not there
 	slot   int32
 	ports  []portUse
+	groups []groupUse
+	repels []uint32 // groups that pods elsewhere in a topology domain of the node avoid, in order
 }
 
 type portUse struct {
@@ -218,7 +220,7 @@ func (c *Cache) RemoveNode(name string) {
 		st.forgetVerdict(s)
 	}
 	c.touch(s)
-	n.object, c.slots[s].there = nil, false
+	n.object, n.repels, c.slots[s].there = nil, nil, false
 	c.there--
 	c.forget(n)
 	c.dropDead()
@@ -274,6 +276,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	for _, p := range cl.set.ports {
 		c.usePort(s, p, 1)
 	}
+	c.useGroups(s, cl, 1)
 	if c.slots[s].there {
 		c.take(s, cl)
 		c.touch(s)
@@ -296,6 +299,7 @@ func (c *Cache) Release(uid string) bool {
 	for _, p := range cl.set.ports {
 		c.usePort(s, p, -1)
 	}
+	c.useGroups(s, cl, -1)
 	c.pods.remove(cell)
 	if at.there {
 		c.give(s, cl)

@@ -27,6 +27,7 @@ func (c *Cache) Check() error {
 		onNodes += int(at.n)
 		holding := int32(0)
 		ports := map[port]int{}
+		groups := map[uint32]groupUse{}
 		used := map[string]int64{}
 		for number := range c.charges(n) {
 			ch, uid := c.pods.at(number), c.pods.detail(number).uid
@@ -47,6 +48,12 @@ func (c *Cache) Check() error {
 			for _, p := range cl.set.ports {
 				ports[p]++
 			}
+			for _, g := range cl.api.In {
+				groups[g] = groupUse{g, groups[g].in + 1, groups[g].avoid}
+			}
+			for _, g := range cl.api.Avoids {
+				groups[g] = groupUse{g, groups[g].in, groups[g].avoid + 1}
+			}
 			for _, r := range cl.api.Requests { // not asks, which are derived
 				used[r.Resource] = api.AddSat(used[r.Resource], max(r.Value, 0))
 			}
@@ -62,6 +69,9 @@ func (c *Cache) Check() error {
 			if ports[u.port] != u.pods {
 				return fmt.Errorf("node %s: counts %d pods on host port %d, has %d", name, u.pods, u.number, ports[u.port])
 			}
+		}
+		if len(groups) != len(n.groups) || slices.ContainsFunc(n.groups, func(u groupUse) bool { return groups[u.group] != u }) {
+			return fmt.Errorf("node %s: counts %v in groups, has %v", name, n.groups, groups)
 		}
 		if n.object == nil {
 			continue

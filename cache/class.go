@@ -19,6 +19,7 @@ type class struct {
 	number   int32     // while stored
 	refs     int       // charges
 	requests []request // positive requests, in name order
+	grouped  bool      // its pods belong to groups, or avoid some
 	// unreadable says what is wrong with the class; such a class fits nowhere.
 	unreadable string
 
@@ -138,7 +139,7 @@ func (c *Cache) letGo(cl *class) {
 }
 
 func (c *Cache) newClass(a *api.Class) *class {
-	cl := &class{api: a, bit: -1}
+	cl := &class{api: a, bit: -1, grouped: len(a.In)+len(a.Avoids) > 0}
 	for _, r := range a.Requests {
 		if r.Value < 0 {
 			cl.unreadable = fmt.Sprintf("the pod requests a negative amount of %s", r.Resource)

@@ -26,19 +26,20 @@ import (
 //
 // Invariants: after refresh, each node that is there and in sync has an entry, and each of its bits that is alive is exact.
 type index struct {
-	words  int      // of a row: the first for rungs, the others for classes
-	rungs  []rung   // bits of the first word
-	owners []*class // by bit, nil for none
-	alive  []uint64 // bits in use
-	ported []uint64 // bits of classes with host ports
-	sets   []*set   // those with bits
-	steps  []steps  // one for each resource that some bit depends on
-	stale  bool     // a column was added or removed, so steps and rows must be rebuilt
-	admits shared   // distinct rows of the classes whose constraints a node satisfies
-	order  order
-	dirty  []int32 // slots that changed since the last refresh
-	row    []uint64
-	mask   []uint64
+	words   int      // of a row: the first for rungs, the others for classes
+	rungs   []rung   // bits of the first word
+	owners  []*class // by bit, nil for none
+	alive   []uint64 // bits in use
+	ported  []uint64 // bits of classes with host ports
+	grouped []uint64 // bits of classes whose pods belong to groups, or avoid some
+	sets    []*set   // those with bits
+	steps   []steps  // one for each resource that some bit depends on
+	stale   bool     // a column was added or removed, so steps and rows must be rebuilt
+	admits  shared   // distinct rows of the classes whose constraints a node satisfies
+	order   order
+	dirty   []int32 // slots that changed since the last refresh
+	row     []uint64
+	mask    []uint64
 
 	fetched uint64 // meaningless, see fetch
 }
@@ -165,6 +166,13 @@ func (c *Cache) rowOf(s int32) []uint64 {
 			}
 		}
 	}
+	for w := range row {
+		for b := row[w] & x.grouped[w]; b != 0; b &= b - 1 {
+			if i := bits.TrailingZeros64(b); c.groupsConflict(c.bySlot[s], x.owners[w*64+i-rungBits], nil) != Nothing {
+				row[w] &^= 1 << i
+			}
+		}
+	}
 	return row
 }
 
@@ -209,7 +217,7 @@ func (c *Cache) admitTo(st *set, w int, m uint64) {
 }
 
 // maskOf returns bits that every slot has that a class fits: those of rungs, and of classes with the same constraints that request
-// no more of any resource.
+// no more of any resource. Those whose pods belong to groups may be kept away from slots that the class fits.
 func (c *Cache) maskOf(cl *class) []uint64 {
 	x := &c.index
 	mask := x.mask
@@ -217,7 +225,7 @@ func (c *Cache) maskOf(cl *class) []uint64 {
 	copy(mask, cl.set.row)
 	mask[0] = math.MaxUint64
 	for w := range mask {
-		mask[w] &= x.alive[w]
+		mask[w] &= x.alive[w] &^ x.grouped[w]
 	}
 	for i := range x.steps {
 		st, amount := &x.steps[i], int64(0)
@@ -371,6 +379,7 @@ func (c *Cache) dismiss(cl *class) {
 	x.owners[cl.bit-rungBits] = nil
 	x.alive[w] &^= m
 	x.ported[w] &^= m
+	x.grouped[w] &^= m
 	cl.bit, cl.cost = -1, 0
 	cl.set.row[w] &^= m
 	if !slices.ContainsFunc(cl.set.row, func(b uint64) bool { return b != 0 }) {
@@ -391,7 +400,9 @@ func (c *Cache) fitWords() bool {
 	for s := range c.slots {
 		c.slots[s].admits = 0
 	}
-	x.alive, x.ported, x.row, x.mask = make([]uint64, words), make([]uint64, words), make([]uint64, words), make([]uint64, words)
+	for _, row := range []*[]uint64{&x.alive, &x.ported, &x.grouped, &x.row, &x.mask} {
+		*row = make([]uint64, words)
+	}
 	for _, st := range c.sets { // each by itself
 		st.row = append(st.row, make([]uint64, words-len(st.row))...)
 	}
@@ -424,6 +435,7 @@ func (c *Cache) makeSteps() {
 	var wants []want
 	clear(x.alive)
 	clear(x.ported)
+	clear(x.grouped)
 	for i, r := range x.rungs {
 		x.alive[0] |= 1 << i
 		wants = append(wants, want{r.col, r.amount, i})
@@ -435,6 +447,9 @@ func (c *Cache) makeSteps() {
 		x.alive[cl.bit/64] |= 1 << (cl.bit % 64)
 		if len(cl.set.ports) > 0 {
 			x.ported[cl.bit/64] |= 1 << (cl.bit % 64)
+		}
+		if cl.grouped {
+			x.grouped[cl.bit/64] |= 1 << (cl.bit % 64)
 		}
 		for _, a := range cl.requests {
 			wants = append(wants, want{a.col, a.amount, cl.bit})

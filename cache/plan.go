@@ -73,6 +73,9 @@ func (c *Cache) CanStay(uid string) Misfit {
 	if len(cl.set.ports) > 0 && c.portsConflict(n, cl.set.ports, []uint32{ch}) {
 		return Misfit{Obstacle: HostPort}
 	}
+	if cl.grouped {
+		return Misfit{Obstacle: c.groupsConflict(n, cl, []uint32{ch})}
+	}
 	return Misfit{}
 }
 
@@ -254,6 +257,11 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 	if len(cl.set.ports) > 0 && c.slots[s].ported && c.portsConflict(c.bySlot[s], cl.set.ports, nil) {
 		return HostPort, 0
 	}
+	if cl.grouped {
+		if what := c.groupsConflict(c.bySlot[s], cl, nil); what != Nothing {
+			return what, 0
+		}
+	}
 	for i := range cl.requests {
 		if c.short(&cl.requests[i], s) {
 			return Insufficient, i
@@ -385,7 +393,7 @@ func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
 			return false
 		}
 	}
-	return !c.portsConflict(n, cl.set.ports, gone)
+	return !c.portsConflict(n, cl.set.ports, gone) && (!cl.grouped || c.groupsConflict(n, cl, gone) == Nothing)
 }
 
 // plan returns the class, and remembers it for a while.

@@ -84,7 +84,17 @@ func classPool() []*api.Class {
 		pod(small, affinity(v1.NodeSelectorTerm{})),
 		pod(small, affinity()),
 		api.NewClass(api.Resources{{Resource: "cpu", Value: 1}}, []byte("not a pod spec")),
+		grouped(pod(small, nil), []uint32{1}, nil),
+		grouped(pod(small, nil), nil, []uint32{1}),
+		grouped(pod(small, nil), []uint32{1, 2}, []uint32{1, 2}),
+		grouped(pod(map[string]string{"cpu": "3"}, nil), []uint32{2}, []uint32{3}),
+		grouped(pod(small, hostPort(80, "", "")), []uint32{3}, []uint32{2}),
 	}
+}
+
+// grouped is a class of pods that belong to groups and avoid some.
+func grouped(c *api.Class, in, avoids []uint32) *api.Class {
+	return api.MakeClass(api.Class{Requests: c.Requests, Constraints: c.Constraints, In: in, Avoids: avoids})
 }
 
 func drawNode(t *rapid.T) *api.Node {
@@ -179,6 +189,16 @@ func TestAgainstReference(t *testing.T) {
 				eager.RemoveNode(name)
 				lazy.RemoveNode(name)
 				delete(ref.nodes, name)
+				delete(ref.repels, name)
+			},
+			"repel": func(t *rapid.T) {
+				name := fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node"))
+				groups := rapid.SampledFrom([][]uint32{nil, {1}, {2}, {1, 3}}).Draw(t, "groups")
+				eager.Repel(name, groups)
+				lazy.Repel(name, groups)
+				if ref.nodes[name] != nil {
+					ref.repels[name] = groups
+				}
 			},
 			"charge anywhere": func(t *rapid.T) {
 				p := draw()

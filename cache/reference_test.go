@@ -18,10 +18,11 @@ type reference struct {
 	policy Policy
 	nodes  map[string]*api.Node
 	pods   map[string]Placement
+	repels map[string][]uint32
 }
 
 func newReference(p Policy) *reference {
-	return &reference{policy: p, nodes: map[string]*api.Node{}, pods: map[string]Placement{}}
+	return &reference{policy: p, nodes: map[string]*api.Node{}, pods: map[string]Placement{}, repels: map[string][]uint32{}}
 }
 
 func (r *reference) names() []string {
@@ -190,13 +191,26 @@ func (r *reference) fits(c *api.Class, node string, without ...string) bool {
 			return false
 		}
 	}
-	return r.portsFree(c, node, without...)
+	return r.portsFree(c, node, without...) && r.kept(c, node, without...)
+}
+
+// kept reports whether a pod of a class keeps the distance that it and others ask for.
+func (r *reference) kept(c *api.Class, node string, without ...string) bool {
+	meets := func(a, b []uint32) bool {
+		return slices.ContainsFunc(a, func(g uint32) bool { return slices.Contains(b, g) })
+	}
+	for _, pod := range r.on(node) {
+		if !slices.Contains(without, pod.UID) && (meets(c.Avoids, pod.Class.In) || meets(c.In, pod.Class.Avoids)) {
+			return false
+		}
+	}
+	return !meets(c.In, r.repels[node])
 }
 
 // times is how many pods of a class a node takes that takes one.
 func (r *reference) times(c *api.Class, node string) int64 {
 	n := int64(math.MaxInt32)
-	if len(hostPorts(c)) > 0 {
+	if len(hostPorts(c)) > 0 || slices.ContainsFunc(c.Avoids, func(g uint32) bool { return slices.Contains(c.In, g) }) {
 		return 1
 	}
 	free := r.free(node)

@@ -89,6 +89,8 @@ const (
 	Affinity // node selector or required node affinity
 	OutOfSync
 	HostPort
+	Avoids       // a pod there belongs to a group that the pod avoids
+	Avoided      // a pod there, or in the same topology domain, avoids a group that the pod belongs to
 	Insufficient // of a resource
 )
 
@@ -120,6 +122,10 @@ func (m Misfit) String() string {
 		return "node(s) were out of sync, with more in use than allocatable"
 	case HostPort:
 		return "node(s) didn't have free ports for the requested pod ports"
+	case Avoids:
+		return "node(s) didn't match pod anti-affinity rules"
+	case Avoided:
+		return "node(s) didn't satisfy existing pods anti-affinity rules"
 	case Insufficient:
 		if m.Subject == "pods" {
 			return "Too many pods"

@@ -1706,6 +1706,7 @@ type Demand struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Amounts       []*Amount              `protobuf:"bytes,1,rep,name=amounts,proto3" json:"amounts,omitempty"`
 	Constraints   []byte                 `protobuf:"bytes,2,opt,name=constraints,proto3" json:"constraints,omitempty"` // as in PodClass: an heir has to count the host ports
+	Repels        []byte                 `protobuf:"bytes,3,opt,name=repels,proto3" json:"repels,omitempty"`           // as in PodClass
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1750,6 +1751,13 @@ func (x *Demand) GetAmounts() []*Amount {
 func (x *Demand) GetConstraints() []byte {
 	if x != nil {
 		return x.Constraints
+	}
+	return nil
+}
+
+func (x *Demand) GetRepels() []byte {
+	if x != nil {
+		return x.Repels
 	}
 	return nil
 }
@@ -2752,6 +2760,8 @@ type PodClass struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Requests      []*Amount              `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`       // includes pods: 1
 	Constraints   []byte                 `protobuf:"bytes,2,opt,name=constraints,proto3" json:"constraints,omitempty"` // a k8s.io/api/core/v1 PodSpec in protobuf that has only nodeSelector, affinity.nodeAffinity.required, tolerations, and container host ports
+	Repels        []byte                 `protobuf:"bytes,3,opt,name=repels,proto3" json:"repels,omitempty"`           // a PodAntiAffinity in protobuf that has only required terms, each with the namespaces that it means
+	Labels        *Labels                `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`           // of its pods; not said unless there are pods that repel others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2800,6 +2810,64 @@ func (x *PodClass) GetConstraints() []byte {
 	return nil
 }
 
+func (x *PodClass) GetRepels() []byte {
+	if x != nil {
+		return x.Repels
+	}
+	return nil
+}
+
+func (x *PodClass) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type Labels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Labels        map[string]string      `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Labels) Reset() {
+	*x = Labels{}
+	mi := &file_basalt_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Labels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Labels) ProtoMessage() {}
+
+func (x *Labels) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Labels.ProtoReflect.Descriptor instead.
+func (*Labels) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Labels) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 type PodWant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
@@ -2810,7 +2878,7 @@ type PodWant struct {
 
 func (x *PodWant) Reset() {
 	*x = PodWant{}
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2890,7 @@ func (x *PodWant) String() string {
 func (*PodWant) ProtoMessage() {}
 
 func (x *PodWant) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2903,7 @@ func (x *PodWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWant.ProtoReflect.Descriptor instead.
 func (*PodWant) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{29}
+	return file_basalt_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PodWant) GetPodUid() string {
@@ -2871,7 +2939,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2951,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +2964,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{30}
+	return file_basalt_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HoldRequest) GetGang() *GangRef {
@@ -2979,7 +3047,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3059,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3072,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{31}
+	return file_basalt_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Held) GetPodUid() string {
@@ -3033,7 +3101,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3045,7 +3113,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3058,7 +3126,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{32}
+	return file_basalt_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Refusal) GetPodClass() uint32 {
@@ -3102,7 +3170,7 @@ type HoldReply struct {
 
 func (x *HoldReply) Reset() {
 	*x = HoldReply{}
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3182,7 @@ func (x *HoldReply) String() string {
 func (*HoldReply) ProtoMessage() {}
 
 func (x *HoldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3195,7 @@ func (x *HoldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldReply.ProtoReflect.Descriptor instead.
 func (*HoldReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{33}
+	return file_basalt_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HoldReply) GetGangUid() string {
@@ -3178,7 +3246,7 @@ type Explain struct {
 
 func (x *Explain) Reset() {
 	*x = Explain{}
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3258,7 @@ func (x *Explain) String() string {
 func (*Explain) ProtoMessage() {}
 
 func (x *Explain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3271,7 @@ func (x *Explain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explain.ProtoReflect.Descriptor instead.
 func (*Explain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{34}
+	return file_basalt_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Explain) GetNamespace() string {
@@ -3240,7 +3308,7 @@ type Explained struct {
 
 func (x *Explained) Reset() {
 	*x = Explained{}
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3320,7 @@ func (x *Explained) String() string {
 func (*Explained) ProtoMessage() {}
 
 func (x *Explained) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +3333,7 @@ func (x *Explained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explained.ProtoReflect.Descriptor instead.
 func (*Explained) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{35}
+	return file_basalt_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Explained) GetSerial() uint64 {
@@ -3314,7 +3382,7 @@ type NodeReason struct {
 
 func (x *NodeReason) Reset() {
 	*x = NodeReason{}
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3394,7 @@ func (x *NodeReason) String() string {
 func (*NodeReason) ProtoMessage() {}
 
 func (x *NodeReason) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3407,7 @@ func (x *NodeReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
 func (*NodeReason) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{36}
+	return file_basalt_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NodeReason) GetReason() string {
@@ -3368,7 +3436,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3448,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3461,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{37}
+	return file_basalt_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -3431,7 +3499,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3511,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3524,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{38}
+	return file_basalt_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PodRef) GetUid() string {
@@ -3520,7 +3588,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3600,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3613,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{39}
+	return file_basalt_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -3624,7 +3692,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3636,7 +3704,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3649,7 +3717,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{40}
+	return file_basalt_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -3697,7 +3765,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3777,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3790,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{41}
+	return file_basalt_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -3752,7 +3820,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3832,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3845,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{42}
+	return file_basalt_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -3822,7 +3890,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +3902,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +3915,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -3890,7 +3958,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +3970,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +3983,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -3957,7 +4025,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4037,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4050,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -4024,7 +4092,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4104,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4117,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -4127,7 +4195,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4139,7 +4207,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4152,7 +4220,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -4186,7 +4254,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4198,7 +4266,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4211,7 +4279,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -4229,7 +4297,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4241,7 +4309,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4254,7 +4322,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 type StatusRequest struct {
@@ -4266,7 +4334,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4346,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4359,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{50}
+	return file_basalt_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -4322,7 +4390,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4402,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4415,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{51}
+	return file_basalt_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StatusReply) GetName() string {
@@ -4457,7 +4525,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4469,7 +4537,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4482,7 +4550,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{52}
+	return file_basalt_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -4553,7 +4621,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4565,7 +4633,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4578,7 +4646,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{53}
+	return file_basalt_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -4636,7 +4704,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4648,7 +4716,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4661,7 +4729,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{54}
+	return file_basalt_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -4949,10 +5017,11 @@ const file_basalt_proto_rawDesc = "" +
 	"\ademands\x18\x02 \x03(\v2\x16.basalt.wire.v1.DemandR\ademands\x12-\n" +
 	"\x04rows\x18\x03 \x03(\v2\x19.basalt.wire.v1.IntentRowR\x04rows\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
-	"tableEpoch\"\\\n" +
+	"tableEpoch\"t\n" +
 	"\x06Demand\x120\n" +
 	"\aamounts\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\x12 \n" +
-	"\vconstraints\x18\x02 \x01(\fR\vconstraints\"\xc8\x01\n" +
+	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
+	"\x06repels\x18\x03 \x01(\fR\x06repels\"\xc8\x01\n" +
 	"\tIntentRow\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x120\n" +
 	"\x14pod_resource_version\x18\x02 \x01(\tR\x12podResourceVersion\x12\x1c\n" +
@@ -5045,10 +5114,17 @@ const file_basalt_proto_rawDesc = "" +
 	"tableEpoch\"R\n" +
 	"\x05Known\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1a\n" +
-	"\battempts\x18\x02 \x03(\x04R\battempts\"`\n" +
+	"\battempts\x18\x02 \x03(\x04R\battempts\"\xa8\x01\n" +
 	"\bPodClass\x122\n" +
 	"\brequests\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\brequests\x12 \n" +
-	"\vconstraints\x18\x02 \x01(\fR\vconstraints\"?\n" +
+	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
+	"\x06repels\x18\x03 \x01(\fR\x06repels\x12.\n" +
+	"\x06labels\x18\x04 \x01(\v2\x16.basalt.wire.v1.LabelsR\x06labels\"\x7f\n" +
+	"\x06Labels\x12:\n" +
+	"\x06labels\x18\x01 \x03(\v2\".basalt.wire.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
 	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xf2\x02\n" +
@@ -5279,7 +5355,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_basalt_proto_goTypes = []any{
 	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
 	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
@@ -5314,32 +5390,34 @@ var file_basalt_proto_goTypes = []any{
 	(*Refilled)(nil),          // 30: basalt.wire.v1.Refilled
 	(*Known)(nil),             // 31: basalt.wire.v1.Known
 	(*PodClass)(nil),          // 32: basalt.wire.v1.PodClass
-	(*PodWant)(nil),           // 33: basalt.wire.v1.PodWant
-	(*HoldRequest)(nil),       // 34: basalt.wire.v1.HoldRequest
-	(*Held)(nil),              // 35: basalt.wire.v1.Held
-	(*Refusal)(nil),           // 36: basalt.wire.v1.Refusal
-	(*HoldReply)(nil),         // 37: basalt.wire.v1.HoldReply
-	(*Explain)(nil),           // 38: basalt.wire.v1.Explain
-	(*Explained)(nil),         // 39: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 40: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 41: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 42: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 43: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 44: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 45: basalt.wire.v1.Bind
-	(*Withdraw)(nil),          // 46: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 47: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 48: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 49: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 50: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 51: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 52: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 53: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 54: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 55: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 56: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 57: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 58: basalt.wire.v1.WhyReply
+	(*Labels)(nil),            // 33: basalt.wire.v1.Labels
+	(*PodWant)(nil),           // 34: basalt.wire.v1.PodWant
+	(*HoldRequest)(nil),       // 35: basalt.wire.v1.HoldRequest
+	(*Held)(nil),              // 36: basalt.wire.v1.Held
+	(*Refusal)(nil),           // 37: basalt.wire.v1.Refusal
+	(*HoldReply)(nil),         // 38: basalt.wire.v1.HoldReply
+	(*Explain)(nil),           // 39: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 40: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 41: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 42: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 43: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 44: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 45: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 46: basalt.wire.v1.Bind
+	(*Withdraw)(nil),          // 47: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 48: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 49: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 50: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 51: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 52: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 53: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 54: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 55: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 56: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 57: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 58: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 59: basalt.wire.v1.WhyReply
+	nil,                       // 60: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -5353,18 +5431,18 @@ var file_basalt_proto_depIdxs = []int32{
 	28, // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
 	30, // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
 	31, // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
-	34, // 11: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
-	37, // 12: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	41, // 13: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	43, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	44, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	45, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	46, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	47, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	49, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	50, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	38, // 21: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
-	39, // 22: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	35, // 11: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
+	38, // 12: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
+	42, // 13: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	44, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	45, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	46, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	47, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	48, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	50, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	51, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	39, // 21: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	40, // 22: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
 	7,  // 23: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
 	7,  // 24: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
 	10, // 25: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
@@ -5392,49 +5470,51 @@ var file_basalt_proto_depIdxs = []int32{
 	7,  // 47: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
 	10, // 48: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
 	7,  // 49: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	10, // 50: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	8,  // 51: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	32, // 52: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	33, // 53: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	9,  // 54: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	35, // 55: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	36, // 56: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	50, // 57: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	32, // 58: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	40, // 59: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	10, // 60: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 61: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	42, // 62: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 63: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 64: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 65: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	10, // 66: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	35, // 67: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	3,  // 68: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	48, // 69: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 70: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 71: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 72: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	51, // 73: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	50, // 74: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	56, // 75: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 76: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 77: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 78: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	40, // 79: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	4,  // 80: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	54, // 81: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	52, // 82: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	57, // 83: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	5,  // 84: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	55, // 85: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	53, // 86: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	58, // 87: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	84, // [84:88] is the sub-list for method output_type
-	80, // [80:84] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	33, // 50: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	60, // 51: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	10, // 52: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	8,  // 53: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	32, // 54: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	34, // 55: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	9,  // 56: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	36, // 57: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	37, // 58: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	51, // 59: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	32, // 60: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	41, // 61: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	10, // 62: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 63: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	43, // 64: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 65: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 66: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 67: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	10, // 68: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	36, // 69: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	3,  // 70: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	49, // 71: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 72: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 73: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 74: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	52, // 75: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	51, // 76: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	57, // 77: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 78: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 79: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 80: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	41, // 81: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	4,  // 82: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	55, // 83: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	53, // 84: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	58, // 85: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	5,  // 86: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	56, // 87: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	54, // 88: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	59, // 89: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	86, // [86:90] is the sub-list for method output_type
+	82, // [82:86] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -5473,7 +5553,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

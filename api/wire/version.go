@@ -7,7 +7,8 @@ import "fmt"
 //
 //	1: before records announced a version
 //	2: Explain and Explained; records announce a version
-const Protocol = 2
+//	3: anti-affinity terms and labels of classes
+const Protocol = 3
 
 // Announced is a record that announces a process.
 type Announced interface {
@@ -29,9 +30,25 @@ func Beside(r Announced) error {
 
 // SpokenSince returns the first version that has a message. It is not sent to a process of an earlier one.
 func SpokenSince(m *Envelope) uint32 {
-	switch m.GetBody().(type) {
-	case *Envelope_Explain, *Envelope_Explained:
+	switch body := m.GetBody().(type) {
+	case *Envelope_Explain:
+		return max(2, sinceOf([]*PodClass{body.Explain.GetPodClass()}))
+	case *Envelope_Explained:
 		return 2
+	case *Envelope_HoldRequest:
+		return sinceOf(body.HoldRequest.GetClasses())
+	case *Envelope_Commit:
+		return sinceOf(body.Commit.GetClasses())
+	}
+	return 1
+}
+
+// sinceOf: an earlier version would place pods with anti-affinity terms as if they had none.
+func sinceOf(classes []*PodClass) uint32 {
+	for _, class := range classes {
+		if len(class.GetRepels()) > 0 {
+			return 3
+		}
 	}
 	return 1
 }

@@ -25,8 +25,11 @@ type QueueSeen struct{ Queue *v1alpha1.Queue }
 // QueueGone says that a Queue was deleted.
 type QueueGone struct{ Name, UID string }
 
-// NamespaceSeen brings a namespace and the value of its label api.LabelQueue, "" when it has none.
-type NamespaceSeen struct{ Name, Queue string }
+// NamespaceSeen brings a namespace, its labels, and the value of its label api.LabelQueue, "" when it has none.
+type NamespaceSeen struct {
+	Name, Queue string
+	Labels      map[string]string
+}
 
 // NamespaceGone says that a namespace was deleted.
 type NamespaceGone struct{ Name string }

@@ -6,4 +6,4 @@ import (
 )
 
 // podOf returns a pod that no gang knows.
-func podOf(p *api.Pod) *pod { return &pod{Entry: &intake.Entry{Pod: p}} }
+func podOf(p *api.Pod) *pod { return &pod{Entry: &intake.Entry{Pod: p}, asked: p.Class} }

@@ -123,7 +123,7 @@ func (c *Core) limitBytes(g *gang, pods []*pod) bool {
 	}
 	var index classIndex
 	for _, p := range pods {
-		index.number(p.Class)
+		index.number(p.asked)
 	}
 	if index.bytes() <= smallClass {
 		return false
@@ -144,7 +144,14 @@ type classes struct {
 func (k *classes) of(class *api.Class) uint32 {
 	n, fresh := k.number(class)
 	if fresh {
-		k.wire = append(k.wire, &wire.PodClass{Requests: wire.FromResources(class.Requests), Constraints: class.Constraints})
+		said := &wire.PodClass{Requests: wire.FromResources(class.Requests), Constraints: class.Constraints, Repels: class.Repels}
+		if class.Labelled {
+			said.Labels = &wire.Labels{}
+			if class.Labels != nil {
+				said.Labels.Labels = class.Labels.Of
+			}
+		}
+		k.wire = append(k.wire, said)
 	}
 	return uint32(n)
 }

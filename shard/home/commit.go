@@ -48,7 +48,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 		p.stage, p.commit, p.doubt = committed, cm, time.Time{}
 		p.pinned, p.sure, p.ours = g.id, true, true
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
-			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.Class)})
+			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.asked)})
 	}
 	cm.body.Classes = k.wire
 	g.commits = append(g.commits, cm)

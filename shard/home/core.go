@@ -73,6 +73,7 @@ type Core struct {
 	sent                   fair.Budget        // bytes of classes (classes.go)
 	counter                uint32             // of serials
 	explanations           explanations
+	repellers              repellers
 	positionsAt            time.Time
 	inPosition             []*gang // those with a position
 	eventTokens            fair.Tokens
@@ -129,6 +130,7 @@ func New(cfg Config) *Core {
 		writes:      map[uint64]write{},
 		explains:    fair.Tokens{Rate: cfg.ConditionBudget},
 		eventTokens: fair.Tokens{Rate: cfg.EventBudget}, eventsSpent: fair.Budget{Rate: eventsByNamespace},
+		repellers: repellers{pods: map[string]repeller{}, about: map[string]int{}, labelled: map[labelled]*api.Class{}},
 		explanations: explanations{classes: map[string]*explained{}, open: map[uint64]*explained{},
 			tokens: fair.Tokens{Rate: cfg.ExplainBudget}, spent: fair.Budget{Rate: explainsByNamespace}},
 		wakeTokens: fair.Tokens{Rate: wakesPerSecond},

@@ -51,7 +51,8 @@ type explanations struct {
 
 // shortage is what the last round of a search lacked.
 type shortage struct {
-	pod         *api.Pod // one of the pods that found no room
+	pod         *api.Pod   // one of the pods that found no room,
+	class       *api.Class // with what it was asked for
 	missing, of int
 	never       bool // not even an empty node would take it
 }
@@ -67,7 +68,7 @@ func (s *shortage) reason(words string) report.Reason {
 // blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
 func (c *Core) blockedShort(g *gang, s *shortage) {
 	g.search.short = s
-	g.blocked = s.reason(c.whyNoRoom(g, s.pod.Class))
+	g.blocked = s.reason(c.whyNoRoom(g, s.class))
 }
 
 // whyNoRoom returns what node shards said of a class last, and asks them again if that was some time ago. The gang is told of the answer.
@@ -95,7 +96,7 @@ func (c *Core) awaitsWords(g *gang) bool {
 	if g.search.short == nil {
 		return false
 	}
-	x := c.explanations.classes[g.search.short.pod.Class.Key]
+	x := c.explanations.classes[g.search.short.class.Key]
 	return x != nil && x.open != nil && x.words == ""
 }
 
@@ -162,7 +163,7 @@ func (c *Core) endExplained(x *explained) {
 	x.open, x.gangs = nil, nil
 	for _, id := range gangs {
 		g := c.gangs[id]
-		if g == nil || g.search.short == nil || g.search.short.pod.Class.Key != x.class.Key {
+		if g == nil || g.search.short == nil || g.search.short.class.Key != x.class.Key {
 			continue
 		}
 		if is := g.search.short.reason(x.words); g.blocked.Is(is.Code) {

@@ -25,11 +25,12 @@ type pod struct {
 	version  string // newest resourceVersion that is known: of the watch, or of our own last write
 	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
-	id     uint64    // api.PodID
-	pinned string    // UID of the gang under which it was committed or seen bound
-	sure   bool      // pinned rests on more than LabelGang, which anybody may have written
-	gang   *gang     // nil when it is none of ours
-	first  time.Time // when it was first seen
+	asked  *api.Class // with what it is asked for (repel.go)
+	id     uint64     // api.PodID
+	pinned string     // UID of the gang under which it was committed or seen bound
+	sure   bool       // pinned rests on more than LabelGang, which anybody may have written
+	gang   *gang      // nil when it is none of ours
+	first  time.Time  // when it was first seen
 	stage  podStage
 	shard  api.Incarnation // where it is held or committed,
 	node   string          // and on which node
@@ -82,6 +83,7 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 			c.onPodGone(uid)
 		}
 	}
+	c.forgetRepellers(now)
 	for _, p := range e.Pods {
 		c.versionsWentBack(p)
 		c.onPodSeen(p)
@@ -107,10 +109,12 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	if seen == nil || seen.UID == "" {
 		return
 	}
+	c.noteRepeller(seen.UID, seen)
 	p := c.pods[seen.UID]
 	if !Keeps(seen) && !(p != nil && p.Node != "") && c.named[api.PodID(seen.UID)] == nil {
 		if p != nil { // it lost its label
 			c.onPodGone(seen.UID)
+			c.noteRepeller(seen.UID, seen)
 		}
 		return
 	}
@@ -120,7 +124,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		seen = &bare
 	}
 	if p == nil {
-		p = &pod{Entry: &intake.Entry{Pod: seen}, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
+		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
 		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
 		changed := c.objects.Add(p.Entry)
@@ -133,6 +137,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	before, changing := p.Pod, p.changing()
 	p.Pod = seen
+	if before.Class.Key != seen.Class.Key || !before.Labels.Equal(seen.Labels) {
+		p.asked = seen.Class // what is under way was asked for by what the pod was; without labels it is judged with care
+	}
 	p.version = newer(p.version, seen.ResourceVersion)
 	if changing && !p.changing() && p.gang != nil {
 		c.touch(p.gang)
@@ -196,6 +203,7 @@ func (c *Core) versionsWentBack(listed *api.Pod) {
 }
 
 func (c *Core) onPodGone(uid string) {
+	c.noteRepeller(uid, nil)
 	p := c.pods[uid]
 	if p == nil {
 		return

@@ -42,6 +42,7 @@ func (c *Core) seek(g *gang) bool {
 		return true
 	}
 	if s.round == nil {
+		c.ask(missing)
 		if c.asleep(g) || c.limitBytes(g, missing) || !c.takeSlot(g) {
 			return false
 		}
@@ -98,7 +99,7 @@ func (c *Core) seek(g *gang) bool {
 		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0,
 	}
 	for _, p := range r.pods {
-		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.Class)})
+		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.asked)})
 	}
 	r.body.Classes, r.classes = classes.wire, classes.list
 	c.countBytes(g.name.Namespace, classes.bytes())
@@ -130,8 +131,8 @@ func cut(pods []*pod, most int) (part, rest []*pod) {
 	size := 0
 	var index classIndex
 	for i, p := range pods {
-		if _, fresh := index.number(p.Class); fresh {
-			size += len(p.Class.Key) + 16*len(p.Class.Requests)
+		if _, fresh := index.number(p.asked); fresh {
+			size += len(p.asked.Key) + 16*len(p.asked.Requests)
 		}
 		if i > 0 && (i == most || size > most*classBytes) {
 			return pods[:i:i], pods[i:]
@@ -157,17 +158,17 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	}
 	var lacking classIndex
 	for _, p := range missing {
-		if _, fresh := lacking.number(p.Class); !fresh {
+		if _, fresh := lacking.number(p.asked); !fresh {
 			continue
 		}
-		none := r.never.of(p.Class)
+		none := r.never.of(p.asked)
 		for _, m := range c.table.Members { // not asked, but its largest node is too small
 			if s := c.summaries[m.Incarnation]; !r.asked[m.Incarnation] && s != nil && c.owned[m.Incarnation] > 0 && !p.Class.Requests.Fits(s.largest) {
 				none++
 			}
 		}
 		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
-			c.blockedShort(g, &shortage{pod: p.Pod, never: true})
+			c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, never: true})
 			if !g.started && g.state == holding {
 				c.retreat(g, giveUp)
 				return
@@ -181,7 +182,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
 		g.blocked = report.Reason{}
 	} else {
-		c.blockedShort(g, &shortage{pod: missing[0].Pod, missing: len(missing), of: max(len(missing), g.tally.charged)})
+		c.blockedShort(g, &shortage{pod: missing[0].Pod, class: missing[0].asked, missing: len(missing), of: max(len(missing), g.tally.charged)})
 	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
 		c.sleep(g, false)

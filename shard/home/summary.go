@@ -97,9 +97,9 @@ type kind struct {
 func kindsOf(pods []*pod) (kinds []kind) {
 	var index classIndex
 	for _, p := range pods {
-		i, fresh := index.number(p.Class)
+		i, fresh := index.number(p.asked)
 		if fresh {
-			kinds = append(kinds, kind{class: p.Class})
+			kinds = append(kinds, kind{class: p.asked})
 		}
 		kinds[i].pods = append(kinds[i].pods, p)
 	}

@@ -43,7 +43,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 		out.ShortQueue, out.ShortResource, out.Short = a.denied.GetQueue(), a.denied.GetResource(), a.denied.GetShort()
 	}
 	if s := g.search.short; s != nil && g.blocked.Is(s.reason("").Code) {
-		if x := c.explanations.classes[s.pod.Class.Key]; x != nil {
+		if x := c.explanations.classes[s.class.Key]; x != nil {
 			out.Nodes, out.Fit = uint32(x.last.Nodes), uint32(x.last.Fit)
 			for _, r := range x.last.Counts {
 				out.NodeReasons = append(out.NodeReasons, &wire.NodeReason{Reason: r.Reason, Nodes: uint32(r.Nodes)})

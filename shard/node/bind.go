@@ -12,7 +12,6 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -304,7 +303,7 @@ func (c *Core) podResolvedBound(uid, node string) {
 			if c.isCharged(r.uid) {
 				r.charge = r.ownCharge()
 			}
-			c.cache.Charge(r.charge, node, r.class, cache.Intent, r.gang.key, r.gang.rank)
+			c.chargeRow(r, node)
 		}
 	}
 }

@@ -152,6 +152,12 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 			reason(uid, fmt.Sprintf("pod %s/%s: its requests and constraints have %d bytes, the limit is %d", p.GetNamespace(), p.GetName(), size, c.cfg.MaxClassBytes))
 			continue
 		}
+		k := c.kinOf(g.ref.GetNamespace(), class)
+		counted, ok := c.placed(k, class, true)
+		if !ok {
+			reason(uid, fmt.Sprintf("pod %s/%s: its namespace has too many different anti-affinity terms", p.GetNamespace(), p.GetName()))
+			continue
+		}
 		h := g.holds[uid]
 		var misfit cache.Misfit
 		if h != nil && h.node == p.GetNode() && h.class.Key == class.Key {
@@ -163,18 +169,18 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 			if h != nil {
 				c.cache.Release(uid)
 			}
-			misfit = c.cache.CanPlace(class, p.GetNode())
+			misfit = c.cache.CanPlace(counted, p.GetNode())
 			if h != nil && !misfit.Fits() {
-				c.cache.Charge(uid, h.node, h.class, cache.Hold, g.key, g.rank)
+				c.chargeHold(g, uid, h)
 			}
 		}
 		if !misfit.Fits() {
 			reason(uid, fmt.Sprintf("node %s: %s", p.GetNode(), misfit))
 			continue
 		}
-		r := &row{gang: g, commit: mm, uid: uid, rv: p.GetResourceVersion(), ns: p.GetNamespace(), name: p.GetName(), node: p.GetNode(), class: class, charge: uid}
+		r := &row{gang: g, commit: mm, uid: uid, rv: p.GetResourceVersion(), ns: p.GetNamespace(), name: p.GetName(), node: p.GetNode(), class: class, kin: k, charge: uid}
 		delete(g.holds, uid)
-		c.cache.Charge(uid, r.node, class, cache.Intent, g.key, g.rank)
+		c.chargeRow(r, r.node)
 		c.addRow(r)
 		done = append(done, taken{r, h})
 	}
@@ -190,10 +196,16 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 		if t.hold != nil {
 			g.holds[t.row.uid] = t.hold
 			c.holders[g.key] = true
-			c.cache.Charge(t.row.uid, t.hold.node, t.hold.class, cache.Hold, g.key, g.rank)
+			c.chargeHold(g, t.row.uid, t.hold)
 		}
 	}
 	return without, why
+}
+
+// chargeHold counts a hold that was there before.
+func (c *Core) chargeHold(g *gang, uid string, h *hold) {
+	class, _ := c.placed(h.kin, h.class, false)
+	c.cache.Charge(uid, h.node, class, cache.Hold, g.key, g.rank)
 }
 
 func (c *Core) isCharged(uid string) bool {
@@ -304,7 +316,7 @@ func (b *batch) sizeOf(r *row, gangs, demands map[string]uint32) int {
 
 // demandSize is how many bytes a class takes at most in a record.
 func demandSize(class *api.Class) int {
-	size := len(class.Constraints) + 20
+	size := len(class.Constraints) + len(class.Repels) + 30
 	for _, a := range class.Requests {
 		size += len(a.Resource) + 20
 	}
@@ -323,7 +335,7 @@ func (b *batch) add(r *row, size int, gangs, demands map[string]uint32) {
 	if !ok {
 		di = uint32(len(b.record.Demands))
 		demands[r.class.Key] = di
-		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints})
+		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints, Repels: r.class.Repels})
 	}
 	b.size += size
 	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})
@@ -533,7 +545,7 @@ func (c *Core) answerWithdraws() {
 		var bound []*wire.Held
 		for _, uid := range g.withdrawing {
 			if at, here := c.bound[uid]; here {
-				bound = append(bound, &wire.Held{PodUid: uid, Node: at})
+				bound = append(bound, &wire.Held{PodUid: uid, Node: at.node})
 			}
 		}
 		g.withdrawing = nil

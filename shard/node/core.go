@@ -98,10 +98,12 @@ type Core struct {
 
 	cache *cache.Cache
 	nodes map[string]*api.Node // every node of the cluster: a bucket gained needs its nodes at once
-	bound map[string]string    // pods seen bound to nodes of our buckets, unfinished: UID -> node
+	bound map[string]boundPod  // pods seen bound to nodes of our buckets, unfinished: by UID
 	ended [2]map[string]bool   // pods of ours that finished or left, lately and before: a late event must not charge them again
 	aged  time.Time            // when ended was last moved on
 	sync  syncState
+
+	groups groups
 
 	unreadable map[string]string // what was said of nodes of which something cannot be read
 
@@ -166,7 +168,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg:   cfg.withDefaults(),
 		cache: cache.New(cache.Config{Policy: cfg.Policy}),
-		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]string{}, ended: [2]map[string]bool{{}, {}},
+		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]boundPod{}, groups: newGroups(), ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
@@ -225,6 +227,10 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.nodeSeen(ev.Node)
 	case event.NodeGone:
 		c.nodeGone(ev.Name)
+	case event.NamespaceSeen:
+		c.namespaceSeen(ev.Name, ev.Labels)
+	case event.NamespaceGone:
+		c.namespaceSeen(ev.Name, nil)
 	case event.Message:
 		c.message(ev)
 	case event.IntentsWritten:
@@ -281,6 +287,7 @@ func (c *Core) sweep() {
 	}
 	c.swept = c.now
 	c.spent.Forget(c.now)
+	c.sweepGroups()
 	old := c.now.Add(-c.cfg.Remember)
 	if c.now.Sub(c.aged) >= c.cfg.Remember { // as a whole: there may be millions
 		c.aged = c.now

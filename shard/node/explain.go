@@ -23,10 +23,11 @@ func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
 		c.ignored++
 		return
 	}
-	reply := &wire.Explained{Serial: m.GetSerial(), Later: !c.mayCompare(m.GetNamespace(), classes[0])}
+	class, ok := c.placed(c.kinOf(m.GetNamespace(), classes[0]), classes[0], true)
+	reply := &wire.Explained{Serial: m.GetSerial(), Later: !ok || !c.mayCompare(m.GetNamespace(), class)}
 	if !reply.Later {
 		before := c.cache.Compared()
-		why := c.cache.Why(classes[0])
+		why := c.cache.Why(class)
 		c.spend(m.GetNamespace(), before)
 		reply.Nodes, reply.Fit = uint32(why.Nodes), uint32(why.Fit)
 		for _, r := range why.Counts[:min(len(why.Counts), maxReasons)] {

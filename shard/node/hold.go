@@ -40,6 +40,20 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	asked := make([]bool, len(classes)) // mayCompare,
 	later := make([]bool, len(classes)) // and it said no
 	refused := make([]uint32, len(classes))
+	kins, counted := make([]*kin, len(classes)), make([]*api.Class, len(classes)) // as the cache counts them
+	for i, class := range classes {
+		kins[i] = c.kinOf(namespace, class)
+		if placed, ok := c.placed(kins[i], class, true); ok {
+			counted[i] = placed
+		} else {
+			full[i], later[i] = true, true // its namespace has too many terms
+		}
+	}
+	for i, class := range classes { // again: one of the others may have brought a term
+		if counted[i] != nil {
+			counted[i], _ = c.placed(kins[i], class, true)
+		}
+	}
 	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
 	taken := map[string][]string{}          // key of a gang -> pods whose holds were taken
 	for _, want := range m.GetPods() {
@@ -75,7 +89,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			}
 		}
 		before := c.cache.Compared()
-		node, victims, ok := c.cache.PlaceTaking(classes[i], g.rank)
+		node, victims, ok := c.cache.PlaceTaking(counted[i], g.rank)
 		c.spend(namespace, before)
 		if !ok {
 			full[i] = true
@@ -92,9 +106,9 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			c.dropHold(loser, v)
 			taken[p.Gang] = append(taken[p.Gang], v)
 		}
-		c.cache.Charge(uid, node, classes[i], cache.Hold, g.key, g.rank)
-		c.holders[g.key] = true
-		g.holds[uid] = &hold{node: node, class: classes[i], serial: m.GetSerial(), expires: expires}
+		c.cache.Charge(uid, node, counted[i], cache.Hold, g.key, g.rank)
+		c.holders[g.key], kins[i].used = true, true
+		g.holds[uid] = &hold{node: node, class: classes[i], kin: kins[i], serial: m.GetSerial(), expires: expires}
 		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
 	}
 	for i := range classes {
@@ -104,7 +118,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i], Later: later[i]}
 		if refused[i] > 0 && !later[i] && c.takeover.stage == idle {
 			before := c.cache.Compared()
-			r.Never = c.cache.Never(classes[i])
+			r.Never = c.cache.Never(counted[i])
 			c.spend(namespace, before)
 		}
 		reply.Refused = append(reply.Refused, r)
@@ -216,7 +230,9 @@ func readClasses(in []*wire.PodClass) ([]*api.Class, error) {
 				return nil, fmt.Errorf("read pod class %d: %s is negative", i, a.Resource)
 			}
 		}
-		out[i] = api.NewClass(requests, p.GetConstraints())
+		class := api.Class{Requests: requests, Constraints: p.GetConstraints(), Repels: p.GetRepels(), Labelled: p.GetLabels() != nil}
+		class.Labels = api.NewLabels(p.GetLabels().GetLabels())
+		out[i] = api.MakeClass(class)
 	}
 	return out, nil
 }

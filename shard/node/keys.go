@@ -234,9 +234,9 @@ func (c *Core) Check() error {
 			}
 		}
 	}
-	for uid, node := range c.bound {
-		if p, ok := c.cache.Lookup(uid); !ok || p.Kind != cache.Bound || p.Node != node || !c.owns(node) {
-			return fmt.Errorf("pod %s is bound to %s: the cache has %+v", uid, node, p)
+	for uid, b := range c.bound {
+		if p, ok := c.cache.Lookup(uid); !ok || p.Kind != cache.Bound || p.Node != b.node || !c.owns(b.node) {
+			return fmt.Errorf("pod %s is bound to %s: the cache has %+v", uid, b.node, p)
 		}
 		if len(c.rows[uid]) > 0 {
 			return fmt.Errorf("pod %s is bound and has rows", uid)

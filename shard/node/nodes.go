@@ -29,7 +29,11 @@ func (c *Core) nodeSeen(n *api.Node) {
 	if n == nil || n.Name == "" {
 		return
 	}
+	old := c.nodes[n.Name]
 	c.nodes[n.Name] = n
+	if len(c.groups.on[n.Name]) > 0 && (old == nil || !maps.Equal(old.Labels, n.Labels)) {
+		c.moved(n.Name)
+	}
 	if c.buckets[api.BucketOf(n.Name)] == active {
 		c.setNode(n)
 	}
@@ -38,6 +42,9 @@ func (c *Core) nodeSeen(n *api.Node) {
 // setNode offers a node. What of it cannot be read counts as nothing, and its admin hears of it once.
 func (c *Core) setNode(n *api.Node) {
 	c.cache.SetNode(n)
+	if len(c.groups.repelling) > 0 {
+		c.repelFrom(n)
+	}
 	if n.Unreadable != "" && c.unreadable[n.Name] != n.Unreadable {
 		c.nodeEvent(n.Name, true, "UnreadableResources", "status.allocatable: "+n.Unreadable+"; treated as zero")
 	}
@@ -55,6 +62,7 @@ func (c *Core) nodeGone(name string) {
 	}
 	delete(c.nodes, name)
 	delete(c.unreadable, name)
+	c.moved(name)
 	if c.buckets[api.BucketOf(name)] == active {
 		c.dropNode(name)
 		c.giveUpUnbindable()
@@ -130,7 +138,18 @@ func (c *Core) podSeen(p *api.Pod) {
 		}
 	}
 	if p.Node == "" {
+		for _, r := range rows { // one that was inherited
+			if k := c.kin(p.Namespace, p.Labels, p.Unlisted); k != r.kin && r.charge != "" {
+				r.kin = k
+				if at, charged := c.cache.Lookup(r.charge); charged {
+					c.chargeRow(r, at.Node)
+				}
+			}
+		}
 		return
+	}
+	if p.Class != nil && len(p.Class.Repels) > 0 {
+		c.repels(p.UID, p)
 	}
 	class := p.Class
 	if class == nil {
@@ -140,7 +159,7 @@ func (c *Core) podSeen(p *api.Pod) {
 		switch at, charged := c.cache.Lookup(p.UID); {
 		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
 			return
-		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Class != nil && at.Class.Key == class.Key:
+		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && c.unchanged(p, class, at.Class):
 			return // a pod that is bound has no rows
 		}
 	}
@@ -166,8 +185,21 @@ func (c *Core) podSeen(p *api.Pod) {
 		}
 		return
 	}
-	c.bound[p.UID] = p.Node
-	c.cache.Charge(p.UID, p.Node, class, cache.Bound, "", api.Rank{})
+	k := c.kin(p.Namespace, p.Labels, p.Unlisted)
+	k.used = true
+	c.bound[p.UID] = boundPod{p.Node, k}
+	counted, _ := c.placed(k, class, false)
+	c.cache.Charge(p.UID, p.Node, counted, cache.Bound, "", api.Rank{})
+}
+
+// unchanged reports whether a bound pod has the class and the labels that it is counted with.
+func (c *Core) unchanged(p *api.Pod, class, counted *api.Class) bool {
+	k := c.bound[p.UID].kin
+	if k == nil || counted == nil || k.unknown != p.Unlisted || !p.Unlisted && !k.labels.Equal(p.Labels) {
+		return false
+	}
+	now, _ := c.placed(k, class, false)
+	return now.Key == counted.Key
 }
 
 // refusedByKubelet reports whether the kubelet refuses a pod that somebody else put on a node, and that has not started: the node
@@ -205,6 +237,9 @@ func (c *Core) unbind(uid string) bool {
 
 // podEnded frees what a pod held: it is gone, or finished.
 func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
+	if c.groups.repelling[uid] != nil {
+		c.repels(uid, nil)
+	}
 	if len(c.rows[uid]) == 0 && !c.isCharged(uid) {
 		return
 	}
@@ -236,6 +271,11 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 	for _, uid := range api.SortedKeys(c.bound) {
 		if !there[uid] {
 			c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
+		}
+	}
+	for _, uid := range api.SortedKeys(c.groups.repelling) {
+		if !there[uid] {
+			c.repels(uid, nil)
 		}
 	}
 	for _, uid := range api.SortedKeys(c.rows) {
@@ -314,7 +354,15 @@ func (c *Core) makeSummary() *wire.Summary {
 			continue
 		}
 		before := c.cache.Compared()
-		n := c.cache.Room(a.class, int64(c.cfg.MaxRoom))
+		class := a.class
+		if class.Labelled || len(class.Repels) > 0 || len(c.groups.byTerm) > 0 {
+			counted, ok := c.placed(c.kinOf(a.namespace, class), class, true)
+			if !ok {
+				continue
+			}
+			class = counted
+		}
+		n := c.cache.Room(class, int64(c.cfg.MaxRoom))
 		c.spend(a.namespace, before)
 		s.Room = append(s.Room, &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom)})
 	}

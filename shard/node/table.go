@@ -59,7 +59,7 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 		}
 	}
 	for _, uid := range api.SortedKeys(c.bound) {
-		if lost[api.BucketOf(c.bound[uid])] {
+		if lost[api.BucketOf(c.bound[uid].node)] {
 			c.unbind(uid)
 		}
 	}
@@ -125,11 +125,11 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		}
 		r := &row{gang: c.gang(ref), key: k, uid: uid, rv: stored.GetPodResourceVersion(), ns: stored.GetNamespace(), name: stored.GetName(), node: node, phase: sent, stored: true, listed: c.takeover.sequence}
 		requests, err := api.Resources{{Resource: "pods", Value: 1}}, error(nil)
-		var constraints []byte
+		var constraints, repels []byte
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
 			var named api.Resources
 			if named, err = wire.ToResources(demands[stored.GetDemand()].GetAmounts()); err == nil {
-				requests, constraints = named, demands[stored.GetDemand()].GetConstraints()
+				requests, constraints, repels = named, demands[stored.GetDemand()].GetConstraints(), demands[stored.GetDemand()].GetRepels()
 			}
 		} else {
 			err = fmt.Errorf("demand %d of %d", stored.GetDemand(), len(demands))
@@ -137,11 +137,11 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		if err != nil {
 			c.log(slog.LevelError, "cannot decode the demand of an intent: it counts as one pod without requests", append(slices.Clone(where), slog.String("pod", uid), slog.Any("error", err))...)
 		}
-		r.class = api.NewClass(requests, constraints)
+		r.class = api.MakeClass(api.Class{Requests: requests, Constraints: constraints, Repels: repels})
 		k.rows[uid] = r
 		c.addRow(r)
 		if at, bound := c.bound[uid]; bound { // no Binding lands any more
-			c.note(r, wire.BindOutcome_BIND_BOUND, at)
+			c.note(r, wire.BindOutcome_BIND_BOUND, at.node)
 			c.finish(r)
 		} else if c.hasEnded(uid) {
 			c.finish(r)

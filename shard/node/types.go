@@ -56,10 +56,17 @@ type gang struct {
 	touched     time.Time
 }
 
+// boundPod is a pod seen bound.
+type boundPod struct {
+	node string
+	kin  *kin
+}
+
 // hold is room promised to a pod.
 type hold struct {
 	node    string
-	class   *api.Class
+	class   *api.Class // as it was asked for
+	kin     *kin
 	serial  uint64
 	expires time.Time
 }
@@ -125,7 +132,8 @@ type row struct {
 	ns     string
 	name   string
 	node   string
-	class  *api.Class
+	class  *api.Class // as it was asked for
+	kin    *kin
 
 	phase     phase
 	at        int    // in gang.rows
@@ -195,7 +203,17 @@ func (c *Core) charge(r *row) {
 	if _, taken := c.cache.Lookup(r.uid); taken {
 		r.charge = r.ownCharge()
 	}
-	c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.key, r.gang.rank)
+	c.chargeRow(r, r.node)
+}
+
+// chargeRow counts a row under the name that it has.
+func (c *Core) chargeRow(r *row, node string) {
+	if r.kin == nil {
+		r.kin = c.kin(r.ns, nil, true)
+	}
+	r.kin.used = true
+	class, _ := c.placed(r.kin, r.class, false)
+	c.cache.Charge(r.charge, node, class, cache.Intent, r.gang.key, r.gang.rank)
 }
 
 // ownCharge is a name for a row's charge that no pod and no other row has.
@@ -296,7 +314,7 @@ func (c *Core) giveUp(r *row) {
 		if r.charge == r.uid { // the pod itself may be placed anew meanwhile
 			c.discharge(r)
 			r.charge = r.ownCharge()
-			c.cache.Charge(r.charge, r.node, r.class, cache.Intent, r.gang.key, r.gang.rank)
+			c.chargeRow(r, r.node)
 		}
 		c.enter(r, dropped)
 		c.dirty[r.key.id], c.hurry[r.key.id] = true, true

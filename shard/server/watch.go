@@ -74,7 +74,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	start(nodes.Run, nodes.Synced())
 	namespaces := follow(w, core, "namespaces", nil,
 		func(n *corev1.Namespace) event.Event {
-			return event.NamespaceSeen{Name: n.Name, Queue: n.Labels[api.LabelQueue]}
+			return event.NamespaceSeen{Name: n.Name, Queue: n.Labels[api.LabelQueue], Labels: n.Labels}
 		},
 		func(n *corev1.Namespace) event.Event { return event.NamespaceGone{Name: n.Name} })
 	start(namespaces.Run, namespaces.Synced())

@@ -1,0 +1,197 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8slabels "k8s.io/apimachinery/pkg/labels"
+)
+
+// Required anti-affinity of pods. A pod with such terms repels the pods that they match from its node, or from all nodes with the same
+// value of another label; and it goes nowhere where such pods are. A pod that repels nobody is concerned as well, by the terms of others.
+// So Basalt reads the labels of every pod.
+
+const (
+	maxRepelBytes  = 16 << 10 // of the required anti-affinity terms of a pod, encoded
+	maxLabelBytes  = 16 << 10 // of the labels of a pod
+	fieldRepels    = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+	annotationWide = "scheduling.basalt.dev/labels" // set by StripPod on a pod whose labels have more bytes, instead of them
+)
+
+// repels returns the required anti-affinity terms of a pod, with the namespaces that they mean: those that fit the bound of bytes.
+func repels(p *v1.Pod) (terms []v1.PodAffinityTerm, excess string) {
+	a := p.Spec.Affinity
+	if a == nil || a.PodAntiAffinity == nil || len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) == 0 {
+		return nil, ""
+	}
+	bytes := 0
+	for _, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		// The API server has merged the label keys into the selector.
+		out := v1.PodAffinityTerm{LabelSelector: t.LabelSelector, TopologyKey: t.TopologyKey, NamespaceSelector: t.NamespaceSelector, Namespaces: t.Namespaces}
+		if len(out.Namespaces) == 0 && out.NamespaceSelector == nil {
+			out.Namespaces = []string{p.Namespace}
+		}
+		if !slices.IsSorted(out.Namespaces) {
+			out.Namespaces = slices.Sorted(slices.Values(out.Namespaces))
+		}
+		if bytes += out.Size(); bytes > maxRepelBytes {
+			return terms, fmt.Sprintf("%s: its terms have more bytes than the limit of %d", fieldRepels, maxRepelBytes)
+		}
+		terms = append(terms, out)
+	}
+	return terms, ""
+}
+
+// Term is a required anti-affinity term. It is immutable.
+type Term struct {
+	ID       string // equal for equal terms
+	Topology string // the label of nodes whose values are its domains
+
+	namespaces        []string // sorted
+	namespaceSelector k8slabels.Selector
+	selector          k8slabels.Selector
+}
+
+// ReadRepels reads the anti-affinity terms that a class carries.
+func ReadRepels(b []byte) ([]*Term, error) {
+	var a v1.PodAntiAffinity
+	if err := a.Unmarshal(b); err != nil {
+		return nil, fmt.Errorf("read anti-affinity: %w", err)
+	}
+	terms := make([]*Term, len(a.RequiredDuringSchedulingIgnoredDuringExecution))
+	for i := range terms {
+		t := &a.RequiredDuringSchedulingIgnoredDuringExecution[i]
+		id, err := t.Marshal()
+		if err != nil {
+			return nil, fmt.Errorf("read anti-affinity: %w", err)
+		}
+		terms[i] = &Term{ID: string(id), Topology: t.TopologyKey, namespaces: t.Namespaces, selector: readSelector(t.LabelSelector)}
+		if t.NamespaceSelector != nil {
+			terms[i].namespaceSelector = readSelector(t.NamespaceSelector)
+		}
+	}
+	return terms, nil
+}
+
+// readSelector reads a selector; one that the API server would not take matches everything, so that nothing is overlooked.
+func readSelector(s *metav1.LabelSelector) k8slabels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return k8slabels.Everything()
+	}
+	return selector
+}
+
+// Namespaces returns those whose pods the term may match, or that it may match pods of any.
+func (t *Term) Namespaces() (named []string, any bool) {
+	return t.namespaces, t.namespaceSelector != nil
+}
+
+// Matches reports whether a pod is one that the term repels.
+func (t *Term) Matches(namespace string, ofNamespace map[string]string, pod *Labels) bool {
+	return t.Concerns(namespace, ofNamespace) && t.selector.Matches(pod.set())
+}
+
+// Concerns reports whether the term is about the pods of a namespace with these labels.
+func (t *Term) Concerns(namespace string, labelled map[string]string) bool {
+	_, named := slices.BinarySearch(t.namespaces, namespace)
+	return named || t.namespaceSelector != nil && t.namespaceSelector.Matches(k8slabels.Set(labelled))
+}
+
+// Labels are the labels of a pod, immutable and shared by those that have the same. Nil are none.
+type Labels struct {
+	Of   map[string]string
+	Hash uint64 // of Of
+}
+
+func (l *Labels) set() k8slabels.Set {
+	if l == nil {
+		return nil
+	}
+	return l.Of
+}
+
+// Equal compares two of them.
+func (l *Labels) Equal(o *Labels) bool {
+	return l == o || l != nil && o != nil && l.Hash == o.Hash && maps.Equal(l.Of, o.Of)
+}
+
+// NewLabels makes Labels of a map that nobody changes any more.
+func NewLabels(of map[string]string) *Labels {
+	if len(of) == 0 {
+		return nil
+	}
+	return &Labels{of, hashLabels(of)}
+}
+
+// unsupportedTerm names the first term of a pod that restricts where it may run in a way that is not built yet.
+func unsupportedTerm(terms []v1.PodAffinityTerm) string {
+	for i := range terms {
+		if terms[i].TopologyKey != LabelHostname {
+			return fmt.Sprintf("%s[%d] with topologyKey %s is not supported yet, only with %s", fieldRepels, i, terms[i].TopologyKey, LabelHostname)
+		}
+	}
+	return ""
+}
+
+// wideLabels returns how many bytes the labels of a pod have if they exceed the bound, "" if not.
+func wideLabels(p *v1.Pod) string {
+	n := 0
+	for k, v := range p.Labels {
+		n += len(k) + len(v)
+	}
+	if n > maxLabelBytes {
+		return strconv.Itoa(n)
+	}
+	return p.Annotations[annotationWide]
+}
+
+func hashLabels(of map[string]string) (sum uint64) {
+	for k, v := range of {
+		sum += xxhash.Sum64String(k) * (xxhash.Sum64String(v) | 1)
+	}
+	return sum
+}
+
+// labelsOf returns the same Labels for all pods with equal ones.
+func (c *Classes) labelsOf(of map[string]string) *Labels {
+	if c == nil || len(of) == 0 {
+		return NewLabels(of)
+	}
+	hash := hashLabels(of)
+	known := c.labels[hash]
+	if known != nil && maps.Equal(known.Of, of) {
+		return known
+	}
+	if known = c.labelsBefore[hash]; known == nil || !maps.Equal(known.Of, of) {
+		known = &Labels{of, hash}
+	}
+	if len(c.labels) >= keptClasses || c.labels == nil {
+		c.labels, c.labelsBefore = map[uint64]*Labels{}, c.labels
+	}
+	c.labels[hash] = known
+	return known
+}
+
+// With returns the class of those of its pods that have these labels.
+func (c *Class) With(labels *Labels) *Class {
+	return MakeClass(Class{Requests: c.Requests, Constraints: c.Constraints, Repels: c.Repels, Labels: labels, Labelled: true})
+}
+
+// appendExtras appends what few classes have to a key.
+func (c *Class) appendExtras(b []byte) []byte {
+	if len(c.Repels) == 0 && !c.Labelled && len(c.In)+len(c.Avoids) == 0 {
+		return b
+	}
+	of := c.Labels.set()
+	b = fmt.Appendf(b, "\x01%d:%s%t%d:", len(c.Repels), c.Repels, c.Labelled, len(of))
+	for _, k := range slices.Sorted(maps.Keys(of)) {
+		b = fmt.Appendf(b, "%d:%s%d:%s", len(k), k, len(of[k]), of[k])
+	}
+	return fmt.Append(b, c.In, c.Avoids)
+}

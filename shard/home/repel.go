@@ -1,0 +1,108 @@
+package home
+
+import "basalt.dev/basalt/api"
+
+// Which pods are asked for with their labels. Node shards compare labels with the anti-affinity terms of other pods, but labels make a
+// class of their own out of every job. So they are said only in namespaces that some term is about, of any pod that is not finished. A
+// node shard that knows of a term before its home shard does takes a pod without labels for one that the term matches.
+
+// repeller is a pod with anti-affinity terms.
+type repeller struct {
+	class      *api.Class // that has them
+	namespaces []string
+	any        bool
+}
+
+// repellers are all of them.
+type repellers struct {
+	pods     map[string]repeller // by UID
+	about    map[string]int      // pods with terms about a namespace
+	any      int                 // pods with terms about namespaces with some labels
+	labelled map[labelled]*api.Class
+}
+
+type labelled struct {
+	class  *api.Class
+	labels *api.Labels
+}
+
+// maxLabelled is how many classes with labels are remembered.
+const maxLabelled = 4096
+
+// noteRepeller takes a pod as it is now, nil when it is gone.
+func (c *Core) noteRepeller(uid string, p *api.Pod) {
+	x := &c.repellers
+	old, known := x.pods[uid]
+	repels := p != nil && !p.Finished && p.Class != nil && len(p.Class.Repels) > 0
+	if !known && !repels || known && repels && old.class.Key == p.Class.Key {
+		return
+	}
+	if known {
+		delete(x.pods, uid)
+		for _, namespace := range old.namespaces {
+			if x.about[namespace]--; x.about[namespace] == 0 {
+				delete(x.about, namespace)
+			}
+		}
+		if old.any {
+			x.any--
+		}
+	}
+	if !repels {
+		return
+	}
+	r := repeller{class: p.Class}
+	terms, _ := api.ReadRepels(p.Class.Repels)
+	named := map[string]bool{}
+	for _, t := range terms {
+		namespaces, any := t.Namespaces()
+		for _, namespace := range namespaces {
+			named[namespace] = true
+		}
+		r.any = r.any || any
+	}
+	r.namespaces = api.SortedKeys(named)
+	fresh := r.any && x.any == 0
+	for _, namespace := range r.namespaces {
+		fresh = fresh || x.about[namespace] == 0
+		x.about[namespace]++
+	}
+	if r.any {
+		x.any++
+	}
+	x.pods[uid] = r
+	if fresh { // who was refused because labels were not said has a better chance now
+		c.room++
+		c.roomGrew = true
+	}
+}
+
+// ask sets the classes that pods are asked for with.
+func (c *Core) ask(pods []*pod) {
+	x := &c.repellers
+	for _, p := range pods {
+		p.asked = p.Class
+		if len(p.Class.Repels) == 0 && x.any == 0 && x.about[p.Namespace] == 0 {
+			continue
+		}
+		key := labelled{p.Class, p.Labels}
+		class := x.labelled[key]
+		if class == nil {
+			class = p.Class.With(p.Labels)
+			if len(x.labelled) >= maxLabelled {
+				clear(x.labelled)
+			}
+			x.labelled[key] = class
+		}
+		p.asked = class
+	}
+}
+
+// forgetRepellers forgets the pods that a list of all lacks.
+func (c *Core) forgetRepellers(listed map[string]bool) {
+	for _, uid := range api.SortedKeys(c.repellers.pods) {
+		if !listed[uid] {
+			c.noteRepeller(uid, nil)
+		}
+	}
+}
