@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -116,7 +117,36 @@ func (w words) class() *api.Class {
 		spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: int32(port), Protocol: v1.ProtocolTCP}}}}
 		constraints, _ = spec.Marshal()
 	}
-	return api.NewClass(w.amounts(1), constraints)
+	class := api.Class{Requests: w.amounts(1), Constraints: constraints, Labels: w.labels(), Labelled: w.value["app"] != ""}
+	if w.value["repels"] != "" {
+		class.Repels, _ = (&v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{w.term()}}).Marshal()
+	}
+	return api.MakeClass(class)
+}
+
+// labels are app=NAME; "-" for none.
+func (w words) labels() *api.Labels {
+	if app := w.value["app"]; app != "" && app != "-" {
+		return api.NewLabels(map[string]string{"app": app})
+	}
+	return nil
+}
+
+// seen is the class of a pod that is seen: its labels are the pod's.
+func (w words) seen() *api.Class {
+	c := w.class()
+	return api.MakeClass(api.Class{Requests: c.Requests, Constraints: c.Constraints, Repels: c.Repels})
+}
+
+// term is repels=APP, over nodes or topology=KEY, of the namespace or of those that in=KEY:VALUE selects.
+func (w words) term() v1.PodAffinityTerm {
+	t := v1.PodAffinityTerm{TopologyKey: w.or("topology", api.LabelHostname), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": w.value["repels"]}}}
+	if k, v, ok := strings.Cut(w.value["in"], ":"); ok {
+		t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
+	} else {
+		t.Namespaces = []string{w.or("namespace", "ns")}
+	}
+	return t
 }
 
 func (w words) gang() *wire.GangRef {
@@ -124,7 +154,14 @@ func (w words) gang() *wire.GangRef {
 }
 
 func wireClass(c *api.Class) []*wire.PodClass {
-	return []*wire.PodClass{{Requests: wire.FromResources(c.Requests), Constraints: c.Constraints}}
+	out := &wire.PodClass{Requests: wire.FromResources(c.Requests), Constraints: c.Constraints, Repels: c.Repels}
+	if c.Labelled {
+		out.Labels = &wire.Labels{}
+		if c.Labels != nil {
+			out.Labels.Labels = c.Labels.Of
+		}
+	}
+	return []*wire.PodClass{out}
 }
 
 func (s *script) step(ev event.Event) []string {
@@ -150,7 +187,7 @@ func (s *script) run(line string) []string {
 		return event.RowID{Incarnation: api.Incarnation(parts[0]), N: uint64(w.toNum(parts[1])), PodUID: parts[2]}
 	}
 	record := func(rows []string) *wire.IntentsRecord { // p1@n1:gang
-		r := &wire.IntentsRecord{Demands: []*wire.Demand{{Amounts: wire.FromResources(w.amounts(1)), Constraints: w.class().Constraints}}}
+		r := &wire.IntentsRecord{Demands: []*wire.Demand{{Amounts: wire.FromResources(w.amounts(1)), Constraints: w.class().Constraints, Repels: w.class().Repels}}}
 		for _, text := range rows {
 			pod, rest, _ := strings.Cut(text, "@")
 			node, gang, _ := strings.Cut(rest, ":")
@@ -224,13 +261,22 @@ func (s *script) run(line string) []string {
 		ev := event.PodsReplaced{Sequence: uint64(w.toNum(w.plain[0]))}
 		for _, text := range w.plain[1:] {
 			uid, node, _ := strings.Cut(text, "@")
-			ev.Pods = append(ev.Pods, &api.Pod{UID: uid, Namespace: "ns", Name: uid, Node: node, Class: w.class()})
+			ev.Pods = append(ev.Pods, &api.Pod{UID: uid, Namespace: w.or("namespace", "ns"), Name: uid, Node: node, Class: w.seen(), Labels: w.labels()})
 		}
 		return s.step(ev)
 
 	case "pod": // p1[@n1] [finished started] cpu=
 		uid, node, _ := strings.Cut(w.plain[0], "@")
-		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: "ns", Name: uid, Node: node, Finished: w.has("finished"), Started: w.has("started"), Class: w.class()}})
+		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
+			Finished: w.has("finished"), Started: w.has("started"), Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
+
+	case "namespace": // NAME [KEY:VALUE]
+		labels := map[string]string{}
+		for _, text := range w.plain[1:] {
+			k, v, _ := strings.Cut(text, ":")
+			labels[k] = v
+		}
+		return s.step(event.NamespaceSeen{Name: w.plain[0], Labels: labels})
 
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
