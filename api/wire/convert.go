@@ -82,3 +82,25 @@ func ToTable(r *TableRecord, revision int64) (*api.Table, error) {
 func (x *GangRef) Title() string {
 	return x.GetNamespace() + "/" + api.GroupTitle(api.GroupKind(x.GetKind()), x.GetName())
 }
+
+// FromClass says a class.
+func FromClass(c *api.Class) *PodClass {
+	out := &PodClass{Requests: FromResources(c.Requests), Constraints: c.Constraints, Repels: c.Repels}
+	if c.Labelled {
+		out.Labels = &Labels{}
+		if c.Labels != nil {
+			out.Labels.Labels = c.Labels.Of
+		}
+	}
+	return out
+}
+
+// ToClass reads one.
+func ToClass(m *PodClass) (*api.Class, error) {
+	requests, err := ToResources(m.GetRequests())
+	if err != nil {
+		return nil, err
+	}
+	return api.MakeClass(api.Class{Requests: requests, Constraints: m.GetConstraints(), Repels: m.GetRepels(),
+		Labels: api.NewLabels(m.GetLabels().GetLabels()), Labelled: m.GetLabels() != nil}), nil
+}

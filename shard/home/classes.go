@@ -144,14 +144,7 @@ type classes struct {
 func (k *classes) of(class *api.Class) uint32 {
 	n, fresh := k.number(class)
 	if fresh {
-		said := &wire.PodClass{Requests: wire.FromResources(class.Requests), Constraints: class.Constraints, Repels: class.Repels}
-		if class.Labelled {
-			said.Labels = &wire.Labels{}
-			if class.Labels != nil {
-				said.Labels.Labels = class.Labels.Of
-			}
-		}
-		k.wire = append(k.wire, said)
+		k.wire = append(k.wire, wire.FromClass(class))
 	}
 	return uint32(n)
 }

@@ -221,18 +221,16 @@ func (c *Core) expireHolds() {
 func readClasses(in []*wire.PodClass) ([]*api.Class, error) {
 	out := make([]*api.Class, len(in))
 	for i, p := range in {
-		requests, err := wire.ToResources(p.GetRequests())
+		class, err := wire.ToClass(p)
 		if err != nil {
 			return nil, fmt.Errorf("read pod class %d: %w", i, err)
 		}
-		for _, a := range requests {
+		for _, a := range class.Requests {
 			if a.Value < 0 {
 				return nil, fmt.Errorf("read pod class %d: %s is negative", i, a.Resource)
 			}
 		}
-		class := api.Class{Requests: requests, Constraints: p.GetConstraints(), Repels: p.GetRepels(), Labelled: p.GetLabels() != nil}
-		class.Labels = api.NewLabels(p.GetLabels().GetLabels())
-		out[i] = api.MakeClass(class)
+		out[i] = class
 	}
 	return out, nil
 }

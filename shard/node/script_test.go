@@ -154,14 +154,7 @@ func (w words) gang() *wire.GangRef {
 }
 
 func wireClass(c *api.Class) []*wire.PodClass {
-	out := &wire.PodClass{Requests: wire.FromResources(c.Requests), Constraints: c.Constraints, Repels: c.Repels}
-	if c.Labelled {
-		out.Labels = &wire.Labels{}
-		if c.Labels != nil {
-			out.Labels.Labels = c.Labels.Of
-		}
-	}
-	return []*wire.PodClass{out}
+	return []*wire.PodClass{wire.FromClass(c)}
 }
 
 func (s *script) step(ev event.Event) []string {
