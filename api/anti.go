@@ -12,7 +12,7 @@ import (
 	k8slabels "k8s.io/apimachinery/pkg/labels"
 )
 
-// Required anti-affinity of pods. A pod with such terms repels the pods that they match from its node, or from all nodes with the same
+// Required anti-affinity terms of pods. A pod with such terms repels the pods that they match from its node, or from all nodes with the same
 // value of another label; and it goes nowhere where such pods are. A pod that repels nobody is concerned as well, by the terms of others.
 // So Basalt reads the labels of every pod.
 

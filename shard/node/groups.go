@@ -8,7 +8,7 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// Required anti-affinity. A group is the pods that one term matches: pods that carry the term go to no node with a pod of the group, and
+// groups are the pods that required anti-affinity terms match, one group for each term: pods that carry the term go to no node with a pod of the group, and
 // pods of the group to no node with a pod that carries it. The cache counts both by node; which pods belong to which group is found here.
 //
 // For terms whose domains are single nodes, this shard decides alone: it is the only one that binds pods to its nodes, and a hold counts

@@ -24,7 +24,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/audit/follow/followtest"
+	"basalt.dev/basalt/bench/stage/local/audittest"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -246,7 +246,7 @@ func (w *world) spark() {
 // audit begins to audit; the function that it returns ends that, and reports what was found.
 func (w *world) audit(schedulers ...string) (end func()) {
 	w.t.Helper()
-	return followtest.Start(w.t, w.cluster, audit.Config{Volcano: true, Schedulers: schedulers})
+	return audittest.Start(w.t, w.cluster, audit.Config{Volcano: true, Schedulers: schedulers})
 }
 
 func (w *world) group(name string, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {

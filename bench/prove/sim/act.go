@@ -98,6 +98,8 @@ func (w *world) act(line string) {
 				a.remove(f, o)
 			}
 		}
+	case "repels": // pods that are made from now on may repel others
+		l.repels = true
 	case "doors": // groups of other kinds are served, by shards that start from now on
 		l.doors, a.PodRules.Volcano = true, true
 	case "volcano-group":
@@ -177,7 +179,17 @@ func (w *world) act(line string) {
 				p.Labels = map[string]string{api.LabelQueue: arg(4)}
 			}
 			p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": cmp.Or(arg(3), "1")})}}}
+			if l.repels && arg(4) == "" { // one that its kubelet does not start counts for nothing, where it has no room
+				topology := api.LabelHostname
+				if api.BucketOf(name)%2 == 0 {
+					topology = "zone"
+				}
+				l.repel(p, name, topology)
+			}
 			a.create(a.pods, p)
+			if p = a.pod("ns", name); p.Labels["app"] != "" {
+				a.edit(p, func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: w.now} })
+			}
 			w.check.gang(string(p.UID)).meddled = true
 		}
 	case "node":
@@ -205,7 +217,8 @@ func (w *world) act(line string) {
 	case "relabel-node":
 		if n := a.node(name); n != nil {
 			next := *n
-			next.Labels = map[string]string{"zone": arg(2)}
+			next.Labels = map[string]string{"zone": arg(2), api.LabelHostname: name}
+			w.check.relabelledAt = w.now
 			next.Spec.Unschedulable = arg(3) == "true"
 			a.put(a.nodes, &next)
 		}

@@ -36,6 +36,10 @@ type check struct {
 	bound  map[string]string // pods that a Binding of ours bound -> gang
 	paid   map[string]string // likewise -> the queue that was charged
 	landed map[string]time.Time
+	since  map[string]time.Time // pods with a node -> since when
+
+	relabelledAt time.Time // when a node got other labels
+
 	label  map[string]string // pods with a node -> the PodGroup that their label named when they got it
 	going  map[string]string // pods that somebody else bound, and whose eviction was asked for -> gang
 	gangs  map[string]*gangSeen
@@ -71,7 +75,7 @@ type gangSeen struct {
 }
 
 func newCheck(w *world) check {
-	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
+	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
 		roles: map[string]string{}, placedAt: map[string]time.Time{}}
 }
 
@@ -232,6 +236,7 @@ func (c *check) afterAPI(f *feed, e entry) {
 		}
 		if _, known := c.label[string(o.UID)]; o.Spec.NodeName != "" && !known {
 			c.label[string(o.UID)] = groupNamed(o)
+			c.since[string(o.UID)] = c.w.now
 		}
 		c.sawPod(o, e.Type == watch.Added)
 		c.inherit(o)
@@ -339,6 +344,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 		w.fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
 	}
 	c.alone(o.Row.PodUID, gang)
+	c.apart(x, o.Row.PodUID)
 	c.gang(gang).ever[o.Row.PodUID] = true
 	c.paid[o.Row.PodUID] = queue
 	return done

@@ -70,6 +70,7 @@ func (d *drawer) begin() {
 		d.say("earmarks 2s 2s 1s")
 	}
 	d.controllers(w.newDie("doors"))
+	d.repelling(w.newDie("repels"))
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limits())
 	}
@@ -237,9 +238,9 @@ func (d *drawer) user() {
 		if a.groups.objects["ns/"+name].Object != nil {
 			return
 		}
-		least := 1 + rng.IntN(most(name))
+		least := 1 + rng.IntN(d.w.load.most(name))
 		if d.some(2) {
-			least = 1 + rng.IntN(4)
+			least = min(1+rng.IntN(4), d.w.load.most(name))
 		}
 		queue := pick(d, leafNames)
 		before := d.some(2)
@@ -280,7 +281,7 @@ func (d *drawer) user() {
 	case "make again": // what a controller makes again, or one more
 		if g := d.aGroup(); g != nil {
 			least := int(g.Spec.SchedulingPolicy.Gang.MinCount)
-			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(most(g.Name), least+2))), member{group: g.Name}, "")
+			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(d.w.load.most(g.Name), least+2))), member{group: g.Name}, "")
 			for i := range least {
 				if !d.some(4) {
 					d.pod(fmt.Sprintf("%s-%d", g.Name, i), member{group: g.Name}, "")
@@ -293,7 +294,7 @@ func (d *drawer) user() {
 		}
 	case "least":
 		if g := d.aGroup(); g != nil {
-			d.say("least %s %d", g.Name, 1+rng.IntN(most(g.Name)))
+			d.say("least %s %d", g.Name, 1+rng.IntN(d.w.load.most(g.Name)))
 		}
 	case "delete podgroup":
 		if g := d.aGroup(); g != nil {

@@ -231,9 +231,9 @@ func (d *drawer) volcanoJob(name string, die *die, some func(int) bool) {
 	l, a := &d.w.load, d.w.api
 	g, pods := a.VolcanoGroup("ns", name), d.podsOf(name)
 	create := func() {
-		least := 1 + die.below(4)
+		least := min(1+die.below(4), l.most(name))
 		if some(3) {
-			least = 1 + die.below(most(name))
+			least = 1 + die.below(l.most(name))
 		}
 		roles, floor := "-", "-"
 		if least > 1 && !some(3) {
@@ -317,12 +317,12 @@ func (d *drawer) delivery(name string, some func(int) bool) {
 // gangOfPods is what controllers do that know of no groups: they make pods.
 func (d *drawer) gangOfPods(name string, die *die, some func(int) bool) {
 	pods := d.podsOf(name)
-	m := member{group: name, kind: api.ImpliedGroup, least: 1 + die.below(4)}
+	m := member{group: name, kind: api.ImpliedGroup, least: min(1+die.below(4), d.w.load.most(name))}
 	queue := leafNames[die.below(len(leafNames))]
 	if len(pods) > 0 {
 		m, queue = again(pods[0]), pods[0].Labels[api.LabelQueue]
 	} else if some(3) {
-		m.least = 1 + die.below(most(name))
+		m.least = 1 + die.below(d.w.load.most(name))
 	}
 	create := func(n int) {
 		for i := range n {

@@ -45,10 +45,11 @@ type shard struct {
 	pods    *watcher
 	listing event.ListPods
 	ticket  uint64
-	told    bool                // listing is answered
-	shown   map[string]*api.Pod // by the watch; only with a fault that needs it
-	early   func()              // with fault.PodsFirst: what waits for the next list
-	kept    *event.PodsReplaced // likewise: that list, until it is asked for; the watch goes on after it
+	told    bool                 // listing is answered
+	bound   map[string]time.Time // pods with a node, by UID -> when it was first shown them
+	shown   map[string]*api.Pod  // by the watch; only with a fault that needs it
+	early   func()               // with fault.PodsFirst: what waits for the next list
+	kept    *event.PodsReplaced  // likewise: that list, until it is asked for; the watch goes on after it
 	ticks   int
 	tickDue bool
 	leaving bool
@@ -373,6 +374,7 @@ func (x *shard) listPods() {
 			for _, o := range objects {
 				ev.Pods = append(ev.Pods, o.Pod)
 				x.shown[o.Pod.UID] = o.Pod
+				x.saw(o.Pod)
 			}
 			if !x.told && ticket >= x.ticket && x.early == nil {
 				ev.Sequence, x.told = x.listing.Sequence, true
@@ -395,6 +397,7 @@ func (x *shard) listPods() {
 				return
 			}
 			x.shown[o.Pod.UID] = o.Pod
+			x.saw(o.Pod)
 			x.step(event.PodSeen{Pod: o.Pod})
 		},
 		gone: func(o object) {

@@ -29,8 +29,9 @@ type workload struct {
 
 	tenant []tenantSince // of the namespace: all it ever had
 
-	doors bool // there are groups of other kinds
-	holds bool // Basalt holds the Lease of Volcano's scheduler
+	doors  bool // there are groups of other kinds
+	repels bool // pods repel each other
+	holds  bool // Basalt holds the Lease of Volcano's scheduler
 
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
@@ -163,7 +164,7 @@ func (l *workload) makeNode(name string) { l.w.api.create(l.w.api.nodes, shape(n
 // shape is a node as it is meant to be.
 func shape(name string) *corev1.Node {
 	amounts := map[string]string{"cpu": "8", "pods": "9"}
-	labels := map[string]string{"zone": "a"}
+	labels := map[string]string{"zone": "a", api.LabelHostname: name}
 	switch name {
 	case "n0", "n1":
 		amounts[gpu] = "4"
@@ -225,6 +226,7 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 		p.Spec.NodeSelector = map[string]string{"zone": "b"}
 	}
 	of.mark(p)
+	l.repel(p, key, api.LabelHostname)
 	if queue != "" {
 		p.Labels[api.LabelQueue] = queue
 	}
@@ -240,17 +242,6 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	p.Status.Phase = corev1.PodPending
 	w.api.create(w.api.pods, p)
 	w.log("user: pod %s version %s", p.UID, p.ResourceVersion)
-}
-
-// most is how many pods a gang of this name can have at once on the cluster.
-func most(group string) int {
-	switch kind := int(api.BucketOf(group)); {
-	case kind/4%6 == 0:
-		return 6
-	case kind/4%6 == 2 && kind%4 == 2:
-		return 6
-	}
-	return 12
 }
 
 func (l *workload) pods(ok func(*corev1.Pod) bool) []*corev1.Pod {
@@ -399,7 +390,7 @@ func (l *workload) help(round int) {
 		pods := groups[name]
 		g := a.group(name)
 		if g == nil {
-			queue, least := leafNames[w.die.below(len(leafNames))], min(len(pods), 4)
+			queue, least := leafNames[w.die.below(len(leafNames))], min(len(pods), 4, l.most(name))
 			if kindOf(name) == api.VolcanoGroup {
 				l.makeVolcanoGroup(name, queue, least, "-", "-")
 			} else {

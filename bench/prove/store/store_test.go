@@ -23,7 +23,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/audit/follow/followtest"
+	"basalt.dev/basalt/bench/stage/local/audittest"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -251,7 +251,7 @@ func (w *world) standIn() (end func()) {
 
 func (w *world) audit() (end func()) {
 	w.t.Helper()
-	return followtest.Start(w.t, w.cluster, audit.Config{Schedulers: []string{api.SchedulerName}})
+	return audittest.Start(w.t, w.cluster, audit.Config{Schedulers: []string{api.SchedulerName}})
 }
 
 func (w *world) queue(name, cpu string) {

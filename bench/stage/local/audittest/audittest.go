@@ -1,7 +1,7 @@
-// Package followtest has an auditor follow a cluster during a test.
+// Package audittest has an auditor follow a cluster during a test.
 //
 // It is not part of localtest, which tests of the control store's client use: the auditor reads that store with that client.
-package followtest
+package audittest
 
 import (
 	"context"
