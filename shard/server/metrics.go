@@ -27,7 +27,8 @@ type metrics struct {
 	held, refused    prometheus.Counter // of holds
 	lost             prometheus.Counter
 	brokenInvariants prometheus.Counter
-	foreignBindings  prometheus.Counter
+	foreignBindings  sum
+	eventsDropped    sum
 	buckets, epoch   prometheus.Gauge
 	gangs            *prometheus.GaugeVec
 	waiting          *prometheus.GaugeVec
@@ -41,7 +42,17 @@ type metrics struct {
 	placements       *prometheus.HistogramVec
 	queues           map[string]queueMetrics // of durations and placements, by top-level queue
 	observed         time.Time
-	boundByOthers    uint64 // as they were then
+}
+
+// sum is a counter of what a core sums up itself.
+type sum struct {
+	prometheus.Counter
+	last uint64
+}
+
+func (s *sum) set(now uint64) {
+	s.Add(float64(now - s.last))
+	s.last = now
 }
 
 // queueMetrics are the histograms of a top-level queue.
@@ -74,7 +85,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		holds:            metric.ShardHolds.Counters(),
 		commits:          metric.ShardCommits.Counters(),
 		brokenInvariants: metric.ShardBrokenInvariants.Counter(),
-		foreignBindings:  metric.ShardForeignBindings.Counter(),
+		foreignBindings:  sum{Counter: metric.ShardForeignBindings.Counter()},
+		eventsDropped:    sum{Counter: metric.ShardEventsDropped.Counter()},
 		buckets:          metric.ShardBuckets.Gauge(),
 		epoch:            metric.ShardTableEpoch.Gauge(),
 		gangs:            metric.ShardGangs.Gauges(),
@@ -90,7 +102,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		queues:           map[string]queueMetrics{},
 	}
 	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
-	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings,
+	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings, m.eventsDropped,
 		m.buckets, m.epoch, m.gangs, m.waiting, m.nodes, m.allocatable, m.free, m.intents, m.takeovers, m.durations, m.placements)
 	return m
 }
@@ -187,8 +199,8 @@ func (m *metrics) observe(l *loop) {
 	m.observed = time.Now()
 	m.inbox.Set(float64(len(l.inbox)))
 	n := l.home.Counts()
-	m.foreignBindings.Add(float64(l.home.BoundByOthers - m.boundByOthers))
-	m.boundByOthers = l.home.BoundByOthers
+	m.foreignBindings.set(l.home.BoundByOthers)
+	m.eventsDropped.set(l.home.EventsDropped)
 	m.buckets.Set(float64(n.Buckets))
 	m.epoch.Set(float64(n.Epoch))
 	for state, gangs := range n.ByState {

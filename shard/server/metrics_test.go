@@ -67,6 +67,21 @@ func TestWaitingGangs(t *testing.T) {
 	}
 }
 
+// What a core sums up itself is exported as a counter, however often it is read.
+func TestSums(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := newMetrics(r)
+	for _, now := range []uint64{0, 2, 2, 7} {
+		m.eventsDropped.set(now)
+	}
+	m.foreignBindings.set(3)
+	for name, want := range map[string]float64{"basalt_shard_events_dropped_total": 7, "basalt_shard_foreign_bindings_total": 3} {
+		if got := metrictest.Samples(t, r, name)[""]; got != want {
+			t.Errorf("%s is %g, not %g", name, got, want)
+		}
+	}
+}
+
 // Amounts are in base units, and a resource that no node has any more has no series.
 func TestResources(t *testing.T) {
 	r := prometheus.NewRegistry()
