@@ -440,7 +440,7 @@ func (r *run) shardsAtRest(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for name, v := range samples {
+		for name, v := range asNow(samples) {
 			if strings.HasPrefix(name, "basalt_shard_waiting_gangs{") {
 				name = "basalt_shard_waiting_gangs"
 			}
@@ -458,6 +458,22 @@ func (r *run) shardsAtRest(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// asNow returns the samples of a shard under the names and in the units of today, for those that shardsAtRest reads: a run with --old has
+// shards from before they were renamed (see "Renamed" in deploy/docs/metrics.md).
+func asNow(samples map[string]float64) map[string]float64 {
+	out := maps.Clone(samples)
+	if _, old := samples[`basalt_shard_gangs{state="known"}`]; old { // state="waiting" is of one state of a gang's life now
+		out["basalt_shard_waiting_gangs"] = samples[`basalt_shard_gangs{state="waiting"}`]
+	}
+	if n, old := samples[`basalt_shard_nodes{state="owned"}`]; old {
+		out[`basalt_shard_nodes{state="in_sync"}`] = n - samples[`basalt_shard_nodes{state="out_of_sync"}`]
+	}
+	if milli, old := samples[`basalt_shard_free{resource="cpu"}`]; old {
+		out[`basalt_shard_free{resource="cpu",unit="core"}`] = milli / 1000
+	}
+	return out
 }
 
 // ready asks a process once.
