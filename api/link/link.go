@@ -245,7 +245,7 @@ func (s server) Open(stream grpc.BidiStreamingServer[wire.Frame, wire.FrameAck])
 		}
 		if in == nil {
 			from = api.Incarnation(frame.From)
-			if who := caller(stream.Context()); l.opts.KeyOf != nil && who != from {
+			if who := Caller(stream.Context()); l.opts.KeyOf != nil && who != from {
 				return status.Errorf(codes.PermissionDenied, "the frame is from %q, the stream proves %q", from, who)
 			}
 			in, mine = l.enter(from)

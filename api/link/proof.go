@@ -33,6 +33,8 @@ import (
 // Link and Relay are for incarnations alone. Inspect also answers an operator: by certificate with TLS, and in plain text a
 // caller on the same machine. A ping is answered to everybody who can name the incarnation, and says no more than that it
 // is there: a shard that is cut off from the control store cannot know a new coordinator, and must not look dead to it.
+//
+// An incarnation has another drained only on behalf of a user: it hands the user's token on, and the other has the API server review it.
 
 // register is how long a call may be ahead of the watch that shows its caller's record, and maxAhead how many calls may wait
 // for that at a time: they prove nothing yet.
@@ -46,6 +48,7 @@ const (
 	fromKey  = "basalt-from"
 	toKey    = "basalt-to"
 	proofKey = "basalt-proof-bin"
+	userKey  = "authorization" // the token of a user on whose behalf a process calls
 )
 
 // exporterLabel keeps our exported keying material apart from that of any other protocol.
@@ -99,10 +102,22 @@ func (p proof) RequireTransportSecurity() bool { return false }
 // callerKey is under which a call's context has the incarnation that made it.
 type callerKey struct{}
 
-// caller returns the proven incarnation of a call, "" where the link has no KeyOf.
-func caller(ctx context.Context) api.Incarnation {
+// Caller returns the proven incarnation of a call, "" for an operator's, and where the link has no KeyOf.
+func Caller(ctx context.Context) api.Incarnation {
 	who, _ := ctx.Value(callerKey{}).(api.Incarnation)
 	return who
+}
+
+// WithUserToken returns a context for calls on behalf of a user. Who is called has to find out itself whose token it is.
+func WithUserToken(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, userKey, "Bearer "+token)
+}
+
+// UserToken returns the token that a call brings along, "" if it brings none. It proves nothing yet.
+func UserToken(ctx context.Context) string {
+	values, _ := metadata.FromIncomingContext(ctx)
+	token, _ := strings.CutPrefix(only(values, userKey), "Bearer ")
+	return token
 }
 
 // unary authenticates a call.
@@ -151,8 +166,8 @@ func (l *Link) authenticate(ctx context.Context, method string, message any) (co
 		}
 		return ctx, status.Errorf(codes.PermissionDenied,
 			"this is for callers with a certificate for %s, or on the same machine where processes speak plain text", certs.NameOperator)
-	case method == wire.Inspect_Drain_FullMethodName:
-		return ctx, status.Error(codes.PermissionDenied, "a process cannot drain another")
+	case method == wire.Inspect_Drain_FullMethodName && UserToken(ctx) == "":
+		return ctx, status.Error(codes.PermissionDenied, "a process cannot drain another, but for a user whose token it hands on")
 	case from == "":
 		return ctx, status.Error(codes.Unauthenticated, "the call does not say who makes it")
 	case to != l.opts.Self:

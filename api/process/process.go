@@ -89,7 +89,10 @@ type Hooks struct {
 	Dead    func(api.Incarnation) // gossip took it for dead
 	Status  func(context.Context) (*wire.StatusReply, error)
 	Why     func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
-	Drain   func(ctx context.Context, cancel bool) error // nil where there is nothing to drain
+	// Drain is nil where there is nothing to drain. by is a user, or empty for an operator by certificate.
+	Drain func(ctx context.Context, cancel bool, by string) error
+	// MayDrain returns the user whose token a process hands on, and an error unless that user may drain this one. nil: nobody may.
+	MayDrain func(ctx context.Context, from api.Incarnation, token string) (user string, err error)
 	// Register adds services to the process's gRPC server before it starts.
 	Register func(*Process, grpc.ServiceRegistrar)
 }
@@ -161,7 +164,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Link, err = link.New(link.Options{
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
-			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, drain: hooks.Drain, live: hooks.Live})
+			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, drain: hooks.Drain, mayDrain: hooks.MayDrain, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
 			}
@@ -371,18 +374,29 @@ func (p *Process) Close() {
 
 type inspect struct {
 	wire.UnimplementedInspectServer
-	process *Process
-	status  func(context.Context) (*wire.StatusReply, error)
-	why     func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
-	drain   func(ctx context.Context, cancel bool) error
-	live    func() error
+	process  *Process
+	status   func(context.Context) (*wire.StatusReply, error)
+	why      func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
+	drain    func(ctx context.Context, cancel bool, by string) error
+	mayDrain func(ctx context.Context, from api.Incarnation, token string) (string, error)
+	live     func() error
 }
 
 func (i inspect) Drain(ctx context.Context, r *wire.DrainRequest) (*wire.DrainReply, error) {
 	if i.drain == nil {
 		return nil, status.Errorf(codes.Unimplemented, "a %s has no buckets to give away", i.process.Role)
 	}
-	if err := i.drain(ctx, r.GetCancel()); err != nil {
+	by := ""
+	if from := link.Caller(ctx); from != "" { // a process, on behalf of a user: it may be wrong about who that is
+		if i.mayDrain == nil {
+			return nil, status.Error(codes.PermissionDenied, "only an operator may drain this")
+		}
+		var err error
+		if by, err = i.mayDrain(ctx, from, link.UserToken(ctx)); err != nil {
+			return nil, status.Error(codes.PermissionDenied, err.Error())
+		}
+	}
+	if err := i.drain(ctx, r.GetCancel(), by); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return &wire.DrainReply{}, nil

@@ -1,15 +1,27 @@
-// Package visibility answers what users ask about their own gangs: why one waits, its place in the order, what it lacks, and what happens
-// next. It is what `basalt why` calls, and programs may call it, too:
+// Package visibility answers people, over HTTPS and with their own rights: tenants, why their gangs wait; and administrators, who is there,
+// who owns what, and what waits. It is what `basalt why`, `basalt status` and `basalt drain` call, and programs may call it, too:
 //
 //	GET /v1/namespaces/NAMESPACE/gangs/NAME/why
+//	GET /v1/status?queue=QUEUE&gang=NAMESPACE/NAME&gangs=N
+//	GET, PUT and DELETE /v1/shards/NAME/drain
 //
-// NAME is a PodGroup of any kind, or a pod. The answer is a Why in JSON.
+// A gang's NAME is that of a PodGroup of any kind, or of a pod. PUT has a shard give its buckets to the others, DELETE has it take its part
+// again, GET says how far it is; all three can be repeated. The answers are a Why, a Status and a Drain in JSON.
 //
 // It decides who may ask. A request carries a bearer token, which the API server reviews (TokenReview); then the API server is asked
-// whether that user may get the very object (SubjectAccessReview). Nothing is said before both, not even whether there is such an object,
-// and an answer says nothing of others' objects but how many gangs wait. So a user learns no more than `kubectl get` could show.
+// whether that user may do this (SubjectAccessReview). Nothing is said before both:
 //
-// What it costs is bounded: requests a second in all and for each user, reviews that are remembered, bytes, and time.
+//   - why: get that PodGroup or pod. Not even whether there is such an object is said before, and an answer says nothing of others' objects
+//     but how many gangs wait. So a user learns no more than `kubectl get` could show.
+//   - status: list shards.scheduling.basalt.dev in the whole cluster. It shows gangs of all namespaces, so it needs a right of its own:
+//     tenants may be given Queues to list, and `view` in a namespace.
+//   - drain: create shards.scheduling.basalt.dev/drain for that shard. What was reviewed a moment ago does not count for an order, and the
+//     shard that is drained has the API server review the user itself: it does not trust the one that took the request.
 //
-// It leaves to the shards what they know. Any shard answers: it calls the one that drives the gang.
+// There are no objects of the resource shards. Like signers of certificates.k8s.io it exists for rights alone.
+//
+// What it costs is bounded: requests a second in all and for each user, statuses at a time, reviews that are remembered, bytes, and time.
+//
+// It leaves to the shards what they know. Any shard answers: it calls the one that drives the gang, for a status all processes, and for a
+// drain the shard that is meant. Collect and Order do that for a program that reads the control store itself, too.
 package visibility

@@ -3,7 +3,6 @@ package visibility
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -11,11 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
-	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,9 +33,17 @@ type Options struct {
 	Address string      // host:port; empty: nobody may ask
 	TLS     *tls.Config // nil is plain text, on a loopback address alone: requests carry tokens
 	Kube    kubernetes.Interface
-	Answer  func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
+	Reviews *Reviews     // of Kube; of its own if nil
 	Log     *slog.Logger // slog.Default() if nil
+
+	Answer   func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
+	Status   func(context.Context, Scope) (*Status, error)
+	Draining func(ctx context.Context, shard string) (Drain, error)
+	Drain    func(ctx context.Context, shard string, cancel bool, by Caller) (Drain, error)
 }
+
+// Caller is a user who may do something, and the token that proves it.
+type Caller struct{ Name, Token string }
 
 // Bounds of what users cost.
 const (
@@ -44,15 +51,13 @@ const (
 	requestsAtOnce    = 100
 	ownPerSecond      = 5 // of one user
 	ownAtOnce         = 20
-	freshPerSecond    = 5 // tokens that have to be reviewed, from one address
-	freshAtOnce       = 20
-	remembered        = 1024 // tokens, and reviews
-	maxToken          = 16 << 10
-	within            = 5 * time.Second // a request is answered
-
-	tokenFor  = time.Minute // a token that is good counts as good,
-	accessFor = 10 * time.Second
-	badFor    = 5 * time.Second // and one that is not as bad
+	statusPerSecond   = 2 // of all users: each asks all processes
+	statusAtOnce      = 4
+	statusesUnderWay  = 2
+	remembered        = 1024             // users
+	within            = 5 * time.Second  // a request is answered,
+	statusWithin      = 10 * time.Second // and one for the status
+	maxQuery          = 4 << 10          // bytes of a request's path and query
 )
 
 // server answers requests.
@@ -60,19 +65,9 @@ type server struct {
 	Options
 	all      *rate.Limiter
 	own      *cache.LRUExpireCache // name of a user -> *rate.Limiter
-	fresh    *cache.LRUExpireCache // address -> *rate.Limiter
-	tokens   *cache.LRUExpireCache // hash of a token -> user
-	accesses *cache.LRUExpireCache // access -> bool
+	statuses *rate.Limiter
+	underWay chan struct{} // a place for each status
 }
-
-// user is who a token belongs to; invalid for a token that is not good.
-type user struct {
-	authentication.UserInfo
-	invalid bool
-}
-
-// access is what a user wants to see.
-type access struct{ token, group, resource, namespace, name string }
 
 // problem is an answer that is none.
 type problem struct {
@@ -99,7 +94,7 @@ func Serve(ctx context.Context, o Options) (net.Addr, error) {
 	if o.TLS != nil {
 		listener = tls.NewListener(listener, o.TLS)
 	}
-	server := &http.Server{Handler: newServer(o), ReadHeaderTimeout: within, WriteTimeout: 2 * within, IdleTimeout: time.Minute, MaxHeaderBytes: 2 * maxToken,
+	server := &http.Server{Handler: newServer(o), ReadHeaderTimeout: within, WriteTimeout: 2 * statusWithin, IdleTimeout: time.Minute, MaxHeaderBytes: 2 * maxToken,
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	go func() {
@@ -110,19 +105,34 @@ func Serve(ctx context.Context, o Options) (net.Addr, error) {
 	return listener.Addr(), nil
 }
 
+// asked is what may be asked.
+const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain`
+
 func newServer(o Options) http.Handler {
-	s := &server{Options: o, all: rate.NewLimiter(requestsPerSecond, requestsAtOnce),
-		own: cache.NewLRUExpireCache(remembered), fresh: cache.NewLRUExpireCache(remembered), tokens: cache.NewLRUExpireCache(remembered), accesses: cache.NewLRUExpireCache(remembered)}
+	if o.Reviews == nil {
+		o.Reviews = NewReviews(o.Kube, o.Log)
+	}
+	s := &server{Options: o, all: rate.NewLimiter(requestsPerSecond, requestsAtOnce), own: cache.NewLRUExpireCache(remembered),
+		statuses: rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/namespaces/{namespace}/gangs/{name}/why", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), within)
-		defer cancel()
-		answer, err := s.why(ctx, r)
-		s.write(w, answer, err)
-	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.write(w, nil, problem{http.StatusNotFound, "what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why"})
-	})
+	handle := func(pattern string, limit time.Duration, answer func(context.Context, *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), limit)
+			defer cancel()
+			if len(r.URL.EscapedPath())+len(r.URL.RawQuery) > maxQuery {
+				s.write(w, nil, problem{http.StatusRequestURITooLong, fmt.Sprintf("path and query have more than %d bytes", maxQuery)})
+				return
+			}
+			said, err := answer(ctx, r)
+			s.write(w, said, err)
+		})
+	}
+	handle("GET /v1/namespaces/{namespace}/gangs/{name}/why", within, s.why)
+	handle("GET /v1/status", statusWithin, s.status)
+	handle("GET /v1/shards/{name}/drain", within, s.drain)
+	handle("PUT /v1/shards/{name}/drain", within, s.drain)
+	handle("DELETE /v1/shards/{name}/drain", within, s.drain)
+	handle("/", within, func(context.Context, *http.Request) (any, error) { return nil, problem{http.StatusNotFound, asked} })
 	return mux
 }
 
@@ -132,7 +142,7 @@ func (s *server) write(w http.ResponseWriter, answer any, err error) {
 	if err != nil {
 		p := problem{http.StatusInternalServerError, err.Error()}
 		if errors.As(err, &p); errors.Is(err, context.DeadlineExceeded) {
-			p = problem{http.StatusGatewayTimeout, "no answer within " + within.String()}
+			p = problem{http.StatusGatewayTimeout, "no answer in time: ask again in a moment"}
 		}
 		if p.code == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="basalt"`)
@@ -146,34 +156,53 @@ func (s *server) write(w http.ResponseWriter, answer any, err error) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// why answers one request.
-func (s *server) why(ctx context.Context, r *http.Request) (*Why, error) {
+// enter finds out whose request it is, and whether this user may make one more now.
+func (s *server) enter(ctx context.Context, r *http.Request) (bearer, *user, error) {
+	for header := range r.Header { // who is told that another may do something would be told wrong
+		if strings.HasPrefix(header, "Impersonate-") {
+			return bearer{}, nil, problem{http.StatusBadRequest, "Basalt does not impersonate: it answers the owner of the token, so leave out --as, or give a token of that user"}
+		}
+	}
+	token, err := tokenOf(r.Header.Get("Authorization"))
+	if err != nil {
+		return bearer{}, nil, err
+	}
+	from, _, _ := net.SplitHostPort(r.RemoteAddr)
+	who, err := s.Reviews.authenticate(ctx, from, token, false)
+	if err != nil {
+		return bearer{}, nil, err
+	}
+	if !takes(s.own, who.Username, ownPerSecond, ownAtOnce) || !s.all.Allow() {
+		return bearer{}, nil, tooMany
+	}
+	return token, who, nil
+}
+
+// why says why a gang waits.
+func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return nil, problem{http.StatusBadRequest, "the path names no object: it is /v1/namespaces/NAMESPACE/gangs/NAME/why"}
 	}
-	token, err := tokenOf(r)
+	token, who, err := s.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	who, err := s.authenticate(ctx, r, token)
-	if err != nil {
-		return nil, err
-	}
-	if !takes(s.own, who.Username, ownPerSecond, ownAtOnce) || !s.all.Allow() {
-		return nil, tooMany
+	mayGet := func(group, resource string) error { // the same words whether there is one or not
+		return s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "get", Group: group, Resource: resource, Namespace: namespace, Name: name}, false,
+			fmt.Sprintf("user %q may not get the PodGroup or pod %s/%s", who.Username, namespace, name))
 	}
 	reply, err := s.Answer(ctx, &wire.WhyRequest{Namespace: namespace, Name: name})
 	if err != nil {
 		return nil, problem{http.StatusServiceUnavailable, fmt.Sprintf("the shard does not answer: %v", err)}
 	}
 	if reply.GetKnown() {
-		if err := s.authorise(ctx, token, who, groupOf(api.GroupKind(reply.GetKind())), "podgroups", namespace, name); err != nil {
+		if err := mayGet(groupOf(api.GroupKind(reply.GetKind())), "podgroups"); err != nil {
 			return nil, err
 		}
 		return FromReply(namespace, name, reply), nil
 	}
-	if err := s.authorise(ctx, token, who, "", "pods", namespace, name); err != nil {
+	if err := mayGet("", "pods"); err != nil {
 		return nil, err
 	}
 	pod, err := s.Kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -211,14 +240,76 @@ func groupOf(kind api.GroupKind) string {
 	return v1alpha1.GroupName
 }
 
-// tokenOf returns the token of a request.
-func tokenOf(r *http.Request) (bearer, error) {
-	text, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if text = strings.TrimSpace(text); !found || text == "" || len(text) > maxToken {
-		return bearer{}, problem{http.StatusUnauthorized, "a bearer token is needed, such as `kubectl create token NAME` makes"}
+// status says who is there, how full the queues are, and what waits, to whoever may list shards.
+func (s *server) status(ctx context.Context, r *http.Request) (any, error) {
+	token, who, err := s.enter(ctx, r)
+	if err != nil {
+		return nil, err
 	}
-	sum := sha256.Sum256([]byte(text))
-	return bearer{text, string(sum[:])}, nil
+	if err := s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "list", Group: v1alpha1.GroupName, Resource: shardsResource}, false,
+		fmt.Sprintf("user %q may not list %s.%s in the whole cluster, which basalt status needs: the ClusterRole basalt-status has the right", who.Username, shardsResource, v1alpha1.GroupName)); err != nil {
+		return nil, err
+	}
+	query := r.URL.Query()
+	scope := Scope{Queue: query.Get("queue"), Gang: query.Get("gang"), Gangs: MaxGangs}
+	if text := query.Get("gangs"); text != "" {
+		if scope.Gangs, err = strconv.Atoi(text); err != nil {
+			return nil, problem{http.StatusBadRequest, fmt.Sprintf("gangs=%q is no number", api.Shorten(text, 20))}
+		}
+	}
+	if err := scope.Check(); err != nil {
+		return nil, err
+	}
+	if !s.statuses.Allow() {
+		return nil, tooMany
+	}
+	select {
+	case s.underWay <- struct{}{}:
+	default:
+		return nil, tooMany
+	}
+	defer func() { <-s.underWay }()
+	said, err := s.Status(ctx, scope)
+	return said, cannot("read the control store", err)
+}
+
+// drain has a shard drained, or tells how far it is, on behalf of whoever may create a drain of that shard. For an order the API server is
+// asked anew: whoever lost the right has lost it.
+func (s *server) drain(ctx context.Context, r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	if err := checkShard(name); err != nil {
+		return nil, err
+	}
+	token, who, err := s.enter(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if err := s.Reviews.mayDrain(ctx, token, who, name, false); err != nil {
+			return nil, err
+		}
+		said, err := s.Draining(ctx, name)
+		return said, cannot("read the control store", err)
+	}
+	from, _, _ := net.SplitHostPort(r.RemoteAddr)
+	by, err := s.Reviews.MayDrain(ctx, from, token.text, name)
+	if err != nil {
+		return nil, err
+	}
+	said, err := s.Drain(ctx, name, r.Method == http.MethodDelete, Caller{by, token.text})
+	if err == nil {
+		s.Log.Info("a user had a shard drained, or its drain cancelled", "user", by, "shard", name, "draining", said.Draining, "before", said.Before)
+	}
+	return said, cannot("drain", err)
+}
+
+// cannot says what could not be done, unless the error is an answer already.
+func cannot(what string, err error) error {
+	var p problem
+	if err == nil || errors.As(err, &p) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return problem{http.StatusServiceUnavailable, what + ": " + api.Shorten(err.Error(), maxMessage)}
 }
 
 // takes takes a token out of a bucket of its own for a key, and reports whether there was one.
@@ -232,70 +323,3 @@ func takes(limits *cache.LRUExpireCache, key string, perSecond rate.Limit, atOnc
 }
 
 var tooMany = problem{http.StatusTooManyRequests, "too many requests: ask again in a second"}
-
-// bearer is a token.
-type bearer struct{ text, key string }
-
-// authenticate asks the API server whose token it is.
-func (s *server) authenticate(ctx context.Context, r *http.Request, token bearer) (*user, error) {
-	if known, ok := s.tokens.Get(token.key); ok {
-		return known.(*user).good()
-	}
-	if from, _, _ := net.SplitHostPort(r.RemoteAddr); !takes(s.fresh, from, freshPerSecond, freshAtOnce) {
-		return nil, tooMany
-	}
-	review, err := s.Kube.AuthenticationV1().TokenReviews().Create(ctx, &authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token.text}}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, s.reviewFailed("tokenreviews.authentication.k8s.io", err)
-	}
-	who, ttl := &user{UserInfo: review.Status.User}, tokenFor
-	if !review.Status.Authenticated {
-		who.invalid, ttl = true, badFor
-	}
-	s.tokens.Add(token.key, who, ttl)
-	return who.good()
-}
-
-func (who *user) good() (*user, error) {
-	if who.invalid {
-		return nil, problem{http.StatusUnauthorized, "the API server does not accept this token: it may be expired, revoked, or for another audience"}
-	}
-	return who, nil
-}
-
-// authorise asks the API server whether a user may get an object.
-func (s *server) authorise(ctx context.Context, token bearer, who *user, group, resource, namespace, name string) error {
-	key := access{token.key, group, resource, namespace, name}
-	allowed, known := s.accesses.Get(key)
-	if !known {
-		extra := map[string]authorization.ExtraValue{}
-		for k, v := range who.Extra {
-			extra[k] = authorization.ExtraValue(v)
-		}
-		review, err := s.Kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
-			User: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra,
-			ResourceAttributes: &authorization.ResourceAttributes{Verb: "get", Group: group, Resource: resource, Namespace: namespace, Name: name},
-		}}, metav1.CreateOptions{})
-		if err != nil {
-			return s.reviewFailed("subjectaccessreviews.authorization.k8s.io", err)
-		}
-		allowed = review.Status.Allowed
-		s.accesses.Add(key, allowed, accessFor)
-	}
-	if !allowed.(bool) { // whether there is one or not
-		return problem{http.StatusForbidden, fmt.Sprintf("user %q may not get the PodGroup or pod %s/%s", who.Username, namespace, name)}
-	}
-	return nil
-}
-
-// reviewFailed says that the API server did not review something.
-func (s *server) reviewFailed(what string, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return err
-	}
-	if apierrors.IsForbidden(err) {
-		s.Log.Error("users' questions cannot be answered: Basalt's ServiceAccount may not create "+what, "error", err)
-		return problem{http.StatusServiceUnavailable, "Basalt's ServiceAccount may not create " + what + ": an administrator has to grant it"}
-	}
-	return problem{http.StatusServiceUnavailable, fmt.Sprintf("the API server does not review: %v", err)}
-}

@@ -18,6 +18,7 @@ import (
 	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/trace"
+	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
@@ -47,6 +48,7 @@ type loop struct {
 	watches    *watches
 	traces     *trace.Exporter
 	metrics    *metrics
+	reviews    *visibility.Reviews
 	events     recorder
 	log        *slog.Logger
 

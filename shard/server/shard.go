@@ -91,7 +91,15 @@ func Run(ctx context.Context, o Options) error {
 		Status:  l.status,
 		Why:     l.why,
 		Drain:   l.drain,
-		Live:    l.beat.Stuck,
+		MayDrain: func(ctx context.Context, from api.Incarnation, token string) (string, error) {
+			select {
+			case <-l.started:
+				return l.reviews.MayDrain(ctx, string(from), token, o.Process.Name)
+			default:
+				return "", errNotStarted
+			}
+		},
+		Live: l.beat.Stuck,
 		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
 			l.relay = relay.New(relay.Options{
 				Self: p.Incarnation, Log: p.Log, Registry: p.Registry,
@@ -105,7 +113,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer p.Close()
 	l.process, l.self, l.log, l.clients, l.traces = p, p.Incarnation, p.Log, p.Kube, p.Traces
-	l.metrics = newMetrics(p.Registry)
+	l.metrics, l.reviews = newMetrics(p.Registry), visibility.NewReviews(p.Kube.Core, p.Log)
 	if l.events.Recorder, err = p.Kube.Recorder(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
@@ -148,7 +156,8 @@ func Run(ctx context.Context, o Options) error {
 	fault.Crash(fault.ShardRegistered)
 	l.session, l.record = session, record
 	close(l.registered)
-	questions := visibility.Options{Address: o.Visibility, Kube: p.Kube.Core, Answer: l.whyAnywhere, Log: p.Log}
+	questions := visibility.Options{Address: o.Visibility, Kube: p.Kube.Core, Reviews: l.reviews, Log: p.Log,
+		Answer: l.whyAnywhere, Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
 	if p.TLS != nil {
 		questions.TLS = p.TLS.Server()
 	}
@@ -197,7 +206,7 @@ func readPolicy(s string) (cache.Policy, error) {
 
 // drain has the coordinator give this shard's buckets to the others, or give it its part again: it reads so in the shard's own
 // record. The shard goes on until it owns nothing, and then it may be stopped without a takeover.
-func (l *loop) drain(ctx context.Context, cancel bool) error {
+func (l *loop) drain(ctx context.Context, cancel bool, by string) error {
 	select {
 	case <-l.registered:
 	case <-ctx.Done():
@@ -208,7 +217,7 @@ func (l *loop) drain(ctx context.Context, cancel bool) error {
 	if err := l.session.Update(ctx, record); err != nil {
 		return err
 	}
-	l.log.Info("record changed", "draining", record.Draining)
+	l.log.Info("record changed", "draining", record.Draining, "by", cmp.Or(by, "an operator"))
 	return nil
 }
 

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/link"
+	"basalt.dev/basalt/api/visibility"
+	"basalt.dev/basalt/api/wire"
+)
+
+// drainWithin is how long another shard may take to write into its record that it drains.
+const drainWithin = 3 * time.Second
+
+// statusOfAll answers a user who may see everything: it reads the control store and asks all processes.
+func (l *loop) statusOfAll(ctx context.Context, scope visibility.Scope) (*visibility.Status, error) {
+	return visibility.Collect(ctx, l.process.Store, func(ctx context.Context, who api.Incarnation, address string) (*wire.StatusReply, error) {
+		if who == l.self {
+			return l.status(ctx)
+		}
+		conn, err := l.process.Link.Dial(who, address)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		return wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{})
+	}, scope)
+}
+
+// draining answers a user how far a shard is.
+func (l *loop) draining(ctx context.Context, shard string) (visibility.Drain, error) {
+	return visibility.Draining(ctx, l.process.Store, shard)
+}
+
+// drainAnywhere has a shard drained on behalf of a user. Another shard is handed the user's token: it does not believe this one.
+func (l *loop) drainAnywhere(ctx context.Context, shard string, cancel bool, by visibility.Caller) (visibility.Drain, error) {
+	return visibility.Order(ctx, l.process.Store, shard, cancel, func(ctx context.Context, record *wire.ShardRecord) error {
+		if api.Incarnation(record.Incarnation) == l.self {
+			return l.drain(ctx, cancel, by.Name)
+		}
+		if l.process.TLS == nil && !onThisMachine(record.Address) {
+			return fmt.Errorf("without TLS a user's token is not sent to %s", record.Address)
+		}
+		conn, err := l.process.Link.Dial(api.Incarnation(record.Incarnation), record.Address)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		ctx, stop := context.WithTimeout(link.WithUserToken(ctx, by.Token), drainWithin)
+		defer stop()
+		_, err = wire.NewInspectClient(conn).Drain(ctx, &wire.DrainRequest{Cancel: cancel})
+		if status.Code(err) == codes.PermissionDenied {
+			return fmt.Errorf("shard %s refuses: %s", record.Name, status.Convert(err).Message())
+		}
+		return err
+	})
+}
+
+func onThisMachine(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}
