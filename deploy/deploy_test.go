@@ -142,6 +142,8 @@ func TestRights(t *testing.T) {
 		{shard, "", "secrets", "get list watch", false},
 		{shard, ours, "queues", "create update patch delete", false},
 		{shard, ours, "podgroups", "create update patch delete", false},
+		{shard, ours, "shards", "list", false},
+		{shard, ours, "shards/drain", "create", false},
 		{coordinator, ours, "queues", "get list watch create patch", true},
 		{coordinator, "", "namespaces", "list watch", true},
 		{coordinator, "", "namespaces", "get create update patch delete", false},

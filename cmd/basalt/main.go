@@ -1,6 +1,7 @@
 // Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`; what an operator needs:
-// `basalt status`, `basalt drain`, `basalt store`, `basalt audit`, `basalt migrate` and `basalt version`; and what every user does: `basalt why` and `basalt queue`, which are
-// commands of kubectl as well when the program is also installed as kubectl-basalt.
+// `basalt status`, `basalt drain`, `basalt config`, `basalt store`, `basalt audit`, `basalt migrate` and `basalt version`; and what every
+// user does: `basalt why` and `basalt queue`. What needs a kubeconfig alone is a command of kubectl as well when the program is also
+// installed as kubectl-basalt.
 package main
 
 import (

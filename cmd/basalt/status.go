@@ -1,14 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
+	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/store"
+	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -23,29 +25,111 @@ import (
 // gangs wait.
 func statusCommand() *cobra.Command {
 	var c common
-	var gangs int
-	var queue string
-	cmd := &cobra.Command{Use: "status [namespace/gang]", Short: "Show shards, buckets, the queue tree, and why gangs wait", Args: cobra.MaximumNArgs(1)}
+	var u user
+	var e endpoint
+	var scope visibility.Scope
+	cmd := &cobra.Command{Use: "status [[NAMESPACE/]GANG]", Short: "Show shards, buckets, the queue tree, and why gangs wait", Args: cobra.MaximumNArgs(1),
+		Long: `Show shards, buckets, the queue tree, and why gangs wait.
+
+A shard is asked with your kubeconfig; you need the right to list shards.scheduling.basalt.dev in the whole cluster, which the ClusterRole
+basalt-status has. With --etcd the control store and all processes are asked directly, with an operator's certificate: the way to look when
+no shard answers.`,
+		Example: `  basalt status
+  basalt status research/train -o json
+  basalt status --etcd=https://basalt-etcd:2379 --tls-ca=ca.crt --tls-cert=tls.crt --tls-key=tls.key`}
 	f := cmd.Flags()
-	f.StringVar(&c.etcd, "etcd", "", "comma-separated endpoints of the control store")
-	c.registerTLS(cmd)
-	f.IntVar(&gangs, "gangs", 20, "maximum number of waiting gangs to print")
-	f.StringVar(&queue, "queue", "", "only this queue and its descendants")
+	c.registerDirect(cmd)
+	u.register(cmd, "json or yaml")
+	e.register(cmd)
+	f.IntVar(&scope.Gangs, "gangs", 20, "maximum number of waiting gangs to print")
+	f.StringVar(&scope.Queue, "queue", "", "only this queue and its descendants")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), 15*time.Second)
+		switch u.output {
+		case "", "json", "yaml":
+		default:
+			return fmt.Errorf("--output %q: json or yaml", u.output)
+		}
+		if err := scope.Check(); err != nil {
+			return fmt.Errorf("--gangs: %w", err)
+		}
+		if len(args) == 1 {
+			scope.Gang = args[0]
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 		defer cancel()
-		s, peers, err := c.openStore(ctx)
+		read := c.status
+		if !c.direct() {
+			read = func(ctx context.Context, scope visibility.Scope) (*visibility.Status, error) {
+				return e.status(ctx, &u, scope)
+			}
+		}
+		answer, err := read(ctx, scope)
 		if err != nil {
 			return err
 		}
-		defer s.Close()
-		r := report{out: cmd.OutOrStdout(), gangs: gangs, queue: queue}
-		if len(args) == 1 {
-			r.gang = args[0]
-		}
-		return r.print(ctx, s, peers)
+		return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { _ = answer.Text(w, time.Now()) })
 	}
 	return cmd
+}
+
+// status asks a shard.
+func (e *endpoint) status(ctx context.Context, u *user, scope visibility.Scope) (*visibility.Status, error) {
+	config, namespace, err := u.config()
+	if err != nil {
+		return nil, noWay("status", err)
+	}
+	query := url.Values{"gangs": {strconv.Itoa(scope.Gangs)}}
+	if scope.Queue != "" {
+		query.Set("queue", scope.Queue)
+	}
+	if scope.Gang != "" {
+		if !strings.Contains(scope.Gang, "/") {
+			scope.Gang = namespace + "/" + scope.Gang
+		}
+		query.Set("gang", scope.Gang)
+	}
+	var answer visibility.Status
+	if err := e.call(ctx, config, http.MethodGet, "/v1/status?"+query.Encode(), &answer); err != nil {
+		return nil, noWay("status", err)
+	}
+	return &answer, nil
+}
+
+// status reads the control store and asks all processes.
+func (c *common) status(ctx context.Context, scope visibility.Scope) (*visibility.Status, error) {
+	s, peers, err := c.openStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return visibility.Collect(ctx, s, func(ctx context.Context, _ api.Incarnation, address string) (reply *wire.StatusReply, err error) {
+		err = inspect(ctx, address, peers, func(ctx context.Context, c wire.InspectClient) error {
+			reply, err = c.Status(ctx, &wire.StatusRequest{})
+			return err
+		})
+		return reply, err
+	}, scope)
+}
+
+// registerDirect registers the flags with which the control store and processes are asked directly.
+func (c *common) registerDirect(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.etcd, "etcd", "", "comma-separated endpoints of the control store, to ask it and the processes directly; if empty, a shard is asked")
+	c.registerTLS(cmd)
+}
+
+// direct reports whether one of these flags is given.
+func (c *common) direct() bool {
+	return c.etcd != "" || c.plain || c.tlsCA != "" || c.tlsCert != "" || c.tlsKey != "" || c.etcdCA != "" || c.etcdCert != "" || c.etcdKey != ""
+}
+
+// noWay adds the other way, unless the error is an answer of Basalt's that the other way would not change.
+func noWay(command string, err error) error {
+	var refused refusal
+	if errors.As(err, &refused) && refused.code < http.StatusInternalServerError && refused.code != http.StatusUnauthorized {
+		return err
+	}
+	return fmt.Errorf("%w\nWhen no shard answers, basalt %s --etcd=... --tls-ca=... --tls-cert=... --tls-key=... asks the control store and the processes directly, with an operator's certificate: "+
+		"the pod of basalt-audit has one", err, command)
 }
 
 // openStore opens the control store to read it, as an operator, and returns what to call processes with.
@@ -73,166 +157,8 @@ func (c *common) openStore(ctx context.Context) (*store.Store, *link.TLS, error)
 	return s, &link.TLS{CAFile: c.tlsCA, CertFile: c.tlsCert, KeyFile: c.tlsKey}, nil
 }
 
-type report struct {
-	out         io.Writer
-	gangs       int
-	queue, gang string
-}
-
-func (r *report) print(ctx context.Context, s *store.Store, tls *link.TLS) error {
-	table, err := s.Table(ctx)
-	if err != nil {
-		return err
-	}
-	shards, err := s.Shards(ctx)
-	if err != nil {
-		return err
-	}
-	leader, term, err := s.Leader(ctx)
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(shards, func(a, b *wire.ShardRecord) int { return cmp.Compare(a.Name, b.Name) })
-
-	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
-	var coordinator *wire.StatusReply
-	if leader == nil {
-		fmt.Fprintln(w, "COORDINATOR\tnone: nothing is admitted until one is elected")
-	} else {
-		coordinator, err = ask(ctx, leader.Address, tls)
-		state := "answers"
-		if err != nil {
-			state = "does not answer: " + err.Error()
-		}
-		fmt.Fprintf(w, "COORDINATOR\t%s\tterm %d\t%s\t%s\n", leader.Name, term, speaks(leader), state)
-	}
-	if table != nil {
-		fmt.Fprintf(w, "TABLE\tepoch %d\t%d buckets\n", table.Epoch, api.Buckets)
-	} else {
-		fmt.Fprintln(w, "TABLE\tnone yet")
-	}
-	fmt.Fprintln(w, "\nSHARD\tINCARNATION\tBUCKETS\tNODES\tOUT OF SYNC\tCPU FREE\tGANGS\tWAITING\tINTENTS\tVERSION\tSTATE")
-	var waiting []*wire.GangStatus
-	known := map[api.Incarnation]bool{}
-	for _, shard := range shards {
-		who := api.Incarnation(shard.Incarnation)
-		known[who] = true
-		reply, err := ask(ctx, shard.Address, tls)
-		if err != nil {
-			fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\t%s\tdoes not answer: %v\n", shard.Name, who, table.Owned(who), speaks(shard), err)
-			continue
-		}
-		state := "ok"
-		if shard.Draining {
-			state = "draining"
-		}
-		free := "-"
-		for _, a := range reply.Summary.GetFree() {
-			if a.Resource == "cpu" {
-				free = api.FormatAmount("cpu", a.Value)
-			}
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%s\n", shard.Name, who, table.Owned(who), reply.Summary.GetNodes(),
-			reply.Summary.GetOutOfSync(), free, reply.GangsTotal, len(reply.Gangs), reply.Intents, speaks(shard), state)
-		waiting = append(waiting, reply.Gangs...)
-	}
-	if table != nil {
-		for _, m := range table.Members {
-			if n := table.Owned(m.Incarnation); n > 0 && !known[m.Incarnation] {
-				fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\t\tgone: its buckets are being reassigned\n", m.Name, m.Incarnation, n)
-			}
-		}
-	}
-	r.printQueues(w, coordinator)
-	r.printGangs(w, waiting)
-	return w.Flush()
-}
-
-func (r *report) printQueues(w io.Writer, c *wire.StatusReply) {
-	if c == nil || len(c.Queues) == 0 {
-		return
-	}
-	fmt.Fprintln(w, "\nQUEUE\tCPU\tMEMORY\tOTHER\tADMITTED\tWAITING\tREADY\tMESSAGE")
-	for _, q := range c.Queues {
-		if r.queue != "" && !api.Under(q.Queue, r.queue) {
-			continue
-		}
-		indent := strings.Repeat("  ", len(api.Lineage(q.Queue))-1)
-		charged, errCharged := wire.ToResources(q.Charged)
-		limits, errLimits := wire.ToResources(q.Capability)
-		if errCharged != nil || errLimits != nil {
-			continue
-		}
-		var other []string
-		for _, a := range charged.Max(limits) {
-			if _, limited := limits.Get(a.Resource); a.Resource != "cpu" && a.Resource != "memory" && (limited || charged.Value(a.Resource) > 0) {
-				other = append(other, a.Resource+" "+ofLimit(charged, limits, a.Resource))
-			}
-		}
-		fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", indent, q.Queue, ofLimit(charged, limits, "cpu"), ofLimit(charged, limits, "memory"),
-			strings.Join(other, " "), q.Admitted, q.Waiting, q.ReadyReason, q.Message)
-	}
-	if left := int(c.QueuesTotal) - len(c.Queues); left > 0 {
-		fmt.Fprintf(w, "and %d more\n", left)
-	}
-}
-
-func ofLimit(charged, limits api.Resources, name string) string {
-	s := api.FormatAmount(name, charged.Value(name))
-	if limit, ok := limits.Get(name); ok {
-		s += "/" + api.FormatAmount(name, limit)
-	}
-	return s
-}
-
-func (r *report) printGangs(w io.Writer, all []*wire.GangStatus) {
-	all = slices.DeleteFunc(all, func(g *wire.GangStatus) bool {
-		return r.gang != "" && g.GetGang().Title() != r.gang ||
-			r.queue != "" && !api.Under(g.GetGang().GetQueue(), r.queue)
-	})
-	slices.SortFunc(all, func(a, b *wire.GangStatus) int {
-		return cmp.Or(cmp.Compare(a.SinceUnixMs, b.SinceUnixMs), cmp.Compare(a.GetGang().GetUid(), b.GetGang().GetUid()))
-	})
-	if len(all) == 0 {
-		fmt.Fprintln(w, "\nNo gang is waiting.")
-		return
-	}
-	fmt.Fprintf(w, "\nWAITING GANG\tQUEUE\tPODS\tBOUND\tSTATE\tFOR\tWHY\n")
-	for i, g := range all {
-		if i == r.gangs {
-			fmt.Fprintf(w, "and %d more\n", len(all)-i)
-			break
-		}
-		why := g.Reason
-		if g.Message != "" {
-			why += ": " + g.Message
-		}
-		waited := "-"
-		if g.SinceUnixMs > 0 {
-			waited = time.Since(time.UnixMilli(g.SinceUnixMs)).Round(time.Second).String()
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", g.GetGang().Title(), g.GetGang().GetQueue(),
-			g.Pods, g.MinCount, g.Bound, g.State, waited, why)
-	}
-}
-
-// speaks is the version that a process announces.
-func speaks(r wire.Announced) string {
-	return strings.TrimSpace(fmt.Sprintf("protocol %d %s", wire.ProtocolOf(r), r.GetVersion()))
-}
-
-func ask(ctx context.Context, address string, tls *link.TLS) (reply *wire.StatusReply, err error) {
-	err = inspect(ctx, address, tls, 3*time.Second, func(ctx context.Context, c wire.InspectClient) error {
-		reply, err = c.Status(ctx, &wire.StatusRequest{})
-		return err
-	})
-	return reply, err
-}
-
 // inspect calls a process as an operator.
-func inspect(ctx context.Context, address string, tls *link.TLS, within time.Duration, call func(context.Context, wire.InspectClient) error) error {
-	ctx, stop := context.WithTimeout(ctx, within)
-	defer stop()
+func inspect(ctx context.Context, address string, tls *link.TLS, call func(context.Context, wire.InspectClient) error) error {
 	conn, err := link.Dial(address, tls)
 	if err != nil {
 		return err

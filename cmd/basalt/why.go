@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -94,7 +95,7 @@ func whyCommand() *cobra.Command {
 			namespace, name = before, after
 		}
 		var answer visibility.Why
-		err = e.get(ctx, config, "/v1/namespaces/"+url.PathEscape(namespace)+"/gangs/"+url.PathEscape(name)+"/why", &answer)
+		err = e.call(ctx, config, http.MethodGet, "/v1/namespaces/"+url.PathEscape(namespace)+"/gangs/"+url.PathEscape(name)+"/why", &answer)
 		var refused refusal
 		switch {
 		case errors.As(err, &refused) && refused.final():
@@ -191,25 +192,68 @@ type endpoint struct {
 
 func (e *endpoint) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&e.server, "basalt-server", os.Getenv("BASALT_SERVER"), "URL at which Basalt answers users, by default $BASALT_SERVER; if empty, a port of one of its shards is forwarded, as kubectl port-forward does")
+	f.StringVar(&e.server, "basalt-server", os.Getenv("BASALT_SERVER"), "URL at which Basalt answers users, or several with commas, which are tried in order; by default $BASALT_SERVER; if empty, a port of one of its shards is forwarded, as kubectl port-forward does")
 	f.StringVar(&e.namespace, "basalt-namespace", "basalt-system", "namespace that Basalt runs in")
 	f.BoolVar(&e.insecure, "insecure-skip-tls-verify", false, "do not check the certificate of --basalt-server")
 }
 
-// get asks with the user's token.
-func (e *endpoint) get(ctx context.Context, config *rest.Config, path string, answer any) error {
-	server := e.server
-	mine := rest.CopyConfig(config)
-	if server == "" {
-		port, stop, err := e.forward(ctx, config)
-		if err != nil {
-			return fmt.Errorf("reach Basalt by forwarding a port of a shard in namespace %s: %w; --basalt-server names another way", e.namespace, err)
+// call asks with the user's token. A shard that does not answer, or answers that it cannot, is followed by the next; what is asked can be
+// asked again.
+func (e *endpoint) call(ctx context.Context, config *rest.Config, method, path string, answer any) error {
+	var failed error
+	try := func(call func(context.Context) error) (final bool) {
+		ctx, cancel := context.WithTimeout(ctx, eachWithin)
+		defer cancel()
+		err := call(ctx)
+		var refused refusal
+		if failed = errors.Join(failed, err); err == nil || errors.As(err, &refused) && refused.code < http.StatusInternalServerError {
+			failed = err
+			return true
 		}
-		defer stop()
-		server = fmt.Sprintf("https://127.0.0.1:%d", port)
+		return false
 	}
+	if e.server != "" {
+		for _, server := range strings.Split(e.server, ",") {
+			if server = strings.TrimSpace(server); server != "" && try(func(ctx context.Context) error { return e.ask(ctx, config, server, method, path, answer) }) {
+				break
+			}
+		}
+		return failed
+	}
+	shards, err := e.shards(ctx, config)
+	if err != nil {
+		return e.unreachable(err)
+	}
+	for _, shard := range shards {
+		if try(func(ctx context.Context) error {
+			port, stop, err := e.forward(ctx, config, shard)
+			if err != nil {
+				return e.unreachable(err)
+			}
+			defer stop()
+			return e.ask(ctx, config, fmt.Sprintf("https://127.0.0.1:%d", port), method, path, answer)
+		}) {
+			break
+		}
+	}
+	return failed
+}
+
+// Bounds of a call.
+const (
+	eachWithin  = 12 * time.Second // one shard answers
+	shardsTried = 3
+)
+
+func (e *endpoint) unreachable(err error) error {
+	return fmt.Errorf("reach Basalt by forwarding a port of a shard in namespace %s: %w; --basalt-server names another way", e.namespace, err)
+}
+
+// ask asks at one URL.
+func (e *endpoint) ask(ctx context.Context, config *rest.Config, server, method, path string, answer any) error {
 	// The certificate and the CA of the kubeconfig are the API server's. A forwarded port ends where the API server says; there is no
 	// name to check.
+	mine := rest.CopyConfig(config)
 	mine.Host = server
 	mine.TLSClientConfig = rest.TLSClientConfig{Insecure: e.insecure || e.server == ""}
 	transport, err := rest.TransportFor(mine)
@@ -219,7 +263,7 @@ func (e *endpoint) get(ctx context.Context, config *rest.Config, path string, an
 	client := &http.Client{Transport: transport}
 	var response *http.Response
 	for try := 1; ; try++ {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(server, "/")+path, nil)
+		request, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(server, "/")+path, nil)
 		if err != nil {
 			return err
 		}
@@ -242,9 +286,12 @@ func (e *endpoint) get(ctx context.Context, config *rest.Config, path string, an
 		}
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
+	body, err := io.ReadAll(io.LimitReader(response.Body, visibility.MaxAnswer+1))
+	switch {
+	case err != nil:
 		return fmt.Errorf("ask Basalt at %s: %w", server, err)
+	case len(body) > visibility.MaxAnswer:
+		return fmt.Errorf("ask Basalt at %s: the answer has more than %d bytes", server, visibility.MaxAnswer)
 	}
 	if response.StatusCode != http.StatusOK {
 		var said struct{ Error string }
@@ -262,24 +309,33 @@ func (e *endpoint) get(ctx context.Context, config *rest.Config, path string, an
 	return nil
 }
 
-// forward forwards a port of this machine to a shard that is ready.
-func (e *endpoint) forward(ctx context.Context, config *rest.Config) (port uint16, stop func(), err error) {
+// shards returns some pods of shards that are ready.
+func (e *endpoint) shards(ctx context.Context, config *rest.Config) (out []string, err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	pods, err := clients.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: shardSelector})
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	shard := ""
 	for i := range pods.Items {
 		if p := &pods.Items[i]; isReady(p) {
-			shard = p.Name
+			out = append(out, p.Name)
 		}
 	}
-	if shard == "" {
-		return 0, nil, fmt.Errorf("none of %d pods with the labels %s is ready", len(pods.Items), shardSelector)
+	if len(out) == 0 {
+		return nil, fmt.Errorf("none of %d pods with the labels %s is ready", len(pods.Items), shardSelector)
+	}
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out[:min(len(out), shardsTried)], nil
+}
+
+// forward forwards a port of this machine to a shard.
+func (e *endpoint) forward(ctx context.Context, config *rest.Config, shard string) (port uint16, stop func(), err error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return 0, nil, err
 	}
 	at := clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(e.namespace).Name(shard).SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(config)

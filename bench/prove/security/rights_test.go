@@ -52,7 +52,7 @@ func (w *world) rights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		if o.GetKind() != "ClusterRole" || o.GetName() == "basalt-edit" || o.GetName() == "basalt-view" {
+		if o.GetKind() != "ClusterRole" || slices.Contains([]string{"basalt-edit", "basalt-view", "basalt-status", "basalt-drain"}, o.GetName()) {
 			continue // those are for people
 		}
 		var role struct {

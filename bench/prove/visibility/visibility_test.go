@@ -1,5 +1,5 @@
-// Package visibility has users ask real processes of Basalt why their gangs wait, with tokens that a real API server made, and looks at
-// what each of them learns.
+// Package visibility has users ask real processes of Basalt why their gangs wait, and administrators for the status and for drains, with
+// tokens that a real API server made, and looks at what each of them learns and may do.
 package visibility
 
 import (
@@ -36,7 +36,7 @@ const patience = 90 * time.Second
 
 func TestMain(m *testing.M) { localtest.Run(m) }
 
-// world is a cluster of two nodes and two shards, with two tenants.
+// world is a cluster of two nodes and some shards, with tenants.
 type world struct {
 	t       *testing.T
 	cluster *local.Cluster
@@ -46,9 +46,8 @@ type world struct {
 	configs map[string]string // tenant -> kubeconfig, whose namespace is the tenant's
 }
 
-// TestWhy: a tenant learns of its own gangs why they wait, from any shard, and in the words of their conditions; of others' nothing, not
-// even whether there are any.
-func TestWhy(t *testing.T) {
+// start starts a cluster of two nodes and some shards.
+func start(t *testing.T, shards int) *world {
 	w := &world{t: t, program: localtest.Basalt(t), configs: map[string]string{}}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: w.program})
 	w.check(w.cluster.Install(t.Context()))
@@ -59,10 +58,17 @@ func TestWhy(t *testing.T) {
 		_, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "4", "8Gi", 20), metav1.CreateOptions{})
 		w.check(err)
 	}
-	all, err := w.cluster.StartBasalt(t.Context(), 1, 2, local.BasaltOptions{})
+	all, err := w.cluster.StartBasalt(t.Context(), 1, shards, local.BasaltOptions{})
 	w.check(err)
 	w.check(local.WaitReady(t.Context(), all))
 	w.shards = all[1:]
+	return w
+}
+
+// TestWhy: a tenant learns of its own gangs why they wait, from any shard, and in the words of their conditions; of others' nothing, not
+// even whether there are any.
+func TestWhy(t *testing.T) {
+	w := start(t, 2)
 	w.queue("research", "4")
 	w.queue("wide", "100")
 	for _, tenant := range []string{"red", "blue"} {
