@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 
+	"basalt.dev/basalt/api/config"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 	"basalt.dev/basalt/deploy/install"
@@ -355,6 +356,18 @@ func TestChartRefuses(t *testing.T) {
 		{"shards.resources.requests.cpus=1", "at '/shards/resources/requests/cpus': value must be 'did you mean cpu?'"},
 		{"rootQueue.namespaceSelector.matchLabel.a=b", "at '/rootQueue/namespaceSelector/matchLabel': value must be 'did you mean matchLabels?'"},
 		{"shards.tolerations[0].efect=NoSchedule", "at '/shards/tolerations/0/efect': value must be"},
+		{"config.placment=pack", "at '/config/placment': value must be 'did you mean placement?'"},
+		{"config.log.lvl=info", "at '/config/log': additional properties 'lvl' not allowed"},
+		{"config.log.levels=info", "at '/config/log/levels': value must be 'did you mean level?'"},
+		{"config.log.level=loud", "at '/config/log/level': value must be one of 'debug', 'info', 'warn', 'error'"},
+		{"config.apiVersion=v1", "at '/config/apiVersion': value must be 'config.basalt.dev/v1alpha1'"},
+		{"config.podEvents=often", "at '/config/podEvents': got string, want boolean"},
+		{"config=null", "missing property 'config'"},
+		{"config.placement=pack,shards.placement=spread", "config.placement: shards.placement is set, too, and would win over it: set one of them"},
+		{"config.volcano=observe,volcano=write", "config.volcano: volcano is set, too"},
+		{"config.otlp=a:1,otlp=b:1", "config.otlp: otlp is set, too"},
+		{"config.schedulerNames={a},schedulerNames={b}", "config.schedulerNames: schedulerNames is set, too"},
+		{"config.ignoredResources={a},shards.ignoredResources={b}", "config.ignoredResources: shards.ignoredResources is set, too"},
 		{"zone=a", "at '': additional properties 'zone' not allowed"},
 		{"shards=3", "at '/shards': got number, want object"},
 		{"shards.replicas=0", "at '/shards/replicas': minimum: got 0, want 1"},
@@ -381,6 +394,65 @@ func TestChartRefuses(t *testing.T) {
 	}
 	if _, err := run(t, "", "helm", "template", "basalt", "chart", "--set", "gangPolicies=true", "--kube-version", "1.35.0"); err == nil || !strings.Contains(err.Error(), "gangPolicies: a MutatingAdmissionPolicy needs Kubernetes 1.36 or later") {
 		t.Errorf("gang policies for Kubernetes 1.35: %v", err)
+	}
+}
+
+// The value config is the configuration file: it has its fields and no others, and says what it says.
+func TestChartConfig(t *testing.T) {
+	var schema struct {
+		Properties struct {
+			Config struct {
+				Properties map[string]struct{ Properties map[string]any }
+			}
+		}
+	}
+	if err := json.Unmarshal(must[[]byte](t)(os.ReadFile("chart/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	fields := func(of reflect.Type) (out []string) {
+		for i := range of.NumField() {
+			out = append(out, of.Field(i).Tag.Get("json"))
+		}
+		slices.Sort(out)
+		return out
+	}
+	in := schema.Properties.Config.Properties
+	if got, want := slices.Sorted(maps.Keys(in)), fields(reflect.TypeFor[config.Configuration]()); !slices.Equal(got, want) {
+		t.Errorf("the schema has the fields %q, the file %q", got, want)
+	}
+	if got, want := slices.Sorted(maps.Keys(in["log"].Properties)), fields(reflect.TypeFor[config.Log]()); !slices.Equal(got, want) {
+		t.Errorf("log: the schema has the fields %q, the file %q", got, want)
+	}
+	for _, row := range []struct {
+		set  string
+		want func(*config.Configuration)
+	}{
+		{`{}`, func(*config.Configuration) {}},
+		{`{"log":{"level":"debug","format":"json"},"otlp":"a:1","volcano":"observe","schedulerNames":["basalt","batch"],"placement":"spread","ignoredResources":["example.com/fpga"],"podEvents":true}`, func(c *config.Configuration) {
+			*c = config.Configuration{APIVersion: config.APIVersion, Kind: config.Kind, Log: config.Log{Level: "debug", Format: "json"}, OTLP: "a:1", Volcano: "observe",
+				SchedulerNames: []string{"basalt", "batch"}, Placement: "spread", IgnoredResources: []string{"example.com/fpga"}, PodEvents: true}
+		}},
+		{`{"volcano":false,"apiVersion":"config.basalt.dev/v1alpha1","kind":"Configuration"}`, func(*config.Configuration) {}},
+	} {
+		objects := template(t, "--set-json", "config="+row.set)
+		want := config.Default()
+		row.want(&want)
+		for _, o := range objects {
+			if o.GetKind() != "ConfigMap" {
+				continue
+			}
+			text, _, _ := unstructured.NestedString(o.Object, "data", "config.yaml")
+			if got, err := config.Parse([]byte(text)); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %v\n%s", row.set, err, text)
+			}
+		}
+		if files := configFiles(t, objects); !slices.Equal(files, []string{"config.yaml"}) {
+			t.Errorf("%s: the files are %q", row.set, files)
+		}
+	}
+	// A change restarts nothing: the pods are the same.
+	if before, after := pods(t, template(t)), pods(t, template(t, "--set", "config.log.level=debug")); !reflect.DeepEqual(before, after) {
+		t.Error("another log level replaces pods")
 	}
 }
 
@@ -494,6 +566,23 @@ func TestChartInstalls(t *testing.T) {
 		t.Errorf("after the upgrade there are %d shards with %q, before with %q", *shards.Spec.Replicas, shards.Spec.Template.Spec.Containers[0].Args, got)
 	}
 	w.binds("second")
+
+	// What processes decide by is upgraded in place.
+	must[string](t)(helm(append(standard, "--set", "etcd.replicas=1,config.log.level=debug")...))
+	if got := must[*appsv1.StatefulSet](t)(w.admin.AppsV1().StatefulSets(namespace).Get(t.Context(), "basalt-shard", metav1.GetOptions{})); got.Generation != shards.Generation {
+		t.Error("another log level replaces pods")
+	}
+	w.mount()
+	localtest.Wait(t, time.Minute, "another log level", func(context.Context) error {
+		log, err := os.ReadFile(all[1].Log())
+		if err == nil && !bytes.Contains(log, []byte("field=log.level value=debug")) {
+			err = errors.New("the log does not say so")
+		}
+		return err
+	})
+	if all[0].Starts() != 1 || all[1].Starts() != 1 {
+		t.Errorf("the coordinator was started %d times, the shard %d times", all[0].Starts(), all[1].Starts())
+	}
 
 	// An upgrade brings new definitions along.
 	dir := t.TempDir()

@@ -23,10 +23,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/certs/issue"
+	"basalt.dev/basalt/api/config"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 	"basalt.dev/basalt/deploy"
@@ -85,6 +87,14 @@ func podsWaitForTheirKeys(t *testing.T, objects []*unstructured.Unstructured) {
 		mounted, secrets := map[string]bool{}, []string{}
 		c := pod.Containers[0]
 		for _, v := range pod.Volumes {
+			if v.ConfigMap != nil && v.ConfigMap.Name == "basalt-config" && (name == "basalt-shard" || name == "basalt-coordinator") {
+				for _, file := range configFiles(t, objects) {
+					mounted["/etc/basalt/config/"+file] = slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+						return m.Name == v.Name && m.MountPath == "/etc/basalt/config" && m.SubPath == "" // of which nothing would hear of a change
+					})
+				}
+				continue
+			}
 			if v.Secret == nil {
 				t.Errorf("%s: volume %s is no Secret", name, v.Name)
 				continue
@@ -129,6 +139,27 @@ func podsWaitForTheirKeys(t *testing.T, objects []*unstructured.Unstructured) {
 	if want := slices.Sorted(slices.Values(issue.Names(false))); !slices.Equal(empty, want) {
 		t.Errorf("the Secrets are %v, want %v", empty, want)
 	}
+}
+
+// configFiles returns the files in the ConfigMap basalt-config, which processes can read.
+func configFiles(t *testing.T, objects []*unstructured.Unstructured) (out []string) {
+	t.Helper()
+	for _, o := range objects {
+		if o.GetKind() != "ConfigMap" || o.GetName() != "basalt-config" {
+			continue
+		}
+		data, _, err := unstructured.NestedStringMap(o.Object, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range data {
+			out = append(out, file)
+			if _, err := config.Parse([]byte(text)); err != nil {
+				t.Errorf("%s: %v\n%s", file, err, text)
+			}
+		}
+	}
+	return out
 }
 
 // render returns what a kustomization beside this folder makes.
@@ -223,6 +254,17 @@ func TestSecureFromTheFirstApply(t *testing.T) {
 	w.status(program)
 	w.roles(shard)
 
+	// The configuration is followed without a restart, and one that is wrong changes nothing.
+	const head = "apiVersion: config.basalt.dev/v1alpha1\nkind: Configuration\n"
+	for _, b := range []*local.Basalt{shard, coordinator} {
+		w.configure(b, head+"log: {level: debug}\nplacement: spread\n", `msg="configuration changed" role=`+b.Role, "field=log.level value=debug", "this takes effect at the next start", "field=placement")
+		w.configure(b, head+"log: {level: loud}\n", `log.level is \"loud\"`, "the configuration stays as it was")
+		w.configure(b, head, "field=log.level value=info")
+		if n := b.Starts(); n != 1 {
+			t.Errorf("%s was started %d times", b.Name(), n)
+		}
+	}
+
 	// Renewed while all runs: these were made 61 days ago.
 	before := []time.Time{w.expires(shard.Listen), w.expires(w.clients[0]), w.expires(w.peers[0])}
 	w.ensure(issue.Options{}, time.Now())
@@ -309,10 +351,14 @@ func (w *installed) ensure(o issue.Options, now time.Time) []issue.Change {
 	return must[[]issue.Change](w.T)(issue.Ensure(w.Context(), w.certs, o, now))
 }
 
-// mount writes the Secrets that each workload mounts into a folder of its own, as a kubelet does, and again when they changed.
+// mount writes the Secrets and ConfigMaps that each workload mounts into a folder of its own, as a kubelet does, and again when they changed.
 func (w *installed) mount() {
 	for name, pod := range w.pods {
 		for _, v := range pod.Volumes {
+			if v.ConfigMap != nil {
+				w.mountConfig(name, v)
+				continue
+			}
 			data, _, err := w.certs.Get(w.Context(), v.Secret.SecretName)
 			if err != nil {
 				w.Fatal(err)
@@ -329,17 +375,57 @@ func (w *installed) mount() {
 					if len(data[item.Key]) == 0 {
 						w.Fatalf("%s would wait for %s of %s", name, item.Key, v.Secret.SecretName)
 					}
-					next := filepath.Join(folder, ".next")
-					if err := os.WriteFile(next, data[item.Key], 0o600); err != nil {
-						w.Fatal(err)
-					}
-					if err := os.Rename(next, filepath.Join(folder, item.Path)); err != nil {
-						w.Fatal(err)
-					}
+					w.replace(filepath.Join(folder, item.Path), data[item.Key])
 				}
 			}
 		}
 	}
+}
+
+// mountConfig writes the ConfigMap of a volume.
+func (w *installed) mountConfig(workload string, v corev1.Volume) {
+	w.Helper()
+	object := must[*corev1.ConfigMap](w.T)(w.admin.CoreV1().ConfigMaps(namespace).Get(w.Context(), v.ConfigMap.Name, metav1.GetOptions{}))
+	for _, m := range w.pods[workload].Containers[0].VolumeMounts {
+		if m.Name != v.Name {
+			continue
+		}
+		folder := filepath.Join(w.dir, workload, m.MountPath)
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			w.Fatal(err)
+		}
+		for file, text := range object.Data {
+			w.replace(filepath.Join(folder, file), []byte(text))
+		}
+	}
+}
+
+func (w *installed) replace(file string, data []byte) {
+	w.Helper()
+	next := filepath.Join(filepath.Dir(file), ".next")
+	if err := os.WriteFile(next, data, 0o600); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.Rename(next, file); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// configure edits the ConfigMap, and waits until the log of a process that runs says this of it.
+func (w *installed) configure(b *local.Basalt, text string, says ...string) {
+	w.Helper()
+	patch := must[[]byte](w.T)(json.Marshal(map[string]any{"data": map[string]string{"config.yaml": text}}))
+	must[*corev1.ConfigMap](w.T)(w.admin.CoreV1().ConfigMaps(namespace).Patch(w.Context(), "basalt-config", types.MergePatchType, patch, metav1.PatchOptions{}))
+	w.mount()
+	localtest.Wait(w, time.Minute, "the log of "+b.Name(), func(context.Context) error {
+		log, err := os.ReadFile(b.Log())
+		for _, words := range says {
+			if err == nil && !bytes.Contains(log, []byte(words)) {
+				err = fmt.Errorf("%q is not in it", words)
+			}
+		}
+		return err
+	})
 }
 
 // args returns a workload's, with what is said of the cluster replaced by what is here.

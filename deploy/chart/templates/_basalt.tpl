@@ -130,6 +130,7 @@ spec:
     - --visibility=:7603
     {{- end }}
     - --gossip-key-file=/etc/basalt/gossip/key
+    - --config=/etc/basalt/config/config.yaml
     - --tls-ca=/etc/basalt/tls/ca.crt
     - --tls-cert=/etc/basalt/tls/tls.crt
     - --tls-key=/etc/basalt/tls/tls.key
@@ -178,6 +179,7 @@ spec:
       periodSeconds: 2
     resources: {{ toYaml $values.resources | nindent 6 }}
     volumeMounts:
+    - {name: config, mountPath: /etc/basalt/config, readOnly: true}
     - {name: gossip-key, mountPath: /etc/basalt/gossip, readOnly: true}
     - {name: metrics-token, mountPath: /etc/basalt/metrics, readOnly: true}
     - {name: tls, mountPath: /etc/basalt/tls, readOnly: true}
@@ -185,6 +187,7 @@ spec:
     - {name: etcd-tls, mountPath: /etc/basalt/etcd, readOnly: true}
     {{- end }}
   volumes:
+  - {name: config, configMap: {name: basalt-config}}
   {{- include "basalt.secret" (list "gossip-key" "basalt-gossip-key" "key") | nindent 2 }}
   {{- include "basalt.secret" (list "metrics-token" "basalt-metrics-token" "token") | nindent 2 }}
   {{- include "basalt.secret" (list "tls" (printf "%s-tls" $name) "ca.crt" "tls.crt" "tls.key") | nindent 2 }}
