@@ -257,7 +257,10 @@ func TestSecureFromTheFirstApply(t *testing.T) {
 	// The configuration is followed without a restart, and one that is wrong changes nothing.
 	const head = "apiVersion: config.basalt.dev/v1alpha1\nkind: Configuration\n"
 	for _, b := range []*local.Basalt{shard, coordinator} {
-		w.configure(b, head+"log: {level: debug}\nplacement: spread\n", `msg="configuration changed" role=`+b.Role, "field=log.level value=debug", "this takes effect at the next start", "field=placement")
+		w.configure(b, head+"log: {level: debug}\nplacement: spread\npodEvents: true\n", `msg="configuration changed" role=`+b.Role, "field=log.level value=debug", "field=podEvents value=true", "this takes effect at the next start", "field=placement")
+		if now := w.inForce(program, b); !strings.Contains(now, "level: debug\n") || !strings.Contains(now, "podEvents: true\n") || !strings.Contains(now, "placement: pack\n") {
+			t.Errorf("%s runs with\n%s", b.Name(), now)
+		}
 		w.configure(b, head+"log: {level: loud}\n", `log.level is \"loud\"`, "the configuration stays as it was")
 		w.configure(b, head, "field=log.level value=info")
 		if n := b.Starts(); n != 1 {
@@ -409,6 +412,17 @@ func (w *installed) replace(file string, data []byte) {
 	if err := os.Rename(next, file); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// inForce is what `basalt config show` says of a process.
+func (w *installed) inForce(program string, b *local.Basalt) string {
+	w.Helper()
+	token := filepath.Join(w.dir, "basalt-"+b.Role, "/etc/basalt/metrics/token")
+	out, err := exec.CommandContext(w.Context(), program, "config", "show", b.Metrics, "--metrics-token-file", token).CombinedOutput()
+	if err != nil {
+		w.Errorf("%v: %s", err, out)
+	}
+	return string(out)
 }
 
 // configure edits the ConfigMap, and waits until the log of a process that runs says this of it.

@@ -55,7 +55,7 @@ type Configuration struct {
 	Placement string `json:"placement"`
 	// IgnoredResources count neither for placement nor for quota.
 	IgnoredResources []string `json:"ignoredResources"`
-	// PodEvents has an event written on each pod that is bound.
+	// PodEvents has an event written on each pod that is bound. It may change while a process runs.
 	PodEvents bool `json:"podEvents"`
 }
 
@@ -230,8 +230,13 @@ func differ(path string, a, b reflect.Value) (out []string) {
 // rereadEvery is how often a file is looked at.
 const rereadEvery = 5 * time.Second
 
-// Follow reads a file again until ctx ends, and sets the level of the log to what it says. first is what it said at the start.
-func Follow(ctx context.Context, file string, first Configuration, level *slog.LevelVar, log *slog.Logger) {
+// Live are the fields that take effect while a process runs, by path. Each function has its field take effect, and returns its value for
+// the log.
+type Live map[string]func(Configuration) any
+
+// Follow reads a file again until ctx ends. first is what it said at the start, and flags are the fields that this process has as flags,
+// which win over the file.
+func Follow(ctx context.Context, file string, first Configuration, live Live, flags map[string]bool, log *slog.Logger) {
 	told, failed := first, ""
 	tick := time.NewTicker(rereadEvery)
 	defer tick.Stop()
@@ -251,10 +256,12 @@ func Follow(ctx context.Context, file string, first Configuration, level *slog.L
 		}
 		failed = ""
 		for _, path := range changed(told, c) {
-			if path == "log.level" {
-				level.Set(c.SlogLevel())
-				log.Info("configuration changed", "field", path, "value", c.Log.Level)
-			} else {
+			switch effect := live[path]; {
+			case flags[path]:
+				log.Warn("configuration changed: a flag of this process wins over it", "field", path)
+			case effect != nil:
+				log.Info("configuration changed", "field", path, "value", effect(c))
+			default:
 				log.Warn("configuration changed: this takes effect at the next start", "field", path)
 			}
 		}

@@ -82,7 +82,8 @@ func TestFollow(t *testing.T) {
 		var level slog.LevelVar
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go Follow(ctx, file, Default(), &level, slog.New(slog.NewTextHandler(&out, nil)))
+		live := Live{"log.level": func(c Configuration) any { level.Set(c.SlogLevel()); return c.Log.Level }}
+		go Follow(ctx, file, Default(), live, map[string]bool{"otlp": true}, slog.New(slog.NewTextHandler(&out, nil)))
 		expect := func(want slog.Level, words ...string) {
 			t.Helper()
 			if level.Level() != want {
@@ -99,9 +100,11 @@ func TestFollow(t *testing.T) {
 		expect(slog.LevelDebug, "field=log.level value=debug")
 		write("log: {level: debug}\nplacement: spread\n")
 		expect(slog.LevelDebug, "takes effect at the next start\" field=placement")
+		write("log: {level: debug}\nplacement: spread\notlp: a:1\n")
+		expect(slog.LevelDebug, "a flag of this process wins over it\" field=otlp")
 		write("log: {lvel: debug}\n")
 		expect(slog.LevelDebug, "stays as it was")
-		write("log: {level: error}\nplacement: spread\n")
+		write("log: {level: error}\nplacement: spread\notlp: a:1\n")
 		expect(slog.LevelError, "field=log.level value=error")
 	})
 }

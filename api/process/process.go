@@ -53,10 +53,10 @@ type Options struct {
 	GossipLabel           string
 	TLS                   *link.TLS
 
-	Metrics          string // address for HTTP; empty for none
-	MetricsTokenFile string // see serve.HTTP
-	OTLP             string // endpoint for traces; empty for none
-	Config           []byte // the configuration in force, to be shown
+	Metrics          string        // address for HTTP; empty for none
+	MetricsTokenFile string        // see serve.HTTP
+	OTLP             string        // endpoint for traces; empty for none
+	Config           func() []byte // the configuration in force, to be shown; may be nil
 	Log              *slog.Logger
 }
 

@@ -36,10 +36,10 @@ type Options struct {
 	Address   string // host:port; empty: nothing is shown
 	TokenFile string // holds the bearer token that /metrics and /debug/pprof ask for; read again at each request
 	Registry  *prometheus.Registry
-	Config    []byte       // what /configz shows, in YAML
-	Ready     func() error // nil when the process can do its work, else why not; nil for a process that always can
-	Live      func() error // nil unless the process must be restarted, else why; nil for a process that never must
-	Log       *slog.Logger // slog.Default() if nil
+	Config    func() []byte // what /configz shows, in YAML; may be nil
+	Ready     func() error  // nil when the process can do its work, else why not; nil for a process that always can
+	Live      func() error  // nil unless the process must be restarted, else why; nil for a process that never must
+	Log       *slog.Logger  // slog.Default() if nil
 }
 
 // Registry returns a registry with the metrics of the process, of the Go runtime, and of the build.
@@ -94,7 +94,9 @@ func handler(o Options, g *guard) http.Handler {
 	mux.Handle("GET /metrics", g.guarded(promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})))
 	mux.Handle("GET /configz", g.guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")
-		_, _ = w.Write(o.Config)
+		if o.Config != nil {
+			_, _ = w.Write(o.Config())
+		}
 	})))
 	mux.Handle("/debug/pprof/", g.guarded(http.HandlerFunc(pprof.Index)))
 	mux.Handle("/debug/pprof/cmdline", g.guarded(http.HandlerFunc(pprof.Cmdline)))

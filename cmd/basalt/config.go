@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,17 +42,38 @@ func (c *common) configure(cmd *cobra.Command) error {
 		c.config.Log.Level = "debug"
 	}
 	c.level.Set(c.config.SlogLevel())
+	c.podEvents.Store(c.config.PodEvents)
 	return nil
 }
 
+// fieldOf are the fields that flags win over, by the flag.
+var fieldOf = map[string]string{"otlp": "otlp", "volcano": "volcano", "placement": "placement", "scheduler-names": "schedulerNames",
+	"ignored-resources": "ignoredResources", "pod-events": "podEvents", "verbose": "log.level"}
+
 // follow reads the configuration file again while the process runs.
-func (c *common) follow(ctx context.Context, log *slog.Logger) {
-	if c.configFile == "" || c.verbose {
+func (c *common) follow(cmd *cobra.Command, log *slog.Logger) {
+	if c.configFile == "" {
 		return
 	}
-	if said, err := config.Read(c.configFile); err == nil {
-		go config.Follow(ctx, c.configFile, said, &c.level, log)
+	first, err := config.Read(c.configFile)
+	if err != nil { // it was read a moment ago
+		first = c.config
 	}
+	byFlag := map[string]bool{}
+	for flag, field := range fieldOf {
+		byFlag[field] = cmd.Flags().Changed(flag)
+	}
+	go config.Follow(cmd.Context(), c.configFile, first, config.Live{
+		"log.level": func(now config.Configuration) any { c.level.Set(now.SlogLevel()); return now.Log.Level },
+		"podEvents": func(now config.Configuration) any { c.podEvents.Store(now.PodEvents); return now.PodEvents },
+	}, byFlag, log)
+}
+
+// inForce returns the configuration that the process runs with now.
+func (c *common) inForce() []byte {
+	now := c.config
+	now.Log.Level, now.PodEvents = strings.ToLower(c.level.Level().String()), c.podEvents.Load()
+	return now.YAML()
 }
 
 // configCommand checks configuration files, and shows what is in force.

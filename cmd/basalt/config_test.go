@@ -77,4 +77,13 @@ func TestFlagsWin(t *testing.T) {
 	if c.level.Level().String() != "WARN" {
 		t.Errorf("the level is %s", c.level.Level())
 	}
+	if got := string(c.inForce()); got != string(want.YAML()) {
+		t.Errorf("in force is said to be\n%s, not\n%s", got, want.YAML())
+	}
+	for flag, field := range fieldOf { // a flag and a field that there are
+		text := "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\n" + map[bool]string{true: "log: {level: x}", false: field + ": {}"}[field == "log.level"]
+		if _, err := config.Parse([]byte(text)); cmd.Flags().Lookup(flag) == nil || err == nil || strings.Contains(err.Error(), "there is no such field") {
+			t.Errorf("--%s wins over %s: %v", flag, field, err)
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,7 @@ type common struct {
 	configFile string
 	config     config.Configuration // of the file and the flags; what is set by both is the flag's
 	level      slog.LevelVar
+	podEvents  atomic.Bool // they and level may change while the process runs
 }
 
 func (c *common) register(cmd *cobra.Command) {
@@ -251,8 +253,8 @@ func shardCommand() *cobra.Command {
 			return err
 		}
 		o.Process = *p
-		o.Volcano, o.Schedulers, o.IgnoredResources, o.Policy, o.PodEvents = string(c.config.Volcano), c.config.SchedulerNames, c.config.IgnoredResources, c.config.Placement, c.config.PodEvents
-		c.follow(cmd.Context(), p.Log)
+		o.Volcano, o.Schedulers, o.IgnoredResources, o.Policy, o.PodEvents = string(c.config.Volcano), c.config.SchedulerNames, c.config.IgnoredResources, c.config.Placement, &c.podEvents
+		c.follow(cmd, p.Log)
 		return shard.Run(cmd.Context(), o)
 	}
 	return cmd
@@ -271,7 +273,7 @@ func coordinatorCommand() *cobra.Command {
 		}
 		o.Process = *p
 		o.Volcano = string(c.config.Volcano)
-		c.follow(cmd.Context(), p.Log)
+		c.follow(cmd, p.Log)
 		return coordinator.Run(cmd.Context(), o)
 	}
 	return cmd
@@ -288,7 +290,7 @@ func (c *common) process(cmd *cobra.Command, role string) (*process.Options, err
 	o := &process.Options{
 		Role: role, Name: c.name, Kubeconfig: c.kubeconfig,
 		Listen: c.listen, Gossip: c.gossip, GossipKeyFile: c.gossipKeyFile, GossipLabel: c.gossipLabel,
-		Metrics: c.metrics, MetricsTokenFile: c.metricsTokenFile, OTLP: c.config.OTLP, Config: c.config.YAML(),
+		Metrics: c.metrics, MetricsTokenFile: c.metricsTokenFile, OTLP: c.config.OTLP, Config: c.inForce,
 		Log: c.logger(role),
 	}
 	if c.tlsCA != "" {

@@ -72,6 +72,9 @@ func (c *Core) tellStarted(g *gang) {
 		Reason: v1alpha1.ReasonScheduled, Message: message})
 }
 
+// SetPodEvents has an event written on each pod that is bound from now on, or on none.
+func (c *Core) SetPodEvents(on bool) { c.cfg.PodEvents = on }
+
 // tellBound says at a pod where it was bound, if that is wanted: it is one more request for each pod.
 func (c *Core) tellBound(p *pod, node string) {
 	if c.cfg.PodEvents {

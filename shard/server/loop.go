@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,6 +51,7 @@ type loop struct {
 	metrics    *metrics
 	reviews    *visibility.Reviews
 	events     recorder
+	podEvents  *atomic.Bool // of the configuration; nil: it does not change
 	log        *slog.Logger
 
 	reads, writes           *workers // control store
@@ -119,6 +121,9 @@ func (l *loop) run(ctx context.Context) {
 			l.step(ctx, event.Drained{})
 		case <-tick.C:
 			l.beat.Beat()
+			if l.podEvents != nil {
+				l.home.SetPodEvents(l.podEvents.Load())
+			}
 			l.step(ctx, event.Tick{})
 			l.metrics.observe(l)
 		case i := <-l.inbox:

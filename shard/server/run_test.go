@@ -8,7 +8,9 @@ import (
 	"google.golang.org/grpc/status"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +100,45 @@ func (w *world) shard(name string, ttl time.Duration) *member {
 	return w.start("shard", name, func(ctx context.Context, o process.Options) error {
 		return shard.Run(ctx, shard.Options{Process: o, LeaseTTL: ttl})
 	})
+}
+
+// Events on pods are written from soon after the configuration asks for them.
+func TestPodEvents(t *testing.T) {
+	w := newWorld(t)
+	w.create("nodes", kubelet.Node("n0", "400", "8Gi", 400))
+	w.coordinator("coordinator-0")
+	var events atomic.Bool
+	m := w.start("shard", "shard-0", func(ctx context.Context, o process.Options) error {
+		return shard.Run(ctx, shard.Options{Process: o, PodEvents: &events})
+	})
+	told := func() (pods []string) {
+		all, err := m.Kube.Core.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all.Items {
+			if e.Regarding.Kind == "Pod" && e.Reason == v1alpha1.ReasonScheduled {
+				pods = append(pods, e.Regarding.Name)
+			}
+		}
+		return pods
+	}
+	w.pod("before", nil)
+	w.bound("before")
+	events.Store(true)
+	n := 0
+	w.wait("an event on a pod", func() error {
+		if len(told()) > 0 {
+			return nil
+		}
+		n++
+		w.pod(fmt.Sprint("after-", n), nil)
+		w.bound(fmt.Sprint("after-", n))
+		return errors.New("there is none")
+	})
+	if pods := told(); slices.Contains(pods, "before") {
+		t.Errorf("events on %v", pods)
+	}
 }
 
 func (w *world) create(resource string, o memory.Object) {

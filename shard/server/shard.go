@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -35,12 +36,12 @@ import (
 // Options of a shard.
 type Options struct {
 	Process          process.Options
-	Policy           string   // pack or spread
-	Volcano          string   // "off"; "observe": pods may belong to Volcano's PodGroups, which are read; "write": so are their statuses
-	Schedulers       []string // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
-	IgnoredResources []string // that placement does not look at
-	PodEvents        bool     // an event on each pod that is bound
-	Visibility       string   // address on which users' questions are answered (package visibility); empty for none
+	Policy           string       // pack or spread
+	Volcano          string       // "off"; "observe": pods may belong to Volcano's PodGroups, which are read; "write": so are their statuses
+	Schedulers       []string     // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
+	IgnoredResources []string     // that placement does not look at
+	PodEvents        *atomic.Bool // an event on each pod that is bound; it may change while the shard runs; nil: none
+	Visibility       string       // address on which users' questions are answered (package visibility); empty for none
 
 	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent, and a
 	// machine under load must not look like that.
@@ -117,7 +118,8 @@ func Run(ctx context.Context, o Options) error {
 	if l.events.Recorder, err = p.Kube.Recorder(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
-	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil, PodEvents: o.PodEvents})
+	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil, PodEvents: o.PodEvents != nil && o.PodEvents.Load()})
+	l.podEvents = o.PodEvents
 	l.node = node.New(node.Config{Self: l.self, Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
 	close(l.started)
 
