@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/node"
+	"basalt.dev/basalt/shard/server"
+)
+
+// Basalt returns which nodes of a case Basalt places its pod on, by the code that ships: pods are read as a shard's watches read
+// them, and a node core that owns all nodes is asked for a hold again and again, and loses the node that it names each time.
+func Basalt(c *Case) (*Answer, error) {
+	out := newAnswer()
+	pods, pod := reduce(c)
+	switch {
+	case pod.Refused != nil:
+		out.Refused = pod.Refused.Message
+		if pod.Refused.Reason == "NeverFits" { // an answer about nodes: none
+			out.Refused = ""
+		}
+		for _, n := range c.Nodes {
+			out.refuse(n.Name, pod.Refused.Reason, pod.Refused.Message)
+		}
+		return out, nil
+	case !pod.Ours:
+		return nil, fmt.Errorf("pod %s is not Basalt's", c.Pod.Name)
+	}
+	s := newShard(c.Nodes, pods)
+	for range c.Nodes {
+		held, err := s.hold(pod.Class)
+		if err != nil {
+			return nil, err
+		}
+		if held == "" {
+			break
+		}
+		out.Fits[held] = true
+		s.core.Step(s.now, event.NodeGone{Name: held})
+		s.core.Outputs()
+	}
+	for _, n := range c.Nodes {
+		if !out.Fits[n.Name] {
+			out.refuse(n.Name, "Basalt", "refused")
+		}
+	}
+	return out, nil
+}
+
+// BasaltWhy returns why Basalt does not place the pod of a case on a node, in its words.
+func BasaltWhy(c *Case, name string) string {
+	pods, pod := reduce(c)
+	if pod.Refused != nil {
+		return pod.Refused.Reason + ": " + pod.Refused.Message
+	}
+	for _, n := range c.Nodes {
+		if n.Name == name {
+			return newShard([]*v1.Node{n}, pods).explain(pod.Class)
+		}
+	}
+	return "node does not exist"
+}
+
+// reduce returns the other pods of a case and its pod as the cores of a shard are shown them.
+func reduce(c *Case) (others []*api.Pod, pod *api.Pod) {
+	ours := c.Pod.DeepCopy()
+	ours.Spec.SchedulerName = api.SchedulerName
+	all := server.Reduce(api.Rules{}, c.Objects, append(append([]*v1.Pod{}, c.Pods...), ours))
+	return all[:len(all)-1], all[len(all)-1]
+}
+
+// shard is a node core that owns every node.
+type shard struct {
+	core   *node.Core
+	now    time.Time
+	serial uint64
+}
+
+const self api.Incarnation = "oracle"
+
+func newShard(nodes []*v1.Node, pods []*api.Pod) *shard {
+	s := &shard{core: node.New(node.Config{Self: self, Strict: true}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	table := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: self, Name: "oracle"}}}
+	for b := range table.Changed {
+		table.Changed[b] = 1
+	}
+	for _, n := range nodes {
+		s.core.Step(s.now, event.NodeSeen{Node: api.FromNode(api.StripNode(n), nil)})
+	}
+	s.core.Step(s.now, event.TableSeen{Table: table})
+	sequence := uint64(0)
+	for _, o := range s.core.Outputs() {
+		if read, is := o.(event.ReadStore); is {
+			sequence = read.Sequence
+		}
+	}
+	s.core.Step(s.now, event.StoreRead{Sequence: sequence, Revision: 1})
+	s.core.Step(s.now, event.PodsReplaced{Sequence: sequence, Pods: pods})
+	s.core.Outputs()
+	return s
+}
+
+func podClass(c *api.Class) *wire.PodClass {
+	return &wire.PodClass{Requests: wire.FromResources(c.Requests), Constraints: c.Constraints}
+}
+
+// hold asks for room for one more pod of a class, and returns the node, "" when no node has it.
+func (s *shard) hold(class *api.Class) (string, error) {
+	s.serial++
+	uid := "oracle-" + strconv.FormatUint(s.serial, 10)
+	s.core.Step(s.now, event.Message{From: self, Body: &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{
+		Gang: &wire.GangRef{Uid: uid, Namespace: "default", Name: uid, Queue: "default", Single: true}, Serial: s.serial, Rank: &wire.Rank{GangUid: uid},
+		TableEpoch: 1, Classes: []*wire.PodClass{podClass(class)}, Pods: []*wire.PodWant{{PodUid: uid}}, TtlMs: 1000,
+	}}}})
+	for _, o := range s.core.Outputs() {
+		if send, is := o.(event.Send); is {
+			if reply := send.Body.GetHoldReply(); reply != nil {
+				if len(reply.Held) > 0 {
+					return reply.Held[0].Node, nil
+				}
+				return "", nil
+			}
+		}
+	}
+	return "", fmt.Errorf("the node core did not answer: %+v", s.core.Stats())
+}
+
+// explain returns the node core's reasons for refusing a class.
+func (s *shard) explain(class *api.Class) string {
+	s.core.Step(s.now, event.Message{From: self, Body: &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: "default", PodClass: podClass(class), Serial: 1}}}})
+	for _, o := range s.core.Outputs() {
+		if send, is := o.(event.Send); is && send.Body.GetExplained() != nil {
+			var reasons []string
+			for _, r := range send.Body.GetExplained().Reasons {
+				reasons = append(reasons, r.Reason)
+			}
+			return strings.Join(reasons, ", ")
+		}
+	}
+	return "no reason given"
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Kind is what is wrong about a node on which the two disagree.
+type Kind string
+
+// Kinds of mismatches. Unsafe: Basalt would place the pod where kube-scheduler would not. Strict: Basalt refuses a node that
+// kube-scheduler takes.
+const (
+	Unsafe Kind = "UNSAFE"
+	Strict Kind = "STRICT"
+)
+
+// Mismatch is one node on which the two disagree.
+type Mismatch struct {
+	Kind   Kind
+	Node   string
+	Plugin string // whose refusal Basalt lacks, or what kind of thing Basalt refuses
+	Reason string // of whoever refuses
+}
+
+func (m Mismatch) String() string {
+	return fmt.Sprintf("%s %s: node %s: %s", m.Kind, m.Plugin, m.Node, m.Reason)
+}
+
+// Verdict is what came out of the comparison of one case.
+type Verdict struct {
+	Refused    string // by Basalt: the field
+	Mismatches []Mismatch
+	Excused    map[string]int // nodes by the exception that explains their mismatch
+}
+
+// exception is a mismatch that is meant to be.
+type exception struct {
+	id, reason string
+	applies    func(c *Case, m Mismatch) bool
+}
+
+// exceptions lists all of them; there are to be ten at most.
+var exceptions = []exception{
+	{"out-of-sync", "a node on which more is in use than it has takes no pods, whatever they request: somebody else places pods there", func(_ *Case, m Mismatch) bool {
+		return m.Kind == Strict && strings.Contains(m.Reason, "out of sync")
+	}},
+}
+
+// Compare judges a case on both sides.
+func Compare(c *Case) (Verdict, error) {
+	v := Verdict{Excused: map[string]int{}}
+	want, err := Feasible(c)
+	if err != nil {
+		return v, fmt.Errorf("ask kube-scheduler: %w", err)
+	}
+	got, err := Basalt(c)
+	if err != nil {
+		return v, fmt.Errorf("ask Basalt: %w", err)
+	}
+	if got.Refused != "" {
+		v.Refused = field(got.Refused)
+		return v, nil
+	}
+	for _, name := range slices.Sorted(slices.Values(c.nodeNames())) {
+		var m Mismatch
+		switch {
+		case got.Fits[name] && !want.Fits[name]:
+			m = Mismatch{Unsafe, name, want.Why[name].Plugin, want.Why[name].Message}
+		case !got.Fits[name] && want.Fits[name]:
+			why := BasaltWhy(c, name)
+			m = Mismatch{Strict, name, kindOf(why), why}
+		default:
+			continue
+		}
+		if i := slices.IndexFunc(exceptions, func(e exception) bool { return e.applies(c, m) }); i >= 0 {
+			v.Excused[exceptions[i].id]++
+			continue
+		}
+		v.Mismatches = append(v.Mismatches, m)
+	}
+	return v, nil
+}
+
+// field is what a refusal names: its message up to what differs from pod to pod.
+func field(message string) string {
+	message, _, _ = strings.Cut(message, " (claim ")
+	message, _, _ = strings.Cut(message, " is not supported")
+	message, _, _ = strings.Cut(message, " with whenUnsatisfiable")
+	for digit := range 10 {
+		message = strings.ReplaceAll(message, fmt.Sprintf("[%d]", digit), "[]")
+	}
+	return message
+}
+
+// kindOf is the plugin of kube-scheduler that would give such a reason.
+func kindOf(why string) string {
+	for _, known := range []struct{ part, plugin string }{
+		{"NeverFits", "NeverFits"}, {"unschedulable", "NodeUnschedulable"}, {"taint", "TaintToleration"}, {"affinity", "NodeAffinity"}, {"out of sync", "OutOfSync"},
+		{"ports", "NodePorts"}, {"Insufficient", "NodeResourcesFit"}, {"Too many pods", "NodeResourcesFit"},
+	} {
+		if strings.Contains(why, known.part) {
+			return known.plugin
+		}
+	}
+	return "Basalt"
+}
+
+// result sums up many cases.
+type result struct {
+	seed            uint64
+	cases           int
+	seconds         float64
+	agreed, nowhere int
+	refused         map[string]int
+	excused         map[string]int
+	found           map[Kind]map[string][]finding // by plugin
+	errors          []string
+}
+
+// finding is a mismatch and the seed that shows it.
+type finding struct {
+	seed     uint64
+	mismatch Mismatch
+}
+
+func newResult(seed uint64) *result {
+	return &result{seed: seed, refused: map[string]int{}, excused: map[string]int{}, found: map[Kind]map[string][]finding{Unsafe: {}, Strict: {}}}
+}
+
+// failed reports whether there was a mismatch that nothing explains.
+func (r *result) failed() bool {
+	return len(r.errors) > 0 || len(r.found[Unsafe])+len(r.found[Strict]) > 0
+}
+
+// note adds the verdict on one case; of each kind and plugin a case counts once.
+func (r *result) note(seed uint64, v Verdict, err error) {
+	r.cases++
+	switch {
+	case err != nil:
+		r.errors = append(r.errors, fmt.Sprintf("seed %d: %v", seed, err))
+	case v.Refused != "":
+		r.refused[v.Refused]++
+	case len(v.Mismatches) == 0:
+		r.agreed++
+	}
+	for id := range v.Excused {
+		r.excused[id]++
+	}
+	seen := map[string]bool{}
+	for _, m := range v.Mismatches {
+		if key := string(m.Kind) + m.Plugin; !seen[key] {
+			seen[key] = true
+			r.found[m.Kind][m.Plugin] = append(r.found[m.Kind][m.Plugin], finding{seed, m})
+		}
+	}
+}
+
+func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

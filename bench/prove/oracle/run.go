@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// run compares cases from a seed on, on all cores, until stop.
+func run(seed uint64, cases int, stop <-chan os.Signal) *result {
+	type job struct {
+		seed uint64
+		v    Verdict
+		err  error
+	}
+	began := time.Now()
+	seeds, done := make(chan uint64), make(chan job)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for s := range seeds {
+				v, err := judge(s)
+				done <- job{s, v, err}
+			}
+		})
+	}
+	go func() {
+		defer close(seeds)
+		for i := range cases {
+			select {
+			case seeds <- seed + uint64(i):
+			case <-stop:
+				return
+			}
+		}
+	}()
+	go func() {
+		workers.Wait()
+		close(done)
+	}()
+	r := newResult(seed)
+	for j := range done {
+		r.note(j.seed, j.v, j.err)
+	}
+	r.seconds = time.Since(began).Seconds()
+	return r
+}
+
+// judge compares the case of a seed. A panic on either side is an error of the case.
+func judge(seed uint64) (v Verdict, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return Compare(Generate(seed))
+}
+
+// print writes what came out, with some shrunk cases of each kind and plugin.
+func (r *result) print(w io.Writer, show int, only Kind) {
+	fmt.Fprintf(w, "%d cases from seed %d in %.1f s: %.0f cases/s\n", r.cases, r.seed, r.seconds, float64(r.cases)/r.seconds)
+	fmt.Fprintf(w, "  agreed                 %d\n", r.agreed)
+	total := 0
+	for _, n := range r.refused {
+		total += n
+	}
+	fmt.Fprintf(w, "  refused by name        %d\n", total)
+	for _, field := range sortedKeys(r.refused) {
+		fmt.Fprintf(w, "    %6d  %s\n", r.refused[field], field)
+	}
+	for _, id := range sortedKeys(r.excused) {
+		fmt.Fprintf(w, "  exception              %d  %s\n", r.excused[id], id)
+	}
+	for _, e := range r.errors[:min(len(r.errors), 10)] {
+		fmt.Fprintf(w, "  error                  %s\n", e)
+	}
+	for _, kind := range []Kind{Unsafe, Strict} {
+		for _, plugin := range sortedKeys(r.found[kind]) {
+			fmt.Fprintf(w, "  %-22s %d  %s\n", kind, len(r.found[kind][plugin]), plugin)
+		}
+	}
+	for _, kind := range []Kind{Unsafe, Strict} {
+		if only != "" && only != kind {
+			continue
+		}
+		for _, plugin := range sortedKeys(r.found[kind]) {
+			for _, f := range smallest(r.found[kind][plugin], show) {
+				fmt.Fprintf(w, "\n%s (seed %d)\n%s", f.mismatch, f.seed, f.shrunk.YAML())
+			}
+		}
+	}
+}

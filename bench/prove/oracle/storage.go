@@ -1,0 +1,209 @@
+package main
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	driver       = "csi.example.com"
+	boundByUs    = "pv.kubernetes.io/bound-by-controller"
+	bindComplete = "pv.kubernetes.io/bind-completed"
+	selectedNode = "volume.kubernetes.io/selected-node"
+)
+
+// storage adds storage classes, volumes, claims, what nodes say of their drivers, and attachments.
+func (g *generator) storage() {
+	for _, c := range []struct {
+		name, provisioner string
+		mode              storagev1.VolumeBindingMode
+	}{{"now", driver, storagev1.VolumeBindingImmediate}, {"late", driver, storagev1.VolumeBindingWaitForFirstConsumer}, {"static", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer}} {
+		class := &storagev1.StorageClass{ObjectMeta: named(c.name), Provisioner: c.provisioner, VolumeBindingMode: new(c.mode)}
+		if g.oneIn(4) {
+			class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: zoneKey, Values: []string{pick(g, "a", "b")}}}}}
+		}
+		if !g.oneIn(20) {
+			g.add(class)
+		}
+	}
+	if g.oneIn(2) {
+		d := &storagev1.CSIDriver{ObjectMeta: named(driver)}
+		d.Spec.StorageCapacity = new(g.oneIn(3))
+		if g.oneIn(3) {
+			d.Spec.PreventPodSchedulingIfMissing = new(true)
+		}
+		g.add(d)
+		for i := range g.IntN(3) {
+			g.add(&storagev1.CSIStorageCapacity{ObjectMeta: namedIn("default", fmt.Sprintf("capacity-%d", i)), StorageClassName: pick(g, "now", "late"),
+				NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{zoneKey: pick(g, "a", "b")}}, Capacity: new(quantity(pick(g, "500Mi", "10Gi")))})
+		}
+	}
+	for _, n := range g.c.Nodes {
+		if g.oneIn(5) {
+			continue
+		}
+		csi := &storagev1.CSINode{ObjectMeta: named(n.Name)}
+		if !g.oneIn(5) {
+			d := storagev1.CSINodeDriver{Name: driver, NodeID: n.Name}
+			if g.oneIn(2) {
+				d.Allocatable = &storagev1.VolumeNodeResources{Count: new(pick[int32](g, 0, 1, 2))}
+			}
+			csi.Spec.Drivers = append(csi.Spec.Drivers, d)
+		}
+		g.add(csi)
+	}
+	g.claim = map[string][]string{}
+	for i := range 2 + g.IntN(6) {
+		g.volume(i)
+	}
+	if g.oneIn(2) {
+		for i := range g.IntN(4) {
+			g.add(&storagev1.VolumeAttachment{ObjectMeta: named(fmt.Sprintf("attached-%d", i)), Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: pick(g, g.c.Nodes...).Name,
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new(fmt.Sprintf("pv-%d", g.IntN(4)))}}, Status: storagev1.VolumeAttachmentStatus{Attached: true}})
+		}
+	}
+}
+
+// volume adds a volume, a claim, or both, which may be bound to each other.
+func (g *generator) volume(i int) {
+	namespace := pick(g, g.space...)
+	class := pick(g, "now", "late", "static")
+	mode := pick(g, v1.ReadWriteOnce, v1.ReadWriteOnce, v1.ReadWriteMany, v1.ReadWriteOncePod)
+	size := quantity(pick(g, "1Gi", "5Gi"))
+	pv := &v1.PersistentVolume{ObjectMeta: named(fmt.Sprintf("pv-%d", i))}
+	pv.Spec = v1.PersistentVolumeSpec{AccessModes: []v1.PersistentVolumeAccessMode{mode}, Capacity: v1.ResourceList{"storage": size}, StorageClassName: class,
+		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain}
+	switch g.IntN(6) {
+	case 0:
+		pv.Spec.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: pick(g, "disk-1", "disk-2")}
+	case 1:
+		pv.Spec.Local = &v1.LocalVolumeSource{Path: "/mnt"}
+	case 2:
+		pv.Spec.NFS = &v1.NFSVolumeSource{Server: "nfs", Path: "/"}
+	default:
+		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: fmt.Sprintf("handle-%d", g.IntN(6))}
+	}
+	if g.oneIn(3) {
+		pv.Labels = map[string]string{pick(g, zoneKey, v1.LabelFailureDomainBetaZone, v1.LabelTopologyRegion): pick(g, "a", "b", "a__b", "r1")}
+	}
+	if pv.Spec.Local != nil || g.oneIn(4) {
+		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: pick(g, zoneKey, hostnameKey), Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, "a", "b", "n1"), pick(g, "c", "n2")}}}}}}}
+	}
+	pvc := &v1.PersistentVolumeClaim{ObjectMeta: namedIn(namespace, fmt.Sprintf("claim-%d", i))}
+	pvc.Spec = v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{mode}, StorageClassName: &class, Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": size}}}
+	pvc.Status.Phase = v1.ClaimPending
+	pvc.Annotations = map[string]string{}
+	g.claim[namespace] = append(g.claim[namespace], pvc.Name)
+	switch g.IntN(10) {
+	case 0: // unbound, with a volume that may match it
+		pv.Status.Phase = v1.VolumeAvailable
+		if g.oneIn(4) {
+			pvc.Annotations[selectedNode] = pick(g, g.c.Nodes...).Name
+		}
+	case 1: // unbound, without one
+		pv = nil
+	case 2: // names a volume, and is not bound to it
+		pvc.Spec.VolumeName = pv.Name
+	case 3: // says that it is bound, without the annotation
+		pvc.Spec.VolumeName, pvc.Status.Phase = pv.Name, v1.ClaimBound
+	case 4: // lost its volume
+		pvc.Spec.VolumeName, pvc.Status.Phase = pv.Name, v1.ClaimLost
+		pvc.Annotations[bindComplete] = "yes"
+		pv = nil
+	default:
+		pvc.Spec.VolumeName, pvc.Status.Phase = pv.Name, v1.ClaimBound
+		if g.oneIn(12) {
+			pvc.Status.Phase = v1.ClaimPending // the controller has not written the status yet
+		}
+		pvc.Annotations[bindComplete] = "yes"
+		pv.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: pvc.Name, UID: pvc.UID}
+		pv.Annotations = map[string]string{boundByUs: "yes"}
+		pv.Status.Phase = v1.VolumeBound
+	}
+	if g.oneIn(15) {
+		pvc.DeletionTimestamp, pvc.Finalizers = &started, []string{"kubernetes.io/pvc-protection"}
+	}
+	if pv != nil && !g.oneIn(20) {
+		g.add(pv)
+	}
+	if !g.oneIn(20) {
+		g.add(pvc)
+	}
+}
+
+// podVolumes gives a pod claims of its namespace and disks.
+func (g *generator) podVolumes(p *v1.Pod) {
+	for i := range 1 + g.IntN(2) {
+		v := v1.Volume{Name: fmt.Sprintf("v%d", i)}
+		claims := g.claim[p.Namespace]
+		switch k := g.IntN(12); {
+		case k == 0:
+			v.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: pick(g, "disk-1", "disk-2"), ReadOnly: g.oneIn(2)}
+		case k == 1:
+			v.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: pick(g, "vol-1", "vol-2"), ReadOnly: g.oneIn(2)}
+		case k == 2:
+			v.ISCSI = &v1.ISCSIVolumeSource{TargetPortal: "portal", IQN: pick(g, "iqn-1", "iqn-2"), ReadOnly: g.oneIn(2)}
+		case k == 3:
+			v.RBD = &v1.RBDVolumeSource{CephMonitors: []string{pick(g, "m1", "m2")}, RBDImage: pick(g, "i1", "i2"), RBDPool: "rbd", ReadOnly: g.oneIn(2)}
+		case k == 4:
+			v.CSI = &v1.CSIVolumeSource{Driver: driver}
+		case k == 5:
+			v.Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: v1.PersistentVolumeClaimSpec{
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: new(pick(g, "now", "late")), Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": quantity("1Gi")}}}}}
+			g.ephemeral(p, v.Name)
+		case k == 6 || len(claims) == 0:
+			v.EmptyDir = &v1.EmptyDirVolumeSource{}
+		default:
+			v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: pick(g, claims...), ReadOnly: g.oneIn(4)}
+		}
+		p.Spec.Volumes = append(p.Spec.Volumes, v)
+	}
+}
+
+// ephemeral adds the claim of an ephemeral volume, or one of that name which is not the pod's, or none.
+func (g *generator) ephemeral(p *v1.Pod, volume string) {
+	if g.oneIn(4) {
+		return
+	}
+	name := p.Name + "-" + volume
+	pvc := &v1.PersistentVolumeClaim{ObjectMeta: namedIn(p.Namespace, name)}
+	if !g.oneIn(4) {
+		pvc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: new(true)}}
+	}
+	pvc.Spec = v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: new("now"),
+		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": quantity("1Gi")}}, VolumeName: "pv-of-" + name}
+	pvc.Annotations = map[string]string{bindComplete: "yes"}
+	pvc.Status.Phase = v1.ClaimBound
+	pv := &v1.PersistentVolume{ObjectMeta: named("pv-of-" + name)}
+	pv.Spec = v1.PersistentVolumeSpec{AccessModes: pvc.Spec.AccessModes, Capacity: v1.ResourceList{"storage": quantity("1Gi")}, StorageClassName: "now",
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "handle-of-" + name}},
+		ClaimRef:               &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: p.Namespace, Name: name, UID: pvc.UID}}
+	pv.Status.Phase = v1.VolumeBound
+	g.add(pv)
+	g.add(pvc)
+}
+
+// devices adds a class of devices that stands for an extended resource, slices of some nodes, and a claim.
+func (g *generator) devices() {
+	g.add(&resourceapi.DeviceClass{ObjectMeta: named("dra"), Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new("example.com/dra")}})
+	for _, n := range g.c.Nodes {
+		if g.oneIn(2) {
+			continue
+		}
+		slice := &resourceapi.ResourceSlice{ObjectMeta: named("slice-" + n.Name)}
+		slice.Spec = resourceapi.ResourceSliceSpec{Driver: "dra.example.com", NodeName: new(n.Name), Pool: resourceapi.ResourcePool{Name: n.Name, ResourceSliceCount: 1}}
+		for i := range 1 + g.IntN(2) {
+			slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("d%d", i)})
+		}
+		g.add(slice)
+	}
+	for _, namespace := range g.space {
+		g.add(&resourceapi.ResourceClaim{ObjectMeta: namedIn(namespace, "claim"), Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "dra", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}}}}}})
+	}
+}
