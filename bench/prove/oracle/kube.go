@@ -6,11 +6,10 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
@@ -59,8 +58,12 @@ var profile = sync.OnceValues(func() (*config.KubeSchedulerProfile, error) {
 	return &p, nil
 })
 
+// client is asked for nothing while pods are filtered.
+var client = sync.OnceValue(func() *fake.Clientset { return fake.NewSimpleClientset() })
+
 // Feasible returns which nodes of a case the filter plugins of kube-scheduler accept for its pod, as findNodesThatFitPod does.
-// What pods there are is read from the case; everything else comes to the plugins by informers.
+// What pods there are is read from the case; everything else comes to the
+// plugins by informers.
 func Feasible(c *Case) (*Answer, error) {
 	profile, err := profile()
 	if err != nil {
@@ -68,26 +71,19 @@ func Feasible(c *Case) (*Answer, error) {
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	defer cancel()
-	var objects []runtime.Object
-	for _, n := range c.Nodes {
-		objects = append(objects, n)
-	}
-	client := fake.NewSimpleClientset(append(objects, c.Objects...)...)
-	factory := informers.NewSharedInformerFactory(client, 0)
-
+	factory := newFactory(c)
 	claims := assumecache.NewAssumeCache(klog.Logger{}, factory.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
 	slices, err := tracker.StartTracker(ctx, tracker.Options{
 		EnableDeviceTaintRules:   utilfeature.DefaultFeatureGate.Enabled(features.DRADeviceTaintRules),
 		EnableConsumableCapacity: utilfeature.DefaultFeatureGate.Enabled(features.DRAConsumableCapacity),
 		SliceInformer:            factory.Resource().V1().ResourceSlices(),
 		TaintInformer:            factory.Resource().V1().DeviceTaintRules(),
-		KubeClient:               client,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("track resource slices: %w", err)
 	}
 	dra := dynamicresources.NewDRAManager(ctx, claims, slices, factory)
-	classes, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(dra.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache))
+	_, err = factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(dra.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache))
 	if err != nil {
 		return nil, fmt.Errorf("watch device classes: %w", err)
 	}
@@ -95,7 +91,7 @@ func Feasible(c *Case) (*Answer, error) {
 	bound, nominated := split(c)
 	snapshot := internalcache.NewSnapshot(bound, c.Nodes)
 	f, err := frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
-		frameworkruntime.WithClientSet(client),
+		frameworkruntime.WithClientSet(client()),
 		frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSharedDRAManager(dra),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
@@ -108,14 +104,8 @@ func Feasible(c *Case) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the framework: %w", err)
 	}
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
-	for !classes.HasSynced() || !slices.HasSynced() {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		default:
-		}
+	for !slices.HasSynced() { // a goroutine of its own sees that its informers are in sync
+		time.Sleep(10 * time.Microsecond)
 	}
 
 	out := newAnswer()
