@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"     // defaults of core/v1
 	_ "k8s.io/kubernetes/pkg/apis/resource/install" // and of the other groups
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 	"sigs.k8s.io/yaml"
+
+	"basalt.dev/basalt/api"
 )
 
 // Case is a cluster and one pod that waits in it.
@@ -51,6 +54,53 @@ func (c *Case) complete() *Case {
 	return c
 }
 
+// withoutNominated returns the case without the pods that are nominated to a node.
+func (c *Case) withoutNominated() *Case {
+	out := c.clone()
+	out.Pods = slices.DeleteFunc(out.Pods, func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
+	return out
+}
+
+// withoutRefused returns the case without the pods on a node that have not started, if all its pods together request more than it has.
+func (c *Case) withoutRefused(node string) *Case {
+	requested := v1.ResourceList{}
+	for _, p := range c.Pods {
+		if p.Spec.NodeName == node && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			requested = sum(requested, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			requested = sum(requested, v1.ResourceList{"pods": quantity("1")})
+		}
+	}
+	for _, n := range c.Nodes {
+		if n.Name == node && fits(requested, nil, n.Status.Allocatable) {
+			return c
+		}
+	}
+	out := c.clone()
+	out.Pods = slices.DeleteFunc(out.Pods, func(p *v1.Pod) bool {
+		return p.Spec.NodeName == node && p.Status.Phase != v1.PodRunning && p.Status.StartTime == nil
+	})
+	return out
+}
+
+// withoutOwnAttachments returns the case without the attachments of volumes that its pod uses.
+func (c *Case) withoutOwnAttachments() *Case {
+	own := map[string]bool{}
+	for i := range c.Pod.Spec.Volumes {
+		claim := api.ClaimOf(c.Pod, &c.Pod.Spec.Volumes[i])
+		for _, o := range c.Objects {
+			if pvc, is := o.(*v1.PersistentVolumeClaim); is && pvc.Namespace == c.Pod.Namespace && pvc.Name == claim {
+				own[pvc.Spec.VolumeName] = true
+			}
+		}
+	}
+	out := c.clone()
+	out.Objects = slices.DeleteFunc(out.Objects, func(o runtime.Object) bool {
+		va, is := o.(*storagev1.VolumeAttachment)
+		return is && va.Spec.Source.PersistentVolumeName != nil && own[*va.Spec.Source.PersistentVolumeName]
+	})
+	return out
+}
+
 // nodeNames returns the names of the nodes of a case.
 func (c *Case) nodeNames() []string {
 	var out []string
@@ -68,32 +118,52 @@ func (c *Case) YAML() string {
 		if kinds, _, err := scheme.Scheme.ObjectKinds(o); err == nil {
 			o.GetObjectKind().SetGroupVersionKind(kinds[0])
 		}
-		b, err := yaml.Marshal(o)
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 		if err != nil {
 			return fmt.Sprintf("cannot write the case: %v", err)
 		}
-		fmt.Fprintf(&out, "---\n%s", dropDefaults(string(b)))
+		trim(tree)
+		b, err := yaml.Marshal(tree)
+		if err != nil {
+			return fmt.Sprintf("cannot write the case: %v", err)
+		}
+		fmt.Fprintf(&out, "---\n%s", b)
 	}
 	return out.String()
 }
 
-// dropDefaults leaves out lines that every object has and that say nothing.
-func dropDefaults(text string) string {
-	noise := []string{"status: {}", "creationTimestamp: null", "resources: {}", "terminationMessagePath:", "terminationMessagePolicy:",
-		"imagePullPolicy:", "dnsPolicy:", "schedulerName: default-scheduler", "securityContext: {}", "terminationGracePeriodSeconds:",
-		"enableServiceLinks:", "image: i", "restartPolicy: Always # of the pod"}
-	lines := strings.Split(text, "\n")
-	return strings.Join(slices.DeleteFunc(lines, func(line string) bool {
-		trimmed := strings.TrimSpace(line)
-		return slices.ContainsFunc(noise, func(n string) bool { return strings.HasPrefix(trimmed, n) })
-	}), "\n")
+// noise are fields that say nothing about where a pod may go.
+var noise = [][]string{
+	{"metadata", "creationTimestamp"}, {"metadata", "resourceVersion"}, {"status", "daemonEndpoints"}, {"status", "nodeInfo"}, {"status", "capacity"}, {"status", "loadBalancer"},
+	{"spec", "dnsPolicy"}, {"spec", "schedulerName"}, {"spec", "securityContext"}, {"spec", "terminationGracePeriodSeconds"}, {"spec", "enableServiceLinks"}, {"spec", "restartPolicy"},
+	{"spec", "preemptionPolicy"},
 }
 
-// nameOf is how an object is called in reports.
-func nameOf(o runtime.Object) string {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return "?"
+// trim leaves noise out of an object.
+func trim(tree map[string]any) {
+	for _, path := range noise {
+		if tree["kind"] != "PersistentVolume" {
+			unstructured.RemoveNestedField(tree, path...)
+		}
 	}
-	return m.GetName()
+	for _, list := range []string{"containers", "initContainers"} {
+		all, _, _ := unstructured.NestedSlice(tree, "spec", list)
+		for _, c := range all {
+			c := c.(map[string]any)
+			for _, key := range []string{"image", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"} {
+				delete(c, key)
+			}
+			if r, is := c["resources"].(map[string]any); is && len(r) == 0 {
+				delete(c, "resources")
+			}
+		}
+		if len(all) > 0 {
+			tree["spec"].(map[string]any)[list] = all
+		}
+	}
+	for _, part := range []string{"spec", "status"} {
+		if fields, is := tree[part].(map[string]any); is && len(fields) == 0 {
+			delete(tree, part)
+		}
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 )
 
 // Kind is what is wrong about a node on which the two disagree.
@@ -47,6 +49,18 @@ var exceptions = []exception{
 	{"out-of-sync", "a node on which more is in use than it has takes no pods, whatever they request: somebody else places pods there", func(_ *Case, m Mismatch) bool {
 		return m.Kind == Strict && strings.Contains(m.Reason, "out of sync")
 	}},
+	{"refused-by-kubelet", "a pod that has not started and does not fit beside the others on its node does not count: its kubelet refuses it", func(c *Case, m Mismatch) bool {
+		return m.Kind == Unsafe && passes(c.withoutRefused(m.Node), m)
+	}},
+	{"own-attachment", "a volume of the pod that is attached to the node already needs no second place there", func(c *Case, m Mismatch) bool {
+		return m.Kind == Unsafe && strings.HasPrefix(m.Plugin, names.NodeVolumeLimits) && passes(c.withoutOwnAttachments(), m)
+	}},
+}
+
+// passes reports whether in a case the plugin that kept a pod from a node in another one has nothing against it.
+func passes(c *Case, m Mismatch) bool {
+	a, err := Feasible(c)
+	return err == nil && (a.Fits[m.Node] || a.Why[m.Node] != Reason{m.Plugin, m.Reason})
 }
 
 // Compare judges a case on both sides.
@@ -72,12 +86,18 @@ func Compare(c *Case) (Verdict, error) {
 		case !got.Fits[name] && want.Fits[name]:
 			why := BasaltWhy(c, name)
 			m = Mismatch{Strict, name, kindOf(why), why}
+			if strings.Contains(why, draResource) {
+				m.Plugin += " by devices"
+			}
 		default:
 			continue
 		}
 		if i := slices.IndexFunc(exceptions, func(e exception) bool { return e.applies(c, m) }); i >= 0 {
 			v.Excused[exceptions[i].id]++
 			continue
+		}
+		if m.Kind == Unsafe && passes(c.withoutNominated().withoutRefused(name), m) {
+			m.Plugin += " by nominated pods"
 		}
 		v.Mismatches = append(v.Mismatches, m)
 	}

@@ -181,7 +181,7 @@ func (g *generator) nodes() {
 			}
 		}
 		if g.theme[devicesTheme] && g.oneIn(3) {
-			has["example.com/dra"] = quantity(pick(g, "0", "2"))
+			has[draResource] = quantity(pick(g, "0", "2"))
 		}
 		node.Status.Allocatable, node.Status.Capacity = has, has
 		if g.theme[featuresTheme] {
@@ -281,8 +281,8 @@ func (g *generator) container(name string) v1.Container {
 		}
 	}
 	if g.theme[devicesTheme] && g.oneIn(4) {
-		c.Resources.Requests["example.com/dra"] = quantity(pick(g, "1", "2"))
-		c.Resources.Limits["example.com/dra"] = c.Resources.Requests["example.com/dra"]
+		c.Resources.Requests[draResource] = quantity(pick(g, "1", "2"))
+		c.Resources.Limits[draResource] = c.Resources.Requests[draResource]
 	}
 	if g.theme[portsTheme] && g.oneIn(2) {
 		for range 1 + g.IntN(2) {

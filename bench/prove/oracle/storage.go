@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	draResource  = "example.com/dra"
 	driver       = "csi.example.com"
 	boundByUs    = "pv.kubernetes.io/bound-by-controller"
 	bindComplete = "pv.kubernetes.io/bind-completed"
@@ -190,7 +191,7 @@ func (g *generator) ephemeral(p *v1.Pod, volume string) {
 
 // devices adds a class of devices that stands for an extended resource, slices of some nodes, and a claim.
 func (g *generator) devices() {
-	g.add(&resourceapi.DeviceClass{ObjectMeta: named("dra"), Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new("example.com/dra")}})
+	g.add(&resourceapi.DeviceClass{ObjectMeta: named("dra"), Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new(draResource)}})
 	for _, n := range g.c.Nodes {
 		if g.oneIn(2) {
 			continue
