@@ -34,6 +34,7 @@ func (m Mismatch) String() string {
 // Verdict is what came out of the comparison of one case.
 type Verdict struct {
 	Refused    string // by Basalt: the field
+	Fit, Nodes int    // nodes that kube-scheduler takes, and all
 	Mismatches []Mismatch
 	Excused    map[string]int // nodes by the exception that explains their mismatch
 }
@@ -70,6 +71,7 @@ func Compare(c *Case) (Verdict, error) {
 	if err != nil {
 		return v, fmt.Errorf("ask kube-scheduler: %w", err)
 	}
+	v.Fit, v.Nodes = len(want.Fits), len(c.Nodes)
 	got, err := Basalt(c)
 	if err != nil {
 		return v, fmt.Errorf("ask Basalt: %w", err)
@@ -130,14 +132,15 @@ func kindOf(why string) string {
 
 // result sums up many cases.
 type result struct {
-	seed            uint64
-	cases           int
-	seconds         float64
-	agreed, nowhere int
-	refused         map[string]int
-	excused         map[string]int
-	found           map[Kind]map[string][]finding // by plugin
-	errors          []string
+	seed           uint64
+	cases          int
+	seconds        float64
+	agreed, partly int // partly: some nodes fit and others do not
+	inVain         int // refused by Basalt although some node fits
+	refused        map[string]int
+	excused        map[string]int
+	found          map[Kind]map[string][]finding // by plugin
+	errors         []string
 }
 
 // finding is a mismatch and the seed that shows it.
@@ -163,8 +166,14 @@ func (r *result) note(seed uint64, v Verdict, err error) {
 		r.errors = append(r.errors, fmt.Sprintf("seed %d: %v", seed, err))
 	case v.Refused != "":
 		r.refused[v.Refused]++
+		if v.Fit > 0 {
+			r.inVain++
+		}
 	case len(v.Mismatches) == 0:
 		r.agreed++
+		if v.Fit > 0 && v.Fit < v.Nodes {
+			r.partly++
+		}
 	}
 	for id := range v.Excused {
 		r.excused[id]++

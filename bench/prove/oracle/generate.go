@@ -101,13 +101,18 @@ func namedIn(namespace, name string) metav1.ObjectMeta {
 func (g *generator) namespaces() {
 	g.space = []string{"default", "blue", "green", "red"}[:1+g.IntN(4)]
 	for _, name := range g.space {
-		n := &v1.Namespace{ObjectMeta: named(name)}
-		n.Labels = map[string]string{"kubernetes.io/metadata.name": name}
+		n := namespace(name)
 		if g.oneIn(2) {
 			n.Labels["team"] = pick(g, "x", "y")
 		}
 		g.add(n)
 	}
+}
+
+func namespace(name string) *v1.Namespace {
+	n := &v1.Namespace{ObjectMeta: named(name)}
+	n.Labels = map[string]string{v1.LabelMetadataName: name}
+	return n
 }
 
 const (
