@@ -33,9 +33,10 @@ func Basalt(c *Case) (*Answer, error) {
 	case !pod.Ours:
 		return nil, fmt.Errorf("pod %s is not Basalt's", c.Pod.Name)
 	}
-	s := newShard(c.Nodes, pods)
+	s := newShard(c, pods, "")
+	class := pod.Class.With(pod.Labels)
 	for range c.Nodes {
-		held, err := s.hold(pod.Class)
+		held, err := s.hold(pod.Namespace, class)
 		if err != nil {
 			return nil, err
 		}
@@ -60,12 +61,7 @@ func BasaltWhy(c *Case, name string) string {
 	if pod.Refused != nil {
 		return pod.Refused.Reason + ": " + pod.Refused.Message
 	}
-	for _, n := range c.Nodes {
-		if n.Name == name {
-			return newShard([]*v1.Node{n}, pods).explain(pod.Class)
-		}
-	}
-	return "node does not exist"
+	return newShard(c, pods, name).explain(pod.Namespace, pod.Class.With(pod.Labels))
 }
 
 // reduce returns the other pods of a case and its pod as the cores of a shard are shown them.
@@ -76,7 +72,7 @@ func reduce(c *Case) (others []*api.Pod, pod *api.Pod) {
 	return all[:len(all)-1], all[len(all)-1]
 }
 
-// shard is a node core that owns every node.
+// shard is a node core.
 type shard struct {
 	core   *node.Core
 	now    time.Time
@@ -85,13 +81,22 @@ type shard struct {
 
 const self api.Incarnation = "oracle"
 
-func newShard(nodes []*v1.Node, pods []*api.Pod) *shard {
+// newShard makes a node core that has seen a case. It owns all nodes, or just the one that is named.
+func newShard(c *Case, pods []*api.Pod, only string) *shard {
 	s := &shard{core: node.New(node.Config{Self: self, Strict: true}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	table := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: self, Name: "oracle"}}}
 	for b := range table.Changed {
 		table.Changed[b] = 1
+		if only != "" && api.BucketID(b) != api.BucketOf(only) {
+			table.Owners[b] = api.Nobody
+		}
 	}
-	for _, n := range nodes {
+	for _, o := range c.Objects {
+		if n, is := o.(*v1.Namespace); is {
+			s.core.Step(s.now, event.NamespaceSeen{Name: n.Name, Labels: n.Labels})
+		}
+	}
+	for _, n := range c.Nodes {
 		s.core.Step(s.now, event.NodeSeen{Node: api.FromNode(api.StripNode(n), nil)})
 	}
 	s.core.Step(s.now, event.TableSeen{Table: table})
@@ -107,17 +112,13 @@ func newShard(nodes []*v1.Node, pods []*api.Pod) *shard {
 	return s
 }
 
-func podClass(c *api.Class) *wire.PodClass {
-	return &wire.PodClass{Requests: wire.FromResources(c.Requests), Constraints: c.Constraints}
-}
-
 // hold asks for room for one more pod of a class, and returns the node, "" when no node has it.
-func (s *shard) hold(class *api.Class) (string, error) {
+func (s *shard) hold(namespace string, class *api.Class) (string, error) {
 	s.serial++
 	uid := "oracle-" + strconv.FormatUint(s.serial, 10)
 	s.core.Step(s.now, event.Message{From: self, Body: &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{
-		Gang: &wire.GangRef{Uid: uid, Namespace: "default", Name: uid, Queue: "default", Single: true}, Serial: s.serial, Rank: &wire.Rank{GangUid: uid},
-		TableEpoch: 1, Classes: []*wire.PodClass{podClass(class)}, Pods: []*wire.PodWant{{PodUid: uid}}, TtlMs: 1000,
+		Gang: &wire.GangRef{Uid: uid, Namespace: namespace, Name: uid, Queue: "default", Single: true}, Serial: s.serial, Rank: &wire.Rank{GangUid: uid},
+		TableEpoch: 1, Classes: []*wire.PodClass{wire.FromClass(class)}, Pods: []*wire.PodWant{{PodUid: uid}}, TtlMs: 1000,
 	}}}})
 	for _, o := range s.core.Outputs() {
 		if send, is := o.(event.Send); is {
@@ -133,8 +134,8 @@ func (s *shard) hold(class *api.Class) (string, error) {
 }
 
 // explain returns the node core's reasons for refusing a class.
-func (s *shard) explain(class *api.Class) string {
-	s.core.Step(s.now, event.Message{From: self, Body: &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: "default", PodClass: podClass(class), Serial: 1}}}})
+func (s *shard) explain(namespace string, class *api.Class) string {
+	s.core.Step(s.now, event.Message{From: self, Body: &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: namespace, PodClass: wire.FromClass(class), Serial: 1}}}})
 	for _, o := range s.core.Outputs() {
 		if send, is := o.(event.Send); is && send.Body.GetExplained() != nil {
 			var reasons []string
