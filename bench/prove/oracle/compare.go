@@ -120,7 +120,7 @@ func field(message string) string {
 // kindOf is the plugin of kube-scheduler that would give such a reason.
 func kindOf(why string) string {
 	for _, known := range []struct{ part, plugin string }{
-		{"NeverFits", "NeverFits"}, {"unschedulable", "NodeUnschedulable"}, {"taint", "TaintToleration"}, {"affinity", "NodeAffinity"}, {"out of sync", "OutOfSync"},
+		{"NeverFits", "NeverFits"}, {"unschedulable", "NodeUnschedulable"}, {"taint", "TaintToleration"}, {"anti-affinity", "InterPodAffinity"}, {"affinity", "NodeAffinity"}, {"out of sync", "OutOfSync"},
 		{"ports", "NodePorts"}, {"Insufficient", "NodeResourcesFit"}, {"Too many pods", "NodeResourcesFit"},
 	} {
 		if strings.Contains(why, known.part) {
