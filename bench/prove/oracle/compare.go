@@ -158,6 +158,14 @@ func (r *result) failed() bool {
 	return len(r.errors) > 0 || len(r.found[Unsafe])+len(r.found[Strict]) > 0
 }
 
+// refusals is how many pods Basalt refused by name.
+func (r *result) refusals() (n int) {
+	for _, of := range r.refused {
+		n += of
+	}
+	return n
+}
+
 // note adds the verdict on one case; of each kind and plugin a case counts once.
 func (r *result) note(seed uint64, v Verdict, err error) {
 	r.cases++

@@ -63,11 +63,7 @@ func judge(seed uint64) (v Verdict, err error) {
 func (r *result) print(w io.Writer, show int, only Kind) {
 	fmt.Fprintf(w, "%d cases from seed %d in %.1f s: %.0f cases/s\n", r.cases, r.seed, r.seconds, float64(r.cases)/r.seconds)
 	fmt.Fprintf(w, "  agreed                 %d; in %d of them some nodes fit and others do not\n", r.agreed, r.partly)
-	total := 0
-	for _, n := range r.refused {
-		total += n
-	}
-	fmt.Fprintf(w, "  refused by name        %d; kube-scheduler takes some node in %d of them\n", total, r.inVain)
+	fmt.Fprintf(w, "  refused by name        %d; kube-scheduler takes some node in %d of them\n", r.refusals(), r.inVain)
 	for _, field := range sortedKeys(r.refused) {
 		fmt.Fprintf(w, "    %6d  %s\n", r.refused[field], field)
 	}

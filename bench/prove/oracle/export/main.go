@@ -32,10 +32,32 @@ var plugins = []plugin{
 	{"nodeports", "node_ports.go", "NodePorts", []string{"node_ports_test.go"}, ""},
 	{"nodeunschedulable", "node_unschedulable.go", "NodeUnschedulable", []string{"node_unschedulable_test.go"}, ""},
 	{"nodedeclaredfeatures", "nodedeclaredfeatures.go", "NodeDeclaredFeatures", []string{"nodedeclaredfeatures_test.go"}, ""},
-	{"interpodaffinity", "filtering.go", "InterPodAffinity", []string{"filtering_test.go"}, "list(pl.nsLister.List(everything))"},
+	{"interpodaffinity", "filtering.go", "InterPodAffinity", []string{"filtering_test.go"}, "list(pl.nsLister)"},
 	{"podtopologyspread", "filtering.go", "PodTopologySpread", []string{"filtering_test.go"}, ""},
-	{"volumezone", "volume_zone.go", "VolumeZone", []string{"volume_zone_test.go"}, "list(pl.pvLister.List(everything))\nlist(pl.pvcLister.List(everything))\nlist(pl.scLister.List(everything))"},
-	{"volumerestrictions", "volume_restrictions.go", "VolumeRestrictions", []string{"volume_restrictions_test.go"}, "list(pl.pvcLister.List(everything))"},
+	{"volumezone", "volume_zone.go", "VolumeZone", []string{"volume_zone_test.go"}, "list(pl.pvLister, pl.pvcLister, pl.scLister)"},
+	{"volumerestrictions", "volume_restrictions.go", "VolumeRestrictions", []string{"volume_restrictions_test.go"}, "list(pl.pvcLister)"},
+	{"nodevolumelimits", "csi.go", "CSILimits", []string{"csi_test.go"},
+		"list(pl.csiManager.(*DefaultCSIManager).csiNodeLister.csiNodeLister, pl.pvLister, pl.pvcLister, pl.scLister, pl.csiDriverLister)\nfor _, o := range pl.vaIndexer.List() { objects = append(objects, recordedObject{\"VolumeAttachment\", o}) }"},
+	{"volumebinding", "volume_binding.go", "VolumeBinding", []string{"volume_binding_test.go"}, `list(pl.PVCLister, pl.classLister)
+		b := pl.Binder.(*volumeBinder)
+		list(b.csiNodeLister, b.csiDriverLister, b.csiStorageCapacityLister)
+		names := map[string]bool{"": true}
+		for _, o := range objects {
+			switch o := o.Object.(type) {
+			case *storagev1.StorageClass:
+				names[o.Name] = true
+			case *v1.PersistentVolumeClaim:
+				if o.Spec.StorageClassName != nil {
+					names[*o.Spec.StorageClassName] = true
+				}
+			}
+		}
+		for name := range names {
+			volumes, _ := b.pvCache.ListPVs(name)
+			for _, v := range volumes {
+				objects = append(objects, recordedObject{"PersistentVolume", v})
+			}
+		}`},
 }
 
 // record is the file that a plugin's package gets. What a plugin is asked and says goes to the file that ORACLE_RECORD names.
@@ -48,6 +70,7 @@ import (
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -117,16 +140,34 @@ func (c *recorded) write() {
 }
 
 func recordObjects(pl *KIND) (objects []recordedObject) {
-	defer func() { recover() }() // a plugin that a test made without its listers
-	everything := labels.Everything()
-	list := func(of any, _ error) {
-		for i := range reflect.ValueOf(of).Len() {
-			o := reflect.ValueOf(of).Index(i).Interface()
-			objects = append(objects, recordedObject{reflect.TypeOf(o).Elem().Name(), o})
+	defer func() { _ = recover() }() // a plugin that a test made without its listers
+	// A lister of a test is a slice; others are asked.
+	list := func(listers ...any) {
+		for _, lister := range listers {
+			all := reflect.ValueOf(lister)
+			if !all.IsValid() {
+				continue
+			}
+			if all.Kind() != reflect.Slice {
+				method := all.MethodByName("List")
+				var arguments []reflect.Value
+				if method.Type().NumIn() > 0 {
+					arguments = append(arguments, reflect.ValueOf(labels.Everything()))
+				}
+				all = method.Call(arguments)[0]
+			}
+			for i := range all.Len() {
+				o := all.Index(i)
+				if o.Kind() != reflect.Pointer {
+					at := reflect.New(o.Type())
+					at.Elem().Set(o)
+					o = at
+				}
+				objects = append(objects, recordedObject{o.Type().Elem().Name(), o.Interface()})
+			}
 		}
 	}
-	_ = everything
-	_ = list
+	_, _ = list, storagev1.SchemeGroupVersion
 	OBJECTS
 	return objects
 }
@@ -165,8 +206,8 @@ func (pl *KIND) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, i
 `
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go run . FOLDER")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: go run . FOLDER [PLUGIN ...]")
 		os.Exit(2)
 	}
 	temp, err := os.MkdirTemp("", "oracle-export")
@@ -175,19 +216,23 @@ func main() {
 		os.Exit(1)
 	}
 	defer os.RemoveAll(temp)
-	if err := exportAll(temp, os.Args[1]); err != nil {
+	if err := exportAll(temp, os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.RemoveAll(temp)
 		os.Exit(1)
 	}
 }
 
-func exportAll(temp, to string) error {
+// exportAll exports the plugins that are named by their folders, or all.
+func exportAll(temp, to string, only []string) error {
 	source, err := prepare(temp)
 	if err != nil {
 		return fmt.Errorf("copy kube-scheduler's source: %w", err)
 	}
 	for _, p := range plugins {
+		if len(only) > 0 && !slices.Contains(only, p.folder) {
+			continue
+		}
 		n, err := export(p, source, temp, filepath.Join(to, p.folder+".json"))
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.folder, err)
@@ -281,6 +326,11 @@ func export(p plugin, source, temp, to string) (int, error) {
 		if err := json.Unmarshal(line, c); err != nil {
 			return 0, fmt.Errorf("read a recorded case: %w", err)
 		}
+		for _, list := range []*json.RawMessage{&c.Nodes, &c.Pods, &c.Objects} {
+			if err := sort(list); err != nil {
+				return 0, fmt.Errorf("read a recorded case: %w", err)
+			}
+		}
 		key := string(c.Pod) + string(c.Nodes) + string(c.Pods) + string(c.Objects)
 		if known[key] == nil {
 			known[key] = &recorded{Name: c.Name, Pod: c.Pod, Nodes: c.Nodes, Pods: c.Pods, Objects: c.Objects}
@@ -290,6 +340,7 @@ func export(p plugin, source, temp, to string) (int, error) {
 	}
 	var out bytes.Buffer
 	for i, c := range kept {
+		slices.Sort(c.Asked)
 		b, err := json.Marshal(c)
 		if err != nil {
 			return 0, err
@@ -299,6 +350,21 @@ func export(p plugin, source, temp, to string) (int, error) {
 	}
 	out.WriteString("\n]\n")
 	return len(kept), os.WriteFile(to, out.Bytes(), 0o644)
+}
+
+// sort orders the elements of a list: a test's informers and snapshots have them in any order.
+func sort(list *json.RawMessage) error {
+	var all []json.RawMessage
+	if len(*list) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(*list, &all); err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b json.RawMessage) int { return bytes.Compare(a, b) })
+	sorted, err := json.Marshal(all)
+	*list = sorted
+	return err
 }
 
 // recorded is a case: what the plugin was asked about and which nodes it refused, "" for all of them.
