@@ -68,6 +68,7 @@ type node struct {
 	ports  []portUse
 	groups []groupUse
 	repels []uint32 // groups that pods elsewhere in a topology domain of the node avoid, in order
+	host   host
 }
 
 type portUse struct {
@@ -165,6 +166,7 @@ func (c *Cache) SetNode(object *api.Node) {
 	n := c.bySlot[c.slotFor(object.Name)]
 	old := n.object
 	n.object = object
+	n.setHost()
 	room := old == nil
 	if old == nil {
 		c.slots[n.slot].there = true
@@ -220,7 +222,7 @@ func (c *Cache) RemoveNode(name string) {
 		st.forgetVerdict(s)
 	}
 	c.touch(s)
-	n.object, n.repels, c.slots[s].there = nil, nil, false
+	n.object, n.repels, n.host, c.slots[s].there = nil, nil, nameless, false
 	c.there--
 	c.forget(n)
 	c.dropDead()

@@ -1,6 +1,10 @@
 package cache
 
-import "slices"
+import (
+	"slices"
+
+	"basalt.dev/basalt/api"
+)
 
 // Required anti-affinity between pods on one node. A group is the pods that one term matches: a class belongs to some groups (In) and
 // carries the terms of others (Avoids). The rule of kube-scheduler has two sides: a pod goes to no node with a pod of a group that it
@@ -8,6 +12,40 @@ import "slices"
 //
 // Which pods belong to a group is up to the caller, who numbers the groups. Here they are counted by node, as host ports are. Pods that
 // avoid a group in a larger topology domain than a node are the caller's, too: it says which groups they keep away from a node (Repel).
+
+// host is what a node's hostname says of the pods on it.
+type host uint8
+
+const (
+	nameless host = iota // no label: no terms about single nodes concern it, as for kube-scheduler
+	alone                // it has the label by itself
+	doubtful             // other nodes have the same: it takes no pod that belongs to a group or avoids one
+)
+
+// setHost reads the label of a node that is there.
+func (n *node) setHost() {
+	switch {
+	case n.object.Labels[api.LabelHostname] == "":
+		n.host = nameless
+	case n.host == nameless:
+		n.host = alone
+	}
+}
+
+// Doubt says whether other nodes have the same hostname as a node that is there.
+func (c *Cache) Doubt(nodeName string, doubt bool) {
+	n := c.nodes[nodeName]
+	if n == nil || n.object == nil || n.host == nameless || doubt == (n.host == doubtful) {
+		return
+	}
+	if n.host = doubtful; !doubt {
+		n.host = alone
+		if c.slots[n.slot].broken == 0 {
+			c.roomVersion++
+		}
+	}
+	c.touch(n.slot)
+}
 
 // groupUse counts the pods of a node that belong to a group, and those that avoid it.
 type groupUse struct {
@@ -51,8 +89,11 @@ func (n *node) used(group uint32) *groupUse {
 
 // groupsConflict says which side of the rule keeps a pod of a class from a node, if the charges that are left out were gone.
 func (c *Cache) groupsConflict(n *node, cl *class, without []uint32) Obstacle {
+	if n.host == doubtful {
+		return Avoids
+	}
 	for _, g := range cl.api.Avoids {
-		if u := n.used(g); u != nil {
+		if u := n.used(g); u != nil && n.host == alone {
 			in := u.in
 			for _, ch := range without {
 				if slices.Contains(c.classOf(ch).api.In, g) {
@@ -65,7 +106,7 @@ func (c *Cache) groupsConflict(n *node, cl *class, without []uint32) Obstacle {
 		}
 	}
 	for _, g := range cl.api.In {
-		if u := n.used(g); u != nil {
+		if u := n.used(g); u != nil && n.host == alone {
 			avoid := u.avoid
 			for _, ch := range without {
 				if slices.Contains(c.classOf(ch).api.Avoids, g) {

@@ -116,6 +116,9 @@ func drawNode(t *rapid.T) *api.Node {
 	if z := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "zone"); z != "" {
 		n.Labels["zone"] = z
 	}
+	if rapid.IntRange(0, 7).Draw(t, "nameless") > 0 {
+		n.Labels[api.LabelHostname] = n.Name
+	}
 	if z := rapid.SampledFrom([]string{"", "2", "5", "big"}).Draw(t, "size"); z != "" {
 		n.Labels["size"] = z
 	}
@@ -182,7 +185,9 @@ func TestAgainstReference(t *testing.T) {
 				n := drawNode(t)
 				eager.SetNode(n)
 				lazy.SetNode(n)
-				ref.nodes[n.Name] = n
+				if ref.nodes[n.Name] = n; n.Labels[api.LabelHostname] == "" {
+					delete(ref.doubtful, n.Name)
+				}
 			},
 			"remove node": func(t *rapid.T) {
 				name := fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node"))
@@ -190,6 +195,15 @@ func TestAgainstReference(t *testing.T) {
 				lazy.RemoveNode(name)
 				delete(ref.nodes, name)
 				delete(ref.repels, name)
+				delete(ref.doubtful, name)
+			},
+			"doubt": func(t *rapid.T) {
+				name, doubt := fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node")), rapid.Bool().Draw(t, "doubt")
+				eager.Doubt(name, doubt)
+				lazy.Doubt(name, doubt)
+				if n := ref.nodes[name]; n != nil && n.Labels[api.LabelHostname] != "" {
+					ref.doubtful[name] = doubt
+				}
 			},
 			"repel": func(t *rapid.T) {
 				name := fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node"))

@@ -19,10 +19,12 @@ type reference struct {
 	nodes  map[string]*api.Node
 	pods   map[string]Placement
 	repels map[string][]uint32
+
+	doubtful map[string]bool
 }
 
 func newReference(p Policy) *reference {
-	return &reference{policy: p, nodes: map[string]*api.Node{}, pods: map[string]Placement{}, repels: map[string][]uint32{}}
+	return &reference{policy: p, nodes: map[string]*api.Node{}, pods: map[string]Placement{}, repels: map[string][]uint32{}, doubtful: map[string]bool{}}
 }
 
 func (r *reference) names() []string {
@@ -200,9 +202,12 @@ func (r *reference) kept(c *api.Class, node string, without ...string) bool {
 		return slices.ContainsFunc(a, func(g uint32) bool { return slices.Contains(b, g) })
 	}
 	for _, pod := range r.on(node) {
-		if !slices.Contains(without, pod.UID) && (meets(c.Avoids, pod.Class.In) || meets(c.In, pod.Class.Avoids)) {
+		if r.nodes[node].Labels[api.LabelHostname] != "" && !slices.Contains(without, pod.UID) && (meets(c.Avoids, pod.Class.In) || meets(c.In, pod.Class.Avoids)) {
 			return false
 		}
+	}
+	if r.doubtful[node] && r.nodes[node].Labels[api.LabelHostname] != "" && len(c.In)+len(c.Avoids) > 0 {
+		return false
 	}
 	return !meets(c.In, r.repels[node])
 }

@@ -31,6 +31,7 @@ type groups struct {
 	namespaces map[string]map[string]string // their labels
 	repelling  map[string]*repelling        // by UID: pods seen bound that carry terms with larger domains
 	on         map[string]map[string]bool   // their UIDs, by node
+	hosts      map[string]map[string]bool   // the nodes with a hostname, all of the cluster
 }
 
 // group is the pods that a term matches.
@@ -73,7 +74,7 @@ const (
 
 func newGroups() groups {
 	return groups{byTerm: map[string]*group{}, named: map[string][]*group{}, made: map[string]int{}, kins: map[kinKey][]*kin{},
-		namespaces: map[string]map[string]string{}, repelling: map[string]*repelling{}, on: map[string]map[string]bool{}}
+		namespaces: map[string]map[string]string{}, repelling: map[string]*repelling{}, on: map[string]map[string]bool{}, hosts: map[string]map[string]bool{}}
 }
 
 // kin returns the kin of pods, which it makes if it is new.
@@ -329,6 +330,30 @@ func (c *Core) repelFrom(n *api.Node) {
 	}
 	slices.Sort(away)
 	c.cache.Repel(n.Name, away)
+}
+
+// hostSeen takes a node's hostname, "" when it is gone. It is one node's alone; nodes that share one are doubtful.
+func (c *Core) hostSeen(name, before, now string) {
+	if before == now {
+		return
+	}
+	hosts := c.groups.hosts
+	if delete(hosts[before], name); len(hosts[before]) == 0 {
+		delete(hosts, before)
+	}
+	if now != "" {
+		if hosts[now] == nil {
+			hosts[now] = map[string]bool{}
+		}
+		hosts[now][name] = true
+	}
+	for _, host := range []string{before, now} {
+		if len(hosts[host]) == 1 || len(hosts[host]) == 2 {
+			for node := range hosts[host] {
+				c.cache.Doubt(node, len(hosts[host]) > 1)
+			}
+		}
+	}
 }
 
 // moved counts the pods of a node again that repel others in the domains of its labels.

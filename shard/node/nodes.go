@@ -37,11 +37,17 @@ func (c *Core) nodeSeen(n *api.Node) {
 	if c.buckets[api.BucketOf(n.Name)] == active {
 		c.setNode(n)
 	}
+	was := ""
+	if old != nil {
+		was = old.Labels[api.LabelHostname]
+	}
+	c.hostSeen(n.Name, was, n.Labels[api.LabelHostname])
 }
 
 // setNode offers a node. What of it cannot be read counts as nothing, and its admin hears of it once.
 func (c *Core) setNode(n *api.Node) {
 	c.cache.SetNode(n)
+	c.cache.Doubt(n.Name, len(c.groups.hosts[n.Labels[api.LabelHostname]]) > 1)
 	if len(c.groups.repelling) > 0 {
 		c.repelFrom(n)
 	}
@@ -57,9 +63,11 @@ func (c *Core) setNode(n *api.Node) {
 
 // nodeGone: what is bound there stays charged under the node's name, in case it comes back before its pods are gone.
 func (c *Core) nodeGone(name string) {
-	if _, known := c.nodes[name]; !known {
+	n, known := c.nodes[name]
+	if !known {
 		return
 	}
+	c.hostSeen(name, n.Labels[api.LabelHostname], "")
 	delete(c.nodes, name)
 	delete(c.unreadable, name)
 	c.moved(name)

@@ -276,8 +276,12 @@ func (s *script) run(line string) []string {
 
 	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [unreadable=words] [cordoned]
 		n := &api.Node{Name: w.plain[0], UID: "uid-" + w.plain[0], Allocatable: w.amounts(110), Unschedulable: w.has("cordoned")}
+		n.Labels = map[string]string{api.LabelHostname: w.or("host", w.plain[0])}
 		if k, v, ok := strings.Cut(w.value["label"], ":"); ok {
-			n.Labels = map[string]string{k: v}
+			n.Labels[k] = v
+		}
+		if w.has("nameless") {
+			delete(n.Labels, api.LabelHostname)
 		}
 		if k := w.value["taint"]; k != "" {
 			n.Taints = []v1.Taint{{Key: k, Effect: v1.TaintEffectNoSchedule}}
