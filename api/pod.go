@@ -25,13 +25,17 @@ type Pod struct {
 	Name            string
 	Created         time.Time
 
-	Ours     bool   // spec.schedulerName is one that Basalt serves (Rules)
-	Lent     bool   // ... only while it holds the Lease of Volcano's scheduler
-	Node     string // spec.nodeName
-	Finished bool   // phase Succeeded or Failed: holds no room and no quota
-	Started  bool   // the kubelet has accepted it: before that it may still refuse it
-	Deleting bool   // has a deletion timestamp
-	Gated    bool   // has scheduling gates
+	Ours bool   // spec.schedulerName is one that Basalt serves (Rules)
+	Lent bool   // ... only while it holds the Lease of Volcano's scheduler
+	Node string // spec.nodeName
+
+	// Nominated is the node that another scheduler keeps for a pod of its own that has none yet.
+	Nominated string
+
+	Finished bool // phase Succeeded or Failed: holds no room and no quota
+	Started  bool // the kubelet has accepted it: before that it may still refuse it
+	Deleting bool // has a deletion timestamp
+	Gated    bool // has scheduling gates
 
 	Gang     string // LabelGang of a pod with a node: whom it was bound for; "" when somebody else bound it
 	Group    string // the group that it names, in its own namespace; "" for a gang of one
@@ -215,6 +219,8 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 	out.readGroup(p, &rules)
 	if out.Node != "" {
 		out.Gang = p.Labels[LabelGang]
+	} else if !out.Ours {
+		out.Nominated = p.Status.NominatedNodeName
 	}
 	out.Owned = metav1.GetControllerOfNoCopy(p) != nil
 	for i := range p.Status.Conditions {

@@ -22,7 +22,7 @@ func StripPod(p *v1.Pod) *v1.Pod {
 			TopologySpreadConstraints: stripSpread(s.TopologySpreadConstraints), SchedulingGroup: s.SchedulingGroup,
 			Overhead: s.Overhead, Containers: stripContainers(s.Containers), InitContainers: stripContainers(s.InitContainers),
 		},
-		Status: v1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime},
+		Status: v1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime, NominatedNodeName: p.Status.NominatedNodeName},
 	}
 	if wide := wideLabels(p); wide == "" {
 		out.Labels = p.Labels

@@ -23,9 +23,10 @@ type Config struct {
 type Kind uint8
 
 const (
-	Hold   Kind = iota + 1 // a promise in memory: has a gang and a rank, may be taken by a better one
-	Intent                 // a durable row, or one about to be written
-	Bound                  // seen on the node
+	Hold      Kind = iota + 1 // a promise in memory: has a gang and a rank, may be taken by a better one
+	Intent                    // a durable row, or one about to be written
+	Bound                     // seen on the node
+	Nominated                 // of another scheduler, which keeps the node for it
 )
 
 func (k Kind) String() string {
@@ -36,6 +37,8 @@ func (k Kind) String() string {
 		return "Intent"
 	case Bound:
 		return "Bound"
+	case Nominated:
+		return "Nominated"
 	}
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }

@@ -105,6 +105,9 @@ type Core struct {
 
 	groups groups
 
+	nominated map[string]boundPod // pods of other schedulers that these keep a node of ours for
+	keptFor   map[string]int      // how many, by node
+
 	unreadable map[string]string // what was said of nodes of which something cannot be read
 
 	gangs   map[string]*gang   // by gangKey; so are the sets of gangs below
@@ -168,7 +171,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg:   cfg.withDefaults(),
 		cache: cache.New(cache.Config{Policy: cfg.Policy}),
-		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]boundPod{}, groups: newGroups(), ended: [2]map[string]bool{{}, {}},
+		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},

@@ -210,6 +210,9 @@ func (c *Core) recount(of func(*kin) bool) {
 	for _, uid := range api.SortedKeys(c.bound) {
 		again(c.bound[uid].kin, uid)
 	}
+	for _, uid := range api.SortedKeys(c.nominated) {
+		again(c.nominated[uid].kin, uid+"@nominated")
+	}
 	for _, key := range api.SortedKeys(c.gangs) {
 		g := c.gangs[key]
 		for _, uid := range api.SortedKeys(g.holds) {
@@ -419,6 +422,9 @@ func (c *Core) sweepGroups() {
 	}
 	needed := map[*kin]bool{}
 	for _, b := range c.bound {
+		needed[b.kin] = true
+	}
+	for _, b := range c.nominated {
 		needed[b.kin] = true
 	}
 	for _, g := range c.gangs {

@@ -96,13 +96,16 @@ func (c *Core) watchSync() {
 		return
 	}
 	for _, name := range c.cache.OutOfSync() {
-		if !c.sync.out[name] {
+		if !c.sync.out[name] && c.keptFor[name] == 0 {
 			c.loseHoldsOn(name)
 		}
 	}
 	c.sync.version = c.cache.SyncVersion()
 	now := map[string]bool{}
 	for _, name := range c.cache.OutOfSync() {
+		if c.keptFor[name] > 0 { // another scheduler is about to make room there
+			continue
+		}
 		now[name] = true
 		if c.sync.out[name] {
 			continue
@@ -144,6 +147,9 @@ func (c *Core) podSeen(p *api.Pod) {
 		if fault.On(fault.NewerVersion) {
 			r.rv = p.ResourceVersion
 		}
+	}
+	if p.Nominated != "" || c.nominated[p.UID].node != "" {
+		c.nominate(p.UID, p)
 	}
 	if p.Node == "" {
 		for _, r := range rows { // one that was inherited
@@ -227,11 +233,38 @@ func (c *Core) refusedByKubelet(name string, class *api.Class) bool {
 	}
 	free := view.Free
 	for _, p := range view.Pods {
-		if p.Kind == cache.Hold {
+		if p.Kind == cache.Hold || p.Kind == cache.Nominated {
 			free = free.Add(p.Class.Requests)
 		}
 	}
 	return !class.Requests.Fits(free)
+}
+
+// nominate counts a pod where another scheduler keeps a node of ours for it, usually while pods of lower priority end there; nil when it
+// is gone. kube-scheduler counts such pods for its own pods of no higher priority, Basalt for all.
+func (c *Core) nominate(uid string, p *api.Pod) {
+	old, counted := c.nominated[uid]
+	keeps := p != nil && p.Node == "" && !p.Finished && p.Class != nil && c.owns(p.Nominated)
+	if !counted && !keeps {
+		return
+	}
+	charge := uid + "@nominated"
+	if counted {
+		delete(c.nominated, uid)
+		if c.keptFor[old.node]--; c.keptFor[old.node] == 0 {
+			delete(c.keptFor, old.node)
+		}
+	}
+	if !keeps {
+		c.cache.Release(charge)
+		return
+	}
+	k := c.kin(p.Namespace, p.Labels, p.Unlisted)
+	k.used = true
+	c.nominated[uid] = boundPod{p.Nominated, k}
+	c.keptFor[p.Nominated]++
+	class, _ := c.placed(k, p.Class, false)
+	c.cache.Charge(charge, p.Nominated, class, cache.Nominated, "", api.Rank{})
 }
 
 func (c *Core) unbind(uid string) bool {
@@ -248,6 +281,7 @@ func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
 	if c.groups.repelling[uid] != nil {
 		c.repels(uid, nil)
 	}
+	c.nominate(uid, nil)
 	if len(c.rows[uid]) == 0 && !c.isCharged(uid) {
 		return
 	}
@@ -284,6 +318,11 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 	for _, uid := range api.SortedKeys(c.groups.repelling) {
 		if !there[uid] {
 			c.repels(uid, nil)
+		}
+	}
+	for _, uid := range api.SortedKeys(c.nominated) {
+		if !there[uid] {
+			c.nominate(uid, nil)
 		}
 	}
 	for _, uid := range api.SortedKeys(c.rows) {

@@ -261,7 +261,7 @@ func (s *script) run(line string) []string {
 	case "pod": // p1[@n1] [finished started] cpu=
 		uid, node, _ := strings.Cut(w.plain[0], "@")
 		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
-			Finished: w.has("finished"), Started: w.has("started"), Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
+			Nominated: w.value["nominated"], Finished: w.has("finished"), Started: w.has("started"), Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
 
 	case "namespace": // NAME [KEY:VALUE]
 		labels := map[string]string{}

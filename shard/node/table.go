@@ -63,6 +63,11 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 			c.unbind(uid)
 		}
 	}
+	for _, uid := range api.SortedKeys(c.nominated) {
+		if lost[api.BucketOf(c.nominated[uid].node)] {
+			c.nominate(uid, nil)
+		}
+	}
 	for _, id := range c.sortedKeyIDs() {
 		k := c.keys[id]
 		if id.inc == c.cfg.Self {
