@@ -273,7 +273,7 @@ func largest(sizes map[string]int) string {
 // onlyPorts keeps of constraints beyond a bound what a node counts of a pod that it has: the first host ports; nil when there
 // are none.
 func onlyPorts(s *v1.PodSpec) *v1.PodSpec {
-	if len(s.Containers) == 0 {
+	if len(s.Containers) == 0 || len(s.Containers[0].Ports) == 0 {
 		return nil
 	}
 	ports := s.Containers[0].Ports

@@ -16,7 +16,8 @@ type Node struct {
 	Allocatable     Resources
 	Labels          map[string]string // not to be changed
 	Taints          []v1.Taint
-	Unschedulable   bool // spec.unschedulable
+	Unschedulable   bool     // spec.unschedulable
+	Features        []string // status.declaredFeatures, sorted; not to be changed
 	// Unreadable names resources of status.allocatable that could not be read; they count as zero.
 	Unreadable string
 }
@@ -25,7 +26,7 @@ type Node struct {
 func FromNode(n *v1.Node, ignore map[string]bool) *Node {
 	out := &Node{
 		Name: n.Name, UID: string(n.UID), ResourceVersion: n.ResourceVersion,
-		Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable,
+		Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, Features: n.Status.DeclaredFeatures,
 		Allocatable: make(Resources, 0, len(n.Status.Allocatable)),
 	}
 	var bad []string

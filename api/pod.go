@@ -385,7 +385,8 @@ func plainRequests(r Resources, l v1.ResourceList, ignore map[string]bool) (Reso
 
 // constrain keeps of a spec what decides on which nodes the pod may run; nil when nothing does.
 func constrain(s *v1.PodSpec) *v1.PodSpec {
-	if len(s.NodeSelector) == 0 && len(s.Tolerations) == 0 && s.Affinity == nil && !hostPorts(s.Containers) && !hostPorts(s.InitContainers) {
+	needs := needsOf(s)
+	if len(s.NodeSelector) == 0 && len(s.Tolerations) == 0 && s.Affinity == nil && needs == noNeeds && !hostPorts(s.Containers) && !hostPorts(s.InitContainers) {
 		return nil
 	}
 	out := &v1.PodSpec{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations}
@@ -405,7 +406,11 @@ func constrain(s *v1.PodSpec) *v1.PodSpec {
 			}
 		}
 	}
-	if len(out.NodeSelector) == 0 && len(out.Tolerations) == 0 && out.Affinity == nil && len(out.Containers) == 0 {
+	if len(out.Containers) == 0 && (needs.restartAll || needs.bindOptions) {
+		out.Containers = []v1.Container{{}}
+	}
+	needs.put(out)
+	if len(out.NodeSelector) == 0 && len(out.Tolerations) == 0 && out.Affinity == nil && len(out.Containers) == 0 && !needs.hostUsers {
 		return nil
 	}
 	return out

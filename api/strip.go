@@ -29,6 +29,12 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	} else {
 		out.Annotations = map[string]string{annotationWide: wide}
 	}
+	if n := needsOf(s); n != noNeeds {
+		if len(out.Spec.Containers) == 0 {
+			out.Spec.Containers = []v1.Container{{}}
+		}
+		n.put(&out.Spec)
+	}
 	if len(s.SchedulingGates) > 0 {
 		out.Spec.SchedulingGates = []v1.PodSchedulingGate{{}}
 	}
@@ -102,13 +108,13 @@ func stripExcess(p *v1.Pod) {
 		if excess := checkConstraints(constraints); excess != "" {
 			p.Status.Reason, p.Status.Message = excessConstraints, excess
 			constraints = onlyPorts(constraints)
-			s.NodeSelector, s.Tolerations = nil, nil
+			s.NodeSelector, s.Tolerations, s.HostUsers = nil, nil, nil
 			if s.Affinity != nil {
 				s.Affinity.NodeAffinity = nil
 			}
 			for _, list := range [][]v1.Container{s.Containers, s.InitContainers} {
 				for i := range list {
-					list[i].Ports = nil
+					list[i].Ports, list[i].RestartPolicyRules, list[i].VolumeMounts = nil, nil, nil
 				}
 			}
 			if len(s.Containers) > 0 && constraints != nil {
@@ -181,7 +187,7 @@ func StripNode(n *v1.Node) *v1.Node {
 	out := &v1.Node{
 		ObjectMeta: StripMeta(&n.ObjectMeta),
 		Spec:       v1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable},
-		Status:     v1.NodeStatus{Allocatable: n.Status.Allocatable},
+		Status:     v1.NodeStatus{Allocatable: n.Status.Allocatable, DeclaredFeatures: n.Status.DeclaredFeatures},
 	}
 	out.Labels = n.Labels
 	return out

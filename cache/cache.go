@@ -180,13 +180,15 @@ func (c *Cache) SetNode(object *api.Node) {
 		changed = true
 		room = c.setAllocatable(n, old) || room
 	}
-	if old == nil || old.Unschedulable != object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !equalTaints(old.Taints, object.Taints) {
+	if old == nil || old.Unschedulable != object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !equalTaints(old.Taints, object.Taints) ||
+		!slices.Equal(old.Features, object.Features) {
 		changed = true
 		for _, st := range c.sets { // each by itself
 			st.forgetVerdict(n.slot)
 		}
 		c.admit(n.slot)
-		room = room || old.Unschedulable && !object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !coversTaints(object.Taints, old.Taints)
+		room = room || old.Unschedulable && !object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !coversTaints(object.Taints, old.Taints) ||
+			!slices.Equal(old.Features, object.Features)
 	}
 	if changed { // most updates are heartbeats
 		c.touch(n.slot)

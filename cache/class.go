@@ -5,6 +5,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	features "k8s.io/component-helpers/nodedeclaredfeatures"
+	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -54,6 +57,8 @@ type set struct {
 	unreadable string
 	compiled   bool
 	affinity   *nodeaffinity.RequiredNodeAffinity // nil when any node will do
+	features   features.FeatureSet                // that a node has to declare
+	featured   bool                               // there are such
 	verdict    []verdict                          // by slot, while a class of it is planned
 	judged     int                                // of those that are known
 	row        []uint64                           // the bits of its classes
@@ -82,6 +87,7 @@ const (
 	unreadable
 	unschedulable
 	mismatched
+	lacking // a feature
 	tainted // and above: tainted+i means the i-th taint of the node
 )
 
@@ -268,6 +274,9 @@ func (st *set) judge(n *api.Node) verdict {
 			a := nodeaffinity.NewRequiredNodeAffinity(st.spec.NodeSelector, st.spec.Affinity)
 			st.affinity = &a
 		}
+		if set, err := features.DefaultFramework.InferForPodScheduling(&featuretypes.PodInfo{Spec: st.spec}, kubernetes); err == nil {
+			st.features, st.featured = set, !set.IsEmpty()
+		}
 	}
 	if st.affinity != nil {
 		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
@@ -275,8 +284,16 @@ func (st *set) judge(n *api.Node) verdict {
 			return mismatched
 		}
 	}
+	if st.featured {
+		if match, err := st.features.IsSubset(features.DefaultFramework.TryMap(n.Features)); !match || err != nil {
+			return lacking
+		}
+	}
 	return admitted
 }
+
+// kubernetes is the version whose kube-scheduler decides which features a pod needs.
+var kubernetes = version.MustParseGeneric("1.37.1")
 
 func repels(t *v1.Taint) bool {
 	return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute

@@ -294,6 +294,8 @@ func constraint(v verdict) (what Obstacle, detail int) {
 		return Unschedulable, 0
 	case mismatched:
 		return Affinity, 0
+	case lacking:
+		return Features, 0
 	}
 	return Taint, int(v - tainted)
 }

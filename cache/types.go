@@ -90,6 +90,7 @@ const (
 	Unschedulable                 // the node is cordoned
 	Taint
 	Affinity // node selector or required node affinity
+	Features // that the node does not declare
 	OutOfSync
 	HostPort
 	Avoids       // a pod there belongs to a group that the pod avoids
@@ -121,6 +122,8 @@ func (m Misfit) String() string {
 		return "node(s) had untolerated taint {" + m.Subject + "}"
 	case Affinity:
 		return "node(s) didn't match Pod's node affinity/selector"
+	case Features:
+		return "node(s) didn't match Pod's required features"
 	case OutOfSync:
 		return "node(s) were out of sync, with more in use than allocatable"
 	case HostPort:
