@@ -231,15 +231,7 @@ func checkConstraints(s *v1.PodSpec) string {
 	}
 	terms := 0
 	if s.Affinity != nil {
-		for i := range s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-			t := &s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[i]
-			terms++
-			for _, list := range [][]v1.NodeSelectorRequirement{t.MatchExpressions, t.MatchFields} {
-				for j := range list {
-					terms += 1 + len(list[j].Values)
-				}
-			}
-		}
+		terms = entriesOf(s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
 	}
 	if n := len(s.NodeSelector) + len(s.Tolerations) + terms; n > MaxConstraintEntries {
 		return fmt.Sprintf("%s: node selector, required node affinity and tolerations have %d entries together, the limit is %d",

@@ -70,7 +70,7 @@ func labels(n, length int) map[string]string {
 // it is counted, and weighs no more than any other.
 func TestPodsAreBounded(t *testing.T) {
 	one := asking(1, "1")
-	claims := func(string, string) string { return "" } // all are bound
+	claims := volumes(func(*v1.Pod) ([]*v1.NodeSelector, string) { return nil, "" }) // all are bound
 	many := func(n int, c v1.Container) []v1.Container { return slices.Repeat([]v1.Container{c}, n) }
 	always := v1.ContainerRestartPolicyAlways
 	sidecars := func(n int) []v1.Container {

@@ -96,7 +96,7 @@ func FuzzPod(f *testing.F) {
 		if len(b) > 20000 || pod.Unmarshal(b) != nil {
 			return
 		}
-		claims := func(string, string) string { return "is not bound" }
+		claims := volumes(notBound)
 		one, two := FromPod(pod, claims, Rules{}), FromPod(pod.DeepCopy(), claims, Rules{})
 		if one.Class == nil || one.Class.Key != two.Class.Key {
 			t.Fatalf("the same pod has the classes %v and %v", one.Class, two.Class)

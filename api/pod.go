@@ -176,9 +176,13 @@ func ReadConstraints(b []byte) (*v1.PodSpec, error) {
 	return spec, nil
 }
 
-// Claims reports whether a pod's PersistentVolumeClaim lets the pod go anywhere: an empty answer means that it does, any
-// other says why not.
-type Claims func(namespace, claim string) string
+// Cluster is what FromPod looks up in other objects than the pod.
+type Cluster interface {
+	// Volumes returns the node selectors that all have to match a node where a pod's volumes let it run, or why it cannot run now.
+	Volumes(p *v1.Pod) (where []*v1.NodeSelector, why string)
+	// DeviceClass names the DeviceClass that backs a resource which no node offers by itself, "" for none.
+	DeviceClass(resource string) string
+}
 
 // Rules are what the configuration says about reading pods. The zero value has the defaults.
 type Rules struct {
@@ -197,12 +201,12 @@ func (r *Rules) Ours(scheduler string) bool {
 }
 
 // FromPod reduces a pod by the rules. It never fails: what cannot be read or is not supported is said in Refused.
-func FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
-	return (*Classes)(nil).FromPod(p, claims, rules)
+func FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
+	return (*Classes)(nil).FromPod(p, cluster, rules)
 }
 
 // FromPod is FromPod, with the classes that are known.
-func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
+func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	out := &Pod{
 		UID: string(p.UID), ResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name,
 		Created:  p.CreationTimestamp.Time,
@@ -241,9 +245,12 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 		out.Labels = c.labelsOf(p.Labels)
 	}
 	var constraints, repelled []byte
+	var where []*v1.NodeSelector
 	terms, excess := repels(p)
 	if out.Ours && out.Node == "" {
-		field := cmp.Or(unsupported(p, claims, &rules), excess, unsupportedTerm(terms))
+		var field string
+		where, field = unsupported(p, requests, cluster, &rules)
+		field = cmp.Or(field, excess, unsupportedTerm(terms))
 		if field == "" && out.Unlisted {
 			field = fmt.Sprintf("metadata.labels: they have %s bytes, the limit is %d", wide, maxLabelBytes)
 		}
@@ -256,11 +263,21 @@ func (c *Classes) FromPod(p *v1.Pod, claims Claims, rules Rules) *Pod {
 			out.Refused = &Refusal{"UnsupportedConstraint", fieldRepels + ": " + err.Error()}
 		}
 	}
-	if p.Status.Reason == excessConstraints && out.Refused == nil {
-		out.Refused = &Refusal{"UnsupportedConstraint", p.Status.Message}
+	if p.Status.Reason == excessConstraints {
+		where = nil // of no use beside constraints that were left out
+		if out.Refused == nil {
+			out.Refused = &Refusal{"UnsupportedConstraint", p.Status.Message}
+		}
 	}
-	if spec := constrain(&p.Spec); spec != nil {
-		if excess := checkConstraints(spec); excess != "" {
+	if spec := constrain(&p.Spec); spec != nil || len(where) > 0 {
+		excess := ""
+		if spec != nil {
+			excess = checkConstraints(spec)
+		}
+		if excess == "" && len(where) > 0 {
+			spec, excess = confine(spec, where)
+		}
+		if excess != "" {
 			if out.Refused == nil {
 				out.Refused = &Refusal{"UnsupportedConstraint", excess}
 			}
@@ -433,28 +450,33 @@ func restartable(in []v1.Container) []v1.Container {
 	})
 }
 
-func volumeClaims(volumes []v1.Volume) (n int) {
-	for i := range volumes {
-		if v := &volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			n++
+// unsupported names the first field of a pod that restricts where it may run in a way that is not built yet. If there is none, it returns
+// where the pod's volumes let it run.
+func unsupported(p *v1.Pod, requests Resources, cluster Cluster, rules *Rules) (where []*v1.NodeSelector, field string) {
+	if field := unsupportedField(p, rules); field != "" {
+		return nil, field
+	}
+	if usesVolumes(p.Spec.Volumes) {
+		if cluster == nil {
+			return nil, "spec.volumes: volume claims cannot be looked up"
+		}
+		if where, field = cluster.Volumes(p); field != "" {
+			return nil, field
 		}
 	}
-	return n
-}
-
-// ClaimOf names the PersistentVolumeClaim of a pod's volume, "" for none.
-func ClaimOf(p *v1.Pod, v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return p.Name + "-" + v.Name
+	for i := range requests {
+		if name := requests[i].Resource; cluster != nil && strings.IndexByte(name, '/') > 0 {
+			if class := cluster.DeviceClass(name); class != "" {
+				return nil, fmt.Sprintf("spec.containers[*].resources.requests: %s is offered by DeviceClass %s, and no node offers it by itself: "+
+					"devices are not supported yet", Shorten(name, maxGroupName), class)
+			}
+		}
 	}
-	return ""
+	return where, ""
 }
 
-// unsupported names the first field of a pod that restricts where it may run in a way that is not built yet.
-func unsupported(p *v1.Pod, claims Claims, rules *Rules) string {
+// unsupportedField is unsupported by what the pod alone says.
+func unsupportedField(p *v1.Pod, rules *Rules) string {
 	if group := groupRefusal(p, rules); group != "" {
 		return group
 	}
@@ -472,25 +494,5 @@ func unsupported(p *v1.Pod, claims Claims, rules *Rules) string {
 	if len(s.ResourceClaims) > 0 {
 		return "spec.resourceClaims is not supported yet"
 	}
-	if volumeClaims(s.Volumes) > MaxVolumeClaims {
-		return fmt.Sprintf("spec.volumes: more of them are volume claims than the limit of %d", MaxVolumeClaims)
-	}
-	for i := range s.Volumes {
-		v := &s.Volumes[i]
-		claim, field := ClaimOf(p, v), "persistentVolumeClaim"
-		if claim == "" {
-			continue
-		}
-		if v.PersistentVolumeClaim == nil {
-			field = "ephemeral"
-		}
-		why := "volume claims cannot be looked up"
-		if claims != nil {
-			why = claims(p.Namespace, claim)
-		}
-		if why != "" {
-			return fmt.Sprintf("spec.volumes[%d].%s (claim %s): %s", i, field, claim, why)
-		}
-	}
-	return ""
+	return unsupportedVolume(s.Volumes)
 }

@@ -107,15 +107,19 @@ func TestPodRequestsFollowComponentHelpers(t *testing.T) {
 func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 	term := []v1.PodAffinityTerm{{TopologyKey: "zone"}}
 	for name, spec := range map[string]v1.PodSpec{
-		"spec.affinity.podAffinity":       {Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
-		"spec.affinity.podAntiAffinity":   {Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
-		"spec.topologySpreadConstraints[": {TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}},
-		"spec.resourceClaims":             {ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}},
-		"spec.schedulingGroup":            {SchedulingGroup: &v1.PodSchedulingGroup{}},
-		"spec.volumes[0]":                 {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
+		"spec.affinity.podAffinity":                          {Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
+		"spec.affinity.podAntiAffinity":                      {Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
+		"spec.topologySpreadConstraints[":                    {TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}},
+		"spec.resourceClaims":                                {ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}},
+		"spec.schedulingGroup":                               {SchedulingGroup: &v1.PodSchedulingGroup{}},
+		"spec.volumes[0].gcePersistentDisk":                  {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}}}},
+		"spec.volumes[1].awsElasticBlockStore":               {Volumes: []v1.Volume{{}, {VolumeSource: v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}}}}},
+		"spec.volumes[0].rbd":                                {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{RBD: &v1.RBDVolumeSource{}}}}},
+		"spec.volumes[0].iscsi":                              {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}}},
+		"spec.volumes[0].persistentVolumeClaim (claim data)": {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
 	} {
 		spec.SchedulerName = SchedulerName
-		p := FromPod(&v1.Pod{Spec: spec}, func(_, claim string) string { return "is not bound" }, Rules{})
+		p := FromPod(&v1.Pod{Spec: spec}, volumes(notBound), Rules{})
 		if p.Refused == nil || p.Refused.Reason != "UnsupportedConstraint" || len(p.Refused.Message) < len(name) || p.Refused.Message[:len(name)] != name {
 			t.Errorf("%s: refused %+v", name, p.Refused)
 		}

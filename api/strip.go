@@ -50,22 +50,7 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	if s.Resources != nil {
 		out.Spec.Resources = &v1.ResourceRequirements{Requests: s.Resources.Requests}
 	}
-	for i, claims := 0, 0; i < len(s.Volumes) && claims <= MaxVolumeClaims; i++ {
-		v := &s.Volumes[i]
-		if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			continue
-		}
-		claims++
-		for len(out.Spec.Volumes) < i {
-			out.Spec.Volumes = append(out.Spec.Volumes, v1.Volume{})
-		}
-		kept := v1.Volume{Name: v.Name}
-		kept.PersistentVolumeClaim = v.PersistentVolumeClaim
-		if v.Ephemeral != nil {
-			kept.Ephemeral = &v1.EphemeralVolumeSource{}
-		}
-		out.Spec.Volumes = append(out.Spec.Volumes, kept)
-	}
+	out.Spec.Volumes = stripVolumes(s.Volumes)
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
 			out.Status.Conditions = []v1.PodCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}}

@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +16,30 @@ import (
 
 	"basalt.dev/basalt/api"
 )
+
+// volumes is a cluster whose answers depend on what FromPod may hand on of a pod's volumes, and no less.
+type volumes struct{}
+
+func (volumes) Volumes(p *v1.Pod) (where []*v1.NodeSelector, why string) {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.PersistentVolumeClaim == nil && v.Ephemeral == nil && v.AzureDisk == nil && v.Cinder == nil && v.PortworxVolume == nil {
+			continue
+		}
+		name := fmt.Sprint(api.ClaimOf(p, v), v.PersistentVolumeClaim != nil, v.Ephemeral != nil, v.AzureDisk != nil, v.Cinder != nil, v.PortworxVolume != nil)
+		switch xxhash.Sum64String(name) % 3 {
+		case 0:
+			return nil, fmt.Sprintf("spec.volumes[%d]: %s", i, name)
+		case 1:
+			where = append(where, &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "k", Operator: "In", Values: []string{name}}}}}})
+		}
+	}
+	return where, ""
+}
+
+func (volumes) DeviceClass(resource string) string {
+	return map[string]string{"n/1": "class"}[resource]
+}
 
 // What is stripped is what nobody reads: random objects with every field set reduce to the same, also after they were
 // written and read again, as the relay does.
@@ -43,7 +69,7 @@ func TestStripping(t *testing.T) {
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0) },
 		func(s *string, c randfill.Continue) { // rarely the same is often enough
-			words := []string{"", "basalt", "Succeeded", "Failed", "PodScheduled", "False", "True", "Always", "DoNotSchedule", "cpu", "n1", "TCP", v1.PodReasonInfeasible}
+			words := []string{"", "basalt", "Succeeded", "Failed", "PodScheduled", "False", "True", "Always", "DoNotSchedule", "cpu", "n1", "n/1", "TCP", v1.PodReasonInfeasible}
 			*s = words[c.Intn(len(words))]
 		},
 		func(s *v1.PodPhase, c randfill.Continue) {
@@ -63,9 +89,7 @@ func TestStripping(t *testing.T) {
 		},
 		func(m *metav1.FieldsV1, c randfill.Continue) {},
 	)
-	claims := func(namespace, claim string) string {
-		return map[bool]string{true: "not bound"}[len(claim)%2 == 0]
-	}
+	var claims volumes
 	refused, classes, implied, perController := map[string]bool{}, map[string]bool{}, 0, 0
 	for i := range 400 {
 		p := &v1.Pod{}

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -9,36 +9,56 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/volume"
 )
 
-// claims knows which PersistentVolumeClaims let a pod run anywhere: those bound to a volume without node affinity. It
-// keeps the unbound pods of ours that use claims, few as a rule, and shows them again when what it says of one of their claims
-// changes. What an event of a claim or volume costs grows with the pods that wait for it, not with those that wait.
+// claims answers what FromPod asks about objects other than the pod: where its volumes let it run (package volume), and whether a
+// DeviceClass stands behind a resource. It keeps the unbound pods of ours whose reduction depends on such an object, few as a rule, and
+// shows them again when what it says of one of their subjects changes. What an event costs grows with the pods that depend on its
+// object, not with those that wait.
 type claims struct {
 	mu      sync.Mutex
 	show    func(*api.Pod)
 	rules   api.Rules
 	classes api.Classes
-	volume  map[string]bool                          // by name: has node affinity
-	claim   map[types.NamespacedName]string          // name of its volume, "" while it is unbound
+	storage
+	usages
+	devices
 	bound   map[string]map[types.NamespacedName]bool // the claims of a volume, of those that pods wait for
 	waiting map[types.UID]*waitingPod
-	users   map[types.NamespacedName]map[types.UID]*waitingPod // the pods that wait for a claim
-	late    answers                                            // what was said of claims whose pods are to be shown again later
+	users   map[subject]map[types.UID]*waitingPod // the pods that wait for it
+	late    answers                               // what was said of subjects whose pods are to be shown again later
 	flush   func()
 }
 
-// waitingPod is an unbound pod that uses claims.
+// subject is what an answer is about.
+type subject struct {
+	kind            kind
+	namespace, name string
+}
+
+type kind uint8
+
+const (
+	aClaim  kind = iota // a PersistentVolumeClaim
+	aDriver             // a CSI driver, of a disk that a pod names itself
+	aDevice             // a resource that may be a DeviceClass's
+)
+
+func (s subject) claim() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.namespace, Name: s.name}
+}
+
+// waitingPod is an unbound pod that depends on subjects.
 type waitingPod struct {
-	pod    *corev1.Pod
-	claims []types.NamespacedName
+	pod      *corev1.Pod
+	subjects []subject
 }
 
 func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 	return &claims{
-		show: show, flush: flush, late: answers{}, rules: rules, volume: map[string]bool{}, claim: map[types.NamespacedName]string{}, bound: map[string]map[types.NamespacedName]bool{},
-		waiting: map[types.UID]*waitingPod{}, users: map[types.NamespacedName]map[types.UID]*waitingPod{},
+		show: show, flush: flush, late: answers{}, rules: rules, storage: newStorage(), usages: newUsages(), devices: newDevices(),
+		bound: map[string]map[types.NamespacedName]bool{}, waiting: map[types.UID]*waitingPod{}, users: map[subject]map[types.UID]*waitingPod{},
 	}
 }
 
@@ -47,7 +67,17 @@ func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 func (c *claims) seen(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !usesClaims(p) {
+		c.show(c.reduce(p))
+		return
+	}
+	before := answers{}
+	for _, name := range claimsOf(p) {
+		c.noteUsage(before, name)
+	}
+	c.use(p, c.rules)
 	c.show(c.reduce(p))
+	c.again(before, map[types.UID]bool{p.UID: true})
 }
 
 // replaced reduces all pods and hands them on.
@@ -57,6 +87,12 @@ func (c *claims) replaced(list []*corev1.Pod, show func([]*api.Pod)) {
 	clear(c.waiting)
 	clear(c.users)
 	clear(c.bound)
+	c.usages = newUsages()
+	for _, p := range list { // all of them before anything is said of one
+		if usesClaims(p) {
+			c.use(p, c.rules)
+		}
+	}
 	pods := make([]*api.Pod, len(list))
 	for i, p := range list {
 		pods[i] = c.reduce(p)
@@ -64,23 +100,59 @@ func (c *claims) replaced(list []*corev1.Pod, show func([]*api.Pod)) {
 	show(pods)
 }
 
-// reduce makes the api.Pod of a pod; the lock is held.
+func (c *claims) gone(p *corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(p.UID)
+	before := answers{}
+	for _, name := range c.uses[p.UID].claims {
+		c.noteUsage(before, name)
+	}
+	c.unuse(p.UID)
+	c.again(before, map[types.UID]bool{})
+}
+
+// reduce makes the api.Pod of a pod, and keeps the pod if it may have to be shown again; the lock is held.
 func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 	if len(c.waiting) > 0 {
 		c.forget(p.UID)
 	}
-	if p.Spec.NodeName == "" && c.rules.Ours(p.Spec.SchedulerName) && usesClaims(p) {
-		w := &waitingPod{pod: p, claims: claimsOf(p)}
-		c.waiting[p.UID] = w
-		for _, name := range w.claims {
-			if c.users[name] == nil {
-				c.users[name] = map[types.UID]*waitingPod{}
-				c.bind(name)
-			}
-			c.users[name][p.UID] = w
+	pod := c.classes.FromPod(p, c, c.rules)
+	if !pod.Ours || pod.Node != "" {
+		return pod
+	}
+	w := &waitingPod{}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if name := api.ClaimOf(p, v); name != "" {
+			w.subjects = append(w.subjects, subject{aClaim, p.Namespace, name})
+		} else if _, driver := volume.InlineDriver(v); driver != "" {
+			w.subjects = append(w.subjects, subject{kind: aDriver, name: driver})
 		}
 	}
-	return c.classes.FromPod(p, c.why, c.rules)
+	for _, r := range pod.Class.Requests {
+		if strings.IndexByte(r.Resource, '/') > 0 {
+			w.subjects = append(w.subjects, subject{kind: aDevice, name: r.Resource})
+		}
+	}
+	if len(w.subjects) > 0 {
+		w.pod = p
+		c.keep(w)
+	}
+	return pod
+}
+
+func (c *claims) keep(w *waitingPod) {
+	c.waiting[w.pod.UID] = w
+	for _, s := range w.subjects {
+		if c.users[s] == nil {
+			c.users[s] = map[types.UID]*waitingPod{}
+			if s.kind == aClaim {
+				c.bind(s.claim())
+			}
+		}
+		c.users[s][w.pod.UID] = w
+	}
 }
 
 // forget drops a pod that waits no more.
@@ -90,19 +162,20 @@ func (c *claims) forget(uid types.UID) {
 		return
 	}
 	delete(c.waiting, uid)
-	for _, name := range w.claims {
-		delete(c.users[name], uid)
-		if len(c.users[name]) == 0 {
-			delete(c.users, name)
-			c.unbind(name)
+	for _, s := range w.subjects {
+		if delete(c.users[s], uid); len(c.users[s]) == 0 {
+			delete(c.users, s)
+			if s.kind == aClaim {
+				c.unbind(s.claim())
+			}
 		}
 	}
 }
 
-// bind indexes a claim under its volume, unbind does the reverse.
+// bind indexes a claim that pods wait for under its volume, unbind does the reverse.
 func (c *claims) bind(name types.NamespacedName) {
-	volume := c.claim[name]
-	if volume == "" || c.users[name] == nil {
+	volume := c.claim[name].Volume
+	if volume == "" || c.users[subject{aClaim, name.Namespace, name.Name}] == nil {
 		return
 	}
 	if c.bound[volume] == nil {
@@ -112,7 +185,7 @@ func (c *claims) bind(name types.NamespacedName) {
 }
 
 func (c *claims) unbind(name types.NamespacedName) {
-	if volume := c.claim[name]; volume != "" {
+	if volume := c.claim[name].Volume; volume != "" {
 		delete(c.bound[volume], name)
 		if len(c.bound[volume]) == 0 {
 			delete(c.bound, volume)
@@ -129,83 +202,104 @@ func usesClaims(p *corev1.Pod) bool {
 	return false
 }
 
-// claimsOf names the claims of a pod, each once.
+// claimsOf names the claims that a pod names itself, each once.
 func claimsOf(p *corev1.Pod) (all []types.NamespacedName) {
 	seen := map[string]bool{}
 	for i := range p.Spec.Volumes {
-		name := api.ClaimOf(p, &p.Spec.Volumes[i])
-		if name != "" && !seen[name] {
-			seen[name] = true
-			all = append(all, types.NamespacedName{Namespace: p.Namespace, Name: name})
+		v := p.Spec.Volumes[i].PersistentVolumeClaim
+		if v != nil && !seen[v.ClaimName] {
+			seen[v.ClaimName] = true
+			all = append(all, types.NamespacedName{Namespace: p.Namespace, Name: v.ClaimName})
 		}
 	}
 	return all
 }
 
-// why implements api.Claims; the lock is held.
-func (c *claims) why(namespace, name string) string {
-	volume, exists := c.claim[types.NamespacedName{Namespace: namespace, Name: name}]
-	if !exists {
-		return "the claim does not exist"
-	}
-	if volume == "" {
-		return "the claim is not bound to a volume, and Basalt does not support provisioning yet"
-	}
-	affinity, exists := c.volume[volume]
-	if !exists {
-		return fmt.Sprintf("its volume %s does not exist", volume)
-	}
-	if affinity {
-		return fmt.Sprintf("its volume %s has node affinity, which is not supported yet", volume)
-	}
-	return ""
+// Volumes implements api.Cluster; the lock is held.
+func (c *claims) Volumes(p *corev1.Pod) (where []*corev1.NodeSelector, why string) {
+	return volume.Nodes(p, api.GroupOf(p, c.rules), c)
 }
 
-func (c *claims) gone(p *corev1.Pod) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forget(p.UID)
+// answer is all that what is said about a subject depends on.
+type answer struct {
+	exists bool
+	claim  volume.Claim
+	volume *volume.Volume // the same one as long as it is equal
+	class  volume.Mode
+	driver string
+	users  volume.Usage
+	device string
 }
 
-// answers are what why says of claims that pods wait for.
-type answers map[types.NamespacedName]string
+func (c *claims) answer(s subject) (a answer) {
+	switch s.kind {
+	case aDevice:
+		a.device = c.DeviceClass(s.name)
+	case aDriver:
+		a.driver = c.Driver(s.name)
+	case aClaim:
+		if a.claim, a.exists = c.claim[s.claim()]; a.claim.Bound {
+			if a.volume = c.volume[a.claim.Volume]; a.volume != nil && a.volume.Driver != "" {
+				a.driver = c.Driver(a.volume.Driver)
+			}
+		} else if a.claim.Class != "" {
+			a.class = c.class[a.claim.Class]
+		}
+		if a.claim.OnePod {
+			if u := c.Usage(s.namespace, s.name); u != nil {
+				a.users = *u
+			}
+		}
+	}
+	return a
+}
 
-func (c *claims) note(before answers, name types.NamespacedName) {
-	if _, known := before[name]; !known && len(c.users[name]) > 0 {
-		before[name] = c.why(name.Namespace, name.Name)
+// answers are what is said about subjects on which waiting pods depend.
+type answers map[subject]answer
+
+func (c *claims) note(before answers, s subject) {
+	if _, known := before[s]; !known && len(c.users[s]) > 0 {
+		before[s] = c.answer(s)
 	}
 }
 
-// again shows the pods of those claims of which it says something else now, each pod once. Claims that many pods wait for
-// have their turn a little later: whoever deletes such a claim and makes it again all the time must not cost a shard its time.
-func (c *claims) again(before answers) {
-	shown := map[types.UID]bool{}
-	for name, why := range before {
-		if len(c.users[name]) > promptPods {
-			if _, late := c.late[name]; !late {
+// noteUsage notes a claim for which it matters who uses it.
+func (c *claims) noteUsage(before answers, name types.NamespacedName) {
+	if c.claim[name].OnePod {
+		c.note(before, subject{aClaim, name.Namespace, name.Name})
+	}
+}
+
+// again shows the pods of those subjects of which it says something else now, each pod once and none that was shown. Subjects that many
+// pods wait for have their turn a little later: whoever deletes such a claim and makes it again all the time must not cost a shard its
+// time.
+func (c *claims) again(before answers, shown map[types.UID]bool) {
+	for s, was := range before {
+		if len(c.users[s]) > promptPods {
+			if _, late := c.late[s]; !late {
 				if len(c.late) == 0 {
 					time.AfterFunc(lateAfter, c.showLate)
 				}
-				c.late[name] = why
+				c.late[s] = was
 			}
 			continue
 		}
-		c.showAgain(name, why, shown)
+		c.showAgain(s, was, shown)
 	}
 }
 
-// Pods of a claim that are shown again at once when it changes, and when those of others are.
+// Pods of a subject that are shown again at once when it changes, and when those of others are.
 const (
 	promptPods = 64
 	lateAfter  = time.Second
 )
 
-// showLate shows the pods of claims that had to wait.
+// showLate shows the pods of subjects that had to wait.
 func (c *claims) showLate() {
 	c.mu.Lock()
 	shown := map[types.UID]bool{}
-	for name, why := range c.late {
-		c.showAgain(name, why, shown)
+	for s, was := range c.late {
+		c.showAgain(s, was, shown)
 	}
 	clear(c.late)
 	flush := c.flush
@@ -215,105 +309,45 @@ func (c *claims) showLate() {
 	}
 }
 
-// showAgain shows the pods of a claim if something else is said of it now than why.
-func (c *claims) showAgain(name types.NamespacedName, why string, shown map[types.UID]bool) {
-	if c.why(name.Namespace, name.Name) == why {
+// showAgain shows the pods of a subject if something else is said of it now.
+func (c *claims) showAgain(s subject, was answer, shown map[types.UID]bool) {
+	if c.answer(s) == was {
 		return
 	}
-	for uid, w := range c.users[name] {
+	for uid, w := range c.users[s] {
 		if !shown[uid] {
 			shown[uid] = true
-			c.show(c.classes.FromPod(w.pod, c.why, c.rules))
+			c.show(c.classes.FromPod(w.pod, c, c.rules))
 		}
 	}
 }
 
-// setVolume takes a volume, or that it is gone.
-func (c *claims) setVolume(name string, there, affinity bool) {
+// change makes a change after which something else may be said of some subjects.
+func (c *claims) change(apply func(), subjects ...subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := answers{}
-	for claim := range c.bound[name] {
-		c.note(before, claim)
+	for _, s := range subjects {
+		c.note(before, s)
 	}
-	if there {
-		c.volume[name] = affinity
-	} else {
-		delete(c.volume, name)
-	}
-	c.again(before)
+	apply()
+	c.again(before, map[types.UID]bool{})
 }
 
-// setClaim takes a claim, or that it is gone.
-func (c *claims) setClaim(name types.NamespacedName, there bool, volume string) {
+// changeAny makes a change after which something else may be said of anything: a new list, or what an administrator changed.
+func (c *claims) changeAny(apply func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := answers{}
-	c.note(before, name)
-	c.unbind(name)
-	if there {
-		c.claim[name] = volume
-	} else {
-		delete(c.claim, name)
-	}
-	c.bind(name)
-	c.again(before)
-}
-
-// replace takes a new list of claims or volumes, which apply does.
-func (c *claims) replace(apply func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := answers{}
-	for name := range c.users {
-		c.note(before, name)
+	for s := range c.users {
+		c.note(before, s)
 	}
 	apply()
 	clear(c.bound)
-	for name := range c.users {
-		c.bind(name)
-	}
-	c.again(before)
-}
-
-func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
-	affinity := func(v *corev1.PersistentVolume) bool { return v.Spec.NodeAffinity != nil }
-	return kube.Handler[*corev1.PersistentVolume]{
-		Replaced: func(list []*corev1.PersistentVolume, _ kube.Ticket) {
-			c.replace(func() {
-				clear(c.volume)
-				for _, v := range list {
-					c.volume[v.Name] = affinity(v)
-				}
-			})
-		},
-		Seen:  func(v *corev1.PersistentVolume) { c.setVolume(v.Name, true, affinity(v)) },
-		Gone:  func(v *corev1.PersistentVolume) { c.setVolume(v.Name, false, false) },
-		Flush: c.flush,
-	}
-}
-
-func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
-	name := func(p *corev1.PersistentVolumeClaim) types.NamespacedName {
-		return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-	}
-	volume := func(p *corev1.PersistentVolumeClaim) string {
-		if p.Status.Phase == corev1.ClaimBound {
-			return p.Spec.VolumeName
+	for s := range c.users {
+		if s.kind == aClaim {
+			c.bind(s.claim())
 		}
-		return ""
 	}
-	return kube.Handler[*corev1.PersistentVolumeClaim]{
-		Replaced: func(list []*corev1.PersistentVolumeClaim, _ kube.Ticket) {
-			c.replace(func() {
-				clear(c.claim)
-				for _, p := range list {
-					c.claim[name(p)] = volume(p)
-				}
-			})
-		},
-		Seen:  func(p *corev1.PersistentVolumeClaim) { c.setClaim(name(p), true, volume(p)) },
-		Gone:  func(p *corev1.PersistentVolumeClaim) { c.setClaim(name(p), false, "") },
-		Flush: c.flush,
-	}
+	c.again(before, map[types.UID]bool{})
 }

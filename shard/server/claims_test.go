@@ -35,19 +35,30 @@ func TestPodsAreShownAgainWhenTheirClaimsChange(t *testing.T) {
 
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}}
 	c.claims().Seen(claim)
-	refused("not bound")
+	refused("names no StorageClass: it waits for a volume")
 
 	claim = claim.DeepCopy()
-	claim.Spec.VolumeName, claim.Status.Phase = "v", corev1.ClaimBound
+	claim.Spec.VolumeName, claim.Status.Phase = "v", corev1.ClaimBound // a status says nothing
+	c.claims().Seen(claim)
+	refused("not bound to its volume v yet")
+
+	claim = claim.DeepCopy()
+	claim.Status.Phase, claim.Annotations = "", map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
 	c.claims().Seen(claim)
 	refused("volume v does not exist")
 
-	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{}}})
-	refused("node affinity")
+	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{
+		PersistentVolumeSource: corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}}})
+	refused("its volume v: it is of the in-tree kind gcePersistentDisk")
+
+	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}})
+	if last.Refused != nil || !strings.Contains(string(last.Class.Constraints), corev1.LabelTopologyZone) {
+		t.Fatalf("refused %+v, with constraints %q", last.Refused, last.Class.Constraints)
+	}
 
 	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
-	if last.Refused != nil {
-		t.Fatalf("still refused: %+v", last.Refused)
+	if last.Refused != nil || len(last.Class.Constraints) > 0 {
+		t.Fatalf("refused %+v, with constraints %q", last.Refused, last.Class.Constraints)
 	}
 
 	c.gone(pod)
@@ -77,7 +88,7 @@ func TestClaimsOfOthersCostNothing(t *testing.T) {
 	claim := func(name, volume string, edit int) *corev1.PersistentVolumeClaim {
 		p := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"edit": fmt.Sprint(edit)}}}
 		if volume != "" {
-			p.Spec.VolumeName, p.Status.Phase = volume, corev1.ClaimBound
+			p.Spec.VolumeName, p.Annotations["pv.kubernetes.io/bind-completed"] = volume, "yes"
 		}
 		return p
 	}
@@ -187,7 +198,7 @@ func TestClaimOfManyPods(t *testing.T) {
 		if shown > 12*pods || shown < pods {
 			t.Errorf("%d pods were shown %d times in 10 s", pods, shown)
 		}
-		if last == nil || last.Refused == nil || !strings.Contains(last.Refused.Message, "not bound") || flushed.Load() == 0 {
+		if last == nil || last.Refused == nil || !strings.Contains(last.Refused.Message, "waits for a volume") || flushed.Load() == 0 {
 			t.Errorf("the last that was shown is %+v; handed on %d times", last, flushed.Load())
 		}
 	})

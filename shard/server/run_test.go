@@ -344,8 +344,8 @@ func TestShardFromStartToStop(t *testing.T) {
 		return fmt.Errorf("the conditions are %+v", p.Status.Conditions)
 	})
 	w.create("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
-	w.create("persistentvolumeclaims", &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
-		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "v"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}})
+	w.create("persistentvolumeclaims", &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data",
+		Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "v"}})
 	w.bound("claims")
 	for _, kind := range []string{"queue", "podgroup", "pod"} {
 		w.wait("a write of a "+kind+" to be counted", func() error {

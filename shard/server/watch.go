@@ -18,6 +18,7 @@ import (
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/volume"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -104,11 +105,23 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		wg.Go(func() { w.holdVolcano(ctx) })
 	}
 	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
-	relayed(w, volumes, stripVolume, pace)
+	relayed(w, volumes, volume.StripVolume, pace)
 	start(volumes.Run, volumes.Synced())
 	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims())
-	relayed(w, volumeClaims, stripClaim, pace)
+	relayed(w, volumeClaims, volume.StripClaim, pace)
 	start(volumeClaims.Run, volumeClaims.Synced())
+	storageClient := w.clients.Core.StorageV1().RESTClient()
+	storageClasses := kube.Follow(storageClient, "storageclasses", w.log, w.claims.storageClasses())
+	relayed(w, storageClasses, stripClass, pace)
+	start(storageClasses.Run, storageClasses.Synced())
+	csiNodes := kube.Follow(storageClient, "csinodes", w.log, w.claims.csiNodes())
+	relayed(w, csiNodes, stripCSINode, pace)
+	start(csiNodes.Run, csiNodes.Synced())
+	csiDrivers := kube.Follow(storageClient, "csidrivers", w.log, w.claims.csiDrivers())
+	relayed(w, csiDrivers, stripCSIDriver, pace)
+	start(csiDrivers.Run, csiDrivers.Synced())
+	devices := make(chan struct{})
+	start(func(ctx context.Context) { w.followDevices(ctx, sync.OnceFunc(func() { close(devices) })) }, devices)
 
 	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
 		Replaced: func(list []*corev1.Pod, ticket kube.Ticket) {
@@ -245,16 +258,4 @@ func amounts(l corev1.ResourceList) corev1.ResourceList {
 
 func stripPodGroup(g *v1alpha1.PodGroup) *v1alpha1.PodGroup {
 	return &v1alpha1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
-}
-
-// stripVolume and stripClaim keep what claims reads.
-func stripVolume(v *corev1.PersistentVolume) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{ObjectMeta: api.StripMeta(&v.ObjectMeta), Spec: corev1.PersistentVolumeSpec{NodeAffinity: v.Spec.NodeAffinity}}
-}
-
-func stripClaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: api.StripMeta(&c.ObjectMeta), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: c.Spec.VolumeName},
-		Status: corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase},
-	}
 }

@@ -205,6 +205,12 @@ func (r *rows) job(j *batch.Job, rules *api.Rules) {
 	}
 }
 
+// anywhere is a cluster whose volumes may be used anywhere: what a pod's volumes let it do is not to be judged here.
+type anywhere struct{}
+
+func (anywhere) Volumes(*corev1.Pod) ([]*corev1.NodeSelector, string) { return nil, "" }
+func (anywhere) DeviceClass(string) string                            { return "" }
+
 // quoted is what differs between pods that are refused for the same reason.
 var quoted = regexp.MustCompile(`"[^"]*"`)
 
@@ -215,7 +221,7 @@ func (r *rows) pod(kind string, p *corev1.Pod, rules *api.Rules) {
 	object := p.Namespace + "/" + p.Name
 	bare := *p
 	bare.Spec.NodeName = "" // as it would be made again
-	as := api.FromPod(&bare, func(string, string) string { return "" }, *rules)
+	as := api.FromPod(&bare, anywhere{}, *rules)
 	if as.Refused != nil {
 		r.add(use{Refused, "it waits with " + as.Refused.Reason}, kind+" "+api.Shorten(quoted.ReplaceAllString(as.Refused.Message, `"..."`), 160), object)
 		return
@@ -224,7 +230,7 @@ func (r *rows) pod(kind string, p *corev1.Pod, rules *api.Rules) {
 	r.annotations(kind, object, p.Annotations)
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			r.add(use{Honoured, "where its volume is bound, and lets the pod run on any node; else it waits with UnsupportedConstraint"}, kind+" with a PersistentVolumeClaim", object)
+			r.add(use{Honoured, "where its volume is bound and of a kind that Basalt can judge; else it waits with UnsupportedConstraint"}, kind+" with a PersistentVolumeClaim", object)
 			break
 		}
 	}

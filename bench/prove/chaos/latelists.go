@@ -79,7 +79,8 @@ func newListProxy(in network.Place, dir, target string) (*listProxy, string, err
 func isList(r *http.Request) bool {
 	last := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	switch last {
-	case "pods", "nodes", "queues", "podgroups", "persistentvolumeclaims", "persistentvolumes", "priorityclasses", "namespaces":
+	case "pods", "nodes", "queues", "podgroups", "persistentvolumeclaims", "persistentvolumes", "priorityclasses", "namespaces",
+		"storageclasses", "csinodes", "csidrivers", "deviceclasses":
 		return r.Method == http.MethodGet && r.URL.Query().Get("watch") == ""
 	}
 	return false

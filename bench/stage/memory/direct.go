@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	typedschedulingv1 "k8s.io/client-go/kubernetes/typed/scheduling/v1"
+	typedstoragev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -39,6 +40,10 @@ func (d direct) SchedulingV1() typedschedulingv1.SchedulingV1Interface {
 	return directScheduling{d.Interface.SchedulingV1(), d.server}
 }
 
+func (d direct) StorageV1() typedstoragev1.StorageV1Interface {
+	return directStorage{d.Interface.StorageV1(), d.server}
+}
+
 type directCore struct {
 	typedcorev1.CoreV1Interface
 	server *Server
@@ -59,6 +64,15 @@ type directScheduling struct {
 
 func (d directScheduling) RESTClient() rest.Interface {
 	return client{d.SchedulingV1Interface.RESTClient(), d.server}
+}
+
+type directStorage struct {
+	typedstoragev1.StorageV1Interface
+	server *Server
+}
+
+func (d directStorage) RESTClient() rest.Interface {
+	return client{d.StorageV1Interface.RESTClient(), d.server}
 }
 
 // client is a kube.Lister, and a kube.StatusReplacer.

@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -113,6 +114,15 @@ func New(o Options) *Server {
 	})
 	addKind(s, "persistentvolumeclaims", core, "PersistentVolumeClaim", true, func(m metav1.ListMeta, in []corev1.PersistentVolumeClaim) runtime.Object {
 		return &corev1.PersistentVolumeClaimList{ListMeta: m, Items: in}
+	})
+	addKind(s, "storageclasses", storagev1.SchemeGroupVersion, "StorageClass", false, func(m metav1.ListMeta, in []storagev1.StorageClass) runtime.Object {
+		return &storagev1.StorageClassList{ListMeta: m, Items: in}
+	})
+	addKind(s, "csinodes", storagev1.SchemeGroupVersion, "CSINode", false, func(m metav1.ListMeta, in []storagev1.CSINode) runtime.Object {
+		return &storagev1.CSINodeList{ListMeta: m, Items: in}
+	})
+	addKind(s, "csidrivers", storagev1.SchemeGroupVersion, "CSIDriver", false, func(m metav1.ListMeta, in []storagev1.CSIDriver) runtime.Object {
+		return &storagev1.CSIDriverList{ListMeta: m, Items: in}
 	})
 	addKind(s, "priorityclasses", schedulingv1.SchemeGroupVersion, "PriorityClass", false, func(m metav1.ListMeta, in []schedulingv1.PriorityClass) runtime.Object {
 		return &schedulingv1.PriorityClassList{ListMeta: m, Items: in}

@@ -1,0 +1,276 @@
+// Package volume says on which nodes a pod's volumes let it run. It follows the rules of kube-scheduler's filters VolumeBinding,
+// VolumeZone, VolumeRestrictions and NodeVolumeLimits as far as they concern claims that are bound, and names what it cannot judge:
+// a pod is never placed where one of these filters would not let it.
+//
+// It is pure: what other objects say comes from a Cluster. It keeps of each object what the rules read, in values that can be
+// compared, so that a caller can tell which events change nothing.
+//
+// Refused by name:
+//   - claims that are not bound: Basalt does not choose or provision volumes;
+//   - volumes of a CSI driver that limits how many a node takes, or that has to be installed on the node (Driver);
+//   - volumes of the in-tree kinds that Kubernetes migrates to CSI: what their node affinity means differs between nodes;
+//   - disks in the pod itself that two pods on a node cannot share;
+//   - a ReadWriteOncePod claim that another pod uses, or may be the first to use (Usage).
+package volume
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"basalt.dev/basalt/api"
+)
+
+// Claim is what the rules read of a PersistentVolumeClaim.
+type Claim struct {
+	Volume   string    // spec.volumeName
+	Bound    bool      // the binding to that volume is complete
+	Lost     bool      // the volume is gone for good
+	Deleting bool      // has a deletion timestamp
+	OnePod   bool      // has the access mode ReadWriteOncePod
+	Class    string    // name of its StorageClass
+	Owner    types.UID // of the object that controls it
+}
+
+// bindCompleted is an annotation of a claim whose binding the volume controller has completed. The phase is a status: it may be behind.
+const bindCompleted = "pv.kubernetes.io/bind-completed"
+
+// ReadClaim reduces a claim.
+func ReadClaim(c *v1.PersistentVolumeClaim) Claim {
+	_, completed := c.Annotations[bindCompleted]
+	out := Claim{
+		Volume: c.Spec.VolumeName, Bound: completed && c.Spec.VolumeName != "", Lost: c.Status.Phase == v1.ClaimLost,
+		Deleting: c.DeletionTimestamp != nil, OnePod: slices.Contains(c.Spec.AccessModes, v1.ReadWriteOncePod),
+	}
+	if class, ok := c.Annotations[v1.BetaStorageClassAnnotation]; ok {
+		out.Class = class
+	} else if c.Spec.StorageClassName != nil {
+		out.Class = *c.Spec.StorageClassName
+	}
+	if owner := metav1.GetControllerOfNoCopy(c); owner != nil {
+		out.Owner = owner.UID
+	}
+	return out
+}
+
+// StripClaim keeps what ReadClaim reads.
+func StripClaim(c *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
+	out := &v1.PersistentVolumeClaim{ObjectMeta: api.StripMeta(&c.ObjectMeta)}
+	for _, name := range []string{bindCompleted, v1.BetaStorageClassAnnotation} {
+		if value, ok := c.Annotations[name]; ok {
+			if out.Annotations == nil {
+				out.Annotations = map[string]string{}
+			}
+			out.Annotations[name] = value
+		}
+	}
+	if owner := metav1.GetControllerOfNoCopy(c); owner != nil {
+		out.OwnerReferences = []metav1.OwnerReference{{Controller: owner.Controller, UID: owner.UID}}
+	}
+	out.Spec.VolumeName, out.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
+	if slices.Contains(c.Spec.AccessModes, v1.ReadWriteOncePod) {
+		out.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	}
+	if c.Status.Phase == v1.ClaimLost {
+		out.Status.Phase = v1.ClaimLost
+	}
+	return out
+}
+
+// Volume is what the rules read of a PersistentVolume. It is immutable once made.
+type Volume struct {
+	Driver  string           // its CSI driver, "" for none
+	Nodes   *v1.NodeSelector // required node affinity as the rules understand it; nil for any node
+	Zones   [zones][]string  // by index in zoneLabels: the values of which a node's label has to be one; nil for a label that it lacks
+	Refused string           // why no pod can use it yet, for users
+	key     string           // differs between volumes that differ
+	nodes   string           // the same for Nodes alone
+}
+
+// zoneLabels are the labels of volumes, and of nodes, that VolumeZone compares. The former two are older names of the latter two.
+var zoneLabels = [zones]string{v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelTopologyZone, v1.LabelTopologyRegion}
+
+const zones = 4
+
+// stripped is written by StripVolume in the place of a node affinity that is beyond the bounds.
+const stripped = "scheduling.basalt.dev/node-affinity"
+
+// ReadVolume reduces a volume.
+func ReadVolume(v *v1.PersistentVolume) *Volume {
+	out := &Volume{}
+	if v.Spec.CSI != nil {
+		out.Driver = v.Spec.CSI.Driver
+	}
+	switch s := &v.Spec.PersistentVolumeSource; {
+	case s.AWSElasticBlockStore != nil:
+		out.refuse("awsElasticBlockStore")
+	case s.AzureDisk != nil:
+		out.refuse("azureDisk")
+	case s.Cinder != nil:
+		out.refuse("cinder")
+	case s.GCEPersistentDisk != nil:
+		out.refuse("gcePersistentDisk")
+	case s.PortworxVolume != nil:
+		out.refuse("portworxVolume")
+	}
+	if excess := excessOf(v); excess != "" {
+		out.Refused = cmp.Or(out.Refused, excess)
+	} else if v.Spec.NodeAffinity != nil {
+		out.Nodes = withoutFields(v.Spec.NodeAffinity.Required)
+	}
+	for i, label := range zoneLabels {
+		if value, ok := v.Labels[label]; ok {
+			out.Zones[i] = zonesOf(value)
+		}
+	}
+	if out.Nodes != nil {
+		b, err := out.Nodes.Marshal()
+		if err != nil {
+			out.Nodes, out.Refused = nil, cmp.Or(out.Refused, "its node affinity cannot be read: "+err.Error())
+		}
+		out.nodes = string(b)
+	}
+	out.key = fmt.Sprintf("%q %q %q %q", out.Driver, out.Refused, out.Zones, out.nodes)
+	return out
+}
+
+func (v *Volume) refuse(field string) {
+	v.Refused = "it is of the in-tree kind " + field + ", which is not supported: use a volume of its CSI driver"
+}
+
+// Equal reports whether the rules cannot tell two volumes apart.
+func (v *Volume) Equal(o *Volume) bool { return v.key == o.key }
+
+// excessOf says which bound the node affinity of a volume exceeds.
+func excessOf(v *v1.PersistentVolume) string {
+	if v.Status.Reason == stripped {
+		return v.Status.Message
+	}
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		return ""
+	}
+	if _, ok := api.AllOf(v.Spec.NodeAffinity.Required); !ok {
+		return fmt.Sprintf("its node affinity has more than %d entries", api.MaxConstraintEntries)
+	}
+	if n := v.Spec.NodeAffinity.Required.Size(); n > api.MaxConstraintBytes {
+		return fmt.Sprintf("its node affinity has %d bytes, the limit is %d", n, api.MaxConstraintBytes)
+	}
+	return ""
+}
+
+// StripVolume keeps what ReadVolume reads.
+func StripVolume(v *v1.PersistentVolume) *v1.PersistentVolume {
+	out := &v1.PersistentVolume{ObjectMeta: api.StripMeta(&v.ObjectMeta, zoneLabels[:]...)}
+	if out.Spec.NodeAffinity = v.Spec.NodeAffinity; v.Spec.NodeAffinity != nil {
+		if excess := excessOf(v); excess != "" {
+			out.Spec.NodeAffinity, out.Status.Reason, out.Status.Message = nil, stripped, excess
+		}
+	}
+	if v.Spec.CSI != nil {
+		out.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: v.Spec.CSI.Driver}
+	}
+	switch s := &v.Spec.PersistentVolumeSource; {
+	case s.AWSElasticBlockStore != nil:
+		out.Spec.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{}
+	case s.AzureDisk != nil:
+		out.Spec.AzureDisk = &v1.AzureDiskVolumeSource{}
+	case s.Cinder != nil:
+		out.Spec.Cinder = &v1.CinderPersistentVolumeSource{}
+	case s.GCEPersistentDisk != nil:
+		out.Spec.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{}
+	case s.PortworxVolume != nil:
+		out.Spec.PortworxVolume = &v1.PortworxVolumeSource{}
+	}
+	return out
+}
+
+// withoutFields makes of a volume's node affinity what it means for a pod's. kube-scheduler compares it with the labels of a node
+// alone: fields are not looked at, but a term whose fields cannot be parsed matches nothing.
+func withoutFields(s *v1.NodeSelector) *v1.NodeSelector {
+	if s == nil {
+		return nil
+	}
+	out := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{}}
+	for _, t := range s.NodeSelectorTerms {
+		if len(t.MatchFields) > 0 {
+			if _, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: t.MatchFields}}}); err != nil {
+				continue
+			}
+			if len(t.MatchExpressions) == 0 {
+				return nil // matches every node
+			}
+		}
+		out.NodeSelectorTerms = append(out.NodeSelectorTerms, v1.NodeSelectorTerm{MatchExpressions: t.MatchExpressions})
+	}
+	return out
+}
+
+// zonesOf reads a label's value: zones separated by "__". A value with an empty part is as good as none, and a part that no label of
+// a node can have matches none.
+func zonesOf(value string) []string {
+	out := []string{}
+	for part := range strings.SplitSeq(value, "__") {
+		if part = strings.TrimSpace(part); part == "" {
+			return nil
+		}
+		if len(validation.IsValidLabelValue(part)) == 0 {
+			out = append(out, part)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// zoneSelector is the selector of nodes that are in the zones of some volumes: for each label of one of them the node has that label,
+// or else the newer one of the same meaning, with one of its values. A node with none of the four labels may be anywhere.
+func zoneSelector(all [zones][]string) *v1.NodeSelector {
+	nowhere := v1.NodeSelectorTerm{}
+	product := []v1.NodeSelectorTerm{{}}
+	for i, values := range all {
+		nowhere.MatchExpressions = append(nowhere.MatchExpressions, v1.NodeSelectorRequirement{Key: zoneLabels[i], Operator: v1.NodeSelectorOpDoesNotExist})
+		if values == nil {
+			continue
+		}
+		var ways [][]v1.NodeSelectorRequirement
+		if len(values) > 0 {
+			ways = [][]v1.NodeSelectorRequirement{{{Key: zoneLabels[i], Operator: v1.NodeSelectorOpIn, Values: values}}}
+			if newer := i + 2; newer < zones {
+				ways = append(ways, []v1.NodeSelectorRequirement{{Key: zoneLabels[i], Operator: v1.NodeSelectorOpDoesNotExist},
+					{Key: zoneLabels[newer], Operator: v1.NodeSelectorOpIn, Values: values}})
+			}
+		}
+		var next []v1.NodeSelectorTerm
+		for _, t := range product {
+			for _, way := range ways {
+				next = append(next, v1.NodeSelectorTerm{MatchExpressions: append(slices.Clone(t.MatchExpressions), way...)})
+			}
+		}
+		product = next
+	}
+	return &v1.NodeSelector{NodeSelectorTerms: append([]v1.NodeSelectorTerm{nowhere}, product...)}
+}
+
+// Mode says when volumes of a StorageClass are bound.
+type Mode uint8
+
+const (
+	NoClass   Mode = iota // there is no such class
+	Immediate             // as soon as there is a claim
+	Late                  // WaitForFirstConsumer: once a pod that uses the claim is to be placed
+)
+
+// ReadClass reduces a StorageClass.
+func ReadClass(c *storagev1.StorageClass) Mode {
+	if c.VolumeBindingMode != nil && *c.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer {
+		return Late
+	}
+	return Immediate
+}

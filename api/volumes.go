@@ -1,0 +1,140 @@
+package api
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ClaimOf names the PersistentVolumeClaim of a pod's volume, "" for none.
+func ClaimOf(p *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// counts reports whether a volume may decide where its pod can run: a claim, or a disk that is named in the pod itself.
+func counts(v *v1.Volume) bool {
+	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AzureDisk != nil || v.Cinder != nil || v.PortworxVolume != nil || exclusiveDisk(v) != ""
+}
+
+// exclusiveDisk names the field of a disk that two pods on a node cannot always share (kube-scheduler's VolumeRestrictions).
+func exclusiveDisk(v *v1.Volume) string {
+	switch {
+	case v.AWSElasticBlockStore != nil:
+		return "awsElasticBlockStore"
+	case v.GCEPersistentDisk != nil:
+		return "gcePersistentDisk"
+	case v.ISCSI != nil:
+		return "iscsi"
+	case v.RBD != nil:
+		return "rbd"
+	}
+	return ""
+}
+
+func usesVolumes(volumes []v1.Volume) bool {
+	for i := range volumes {
+		if counts(&volumes[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// unsupportedVolume names the first volume that cannot be served, whatever other objects say.
+func unsupportedVolume(volumes []v1.Volume) string {
+	n := 0
+	for i := range volumes {
+		if counts(&volumes[i]) {
+			n++
+		}
+	}
+	if n > MaxVolumeClaims {
+		return fmt.Sprintf("spec.volumes: more of them are volume claims or disks than the limit of %d", MaxVolumeClaims)
+	}
+	for i := range volumes {
+		if field := exclusiveDisk(&volumes[i]); field != "" {
+			return fmt.Sprintf("spec.volumes[%d].%s is not supported yet: use a PersistentVolumeClaim", i, field)
+		}
+	}
+	return ""
+}
+
+// confine adds to the constraints of a pod that all of the selectors have to match the node, or says which bound they exceed then. The
+// spec may be nil; it is changed.
+func confine(spec *v1.PodSpec, where []*v1.NodeSelector) (out *v1.PodSpec, excess string) {
+	if spec == nil {
+		spec = &v1.PodSpec{}
+	}
+	var own *v1.NodeSelector
+	if spec.Affinity != nil {
+		own = spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	if all, ok := AllOf(append([]*v1.NodeSelector{own}, where...)...); !ok {
+		excess = fmt.Sprintf("more than %d entries", MaxConstraintEntries)
+	} else if all != nil {
+		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: all}}
+		excess = checkConstraints(spec)
+	}
+	if excess != "" {
+		return spec, "spec.volumes: with the node affinity of its volumes, the constraints of the pod are too large: " + excess
+	}
+	return spec, ""
+}
+
+// stripVolumes keeps which volumes decide where a pod can run, up to the limit and the first one beyond it.
+func stripVolumes(in []v1.Volume) (out []v1.Volume) {
+	for i, kept := 0, 0; i < len(in) && kept <= MaxVolumeClaims; i++ {
+		v := &in[i]
+		if !counts(v) {
+			continue
+		}
+		kept++
+		for len(out) < i {
+			out = append(out, v1.Volume{})
+		}
+		o := v1.Volume{Name: v.Name}
+		o.PersistentVolumeClaim = v.PersistentVolumeClaim
+		if v.Ephemeral != nil {
+			o.Ephemeral = &v1.EphemeralVolumeSource{}
+		}
+		if v.AWSElasticBlockStore != nil {
+			o.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{}
+		}
+		if v.AzureDisk != nil {
+			o.AzureDisk = &v1.AzureDiskVolumeSource{}
+		}
+		if v.Cinder != nil {
+			o.Cinder = &v1.CinderVolumeSource{}
+		}
+		if v.GCEPersistentDisk != nil {
+			o.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{}
+		}
+		if v.ISCSI != nil {
+			o.ISCSI = &v1.ISCSIVolumeSource{}
+		}
+		if v.PortworxVolume != nil {
+			o.PortworxVolume = &v1.PortworxVolumeSource{}
+		}
+		if v.RBD != nil {
+			o.RBD = &v1.RBDVolumeSource{}
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// GroupOf names the group of pods that start together which a pod belongs to, "" for none.
+func GroupOf(p *v1.Pod, rules Rules) string {
+	as := Pod{Ours: rules.Ours(p.Spec.SchedulerName)}
+	as.readGroup(p, &rules)
+	if as.Group == "" {
+		return ""
+	}
+	return as.GroupKind.String() + " " + as.Group
+}

@@ -1,0 +1,234 @@
+package server
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/volume"
+)
+
+// storage is what the API server shows of storage, as volume.Cluster asks for it.
+type storage struct {
+	volume  map[string]*volume.Volume
+	claim   map[types.NamespacedName]volume.Claim
+	class   map[string]volume.Mode
+	limits  map[string][]string // by node: CSI drivers that limit its volumes
+	limited map[string]int      // by CSI driver: how many nodes are limited
+	needed  map[string]bool     // CSI drivers that have to be installed on the node of a pod
+}
+
+func newStorage() storage {
+	return storage{volume: map[string]*volume.Volume{}, claim: map[types.NamespacedName]volume.Claim{}, class: map[string]volume.Mode{},
+		limits: map[string][]string{}, limited: map[string]int{}, needed: map[string]bool{}}
+}
+
+func (s *storage) Claim(namespace, name string) (volume.Claim, bool) {
+	c, exists := s.claim[types.NamespacedName{Namespace: namespace, Name: name}]
+	return c, exists
+}
+
+func (s *storage) Volume(name string) *volume.Volume { return s.volume[name] }
+func (s *storage) Class(name string) volume.Mode     { return s.class[name] }
+
+func (s *storage) Driver(name string) string {
+	switch {
+	case s.limited[name] > 0:
+		return "CSI driver " + name + " limits the volumes of a node (CSINode spec.drivers[*].allocatable), which is not supported yet"
+	case s.needed[name]:
+		return "CSI driver " + name + " has to be installed on the node (CSIDriver spec.preventPodSchedulingIfMissing), which is not supported yet"
+	}
+	return ""
+}
+
+// tips reports whether a driver would limit the volumes of a first node, or of none any more.
+func (s *storage) tips(node string, drivers []string) bool {
+	old := s.limits[node]
+	return slices.ContainsFunc(old, func(d string) bool { return s.limited[d] == 1 && !slices.Contains(drivers, d) }) ||
+		slices.ContainsFunc(drivers, func(d string) bool { return s.limited[d] == 0 })
+}
+
+// setLimits takes which drivers limit the volumes of a node.
+func (s *storage) setLimits(node string, drivers []string) {
+	for _, d := range s.limits[node] {
+		if s.limited[d]--; s.limited[d] == 0 {
+			delete(s.limited, d)
+		}
+	}
+	for _, d := range drivers {
+		s.limited[d]++
+	}
+	if len(drivers) == 0 {
+		delete(s.limits, node)
+	} else {
+		s.limits[node] = drivers
+	}
+}
+
+// limiting returns the drivers of a node that limit its volumes.
+func limiting(n *storagev1.CSINode) (drivers []string) {
+	for i := range n.Spec.Drivers {
+		if d := &n.Spec.Drivers[i]; d.Allocatable != nil && d.Allocatable.Count != nil && !slices.Contains(drivers, d.Name) {
+			drivers = append(drivers, d.Name)
+		}
+	}
+	return drivers
+}
+
+// stripCSINode keeps what limiting reads.
+func stripCSINode(n *storagev1.CSINode) *storagev1.CSINode {
+	out := &storagev1.CSINode{ObjectMeta: api.StripMeta(&n.ObjectMeta)}
+	for _, d := range limiting(n) {
+		out.Spec.Drivers = append(out.Spec.Drivers, storagev1.CSINodeDriver{Name: d, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32)}})
+	}
+	return out
+}
+
+// stripCSIDriver keeps what has a driver needed.
+func stripCSIDriver(d *storagev1.CSIDriver) *storagev1.CSIDriver {
+	return &storagev1.CSIDriver{ObjectMeta: api.StripMeta(&d.ObjectMeta),
+		Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: d.Spec.PreventPodSchedulingIfMissing}}
+}
+
+// stripClass keeps what volume.ReadClass reads.
+func stripClass(c *storagev1.StorageClass) *storagev1.StorageClass {
+	return &storagev1.StorageClass{ObjectMeta: api.StripMeta(&c.ObjectMeta), VolumeBindingMode: c.VolumeBindingMode}
+}
+
+func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
+	read := func(v *corev1.PersistentVolume) *volume.Volume {
+		now := volume.ReadVolume(v)
+		if old := c.volume[v.Name]; old != nil && old.Equal(now) {
+			return old
+		}
+		return now
+	}
+	change := func(name string, apply func()) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		before := answers{}
+		for claim := range c.bound[name] {
+			c.note(before, subject{aClaim, claim.Namespace, claim.Name})
+		}
+		apply()
+		c.again(before, map[types.UID]bool{})
+	}
+	return kube.Handler[*corev1.PersistentVolume]{
+		Replaced: func(list []*corev1.PersistentVolume, _ kube.Ticket) {
+			c.changeAny(func() {
+				now := make(map[string]*volume.Volume, len(list))
+				for _, v := range list {
+					now[v.Name] = read(v)
+				}
+				c.volume = now
+			})
+		},
+		Seen:  func(v *corev1.PersistentVolume) { change(v.Name, func() { c.volume[v.Name] = read(v) }) },
+		Gone:  func(v *corev1.PersistentVolume) { change(v.Name, func() { delete(c.volume, v.Name) }) },
+		Flush: c.flush,
+	}
+}
+
+func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
+	nameOf := func(p *corev1.PersistentVolumeClaim) types.NamespacedName {
+		return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	}
+	change := func(p *corev1.PersistentVolumeClaim, apply func(types.NamespacedName)) {
+		name := nameOf(p)
+		c.change(func() {
+			c.unbind(name)
+			apply(name)
+			c.bind(name)
+		}, subject{aClaim, p.Namespace, p.Name})
+	}
+	return kube.Handler[*corev1.PersistentVolumeClaim]{
+		Replaced: func(list []*corev1.PersistentVolumeClaim, _ kube.Ticket) {
+			c.changeAny(func() {
+				clear(c.claim)
+				for _, p := range list {
+					c.claim[nameOf(p)] = volume.ReadClaim(p)
+				}
+			})
+		},
+		Seen: func(p *corev1.PersistentVolumeClaim) {
+			change(p, func(name types.NamespacedName) { c.claim[name] = volume.ReadClaim(p) })
+		},
+		Gone: func(p *corev1.PersistentVolumeClaim) {
+			change(p, func(name types.NamespacedName) { delete(c.claim, name) })
+		},
+		Flush: c.flush,
+	}
+}
+
+func (c *claims) storageClasses() kube.Handler[*storagev1.StorageClass] {
+	return kube.Handler[*storagev1.StorageClass]{
+		Replaced: func(list []*storagev1.StorageClass, _ kube.Ticket) {
+			c.changeAny(func() {
+				clear(c.class)
+				for _, s := range list {
+					c.class[s.Name] = volume.ReadClass(s)
+				}
+			})
+		},
+		Seen:  func(s *storagev1.StorageClass) { c.changeAny(func() { c.class[s.Name] = volume.ReadClass(s) }) },
+		Gone:  func(s *storagev1.StorageClass) { c.changeAny(func() { delete(c.class, s.Name) }) },
+		Flush: c.flush,
+	}
+}
+
+func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
+	set := func(node string, drivers []string) {
+		c.mu.Lock()
+		tips := c.tips(node, drivers) // only events of CSINodes change that
+		if !tips {
+			c.setLimits(node, drivers)
+		}
+		c.mu.Unlock()
+		if tips {
+			c.changeAny(func() { c.setLimits(node, drivers) })
+		}
+	}
+	return kube.Handler[*storagev1.CSINode]{
+		Replaced: func(list []*storagev1.CSINode, _ kube.Ticket) {
+			c.changeAny(func() {
+				for _, node := range slices.Collect(maps.Keys(c.limits)) {
+					c.setLimits(node, nil)
+				}
+				for _, n := range list {
+					c.setLimits(n.Name, limiting(n))
+				}
+			})
+		},
+		Seen:  func(n *storagev1.CSINode) { set(n.Name, limiting(n)) },
+		Gone:  func(n *storagev1.CSINode) { set(n.Name, nil) },
+		Flush: c.flush,
+	}
+}
+
+func (c *claims) csiDrivers() kube.Handler[*storagev1.CSIDriver] {
+	set := func(d *storagev1.CSIDriver, there bool) {
+		if p := d.Spec.PreventPodSchedulingIfMissing; there && p != nil && *p {
+			c.needed[d.Name] = true
+		} else {
+			delete(c.needed, d.Name)
+		}
+	}
+	return kube.Handler[*storagev1.CSIDriver]{
+		Replaced: func(list []*storagev1.CSIDriver, _ kube.Ticket) {
+			c.changeAny(func() {
+				clear(c.needed)
+				for _, d := range list {
+					set(d, true)
+				}
+			})
+		},
+		Seen:  func(d *storagev1.CSIDriver) { c.changeAny(func() { set(d, true) }) },
+		Gone:  func(d *storagev1.CSIDriver) { c.changeAny(func() { set(d, false) }) },
+		Flush: c.flush,
+	}
+}
