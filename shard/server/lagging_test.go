@@ -164,7 +164,7 @@ func (s *laggingServer) other(w http.ResponseWriter, r *http.Request, resource s
 		return
 	}
 	switch resource {
-	case "v1beta1": // of scheduling.k8s.io: not served
+	case "v1beta1", "v1": // of scheduling.k8s.io and resource.k8s.io: not served
 		http.NotFound(w, r)
 	case "queues", "podgroups":
 		fmt.Fprint(w, `{"items":[],"metadata":{"resourceVersion":"10"}}`)

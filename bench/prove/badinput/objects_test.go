@@ -10,6 +10,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -475,36 +477,54 @@ func (w *world) unsupported(t *testing.T) {
 	}
 	size := corev1.VolumeResourceRequirements{Requests: list("storage", "1Gi")}
 	mode := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	bindClaim := func(name, volume string) {
+	newClaim := func(name, volume string, modes ...corev1.PersistentVolumeAccessMode) {
 		t.Helper()
 		class := ""
-		spec := corev1.PersistentVolumeClaimSpec{VolumeName: volume, AccessModes: mode, Resources: size, StorageClassName: &class}
-		c, err := w.kube.Core.CoreV1().PersistentVolumeClaims(ns).Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
+		if len(modes) == 0 {
+			modes = mode
 		}
-		if volume == "" {
-			return
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if volume != "" { // as the volume controller marks it
+			c.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
 		}
-		c.Status.Phase = corev1.ClaimBound
-		if _, err := w.kube.Core.CoreV1().PersistentVolumeClaims(ns).UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		c.Spec = corev1.PersistentVolumeClaimSpec{VolumeName: volume, AccessModes: modes, Resources: size, StorageClassName: &class}
+		if _, err := w.kube.Core.CoreV1().PersistentVolumeClaims(ns).Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	newVolume := func(name string, affinity *corev1.VolumeNodeAffinity) {
+	newVolume := func(name string, source corev1.PersistentVolumeSource, affinity *corev1.VolumeNodeAffinity) {
 		t.Helper()
 		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-			Capacity: list("storage", "1Gi"), AccessModes: mode, NodeAffinity: affinity,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nowhere", Path: "/"}},
+			Capacity: list("storage", "1Gi"), AccessModes: append(mode, corev1.ReadWriteOncePod), NodeAffinity: affinity, PersistentVolumeSource: source,
 		}}
 		if _, err := w.kube.Core.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	newVolume("local", &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-0"}}}}}}})
-	bindClaim("local", "local")
-	bindClaim("pending", "")
+	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nowhere", Path: "/"}}
+	csi := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "few.example.com", VolumeHandle: "h"}}
+	csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
+		Name: "few.example.com", NodeID: "n", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}}}}}
+	if _, err := w.kube.Core.StorageV1().CSINodes().Create(t.Context(), csiNode, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	if _, err := w.kube.Core.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "none",
+		VolumeBindingMode: &late}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.kube.Core.ResourceV1().DeviceClasses().Create(t.Context(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "devices"},
+		Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("example.com/device")}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	newVolume("local", nfs, &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}}}}}})
+	newVolume("one", nfs, nil)
+	newVolume("limited", csi, nil)
+	newClaim("local", "local")
+	newClaim("one", "one", corev1.ReadWriteOncePod)
+	newClaim("limited", "limited")
+	newClaim("pending", "")
 
 	pods := map[string]struct {
 		edit  edit
@@ -531,10 +551,14 @@ func (w *world) unsupported(t *testing.T) {
 			p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "job-1"}
 		}, `metadata.annotations[scheduling.k8s.io/group-name] names the Volcano PodGroup "job-1": a pod belongs to one group`},
 		"no-claim":      {claim("missing"), "spec.volumes[0].persistentVolumeClaim (claim missing): the claim does not exist"},
-		"unbound-claim": {claim("pending"), "spec.volumes[0].persistentVolumeClaim (claim pending): the claim is not bound"},
-		"local-volume":  {claim("local"), "spec.volumes[0].persistentVolumeClaim (claim local): its volume local has node affinity"},
+		"unbound-claim": {claim("pending"), "spec.volumes[0].persistentVolumeClaim (claim pending): the claim is not bound, and names no StorageClass"},
+		"limited":       {claim("limited"), "spec.volumes[0].persistentVolumeClaim (claim limited): its volume limited: CSI driver few.example.com limits the volumes of a node"},
+		"disk":          {volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: "i"}}), "spec.volumes[0].rbd is not supported yet"},
+		"device": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests, p.Spec.Containers[0].Resources.Limits = list("example.com/device", "1"), list("example.com/device", "1")
+		}, "spec.containers[*].resources.requests: example.com/device is offered by DeviceClass devices"},
 		"ephemeral": {volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
-			Spec: corev1.PersistentVolumeClaimSpec{AccessModes: mode, Resources: size}}}}), "spec.volumes[0].ephemeral (claim ephemeral-data)"},
+			Spec: corev1.PersistentVolumeClaimSpec{AccessModes: mode, Resources: size, StorageClassName: new("late")}}}}), "spec.volumes[0].ephemeral (claim ephemeral-data): the claim is not "},
 	}
 	w.group(t, ns, "two-groups", "", 1)
 	for name, row := range pods {
@@ -551,10 +575,25 @@ func (w *world) unsupported(t *testing.T) {
 	w.podSays(t, ns, "g-bad", "UnsupportedConstraint", "spec.topologySpreadConstraints[0]")
 	w.healthy(t)
 	w.unbound(t, ns, "g-fine")
-	// A claim that gets a volume without node affinity lets its pod go.
-	newVolume("nfs", nil)
-	bindClaim("missing", "nfs")
+	// A claim that is bound lets its pod go: to the nodes that its volume allows.
+	newVolume("nfs", nfs, nil)
+	newClaim("missing", "nfs")
 	w.bound(t, ns, "no-claim")
+	for i := range 3 {
+		name := fmt.Sprint("local-", i)
+		w.pod(t, ns, name, claim("local"))
+		w.bound(t, ns, name)
+		if p, err := w.kube.Core.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{}); err != nil || p.Spec.NodeName != "node-1" {
+			t.Errorf("%v: pod %s is on node %s, its volume on node-1", err, name, p.Spec.NodeName)
+		}
+	}
+	// One pod at a time has a claim that is for one.
+	w.pod(t, ns, "one-1", claim("one"))
+	w.bound(t, ns, "one-1")
+	w.pod(t, ns, "one-2", claim("one"))
+	w.podSays(t, ns, "one-2", "UnsupportedConstraint", "spec.volumes[0].persistentVolumeClaim (claim one): the claim is ReadWriteOncePod, and pod one-1 uses it")
+	w.deletePods(t, ns, "one-1")
+	w.bound(t, ns, "one-2")
 	for name := range pods {
 		if name != "no-claim" {
 			w.unbound(t, ns, name)
