@@ -495,7 +495,7 @@ func (w *world) unsupported(t *testing.T) {
 	newVolume := func(name string, source corev1.PersistentVolumeSource, affinity *corev1.VolumeNodeAffinity) {
 		t.Helper()
 		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-			Capacity: list("storage", "1Gi"), AccessModes: append(mode, corev1.ReadWriteOncePod), NodeAffinity: affinity, PersistentVolumeSource: source,
+			Capacity: list("storage", "1Gi"), AccessModes: mode, NodeAffinity: affinity, PersistentVolumeSource: source,
 		}}
 		if _, err := w.kube.Core.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
