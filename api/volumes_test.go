@@ -91,6 +91,30 @@ func TestAllOf(t *testing.T) {
 	})
 }
 
+// A pod whose own constraints are too large is refused for them, and reduces to the same when it was stripped of them.
+func TestVolumesBesideConstraintsThatAreTooLarge(t *testing.T) {
+	p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: SchedulerName, Tolerations: make([]v1.Toleration, MaxConstraintEntries+1), Volumes: []v1.Volume{{
+		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
+	inZone := volumes(func(*v1.Pod) ([]*v1.NodeSelector, string) {
+		return []*v1.NodeSelector{anyOf([]v1.NodeSelectorRequirement{in("zone", "a")})}, ""
+	})
+	whole, small := FromPod(p, inZone, Rules{}), FromPod(StripPod(p), inZone, Rules{})
+	if whole.Refused == nil || !strings.HasPrefix(whole.Refused.Message, "spec.tolerations") || !reflect.DeepEqual(whole, small) {
+		t.Errorf("refused %v, stripped %v; the classes have %d and %d bytes", whole.Refused, small.Refused, len(whole.Class.Constraints), len(small.Class.Constraints))
+	}
+}
+
+// A term without requirements matches nothing, also where it is multiplied with one that has some.
+func TestAllOfEmptyTerms(t *testing.T) {
+	empty, some := anyOf(nil), anyOf([]v1.NodeSelectorRequirement{in("a", "1")})
+	for _, all := range [][]*v1.NodeSelector{{empty, some}, {some, empty}, {empty}, {{}, some}, {some, nil, empty}} {
+		product, ok := AllOf(all...)
+		if match, _ := nodeaffinity.NewLazyErrorNodeSelector(product).Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "1"}}}); !ok || match {
+			t.Errorf("%v match a node", all)
+		}
+	}
+}
+
 // The product of selectors is refused before it is made.
 func TestAllOfIsBounded(t *testing.T) {
 	many := func(terms int) *v1.NodeSelector {
