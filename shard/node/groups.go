@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -252,20 +253,20 @@ func (c *Core) namespaceSeen(name string, labels map[string]string) {
 
 // ---- terms whose domains are larger than nodes
 
-// repels counts a bound pod where it repels others, as it is now; nil when it is gone.
+// repels counts a pod that is bound, or that a node is kept for, where it repels others; nil when it is gone.
 func (c *Core) repels(uid string, p *api.Pod) {
 	s := &c.groups
 	old := s.repelling[uid]
 	var now *repelling
-	if p != nil && p.Class != nil && len(p.Class.Repels) > 0 && p.Node != "" && !p.Finished {
-		now = &repelling{node: p.Node}
+	if p != nil && p.Class != nil && len(p.Class.Repels) > 0 && !p.Finished && cmp.Or(p.Node, p.Nominated) != "" {
+		now = &repelling{node: cmp.Or(p.Node, p.Nominated)}
 		terms, _ := api.ReadRepels(p.Class.Repels)
 		for _, t := range terms {
 			if t.Topology == api.LabelHostname {
 				continue
 			}
 			value := ""
-			if n := c.nodes[p.Node]; n != nil {
+			if n := c.nodes[now.node]; n != nil {
 				value = n.Labels[t.Topology]
 			}
 			now.groups, now.values = append(now.groups, c.groupOf(t, "")), append(now.values, value)

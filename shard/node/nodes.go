@@ -148,6 +148,9 @@ func (c *Core) podSeen(p *api.Pod) {
 			r.rv = p.ResourceVersion
 		}
 	}
+	if (p.Node != "" || p.Nominated != "") && p.Class != nil && len(p.Class.Repels) > 0 || c.groups.repelling[p.UID] != nil {
+		c.repels(p.UID, p)
+	}
 	if p.Nominated != "" || c.nominated[p.UID].node != "" {
 		c.nominate(p.UID, p)
 	}
@@ -161,9 +164,6 @@ func (c *Core) podSeen(p *api.Pod) {
 			}
 		}
 		return
-	}
-	if p.Class != nil && len(p.Class.Repels) > 0 {
-		c.repels(p.UID, p)
 	}
 	class := p.Class
 	if class == nil {

@@ -2,21 +2,35 @@ package server
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/volume"
 )
 
 // Reduce returns pods as the cores are shown them once the watches have seen all objects of a cluster: stripped as at a relay, and
-// with their volume claims looked up. bench/prove/oracle judges by it what a shard makes of a pod.
-func Reduce(rules api.Rules, objects []runtime.Object, pods []*corev1.Pod) []*api.Pod {
+// with what their volumes and devices need looked up. bench/prove/oracle judges by it what a shard makes of a pod.
+func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pods []*corev1.Pod) []*api.Pod {
 	c := newClaims(rules, func(*api.Pod) {}, nil)
+	for _, n := range nodes {
+		c.node(api.FromNode(api.StripNode(n), nil))
+	}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.PersistentVolume:
-			c.volumes().Seen(stripVolume(o))
+			c.volumes().Seen(volume.StripVolume(o))
 		case *corev1.PersistentVolumeClaim:
-			c.claims().Seen(stripClaim(o))
+			c.claims().Seen(volume.StripClaim(o))
+		case *storagev1.StorageClass:
+			c.storageClasses().Seen(o)
+		case *storagev1.CSINode:
+			c.csiNodes().Seen(o)
+		case *storagev1.CSIDriver:
+			c.csiDrivers().Seen(o)
+		case *resourcev1.DeviceClass:
+			c.deviceClasses().Seen(o)
 		}
 	}
 	stripped := make([]*corev1.Pod, len(pods))

@@ -68,7 +68,7 @@ func BasaltWhy(c *Case, name string) string {
 func reduce(c *Case) (others []*api.Pod, pod *api.Pod) {
 	ours := c.Pod.DeepCopy()
 	ours.Spec.SchedulerName = api.SchedulerName
-	all := server.Reduce(api.Rules{}, c.Objects, append(append([]*v1.Pod{}, c.Pods...), ours))
+	all := server.Reduce(api.Rules{}, c.Nodes, c.Objects, append(append([]*v1.Pod{}, c.Pods...), ours))
 	return all[:len(all)-1], all[len(all)-1]
 }
 

@@ -66,7 +66,7 @@ func (c *Case) withoutRefused(node string) *Case {
 	requested := v1.ResourceList{}
 	for _, p := range c.Pods {
 		if p.Spec.NodeName == node && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
-			requested = sum(requested, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			requested = sum(requested, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}))
 			requested = sum(requested, v1.ResourceList{"pods": quantity("1")})
 		}
 	}

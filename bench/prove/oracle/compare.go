@@ -6,7 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"basalt.dev/basalt/api"
 )
 
 // Kind is what is wrong about a node on which the two disagree.
@@ -56,6 +60,51 @@ var exceptions = []exception{
 	{"own-attachment", "a volume of the pod that is attached to the node already needs no second place there", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && strings.HasPrefix(m.Plugin, names.NodeVolumeLimits) && passes(c.withoutOwnAttachments(), m)
 	}},
+	{"nominated", "a node that another scheduler keeps for a pod is kept from all pods, whatever their priority: Basalt evicts nobody to have it", func(c *Case, m Mismatch) bool {
+		return m.Kind == Strict && takes(c.withoutNominated(), m.Node)
+	}},
+	{"shared-hostname", "nodes with the same hostname take no pod that an anti-affinity term is about: nothing says which of them it means", func(c *Case, m Mismatch) bool {
+		return m.Kind == Strict && c.sharesHostname(m.Node)
+	}},
+	{"devices-beside", "where some nodes offer a resource themselves, those that offer it by devices only do not count", func(c *Case, m Mismatch) bool {
+		return m.Kind == Strict && asks(c.Pod, draResource) && !c.offers(m.Node, draResource)
+	}},
+}
+
+// asks reports whether a pod asks for a resource.
+func asks(p *v1.Pod, name v1.ResourceName) bool {
+	q := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})[name]
+	return q.Sign() > 0
+}
+
+// offers reports whether a node offers a resource itself.
+func (c *Case) offers(node string, name v1.ResourceName) bool {
+	return slices.ContainsFunc(c.Nodes, func(n *v1.Node) bool {
+		q := n.Status.Allocatable[name]
+		return n.Name == node && q.Sign() > 0
+	})
+}
+
+// takes reports whether Basalt places the pod of a case on a node.
+func takes(c *Case, node string) bool {
+	a, err := Basalt(c)
+	return err == nil && a.Fits[node]
+}
+
+// sharesHostname reports whether another node has the hostname of a node.
+func (c *Case) sharesHostname(name string) bool {
+	host, n := "", 0
+	for _, node := range c.Nodes {
+		if node.Name == name {
+			host = node.Labels[api.LabelHostname]
+		}
+	}
+	for _, node := range c.Nodes {
+		if host != "" && node.Labels[api.LabelHostname] == host {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // passes reports whether in a case the plugin that kept a pod from a node in another one has nothing against it.
