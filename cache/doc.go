@@ -49,6 +49,6 @@
 //     much, and tightening the whole leaf costs what it saves.)
 //   - Levels that are sets of leaves by bit: found with two reads, but 34 bits change with each decision.
 //
-// Not implemented here: constraints over sets of nodes (topology spread, inter-pod affinity), preferred terms, volumes. Pods that
-// need those are rejected when they are read (api.FromPod).
+// Not implemented here: constraints over sets of nodes (topology spread, inter-pod affinity), but for pods that repel each other from
+// single nodes (groups.go); preferred terms; volumes that are not bound. Pods that need those are refused when they are read (api.FromPod).
 package cache

@@ -61,7 +61,7 @@ spec:
   tasks:
   - template:
       spec:
-        affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname}]}}
+        affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack}]}}
         containers: [{name: c}]
 ---
 apiVersion: v1

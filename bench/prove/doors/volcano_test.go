@@ -24,11 +24,11 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/bench/stage/local/audittest"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/audittest"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 

@@ -14,7 +14,7 @@ import (
 
 var apps = []string{"red", "green", "blue"}
 
-// draws draws, in some seeds, whether pods repel each other, before there are any.
+// repelling draws, in some seeds, whether pods repel each other, before there are any.
 func (d *drawer) repelling(die *die) {
 	if die.below(2) == 0 {
 		d.say("repels")
