@@ -168,3 +168,26 @@ func BenchmarkCompare(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPinned is one pod that names its node, of a class of its own, placed, charged, and released.
+func BenchmarkPinned(b *testing.B) {
+	for _, nodes := range []int{1523, 100000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			c := cluster(nodes)
+			classes := make([]*api.Class, 10000)
+			for i := range classes {
+				node := fmt.Sprintf("node-%05d", i*7919%nodes)
+				classes[i] = pod(map[string]string{"cpu": "1"}, func(s *v1.PodSpec) { s.NodeSelector = map[string]string{api.LabelHostname: node} })
+			}
+			for i := 0; b.Loop(); i++ {
+				class := classes[i%len(classes)]
+				node, ok := c.Place(class)
+				if !ok {
+					b.Fatal("no room")
+				}
+				c.Charge("new", node, class, Bound, "", api.Rank{})
+				c.Release("new")
+			}
+		})
+	}
+}

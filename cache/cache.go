@@ -24,6 +24,7 @@ type Cache struct {
 	more      [][]uint32 // charges beyond the few of a slot
 	bySlot    []*node    // nil for an empty slot
 	names     []string
+	hosts     map[string][]int32 // slots of the nodes that are there, by host name
 	freeSlots []int32
 	there     int // nodes
 	columns   []*column
@@ -152,7 +153,7 @@ func New(cfg Config) *Cache { return newCache(cfg, defaultLimits) }
 func newCache(cfg Config, l limits) *Cache {
 	c := &Cache{
 		cfg: cfg, limits: l, chosen: -1, nodes: map[string]*node{}, pods: newPods(),
-		byName: map[string]int{}, classes: map[string]*class{}, sets: map[string]*set{},
+		byName: map[string]int{}, hosts: map[string][]int32{}, classes: map[string]*class{}, sets: map[string]*set{},
 	}
 	c.index.order.most = l.leaf
 	c.shapes.reset(0)
@@ -167,6 +168,11 @@ func (c *Cache) SetNode(object *api.Node) {
 	old := n.object
 	n.object = object
 	n.setHost()
+	before := ""
+	if old != nil {
+		before = old.Labels[api.LabelHostname]
+	}
+	c.setHostOf(n.slot, before, object.Labels[api.LabelHostname])
 	room := old == nil
 	if old == nil {
 		c.slots[n.slot].there = true
@@ -224,6 +230,7 @@ func (c *Cache) RemoveNode(name string) {
 		st.forgetVerdict(s)
 	}
 	c.touch(s)
+	c.setHostOf(s, n.object.Labels[api.LabelHostname], "")
 	n.object, n.repels, n.host, c.slots[s].there = nil, nil, nameless, false
 	c.there--
 	c.forget(n)

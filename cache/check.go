@@ -206,7 +206,7 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 		}
 	}
 	for key, st := range c.sets {
-		if st.key != key || st.classes != classes[st] || st.planned != planned[st] || (st.verdict != nil) != (st.planned > 0) {
+		if st.key != key || st.classes != classes[st] || st.planned != planned[st] || (st.verdict != nil) != (st.planned > 0 && st.pins == nil) {
 			return fmt.Errorf("constraints %.40q: of %d classes, %d planned, counted %d and %d", key, classes[st], planned[st], st.classes, st.planned)
 		}
 		judged := 0

@@ -54,6 +54,7 @@ type set struct {
 	planned    int         // of which planned
 	spec       *v1.PodSpec // nil when nothing but requests matters
 	ports      []port
+	pins       *pins // nil when nodes are not named
 	unreadable string
 	compiled   bool
 	affinity   *nodeaffinity.RequiredNodeAffinity // nil when any node will do
@@ -188,7 +189,7 @@ func newSet(constraints []byte) *set {
 		st.unreadable = err.Error()
 		return st
 	}
-	st.spec = spec
+	st.spec, st.pins = spec, pinsOf(spec)
 	for i := range spec.Containers {
 		for _, p := range spec.Containers[i].Ports {
 			if p.HostPort <= 0 {
@@ -236,7 +237,9 @@ func (c *Cache) Compared() int64 { return c.compared }
 func (c *Cache) Uncompared(class *api.Class) int64 {
 	judged := 0
 	if st, ok := c.sets[string(class.Constraints)]; ok { // else it would have to be read first, which costs, too
-		judged = st.judged
+		if judged = st.judged; st.pins != nil {
+			return 0
+		}
 	}
 	return int64(len(class.Constraints)) * int64(max(0, c.there-judged))
 }

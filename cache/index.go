@@ -251,6 +251,9 @@ func (c *Cache) best(cl *class) (s int32, ok bool) {
 			return -1, false
 		}
 	}
+	if cl.set.pins != nil {
+		return c.bestPinned(cl)
+	}
 	c.refresh()
 	if cl.bit < 0 && cl.cost > len(c.slots) {
 		c.adopt(cl)

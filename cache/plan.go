@@ -200,6 +200,15 @@ func (c *Cache) never(cl *class) bool {
 		}
 		return true
 	}
+	if cl.set.pins != nil {
+		for _, s := range c.candidates(cl.set.pins) {
+			if could(s) {
+				cl.could = s + 1
+				return false
+			}
+		}
+		return true
+	}
 	for s := range c.slots {
 		if could(int32(s)) {
 			cl.could = int32(s) + 1
@@ -214,10 +223,23 @@ func (c *Cache) count(cl *class) Reasons {
 	r := Reasons{}
 	counts := map[Misfit]int{}
 	short := make([]int, len(cl.requests))
-	for s, n := range c.bySlot {
-		if !c.slots[s].there {
-			continue
+	slots := func(yield func(int32) bool) {
+		for s := range c.bySlot {
+			if c.slots[s].there && !yield(int32(s)) {
+				return
+			}
 		}
+	}
+	if cl.set.pins != nil { // like kube-scheduler, with one reason for all nodes that are not named
+		named := c.candidates(cl.set.pins)
+		slots = slices.Values(named)
+		if others := c.there - len(named); others > 0 {
+			r.Nodes += others
+			counts[Misfit{Obstacle: Affinity}] = others
+		}
+	}
+	for s := range slots {
+		n := c.bySlot[s]
 		r.Nodes++
 		what, detail := c.obstacle(cl, int32(s), c.verdict(cl, int32(s)))
 		switch what {
@@ -424,7 +446,7 @@ func (c *Cache) plan(a *api.Class) *class {
 		c.hand = (c.hand + 1) % len(c.planned)
 	}
 	st := cl.set
-	if st.planned++; st.verdict == nil {
+	if st.planned++; st.verdict == nil && st.pins == nil {
 		st.judged = 0
 		if k := len(c.verdicts) - 1; k >= 0 {
 			st.verdict, c.verdicts = c.verdicts[k], c.verdicts[:k]
@@ -449,7 +471,7 @@ func (c *Cache) unplan(cl *class) {
 	}
 	cl.sought, cl.could = false, 0
 	st := cl.set
-	if st.planned--; st.planned == 0 {
+	if st.planned--; st.planned == 0 && st.pins == nil {
 		c.verdicts, st.verdict, st.judged = append(c.verdicts, st.verdict), nil, 0
 	}
 	c.letGo(cl)

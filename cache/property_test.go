@@ -84,6 +84,13 @@ func classPool() []*api.Class {
 		pod(small, affinity(v1.NodeSelectorTerm{})),
 		pod(small, affinity()),
 		api.NewClass(api.Resources{{Resource: "cpu", Value: 1}}, []byte("not a pod spec")),
+		pod(small, func(s *v1.PodSpec) { s.NodeSelector = map[string]string{api.LabelHostname: "n1"} }),
+		pod(small, func(s *v1.PodSpec) {
+			s.NodeSelector = map[string]string{api.LabelHostname: "n1", "zone": "a"}
+			s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
+		}),
+		pod(map[string]string{"cpu": "2"}, affinity(expression(api.LabelHostname, v1.NodeSelectorOpIn, "n1", "n2"), nodeName(v1.NodeSelectorOpIn, "n3"))),
+		pod(small, affinity(expression(api.LabelHostname, v1.NodeSelectorOpIn, "n1"), expression("zone", v1.NodeSelectorOpIn, "a"))),
 		grouped(pod(small, nil), []uint32{1}, nil),
 		grouped(pod(small, nil), nil, []uint32{1}),
 		grouped(pod(small, nil), []uint32{1, 2}, []uint32{1, 2}),

@@ -13,6 +13,15 @@ func (c *Cache) Room(class *api.Class, most int64) int64 {
 	if _, ok := c.best(cl); !ok {
 		return 0
 	}
+	if cl.set.pins != nil {
+		room := int64(0)
+		for _, s := range c.candidates(cl.set.pins) {
+			if what, _ := c.obstacle(cl, s, c.verdict(cl, s)); what == Nothing {
+				room += c.times(cl, s)
+			}
+		}
+		return min(room, most)
+	}
 	o := &c.index.order
 	mask := c.index.mask
 	if cl.bit >= 0 {
