@@ -142,15 +142,22 @@ func (c *Cache) Avoided() map[uint32]bool {
 	return out
 }
 
-// Repel says which groups pods elsewhere keep away from a node that is there: all of them, in order.
-func (c *Cache) Repel(nodeName string, groups []uint32) {
+// Repel says whether pods elsewhere keep the pods of a group away from a node that is there.
+func (c *Cache) Repel(nodeName string, group uint32, away bool) {
 	n := c.nodes[nodeName]
-	if n == nil || n.object == nil || slices.Equal(n.repels, groups) {
+	if n == nil || n.object == nil {
 		return
 	}
-	if slices.ContainsFunc(n.repels, func(g uint32) bool { return !slices.Contains(groups, g) }) && c.slots[n.slot].broken == 0 {
-		c.roomVersion++
+	i, is := slices.BinarySearch(n.repels, group)
+	switch {
+	case is == away:
+		return
+	case away:
+		n.repels = slices.Insert(n.repels, i, group)
+	default:
+		if n.repels = slices.Delete(n.repels, i, i+1); c.slots[n.slot].broken == 0 {
+			c.roomVersion++
+		}
 	}
-	n.repels = groups
 	c.touch(n.slot)
 }

@@ -214,11 +214,13 @@ func TestAgainstReference(t *testing.T) {
 			},
 			"repel": func(t *rapid.T) {
 				name := fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node"))
-				groups := rapid.SampledFrom([][]uint32{nil, {1}, {2}, {1, 3}}).Draw(t, "groups")
-				eager.Repel(name, groups)
-				lazy.Repel(name, groups)
+				group, away := rapid.Uint32Range(1, 3).Draw(t, "group"), rapid.Bool().Draw(t, "away")
+				eager.Repel(name, group, away)
+				lazy.Repel(name, group, away)
 				if ref.nodes[name] != nil {
-					ref.repels[name] = groups
+					if ref.repels[name] = slices.DeleteFunc(ref.repels[name], func(g uint32) bool { return g == group }); away {
+						ref.repels[name] = append(ref.repels[name], group)
+					}
 				}
 			},
 			"charge anywhere": func(t *rapid.T) {

@@ -277,6 +277,7 @@ func (c *Core) tick() {
 	c.expireHolds()
 	c.expirePrepared()
 	c.resolveDue()
+	c.repelLater()
 	c.tidyKeys(true)
 	c.sendResults()
 	c.summarise()

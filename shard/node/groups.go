@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -24,22 +25,28 @@ import (
 type groups struct {
 	last       uint32
 	byTerm     map[string]*group
-	named      map[string][]*group // by the namespaces that their terms name
-	anywhere   []*group            // those with terms that select namespaces
-	made       map[string]int      // by the namespace whose pods asked for them
-	kins       map[kinKey][]*kin
-	swept      int                          // kins that were left by the last sweep
-	namespaces map[string]map[string]string // their labels
-	repelling  map[string]*repelling        // by UID: pods seen bound that carry terms with larger domains
-	on         map[string]map[string]bool   // their UIDs, by node
-	hosts      map[string]map[string]bool   // the nodes with a hostname, all of the cluster
+	named      map[string][]*group                   // by the namespaces that their terms name
+	anywhere   []*group                              // those with terms that select namespaces
+	made       map[string]int                        // by the namespace of the pods that brought them
+	kins       map[string]map[kinKey][]*kin          // by namespace
+	counted    int                                   // kins
+	swept      int                                   // that were left by the last sweep
+	terms      map[string][]*api.Term                // what was read lately
+	namespaces map[string]map[string]string          // their labels
+	repelling  map[string]*repelling                 // by UID: pods seen bound that carry terms with larger domains
+	on         map[string]map[string]bool            // their UIDs, by node
+	nodes      map[string]map[string]map[string]bool // by label that some of their terms is about, and its value: the nodes of the cluster
+	stale      map[domain]bool                       // domains that the cache does not know as they are
+	left       int                                   // how many nodes may be told so until the next tick
+	hosts      map[string]map[string]bool            // the nodes with a hostname, all of the cluster
 }
 
 // group is the pods that a term matches.
 type group struct {
 	number  uint32
 	term    *api.Term
-	by      string         // the namespace whose pods asked for it, "" for one that bound pods carry
+	by      string         // the namespace of the pods that brought it
+	weight  int            // in groups.made
 	used    time.Time      // when a pod that carries it was asked for, or seen
 	domains map[string]int // how many bound pods carry it in each of its domains, if these are larger than nodes
 }
@@ -54,37 +61,50 @@ type kin struct {
 }
 
 type kinKey struct {
-	namespace string
-	hash      uint64
-	unknown   bool
+	hash    uint64
+	unknown bool
+}
+
+// domain is the nodes on which a group is repelled together.
+type domain struct {
+	group *group
+	value string
 }
 
 // repelling is a bound pod that carries terms with larger domains.
 type repelling struct {
 	node   string
+	class  string // its key
 	groups []*group
 	values []string // of the nodes' labels, by group; "" where the node has none
 }
 
-// Bounds of groups that requests make, and for how long one is kept that no pod carries.
+// Bounds of what the pods of a namespace may cost. A term about namespaces with some labels counts as many, for it is compared with the
+// pods of all.
 const (
-	groupsByNamespace = 1024
-	groupKept         = time.Minute
-	kinsKept          = 4096 // that are not looked through for those that nobody needs
+	groupsByNamespace = 1024 // different terms
+	anywhereCounts    = 16
+	groupKept         = time.Minute // without a pod that carries it
+	kinsKept          = 4096        // that are not looked through for those that nobody needs
+	termsKept         = 4096
+	repelledAtOnce    = 50000 // nodes from which a group is kept away, or not any more, between two ticks
+	newGroupBytes     = 32    // what a new term costs its namespace for each kin and each bound pod, in bytes of constraints compared
 )
 
 func newGroups() groups {
-	return groups{byTerm: map[string]*group{}, named: map[string][]*group{}, made: map[string]int{}, kins: map[kinKey][]*kin{},
+	return groups{byTerm: map[string]*group{}, named: map[string][]*group{}, made: map[string]int{}, kins: map[string]map[kinKey][]*kin{},
+		terms: map[string][]*api.Term{}, nodes: map[string]map[string]map[string]bool{}, stale: map[domain]bool{}, left: repelledAtOnce,
 		namespaces: map[string]map[string]string{}, repelling: map[string]*repelling{}, on: map[string]map[string]bool{}, hosts: map[string]map[string]bool{}}
 }
 
 // kin returns the kin of pods, which it makes if it is new.
 func (c *Core) kin(namespace string, labels *api.Labels, unknown bool) *kin {
-	key := kinKey{namespace: namespace, unknown: unknown}
+	key := kinKey{unknown: unknown}
 	if labels != nil && !unknown {
 		key.hash = labels.Hash
 	}
-	for _, k := range c.groups.kins[key] {
+	of := c.groups.kins[namespace]
+	for _, k := range of[key] {
 		if unknown || k.labels.Equal(labels) {
 			return k
 		}
@@ -94,7 +114,12 @@ func (c *Core) kin(namespace string, labels *api.Labels, unknown bool) *kin {
 		k.labels = labels
 	}
 	c.groups.sort(k)
-	c.groups.kins[key] = append(c.groups.kins[key], k)
+	if of == nil {
+		of = map[kinKey][]*kin{}
+		c.groups.kins[namespace] = of
+	}
+	of[key] = append(of[key], k)
+	c.groups.counted++
 	return k
 }
 
@@ -135,21 +160,15 @@ func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, o
 	}
 	var avoids []uint32
 	if len(class.Repels) > 0 {
-		terms, err := api.ReadRepels(class.Repels)
-		if err != nil {
-			return class, false
-		}
-		for _, t := range terms {
+		for _, t := range c.groups.read(class.Repels) {
 			if t.Topology != api.LabelHostname {
 				continue // of a bound pod: repels sees to it
 			}
-			by := ""
-			if requested {
-				by = k.namespace
-			}
-			g := c.groupOf(t, by)
-			if g == nil {
+			g := c.groupOf(t, k.namespace, requested)
+			if g == nil && requested {
 				return class, false
+			} else if g == nil {
+				continue
 			}
 			avoids = append(avoids, g.number)
 		}
@@ -159,70 +178,97 @@ func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, o
 	return api.MakeClass(api.Class{Requests: class.Requests, Constraints: class.Constraints, In: k.in, Avoids: avoids}), true
 }
 
-// groupOf returns the group of a term, which it makes if it is new; nil when the namespace that asks for it has too many.
-func (c *Core) groupOf(t *api.Term, by string) *group {
+// read returns the terms that a class carries.
+func (s *groups) read(repels []byte) []*api.Term {
+	if terms, known := s.terms[string(repels)]; known {
+		return terms
+	}
+	terms, err := api.ReadRepels(repels)
+	if err != nil {
+		terms = nil // a pod of ours with such terms is refused when it is read
+	}
+	if len(s.terms) >= termsKept {
+		clear(s.terms)
+	}
+	s.terms[string(repels)] = terms
+	return terms
+}
+
+// groupOf returns the group of a term that pods of a namespace carry, which it makes if it is new; nil when the namespace has too many.
+// Terms of pods that are bound are left out beyond that, too, and an error says so: nobody may cost others more than a moment.
+func (c *Core) groupOf(t *api.Term, by string, requested bool) *group {
 	s := &c.groups
 	if g := s.byTerm[t.ID]; g != nil {
 		g.used = c.now
 		return g
 	}
-	if by != "" && s.made[by] >= groupsByNamespace {
+	named, selects := t.Namespaces()
+	weight := 1
+	if selects {
+		weight = anywhereCounts
+	}
+	if s.made[by]+weight > groupsByNamespace || requested && c.spent.Spent(c.now, by) >= comparedAtOnce {
+		if !requested {
+			c.log(slog.LevelError, "pods of a namespace carry too many different anti-affinity terms: one of a bound pod is not heeded", slog.String("namespace", by), slog.Int("limit", groupsByNamespace))
+		}
 		return nil
 	}
+	s.made[by] += weight
 	s.last++
-	g := &group{number: s.last, term: t, by: by, used: c.now, domains: map[string]int{}}
+	g := &group{number: s.last, term: t, by: by, weight: weight, used: c.now, domains: map[string]int{}}
 	s.byTerm[t.ID] = g
-	if by != "" {
-		s.made[by]++
-	}
-	named, selects := t.Namespaces()
 	for _, namespace := range named {
 		s.named[namespace] = append(s.named[namespace], g)
 	}
 	if selects {
 		s.anywhere = append(s.anywhere, g)
+		named = api.SortedKeys(s.kins)
 	}
-	members := false
-	for _, list := range s.kins {
-		for _, k := range list {
-			if s.matches(g, k) {
-				k.in = append(slices.Clip(k.in), g.number) // the largest number so far
-				members = members || k.used
+	members, looked := false, 0
+	for _, namespace := range named {
+		for _, list := range s.kins[namespace] {
+			for _, k := range list {
+				if looked++; s.matches(g, k) {
+					k.in = append(slices.Clip(k.in), g.number) // the largest number so far
+					members = members || k.used
+				}
 			}
 		}
 	}
 	if members {
+		looked += len(c.bound)
 		c.recount(func(k *kin) bool { return slices.Contains(k.in, g.number) })
 	}
+	c.spent.Spend(c.now, by, int64(looked)*newGroupBytes)
 	return g
 }
 
 // recount charges pods whose kin belongs to other groups now.
 func (c *Core) recount(of func(*kin) bool) {
-	again := func(k *kin, charge string) {
-		if k == nil || !of(k) {
-			return
-		}
-		if p, charged := c.cache.Lookup(charge); charged {
-			class := api.MakeClass(api.Class{Requests: p.Class.Requests, Constraints: p.Class.Constraints, In: k.in, Avoids: p.Class.Avoids})
-			c.cache.Charge(charge, p.Node, class, p.Kind, p.Gang, p.Rank)
+	kins := map[string]*kin{} // by charge
+	note := func(k *kin, charge string) {
+		if k != nil && charge != "" && of(k) {
+			kins[charge] = k
 		}
 	}
-	for _, uid := range api.SortedKeys(c.bound) {
-		again(c.bound[uid].kin, uid)
+	for uid, b := range c.bound {
+		note(b.kin, uid)
 	}
-	for _, uid := range api.SortedKeys(c.nominated) {
-		again(c.nominated[uid].kin, uid+"@nominated")
+	for uid, b := range c.nominated {
+		note(b.kin, uid+nominatedCharge)
 	}
-	for _, key := range api.SortedKeys(c.gangs) {
-		g := c.gangs[key]
-		for _, uid := range api.SortedKeys(g.holds) {
-			again(g.holds[uid].kin, uid)
+	for _, g := range c.gangs {
+		for uid, h := range g.holds {
+			note(h.kin, uid)
 		}
 		for _, r := range g.rows {
-			if r.charge != "" {
-				again(r.kin, r.charge)
-			}
+			note(r.kin, r.charge)
+		}
+	}
+	for _, charge := range api.SortedKeys(kins) {
+		if p, charged := c.cache.Lookup(charge); charged {
+			class := api.MakeClass(api.Class{Requests: p.Class.Requests, Constraints: p.Class.Constraints, In: kins[charge].in, Avoids: p.Class.Avoids})
+			c.cache.Charge(charge, p.Node, class, p.Kind, p.Gang, p.Rank)
 		}
 	}
 }
@@ -241,11 +287,9 @@ func (c *Core) namespaceSeen(name string, labels map[string]string) {
 	if len(s.anywhere) == 0 {
 		return
 	}
-	for _, list := range s.kins {
+	for _, list := range s.kins[name] {
 		for _, k := range list {
-			if k.namespace == name {
-				s.sort(k)
-			}
+			s.sort(k)
 		}
 	}
 	c.recount(func(k *kin) bool { return k.namespace == name })
@@ -257,26 +301,29 @@ func (c *Core) namespaceSeen(name string, labels map[string]string) {
 func (c *Core) repels(uid string, p *api.Pod) {
 	s := &c.groups
 	old := s.repelling[uid]
+	if old != nil && p != nil && p.Class != nil && !p.Finished && old.node == cmp.Or(p.Node, p.Nominated) && old.class == p.Class.Key {
+		return
+	}
 	var now *repelling
 	if p != nil && p.Class != nil && len(p.Class.Repels) > 0 && !p.Finished && cmp.Or(p.Node, p.Nominated) != "" {
-		now = &repelling{node: cmp.Or(p.Node, p.Nominated)}
-		terms, _ := api.ReadRepels(p.Class.Repels)
-		for _, t := range terms {
+		now = &repelling{node: cmp.Or(p.Node, p.Nominated), class: p.Class.Key}
+		for _, t := range s.read(p.Class.Repels) {
 			if t.Topology == api.LabelHostname {
+				continue
+			}
+			g := c.groupOf(t, p.Namespace, false)
+			if g == nil {
 				continue
 			}
 			value := ""
 			if n := c.nodes[now.node]; n != nil {
 				value = n.Labels[t.Topology]
 			}
-			now.groups, now.values = append(now.groups, c.groupOf(t, "")), append(now.values, value)
+			now.groups, now.values = append(now.groups, g), append(now.values, value)
 		}
 		if len(now.groups) == 0 {
 			now = nil
 		}
-	}
-	if old == nil && now == nil || old != nil && now != nil && old.node == now.node && slices.Equal(old.groups, now.groups) && slices.Equal(old.values, now.values) {
-		return
 	}
 	if now != nil {
 		for i, g := range now.groups {
@@ -309,6 +356,7 @@ func (c *Core) repelIn(g *group, value string, by int) {
 	if value == "" {
 		return // the node is in no domain
 	}
+	s := &c.groups
 	before := g.domains[value]
 	if g.domains[value] += by; g.domains[value] == 0 {
 		delete(g.domains, value)
@@ -317,23 +365,94 @@ func (c *Core) repelIn(g *group, value string, by int) {
 	if (before == 0) == (g.domains[value] == 0) {
 		return
 	}
-	for name, n := range c.nodes {
-		if n.Labels[g.term.Topology] == value && c.buckets[api.BucketOf(name)] == active {
-			c.repelFrom(n)
+	if d := (domain{g, value}); s.left > 0 {
+		c.repelAll(d)
+	} else {
+		s.stale[d] = true
+	}
+}
+
+// repelAll has the cache know whether a group is kept away from the nodes of a domain.
+func (c *Core) repelAll(d domain) {
+	s := &c.groups
+	delete(s.stale, d)
+	nodes := c.nodesWith(d.group.term.Topology)[d.value]
+	s.left -= 1 + len(nodes)
+	for name := range nodes {
+		if c.buckets[api.BucketOf(name)] == active {
+			c.cache.Repel(name, d.group.number, d.group.domains[d.value] > 0)
 		}
 	}
 }
 
-// repelFrom has the cache know which groups are kept away from a node of ours.
-func (c *Core) repelFrom(n *api.Node) {
-	var away []uint32
-	for _, g := range c.groups.byTerm {
-		if value := n.Labels[g.term.Topology]; value != "" && g.domains[value] > 0 {
-			away = append(away, g.number)
+// repelLater does what had to wait, some of it at each tick.
+func (c *Core) repelLater() {
+	s := &c.groups
+	s.left = repelledAtOnce
+	if len(s.stale) == 0 {
+		return
+	}
+	waiting := slices.Collect(maps.Keys(s.stale))
+	slices.SortFunc(waiting, func(a, b domain) int {
+		return cmp.Or(cmp.Compare(a.group.number, b.group.number), cmp.Compare(a.value, b.value))
+	})
+	for _, d := range waiting {
+		if s.left > 0 {
+			c.repelAll(d)
 		}
 	}
-	slices.Sort(away)
-	c.cache.Repel(n.Name, away)
+}
+
+// nodesWith returns the nodes of the cluster by the values of a label. It is kept for labels that terms are about.
+func (c *Core) nodesWith(label string) map[string]map[string]bool {
+	s := &c.groups
+	if s.nodes[label] == nil {
+		s.nodes[label] = map[string]map[string]bool{}
+		for name, n := range c.nodes {
+			s.place(label, name, "", n.Labels[label])
+		}
+	}
+	return s.nodes[label]
+}
+
+// place moves a node from one value of a label to another; "" for none.
+func (s *groups) place(label, name, before, now string) {
+	nodes := s.nodes[label]
+	if before == now {
+		return
+	}
+	if delete(nodes[before], name); len(nodes[before]) == 0 {
+		delete(nodes, before)
+	}
+	if now != "" {
+		if nodes[now] == nil {
+			nodes[now] = map[string]bool{}
+		}
+		nodes[now][name] = true
+	}
+}
+
+// labelled takes the labels of a node: those that it had and those that it has, nil when it was not there or is gone.
+func (c *Core) labelled(name string, before, now map[string]string) {
+	s := &c.groups
+	if maps.Equal(before, now) {
+		return
+	}
+	for label := range s.nodes {
+		s.place(label, name, before[label], now[label])
+	}
+	c.hostSeen(name, before[api.LabelHostname], now[api.LabelHostname])
+	c.moved(name)
+}
+
+// repelFrom has the cache know which groups are kept away from a node of ours that is new, or has other labels.
+func (c *Core) repelFrom(n *api.Node) {
+	for _, g := range c.groups.byTerm {
+		if g.term.Topology != api.LabelHostname {
+			value := n.Labels[g.term.Topology]
+			c.cache.Repel(n.Name, g.number, value != "" && g.domains[value] > 0)
+		}
+	}
 }
 
 // hostSeen takes a node's hostname, "" when it is gone. It is one node's alone; nodes that share one are doubtful.
@@ -365,7 +484,7 @@ func (c *Core) moved(name string) {
 	s := &c.groups
 	for _, uid := range api.SortedKeys(s.on[name]) {
 		old := s.repelling[uid]
-		now := &repelling{node: name, groups: old.groups, values: make([]string, len(old.groups))}
+		now := &repelling{node: name, class: old.class, groups: old.groups, values: make([]string, len(old.groups))}
 		for i, g := range old.groups {
 			if n := c.nodes[name]; n != nil {
 				now.values[i] = n.Labels[g.term.Topology]
@@ -389,11 +508,10 @@ func (c *Core) sweepGroups() {
 			if !carried[g.number] && len(g.domains) == 0 && c.now.Sub(g.used) >= groupKept {
 				gone = append(gone, g)
 				delete(s.byTerm, id)
-				if g.by != "" {
-					if s.made[g.by]--; s.made[g.by] == 0 {
-						delete(s.made, g.by)
-					}
+				if s.made[g.by] -= g.weight; s.made[g.by] == 0 {
+					delete(s.made, g.by)
 				}
+				maps.DeleteFunc(s.stale, func(d domain, _ bool) bool { return d.group == g })
 			}
 		}
 		for _, g := range gone {
@@ -405,20 +523,24 @@ func (c *Core) sweepGroups() {
 			}
 			s.anywhere = slices.DeleteFunc(s.anywhere, func(o *group) bool { return o == g })
 		}
-		if len(gone) > 0 {
-			for _, list := range s.kins {
-				for _, k := range list {
-					s.sort(k)
+		about := map[string]bool{}
+		for _, g := range s.byTerm {
+			about[g.term.Topology] = true
+		}
+		maps.DeleteFunc(s.nodes, func(label string, _ map[string]map[string]bool) bool { return !about[label] })
+		if len(gone) > 0 { // pods that are charged keep the numbers, which nothing has any more
+			for _, kins := range s.kins {
+				for _, list := range kins {
+					for _, k := range list {
+						k.in = slices.DeleteFunc(slices.Clone(k.in), func(number uint32) bool {
+							return slices.ContainsFunc(gone, func(g *group) bool { return g.number == number })
+						})
+					}
 				}
 			}
-			c.recount(func(*kin) bool { return true })
 		}
 	}
-	n := 0
-	for _, list := range s.kins {
-		n += len(list)
-	}
-	if n < kinsKept || n < 2*s.swept {
+	if s.counted < kinsKept || s.counted < 2*s.swept {
 		return
 	}
 	needed := map[*kin]bool{}
@@ -436,12 +558,18 @@ func (c *Core) sweepGroups() {
 			needed[r.kin] = true
 		}
 	}
-	s.swept = 0
-	for key, list := range s.kins {
-		list = slices.DeleteFunc(list, func(k *kin) bool { return !needed[k] })
-		if s.kins[key] = list; len(list) == 0 {
-			delete(s.kins, key)
+	s.counted = 0
+	for namespace, kins := range s.kins {
+		for key, list := range kins {
+			list = slices.DeleteFunc(list, func(k *kin) bool { return !needed[k] })
+			if kins[key] = list; len(list) == 0 {
+				delete(kins, key)
+			}
+			s.counted += len(list)
 		}
-		s.swept += len(list)
+		if len(kins) == 0 {
+			delete(s.kins, namespace)
+		}
 	}
+	s.swept = s.counted
 }

@@ -31,26 +31,23 @@ func (c *Core) nodeSeen(n *api.Node) {
 	}
 	old := c.nodes[n.Name]
 	c.nodes[n.Name] = n
-	if len(c.groups.on[n.Name]) > 0 && (old == nil || !maps.Equal(old.Labels, n.Labels)) {
-		c.moved(n.Name)
+	var before map[string]string
+	if old != nil {
+		before = old.Labels
 	}
+	c.labelled(n.Name, before, n.Labels)
 	if c.buckets[api.BucketOf(n.Name)] == active {
 		c.setNode(n)
+		if !maps.Equal(before, n.Labels) {
+			c.repelFrom(n)
+		}
 	}
-	was := ""
-	if old != nil {
-		was = old.Labels[api.LabelHostname]
-	}
-	c.hostSeen(n.Name, was, n.Labels[api.LabelHostname])
 }
 
 // setNode offers a node. What of it cannot be read counts as nothing, and its admin hears of it once.
 func (c *Core) setNode(n *api.Node) {
 	c.cache.SetNode(n)
 	c.cache.Doubt(n.Name, len(c.groups.hosts[n.Labels[api.LabelHostname]]) > 1)
-	if len(c.groups.repelling) > 0 {
-		c.repelFrom(n)
-	}
 	if n.Unreadable != "" && c.unreadable[n.Name] != n.Unreadable {
 		c.nodeEvent(n.Name, true, "UnreadableResources", "status.allocatable: "+n.Unreadable+"; treated as zero")
 	}
@@ -67,10 +64,9 @@ func (c *Core) nodeGone(name string) {
 	if !known {
 		return
 	}
-	c.hostSeen(name, n.Labels[api.LabelHostname], "")
 	delete(c.nodes, name)
 	delete(c.unreadable, name)
-	c.moved(name)
+	c.labelled(name, n.Labels, nil)
 	if c.buckets[api.BucketOf(name)] == active {
 		c.dropNode(name)
 		c.giveUpUnbindable()
@@ -240,6 +236,9 @@ func (c *Core) refusedByKubelet(name string, class *api.Class) bool {
 	return !class.Requests.Fits(free)
 }
 
+// nominatedCharge is what the names of charges of such pods end in.
+const nominatedCharge = "@nominated"
+
 // nominate counts a pod where another scheduler keeps a node of ours for it, usually while pods of lower priority end there; nil when it
 // is gone. kube-scheduler counts such pods for its own pods of no higher priority, Basalt for all.
 func (c *Core) nominate(uid string, p *api.Pod) {
@@ -248,7 +247,7 @@ func (c *Core) nominate(uid string, p *api.Pod) {
 	if !counted && !keeps {
 		return
 	}
-	charge := uid + "@nominated"
+	charge := uid + nominatedCharge
 	if counted {
 		delete(c.nominated, uid)
 		if c.keptFor[old.node]--; c.keptFor[old.node] == 0 {
