@@ -55,7 +55,11 @@ var exceptions = []exception{
 		return m.Kind == Strict && strings.Contains(m.Reason, "out of sync")
 	}},
 	{"refused-by-kubelet", "a pod that has not started and does not fit beside the others on its node does not count: its kubelet refuses it", func(c *Case, m Mismatch) bool {
-		return m.Kind == Unsafe && passes(c.withoutRefused(m.Node), m)
+		without := c.withoutRefused(m.Node)
+		for _, n := range c.Nodes {
+			without = without.withoutRefused(n.Name)
+		}
+		return m.Kind == Unsafe && passes(without, m)
 	}},
 	{"own-attachment", "a volume of the pod that is attached to the node already needs no second place there", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && strings.HasPrefix(m.Plugin, names.NodeVolumeLimits) && passes(c.withoutOwnAttachments(), m)

@@ -148,6 +148,7 @@ func (w *world) act(line string) {
 			w.log("user: %s", line)
 			w.count("labels edited")
 			l.edited[string(pod.UID)] = true
+			l.worn[string(pod.UID)] = append(l.worn[string(pod.UID)], pod.Labels)
 			a.edit(pod, func(p *corev1.Pod) {
 				labels := map[string]string{}
 				maps.Copy(labels, p.Labels)
@@ -170,6 +171,9 @@ func (w *world) act(line string) {
 		if pod != nil && a.bind("ns", name, "", "", arg(2), nil) == nil {
 			w.log("somebody binds pod %s to %s", pod.UID, arg(2))
 			w.check.meddles(pod, pod.Labels)
+			for _, labels := range l.worn[string(pod.UID)] { // a home may not have seen the last edit
+				w.check.meddles(pod, labels)
+			}
 		}
 	case "foreign": // NAME NODE [CPU QUEUE]
 		if pod == nil {

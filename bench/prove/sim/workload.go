@@ -22,10 +22,11 @@ import (
 // workload is what users, admins, kubelets and controllers do, and who restarts processes.
 type workload struct {
 	w      *world
-	strict map[string]api.Resources // nodes that only Basalt uses, and what they have
-	named  int                      // shards that ever had a name
-	names  map[string]bool          // of shards that are to be up
-	edited map[string]bool          // pods whose labels a tenant edited
+	strict map[string]api.Resources       // nodes that only Basalt uses, and what they have
+	named  int                            // shards that ever had a name
+	names  map[string]bool                // of shards that are to be up
+	edited map[string]bool                // pods whose labels a tenant edited
+	worn   map[string][]map[string]string // the labels that they had before
 
 	tenant []tenantSince // of the namespace: all it ever had
 
@@ -75,7 +76,7 @@ func (l *workload) relabelNamespace(value string) {
 func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
-	l.edited = map[string]bool{}
+	l.edited, l.worn = map[string]bool{}, map[string][]map[string]string{}
 	for i := range 6 {
 		name := fmt.Sprintf("n%d", i)
 		l.makeNode(name)
