@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Required anti-affinity between pods on one node. A group is the pods that one term matches: a class belongs to some groups (In) and
@@ -104,6 +105,9 @@ func (c *Cache) groupsConflict(n *node, cl *class, without []uint32) Obstacle {
 				return Avoids
 			}
 		}
+	}
+	if fault.On(fault.OneSided) {
+		return Nothing
 	}
 	for _, g := range cl.api.In {
 		if u := n.used(g); u != nil && n.host == alone {

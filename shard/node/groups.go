@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // groups are the pods that required anti-affinity terms match, one group for each term: pods that carry the term go to no node with a pod of the group, and
@@ -144,6 +145,9 @@ func (s *groups) sort(k *kin) {
 
 func (s *groups) matches(g *group, k *kin) bool {
 	if k.unknown {
+		if fault.On(fault.UnsaidLabels) {
+			return false
+		}
 		return g.term.Concerns(k.namespace, s.namespaces[k.namespace])
 	}
 	return g.term.Matches(k.namespace, s.namespaces[k.namespace], k.labels)

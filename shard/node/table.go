@@ -142,6 +142,9 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		if err != nil {
 			c.log(slog.LevelError, "cannot decode the demand of an intent: it counts as one pod without requests", append(slices.Clone(where), slog.String("pod", uid), slog.Any("error", err))...)
 		}
+		if fault.On(fault.HeirForgetsTerms) {
+			repels = nil
+		}
 		r.class = api.MakeClass(api.Class{Requests: requests, Constraints: constraints, Repels: repels})
 		k.rows[uid] = r
 		c.addRow(r)
