@@ -8,7 +8,7 @@
 //
 // What it checks, by the kinds below: limits at each revision and against the Queues that they come from, guarantees,
 // reservations and the pods that they name, terms and the coordinator's fence, tables, intents, nodes, gangs, bindings and
-// where they put a pod, evictions, the writers and the sums of statuses, the order of a queue, and what outlives its reason.
+// where they put a pod and beside whom, evictions, the writers and the sums of statuses, the order of a queue, and what outlives its reason.
 // What a pod takes it computes itself (requests.go), and a reservation's claim that it is forced it checks against the pods
 // that are bound.
 //
@@ -55,10 +55,12 @@ const (
 	Eviction    Kind = "eviction"    // a pod evicted whose reservation was not closing
 	Condition   Kind = "condition"   // a pod called Unschedulable that never had quota
 	Order       Kind = "order"       // I10: a gang passed over by a younger one of its queue that asks for no less
+
+	AntiAffinity Kind = "anti-affinity" // C2: a pod bound where one is that it repels, or that repels it
 )
 
 // Kinds lists them all in the order of reports.
-var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order}
+var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order, AntiAffinity}
 
 // Violation is one breach.
 type Violation struct {

@@ -38,6 +38,8 @@ type cluster struct {
 	standIns map[[2]string]bool          // Queue, and queue of Volcano's that it stood for at some time
 	ids      map[uint64]*pod             // pods by api.PodID
 	denied   map[string]map[string]*gang // queue -> gangs that were told that it lacks room, by UID
+	on       map[string]map[string]*pod  // node -> its unfinished pods, by UID
+	wide     map[string]*pod             // those of them with anti-affinity terms whose domains are larger than nodes
 }
 
 type pod struct {
@@ -57,11 +59,13 @@ type pod struct {
 	rows      []*row
 	announced map[string]bool // nodes for which an intent was ever seen
 	intended  int64           // revision of the last one
+	decided   time.Time       // when the last new one was seen, zero for none
 	foreign   bool            // bound by somebody else
 	counted   *gang           // the gang whose pods ever bound it is counted among
 	ports     []port          // host ports that it has on its node
 	evicted   bool            // shows the condition that our evictions set
 	hopeless  bool            // shows PodScheduled=False with reason Unschedulable
+	repulsion *repulsion      // while it is unfinished and has a node
 
 	gang   *gang
 	counts []count // what it adds to nodes now
@@ -154,6 +158,7 @@ func newCluster() cluster {
 		pods: map[string]*pod{}, nodes: map[string]*node{}, gangs: map[string]*gang{},
 		groups: map[string]string{}, members: map[string]map[string]*pod{}, stamps: map[string]*stamp{},
 		unseen: map[string]time.Time{}, queues: map[string]*queueObject{}, standIns: map[[2]string]bool{}, ids: map[uint64]*pod{}, denied: map[string]map[string]*gang{},
+		on: map[string]map[string]*pod{}, wide: map[string]*pod{},
 	}
 }
 

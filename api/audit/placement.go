@@ -101,6 +101,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 		})
 	}
 	a.placePorts(p, o)
+	a.placeRepulsion(p, o, fresh, wasBound)
 
 	evicted, hopeless := false, false
 	for i := range o.Status.Conditions {
@@ -139,6 +140,7 @@ func (a *Auditor) unjudgePod(p *pod) {
 		delete(n.strangers, p.uid)
 	}
 	a.dropPorts(p)
+	a.dropRepulsion(p)
 	delete(a.lasting, hopelessKey(p))
 	a.waitsNot(a.cluster.gangs[p.uid])
 }

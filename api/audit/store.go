@@ -691,6 +691,9 @@ func (a *Auditor) intentsPut(e StoreRevision, c StoreChange, rest string) {
 		p := a.pod(r.pod)
 		p.rows = append(p.rows, r)
 		p.announced[r.node], p.intended = true, e.Revision
+		if old == nil && !e.Snapshot {
+			p.decided = a.now
+		}
 		a.recount(p)
 	}
 	a.lasts(lastingKey{Leak, c.Key, "intents unresolved"}, len(in.rows) > 0, a.cfg.Unresolved, func(since time.Time) {
