@@ -5,6 +5,7 @@ package apart
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -35,7 +36,14 @@ const (
 	avoided  = "node(s) didn't satisfy existing pods anti-affinity rules"
 )
 
-func TestMain(m *testing.M) { localtest.Run(m) }
+// TestMain lets the parts, which mostly wait, do so together: the default is as many at once as there are processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	localtest.Run(m)
+}
 
 // world is a cluster with three shards, and nodes in three zones.
 type world struct {
@@ -45,9 +53,10 @@ type world struct {
 	shards  []*local.Basalt
 	auditor *follow.Auditor
 	seen    *recount
+	small   chan struct{} // closed when the cluster may get more nodes
 }
 
-// TestApart runs the parts in one cluster, the last one when it is larger. Each has namespaces of its own, so that only its own pods meet.
+// TestApart runs the parts in one cluster. Each has namespaces of its own, so that only its own pods meet.
 func TestApart(t *testing.T) {
 	w := start(t, 9)
 	// What other schedulers bind is there for long before ours are compared with it: shards see it by a watch.
@@ -61,8 +70,8 @@ func TestApart(t *testing.T) {
 		t.Run("gangs and single pods", w.gangs)
 		t.Run("a zone", w.zone)
 		t.Run("a namespace relabelled", w.namespaces)
+		t.Run("a shard killed", w.killed)
 	})
-	t.Run("a shard killed", w.killed)
 
 	for _, found := range w.seen.report() {
 		t.Error(found)
@@ -75,6 +84,7 @@ func TestApart(t *testing.T) {
 // gangs has gangs that repel each other and themselves, and more single pods that repel each other than there are nodes.
 func (w *world) gangs(t *testing.T) {
 	t.Parallel()
+	defer close(w.small)
 	w = w.in(t)
 	for i := range 12 {
 		w.pod("alone", fmt.Sprint("single-", i), label("app", "single"), repels(corev1.LabelHostname, "app", "single"))
@@ -170,7 +180,7 @@ func (w *world) namespaces(t *testing.T) {
 
 	w.relabel("labelled", "x")
 	n := 0
-	localtest.Wait(t, 3*soon, "the term to match", func(ctx context.Context) error { // shards see the namespace by a watch of its own
+	localtest.Wait(t, patience, "the term to match", func(ctx context.Context) error { // shards see the namespace by a watch of its own
 		n++
 		name := fmt.Sprint("web-", n)
 		w.pod("labelled", name, label("app", "web"), there)
@@ -198,13 +208,15 @@ func (w *world) namespaces(t *testing.T) {
 
 	before := time.Now()
 	w.relabel("labelled", "")
-	w.within("labelled", fmt.Sprint("web-", n), soon)
-	w.within("holders", "second", soon)
+	w.within("labelled", fmt.Sprint("web-", n), patience)
+	w.within("holders", "second", patience)
 	t.Logf("pods moved in %s after the namespace had lost its label", time.Since(before).Round(time.Millisecond))
 }
 
 // killed kills a shard while it places pods that repel each other.
 func (w *world) killed(t *testing.T) {
+	t.Parallel()
+	<-w.small
 	w = w.in(t)
 	for i := 9; i < 60; i++ {
 		w.node(i)
@@ -245,7 +257,7 @@ func (w *world) killed(t *testing.T) {
 // ---- the cluster
 
 func start(t *testing.T, nodes int) *world {
-	w := &world{t: t}
+	w := &world{t: t, small: make(chan struct{})}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
 	w.check(w.cluster.Install(t.Context()))
 	var err error
