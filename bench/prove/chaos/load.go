@@ -62,10 +62,24 @@ type gang struct {
 	cpu       int64   // of a pod, milli
 	runs      float64 // seconds that its pods run at least
 	priority  string
+	apart     string // the value of labelApart that its pods have and repel from their nodes, "" for none
 	rand      *rand.Rand
 	uid       types.UID
 	pods      map[string]types.UID // the names of its pods that are to run to their end
 	next      int                  // number of the next pod
+}
+
+// labelApart is the label of pods that repel those with the same value from their nodes.
+const labelApart = "chaos.basalt.dev/apart"
+
+// repel gives a pod of a gang that is to be apart its label and its term.
+func (g *gang) repel(p *v1.Pod) {
+	if g.apart == "" {
+		return
+	}
+	p.Labels[labelApart] = g.apart
+	p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{labelApart: g.apart}}}}}}
 }
 
 func (g *gang) ungrouped() bool { return g.kind == single || g.kind == move }
@@ -104,6 +118,12 @@ func (l *load) draw(i int) *gang {
 	}
 	if r.IntN(10) < l.long {
 		g.runs = 18
+	}
+	switch r.IntN(12) { // nodes may be away: there is one for each of its pods all the same
+	case 0: // apart from other gangs, too
+		g.apart, g.size = "all", min(g.size, 4)
+	case 1, 2, 3:
+		g.apart, g.size = g.name, min(g.size, nodeCount/2)
 	}
 	// A cut limit still lets it through, or it would wait for the end.
 	g.size = min(g.size, int(q.cpu*1000*55/100/g.cpu))
@@ -252,6 +272,7 @@ func (l *load) createPod(g *gang, name string, old types.UID) bool {
 	if g.ungrouped() {
 		p.Labels = map[string]string{api.LabelQueue: g.queue}
 	}
+	g.repel(p)
 	if g.kind == owned || g.kind == torn {
 		yes := true
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: g.name, UID: types.UID(g.name), Controller: &yes}}
