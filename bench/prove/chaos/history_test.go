@@ -389,7 +389,7 @@ func startAsker(t *testing.T, ctx context.Context, wg *sync.WaitGroup, c *local.
 	}
 	close(started)
 	t.Cleanup(a.process.Close)
-	session, err := a.process.Store.Register(ctx, &wire.ShardRecord{Incarnation: string(a.process.Incarnation), Name: name, Address: a.process.Address,
+	session, err := a.process.Store.Register(ctx, &wire.ShardRecord{Protocol: wire.Protocol, Incarnation: string(a.process.Incarnation), Name: name, Address: a.process.Address,
 		Gossip: a.process.GossipAddress, Key: a.process.PublicKey()}, 20*time.Second)
 	if err != nil {
 		t.Fatal(err)
