@@ -1,0 +1,2 @@
+// Package ledger explores the protocol of the ledger.
+package ledger

@@ -1,0 +1,42 @@
+package ledger
+
+const (
+	a, b, c    = 0, 1, 2
+	ab, bc, ac = 1<<a | 1<<b, 1<<b | 1<<c, 1<<a | 1<<c
+	abc        = 1<<a | 1<<b | 1<<c
+)
+
+// Patterns of ownership. A is the home of the pod with the term (p, or the gang l1, l2), B that of the other (q, or f).
+var Patterns = []Pattern{
+	{Name: "own", First: Table{[2]uint8{a, b}, c, abc, 0}, Next: []Table{
+		{[2]uint8{a, b}, a, ab, 0},       // the ledger is declared dead
+		{[2]uint8{a, c}, c, ac, 0},       // the home of q is declared dead, the ledger's shard inherits
+		{[2]uint8{a, b}, c, abc, 1 << b}, // the home of q restarts
+		{[2]uint8{b, b}, c, bc, 0},       // the home of p is declared dead
+		{[2]uint8{a, b}, c, abc, 1 << c}, // the ledger restarts
+	}},
+	{Name: "home", First: Table{[2]uint8{a, b}, a, ab, 0}, Next: []Table{
+		{[2]uint8{b, b}, b, 1 << b, 0},  // A is declared dead
+		{[2]uint8{a, a}, a, 1 << a, 0},  // B is declared dead
+		{[2]uint8{a, c}, a, abc, 0},     // C joins and gains q's queue
+		{[2]uint8{a, b}, a, ab, 1 << b}, // B restarts
+		{[2]uint8{a, b}, c, abc, 0},     // C joins and gains the ledger
+	}},
+	{Name: "plain", First: Table{[2]uint8{a, b}, b, ab, 0}, Next: []Table{
+		{[2]uint8{a, a}, a, 1 << a, 0},  // B is declared dead
+		{[2]uint8{b, b}, b, 1 << b, 0},  // A is declared dead
+		{[2]uint8{a, a}, b, ab, 0},      // q's queue moves
+		{[2]uint8{a, b}, a, ab, 0},      // the ledger moves
+		{[2]uint8{a, b}, b, ab, 1 << b}, // B restarts
+	}},
+}
+
+// PatternNamed returns the pattern of a name.
+func PatternNamed(name string) (Pattern, bool) {
+	for _, p := range Patterns {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Pattern{}, false
+}
