@@ -58,6 +58,7 @@ type Config struct {
 	Abandons uint8  // tickets that a home returns unused
 	Kept     bool   // a ledger that keeps its bucket keeps its counts, and takes the shortcut: a question to the model
 	Strict   bool   // support must not vanish because a Binding is refused: a question to the model
+	OnlyC2   bool   // judge nothing else, to find the harm rather than its cause
 	Exact    bool   // compare states, not their hashes
 	Limit    int    // give up after so many states; 0 for never
 	Stop     func() bool
@@ -135,7 +136,7 @@ func Run(cfg Config, now func() time.Time) Result {
 			m.next(&layer[k], visit)
 			if !any {
 				r.Ends++
-				if v := m.judgeEnd(&layer[k]); v != "" && r.Violation == "" {
+				if v := m.judgeEnd(&layer[k]); v != "" && !cfg.OnlyC2 && r.Violation == "" {
 					r.Violation = v
 					links = append(links, links[at])
 				}
@@ -237,7 +238,7 @@ func (m *machine) say(st step, s, n *state) string {
 		who = m.name(x)
 	case ask, commitPlain, hearTicket, commitTicketed, abandon, hearReply, hearBad, hearBound, hearBinding, withdraw, freeEarly, timeOut:
 		who = m.unit(x)
-	case grant, takeDone, takeSure:
+	case grant, takeTicket, takeDone, takeSure:
 		who = fmt.Sprintf("%s (serial %d)", m.unit(x&1), x>>1)
 	}
 	switch st.kind {
@@ -309,6 +310,8 @@ func (m *machine) say(st step, s, n *state) string {
 		return fmt.Sprintf("%s: the ledger reads the rows, its watch has to reach version %d", i, n.shard[st.i].book.target)
 	case grant:
 		return fmt.Sprintf("%s: the ledger grants %s under table %d", i, who, n.shard[st.i].epoch)
+	case takeTicket:
+		return fmt.Sprintf("%s: the ledger hears Ticket{%s}: what it had before is over", i, who)
 	case takeDone:
 		return fmt.Sprintf("%s: the ledger hears TicketDone{freed %s}", i, who)
 	case takeSure:

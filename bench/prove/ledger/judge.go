@@ -17,7 +17,7 @@ func (m *machine) judge(s *state, x uint8) string {
 	if m.Pattern.Support && u == 1 && !m.supported(s) {
 		return "C2, C4: f is placed, and nothing that it needs is decided"
 	}
-	if l.epoch == s.epoch && l.book.known != 0 && l.book.acks&(1<<c.by) != 0 && l.book.entry[u] == free && !m.settledIn(s, u, l.watch) {
+	if !m.OnlyC2 && l.epoch == s.epoch && l.book.known != 0 && l.book.acks&(1<<c.by) != 0 && l.book.entry[u] == free && !m.settledIn(s, u, l.watch) {
 		return fmt.Sprintf("C1, C3: %s is placed, and the ledger of the table, which has the answer of its home, does not count it", m.name(x))
 	}
 	return ""

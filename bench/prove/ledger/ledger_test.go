@@ -6,32 +6,31 @@ import (
 	"time"
 )
 
-func TestTry(t *testing.T) {
-	for _, p := range Patterns {
-		for _, late := range []bool{false, true} {
-			p.Late = late
-			r := Run(Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 10000000}, time.Now)
-			t.Logf("%s late %t: %s\n%s", p.Name, late, r, strings.Join(r.Trace, "\n"))
-		}
-	}
-}
-
 func TestTryWeak(t *testing.T) {
 	for _, w := range Rules() {
-		var got []string
+		best := ""
+		bestN := 1 << 30
 		for _, p := range Patterns {
 			for _, late := range []bool{false, true} {
-				p.Late = late
-				r := Run(Config{Pattern: p, Weak: []Rule{w}, Changes: 1, Attempts: 1, Limit: 600000}, time.Now)
-				v := "-"
-				if r.Violation != "" {
-					v = r.Violation[:3]
-				} else if r.Complete {
-					v = "exhausted"
+				for _, att := range []uint8{1, 2} {
+					all := p.Next
+					for k := range all {
+						for ch := uint8(0); ch < 2; ch++ {
+							if ch == 0 && k > 0 {
+								continue
+							}
+							q := p
+							q.Late, q.Next = late, all[k:k+1]
+							r := Run(Config{Pattern: q, Weak: []Rule{w}, Changes: ch, Attempts: att, Limit: min(bestN, 150000), OnlyC2: w != CountOutlivesTicket}, time.Now)
+							if r.Violation != "" && r.States < bestN {
+								bestN = r.States
+								best = p.Name + " " + q.Next[0].String() + " late " + map[bool]string{true: "y", false: "n"}[late] + " att " + string('0'+rune(att)) + " ch " + string('0'+rune(ch)) + ": " + r.String() + "\n" + strings.Join(r.Trace, "\n")
+							}
+						}
+					}
 				}
-				got = append(got, v)
 			}
 		}
-		t.Log(w, got)
+		t.Log(w, best)
 	}
 }

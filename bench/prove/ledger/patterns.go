@@ -29,6 +29,10 @@ var Patterns = []Pattern{
 		{[2]uint8{a, b}, a, ab, 0},      // the ledger moves
 		{[2]uint8{a, b}, b, ab, 1 << b}, // B restarts
 	}},
+	{Name: "support", Support: true, First: Table{[2]uint8{a, b}, b, ab, 0}, Next: []Table{
+		{[2]uint8{a, b}, a, ab, 0},     // the ledger moves
+		{[2]uint8{b, b}, b, 1 << b, 0}, // A is declared dead
+	}},
 }
 
 // PatternNamed returns the pattern of a name.

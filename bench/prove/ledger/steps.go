@@ -36,6 +36,7 @@ const (
 	takeAnswer
 	ledgerRead
 	grant
+	takeTicket
 	takeDone
 	takeSure
 	timeOut
@@ -580,6 +581,13 @@ func (m *machine) ledger(s *state, i uint8, from func() *state, do func(kind, ui
 					me.sure |= 1 << u
 				}
 				do(grant, i, k<<1|u)
+			}
+			if s.ticket[u]&here != 0 && k > b.serial[u] && b.entry[u] != free && !m.weak.has(CountOutlivesTicket) {
+				n := from() // whoever asks has nothing else on the way
+				me := &n.shard[i].book
+				me.entry[u], me.serial[u] = free, k-1
+				me.sure &^= 1 << u
+				do(takeTicket, i, k<<1|u)
 			}
 			if s.done[u]&here != 0 && (k > b.serial[u] || k == b.serial[u] && b.entry[u] != free || m.weak.has(DoneOfAnySerial) && b.entry[u] != free) {
 				n := from()
