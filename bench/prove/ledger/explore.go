@@ -34,7 +34,17 @@ func (t Table) String() string {
 	return out
 }
 
-func letter(i uint8) string { return string(rune('A' + i)) }
+// nobody owns a queue whose home is dead and has no heir yet.
+const nobody = 0xff
+
+func letter(i uint8) string {
+	if i == nobody {
+		return "nobody"
+	}
+	return string(rune('A' + i))
+}
+
+func (t *Table) orphans() bool { return slices.Contains(t.Home[:], nobody) }
 
 // Pattern is who owns what before and after a change of the table, and which pods there are.
 type Pattern struct {

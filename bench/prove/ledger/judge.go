@@ -45,8 +45,11 @@ func (m *machine) judgeLost(s *state) string {
 // its way keeps it from one (C7).
 func (m *machine) judgeEnd(s *state) string {
 	for u := range uint8(units) {
-		h := &s.shard[m.tableOf(s, s.epoch).Home[u]]
-		if h.rec[u].phase != asked || h.rec[u].epoch != s.epoch {
+		home := m.tableOf(s, s.epoch).Home[u]
+		if home == nobody {
+			continue
+		}
+		if h := &s.shard[home]; h.rec[u].phase != asked || h.rec[u].epoch != s.epoch {
 			continue
 		}
 		if m.Pattern.Support {

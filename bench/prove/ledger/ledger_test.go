@@ -6,31 +6,32 @@ import (
 	"time"
 )
 
-func TestTryWeak(t *testing.T) {
-	for _, w := range Rules() {
-		best := ""
-		bestN := 1 << 30
-		for _, p := range Patterns {
-			for _, late := range []bool{false, true} {
-				for _, att := range []uint8{1, 2} {
-					all := p.Next
-					for k := range all {
-						for ch := uint8(0); ch < 2; ch++ {
-							if ch == 0 && k > 0 {
-								continue
-							}
-							q := p
-							q.Late, q.Next = late, all[k:k+1]
-							r := Run(Config{Pattern: q, Weak: []Rule{w}, Changes: ch, Attempts: att, Limit: min(bestN, 150000), OnlyC2: w != CountOutlivesTicket}, time.Now)
-							if r.Violation != "" && r.States < bestN {
-								bestN = r.States
-								best = p.Name + " " + q.Next[0].String() + " late " + map[bool]string{true: "y", false: "n"}[late] + " att " + string('0'+rune(att)) + " ch " + string('0'+rune(ch)) + ": " + r.String() + "\n" + strings.Join(r.Trace, "\n")
-							}
-						}
-					}
-				}
+func try(t *testing.T, name string, cfg Config) {
+	all := cfg.Pattern.Next
+	for k := range all {
+		if cfg.Changes == 0 && k > 0 {
+			continue
+		}
+		cfg.Pattern.Next = all[k : k+1]
+		r := Run(cfg, time.Now)
+		t.Logf("%s %s late %t %s: %s\n%s", name, cfg.Pattern.Name, cfg.Pattern.Late, all[k], r, strings.Join(r.Trace, "\n"))
+	}
+}
+
+func TestQuestions(t *testing.T) {
+	for _, p := range Patterns {
+		for _, late := range []bool{false, true} {
+			p.Late = late
+			if strings.HasPrefix(p.Name, "orphan") {
+				try(t, "all rules", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 3000000})
+				try(t, "orphans shortcut", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 3000000, Weak: []Rule{ShortcutWithOrphans}, OnlyC2: true})
+			}
+			if !p.Support {
+				try(t, "takeover shortcut", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 2000000, Weak: []Rule{ShortcutAtTakeover}, OnlyC2: true})
+				try(t, "kept", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 2000000, Kept: true})
+			} else if !late {
+				try(t, "strict", Config{Pattern: p, Changes: 0, Attempts: 1, Limit: 3000000, Strict: true, Edits: 1})
 			}
 		}
-		t.Log(w, best)
 	}
 }

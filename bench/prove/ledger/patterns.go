@@ -22,6 +22,12 @@ var Patterns = []Pattern{
 		{[2]uint8{a, b}, a, ab, 1 << b}, // B restarts
 		{[2]uint8{a, b}, c, abc, 0},     // C joins and gains the ledger
 	}},
+	{Name: "orphan", First: Table{[2]uint8{a, b}, a, ab, 0}, Next: []Table{
+		{[2]uint8{a, nobody}, a, 1 << a, 0}, // B is declared dead, and nobody has q's queue yet
+	}},
+	{Name: "orphan-moved", First: Table{[2]uint8{a, b}, b, ab, 0}, Next: []Table{
+		{[2]uint8{a, nobody}, a, 1 << a, 0}, // the same, and A gains the ledger
+	}},
 	{Name: "plain", First: Table{[2]uint8{a, b}, b, ab, 0}, Next: []Table{
 		{[2]uint8{a, a}, a, 1 << a, 0},  // B is declared dead
 		{[2]uint8{b, b}, b, 1 << b, 0},  // A is declared dead

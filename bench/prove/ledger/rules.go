@@ -30,13 +30,14 @@ const (
 	PreparedRowSupports             // R21
 	NoWatchInAnswer                 // R22
 	CountOutlivesTicket
+	ShortcutWithOrphans
 	rules
 )
 
 var ruleNames = [rules]string{"grant-before-answers", "open-ignored", "read-before-answers", "list-before-read", "no-read", "old-ticket",
 	"ticket-times-out", "unregistered-home", "new-member-not-asked", "shortcut-at-takeover", "answer-while-gaining", "home-lists-first",
 	"inherited-not-open", "open-until-told", "freed-in-flight", "done-of-any-serial", "ticket-of-any-serial", "open-without-serial",
-	"promised-supports", "said-supports", "prepared-row-supports", "no-watch-in-answer", "count-outlives-ticket"}
+	"promised-supports", "said-supports", "prepared-row-supports", "no-watch-in-answer", "count-outlives-ticket", "shortcut-with-orphans"}
 
 func (r Rule) String() string { return ruleNames[r] }
 

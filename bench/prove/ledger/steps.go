@@ -513,6 +513,9 @@ func (m *machine) ledger(s *state, i uint8, from func() *state, do func(kind, ui
 		if told {
 			n := from()
 			n.shard[i].book.known = 1
+			if m.tableOf(s, sh.epoch).orphans() && !m.weak.has(ShortcutWithOrphans) {
+				n.shard[i].book.full = 1 // nobody says what is open in a queue without a home
+			}
 			n.register |= 1 << (sh.epoch - 1)
 			do(learn, i, 0)
 		}
