@@ -67,11 +67,26 @@ type Config struct {
 	Lost     uint8  // answers of members that are lost, and given again
 	Abandons uint8  // tickets that a home returns unused
 	Kept     bool   // a ledger that keeps its bucket keeps its counts, and takes the shortcut: a question to the model
-	Strict   bool   // support must not vanish because a Binding is refused: a question to the model
 	OnlyC2   bool   // judge nothing else, to find the harm rather than its cause
 	Exact    bool   // compare states, not their hashes
 	Limit    int    // give up after so many states; 0 for never
 	Stop     func() bool
+}
+
+func (cfg Config) String() string {
+	out := fmt.Sprintf("%s, changes %d", cfg.Pattern.Name, cfg.Changes)
+	if cfg.Changes > 0 && len(cfg.Pattern.Next) == 1 {
+		out += fmt.Sprintf(" (%s)", cfg.Pattern.Next[0])
+	}
+	for _, o := range []struct {
+		on   bool
+		name string
+	}{{cfg.Pattern.Late, "the term comes late"}, {cfg.Pattern.Both, "both carry it"}, {cfg.Kept, "counts are kept"}} {
+		if o.on {
+			out += ", " + o.name
+		}
+	}
+	return out + fmt.Sprintf(", attempts %d, edits %d, deletes %d, lost %d, abandons %d", cfg.Attempts, cfg.Edits, cfg.Deletes, cfg.Lost, cfg.Abandons)
 }
 
 // Result of an exploration.

@@ -15,7 +15,7 @@ func (m *machine) judge(s *state, x uint8) string {
 		}
 	}
 	if m.Pattern.Support && u == 1 && !m.supported(s) {
-		return "C2, C4: f is placed, and nothing that it needs is decided"
+		return "C2, C4: f is placed, and nothing that it needs is decided or bound"
 	}
 	if !m.OnlyC2 && l.epoch == s.epoch && l.book.known != 0 && l.book.acks&(1<<c.by) != 0 && l.book.entry[u] == free && !m.settledIn(s, u, l.watch) {
 		return fmt.Sprintf("C1, C3: %s is placed, and the ledger of the table, which has the answer of its home, does not count it", m.name(x))
@@ -31,14 +31,6 @@ func (m *machine) supported(s *state) bool {
 		}
 	}
 	return false
-}
-
-// judgeLost returns what is violated after a Binding was refused.
-func (m *machine) judgeLost(s *state) string {
-	if m.Strict && m.Pattern.Support && s.pod[2].gone == 0 && (s.row[2] != noRow || s.pod[2].bound != 0) && !m.supported(s) {
-		return "C2, strictly: f is placed, and the Binding of what it needs was refused"
-	}
-	return ""
 }
 
 // judgeEnd returns what is violated if nothing can happen any more: a unit waits for a ticket, and nothing that stands or is on

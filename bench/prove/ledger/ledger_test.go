@@ -1,37 +1,64 @@
 package ledger
 
 import (
+	"flag"
 	"strings"
 	"testing"
 	"time"
 )
 
-func try(t *testing.T, name string, cfg Config) {
-	all := cfg.Pattern.Next
-	for k := range all {
-		if cfg.Changes == 0 && k > 0 {
+var large = flag.Bool("large", false, "explore all that `make ledger` explores")
+
+// TestRulesHold: with all rules, no interleaving of what Small lists violates an invariant.
+func TestRulesHold(t *testing.T) {
+	cfgs := Small()
+	if *large {
+		cfgs = append(cfgs, Large()...)
+	}
+	states := 0
+	for _, cfg := range cfgs {
+		r := Run(cfg, time.Now)
+		t.Logf("%s: %s", cfg, r)
+		if !r.Complete {
+			t.Errorf("%s: %s\n%s", cfg, r, strings.Join(r.Trace, "\n"))
+		}
+		states += r.States
+	}
+	t.Logf("%d states", states)
+}
+
+// TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated.
+func TestWeakenedRulesAreFound(t *testing.T) {
+	all := EachWeakened()
+	if len(all) != len(Rules()) {
+		t.Fatalf("%d of %d rules are weakened", len(all), len(Rules()))
+	}
+	for i, w := range all {
+		if w.Rule != Rules()[i] {
+			t.Errorf("%s stands in the place of %s", w.Rule, Rules()[i])
+		}
+		r := Run(w.In, time.Now)
+		if r.Violation == "" || len(r.Trace) < 5 {
+			t.Errorf("%s is not found: %s", w.Rule, r)
 			continue
 		}
-		cfg.Pattern.Next = all[k : k+1]
-		r := Run(cfg, time.Now)
-		t.Logf("%s %s late %t %s: %s\n%s", name, cfg.Pattern.Name, cfg.Pattern.Late, all[k], r, strings.Join(r.Trace, "\n"))
+		t.Logf("%s: %s\n%s", w.Rule, r, strings.Join(r.Trace, "\n"))
+		w.In.Weak = nil
+		w.In.Limit = 10 * r.States
+		if kept := Run(w.In, time.Now); kept.Violation != "" {
+			t.Errorf("%s is found although the rule is kept: %s", w.Rule, kept)
+		}
 	}
 }
 
-func TestQuestions(t *testing.T) {
-	for _, p := range Patterns {
-		for _, late := range []bool{false, true} {
-			p.Late = late
-			if strings.HasPrefix(p.Name, "orphan") {
-				try(t, "all rules", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 3000000})
-				try(t, "orphans shortcut", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 3000000, Weak: []Rule{ShortcutWithOrphans}, OnlyC2: true})
-			}
-			if !p.Support {
-				try(t, "takeover shortcut", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 2000000, Weak: []Rule{ShortcutAtTakeover}, OnlyC2: true})
-				try(t, "kept", Config{Pattern: p, Changes: 1, Attempts: 1, Limit: 2000000, Kept: true})
-			} else if !late {
-				try(t, "strict", Config{Pattern: p, Changes: 0, Attempts: 1, Limit: 3000000, Strict: true, Edits: 1})
-			}
+// TestHashesMergeNothingElse: an exploration that compares whole states meets as many.
+func TestHashesMergeNothingElse(t *testing.T) {
+	p, _ := PatternNamed("plain")
+	for _, cfg := range each(Config{Pattern: p, Changes: 1, Attempts: 1}) {
+		hashed := Run(cfg, time.Now)
+		cfg.Exact = true
+		if exact := Run(cfg, time.Now); exact.States != hashed.States || exact.Transitions != hashed.Transitions {
+			t.Errorf("%s: %s, and with hashes %s", cfg, exact, hashed)
 		}
 	}
 }

@@ -50,3 +50,66 @@ func PatternNamed(name string) (Pattern, bool) {
 	}
 	return Pattern{}, false
 }
+
+// Small returns what a test exhausts, and Large what `make ledger` adds: all rules are kept in each.
+func Small() []Config {
+	var all []Config
+	for _, p := range Patterns {
+		for _, late := range []bool{false, true} {
+			p.Late = late
+			if late && (p.Name == "own" || p.Name == "home" || p.Support) {
+				continue
+			}
+			changes := uint8(1)
+			edits := uint8(0)
+			if p.Support {
+				changes, edits = 0, 1
+			}
+			all = append(all, each(Config{Pattern: p, Changes: changes, Attempts: 1, Edits: edits})...)
+		}
+	}
+	plain, _ := PatternNamed("plain")
+	plain.Both = true
+	return append(all, each(Config{Pattern: plain, Attempts: 2, Edits: 1, Deletes: 1, Lost: 1, Abandons: 1})...)
+}
+
+// Large takes some minutes.
+func Large() []Config {
+	var all []Config
+	for _, p := range Patterns {
+		for _, late := range []bool{false, true} {
+			if p.Support && late {
+				continue
+			}
+			p.Late = late
+			all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 1})...)
+			if p.Support {
+				continue
+			}
+			p := p
+			p.Both = true
+			all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 1})...)
+			p.Both = false
+			if p.Name == "plain" && !late {
+				all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 2})...)
+				all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 1, Edits: 1, Deletes: 1, Lost: 1, Abandons: 1})...)
+				all = append(all, Config{Pattern: p, Changes: 2, Attempts: 1})
+			}
+		}
+	}
+	return all
+}
+
+// each returns a configuration for each next table.
+func each(cfg Config) []Config {
+	if cfg.Changes == 0 {
+		return []Config{cfg}
+	}
+	var all []Config
+	for k := range cfg.Pattern.Next {
+		one := cfg
+		one.Pattern.Next = cfg.Pattern.Next[k : k+1]
+		all = append(all, one)
+	}
+	return all
+}

@@ -233,7 +233,7 @@ func (m *machine) outside(s *state, x uint8, from func() *state, do func(kind, u
 		if p.bound == 0 && s.edits > 0 {
 			from().row[x], n.rowBy[x], n.bad[x] = noRow, commit{}, 1
 			n.edits--
-			emit(step{edit, 0, x}, n, m.judgeLost(n))
+			do(edit, 0, x)
 		}
 	}
 }
@@ -278,7 +278,7 @@ func (m *machine) see(s *state, i, to uint8) {
 	case now.Ledger != i:
 		sh.book = book{}
 	case kept && m.weak.has(NewMemberNotAsked):
-		sh.book.acks = 0xff
+		sh.book.acks |= now.Members&^was.Members | now.Fresh // as if the answer of a name were that of its incarnation
 		sh.book.serial = [units]uint8{}
 	case kept && m.Kept && sh.book.phase == listed:
 		// Everything that was counted stays counted, and members answer again. No read, no list.
@@ -443,7 +443,7 @@ func (m *machine) drive(s *state, i, u uint8, mine bool, from func() *state, do 
 		}
 		if yes {
 			n.shard[i].rec[u].phase = placed
-			if len(ps) == 1 || m.weak.has(SaidSupports) {
+			if m.weak.has(SaidSupports) || len(ps) == 1 && m.weak.has(DecidedSupports) {
 				n.sure[u] |= bit(r.epoch, r.serial)
 			}
 		} else {
@@ -482,7 +482,7 @@ func (m *machine) drive(s *state, i, u uint8, mine bool, from func() *state, do 
 			from().shard[i].rec[u].told = 1
 			do(hearBound, i, u)
 		}
-		if len(ps) > 1 && r.epoch != 0 && bound && s.sure[u]&bit(r.epoch, r.serial) == 0 {
+		if m.weak.has(DecidedSupports) && len(ps) > 1 && r.epoch != 0 && bound && s.sure[u]&bit(r.epoch, r.serial) == 0 {
 			from().sure[u] |= bit(r.epoch, r.serial)
 			do(hearBinding, i, u)
 		}
@@ -563,7 +563,7 @@ func (m *machine) ledger(s *state, i uint8, from func() *state, do func(kind, ui
 			if s.rowBy[x].epoch == sh.epoch {
 				me.serial[u] = max(me.serial[u], s.rowBy[x].serial)
 			}
-			if s.row[x] == binding || m.weak.has(PreparedRowSupports) {
+			if s.row[x] == binding && m.weak.has(DecidedSupports) || m.weak.has(PreparedRowSupports) {
 				me.sure |= 1 << u
 			}
 		}
