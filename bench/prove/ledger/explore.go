@@ -240,7 +240,7 @@ func (m *machine) unit(u uint8) string {
 	return strings.Join(names, "+")
 }
 
-// units says which units are in a set.
+// unitsIn says which units are in a set.
 func (m *machine) unitsIn(set uint8) string {
 	var names []string
 	for u := range uint8(units) {

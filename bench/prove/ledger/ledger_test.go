@@ -62,3 +62,25 @@ func TestHashesMergeNothingElse(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatTheShortcutRestsOn: the package comment says that a takeover by the shortcut, and counts that are kept over a change of the
+// table, are safe while each queue has an owner, and only then.
+func TestWhatTheShortcutRestsOn(t *testing.T) {
+	for _, p := range Patterns {
+		if p.Support {
+			continue
+		}
+		orphans := strings.HasPrefix(p.Name, "orphan")
+		p.Late = p.Name == "orphan"
+		for _, cfg := range each(Config{Pattern: p, Changes: 1, Attempts: 1, OnlyC2: true}) {
+			cfg.Weak = []Rule{ShortcutAtTakeover}
+			if r := Run(cfg, time.Now); (r.Violation != "") != orphans {
+				t.Errorf("by the shortcut: %s: %s\n%s", cfg, r, strings.Join(r.Trace, "\n"))
+			}
+			cfg.Weak, cfg.Kept = nil, true
+			if r := Run(cfg, time.Now); (r.Violation != "") != (p.Name == "orphan") {
+				t.Errorf("kept: %s: %s\n%s", cfg, r, strings.Join(r.Trace, "\n"))
+			}
+		}
+	}
+}

@@ -9,7 +9,7 @@ const (
 	epochs = 3 // tables: the first one and two changes
 )
 
-// Versions of the API server: each change of a pod has the next one; 0 is "not yet".
+// pod is known by the versions of the API server at its changes; each change of any pod has the next one, and 0 is "not yet".
 type pod struct{ made, bound, gone uint8 }
 
 // Row of a pod in the control store.
