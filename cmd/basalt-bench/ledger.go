@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ func ledgerCommand() *cobra.Command {
 			}
 			var cfgs []ledger.Config
 			switch {
-			case pattern != "":
+			case pattern != "" && !large:
 				p, is := ledger.PatternNamed(pattern)
 				if !is {
 					return fmt.Errorf("there is no pattern %s", pattern)
@@ -57,6 +58,9 @@ func ledgerCommand() *cobra.Command {
 				cfgs = append(cfgs, cfg)
 			case large:
 				cfgs = ledger.Large()
+				if pattern != "" {
+					cfgs = slices.DeleteFunc(cfgs, func(one ledger.Config) bool { return one.Pattern.Name != pattern })
+				}
 			default:
 				cfgs = ledger.Small()
 			}
@@ -78,7 +82,7 @@ func ledgerCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&weakened, "weakened", false, "weaken one rule after another, each where it must be found, and print its trace")
 	f.BoolVar(&large, "large", false, "explore larger spaces; takes some minutes")
-	f.StringVar(&pattern, "pattern", "", "explore one pattern of ownership, with the flags below: own, home, plain, orphan, orphan-moved or support")
+	f.StringVar(&pattern, "pattern", "", "explore one pattern of ownership, with the flags below or those spaces of it that --large has: own, home, plain, orphan, orphan-moved or support")
 	f.StringSliceVar(&weak, "weak", nil, "rules that are not kept")
 	f.BoolVar(&late, "late", false, "the pod with the term is created at any point")
 	f.BoolVar(&both, "both", false, "both pods carry the term")
