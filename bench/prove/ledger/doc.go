@@ -50,8 +50,9 @@
 //	R23* count-outlives-ticket  A Ticket ends all counts of its gang before it is judged, not when it is granted.
 //	R24* shortcut-with-orphans  The shortcut is not taken while a queue has no owner.
 //	R25* decided-supports       Only a pod that the ledger's own watch shows as bound supports: a row's Binding may be refused.
+//	R26* ticket-of-unknown-group  A Ticket makes the ledger learn the groups that it names, also from a gang that only matches them.
 //
-// What the model corrected in the design (R20, R23, R24 and R25 are the ones that change the core):
+// What the model corrected in the design (R20 and R23 to R26 are the ones that change the core):
 //   - R24. A new group under a standing table was said to be safe with the shortcut. It is not when the table leaves a bucket of
 //     queues to nobody (0xffff): no home says then what the dead one had written, and q's row is missed. The ledger has to read the
 //     rows then as at a takeover, or to wait until every queue has an owner.
@@ -67,6 +68,8 @@
 //     refused. Their TicketDone goes to the ledger of the old table; under the new one each Ticket waits for the count of the
 //     other, for ever. A home asks for a ticket only when nothing of the gang is on its way, so its Ticket has to end the
 //     counts when it arrives.
+//   - R26. The pod with the term is deleted, and the ledger moves: its heir lists no such pod and knows no group, but homes do, and ask for
+//     tickets that nobody answers. Groups end at homes later than at a ledger, or an heir learns them from Tickets.
 //   - R16 to R18. Serials decide everywhere, also in Registered and in the rows that are read: there the design had none.
 //   - A ledger that keeps its bucket (Config.Kept) may keep its counts over a change of the table, take the shortcut, and so pause
 //     for some milliseconds only; every member answers again. Nothing was found against it in the spaces explored, but orphan queues

@@ -32,13 +32,14 @@ const (
 	CountOutlivesTicket
 	ShortcutWithOrphans
 	DecidedSupports
+	TicketOfUnknownGroup
 	rules
 )
 
 var ruleNames = [rules]string{"grant-before-answers", "open-ignored", "read-before-answers", "list-before-read", "no-read", "old-ticket",
 	"ticket-times-out", "unregistered-home", "new-member-not-asked", "shortcut-at-takeover", "answer-while-gaining", "home-lists-first",
 	"inherited-not-open", "open-until-told", "freed-in-flight", "done-of-any-serial", "ticket-of-any-serial", "open-without-serial",
-	"promised-supports", "said-supports", "prepared-row-supports", "no-watch-in-answer", "count-outlives-ticket", "shortcut-with-orphans", "decided-supports"}
+	"promised-supports", "said-supports", "prepared-row-supports", "no-watch-in-answer", "count-outlives-ticket", "shortcut-with-orphans", "decided-supports", "ticket-of-unknown-group"}
 
 func (r Rule) String() string { return ruleNames[r] }
 
@@ -83,6 +84,7 @@ func EachWeakened() []Weakened {
 	}
 	twice := func(cfg Config) Config { cfg.Attempts = 2; return cfg }
 	edited := func(cfg Config) Config { cfg.Edits = 1; return cfg }
+	deleted := func(cfg Config) Config { cfg.Deletes = 1; return cfg }
 	any := func(cfg Config) Config { cfg.OnlyC2 = false; return cfg }
 	all := []Weakened{
 		{GrantBeforeAnswers, in("plain", 0, true, 0)},
@@ -110,6 +112,7 @@ func EachWeakened() []Weakened {
 		{CountOutlivesTicket, any(in("plain", 3, false, 1))},
 		{ShortcutWithOrphans, in("orphan", 0, true, 1)},
 		{DecidedSupports, edited(in("support", 0, false, 0))},
+		{TicketOfUnknownGroup, any(deleted(in("plain", 4, false, 1)))},
 	}
 	for i := range all {
 		all[i].In.Weak = []Rule{all[i].Rule}

@@ -508,7 +508,7 @@ func (m *machine) ledger(s *state, i uint8, from func() *state, do func(kind, ui
 	if b.known == 0 {
 		told := m.listedGroup(s, sh.watch)
 		for u := range uint8(units) {
-			told = told || m.carries(u) && s.ticket[u]&(3*bit(sh.epoch, 1)) != 0
+			told = told || (m.carries(u) || !m.weak.has(TicketOfUnknownGroup)) && s.ticket[u]&(3*bit(sh.epoch, 1)) != 0
 		}
 		if told {
 			n := from()
