@@ -69,7 +69,7 @@
 //     other, for ever. A home asks for a ticket only when nothing of the gang is on its way, so its Ticket has to end the
 //     counts when it arrives.
 //   - R26. The pod with the term is deleted, and the ledger moves: its heir lists no such pod and knows no group, but homes do, and ask for
-//     tickets that nobody answers. Groups end at homes later than at a ledger, or an heir learns them from Tickets.
+//     tickets that nobody answers. So the heir learns the groups from Tickets.
 //   - R16 to R18. Serials decide everywhere, also in Registered and in the rows that are read: there the design had none.
 //   - A ledger that keeps its bucket (Config.Kept) may keep its counts over a change of the table, take the shortcut, and so pause
 //     for some milliseconds only; every member answers again. Nothing was found against it in the spaces explored, but orphan queues

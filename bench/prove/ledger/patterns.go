@@ -92,7 +92,9 @@ func Large() []Config {
 			p.Both = false
 			if p.Name == "plain" && !late {
 				all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 2})...)
-				all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 1, Edits: 1, Deletes: 1, Lost: 1, Abandons: 1})...)
+				all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 1, Edits: 1})...)
+				all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 1, Deletes: 1})...)
+				all = append(all, each(Config{Pattern: p, Changes: 1, Attempts: 1, Lost: 1, Abandons: 1})...)
 				all = append(all, Config{Pattern: p, Changes: 2, Attempts: 1})
 			}
 		}

@@ -363,7 +363,9 @@ func (m *machine) drive(s *state, i, u uint8, mine bool, from func() *state, do 
 				continue // one of an older table will be refused: it need not be told apart from one that is lost
 			}
 			n.commit[x] = commit{phase: inFlight, by: i, epoch: sh.epoch, serial: me.serial}
-			n.bad[x] = 0
+			if sh.epoch == s.epoch {
+				n.bad[x] = 0
+			}
 		}
 	}
 	end := func(n *state) {
@@ -437,7 +439,7 @@ func (m *machine) drive(s *state, i, u uint8, mine bool, from func() *state, do 
 			case !yes && n.row[x] == prepared: // Withdraw
 				n.row[x], n.rowBy[x] = noRow, commit{}
 			}
-			if !yes {
+			if !yes && sh.epoch == s.epoch {
 				n.bad[x] = 0
 			}
 		}
@@ -453,7 +455,7 @@ func (m *machine) drive(s *state, i, u uint8, mine bool, from func() *state, do 
 	case placed:
 		rows, bads, bound := 0, false, false
 		for _, x := range ps {
-			bads = bads || s.bad[x] != 0
+			bads = bads || s.bad[x] != 0 || r.epoch == 0 && s.row[x] == noRow // an heir asks node shards by Withdraw
 			bound = bound || s.row[x] == binding || s.pod[x].bound != 0
 			if s.row[x] == prepared {
 				rows++
