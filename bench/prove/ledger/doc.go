@@ -56,7 +56,8 @@
 //   - R24. A new group under a standing table was said to be safe with the shortcut. It is not when the table leaves a bucket of
 //     queues to nobody (0xffff): no home says then what the dead one had written, and q's row is missed. The ledger has to read the
 //     rows then as at a takeover, or to wait until every queue has an owner.
-//   - R10. The shortcut at a takeover was said to violate. In every pattern in which each queue has an owner it does not, because
+//   - R10. The shortcut at a takeover was said to violate. Where each queue has an owner none was found (own and home with a
+//     late term were not exhausted for this), because
 //     of R11 to R14: homes that gained the queue read the rows themselves. It violates with an orphan queue alone. So full reads
 //     could be left to tables with orphans, and 1 to 2 s saved at each other takeover; they are kept, since without them R12 to R14
 //     carry all the weight. The run `ledger --pattern X --weak shortcut-at-takeover` shows either.
