@@ -18,7 +18,7 @@ down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
 # Packages whose code has one goroutine: the race detector has nothing to find there, and makes them take five times as long.
-PURE := ./cache ./coordinator ./shard/home ./shard/node ./bench/prove/explore ./bench/prove/sim
+PURE := ./cache ./coordinator ./shard/home ./shard/node ./bench/prove/explore ./bench/prove/ledger ./bench/prove/sim
 
 test: build compiler ## run all tests, with the race detector where more than one goroutine runs
 	$(GO) test -race -timeout 14m -p 2 $$($(GO) list ./... | grep -v -x -F "$$($(GO) list $(PURE))")
