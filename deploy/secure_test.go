@@ -256,13 +256,16 @@ func TestSecureFromTheFirstApply(t *testing.T) {
 
 	// The configuration is followed without a restart, and one that is wrong changes nothing.
 	const head = "apiVersion: config.basalt.dev/v1alpha1\nkind: Configuration\n"
-	for _, b := range []*local.Basalt{shard, coordinator} {
-		w.configure(b, head+"log: {level: debug}\nplacement: spread\npodEvents: true\n", `msg="configuration changed" role=`+b.Role, "field=log.level value=debug", "field=podEvents value=true", "this takes effect at the next start", "field=placement")
+	both := []*local.Basalt{shard, coordinator}
+	w.configure(both, head+"log: {level: debug}\nplacement: spread\npodEvents: true\n", `msg="configuration changed" role=`, "field=log.level value=debug", "field=podEvents value=true", "this takes effect at the next start", "field=placement")
+	for _, b := range both {
 		if now := w.inForce(program, b); !strings.Contains(now, "level: debug\n") || !strings.Contains(now, "podEvents: true\n") || !strings.Contains(now, "placement: pack\n") {
 			t.Errorf("%s runs with\n%s", b.Name(), now)
 		}
-		w.configure(b, head+"log: {level: loud}\n", `log.level is \"loud\"`, "the configuration stays as it was")
-		w.configure(b, head, "field=log.level value=info")
+	}
+	w.configure(both, head+"log: {level: loud}\n", `log.level is \"loud\"`, "the configuration stays as it was")
+	w.configure(both, head, "field=log.level value=info")
+	for _, b := range both {
 		if n := b.Starts(); n != 1 {
 			t.Errorf("%s was started %d times", b.Name(), n)
 		}
@@ -425,21 +428,23 @@ func (w *installed) inForce(program string, b *local.Basalt) string {
 	return string(out)
 }
 
-// configure edits the ConfigMap, and waits until the log of a process that runs says this of it.
-func (w *installed) configure(b *local.Basalt, text string, says ...string) {
+// configure edits the ConfigMap, which all processes have, and waits until the logs of these, which run, say this of it.
+func (w *installed) configure(of []*local.Basalt, text string, says ...string) {
 	w.Helper()
 	patch := must[[]byte](w.T)(json.Marshal(map[string]any{"data": map[string]string{"config.yaml": text}}))
 	must[*corev1.ConfigMap](w.T)(w.admin.CoreV1().ConfigMaps(namespace).Patch(w.Context(), "basalt-config", types.MergePatchType, patch, metav1.PatchOptions{}))
 	w.mount()
-	localtest.Wait(w, time.Minute, "the log of "+b.Name(), func(context.Context) error {
-		log, err := os.ReadFile(b.Log())
-		for _, words := range says {
-			if err == nil && !bytes.Contains(log, []byte(words)) {
-				err = fmt.Errorf("%q is not in it", words)
+	for _, b := range of {
+		localtest.Wait(w, time.Minute, "the log of "+b.Name(), func(context.Context) error {
+			log, err := os.ReadFile(b.Log())
+			for _, words := range says {
+				if err == nil && !bytes.Contains(log, []byte(words)) {
+					err = fmt.Errorf("%q is not in it", words)
+				}
 			}
-		}
-		return err
-	})
+			return err
+		})
+	}
 }
 
 // args returns a workload's, with what is said of the cluster replaced by what is here.

@@ -90,7 +90,7 @@ func startStandIn(t *testing.T, e *local.Etcd, name string) *standIn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.store.Close() })
-	if s.session, err = s.store.Register(t.Context(), &wire.ShardRecord{Incarnation: name, Name: name, Address: s.address, Key: public}, 10*time.Minute); err != nil {
+	if s.session, err = s.store.Register(t.Context(), &wire.ShardRecord{Incarnation: name, Name: name, Address: s.address, Key: public, Protocol: wire.Protocol}, 10*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	return s
