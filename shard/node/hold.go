@@ -41,6 +41,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	later := make([]bool, len(classes)) // and it said no
 	refused := make([]uint32, len(classes))
 	kins, counted := make([]*kin, len(classes)), make([]*api.Class, len(classes)) // as the cache counts them
+	known := c.groups.last
 	for i, class := range classes {
 		kins[i] = c.kinOf(namespace, class)
 		if placed, ok := c.placed(kins[i], class, true); ok {
@@ -49,8 +50,8 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			full[i], later[i] = true, true // its namespace has too many terms
 		}
 	}
-	for i, class := range classes { // again: one of the others may have brought a term
-		if counted[i] != nil {
+	for i, class := range classes { // again, if one of the others has brought a term
+		if counted[i] != nil && c.groups.last != known {
 			counted[i], _ = c.placed(kins[i], class, true)
 		}
 	}

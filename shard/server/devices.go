@@ -68,18 +68,23 @@ func (d *devices) setClass(name string, there bool, resource string) {
 
 // setOffers takes what a node offers.
 func (d *devices) setOffers(node string, resources []string) {
-	for _, r := range d.offers[node] {
-		if d.offered[r]--; d.offered[r] == 0 {
-			delete(d.offered, r)
+	recount(d.offers, d.offered, node, resources)
+}
+
+// recount takes what a node names now in place of what it named, and keeps the count of the nodes that name something.
+func recount(named map[string][]string, nodes map[string]int, node string, now []string) {
+	for _, name := range named[node] {
+		if nodes[name]--; nodes[name] == 0 {
+			delete(nodes, name)
 		}
 	}
-	for _, r := range resources {
-		d.offered[r]++
+	for _, name := range now {
+		nodes[name]++
 	}
-	if len(resources) == 0 {
-		delete(d.offers, node)
+	if len(now) == 0 {
+		delete(named, node)
 	} else {
-		d.offers[node] = resources
+		named[node] = now
 	}
 }
 

@@ -55,19 +55,7 @@ func (s *storage) tips(node string, drivers []string) bool {
 
 // setLimits takes which drivers limit the volumes of a node.
 func (s *storage) setLimits(node string, drivers []string) {
-	for _, d := range s.limits[node] {
-		if s.limited[d]--; s.limited[d] == 0 {
-			delete(s.limited, d)
-		}
-	}
-	for _, d := range drivers {
-		s.limited[d]++
-	}
-	if len(drivers) == 0 {
-		delete(s.limits, node)
-	} else {
-		s.limits[node] = drivers
-	}
+	recount(s.limits, s.limited, node, drivers)
 }
 
 // limiting returns the drivers of a node that limit its volumes.
