@@ -389,6 +389,7 @@ func (c *Core) retire(g *gang) {
 	case g.outstanding():
 		c.retreat(g, startOver)
 	case g.tally.bound > 0:
+		g.boundSince = time.Time{} // nothing is to be completed; if its group shows again, the time for that starts anew
 		c.become(g, running)
 		c.adjust(g)
 	case g.charge.reserved || g.charge.reserve != nil:
