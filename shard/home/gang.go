@@ -36,7 +36,7 @@ type gang struct {
 	inDoubt bool            // an intent may exist that no shard has reported for long
 	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
 	tally   tally
-	placed  int  // pods that got a node since the gang last started from nothing
+	placed  int  // pods that got a node since the gang last started from nothing, and finished ones that were there then
 	started bool // had its minimum once
 
 	placedAs map[string]int // of placed, those with a role, by role
@@ -203,6 +203,9 @@ func (c *Core) drive(g *gang) {
 	case evicting:
 		c.evict(g)
 		return
+	}
+	if g.placed > 0 && g.tally.bound == 0 && !g.started && g.boundSince.IsZero() {
+		c.fromNothing(g) // pods that are gone do not count: an heir would not know of them
 	}
 	switch {
 	case !g.ownerless.IsZero():
