@@ -31,14 +31,7 @@ func repels(p *v1.Pod) (terms []v1.PodAffinityTerm, excess string) {
 	}
 	bytes := 0
 	for _, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		// The API server has merged the label keys into the selector.
-		out := v1.PodAffinityTerm{LabelSelector: t.LabelSelector, TopologyKey: t.TopologyKey, NamespaceSelector: t.NamespaceSelector, Namespaces: t.Namespaces}
-		if len(out.Namespaces) == 0 && out.NamespaceSelector == nil {
-			out.Namespaces = []string{p.Namespace}
-		}
-		if !slices.IsSorted(out.Namespaces) {
-			out.Namespaces = slices.Sorted(slices.Values(out.Namespaces))
-		}
+		out := termOf(&t, p.Namespace)
 		if bytes += out.Size(); bytes > maxRepelBytes {
 			return terms, fmt.Sprintf("%s: its terms have more bytes than the limit of %d", fieldRepels, maxRepelBytes)
 		}
@@ -65,17 +58,25 @@ func ReadRepels(b []byte) ([]*Term, error) {
 	}
 	terms := make([]*Term, len(a.RequiredDuringSchedulingIgnoredDuringExecution))
 	for i := range terms {
-		t := &a.RequiredDuringSchedulingIgnoredDuringExecution[i]
-		id, err := t.Marshal()
+		t, err := readTerm(&a.RequiredDuringSchedulingIgnoredDuringExecution[i])
 		if err != nil {
 			return nil, fmt.Errorf("read anti-affinity: %w", err)
 		}
-		terms[i] = &Term{ID: string(id), Topology: t.TopologyKey, namespaces: t.Namespaces, selector: readSelector(t.LabelSelector)}
-		if t.NamespaceSelector != nil {
-			terms[i].namespaceSelector = readSelector(t.NamespaceSelector)
-		}
+		terms[i] = t
 	}
 	return terms, nil
+}
+
+func readTerm(t *v1.PodAffinityTerm) (*Term, error) {
+	id, err := t.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	out := &Term{ID: string(id), Topology: t.TopologyKey, namespaces: t.Namespaces, selector: readSelector(t.LabelSelector)}
+	if t.NamespaceSelector != nil {
+		out.namespaceSelector = readSelector(t.NamespaceSelector)
+	}
+	return out, nil
 }
 
 // readSelector reads a selector; one that the API server would not take matches everything, so that nothing is overlooked.
@@ -129,16 +130,6 @@ func NewLabels(of map[string]string) *Labels {
 	return &Labels{of, hashLabels(of)}
 }
 
-// unsupportedTerm names the first term of a pod that restricts where it may run in a way that is not built yet.
-func unsupportedTerm(terms []v1.PodAffinityTerm) string {
-	for i := range terms {
-		if terms[i].TopologyKey != LabelHostname {
-			return fmt.Sprintf("%s[%d] with topologyKey %s is not supported yet, only with %s", fieldRepels, i, terms[i].TopologyKey, LabelHostname)
-		}
-	}
-	return ""
-}
-
 // wideLabels returns how many bytes the labels of a pod have if they exceed the bound, "" if not.
 func wideLabels(p *v1.Pod) string {
 	n := 0
@@ -180,16 +171,16 @@ func (c *Classes) labelsOf(of map[string]string) *Labels {
 
 // With returns the class of those of its pods that have these labels.
 func (c *Class) With(labels *Labels) *Class {
-	return MakeClass(Class{Requests: c.Requests, Constraints: c.Constraints, Repels: c.Repels, Labels: labels, Labelled: true})
+	return MakeClass(Class{Requests: c.Requests, Constraints: c.Constraints, Repels: c.Repels, Joins: c.Joins, Labels: labels, Labelled: true})
 }
 
 // appendExtras appends what few classes have to a key.
 func (c *Class) appendExtras(b []byte) []byte {
-	if len(c.Repels) == 0 && !c.Labelled && len(c.In)+len(c.Avoids) == 0 {
+	if len(c.Repels)+len(c.Joins) == 0 && !c.Labelled && len(c.In)+len(c.Avoids) == 0 {
 		return b
 	}
 	of := c.Labels.set()
-	b = fmt.Appendf(b, "\x01%d:%s%t%d:", len(c.Repels), c.Repels, c.Labelled, len(of))
+	b = fmt.Appendf(b, "\x01%d:%s%d:%s%t%d:", len(c.Repels), c.Repels, len(c.Joins), c.Joins, c.Labelled, len(of))
 	for _, k := range slices.Sorted(maps.Keys(of)) {
 		b = fmt.Appendf(b, "%d:%s%d:%s", len(k), k, len(of[k]), of[k])
 	}

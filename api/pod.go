@@ -78,6 +78,7 @@ type Class struct {
 	Requests    Resources // includes pods=1
 	Constraints []byte    // a v1.PodSpec with only what constrain keeps, in protobuf; empty for none
 	Repels      []byte    // a v1.PodAntiAffinity with the required terms, in protobuf; empty for none
+	Joins       []byte    // a v1.PodSpec with required pod affinity and topology spread, in protobuf; empty for none
 
 	// Labels of its pods, where Labelled: node shards have to know them while there are pods that repel others.
 	Labels   *Labels
@@ -143,8 +144,8 @@ const (
 )
 
 // of returns the class of its parts; it copies the requests if it keeps them.
-func (c *Classes) of(requests Resources, constraints, repels []byte) *Class {
-	made := Class{Requests: requests, Constraints: constraints, Repels: repels}
+func (c *Classes) of(requests Resources, constraints, repels, joins []byte) *Class {
+	made := Class{Requests: requests, Constraints: constraints, Repels: repels, Joins: joins}
 	if c == nil {
 		made.Requests = slices.Clone(requests)
 		return MakeClass(made)
@@ -244,13 +245,15 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	if out.Unlisted = wide != ""; !out.Unlisted {
 		out.Labels = c.labelsOf(p.Labels)
 	}
-	var constraints, repelled []byte
+	var constraints, repelled, joined []byte
 	var where []*v1.NodeSelector
 	terms, excess := repels(p)
 	if out.Ours && out.Node == "" {
 		var field string
 		where, field = unsupported(p, requests, cluster, &rules)
-		field = cmp.Or(field, excess, unsupportedTerm(terms))
+		var unreadable string
+		joined, unreadable = joinsOf(p)
+		field = cmp.Or(field, excess, unreadable)
 		if field == "" && out.Unlisted {
 			field = fmt.Sprintf("metadata.labels: they have %s bytes, the limit is %d", wide, maxLabelBytes)
 		}
@@ -292,7 +295,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	if size := p.Annotations[annotationSize]; size != "" && out.Ours && out.Node == "" && out.Refused == nil {
 		out.Refused = &Refusal{"NeverFits", fmt.Sprintf("the pod has %s bytes, the limit is %d", size, MaxPodBytes)}
 	}
-	out.Class = c.of(requests, constraints, repelled)
+	out.Class = c.of(requests, constraints, repelled, joined)
 	return out
 }
 
@@ -481,16 +484,6 @@ func unsupportedField(p *v1.Pod, rules *Rules) string {
 		return group
 	}
 	s := &p.Spec
-	if a := s.Affinity; a != nil {
-		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			return "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution is not supported yet"
-		}
-	}
-	for i := range s.TopologySpreadConstraints {
-		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == v1.DoNotSchedule {
-			return fmt.Sprintf("spec.topologySpreadConstraints[%d] with whenUnsatisfiable DoNotSchedule is not supported yet", i)
-		}
-	}
 	if len(s.ResourceClaims) > 0 {
 		return "spec.resourceClaims is not supported yet"
 	}

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 )
 
@@ -105,11 +106,10 @@ func TestPodRequestsFollowComponentHelpers(t *testing.T) {
 }
 
 func TestWhatIsNotSupportedIsRefused(t *testing.T) {
-	term := []v1.PodAffinityTerm{{TopologyKey: "zone"}}
+	term := []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}
 	for name, spec := range map[string]v1.PodSpec{
-		"spec.affinity.podAffinity":                          {Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
-		"spec.affinity.podAntiAffinity":                      {Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
-		"spec.topologySpreadConstraints[":                    {TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}},
+		"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector:": {Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
+		"spec.topologySpreadConstraints[1].labelSelector:":                                           {TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}, {WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: term[0].LabelSelector}}},
 		"spec.resourceClaims":                                {ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}},
 		"spec.schedulingGroup":                               {SchedulingGroup: &v1.PodSchedulingGroup{}},
 		"spec.volumes[0].gcePersistentDisk":                  {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}}}},

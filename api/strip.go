@@ -14,12 +14,13 @@ import (
 // StripPod keeps what FromPod reads. Indexes in lists stay as they are, for messages name them.
 func StripPod(p *v1.Pod) *v1.Pod {
 	s := &p.Spec
+	affinity, spread := stripAffinity(p)
 	out := &v1.Pod{
 		ObjectMeta: StripMeta(&p.ObjectMeta, LabelPodGroup, LabelQueue, LabelGang),
 		Spec: v1.PodSpec{
 			SchedulerName: s.SchedulerName, NodeName: s.NodeName, Priority: s.Priority,
-			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: stripAffinity(p),
-			TopologySpreadConstraints: stripSpread(s.TopologySpreadConstraints), SchedulingGroup: s.SchedulingGroup,
+			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: affinity,
+			TopologySpreadConstraints: spread, SchedulingGroup: s.SchedulingGroup,
 			Overhead: s.Overhead, Containers: stripContainers(s.Containers), InitContainers: stripContainers(s.InitContainers),
 		},
 		Status: v1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime, NominatedNodeName: p.Status.NominatedNodeName},
@@ -62,6 +63,17 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	stripExcess(out)
 	if _, excess := repels(p); excess != "" && out.Status.Reason == "" {
 		out.Status.Reason, out.Status.Message = excessConstraints, excess
+	}
+	if s.NodeName == "" {
+		if _, field := joins(p); field != "" {
+			out.Spec.TopologySpreadConstraints = nil
+			if out.Spec.Affinity != nil {
+				out.Spec.Affinity.PodAffinity = nil
+			}
+			if out.Status.Reason == "" {
+				out.Status.Reason, out.Status.Message = excessConstraints, field
+			}
+		}
 	}
 	stripGroups(out, p)
 	if s.NodeName != "" {
@@ -119,35 +131,21 @@ func stripExcess(p *v1.Pod) {
 	}
 }
 
-// stripAffinity keeps the required node affinity and anti-affinity, and of pod affinity whether there is a required one.
-func stripAffinity(p *v1.Pod) *v1.Affinity {
+// stripAffinity keeps what is required of nodes, and of the pods around.
+func stripAffinity(p *v1.Pod) (*v1.Affinity, []v1.TopologySpreadConstraint) {
+	joined, spread := stripJoins(p)
 	a := p.Spec.Affinity
 	if a == nil {
-		return nil
+		return nil, spread
 	}
-	out := &v1.Affinity{}
+	out := &v1.Affinity{PodAffinity: joined}
 	if n := a.NodeAffinity; n != nil && n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		out.NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: n.RequiredDuringSchedulingIgnoredDuringExecution}
-	}
-	if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-		out.PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{}}}
 	}
 	if terms, _ := repels(p); len(terms) > 0 {
 		out.PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}
 	}
-	return out
-}
-
-// stripSpread keeps where the first constraint stands that has to be met.
-func stripSpread(in []v1.TopologySpreadConstraint) []v1.TopologySpreadConstraint {
-	for i := range in {
-		if in[i].WhenUnsatisfiable == v1.DoNotSchedule {
-			out := make([]v1.TopologySpreadConstraint, i+1)
-			out[i].WhenUnsatisfiable = v1.DoNotSchedule
-			return out
-		}
-	}
-	return nil
+	return out, spread
 }
 
 func stripContainers(in []v1.Container) []v1.Container {

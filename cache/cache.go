@@ -70,6 +70,7 @@ type node struct {
 	groups []groupUse
 	repels []uint32 // groups that pods elsewhere in a topology domain of the node avoid, in order
 	host   host
+	number int32 // by which the caller knows it
 }
 
 type portUse struct {

@@ -97,10 +97,11 @@ func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
 // slot. A node out of sync is left alone: holds are no remedy for it. It looks at the nodes with holds, and not even at those
 // when no hold ranks worse or no node would take the pod if it were empty.
 func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, victims []string, ok bool) {
-	if nodeName, ok = c.Place(class); ok {
-		return nodeName, nil, true
-	}
-	cl := c.plan(class)
+	return c.PlaceWithin(class, rank, nil)
+}
+
+// takeHolds is PlaceTaking where no node has room.
+func (c *Cache) takeHolds(cl *class, rank api.Rank, allow func(number int32) bool) (nodeName string, victims []string, ok bool) {
 	if c.holding == 0 || !rank.Before(c.worst) || c.never(cl) {
 		return "", nil, false
 	}
@@ -122,7 +123,7 @@ func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, v
 				}
 			}
 		}
-		if !at.there || at.broken != 0 || c.verdict(cl, s) != admitted || !c.fitsEmpty(cl, s) {
+		if !at.there || at.broken != 0 || c.verdict(cl, s) != admitted || !c.fitsEmpty(cl, s) || allow != nil && !allow(n.number) {
 			continue
 		}
 		taken := c.taking(cl, n, rank)
@@ -169,7 +170,7 @@ func (c *Cache) Why(class *api.Class) Reasons {
 		c.counted++
 	}
 	cl.due = c.changes + c.counted*uint64(len(c.slots))/c.limits.counted // together they keep the bound
-	why := c.count(cl)
+	why := c.count(cl, nil)
 	why.Never = never
 	cl.why = why
 	cl.why.Counts = slices.Clone(why.Counts)
@@ -218,10 +219,10 @@ func (c *Cache) never(cl *class) bool {
 	return true
 }
 
-// count is Why by looking at each node.
-func (c *Cache) count(cl *class) Reasons {
+// count is Why by looking at each node. The caller may have a reason of its own.
+func (c *Cache) count(cl *class, reason func(number int32) string) Reasons {
 	r := Reasons{}
-	counts := map[Misfit]int{}
+	counts, others := map[Misfit]int{}, map[string]int{}
 	short := make([]int, len(cl.requests))
 	slots := func(yield func(int32) bool) {
 		for s := range c.bySlot {
@@ -233,9 +234,9 @@ func (c *Cache) count(cl *class) Reasons {
 	if cl.set.pins != nil { // like kube-scheduler, with one reason for all nodes that are not named
 		named := c.candidates(cl.set.pins)
 		slots = slices.Values(named)
-		if others := c.there - len(named); others > 0 {
-			r.Nodes += others
-			counts[Misfit{Obstacle: Affinity}] = others
+		if unnamed := c.there - len(named); unnamed > 0 {
+			r.Nodes += unnamed
+			counts[Misfit{Obstacle: Affinity}] = unnamed
 		}
 	}
 	for s := range slots {
@@ -244,6 +245,12 @@ func (c *Cache) count(cl *class) Reasons {
 		what, detail := c.obstacle(cl, int32(s), c.verdict(cl, int32(s)))
 		switch what {
 		case Nothing:
+			if reason != nil {
+				if why := reason(n.number); why != "" {
+					others[why]++
+					continue
+				}
+			}
 			r.Fit++
 		case Insufficient: // every resource that is short, as kube-scheduler counts them
 			for i := detail; i < len(cl.requests); i++ {
@@ -261,7 +268,10 @@ func (c *Cache) count(cl *class) Reasons {
 		}
 	}
 	for m, k := range counts {
-		r.Counts = append(r.Counts, api.ReasonCount{Reason: m.String(), Nodes: k})
+		others[m.String()] += k
+	}
+	for why, k := range others {
+		r.Counts = append(r.Counts, api.ReasonCount{Reason: why, Nodes: k})
 	}
 	r.Sort()
 	return r

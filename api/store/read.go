@@ -132,7 +132,17 @@ func (s *Store) follow(ctx context.Context, key string, prefix bool, newer *hint
 			keys[string(kv.Key)] = kv
 		}
 		changed(keys, resp.Header.Revision)
-		if err := s.watch(ctx, key, opts, keys, resp.Header.Revision, newer, pause, changed); err != nil && ctx.Err() == nil {
+		err = s.watch(ctx, key, opts, resp.Header.Revision, newer, pause, func(events []*clientv3.Event, revision int64) {
+			for _, e := range events {
+				if e.Type == mvccpb.DELETE {
+					delete(keys, string(e.Kv.Key))
+				} else {
+					keys[string(e.Kv.Key)] = e.Kv
+				}
+			}
+			changed(keys, revision)
+		})
+		if err != nil && ctx.Err() == nil {
 			s.log.Warn("control store watch failed, reading again", "key", key, "error", err)
 		}
 		if !pause.Wait(ctx) {
@@ -141,7 +151,55 @@ func (s *Store) follow(ctx context.Context, key string, prefix bool, newer *hint
 	}
 }
 
-func (s *Store) watch(ctx context.Context, key string, opts []clientv3.OpOption, keys map[string]*mvccpb.KeyValue, revision int64, newer *hint, pause *wait.Backoff, changed func(map[string]*mvccpb.KeyValue, int64)) error {
+// Intents are keys of the log of intents, in order of their revisions, the last of which is Revision.
+type Intents struct {
+	Revision int64
+	Keys     []protocol.StoredIntents // deleted ones without a Record
+}
+
+// WatchIntents tells the log of intents: all of it at one revision, and then each change after that, on the caller's goroutine, until
+// ctx ends or the store is lost. After anything that goes wrong it reads all of it again.
+func (s *Store) WatchIntents(ctx context.Context, all, some func(Intents)) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	key, pause := s.keys.AllIntents(), newBackoff()
+	for {
+		m := protocol.NewReadLog(s.keys)
+		if err := s.run(ctx, m); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return fmt.Errorf("watch %q: %w", key, cause)
+			}
+			s.log.Warn("cannot read the control store, retrying", "key", key, "error", err)
+		} else {
+			s.corrupt(m.Corrupt)
+			all(Intents{m.Revision, m.Intents})
+			err := s.watch(ctx, key, []clientv3.OpOption{clientv3.WithPrefix()}, m.Revision, nil, pause, func(events []*clientv3.Event, revision int64) {
+				change := Intents{Revision: revision, Keys: make([]protocol.StoredIntents, 0, len(events))}
+				for _, e := range events {
+					stored, err := s.keys.DecodeIntents(foundOne(e.Kv))
+					if e.Type == mvccpb.DELETE {
+						stored.Record = nil
+					} else if err != nil {
+						s.log.Error("cannot decode control store record", "key", string(e.Kv.Key), "error", err)
+					}
+					if stored.Incarnation != "" {
+						change.Keys = append(change.Keys, stored)
+					}
+				}
+				some(change)
+			})
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("control store watch failed, reading again", "key", key, "error", err)
+			}
+		}
+		if !pause.Wait(ctx) {
+			return fmt.Errorf("watch %q: %w", key, context.Cause(ctx))
+		}
+	}
+}
+
+// watch tells what follows a revision.
+func (s *Store) watch(ctx context.Context, key string, opts []clientv3.OpOption, revision int64, newer *hint, pause *wait.Backoff, changed func([]*clientv3.Event, int64)) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	events := s.client.Watch(ctx, key, append([]clientv3.OpOption{clientv3.WithRev(revision + 1)}, opts...)...)
@@ -171,16 +229,11 @@ func (s *Store) watch(ctx context.Context, key string, opts []clientv3.OpOption,
 				continue
 			}
 			for _, e := range resp.Events {
-				if e.Type == mvccpb.DELETE {
-					delete(keys, string(e.Kv.Key))
-				} else {
-					keys[string(e.Kv.Key)] = e.Kv
-				}
 				revision = max(revision, e.Kv.ModRevision)
 			}
 			s.raise(revision)
 			pause.Reset()
-			changed(keys, revision)
+			changed(resp.Events, revision)
 		}
 	}
 }

@@ -1640,6 +1640,7 @@ type IntentsRecord struct {
 	Demands       []*Demand              `protobuf:"bytes,2,rep,name=demands,proto3" json:"demands,omitempty"`
 	Rows          []*IntentRow           `protobuf:"bytes,3,rep,name=rows,proto3" json:"rows,omitempty"`
 	TableEpoch    uint64                 `protobuf:"varint,4,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
+	GivenUp       []string               `protobuf:"bytes,5,rep,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"` // pods of rows that were here and were never sent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1700,6 +1701,13 @@ func (x *IntentsRecord) GetTableEpoch() uint64 {
 		return x.TableEpoch
 	}
 	return 0
+}
+
+func (x *IntentsRecord) GetGivenUp() []string {
+	if x != nil {
+		return x.GivenUp
+	}
+	return nil
 }
 
 type Demand struct {
@@ -2761,7 +2769,8 @@ type PodClass struct {
 	Requests      []*Amount              `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`       // includes pods: 1
 	Constraints   []byte                 `protobuf:"bytes,2,opt,name=constraints,proto3" json:"constraints,omitempty"` // a k8s.io/api/core/v1 PodSpec in protobuf that has only nodeSelector, affinity.nodeAffinity.required, tolerations, and container host ports
 	Repels        []byte                 `protobuf:"bytes,3,opt,name=repels,proto3" json:"repels,omitempty"`           // a PodAntiAffinity in protobuf that has only required terms, each with the namespaces that it means
-	Labels        *Labels                `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`           // of its pods; not said unless there are pods that repel others
+	Labels        *Labels                `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`           // of its pods; not said unless there are pods that repel others, or they have joins
+	Joins         []byte                 `protobuf:"bytes,5,opt,name=joins,proto3" json:"joins,omitempty"`             // a PodSpec in protobuf that has only required pod affinity and topology spread constraints
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2820,6 +2829,13 @@ func (x *PodClass) GetRepels() []byte {
 func (x *PodClass) GetLabels() *Labels {
 	if x != nil {
 		return x.Labels
+	}
+	return nil
+}
+
+func (x *PodClass) GetJoins() []byte {
+	if x != nil {
+		return x.Joins
 	}
 	return nil
 }
@@ -3686,6 +3702,7 @@ type CommitReply struct {
 	Outcome       CommitOutcome          `protobuf:"varint,3,opt,name=outcome,proto3,enum=basalt.wire.v1.CommitOutcome" json:"outcome,omitempty"`
 	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	PodUids       []string               `protobuf:"bytes,5,rep,name=pod_uids,json=podUids,proto3" json:"pod_uids,omitempty"` // on HOLD_GONE: the pods without room
+	Place         int64                  `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`                   // on PREPARED: the largest revision at which a key with its rows was created
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3753,6 +3770,13 @@ func (x *CommitReply) GetPodUids() []string {
 		return x.PodUids
 	}
 	return nil
+}
+
+func (x *CommitReply) GetPlace() int64 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
 }
 
 type Bind struct {
@@ -5011,13 +5035,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06forced\x18\a \x01(\bR\x06forced\x12\x12\n" +
 	"\x04pods\x18\b \x03(\x06R\x04pods\x12\x18\n" +
-	"\astarted\x18\t \x01(\bR\astarted\"\xc0\x01\n" +
+	"\astarted\x18\t \x01(\bR\astarted\"\xdb\x01\n" +
 	"\rIntentsRecord\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x120\n" +
 	"\ademands\x18\x02 \x03(\v2\x16.basalt.wire.v1.DemandR\ademands\x12-\n" +
 	"\x04rows\x18\x03 \x03(\v2\x19.basalt.wire.v1.IntentRowR\x04rows\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
-	"tableEpoch\"t\n" +
+	"tableEpoch\x12\x19\n" +
+	"\bgiven_up\x18\x05 \x03(\tR\agivenUp\"t\n" +
 	"\x06Demand\x120\n" +
 	"\aamounts\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
@@ -5114,12 +5139,13 @@ const file_basalt_proto_rawDesc = "" +
 	"tableEpoch\"R\n" +
 	"\x05Known\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1a\n" +
-	"\battempts\x18\x02 \x03(\x04R\battempts\"\xa8\x01\n" +
+	"\battempts\x18\x02 \x03(\x04R\battempts\"\xbe\x01\n" +
 	"\bPodClass\x122\n" +
 	"\brequests\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\brequests\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
 	"\x06repels\x18\x03 \x01(\fR\x06repels\x12.\n" +
-	"\x06labels\x18\x04 \x01(\v2\x16.basalt.wire.v1.LabelsR\x06labels\"\x7f\n" +
+	"\x06labels\x18\x04 \x01(\v2\x16.basalt.wire.v1.LabelsR\x06labels\x12\x14\n" +
+	"\x05joins\x18\x05 \x01(\fR\x05joins\"\x7f\n" +
 	"\x06Labels\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".basalt.wire.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -5189,13 +5215,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\x06 \x03(\v2\x16.basalt.wire.v1.PodRefR\x04pods\x12\x12\n" +
 	"\x04bind\x18\a \x01(\bR\x04bind\x12(\n" +
 	"\x04rank\x18\b \x01(\v2\x14.basalt.wire.v1.RankR\x04rank\x12+\n" +
-	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\"\xae\x01\n" +
+	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\"\xc4\x01\n" +
 	"\vCommitReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x127\n" +
 	"\aoutcome\x18\x03 \x01(\x0e2\x1d.basalt.wire.v1.CommitOutcomeR\aoutcome\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x19\n" +
-	"\bpod_uids\x18\x05 \x03(\tR\apodUids\"9\n" +
+	"\bpod_uids\x18\x05 \x03(\tR\apodUids\x12\x14\n" +
+	"\x05place\x18\x06 \x01(\x03R\x05place\"9\n" +
 	"\x04Bind\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\"\x8b\x01\n" +

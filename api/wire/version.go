@@ -8,7 +8,8 @@ import "fmt"
 //	1: before records announced a version
 //	2: Explain and Explained; records announce a version
 //	3: anti-affinity terms and labels of classes
-const Protocol = 3
+//	4: pod affinity and topology spread of classes; places of rows in the log of intents
+const Protocol = 4
 
 // Announced is a record that announces a process.
 type Announced interface {
@@ -43,12 +44,16 @@ func SpokenSince(m *Envelope) uint32 {
 	return 1
 }
 
-// sinceOf: an earlier version would place pods with anti-affinity terms as if they had none.
-func sinceOf(classes []*PodClass) uint32 {
+// sinceOf: an earlier version would place pods with terms as if they had none.
+func sinceOf(classes []*PodClass) (since uint32) {
+	since = 1
 	for _, class := range classes {
+		if len(class.GetJoins()) > 0 {
+			return 4
+		}
 		if len(class.GetRepels()) > 0 {
-			return 3
+			since = 3
 		}
 	}
-	return 1
+	return since
 }

@@ -58,10 +58,11 @@ type StoredIntents struct {
 
 // PodsReplaced brings all pods of the cluster, from a consistent list; what it lacks is gone. Sequence is that of the
 // ListPods it answers, 0 when the watch fell behind and listed again by itself. PodSeen and PodGone after it come from
-// the watch that starts at this list.
+// the watch that starts at this list. AfterLog says that the list was begun after the last LogRead.
 type PodsReplaced struct {
 	Sequence uint64
 	Pods     []*api.Pod
+	AfterLog bool
 }
 
 // PodSeen brings a pod that was added or changed.
@@ -69,6 +70,27 @@ type PodSeen struct{ Pod *api.Pod }
 
 // PodGone says that a pod was deleted.
 type PodGone struct{ UID, Namespace, Name string }
+
+// LogRead brings the intents of all shards at one revision. LogSeen after it brings what follows. When it comes again, changes were
+// missed, and pods are listed again.
+type LogRead struct {
+	Revision int64
+	Intents  []LoggedIntents
+}
+
+// LogSeen brings the intent keys that one transaction wrote or deleted, in order of their revisions.
+type LogSeen struct {
+	Revision int64
+	Intents  []LoggedIntents
+}
+
+// LoggedIntents is an intent key as it is now. One that was deleted, or cannot be read, has a nil Record.
+type LoggedIntents struct {
+	Incarnation api.Incarnation
+	N           uint64
+	Place       int64 // the revision at which the key was created
+	Record      *wire.IntentsRecord
+}
 
 // Message is what a peer, or the other core of this process, says.
 type Message struct {
@@ -121,6 +143,8 @@ func (StoreRead) IsEvent()    {}
 func (PodsReplaced) IsEvent() {}
 func (PodSeen) IsEvent()      {}
 func (PodGone) IsEvent()      {}
+func (LogRead) IsEvent()      {}
+func (LogSeen) IsEvent()      {}
 func (Message) IsEvent()      {}
 func (Tick) IsEvent()         {}
 func (Drained) IsEvent()      {}

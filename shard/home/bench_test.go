@@ -15,7 +15,7 @@ import (
 func BenchmarkPod(b *testing.B) {
 	for _, waiting := range []int{0, 10000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
-			c := New(Config{Self: "a", Strict: true})
+			c := logged(New(Config{Self: "a", Strict: true}))
 			now := epoch0
 			t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 			for i := range t.Changed {

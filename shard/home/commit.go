@@ -24,9 +24,10 @@ type commit struct {
 	shard    api.Incarnation
 	pods     []*pod
 	body     *wire.Commit
-	prepared bool // its intents are durable
-	told     bool // Bindings may be on their way: a Bind was sent, or the Commit said so
-	bind     call // of the Bind
+	prepared bool  // its intents are durable
+	place    int64 // the last of them in the log of intents
+	told     bool  // Bindings may be on their way: a Bind was sent, or the Commit said so
+	bind     call  // of the Bind
 }
 
 func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
@@ -176,6 +177,9 @@ func (c *Core) prepare(g *gang) {
 	if g.placed+g.tally.committed < g.minCount() || g.tally.committed != g.tally.charged {
 		c.broken("a gang is to be bound of which less than the minimum is prepared")
 		c.retreat(g, startOver)
+		return
+	}
+	if !c.mayBind(g) {
 		return
 	}
 	c.traceCommitted(g)
@@ -331,7 +335,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	cm := g.commits[i]
 	c.mark(g)
 	if m.GetOutcome() == wire.CommitOutcome_COMMIT_PREPARED {
-		cm.prepared = true
+		cm.prepared, cm.place = true, m.GetPlace()
 		return
 	}
 	// Nothing of it was written, or, when it was prepared before, nothing of it is left.
@@ -383,6 +387,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 	if g == nil {
 		return
 	}
+	c.tellTopology(g, m)
 	for _, r := range m.GetResults() {
 		p := g.members[r.GetPodUid()]
 		if p == nil && r.GetOutcome() == wire.BindOutcome_BIND_BOUND {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // Config of a core. A zero field takes the default named beside it; a negative budget means none at all.
@@ -12,6 +13,8 @@ type Config struct {
 	Tracing   bool // report spans
 	PodEvents bool // an event on each pod that is bound
 	Strict    bool // panic when an invariant of ours breaks, for tests and simulators
+
+	Topology *topology.View // given every event before the core; nil: the core has one of its own
 
 	InFlight     int // 256: gangs that look for room at once; more are taken up in the order of their ranks
 	PodsInFlight int // 2,048: pods of those gangs, so that node shards answer in time however many gangs come at once

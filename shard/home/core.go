@@ -13,6 +13,7 @@ import (
 	"basalt.dev/basalt/shard/fair"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // Core is the home core. It is not safe for concurrent use.
@@ -99,6 +100,11 @@ type Core struct {
 	BoundByOthers  uint64 // pods that were to be placed here (foreign.go)
 	warnedOfOthers time.Time
 
+	topology *topology.View
+	ownView  bool
+	unjudged map[string]*gang // prepared, and not judged yet
+	ruledSleepers
+
 	bound     []GangBound // observe.go
 	takeovers []time.Duration
 }
@@ -106,6 +112,10 @@ type Core struct {
 // New makes a core that owns nothing.
 func New(cfg Config) *Core {
 	cfg.setDefaults()
+	view := cfg.Topology
+	if view == nil {
+		view = topology.New()
+	}
 	statuses := report.Config{
 		Self: cfg.Self, StatusEvery: cfg.StatusEvery, UsageEvery: cfg.UsageEvery, CountsEvery: cfg.CountsEvery,
 		StatusBackoffLimit: cfg.StatusBackoffLimit, StatusBudget: cfg.StatusBudget, UsageBudget: cfg.UsageBudget,
@@ -134,6 +144,8 @@ func New(cfg Config) *Core {
 		explanations: explanations{classes: map[string]*explained{}, open: map[uint64]*explained{},
 			tokens: fair.Tokens{Rate: cfg.ExplainBudget}, spent: fair.Budget{Rate: explainsByNamespace}},
 		wakeTokens: fair.Tokens{Rate: wakesPerSecond},
+		topology:   view, ownView: cfg.Topology == nil, unjudged: map[string]*gang{},
+		ruledSleepers: ruledSleepers{of: map[string][]*gang{}, opened: map[string]bool{}},
 	}
 }
 
@@ -142,11 +154,20 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	if now.After(c.now) { // a clock that was set back stands still
 		c.now = now
 	}
+	if c.ownView {
+		c.topology.Step(c.now, ev)
+	}
 	switch e := ev.(type) {
 	case event.Tick:
+		c.judgeAgain()
+		c.wakeRuled()
 		c.onTick()
 	case event.Drained:
 		c.lookAtLarge(false)
+		c.judgeAgain()
+		c.wakeRuled()
+	case event.LogRead, event.LogSeen:
+		c.judgeAgain()
 	case event.PodSeen:
 		c.onPodSeen(e.Pod)
 	case event.PodGone:

@@ -31,6 +31,7 @@ type search struct {
 	backoff  time.Duration
 	neverFor time.Duration // backoff of a gang that no node would take
 	sleep    *sleep
+	inRuled  bool // in Core.ruledSleepers
 	inLine   bool // in Core.wakes
 	gaveUp   bool // further pods found no capacity and are not charged while it sleeps
 	mendBy   time.Time

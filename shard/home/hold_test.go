@@ -60,7 +60,7 @@ func TestShare(t *testing.T) {
 // What was asked for and is not answered is missing from what a summary says, for it was made before.
 func TestSummaryWhileAsking(t *testing.T) {
 	class := api.NewClass(cores(1, 1), nil)
-	c := New(Config{Self: "a", Strict: true})
+	c := logged(New(Config{Self: "a", Strict: true}))
 	g := &gang{search: search{round: &round{shard: "b", fresh: kindsOf(podsOf(class, 3))}}}
 	idle := &gang{search: search{round: &round{shard: "c", fresh: kindsOf(podsOf(class, 5))}}}
 	say := func() *summary {

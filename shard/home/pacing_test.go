@@ -34,7 +34,7 @@ type editor struct {
 }
 
 func newEditor(deny bool) *editor {
-	e := &editor{core: New(Config{Self: "a", Strict: true}), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}, shown: map[string]*v1alpha1.PodGroupStatus{}, queues: map[string]*v1alpha1.QueueStatus{}, bytes: map[string]int{}, searches: map[string]int{}}
+	e := &editor{core: logged(New(Config{Self: "a", Strict: true})), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}, shown: map[string]*v1alpha1.PodGroupStatus{}, queues: map[string]*v1alpha1.QueueStatus{}, bytes: map[string]int{}, searches: map[string]int{}}
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	for i := range t.Changed {
 		t.Changed[i] = 1

@@ -82,7 +82,7 @@ func (c *Core) ask(pods []*pod) {
 	x := &c.repellers
 	for _, p := range pods {
 		p.asked = p.Class
-		if len(p.Class.Repels) == 0 && x.any == 0 && x.about[p.Namespace] == 0 {
+		if len(p.Class.Repels)+len(p.Class.Joins) == 0 && x.any == 0 && x.about[p.Namespace] == 0 {
 			continue
 		}
 		key := labelled{p.Class, p.Labels}

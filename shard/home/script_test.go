@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ var epoch0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newScript(t *testing.T, cfg Config) *script {
 	cfg.Self, cfg.Strict = "a", true
-	return &script{t: t, now: epoch0, core: New(cfg), pods: map[string]*api.Pod{}, last: map[string]*wire.Envelope{}}
+	return &script{t: t, now: epoch0, core: logged(New(cfg)), pods: map[string]*api.Pod{}, last: map[string]*wire.Envelope{}}
 }
 
 // words of a command: plain ones, and those with a value.
@@ -166,9 +167,9 @@ func (s *script) run(line string) []string {
 
 	switch fields[0] {
 	case "config": // [trace] and numbers: inflight= budget= statuses= holdpods= commitpods=
-		s.core = New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")),
+		s.core = logged(New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")),
 			HoldPods: int(w.num("holdpods")), CommitPods: int(w.num("commitpods")),
-			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))})
+			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))}))
 		return nil
 
 	case "table": // EPOCH MEMBER[:QUEUE,QUEUE] ...: other buckets go round, and that of `default` to the first
@@ -672,4 +673,10 @@ func printMessage(e *wire.Envelope) string {
 		return fmt.Sprintf("Refilled epoch %d", b.Refilled.TableEpoch)
 	}
 	return fmt.Sprintf("%T", e.Body)
+}
+
+// logged is a core that has seen the log of intents, whatever will be written.
+func logged(c *Core) *Core {
+	c.Step(epoch0, event.LogRead{Revision: math.MaxInt64})
+	return c
 }

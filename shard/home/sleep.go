@@ -37,6 +37,7 @@ func (c *Core) sleep(g *gang, never bool) {
 	s.round = nil
 	c.freeSlot(g)
 	c.sleepers[g.id] = g
+	c.sleepRuled(g)
 	c.asleep(g)
 }
 

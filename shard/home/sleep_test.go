@@ -13,7 +13,7 @@ import (
 // sleepers runs single pods that have quota and find no room for some seconds, with a summary of new room every 200 ms. It
 // returns how many messages were sent in a second, and the CPU time of the longest tick.
 func sleepers(gangs int, lasts time.Duration) (messages int, longest, total time.Duration) {
-	c := New(Config{Self: "a", Strict: true})
+	c := logged(New(Config{Self: "a", Strict: true}))
 	now := epoch0
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	for i := range t.Changed {

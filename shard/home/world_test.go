@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand"
 	"slices"
 	"strconv"
@@ -231,6 +232,7 @@ func (w *world) start() *process {
 	inc := api.Incarnation(fmt.Sprintf("s%d", w.made))
 	p := &process{inc: inc, home: New(Config{Self: inc, Strict: true, InFlight: 4, CommitPods: 1 + w.made%4, HoldPods: 1 + w.made%3, LargeGang: w.made % 3, Tracing: w.made%2 == 0}), node: node.New(node.Config{Self: inc, Strict: true, MaxNamed: 1 + w.made%2, MaxBytes: 100 * (w.made % 4)}), pods: -1, said: map[string]bool{}}
 	w.procs = append(w.procs, p)
+	w.give(p, event.LogRead{Revision: math.MaxInt64}) // package topology is tested elsewhere
 	w.give(p, event.NamespaceSeen{Name: "ns"})
 	for _, name := range w.nodes() {
 		w.give(p, event.NodeSeen{Node: &api.Node{Name: name, UID: "uid", Allocatable: cores(6, 110)}})

@@ -13,7 +13,7 @@ import (
 // BenchmarkPodLife is what one pod of its own costs the core from hold to deleted intent, on 5,000 nodes, with 256 pods
 // on their way at a time and everything answered at once.
 func BenchmarkPodLife(b *testing.B) {
-	c := New(Config{Self: "a"})
+	c := logged(New(Config{Self: "a"}))
 	t := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: "a"}}}
 	now := epoch0
 	c.Step(now, event.TableSeen{Table: t})

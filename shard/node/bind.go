@@ -45,6 +45,7 @@ func (c *Core) bindRequest(from api.Incarnation, m *wire.Bind) {
 	g.touched = c.now
 	switch {
 	case mm.reply == nil: // more is known there than here; it is bound when it is durable
+		mm.judged = mm.judged || !mm.bind
 		mm.bind = true
 		return
 	case !mm.prepared() || mm.serial <= g.withdrawn:
@@ -112,10 +113,14 @@ func (c *Core) awaiting() []*commit {
 		}
 		out = append(out, m)
 	}
-	slices.SortFunc(out, func(a, b *commit) int {
+	sortCommits(out)
+	return out
+}
+
+func sortCommits(list []*commit) {
+	slices.SortFunc(list, func(a, b *commit) int {
 		return cmp.Or(strings.Compare(a.gang.ref.GetUid(), b.gang.ref.GetUid()), cmp.Compare(a.serial, b.serial))
 	})
-	return out
 }
 
 // expirePrepared gives up what has waited for Bind too long.
@@ -164,6 +169,7 @@ func (c *Core) bindDone(ev event.BindDone) {
 		c.enter(r, confirmed)
 		r.resolveAt = c.now.Add(c.cfg.ConfirmLimit)
 		c.note(r, wire.BindOutcome_BIND_BOUND, r.node)
+		c.topology.Bound(r.ns, r.uid, r.node)
 		return
 	}
 	if ev.Outcome == event.BindUnknown && fault.On(fault.ForgottenPod) {

@@ -22,7 +22,7 @@ func TestRecordsAreBoundedByBytes(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		now := epoch0
-		c := New(Config{Self: "a", Strict: true, SummaryEvery: time.Hour, WriteEvery: time.Duration(r.IntN(2)) * 50 * time.Millisecond, MaxBytes: 200<<10 + r.IntN(600<<10), MaxClassBytes: 100 << 10})
+		c := logged(New(Config{Self: "a", Strict: true, SummaryEvery: time.Hour, WriteEvery: time.Duration(r.IntN(2)) * 50 * time.Millisecond, MaxBytes: 200<<10 + r.IntN(600<<10), MaxClassBytes: 100 << 10}))
 		table := &api.Table{Epoch: 5, Revision: 5, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 		for b := range table.Owners {
 			table.Changed[b] = 5

@@ -39,7 +39,8 @@ import (
 //  1. admit checks the pods of a Commit with the function that also finds nodes for holds, and makes rows of them.
 //  2. write gathers the rows of many commits into one transaction. One transaction at a time is under way.
 //  3. decided answers that the commit is prepared. A home shard that waits for several shards sends Bind when all are prepared;
-//     if there is only one, the Commit itself says that Bindings follow at once.
+//     if there is only one, the Commit itself says that Bindings follow at once. Then it is judged here (topology.go), when the log of
+//     intents was seen up to it.
 //  4. bind sends a Binding for each row. A row whose Binding succeeded is confirmed; once the watch shows the pod bound, it is
 //     done, and its intent is deleted (bind.go, keys.go).
 //
@@ -178,7 +179,7 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 			reason(uid, fmt.Sprintf("node %s: %s", p.GetNode(), misfit))
 			continue
 		}
-		r := &row{gang: g, commit: mm, uid: uid, rv: p.GetResourceVersion(), ns: p.GetNamespace(), name: p.GetName(), node: p.GetNode(), class: class, kin: k, charge: uid}
+		r := &row{gang: g, commit: mm, uid: uid, rv: p.GetResourceVersion(), ns: p.GetNamespace(), name: p.GetName(), node: p.GetNode(), class: class, kin: k, ruled: h != nil && h.ruled, charge: uid}
 		delete(g.holds, uid)
 		c.chargeRow(r, r.node)
 		c.addRow(r)
@@ -350,7 +351,7 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 	c.writing = nil
 	switch ev.Outcome {
 	case event.Written:
-		k := &key{id: keyID{c.cfg.Self, b.n}, modRevision: ev.ModRevision, record: b.record, rows: map[string]*row{}}
+		k := &key{id: keyID{c.cfg.Self, b.n}, place: ev.ModRevision, modRevision: ev.ModRevision, record: b.record, rows: map[string]*row{}}
 		c.keys[k.id] = k
 		c.dirty[k.id] = true
 		c.fewRows = 0
@@ -447,8 +448,11 @@ func (c *Core) decided(m *commit) {
 		}
 		return
 	}
+	if m.bind && !m.judged && !c.judge(m) {
+		return
+	}
 	m.at = c.now
-	m.reply = &wire.CommitReply{GangUid: m.gang.ref.GetUid(), Serial: m.serial, Outcome: wire.CommitOutcome_COMMIT_PREPARED}
+	m.reply = &wire.CommitReply{GangUid: m.gang.ref.GetUid(), Serial: m.serial, Outcome: wire.CommitOutcome_COMMIT_PREPARED, Place: m.place()}
 	m.deadline = c.now.Add(c.cfg.PreparedLimit)
 	c.span(m.trace, "prepare", m.received, c.now, "", slog.String("gang", m.gang.ref.GetUid()), slog.Int("pods", len(m.rows)))
 	c.send(m.gang, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: m.reply}})

@@ -12,6 +12,7 @@ import (
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
+	"basalt.dev/basalt/shard/topology"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -44,6 +45,8 @@ type Config struct {
 	MaxResolving  int // resolving patches in flight: 64
 	MaxClasses    int // whose room a summary names: 16
 	MaxRoom       int // pods of a class that are counted for it: 4,096
+
+	Topology *topology.View // given every event before the core; nil: the core has one of its own
 
 	Tracing bool
 	Strict  bool // a broken invariant panics
@@ -103,7 +106,9 @@ type Core struct {
 	aged  time.Time            // when ended was last moved on
 	sync  syncState
 
-	groups groups
+	groups   groups
+	topology *topology.View
+	ownView  bool
 
 	nominated map[string]boundPod // pods of other schedulers that these keep a node of ours for
 	keptFor   map[string]int      // how many, by node
@@ -114,10 +119,12 @@ type Core struct {
 	queues  map[string][]*gang // by UID: one for each queue that it was seen in
 	holders map[string]bool    // gangs that may have holds
 	unsent  map[*commit]bool   // that may wait for Bind
-	rows    map[string][]*row  // by pod UID: rows that are neither dropped nor done
-	keys    map[keyID]*key
-	dirty   map[keyID]bool // keys to look at, at the next tick
-	hurry   map[keyID]bool // or at the end of the step, for room waits for them
+	// unjudged are durable commits that bind at once and wait until enough is known to judge them.
+	unjudged map[*commit]bool
+	rows     map[string][]*row // by pod UID: rows that are neither dropped nor done
+	keys     map[keyID]*key
+	dirty    map[keyID]bool // keys to look at, at the next tick
+	hurry    map[keyID]bool // or at the end of the step, for room waits for them
 
 	queue     []*commit
 	writing   *batch
@@ -168,7 +175,12 @@ type Stats struct {
 
 // New makes a core that owns nothing yet.
 func New(cfg Config) *Core {
+	view := cfg.Topology
+	if view == nil {
+		view = topology.New()
+	}
 	return &Core{
+		topology: view, ownView: cfg.Topology == nil, unjudged: map[*commit]bool{},
 		cfg:   cfg.withDefaults(),
 		cache: cache.New(cache.Config{Policy: cfg.Policy}),
 		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
@@ -215,6 +227,9 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	if now.After(c.now) {
 		c.now = now // time that goes back is time that stands
 	}
+	if c.ownView {
+		c.topology.Step(c.now, ev)
+	}
 	switch ev := ev.(type) {
 	case event.TableSeen:
 		c.tableSeen(ev.Table)
@@ -246,6 +261,8 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.intentsDeleted(ev)
 	case event.IntentsRewritten:
 		c.intentsRewritten(ev)
+	case event.LogRead, event.LogSeen, event.Drained:
+		c.judgeAll()
 	case event.Tick:
 		c.tick()
 	}
@@ -276,8 +293,9 @@ func (c *Core) message(m event.Message) {
 func (c *Core) tick() {
 	c.expireHolds()
 	c.expirePrepared()
+	c.judgeAll()
+	c.tellExcess()
 	c.resolveDue()
-	c.repelLater()
 	c.tidyKeys(true)
 	c.sendResults()
 	c.summarise()

@@ -3,7 +3,9 @@ package node
 import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // An Explained has no more reasons than this, each of no more bytes: taints may have as many values as there are nodes.
@@ -24,10 +26,12 @@ func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
 		return
 	}
 	class, ok := c.placed(c.kinOf(m.GetNamespace(), classes[0]), classes[0], true)
+	rules, known := c.topology.RulesOf(m.GetNamespace(), classes[0])
+	ok = ok && known
 	reply := &wire.Explained{Serial: m.GetSerial(), Later: !ok || !c.mayCompare(m.GetNamespace(), class)}
 	if !reply.Later {
 		before := c.cache.Compared()
-		why := c.cache.Why(class)
+		why := c.why(rules, class)
 		c.spend(m.GetNamespace(), before)
 		reply.Nodes, reply.Fit = uint32(why.Nodes), uint32(why.Fit)
 		for _, r := range why.Counts[:min(len(why.Counts), maxReasons)] {
@@ -35,4 +39,12 @@ func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
 		}
 	}
 	c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_Explained{Explained: reply}}})
+}
+
+// why counts why nodes do not take a pod of a class that has rules, or has none.
+func (c *Core) why(rules *topology.Rules, class *api.Class) cache.Reasons {
+	if rules == nil {
+		return c.cache.Why(class)
+	}
+	return c.cache.WhyWithin(class, func(number int32) string { return rules.Obstacle(number, true).String() })
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"log/slog"
 	"maps"
 	"slices"
@@ -19,37 +18,30 @@ import (
 // labels of pods, likewise. A home shard that knows of no term does not say labels: then its pods belong to all groups of their
 // namespace, so nothing is overlooked, and they have room again as soon as it knows.
 //
-// Terms with larger domains are carried only by pods that others bound, for pods of ours with such terms are refused when they are read
-// (api.FromPod). Every shard sees all of them, and keeps the pods of their groups from those of its nodes that are in their domains.
+// Terms with larger domains are package topology's (topology.go).
 //
 // Invariant: a charge in the cache belongs to the groups of its kin, and avoids those of its terms.
 type groups struct {
 	last       uint32
 	byTerm     map[string]*group
-	named      map[string][]*group                   // by the namespaces that their terms name
-	anywhere   []*group                              // those with terms that select namespaces
-	made       map[string]int                        // by the namespace of the pods that brought them
-	kins       map[string]map[kinKey][]*kin          // by namespace
-	counted    int                                   // kins
-	swept      int                                   // that were left by the last sweep
-	terms      map[string][]*api.Term                // what was read lately
-	namespaces map[string]map[string]string          // their labels
-	repelling  map[string]*repelling                 // by UID: pods seen bound that carry terms with larger domains
-	on         map[string]map[string]bool            // their UIDs, by node
-	nodes      map[string]map[string]map[string]bool // by label that some of their terms is about, and its value: the nodes of the cluster
-	stale      map[domain]bool                       // domains that the cache does not know as they are
-	left       int                                   // how many nodes may be told so until the next tick
-	hosts      map[string]map[string]bool            // the nodes with a hostname, all of the cluster
+	named      map[string][]*group          // by the namespaces that their terms name
+	anywhere   []*group                     // those with terms that select namespaces
+	made       map[string]int               // by the namespace of the pods that brought them
+	kins       map[string]map[kinKey][]*kin // by namespace
+	counted    int                          // kins
+	swept      int                          // that were left by the last sweep
+	terms      map[string][]*api.Term       // what was read lately
+	namespaces map[string]map[string]string // their labels
+	hosts      map[string]map[string]bool   // the nodes with a hostname, all of the cluster
 }
 
 // group is the pods that a term matches.
 type group struct {
-	number  uint32
-	term    *api.Term
-	by      string         // the namespace of the pods that brought it
-	weight  int            // in groups.made
-	used    time.Time      // when a pod that carries it was asked for, or seen
-	domains map[string]int // how many bound pods carry it in each of its domains, if these are larger than nodes
+	number uint32
+	term   *api.Term
+	by     string    // the namespace of the pods that brought it
+	weight int       // in groups.made
+	used   time.Time // when a pod that carries it was asked for, or seen
 }
 
 // kin is the pods of a namespace that have equal labels, or unknown ones.
@@ -66,20 +58,6 @@ type kinKey struct {
 	unknown bool
 }
 
-// domain is the nodes on which a group is repelled together.
-type domain struct {
-	group *group
-	value string
-}
-
-// repelling is a bound pod that carries terms with larger domains.
-type repelling struct {
-	node   string
-	class  string // its key
-	groups []*group
-	values []string // of the nodes' labels, by group; "" where the node has none
-}
-
 // Bounds of what the pods of a namespace may cost. A term about namespaces with some labels counts as many, for it is compared with the
 // pods of all.
 const (
@@ -88,14 +66,12 @@ const (
 	groupKept         = time.Minute // without a pod that carries it
 	kinsKept          = 4096        // that are not looked through for those that nobody needs
 	termsKept         = 4096
-	repelledAtOnce    = 50000 // nodes from which a group is kept away, or not any more, between two ticks
-	newGroupBytes     = 32    // what a new term costs its namespace for each kin and each bound pod, in bytes of constraints compared
+	newGroupBytes     = 32 // what a new term costs its namespace for each kin and each bound pod, in bytes of constraints compared
 )
 
 func newGroups() groups {
 	return groups{byTerm: map[string]*group{}, named: map[string][]*group{}, made: map[string]int{}, kins: map[string]map[kinKey][]*kin{},
-		terms: map[string][]*api.Term{}, nodes: map[string]map[string]map[string]bool{}, stale: map[domain]bool{}, left: repelledAtOnce,
-		namespaces: map[string]map[string]string{}, repelling: map[string]*repelling{}, on: map[string]map[string]bool{}, hosts: map[string]map[string]bool{}}
+		terms: map[string][]*api.Term{}, namespaces: map[string]map[string]string{}, hosts: map[string]map[string]bool{}}
 }
 
 // kin returns the kin of pods, which it makes if it is new.
@@ -166,7 +142,7 @@ func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, o
 	if len(class.Repels) > 0 {
 		for _, t := range c.groups.read(class.Repels) {
 			if t.Topology != api.LabelHostname {
-				continue // of a bound pod: repels sees to it
+				continue
 			}
 			g := c.groupOf(t, k.namespace, requested)
 			if g == nil && requested {
@@ -219,7 +195,7 @@ func (c *Core) groupOf(t *api.Term, by string, requested bool) *group {
 	}
 	s.made[by] += weight
 	s.last++
-	g := &group{number: s.last, term: t, by: by, weight: weight, used: c.now, domains: map[string]int{}}
+	g := &group{number: s.last, term: t, by: by, weight: weight, used: c.now}
 	s.byTerm[t.ID] = g
 	for _, namespace := range named {
 		s.named[namespace] = append(s.named[namespace], g)
@@ -299,166 +275,6 @@ func (c *Core) namespaceSeen(name string, labels map[string]string) {
 	c.recount(func(k *kin) bool { return k.namespace == name })
 }
 
-// ---- terms whose domains are larger than nodes
-
-// repels counts a pod that is bound, or that a node is kept for, where it repels others; nil when it is gone.
-func (c *Core) repels(uid string, p *api.Pod) {
-	s := &c.groups
-	old := s.repelling[uid]
-	if old != nil && p != nil && p.Class != nil && !p.Finished && old.node == cmp.Or(p.Node, p.Nominated) && old.class == p.Class.Key {
-		return
-	}
-	var now *repelling
-	if p != nil && p.Class != nil && len(p.Class.Repels) > 0 && !p.Finished && cmp.Or(p.Node, p.Nominated) != "" {
-		now = &repelling{node: cmp.Or(p.Node, p.Nominated), class: p.Class.Key}
-		for _, t := range s.read(p.Class.Repels) {
-			if t.Topology == api.LabelHostname {
-				continue
-			}
-			g := c.groupOf(t, p.Namespace, false)
-			if g == nil {
-				continue
-			}
-			value := ""
-			if n := c.nodes[now.node]; n != nil {
-				value = n.Labels[t.Topology]
-			}
-			now.groups, now.values = append(now.groups, g), append(now.values, value)
-		}
-		if len(now.groups) == 0 {
-			now = nil
-		}
-	}
-	if now != nil {
-		for i, g := range now.groups {
-			c.repelIn(g, now.values[i], 1)
-		}
-		s.repelling[uid] = now
-		if s.on[now.node] == nil {
-			s.on[now.node] = map[string]bool{}
-		}
-		s.on[now.node][uid] = true
-	}
-	if old != nil {
-		for i, g := range old.groups {
-			c.repelIn(g, old.values[i], -1)
-		}
-		if now == nil || now.node != old.node {
-			delete(s.on[old.node], uid)
-			if len(s.on[old.node]) == 0 {
-				delete(s.on, old.node)
-			}
-		}
-		if now == nil {
-			delete(s.repelling, uid)
-		}
-	}
-}
-
-// repelIn counts a pod that carries a term in a domain.
-func (c *Core) repelIn(g *group, value string, by int) {
-	if value == "" {
-		return // the node is in no domain
-	}
-	s := &c.groups
-	before := g.domains[value]
-	if g.domains[value] += by; g.domains[value] == 0 {
-		delete(g.domains, value)
-	}
-	g.used = c.now
-	if (before == 0) == (g.domains[value] == 0) {
-		return
-	}
-	if d := (domain{g, value}); s.left > 0 {
-		c.repelAll(d)
-	} else {
-		s.stale[d] = true
-	}
-}
-
-// repelAll has the cache know whether a group is kept away from the nodes of a domain.
-func (c *Core) repelAll(d domain) {
-	s := &c.groups
-	delete(s.stale, d)
-	nodes := c.nodesWith(d.group.term.Topology)[d.value]
-	s.left -= 1 + len(nodes)
-	for name := range nodes {
-		if c.buckets[api.BucketOf(name)] == active {
-			c.cache.Repel(name, d.group.number, d.group.domains[d.value] > 0)
-		}
-	}
-}
-
-// repelLater does what had to wait, some of it at each tick.
-func (c *Core) repelLater() {
-	s := &c.groups
-	s.left = repelledAtOnce
-	if len(s.stale) == 0 {
-		return
-	}
-	waiting := slices.Collect(maps.Keys(s.stale))
-	slices.SortFunc(waiting, func(a, b domain) int {
-		return cmp.Or(cmp.Compare(a.group.number, b.group.number), cmp.Compare(a.value, b.value))
-	})
-	for _, d := range waiting {
-		if s.left > 0 {
-			c.repelAll(d)
-		}
-	}
-}
-
-// nodesWith returns the nodes of the cluster by the values of a label. It is kept for labels that terms are about.
-func (c *Core) nodesWith(label string) map[string]map[string]bool {
-	s := &c.groups
-	if s.nodes[label] == nil {
-		s.nodes[label] = map[string]map[string]bool{}
-		for name, n := range c.nodes {
-			s.place(label, name, "", n.Labels[label])
-		}
-	}
-	return s.nodes[label]
-}
-
-// place moves a node from one value of a label to another; "" for none.
-func (s *groups) place(label, name, before, now string) {
-	nodes := s.nodes[label]
-	if before == now {
-		return
-	}
-	if delete(nodes[before], name); len(nodes[before]) == 0 {
-		delete(nodes, before)
-	}
-	if now != "" {
-		if nodes[now] == nil {
-			nodes[now] = map[string]bool{}
-		}
-		nodes[now][name] = true
-	}
-}
-
-// labelled takes the labels of a node: those that it had and those that it has, nil when it was not there or is gone.
-func (c *Core) labelled(name string, before, now map[string]string) {
-	s := &c.groups
-	if maps.Equal(before, now) {
-		return
-	}
-	for label := range s.nodes {
-		s.place(label, name, before[label], now[label])
-	}
-	c.hostSeen(name, before[api.LabelHostname], now[api.LabelHostname])
-	c.moved(name)
-}
-
-// repelFrom has the cache know which groups are kept away from a node of ours that is new, or has other labels.
-func (c *Core) repelFrom(n *api.Node) {
-	for _, g := range c.groups.byTerm {
-		if g.term.Topology != api.LabelHostname {
-			value := n.Labels[g.term.Topology]
-			c.cache.Repel(n.Name, g.number, value != "" && g.domains[value] > 0)
-		}
-	}
-}
-
 // hostSeen takes a node's hostname, "" when it is gone. It is one node's alone; nodes that share one are doubtful.
 func (c *Core) hostSeen(name, before, now string) {
 	if before == now {
@@ -483,25 +299,6 @@ func (c *Core) hostSeen(name, before, now string) {
 	}
 }
 
-// moved counts the pods of a node again that repel others in the domains of its labels.
-func (c *Core) moved(name string) {
-	s := &c.groups
-	for _, uid := range api.SortedKeys(s.on[name]) {
-		old := s.repelling[uid]
-		now := &repelling{node: name, class: old.class, groups: old.groups, values: make([]string, len(old.groups))}
-		for i, g := range old.groups {
-			if n := c.nodes[name]; n != nil {
-				now.values[i] = n.Labels[g.term.Topology]
-			}
-			c.repelIn(g, now.values[i], 1)
-		}
-		for i, g := range old.groups {
-			c.repelIn(g, old.values[i], -1)
-		}
-		s.repelling[uid] = now
-	}
-}
-
 // sweepGroups forgets groups that no pod carries, and kins of which there are no pods.
 func (c *Core) sweepGroups() {
 	s := &c.groups
@@ -509,13 +306,12 @@ func (c *Core) sweepGroups() {
 		carried := c.cache.Avoided()
 		var gone []*group
 		for id, g := range s.byTerm {
-			if !carried[g.number] && len(g.domains) == 0 && c.now.Sub(g.used) >= groupKept {
+			if !carried[g.number] && c.now.Sub(g.used) >= groupKept {
 				gone = append(gone, g)
 				delete(s.byTerm, id)
 				if s.made[g.by] -= g.weight; s.made[g.by] == 0 {
 					delete(s.made, g.by)
 				}
-				maps.DeleteFunc(s.stale, func(d domain, _ bool) bool { return d.group == g })
 			}
 		}
 		for _, g := range gone {
@@ -527,11 +323,6 @@ func (c *Core) sweepGroups() {
 			}
 			s.anywhere = slices.DeleteFunc(s.anywhere, func(o *group) bool { return o == g })
 		}
-		about := map[string]bool{}
-		for _, g := range s.byTerm {
-			about[g.term.Topology] = true
-		}
-		maps.DeleteFunc(s.nodes, func(label string, _ map[string]map[string]bool) bool { return !about[label] })
 		if len(gone) > 0 { // pods that are charged keep the numbers, which nothing has any more
 			for _, kins := range s.kins {
 				for _, list := range kins {

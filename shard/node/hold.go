@@ -55,6 +55,17 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			counted[i], _ = c.placed(kins[i], class, true)
 		}
 	}
+	ruled := make([]bool, len(classes))
+	for i := range classes {
+		ruled[i] = !full[i]
+	}
+	plan := c.plan(g, classes, ruled)
+	defer plan.end(g)
+	for i := range classes {
+		if !ruled[i] {
+			full[i], later[i] = true, true
+		}
+	}
 	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
 	taken := map[string][]string{}          // key of a gang -> pods whose holds were taken
 	for _, want := range m.GetPods() {
@@ -63,7 +74,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			continue
 		}
 		if h := g.holds[uid]; h != nil {
-			if h.class.Key == classes[i].Key && c.cache.CanStay(uid).Fits() {
+			if h.class.Key == classes[i].Key && c.cache.CanStay(uid).Fits() && (!h.ruled || plan.stays(i, uid, h.node)) {
 				h.serial = m.GetSerial()
 				if expires.After(h.expires) {
 					h.expires = expires
@@ -72,6 +83,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 				continue
 			}
 			c.dropHold(g, uid)
+			plan.dropped = append(plan.dropped, uid)
 		}
 		if _, charged := c.cache.Lookup(uid); charged || len(c.rows[uid]) > 0 || c.hasEnded(uid) {
 			inDoubt[i]++
@@ -90,7 +102,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			}
 		}
 		before := c.cache.Compared()
-		node, victims, ok := c.cache.PlaceTaking(counted[i], g.rank)
+		node, victims, ok := c.cache.PlaceWithin(counted[i], g.rank, plan.allow(i))
 		c.spend(namespace, before)
 		if !ok {
 			full[i] = true
@@ -109,7 +121,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		c.cache.Charge(uid, node, counted[i], cache.Hold, g.key, g.rank)
 		c.holders[g.key], kins[i].used = true, true
-		g.holds[uid] = &hold{node: node, class: classes[i], kin: kins[i], serial: m.GetSerial(), expires: expires}
+		g.holds[uid] = &hold{node: node, class: classes[i], kin: kins[i], ruled: plan.took(i, uid, node), serial: m.GetSerial(), expires: expires}
 		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
 	}
 	for i := range classes {
@@ -152,6 +164,7 @@ func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {
 
 // dropHold ends a hold without a word.
 func (c *Core) dropHold(g *gang, uid string) {
+	c.unhold(g.holds[uid].ruled, g.ref.GetNamespace(), uid)
 	delete(g.holds, uid)
 	c.cache.Release(uid)
 	g.touched = c.now

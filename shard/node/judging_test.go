@@ -39,7 +39,7 @@ type asker struct {
 }
 
 func newAsker(nodes int) *asker {
-	a := &asker{c: New(Config{Self: "a", Strict: true}), now: epoch0}
+	a := &asker{c: logged(New(Config{Self: "a", Strict: true})), now: epoch0}
 	a.c.Step(a.now, event.TableSeen{Table: &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: "a"}}}})
 	for i := range nodes {
 		name := fmt.Sprint("n", i)

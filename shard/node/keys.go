@@ -18,8 +18,9 @@ const (
 )
 
 // tidyKeys removes from the control store what it need not remember any more. Own keys go when all their rows are resolved,
-// many at once, at a tick some time after the last: what they cost is the transaction, and nobody waits for it; where room
-// waits for a row that was never sent, at once. Of others' keys we take out our rows.
+// many at once, at a tick some time after the last: what they cost is the transaction, and nobody waits for it. Where room
+// waits for a row that was never sent, the row is taken out at once, and the record says that it was given up: other shards, which
+// follow the log of intents, cannot know it otherwise. Of others' keys we take out our rows.
 func (c *Core) tidyKeys(tick bool) {
 	due := c.dirty
 	mayDelete := tick && (!c.now.Before(c.deleteAt) || len(due) >= c.cfg.MaxDeletes)
@@ -57,22 +58,23 @@ func (c *Core) tidyKeys(tick bool) {
 				}
 			}
 		}
-		if len(k.rows) == 0 && !k.busy {
+		own := id.inc == c.cfg.Self
+		empty := len(k.rows) == 0 && own && k.modRevision > 0 // nothing is left but what was given up
+		if len(k.rows) == 0 && !k.busy && !empty {
 			delete(c.keys, id)
 			delete(c.dirty, id)
 			continue
 		}
-		if removable == 0 {
+		if removable == 0 && !empty {
 			delete(c.dirty, id) // the next row that ends brings it back
 			continue
 		}
 		if k.busy || c.now.Before(k.retryAt) {
 			continue
 		}
-		own := id.inc == c.cfg.Self
 		switch {
-		case own && removable == storedRows:
-			if c.deleting == nil && (mayDelete || waiting) && len(deletes) < c.cfg.MaxDeletes {
+		case own && removable == storedRows && !waiting:
+			if c.deleting == nil && mayDelete && len(deletes) < c.cfg.MaxDeletes {
 				k.busy = true
 				deletes = append(deletes, event.IntentKey{N: id.n, ModRevision: k.modRevision})
 			}
@@ -92,13 +94,19 @@ func (c *Core) tidyKeys(tick bool) {
 
 // rewrite takes the removable rows out of a key.
 func (c *Core) rewrite(k *key) {
-	next := &wire.IntentsRecord{Gangs: k.record.GetGangs(), Demands: k.record.GetDemands(), TableEpoch: k.record.GetTableEpoch()}
+	next := &wire.IntentsRecord{Gangs: k.record.GetGangs(), Demands: k.record.GetDemands(), TableEpoch: k.record.GetTableEpoch(), GivenUp: slices.Clone(k.record.GetGivenUp())}
+	own := k.id.inc == c.cfg.Self
 	for _, stored := range k.record.GetRows() {
 		if r := k.rows[stored.GetPodUid()]; r == nil || !r.removable() {
 			next.Rows = append(next.Rows, stored)
+		} else if own && r.phase == dropped {
+			next.GivenUp = append(next.GivenUp, r.uid)
 		}
 	}
-	if len(next.Rows) == 0 || k.id.inc != c.cfg.Self && fault.On(fault.SharedKeyDeleted) {
+	if len(next.Rows) == 0 {
+		next.Gangs, next.Demands = nil, nil
+	}
+	if len(next.Rows) == 0 && (!own || len(next.GivenUp) == 0) || k.id.inc != c.cfg.Self && fault.On(fault.SharedKeyDeleted) {
 		next = nil
 	}
 	k.busy, k.requested = true, next

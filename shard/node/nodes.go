@@ -35,18 +35,16 @@ func (c *Core) nodeSeen(n *api.Node) {
 	if old != nil {
 		before = old.Labels
 	}
-	c.labelled(n.Name, before, n.Labels)
+	c.hostSeen(n.Name, before[api.LabelHostname], n.Labels[api.LabelHostname])
 	if c.buckets[api.BucketOf(n.Name)] == active {
 		c.setNode(n)
-		if !maps.Equal(before, n.Labels) {
-			c.repelFrom(n)
-		}
 	}
 }
 
 // setNode offers a node. What of it cannot be read counts as nothing, and its admin hears of it once.
 func (c *Core) setNode(n *api.Node) {
 	c.cache.SetNode(n)
+	c.cache.Number(n.Name, c.topology.Node(n.Name))
 	c.cache.Doubt(n.Name, len(c.groups.hosts[n.Labels[api.LabelHostname]]) > 1)
 	if n.Unreadable != "" && c.unreadable[n.Name] != n.Unreadable {
 		c.nodeEvent(n.Name, true, "UnreadableResources", "status.allocatable: "+n.Unreadable+"; treated as zero")
@@ -66,7 +64,7 @@ func (c *Core) nodeGone(name string) {
 	}
 	delete(c.nodes, name)
 	delete(c.unreadable, name)
-	c.labelled(name, n.Labels, nil)
+	c.hostSeen(name, n.Labels[api.LabelHostname], "")
 	if c.buckets[api.BucketOf(name)] == active {
 		c.dropNode(name)
 		c.giveUpUnbindable()
@@ -143,9 +141,6 @@ func (c *Core) podSeen(p *api.Pod) {
 		if fault.On(fault.NewerVersion) {
 			r.rv = p.ResourceVersion
 		}
-	}
-	if (p.Node != "" || p.Nominated != "") && p.Class != nil && len(p.Class.Repels) > 0 || c.groups.repelling[p.UID] != nil {
-		c.repels(p.UID, p)
 	}
 	if p.Nominated != "" || c.nominated[p.UID].node != "" {
 		c.nominate(p.UID, p)
@@ -277,9 +272,6 @@ func (c *Core) unbind(uid string) bool {
 
 // podEnded frees what a pod held: it is gone, or finished.
 func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
-	if c.groups.repelling[uid] != nil {
-		c.repels(uid, nil)
-	}
 	c.nominate(uid, nil)
 	if len(c.rows[uid]) == 0 && !c.isCharged(uid) {
 		return
@@ -312,11 +304,6 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 	for _, uid := range api.SortedKeys(c.bound) {
 		if !there[uid] {
 			c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
-		}
-	}
-	for _, uid := range api.SortedKeys(c.groups.repelling) {
-		if !there[uid] {
-			c.repels(uid, nil)
 		}
 	}
 	for _, uid := range api.SortedKeys(c.nominated) {

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// logged is a core that has seen the log of intents, whatever will be written.
+func logged(c *Core) *Core {
+	c.Step(epoch0, event.LogRead{Revision: math.MaxInt64})
+	return c
+}
+
 type script struct {
 	t     *testing.T
 	core  *Core
@@ -45,7 +52,7 @@ type script struct {
 var epoch0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newScript(t *testing.T) *script {
-	return &script{t: t, now: epoch0, core: New(Config{Self: "a", Strict: true, SummaryEvery: time.Hour})}
+	return &script{t: t, now: epoch0, core: logged(New(Config{Self: "a", Strict: true, SummaryEvery: time.Hour}))}
 }
 
 // words of a command: plain ones, and those with a value.
@@ -200,7 +207,7 @@ func (s *script) run(line string) []string {
 		cfg.MaxRewrites, cfg.MaxNamed, cfg.MaxRoom = int(w.num("rewrites")), int(w.num("named")), int(w.num("room"))
 		cfg.MaxRows, cfg.MaxBytes, cfg.MaxClassBytes = int(w.num("rows")), int(w.num("bytes")), int(w.num("classbytes"))
 		cfg.WriteEvery = time.Duration(w.num("every")) * time.Millisecond
-		s.core = New(cfg)
+		s.core = logged(New(cfg))
 		return nil
 
 	case "table": // REVISION a:n1,n2 home:q ... : buckets of keys; all others are nobody's; "again" marks a's as changed

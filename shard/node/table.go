@@ -175,7 +175,6 @@ func (c *Core) completeTakeover(sequence uint64) {
 		if c.buckets[api.BucketOf(name)] == gained {
 			nodes++
 			c.setNode(c.nodes[name])
-			c.repelFrom(c.nodes[name])
 		}
 	}
 	for b := range c.buckets {

@@ -67,6 +67,7 @@ type hold struct {
 	node    string
 	class   *api.Class // as it was asked for
 	kin     *kin
+	ruled   bool // counted by package topology
 	serial  uint64
 	expires time.Time
 }
@@ -88,6 +89,7 @@ type commit struct {
 	reservation int64
 	table       int64
 	bind        bool
+	judged      bool // it may be bound, as far as other nodes are concerned
 	rows        []*row
 	reply       *wire.CommitReply // nil while it is not decided
 	deadline    time.Time         // for Bind, once prepared
@@ -134,6 +136,7 @@ type row struct {
 	node   string
 	class  *api.Class // as it was asked for
 	kin    *kin
+	ruled  bool // its hold was counted by package topology
 
 	phase     phase
 	at        int    // in gang.rows
@@ -178,6 +181,7 @@ func (k keyID) compare(o keyID) int {
 // key is an intent key: an own one with all its rows, or another shard's with those rows that are on our nodes.
 type key struct {
 	id          keyID
+	place       int64 // in the log of intents: the revision at which it was created; 0 for another shard's
 	modRevision int64
 	record      *wire.IntentsRecord
 	rows        map[string]*row
@@ -254,6 +258,7 @@ func (c *Core) finish(r *row) {
 		return
 	}
 	c.discharge(r)
+	c.unhold(r.ruled, r.ns, r.uid)
 	if r.phase != dropped {
 		c.unlistRow(r)
 	}
@@ -311,6 +316,7 @@ func (c *Core) giveUp(r *row) {
 		c.finish(r)
 	case prepared:
 		c.unlistRow(r)
+		c.unhold(r.ruled, r.ns, r.uid)
 		if r.charge == r.uid { // the pod itself may be placed anew meanwhile
 			c.discharge(r)
 			r.charge = r.ownCharge()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
@@ -44,4 +45,13 @@ func (l *loop) wrote(what string, rows int, done bool, w effect.Write) event.Eve
 		l.fail(w.End)
 	}
 	return w.Event
+}
+
+// logged is what the cores hear of the log of intents.
+func logged(in store.Intents) []event.LoggedIntents {
+	out := make([]event.LoggedIntents, len(in.Keys))
+	for i, k := range in.Keys {
+		out[i] = event.LoggedIntents{Incarnation: k.Incarnation, N: k.N, Place: k.Place, Record: k.Record}
+	}
+	return out
 }

@@ -25,6 +25,7 @@ import (
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // item is what the loop takes from its inbox: events that came together, or a question about the cores' state.
@@ -58,6 +59,7 @@ type loop struct {
 	binds, resolves, others *workers // API server
 
 	// ----
+	topology *topology.View
 	home     *home.Core
 	node     *node.Core
 	local    []event.Event  // messages of one core of this process to the other
@@ -65,6 +67,8 @@ type loop struct {
 	listing  event.ListPods
 	ticket   kube.Ticket // the list that answers listing
 	answered bool
+	logRead  kube.Ticket // the list after which the log of intents needs none
+	relisted bool        // one is awaited
 }
 
 // post hands events to the loop, waiting while its inbox is full.
@@ -147,6 +151,9 @@ func (l *loop) listed(p podsListed) event.PodsReplaced {
 	if p.caughtUp {
 		ev.Pods = l.home.Pods(p.pods)
 	}
+	if l.relisted && p.ticket >= l.logRead {
+		ev.AfterLog, l.relisted = true, false
+	}
 	if !l.answered && p.ticket >= l.ticket {
 		fault.Crash(fault.TakeoverListed)
 		ev.Sequence, l.answered = l.listing.Sequence, true
@@ -166,8 +173,13 @@ const stepAtMost = 1024
 func (l *loop) step(ctx context.Context, events ...event.Event) {
 	began := fault.Now()
 	for _, ev := range events {
-		if listed, ok := ev.(podsListed); ok {
-			ev = l.listed(listed)
+		switch e := ev.(type) {
+		case podsListed:
+			ev = l.listed(e)
+		case event.LogRead:
+			if l.topology.Position() > 0 { // changes were missed
+				l.logRead, l.relisted = l.watches.pods.Relist(), true
+			}
 		}
 		l.give(ctx, began, ev)
 		if gone, ok := ev.(event.QueueGone); ok {
@@ -190,6 +202,7 @@ func (l *loop) give(ctx context.Context, now time.Time, ev event.Event) {
 		}
 		ev := l.local[0]
 		l.local = l.local[1:]
+		l.topology.Step(now, ev)
 		l.home.Step(now, ev)
 		for _, o := range l.home.Outputs() {
 			l.carryOut(ctx, o)

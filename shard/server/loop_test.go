@@ -26,6 +26,7 @@ import (
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
+	"basalt.dev/basalt/shard/topology"
 )
 
 func TestRefusedBindings(t *testing.T) {
@@ -82,7 +83,7 @@ func value(t *testing.T, m prometheus.Metric) float64 {
 func newLoop() *loop {
 	return &loop{
 		self: "s", inbox: make(chan item, inboxSize), log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
-		home: home.New(home.Config{Self: "s"}), node: node.New(node.Config{Self: "s"}),
+		topology: topology.New(), home: home.New(home.Config{Self: "s"}), node: node.New(node.Config{Self: "s"}),
 	}
 }
 

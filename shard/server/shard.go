@@ -24,6 +24,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/relay"
+	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/wire"
@@ -31,6 +32,7 @@ import (
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // Options of a shard.
@@ -118,9 +120,10 @@ func Run(ctx context.Context, o Options) error {
 	if l.events.Recorder, err = p.Kube.Recorder(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
-	l.home = home.New(home.Config{Self: l.self, Tracing: p.Traces != nil, PodEvents: o.PodEvents != nil && o.PodEvents.Load()})
+	l.topology = topology.New()
+	l.home = home.New(home.Config{Self: l.self, Topology: l.topology, Tracing: p.Traces != nil, PodEvents: o.PodEvents != nil && o.PodEvents.Load()})
 	l.podEvents = o.PodEvents
-	l.node = node.New(node.Config{Self: l.self, Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
+	l.node = node.New(node.Config{Self: l.self, Topology: l.topology, Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
 	close(l.started)
 
 	var wg sync.WaitGroup
@@ -144,6 +147,23 @@ func Run(ctx context.Context, o Options) error {
 	}
 	wg.Go(func() { l.watches.pods.Run(ctx) }) // what a takeover will ask for, while a table is waited for
 	p.Ready("watches")
+
+	p.NotReady("log", "reading the log of intents for the first time")
+	read := make(chan struct{})
+	wg.Go(func() {
+		first := sync.OnceFunc(func() { close(read) })
+		_ = p.Store.WatchIntents(ctx, func(all store.Intents) {
+			l.post(ctx, event.LogRead{Revision: all.Revision, Intents: logged(all)})
+			first()
+		}, func(some store.Intents) {
+			l.post(ctx, event.LogSeen{Revision: some.Revision, Intents: logged(some)})
+		})
+	})
+	select {
+	case <-read:
+	case <-ctx.Done():
+	}
+	p.Ready("log")
 
 	// Only now may it be given anything: the cores know nodes, queues, groups and namespaces.
 	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress, Key: p.PublicKey(),

@@ -34,13 +34,7 @@ func (m *ReadTakeover) begin() {
 	k, out := m.keys, &m.Takeover
 	*out = Takeover{}
 	m.scan = &scan{corrupt: &out.Corrupt, kinds: []kind{
-		{prefix: k.AllIntents(), most: 100, each: func(kv KV) error {
-			r, err := k.DecodeIntents(kv)
-			if r.Incarnation != "" {
-				out.Intents = append(out.Intents, r)
-			}
-			return err
-		}},
+		readIntents(k, &out.Intents),
 		{prefix: k.Reservations(), most: 1000, each: readReservation(k, &out.Reservations)},
 	}}
 }
@@ -59,6 +53,55 @@ func (m *ReadTakeover) Answered(r Result) {
 
 // Lost implements Machine.
 func (m *ReadTakeover) Lost() {}
+
+// ReadLog reads all intents at one revision, which is the store's newest when it begins. When that is compacted meanwhile, it begins
+// anew at a newer one.
+type ReadLog struct {
+	keys Keys
+	scan *scan
+
+	Revision int64
+	Intents  []StoredIntents // without a Record if it cannot be read
+	Corrupt  []Corrupt
+}
+
+// NewReadLog begins a ReadLog.
+func NewReadLog(k Keys) *ReadLog {
+	m := &ReadLog{keys: k}
+	m.begin()
+	return m
+}
+
+func (m *ReadLog) begin() {
+	m.Intents, m.Corrupt = nil, nil
+	m.scan = &scan{corrupt: &m.Corrupt, kinds: []kind{readIntents(m.keys, &m.Intents)}}
+}
+
+// Next implements Machine.
+func (m *ReadLog) Next() (Txn, bool) { return m.scan.next() }
+
+// Answered implements Machine.
+func (m *ReadLog) Answered(r Result) {
+	if compacted := m.scan.answered(r); compacted {
+		m.begin()
+		return
+	}
+	m.Revision = m.scan.revision
+}
+
+// Lost implements Machine.
+func (m *ReadLog) Lost() {}
+
+// readIntents reads all intents.
+func readIntents(k Keys, into *[]StoredIntents) kind {
+	return kind{prefix: k.AllIntents(), most: 100, each: func(kv KV) error {
+		r, err := k.DecodeIntents(kv)
+		if r.Incarnation != "" {
+			*into = append(*into, r)
+		}
+		return err
+	}}
+}
 
 // ReadReservation reads the reservation of one gang. It is not older than the moment at which the read is sent.
 type ReadReservation struct {

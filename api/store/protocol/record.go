@@ -65,6 +65,7 @@ type StoredReservation struct {
 type StoredIntents struct {
 	Incarnation api.Incarnation
 	N           uint64
+	Place       int64 // the revision at which the key was created: its place in the log of intents
 	ModRevision int64
 	Record      *wire.IntentsRecord
 }
@@ -128,7 +129,7 @@ func (k Keys) DecodeReservation(kv KV) (StoredReservation, error) {
 
 // DecodeIntents reads an intent key. Its Incarnation is empty when even the key cannot be read.
 func (k Keys) DecodeIntents(kv KV) (StoredIntents, error) {
-	out := StoredIntents{ModRevision: kv.Mod}
+	out := StoredIntents{Place: kv.Create, ModRevision: kv.Mod}
 	incarnation, n, ok := strings.Cut(strings.TrimPrefix(kv.Key, k.AllIntents()), "/")
 	number, err := strconv.ParseUint(n, 16, 64)
 	if !ok || err != nil || incarnation == "" || k.Intents(api.Incarnation(incarnation), number) != kv.Key {

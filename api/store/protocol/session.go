@@ -538,7 +538,11 @@ func (m *RewriteIntents) Next() (Txn, bool) {
 	x := m.session
 	then := remove(m.key)
 	if m.record != nil {
-		then = put(m.key, m.value, 0)
+		lease := int64(0)
+		if len(m.record.GetRows()) == 0 { // nobody would delete it after this shard
+			lease = x.lease
+		}
+		then = put(m.key, m.value, lease)
 	}
 	return x.fenced(Txn{
 		If:   []Compare{modified(m.key, m.from.ModRevision), modified(x.keys.Table(), m.table)},

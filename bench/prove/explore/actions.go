@@ -409,6 +409,11 @@ func (w *world) do(a action) {
 		inc := w.leases[a.i]
 		w.leases = slices.Delete(slices.Clone(w.leases), a.i, a.i+1)
 		w.txn(mix(w.of("lease over"), w.told(inc)), []protocol.Op{{Kind: protocol.Delete, Key: keys.Shard(inc)}})
+		for _, key := range w.keys() { // those without rows are under the lease
+			if strings.HasPrefix(key, keys.AllIntents()+string(inc)+"/") && len(w.rows()[key].record.GetRows()) == 0 {
+				w.intend(mix(w.of("lease over"), w.told(inc)), key, nil)
+			}
+		}
 	case restart:
 		name := w.down[a.i]
 		w.down = slices.Delete(slices.Clone(w.down), a.i, a.i+1)

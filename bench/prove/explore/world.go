@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -348,6 +349,7 @@ func (w *world) startShard(name string) {
 		node: born("node", func() any { return node.New(node.Config{Self: inc, Strict: true}) })})
 	slices.SortFunc(w.shards, func(a, b shard) int { return strings.Compare(a.name, b.name) })
 	x := w.shard(inc)
+	w.step(x, itemOf(event.LogRead{Revision: math.MaxInt64})) // the order of the log is explored by package order
 	w.step(x, itemOf(event.NamespaceSeen{Name: "ns"}))
 	for i := range w.objects {
 		if o := w.objects[i].now(); o.Object != nil && w.objects[i].kind != kindPod {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +107,7 @@ func newShard(c *Case, pods []*api.Pod, only string) *shard {
 			sequence = read.Sequence
 		}
 	}
+	s.core.Step(s.now, event.LogRead{Revision: math.MaxInt64})
 	s.core.Step(s.now, event.StoreRead{Sequence: sequence, Revision: 1})
 	s.core.Step(s.now, event.PodsReplaced{Sequence: sequence, Pods: pods})
 	s.core.Outputs()

@@ -3,6 +3,7 @@ package security
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ type shard struct {
 
 func newShard(cpu string) *shard {
 	s := &shard{now: time.UnixMilli(1_700_000_000_000), home: home.New(home.Config{Self: "a"}), node: node.New(node.Config{Self: "a", Policy: cache.Pack})}
+	s.step(event.LogRead{Revision: math.MaxInt64})
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}, {Incarnation: "b", Name: "b"}}}
 	for i := range t.Changed {
 		t.Changed[i] = 1

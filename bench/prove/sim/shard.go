@@ -21,6 +21,7 @@ import (
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
+	"basalt.dev/basalt/shard/topology"
 )
 
 const (
@@ -35,6 +36,11 @@ var errNoAnswer = errors.New("no answer")
 // shard is what shard/server is around its two cores.
 type shard struct {
 	*process
+	topology  *topology.View
+	log       *follower
+	logTicket uint64 // of the list that is begun after the log was read anew
+	relisted  bool   // it is awaited
+
 	home    *home.Core
 	node    *node.Core
 	local   []event.Event
@@ -59,8 +65,9 @@ type shard struct {
 
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name)}
-	x.home = home.New(home.Config{Self: x.inc, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
-	x.node = node.New(node.Config{Self: x.inc, Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
+	x.topology = topology.New()
+	x.home = home.New(home.Config{Self: x.inc, Topology: x.topology, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
+	x.node = node.New(node.Config{Self: x.inc, Topology: x.topology, Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
 	x.onDeath = func() {
@@ -69,7 +76,7 @@ func (w *world) startShard(name string) *shard {
 	}
 	x.step(event.NamespaceSeen{Name: "ns"})
 	x.step(event.PriorityClassSeen{Name: "high", Value: 10})
-	synced, lists := 0, 3
+	synced, lists := 0, 4
 	if w.load.doors {
 		lists++
 	}
@@ -78,6 +85,7 @@ func (w *world) startShard(name string) *shard {
 			x.register()
 		}
 	}
+	x.followLog(first)
 	x.watch(w.api.nodes, &watcher{
 		seen:  func(o object) { x.step(event.NodeSeen{Node: api.FromNode(o.Object.(*corev1.Node), nil)}) },
 		gone:  func(o object) { x.step(event.NodeGone{Name: o.GetName()}) },
@@ -212,6 +220,7 @@ func (x *shard) step(ev event.Event) {
 		}
 		ev := x.local[0]
 		x.local = x.local[1:]
+		x.topology.Step(x.w.now, ev)
 		x.home.Step(x.w.now, ev)
 		for _, o := range x.home.Outputs() {
 			if x.burn() {
@@ -375,6 +384,9 @@ func (x *shard) listPods() {
 				ev.Pods = append(ev.Pods, o.Pod)
 				x.shown[o.Pod.UID] = o.Pod
 				x.saw(o.Pod)
+			}
+			if x.relisted && ticket >= x.logTicket {
+				ev.AfterLog, x.relisted = true, false
 			}
 			if !x.told && ticket >= x.ticket && x.early == nil {
 				ev.Sequence, x.told = x.listing.Sequence, true

@@ -14,6 +14,7 @@ import (
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/model"
+	"basalt.dev/basalt/shard/event"
 )
 
 // store is the control store: a model of etcd, and a runner of the machines of package api/store/protocol over it. When a lease
@@ -27,6 +28,7 @@ type store struct {
 	tables  *topic
 	leaders *topic
 	members *topic    // of shards/
+	log     *topic    // of intents
 	pages   bool      // what is read at one revision takes several requests
 	limit   int       // bytes that it takes of the values of one transaction; 0 for no limit
 	limited time.Time // until then, unless it is limited anew
@@ -45,6 +47,8 @@ const keys = protocol.Keys("")
 func newStore(w *world) *store {
 	s := &store{w: w, Store: model.NewStore(proto.Equal), leases: map[int64]*lease{},
 		tables: newTopic(w, (*api.Table)(nil)), leaders: newTopic(w, leading{}), members: newTopic(w, []*wire.ShardRecord(nil))}
+	s.log = newTopic(w, event.LogSeen{})
+	s.log.anew = func() any { return s.logAll() }
 	s.Changed = s.changed
 	return s
 }
@@ -203,6 +207,9 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 		case strings.HasPrefix(e.Key, "shards/"):
 			members = true
 		}
+	}
+	if change, is := s.logChange(events); is {
+		s.log.publish(change, s.Revision())
 	}
 	if members {
 		s.members.publish(s.shards(), s.Revision())
@@ -405,6 +412,7 @@ type topic struct {
 	history   []any
 	revisions []int64 // of each
 	followers []*follower
+	anew      func() any // what a read shows, of a topic that is followed change by change
 }
 
 func newTopic(w *world, first any) *topic {
@@ -444,12 +452,22 @@ func (p *process) follow(t *topic, deliver func(any)) *follower {
 // read is what a follower begins with.
 func (f *follower) read() {
 	f.started = false
-	definite(f.p, &f.p.w.store.server, "read", func() int { return len(f.topic.history) }, func(n int) {
+	type found struct {
+		n int
+		v any
+	}
+	definite(f.p, &f.p.w.store.server, "read", func() found {
+		n, v := len(f.topic.history), f.topic.newest()
+		if f.topic.anew != nil {
+			v = f.topic.anew()
+		}
+		return found{n, v}
+	}, func(r found) {
 		if f.over {
 			return
 		}
-		f.started, f.next = true, n
-		f.deliver(f.topic.history[n-1])
+		f.started, f.next = true, r.n
+		f.deliver(r.v)
 		f.wake(0)
 	})
 }
@@ -481,8 +499,12 @@ func (f *follower) pump() {
 		f.read()
 		return
 	}
-	if w.some(4) {
+	switch {
+	case f.topic.anew == nil && w.some(4):
 		f.next = len(f.topic.history) - 1 // it read anew
+	case f.topic.anew != nil && w.some(400):
+		f.read()
+		return
 	}
 	f.next++
 	f.deliver(f.topic.history[f.next-1])

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8slabels "k8s.io/apimachinery/pkg/labels"
+)
+
+// Required pod affinity and topology spread: where a pod may go depends on which pods are in the topology domain of a node. Both concern
+// the pod that carries them alone, so nothing of them is kept of a pod that has a node.
+
+const (
+	maxJoinBytes  = 16 << 10 // of the required affinity terms and spread constraints of a pod, encoded
+	maxJoins      = 32       // of each kind
+	fieldPodTerms = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+	fieldSpread   = "spec.topologySpreadConstraints"
+)
+
+// joins returns what a pod without a node requires of the pods around it, or names the field that cannot be honoured.
+func joins(p *v1.Pod) (out *v1.PodSpec, field string) {
+	var terms []v1.PodAffinityTerm
+	if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
+		terms = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	spec := &v1.PodSpec{}
+	if len(terms) > 0 {
+		spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{}}
+	}
+	for i := range terms {
+		if field := unreadableTerm(&terms[i]); field != "" {
+			return nil, fmt.Sprintf("%s[%d].%s", fieldPodTerms, i, field)
+		}
+		spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, termOf(&terms[i], p.Namespace))
+	}
+	for i := range p.Spec.TopologySpreadConstraints {
+		c := &p.Spec.TopologySpreadConstraints[i]
+		if c.WhenUnsatisfiable != v1.DoNotSchedule {
+			continue
+		}
+		if _, err := metav1.LabelSelectorAsSelector(c.LabelSelector); err != nil {
+			return nil, fmt.Sprintf("%s[%d].labelSelector: %v", fieldSpread, i, err)
+		}
+		spec.TopologySpreadConstraints = append(spec.TopologySpreadConstraints, spreadOf(c, p.Labels))
+	}
+	switch {
+	case len(terms) > maxJoins:
+		return nil, fmt.Sprintf("%s has %d terms, the limit is %d", fieldPodTerms, len(terms), maxJoins)
+	case len(spec.TopologySpreadConstraints) > maxJoins:
+		return nil, fmt.Sprintf("%s has %d entries with whenUnsatisfiable DoNotSchedule, the limit is %d", fieldSpread, len(spec.TopologySpreadConstraints), maxJoins)
+	case len(terms)+len(spec.TopologySpreadConstraints) == 0:
+		return nil, ""
+	}
+	if n := spec.Size(); n > maxJoinBytes {
+		return nil, fmt.Sprintf("%s and %s have %d bytes, the limit is %d", fieldPodTerms, fieldSpread, n, maxJoinBytes)
+	}
+	return spec, ""
+}
+
+// termOf keeps of a term what it says, with the namespaces that it means. The API server has merged its label keys into the selector.
+func termOf(t *v1.PodAffinityTerm, namespace string) v1.PodAffinityTerm {
+	out := v1.PodAffinityTerm{LabelSelector: t.LabelSelector, TopologyKey: t.TopologyKey, NamespaceSelector: t.NamespaceSelector, Namespaces: t.Namespaces}
+	if len(out.Namespaces) == 0 && out.NamespaceSelector == nil {
+		out.Namespaces = []string{namespace}
+	}
+	if !slices.IsSorted(out.Namespaces) {
+		out.Namespaces = slices.Sorted(slices.Values(out.Namespaces))
+	}
+	return out
+}
+
+func unreadableTerm(t *v1.PodAffinityTerm) string {
+	if _, err := metav1.LabelSelectorAsSelector(t.LabelSelector); err != nil {
+		return "labelSelector: " + err.Error()
+	}
+	if _, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err != nil {
+		return "namespaceSelector: " + err.Error()
+	}
+	return ""
+}
+
+// spreadOf keeps of a constraint what it says, with its label keys in the selector: an API server before 1.34 leaves that to the
+// scheduler.
+func spreadOf(c *v1.TopologySpreadConstraint, labels map[string]string) v1.TopologySpreadConstraint {
+	out := v1.TopologySpreadConstraint{MaxSkew: c.MaxSkew, TopologyKey: c.TopologyKey, LabelSelector: c.LabelSelector, MinDomains: c.MinDomains,
+		NodeAffinityPolicy: c.NodeAffinityPolicy, NodeTaintsPolicy: c.NodeTaintsPolicy}
+	if len(c.MatchLabelKeys) == 0 || c.LabelSelector == nil {
+		return out
+	}
+	out.LabelSelector = c.LabelSelector.DeepCopy()
+	for _, key := range c.MatchLabelKeys {
+		value, has := labels[key]
+		if has && !slices.ContainsFunc(out.LabelSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+			return r.Key == key && r.Operator == metav1.LabelSelectorOpIn && slices.Equal(r.Values, []string{value})
+		}) {
+			out.LabelSelector.MatchExpressions = append(out.LabelSelector.MatchExpressions, metav1.LabelSelectorRequirement{
+				Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+		}
+	}
+	return out
+}
+
+// Spread is a required topology spread constraint. It is immutable.
+type Spread struct {
+	ID         string // equal for equal selectors
+	Topology   string // the label of nodes whose values are its domains
+	MaxSkew    int64
+	MinDomains int64
+	Affinity   bool // nodes that the pod's node selector and affinity exclude do not count
+	Taints     bool // nor do those with a taint that it does not tolerate
+
+	selector k8slabels.Selector
+	empty    bool
+}
+
+// Counts reports whether the constraint counts a pod of its namespace with these labels. An empty selector counts none.
+func (s *Spread) Counts(pod *Labels) bool { return !s.empty && s.selector.Matches(pod.set()) }
+
+// Selects reports whether the selector matches the pod that carries the constraint, which then counts itself.
+func (s *Spread) Selects(pod *Labels) bool { return s.selector.Matches(pod.set()) }
+
+// Joins are what the pods of a class require of the pods around them. They are immutable.
+type Joins struct {
+	Terms  []*Term // of the affinity: a pod of the domain has to match all of them
+	Spread []*Spread
+}
+
+// ReadJoins reads what a class carries.
+func ReadJoins(b []byte) (*Joins, error) {
+	var spec v1.PodSpec
+	if err := spec.Unmarshal(b); err != nil {
+		return nil, fmt.Errorf("read pod affinity: %w", err)
+	}
+	out := &Joins{}
+	if a := spec.Affinity; a != nil && a.PodAffinity != nil {
+		for i := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			t, err := readTerm(&a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[i])
+			if err != nil {
+				return nil, fmt.Errorf("read pod affinity: %w", err)
+			}
+			out.Terms = append(out.Terms, t)
+		}
+	}
+	for i := range spec.TopologySpreadConstraints {
+		c := &spec.TopologySpreadConstraints[i]
+		selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+		if err != nil {
+			return nil, fmt.Errorf("read topology spread: %w", err)
+		}
+		s := &Spread{Topology: c.TopologyKey, MaxSkew: int64(c.MaxSkew), MinDomains: 1, Affinity: true, selector: selector, empty: selector.Empty()}
+		if c.MinDomains != nil {
+			s.MinDomains = int64(*c.MinDomains)
+		}
+		s.Affinity = c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor
+		s.Taints = c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
+		s.ID = "nil"
+		if c.LabelSelector != nil {
+			id, err := c.LabelSelector.Marshal()
+			if err != nil {
+				return nil, fmt.Errorf("read topology spread: %w", err)
+			}
+			s.ID = string(id)
+		}
+		out.Spread = append(out.Spread, s)
+	}
+	return out, nil
+}
+
+// stripJoins keeps what joins reads, each at its place in its list.
+func stripJoins(p *v1.Pod) (affinity *v1.PodAffinity, spread []v1.TopologySpreadConstraint) {
+	if p.Spec.NodeName != "" {
+		return nil, nil
+	}
+	if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		affinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution}
+	}
+	for i := range p.Spec.TopologySpreadConstraints {
+		if c := &p.Spec.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == v1.DoNotSchedule {
+			if spread == nil {
+				spread = make([]v1.TopologySpreadConstraint, len(p.Spec.TopologySpreadConstraints))
+			}
+			spread[i] = *c
+		}
+	}
+	return affinity, spread
+}
+
+// joinsOf is joins, encoded for a class.
+func joinsOf(p *v1.Pod) (encoded []byte, field string) {
+	spec, field := joins(p)
+	if spec == nil {
+		return nil, field
+	}
+	encoded, err := spec.Marshal()
+	if err != nil {
+		return nil, cmp.Or(field, fieldPodTerms+": "+err.Error())
+	}
+	return encoded, field
+}

@@ -1,0 +1,137 @@
+package home
+
+import (
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/topology"
+)
+
+// Constraints over sets of nodes (package topology). A gang whose rows are at several shards is judged here, when all of them are durable
+// and the log of intents was seen up to the last; only then Bind is said. A gang that found no node because of such constraints is woken
+// when something is counted otherwise for its namespace.
+
+// mayBind reports whether a prepared gang may be bound. If it may not, it starts over.
+func (c *Core) mayBind(g *gang) bool {
+	var members []topology.Member
+	place := int64(0)
+	for _, cm := range g.commits {
+		place = max(place, cm.place)
+		for _, p := range cm.pods {
+			if p.commit == cm && p.gang == g {
+				members = append(members, topology.Member{UID: p.UID, Namespace: p.Namespace, Version: cm.version(p.UID), Node: p.node, Class: p.asked})
+			}
+		}
+	}
+	v := c.topology.Judge(place, members)
+	switch {
+	case v.Wait:
+		c.unjudged[g.id] = g
+		c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
+		return false
+	case len(v.Against) > 0:
+		delete(c.unjudged, g.id)
+		c.retreat(g, startOver)
+		c.pause(g)
+		return false
+	}
+	delete(c.unjudged, g.id)
+	return true
+}
+
+// version is the one that a Commit names for a pod.
+func (cm *commit) version(uid string) string {
+	for _, p := range cm.body.GetPods() {
+		if p.GetUid() == uid {
+			return p.GetResourceVersion()
+		}
+	}
+	return ""
+}
+
+// judgeAgain looks at the gangs that could not be judged yet.
+func (c *Core) judgeAgain() {
+	for _, id := range api.SortedKeys(c.unjudged) {
+		g := c.unjudged[id]
+		delete(c.unjudged, id)
+		if !g.dropped && g.state == preparing {
+			c.touch(g)
+		}
+	}
+}
+
+// ruled reports whether constraints over sets of nodes may keep a pod from nodes.
+func (c *Core) ruled(p *pod) bool {
+	return len(p.Class.Joins)+len(p.Class.Repels) > 0 || c.topology.Concerned(p.Namespace)
+}
+
+// ruledSleepers are the gangs that sleep although such constraints may be what they wait for, by namespace, in the order in which they
+// went to sleep.
+type ruledSleepers struct {
+	of     map[string][]*gang
+	opened map[string]bool // something is counted otherwise
+	next   time.Time
+}
+
+// A change lets few pods in, and each search costs messages. So few gangs of a namespace wake at once, and more while they find room.
+const (
+	ruledAtOnce = 16
+	ruledEvery  = 5 * time.Millisecond
+)
+
+// sleepRuled notes that a gang sleeps.
+func (c *Core) sleepRuled(g *gang) {
+	s := &c.ruledSleepers
+	if g.search.inRuled {
+		return
+	}
+	for _, p := range g.members {
+		if p.charged && p.stage == nowhere && c.ruled(p) {
+			g.search.inRuled = true
+			s.of[g.name.Namespace] = append(s.of[g.name.Namespace], g)
+			return
+		}
+	}
+}
+
+// wakeRuled wakes some of them.
+func (c *Core) wakeRuled() {
+	s := &c.ruledSleepers
+	for namespace := range c.topology.Opened() {
+		s.opened[namespace] = true
+	}
+	if len(s.opened) == 0 || c.now.Before(s.next) {
+		return
+	}
+	s.next = c.now.Add(ruledEvery)
+	for _, namespace := range api.SortedKeys(s.opened) {
+		delete(s.opened, namespace)
+		woken := 0
+		list := s.of[namespace]
+		for len(list) > 0 && woken < ruledAtOnce {
+			g := list[0]
+			list[0], list = nil, list[1:]
+			g.search.inRuled = false
+			if g.dropped || g.search.sleep == nil {
+				continue
+			}
+			woken++
+			c.wakeUp(g)
+			g.search.backoff = 0
+			c.touch(g)
+		}
+		if s.of[namespace] = list; len(list) == 0 {
+			delete(s.of, namespace)
+		}
+	}
+}
+
+// tellTopology takes a shard's word that pods are bound, before the watch shows them.
+func (c *Core) tellTopology(g *gang, m *wire.BindResults) {
+	for _, r := range m.GetResults() {
+		if r.GetOutcome() == wire.BindOutcome_BIND_BOUND {
+			c.topology.Bound(g.name.Namespace, r.GetPodUid(), r.GetNode())
+		}
+	}
+}

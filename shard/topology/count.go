@@ -1,0 +1,428 @@
+package topology
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// Bounds of what the pods of a namespace may have counted. A term about namespaces with some labels counts as many, for it is compared
+// with the pods of all.
+const (
+	countedByNamespace = 1024 // different terms and selectors
+	anywhereCounts     = 16
+	countKept          = time.Minute // without a pod that asks for it
+	remembered         = 4096        // terms read, and rules made
+	// countedRate is what counting something new may take for a namespace in a second: kins and nodes looked at.
+	countedRate   = 1 << 21
+	countedAtOnce = 3 * countedRate
+)
+
+// counter counts pods by node, and by domain for those who ask.
+type counter struct {
+	number  int
+	id      string
+	matches func(k *kin) bool // nil for the pods that carry a term
+	spaces  []string          // whose pods may match; nil: any
+	on      map[int32]counts
+	tallies []*tally
+	by      map[string]bool // namespaces of pods that ask
+	maker   string          // in View.made
+	weight  int
+	used    time.Time
+}
+
+// carrier counts the pods that carry a term, and so repel those that match it.
+type carrier struct {
+	counter
+	term *api.Term
+	kins int
+}
+
+// tally counts by the domains of a topology key, on the nodes that are admitted.
+type tally struct {
+	counter *counter
+	column  *column
+	beside  []*column // a node has to have these labels, too
+	filter  *filter   // nil admits all
+	domain  []counts
+	nodes   []int32 // by domain: those admitted
+	domains int     // with nodes
+	total   counts
+
+	least   int32 // of bound pods in a domain with nodes
+	settled bool  // least is right
+}
+
+// filter says which nodes a spread counts for pods with some constraints.
+type filter struct {
+	id       string
+	admits   []bool // by node
+	affinity *nodeaffinity.RequiredNodeAffinity
+	taints   bool
+	tolerate []v1.Toleration
+}
+
+func (s *counter) add(n int32, c counts, by int32) {
+	on := s.on[n]
+	on.add(c, by)
+	if on.none() {
+		delete(s.on, n)
+	} else {
+		s.on[n] = on
+	}
+	for _, t := range s.tallies {
+		t.add(n, c, by)
+	}
+}
+
+func (s *counter) addAll(k *kin, by int32) {
+	for n, c := range k.on {
+		s.add(n, c, by)
+	}
+}
+
+// at returns the domain of a node, -1 if it does not count.
+func (t *tally) at(n int32) int32 {
+	d := t.column.of[n]
+	if d < 0 || t.filter != nil && !t.filter.admits[n] {
+		return -1
+	}
+	for _, c := range t.beside {
+		if c.of[n] < 0 {
+			return -1
+		}
+	}
+	return d
+}
+
+func (t *tally) add(n int32, c counts, by int32) {
+	d := t.at(n)
+	if d < 0 {
+		return
+	}
+	t.fit(d)
+	t.domain[d].add(c, by)
+	t.total.add(c, by)
+	t.settled = t.settled && c[bound] == 0
+}
+
+func (t *tally) fit(d int32) {
+	if n := int(d) + 1 - len(t.domain); n > 0 {
+		t.domain = append(t.domain, make([]counts, n)...)
+		t.nodes = append(t.nodes, make([]int32, n)...)
+	}
+}
+
+// put brings a node in, or takes it out.
+func (t *tally) put(n, by int32) {
+	d := t.at(n)
+	if d < 0 {
+		return
+	}
+	t.fit(d)
+	if before := t.nodes[d]; before == 0 || before+by == 0 {
+		t.domains += int(by)
+	}
+	t.nodes[d] += by
+	c := t.counter.on[n]
+	t.domain[d].add(c, by)
+	t.total.add(c, by)
+	t.settled = false
+}
+
+// minimum returns how many bound pods the domain with the fewest has.
+func (t *tally) minimum(domains int64) int32 {
+	if int64(t.domains) < domains {
+		return 0
+	}
+	if !t.settled {
+		t.least, t.settled = -1, true
+		for d, n := range t.nodes {
+			if c := t.domain[d][bound]; n > 0 && (t.least < 0 || c < t.least) {
+				t.least = c
+			}
+		}
+		t.least = max(t.least, 0)
+	}
+	return t.least
+}
+
+// of returns how many pods a domain has, those that are only held included or not.
+func (t *tally) of(d int32, holds bool) int32 {
+	if int(d) >= len(t.domain) {
+		return 0
+	}
+	c := t.domain[d]
+	if holds {
+		return c[bound] + c[promised] + c[held]
+	}
+	return c[bound] + c[promised]
+}
+
+func (t *tally) boundIn(d int32) int32 {
+	if int(d) >= len(t.domain) {
+		return 0
+	}
+	return t.domain[d][bound]
+}
+
+func (t *tally) all(holds bool) int32 {
+	if holds {
+		return t.total[bound] + t.total[promised] + t.total[held]
+	}
+	return t.total[bound] + t.total[promised]
+}
+
+// tallyOf returns the tally of a counter over a topology key, which it makes if it is new.
+func (v *View) tallyOf(s *counter, label string, beside []string, f *filter) *tally {
+	col := v.columnOf(label)
+	var others []*column
+	for _, b := range beside {
+		if b != label {
+			others = append(others, v.columnOf(b))
+		}
+	}
+	for _, t := range s.tallies {
+		if t.column == col && t.filter == f && slices.Equal(t.beside, others) {
+			return t
+		}
+	}
+	t := &tally{counter: s, column: col, beside: others, filter: f}
+	for n := range v.nodes {
+		t.put(int32(n), 1)
+	}
+	s.tallies, v.tallies = append(s.tallies, t), append(v.tallies, t)
+	return t
+}
+
+// counterOf returns the counter of what a namespace asks for, which it makes if it is new. It is nil if the namespace has too many, or
+// has had too much counted lately.
+func (v *View) counterOf(id, by string, spaces []string, matches func(k *kin) bool) *counter {
+	if s := v.counters[id]; s != nil {
+		s.used = v.now
+		s.by[by] = true
+		return s
+	}
+	weight := 1
+	if spaces == nil {
+		weight = anywhereCounts
+	}
+	if v.made[by]+weight > countedByNamespace || v.spent.Spent(v.now, by) >= countedAtOnce {
+		return nil
+	}
+	v.made[by] += weight
+	v.last++
+	s := &counter{number: v.last, id: id, matches: matches, spaces: spaces, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}
+	v.counters[id] = s
+	if spaces == nil {
+		v.allCounted()
+		v.countAnywhere = append(v.countAnywhere, s)
+		spaces = api.SortedKeys(v.spaces)
+	} else {
+		for _, name := range spaces {
+			of := v.in(name)
+			v.watch(of)
+			of.counters = append(of.counters, s)
+		}
+	}
+	looked := int64(len(v.nodes))
+	for _, name := range spaces {
+		for _, list := range v.spaces[name].kins {
+			for _, k := range list {
+				looked++
+				if s.matches(k) {
+					k.in = append(slices.Clip(k.in), s)
+					looked += int64(len(k.on))
+					s.addAll(k, 1)
+				}
+			}
+		}
+	}
+	v.spent.Spend(v.now, by, looked)
+	return s
+}
+
+// carrierOf returns the counter of the pods that carry a term. It is nil if their namespace has too many.
+func (v *View) carrierOf(t *api.Term, by string) *carrier {
+	if c := v.carriers[t.ID]; c != nil {
+		c.used = v.now
+		c.by[by] = true
+		return c
+	}
+	named, selects := t.Namespaces()
+	weight := 1
+	if selects {
+		weight = anywhereCounts
+	}
+	if v.made[by]+weight > countedByNamespace {
+		v.Excess[by] = true
+		return nil
+	}
+	v.made[by] += weight
+	c := &carrier{term: t, counter: counter{id: t.ID, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}}
+	v.carriers[t.ID] = c
+	for _, name := range named {
+		s := v.in(name)
+		s.carriers = append(s.carriers, c)
+		c.by[name] = true
+	}
+	if selects {
+		v.anywhere = append(v.anywhere, c)
+	}
+	v.generation++
+	return c
+}
+
+// filterOf returns the filter of a spread for pods with some constraints, nil if it admits all nodes.
+func (v *View) filterOf(s *api.Spread, constraints []byte) *filter {
+	if !s.Affinity && !s.Taints || len(constraints) == 0 && !s.Taints {
+		return nil
+	}
+	spec, err := api.ReadConstraints(constraints)
+	if err != nil {
+		return nil
+	}
+	selects := s.Affinity && (len(spec.NodeSelector) > 0 || spec.Affinity != nil)
+	if !selects && !s.Taints {
+		return nil
+	}
+	id := string([]byte{flag(selects), flag(s.Taints)}) + string(constraints)
+	if f := v.filters[id]; f != nil {
+		return f
+	}
+	f := &filter{id: id, admits: make([]bool, len(v.nodes)), taints: s.Taints, tolerate: spec.Tolerations}
+	if selects {
+		a := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+		f.affinity = &a
+	}
+	for n := range v.nodes {
+		f.judge(v, int32(n))
+	}
+	v.filters[id] = f
+	return f
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (f *filter) judge(v *View, n int32) {
+	o := v.nodes[n].object
+	f.admits[n] = false
+	if o == nil {
+		return
+	}
+	if f.affinity != nil {
+		if match, _ := f.affinity.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: o.Labels}}); !match {
+			return
+		}
+	}
+	if f.taints && len(o.Taints) > 0 {
+		if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, o.Taints, f.tolerate, repels, false); untolerated {
+			return
+		}
+	}
+	f.admits[n] = true
+}
+
+func repels(t *v1.Taint) bool {
+	return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
+}
+
+func sameTaint(a, b v1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
+
+// sweep forgets what nobody asked for lately.
+func (v *View) sweep() {
+	v.settleBlind()
+	if v.now.Sub(v.swept) < countKept/6 {
+		return
+	}
+	v.swept = v.now
+	v.spent.Forget(v.now)
+	old := v.now.Add(-countKept)
+	clear(v.rules)
+	v.generation++
+	for _, s := range v.spaces {
+		for key, list := range s.kins {
+			list = slices.DeleteFunc(list, func(k *kin) bool {
+				if len(k.on) > 0 {
+					return false
+				}
+				for _, c := range k.terms {
+					c.kins--
+				}
+				return true
+			})
+			if s.kins[key] = list; len(list) == 0 {
+				delete(s.kins, key)
+			}
+		}
+	}
+	dead := map[*counter]bool{}
+	drop := func(s *counter) {
+		if v.made[s.maker] -= s.weight; v.made[s.maker] <= 0 {
+			delete(v.made, s.maker)
+		}
+		dead[s] = true
+	}
+	for id, s := range v.counters {
+		if s.used.Before(old) {
+			drop(s)
+			delete(v.counters, id)
+		}
+	}
+	for id, c := range v.carriers {
+		if c.kins == 0 && c.used.Before(old) {
+			drop(&c.counter)
+			delete(v.carriers, id)
+		}
+	}
+	if len(dead) > 0 {
+		gone := func(s *counter) bool { return dead[s] }
+		lone := func(c *carrier) bool { return dead[&c.counter] }
+		v.tallies = slices.DeleteFunc(v.tallies, func(t *tally) bool { return dead[t.counter] })
+		v.countAnywhere, v.anywhere = slices.DeleteFunc(v.countAnywhere, gone), slices.DeleteFunc(v.anywhere, lone)
+		for _, s := range v.spaces {
+			s.counters, s.carriers = slices.DeleteFunc(s.counters, gone), slices.DeleteFunc(s.carriers, lone)
+			for _, list := range s.kins {
+				for _, k := range list {
+					k.in = slices.DeleteFunc(slices.Clone(k.in), gone)
+				}
+			}
+		}
+	}
+	for name, s := range v.spaces {
+		if len(s.pods)+len(s.kins)+len(s.counters)+len(s.carriers)+len(s.labels) == 0 {
+			delete(v.spaces, name)
+		}
+	}
+	filters, columns := map[*filter]bool{}, map[*column]bool{}
+	for _, t := range v.tallies {
+		filters[t.filter], columns[t.column] = true, true
+		for _, c := range t.beside {
+			columns[c] = true
+		}
+	}
+	maps.DeleteFunc(v.filters, func(_ string, f *filter) bool { return !filters[f] })
+	maps.DeleteFunc(v.columns, func(_ string, c *column) bool { return !columns[c] })
+}
+
+// allCounted has the pods of all namespaces counted from now on, and of those that come.
+func (v *View) allCounted() {
+	v.everywhere = true
+	for _, name := range api.SortedKeys(v.spaces) {
+		v.watch(v.spaces[name])
+	}
+}

@@ -1,0 +1,29 @@
+// Package topology knows which pods are in which topology domain of the cluster, and judges the constraints that are about that:
+// required affinity and anti-affinity with any topology key but the host name's anti-affinity (which package node decides for its
+// nodes), and topology spread.
+//
+// No shard owns a domain, for its nodes are spread over all of them. What makes a judgement safe is that the intents of all shards
+// are one log. Each Binding is announced by a row in the control store, which puts all rows in one order, and every shard follows all
+// of it. A row's place is the revision at which its key was created. The rule is:
+//
+//   - No Binding is sent before whoever decides about it has seen the log up to the row's place. Then the row is judged against all
+//     earlier rows whose pods may still be bound by them, and against all bound pods. Later rows have to respect it, so they do not
+//     count. The rows of a gang are judged together, at the place of the last.
+//   - Only pods known to be bound support others: as those that an affinity asks for, or in the minimum of a spread; and pods of the
+//     same gang each other.
+//
+// So of two pods that exclude each other one has the earlier place, and the other's judge sees it. No shard has to be asked, nothing
+// has to be handed over when buckets move or a shard dies, and no clock matters. api/PROTOCOL.md has the rest, and
+// bench/prove/order explores it.
+//
+// A View is a copy of these facts. Each process has one; it is given every event before the cores are, and both cores ask it. It
+// counts a pod in three ways: bound, by a row, or by a hold of this shard, which only keeps this shard from placing others in vain.
+// A row counts until the pod watch shows that it is over: the pod at another version than the row names, which its Binding no longer
+// fits, or gone; or until the log says that its shard gave it up.
+//
+// The matching pods of a term are found once for all pods of a namespace with equal labels (kin), and counted by node, so that a
+// question costs a look at a counter for each constraint. What no pod asks about is not counted.
+//
+// Bounds: each namespace has a number of terms and selectors that are counted for it, and a budget for what counting a new one
+// costs (package fair); what exceeds it is refused for now. Nothing of a tenant's delays others.
+package topology

@@ -1,0 +1,203 @@
+package topology
+
+import (
+	"slices"
+
+	"basalt.dev/basalt/api"
+)
+
+// Member is a pod of a gang with the node that it is to be bound to.
+type Member struct {
+	UID       string
+	Namespace string
+	Version   string // that its row names
+	Node      string
+	Class     *api.Class // as it was asked for
+}
+
+// Verdict is what comes of a judgement.
+type Verdict struct {
+	Wait     bool     // too little is known yet
+	Against  []string // UIDs of pods that a constraint keeps from their nodes; none: all may be bound
+	Obstacle Obstacle // of the first of them
+	Node     string
+}
+
+// Judge says whether pods may be bound whose rows have these places in the log, the last at point. Pods are judged as they are in the
+// end, all of them together.
+func (v *View) Judge(point int64, members []Member) Verdict {
+	if v.position < point || v.position == 0 {
+		return Verdict{Wait: true}
+	}
+	v.settleBlind()
+	rules := make([]*Rules, len(members))
+	some := false
+	for i := range members {
+		m := &members[i]
+		r, wait := v.judgedBy(m, point)
+		if wait {
+			return Verdict{Wait: true}
+		}
+		rules[i] = r
+		some = some || r != nil
+	}
+	if !some {
+		return Verdict{}
+	}
+	t := v.Try()
+	defer t.End()
+	own := make(map[string]bool, len(members))
+	for i := range members {
+		own[members[i].UID] = true
+		t.Without(members[i].Namespace, members[i].UID)
+	}
+	v.sortOrder()
+	for i := len(v.order) - 1; i >= 0 && v.order[i].place > point; i-- { // those have to respect us
+		if r := v.order[i]; !r.givenUp && !own[r.uid] && len(v.rows[r.uid]) == 1 {
+			t.Without(r.namespace, r.uid)
+		}
+	}
+	verdict := Verdict{}
+	against := func(i int, o Obstacle) {
+		if len(verdict.Against) == 0 {
+			verdict.Obstacle, verdict.Node = o, members[i].Node
+		}
+		verdict.Against = append(verdict.Against, members[i].UID)
+	}
+	// An affinity asks for pods that were there before, so its pods join one after another. The rest is judged in the end.
+	var joining []int
+	for i := range members {
+		if rules[i] != nil && len(rules[i].affinity) > 0 {
+			joining = append(joining, i)
+		} else {
+			t.Add(members[i].Namespace, members[i].UID, members[i].Node)
+		}
+	}
+	for len(joining) > 0 {
+		left := joining[:0:0]
+		for _, i := range joining {
+			if (&Rules{affinity: rules[i].affinity, self: rules[i].self}).Obstacle(v.nodeOf(members[i].Node), false) == None {
+				t.Add(members[i].Namespace, members[i].UID, members[i].Node)
+			} else {
+				left = append(left, i)
+			}
+		}
+		if len(left) == len(joining) {
+			for _, i := range left {
+				against(i, Lonely)
+			}
+			break
+		}
+		joining = left
+	}
+	for i := range members {
+		if rules[i] == nil || slices.Contains(verdict.Against, members[i].UID) {
+			continue
+		}
+		t.Without(members[i].Namespace, members[i].UID)
+		rest := *rules[i]
+		rest.affinity = nil
+		if o := rest.Obstacle(v.nodeOf(members[i].Node), false); o != None {
+			against(i, o)
+		}
+		t.Add(members[i].Namespace, members[i].UID, members[i].Node)
+	}
+	return verdict
+}
+
+// judgedBy returns the rules of a pod, or that it is not known yet what they are.
+func (v *View) judgedBy(m *Member, point int64) (_ *Rules, wait bool) {
+	for r := range v.blind { // its labels are not known, but its terms are
+		if r.place > point || r.uid == m.UID {
+			continue
+		}
+		for _, t := range r.terms {
+			if t.Concerns(m.Namespace, v.in(m.Namespace).labels) {
+				return nil, true
+			}
+		}
+	}
+	class := m.Class
+	if len(class.Joins) == 0 && len(v.wide(string(class.Repels))) == 0 && !v.Concerned(m.Namespace) {
+		return nil, false
+	}
+	if p := v.podOf(m.Namespace, m.UID); p != nil && !p.object.Unlisted {
+		class = class.With(p.object.Labels)
+	} else if p == nil && !api.NewerVersion(m.Version, v.version) {
+		return nil, false // it is gone: its Binding will be refused
+	} else if p == nil {
+		return nil, true
+	}
+	r, ok := v.RulesOf(m.Namespace, class)
+	if !ok {
+		return nil, true
+	}
+	if r == nil {
+		return nil, false
+	}
+	for b := range v.blind {
+		if b.place > point || b.uid == m.UID {
+			continue
+		}
+		for _, s := range r.asks {
+			if s.spaces == nil || slices.Contains(s.spaces, b.namespace) {
+				return nil, true
+			}
+		}
+	}
+	return r, false
+}
+
+func (v *View) sortOrder() {
+	if v.disordered {
+		slices.SortStableFunc(v.order, func(a, b *row) int { return int(min(max(a.place-b.place, -1), 1)) })
+		v.disordered = false
+	}
+}
+
+// Trial counts pods otherwise for a moment: those that are to be placed together support each other.
+type Trial struct {
+	view  *View
+	saved map[*pod][]entry
+	order []*pod
+}
+
+// Try begins a trial. End has to be called before the next event.
+func (v *View) Try() *Trial {
+	v.trials++
+	return &Trial{view: v, saved: map[*pod][]entry{}}
+}
+
+func (t *Trial) save(namespace, uid string) *pod {
+	p := t.view.podOf(namespace, uid)
+	if p == nil {
+		return nil
+	}
+	if _, known := t.saved[p]; !known {
+		t.saved[p] = p.entries
+		t.order = append(t.order, p)
+	}
+	return p
+}
+
+// Without leaves a pod out.
+func (t *Trial) Without(namespace, uid string) {
+	if p := t.save(namespace, uid); p != nil {
+		t.view.set(p, nil)
+	}
+}
+
+// Add counts a pod as bound to a node.
+func (t *Trial) Add(namespace, uid, name string) {
+	if p := t.save(namespace, uid); p != nil {
+		t.view.set(p, []entry{{node: t.view.nodeOf(name), kin: t.view.kinOf(t.view.in(namespace), p.object), weight: bound}})
+	}
+}
+
+// End counts as before.
+func (t *Trial) End() {
+	for _, p := range t.order {
+		t.view.set(p, t.saved[p])
+	}
+	t.view.trials--
+}

@@ -1,0 +1,239 @@
+package topology
+
+import (
+	"slices"
+
+	"basalt.dev/basalt/api"
+)
+
+// Obstacle is which constraint keeps a pod from a node.
+type Obstacle uint8
+
+// Obstacles, in the order of kube-scheduler's filters.
+const (
+	None     Obstacle = iota
+	NoDomain          // the node lacks a label over which the pod is to be spread
+	Skewed            // the pods would be spread too unevenly
+	Lonely            // the pods that the pod's affinity asks for are not in the domain
+	Avoids            // a pod is there that the pod's anti-affinity excludes
+	Avoided           // a pod is there whose anti-affinity excludes the pod
+	obstacles
+)
+
+// String is kube-scheduler's reason for the same thing.
+func (o Obstacle) String() string {
+	return [obstacles]string{
+		NoDomain: "node(s) didn't match pod topology spread constraints (missing required label)",
+		Skewed:   "node(s) didn't match pod topology spread constraints",
+		Lonely:   "node(s) didn't match pod affinity rules",
+		Avoids:   "node(s) didn't match pod anti-affinity rules",
+		Avoided:  "node(s) didn't satisfy existing pods anti-affinity rules",
+	}[o]
+}
+
+// Rules are what the pods of a class in a namespace have to satisfy. They hold until the next event.
+type Rules struct {
+	generation uint64
+	namespace  string
+	spread     []spreadRule
+	anti       []*tally
+	avoided    []*tally
+	affinity   []*tally // by term: the pods that match all of them
+	self       bool     // the pod matches its own affinity
+	asks       []*counter
+}
+
+type spreadRule struct {
+	*tally
+	skew, domains int64
+	self          int32
+}
+
+type ruleKey struct{ namespace, class string }
+
+// Concerned reports whether pods of a namespace may be ones that a term of some pod is about.
+func (v *View) Concerned(namespace string) bool {
+	s := v.spaces[namespace]
+	if s != nil && len(s.carriers) > 0 {
+		return true
+	}
+	if len(v.anywhere) == 0 {
+		return false
+	}
+	s = v.in(namespace)
+	return slices.ContainsFunc(v.anywhere, func(c *carrier) bool { return c.term.Concerns(namespace, s.labels) })
+}
+
+// RulesOf returns what the pods of a class have to satisfy, nil for nothing. A class whose labels are not said is taken for one that all
+// terms match. It is not ok if the namespace has too much counted.
+func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
+	terms := v.wide(string(class.Repels))
+	if len(class.Joins) == 0 && len(terms) == 0 && !v.Concerned(namespace) {
+		return nil, true
+	}
+	key := ruleKey{namespace, class.Key}
+	if r, known := v.rules[key]; known && r.generation == v.generation {
+		r.use(v)
+		return r.orNil(), true
+	}
+	r, ok := v.make(namespace, class, terms)
+	if !ok {
+		return nil, false
+	}
+	r.generation = v.generation
+	if len(v.rules) >= remembered {
+		clear(v.rules)
+	}
+	v.rules[key] = r
+	return r.orNil(), true
+}
+
+func (r *Rules) orNil() *Rules {
+	if len(r.spread)+len(r.anti)+len(r.avoided)+len(r.affinity) == 0 {
+		return nil
+	}
+	return r
+}
+
+func (r *Rules) use(v *View) {
+	for _, s := range r.asks {
+		s.used = v.now
+	}
+}
+
+func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rules, bool) {
+	r := &Rules{namespace: namespace}
+	ask := func(s *counter) bool {
+		if s == nil {
+			return false
+		}
+		r.asks = append(r.asks, s)
+		return true
+	}
+	for _, t := range terms {
+		if v.carrierOf(t, namespace) == nil {
+			return nil, false
+		}
+		spaces, selects := t.Namespaces()
+		if selects {
+			spaces = nil
+		}
+		s := v.counterOf("anti\x00"+t.ID, namespace, spaces, func(k *kin) bool {
+			return t.Concerns(k.space.name, k.space.labels) && (k.unlisted || t.Matches(k.space.name, k.space.labels, k.labels))
+		})
+		if !ask(s) {
+			return nil, false
+		}
+		r.anti = append(r.anti, v.tallyOf(s, t.Topology, nil, nil))
+	}
+	of := v.in(namespace)
+	for _, list := range [][]*carrier{of.carriers, v.anywhere} {
+		for _, c := range list {
+			if class.Labelled && c.term.Matches(namespace, of.labels, class.Labels) || !class.Labelled && c.term.Concerns(namespace, of.labels) {
+				c.by[namespace] = true
+				if t := v.tallyOf(&c.counter, c.term.Topology, nil, nil); !slices.Contains(r.avoided, t) {
+					r.avoided = append(r.avoided, t)
+				}
+			}
+		}
+	}
+	if len(class.Joins) == 0 {
+		return r, true
+	}
+	joins, known := v.joins[string(class.Joins)]
+	if !known {
+		joins, _ = api.ReadJoins(class.Joins)
+		if len(v.joins) >= remembered {
+			clear(v.joins)
+		}
+		v.joins[string(class.Joins)] = joins
+	}
+	if joins == nil {
+		return nil, false
+	}
+	if all := joins.Terms; len(all) > 0 {
+		id, spaces, anywhere := "join", map[string]bool{}, true
+		r.self = true
+		for _, t := range all {
+			id += "\x00" + t.ID
+			r.self = r.self && t.Matches(namespace, of.labels, class.Labels)
+			if named, selects := t.Namespaces(); !selects { // a pod has to match all of them: one that names its namespaces bounds it
+				anywhere = false
+				for _, name := range named {
+					spaces[name] = true
+				}
+			}
+		}
+		var in []string
+		if !anywhere {
+			in = api.SortedKeys(spaces)
+		}
+		s := v.counterOf(id, namespace, in, func(k *kin) bool {
+			return !slices.ContainsFunc(all, func(t *api.Term) bool { return !t.Matches(k.space.name, k.space.labels, k.labels) })
+		})
+		if !ask(s) {
+			return nil, false
+		}
+		for _, t := range all {
+			r.affinity = append(r.affinity, v.tallyOf(s, t.Topology, nil, nil))
+		}
+	}
+	var keys []string
+	for _, s := range joins.Spread {
+		if !slices.Contains(keys, s.Topology) {
+			keys = append(keys, s.Topology)
+		}
+	}
+	slices.Sort(keys)
+	for _, s := range joins.Spread {
+		c := v.counterOf("spread\x00"+namespace+"\x00"+s.ID, namespace, []string{namespace}, func(k *kin) bool { return !k.deleting && (k.unlisted || s.Counts(k.labels)) })
+		if !ask(c) {
+			return nil, false
+		}
+		rule := spreadRule{tally: v.tallyOf(c, s.Topology, keys, v.filterOf(s, class.Constraints)), skew: s.MaxSkew, domains: s.MinDomains}
+		if s.Selects(class.Labels) {
+			rule.self = 1
+		}
+		r.spread = append(r.spread, rule)
+	}
+	return r, true
+}
+
+// Obstacle says what keeps a pod from a node. With holds, pods count for which this shard only holds room.
+func (r *Rules) Obstacle(n int32, holds bool) Obstacle {
+	for i := range r.spread {
+		s := &r.spread[i]
+		d := s.column.of[n]
+		if d < 0 {
+			return NoDomain
+		}
+		if int64(s.of(d, holds)+s.self-s.minimum(s.domains)) > s.skew {
+			return Skewed
+		}
+	}
+	if len(r.affinity) > 0 {
+		supported, none := true, true
+		for _, t := range r.affinity {
+			d := t.column.of[n]
+			if d < 0 {
+				return Lonely
+			}
+			supported = supported && t.boundIn(d) > 0
+			none = none && t.all(holds) == 0
+		}
+		if !supported && !(none && r.self) {
+			return Lonely
+		}
+	}
+	for _, t := range r.anti {
+		if d := t.column.of[n]; d >= 0 && t.of(d, holds) > 0 {
+			return Avoids
+		}
+	}
+	for _, t := range r.avoided {
+		if d := t.column.of[n]; d >= 0 && t.of(d, holds) > 0 {
+			return Avoided
+		}
+	}
+	return None
+}

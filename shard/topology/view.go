@@ -1,0 +1,576 @@
+package topology
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/fair"
+)
+
+// View is made by New. It is not safe for concurrent use.
+type View struct {
+	now time.Time
+
+	nodes   []node
+	byName  map[string]int32
+	columns map[string]*column // by the label of nodes that it is about
+
+	spaces  map[string]*space // by namespace
+	version string            // of a pod, the newest that the watch has shown
+
+	// The log of intents.
+	position   int64 // up to which it was seen; 0: not read yet
+	keys       map[keyID]*logged
+	rows       map[string][]*row // by pod UID: those that may not be over
+	order      []*row            // in order of their places, those that are over among them
+	over       int               // how many
+	disordered bool
+	blind      map[*row]bool // those whose pod is not known yet as they name it
+
+	last          int
+	counters      map[string]*counter // of matching pods, by what they match
+	countAnywhere []*counter          // those whose pods may be of any namespace
+	everywhere    bool                // there was one: the pods of all namespaces are counted
+	carriers      map[string]*carrier // of terms, by ID
+	anywhere      []*carrier          // those that select namespaces
+	tallies       []*tally
+	filters       map[string]*filter
+	rules         map[ruleKey]*Rules
+	generation    uint64         // of carriers: rules of another are made anew
+	made          map[string]int // counters and carriers by namespace
+	spent         fair.Budget    // on counting what is new
+	swept         time.Time
+	changed       map[string]bool // namespaces for which something is counted otherwise, so that more may fit
+	trials        int             // under way
+	terms         map[string][]*api.Term
+	joins         map[string]*api.Joins
+
+	Excess map[string]bool // namespaces with more terms of bound pods than are heeded
+}
+
+// weight is how a pod counts.
+type weight uint8
+
+const (
+	bound    weight = iota
+	promised        // by a row
+	held            // by a hold of this shard
+	weights
+)
+
+// counts are numbers of pods by weight.
+type counts [weights]int32
+
+func (c *counts) add(o counts, by int32) {
+	for i := range c {
+		c[i] += by * o[i]
+	}
+}
+
+func (c *counts) none() bool { return *c == counts{} }
+
+// node is one that exists, or that some pod names.
+type node struct {
+	name   string
+	object *api.Node // nil: it does not exist
+}
+
+// column says in which domain of a topology key each node is.
+type column struct {
+	label  string
+	of     []int32 // by node: its domain, -1 for none
+	ids    map[string]int32
+	values []string
+}
+
+// space is a namespace.
+type space struct {
+	name     string
+	labels   map[string]string
+	pods     map[string]*pod // by UID
+	counted  bool            // some constraint is about its pods, and so they are counted
+	kins     map[kinKey][]*kin
+	counters []*counter // that name it
+	carriers []*carrier // of terms that name it
+}
+
+// pod is one that is not finished.
+type pod struct {
+	object  *api.Pod
+	entries []entry
+}
+
+// entry is a pod where it counts.
+type entry struct {
+	node   int32
+	kin    *kin
+	weight weight
+}
+
+type kinKey struct {
+	labels   uint64
+	unlisted bool
+	deleting bool
+	repels   string
+}
+
+// kin are the pods of a namespace that count alike.
+type kin struct {
+	space    *space
+	labels   *api.Labels
+	unlisted bool // their labels are not known: they match whatever is said of them
+	deleting bool
+	terms    []*carrier // that they carry
+	in       []*counter
+	on       map[int32]counts
+}
+
+// New makes a View that knows nothing yet.
+func New() *View {
+	return &View{
+		byName: map[string]int32{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
+		blind: map[*row]bool{}, counters: map[string]*counter{}, carriers: map[string]*carrier{},
+		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
+		terms: map[string][]*api.Term{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate},
+	}
+}
+
+// Step takes an event; those that do not concern it are ignored.
+func (v *View) Step(now time.Time, ev event.Event) {
+	if now.After(v.now) {
+		v.now = now
+	}
+	switch ev := ev.(type) {
+	case event.PodSeen:
+		v.podSeen(ev.Pod)
+	case event.PodGone:
+		v.podGone(ev.Namespace, ev.UID)
+	case event.PodsReplaced:
+		v.podsReplaced(ev.Pods)
+		if ev.AfterLog {
+			v.listed()
+		}
+	case event.NodeSeen:
+		v.nodeSeen(ev.Node)
+	case event.NodeGone:
+		v.nodeGone(ev.Name)
+	case event.NamespaceSeen:
+		v.namespaceSeen(ev.Name, ev.Labels)
+	case event.NamespaceGone:
+		v.namespaceSeen(ev.Name, nil)
+	case event.LogRead:
+		v.logRead(ev)
+	case event.LogSeen:
+		v.logSeen(ev)
+	case event.Tick:
+		v.sweep()
+	}
+}
+
+// ---- nodes
+
+// nodeOf returns the number of a node, which it gets if it has none yet.
+func (v *View) nodeOf(name string) int32 {
+	n, known := v.byName[name]
+	if !known {
+		n = int32(len(v.nodes))
+		v.byName[name] = n
+		v.nodes = append(v.nodes, node{name: name})
+		for _, c := range v.columns {
+			c.of = append(c.of, -1)
+		}
+		for _, f := range v.filters {
+			f.admits = append(f.admits, false)
+		}
+	}
+	return n
+}
+
+// Node returns the number of a node, for Rules.Obstacle.
+func (v *View) Node(name string) int32 { return v.nodeOf(name) }
+
+func (v *View) nodeSeen(object *api.Node) {
+	if object == nil || object.Name == "" {
+		return
+	}
+	n := v.nodeOf(object.Name)
+	before := v.nodes[n].object
+	if before != nil && maps.Equal(before.Labels, object.Labels) && slices.EqualFunc(before.Taints, object.Taints, sameTaint) {
+		v.nodes[n].object = object
+		return
+	}
+	v.move(n, object)
+}
+
+func (v *View) nodeGone(name string) {
+	if n, known := v.byName[name]; known && v.nodes[n].object != nil {
+		v.move(n, nil)
+	}
+}
+
+// move takes a node as it is now. What is counted on it moves to the domains that it is in.
+func (v *View) move(n int32, object *api.Node) {
+	for _, t := range v.tallies {
+		t.put(n, -1)
+	}
+	v.nodes[n].object = object
+	for _, c := range v.columns {
+		c.place(n, object)
+	}
+	for _, f := range v.filters {
+		f.judge(v, n)
+	}
+	for _, t := range v.tallies {
+		t.put(n, 1)
+		v.open(t.counter)
+	}
+}
+
+// columnOf returns the column of a label, which it makes if it is new.
+func (v *View) columnOf(label string) *column {
+	c := v.columns[label]
+	if c == nil {
+		c = &column{label: label, of: make([]int32, len(v.nodes)), ids: map[string]int32{}}
+		for n := range v.nodes {
+			c.place(int32(n), v.nodes[n].object)
+		}
+		v.columns[label] = c
+	}
+	return c
+}
+
+func (c *column) place(n int32, object *api.Node) {
+	c.of[n] = -1
+	if object == nil {
+		return
+	}
+	value, has := object.Labels[c.label]
+	if !has {
+		return
+	}
+	id, known := c.ids[value]
+	if !known {
+		id = int32(len(c.values))
+		c.ids[value] = id
+		c.values = append(c.values, value)
+	}
+	c.of[n] = id
+}
+
+// ---- pods
+
+// in returns a namespace, which it makes if it is new.
+func (v *View) in(namespace string) *space {
+	s := v.spaces[namespace]
+	if s == nil {
+		s = &space{name: namespace, pods: map[string]*pod{}, kins: map[kinKey][]*kin{}, counted: v.everywhere}
+		v.spaces[namespace] = s
+	}
+	return s
+}
+
+// podOf returns a pod, nil if it is not known.
+func (v *View) podOf(namespace, uid string) *pod {
+	if s := v.spaces[namespace]; s != nil {
+		return s.pods[uid]
+	}
+	return nil
+}
+
+// Knows reports whether the pod watch has shown a pod.
+func (v *View) Knows(namespace, uid string) bool { return v.podOf(namespace, uid) != nil }
+
+func (v *View) podsReplaced(list []*api.Pod) {
+	there := make(map[string]bool, len(list))
+	for _, p := range list {
+		if p != nil {
+			there[p.UID] = true
+		}
+	}
+	for _, name := range api.SortedKeys(v.spaces) {
+		for _, uid := range api.SortedKeys(v.spaces[name].pods) {
+			if !there[uid] {
+				v.podGone(name, uid)
+			}
+		}
+	}
+	for _, p := range list {
+		if p != nil {
+			v.podSeen(p)
+		}
+	}
+}
+
+func (v *View) podSeen(object *api.Pod) {
+	if object == nil || object.UID == "" {
+		return
+	}
+	if api.NewerVersion(object.ResourceVersion, v.version) {
+		v.version = object.ResourceVersion
+	}
+	if object.Finished {
+		v.podGone(object.Namespace, object.UID)
+		return
+	}
+	s := v.in(object.Namespace)
+	p := s.pods[object.UID]
+	if p == nil {
+		p = &pod{}
+		s.pods[object.UID] = p
+	}
+	p.object = object
+	v.recount(s, p)
+}
+
+func (v *View) podGone(namespace, uid string) {
+	p := v.podOf(namespace, uid)
+	if p == nil {
+		return
+	}
+	v.set(p, nil)
+	delete(v.spaces[namespace].pods, uid)
+	v.judgeBlind(uid)
+}
+
+// watch has the pods of a namespace counted from now on.
+func (v *View) watch(s *space) {
+	if s.counted {
+		return
+	}
+	s.counted = true
+	for _, uid := range api.SortedKeys(s.pods) {
+		v.recount(s, s.pods[uid])
+	}
+}
+
+// recount counts a pod where it is, or may come to be.
+func (v *View) recount(s *space, p *pod) {
+	rows := v.rows[p.object.UID]
+	if len(rows) > 0 {
+		v.endRows(p)
+		rows = v.rows[p.object.UID]
+	}
+	if !s.counted && (p.object.Class == nil || len(v.wide(string(p.object.Class.Repels))) == 0) {
+		return
+	}
+	at := cmp.Or(p.object.Node, p.object.Nominated)
+	if at == "" && len(rows)+len(p.entries) == 0 {
+		return
+	}
+	k := v.kinOf(s, p.object)
+	var now []entry
+	switch {
+	case p.object.Node != "":
+		now = []entry{{node: v.nodeOf(at), kin: k, weight: bound}}
+	case at != "":
+		now = []entry{{node: v.nodeOf(at), kin: k, weight: promised}}
+	default:
+		for _, r := range rows {
+			e := entry{node: v.nodeOf(r.node), kin: k, weight: promised}
+			if r.bound {
+				e.weight = bound
+			}
+			now = append(now, e)
+		}
+		if len(now) == 0 && len(p.entries) > 0 && p.entries[0].weight == held {
+			now = []entry{{node: p.entries[0].node, kin: k, weight: held}}
+		}
+	}
+	v.set(p, now)
+}
+
+// set replaces what a pod counts as.
+func (v *View) set(p *pod, now []entry) {
+	if slices.Equal(p.entries, now) {
+		return
+	}
+	for _, e := range now {
+		v.count(e, 1)
+	}
+	for _, e := range p.entries {
+		v.count(e, -1)
+	}
+	p.entries = now
+}
+
+func (v *View) count(e entry, by int32) {
+	var c counts
+	c[e.weight] = 1
+	k := e.kin
+	on := k.on[e.node]
+	on.add(c, by)
+	if on.none() {
+		delete(k.on, e.node)
+	} else {
+		k.on[e.node] = on
+	}
+	opens := by < 0 || e.weight == bound
+	for _, s := range k.in {
+		s.add(e.node, c, by)
+		if opens {
+			v.open(s)
+		}
+	}
+	for _, s := range k.terms {
+		s.add(e.node, c, by)
+		if opens {
+			v.open(&s.counter)
+		}
+	}
+}
+
+// kinOf returns the kin of a pod, which it makes if it is new.
+func (v *View) kinOf(s *space, p *api.Pod) *kin {
+	key := kinKey{unlisted: p.Unlisted, deleting: p.Deleting}
+	if p.Class != nil {
+		key.repels = string(p.Class.Repels)
+	}
+	if p.Labels != nil {
+		key.labels = p.Labels.Hash
+	}
+	for _, k := range s.kins[key] {
+		if k.labels.Equal(p.Labels) {
+			return k
+		}
+	}
+	k := &kin{space: s, labels: p.Labels, unlisted: p.Unlisted, deleting: p.Deleting, on: map[int32]counts{}}
+	for _, t := range v.wide(key.repels) {
+		if c := v.carrierOf(t, s.name); c != nil {
+			k.terms = append(k.terms, c)
+			c.kins++
+		}
+	}
+	v.sort(k)
+	s.kins[key] = append(s.kins[key], k)
+	return k
+}
+
+// wide returns the terms of a class that are about larger domains than a node, or that this view has to count all the same.
+func (v *View) wide(repels string) []*api.Term {
+	if repels == "" {
+		return nil
+	}
+	terms, known := v.terms[repels]
+	if !known {
+		all, err := api.ReadRepels([]byte(repels))
+		if err != nil {
+			all = nil // a pod of ours with such terms is refused when it is read
+		}
+		for _, t := range all {
+			if t.Topology != api.LabelHostname {
+				terms = append(terms, t)
+			}
+		}
+		if len(v.terms) >= remembered {
+			clear(v.terms)
+		}
+		v.terms[repels] = terms
+	}
+	return terms
+}
+
+// sort finds the counters that a kin belongs to.
+func (v *View) sort(k *kin) {
+	k.in = nil
+	for _, list := range [][]*counter{k.space.counters, v.countAnywhere} {
+		for _, s := range list {
+			if s.matches(k) {
+				k.in = append(k.in, s)
+			}
+		}
+	}
+	slices.SortFunc(k.in, func(a, b *counter) int { return cmp.Compare(a.number, b.number) })
+}
+
+func (v *View) namespaceSeen(name string, labels map[string]string) {
+	s := v.in(name)
+	if maps.Equal(s.labels, labels) {
+		return
+	}
+	s.labels = labels
+	v.generation++
+	for _, key := range sortedKeys(s.kins) {
+		for _, k := range s.kins[key] {
+			before := k.in
+			v.sort(k)
+			if slices.Equal(before, k.in) {
+				continue
+			}
+			for _, c := range before {
+				c.addAll(k, -1)
+				v.open(c)
+			}
+			for _, c := range k.in {
+				c.addAll(k, 1)
+				v.open(c)
+			}
+		}
+	}
+}
+
+func sortedKeys(m map[kinKey][]*kin) []kinKey {
+	return slices.SortedFunc(maps.Keys(m), func(a, b kinKey) int {
+		return cmp.Or(cmp.Compare(a.labels, b.labels), cmp.Compare(a.repels, b.repels), compareBool(a.unlisted, b.unlisted), compareBool(a.deleting, b.deleting))
+	})
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// ---- what this shard's own cores know
+
+// Hold counts a pod that a node of this shard is held for, "" when it is not any more.
+func (v *View) Hold(namespace, uid, name string) {
+	p := v.podOf(namespace, uid)
+	if p == nil || len(p.entries) > 0 && p.entries[0].weight != held {
+		return
+	}
+	if name == "" {
+		v.set(p, nil)
+		return
+	}
+	v.set(p, []entry{{node: v.nodeOf(name), kin: v.kinOf(v.in(namespace), p.object), weight: held}})
+}
+
+// Bound takes a shard's word that a pod was bound by its row, before the watch shows it.
+func (v *View) Bound(namespace, uid, name string) {
+	p := v.podOf(namespace, uid)
+	for _, r := range v.rows[uid] {
+		if r.node == name && !r.bound {
+			r.bound = true
+			if p != nil {
+				v.recount(v.spaces[namespace], p)
+			}
+		}
+	}
+}
+
+// Opened returns the namespaces for which something is counted otherwise since the last call, so that a pod may fit that did not before.
+func (v *View) Opened() map[string]bool {
+	if len(v.changed) == 0 {
+		return nil
+	}
+	out := v.changed
+	v.changed = map[string]bool{}
+	return out
+}
+
+func (v *View) open(s *counter) {
+	if v.trials > 0 {
+		return
+	}
+	for namespace := range s.by {
+		v.changed[namespace] = true
+	}
+}

@@ -1,0 +1,310 @@
+package topology
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// world is a random cluster, and what a naive recount over all of its pods says.
+type world struct {
+	t       *testing.T
+	die     *rand.Rand
+	view    *View
+	version int
+	nodes   map[string]*v1.Node
+	spaces  map[string]map[string]string
+	pods    map[string]*v1.Pod
+	rows    map[string]string // pod -> node
+	n       uint64
+}
+
+func (w *world) pick(of ...string) string { return of[w.die.IntN(len(of))] }
+
+func (w *world) step(ev event.Event) { w.view.Step(time.Unix(1000, 0), ev) }
+
+func (w *world) term() v1.PodAffinityTerm {
+	t := v1.PodAffinityTerm{TopologyKey: w.pick("zone", "rack"), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": w.pick("a", "b")}}}
+	switch w.die.IntN(6) {
+	case 0:
+		t.NamespaceSelector = &metav1.LabelSelector{}
+	case 1:
+		t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
+	case 2:
+		t.Namespaces = []string{"n1"}
+	}
+	return t
+}
+
+func (w *world) pod(name string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.pick("n0", "n1"), UID: types.UID(name), Labels: map[string]string{"app": w.pick("a", "b", "c")}}}
+	p.Spec.SchedulerName = api.SchedulerName
+	p.Spec.Affinity = &v1.Affinity{}
+	if w.die.IntN(3) == 0 {
+		p.Spec.Affinity.PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{w.term()}}
+	}
+	if w.die.IntN(4) == 0 {
+		p.Spec.Affinity.PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{w.term()}}
+		if w.die.IntN(3) == 0 {
+			p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, w.term())
+		}
+	}
+	for range w.die.IntN(3) {
+		c := v1.TopologySpreadConstraint{MaxSkew: 1 + int32(w.die.IntN(2)), TopologyKey: w.pick("zone", "rack"), WhenUnsatisfiable: v1.DoNotSchedule,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": w.pick("a", "b")}}}
+		if w.die.IntN(4) == 0 {
+			n := int32(1 + w.die.IntN(4))
+			c.MinDomains = &n
+		}
+		if w.die.IntN(4) == 0 {
+			honor := v1.NodeInclusionPolicyHonor
+			c.NodeTaintsPolicy = &honor
+		}
+		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, c)
+	}
+	if w.die.IntN(4) == 0 {
+		p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	}
+	return p
+}
+
+func (w *world) show(p *v1.Pod) {
+	w.version++
+	p.ResourceVersion = strconv.Itoa(w.version)
+	w.pods[p.Name] = p
+	w.step(event.PodSeen{Pod: api.FromPod(p, nil, api.Rules{})})
+	if r, ok := w.rows[p.Name]; ok && r != "" {
+		delete(w.rows, p.Name) // its version is another now
+	}
+}
+
+func (w *world) change() {
+	switch name := fmt.Sprintf("p%d", w.die.IntN(12)); w.die.IntN(9) {
+	case 0:
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node%d", w.die.IntN(6)), Labels: map[string]string{}}}
+		for _, key := range []string{"zone", "rack"} {
+			if w.die.IntN(5) > 0 {
+				n.Labels[key] = w.pick("1", "2", "3")
+			}
+		}
+		if w.die.IntN(2) == 0 {
+			n.Labels["disk"] = "ssd"
+		}
+		if w.die.IntN(4) == 0 {
+			n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}
+		}
+		w.nodes[n.Name] = n
+		w.step(event.NodeSeen{Node: api.FromNode(n, nil)})
+	case 1:
+		if name := fmt.Sprintf("node%d", w.die.IntN(6)); w.nodes[name] != nil && w.die.IntN(3) == 0 {
+			delete(w.nodes, name)
+			w.step(event.NodeGone{Name: name})
+		}
+	case 2:
+		space, labels := w.pick("n0", "n1"), map[string]string{"team": w.pick("x", "y")}
+		w.spaces[space] = labels
+		w.step(event.NamespaceSeen{Name: space, Labels: labels})
+	case 3, 4:
+		if w.pods[name] == nil {
+			w.show(w.pod(name))
+		}
+	case 5, 6:
+		p := w.pods[name]
+		if p == nil || p.Spec.NodeName != "" || w.rows[name] != "" {
+			return
+		}
+		if node := fmt.Sprintf("node%d", w.die.IntN(6)); w.die.IntN(2) == 0 {
+			p = p.DeepCopy()
+			p.Spec.NodeName = node
+			w.show(p)
+		} else {
+			w.n++
+			w.rows[name] = node
+			w.step(event.LogSeen{Revision: int64(w.n), Intents: []event.LoggedIntents{{Incarnation: "s", N: w.n, Place: int64(w.n), Record: &wire.IntentsRecord{
+				Rows: []*wire.IntentRow{{PodUid: name, PodResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: name, Node: node}}}}}})
+		}
+	case 7:
+		if p := w.pods[name]; p != nil {
+			p = p.DeepCopy()
+			if w.die.IntN(2) == 0 {
+				p.Labels = map[string]string{"app": w.pick("a", "b", "c")}
+			} else {
+				now := metav1.Now()
+				p.DeletionTimestamp = &now
+			}
+			w.show(p)
+		}
+	case 8:
+		if p := w.pods[name]; p != nil && w.die.IntN(2) == 0 {
+			delete(w.pods, name)
+			delete(w.rows, name)
+			w.step(event.PodGone{UID: name, Namespace: p.Namespace, Name: name})
+		}
+	}
+}
+
+// at returns where a pod counts, and whether it is bound there.
+func (w *world) at(p *v1.Pod) (node string, bound bool) {
+	if p.Spec.NodeName != "" {
+		return p.Spec.NodeName, true
+	}
+	return w.rows[p.Name], false
+}
+
+func (w *world) matches(t v1.PodAffinityTerm, of, p *v1.Pod) bool {
+	spaces := t.Namespaces
+	if len(spaces) == 0 && t.NamespaceSelector == nil {
+		spaces = []string{of.Namespace}
+	}
+	in := slices.Contains(spaces, p.Namespace)
+	if t.NamespaceSelector != nil {
+		s, _ := metav1.LabelSelectorAsSelector(t.NamespaceSelector)
+		in = in || s.Matches(labels.Set(w.spaces[p.Namespace]))
+	}
+	s, _ := metav1.LabelSelectorAsSelector(t.LabelSelector)
+	return in && s.Matches(labels.Set(p.Labels))
+}
+
+// naive says what keeps a pod from a node, by looking at all pods for each question.
+func (w *world) naive(p *v1.Pod, name string) Obstacle {
+	node := w.nodes[name]
+	count := func(key, value string, counts func(*v1.Pod) bool, onlyBound bool, admits func(*v1.Node) bool) (n int64) {
+		for _, o := range w.pods {
+			at, bound := w.at(o)
+			if other := w.nodes[at]; o.Name != p.Name && other != nil && (bound || !onlyBound) && admits(other) && counts(o) {
+				if v, has := other.Labels[key]; has && (value == "*" || v == value) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	all := func(*v1.Node) bool { return true }
+	for _, c := range p.Spec.TopologySpreadConstraints {
+		value, has := node.Labels[c.TopologyKey]
+		if !has {
+			return NoDomain
+		}
+		s, _ := metav1.LabelSelectorAsSelector(c.LabelSelector)
+		counts := func(o *v1.Pod) bool {
+			return o.Namespace == p.Namespace && o.DeletionTimestamp == nil && s.Matches(labels.Set(o.Labels))
+		}
+		admits := func(n *v1.Node) bool {
+			for _, o := range p.Spec.TopologySpreadConstraints {
+				if _, has := n.Labels[o.TopologyKey]; !has {
+					return false
+				}
+			}
+			return (len(p.Spec.NodeSelector) == 0 || n.Labels["disk"] == "ssd") && (c.NodeTaintsPolicy == nil || len(n.Spec.Taints) == 0)
+		}
+		least, domains := int64(-1), map[string]bool{}
+		for _, n := range w.nodes {
+			if v := n.Labels[c.TopologyKey]; admits(n) && !domains[v] {
+				domains[v] = true
+				if k := count(c.TopologyKey, v, counts, true, admits); least < 0 || k < least {
+					least = k
+				}
+			}
+		}
+		if least < 0 || c.MinDomains != nil && len(domains) < int(*c.MinDomains) {
+			least = 0
+		}
+		self := int64(0)
+		if s.Matches(labels.Set(p.Labels)) {
+			self = 1
+		}
+		if count(c.TopologyKey, value, counts, false, admits)+self-least > int64(c.MaxSkew) {
+			return Skewed
+		}
+	}
+	if a := p.Spec.Affinity.PodAffinity; a != nil {
+		terms := a.RequiredDuringSchedulingIgnoredDuringExecution
+		counts := func(o *v1.Pod) bool {
+			return !slices.ContainsFunc(terms, func(t v1.PodAffinityTerm) bool { return !w.matches(t, p, o) })
+		}
+		supported, none := true, true
+		for _, t := range terms {
+			value, has := node.Labels[t.TopologyKey]
+			if !has {
+				return Lonely
+			}
+			supported = supported && count(t.TopologyKey, value, counts, true, all) > 0
+			none = none && count(t.TopologyKey, "*", counts, false, all) == 0
+		}
+		if !supported && !(none && counts(p)) {
+			return Lonely
+		}
+	}
+	if a := p.Spec.Affinity.PodAntiAffinity; a != nil {
+		for _, t := range a.RequiredDuringSchedulingIgnoredDuringExecution {
+			if value, has := node.Labels[t.TopologyKey]; has && count(t.TopologyKey, value, func(o *v1.Pod) bool { return w.matches(t, p, o) }, false, all) > 0 {
+				return Avoids
+			}
+		}
+	}
+	for _, o := range w.pods {
+		at, _ := w.at(o)
+		if a := o.Spec.Affinity.PodAntiAffinity; o.Name != p.Name && a != nil && w.nodes[at] != nil {
+			for _, t := range a.RequiredDuringSchedulingIgnoredDuringExecution {
+				value, has := node.Labels[t.TopologyKey]
+				there, is := w.nodes[at].Labels[t.TopologyKey]
+				if has && is && value == there && w.matches(t, o, p) {
+					return Avoided
+				}
+			}
+		}
+	}
+	return None
+}
+
+// TestViewCountsLikeANaiveRecount compares what the rules say with a recount over all pods, in random clusters that change all the time.
+func TestViewCountsLikeANaiveRecount(t *testing.T) {
+	t.Parallel()
+	met := map[Obstacle]int{}
+	for seed := range uint64(300) {
+		w := &world{t: t, die: rand.New(rand.NewPCG(seed, 1)), view: New(), nodes: map[string]*v1.Node{}, spaces: map[string]map[string]string{}, pods: map[string]*v1.Pod{}, rows: map[string]string{}}
+		w.step(event.LogRead{Revision: 1})
+		for i := range 120 {
+			w.change()
+			if i%3 != 0 {
+				continue
+			}
+			p := w.pod("new")
+			object := api.FromPod(p, nil, api.Rules{})
+			if object.Refused != nil {
+				t.Fatal(object.Refused)
+			}
+			rules, ok := w.view.RulesOf(p.Namespace, object.Class.With(object.Labels))
+			if !ok {
+				t.Fatalf("seed %d: refused", seed)
+			}
+			for name := range w.nodes {
+				got := None
+				if rules != nil {
+					got = rules.Obstacle(w.view.Node(name), true)
+				}
+				want := w.naive(p, name)
+				if met[want]++; got != want {
+					t.Fatalf("seed %d step %d: %s on %s: got %q, a recount says %q", seed, i, p.Spec.String(), name, got, want)
+				}
+			}
+		}
+	}
+	for o := range obstacles {
+		if met[o] < 100 {
+			t.Errorf("%q occurred %d times", o, met[o])
+		}
+	}
+}
