@@ -46,6 +46,11 @@ func (c *Core) seek(g *gang) bool {
 		if c.asleep(g) || c.limitBytes(g, missing) || !c.takeSlot(g) {
 			return false
 		}
+		if c.isShut(g, missing) {
+			c.blockedShort(g, &shortage{pod: missing[0].Pod, class: missing[0].asked, missing: len(missing), of: max(len(missing), g.tally.charged)})
+			c.sleep(g, false)
+			return false
+		}
 		s.round = &round{asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
 		s.room, s.nodes = c.room, c.nodes
 		if s.since.IsZero() {
@@ -179,6 +184,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			return
 		}
 	}
+	c.shutFor(g, missing)
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
 		g.blocked = report.Reason{}
 	} else {
@@ -249,7 +255,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			if f.GetNever() {
 				r.never.add(class)
 			}
-			if s := c.summaries[from]; s != nil {
+			if s := c.summaries[from]; s != nil && !c.ruledClass(g.name.Namespace, class) {
 				s.room[class.Hash()] = 0
 			}
 		}

@@ -63,7 +63,12 @@ func (c *Core) judgeAgain() {
 
 // ruled reports whether constraints over sets of nodes may keep a pod from nodes.
 func (c *Core) ruled(p *pod) bool {
-	return len(p.Class.Joins)+len(p.Class.Repels) > 0 || c.topology.Concerned(p.Namespace)
+	return c.ruledClass(p.Namespace, p.Class)
+}
+
+// ruledClass reports the same about pods of a class. A shard that refuses one may take another as soon as something is counted otherwise.
+func (c *Core) ruledClass(namespace string, class *api.Class) bool {
+	return len(class.Joins)+len(class.Repels) > 0 || c.topology.Concerned(namespace)
 }
 
 // ruledSleepers are the gangs that sleep although such constraints may be what they wait for, by namespace, in the order in which they
@@ -72,12 +77,14 @@ type ruledSleepers struct {
 	of     map[string][]*gang
 	opened map[string]bool // something is counted otherwise
 	next   time.Time
+	shut   map[string]map[uint64]uint64 // by namespace: hashes of classes of which no pod found a node, and Core.room then
 }
 
 // A change lets few pods in, and each search costs messages. So few gangs of a namespace wake at once, and more while they find room.
 const (
 	ruledAtOnce = 16
 	ruledEvery  = 5 * time.Millisecond
+	ruledShut   = 1024 // classes of a namespace that are known to find no node
 )
 
 // sleepRuled notes that a gang sleeps.
@@ -87,12 +94,41 @@ func (c *Core) sleepRuled(g *gang) {
 		return
 	}
 	for _, p := range g.members {
-		if p.charged && p.stage == nowhere && c.ruled(p) {
+		if p.candidate() && p.stage == nowhere && c.ruled(p) {
 			g.search.inRuled = true
 			s.of[g.name.Namespace] = append(s.of[g.name.Namespace], g)
 			return
 		}
 	}
+}
+
+// shutFor notes that no pod of some was placed: others of their classes need not ask until something changes.
+func (c *Core) shutFor(g *gang, missing []*pod) {
+	for _, p := range missing {
+		if !c.ruled(p) {
+			continue
+		}
+		of := c.ruledSleepers.shut[p.Namespace]
+		if of == nil || len(of) >= ruledShut {
+			of = map[uint64]uint64{}
+			c.ruledSleepers.shut[p.Namespace] = of
+		}
+		of[p.asked.Hash()] = c.room
+	}
+}
+
+// isShut reports whether a search for pods is in vain.
+func (c *Core) isShut(g *gang, missing []*pod) bool {
+	of := c.ruledSleepers.shut[g.name.Namespace]
+	if len(of) == 0 {
+		return false
+	}
+	for _, p := range missing {
+		if room, shut := of[p.asked.Hash()]; shut && room == c.room {
+			return true
+		}
+	}
+	return false
 }
 
 // wakeRuled wakes some of them.
@@ -107,6 +143,7 @@ func (c *Core) wakeRuled() {
 	s.next = c.now.Add(ruledEvery)
 	for _, namespace := range api.SortedKeys(s.opened) {
 		delete(s.opened, namespace)
+		delete(s.shut, namespace)
 		woken := 0
 		list := s.of[namespace]
 		for len(list) > 0 && woken < ruledAtOnce {
