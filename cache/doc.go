@@ -49,6 +49,6 @@
 //     much, and tightening the whole leaf costs what it saves.)
 //   - Levels that are sets of leaves by bit: found with two reads, but 34 bits change with each decision.
 //
-// Not implemented here: constraints over sets of nodes (topology spread, inter-pod affinity), but for pods that repel each other from
-// single nodes (groups.go); preferred terms; volumes that are not bound. Pods that need those are refused when they are read (api.FromPod).
+// Constraints over sets of nodes (topology spread, affinity between pods) are the caller's, who allows nodes (within.go), but for pods
+// that repel each other from single nodes (groups.go). Not implemented here: preferred terms; volumes that are not bound.
 package cache

@@ -285,7 +285,7 @@ func (p *Process) SendShard(to api.Incarnation, body *wire.Envelope) {
 	p.mu.Lock()
 	s := p.shard[to]
 	p.mu.Unlock()
-	if s != nil && wire.ProtocolOf(s) >= wire.SpokenSince(body) {
+	if s != nil && (wire.ProtocolOf(s) >= wire.Protocol || wire.ProtocolOf(s) >= wire.SpokenSince(body)) {
 		p.Link.Send(to, s.Address, body)
 	}
 }

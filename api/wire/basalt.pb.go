@@ -2948,7 +2948,8 @@ type HoldRequest struct {
 	TtlMs         int64                  `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Patient       bool                   `protobuf:"varint,8,opt,name=patient,proto3" json:"patient,omitempty"`
 	Trace         *Trace                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
-	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"` // as far as the sender knows there is too little: the reply says what is left
+	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`  // as far as the sender knows there is too little: the reply says what is left
+	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"` // pods of the gang that are held or committed at other shards, if constraints between pods concern it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3051,6 +3052,13 @@ func (x *HoldRequest) GetShort() bool {
 		return x.Short
 	}
 	return false
+}
+
+func (x *HoldRequest) GetBeside() []*Held {
+	if x != nil {
+		return x.Beside
+	}
+	return nil
 }
 
 type Held struct {
@@ -5153,7 +5161,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xf2\x02\n" +
+	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xa0\x03\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -5166,7 +5174,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\apatient\x18\b \x01(\bR\apatient\x12+\n" +
 	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x14\n" +
 	"\x05short\x18\n" +
-	" \x01(\bR\x05short\"3\n" +
+	" \x01(\bR\x05short\x12,\n" +
+	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\"3\n" +
 	"\x04Held\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\"l\n" +
@@ -5504,44 +5513,45 @@ var file_basalt_proto_depIdxs = []int32{
 	32, // 54: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
 	34, // 55: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
 	9,  // 56: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	36, // 57: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	37, // 58: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	51, // 59: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	32, // 60: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	41, // 61: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	10, // 62: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 63: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	43, // 64: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 65: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 66: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 67: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	10, // 68: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	36, // 69: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	3,  // 70: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	49, // 71: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 72: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 73: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 74: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	52, // 75: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	51, // 76: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	57, // 77: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 78: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 79: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 80: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	41, // 81: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	4,  // 82: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	55, // 83: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	53, // 84: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	58, // 85: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	5,  // 86: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	56, // 87: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	54, // 88: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	59, // 89: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	86, // [86:90] is the sub-list for method output_type
-	82, // [82:86] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	36, // 57: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	36, // 58: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	37, // 59: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	51, // 60: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	32, // 61: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	41, // 62: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	10, // 63: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 64: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	43, // 65: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 66: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 67: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 68: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	10, // 69: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	36, // 70: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	3,  // 71: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	49, // 72: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 73: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 74: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 75: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	52, // 76: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	51, // 77: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	57, // 78: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 79: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 80: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 81: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	41, // 82: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	4,  // 83: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	55, // 84: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	53, // 85: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	58, // 86: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	5,  // 87: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	56, // 88: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	54, // 89: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	59, // 90: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	87, // [87:91] is the sub-list for method output_type
+	83, // [83:87] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

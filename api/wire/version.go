@@ -1,6 +1,11 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"basalt.dev/basalt/api"
+)
 
 // Protocol is the version of the messages and records of this package. It is raised by one when a message or record is added or
 // changes its meaning. Processes one version apart work together, so that an update may be rolled out, and back.
@@ -44,16 +49,25 @@ func SpokenSince(m *Envelope) uint32 {
 	return 1
 }
 
-// sinceOf: an earlier version would place pods with terms as if they had none.
+// sinceOf: an earlier version would place pods with terms that it does not know as if they had none.
 func sinceOf(classes []*PodClass) (since uint32) {
 	since = 1
 	for _, class := range classes {
-		if len(class.GetJoins()) > 0 {
+		switch {
+		case len(class.GetJoins()) > 0 || wide(class.GetRepels()):
 			return 4
-		}
-		if len(class.GetRepels()) > 0 {
+		case len(class.GetRepels()) > 0:
 			since = 3
 		}
 	}
 	return since
+}
+
+// wide reports whether anti-affinity terms have larger domains than single nodes.
+func wide(repels []byte) bool {
+	if len(repels) == 0 {
+		return false
+	}
+	terms, err := api.ReadRepels(repels)
+	return err != nil || slices.ContainsFunc(terms, func(t *api.Term) bool { return t.Topology != api.LabelHostname })
 }

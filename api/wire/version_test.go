@@ -3,6 +3,8 @@ package wire
 import (
 	"strings"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 func TestBeside(t *testing.T) {
@@ -18,8 +20,17 @@ func TestBeside(t *testing.T) {
 	}
 }
 
+// repels are anti-affinity terms of a class.
+func repels(topologyKey string) []byte {
+	b, err := (&v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: topologyKey}}}).Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 func TestSpokenSince(t *testing.T) {
-	for since, m := range map[uint32]*Envelope{1: {Body: &Envelope_Reserve{}}, 2: {Body: &Envelope_Explain{}}, 3: {Body: &Envelope_HoldRequest{HoldRequest: &HoldRequest{Classes: []*PodClass{{}, {Repels: []byte{1}}}}}}} {
+	for since, m := range map[uint32]*Envelope{1: {Body: &Envelope_Reserve{}}, 2: {Body: &Envelope_Explain{}}, 4: {Body: &Envelope_Commit{Commit: &Commit{Classes: []*PodClass{{Repels: repels("zone")}}}}}, 3: {Body: &Envelope_HoldRequest{HoldRequest: &HoldRequest{Classes: []*PodClass{{}, {Repels: repels("kubernetes.io/hostname")}}}}}} {
 		if got := SpokenSince(m); got != since {
 			t.Errorf("%T: %d", m.Body, got)
 		}

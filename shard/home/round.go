@@ -106,6 +106,7 @@ func (c *Core) seek(g *gang) bool {
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.asked)})
 	}
+	r.body.Beside = c.beside(g, r.pods, shard)
 	r.body.Classes, r.classes = classes.wire, classes.list
 	c.countBytes(g.name.Namespace, classes.bytes())
 	g.touch(shard)

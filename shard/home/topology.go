@@ -1,6 +1,7 @@
 package home
 
 import (
+	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -69,6 +70,17 @@ func (c *Core) ruled(p *pod) bool {
 // ruledClass reports the same about pods of a class. A shard that refuses one may take another as soon as something is counted otherwise.
 func (c *Core) ruledClass(namespace string, class *api.Class) bool {
 	return len(class.Joins)+len(class.Repels) > 0 || c.topology.Concerned(namespace)
+}
+
+// beside returns where the other pods of a gang are to be, for a shard that looks for nodes for some of it.
+func (c *Core) beside(g *gang, pods []*pod, shard api.Incarnation) (out []*wire.Held) {
+	if !slices.ContainsFunc(pods, c.ruled) {
+		return nil
+	}
+	for _, p := range g.pick(func(p *pod) bool { return (p.stage == held || p.stage == committed) && p.shard != shard }) {
+		out = append(out, &wire.Held{PodUid: p.UID, Node: p.node})
+	}
+	return out
 }
 
 // ruledSleepers are the gangs that sleep although such constraints may be what they wait for, by namespace, in the order in which they

@@ -59,7 +59,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	for i := range classes {
 		ruled[i] = !full[i]
 	}
-	plan := c.plan(g, classes, ruled)
+	plan := c.plan(g, classes, ruled, m.GetBeside())
 	defer plan.end(g)
 	for i := range classes {
 		if !ruled[i] {

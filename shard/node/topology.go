@@ -22,7 +22,7 @@ type planned struct {
 }
 
 // plan reads the rules of classes. It is not ok for a class whose namespace has too much counted.
-func (c *Core) plan(g *gang, classes []*api.Class, ok []bool) planned {
+func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, beside []*wire.Held) planned {
 	p := planned{core: c, namespace: g.ref.GetNamespace(), rules: make([]*topology.Rules, len(classes))}
 	some := false
 	for range 2 { // again, if one of the others has brought a term
@@ -41,6 +41,9 @@ func (c *Core) plan(g *gang, classes []*api.Class, ok []bool) planned {
 		if h := g.holds[uid]; h.ruled {
 			p.trial.Add(p.namespace, uid, h.node)
 		}
+	}
+	for _, b := range beside {
+		p.trial.Add(p.namespace, b.GetPodUid(), b.GetNode())
 	}
 	for _, r := range g.rows {
 		if r.phase != done && r.phase != dropped {

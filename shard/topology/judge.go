@@ -23,13 +23,21 @@ type Verdict struct {
 	Node     string
 }
 
-// Judge says whether pods may be bound whose rows have these places in the log, the last at point. Pods are judged as they are in the
-// end, all of them together.
-func (v *View) Judge(point int64, members []Member) Verdict {
-	if v.position < point || v.position == 0 {
+// Judge says whether pods may be bound whose rows are in the log up to a revision. Pods are judged as they are in the end, all of them
+// together, at the place of the last.
+func (v *View) Judge(revision int64, members []Member) Verdict {
+	if v.position < revision || v.position == 0 {
 		return Verdict{Wait: true}
 	}
 	v.settleBlind()
+	point := place{revision: revision, index: -1}
+	for i := range members {
+		for _, r := range v.rows[members[i].UID] {
+			if r.node == members[i].Node && r.version == members[i].Version && r.place.compare(point) > 0 {
+				point = r.place
+			}
+		}
+	}
 	rules := make([]*Rules, len(members))
 	some := false
 	for i := range members {
@@ -52,7 +60,7 @@ func (v *View) Judge(point int64, members []Member) Verdict {
 		t.Without(members[i].Namespace, members[i].UID)
 	}
 	v.sortOrder()
-	for i := len(v.order) - 1; i >= 0 && v.order[i].place > point; i-- { // those have to respect us
+	for i := len(v.order) - 1; i >= 0 && v.order[i].place.compare(point) > 0; i-- { // those have to respect us
 		if r := v.order[i]; !r.givenUp && !own[r.uid] && len(v.rows[r.uid]) == 1 {
 			t.Without(r.namespace, r.uid)
 		}
@@ -106,9 +114,9 @@ func (v *View) Judge(point int64, members []Member) Verdict {
 }
 
 // judgedBy returns the rules of a pod, or that it is not known yet what they are.
-func (v *View) judgedBy(m *Member, point int64) (_ *Rules, wait bool) {
+func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 	for r := range v.blind { // its labels are not known, but its terms are
-		if r.place > point || r.uid == m.UID {
+		if r.place.compare(point) > 0 || r.uid == m.UID {
 			continue
 		}
 		for _, t := range r.terms {
@@ -136,7 +144,7 @@ func (v *View) judgedBy(m *Member, point int64) (_ *Rules, wait bool) {
 		return nil, false
 	}
 	for b := range v.blind {
-		if b.place > point || b.uid == m.UID {
+		if b.place.compare(point) > 0 || b.uid == m.UID {
 			continue
 		}
 		for _, s := range r.asks {
@@ -150,7 +158,7 @@ func (v *View) judgedBy(m *Member, point int64) (_ *Rules, wait bool) {
 
 func (v *View) sortOrder() {
 	if v.disordered {
-		slices.SortStableFunc(v.order, func(a, b *row) int { return int(min(max(a.place-b.place, -1), 1)) })
+		slices.SortStableFunc(v.order, func(a, b *row) int { return a.place.compare(b.place) })
 		v.disordered = false
 	}
 }

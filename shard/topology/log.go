@@ -8,6 +8,16 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
+// place is where a row is in the log: when its key was created, and which row of the key it is.
+type place struct {
+	revision int64
+	index    int
+}
+
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(p.revision, o.revision), cmp.Compare(p.index, o.index))
+}
+
 // keyID names an intent key.
 type keyID struct {
 	inc api.Incarnation
@@ -16,23 +26,23 @@ type keyID struct {
 
 // logged is a key of the log.
 type logged struct {
-	place int64
-	rows  []*row
+	rows []*row
 }
 
 // row is a pod that may be bound to a node.
 type row struct {
 	uid, namespace, version, node string
-	place                         int64
+	place                         place
 	terms                         []*api.Term // with larger domains than a node, that the pod carries
 	bound                         bool        // somebody of this process was told so
 	givenUp                       bool        // it was not sent, and will not be
 	missing                       bool        // the log was read again and did not have it: a list of pods will tell
 }
 
-// live reports whether a row may still bind its pod, or has bound it and the pod's present state does not show it yet.
-func (r *row) live(p *pod) bool {
-	return !r.givenUp && !api.NewerVersion(p.object.ResourceVersion, r.version)
+// live reports whether a row may still bind its pod, or has bound it and the pod's present state does not show it yet. One that bound
+// its pod to a node that was never seen stays: in which domain the pod is will be known then.
+func (v *View) live(r *row, p *pod) bool {
+	return !r.givenUp && (!api.NewerVersion(p.object.ResourceVersion, r.version) || p.object.Node == r.node && !v.nodes[v.nodeOf(r.node)].seen)
 }
 
 // Position is up to which revision the log was seen; 0 before it was read.
@@ -76,7 +86,7 @@ func (v *View) logKey(in *event.LoggedIntents) {
 	}
 	fresh := k == nil
 	if fresh {
-		k = &logged{place: in.Place}
+		k = &logged{}
 		v.keys[id] = k
 	}
 	for _, uid := range in.Record.GetGivenUp() {
@@ -90,14 +100,14 @@ func (v *View) logKey(in *event.LoggedIntents) {
 	if !fresh {
 		return
 	}
-	for _, stored := range in.Record.GetRows() {
-		r := &row{uid: stored.GetPodUid(), namespace: stored.GetNamespace(), version: stored.GetPodResourceVersion(), node: stored.GetNode(), place: in.Place}
+	for i, stored := range in.Record.GetRows() {
+		r := &row{uid: stored.GetPodUid(), namespace: stored.GetNamespace(), version: stored.GetPodResourceVersion(), node: stored.GetNode(), place: place{in.Place, i}}
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
 			r.terms = v.wide(string(demands[stored.GetDemand()].GetRepels()))
 		}
 		k.rows = append(k.rows, r)
 		v.rows[r.uid] = append(v.rows[r.uid], r)
-		if n := len(v.order); n > 0 && v.order[n-1].place > r.place {
+		if n := len(v.order); n > 0 && v.order[n-1].place.compare(r.place) > 0 {
 			v.disordered = true
 		}
 		v.order = append(v.order, r)
@@ -112,12 +122,21 @@ func (v *View) logKey(in *event.LoggedIntents) {
 	}
 }
 
-// isBlind reports whether the pod watch has not shown the pod as the row found it: its labels are not known for sure.
+// isBlind reports whether too little is known of a row: the pod watch has not shown the pod as the row found it, so that its labels are
+// not known for sure, or its node was never seen.
 func (v *View) isBlind(r *row) bool {
+	if !v.nodes[v.nodeOf(r.node)].seen && !v.isOver(r) {
+		return true
+	}
 	if p := v.podOf(r.namespace, r.uid); p != nil {
 		return api.NewerVersion(r.version, p.object.ResourceVersion)
 	}
 	return api.NewerVersion(r.version, v.version)
+}
+
+// isOver reports whether the pod of a row is gone.
+func (v *View) isOver(r *row) bool {
+	return !v.Knows(r.namespace, r.uid) && !api.NewerVersion(r.version, v.version)
 }
 
 // rowEnded takes a row out of what may still be.
@@ -145,7 +164,7 @@ func (v *View) endRows(p *pod) {
 	rows := v.rows[uid]
 	kept := rows[:0:0]
 	for _, r := range rows {
-		if r.live(p) {
+		if v.live(r, p) {
 			kept = append(kept, r)
 			continue
 		}
@@ -181,8 +200,10 @@ func (v *View) settleBlind() {
 			continue
 		}
 		delete(v.blind, r)
-		if !v.Knows(r.namespace, r.uid) {
+		if p := v.podOf(r.namespace, r.uid); p == nil {
 			v.rowEnded(r)
+		} else {
+			v.recount(v.spaces[r.namespace], p)
 		}
 	}
 }

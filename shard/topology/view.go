@@ -77,6 +77,7 @@ func (c *counts) none() bool { return *c == counts{} }
 type node struct {
 	name   string
 	object *api.Node // nil: it does not exist
+	seen   bool      // it did once
 }
 
 // column says in which domain of a topology key each node is.
@@ -218,6 +219,7 @@ func (v *View) move(n int32, object *api.Node) {
 		t.put(n, -1)
 	}
 	v.nodes[n].object = object
+	v.nodes[n].seen = v.nodes[n].seen || object != nil
 	for _, c := range v.columns {
 		c.place(n, object)
 	}

@@ -226,7 +226,7 @@ func (r *rows) pod(kind string, p *corev1.Pod, rules *api.Rules) {
 		r.add(use{Refused, "it waits with " + as.Refused.Reason}, kind+" "+api.Shorten(quoted.ReplaceAllString(as.Refused.Message, `"..."`), 160), object)
 		return
 	}
-	r.add(use{Honoured, "requests, node selector and affinity, anti-affinity by host name, tolerations, host ports, bound volumes"}, kind+" that Basalt can place", object)
+	r.add(use{Honoured, "requests, node selector and affinity, affinity and anti-affinity between pods, topology spread, tolerations, host ports, bound volumes"}, kind+" that Basalt can place", object)
 	r.annotations(kind, object, p.Annotations)
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {

@@ -61,7 +61,7 @@ spec:
   tasks:
   - template:
       spec:
-        affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack}]}}
+        resourceClaims: [{name: gpu}]
         containers: [{name: c}]
 ---
 apiVersion: v1
@@ -138,10 +138,10 @@ func TestCheck(t *testing.T) {
 	}
 	found := false
 	for what, row := range rowsOf(t, rich) {
-		found = found || row.Verdict == Refused && row.First == "ns/spread" && strings.Contains(what, "podAntiAffinity")
+		found = found || row.Verdict == Refused && row.First == "ns/spread" && strings.Contains(what, "resourceClaims")
 	}
 	if !found {
-		t.Error("the template of job ns/spread is not refused for its podAntiAffinity")
+		t.Error("the template of job ns/spread is not refused for its resourceClaims")
 	}
 }
 
