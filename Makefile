@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race doors image image-test sim explore ledger chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race doors image image-test sim explore order chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
 # Packages whose code has one goroutine: the race detector has nothing to find there, and makes them take five times as long.
-PURE := ./cache ./coordinator ./shard/home ./shard/node ./bench/prove/explore ./bench/prove/ledger ./bench/prove/sim
+PURE := ./cache ./coordinator ./shard/home ./shard/node ./bench/prove/explore ./bench/prove/order ./bench/prove/sim
 
 test: build compiler ## run all tests, with the race detector where more than one goroutine runs
 	$(GO) test -race -timeout 14m -p 2 $$($(GO) list ./... | grep -v -x -F "$$($(GO) list $(PURE))")
@@ -56,10 +56,10 @@ explore: bin/basalt-bench ## explore every interleaving of a small Basalt in whi
 	bin/basalt-bench explore --gangs 1 --crashes 0 --edits 1 --implied
 	for victim in c s1 s2; do bin/basalt-bench explore --victims $$victim $(EXPLORE) || exit 1; done
 
-ledger: bin/basalt-bench ## explore a model of the ledger, which is to own the counts of affinity and spread, and weaken its rules one at a time
-	bin/basalt-bench ledger --weakened
-	bin/basalt-bench ledger
-	bin/basalt-bench ledger --large
+order: bin/basalt-bench ## explore a model of the log of intents, which is to keep affinity, anti-affinity and spread, and weaken its rules one at a time
+	bin/basalt-bench order --weakened
+	bin/basalt-bench order
+	bin/basalt-bench order --large
 
 CASES ?= 10000
 oracle: ## compare where pods may go with the filters of kube-scheduler 1.37: CASES=10000 generated clusters from SEED=1; the first time some minutes

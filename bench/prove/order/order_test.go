@@ -1,9 +1,31 @@
 package order
 
 import (
+	"flag"
 	"testing"
 	"time"
 )
+
+var large = flag.Bool("large", false, "explore all that `make order` explores")
+
+// TestRulesHold: with all rules, no interleaving of what Small lists violates an invariant.
+func TestRulesHold(t *testing.T) {
+	cfgs := Small()
+	if *large {
+		cfgs = append(cfgs, Large()...)
+	}
+	states := 0
+	for _, cfg := range cfgs {
+		cfg.Limit = 40_000_000
+		r := Run(cfg, time.Now)
+		t.Logf("%s: %s", cfg, r)
+		if !r.Complete {
+			t.Errorf("%s: %s\n%s", cfg, r, r.Text())
+		}
+		states += r.States
+	}
+	t.Logf("%d states", states)
+}
 
 // TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated.
 func TestWeakenedRulesAreFound(t *testing.T) {
@@ -22,9 +44,46 @@ func TestWeakenedRulesAreFound(t *testing.T) {
 		}
 		t.Logf("%s: %s: %s\n%s", w.Rule, w.In, r, r.Text())
 		w.In.Weak = nil
-		w.In.Limit = 2 * r.States
+		w.In.Limit = min(r.States, 200_000)
 		if kept := Run(w.In, time.Now); kept.Violation != "" {
 			t.Errorf("%s is found although the rule is kept: %s\n%s", w.Rule, kept, kept.Text())
+		}
+	}
+}
+
+// TestWhoGetsThrough: of gangs that exclude each other, with nothing else in the way. All may yield if the rows of one of them
+// have several places. Then one that is committed once more alone gets through, so that they yield for ever only if they are committed at
+// the same time again and again. Where points win, somebody gets through at once.
+func TestWhoGetsThrough(t *testing.T) {
+	for _, one := range []struct {
+		cfg  Config
+		gets bool
+	}{
+		{in("plain", Config{}, 1, 1), true},
+		{in("both", Config{}, 1, 1), true},
+		{in("gang-one", Config{}, 1, 1), false}, // its rows are in two keys
+		{in("gang", Config{}, 1, 1), false},
+		{in("gang", Config{}, 1, 2), true},
+		{in("gang", Config{}, 2, 1), true},
+		{in("gang", Config{PointsWin: true}, 1, 1), true},
+		{in("gangs", Config{}, 1, 1), false},
+		{in("gangs", Config{}, 1, 2), true},
+		{in("gangs", Config{PointsWin: true}, 1, 1), true},
+	} {
+		one.cfg.Progress = true
+		if r := Run(one.cfg, time.Now); r.Complete != one.gets || !one.gets && r.Violation == "" {
+			t.Errorf("%s: %s\n%s", one.cfg, r, r.Text())
+		}
+	}
+}
+
+// TestHashesMergeNothingElse: an exploration that compares whole states meets as many.
+func TestHashesMergeNothingElse(t *testing.T) {
+	for _, cfg := range []Config{in("plain", Config{Edits: 1}), in("key", Config{Deaths: 1, Clean: true}, 1, 1), in("gang", Config{Timeouts: true}, 1, 2)} {
+		hashed := Run(cfg, time.Now)
+		cfg.Exact = true
+		if exact := Run(cfg, time.Now); exact.States != hashed.States || exact.Transitions != hashed.Transitions {
+			t.Errorf("%s: %s, and with hashes %s", cfg, exact, hashed)
 		}
 	}
 }

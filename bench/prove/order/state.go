@@ -1,4 +1,3 @@
-// Package order explores the protocol of the log of intents, an explicit-state model, before it is written.
 package order
 
 import "unsafe"

@@ -231,12 +231,16 @@ func (m *machine) row(s *state, x, k uint8, from func() *state, do func(kind, ui
 func (m *machine) withdrawn(s *state, x, k uint8) bool {
 	u := m.unitOf[x]
 	cm := &s.commit[u][k]
-	is := cm.verdict == no || cm.by != m.home(s, u)
-	for y := range uint8(pods) {
-		r := &s.row[y][k]
-		is = is || cm.pods&(1<<y) != 0 && (r.phase == refused || r.phase == givenUp || r.removed != 0)
+	return cm.verdict == no || cm.by != m.home(s, u) || m.anyRow(s, u, k, refused) || m.anyRow(s, u, k, givenUp)
+}
+
+func (m *machine) anyRow(s *state, u, k, phase uint8) bool {
+	for x := range uint8(pods) {
+		if s.commit[u][k].pods&(1<<x) != 0 && s.row[x][k].phase == phase {
+			return true
+		}
 	}
-	return is
+	return false
 }
 
 // used reports whether a shard has to judge or to place anything. Nothing but that reads a view, and what a view has not seen it
@@ -249,7 +253,7 @@ func (m *machine) used(s *state, i uint8) bool {
 			if cm.many == 0 {
 				by = m.singleRow(s, uint8(u), k).by
 			}
-			if cm.verdict == open && by == i {
+			if cm.verdict == open && by == i && !m.anyRow(s, uint8(u), k, refused) {
 				return true
 			}
 		}
@@ -351,7 +355,7 @@ func (m *machine) placeable(s *state, u uint8) (own uint8) {
 			own |= 1 << x
 		}
 	}
-	if own == 0 || s.tried[u] == 0 {
+	if own == 0 || s.tried[u] == 0 || s.commit[u][0].verdict == yes && m.weak.has(JudgedOnce) {
 		return own
 	}
 	if may, bound, complete := m.look(s, h, own, everything, 0); !complete || !m.World.fits(own, may, bound) {

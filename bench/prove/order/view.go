@@ -111,11 +111,6 @@ func (m *machine) judge(s *state, i, u, k uint8) uint8 {
 	case cm.pods&m.World.Terms == 0 && m.weak.has(PlainUnjudged), k > 0 && s.commit[u][0].verdict == yes && m.weak.has(JudgedOnce):
 		return yes
 	}
-	for x := range uint8(pods) {
-		if r := &s.row[x][k]; cm.many != 0 && cm.pods&(1<<x) != 0 && (reached(r.given, sh.log) || reached(r.removed, sh.log)) {
-			return no
-		}
-	}
 	may, bound, complete := m.look(s, i, cm.pods, point, last)
 	switch {
 	case !complete:
