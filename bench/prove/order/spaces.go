@@ -29,7 +29,7 @@ func Small() []Config {
 			all = append(all, in(name, Config{Deaths: 1}, 1, 1))
 		}
 	}
-	return append(all, in("plain", Config{NewNode: true, Edits: 1}), in("leader", Config{Timeouts: true}), in("leader", Config{Edits: 1}),
+	return append(all, in("plain", Config{NewNode: true, Edits: 1}), in("support-gang", Config{Timeouts: true}, 1, 1), in("leader", Config{Timeouts: true}), in("leader", Config{Edits: 1}),
 		in("spread", Config{}), in("spread", Config{Edits: 1}, 1, 1, 1), in("gangs", Config{}, 1, 1), in("gangs", Config{PointsWin: true}, 1, 1))
 }
 
