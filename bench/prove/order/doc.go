@@ -47,7 +47,8 @@
 //	R20  judged-once            Each Commit is judged, also of the rest of a gang of which some pods were bound.
 //	R21  heir-binds             An heir binds no row that it inherited.
 //	R22  heir-removes-unmoved   It removes a row when the pod is bound, gone or at another version, which it makes by a patch.
-//	R23* ignored-after-read     With Config.PointsWin: see the third correction.
+//	R23* rest-is-kept           A row of a Commit of which another row was refused is given up: that Commit is never judged.
+//	R24* ignored-after-read     With Config.PointsWin: see the third correction.
 //
 // What the model corrected:
 //   - R4. The node shard writes rows of several gangs in one key, so that they have one CreateRevision. By "place < point"
@@ -61,8 +62,10 @@
 //     wanted (PointsWin): a gang is not judged against rows of a Commit of which not all rows are before its own point, since that
 //     Commit will be judged against it. Then the smallest point gets through at once. But whether rows are missing, or were
 //     removed before the view read the log, cannot be told from the rows that are left: the rule holds only for Commits that name a
-//     revision that precedes all of their rows, and if the view has been watching since (R23).
+//     revision that precedes all of their rows, and if the view has been watching since (R24).
 //   - R10. Nodes are one more watch with a pace of its own.
+//   - R23. The table changes while a node shard writes the rows of a gang in two keys, and the second one is refused. Nobody judges
+//     that Commit, and the first row would keep others away for ever.
 //
 // What turned out to be unnecessary:
 //   - That rows which are missing after a broken watch count until a list: by R16 nothing is judged before the list, and what the
@@ -74,5 +77,8 @@
 //
 // Judged are C2, at each Binding, and not by the function that judges rows; C4, at each "yes"; and when nothing can happen any
 // more, that no row waits for ever, and no gang that has a Commit left and could be placed.
+//
+// Not exhausted, and nothing found in the first 30 million states: two gangs over two node shards each with a death, or with a broken
+// watch; p and q with an edit, a deletion and a broken watch at once.
 // States are compared by a hash of 64 bits; a test compares some spaces with whole states.
 package order

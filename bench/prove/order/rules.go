@@ -29,6 +29,7 @@ const (
 	JudgedOnce
 	HeirBinds
 	HeirRemovesUnmoved
+	RestIsKept
 	IgnoredAfterRead
 	rules
 )
@@ -36,7 +37,7 @@ const (
 var ruleNames = [rules]string{"judged-unseen", "later-rows-count", "plain-unjudged", "key-is-one-place", "removed-is-over", "same-version-is-over",
 	"given-up-unsaid", "rows-without-terms", "labels-unawaited", "unknown-node-is-nowhere", "rows-support", "said-supports", "gang-supports",
 	"listed-before-read", "start-unlisted", "break-unlisted", "late-bind", "bind-of-any-commit", "home-judges-unseen", "judged-once", "heir-binds",
-	"heir-removes-unmoved", "ignored-after-read"}
+	"heir-removes-unmoved", "rest-is-kept", "ignored-after-read"}
 
 func (r Rule) String() string { return ruleNames[r] }
 

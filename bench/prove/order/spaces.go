@@ -53,8 +53,7 @@ func Large() []Config {
 		}
 	}
 	for _, wins := range []bool{false, true} {
-		all = append(all, in("gangs", Config{Timeouts: true, Refusals: true, PointsWin: wins}, 1, 1), in("gangs", Config{Edits: 1, PointsWin: wins}, 1, 1),
-			in("gangs", Config{Deaths: 1, PointsWin: wins}, 1, 1), in("gangs", Config{Breaks: 1, Clean: true, PointsWin: wins}, 1, 1))
+		all = append(all, in("gangs", Config{Timeouts: true, Refusals: true, PointsWin: wins}, 1, 1), in("gangs", Config{Edits: 1, PointsWin: wins}, 1, 1))
 	}
 	return append(all, in("gang", Config{Deaths: 1}, 1, 2), in("gang-judge", Config{Deaths: 1}, 1, 2),
 		in("support-gang", Config{Timeouts: true, Edits: 1}, 1, 2), in("support-gang", Config{Deaths: 1}, 1, 1), in("support-gang", Config{Breaks: 1, Clean: true}, 1, 1),
@@ -93,6 +92,7 @@ func EachWeakened() []Weakened {
 		{JudgedOnce, in("leader", Config{Timeouts: true})},
 		{HeirBinds, in("plain", Config{Deaths: 1}, 1, 1)},
 		{HeirRemovesUnmoved, in("key", Config{Deaths: 1}, 1, 1)},
+		{RestIsKept, in("gang-one", Config{Deaths: 1, Victim: b}, 1, 1)},
 		{IgnoredAfterRead, in("gang", Config{PointsWin: true, Breaks: 1, Clean: true}, 1, 1)},
 	}
 	for i := range all {

@@ -176,7 +176,7 @@ func (m *machine) row(s *state, x, k uint8, from func() *state, do func(kind, ui
 			to.phase = sent
 			do(bindArrives, r.by, x, k)
 		}
-		if cm.many != 0 && !m.lost(s, r) && (m.Timeouts || m.withdrawn(s, x, k)) {
+		if !m.lost(s, r) && (cm.many != 0 && m.Timeouts || m.withdrawn(s, x, k)) {
 			from().rev++
 			to.phase, to.given = givenUp, n.rev
 			do(giveUp, r.by, x, k)
@@ -227,10 +227,13 @@ func (m *machine) row(s *state, x, k uint8, from func() *state, do func(kind, ui
 	}
 }
 
-// withdrawn reports whether the home of a Commit, or its heir, takes it back.
+// withdrawn reports whether a row is taken back: by the home of its Commit, or its heir, or since the rest of it is not written.
 func (m *machine) withdrawn(s *state, x, k uint8) bool {
 	u := m.unitOf[x]
 	cm := &s.commit[u][k]
+	if cm.many == 0 {
+		return m.anyRow(s, u, k, refused) && !m.weak.has(RestIsKept)
+	}
 	return cm.verdict == no || cm.by != m.home(s, u) || m.anyRow(s, u, k, refused) || m.anyRow(s, u, k, givenUp)
 }
 
