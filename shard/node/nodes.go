@@ -172,8 +172,9 @@ func (c *Core) podSeen(p *api.Pod) {
 		c.podEnded(p.UID, wire.BindOutcome_BIND_BOUND, p.Node)
 		return
 	}
-	if len(rows) == 0 && !c.isCharged(p.UID) && !p.Started && c.refusedByKubelet(p.Node, class) {
-		return // it has failed in a moment; if it starts all the same, an event says so
+	if at, charged := c.cache.Lookup(p.UID); len(rows) == 0 && (!charged || len(at.Class.Requests) == 0) && !p.Started && c.refusedByKubelet(p.Node, class) {
+		c.countGroups(p, class) // it has failed in a moment; if it starts all the same, an event says so
+		return
 	}
 	c.loseHold(p.UID)
 	handed := false // a charge goes over to the bound pod in place: room that was never free must wake nobody
@@ -195,6 +196,18 @@ func (c *Core) podSeen(p *api.Pod) {
 	c.bound[p.UID] = boundPod{p.Node, k}
 	counted, _ := c.placed(k, class, false)
 	c.cache.Charge(p.UID, p.Node, counted, cache.Bound, "", api.Rank{})
+}
+
+// countGroups counts a pod without what it requests: it repels others, and is repelled, for as long as it is there.
+func (c *Core) countGroups(p *api.Pod, class *api.Class) {
+	k := c.kin(p.Namespace, p.Labels, p.Unlisted)
+	counted, _ := c.placed(k, class, false)
+	if len(counted.In)+len(counted.Avoids) == 0 || !c.owns(p.Node) {
+		return
+	}
+	k.used = true
+	c.bound[p.UID] = boundPod{p.Node, k}
+	c.cache.Charge(p.UID, p.Node, api.MakeClass(api.Class{In: counted.In, Avoids: counted.Avoids}), cache.Bound, "", api.Rank{})
 }
 
 // unchanged reports whether a bound pod has the class and the labels that it is counted with.
