@@ -61,6 +61,12 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		stripStatus(out, p)
 	}
 	stripExcess(out)
+	if _, excess := prefers(p); excess != "" {
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[annotationUnheeded] = excess
+	}
 	if _, excess := repels(p); excess != "" && out.Status.Reason == "" {
 		out.Status.Reason, out.Status.Message = excessConstraints, excess
 	}
@@ -131,7 +137,7 @@ func stripExcess(p *v1.Pod) {
 	}
 }
 
-// stripAffinity keeps what is required of nodes, and of the pods around.
+// stripAffinity keeps what is required of nodes, and of the pods around, and what is preferred of nodes.
 func stripAffinity(p *v1.Pod) (*v1.Affinity, []v1.TopologySpreadConstraint) {
 	joined, spread := stripJoins(p)
 	a := p.Spec.Affinity
@@ -139,8 +145,10 @@ func stripAffinity(p *v1.Pod) (*v1.Affinity, []v1.TopologySpreadConstraint) {
 		return nil, spread
 	}
 	out := &v1.Affinity{PodAffinity: joined}
-	if n := a.NodeAffinity; n != nil && n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		out.NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: n.RequiredDuringSchedulingIgnoredDuringExecution}
+	preferred, _ := prefers(p)
+	if n := a.NodeAffinity; n != nil && (n.RequiredDuringSchedulingIgnoredDuringExecution != nil || len(preferred) > 0) {
+		out.NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: n.RequiredDuringSchedulingIgnoredDuringExecution,
+			PreferredDuringSchedulingIgnoredDuringExecution: preferred}
 	}
 	if terms, _ := repels(p); len(terms) > 0 {
 		out.PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}

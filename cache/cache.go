@@ -45,7 +45,11 @@ type Cache struct {
 	uses     uint64            // counts plannings, to find the class not used for longest
 	verdicts [][]verdict       // spare ones
 	compared int64             // see Compared
-	index    index
+
+	wishes    map[string]*wish // by key
+	reluctant int              // nodes with taints that prefer no pods
+
+	index index
 
 	holding int      // charges that are holds
 	worst   api.Rank // no hold ranks worse; it may be that none ranks so
@@ -154,7 +158,7 @@ func New(cfg Config) *Cache { return newCache(cfg, defaultLimits) }
 func newCache(cfg Config, l limits) *Cache {
 	c := &Cache{
 		cfg: cfg, limits: l, chosen: -1, nodes: map[string]*node{}, pods: newPods(),
-		byName: map[string]int{}, hosts: map[string][]int32{}, classes: map[string]*class{}, sets: map[string]*set{},
+		byName: map[string]int{}, hosts: map[string][]int32{}, classes: map[string]*class{}, sets: map[string]*set{}, wishes: map[string]*wish{},
 	}
 	c.index.order.most = l.leaf
 	c.shapes.reset(0)
@@ -193,6 +197,8 @@ func (c *Cache) SetNode(object *api.Node) {
 		for _, st := range c.sets { // each by itself
 			st.forgetVerdict(n.slot)
 		}
+		c.countReluctant(old, object)
+		c.regrade(n.slot)
 		c.admit(n.slot)
 		room = room || old.Unschedulable && !object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !coversTaints(object.Taints, old.Taints) ||
 			!slices.Equal(old.Features, object.Features)
@@ -232,8 +238,10 @@ func (c *Cache) RemoveNode(name string) {
 	}
 	c.touch(s)
 	c.setHostOf(s, n.object.Labels[api.LabelHostname], "")
+	c.countReluctant(n.object, nil)
 	n.object, n.repels, n.host, c.slots[s].there = nil, nil, nameless, false
 	c.there--
+	c.regrade(s)
 	c.forget(n)
 	c.dropDead()
 }
@@ -435,6 +443,9 @@ func (c *Cache) takeSlot(n *node) int32 {
 		if st.verdict != nil {
 			st.verdict = append(st.verdict, unknown)
 		}
+	}
+	for _, w := range c.wishes { // each by itself
+		w.kind = append(w.kind, 0)
 	}
 	c.verdicts = nil // of another length
 	c.index.order.where = append(c.index.order.where, 0)

@@ -597,3 +597,17 @@ func TestMany(t *testing.T) {
 		check(t, c)
 	}
 }
+
+// TestPolicyNames: each policy is read by its name, and other names are none.
+func TestPolicyNames(t *testing.T) {
+	for p := Pack; p <= MostAllocated; p++ {
+		if got, ok := ReadPolicy(p.String()); !ok || got != p {
+			t.Errorf("%s is read as %s, %t", p, got, ok)
+		}
+	}
+	for name, want := range map[string]bool{"": true, "best": false, "Policy(4)": false} {
+		if got, ok := ReadPolicy(name); ok != want || got != Pack {
+			t.Errorf("%q is read as %s, %t", name, got, ok)
+		}
+	}
+}

@@ -134,6 +134,9 @@ func (c *Cache) Check() error {
 	if err := c.checkClasses(refs); err != nil {
 		return err
 	}
+	if err := c.checkWishes(); err != nil {
+		return err
+	}
 	return c.checkIndex()
 }
 
@@ -189,7 +192,7 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 		if cl.api.Key != key || cl.refs != refs[cl] || c.numbered[cl.number] != cl || cl.refs == 0 && !cl.planned || cl.planned != slices.Contains(c.planned, cl) {
 			return fmt.Errorf("class %.40q: %d references, counted %d, planned %t", key, refs[cl], cl.refs, cl.planned)
 		}
-		if c.sets[string(cl.api.Constraints)] != cl.set {
+		if c.sets[cl.set.key] != cl.set || cl.set.wish == nil && cl.set.key != string(cl.api.Constraints) || cl.set.wish != nil && cl.set.wish.dead {
 			return fmt.Errorf("class %.40q: its constraints are not stored", key)
 		}
 		classes[cl.set]++
@@ -206,7 +209,7 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 		}
 	}
 	for key, st := range c.sets {
-		if st.key != key || st.classes != classes[st] || st.planned != planned[st] || (st.verdict != nil) != (st.planned > 0 && st.pins == nil) {
+		if st.key != key || st.classes != classes[st] || st.planned != planned[st] || (st.verdict != nil) != (st.planned > 0 && st.pins == nil && st.wish == nil) {
 			return fmt.Errorf("constraints %.40q: of %d classes, %d planned, counted %d and %d", key, classes[st], planned[st], st.classes, st.planned)
 		}
 		judged := 0
@@ -296,7 +299,11 @@ func (c *Cache) checkIndex() error {
 			if cl == nil {
 				continue
 			}
-			what, _ := c.obstacle(cl, int32(s), cl.set.judge(n.object))
+			of := cl.set.judge
+			if cl.set.wish != nil {
+				of = func(*api.Node) verdict { return cl.set.tierVerdict(int32(s)) }
+			}
+			what, _ := c.obstacle(cl, int32(s), of(n.object))
 			if has(cl.bit) != (what == Nothing) {
 				return fmt.Errorf("slot %d: bit %d is %t, in the way is %d", s, cl.bit, has(cl.bit), what)
 			}

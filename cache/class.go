@@ -23,6 +23,9 @@ type class struct {
 	refs     int       // charges
 	requests []request // positive requests, in name order
 	grouped  bool      // its pods belong to groups, or avoid some
+	wishful  bool      // it prefers some nodes
+	wish     *wish     // once it was needed
+	tiers    [maxTiers]*class
 	// unreadable says what is wrong with the class; such a class fits nowhere.
 	unreadable string
 
@@ -63,6 +66,8 @@ type set struct {
 	verdict    []verdict                          // by slot, while a class of it is planned
 	judged     int                                // of those that are known
 	row        []uint64                           // the bits of its classes
+	wish       *wish                              // of which it is a tier, nil for other sets
+	tier       uint8
 }
 
 // port is a host port; two pods that have conflicting ones cannot share a node.
@@ -146,7 +151,7 @@ func (c *Cache) letGo(cl *class) {
 }
 
 func (c *Cache) newClass(a *api.Class) *class {
-	cl := &class{api: a, bit: -1, grouped: len(a.In)+len(a.Avoids) > 0}
+	cl := &class{api: a, bit: -1, grouped: len(a.In)+len(a.Avoids) > 0, wishful: len(a.Wishes) > 0}
 	for _, r := range a.Requests {
 		if r.Value < 0 {
 			cl.unreadable = fmt.Sprintf("the pod requests a negative amount of %s", r.Resource)
@@ -210,6 +215,9 @@ func newSet(constraints []byte) *set {
 
 // verdictOf judges a slot with a node, or knows how it was judged.
 func (c *Cache) verdictOf(st *set, s int32) verdict {
+	if st.wish != nil {
+		return st.tierVerdict(s)
+	}
 	if st.verdict == nil {
 		return st.judge(c.bySlot[s].object)
 	}

@@ -33,6 +33,9 @@
 // tables use huge pages, because the TLB is too small for that many small ones (at 100,000 nodes, a decision then costs 0.85 of
 // what it did).
 //
+// A class may wish for some nodes more than for others. Its nodes are in tiers, each of which is a class of its own to the index, and the best
+// one with room is searched first. See wishes.go.
+//
 // A pod that fits nowhere is requested again and again, and must not cost a scan each time. Why counts again only after a
 // proportionate number of changes, PlaceTaking looks only at nodes with holds, and whether a class could ever fit is known from
 // one node that could take it, or from the most recent changes of nodes.
@@ -50,5 +53,5 @@
 //   - Levels that are sets of leaves by bit: found with two reads, but 34 bits change with each decision.
 //
 // Constraints over sets of nodes (topology spread, affinity between pods) are the caller's, who allows nodes (within.go), but for pods
-// that repel each other from single nodes (groups.go). Not implemented here: preferred terms; volumes that are not bound.
+// that repel each other from single nodes (groups.go). Not implemented here: preferences about other pods; volumes that are not bound.
 package cache

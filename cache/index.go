@@ -291,7 +291,7 @@ func (c *Cache) search(cl *class) (int32, bool) {
 			}
 			s := slotOf(key)
 			cl.cost++
-			if cl.set.verdict[s] == unknown {
+			if cl.set.wish == nil && cl.set.verdict[s] == unknown {
 				cl.cost += judgeCost
 			}
 			if what, _ := c.obstacle(cl, s, c.verdictOf(cl.set, s)); what == Nothing {
@@ -501,8 +501,11 @@ func (c *Cache) keyOf(s int32) uint64 { return uint64(c.rating(s))<<32 | uint64(
 // rated the same as an empty one with eight; a real cluster then reached 72 % CPU allocation instead of 80 %.) Among equals, the
 // node with the most in use goes first, summed over native resources.
 //
-// Spread prefers the node whose most used resource is least used.
+// Spread prefers the node whose most used resource is least used. For the others, see allocated.
 func (c *Cache) rating(s int32) uint32 {
+	if c.cfg.Policy >= LeastAllocated {
+		return c.allocated(s)
+	}
 	var used, devices, full int64
 	has, frees := c.hasOf(s), c.freeOf(s)
 	for i, col := range c.columns {

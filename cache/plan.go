@@ -25,6 +25,8 @@ type limits struct {
 	// dead bounds the columns that are kept although no node names them any more: a device plugin that restarts takes its
 	// resource away for a moment, and dropping a column touches every charge.
 	dead int
+	// wishes bounds those of which the score of each node is known: a byte a slot.
+	wishes int
 	// counted bounds how many slots Why looks at for each change of a slot, where it has counted for a class before;
 	// clusters up to exact slots are always counted anew.
 	counted, exact uint64
@@ -32,7 +34,7 @@ type limits struct {
 
 // Leaves of 64: a search reads the same two stretches of memory whatever their size; of fewer, there are more levels' lines,
 // which do not stay in the processor's caches.
-var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 64, dead: 32, counted: 4, exact: 1024}
+var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 64, dead: 32, wishes: 128, counted: 4, exact: 1024}
 
 // CanPlace returns what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
 // with CanStay.
@@ -79,10 +81,22 @@ func (c *Cache) CanStay(uid string) Misfit {
 	return Misfit{}
 }
 
-// Place returns the best node for one more pod of a class by the policy; equally good ones by lowest slot. It charges
+// Place returns the best node for one more pod of a class: by its wishes, then by the policy; equally good ones by lowest slot. It charges
 // nothing.
-func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) {
-	if s, ok := c.best(c.plan(class)); ok {
+func (c *Cache) Place(class *api.Class) (nodeName string, ok bool) { return c.place(class, nil, true) }
+
+// place is Place on the nodes that the caller allows; nil allows all. Wishes are heeded or not.
+func (c *Cache) place(class *api.Class, allow func(number int32) bool, heed bool) (nodeName string, ok bool) {
+	cl := c.plan(class)
+	s, ok := int32(-1), false
+	if (cl.wishful || c.reluctant > 0) && heed {
+		s, ok = c.bestWished(cl, 0, allow)
+	} else if allow == nil {
+		s, ok = c.best(cl)
+	} else {
+		s, ok = c.bestWithin(cl, allow)
+	}
+	if ok {
 		c.fetch(s, c.pods.next()) // a charge comes next
 		c.chosen = s
 		return c.names[s], true
@@ -431,8 +445,10 @@ func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
 }
 
 // plan returns the class, and remembers it for a while.
-func (c *Cache) plan(a *api.Class) *class {
-	cl := c.find(a)
+func (c *Cache) plan(a *api.Class) *class { return c.remember(c.find(a)) }
+
+// remember has a class planned.
+func (c *Cache) remember(cl *class) *class {
 	c.uses++
 	cl.lastUse = c.uses
 	if cl.planned {
@@ -456,7 +472,7 @@ func (c *Cache) plan(a *api.Class) *class {
 		c.hand = (c.hand + 1) % len(c.planned)
 	}
 	st := cl.set
-	if st.planned++; st.verdict == nil && st.pins == nil {
+	if st.planned++; st.verdict == nil && st.pins == nil && st.wish == nil {
 		st.judged = 0
 		if k := len(c.verdicts) - 1; k >= 0 {
 			st.verdict, c.verdicts = c.verdicts[k], c.verdicts[:k]
@@ -481,7 +497,7 @@ func (c *Cache) unplan(cl *class) {
 	}
 	cl.sought, cl.could = false, 0
 	st := cl.set
-	if st.planned--; st.planned == 0 && st.pins == nil {
+	if st.planned--; st.planned == 0 && st.verdict != nil {
 		c.verdicts, st.verdict, st.judged = append(c.verdicts, st.verdict), nil, 0
 	}
 	c.letGo(cl)

@@ -87,17 +87,20 @@ func (r *reference) outOfSync(node string) bool {
 	return false
 }
 
+// tolerates reports whether a pod tolerates a taint.
+func tolerates(spec *v1.PodSpec, t v1.Taint) bool {
+	return slices.ContainsFunc(spec.Tolerations, func(o v1.Toleration) bool {
+		return (o.Effect == "" || o.Effect == t.Effect) && (o.Key == "" || o.Key == t.Key) &&
+			(o.Operator == v1.TolerationOpExists || (o.Operator == "" || o.Operator == v1.TolerationOpEqual) && o.Value == t.Value)
+	})
+}
+
 func (r *reference) admits(c *api.Class, n *api.Node) bool {
 	spec := &v1.PodSpec{}
 	if spec.Unmarshal(c.Constraints) != nil {
 		return false
 	}
-	tolerated := func(t v1.Taint) bool {
-		return slices.ContainsFunc(spec.Tolerations, func(o v1.Toleration) bool {
-			return (o.Effect == "" || o.Effect == t.Effect) && (o.Key == "" || o.Key == t.Key) &&
-				(o.Operator == v1.TolerationOpExists || (o.Operator == "" || o.Operator == v1.TolerationOpEqual) && o.Value == t.Value)
-		})
-	}
+	tolerated := func(t v1.Taint) bool { return tolerates(spec, t) }
 	if n.Unschedulable && !tolerated(v1.Taint{Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}) {
 		return false
 	}
@@ -115,41 +118,46 @@ func (r *reference) admits(c *api.Class, n *api.Node) bool {
 		return true
 	}
 	return slices.ContainsFunc(spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool {
-		if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
+		return matches(t, n)
+	})
+}
+
+// matches reports whether a node selector term matches a node.
+func matches(t v1.NodeSelectorTerm, n *api.Node) bool {
+	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
+		return false
+	}
+	for _, e := range t.MatchExpressions {
+		have, ok := n.Labels[e.Key]
+		in := ok && slices.Contains(e.Values, have)
+		switch e.Operator {
+		case v1.NodeSelectorOpIn:
+			ok = in
+		case v1.NodeSelectorOpNotIn:
+			ok = !in
+		case v1.NodeSelectorOpExists:
+		case v1.NodeSelectorOpDoesNotExist:
+			ok = !ok
+		case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+			if len(e.Values) != 1 {
+				return false
+			}
+			a, errA := strconv.ParseInt(have, 10, 64)
+			b, errB := strconv.ParseInt(e.Values[0], 10, 64)
+			ok = ok && errA == nil && errB == nil && (e.Operator == v1.NodeSelectorOpGt && a > b || e.Operator == v1.NodeSelectorOpLt && a < b)
+		default:
+			ok = false
+		}
+		if !ok {
 			return false
 		}
-		for _, e := range t.MatchExpressions {
-			have, ok := n.Labels[e.Key]
-			in := ok && slices.Contains(e.Values, have)
-			switch e.Operator {
-			case v1.NodeSelectorOpIn:
-				ok = in
-			case v1.NodeSelectorOpNotIn:
-				ok = !in
-			case v1.NodeSelectorOpExists:
-			case v1.NodeSelectorOpDoesNotExist:
-				ok = !ok
-			case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
-				if len(e.Values) != 1 {
-					return false
-				}
-				a, errA := strconv.ParseInt(have, 10, 64)
-				b, errB := strconv.ParseInt(e.Values[0], 10, 64)
-				ok = ok && errA == nil && errB == nil && (e.Operator == v1.NodeSelectorOpGt && a > b || e.Operator == v1.NodeSelectorOpLt && a < b)
-			default:
-				ok = false
-			}
-			if !ok {
-				return false
-			}
+	}
+	for _, f := range t.MatchFields {
+		if len(f.Values) != 1 || (f.Operator == v1.NodeSelectorOpIn) != (f.Values[0] == n.Name) {
+			return false
 		}
-		for _, f := range t.MatchFields {
-			if len(f.Values) != 1 || (f.Operator == v1.NodeSelectorOpIn) != (f.Values[0] == n.Name) {
-				return false
-			}
-		}
-		return true
-	})
+	}
+	return true
 }
 
 func hostPorts(c *api.Class) []v1.ContainerPort {
@@ -268,19 +276,120 @@ func (r *reference) score(node string) [2]int64 {
 	if r.policy == Spread {
 		return [2]int64{full}
 	}
+	if r.policy == LeastAllocated || r.policy == MostAllocated {
+		used, kinds := int64(0), int64(0)
+		for _, name := range []string{"cpu", "memory"} {
+			if has := r.nodes[node].Allocatable.Value(name); has > 0 {
+				share := big.NewInt(max(free[name].Int64(), 0))
+				used, kinds = used+1000-share.Mul(share, big.NewInt(1000)).Div(share, big.NewInt(has)).Int64(), kinds+1
+			}
+		}
+		switch {
+		case kinds == 0:
+			return [2]int64{2000}
+		case r.policy == MostAllocated:
+			return [2]int64{2000 - 2*used/kinds}
+		}
+		return [2]int64{2 * used / kinds}
+	}
 	return out
 }
 
-func (r *reference) best(c *api.Class) (score [2]int64, ok bool) {
+// wished returns what kube-scheduler's plugins for preferred node affinity and for taints count of a node.
+func (r *reference) wished(c *api.Class, n *api.Node) (affinity, taints int64) {
+	spec := &v1.PodSpec{}
+	_ = spec.Unmarshal(c.Constraints)
+	for _, t := range n.Taints {
+		if t.Effect == v1.TaintEffectPreferNoSchedule && !tolerates(spec, t) {
+			taints++
+		}
+	}
+	wishes := &v1.PodSpec{}
+	if wishes.Unmarshal(c.Wishes) != nil || wishes.Affinity == nil {
+		return 0, taints
+	}
+	for _, t := range wishes.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		if matches(t.Preference, n) {
+			affinity += int64(t.Weight)
+		}
+	}
+	return affinity, taints
+}
+
+// wishScores returns kube-scheduler's weighted sum for some nodes, normalised over them.
+func (r *reference) wishScores(c *api.Class, names []string) map[string]int64 {
+	most := [2]int64{}
+	for _, name := range names {
+		affinity, taints := r.wished(c, r.nodes[name])
+		most = [2]int64{max(most[0], affinity), max(most[1], taints)}
+	}
+	out := map[string]int64{}
+	for _, name := range names {
+		affinity, taints := r.wished(c, r.nodes[name])
+		if most[0] > 0 {
+			affinity = 100 * affinity / most[0]
+		}
+		if most[1] > 0 {
+			taints = 100 * taints / most[1]
+		}
+		out[name] = 2*affinity + 3*(100-taints)
+	}
+	return out
+}
+
+// tiers returns the tier of each node that a class may go to, 0 for the best. If there are more scores than tiers, some are skipped.
+func (r *reference) tiers(c *api.Class, skip int) map[string]int {
+	var allowed, fit []string
+	for _, name := range r.names() {
+		if r.admits(c, r.nodes[name]) {
+			allowed = append(allowed, name)
+			if r.fits(c, name) {
+				fit = append(fit, name)
+			}
+		}
+	}
+	if pinnedByName(c) { // those are compared one by one
+		allowed = fit
+	}
+	scores := r.wishScores(c, allowed)
+	var distinct []int64
+	for _, s := range scores {
+		distinct = append(distinct, s)
+	}
+	slices.Sort(distinct)
+	distinct = slices.Compact(distinct)
+	slices.Reverse(distinct)
+	out := map[string]int{}
+	for name, s := range scores {
+		if out[name] = slices.Index(distinct, s); len(distinct) > 4 && !pinnedByName(c) {
+			out[name] = min(max(0, out[name]-skip), 3)
+		}
+	}
+	return out
+}
+
+// pinnedByName reports whether the constraints of a class name its nodes.
+func pinnedByName(c *api.Class) bool {
+	spec := &v1.PodSpec{}
+	return spec.Unmarshal(c.Constraints) == nil && pinsOf(spec) != nil
+}
+
+// best returns the tier and the score of the best node.
+func (r *reference) best(tiers map[string]int, c *api.Class) (score [3]int64, ok bool) {
 	for name := range r.nodes {
 		if !r.fits(c, name) {
 			continue
 		}
-		if s := r.score(name); !ok || slices.Compare(s[:], score[:]) < 0 {
+		if s := r.rank(tiers, name); !ok || slices.Compare(s[:], score[:]) < 0 {
 			score, ok = s, true
 		}
 	}
 	return score, ok
+}
+
+func (r *reference) rank(tiers map[string]int, name string) [3]int64 {
+	s := r.score(name)
+	return [3]int64{int64(tiers[name]), s[0], s[1]}
 }
 
 // worstBestVictim is, over all nodes, the worst rank that the best-ranked victim can have.

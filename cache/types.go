@@ -2,21 +2,16 @@ package cache
 
 import (
 	"fmt"
+	"iter"
 
 	"basalt.dev/basalt/api"
-)
-
-// Policy is what makes a node the best of those that fit.
-type Policy uint8
-
-const (
-	Pack   Policy = iota // fill nodes up, and keep free devices for those who ask for them
-	Spread               // keep the fullest resource of each node as empty as possible
 )
 
 // Config of a Cache.
 type Config struct {
 	Policy Policy
+	// Elsewhere iterates over nodes of other shards, or over so many of them that they stand for all; nil for none.
+	Elsewhere iter.Seq[*api.Node]
 }
 
 // Kind says how sure a charge is.

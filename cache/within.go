@@ -21,12 +21,11 @@ const lookCost = 16
 
 // PlaceWithin is PlaceTaking on the nodes that the caller allows by their numbers; nil allows all.
 func (c *Cache) PlaceWithin(class *api.Class, rank api.Rank, allow func(number int32) bool) (nodeName string, victims []string, ok bool) {
-	if allow == nil {
-		nodeName, ok = c.Place(class)
-	} else if s, fits := c.bestWithin(c.plan(class), allow); fits {
-		nodeName, ok = c.names[s], true
-	}
-	if ok {
+	return c.placeTaking(class, rank, allow, true)
+}
+
+func (c *Cache) placeTaking(class *api.Class, rank api.Rank, allow func(number int32) bool, heed bool) (nodeName string, victims []string, ok bool) {
+	if nodeName, ok = c.place(class, allow, heed); ok {
 		return nodeName, nil, true
 	}
 	return c.takeHolds(c.plan(class), rank, allow)

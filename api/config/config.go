@@ -51,7 +51,7 @@ type Configuration struct {
 	Volcano Mode `json:"volcano"`
 	// SchedulerNames are the names in spec.schedulerName of the pods that Basalt places.
 	SchedulerNames []string `json:"schedulerNames"`
-	// Placement is pack (fill nodes) or spread (use nodes evenly).
+	// Placement is pack (fill nodes), spread (use nodes evenly), least-allocated or most-allocated (by cpu and memory, as kube-scheduler does).
 	Placement string `json:"placement"`
 	// IgnoredResources count neither for placement nor for quota.
 	IgnoredResources []string `json:"ignoredResources"`
@@ -176,7 +176,7 @@ func (c *Configuration) check() error {
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
 	oneOf("volcano", string(c.Volcano), "off", "observe", "write")
-	oneOf("placement", c.Placement, "pack", "spread")
+	oneOf("placement", c.Placement, "pack", "spread", "least-allocated", "most-allocated")
 	if len(c.SchedulerNames) == 0 {
 		out = append(out, errors.New("schedulerNames is empty: then no pod is Basalt's"))
 	}

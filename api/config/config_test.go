@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 		{"a field in another case", head + "podevents: true\n", "podevents: there is no such field; did you mean podEvents?"},
 		{"a mistyped field inside", head + "log: {levle: info}\n", "log.levle: there is no such field; did you mean log.level?"},
 		{"a field like none", head + "quota: 1\n", "quota: there is no such field"},
-		{"a mistyped value", head + "placement: sperad\n", `placement is "sperad": one of pack, spread; did you mean spread?`},
+		{"a mistyped value", head + "placement: sperad\n", `placement is "sperad": one of pack, spread, least-allocated, most-allocated; did you mean spread?`},
 		{"YAML's own off", head + "volcano: off\n", ""},
 		{"YAML's own on", head + "volcano: on\n", "cannot unmarshal bool"},
 		{"another type", head + "podEvents: {a: b}\n", "podEvents"},

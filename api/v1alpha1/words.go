@@ -47,6 +47,9 @@ const ReasonBoundByOthers = "BoundByOthers"
 // ReasonFailedScheduling is the reason of the event on a pod or PodGroup that says why it waits.
 const ReasonFailedScheduling = "FailedScheduling"
 
+// ReasonUnheeded is the reason of the event on a pod that is placed without its preferences, which exceed a bound.
+const ReasonUnheeded = "PreferencesIgnored"
+
 // Reasons of a PodGroup's QuotaReserved condition.
 const (
 	ReasonReserved               = "Reserved"               // True

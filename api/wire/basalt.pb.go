@@ -2771,6 +2771,7 @@ type PodClass struct {
 	Repels        []byte                 `protobuf:"bytes,3,opt,name=repels,proto3" json:"repels,omitempty"`           // a PodAntiAffinity in protobuf that has only required terms, each with the namespaces that it means
 	Labels        *Labels                `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`           // of its pods; not said unless there are pods that repel others, or they have joins
 	Joins         []byte                 `protobuf:"bytes,5,opt,name=joins,proto3" json:"joins,omitempty"`             // a PodSpec in protobuf that has only required pod affinity and topology spread constraints
+	Wishes        []byte                 `protobuf:"bytes,7,opt,name=wishes,proto3" json:"wishes,omitempty"`           // a PodSpec in protobuf that has only affinity.nodeAffinity.preferred: which nodes are better, none is excluded by it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2836,6 +2837,13 @@ func (x *PodClass) GetLabels() *Labels {
 func (x *PodClass) GetJoins() []byte {
 	if x != nil {
 		return x.Joins
+	}
+	return nil
+}
+
+func (x *PodClass) GetWishes() []byte {
+	if x != nil {
+		return x.Wishes
 	}
 	return nil
 }
@@ -2950,6 +2958,7 @@ type HoldRequest struct {
 	Trace         *Trace                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
 	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`  // as far as the sender knows there is too little: the reply says what is left
 	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"` // pods of the gang that are held or committed at other shards, if constraints between pods concern it
+	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`  // not 0: pods take only nodes of at least this grade, by the wishes of their class
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3061,6 +3070,13 @@ func (x *HoldRequest) GetBeside() []*Held {
 	return nil
 }
 
+func (x *HoldRequest) GetGrade() uint32 {
+	if x != nil {
+		return x.Grade
+	}
+	return 0
+}
+
 type Held struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
@@ -3119,6 +3135,7 @@ type Refusal struct {
 	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`   // how many of the class found no room
 	Never         bool                   `protobuf:"varint,3,opt,name=never,proto3" json:"never,omitempty"` // no node here would take one even if it were empty
 	Later         bool                   `protobuf:"varint,5,opt,name=later,proto3" json:"later,omitempty"` // its constraints were not compared: those of the namespace take too much time
+	Grade         uint32                 `protobuf:"varint,6,opt,name=grade,proto3" json:"grade,omitempty"` // of the best node that has room for one, by the wishes of the class; 0 when there is none, or no wishes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3179,6 +3196,13 @@ func (x *Refusal) GetLater() bool {
 		return x.Later
 	}
 	return false
+}
+
+func (x *Refusal) GetGrade() uint32 {
+	if x != nil {
+		return x.Grade
+	}
+	return 0
 }
 
 type HoldReply struct {
@@ -4220,7 +4244,8 @@ type ClassRoom struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodClass      uint64                 `protobuf:"fixed64,1,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"` // xxhash64 of its canonical form: see api.Class. Two with one hash are a wrong guess, no more
 	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`
-	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"` // at least so many
+	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`   // at least so many
+	Grade         uint32                 `protobuf:"varint,4,opt,name=grade,proto3" json:"grade,omitempty"` // of the best node that has room for one, by the wishes of the class; 0 when there is none, or no wishes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4274,6 +4299,13 @@ func (x *ClassRoom) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *ClassRoom) GetGrade() uint32 {
+	if x != nil {
+		return x.Grade
+	}
+	return 0
 }
 
 // Has a shard give its buckets to the others, or take its part again.
@@ -5147,13 +5179,14 @@ const file_basalt_proto_rawDesc = "" +
 	"tableEpoch\"R\n" +
 	"\x05Known\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1a\n" +
-	"\battempts\x18\x02 \x03(\x04R\battempts\"\xbe\x01\n" +
+	"\battempts\x18\x02 \x03(\x04R\battempts\"\xd6\x01\n" +
 	"\bPodClass\x122\n" +
 	"\brequests\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\brequests\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
 	"\x06repels\x18\x03 \x01(\fR\x06repels\x12.\n" +
 	"\x06labels\x18\x04 \x01(\v2\x16.basalt.wire.v1.LabelsR\x06labels\x12\x14\n" +
-	"\x05joins\x18\x05 \x01(\fR\x05joins\"\x7f\n" +
+	"\x05joins\x18\x05 \x01(\fR\x05joins\x12\x16\n" +
+	"\x06wishes\x18\a \x01(\fR\x06wishes\"\x7f\n" +
 	"\x06Labels\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".basalt.wire.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -5161,7 +5194,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xa0\x03\n" +
+	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xb6\x03\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -5175,15 +5208,17 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x14\n" +
 	"\x05short\x18\n" +
 	" \x01(\bR\x05short\x12,\n" +
-	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\"3\n" +
+	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\x12\x14\n" +
+	"\x05grade\x18\f \x01(\rR\x05grade\"3\n" +
 	"\x04Held\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"l\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x82\x01\n" +
 	"\aRefusal\x12\x1b\n" +
 	"\tpod_class\x18\x01 \x01(\rR\bpodClass\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x14\n" +
 	"\x05never\x18\x03 \x01(\bR\x05never\x12\x14\n" +
-	"\x05later\x18\x05 \x01(\bR\x05laterJ\x04\b\x04\x10\x05\"\xc8\x01\n" +
+	"\x05later\x18\x05 \x01(\bR\x05later\x12\x14\n" +
+	"\x05grade\x18\x06 \x01(\rR\x05gradeJ\x04\b\x04\x10\x05\"\xc8\x01\n" +
 	"\tHoldReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -5266,11 +5301,12 @@ const file_basalt_proto_rawDesc = "" +
 	"\alargest\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\alargest\x12\x1e\n" +
 	"\vout_of_sync\x18\a \x01(\rR\toutOfSync\x12-\n" +
 	"\x04room\x18\b \x03(\v2\x19.basalt.wire.v1.ClassRoomR\x04room\x12#\n" +
-	"\rnodes_version\x18\t \x01(\x04R\fnodesVersion\"P\n" +
+	"\rnodes_version\x18\t \x01(\x04R\fnodesVersion\"f\n" +
 	"\tClassRoom\x12\x1b\n" +
 	"\tpod_class\x18\x01 \x01(\x06R\bpodClass\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"&\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x12\x14\n" +
+	"\x05grade\x18\x04 \x01(\rR\x05grade\"&\n" +
 	"\fDrainRequest\x12\x16\n" +
 	"\x06cancel\x18\x01 \x01(\bR\x06cancel\"\f\n" +
 	"\n" +

@@ -99,7 +99,7 @@ program; a profile of the measured part says whose its time was.`,
 	f.IntVar(&runs, "runs", 1, "runs for each value")
 	f.StringVar(&name, "scenario", "cluster", "scenario of bench/measure/scenario, or a file")
 	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
-	f.StringVar(&o.Policy, "placement", "pack", "pack or spread")
+	f.StringVar(&o.Policy, "placement", "pack", "pack, spread, least-allocated or most-allocated")
 	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "time before the measurement; a steady load fills the cluster first, and a batch has no warm-up")
 	f.DurationVar(&o.Measure, "for", 20*time.Second, "duration of the measurement; for a batch the longest one, which ends when nothing more is bound")
 	f.DurationVar(&o.Drain, "drain", time.Minute, "how long pods may take to be placed and to finish at the end; 0 means do not wait")

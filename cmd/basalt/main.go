@@ -236,7 +236,7 @@ func registerShard(cmd *cobra.Command) {
 	cmd.Flags().StringSlice("scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, the same at every shard; no other scheduler may serve one of them. With --volcano=write, names other than basalt count only while Basalt holds the Lease of Volcano's scheduler")
 	cmd.Flags().String("volcano", "off", "Volcano's PodGroups, the same at every shard: off (their pods wait), observe (they are gangs here; the objects are read, never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler, volcano-system/volcano)")
 	cmd.Flags().StringSlice("ignored-resources", nil, "resources that placement and quota ignore")
-	cmd.Flags().String("placement", "pack", "pack (fill nodes) or spread (use nodes evenly)")
+	cmd.Flags().String("placement", "pack", "pack (fill nodes), spread (use nodes evenly), least-allocated or most-allocated (by cpu and memory)")
 	cmd.Flags().Bool("pod-events", false, "write an event on each pod that is bound, as kube-scheduler does: one more request to the API server for each pod")
 }
 

@@ -23,10 +23,14 @@ type option struct {
 	class int // 0 has capacity for a pod that it failed to bind, 1 this process, 2 others
 	pods  []*pod
 	room  int64
+	grade uint32 // of the best node for pods with wishes
+	least uint32 // not 0: only for nodes of this grade or above, and
+	of    uint64 // for the class with this hash
 }
 
 func (o option) before(p option) bool {
-	return cmp.Or(cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room), strings.Compare(string(o.shard), string(p.shard))) < 0
+	mends := func(o option) int { return min(o.class, 1) }
+	return cmp.Or(cmp.Compare(mends(o), mends(p)), cmp.Compare(p.grade, o.grade), cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room), strings.Compare(string(o.shard), string(p.shard))) < 0
 }
 
 // nextShard returns the shard to ask next, and for which pods, or false when the round is over. This process's own shard is asked
@@ -34,6 +38,9 @@ func (o option) before(p option) bool {
 // request renews those holds.
 func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
 	kinds := kindsOf(missing)
+	if next, found := c.nextByGrade(r, kinds); found {
+		return next, true
+	}
 	preferred := map[api.Incarnation][]*pod{}
 	for _, p := range missing {
 		if p.prefer != "" {
@@ -49,7 +56,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 			o.class = 1
 		}
 		if s := c.summaries[o.shard]; s != nil {
-			o.pods, o.room = s.share(kinds, o.shard == c.cfg.Self), fits(s.left, kinds)
+			o.pods, o.room, o.grade = s.share(kinds, o.shard == c.cfg.Self), fits(s.left, kinds), c.highest(s, kinds)
 		} else {
 			o.pods = missing
 		}

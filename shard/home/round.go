@@ -20,6 +20,8 @@ type round struct {
 	refused map[api.Incarnation]bool // refused something, or did not answer
 	trying  bool                     // more than summaries say is asked for,
 	more    map[api.Incarnation]int  // so many pods of each class next
+	graded  map[gradeKey]bool        // was asked for nodes of a grade or above,
+	least   uint32                   // this grade; 0 for none
 	last    api.Incarnation          // asked last,
 	rest    []*pod                   // for these in further messages, each of which has an answer of its own
 	short   bool                     // it has too little as far as we know
@@ -85,7 +87,7 @@ func (c *Core) seek(g *gang) bool {
 			c.endRound(g, r, missing)
 			return false
 		}
-		r.asked[next.shard], r.done[next.shard] = true, true
+		r.began(next)
 		r.last, r.short = next.shard, len(next.pods) < len(missing)
 		r.rest = append(g.pick(func(p *pod) bool { return p.stage == held && p.shard == next.shard }), next.pods...)
 	}
@@ -101,7 +103,7 @@ func (c *Core) seek(g *gang) bool {
 	var classes classes
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
-		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0,
+		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0, Grade: r.least,
 	}
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.asked)})
@@ -126,7 +128,7 @@ func (c *Core) skip(g *gang, r *round) {
 	if !has {
 		c.sendWithdraw(g, r.shard, r.open.serial, nil)
 	}
-	r.refused[r.shard] = true
+	r.refused[r.shard], r.done[r.shard] = true, true
 	r.shard, r.silent = "", true
 }
 
@@ -223,7 +225,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 				}
 			}
 			s.left = s.left.Add(times(k.class.Requests, refused))
-			r.refused[from] = r.refused[from] || refused > 0
+			r.refused[from] = r.refused[from] || refused > 0 && r.least == 0
 		}
 	}
 	for _, p := range r.pods {
@@ -256,15 +258,20 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			if f.GetNever() {
 				r.never.add(class)
 			}
-			if s := c.summaries[from]; s != nil && !c.ruledClass(g.name.Namespace, class) {
+			s, ruled := c.summaries[from], c.ruledClass(g.name.Namespace, class)
+			if s != nil && r.least == 0 && !ruled {
 				s.room[class.Hash()] = 0
+			} else if s != nil && r.least > 0 {
+				s.setGrade(class.Hash(), f.GetGrade())
 			}
 		}
-		r.refused[from] = true
+		if r.refused[from] = r.refused[from] || r.least == 0; r.least > 0 {
+			r.rest = nil
+		}
 	}
 	if left := m.GetLeft(); left != nil {
 		c.onSummary(from, left)
-		r.done[from] = r.refused[from]
+		r.done[from] = r.refused[from] || r.least > 0 && r.done[from]
 	}
 	c.mark(g)
 }

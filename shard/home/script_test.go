@@ -236,11 +236,15 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller] least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller] least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= unheeded=; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			ConditionReason: w.value["shows"], Gang: w.value["gang"]}
+		if wishes := w.value["wishes"]; wishes != "" {
+			p.Class = p.Class.Wishing([]byte(wishes))
+		}
+		p.Unheeded = w.value["unheeded"]
 		if w.has("new") {
 			p.Created = s.now
 		}
@@ -345,11 +349,15 @@ func (s *script) run(line string) []string {
 	case "coordinator": // TERM
 		return s.step(event.CoordinatorSeen{Term: w.toNum(w.plain[0]), Incarnation: "c"})
 
-	case "summary": // SHARD free= allocatable= largest= room= nodes= changed= epoch=
+	case "summary": // SHARD free= allocatable= largest= room= nodes= changed= epoch= grade=ROOM:GRADE of pods with one core and the wishes w
+		var room []*wire.ClassRoom
+		if n, grade, ok := strings.Cut(w.value["grade"], ":"); ok {
+			room = []*wire.ClassRoom{{PodClass: api.NewClass(cores(1, 1), nil).Wishing([]byte("w")).Hash(), Pods: uint32(w.toNum(n)), Grade: uint32(w.toNum(grade))}}
+		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Summary{Summary: &wire.Summary{
 			TableEpoch: uint64(w.toNum(w.or("epoch", fmt.Sprint(s.table.Epoch)))), Nodes: uint32(w.toNum(w.or("nodes", "1"))),
 			Allocatable: wire.FromResources(cores(w.num("allocatable"), 110)), Free: wire.FromResources(cores(w.num("free"), 110)),
-			Largest: wire.FromResources(cores(w.toNum(w.or("largest", w.or("allocatable", "0"))), 110)), RoomVersion: uint64(w.num("room")), NodesVersion: uint64(w.num("changed"))}}})
+			Largest: wire.FromResources(cores(w.toNum(w.or("largest", w.or("allocatable", "0"))), 110)), RoomVersion: uint64(w.num("room")), NodesVersion: uint64(w.num("changed")), Room: room}}})
 
 	case "grant": // GANG [patient] revision=
 		r := s.find("reserve " + w.plain[0]).GetReserve()
@@ -382,7 +390,7 @@ func (s *script) run(line string) []string {
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Known{Known: m}})
 
-	case "held": // SHARD GANG POD@NODE ... refused=PODS [never]
+	case "held": // SHARD GANG POD@NODE ... refused=PODS [never] grade=
 		r := s.find("hold " + w.plain[0] + " " + w.plain[1]).GetHoldRequest()
 		m := &wire.HoldReply{GangUid: w.plain[1], Serial: r.Serial}
 		for _, text := range w.plain[2:] {
@@ -391,7 +399,7 @@ func (s *script) run(line string) []string {
 			}
 		}
 		if text := w.value["refused"]; text != "" {
-			m.Refused = append(m.Refused, &wire.Refusal{Pods: uint32(w.toNum(text)), Never: w.has("never")})
+			m.Refused = append(m.Refused, &wire.Refusal{Pods: uint32(w.toNum(text)), Never: w.has("never"), Grade: uint32(w.num("grade"))})
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: m}})
 
@@ -645,6 +653,9 @@ func printMessage(e *wire.Envelope) string {
 		}
 		if m.Patient {
 			out += fmt.Sprintf(" patient for %s", time.Duration(m.TtlMs)*time.Millisecond)
+		}
+		if m.Grade > 0 {
+			out += fmt.Sprintf(" of grade %d", m.Grade)
 		}
 		return out
 	case *wire.Envelope_Explain:

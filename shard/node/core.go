@@ -179,10 +179,9 @@ func New(cfg Config) *Core {
 	if view == nil {
 		view = topology.New()
 	}
-	return &Core{
+	c := &Core{
 		topology: view, ownView: cfg.Topology == nil, unjudged: map[*commit]bool{},
 		cfg:   cfg.withDefaults(),
-		cache: cache.New(cache.Config{Policy: cfg.Policy}),
 		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
@@ -190,6 +189,8 @@ func New(cfg Config) *Core {
 		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
 		unreported: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, requesters: map[api.Incarnation]time.Time{}, requested: map[uint64]*requestedClass{},
 	}
+	c.cache = cache.New(cache.Config{Policy: cfg.Policy, Elsewhere: c.elsewhere})
+	return c
 }
 
 // Outputs returns what is to be done since it was called last. The slice is valid until the next Step.

@@ -129,11 +129,11 @@ func (s *groups) matches(g *group, k *kin) bool {
 	return g.term.Matches(k.namespace, s.namespaces[k.namespace], k.labels)
 }
 
-// placed returns the class of pods of a kin as the cache counts it: with groups in place of terms and labels. It is not ok for a namespace
+// placed returns the class of pods of a kin as the cache counts it: with groups in place of terms and labels, and without wishes. It is not ok for a namespace
 // that has asked for too many groups.
 func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, ok bool) {
 	if len(class.Repels) == 0 && len(k.in) == 0 {
-		if class.Labelled {
+		if class.Labelled || len(class.Wishes) > 0 {
 			class = api.NewClass(class.Requests, class.Constraints)
 		}
 		return class, true

@@ -50,10 +50,12 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			full[i], later[i] = true, true // its namespace has too many terms
 		}
 	}
-	for i, class := range classes { // again, if one of the others has brought a term
+	wishing := make([]*api.Class, len(classes)) // counted, with wishes
+	for i, class := range classes {             // again, if one of the others has brought a term
 		if counted[i] != nil && c.groups.last != known {
 			counted[i], _ = c.placed(kins[i], class, true)
 		}
+		wishing[i] = wished(counted[i], class)
 	}
 	ruled := make([]bool, len(classes))
 	for i := range classes {
@@ -101,9 +103,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 				continue
 			}
 		}
-		before := c.cache.Compared()
-		node, victims, ok := c.cache.PlaceWithin(counted[i], g.rank, plan.allow(i))
-		c.spend(namespace, before)
+		node, victims, ok := c.place(namespace, wishing[i], m.GetGrade(), g.rank, plan.allow(i))
 		if !ok {
 			full[i] = true
 			refused[i]++
@@ -129,7 +129,10 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			continue
 		}
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i], Later: later[i]}
-		if refused[i] > 0 && !later[i] && c.takeover.stage == idle {
+		if refused[i] > 0 && !later[i] {
+			r.Grade = c.grade(namespace, wishing[i])
+		}
+		if refused[i] > 0 && !later[i] && c.takeover.stage == idle && m.GetGrade() == 0 {
 			before := c.cache.Compared()
 			r.Never = c.cache.Never(counted[i])
 			c.spend(namespace, before)

@@ -38,6 +38,8 @@ func (c *Core) nodeSeen(n *api.Node) {
 	c.hostSeen(n.Name, before[api.LabelHostname], n.Labels[api.LabelHostname])
 	if c.buckets[api.BucketOf(n.Name)] == active {
 		c.setNode(n)
+	} else {
+		c.seenElsewhere(old, n)
 	}
 }
 
@@ -401,7 +403,7 @@ func (c *Core) makeSummary() *wire.Summary {
 		}
 		before := c.cache.Compared()
 		class := a.class
-		if class.Labelled || len(class.Repels) > 0 || len(c.groups.byTerm) > 0 {
+		if class.Labelled || len(class.Wishes) > 0 || len(class.Repels) > 0 || len(c.groups.byTerm) > 0 {
 			counted, ok := c.placed(c.kinOf(a.namespace, class), class, true)
 			if !ok {
 				continue
@@ -410,7 +412,7 @@ func (c *Core) makeSummary() *wire.Summary {
 		}
 		n := c.cache.Room(class, int64(c.cfg.MaxRoom))
 		c.spend(a.namespace, before)
-		s.Room = append(s.Room, &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom)})
+		s.Room = append(s.Room, &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom), Grade: c.grade(a.namespace, wished(class, a.class))})
 	}
 	return s
 }
@@ -468,7 +470,9 @@ func sameNodes(a, b *wire.Summary) bool {
 // sameRoom is for summaries of the same nodes.
 func sameRoom(a, b *wire.Summary) bool {
 	return a.RoomVersion == b.RoomVersion && a.NodesVersion == b.NodesVersion && sameAmounts(a.Free, b.Free) &&
-		slices.EqualFunc(a.Room, b.Room, func(p, q *wire.ClassRoom) bool { return p.PodClass == q.PodClass && p.Pods == q.Pods })
+		slices.EqualFunc(a.Room, b.Room, func(p, q *wire.ClassRoom) bool {
+			return p.PodClass == q.PodClass && p.Pods == q.Pods && p.Grade == q.Grade
+		})
 }
 
 func sameAmounts(a, b []*wire.Amount) bool {

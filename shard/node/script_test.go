@@ -128,6 +128,15 @@ func (w words) class() *api.Class {
 	if w.value["repels"] != "" {
 		class.Repels, _ = (&v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{w.term()}}).Marshal()
 	}
+	if text := w.value["prefers"]; text != "" { // KEY:VALUE,... of equal weight
+		wishes := &v1.Affinity{NodeAffinity: &v1.NodeAffinity{}}
+		for pair := range strings.SplitSeq(text, ",") {
+			k, v, _ := strings.Cut(pair, ":")
+			wishes.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(wishes.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, v1.PreferredSchedulingTerm{
+				Weight: 1, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: k, Operator: v1.NodeSelectorOpIn, Values: []string{v}}}}})
+		}
+		class.Wishes, _ = (&v1.PodSpec{Affinity: wishes}).Marshal()
+	}
 	return api.MakeClass(class)
 }
 
@@ -281,7 +290,7 @@ func (s *script) run(line string) []string {
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [unreadable=words] [cordoned]
+	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [soft=k], a taint that prefers no pods, [unreadable=words] [cordoned]
 		n := &api.Node{Name: w.plain[0], UID: "uid-" + w.plain[0], Allocatable: w.amounts(110), Unschedulable: w.has("cordoned")}
 		n.Labels = map[string]string{api.LabelHostname: w.or("host", w.plain[0])}
 		if k, v, ok := strings.Cut(w.value["label"], ":"); ok {
@@ -293,15 +302,18 @@ func (s *script) run(line string) []string {
 		if k := w.value["taint"]; k != "" {
 			n.Taints = []v1.Taint{{Key: k, Effect: v1.TaintEffectNoSchedule}}
 		}
+		if k := w.value["soft"]; k != "" {
+			n.Taints = append(n.Taints, v1.Taint{Key: k, Effect: v1.TaintEffectPreferNoSchedule})
+		}
 		n.Unreadable = w.value["unreadable"]
 		return s.step(event.NodeSeen{Node: n})
 
 	case "nodegone":
 		return s.step(event.NodeGone{Name: w.plain[0]})
 
-	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [patient]
+	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [patient]
 		m := &wire.HoldRequest{Gang: w.gang(), Serial: uint64(w.num("serial")), Rank: &wire.Rank{Priority: w.num("priority"), Order: uint64(w.num("order")), GangUid: w.plain[0]},
-			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient")}
+			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient"), Grade: uint32(w.num("grade"))}
 		for _, uid := range w.plain[1:] {
 			if uid == "patient" {
 				continue
@@ -495,6 +507,9 @@ func printMessage(e *wire.Envelope) string {
 		}
 		for _, r := range m.Refused {
 			out += fmt.Sprintf(" refused=%d never=%t", r.Pods, r.Never)
+			if r.Grade > 0 {
+				out += fmt.Sprintf(" grade=%d", r.Grade)
+			}
 		}
 		return out
 	case *wire.Envelope_Explained:
@@ -529,6 +544,9 @@ func printMessage(e *wire.Envelope) string {
 		out := fmt.Sprintf("Summary nodes=%d free=%s out of sync=%d", m.Nodes, free, m.OutOfSync)
 		for _, r := range m.Room {
 			out += fmt.Sprintf(" room=%d", r.Pods)
+			if r.Grade > 0 {
+				out += fmt.Sprintf(" grade=%d", r.Grade)
+			}
 		}
 		return out
 	}

@@ -38,7 +38,7 @@ import (
 // Options of a shard.
 type Options struct {
 	Process          process.Options
-	Policy           string       // pack or spread
+	Policy           string       // pack, spread, least-allocated or most-allocated
 	Volcano          string       // "off"; "observe": pods may belong to Volcano's PodGroups, which are read; "write": so are their statuses
 	Schedulers       []string     // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string     // that placement does not look at
@@ -217,13 +217,11 @@ func Run(ctx context.Context, o Options) error {
 }
 
 func readPolicy(s string) (cache.Policy, error) {
-	switch s {
-	case "", "pack":
-		return cache.Pack, nil
-	case "spread":
-		return cache.Spread, nil
+	policy, ok := cache.ReadPolicy(s)
+	if !ok {
+		return 0, fmt.Errorf("--placement %q: must be pack, spread, least-allocated or most-allocated", s)
 	}
-	return 0, fmt.Errorf("--placement %q: must be pack or spread", s)
+	return policy, nil
 }
 
 // drain has the coordinator give this shard's buckets to the others, or give it its part again: it reads so in the shard's own

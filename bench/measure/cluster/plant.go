@@ -50,7 +50,7 @@ type PlantOptions struct {
 	Dir    string // for the control store's data and the log
 	Shards int
 	Seed   uint64
-	Policy string // pack or spread
+	Policy string // pack, spread, least-allocated or most-allocated
 	API    *memory.Server
 	OTLP   string // where spans go; empty: there are none
 }

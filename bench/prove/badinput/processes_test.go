@@ -75,7 +75,7 @@ func (w *world) processes(t *testing.T) {
 			{"half of TLS", []string{"shard", store, "--tls-ca=/ca"}, []string{"--tls-ca, --tls-cert and --tls-key must be given together"}},
 			{"a CA that is not there", []string{"shard", "--etcd=https://127.0.0.1:1", "--etcd-ca=/no/such/ca"}, []string{"--etcd-ca", "/no/such/ca"}},
 			{"a short gossip key", []string{"shard", store, "--gossip-key-file=" + badKey}, []string{"--gossip-key-file", badKey, "5 bytes"}},
-			{"an unknown policy", append([]string{"shard", store, "--kubeconfig=" + kubeconfig, "--placement=best"}, quiet...), []string{"--placement", `"best"`, "pack or spread"}},
+			{"an unknown policy", append([]string{"shard", store, "--kubeconfig=" + kubeconfig, "--placement=best"}, quiet...), []string{"--placement", `"best"`, "pack, spread, least-allocated or most-allocated"}},
 			{"no kubeconfig", append([]string{"shard", store, "--kubeconfig=/no/such/file"}, quiet...), []string{"kubeconfig", "/no/such/file"}},
 			{"a port that is taken", append([]string{"shard", store, "--kubeconfig=" + kubeconfig}, "--listen="+taken.Addr().String(), "--gossip=127.0.0.1:0", "--metrics="), []string{"--listen", "address already in use"}},
 			{"an etcd that is not there", append([]string{"shard", "--etcd=http://127.0.0.1:1", "--kubeconfig=" + kubeconfig}, quiet...), []string{"--etcd", "http://127.0.0.1:1", "connection refused"}},

@@ -64,7 +64,10 @@ var client = sync.OnceValue(func() *fake.Clientset { return fake.NewSimpleClient
 // Feasible returns which nodes of a case the filter plugins of kube-scheduler accept for its pod, as findNodesThatFitPod does.
 // What pods there are is read from the case; everything else comes to the
 // plugins by informers.
-func Feasible(c *Case) (*Answer, error) {
+func Feasible(c *Case) (*Answer, error) { return feasible(c, nil) }
+
+// feasible is Feasible, and then shows the framework and the nodes that fit to a function, nil for none.
+func feasible(c *Case, then func(ctx context.Context, f framework.Framework, state fwk.CycleState, fit []fwk.NodeInfo) error) (*Answer, error) {
 	profile, err := profile()
 	if err != nil {
 		return nil, fmt.Errorf("read the default profile: %w", err)
@@ -120,6 +123,7 @@ func Feasible(c *Case) (*Answer, error) {
 		}
 		return out, nil
 	}
+	var fit []fwk.NodeInfo
 	for _, n := range c.Nodes {
 		if !result.AllNodes() && !result.NodeNames.Has(n.Name) {
 			out.refuse(n.Name, names.NodeAffinity, "not among the nodes that prefilter plugins left")
@@ -131,11 +135,15 @@ func Feasible(c *Case) (*Answer, error) {
 		}
 		if status := f.RunFilterPluginsWithNominatedPods(ctx, state, c.Pod, info); status.IsSuccess() {
 			out.Fits[n.Name] = true
+			fit = append(fit, info)
 		} else {
 			out.refuse(n.Name, status.Plugin(), status.Message())
 		}
 	}
-	return out, nil
+	if then == nil {
+		return out, nil
+	}
+	return out, then(ctx, f, state, fit)
 }
 
 // split returns the pods that take room on nodes, and those that a scheduler has nominated to take some. Finished pods do not count:

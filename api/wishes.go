@@ -1,0 +1,118 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Wishes of pods: what makes a node better for a pod, and keeps it from none. They are part of its class, for they decide where it goes. A
+// pod that has a node has no wishes any more, and neither has one that is refused.
+//
+// A pod beyond a bound is placed all the same, without its wishes, and is told so.
+const (
+	MaxWishBytes   = 8 << 10 // of the preferred node affinity, encoded
+	MaxWishEntries = 256     // terms, expressions and values in it
+
+	fieldPrefers = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+	// annotationUnheeded is set by StripPod on a pod whose wishes exceed a bound, instead of them.
+	annotationUnheeded = "scheduling.basalt.dev/unheeded"
+	maxUnheeded        = 256 // bytes of what it says
+)
+
+// Grades say how well a node fulfils the wishes of a class, so that home shards can compare the nodes of node shards.
+const (
+	NoGrade    = 0   // no node has room
+	LeastGrade = 1   // no node is less than that
+	BestGrade  = 501 // a node that fulfils every wish
+)
+
+// prefers returns the preferred node affinity terms of a pod that waits, or which bound they exceed.
+func prefers(p *v1.Pod) (terms []v1.PreferredSchedulingTerm, excess string) {
+	if excess := p.Annotations[annotationUnheeded]; strings.HasPrefix(excess, fieldPrefers) {
+		return nil, Shorten(excess, maxUnheeded)
+	}
+	a := p.Spec.Affinity
+	if p.Spec.NodeName != "" || a == nil || a.NodeAffinity == nil {
+		return nil, ""
+	}
+	terms = a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	entries := 0
+	for i := range terms {
+		entries += entriesOf([]v1.NodeSelectorTerm{terms[i].Preference})
+	}
+	if entries > MaxWishEntries {
+		return nil, fmt.Sprintf("%s: it has %d terms, expressions and values, the limit is %d", fieldPrefers, entries, MaxWishEntries)
+	}
+	if n := wishing(terms).Size(); n > MaxWishBytes {
+		return nil, fmt.Sprintf("%s: it has %d bytes, the limit is %d", fieldPrefers, n, MaxWishBytes)
+	}
+	return terms, ""
+}
+
+func wishing(terms []v1.PreferredSchedulingTerm) *v1.PodSpec {
+	return &v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}}
+}
+
+// encodeWishes returns Class.Wishes: equal bytes for the same terms in any order. Terms that match nothing, or weigh nothing, are left out.
+func encodeWishes(terms []v1.PreferredSchedulingTerm) []byte {
+	type encoded struct {
+		bytes []byte
+		term  v1.PreferredSchedulingTerm
+	}
+	var all []encoded
+	for _, t := range terms {
+		if t.Weight <= 0 || len(t.Preference.MatchExpressions)+len(t.Preference.MatchFields) == 0 {
+			continue
+		}
+		b, err := t.Marshal()
+		if err != nil {
+			return nil
+		}
+		all = append(all, encoded{b, t})
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b encoded) int { return bytes.Compare(a.bytes, b.bytes) })
+	sorted := make([]v1.PreferredSchedulingTerm, len(all))
+	for i := range all {
+		sorted[i] = all[i].term
+	}
+	b, err := wishing(sorted).Marshal()
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// ReadWishes reads the preferred node affinity terms of Class.Wishes.
+func ReadWishes(b []byte) ([]v1.PreferredSchedulingTerm, error) {
+	spec := &v1.PodSpec{}
+	if err := spec.Unmarshal(b); err != nil {
+		return nil, fmt.Errorf("read wishes: %w", err)
+	}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+		return nil, nil
+	}
+	return spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, nil
+}
+
+// Wishing returns a class of pods that have these wishes besides.
+func (c *Class) Wishing(wishes []byte) *Class {
+	out := *c
+	out.Wishes = wishes
+	return MakeClass(out)
+}
+
+// appendWishes appends the wishes of a class to its key.
+func (c *Class) appendWishes(b []byte) []byte {
+	if len(c.Wishes) == 0 {
+		return b
+	}
+	b = fmt.Appendf(b, "\x02%d:", len(c.Wishes))
+	return append(b, c.Wishes...)
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
+)
+
+// Scores compares where Basalt places pods that prefer some nodes with kube-scheduler's score plugins for such wishes. A pod is placed by
+// the home core of one shard and the node cores of all, then bound there, and then the next one comes: each is judged in the cluster as it is
+// for it.
+
+// wishPlugins are those whose scores are about the same wishes as Basalt's tiers.
+var wishPlugins = map[string]bool{names.NodeAffinity: true, names.TaintToleration: true}
+
+// Top returns the nodes that can take the pod of a case and to which kube-scheduler gives the highest score, by its wish plugins with their
+// weights.
+func Top(c *Case) (map[string]bool, error) {
+	top := map[string]bool{}
+	_, err := feasible(c, func(ctx context.Context, f framework.Framework, state fwk.CycleState, fit []fwk.NodeInfo) error {
+		if len(fit) == 0 {
+			return nil
+		}
+		if status := f.RunPreScorePlugins(ctx, state, c.Pod, fit); !status.IsSuccess() {
+			return fmt.Errorf("prescore: %w", status.AsError())
+		}
+		scores, status := f.RunScorePlugins(ctx, state, c.Pod, fit)
+		if !status.IsSuccess() {
+			return fmt.Errorf("score: %w", status.AsError())
+		}
+		best := int64(-1)
+		for _, n := range scores {
+			sum := int64(0)
+			for _, s := range n.Scores {
+				if wishPlugins[s.Name] {
+					sum += s.Score
+				}
+			}
+			if sum > best {
+				best = sum
+				clear(top)
+			}
+			if sum == best {
+				top[n.Name] = true
+			}
+		}
+		return nil
+	})
+	return top, err
+}
+
+// plant is a Basalt of some shards: their node cores, and the home core of the first. A coordinator grants everything.
+type plant struct {
+	now    time.Time
+	names  []api.Incarnation
+	home   *home.Core
+	nodes  map[api.Incarnation]*node.Core
+	placed string // by the last Commit
+	holds  int    // HoldRequests to other shards than the first
+}
+
+func newPlant(c *Case, shards int) *plant {
+	p := &plant{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), nodes: map[api.Incarnation]*node.Core{}}
+	table := &api.Table{Epoch: 1, Revision: 1}
+	for i := range shards {
+		name := api.Incarnation("s" + strconv.Itoa(i))
+		p.names = append(p.names, name)
+		p.nodes[name] = node.New(node.Config{Self: name, Strict: true})
+		table.Members = append(table.Members, api.Member{Incarnation: name, Name: string(name)})
+	}
+	p.home = home.New(home.Config{Self: p.names[0], Strict: true})
+	for b := range table.Changed {
+		table.Changed[b], table.Owners[b] = 1, uint16(b%shards)
+	}
+	table.Owners[api.BucketOf("default")] = 0
+	p.home.Step(p.now, event.CoordinatorSeen{Term: 1, Incarnation: "coordinator"})
+	p.all(event.NamespaceSeen{Name: "default"})
+	for _, n := range c.Nodes {
+		p.all(event.NodeSeen{Node: api.FromNode(api.StripNode(n), nil)})
+	}
+	p.all(event.TableSeen{Table: table})
+	p.all(event.StoreRead{Sequence: 1, Revision: 1})
+	p.all(event.PodsReplaced{Sequence: 1})
+	p.pump()
+	p.all(event.Tick{}) // summaries
+	p.pump()
+	return p
+}
+
+// all steps every core.
+func (p *plant) all(e event.Event) {
+	p.home.Step(p.now, e)
+	for _, name := range p.names {
+		p.nodes[name].Step(p.now, e)
+	}
+}
+
+// pump delivers messages until there are none. A Commit goes nowhere: the node that it names is where the pod is placed.
+func (p *plant) pump() {
+	for busy := true; busy; {
+		busy = false
+		for _, o := range p.home.Outputs() {
+			if send, is := o.(event.Send); is {
+				busy = true
+				p.fromHome(send)
+			}
+		}
+		for _, name := range p.names {
+			for _, o := range p.nodes[name].Outputs() {
+				if send, is := o.(event.Send); is && send.To == p.names[0] {
+					busy = true
+					p.home.Step(p.now, event.Message{From: name, Body: send.Body})
+				}
+			}
+		}
+		if busy {
+			p.home.Step(p.now, event.Drained{})
+		}
+	}
+}
+
+func (p *plant) fromHome(send event.Send) {
+	if commit := send.Body.GetCommit(); commit != nil {
+		p.placed = commit.Pods[0].Node
+		return
+	}
+	if send.To == event.ToCoordinator {
+		if r := send.Body.GetReserve(); r != nil {
+			p.home.Step(p.now, event.Message{From: event.ToCoordinator, Body: &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
+				GangUid: r.Gang.Uid, Attempt: r.Attempt, Serial: r.Serial, ReservationRevision: 1, Demand: r.Demand, Rank: &wire.Rank{Order: 1, GangUid: r.Gang.Uid}}}}})
+		}
+		return
+	}
+	if send.Body.GetHoldRequest() != nil && send.To != p.names[0] {
+		p.holds++
+	}
+	if core := p.nodes[send.To]; core != nil {
+		core.Step(p.now, event.Message{From: p.names[0], Body: send.Body})
+	}
+}
+
+// place has a pod placed and bound, and returns where; "" if there is no room.
+func (p *plant) place(pod *v1.Pod) string {
+	p.now = p.now.Add(100 * time.Millisecond)
+	p.placed = ""
+	ours := pod.DeepCopy()
+	ours.Spec.SchedulerName = api.SchedulerName
+	p.home.Step(p.now, event.PodSeen{Pod: api.FromPod(api.StripPod(ours), nil, api.Rules{})})
+	p.pump()
+	p.all(event.Tick{})
+	p.pump()
+	if p.placed == "" {
+		p.home.Step(p.now, event.PodGone{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name})
+		p.pump()
+		return ""
+	}
+	ours.Spec.NodeName, ours.ResourceVersion, ours.Status.Phase, ours.Status.StartTime = p.placed, "2", v1.PodRunning, &started
+	p.all(event.PodSeen{Pod: api.FromPod(api.StripPod(ours), nil, api.Rules{})})
+	p.pump()
+	return p.placed
+}
+
+// Scores is what came out of some sequences of pods.
+type Scores struct {
+	Pods, Top    int // placed, and of those on a node of kube-scheduler's highest score
+	Choosy       int // pods for which not all nodes with room have the same score,
+	ChoosyTop    int
+	Refused      int // found no room in Basalt, and some by the filters of kube-scheduler
+	OtherMessage int // HoldRequests to shards other than the home's
+}
+
+func (s *Scores) add(o Scores) {
+	s.Pods, s.Top, s.Choosy, s.ChoosyTop, s.Refused, s.OtherMessage = s.Pods+o.Pods, s.Top+o.Top, s.Choosy+o.Choosy, s.ChoosyTop+o.ChoosyTop, s.Refused+o.Refused, s.OtherMessage+o.OtherMessage
+}
+
+// Score places the pods of a seed over some shards.
+func Score(seed uint64, shards int) (out Scores, err error) {
+	c, pods := sequence(seed)
+	p := newPlant(c, shards)
+	for _, pod := range pods {
+		c.Pod = pod
+		a, err := Feasible(c)
+		if err != nil {
+			return out, err
+		}
+		top, err := Top(c)
+		if err != nil {
+			return out, err
+		}
+		on := p.place(pod)
+		switch {
+		case on == "" && len(a.Fits) > 0:
+			out.Refused++
+		case on == "":
+		case !a.Fits[on]:
+			return out, fmt.Errorf("seed %d: pod %s was placed on %s, which the filters refuse", seed, pod.Name, on)
+		default:
+			out.Pods++
+			choosy := len(top) < len(a.Fits)
+			if choosy {
+				out.Choosy++
+			}
+			if top[on] {
+				out.Top++
+				if choosy {
+					out.ChoosyTop++
+				}
+			}
+			bound := pod.DeepCopy()
+			bound.Spec.NodeName, bound.Status.Phase, bound.Status.StartTime = on, v1.PodRunning, &started
+			c.Pods = append(c.Pods, bound)
+		}
+	}
+	out.OtherMessage = p.holds
+	return out, nil
+}
+
+// sequence returns the cluster and the pods of a seed: a few kinds of pods, whose wishes overlap, come in turns until the cluster is nearly full.
+func sequence(seed uint64) (*Case, []*v1.Pod) {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), c: &Case{}}
+	room := 0
+	for i := range 6 + g.IntN(40) {
+		n := &v1.Node{ObjectMeta: named("n" + strconv.Itoa(i+1))}
+		n.Labels = map[string]string{hostnameKey: n.Name, zoneKey: pick(g, "a", "a", "b", "c"), "disk": pick(g, "ssd", "hdd", "hdd"), "gen": strconv.Itoa(g.IntN(5))}
+		if g.oneIn(4) {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "spot", Effect: v1.TaintEffectPreferNoSchedule})
+		}
+		if g.oneIn(8) {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "slow", Value: pick(g, "a", "b"), Effect: v1.TaintEffectPreferNoSchedule})
+		}
+		cores := 2 + g.IntN(4)
+		room += cores
+		n.Status.Allocatable = v1.ResourceList{"cpu": *resource.NewQuantity(int64(cores), resource.DecimalSI), "memory": quantity("64Gi"), "pods": quantity("110"), "ephemeral-storage": quantity("10Gi")}
+		n.Status.Capacity = n.Status.Allocatable
+		g.c.Nodes = append(g.c.Nodes, n)
+	}
+	var kinds []v1.PodSpec
+	for range 1 + g.IntN(4) {
+		kinds = append(kinds, g.wisher())
+	}
+	var pods []*v1.Pod
+	for i := range room * 9 / 10 {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p" + strconv.Itoa(i), UID: types.UID("uid-p" + strconv.Itoa(i)), ResourceVersion: "1"},
+			Spec: *kinds[g.IntN(len(kinds))].DeepCopy()}
+		pods = append(pods, p)
+	}
+	g.c.Pod = pods[0]
+	g.c.complete()
+	for _, p := range pods {
+		(&Case{Pod: p}).complete()
+	}
+	return g.c, pods
+}
+
+// wisher returns what a pod asks for, and which nodes it prefers.
+func (g *generator) wisher() v1.PodSpec {
+	s := v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "busybox", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": quantity("1"), "memory": quantity("1Gi")}}}}}
+	terms := []v1.PreferredSchedulingTerm{}
+	for range g.IntN(4) {
+		e := v1.NodeSelectorRequirement{Key: zoneKey, Operator: v1.NodeSelectorOpIn, Values: some(g, "a", "b", "c")}
+		switch g.IntN(3) {
+		case 0:
+			e = v1.NodeSelectorRequirement{Key: "disk", Operator: pick(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: []string{"ssd"}}
+		case 1:
+			e = v1.NodeSelectorRequirement{Key: "gen", Operator: pick(g, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt), Values: []string{strconv.Itoa(g.IntN(5))}}
+		}
+		if len(e.Values) == 0 {
+			e.Values = []string{"a"}
+		}
+		terms = append(terms, v1.PreferredSchedulingTerm{Weight: int32(pick(g, 1, 10, 50, 100)), Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{e}}})
+	}
+	if len(terms) > 0 {
+		s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}
+	}
+	if g.oneIn(3) {
+		s.NodeSelector = map[string]string{"disk": "hdd"}
+	}
+	if g.oneIn(3) {
+		s.Tolerations = []v1.Toleration{{Key: "spot", Operator: v1.TolerationOpExists}}
+	}
+	return s
+}

@@ -1,0 +1,133 @@
+package home
+
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// Which shard is asked for pods that prefer some nodes, or that taints of some nodes would rather not have. Each shard chooses well among its own nodes. But the shard that is asked first may
+// have only second-best nodes left while another has better ones. So a round has a first part for each such class: it asks the shards whose
+// best node with room is of the highest grade, as far as summaries and refusals tell, and only for nodes of that grade (as the
+// HoldRequest). A shard of which nothing is known is taken to have the best; its refusal says what it has. Every shard is asked once at most.
+// What is still missing is asked for as for any pod, at shards with better nodes first. Pods without wishes are concerned if a shard has
+// said that it has only tainted nodes for them.
+//
+// What this costs is a message to each shard for a class that nobody was asked for lately. What it does not do: a gang whose pods want more
+// nodes of a grade than one shard has takes what it gets at the shards asked last, whatever the grade.
+
+// gradeKey is a class at a shard, asked for once in a round.
+type gradeKey struct {
+	shard api.Incarnation
+	class uint64 // hash
+}
+
+// gradeOf returns the grade of the best node with room for a class, as far as the summary tells.
+func (s *summary) gradeOf(class *api.Class) uint32 {
+	hash := class.Hash()
+	if room, counted := s.room[hash]; counted && room == 0 {
+		return api.NoGrade
+	}
+	if grade, known := s.grades[hash]; known {
+		return grade
+	}
+	return api.BestGrade
+}
+
+// readGrades takes the grades of an announced summary.
+func (s *summary) readGrades(m *wire.Summary) {
+	for _, r := range m.GetRoom() {
+		if r.GetGrade() > 0 {
+			s.setGrade(r.GetPodClass(), r.GetGrade())
+		}
+	}
+}
+
+// graded reports whether a class is to be asked for by grade.
+func (c *Core) graded(class *api.Class) bool {
+	if len(class.Wishes) > 0 {
+		return true
+	}
+	for _, m := range c.table.Members {
+		if s := c.summaries[m.Incarnation]; s != nil && len(s.grades) > 0 {
+			if grade, known := s.grades[class.Hash()]; known && grade < api.BestGrade && grade != api.NoGrade {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *summary) setGrade(class uint64, grade uint32) {
+	if s.grades == nil {
+		s.grades = map[uint64]uint32{}
+	}
+	s.grades[class] = grade
+}
+
+// highest returns the highest grade that a shard is known to have for one of some classes.
+func (c *Core) highest(s *summary, kinds []kind) (grade uint32) {
+	for _, k := range kinds[:min(len(kinds), gradedKinds)] {
+		if c.graded(k.class) {
+			grade = max(grade, s.gradeOf(k.class))
+		}
+	}
+	return grade
+}
+
+// gradedKinds is how many classes of a gang are asked for by grade.
+const gradedKinds = 8
+
+// nextByGrade returns the shard to ask next for nodes of the highest grade, and for which pods.
+func (c *Core) nextByGrade(r *round, kinds []kind) (next option, found bool) {
+	for i, k := range kinds[:min(len(kinds), gradedKinds)] {
+		if !c.graded(k.class) {
+			continue
+		}
+		top := uint32(api.NoGrade)
+		for _, m := range c.table.Members {
+			if s := c.summaries[m.Incarnation]; s != nil && c.owned[m.Incarnation] > 0 {
+				top = max(top, s.gradeOf(k.class))
+			}
+		}
+		for _, m := range c.table.Members {
+			o := option{shard: m.Incarnation, class: 2, least: top, of: k.class.Hash()}
+			s := c.summaries[o.shard]
+			if s == nil || c.owned[o.shard] == 0 || r.graded[gradeKey{o.shard, o.of}] || s.gradeOf(k.class) != top {
+				continue
+			}
+			if o.shard == c.cfg.Self {
+				o.class = 1
+			}
+			o.pods, o.room = s.share(kinds[i:i+1], o.shard == c.cfg.Self), fits(s.left, kinds[i:i+1])
+			if len(o.pods) > 0 && (!found || o.before(next)) {
+				next, found = o, true
+			}
+		}
+		if found {
+			return next, true
+		}
+	}
+	return next, false
+}
+
+// began notes that a round asks a shard.
+func (r *round) began(o option) {
+	if r.least = o.least; r.least == 0 {
+		r.asked[o.shard], r.done[o.shard] = true, true
+		return
+	}
+	if r.graded == nil {
+		r.graded = map[gradeKey]bool{}
+	}
+	r.graded[gradeKey{o.shard, o.of}] = true
+}
+
+// tellUnheeded says at a pod that it is placed without its wishes.
+func (c *Core) tellUnheeded(p *pod) {
+	if p.Unheeded != "" {
+		c.tell(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
+			Reason: v1alpha1.ReasonUnheeded, Message: p.Unheeded + ": the pod is placed without regard to it"})
+	}
+}
