@@ -28,6 +28,8 @@ type Gang struct {
 	MinCount int
 	Plain    bool
 	Pods     []workload.Shape
+	App      string  // of its pods, where there is Around
+	Around   *Around // nil for none
 }
 
 // The streams of randomness, each its own.
@@ -56,6 +58,9 @@ func (s *Scenario) MakeNodes(seed uint64) []*v1.Node {
 			}
 			if shape.Model != "" {
 				n.Labels[workload.ModelLabel] = shape.Model
+			}
+			if set.Zones > 0 {
+				n.Labels[v1.LabelTopologyZone] = "zone-" + strconv.Itoa(j%set.Zones)
 			}
 			for k, v := range set.Labels {
 				n.Labels[k] = v
@@ -214,6 +219,9 @@ func (s *Scenario) draw(r *rand.Rand, i, shares int, leaves []string) Gang {
 		Name: fmt.Sprintf("%s-%06d", k.Name, i), Kind: k.Name, Plain: k.Plain,
 		MinCount: (size*k.MinPercent + 99) / 100, Pods: make([]workload.Shape, size),
 	}
+	if k.Around != nil {
+		g.App, g.Around = fmt.Sprintf("%s-%d", k.Name, i%max(k.Around.Apps, 1)), k.Around
+	}
 	leaf := r.IntN(len(leaves))
 	if r.IntN(100) < s.Queues.Skew {
 		leaf = 0
@@ -257,6 +265,20 @@ func (s *Scenario) meanSize(shares int) float64 {
 	return mean
 }
 
+// constrain makes a pod one of an app, and has it require what it is to require of the app's other pods.
+func (a *Around) constrain(p *v1.Pod, app string) {
+	p.Labels["app"] = app
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	switch {
+	case a.Spread != "":
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: max(a.MaxSkew, 1), TopologyKey: a.Spread, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selector}}
+	case a.Affinity != "":
+		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: a.Affinity, LabelSelector: selector}}}}
+	default:
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: a.AntiAffinity, LabelSelector: selector}}}}
+	}
+}
+
 // PodGroup makes the gang's PodGroup.
 func (g *Gang) PodGroup(namespace string) *v1alpha1.PodGroup {
 	return &v1alpha1.PodGroup{
@@ -285,6 +307,9 @@ func (g *Gang) Pod(i int, namespace, scheduler string) *v1.Pod {
 	}
 	if shape.GPUs > 0 { // an extended resource wants its limit to be the same
 		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{workload.GPU: *resource.NewQuantity(shape.GPUs, resource.DecimalSI)}
+	}
+	if a := g.Around; a != nil {
+		a.constrain(p, g.App)
 	}
 	if g.Lifetime > 0 {
 		p.Annotations = map[string]string{kubelet.RunSeconds: fmt.Sprintf("%.1f", g.Lifetime.Seconds())}

@@ -53,6 +53,7 @@ type NodeSet struct {
 	GPUs   int64             `json:"gpus,omitempty"`
 	Pods   int64             `json:"pods,omitempty"` // how many pods a node takes; 110 if absent
 	Labels map[string]string `json:"labels,omitempty"`
+	Zones  int               `json:"zones,omitempty"` // in how many zones they are, in turn; 0: without the label
 }
 
 // Queues is a tree in which each queue of a level has equally many children. Gangs go to its leaves.
@@ -81,8 +82,20 @@ type Kind struct {
 	Pods []PodShape `json:"pods"`
 	// Mixed draws each pod's shape, instead of one shape for a gang.
 	Mixed bool `json:"mixed,omitempty"`
+	// Around says what the pods require of each other.
+	Around *Around `json:"around,omitempty"`
 	// Lifetime is how long a pod runs after it got its node; absent: until the benchmark ends.
 	Lifetime *Lifetime `json:"lifetime,omitempty"`
+}
+
+// Around is one required constraint between pods. The gangs of a kind have one of so many apps, in turn, and the constraint of a pod is about
+// the pods of its app.
+type Around struct {
+	Apps         int    `json:"apps,omitempty"`         // 1 if absent
+	Affinity     string `json:"affinity,omitempty"`     // a topology key, of one of the three
+	AntiAffinity string `json:"antiAffinity,omitempty"` // likewise
+	Spread       string `json:"spread,omitempty"`       // likewise
+	MaxSkew      int32  `json:"maxSkew,omitempty"`      // of the spread, 1 if absent
 }
 
 // PodShape is what a pod asks for, or with Openb one of the trace's shapes, each as often as the trace has it.
@@ -238,8 +251,8 @@ func (s *Scenario) check() error {
 		if n.Openb && (!n.CPU.IsZero() || !n.Memory.IsZero() || n.GPUs != 0) {
 			return bad(at+".openb", "the trace says how large its nodes are; leave cpu, memory and gpus out")
 		}
-		if n.Pods < 0 || n.GPUs < 0 {
-			return bad(at, "pods and gpus are not negative")
+		if n.Pods < 0 || n.GPUs < 0 || n.Zones < 0 {
+			return bad(at, "pods, gpus and zones are not negative")
 		}
 		if !n.Openb {
 			if _, err := shapeOf(at, n.CPU, n.Memory, n.GPUs); err != nil {
@@ -298,6 +311,12 @@ func (s *Scenario) check() error {
 		}
 		if k.MinPercent < 1 || k.MinPercent > 100 {
 			return bad(at+".minPercent", "%d is not from 1 to 100", k.MinPercent)
+		}
+		if a := k.Around; a != nil {
+			given := slices.DeleteFunc([]string{a.Affinity, a.AntiAffinity, a.Spread}, func(key string) bool { return key == "" })
+			if len(given) != 1 || a.Apps < 0 || a.MaxSkew < 0 || a.MaxSkew > 0 && a.Spread == "" {
+				return bad(at+".around", "give one of affinity, antiAffinity and spread; apps and maxSkew are not negative, and maxSkew is for a spread")
+			}
 		}
 		if k.Plain && k.Size.Max > 1 {
 			return bad(at+".plain", "a gang of more than one pod needs a PodGroup")
