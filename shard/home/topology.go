@@ -94,7 +94,7 @@ type ruledSleepers struct {
 
 // A change lets few pods in, and each search costs messages. So few gangs of a namespace wake at once, and more while they find room.
 const (
-	ruledAtOnce = 16
+	ruledAtOnce = 64
 	ruledEvery  = 5 * time.Millisecond
 	ruledShut   = 1024 // classes of a namespace that are known to find no node
 )
@@ -129,8 +129,23 @@ func (c *Core) shutFor(g *gang, missing []*pod) {
 	}
 }
 
+// open returns how many pods like one may be placed now, as far as domains are concerned.
+func (c *Core) open(p *pod, most int) int {
+	if len(p.Class.Joins) == 0 {
+		return most
+	}
+	rules, ok := c.topology.RulesOf(p.Namespace, p.Class.With(p.Labels))
+	if !ok || rules == nil {
+		return most
+	}
+	return rules.Open(most)
+}
+
 // isShut reports whether a search for pods is in vain.
 func (c *Core) isShut(g *gang, missing []*pod) bool {
+	if len(missing) == 1 && c.open(missing[0], 1) == 0 {
+		return true
+	}
 	of := c.ruledSleepers.shut[g.name.Namespace]
 	if len(of) == 0 {
 		return false
@@ -156,16 +171,23 @@ func (c *Core) wakeRuled() {
 	for _, namespace := range api.SortedKeys(s.opened) {
 		delete(s.opened, namespace)
 		delete(s.shut, namespace)
-		woken := 0
+		woken := map[*api.Class]int{}
 		list := s.of[namespace]
-		for len(list) > 0 && woken < ruledAtOnce {
+		for range min(len(list), ruledAtOnce) {
 			g := list[0]
 			list[0], list = nil, list[1:]
 			g.search.inRuled = false
 			if g.dropped || g.search.sleep == nil {
 				continue
 			}
-			woken++
+			if p := g.alone(); p != nil {
+				if woken[p.Class] >= c.open(p, ruledAtOnce) {
+					g.search.inRuled = true
+					list = append(list, g)
+					continue
+				}
+				woken[p.Class]++
+			}
 			c.wakeUp(g)
 			g.search.backoff = 0
 			c.touch(g)
@@ -174,6 +196,16 @@ func (c *Core) wakeRuled() {
 			delete(s.of, namespace)
 		}
 	}
+}
+
+// alone returns the pod of a gang that has no other.
+func (g *gang) alone() *pod {
+	if len(g.members) == 1 {
+		for _, p := range g.members {
+			return p
+		}
+	}
+	return nil
 }
 
 // tellTopology takes a shard's word that pods are bound, before the watch shows them.

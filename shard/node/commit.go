@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -99,6 +100,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		refuse(wire.CommitOutcome_COMMIT_HOLD_GONE, why, without)
 		return
 	}
+	mm.waves = slices.ContainsFunc(mm.rows, func(r *row) bool { return len(r.class.Joins) > 0 })
 	g.commits[mm.serial] = mm
 	c.queue = append(c.queue, mm)
 }
@@ -221,7 +223,7 @@ func (c *Core) tableMoved(named int64) string {
 // gather reports whether the next transaction waits for what else comes: what it costs hardly depends on how much is in it.
 // After a pause none waits, and none that is full.
 func (c *Core) gather() bool {
-	if !c.now.Before(c.wrote.Add(c.cfg.WriteEvery)) || len(c.queue) >= c.cfg.MaxFences {
+	if !c.now.Before(c.gatheredAt()) || len(c.queue) >= c.cfg.MaxFences {
 		return false
 	}
 	rows := 0
@@ -230,6 +232,20 @@ func (c *Core) gather() bool {
 	}
 	return rows < c.cfg.MaxRows
 }
+
+// gatheredAt is until when what comes is gathered. Pods that are spread, or follow others, come in waves: a wave waits until the pods of the one
+// before are bound, and so nobody who waits behind it gains anything if it waits longer.
+func (c *Core) gatheredAt() time.Time {
+	for _, m := range c.queue {
+		if m.waves {
+			return c.wrote.Add(min(c.cfg.WriteEvery, writeWaves))
+		}
+	}
+	return c.wrote.Add(c.cfg.WriteEvery)
+}
+
+// writeWaves is the pause between two intent transactions when pods of a wave wait.
+const writeWaves = 5 * time.Millisecond
 
 // write puts waiting commits into one transaction, in their order, when none is in flight. A commit with more rows than
 // fit goes over several; it is prepared when the last is durable.

@@ -220,7 +220,7 @@ func (c *Core) Due() time.Time {
 	if c.writing != nil || c.lost || len(c.queue) == 0 {
 		return time.Time{}
 	}
-	return c.wrote.Add(c.cfg.WriteEvery)
+	return c.gatheredAt()
 }
 
 // Step changes the state by one event. Events that do not concern it are ignored.

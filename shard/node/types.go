@@ -90,6 +90,7 @@ type commit struct {
 	table       int64
 	bind        bool
 	judged      bool // it may be bound, as far as other nodes are concerned
+	waves       bool // its pods are spread, or follow others
 	rows        []*row
 	reply       *wire.CommitReply // nil while it is not decided
 	deadline    time.Time         // for Bind, once prepared

@@ -199,6 +199,39 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 	return r, true
 }
 
+// Open returns how many pods may be placed now as far as domains are concerned, one after another and without those that are bound
+// meanwhile; at most so many. Whether the nodes of these domains have room is another question.
+func (r *Rules) Open(most int) int {
+	for i := range r.spread {
+		s := &r.spread[i]
+		if s.self == 0 {
+			continue // it does not count itself
+		}
+		open, least := int64(0), s.minimum(s.domains)
+		for d, n := range s.nodes {
+			if n > 0 {
+				open += max(0, s.skew+int64(least-s.of(int32(d), true)))
+			}
+		}
+		most = int(min(int64(most), open))
+	}
+	if len(r.affinity) > 0 {
+		supported, none := true, true
+		for _, t := range r.affinity {
+			supported = supported && t.total[bound] > 0
+			none = none && t.all(true) == 0
+		}
+		switch {
+		case supported:
+		case none && r.self:
+			most = min(most, 1)
+		default:
+			most = 0
+		}
+	}
+	return most
+}
+
 // Obstacle says what keeps a pod from a node. With holds, pods count for which this shard only holds room.
 func (r *Rules) Obstacle(n int32, holds bool) Obstacle {
 	for i := range r.spread {
