@@ -52,6 +52,12 @@ type Pod struct {
 
 	VolcanoQueue string // of a pod with neither label nor group, or PerController: the queue of Volcano's that its annotation names
 
+	// Unbound says that volumes of the pod are bound once its node is decided, and before the pod is.
+	Unbound bool
+	Tied    Tie // by its volumes
+	// Note is what keeps its volumes to some nodes, "" for nothing that its user should know.
+	Note string
+
 	Labels   *Labels
 	Unlisted bool // it has more labels than Basalt reads: it may be matched by whatever is said of them
 
@@ -182,8 +188,8 @@ func ReadConstraints(b []byte) (*v1.PodSpec, error) {
 
 // Cluster is what FromPod looks up in other objects than the pod.
 type Cluster interface {
-	// Volumes returns the node selectors that all have to match a node where a pod's volumes let it run, or why it cannot run now.
-	Volumes(p *v1.Pod) (where []*v1.NodeSelector, why string)
+	// Volumes returns where a pod's volumes let it run, or why it cannot run now.
+	Volumes(p *v1.Pod) (reach Reach, why string)
 	// DeviceClass names the DeviceClass that backs a resource which no node offers by itself, "" for none.
 	DeviceClass(resource string) string
 }
@@ -249,12 +255,12 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 		out.Labels = c.labelsOf(p.Labels)
 	}
 	var constraints, repelled, joined []byte
-	var where []*v1.NodeSelector
+	var reach Reach
 	terms, excess := repels(p)
 	if out.Ours && out.Node == "" {
-		var field string
-		where, field = unsupported(p, requests, cluster, &rules)
-		var unreadable string
+		var field, unreadable string
+		reach, field = unsupported(p, requests, cluster, &rules)
+		out.Unbound, out.Tied, out.Note = reach.Unbound, reach.Tied, reach.Note
 		joined, unreadable = joinsOf(p)
 		field = cmp.Or(field, excess, unreadable)
 		if field == "" && out.Unlisted {
@@ -270,18 +276,18 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 		}
 	}
 	if p.Status.Reason == excessConstraints {
-		where = nil // of no use beside constraints that were left out
+		reach.Where = nil // of no use beside constraints that were left out
 		if out.Refused == nil {
 			out.Refused = &Refusal{"UnsupportedConstraint", p.Status.Message}
 		}
 	}
-	if spec := constrain(&p.Spec); spec != nil || len(where) > 0 {
+	if spec := constrain(&p.Spec); spec != nil || len(reach.Where) > 0 {
 		excess := ""
 		if spec != nil {
 			excess = checkConstraints(spec)
 		}
-		if excess == "" && len(where) > 0 {
-			spec, excess = confine(spec, where)
+		if excess == "" && len(reach.Where) > 0 {
+			spec, excess = confine(spec, reach.Where)
 		}
 		if excess != "" {
 			if out.Refused == nil {
@@ -464,27 +470,27 @@ func restartable(in []v1.Container) []v1.Container {
 
 // unsupported names the first field of a pod that restricts where it may run in a way that is not built yet. If there is none, it returns
 // where the pod's volumes let it run.
-func unsupported(p *v1.Pod, requests Resources, cluster Cluster, rules *Rules) (where []*v1.NodeSelector, field string) {
+func unsupported(p *v1.Pod, requests Resources, cluster Cluster, rules *Rules) (reach Reach, field string) {
 	if field := unsupportedField(p, rules); field != "" {
-		return nil, field
+		return reach, field
 	}
 	if usesVolumes(p.Spec.Volumes) {
 		if cluster == nil {
-			return nil, "spec.volumes: volume claims cannot be looked up"
+			return reach, "spec.volumes: volume claims cannot be looked up"
 		}
-		if where, field = cluster.Volumes(p); field != "" {
-			return nil, field
+		if reach, field = cluster.Volumes(p); field != "" {
+			return Reach{}, field
 		}
 	}
 	for i := range requests {
 		if name := requests[i].Resource; cluster != nil && strings.IndexByte(name, '/') > 0 {
 			if class := cluster.DeviceClass(name); class != "" {
-				return nil, fmt.Sprintf("spec.containers[*].resources.requests: %s is offered by DeviceClass %s, and no node offers it by itself: "+
+				return Reach{}, fmt.Sprintf("spec.containers[*].resources.requests: %s is offered by DeviceClass %s, and no node offers it by itself: "+
 					"devices are not supported yet", Shorten(name, maxGroupName), class)
 			}
 		}
 	}
-	return where, ""
+	return reach, ""
 }
 
 // unsupportedField is unsupported by what the pod alone says.

@@ -20,7 +20,7 @@ import (
 // volumes is a cluster whose answers depend on what FromPod may hand on of a pod's volumes, and no less.
 type volumes struct{}
 
-func (volumes) Volumes(p *v1.Pod) (where []*v1.NodeSelector, why string) {
+func (volumes) Volumes(p *v1.Pod) (reach api.Reach, why string) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if v.PersistentVolumeClaim == nil && v.Ephemeral == nil && v.AzureDisk == nil && v.Cinder == nil && v.PortworxVolume == nil {
@@ -29,12 +29,13 @@ func (volumes) Volumes(p *v1.Pod) (where []*v1.NodeSelector, why string) {
 		name := fmt.Sprint(api.ClaimOf(p, v), v.PersistentVolumeClaim != nil, v.Ephemeral != nil, v.AzureDisk != nil, v.Cinder != nil, v.PortworxVolume != nil)
 		switch xxhash.Sum64String(name) % 3 {
 		case 0:
-			return nil, fmt.Sprintf("spec.volumes[%d]: %s", i, name)
+			return api.Reach{}, fmt.Sprintf("spec.volumes[%d]: %s", i, name)
 		case 1:
-			where = append(where, &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "k", Operator: "In", Values: []string{name}}}}}})
+			reach.Unbound, reach.Tied, reach.Note = true, api.ToOne, name
+			reach.Where = append(reach.Where, &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "k", Operator: "In", Values: []string{name}}}}}})
 		}
 	}
-	return where, ""
+	return reach, ""
 }
 
 func (volumes) DeviceClass(resource string) string {

@@ -6,6 +6,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// Reach is where the volumes of a pod let it run.
+type Reach struct {
+	Where   []*v1.NodeSelector // all of them have to match a node
+	Unbound bool               // some are bound once the node is decided, and before the pod is
+	Tied    Tie
+	Note    string // what keeps the pod to some nodes for now, for its user
+}
+
+// Tie is how much the volumes of a pod restrict where it can run. Of a gang, those that can go to few nodes are placed first.
+type Tie uint8
+
+const (
+	Untied Tie = iota
+	ToSome     // to nodes where volumes can be had
+	ToOne      // to where a volume is, or is being made
+)
+
 // ClaimOf names the PersistentVolumeClaim of a pod's volume, "" for none.
 func ClaimOf(p *v1.Pod, v *v1.Volume) string {
 	switch {

@@ -15,7 +15,10 @@ import (
 // volumes is a cluster of which a test says where the volumes of a pod let it run.
 type volumes func(p *v1.Pod) ([]*v1.NodeSelector, string)
 
-func (v volumes) Volumes(p *v1.Pod) ([]*v1.NodeSelector, string) { return v(p) }
+func (v volumes) Volumes(p *v1.Pod) (Reach, string) {
+	where, why := v(p)
+	return Reach{Where: where}, why
+}
 func (v volumes) DeviceClass(resource string) string {
 	return map[string]string{"example.com/device": "devices"}[resource]
 }

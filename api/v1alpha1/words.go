@@ -69,11 +69,12 @@ const (
 
 // Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, NotEnoughPods and NeverFits. Those
 // of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, NotEnoughPodsOfTask, PodGroupNotFound,
-// UnsupportedConstraint, NeverFits and QueueNotAllowed.
+// UnsupportedConstraint, VolumesNotBound, NeverFits and QueueNotAllowed.
 const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed
 	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it: no other case may say so
+	ReasonVolumesNotBound       = "VolumesNotBound"       // False: nodes were chosen, and a volume could not be bound for one of them; the message names the claim
 	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist
 	ReasonUnsupportedConstraint = "UnsupportedConstraint" // False: a pod uses what is not built yet; the message names the field
 )

@@ -1,7 +1,9 @@
 package volume
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -12,24 +14,39 @@ import (
 type Cluster interface {
 	Claim(namespace, name string) (c Claim, exists bool)
 	Volume(name string) *Volume // nil for none
-	Class(name string) Mode
+	Class(name string) *Class   // nil for none
 	// Driver says why volumes of a CSI driver cannot be judged, "" if every node takes any number of them.
 	Driver(name string) string
 	// Usage says who uses a claim; nil for nobody.
 	Usage(namespace, name string) *Usage
+	// Kept returns the volumes that are kept for a claim and not bound to it.
+	Kept(namespace, name string) []*Volume
+	// Choose is the function of that name.
+	Choose(claim *Claim, times int) *Choice
+	Node(name string) bool // exists
 }
 
-// Nodes returns the node selectors that all have to match a node where the volumes of a pod let it run, or why it cannot run now:
-// the words begin with the field. group is that of the pod among pods that start together, "" for none.
-func Nodes(p *v1.Pod, group string, c Cluster) (where []*v1.NodeSelector, why string) {
+// Nodes returns where the volumes of a pod let it run, or why it cannot run now: the words begin with the field. group is that of the pod
+// among pods that start together, "" for none.
+func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 	var zone [zones][]string
 	inZone := false
 	seen := map[string]bool{} // node affinities: volumes of one StorageClass often have the same
+	add := func(s *v1.NodeSelector, key string, tie api.Tie) {
+		if s != nil {
+			reach.Tied = max(reach.Tied, tie)
+		}
+		if s != nil && !seen[key] {
+			seen[key] = true
+			reach.Where = append(reach.Where, s)
+		}
+	}
+	var late []lateClaim
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if field, driver := InlineDriver(v); driver != "" {
 			if why := c.Driver(driver); why != "" {
-				return nil, fmt.Sprintf("spec.volumes[%d].%s: %s", i, field, why)
+				return api.Reach{}, fmt.Sprintf("spec.volumes[%d].%s: %s", i, field, why)
 			}
 			continue
 		}
@@ -41,14 +58,18 @@ func Nodes(p *v1.Pod, group string, c Cluster) (where []*v1.NodeSelector, why st
 			continue
 		}
 		name := api.ClaimOf(p, v)
-		volume, why := judge(p, v, name, group, c)
+		field = fmt.Sprintf("spec.volumes[%d].%s (claim %s): ", i, field, name)
+		volume, claim, why := judge(p, v, name, group, c)
 		if why != "" {
-			return nil, fmt.Sprintf("spec.volumes[%d].%s (claim %s): %s", i, field, name, why)
+			return api.Reach{}, field + why
 		}
-		if volume.Nodes != nil && !seen[volume.nodes] {
-			seen[volume.nodes] = true
-			where = append(where, volume.Nodes)
+		if volume == nil {
+			if !slices.ContainsFunc(late, func(l lateClaim) bool { return l.name == name }) {
+				late = append(late, lateClaim{claim, name, field})
+			}
+			continue
 		}
+		add(volume.Nodes, volume.nodes, api.ToOne)
 		if v.PersistentVolumeClaim == nil {
 			continue // VolumeZone does not look at ephemeral ones
 		}
@@ -65,52 +86,111 @@ func Nodes(p *v1.Pod, group string, c Cluster) (where []*v1.NodeSelector, why st
 		}
 	}
 	if inZone {
-		where = append(where, zoneSelector(zone))
+		reach.Tied = api.ToOne
+		reach.Where = append(reach.Where, zoneSelector(zone))
 	}
-	return where, ""
+	reach.Unbound = len(late) > 0
+	for i := range late {
+		l := &late[i]
+		where, note, why := l.where(p.Namespace, late, c)
+		if why != "" {
+			return api.Reach{}, l.field + why
+		}
+		tie := api.ToSome
+		if note != "" {
+			tie = api.ToOne
+		}
+		add(where, encode(where), tie)
+		reach.Note = cmp.Or(reach.Note, note)
+	}
+	return reach, ""
 }
 
-// judge returns the volume of a pod's claim, or why the pod cannot use it now.
-func judge(p *v1.Pod, v *v1.Volume, name, group string, c Cluster) (*Volume, string) {
+// lateClaim is a claim of a pod that is bound once the node of the pod is decided.
+type lateClaim struct {
+	Claim
+	name, field string
+}
+
+// where returns where the claim lets the pod run that has all of these, what a user should know of that, or why it lets it run nowhere.
+func (l *lateClaim) where(namespace string, all []lateClaim, c Cluster) (where *v1.NodeSelector, note, why string) {
+	if l.Selected != "" && c.Node(l.Selected) {
+		class := c.Class(l.Class)
+		if why = cmp.Or(class.Refused, c.Driver(class.Driver())); class.Provisioner == "" {
+			why = fmt.Sprintf("the claim is not bound: it asks for a volume on node %s (%s), and StorageClass %s provisions none", l.Selected, SelectedNode, l.Class)
+		}
+		if why != "" {
+			return nil, "", why
+		}
+		where, _ = api.AllOf(onNode(l.Selected), class.Topologies)
+		return where, fmt.Sprintf("a volume for claim %s is being provisioned for node %s", l.name, l.Selected), ""
+	}
+	object := l.Object(namespace, l.name)
+	for _, v := range c.Kept(namespace, l.name) {
+		if !v.Suits(object) {
+			continue
+		}
+		if why := driverOf(v, c); why != "" {
+			return nil, "", why
+		}
+		return v.Nodes, "a volume is kept for claim " + l.name, ""
+	}
+	times := 0
+	for i := range all {
+		if all[i].Class == l.Class && all[i].Request == l.Request {
+			times++
+		}
+	}
+	choice := c.Choose(&l.Claim, times)
+	if choice.Why != "" {
+		return nil, "", choice.Why
+	}
+	return choice.For(api.PodID(string(l.UID))), "", ""
+}
+
+// judge returns the volume of a pod's claim, nil for one that is bound later, or why the pod cannot use it now.
+func judge(p *v1.Pod, v *v1.Volume, name, group string, c Cluster) (*Volume, Claim, string) {
 	claim, exists := c.Claim(p.Namespace, name)
+	why := ""
 	switch {
 	case name == "":
-		return nil, "the claim has no name"
+		why = "the claim has no name"
 	case !exists && v.PersistentVolumeClaim == nil:
-		return nil, "the claim is not created yet"
+		why = "the claim is not created yet"
 	case !exists:
-		return nil, "the claim does not exist"
+		why = "the claim does not exist"
 	case claim.Lost:
-		return nil, "the claim is lost: its volume " + claim.Volume + " does not exist any more"
+		why = "the claim is lost: its volume " + claim.Volume + " does not exist any more"
 	case claim.Deleting:
-		return nil, "the claim is being deleted"
+		why = "the claim is being deleted"
 	case v.PersistentVolumeClaim == nil && claim.Owner != p.UID:
-		return nil, "the claim was not made for this pod: another object owns it, or none"
+		why = "the claim was not made for this pod: another object owns it, or none"
 	case !claim.Bound:
-		return nil, unbound(claim, c)
-	}
-	volume := c.Volume(claim.Volume)
-	if volume == nil {
-		return nil, "its volume " + claim.Volume + " does not exist"
-	}
-	why := volume.Refused
-	if why == "" && volume.Driver != "" {
-		why = c.Driver(volume.Driver)
+		why = unbound(claim, c)
 	}
 	if why != "" {
-		return nil, "its volume " + claim.Volume + ": " + why
+		return nil, claim, why
+	}
+	var volume *Volume
+	if claim.Bound {
+		if volume = c.Volume(claim.Volume); volume == nil {
+			return nil, claim, "its volume " + claim.Volume + " does not exist"
+		}
+		if why = cmp.Or(volume.Refused, driverOf(volume, c)); why != "" {
+			return nil, claim, "its volume " + claim.Volume + ": " + why
+		}
 	}
 	if claim.OnePod && v.PersistentVolumeClaim != nil {
 		if usage := c.Usage(p.Namespace, name); usage != nil {
 			if why := usage.refuses(p.UID, group); why != "" {
-				return nil, why
+				return nil, claim, why
 			}
 		}
 	}
-	return volume, ""
+	return volume, claim, ""
 }
 
-// unbound says what a claim that is not bound waits for.
+// unbound says what a claim that is not bound waits for, "" if for a node.
 func unbound(claim Claim, c Cluster) string {
 	switch {
 	case claim.Volume != "":
@@ -118,14 +198,16 @@ func unbound(claim Claim, c Cluster) string {
 	case claim.Class == "":
 		return "the claim is not bound, and names no StorageClass: it waits for a volume"
 	}
-	switch c.Class(claim.Class) {
-	case Immediate:
+	switch class := c.Class(claim.Class); {
+	case class == nil:
+		return "the claim is not bound, and its StorageClass " + claim.Class + " does not exist"
+	case class.Mode == Immediate:
 		return "the claim is not bound: it waits for its volume to be provisioned by StorageClass " + claim.Class
-	case Late:
-		return "the claim is not bound, and StorageClass " + claim.Class + " waits for a node to be chosen (WaitForFirstConsumer), " +
-			"which is not supported yet"
 	}
-	return "the claim is not bound, and its StorageClass " + claim.Class + " does not exist"
+	if claim.Refused != "" {
+		return "the claim cannot be bound: " + claim.Refused
+	}
+	return ""
 }
 
 // both returns what two sorted lists have in common; it is not nil.

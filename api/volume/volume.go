@@ -5,8 +5,11 @@
 // It is pure: what other objects say comes from a Cluster. It keeps of each object what the rules read, in values that can be
 // compared, so that a caller can tell which events change nothing.
 //
+// A claim that is not bound, of a StorageClass with WaitForFirstConsumer, lets its pod run where a volume fits it, or can be provisioned
+// (Choose); which volume it gets is decided when the node is (Step).
+//
 // Refused by name:
-//   - claims that are not bound: Basalt does not choose or provision volumes;
+//   - claims that are not bound and wait for a volume whatever pods there are;
 //   - volumes of a CSI driver that limits how many a node takes, or that has to be installed on the node (Driver);
 //   - volumes of the in-tree kinds that Kubernetes migrates to CSI: what their node affinity means differs between nodes;
 //   - disks in the pod itself that two pods on a node cannot share;
@@ -20,7 +23,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -38,6 +40,12 @@ type Claim struct {
 	OnePod   bool      // has the access mode ReadWriteOncePod
 	Class    string    // name of its StorageClass
 	Owner    types.UID // of the object that controls it
+
+	// Of one that is not bound, and names no volume:
+	UID      types.UID
+	Request  string // what it asks for, as Object reads it
+	Refused  string // why that cannot be served
+	Selected string // the node for which its volume is to be provisioned, "" for none
 }
 
 // bindCompleted is an annotation of a claim whose binding the volume controller has completed. The phase is a status: it may be behind.
@@ -58,18 +66,27 @@ func ReadClaim(c *v1.PersistentVolumeClaim) Claim {
 	if owner := metav1.GetControllerOfNoCopy(c); owner != nil {
 		out.Owner = owner.UID
 	}
+	if out.Volume == "" && !out.Lost {
+		out.UID, out.Selected = c.UID, c.Annotations[SelectedNode]
+		if out.Request, out.Refused = request(c); out.Refused != "" {
+			out.Selected = ""
+		}
+	}
 	return out
 }
 
 // StripClaim keeps what ReadClaim reads.
 func StripClaim(c *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 	out := &v1.PersistentVolumeClaim{ObjectMeta: api.StripMeta(&c.ObjectMeta)}
+	annotate := func(name, value string) {
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[name] = value
+	}
 	for _, name := range []string{bindCompleted, v1.BetaStorageClassAnnotation} {
 		if value, ok := c.Annotations[name]; ok {
-			if out.Annotations == nil {
-				out.Annotations = map[string]string{}
-			}
-			out.Annotations[name] = value
+			annotate(name, value)
 		}
 	}
 	if owner := metav1.GetControllerOfNoCopy(c); owner != nil {
@@ -81,6 +98,19 @@ func StripClaim(c *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 	}
 	if c.Status.Phase == v1.ClaimLost {
 		out.Status.Phase = v1.ClaimLost
+		return out
+	}
+	if c.Spec.VolumeName != "" {
+		return out
+	}
+	if _, why := request(c); why != "" {
+		annotate(refused, why)
+		return out
+	}
+	out.Spec = *requested(c)
+	out.Spec.StorageClassName = c.Spec.StorageClassName
+	if node := c.Annotations[SelectedNode]; node != "" {
+		annotate(SelectedNode, node)
 	}
 	return out
 }
@@ -91,8 +121,9 @@ type Volume struct {
 	Nodes   *v1.NodeSelector // required node affinity as the rules understand it; nil for any node
 	Zones   [zones][]string  // by index in zoneLabels: the values of which a node's label has to be one; nil for a label that it lacks
 	Refused string           // why no pod can use it yet, for users
-	key     string           // differs between volumes that differ
-	nodes   string           // the same for Nodes alone
+	offer   *v1.PersistentVolume
+	key     string // differs between volumes that differ
+	nodes   string // the same for Nodes alone
 }
 
 // zoneLabels are the labels of volumes, and of nodes, that VolumeZone compares. The former two are older names of the latter two.
@@ -139,6 +170,13 @@ func ReadVolume(v *v1.PersistentVolume) *Volume {
 		out.nodes = string(b)
 	}
 	out.key = fmt.Sprintf("%q %q %q %q", out.Driver, out.Refused, out.Zones, out.nodes)
+	if out.offer = offer(v); out.offer != nil {
+		if b, err := out.offer.Marshal(); err == nil {
+			out.key += string(b)
+		} else {
+			out.offer = nil
+		}
+	}
 	return out
 }
 
@@ -169,6 +207,12 @@ func excessOf(v *v1.PersistentVolume) string {
 // StripVolume keeps what ReadVolume reads.
 func StripVolume(v *v1.PersistentVolume) *v1.PersistentVolume {
 	out := &v1.PersistentVolume{ObjectMeta: api.StripMeta(&v.ObjectMeta, zoneLabels[:]...)}
+	if o := offer(v); o != nil {
+		out.Spec, out.Status.Phase = o.Spec, o.Status.Phase // where a class of an annotation is in the spec
+		if o.Labels != nil {
+			out.Labels = o.Labels
+		}
+	}
 	if out.Spec.NodeAffinity = v.Spec.NodeAffinity; v.Spec.NodeAffinity != nil {
 		if excess := excessOf(v); excess != "" {
 			out.Spec.NodeAffinity, out.Status.Reason, out.Status.Message = nil, stripped, excess
@@ -262,15 +306,6 @@ func zoneSelector(all [zones][]string) *v1.NodeSelector {
 type Mode uint8
 
 const (
-	NoClass   Mode = iota // there is no such class
-	Immediate             // as soon as there is a claim
+	Immediate Mode = iota // as soon as there is a claim
 	Late                  // WaitForFirstConsumer: once a pod that uses the claim is to be placed
 )
-
-// ReadClass reduces a StorageClass.
-func ReadClass(c *storagev1.StorageClass) Mode {
-	if c.VolumeBindingMode != nil && *c.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer {
-		return Late
-	}
-	return Immediate
-}

@@ -25,6 +25,10 @@ type cluster struct {
 	classes map[string]*storagev1.StorageClass
 	drivers map[string]string
 	users   map[string][]*User
+
+	capacities []*storagev1.CSIStorageCapacity
+	checked    map[string]bool
+	nodes      map[string]map[string]string // labels
 }
 
 func (c cluster) Claim(namespace, name string) (Claim, bool) {
@@ -42,11 +46,44 @@ func (c cluster) Volume(name string) *Volume {
 	return nil
 }
 
-func (c cluster) Class(name string) Mode {
+func (c cluster) Class(name string) *Class {
 	if o := c.classes[name]; o != nil {
-		return ReadClass(o)
+		return ReadClass(StripClass(o))
 	}
-	return NoClass
+	return nil
+}
+
+func (c cluster) Kept(namespace, name string) (out []*Volume) {
+	for _, n := range api.SortedKeys(c.volumes) {
+		if v := c.Volume(n); v.For() == (types.NamespacedName{Namespace: namespace, Name: name}) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func (c cluster) Offers(class string) (out []*Volume) {
+	for _, n := range api.SortedKeys(c.volumes) {
+		if of, is := c.Volume(n).Offered(); is && of == class {
+			out = append(out, c.Volume(n))
+		}
+	}
+	return out
+}
+
+func (c cluster) Capacities(class string) (out []*Capacity) {
+	for _, o := range c.capacities {
+		if r := ReadCapacity(StripCapacity(o)); r != nil && r.Class == class {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (c cluster) CapacityChecked(driver string) bool { return c.checked[driver] }
+func (c cluster) Node(name string) bool              { return c.nodes[name] != nil }
+func (c cluster) Choose(claim *Claim, times int) *Choice {
+	return Choose(claim, times, c)
 }
 
 func (c cluster) Driver(name string) string { return c.drivers[name] }
@@ -100,7 +137,7 @@ func TestRefusals(t *testing.T) {
 		return map[string]*v1.PersistentVolume{"v": {Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: s}}}
 	}
 	wait, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
-	classes := map[string]*storagev1.StorageClass{"late": {VolumeBindingMode: &wait}, "now": {VolumeBindingMode: &now}}
+	classes := map[string]*storagev1.StorageClass{"late": {VolumeBindingMode: &wait, Provisioner: "kubernetes.io/no-provisioner"}, "now": {VolumeBindingMode: &now}}
 	drivers := map[string]string{"few.example.com": "it has limits", "disk.csi.azure.com": "azure has limits"}
 	const byName, ephemeral = "spec.volumes[0].persistentVolumeClaim (claim c): ", "spec.volumes[0].ephemeral (claim p-v0): "
 	for what, c := range map[string]struct {
@@ -122,12 +159,12 @@ func TestRefusals(t *testing.T) {
 		"being deleted":                 {byClaim, claim(func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }), plain, byName + "the claim is being deleted"},
 		"bound by its status alone":     {byClaim, claim(func(c *v1.PersistentVolumeClaim) { c.Annotations, c.Status.Phase = nil, v1.ClaimBound }), plain, byName + "the claim is not bound to its volume v yet"},
 		"unbound, Immediate":            {byClaim, unboundOf("now"), plain, byName + "the claim is not bound: it waits for its volume to be provisioned by StorageClass now"},
-		"unbound, WaitForFirstConsumer": {byClaim, unboundOf("late"), plain, byName + "the claim is not bound, and StorageClass late waits for a node to be chosen (WaitForFirstConsumer), which is not supported yet"},
+		"unbound, WaitForFirstConsumer": {byClaim, unboundOf("late"), plain, byName + "the claim is not bound: no PersistentVolume of StorageClass late suits it, and the class provisions none"},
 		"unbound, StorageClass is gone": {byClaim, unboundOf("none"), plain, byName + "the claim is not bound, and its StorageClass none does not exist"},
 		"unbound, no StorageClass":      {byClaim, unboundOf(""), plain, byName + "the claim is not bound, and names no StorageClass"},
 		"unbound, StorageClass annotated": {byClaim, claim(func(c *v1.PersistentVolumeClaim) {
 			c.Spec.VolumeName, c.Annotations, c.Spec.StorageClassName = "", map[string]string{v1.BetaStorageClassAnnotation: "late"}, new("now")
-		}), plain, byName + "the claim is not bound, and StorageClass late waits"},
+		}), plain, byName + "the claim is not bound: no PersistentVolume of StorageClass late suits it"},
 		"a CSI driver":              {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "many.example.com"}}), ""},
 		"a CSI driver with limits":  {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "few.example.com"}}), byName + "its volume v: it has limits"},
 		"NFS":                       {byClaim, claim(nil), of(v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}), ""},
@@ -142,9 +179,9 @@ func TestRefusals(t *testing.T) {
 		"what nobody has to attach": {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, nil, nil, ""},
 	} {
 		all := cluster{volumes: c.volumes, classes: classes, drivers: drivers, claims: map[string]*v1.PersistentVolumeClaim{"c": c.claim, "p-v0": c.claim}}
-		where, why := Nodes(podOf(c.source), "", all)
-		if (why == "") != (c.want == "") || !strings.HasPrefix(why, c.want) || len(where) > 0 {
-			t.Errorf("%s: %q, want %q; %d selectors", what, why, c.want, len(where))
+		reach, why := Nodes(podOf(c.source), "", all)
+		if (why == "") != (c.want == "") || !strings.HasPrefix(why, c.want) || len(reach.Where) > 0 || reach.Unbound {
+			t.Errorf("%s: %q, want %q; %d selectors", what, why, c.want, len(reach.Where))
 		}
 	}
 }
@@ -252,11 +289,11 @@ func volumeZone(volumes []map[string]string, node map[string]string) bool {
 
 // allows reports whether a node with some labels matches all of the selectors.
 func allows(t interface{ Fatal(...any) }, p *v1.Pod, c Cluster, labels map[string]string) bool {
-	where, why := Nodes(p, "", c)
+	reach, why := Nodes(p, "", c)
 	if why != "" {
 		t.Fatal(why)
 	}
-	all, ok := api.AllOf(where...)
+	all, ok := api.AllOf(reach.Where...)
 	if !ok {
 		t.Fatal("too many terms")
 	}
@@ -447,8 +484,8 @@ func FuzzVolume(f *testing.F) {
 				t.Fatalf("%+v, stripped %+v", one, two)
 			}
 			all := cluster{claims: map[string]*v1.PersistentVolumeClaim{"c": claim(nil)}, volumes: map[string]*v1.PersistentVolume{"v": v}}
-			if where, why := Nodes(podOf(byClaim), "", all); why == "" {
-				if _, ok := api.AllOf(where...); !ok && len(where) == 1 {
+			if reach, why := Nodes(podOf(byClaim), "", all); why == "" {
+				if _, ok := api.AllOf(reach.Where...); !ok && len(reach.Where) == 1 {
 					t.Fatal("a volume within its bounds is too large for a pod that asks for nothing else")
 				}
 			}

@@ -410,6 +410,8 @@ type Envelope struct {
 	//	*Envelope_Summary
 	//	*Envelope_Explain
 	//	*Envelope_Explained
+	//	*Envelope_Prepare
+	//	*Envelope_Ready
 	Body          isEnvelope_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -650,6 +652,24 @@ func (x *Envelope) GetExplained() *Explained {
 	return nil
 }
 
+func (x *Envelope) GetPrepare() *Prepare {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Prepare); ok {
+			return x.Prepare
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetReady() *Ready {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Ready); ok {
+			return x.Ready
+		}
+	}
+	return nil
+}
+
 type isEnvelope_Body interface {
 	isEnvelope_Body()
 }
@@ -742,6 +762,14 @@ type Envelope_Explained struct {
 	Explained *Explained `protobuf:"bytes,31,opt,name=explained,proto3,oneof"`
 }
 
+type Envelope_Prepare struct {
+	Prepare *Prepare `protobuf:"bytes,32,opt,name=prepare,proto3,oneof"`
+}
+
+type Envelope_Ready struct {
+	Ready *Ready `protobuf:"bytes,33,opt,name=ready,proto3,oneof"`
+}
+
 func (*Envelope_Reserve) isEnvelope_Body() {}
 
 func (*Envelope_Unreserve) isEnvelope_Body() {}
@@ -785,6 +813,10 @@ func (*Envelope_Summary) isEnvelope_Body() {}
 func (*Envelope_Explain) isEnvelope_Body() {}
 
 func (*Envelope_Explained) isEnvelope_Body() {}
+
+func (*Envelope_Prepare) isEnvelope_Body() {}
+
+func (*Envelope_Ready) isEnvelope_Body() {}
 
 type Amount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3541,6 +3573,7 @@ type PodRef struct {
 	Name            string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	Node            string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
 	PodClass        uint32                 `protobuf:"varint,6,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"`
+	Unbound         bool                   `protobuf:"varint,7,opt,name=unbound,proto3" json:"unbound,omitempty"` // its volumes are bound once its node is decided: no Binding before that, see Prepare
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -3617,6 +3650,13 @@ func (x *PodRef) GetPodClass() uint32 {
 	return 0
 }
 
+func (x *PodRef) GetUnbound() bool {
+	if x != nil {
+		return x.Unbound
+	}
+	return false
+}
+
 // "Make these holds durable": write the intents. All pods of it or none. With bind set the whole gang is decided by this
 // shard alone and the Bindings follow at once; otherwise they wait for Bind.
 type Commit struct {
@@ -3630,6 +3670,7 @@ type Commit struct {
 	Bind                bool                   `protobuf:"varint,7,opt,name=bind,proto3" json:"bind,omitempty"`
 	Rank                *Rank                  `protobuf:"bytes,8,opt,name=rank,proto3" json:"rank,omitempty"`
 	Trace               *Trace                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
+	Judge               bool                   `protobuf:"varint,10,opt,name=judge,proto3" json:"judge,omitempty"` // judged by itself before it is answered, as one that binds at once; else the home judges all Commits of the gang
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -3725,6 +3766,13 @@ func (x *Commit) GetTrace() *Trace {
 		return x.Trace
 	}
 	return nil
+}
+
+func (x *Commit) GetJudge() bool {
+	if x != nil {
+		return x.Judge
+	}
+	return false
 }
 
 type CommitReply struct {
@@ -3863,6 +3911,172 @@ func (x *Bind) GetSerial() uint64 {
 	return 0
 }
 
+// "Bind the volumes of this commit's pods, and keep the commit prepared meanwhile." It is repeated until Bind or Withdraw.
+type Prepare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prepare) Reset() {
+	*x = Prepare{}
+	mi := &file_basalt_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prepare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prepare) ProtoMessage() {}
+
+func (x *Prepare) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
+func (*Prepare) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Prepare) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+func (x *Prepare) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+// The volumes of each pod of the commit are bound, but for those named. Bind gives these up.
+type Ready struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
+	Failed        []*VolumeFailure       `protobuf:"bytes,3,rep,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ready) Reset() {
+	*x = Ready{}
+	mi := &file_basalt_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ready) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ready) ProtoMessage() {}
+
+func (x *Ready) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ready.ProtoReflect.Descriptor instead.
+func (*Ready) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Ready) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+func (x *Ready) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Ready) GetFailed() []*VolumeFailure {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+type VolumeFailure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"` // names the claim
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeFailure) Reset() {
+	*x = VolumeFailure{}
+	mi := &file_basalt_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeFailure) ProtoMessage() {}
+
+func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeFailure.ProtoReflect.Descriptor instead.
+func (*VolumeFailure) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *VolumeFailure) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *VolumeFailure) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // "Drop holds of this gang up to this serial and intents whose Binding was not sent; refuse them from now on."
 type Withdraw struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3876,7 +4090,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +4102,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +4115,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -3946,7 +4160,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4172,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4185,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -4014,7 +4228,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4240,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4253,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -4081,7 +4295,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4093,7 +4307,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4106,7 +4320,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -4148,7 +4362,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4160,7 +4374,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4173,7 +4387,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -4252,7 +4466,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4478,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4491,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -4318,7 +4532,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4544,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4557,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -4361,7 +4575,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4587,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4600,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{50}
+	return file_basalt_proto_rawDescGZIP(), []int{53}
 }
 
 type StatusRequest struct {
@@ -4398,7 +4612,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4624,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +4637,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{51}
+	return file_basalt_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -4454,7 +4668,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4680,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4693,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{52}
+	return file_basalt_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StatusReply) GetName() string {
@@ -4589,7 +4803,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4601,7 +4815,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4614,7 +4828,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{53}
+	return file_basalt_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -4685,7 +4899,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +4911,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +4924,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{54}
+	return file_basalt_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -4768,7 +4982,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4780,7 +4994,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4793,7 +5007,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{55}
+	return file_basalt_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -4975,7 +5189,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
 	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessagesJ\x04\b\x05\x10\x06\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xe5\t\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xc9\n" +
+	"\n" +
 	"\bEnvelope\x123\n" +
 	"\areserve\x18\x01 \x01(\v2\x17.basalt.wire.v1.ReserveH\x00R\areserve\x129\n" +
 	"\tunreserve\x18\x02 \x01(\v2\x19.basalt.wire.v1.UnreserveH\x00R\tunreserve\x12-\n" +
@@ -5003,7 +5218,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\fbind_results\x18\x1c \x01(\v2\x1b.basalt.wire.v1.BindResultsH\x00R\vbindResults\x123\n" +
 	"\asummary\x18\x1d \x01(\v2\x17.basalt.wire.v1.SummaryH\x00R\asummary\x123\n" +
 	"\aexplain\x18\x1e \x01(\v2\x17.basalt.wire.v1.ExplainH\x00R\aexplain\x129\n" +
-	"\texplained\x18\x1f \x01(\v2\x19.basalt.wire.v1.ExplainedH\x00R\texplainedB\x06\n" +
+	"\texplained\x18\x1f \x01(\v2\x19.basalt.wire.v1.ExplainedH\x00R\texplained\x123\n" +
+	"\aprepare\x18  \x01(\v2\x17.basalt.wire.v1.PrepareH\x00R\aprepare\x12-\n" +
+	"\x05ready\x18! \x01(\v2\x15.basalt.wire.v1.ReadyH\x00R\x05readyB\x06\n" +
 	"\x04body\":\n" +
 	"\x06Amount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
@@ -5242,14 +5459,15 @@ const file_basalt_proto_rawDesc = "" +
 	"\tHoldsLost\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\x19\n" +
-	"\bpod_uids\x18\x03 \x03(\tR\apodUids\"\xa8\x01\n" +
+	"\bpod_uids\x18\x03 \x03(\tR\apodUids\"\xc2\x01\n" +
 	"\x06PodRef\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12)\n" +
 	"\x10resource_version\x18\x02 \x01(\tR\x0fresourceVersion\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x1b\n" +
-	"\tpod_class\x18\x06 \x01(\rR\bpodClass\"\xf2\x02\n" +
+	"\tpod_class\x18\x06 \x01(\rR\bpodClass\x12\x18\n" +
+	"\aunbound\x18\a \x01(\bR\aunbound\"\x88\x03\n" +
 	"\x06Commit\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x121\n" +
@@ -5259,7 +5477,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\x06 \x03(\v2\x16.basalt.wire.v1.PodRefR\x04pods\x12\x12\n" +
 	"\x04bind\x18\a \x01(\bR\x04bind\x12(\n" +
 	"\x04rank\x18\b \x01(\v2\x14.basalt.wire.v1.RankR\x04rank\x12+\n" +
-	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\"\xc4\x01\n" +
+	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x14\n" +
+	"\x05judge\x18\n" +
+	" \x01(\bR\x05judge\"\xc4\x01\n" +
 	"\vCommitReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x127\n" +
@@ -5269,7 +5489,17 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05place\x18\x06 \x01(\x03R\x05place\"9\n" +
 	"\x04Bind\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
-	"\x06serial\x18\x02 \x01(\x04R\x06serial\"\x8b\x01\n" +
+	"\x06serial\x18\x02 \x01(\x04R\x06serial\"<\n" +
+	"\aPrepare\x12\x19\n" +
+	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
+	"\x06serial\x18\x02 \x01(\x04R\x06serial\"q\n" +
+	"\x05Ready\x12\x19\n" +
+	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
+	"\x06serial\x18\x02 \x01(\x04R\x06serial\x125\n" +
+	"\x06failed\x18\x03 \x03(\v2\x1d.basalt.wire.v1.VolumeFailureR\x06failed\":\n" +
+	"\rVolumeFailure\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x8b\x01\n" +
 	"\bWithdraw\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\x1f\n" +
@@ -5427,7 +5657,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_basalt_proto_goTypes = []any{
 	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
 	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
@@ -5476,20 +5706,23 @@ var file_basalt_proto_goTypes = []any{
 	(*Commit)(nil),            // 44: basalt.wire.v1.Commit
 	(*CommitReply)(nil),       // 45: basalt.wire.v1.CommitReply
 	(*Bind)(nil),              // 46: basalt.wire.v1.Bind
-	(*Withdraw)(nil),          // 47: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 48: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 49: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 50: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 51: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 52: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 53: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 54: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 55: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 56: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 57: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 58: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 59: basalt.wire.v1.WhyReply
-	nil,                       // 60: basalt.wire.v1.Labels.LabelsEntry
+	(*Prepare)(nil),           // 47: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 48: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 49: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 50: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 51: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 52: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 53: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 54: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 55: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 56: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 57: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 58: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 59: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 60: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 61: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 62: basalt.wire.v1.WhyReply
+	nil,                       // 63: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -5509,85 +5742,88 @@ var file_basalt_proto_depIdxs = []int32{
 	44, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
 	45, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
 	46, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	47, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	48, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	50, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	51, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	50, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	51, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	53, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	54, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
 	39, // 21: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
 	40, // 22: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	7,  // 23: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 24: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 25: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 26: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 27: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	0,  // 28: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	10, // 29: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	19, // 30: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	20, // 31: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	7,  // 32: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10, // 33: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 34: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	7,  // 35: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	8,  // 36: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 37: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	10, // 38: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	10, // 39: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 40: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 41: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	1,  // 42: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	7,  // 43: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	29, // 44: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	7,  // 45: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	7,  // 46: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 47: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 48: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	7,  // 49: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	33, // 50: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	60, // 51: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	10, // 52: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	8,  // 53: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	32, // 54: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	34, // 55: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	9,  // 56: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	36, // 57: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	36, // 58: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	37, // 59: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	51, // 60: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	32, // 61: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	41, // 62: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	10, // 63: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 64: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	43, // 65: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 66: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 67: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 68: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	10, // 69: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	36, // 70: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	3,  // 71: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	49, // 72: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 73: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 74: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 75: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	52, // 76: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	51, // 77: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	57, // 78: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 79: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 80: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 81: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	41, // 82: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	4,  // 83: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	55, // 84: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	53, // 85: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	58, // 86: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	5,  // 87: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	56, // 88: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	54, // 89: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	59, // 90: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	87, // [87:91] is the sub-list for method output_type
-	83, // [83:87] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	47, // 23: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	48, // 24: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	7,  // 25: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 26: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
+	10, // 27: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 28: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 29: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	0,  // 30: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	10, // 31: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	19, // 32: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	20, // 33: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	7,  // 34: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10, // 35: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 36: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	7,  // 37: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	8,  // 38: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 39: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	10, // 40: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	10, // 41: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 42: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 43: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	1,  // 44: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	7,  // 45: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	29, // 46: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	7,  // 47: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	7,  // 48: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 49: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10, // 50: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	7,  // 51: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	33, // 52: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	63, // 53: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	10, // 54: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	8,  // 55: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	32, // 56: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	34, // 57: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	9,  // 58: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	36, // 59: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	36, // 60: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	37, // 61: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	54, // 62: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	32, // 63: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	41, // 64: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	10, // 65: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 66: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	43, // 67: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 68: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 69: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 70: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	49, // 71: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	10, // 72: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	36, // 73: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	3,  // 74: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	52, // 75: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 76: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 77: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 78: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	55, // 79: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	54, // 80: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	60, // 81: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 82: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 83: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 84: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	41, // 85: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	4,  // 86: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	58, // 87: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	56, // 88: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	61, // 89: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	5,  // 90: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	59, // 91: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	57, // 92: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	62, // 93: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	90, // [90:94] is the sub-list for method output_type
+	86, // [86:90] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -5618,6 +5854,8 @@ func file_basalt_proto_init() {
 		(*Envelope_Summary)(nil),
 		(*Envelope_Explain)(nil),
 		(*Envelope_Explained)(nil),
+		(*Envelope_Prepare)(nil),
+		(*Envelope_Ready)(nil),
 	}
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
@@ -5626,7 +5864,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   57,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -6,7 +6,7 @@
 //   - Both cores are given every event that concerns the process, in the same order. Each ignores events of the other.
 //   - Events and outputs are immutable: messages, pods, nodes and records are shared, not copied.
 //   - Every output that requests something carries an id that its result repeats, so that a late result finds its request.
-//   - The shell answers each WriteIntents, DeleteIntents, RewriteIntents, BindPod and ResolveBinding exactly once, and the newest
+//   - The shell answers each BindVolumes that is not ended first, and each WriteIntents, DeleteIntents, RewriteIntents, BindPod and ResolveBinding exactly once, and the newest
 //     ReadStore and ListPods, however long that takes, or it ends the process.
 //
 // A takeover takes three steps, in this order: TableSeen; ReadStore, answered by StoreRead; ListPods, answered by PodsReplaced.

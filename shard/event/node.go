@@ -41,6 +41,12 @@ type RowID struct {
 	PodUID      string
 }
 
+// VolumesBound answers BindVolumes: all volumes are bound, or Failed says why they are not.
+type VolumesBound struct {
+	Row    RowID
+	Failed string
+}
+
 // BindDone answers BindPod.
 type BindDone struct {
 	Row     RowID
@@ -123,6 +129,19 @@ type BindPod struct {
 	Gang                  string // UID
 }
 
+// BindVolumes asks to bind the volumes of a row's pod that are bound once its node is decided, and is answered with VolumesBound unless
+// EndVolumes comes first.
+type BindVolumes struct {
+	Row                   RowID
+	Namespace, Name, Node string
+}
+
+// EndVolumes ends a BindVolumes, answered or not. With Undo what only asks for a volume on that node is taken back.
+type EndVolumes struct {
+	Row  RowID
+	Undo bool
+}
+
 // ResolveBinding asks what became of a row's Binding, and to make sure that nothing comes of it later: where the pod has no node
 // and still has ResourceVersion, which the Binding names, it is changed to Value, with the UID as precondition. Value was
 // never used before.
@@ -157,12 +176,15 @@ func (NodeSeen) IsEvent()         {}
 func (NodeGone) IsEvent()         {}
 func (IntentsWritten) IsEvent()   {}
 func (BindDone) IsEvent()         {}
+func (VolumesBound) IsEvent()     {}
 func (ResolveDone) IsEvent()      {}
 func (IntentsDeleted) IsEvent()   {}
 func (IntentsRewritten) IsEvent() {}
 
 func (WriteIntents) IsOutput()   {}
 func (BindPod) IsOutput()        {}
+func (BindVolumes) IsOutput()    {}
+func (EndVolumes) IsOutput()     {}
 func (ResolveBinding) IsOutput() {}
 func (DeleteIntents) IsOutput()  {}
 func (RewriteIntents) IsOutput() {}

@@ -89,7 +89,7 @@ func (c *Core) judge(g *gang) {
 		g.blocked = report.NoCoordinator()
 	default:
 		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
-		if !g.blocked.Is(v1alpha1.ReasonUnschedulable) {
+		if !g.blocked.Is(v1alpha1.ReasonUnschedulable) && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
 			g.blocked = report.Requested()
 		}
 	}
@@ -146,7 +146,7 @@ func (c *Core) scheduledVerdict(g *gang) report.Verdict {
 		return report.Verdict{Yes: true, Reason: report.Scheduled(g.minCount())}
 	case g.partly:
 		return report.Verdict{Reason: c.partWords(g)}
-	case g.blocked.OfPlacing():
+	case g.blocked.OfPlacing() || g.blocked.Is(v1alpha1.ReasonWaiting):
 		return report.Verdict{Reason: g.blocked}
 	}
 	return report.Verdict{Reason: report.NotPlaced()}

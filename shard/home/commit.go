@@ -26,8 +26,10 @@ type commit struct {
 	body     *wire.Commit
 	prepared bool  // its intents are durable
 	place    int64 // the last of them in the log of intents
+	judged   bool  // its pods may be bound, as far as other pods are concerned
 	told     bool  // Bindings may be on their way: a Bind was sent, or the Commit said so
 	bind     call  // of the Bind
+	volumes
 }
 
 func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
@@ -39,18 +41,22 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 		return
 	}
 	var k classes
-	cm := &commit{shard: shard, pods: pods, told: bindNow}
+	cm := &commit{shard: shard, pods: pods}
+	cm.unbound = slices.ContainsFunc(pods, func(p *pod) bool { return p.Unbound })
+	cm.judged = bindNow // by its shard
+	bindNow = bindNow && !cm.unbound
+	cm.told = bindNow
 	cm.serial = c.serial(g)
 	cm.body = &wire.Commit{
 		Gang: g.message(), Serial: cm.serial, ReservationRevision: g.charge.revision, TableRevision: c.table.Revision,
-		Bind: bindNow, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
+		Bind: bindNow, Judge: cm.judged, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
 	}
 	for _, p := range pods {
 		p.stage, p.commit, p.doubt = committed, cm, time.Time{}
 		p.pinned, p.sure, p.ours = g.id, true, true
 		c.tellUnheeded(p)
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
-			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.asked)})
+			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.asked), Unbound: p.Unbound})
 	}
 	cm.body.Classes = k.wire
 	g.commits = append(g.commits, cm)
@@ -106,8 +112,10 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 			}
 			now = slices.DeleteFunc(now, (*pod).changing)
 		}
-		for part, rest := cut(now, c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {
-			all = append(all, portion{shard, part})
+		for _, some := range apart(now, inPart) {
+			for part, rest := cut(some, c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {
+				all = append(all, portion{shard, part})
+			}
 		}
 	}
 	whole := len(all) == 1 && len(g.commits) == 0
@@ -172,15 +180,12 @@ func (c *Core) prepare(g *gang) {
 		return
 	}
 	sent := c.commitHeld(g, false)
-	if sent || !c.allPrepared(g) {
+	if sent || !c.allPrepared(g) || !c.mayBind(g) || !c.volumesReady(g) {
 		return
 	}
 	if g.placed+g.tally.committed < g.minCount() || g.tally.committed != g.tally.charged {
 		c.broken("a gang is to be bound of which less than the minimum is prepared")
 		c.retreat(g, startOver)
-		return
-	}
-	if !c.mayBind(g) {
 		return
 	}
 	c.traceCommitted(g)
@@ -230,6 +235,8 @@ func (c *Core) fill(g *gang) {
 		case !c.isMember(cm.shard):
 		case !cm.prepared:
 			c.sendCommit(g, cm)
+		case !c.fillVolumes(g, cm):
+			continue
 		default:
 			c.sendBind(g, cm)
 		}
@@ -246,7 +253,7 @@ func (c *Core) fill(g *gang) {
 	}
 	if c.seek(g) {
 		g.search.since, g.search.backoff = time.Time{}, 0
-		if g.tally.candidates == g.tally.charged && g.started {
+		if g.tally.candidates == g.tally.charged && g.started && (g.volumesFailed == 0 || g.tally.candidates == 0) {
 			g.blocked = report.Reason{}
 		}
 	}

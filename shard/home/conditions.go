@@ -43,7 +43,7 @@ func (q *explainQueue) Pop() any {
 // explainAt returns when a pod is to be told its reason, the zero time for never.
 func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	r := g.podReason(p)
-	if r.None() || r.Is(p.told) || p.changing() {
+	if r.None() || r.Is(p.told) && (p.Refused == nil || report.Short(r.Message) == p.words) || p.changing() {
 		return report.Reason{}, time.Time{}
 	}
 	at := p.first
@@ -126,7 +126,10 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 	p.writing = false
 	switch e.Outcome {
 	case event.StatusOK:
-		p.told = w.reason
+		if p.told == w.reason { // however often the words change
+			p.explainAgain = c.now.Add(c.cfg.ConditionAfter)
+		}
+		p.told, p.words = w.reason, report.Short(w.message)
 		p.version = newer(p.version, e.ResourceVersion)
 		c.tellPod(p, w.message)
 	default:

@@ -22,22 +22,23 @@ type Config struct {
 	HoldPods     int // 16,000: pods of one HoldRequest, and of its answer at up to 300 bytes each
 	LargeGang    int // 16: one with more pods is not looked at for each event about one of them
 
-	AskAgain    time.Duration // 1 s: first pause before a request to a node shard is retransmitted; it doubles up to 8 s, because a shard that has much to do answers late
-	ResendEvery time.Duration // 30 s: what waits at the coordinator is retransmitted; before an answer sooner, doubling from AskAgain
-	SkipAfter   time.Duration // 2 s: a shard that does not answer a HoldRequest is passed over
-	HoldFor     time.Duration // 10 s: how long a hold is requested for, unless the gang is patient
-	MendWithin  time.Duration // 3 s: a gang whose commit lost a hold finds another one in this time, or starts over
-	PrepareFor  time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
-	DoubtFor    time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere
-	GiveUpAfter time.Duration // 10 s: a reserved gang that finds no room gives its reservation back
-	StallAfter  time.Duration // 2 s: one that found less than it needs, and no more for so long, lets go of it
-	RollForward time.Duration // 20 s: from the first pod with a node (three times that while there is none); then a partly bound gang is undone, where that is allowed
-	StrayAfter  time.Duration // 10 s: an inherited reservation whose PodGroup is not seen for so long is closed
-	BackoffMin  time.Duration // 500 ms: between two searches for room, doubling
-	BackoffMax  time.Duration // 3 s: longer, and a gang would wait for room that is there
-	RetryRoom   time.Duration // 30 s: a search without any sign of new room
-	TryEvery    time.Duration // 2 s: a gang requests more than summaries show, because they may be out of date
-	NeverAfter  time.Duration // 5 s: how long the table must not have changed before a gang is reported never to fit
+	AskAgain      time.Duration // 1 s: first pause before a request to a node shard is retransmitted; it doubles up to 8 s, because a shard that has much to do answers late
+	ResendEvery   time.Duration // 30 s: what waits at the coordinator is retransmitted; before an answer sooner, doubling from AskAgain
+	SkipAfter     time.Duration // 2 s: a shard that does not answer a HoldRequest is passed over
+	HoldFor       time.Duration // 10 s: how long a hold is requested for, unless the gang is patient
+	MendWithin    time.Duration // 3 s: a gang whose commit lost a hold finds another one in this time, or starts over
+	PrepareFor    time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
+	VolumesWithin time.Duration // 10 min: the volumes of a gang's pods are bound in this time, or it starts over
+	DoubtFor      time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere
+	GiveUpAfter   time.Duration // 10 s: a reserved gang that finds no room gives its reservation back
+	StallAfter    time.Duration // 2 s: one that found less than it needs, and no more for so long, lets go of it
+	RollForward   time.Duration // 20 s: from the first pod with a node (three times that while there is none); then a partly bound gang is undone, where that is allowed
+	StrayAfter    time.Duration // 10 s: an inherited reservation whose PodGroup is not seen for so long is closed
+	BackoffMin    time.Duration // 500 ms: between two searches for room, doubling
+	BackoffMax    time.Duration // 3 s: longer, and a gang would wait for room that is there
+	RetryRoom     time.Duration // 30 s: a search without any sign of new room
+	TryEvery      time.Duration // 2 s: a gang requests more than summaries show, because they may be out of date
+	NeverAfter    time.Duration // 5 s: how long the table must not have changed before a gang is reported never to fit
 
 	PatientAfter int           // 3: times that a gang gave up before it requests to be the one that keeps what it holds
 	PatientFor   time.Duration // 2 min: how long it keeps it
@@ -61,7 +62,7 @@ func (c *Config) setDefaults() {
 		value time.Duration
 	}{
 		{&c.AskAgain, time.Second}, {&c.ResendEvery, 30 * time.Second}, {&c.SkipAfter, 2 * time.Second},
-		{&c.HoldFor, 10 * time.Second}, {&c.MendWithin, 3 * time.Second}, {&c.PrepareFor, 8 * time.Second},
+		{&c.HoldFor, 10 * time.Second}, {&c.MendWithin, 3 * time.Second}, {&c.PrepareFor, 8 * time.Second}, {&c.VolumesWithin, 10 * time.Minute},
 		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.StallAfter, 2 * time.Second}, {&c.RollForward, 20 * time.Second},
 		{&c.StrayAfter, 10 * time.Second}, {&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
 		{&c.RetryRoom, 30 * time.Second}, {&c.TryEvery, 2 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},

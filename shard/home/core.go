@@ -242,6 +242,8 @@ func (c *Core) onMessage(m event.Message) {
 		c.onHoldsLost(m.From, b.HoldsLost)
 	case *wire.Envelope_CommitReply:
 		c.onCommitReply(m.From, b.CommitReply)
+	case *wire.Envelope_Ready:
+		c.onReady(m.From, b.Ready)
 	case *wire.Envelope_BindResults:
 		c.onBindResults(b.BindResults)
 	case *wire.Envelope_Explained:

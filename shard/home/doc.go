@@ -5,6 +5,7 @@
 //   - which gang a pod belongs to (membership.go; package intake reads which PodGroup it names, and which queue pays), and whether
 //     the pod may be placed (pods.go);
 //   - the life of a gang (state.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
+//   - when the volumes of a gang are bound, and that its pods wait for them (volumes.go);
 //   - takeover (takeover.go): what to do with reservations and pods that another shard left behind;
 //   - why a gang is blocked (blocked.go), why no node takes its pods (explain.go), and what is reported: what statuses say (status.go;
 //     package report decides when they are written), PodScheduled=False (conditions.go), events (events.go), places in the order
@@ -20,6 +21,7 @@
 // Invariants:
 //   - For a gang that has not started, no Bind, and no Commit that binds at once, is sent before every pod of its minimum is
 //     prepared or bound. Once one was sent, the gang is either completed, or rolled back by way of Close.
+//   - No Bind is sent before all volumes of the gang's pods are bound, but for pods that join a gang that has started.
 //   - A reservation is released only when no pod of the gang is bound and no node shard has an intent of it.
 //   - A pod is committed only if its gang's reservation names it. A bound pod stays charged to the gang and the queue under which
 //     it was bound until it ends, whatever its labels say later.

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -59,6 +60,9 @@ type shortage struct {
 
 // reason says it, with the words of the node shards.
 func (s *shortage) reason(words string) report.Reason {
+	if s.pod.Note != "" {
+		words = cmp.Or(words, "no shard has enough free capacity") + "; " + s.pod.Note
+	}
 	if s.never {
 		return report.FitsNoNode(s.pod, words)
 	}

@@ -59,6 +59,9 @@ type gang struct {
 	boundSince time.Time // when the first Bind went out
 	partly     bool      // reported as partly placed
 
+	volumesSince  time.Time // since when the volumes of its pods are being bound, before any of these
+	volumesFailed int       // how often one failed for pods that joined, one time after another
+
 	blocked   report.Reason    // why its pods are not placed; zero when nothing is in the way
 	uncharged report.Reason    // why pods that have a node are not charged; zero when all of them are
 	status    *report.PodGroup // nil before its PodGroup was seen
@@ -253,7 +256,7 @@ func (c *Core) collect(g *gang) {
 			c.sleep(g, true)
 		}
 	}
-	if !why.None() || !g.blocked.Is(v1alpha1.ReasonUnschedulable) {
+	if !why.None() || !g.blocked.Is(v1alpha1.ReasonUnschedulable) && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
 		g.blocked = why
 	}
 	if !why.None() {

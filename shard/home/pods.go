@@ -50,6 +50,7 @@ type pod struct {
 	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
 	withheld     bool      // its scheduler's name is lent, and not Basalt's now
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
+	words        string    // and its message
 	explainAgain time.Time // not before, after a write that failed
 	writing      bool      // such a write is not answered: its version is about to change
 }
@@ -124,7 +125,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		seen = &bare
 	}
 	if p == nil {
-		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason}
+		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason, words: seen.ConditionMessage}
 		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
 		changed := c.objects.Add(p.Entry)
@@ -146,6 +147,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	if !p.writing && seen.ConditionReason != before.ConditionReason {
 		p.told = seen.ConditionReason
+	}
+	if r := seen.Refused; r != nil && before.Refused != nil && r.Message != before.Refused.Message && p.gang != nil {
+		c.touch(p.gang) // it may be told so
 	}
 	relabelled, changed := false, intake.Implied{}
 	if before.Node == "" || fault.On(fault.LabelsMoveBound) { // labels of a bound pod count no more

@@ -38,6 +38,7 @@ type round struct {
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
 func (c *Core) seek(g *gang) bool {
 	missing := g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere })
+	tiedFirst(missing)
 	s := &g.search
 	if len(missing) == 0 {
 		s.round = nil

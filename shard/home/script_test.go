@@ -166,9 +166,9 @@ func (s *script) run(line string) []string {
 	coordinator := func(body *wire.Envelope) []string { return from(event.ToCoordinator, body) }
 
 	switch fields[0] {
-	case "config": // [trace] and numbers: inflight= budget= statuses= holdpods= commitpods=
+	case "config": // [trace] and numbers: inflight= budget= statuses= holdpods= commitpods= volumes=SECONDS
 		s.core = logged(New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")),
-			HoldPods: int(w.num("holdpods")), CommitPods: int(w.num("commitpods")),
+			VolumesWithin: time.Duration(w.num("volumes")) * time.Second, HoldPods: int(w.num("holdpods")), CommitPods: int(w.num("commitpods")),
 			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))}))
 		return nil
 
@@ -236,11 +236,14 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller] least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= unheeded=; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
-			ConditionReason: w.value["shows"], Gang: w.value["gang"]}
+			ConditionReason: w.value["shows"], Gang: w.value["gang"], Unbound: w.has("unbound"), Note: strings.ReplaceAll(w.value["note"], "_", " ")}
+		if w.has("tied") {
+			p.Tied = api.ToOne
+		}
 		if wishes := w.value["wishes"]; wishes != "" {
 			p.Class = p.Class.Wishing([]byte(wishes))
 		}
@@ -421,6 +424,18 @@ func (s *script) run(line string) []string {
 		r := s.find("commit " + w.plain[0] + " " + w.plain[1]).GetCommit()
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{GangUid: w.plain[1], Serial: r.Serial,
 			Outcome: wire.CommitOutcome(wire.CommitOutcome_value["COMMIT_"+w.plain[2]]), PodUids: w.plain[3:]}}})
+
+	case "ready": // SHARD GANG [POD:WORDS_WITH_UNDERSCORES ...] [late]: the volumes of its last commit there, late: of one before
+		m := &wire.Ready{GangUid: w.plain[1], Serial: s.find("commit " + w.plain[0] + " " + w.plain[1]).GetCommit().Serial}
+		for _, text := range w.plain[2:] {
+			if text == "late" {
+				m.Serial--
+				continue
+			}
+			pod, why, _ := strings.Cut(text, ":")
+			m.Failed = append(m.Failed, &wire.VolumeFailure{PodUid: pod, Why: strings.ReplaceAll(why, "_", " ")})
+		}
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Ready{Ready: m}})
 
 	case "bound", "free", "nopod": // SHARD GANG POD@NODE ... [heir] resolved=VERSION
 		m := &wire.BindResults{GangUid: w.plain[1]}
@@ -670,8 +685,13 @@ func printMessage(e *wire.Envelope) string {
 		out += ":"
 		for _, p := range m.Pods {
 			out += fmt.Sprintf(" %s@%s(%s)", p.Uid, p.Node, p.ResourceVersion)
+			if p.Unbound {
+				out += " unbound"
+			}
 		}
 		return out
+	case *wire.Envelope_Prepare:
+		return fmt.Sprintf("Prepare %s serial %s", b.Prepare.GangUid, printSerial(b.Prepare.Serial))
 	case *wire.Envelope_Bind:
 		return fmt.Sprintf("Bind %s serial %s", b.Bind.GangUid, printSerial(b.Bind.Serial))
 	case *wire.Envelope_Withdraw:

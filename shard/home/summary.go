@@ -59,7 +59,9 @@ func (s *summary) share(kinds []kind, own bool) (pods []*pod) {
 		}
 		parts = append(parts, p)
 	}
-	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.most, b.most) })
+	slices.SortStableFunc(parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(b.pods[0].Tied, a.pods[0].Tied), cmp.Compare(a.most, b.most))
+	})
 	left := s.left
 	for _, p := range parts {
 		if n := min(int64(len(p.pods)), p.most, keep(often(p.class.Requests, left))); n > 0 {

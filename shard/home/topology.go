@@ -15,6 +15,9 @@ import (
 
 // mayBind reports whether a prepared gang may be bound. If it may not, it starts over.
 func (c *Core) mayBind(g *gang) bool {
+	if !slices.ContainsFunc(g.commits, func(cm *commit) bool { return !cm.judged }) {
+		return true
+	}
 	var members []topology.Member
 	place := int64(0)
 	for _, cm := range g.commits {
@@ -38,6 +41,9 @@ func (c *Core) mayBind(g *gang) bool {
 		return false
 	}
 	delete(c.unjudged, g.id)
+	for _, cm := range g.commits {
+		cm.judged = true
+	}
 	return true
 }
 

@@ -19,33 +19,13 @@ func (c *Core) bindRequest(from api.Incarnation, m *wire.Bind) {
 	if !c.ready || m.GetGangUid() == "" {
 		return
 	}
-	var g *gang
-	var mm *commit
-	home := len(c.queues[m.GetGangUid()]) == 0
-	for _, of := range c.queues[m.GetGangUid()] { // the same serial may have been used by the homes of two queues
-		if c.table.OwnerOf(of.ref.GetQueue()) != from {
-			continue
-		}
-		home = true
-		if at := of.commits[m.GetSerial()]; at != nil {
-			g, mm = of, at
-		}
-	}
-	if !home {
-		c.ignored++
+	mm := c.commitFor(from, m.GetGangUid(), m.GetSerial())
+	if mm == nil {
 		return
 	}
-	if mm == nil { // forgotten, or made before we were born
-		if c.table.Has(from) {
-			c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
-				GangUid: m.GetGangUid(), Serial: m.GetSerial(), Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN, Message: "no such commit here"}}}})
-		}
-		return
-	}
-	g.touched = c.now
+	g := mm.gang
 	switch {
 	case mm.reply == nil: // more is known there than here; it is bound when it is durable
-		mm.judged = mm.judged || !mm.bind
 		mm.bind = true
 		return
 	case !mm.prepared() || mm.serial <= g.withdrawn:
@@ -60,6 +40,30 @@ func (c *Core) bindRequest(from api.Incarnation, m *wire.Bind) {
 		c.bind(mm)
 	}
 	c.resendResults(g, func(r result) bool { return r.serial == mm.serial })
+}
+
+// commitFor finds the commit that a home shard speaks of. Of one that is not known here the home shard is told so.
+func (c *Core) commitFor(from api.Incarnation, gangUID string, serial uint64) (mm *commit) {
+	home := len(c.queues[gangUID]) == 0
+	for _, of := range c.queues[gangUID] { // the same serial may have been used by the homes of two queues
+		if c.table.OwnerOf(of.ref.GetQueue()) != from {
+			continue
+		}
+		home = true
+		if at := of.commits[serial]; at != nil {
+			mm = at
+		}
+	}
+	switch {
+	case !home:
+		c.ignored++
+	case mm != nil:
+		mm.gang.touched = c.now
+	case c.table.Has(from): // forgotten, or made before we were born
+		c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
+			GangUid: gangUID, Serial: serial, Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN, Message: "no such commit here"}}}})
+	}
+	return mm
 }
 
 // dropUnbindable gives up durable rows whose node is gone, or not ours any more, or over its limits by now: such a node
@@ -78,11 +82,12 @@ func (c *Core) dropUnbindable(m *commit) {
 
 // bind asks for the Bindings of what is durable and was not sent.
 func (c *Core) bind(m *commit) {
+	c.dropUnready(m)
 	for _, r := range m.rows {
 		if r.phase != prepared {
 			continue
 		}
-		if !r.stored || r.key == nil || r.key.modRevision <= 0 || m.serial <= m.gang.withdrawn || c.otherOwnRow(r) {
+		if !r.stored || r.key == nil || r.key.modRevision <= 0 || m.serial <= m.gang.withdrawn || c.otherOwnRow(r) || r.volumes.open() {
 			c.fault("a Binding without a durable intent of its own", slog.String("pod", r.uid), slog.String("node", r.node))
 			continue
 		}

@@ -95,7 +95,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		return // this process ends; its heir answers
 	}
 	mm := &commit{gang: g, serial: m.GetSerial(), reservation: m.GetReservationRevision(), table: m.GetTableRevision(),
-		bind: m.GetBind(), at: c.now, trace: m.GetTrace(), received: c.now}
+		bind: m.GetBind(), judged: !m.GetBind() && !m.GetJudge(), at: c.now, trace: m.GetTrace(), received: c.now}
 	if without, why := c.admit(mm, m); len(without) > 0 || why != "" {
 		refuse(wire.CommitOutcome_COMMIT_HOLD_GONE, why, without)
 		return
@@ -182,6 +182,9 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 			continue
 		}
 		r := &row{gang: g, commit: mm, uid: uid, rv: p.GetResourceVersion(), ns: p.GetNamespace(), name: p.GetName(), node: p.GetNode(), class: class, kin: k, ruled: h != nil && h.ruled, charge: uid}
+		if p.GetUnbound() {
+			r.volumes = volumesWait
+		}
 		delete(g.holds, uid)
 		c.chargeRow(r, r.node)
 		c.addRow(r)
@@ -464,7 +467,7 @@ func (c *Core) decided(m *commit) {
 		}
 		return
 	}
-	if m.bind && !m.judged && !c.judge(m) {
+	if !m.judged && !c.judge(m) {
 		return
 	}
 	m.at = c.now

@@ -254,6 +254,8 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.message(ev)
 	case event.IntentsWritten:
 		c.intentsWritten(ev)
+	case event.VolumesBound:
+		c.volumesBound(ev)
 	case event.BindDone:
 		c.bindDone(ev)
 	case event.ResolveDone:
@@ -286,6 +288,8 @@ func (c *Core) message(m event.Message) {
 		c.commitRequest(m.From, body.Commit)
 	case *wire.Envelope_Bind:
 		c.bindRequest(m.From, body.Bind)
+	case *wire.Envelope_Prepare:
+		c.prepareRequest(m.From, body.Prepare)
 	case *wire.Envelope_Withdraw:
 		c.withdrawRequest(m.From, body.Withdraw)
 	}

@@ -9,6 +9,8 @@
 //
 // The life of a row:
 //
+// Between prepared and Bind the volumes of its pod are bound where that is to be done (volumes.go).
+//
 //	 Commit        written           Bind            BindDone OK          seen bound
 //	──────▶ queued ──────▶ prepared ──────▶ sent ──────────────▶ confirmed ──────────▶ done
 //	          │               │              │  anything else        │ not seen for long
@@ -21,6 +23,7 @@
 //     ResolveBinding has shown that the pod has no node and is at another version than its Binding names; or the row was never sent
 //     and has been deleted from the control store. So the intents and the bound pods of a node never exceed what it has, except
 //     where others bound pods to it.
+//   - No Binding is sent for a pod whose volumes are still to be bound.
 //   - A Binding is sent once for a row that is durable, with exactly the row's UID and resourceVersion. Another version
 //     needs another row. A pod has one row at most that may still be sent by this process.
 //   - Gained buckets take nothing before the takeover is complete: table, then all intents, then a list of all pods.

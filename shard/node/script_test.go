@@ -325,7 +325,7 @@ func (s *script) run(line string) []string {
 	case "explain": // SERIAL cpu= selector= from=
 		return message(&wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: w.or("namespace", "ns"), PodClass: wireClass(w.class())[0], Serial: uint64(w.toNum(w.plain[0]))}}})
 
-	case "commit": // gang p1@n1[:resourceVersion] ... serial= table= [reservation=] cpu= [priority=] [norank] [bind]
+	case "commit": // gang p1@n1[:resourceVersion] ... serial= table= [reservation=] cpu= [priority=] [norank] [bind] [unbound=p1,p2]
 		m := &wire.Commit{Gang: w.gang(), Serial: uint64(w.num("serial")), TableRevision: w.num("table"), ReservationRevision: w.toNum(w.or("reservation", "50")),
 			Classes: wireClass(w.class()), Bind: w.has("bind"), Rank: &wire.Rank{Priority: w.num("priority"), GangUid: w.plain[0]},
 			Trace: &wire.Trace{TraceId: []byte("trace-0123456789"), SpanId: []byte("span-of-")}}
@@ -338,12 +338,19 @@ func (s *script) run(line string) []string {
 			}
 			uid, rest, _ := strings.Cut(text, "@")
 			node, rv, _ := strings.Cut(rest, ":")
-			m.Pods = append(m.Pods, &wire.PodRef{Uid: uid, ResourceVersion: cmp.Or(rv, "7"), Namespace: w.or("namespace", "ns"), Name: uid, Node: node})
+			unbound := slices.Contains(strings.Split(w.value["unbound"], ","), uid)
+			m.Pods = append(m.Pods, &wire.PodRef{Uid: uid, ResourceVersion: cmp.Or(rv, "7"), Namespace: w.or("namespace", "ns"), Name: uid, Node: node, Unbound: unbound})
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_Commit{Commit: m}})
 
 	case "bind": // gang serial=
 		return message(&wire.Envelope{Body: &wire.Envelope_Bind{Bind: &wire.Bind{GangUid: w.plain[0], Serial: uint64(w.num("serial"))}}})
+
+	case "prepare": // gang serial=
+		return message(&wire.Envelope{Body: &wire.Envelope_Prepare{Prepare: &wire.Prepare{GangUid: w.plain[0], Serial: uint64(w.num("serial"))}}})
+
+	case "volumes": // a/1/p1 [WORDS]: they are bound, or why not
+		return s.step(event.VolumesBound{Row: row(w.plain[0]), Failed: strings.Join(w.plain[1:], " ")})
 
 	case "withdraw": // gang serial= [epoch=]
 		return message(&wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: w.gang(), Serial: uint64(w.num("serial")), TableEpoch: uint64(w.num("epoch")), PodUids: strings.FieldsFunc(w.value["asks"], func(r rune) bool { return r == ',' })}}})
@@ -351,14 +358,14 @@ func (s *script) run(line string) []string {
 	case "empty": // messages and events with nothing in them
 		var out []string
 		for _, body := range []*wire.Envelope{nil, {},
-			{Body: &wire.Envelope_HoldRequest{}}, {Body: &wire.Envelope_Commit{}}, {Body: &wire.Envelope_Bind{}}, {Body: &wire.Envelope_Withdraw{}}, {Body: &wire.Envelope_Summary{}},
+			{Body: &wire.Envelope_HoldRequest{}}, {Body: &wire.Envelope_Commit{}}, {Body: &wire.Envelope_Bind{}}, {Body: &wire.Envelope_Prepare{}}, {Body: &wire.Envelope_Withdraw{}}, {Body: &wire.Envelope_Summary{}},
 			{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{Gang: w.gang(), Serial: 1 << 40, Classes: []*wire.PodClass{nil}, Pods: []*wire.PodWant{nil, {PodUid: "x", PodClass: 9}}}}},
 			{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: w.gang(), Serial: 1 << 40, TableRevision: s.revision(), Pods: []*wire.PodRef{nil, {Uid: "x", ResourceVersion: "1", Name: "x", Node: "n1", PodClass: 9}}}}},
 		} {
 			out = append(out, message(body)...)
 		}
 		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.PodsReplaced{Pods: []*api.Pod{nil, {}}}, event.PodSeen{}, event.PodSeen{Pod: &api.Pod{UID: "nothing", Node: "n1"}}, event.PodGone{}, event.PodGone{UID: "nothing"},
-			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.ResolveDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}} {
+			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.VolumesBound{}, event.ResolveDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}} {
 			out = append(out, s.step(ev)...)
 		}
 		return out
@@ -464,6 +471,10 @@ func printOutput(o event.Output) string {
 		return fmt.Sprintf("write intents %d if table@%d %s: %s", o.N, o.TableRevision, strings.Join(fences, " "), printRecord(o.Record))
 	case event.BindPod:
 		return fmt.Sprintf("bind %s to %s: %s/%s version %s", printRow(o.Row), o.Node, o.Namespace, o.Name, o.ResourceVersion)
+	case event.BindVolumes:
+		return fmt.Sprintf("bind volumes %s for %s: %s/%s", printRow(o.Row), o.Node, o.Namespace, o.Name)
+	case event.EndVolumes:
+		return fmt.Sprintf("end volumes %s undo=%t", printRow(o.Row), o.Undo)
 	case event.ResolveBinding:
 		return fmt.Sprintf("resolve %s: %s/%s with %s", printRow(o.Row), o.Namespace, o.Name, o.Value)
 	case event.DeleteIntents:
@@ -529,6 +540,12 @@ func printMessage(e *wire.Envelope) string {
 			line += fmt.Sprintf(" %s is bound to %s", p.PodUid, p.Node)
 		}
 		return line
+	case *wire.Envelope_Ready:
+		out := fmt.Sprintf("Ready %s %d", b.Ready.GangUid, b.Ready.Serial)
+		for _, f := range b.Ready.Failed {
+			out += fmt.Sprintf(" %s(%s)", f.PodUid, f.Why)
+		}
+		return out
 	case *wire.Envelope_BindResults:
 		out := fmt.Sprintf("BindResults %s %d", b.BindResults.GangUid, b.BindResults.Serial)
 		for _, r := range b.BindResults.Results {

@@ -89,7 +89,7 @@ type commit struct {
 	reservation int64
 	table       int64
 	bind        bool
-	judged      bool // it may be bound, as far as other nodes are concerned
+	judged      bool // it may be bound, as far as other pods are concerned, or its home shard judges that
 	waves       bool // its pods are spread, or follow others
 	rows        []*row
 	reply       *wire.CommitReply // nil while it is not decided
@@ -101,6 +101,7 @@ type commit struct {
 	bindings    int  // not answered yet
 	sent        int  // rows in phase sent
 	refusedPods bool // rows were given up after it was prepared
+	failed      []*wire.VolumeFailure
 }
 
 // open reports whether something of it is still to come.
@@ -140,15 +141,17 @@ type row struct {
 	ruled  bool // its hold was counted by package topology
 
 	phase     phase
-	at        int    // in gang.rows
-	charge    string // the UID under which the cache counts it, "" when it does not
-	stored    bool   // is in the control store, as far as we know
-	seen      bool   // its pod was seen since; so a list without it means that it is gone
-	listed    uint64 // of an inherited row: the takeover that found it; so its list without the pod means so, too
-	resolved  bool   // with confirmed: a patch said so; the control store need not remember it
-	binding   bool   // BindPod is not answered
-	resolving bool   // ResolveBinding is not answered
-	version   string // of the pod once resolving found it free
+	volumes   binding
+	asked     time.Time // with volumesAsked: since when
+	at        int       // in gang.rows
+	charge    string    // the UID under which the cache counts it, "" when it does not
+	stored    bool      // is in the control store, as far as we know
+	seen      bool      // its pod was seen since; so a list without it means that it is gone
+	listed    uint64    // of an inherited row: the takeover that found it; so its list without the pod means so, too
+	resolved  bool      // with confirmed: a patch said so; the control store need not remember it
+	binding   bool      // BindPod is not answered
+	resolving bool      // ResolveBinding is not answered
+	version   string    // of the pod once resolving found it free
 	resolveAt time.Time
 	retries   int
 }
@@ -299,6 +302,7 @@ func (c *Core) enter(r *row, p phase) {
 			m.sent++
 		}
 	}
+	c.endVolumes(r, p)
 	r.phase = p
 	c.mayAnswer(r.gang)
 }

@@ -24,6 +24,7 @@ type claims struct {
 	storage
 	usages
 	devices
+	bindings
 	bound   map[string]map[types.NamespacedName]bool // the claims of a volume, of those that pods wait for
 	waiting map[types.UID]*waitingPod
 	users   map[subject]map[types.UID]*waitingPod // the pods that wait for it
@@ -57,7 +58,7 @@ type waitingPod struct {
 
 func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 	return &claims{
-		show: show, flush: flush, late: answers{}, rules: rules, storage: newStorage(), usages: newUsages(), devices: newDevices(),
+		show: show, flush: flush, late: answers{}, rules: rules, storage: newStorage(), usages: newUsages(), devices: newDevices(), bindings: newBindings(),
 		bound: map[string]map[types.NamespacedName]bool{}, waiting: map[types.UID]*waitingPod{}, users: map[subject]map[types.UID]*waitingPod{},
 	}
 }
@@ -216,7 +217,7 @@ func claimsOf(p *corev1.Pod) (all []types.NamespacedName) {
 }
 
 // Volumes implements api.Cluster; the lock is held.
-func (c *claims) Volumes(p *corev1.Pod) (where []*corev1.NodeSelector, why string) {
+func (c *claims) Volumes(p *corev1.Pod) (reach api.Reach, why string) {
 	return volume.Nodes(p, api.GroupOf(p, c.rules), c)
 }
 
@@ -225,7 +226,9 @@ type answer struct {
 	exists bool
 	claim  volume.Claim
 	volume *volume.Volume // the same one as long as it is equal
-	class  volume.Mode
+	class  *volume.Class  // likewise
+	kept   *volume.Volume // likewise
+	gone   bool           // the node that was selected is not there
 	driver string
 	users  volume.Usage
 	device string
@@ -243,7 +246,13 @@ func (c *claims) answer(s subject) (a answer) {
 				a.driver = c.Driver(a.volume.Driver)
 			}
 		} else if a.claim.Class != "" {
-			a.class = c.class[a.claim.Class]
+			if a.class = c.class[a.claim.Class]; a.class != nil {
+				a.driver = c.Driver(a.class.Driver())
+			}
+			if kept := c.Kept(s.namespace, s.name); len(kept) > 0 {
+				a.kept = kept[0]
+			}
+			a.gone = a.claim.Selected != "" && !c.Node(a.claim.Selected)
 		}
 		if a.claim.OnePod {
 			if u := c.Usage(s.namespace, s.name); u != nil {

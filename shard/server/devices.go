@@ -99,6 +99,7 @@ func (c *claims) node(n *api.Node) {
 		}
 	}
 	same = same && i == len(known)
+	c.nodeThere(n)
 	c.mu.Unlock()
 	if same { // as most updates are
 		return

@@ -57,6 +57,7 @@ type loop struct {
 
 	reads, writes           *workers // control store
 	binds, resolves, others *workers // API server
+	volumes                 *workers // likewise, for claims and volumes
 
 	// ----
 	topology *topology.View
@@ -246,6 +247,10 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 		})
 	case event.ResolveBinding:
 		l.resolves.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.resolve(ctx, o)) })
+	case event.BindVolumes:
+		l.watches.claims.bindVolumes(o)
+	case event.EndVolumes:
+		l.watches.claims.endVolumes(o)
 	case event.WriteQueueStatus:
 		l.others.do("", func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)

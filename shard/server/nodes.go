@@ -24,6 +24,7 @@ func (w *watches) nodeEvents() (seen, gone func(*corev1.Node) event.Event) {
 	}
 	gone = func(n *corev1.Node) event.Event {
 		w.claims.setNode(n.Name, nil)
+		w.claims.nodeGone(n.Name)
 		return event.NodeGone{Name: n.Name}
 	}
 	return seen, gone

@@ -29,6 +29,8 @@ func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pod
 			c.csiNodes().Seen(o)
 		case *storagev1.CSIDriver:
 			c.csiDrivers().Seen(o)
+		case *storagev1.CSIStorageCapacity:
+			c.capacities().Seen(volume.StripCapacity(o))
 		case *resourcev1.DeviceClass:
 			c.deviceClasses().Seen(o)
 		}

@@ -55,6 +55,7 @@ const (
 	bindWorkers    = 32
 	resolveWorkers = 16
 	otherWorkers   = 16
+	volumeWorkers  = 16
 	storeWorkers   = 4
 	inboxSize      = 4096
 )
@@ -131,6 +132,7 @@ func Run(ctx context.Context, o Options) error {
 	defer fail(nil)
 	l.reads, l.writes = newWorkers(ctx, 1), newWorkers(ctx, storeWorkers)
 	l.binds, l.resolves, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, resolveWorkers), newWorkers(ctx, otherWorkers)
+	l.volumes = newWorkers(ctx, volumeWorkers)
 	wg.Go(func() { l.run(ctx) })
 
 	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}}
@@ -140,7 +142,8 @@ func Run(ctx context.Context, o Options) error {
 	p.NotReady("watches", "listing the cluster for the first time")
 	l.watches = &watches{
 		clients: p.Kube, log: p.Log, relay: l.relay, rules: rules, writeVolcano: o.Volcano == "write",
-		post: func(events []event.Event) { l.post(ctx, events...) },
+		post:   func(events []event.Event) { l.post(ctx, events...) },
+		writer: volumeCalls{l},
 	}
 	if err := l.watches.run(ctx, stopping, &wg); err != nil {
 		return err

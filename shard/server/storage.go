@@ -17,15 +17,16 @@ import (
 type storage struct {
 	volume  map[string]*volume.Volume
 	claim   map[types.NamespacedName]volume.Claim
-	class   map[string]volume.Mode
+	class   map[string]*volume.Class
 	limits  map[string][]string // by node: CSI drivers that limit its volumes
 	limited map[string]int      // by CSI driver: how many nodes are limited
 	needed  map[string]bool     // CSI drivers that have to be installed on the node of a pod
+	supply
 }
 
 func newStorage() storage {
-	return storage{volume: map[string]*volume.Volume{}, claim: map[types.NamespacedName]volume.Claim{}, class: map[string]volume.Mode{},
-		limits: map[string][]string{}, limited: map[string]int{}, needed: map[string]bool{}}
+	return storage{volume: map[string]*volume.Volume{}, claim: map[types.NamespacedName]volume.Claim{}, class: map[string]*volume.Class{},
+		limits: map[string][]string{}, limited: map[string]int{}, needed: map[string]bool{}, supply: newSupply()}
 }
 
 func (s *storage) Claim(namespace, name string) (volume.Claim, bool) {
@@ -34,7 +35,7 @@ func (s *storage) Claim(namespace, name string) (volume.Claim, bool) {
 }
 
 func (s *storage) Volume(name string) *volume.Volume { return s.volume[name] }
-func (s *storage) Class(name string) volume.Mode     { return s.class[name] }
+func (s *storage) Class(name string) *volume.Class   { return s.class[name] }
 
 func (s *storage) Driver(name string) string {
 	switch {
@@ -77,15 +78,10 @@ func stripCSINode(n *storagev1.CSINode) *storagev1.CSINode {
 	return out
 }
 
-// stripCSIDriver keeps what has a driver needed.
+// stripCSIDriver keeps what has a driver needed, and its capacity checked.
 func stripCSIDriver(d *storagev1.CSIDriver) *storagev1.CSIDriver {
 	return &storagev1.CSIDriver{ObjectMeta: api.StripMeta(&d.ObjectMeta),
-		Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: d.Spec.PreventPodSchedulingIfMissing}}
-}
-
-// stripClass keeps what volume.ReadClass reads.
-func stripClass(c *storagev1.StorageClass) *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: api.StripMeta(&c.ObjectMeta), VolumeBindingMode: c.VolumeBindingMode}
+		Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: d.Spec.PreventPodSchedulingIfMissing, StorageCapacity: d.Spec.StorageCapacity}}
 }
 
 func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
@@ -96,28 +92,52 @@ func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
 		}
 		return now
 	}
-	change := func(name string, apply func()) {
+	set := func(v *corev1.PersistentVolume, there bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		old, now := c.volume[v.Name], (*volume.Volume)(nil)
+		if there {
+			now = read(v)
+		}
+		concerned := slices.Collect(maps.Keys(c.bound[v.Name]))
+		for _, o := range []*volume.Volume{old, now} {
+			if o != nil {
+				concerned = append(concerned, o.For())
+			}
+		}
 		before := answers{}
-		for claim := range c.bound[name] {
+		for _, claim := range concerned {
 			c.note(before, subject{aClaim, claim.Namespace, claim.Name})
 		}
-		apply()
+		c.offer(v, old, now)
+		if there {
+			c.volume[v.Name] = now
+		} else {
+			delete(c.volume, v.Name)
+		}
+		if old != now {
+			c.offersChanged(old, now)
+		}
 		c.again(before, map[types.UID]bool{})
+		for _, claim := range concerned {
+			c.lookAt(claim)
+		}
 	}
 	return kube.Handler[*corev1.PersistentVolume]{
 		Replaced: func(list []*corev1.PersistentVolume, _ kube.Ticket) {
 			c.changeAny(func() {
 				now := make(map[string]*volume.Volume, len(list))
+				c.offerNothing()
 				for _, v := range list {
 					now[v.Name] = read(v)
+					c.offer(v, nil, now[v.Name])
 				}
 				c.volume = now
+				c.supplyChanged(allClasses)
 			})
 		},
-		Seen:  func(v *corev1.PersistentVolume) { change(v.Name, func() { c.volume[v.Name] = read(v) }) },
-		Gone:  func(v *corev1.PersistentVolume) { change(v.Name, func() { delete(c.volume, v.Name) }) },
+		Seen:  func(v *corev1.PersistentVolume) { set(v, true) },
+		Gone:  func(v *corev1.PersistentVolume) { set(v, false) },
 		Flush: c.flush,
 	}
 }
@@ -132,39 +152,72 @@ func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
 			c.unbind(name)
 			apply(name)
 			c.bind(name)
+			c.lookAt(name)
 		}, subject{aClaim, p.Namespace, p.Name})
+	}
+	read := func(p *corev1.PersistentVolumeClaim) {
+		name := nameOf(p)
+		c.claim[name] = volume.ReadClaim(p)
+		if c.claim[name].UID != "" {
+			c.claimAt[name] = version{p.UID, p.ResourceVersion}
+		} else {
+			delete(c.claimAt, name)
+		}
 	}
 	return kube.Handler[*corev1.PersistentVolumeClaim]{
 		Replaced: func(list []*corev1.PersistentVolumeClaim, _ kube.Ticket) {
 			c.changeAny(func() {
 				clear(c.claim)
+				clear(c.claimAt)
 				for _, p := range list {
-					c.claim[nameOf(p)] = volume.ReadClaim(p)
+					read(p)
 				}
 			})
 		},
 		Seen: func(p *corev1.PersistentVolumeClaim) {
-			change(p, func(name types.NamespacedName) { c.claim[name] = volume.ReadClaim(p) })
+			change(p, func(types.NamespacedName) { read(p) })
 		},
 		Gone: func(p *corev1.PersistentVolumeClaim) {
-			change(p, func(name types.NamespacedName) { delete(c.claim, name) })
+			change(p, func(name types.NamespacedName) {
+				delete(c.claim, name)
+				delete(c.claimAt, name)
+			})
 		},
 		Flush: c.flush,
 	}
 }
 
 func (c *claims) storageClasses() kube.Handler[*storagev1.StorageClass] {
+	read := func(s *storagev1.StorageClass, known map[string]*volume.Class) *volume.Class {
+		now := volume.ReadClass(s)
+		if old := known[s.Name]; old != nil && old.Equal(now) {
+			return old
+		}
+		return now
+	}
 	return kube.Handler[*storagev1.StorageClass]{
 		Replaced: func(list []*storagev1.StorageClass, _ kube.Ticket) {
 			c.changeAny(func() {
-				clear(c.class)
+				now := map[string]*volume.Class{}
 				for _, s := range list {
-					c.class[s.Name] = volume.ReadClass(s)
+					now[s.Name] = read(s, c.class)
 				}
+				c.class = now
+				c.supplyChanged(allClasses)
 			})
 		},
-		Seen:  func(s *storagev1.StorageClass) { c.changeAny(func() { c.class[s.Name] = volume.ReadClass(s) }) },
-		Gone:  func(s *storagev1.StorageClass) { c.changeAny(func() { delete(c.class, s.Name) }) },
+		Seen: func(s *storagev1.StorageClass) {
+			c.changeAny(func() {
+				c.class[s.Name] = read(s, c.class)
+				c.supplyChanged(allClasses)
+			})
+		},
+		Gone: func(s *storagev1.StorageClass) {
+			c.changeAny(func() {
+				delete(c.class, s.Name)
+				c.supplyChanged(allClasses)
+			})
+		},
 		Flush: c.flush,
 	}
 }
@@ -178,7 +231,10 @@ func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
 		}
 		c.mu.Unlock()
 		if tips {
-			c.changeAny(func() { c.setLimits(node, drivers) })
+			c.changeAny(func() {
+				c.setLimits(node, drivers)
+				c.supplyChanged(allClasses)
+			})
 		}
 	}
 	return kube.Handler[*storagev1.CSINode]{
@@ -190,6 +246,7 @@ func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
 				for _, n := range list {
 					c.setLimits(n.Name, limiting(n))
 				}
+				c.supplyChanged(allClasses)
 			})
 		},
 		Seen:  func(n *storagev1.CSINode) { set(n.Name, limiting(n)) },
@@ -205,11 +262,18 @@ func (c *claims) csiDrivers() kube.Handler[*storagev1.CSIDriver] {
 		} else {
 			delete(c.needed, d.Name)
 		}
+		if p := d.Spec.StorageCapacity; there && p != nil && *p {
+			c.checked[d.Name] = true
+		} else {
+			delete(c.checked, d.Name)
+		}
+		c.supplyChanged(allClasses)
 	}
 	return kube.Handler[*storagev1.CSIDriver]{
 		Replaced: func(list []*storagev1.CSIDriver, _ kube.Ticket) {
 			c.changeAny(func() {
 				clear(c.needed)
+				clear(c.checked)
 				for _, d := range list {
 					set(d, true)
 				}

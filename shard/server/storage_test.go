@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/volume"
 )
 
 // shown has what claims shows of pods, by name: "" for those that may be placed.
@@ -206,10 +207,10 @@ func TestDrivers(t *testing.T) {
 	s.expect(t, "unbound", map[string]string{"p": "StorageClass c does not exist"})
 	late := storagev1.VolumeBindingWaitForFirstConsumer
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, VolumeBindingMode: &late}
-	s.storageClasses().Seen(stripClass(class))
-	s.expect(t, "late", map[string]string{"p": "WaitForFirstConsumer"})
+	s.storageClasses().Seen(volume.StripClass(class))
+	s.expect(t, "late", map[string]string{"p": "no PersistentVolume of StorageClass c suits it"})
 	class.VolumeBindingMode = nil
-	s.storageClasses().Replaced([]*storagev1.StorageClass{stripClass(class)}, 0)
+	s.storageClasses().Replaced([]*storagev1.StorageClass{volume.StripClass(class)}, 0)
 	s.expect(t, "at once", map[string]string{"p": "provisioned by StorageClass c"})
 	s.storageClasses().Gone(class)
 	s.expect(t, "gone", map[string]string{"p": "StorageClass c does not exist"})

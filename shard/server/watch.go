@@ -30,6 +30,7 @@ type watches struct {
 	rules        api.Rules           // read once, never changed
 	writeVolcano bool                // with --volcano=write
 	post         func([]event.Event) // hands on what came together; its calls keep their order
+	writer       volumeWriter
 	claims       *claims
 	pods         *kube.Follower[*corev1.Pod]
 
@@ -63,6 +64,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
 	known := newPods(w.emit)
 	w.claims = newClaims(w.rules, known.seen, w.flush)
+	w.claims.writer = w.writer
 
 	var synced []<-chan struct{}
 	start := func(run func(context.Context), done <-chan struct{}) {
@@ -112,7 +114,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	start(volumeClaims.Run, volumeClaims.Synced())
 	storageClient := w.clients.Core.StorageV1().RESTClient()
 	storageClasses := kube.Follow(storageClient, "storageclasses", w.log, w.claims.storageClasses())
-	relayed(w, storageClasses, stripClass, pace)
+	relayed(w, storageClasses, volume.StripClass, pace)
 	start(storageClasses.Run, storageClasses.Synced())
 	csiNodes := kube.Follow(storageClient, "csinodes", w.log, w.claims.csiNodes())
 	relayed(w, csiNodes, stripCSINode, pace)
@@ -120,6 +122,9 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	csiDrivers := kube.Follow(storageClient, "csidrivers", w.log, w.claims.csiDrivers())
 	relayed(w, csiDrivers, stripCSIDriver, pace)
 	start(csiDrivers.Run, csiDrivers.Synced())
+	capacities := kube.Follow(storageClient, "csistoragecapacities", w.log, w.claims.capacities())
+	relayed(w, capacities, volume.StripCapacity, pace)
+	start(capacities.Run, capacities.Synced())
 	devices := make(chan struct{})
 	start(func(ctx context.Context) { w.followDevices(ctx, sync.OnceFunc(func() { close(devices) })) }, devices)
 

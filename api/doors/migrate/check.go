@@ -208,8 +208,8 @@ func (r *rows) job(j *batch.Job, rules *api.Rules) {
 // anywhere is a cluster whose volumes may be used anywhere: what a pod's volumes let it do is not to be judged here.
 type anywhere struct{}
 
-func (anywhere) Volumes(*corev1.Pod) ([]*corev1.NodeSelector, string) { return nil, "" }
-func (anywhere) DeviceClass(string) string                            { return "" }
+func (anywhere) Volumes(*corev1.Pod) (api.Reach, string) { return api.Reach{}, "" }
+func (anywhere) DeviceClass(string) string               { return "" }
 
 // quoted is what differs between pods that are refused for the same reason.
 var quoted = regexp.MustCompile(`"[^"]*"`)
@@ -226,11 +226,11 @@ func (r *rows) pod(kind string, p *corev1.Pod, rules *api.Rules) {
 		r.add(use{Refused, "it waits with " + as.Refused.Reason}, kind+" "+api.Shorten(quoted.ReplaceAllString(as.Refused.Message, `"..."`), 160), object)
 		return
 	}
-	r.add(use{Honoured, "requests, node selector and affinity, affinity and anti-affinity between pods, topology spread, tolerations, host ports, bound volumes"}, kind+" that Basalt can place", object)
+	r.add(use{Honoured, "requests, node selector and affinity, affinity and anti-affinity between pods, topology spread, tolerations, host ports, volumes"}, kind+" that Basalt can place", object)
 	r.annotations(kind, object, p.Annotations)
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			r.add(use{Honoured, "where its volume is bound and of a kind that Basalt can judge; else it waits with UnsupportedConstraint"}, kind+" with a PersistentVolumeClaim", object)
+			r.add(use{Honoured, "where its volume is bound, or waits for a node to be chosen, and is of a kind that Basalt can judge; else it waits with UnsupportedConstraint"}, kind+" with a PersistentVolumeClaim", object)
 			break
 		}
 	}

@@ -101,6 +101,61 @@ func (c *Case) withoutOwnAttachments() *Case {
 	return out
 }
 
+// claims returns the claims of a case's pod, each once.
+func (c *Case) claims() (out []*v1.PersistentVolumeClaim) {
+	for _, o := range c.Objects {
+		pvc, is := o.(*v1.PersistentVolumeClaim)
+		if is && pvc.Namespace == c.Pod.Namespace && slices.ContainsFunc(c.Pod.Spec.Volumes, func(v v1.Volume) bool { return api.ClaimOf(c.Pod, &v) == pvc.Name }) {
+			out = append(out, pvc)
+		}
+	}
+	return out
+}
+
+// selects reports whether a volume is being provisioned on a node for a claim of the pod.
+func (c *Case) selects(node string) bool {
+	return slices.ContainsFunc(c.claims(), func(p *v1.PersistentVolumeClaim) bool {
+		return p.Spec.VolumeName == "" && p.Annotations[selectedNode] == node
+	})
+}
+
+// keeps reports whether a volume is kept for an unbound claim of the pod.
+func (c *Case) keeps() bool {
+	return slices.ContainsFunc(c.claims(), func(p *v1.PersistentVolumeClaim) bool {
+		return p.Spec.VolumeName == "" && slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
+			v, is := o.(*v1.PersistentVolume)
+			return is && v.Spec.ClaimRef != nil && v.Spec.ClaimRef.Namespace == p.Namespace && v.Spec.ClaimRef.Name == p.Name
+		})
+	})
+}
+
+// withoutCapacities returns the case with drivers whose capacity is not checked.
+func (c *Case) withoutCapacities() *Case {
+	out := c.clone()
+	for i, o := range out.Objects {
+		if d, is := o.(*storagev1.CSIDriver); is {
+			d = d.DeepCopy()
+			d.Spec.StorageCapacity = nil
+			out.Objects[i] = d
+		}
+	}
+	return out
+}
+
+// withClaimsOnce returns the case with a pod that names each claim once.
+func (c *Case) withClaimsOnce() *Case {
+	out := c.clone()
+	out.Pod = c.Pod.DeepCopy()
+	seen := map[string]bool{}
+	out.Pod.Spec.Volumes = slices.DeleteFunc(out.Pod.Spec.Volumes, func(v v1.Volume) bool {
+		name := api.ClaimOf(out.Pod, &v)
+		again := name != "" && seen[name]
+		seen[name] = true
+		return again
+	})
+	return out
+}
+
 // nodeNames returns the names of the nodes of a case.
 func (c *Case) nodeNames() []string {
 	var out []string

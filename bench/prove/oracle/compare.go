@@ -70,6 +70,15 @@ var exceptions = []exception{
 	{"shared-hostname", "nodes with the same hostname take no pod that an anti-affinity term is about: nothing says which of them it means", func(c *Case, m Mismatch) bool {
 		return m.Kind == Strict && c.sharesHostname(m.Node)
 	}},
+	{"provisioned-already", "a claim whose volume is being provisioned for a node needs no capacity there once more", func(c *Case, m Mismatch) bool {
+		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && c.selects(m.Node) && passes(c.withoutCapacities(), m)
+	}},
+	{"claim-twice", "a claim that a pod names twice needs one volume", func(c *Case, m Mismatch) bool {
+		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && passes(c.withClaimsOnce(), m)
+	}},
+	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not", func(c *Case, m Mismatch) bool {
+		return m.Kind == Strict && c.keeps()
+	}},
 	{"devices-beside", "where some nodes offer a resource themselves, those that offer it by devices only do not count", func(c *Case, m Mismatch) bool {
 		return m.Kind == Strict && asks(c.Pod, draResource) && !c.offers(m.Node, draResource)
 	}},

@@ -62,6 +62,9 @@ func (g *generator) storage() {
 		g.volume(i)
 	}
 	if g.oneIn(2) {
+		g.unbound()
+	}
+	if g.oneIn(2) {
 		for i := range g.IntN(4) {
 			g.add(&storagev1.VolumeAttachment{ObjectMeta: named(fmt.Sprintf("attached-%d", i)), Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: pick(g, g.c.Nodes...).Name,
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new(fmt.Sprintf("pv-%d", g.IntN(4)))}}, Status: storagev1.VolumeAttachmentStatus{Attached: true}})
@@ -134,6 +137,89 @@ func (g *generator) volume(i int) {
 	}
 	if !g.oneIn(20) {
 		g.add(pvc)
+	}
+}
+
+// unbound adds claims that wait for the node of their pod, volumes that may suit them, and capacity for others.
+func (g *generator) unbound() {
+	const other = "late.example.com"
+	class := &storagev1.StorageClass{ObjectMeta: named("later"), Provisioner: pick(g, other, other, "kubernetes.io/no-provisioner", "kubernetes.io/cinder"), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
+	zones := func() []string { return []string{pick(g, "a", "b"), pick(g, "b", "c")} }
+	for range g.IntN(3) {
+		t := v1.TopologySelectorTerm{}
+		for range g.IntN(3) {
+			t.MatchLabelExpressions = append(t.MatchLabelExpressions, v1.TopologySelectorLabelRequirement{Key: pick(g, zoneKey, hostnameKey, v1.LabelTopologyRegion), Values: append(zones(), g.c.Nodes[0].Name)})
+		}
+		class.AllowedTopologies = append(class.AllowedTopologies, t)
+	}
+	g.add(class)
+	if g.oneIn(2) {
+		g.add(&storagev1.CSIDriver{ObjectMeta: named(other), Spec: storagev1.CSIDriverSpec{StorageCapacity: new(!g.oneIn(3))}})
+	}
+	for i := range g.IntN(4) {
+		o := &storagev1.CSIStorageCapacity{ObjectMeta: namedIn("default", fmt.Sprintf("later-%d", i)), StorageClassName: pick(g, "later", "later", "late"), Capacity: new(quantity(pick(g, "500Mi", "2Gi", "10Gi")))}
+		switch g.IntN(5) {
+		case 0:
+			o.NodeTopology = &metav1.LabelSelector{}
+		case 1:
+			o.NodeTopology = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: pick(g, zoneKey, hostnameKey), Operator: pick(g, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpIn), Values: zones()}, {Key: zoneKey, Operator: metav1.LabelSelectorOpExists}}}
+		case 2: // nowhere
+		default:
+			o.NodeTopology = &metav1.LabelSelector{MatchLabels: map[string]string{zoneKey: pick(g, "a", "b", "c")}}
+		}
+		if g.oneIn(3) {
+			o.MaximumVolumeSize = new(quantity(pick(g, "1Gi", "5Gi")))
+		}
+		g.add(o)
+	}
+	var names []string
+	namespace := pick(g, g.space...)
+	for i := range 1 + g.IntN(3) {
+		c := &v1.PersistentVolumeClaim{ObjectMeta: namedIn(namespace, fmt.Sprintf("later-%d", i))}
+		c.Spec = v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{pick(g, v1.ReadWriteOnce, v1.ReadWriteMany)}, StorageClassName: new("later"),
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": quantity(pick(g, "1Gi", "2Gi", "5Gi"))}}}
+		c.Status.Phase = v1.ClaimPending
+		if g.oneIn(3) {
+			c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
+		}
+		if g.oneIn(6) {
+			c.Spec.VolumeMode = new(v1.PersistentVolumeBlock)
+		}
+		if g.oneIn(6) {
+			c.Spec.VolumeAttributesClassName = new("gold")
+		}
+		if g.oneIn(6) {
+			c.Annotations = map[string]string{selectedNode: pick(g, g.c.Nodes...).Name}
+		}
+		names = append(names, c.Name)
+		g.claim[namespace] = append(g.claim[namespace], c.Name, c.Name)
+		g.add(c)
+	}
+	for i := range g.IntN(6) {
+		v := &v1.PersistentVolume{ObjectMeta: named(fmt.Sprintf("later-%d", i)), Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumePending, v1.VolumeReleased)}}
+		v.Spec = v1.PersistentVolumeSpec{AccessModes: []v1.PersistentVolumeAccessMode{pick(g, v1.ReadWriteOnce, v1.ReadWriteMany), v1.ReadOnlyMany}, StorageClassName: pick(g, "later", "later", "later", "static"),
+			Capacity: v1.ResourceList{"storage": quantity(pick(g, "1Gi", "2Gi", "10Gi"))}, PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nfs", Path: "/"}}}
+		if g.oneIn(2) {
+			v.Labels = map[string]string{"disk": pick(g, "fast", "slow")}
+		}
+		if !g.oneIn(4) {
+			v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{}}
+			for range 1 + g.IntN(2) {
+				v.Spec.NodeAffinity.Required.NodeSelectorTerms = append(v.Spec.NodeAffinity.Required.NodeSelectorTerms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
+					{Key: pick(g, zoneKey, hostnameKey), Operator: pick(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: append(zones(), pick(g, g.c.Nodes...).Name)}}})
+			}
+		}
+		if g.oneIn(6) {
+			v.Spec.VolumeMode = new(v1.PersistentVolumeBlock)
+		}
+		if g.oneIn(6) {
+			v.Spec.VolumeAttributesClassName = new("gold")
+		}
+		if g.oneIn(5) {
+			v.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: pick(g, names...)}
+		}
+		g.add(v)
 	}
 }
 

@@ -27,16 +27,18 @@ rules:
 // idle are rights that this run does not use, each with the one thing that does. Everything else that deploy/rbac.yaml grants
 // must be used, and whatever is used must be granted: there are no others in a local cluster, so a run that is well proves it.
 var idle = map[string]string{
-	"basalt-shard get pods":                    "resolving a Binding, when the pod was made again under its name meanwhile",
-	"basalt-shard delete pods":                 "undoing a gang that was bound in part",
-	"basalt-shard create events":               "a node with more than it has, a gang that was undone",
-	"basalt-shard patch events":                "the same event again",
-	"basalt-shard patch pods/status":           "a pod that waits",
-	"basalt-shard create tokenreviews":         "basalt why, see bench/prove/visibility",
-	"basalt-shard create subjectaccessreviews": "the same",
-	"basalt-coordinator create queues":         "root and default, where nobody made them",
-	"basalt-coordinator patch queues":          "the finalizer of a queue that holds something",
-	"basalt-coordinator get queues":            "the same: the finalizers that are there",
+	"basalt-shard get pods":                     "resolving a Binding, when the pod was made again under its name meanwhile",
+	"basalt-shard delete pods":                  "undoing a gang that was bound in part",
+	"basalt-shard patch persistentvolumeclaims": "claims with WaitForFirstConsumer, see bench/prove/volumes",
+	"basalt-shard patch persistentvolumes":      "the same",
+	"basalt-shard create events":                "a node with more than it has, a gang that was undone",
+	"basalt-shard patch events":                 "the same event again",
+	"basalt-shard patch pods/status":            "a pod that waits",
+	"basalt-shard create tokenreviews":          "basalt why, see bench/prove/visibility",
+	"basalt-shard create subjectaccessreviews":  "the same",
+	"basalt-coordinator create queues":          "root and default, where nobody made them",
+	"basalt-coordinator patch queues":           "the finalizer of a queue that holds something",
+	"basalt-coordinator get queues":             "the same: the finalizers that are there",
 	// Reflectors are given their lists by the watch; from a server that does not do so they list.
 	"basalt-audit list nodes":     "a server without streamed lists",
 	"basalt-audit list pods":      "a server without streamed lists",

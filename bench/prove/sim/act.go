@@ -100,6 +100,8 @@ func (w *world) act(line string) {
 		}
 	case "repels": // pods that are made from now on may repel others
 		l.repels = true
+	case "volumes": // pods that are made from now on may have volumes
+		l.volumes = true
 	case "doors": // groups of other kinds are served, by shards that start from now on
 		l.doors, a.PodRules.Volcano = true, true
 	case "volcano-group":
@@ -425,6 +427,7 @@ func (w *world) endFaults() {
 	w.record.add(w.now.Sub(w.start), "calm")
 	w.calm = true
 	w.log("calm: the faults end")
+	w.freeVolumes()
 	w.store.unreliable, w.api.unreliable = 0, 0
 	none := time.Time{}
 	w.store.down, w.api.down, w.store.limit = none, none, 0

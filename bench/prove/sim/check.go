@@ -343,6 +343,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 	if gang == "" {
 		w.fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
 	}
+	c.provided(o.Row.PodUID, o.Node, gang, len(c.gang(gang).ever) == 0)
 	c.alone(o.Row.PodUID, gang)
 	c.apart(x, o.Row.PodUID)
 	c.gang(gang).ever[o.Row.PodUID] = true

@@ -71,6 +71,7 @@ func (d *drawer) begin() {
 	}
 	d.controllers(w.newDie("doors"))
 	d.repelling(w.newDie("repels"))
+	d.volumes(w.newDie("volumes"))
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limits())
 	}

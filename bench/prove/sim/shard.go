@@ -54,6 +54,8 @@ type shard struct {
 	told    bool                 // listing is answered
 	bound   map[string]time.Time // pods with a node, by UID -> when it was first shown them
 	shown   map[string]*api.Pod  // by the watch; only with a fault that needs it
+	last    map[string]object    // pods with volumes, as they were shown, and
+	asked   map[event.RowID]bool // rows whose volumes are being bound
 	early   func()               // with fault.PodsFirst: what waits for the next list
 	kept    *event.PodsReplaced  // likewise: that list, until it is asked for; the watch goes on after it
 	ticks   int
@@ -327,6 +329,10 @@ func (x *shard) carryOut(o event.Output) {
 			}
 			x.step(ev)
 		})
+	case event.BindVolumes:
+		x.bindVolumes(o)
+	case event.EndVolumes:
+		delete(x.asked, o.Row)
 	case event.ResolveBinding:
 		var done event.ResolveDone
 		x.call(&a.server, "resolve", apiPatience, func() { done = a.resolve(o) }, func(answered bool) {
@@ -381,8 +387,9 @@ func (x *shard) listPods() {
 			ev := event.PodsReplaced{}
 			x.shown = map[string]*api.Pod{}
 			for _, o := range objects {
-				ev.Pods = append(ev.Pods, o.Pod)
-				x.shown[o.Pod.UID] = o.Pod
+				p := x.reduce(o)
+				ev.Pods = append(ev.Pods, p)
+				x.shown[o.Pod.UID] = p
 				x.saw(o.Pod)
 			}
 			if x.relisted && ticket >= x.logTicket {
@@ -408,9 +415,9 @@ func (x *shard) listPods() {
 				x.step(event.PodGone{UID: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name})
 				return
 			}
-			x.shown[o.Pod.UID] = o.Pod
+			x.shown[o.Pod.UID] = x.reduce(o)
 			x.saw(o.Pod)
-			x.step(event.PodSeen{Pod: o.Pod})
+			x.step(event.PodSeen{Pod: x.shown[o.Pod.UID]})
 		},
 		gone: func(o object) {
 			delete(x.shown, string(o.GetUID()))

@@ -32,7 +32,12 @@ type workload struct {
 
 	doors  bool // there are groups of other kinds
 	repels bool // pods repel each other
-	holds  bool // Basalt holds the Lease of Volcano's scheduler
+
+	volumes      bool                    // pods have volumes
+	bound        map[string]*boundVolume // those that are bound, by the UID of the pod
+	askedVolumes int
+
+	holds bool // Basalt holds the Lease of Volcano's scheduler
 
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
@@ -76,6 +81,7 @@ func (l *workload) relabelNamespace(value string) {
 func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
+	l.bound = map[string]*boundVolume{}
 	l.edited, l.worn = map[string]bool{}, map[string][]map[string]string{}
 	for i := range 6 {
 		name := fmt.Sprintf("n%d", i)
@@ -228,6 +234,9 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	}
 	of.mark(p)
 	l.repel(p, key, api.LabelHostname)
+	if l.hasVolume(key) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotationVolume, "yes")
+	}
 	if queue != "" {
 		p.Labels[api.LabelQueue] = queue
 	}

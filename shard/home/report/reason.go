@@ -53,6 +53,7 @@ var effects = map[string]effect{
 	v1alpha1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1alpha1.ReasonNotEnoughPodsOfTask, next: "it asks for quota when enough pods of each task can be scheduled"},
 	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
 	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
+	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 3s at the latest"},
 	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it searches again when nodes are added or change, or a capability is raised"},
 	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until it is replaced by one without that field"},
 }
@@ -184,6 +185,21 @@ func Unschedulable(missing, of int, words string) Reason {
 		words = fmt.Sprintf("%d of %d pods do not fit: %s", missing, of, words)
 	}
 	return Reason{v1alpha1.ReasonUnschedulable, words}
+}
+
+// VolumesAwaited says that volumes are being bound before the pods.
+func VolumesAwaited(pods int) Reason {
+	return Reason{v1alpha1.ReasonWaiting, fmt.Sprintf("the nodes are chosen, and the volumes of %d pods are being bound", pods)}
+}
+
+// VolumesFailed says that a volume of a pod could not be bound.
+func VolumesFailed(words string) Reason {
+	return Reason{v1alpha1.ReasonVolumesNotBound, words + "; volumes that are bound already stay, and decide where their pods can go"}
+}
+
+// VolumesLate says that the volumes were not bound in time.
+func VolumesLate(limit time.Duration) Reason {
+	return Reason{v1alpha1.ReasonVolumesNotBound, fmt.Sprintf("the volumes were not bound within %v of choosing the nodes", limit)}
 }
 
 // SilentShards says that the reservation was given back because node shards did not answer.

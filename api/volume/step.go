@@ -1,0 +1,192 @@
+package volume
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"basalt.dev/basalt/api"
+)
+
+// Action is what is to be done for a claim whose pod goes to a node.
+type Action uint8
+
+const (
+	Done   Action = iota // it is bound to a volume that can be used there
+	Wait                 // until somebody else has acted
+	Select               // annotate the claim with the node: a volume is to be provisioned for it
+	Keep                 // name the claim in a volume
+	Fail                 // it cannot have a volume there
+)
+
+// Step is the next step for a claim.
+type Step struct {
+	Claim  string
+	Action Action
+	Volume string // with Keep
+	Why    string // with Fail
+}
+
+// Own is what was done for a claim already.
+type Own struct {
+	Pending  bool   // a write is not answered, or the watch has not shown it yet
+	Selected bool   // the claim was annotated
+	Volume   string // that the claim was named in, "" for none
+	Replaced bool   // the claim is another one of that name now
+}
+
+// Steps says what is to be done for the claims of a pod that goes to a node. What was done is read from the objects; own says what the
+// caller has done, and shared whether other pods use a claim. taken are volumes that are chosen for other claims.
+func Steps(p *v1.Pod, node string, labels map[string]string, own func(claim string) Own, shared func(claim string) bool, taken func(volume string) bool, c interface {
+	Cluster
+	Supply
+}) []Step {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: labels}}
+	var steps []Step
+	type wish struct {
+		at     int
+		claim  Claim
+		object *v1.PersistentVolumeClaim
+	}
+	var wishes []wish
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		name := api.ClaimOf(p, v)
+		if name == "" || slices.ContainsFunc(steps, func(s Step) bool { return s.Claim == name }) {
+			continue
+		}
+		s := Step{Claim: name, Action: Wait}
+		fail := func(format string, args ...any) { s.Action, s.Why = Fail, fmt.Sprintf(format, args...) }
+		claim, exists := c.Claim(p.Namespace, name)
+		did := own(name)
+		switch {
+		case !exists:
+			fail("the claim does not exist any more")
+		case claim.Lost:
+			fail("the claim is lost")
+		case claim.Deleting:
+			fail("the claim is being deleted")
+		case v.PersistentVolumeClaim == nil && claim.Owner != p.UID:
+			fail("the claim was not made for this pod")
+		case did.Replaced:
+			fail("the claim was deleted, and another one of that name was made")
+		case claim.Bound:
+			volume := c.Volume(claim.Volume)
+			switch {
+			case volume == nil: // it may be seen later
+			case volume.Refused != "":
+				fail("its volume %s: %s", claim.Volume, volume.Refused)
+			case !volume.usableOn(n):
+				fail("its volume %s cannot be used on node %s", claim.Volume, node)
+			default:
+				s.Action = Done
+			}
+		case claim.Volume != "" || did.Pending || claim.Selected == node:
+		case claim.Refused != "":
+			fail("the claim cannot be bound: %s", claim.Refused)
+		case did.Selected:
+			fail("no volume could be provisioned for node %s: the provisioner has given up", node)
+		case claim.Selected != "" && c.Node(claim.Selected):
+			if !shared(name) { // a pod that shares the claim may run beside the volume that another one asks for
+				fail("a volume is being provisioned for node %s", claim.Selected)
+			}
+		case did.Volume != "":
+			if volume := c.Volume(did.Volume); volume == nil {
+				fail("its volume %s does not exist any more", did.Volume)
+			} else if _, again := volume.Offered(); again {
+				fail("its volume %s was taken from it", did.Volume)
+			}
+		default:
+			wishes = append(wishes, wish{len(steps), claim, claim.Object(p.Namespace, name)})
+		}
+		steps = append(steps, s)
+	}
+	// Smaller claims first, so that large volumes are left for the others.
+	slices.SortStableFunc(wishes, func(a, b wish) int {
+		x, _ := size(a.object)
+		y, _ := size(b.object)
+		return cmp.Compare(x, y)
+	})
+	chosen := map[string]bool{}
+	for _, w := range wishes {
+		s := &steps[w.at]
+		s.Action, s.Volume, s.Why = choose(w.claim, w.object, n, func(v string) bool { return chosen[v] || taken(v) }, c)
+		if s.Volume != "" {
+			chosen[s.Volume] = true
+		}
+	}
+	for i := range steps {
+		if s := &steps[i]; s.Why != "" && !strings.HasPrefix(s.Why, "claim ") {
+			s.Why = fmt.Sprintf("claim %s: %s", s.Claim, s.Why)
+		}
+	}
+	return steps
+}
+
+// choose decides how a claim gets a volume on a node: the one that is kept for it, else the smallest that suits it, else a new one.
+func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken func(string) bool, c interface {
+	Cluster
+	Supply
+}) (a Action, volume, why string) {
+	for _, v := range c.Kept(object.Namespace, object.Name) {
+		switch {
+		case !v.Suits(object):
+		case !v.usableOn(n):
+			return Fail, "", fmt.Sprintf("volume %s is kept for it, and cannot be used on node %s", v.Name(), n.Name)
+		default:
+			return Wait, "", "" // the volume controller binds them
+		}
+	}
+	var best *Volume
+	for _, v := range c.Offers(claim.Class) {
+		if taken(v.Name()) || best != nil && cmp.Or(cmp.Compare(best.Size(), v.Size()), cmp.Compare(best.Name(), v.Name())) <= 0 {
+			continue
+		}
+		if v.Suits(object) && driverOf(v, c) == "" && v.usableOn(n) {
+			best = v
+		}
+	}
+	if best != nil {
+		return Keep, best.Name(), ""
+	}
+	class := c.Class(claim.Class)
+	if class == nil {
+		return Fail, "", "its StorageClass " + claim.Class + " does not exist any more"
+	}
+	if class.Provisioner == "" {
+		return Fail, "", fmt.Sprintf("no PersistentVolume of StorageClass %s that suits it is free on node %s", claim.Class, n.Name)
+	}
+	if why := c.Driver(class.Driver()); why != "" {
+		return Fail, "", why
+	}
+	var there union
+	if some, why := class.provision(&claim, object, c, &there); !some {
+		return Fail, "", why
+	}
+	if !there.matches(n) {
+		return Fail, "", fmt.Sprintf("StorageClass %s cannot provision a volume for node %s", claim.Class, n.Name)
+	}
+	return Select, "", ""
+}
+
+// Name of a volume that is not bound.
+func (v *Volume) Name() string { return v.offer.Name }
+
+func (v *Volume) usableOn(n *v1.Node) bool { return matches(v.Nodes, n) }
+
+func matches(s *v1.NodeSelector, n *v1.Node) bool {
+	if s == nil {
+		return true
+	}
+	ok, err := nodeaffinity.NewLazyErrorNodeSelector(s).Match(n)
+	return ok && err == nil
+}
+
+func (u *union) matches(n *v1.Node) bool {
+	return slices.ContainsFunc(u.selectors(), func(s *v1.NodeSelector) bool { return matches(s, n) })
+}

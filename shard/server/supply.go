@@ -1,0 +1,268 @@
+package server
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/volume"
+)
+
+// supply is what there is for claims that are bound once the node of their pod is decided: volumes that are not bound, capacity of which
+// volumes can be provisioned, and nodes. Volumes of a class may come and go all the time, and each of its claims may have any of them; so
+// the pods of those claims are shown again together, after a pause.
+type supply struct {
+	offered  map[string]map[string]*volume.Volume                 // by StorageClass and name
+	kept     map[types.NamespacedName]map[string]*volume.Volume   // by the claim that they are kept for
+	capacity map[string]map[types.NamespacedName]*volume.Capacity // by StorageClass and object
+	classOf  map[types.NamespacedName]string                      // of such an object
+	checked  map[string]bool                                      // CSI drivers whose capacity counts
+	labels   map[string]map[string]string                         // of nodes
+	claimAt  map[types.NamespacedName]version                     // of claims that are not bound
+	volumeAt map[string]version                                   // of volumes that are offered or kept
+	choices  map[string]map[choiceKey]*volume.Choice              // that were made
+	changed  map[string]bool                                      // classes whose pods are to be shown again
+	took     time.Duration                                        // to show them last
+}
+
+// version is an object as it was seen last.
+type version struct {
+	uid     types.UID
+	version string
+}
+
+type choiceKey struct {
+	request string
+	times   int
+}
+
+// maxMade is how many choices of a class are remembered, and allClasses stands for each class.
+const (
+	maxMade    = 4096
+	allClasses = ""
+)
+
+func newSupply() supply {
+	return supply{offered: map[string]map[string]*volume.Volume{}, kept: map[types.NamespacedName]map[string]*volume.Volume{},
+		capacity: map[string]map[types.NamespacedName]*volume.Capacity{}, classOf: map[types.NamespacedName]string{}, checked: map[string]bool{},
+		labels: map[string]map[string]string{}, claimAt: map[types.NamespacedName]version{}, volumeAt: map[string]version{},
+		choices: map[string]map[choiceKey]*volume.Choice{}, changed: map[string]bool{}}
+}
+
+// Offers implements volume.Supply.
+func (s *supply) Offers(class string) []*volume.Volume { return values(s.offered[class]) }
+
+// Kept implements volume.Cluster.
+func (s *supply) Kept(namespace, name string) []*volume.Volume {
+	of := s.kept[types.NamespacedName{Namespace: namespace, Name: name}]
+	if len(of) == 0 {
+		return nil
+	}
+	out := make([]*volume.Volume, 0, len(of))
+	for _, name := range api.SortedKeys(of) {
+		out = append(out, of[name])
+	}
+	return out
+}
+
+// Capacities implements volume.Supply.
+func (s *supply) Capacities(class string) []*volume.Capacity { return values(s.capacity[class]) }
+
+// CapacityChecked implements volume.Supply.
+func (s *supply) CapacityChecked(driver string) bool { return s.checked[driver] }
+
+// Node implements volume.Cluster.
+func (s *supply) Node(name string) bool { _, exists := s.labels[name]; return exists }
+
+func values[K comparable, V any](m map[K]V) []V {
+	out := make([]V, 0, len(m))
+	for _, v := range m {
+		out = append(out, v)
+	}
+	return out
+}
+
+// Choose implements volume.Cluster. Pods of one job have claims that ask for the same.
+func (c *claims) Choose(claim *volume.Claim, times int) *volume.Choice {
+	key := choiceKey{claim.Request, times}
+	if made := c.choices[claim.Class][key]; made != nil {
+		return made
+	}
+	if len(c.choices[claim.Class]) >= maxMade {
+		delete(c.choices, claim.Class)
+	}
+	made := volume.Choose(claim, times, c)
+	put(c.choices, claim.Class, key, made)
+	return made
+}
+
+// offer takes what a volume offers now in place of what it offered; nil for nothing.
+func (s *supply) offer(v *corev1.PersistentVolume, was, now *volume.Volume) {
+	if was != nil {
+		if class, is := was.Offered(); is {
+			remove(s.offered, class, v.Name)
+		}
+		if claim := was.For(); claim != (types.NamespacedName{}) {
+			remove(s.kept, claim, v.Name)
+		}
+	}
+	delete(s.volumeAt, v.Name)
+	if now == nil {
+		return
+	}
+	class, offered := now.Offered()
+	if offered {
+		put(s.offered, class, v.Name, now)
+	}
+	claim := now.For()
+	if claim != (types.NamespacedName{}) {
+		put(s.kept, claim, v.Name, now)
+	}
+	if offered || claim != (types.NamespacedName{}) {
+		s.volumeAt[v.Name] = version{v.UID, v.ResourceVersion}
+	}
+}
+
+func (s *supply) offerNothing() {
+	clear(s.offered)
+	clear(s.kept)
+	clear(s.volumeAt)
+}
+
+func put[A, B comparable, V any](m map[A]map[B]V, a A, b B, v V) {
+	if m[a] == nil {
+		m[a] = map[B]V{}
+	}
+	m[a][b] = v
+}
+
+func remove[A, B comparable, V any](m map[A]map[B]V, a A, b B) {
+	if delete(m[a], b); len(m[a]) == 0 {
+		delete(m, a)
+	}
+}
+
+// offersChanged takes note that a volume offers something else now.
+func (c *claims) offersChanged(was, now *volume.Volume) {
+	for _, v := range []*volume.Volume{was, now} {
+		if v == nil {
+			continue
+		}
+		if class, is := v.Offered(); is {
+			c.supplyChanged(class)
+		}
+	}
+}
+
+// supplyChanged has the pods of the unbound claims of a class shown again, after a pause; the lock is held.
+func (c *claims) supplyChanged(class string) {
+	if class == allClasses {
+		clear(c.choices)
+	}
+	delete(c.choices, class)
+	if len(c.changed) == 0 {
+		time.AfterFunc(max(supplyPause, 10*c.took), c.showSupplied)
+	}
+	c.changed[class] = true
+}
+
+// supplyPause is the shortest time between two looks at the pods of a class. It is longer where the looks take longer.
+const supplyPause = time.Second / 2
+
+// showSupplied shows the pods again whose claims may have other volumes now.
+func (c *claims) showSupplied() {
+	c.mu.Lock()
+	began := time.Now()
+	changed := c.changed
+	c.changed = map[string]bool{}
+	shown := map[types.UID]bool{}
+	for s, users := range c.users {
+		claim := c.claim[s.claim()]
+		if s.kind != aClaim || claim.UID == "" || !changed[claim.Class] && !changed[allClasses] {
+			continue
+		}
+		for uid, w := range users {
+			if !shown[uid] {
+				shown[uid] = true
+				c.show(c.classes.FromPod(w.pod, c, c.rules))
+			}
+		}
+	}
+	c.took = time.Since(began)
+	flush := c.flush
+	c.mu.Unlock()
+	if flush != nil {
+		flush()
+	}
+}
+
+// nodeThere takes a node; the lock is held.
+func (c *claims) nodeThere(n *api.Node) {
+	if _, known := c.labels[n.Name]; !known {
+		c.labels[n.Name] = n.Labels
+		c.nodeMatters(n.Name)
+	}
+	c.labels[n.Name] = n.Labels
+}
+
+func (c *claims) nodeGone(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.labels, name)
+	c.nodeMatters(name)
+}
+
+// nodeMatters has the pods shown again of claims whose volumes are to be provisioned for a node that came or went.
+func (c *claims) nodeMatters(name string) {
+	for s := range c.users {
+		if claim := c.claim[s.claim()]; s.kind == aClaim && claim.Selected == name {
+			c.supplyChanged(claim.Class)
+		}
+	}
+}
+
+func (c *claims) capacities() kube.Handler[*storagev1.CSIStorageCapacity] {
+	nameOf := func(o *storagev1.CSIStorageCapacity) types.NamespacedName {
+		return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	}
+	set := func(name types.NamespacedName, now *volume.Capacity) {
+		class, known := c.classOf[name]
+		if known && now.Equal(c.capacity[class][name]) || !known && now == nil {
+			return
+		}
+		if known {
+			remove(c.capacity, class, name)
+			delete(c.classOf, name)
+			c.supplyChanged(class)
+		}
+		if now != nil {
+			put(c.capacity, now.Class, name, now)
+			c.classOf[name] = now.Class
+			c.supplyChanged(now.Class)
+		}
+	}
+	locked := func(o *storagev1.CSIStorageCapacity, now *volume.Capacity) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		set(nameOf(o), now)
+	}
+	return kube.Handler[*storagev1.CSIStorageCapacity]{
+		Replaced: func(list []*storagev1.CSIStorageCapacity, _ kube.Ticket) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			clear(c.capacity)
+			clear(c.classOf)
+			c.supplyChanged(allClasses)
+			for _, o := range list {
+				set(nameOf(o), volume.ReadCapacity(o))
+			}
+		},
+		Seen:  func(o *storagev1.CSIStorageCapacity) { locked(o, volume.ReadCapacity(o)) },
+		Gone:  func(o *storagev1.CSIStorageCapacity) { locked(o, nil) },
+		Flush: c.flush,
+	}
+}

@@ -1,0 +1,458 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/volume"
+	"basalt.dev/basalt/shard/event"
+)
+
+// storageWorld is an API server with claims and volumes, and a shard that watches it. Writes are answered at once, and shown when show is
+// called, or a little later with lag.
+type storageWorld struct {
+	t       *testing.T
+	c       *claims
+	mu      sync.Mutex
+	version int
+	claims  map[string]*corev1.PersistentVolumeClaim
+	volumes map[string]*corev1.PersistentVolume
+	writes  []string // that were made
+	answers []event.VolumesBound
+	refuse  error // of the next write
+	lag     time.Duration
+	last    *api.Pod
+}
+
+func newStorageWorld(t *testing.T, provisioner string) *storageWorld {
+	w := &storageWorld{t: t, version: 10, claims: map[string]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{}, lag: time.Millisecond}
+	w.c = newClaims(api.Rules{}, func(p *api.Pod) { w.last = p }, nil)
+	w.c.writer = w
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	w.c.storageClasses().Seen(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: provisioner, VolumeBindingMode: &late})
+	for _, n := range []string{"n1", "n2"} {
+		w.c.node(&api.Node{Name: n, Labels: map[string]string{api.LabelHostname: n}})
+	}
+	return w
+}
+
+func (w *storageWorld) next() string { w.version++; return strconv.Itoa(w.version) }
+
+// claim makes or changes a claim, and shows it.
+func (w *storageWorld) claim(name string, edit func(*corev1.PersistentVolumeClaim)) {
+	c := w.claims[name]
+	if c == nil {
+		c = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: new("late"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}}}}
+	}
+	c = c.DeepCopy()
+	if edit != nil {
+		edit(c)
+	}
+	c.ResourceVersion = w.next()
+	w.claims[name] = c
+	w.later(func() { w.c.claims().Seen(volume.StripClaim(c)) })
+}
+
+func (w *storageWorld) volume(name, node string, edit func(*corev1.PersistentVolume)) {
+	v := w.volumes[name]
+	if v == nil {
+		v = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable}}
+		v.Spec.Capacity, v.Spec.AccessModes, v.Spec.StorageClassName = corev1.ResourceList{"storage": resource.MustParse("1Gi")}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, "late"
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: api.LabelHostname, Operator: "In", Values: []string{node}}}}}}}
+	}
+	v = v.DeepCopy()
+	if edit != nil {
+		edit(v)
+	}
+	v.ResourceVersion = w.next()
+	w.volumes[name] = v
+	w.later(func() { w.c.volumes().Seen(volume.StripVolume(v)) })
+}
+
+func (w *storageWorld) later(show func()) { time.AfterFunc(w.lag, show) }
+
+// bind completes the binding of a claim, as the volume controller does.
+func (w *storageWorld) bind(claim, name, node string) {
+	w.volume(name, node, func(v *corev1.PersistentVolume) {
+		v.Spec.ClaimRef, v.Status.Phase = &corev1.ObjectReference{Namespace: "ns", Name: claim, UID: types.UID("uid-" + claim)}, corev1.VolumeBound
+	})
+	w.claim(claim, func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.VolumeName = name
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
+	})
+}
+
+// call answers a write a moment later.
+func (w *storageWorld) call(what string, do func() (string, error), done func(string, error)) {
+	go func() {
+		time.Sleep(time.Millisecond)
+		w.mu.Lock()
+		err := w.refuse
+		w.refuse = nil
+		version := ""
+		if err == nil {
+			version, err = do()
+		}
+		if err == nil {
+			w.writes = append(w.writes, what)
+		} else {
+			w.writes = append(w.writes, what+" refused")
+		}
+		w.mu.Unlock()
+		done(version, err)
+	}()
+}
+
+var conflict = apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumeclaims"}, "c", errors.New("another version"))
+
+func (w *storageWorld) selectNode(claim kube.Object, node string, done func(string, error)) {
+	w.call(fmt.Sprintf("select %s for %q", claim.Name, node), func() (string, error) {
+		c := w.claims[claim.Name]
+		if c == nil || string(c.UID) != claim.UID || c.ResourceVersion != claim.Version {
+			return "", conflict
+		}
+		w.claim(claim.Name, func(c *corev1.PersistentVolumeClaim) {
+			if delete(c.Annotations, volume.SelectedNode); node != "" {
+				metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.SelectedNode, node)
+			}
+		})
+		return w.claims[claim.Name].ResourceVersion, nil
+	}, done)
+}
+
+func (w *storageWorld) keepVolume(o, claim kube.Object, done func(string, error)) {
+	w.call(fmt.Sprintf("keep %s for %s", o.Name, claim.Name), func() (string, error) {
+		v := w.volumes[o.Name]
+		if v == nil || string(v.UID) != o.UID || v.ResourceVersion != o.Version {
+			return "", conflict
+		}
+		w.volume(o.Name, "", func(v *corev1.PersistentVolume) {
+			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: claim.Name, UID: types.UID(claim.UID)}
+		})
+		return w.volumes[o.Name].ResourceVersion, nil
+	}, done)
+}
+
+func (w *storageWorld) answer(ev event.VolumesBound) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers = append(w.answers, ev)
+}
+
+func rowOf(pod string) event.RowID { return event.RowID{Incarnation: "a", N: 1, PodUID: pod} }
+
+func (w *storageWorld) begin(pod, node string) {
+	w.c.bindVolumes(event.BindVolumes{Row: rowOf(pod), Namespace: "ns", Name: pod, Node: node})
+}
+
+func (w *storageWorld) end(pod string, undo bool) {
+	w.c.endVolumes(event.EndVolumes{Row: rowOf(pod), Undo: undo})
+}
+
+// expect waits until all that is under way is done, and says which writes were made since, and what was answered.
+func (w *storageWorld) expect(writes, failed string, answers int) {
+	w.t.Helper()
+	time.Sleep(20 * time.Second)
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := fmt.Sprint(w.writes); got != "["+writes+"]" {
+		w.t.Errorf("writes %s, want [%s]", got, writes)
+	}
+	got := ""
+	if n := len(w.answers); n != answers {
+		w.t.Errorf("%d answers: %+v, want %d", n, w.answers, answers)
+	} else if n > 0 {
+		got = w.answers[n-1].Failed
+	}
+	if got != failed {
+		w.t.Errorf("failed %q, want %q", got, failed)
+	}
+	w.writes, w.answers = nil, nil
+}
+
+// idle fails if something is left of rows that ended.
+func (w *storageWorld) idle() {
+	w.t.Helper()
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	if n := len(w.c.rows) + len(w.c.byClaim) + len(w.c.taken); n > 0 {
+		w.t.Errorf("%d rows, %d claims and %d volumes are left", len(w.c.rows), len(w.c.byClaim), len(w.c.taken))
+	}
+}
+
+func TestVolumesAreProvisioned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "made.example.com")
+		w.claim("c", nil)
+		time.Sleep(time.Second)
+		w.c.seen(claiming("p", "c", 0))
+		if !w.last.Unbound || w.last.Refused != nil {
+			t.Fatalf("%+v", w.last)
+		}
+		w.begin("p", "n1")
+		w.expect(`select c for "n1"`, "", 0)
+		if !w.last.Unbound || w.last.Tied != api.ToOne || w.last.Note == "" {
+			t.Errorf("shown again as %+v", w.last)
+		}
+		w.bind("c", "v", "n1")
+		w.expect("", "", 1)
+		if w.last.Unbound || w.last.Tied != api.ToOne || w.last.Refused != nil {
+			t.Errorf("shown again as %+v", w.last)
+		}
+		w.end("p", false)
+		w.idle()
+
+		// What is bound already needs nothing, and what is bound elsewhere does not help.
+		w.begin("p", "n1")
+		w.expect("", "", 1)
+		w.end("p", true)
+		w.begin("p", "n2")
+		w.expect("", "claim c: its volume v cannot be used on node n2", 1)
+		w.end("p", true)
+		w.expect("", "", 0)
+		w.idle()
+		w.begin("nobody", "n1")
+		w.expect("", "the pod is gone, or has a node", 1)
+	})
+}
+
+// A row that fails, or is given up, takes its annotation off where the claim is not bound.
+func TestVolumesAreUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "made.example.com")
+		w.claim("c", nil)
+		time.Sleep(time.Second)
+		w.c.seen(claiming("p", "c", 0))
+		w.begin("p", "n1")
+		w.expect(`select c for "n1"`, "", 0)
+		w.end("p", true)
+		w.expect(`select c for ""`, "", 0)
+		w.idle()
+
+		w.begin("p", "n2")
+		w.expect(`select c for "n2"`, "", 0)
+		w.claim("c", func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil }) // the provisioner gives up
+		w.expect("", "claim c: no volume could be provisioned for node n2: the provisioner has given up", 1)
+		w.end("p", true)
+		w.expect("", "", 0)
+		w.idle()
+
+		// Before the answer to the write, and before the watch has shown it.
+		w.lag = 100 * time.Millisecond
+		w.begin("p", "n1")
+		w.end("p", true)
+		w.expect(`select c for "n1" select c for ""`, "", 0)
+		w.idle()
+
+		// What is bound meanwhile stays.
+		w.lag = time.Second / 10
+		w.begin("p", "n1")
+		time.Sleep(10 * time.Second)
+		w.bind("c", "v", "n1")
+		w.end("p", true)
+		w.expect(`select c for "n1" select c for "" refused`, "", 0)
+		w.idle()
+	})
+}
+
+// A write that another one came before is decided again by what the watch shows then. One that is refused for good fails the row.
+func TestVolumeWritesAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "made.example.com")
+		w.claim("c", nil)
+		time.Sleep(time.Second)
+		w.c.seen(claiming("p", "c", 0))
+		w.refuse = conflict
+		w.begin("p", "n1")
+		w.expect(`select c for "n1" refused select c for "n1"`, "", 0)
+		w.end("p", true)
+		w.expect(`select c for ""`, "", 0)
+
+		w.lag = time.Second // another scheduler is faster, and the watch shows it late
+		w.claim("c", func(c *corev1.PersistentVolumeClaim) {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.SelectedNode, "n2")
+		})
+		w.begin("p", "n1")
+		time.Sleep(20 * time.Second)
+		w.mu.Lock()
+		if last := w.answers[len(w.answers)-1].Failed; last != "claim c: a volume is being provisioned for node n2" || !slices.Contains(w.writes, `select c for "n1" refused`) {
+			t.Errorf("%q after %q", last, w.writes)
+		}
+		w.writes, w.answers = nil, nil
+		w.mu.Unlock()
+		w.end("p", true)
+
+		w.lag = time.Millisecond
+		w.claim("c", func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil })
+		time.Sleep(time.Second)
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "c", errors.New("no"))
+		stop := time.Now().Add(15 * time.Second)
+		go func() {
+			for ; time.Now().Before(stop); time.Sleep(time.Microsecond * 100) {
+				w.mu.Lock()
+				w.refuse = forbidden
+				w.mu.Unlock()
+			}
+		}()
+		w.begin("p", "n1")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if len(w.answers) != 1 || len(w.writes) != volumeTries {
+			t.Errorf("%d answers %+v after %d tries", len(w.answers), w.answers, len(w.writes))
+		}
+		w.end("p", true)
+		time.Sleep(time.Second)
+		w.idle()
+	})
+}
+
+// Two pods on one node take different volumes that are there; the third is told that there is none.
+func TestVolumesAreChosen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "kubernetes.io/no-provisioner")
+		for _, v := range []string{"v1", "v2"} {
+			w.volume(v, "n1", nil)
+		}
+		for _, p := range []string{"a", "b", "c"} {
+			w.claim(p, nil)
+		}
+		time.Sleep(time.Second)
+		for _, p := range []string{"a", "b", "c"} {
+			w.c.seen(claiming(p, p, 0))
+		}
+		w.begin("a", "n1")
+		time.Sleep(time.Second)
+		w.begin("b", "n1")
+		w.expect("keep v1 for a keep v2 for b", "", 0)
+		w.begin("c", "n1")
+		w.expect("", "claim c: no PersistentVolume of StorageClass late that suits it is free on node n1", 1)
+		w.end("c", true)
+		w.bind("a", "v1", "n1")
+		w.bind("b", "v2", "n1")
+		w.expect("", "", 2)
+		w.end("a", false)
+		w.end("b", true) // its volume stays with it
+		w.expect("", "", 0)
+		w.idle()
+
+		// A foreign claimRef wins.
+		w.volume("v3", "n1", nil)
+		time.Sleep(time.Second)
+		w.lag = 3 * time.Second
+		w.volume("v3", "n1", func(v *corev1.PersistentVolume) {
+			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: "other", UID: "o"}
+		})
+		w.begin("c", "n1")
+		time.Sleep(20 * time.Second)
+		if n := len(w.answers); n != 1 || w.answers[0].Failed == "" {
+			t.Errorf("%+v", w.answers)
+		}
+		w.end("c", true)
+		w.idle()
+	})
+}
+
+// A claim of two pods is provisioned for one of them, and the other waits beside it.
+func TestVolumesAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "made.example.com")
+		w.claim("c", nil)
+		time.Sleep(time.Second)
+		w.c.seen(claiming("p", "c", 0))
+		w.c.seen(claiming("q", "c", 0))
+		w.begin("p", "n1")
+		time.Sleep(time.Second)
+		w.begin("q", "n2")
+		w.expect(`select c for "n1"`, "", 0)
+		w.bind("c", "v", "n1")
+		w.expect("", "claim c: its volume v cannot be used on node n2", 2)
+		w.end("p", true)
+		w.end("q", true)
+		w.expect("", "", 0)
+		w.idle()
+	})
+}
+
+// Pods whose claims may have other volumes are shown again together, a moment after volumes, capacity or nodes changed.
+func TestSupplyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "kubernetes.io/no-provisioner")
+		shown := 0
+		w.c.show = func(p *api.Pod) { shown++; w.last = p }
+		for i := range 10 {
+			name := fmt.Sprint("c", i)
+			w.claim(name, nil)
+			time.Sleep(2 * time.Millisecond)
+			w.c.seen(claiming(fmt.Sprint("p", i), name, 0))
+		}
+		time.Sleep(time.Second)
+		if shown = 0; w.last.Refused == nil {
+			t.Fatal("there is no volume, and it may be placed")
+		}
+		for i := range 5 {
+			w.volume(fmt.Sprint("v", i), "n1", nil)
+		}
+		time.Sleep(5 * time.Second)
+		if shown != 10 || w.last.Refused != nil || w.last.Tied != api.ToSome {
+			t.Errorf("shown %d times, as %+v", shown, w.last)
+		}
+		shown = 0
+		w.volume("v0", "n1", func(v *corev1.PersistentVolume) { v.Annotations = map[string]string{"k": "v"} }) // nothing that matters
+		time.Sleep(5 * time.Second)
+		if shown != 0 {
+			t.Errorf("shown %d times for nothing", shown)
+		}
+		w.claim("c0", func(c *corev1.PersistentVolumeClaim) {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.SelectedNode, "n9")
+		})
+		time.Sleep(time.Second)
+		late := storagev1.VolumeBindingWaitForFirstConsumer
+		w.c.storageClasses().Seen(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "made.example.com", VolumeBindingMode: &late})
+		time.Sleep(2 * time.Second)
+		w.c.csiDrivers().Seen(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "made.example.com"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true)}})
+		few := resource.MustParse("2Gi")
+		has := &storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "late", Capacity: &few, NodeTopology: &metav1.LabelSelector{}}
+		w.c.capacities().Seen(has)
+		time.Sleep(2 * time.Second)
+		if shown = 0; w.last.Tied != api.Untied || w.last.Refused != nil {
+			t.Errorf("with capacity everywhere %+v", w.last)
+		}
+		w.c.capacities().Seen(has)
+		time.Sleep(2 * time.Second)
+		if shown != 0 {
+			t.Errorf("shown %d times for the same capacity", shown)
+		}
+		w.c.node(&api.Node{Name: "n9"})
+		time.Sleep(2 * time.Second)
+		if shown == 0 {
+			t.Error("a node came that a claim was selected for, and nobody was shown again")
+		}
+		shown = 0
+		w.c.nodeGone("n9")
+		w.c.capacities().Gone(has)
+		time.Sleep(2 * time.Second)
+		if shown == 0 || w.last.Tied != api.ToSome { // the volumes on n1
+			t.Errorf("without capacity shown %d times, as %+v", shown, w.last)
+		}
+	})
+}
