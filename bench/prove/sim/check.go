@@ -340,6 +340,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 		return done
 	}
 	w.count("bindings")
+	w.load.starts(o.Row.PodUID)
 	if gang == "" {
 		w.fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
 	}

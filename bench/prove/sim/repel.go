@@ -81,6 +81,9 @@ func (c *check) apart(x *shard, uid string) {
 		if seen, shown := x.bound[string(other.UID)]; c.bound[string(other.UID)] == "" && (!shown || w.now.Sub(seen) < late || other.Status.StartTime == nil) {
 			continue // one that has not started need not count: where it has no room, its kubelet refuses it
 		}
+		if _, strict := w.load.strict[p.Spec.NodeName]; !strict && other.Status.StartTime == nil {
+			continue // likewise, if the node shrank meanwhile
+		}
 		if c.meets(p, other) || c.meets(other, p) {
 			w.fail("C2: pod %s is bound to %s, and pod %s is on %s since %s: one of them repels the other", p.UID, p.Spec.NodeName, other.UID, other.Spec.NodeName, c.since[string(other.UID)].Sub(w.start))
 		}

@@ -311,6 +311,15 @@ func (l *workload) finish(p *corev1.Pod, phase corev1.PodPhase) {
 	l.w.log("kubelet: pod %s ends", p.UID)
 }
 
+// starts has the kubelet start a pod that was just bound.
+func (l *workload) starts(uid string) {
+	l.w.after(l.w.between(0, 2*time.Second), func() {
+		if p := l.w.api.podByUID(uid); p != nil && !finished(p) && p.Status.StartTime == nil {
+			l.w.api.edit(p, func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: l.w.now} })
+		}
+	})
+}
+
 func (l *workload) groupUID(p *corev1.Pod) string {
 	if g := l.w.api.group(l.w.check.groupName(p)); g != nil {
 		return g.uid
