@@ -1,0 +1,239 @@
+package topology
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+)
+
+// judged is a View with nodes a1 and a2 in zone a, and b1 in zone b.
+type judged struct {
+	*View
+	pods map[string]*api.Pod
+}
+
+func newJudged() *judged {
+	j := &judged{New(), map[string]*api.Pod{}}
+	j.step(event.LogRead{Revision: 1})
+	for _, name := range []string{"a1", "a2", "b1"} {
+		j.node(name)
+	}
+	return j
+}
+
+func (j *judged) step(ev event.Event) { j.Step(time.Unix(1000, 0), ev) }
+
+func (j *judged) node(name string) {
+	j.step(event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": name[:1]}}}, nil)})
+}
+
+// pod makes one: apart keeps away from those of its app in its zone, beside goes only where they are, even is spread.
+func (j *judged) pod(uid, version, app, kind, node string) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid), ResourceVersion: version, Labels: map[string]string{"app": app}}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName, NodeName: node}}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	terms := []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: selector}}
+	switch kind {
+	case "apart":
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
+	case "beside":
+		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
+	case "even":
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selector}}
+	}
+	j.pods[uid] = api.FromPod(p, nil, api.Rules{})
+	j.step(event.PodSeen{Pod: j.pods[uid]})
+}
+
+// rows writes a key: pod@version->node of each.
+func (j *judged) rows(revision int64, rows ...string) {
+	record := &wire.IntentsRecord{}
+	for _, text := range rows {
+		var uid, version, node string
+		fmt.Sscanf(strings.NewReplacer("@", " ", ">", " ").Replace(text), "%s %s %s", &uid, &version, &node)
+		demand := &wire.Demand{}
+		if p := j.pods[uid]; p != nil {
+			demand.Repels = p.Class.Repels
+		}
+		record.Rows = append(record.Rows, &wire.IntentRow{PodUid: uid, PodResourceVersion: version, Namespace: "ns", Name: uid, Node: node, Demand: uint32(len(record.Demands))})
+		record.Demands = append(record.Demands, demand)
+	}
+	j.log(revision, record)
+}
+
+func (j *judged) log(revision int64, record *wire.IntentsRecord) {
+	j.step(event.LogSeen{Revision: revision, Intents: []event.LoggedIntents{{Incarnation: "s", N: uint64(revision), Place: revision, Record: record}}})
+}
+
+// says is what a judgement of pods comes to, each written as in rows: ok, wait, or what is in the way.
+func (j *judged) says(revision int64, rows ...string) string {
+	var members []Member
+	for _, text := range rows {
+		m := Member{Namespace: "ns"}
+		fmt.Sscanf(strings.NewReplacer("@", " ", ">", " ").Replace(text), "%s %s %s", &m.UID, &m.Version, &m.Node)
+		m.Class = j.pods[m.UID].Class
+		members = append(members, m)
+	}
+	switch v := j.Judge(revision, members); {
+	case v.Wait:
+		return "wait"
+	case len(v.Against) > 0:
+		return fmt.Sprint(v.Against, " ", v.Obstacle)
+	}
+	return "ok"
+}
+
+func TestJudge(t *testing.T) {
+	const avoids, avoided = "node(s) didn't match pod anti-affinity rules", "node(s) didn't satisfy existing pods anti-affinity rules"
+	for name, run := range map[string]func(j *judged) (got, want string){
+		"the log was not seen up to the row": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "", "")
+			return j.says(5, "p@10>a1"), "wait"
+		},
+		"an earlier row excludes": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@11>a2")
+			return j.says(6, "q@11>a2"), "[q] " + avoided
+		},
+		"a later row does not": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "q@11>a2")
+			j.rows(6, "p@10>a1")
+			return j.says(5, "q@11>a2") + ", " + j.says(6, "p@10>a1"), "ok, [p] " + avoids
+		},
+		"of two rows in one key the first goes": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "apart", "")
+			j.rows(5, "p@10>a1", "q@11>a2")
+			return j.says(5, "p@10>a1") + ", " + j.says(5, "q@11>a2"), "ok, [q] " + avoids
+		},
+		"a row that was deleted may have bound its pod": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "p@10>a1")
+			j.log(5, nil)
+			j.rows(6, "q@11>a2")
+			return j.says(6, "q@11>a2"), "[q] " + avoided
+		},
+		"one that was given up may not": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "p@10>a1")
+			j.log(5, &wire.IntentsRecord{GivenUp: []string{"p"}})
+			j.rows(6, "q@11>a2")
+			return j.says(6, "q@11>a2"), "ok"
+		},
+		"nor one whose pod is at another version": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "p@10>a1")
+			j.pod("p", "12", "x", "apart", "")
+			j.rows(6, "q@11>a2")
+			return j.says(6, "q@11>a2"), "ok"
+		},
+		"terms are known before the pod": func(j *judged) (string, string) {
+			j.pod("q", "11", "x", "", "")
+			j.pods["p"] = api.FromPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: v1.PodSpec{Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: "zone"}}}}}}, nil, api.Rules{})
+			j.rows(5, "p@20>a1")
+			j.rows(6, "q@11>a2")
+			return j.says(6, "q@11>a2"), "wait"
+		},
+		"labels of an earlier row's pod are waited for by who has terms": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("r", "10", "y", "", "")
+			j.rows(5, "q@20>a1")
+			j.rows(6, "p@10>a2", "r@10>b1")
+			return j.says(6, "p@10>a2") + ", " + j.says(6, "r@10>b1"), "wait, ok"
+		},
+		"a node that was never seen may be in any zone": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "q@11>b2")
+			j.pod("q", "12", "x", "", "b2")
+			j.rows(6, "p@10>b1")
+			before := j.says(6, "p@10>b1")
+			j.node("b2")
+			return before + ", " + j.says(6, "p@10>b1"), "wait, [p] " + avoids
+		},
+		"a row supports nobody, a bound pod does": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "beside", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "q@11>a1")
+			j.rows(6, "p@10>a2")
+			before := j.says(6, "p@10>a2")
+			j.pod("q", "12", "x", "", "a1")
+			return before + ", " + j.says(6, "p@10>a2"), "[p] node(s) didn't match pod affinity rules, ok"
+		},
+		"pods of one gang support each other, but not away from those that are there": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "beside", "")
+			j.pod("q", "11", "x", "beside", "")
+			j.rows(5, "p@10>b1", "q@11>b1")
+			before := j.says(5, "p@10>b1", "q@11>b1")
+			j.pod("r", "12", "x", "", "a1")
+			return before + ", " + j.says(5, "p@10>b1", "q@11>b1"), "ok, [p q] node(s) didn't match pod affinity rules"
+		},
+		"two cannot both be the first of their app in different zones": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "beside", "")
+			j.pod("q", "11", "x", "beside", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@11>b1")
+			return j.says(5, "p@10>a1") + ", " + j.says(6, "q@11>b1"), "ok, [q] node(s) didn't match pod affinity rules"
+		},
+		"the minimum of a spread counts bound pods": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "even", "")
+			j.pod("q", "11", "x", "even", "")
+			j.pod("r", "12", "x", "even", "a1")
+			j.rows(5, "q@11>b1")
+			j.rows(6, "p@10>a2")
+			before := j.says(6, "p@10>a2")
+			j.Bound("ns", "q", "b1")
+			return before + ", " + j.says(6, "p@10>a2"), "[p] node(s) didn't match pod topology spread constraints, ok"
+		},
+		"a gang is judged in the end": func(j *judged) (string, string) {
+			for _, uid := range []string{"p", "q", "r", "s"} {
+				j.pod(uid, "10", "x", "even", "")
+			}
+			j.rows(5, "p@10>a1", "q@10>a2", "r@10>b1", "s@10>b1")
+			return j.says(5, "p@10>a1", "q@10>a2", "r@10>b1", "s@10>b1"), "ok"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, want := run(newJudged()); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestLogReadAnew: what the log lacks when it is read again counts until pods were listed after that.
+func TestLogReadAnew(t *testing.T) {
+	j := newJudged()
+	j.pod("p", "10", "x", "apart", "")
+	j.pod("q", "11", "x", "", "")
+	j.rows(5, "p@10>a1")
+	j.step(event.LogRead{Revision: 7})
+	j.rows(8, "q@11>a2")
+	if got := j.says(8, "q@11>a2"); !strings.HasPrefix(got, "[q]") {
+		t.Errorf("before the list: %s", got)
+	}
+	list := []*api.Pod{j.pods["p"], j.pods["q"]}
+	j.step(event.PodsReplaced{Pods: list})
+	if got := j.says(8, "q@11>a2"); !strings.HasPrefix(got, "[q]") {
+		t.Errorf("after a list that was begun before: %s", got)
+	}
+	j.step(event.PodsReplaced{Pods: list, AfterLog: true})
+	if got := j.says(8, "q@11>a2"); got != "ok" {
+		t.Errorf("after the list: %s", got)
+	}
+}
