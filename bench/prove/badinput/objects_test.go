@@ -468,7 +468,6 @@ func (w *world) deletedQueue(t *testing.T) {
 
 func (w *world) unsupported(t *testing.T) {
 	ns := w.namespace(t)
-	term := []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}
 	volume := func(source corev1.VolumeSource) edit {
 		return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: source}} }
 	}
@@ -530,15 +529,6 @@ func (w *world) unsupported(t *testing.T) {
 		edit  edit
 		field string
 	}{
-		"affinity": {func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}
-		}, "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"},
-		"anti-affinity": {func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "rack", LabelSelector: term[0].LabelSelector}}}}
-		}, "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"},
-		"spread": {func(p *corev1.Pod) {
-			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule}}
-		}, "spec.topologySpreadConstraints[0]"},
 		"device-claim": {func(p *corev1.Pod) {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
 		}, "spec.resourceClaims"},
@@ -567,12 +557,12 @@ func (w *world) unsupported(t *testing.T) {
 	// In a gang, the gang waits with it, and says which pod it is.
 	w.group(t, ns, "g", "", 2)
 	w.pod(t, ns, "g-fine", inGroup("g"))
-	w.pod(t, ns, "g-bad", inGroup("g"), pods["spread"].edit)
+	w.pod(t, ns, "g-bad", inGroup("g"), pods["device-claim"].edit)
 	for name, row := range pods {
 		w.podSays(t, ns, name, "UnsupportedConstraint", row.field)
 	}
-	w.noQuota(t, ns, "g", v1alpha1.ReasonUnsupportedConstraint, ns+"/g-bad", "spec.topologySpreadConstraints[0]")
-	w.podSays(t, ns, "g-bad", "UnsupportedConstraint", "spec.topologySpreadConstraints[0]")
+	w.noQuota(t, ns, "g", v1alpha1.ReasonUnsupportedConstraint, ns+"/g-bad", "spec.resourceClaims")
+	w.podSays(t, ns, "g-bad", "UnsupportedConstraint", "spec.resourceClaims")
 	w.healthy(t)
 	w.unbound(t, ns, "g-fine")
 	// A claim that is bound lets its pod go: to the nodes that its volume allows.
