@@ -62,9 +62,10 @@ order: bin/basalt-bench ## explore a model of the log of intents, which is to ke
 	bin/basalt-bench order --large
 
 CASES ?= 10000
-oracle: ## compare where pods may go with the filters of kube-scheduler 1.37: CASES=10000 generated clusters from SEED=1; the first time some minutes
+SEQUENCES ?= 1000
+oracle: ## compare where pods may go with the filters of kube-scheduler 1.37: CASES=10000 generated clusters and SEQUENCES=1000 of placements from SEED=1; the first time some minutes
 	$(GO) test -C bench/prove/oracle .
-	$(GO) run -C bench/prove/oracle -buildvcs=false . --cases $(CASES) --seed $(if $(filter-out 0,$(SEED)),$(SEED),1)
+	$(GO) run -C bench/prove/oracle -buildvcs=false . --cases $(CASES) --sequences $(SEQUENCES) --seed $(if $(filter-out 0,$(SEED)),$(SEED),1)
 
 FUZZTIME ?= 30s
 fuzz: ## fuzz every decoder, FUZZTIME=30s each

@@ -126,6 +126,9 @@ func (s *Spread) Selects(pod *Labels) bool { return s.selector.Matches(pod.set()
 type Joins struct {
 	Terms  []*Term // of the affinity: a pod of the domain has to match all of them
 	Spread []*Spread
+	// Own has the node selector and the node affinity of the pods themselves, for a spread that heeds them, where the constraints of the
+	// class are also those of volumes: these limit where a pod can go, but not which nodes a spread counts. Nil: those of the class.
+	Own *v1.PodSpec
 }
 
 // ReadJoins reads what a class carries.
@@ -142,6 +145,12 @@ func ReadJoins(b []byte) (*Joins, error) {
 				return nil, fmt.Errorf("read pod affinity: %w", err)
 			}
 			out.Terms = append(out.Terms, t)
+		}
+	}
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
+		out.Own = &v1.PodSpec{NodeSelector: spec.NodeSelector}
+		if a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			out.Own.Affinity = &v1.Affinity{NodeAffinity: a.NodeAffinity}
 		}
 	}
 	for i := range spec.TopologySpreadConstraints {
@@ -188,11 +197,21 @@ func stripJoins(p *v1.Pod) (affinity *v1.PodAffinity, spread []v1.TopologySpread
 	return affinity, spread
 }
 
-// joinsOf is joins, encoded for a class.
-func joinsOf(p *v1.Pod) (encoded []byte, field string) {
+// joinsOf is joins, encoded for a class. For a pod whose constraints are also those of its volumes, it has the pod's own selectors.
+func joinsOf(p *v1.Pod, volumes bool) (encoded []byte, field string) {
 	spec, field := joins(p)
 	if spec == nil {
 		return nil, field
+	}
+	if volumes && len(spec.TopologySpreadConstraints) > 0 {
+		own := &v1.NodeAffinity{}
+		if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+			own.RequiredDuringSchedulingIgnoredDuringExecution = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		}
+		if spec.Affinity == nil {
+			spec.Affinity = &v1.Affinity{}
+		}
+		spec.NodeSelector, spec.Affinity.NodeAffinity = p.Spec.NodeSelector, own
 	}
 	encoded, err := spec.Marshal()
 	if err != nil {

@@ -261,7 +261,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 		var field, unreadable string
 		reach, field = unsupported(p, requests, cluster, &rules)
 		out.Unbound, out.Tied, out.Note = reach.Unbound, reach.Tied, reach.Note
-		joined, unreadable = joinsOf(p)
+		joined, unreadable = joinsOf(p, len(reach.Where) > 0)
 		field = cmp.Or(field, excess, unreadable)
 		if field == "" && out.Unlisted {
 			field = fmt.Sprintf("metadata.labels: they have %s bytes, the limit is %d", wide, maxLabelBytes)

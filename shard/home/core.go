@@ -145,7 +145,7 @@ func New(cfg Config) *Core {
 			tokens: fair.Tokens{Rate: cfg.ExplainBudget}, spent: fair.Budget{Rate: explainsByNamespace}},
 		wakeTokens: fair.Tokens{Rate: wakesPerSecond},
 		topology:   view, ownView: cfg.Topology == nil, unjudged: map[string]*gang{},
-		ruledSleepers: ruledSleepers{of: map[string][]*gang{}, opened: map[string]bool{}, shut: map[string]map[uint64]uint64{}},
+		ruledSleepers: ruledSleepers{of: map[string][]*gang{}, opened: map[string]bool{}, left: map[string]int{}, again: map[string]time.Time{}, shut: map[string]map[uint64]shut{}},
 	}
 }
 

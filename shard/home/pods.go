@@ -140,6 +140,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	p.Pod = seen
 	if before.Class.Key != seen.Class.Key || !before.Labels.Equal(seen.Labels) {
 		p.asked = seen.Class // what is under way was asked for by what the pod was; without labels it is judged with care
+		if p.stage == nowhere && p.gang != nil {
+			c.hasten(p.gang)
+		}
 	}
 	p.version = newer(p.version, seen.ResourceVersion)
 	if changing && !p.changing() && p.gang != nil {

@@ -59,6 +59,14 @@ func (c *Core) wakeUp(g *gang) {
 // coordinator. Namespaces take turns; the best of all gangs are woken early (wakeSleepers).
 const wakesPerSecond = 1000
 
+// hasten ends a gang's wait for room as soon as it may search again: one of its pods is another than was searched for.
+func (c *Core) hasten(g *gang) {
+	if s := g.search.sleep; s != nil && !s.latest.IsZero() {
+		s.room = c.room - 1 // which only grows
+		c.touch(g)
+	}
+}
+
 // mayWake reports whether a gang whose sleep is over may wake now. If not, it is looked at again when its turn comes.
 func (c *Core) mayWake(g *gang) bool {
 	s := &g.search

@@ -94,13 +94,24 @@ func (c *Core) beside(g *gang, pods []*pod, shard api.Incarnation) (out []*wire.
 type ruledSleepers struct {
 	of     map[string][]*gang
 	opened map[string]bool // something is counted otherwise
+	left   map[string]int  // so many of the first are still to wake because of that
+	again  map[string]time.Time
 	next   time.Time
-	shut   map[string]map[uint64]uint64 // by namespace: hashes of classes of which no pod found a node, and Core.room then
+	shut   map[string]map[uint64]shut // by namespace, and hash of a class
 }
 
-// A change lets few pods in, and each search costs messages. So few gangs of a namespace wake at once, and more while they find room.
+// shut says that no pod of a class found a node.
+type shut struct {
+	room uint64 // Core.room then
+	at   time.Time
+}
+
+// A change lets few pods in, and each search costs messages. So few gangs of a namespace wake at once, and the others little by little:
+// those of a class for which there is no node any more do not ask. After a change of which node shards may have heard later than this
+// one, they wake once more.
 const (
 	ruledAtOnce = 64
+	ruledMore   = 4
 	ruledEvery  = 5 * time.Millisecond
 	ruledShut   = 1024 // classes of a namespace that are known to find no node
 )
@@ -108,16 +119,22 @@ const (
 // sleepRuled notes that a gang sleeps.
 func (c *Core) sleepRuled(g *gang) {
 	s := &c.ruledSleepers
-	if g.search.inRuled {
-		return
-	}
 	for _, p := range g.members {
 		if p.candidate() && p.stage == nowhere && c.ruled(p) {
-			g.search.inRuled = true
-			s.of[g.name.Namespace] = append(s.of[g.name.Namespace], g)
-			return
+			c.topology.RulesOf(p.Namespace, p.asked) // or it would not be counted here, but at the node shards alone
+			if !g.search.inRuled {
+				g.search.inRuled = true
+				s.of[g.name.Namespace] = append(s.of[g.name.Namespace], g)
+			}
 		}
 	}
+}
+
+// openRuled notes that more may fit for a namespace.
+func (c *Core) openRuled(namespace string) {
+	s := &c.ruledSleepers
+	s.opened[namespace] = true
+	s.again[namespace] = c.now.Add(c.cfg.AskAgain)
 }
 
 // shutFor notes that no pod of some was placed: others of their classes need not ask until something changes.
@@ -128,10 +145,10 @@ func (c *Core) shutFor(g *gang, missing []*pod) {
 		}
 		of := c.ruledSleepers.shut[p.Namespace]
 		if of == nil || len(of) >= ruledShut {
-			of = map[uint64]uint64{}
+			of = map[uint64]shut{}
 			c.ruledSleepers.shut[p.Namespace] = of
 		}
-		of[p.asked.Hash()] = c.room
+		of[p.asked.Hash()] = shut{c.room, c.now}
 	}
 }
 
@@ -147,7 +164,7 @@ func (c *Core) open(p *pod, most int) int {
 	return rules.Open(most)
 }
 
-// isShut reports whether a search for pods is in vain.
+// isShut reports whether a search for pods is in vain. Not for long: what keeps a pod from a node may be a hold that only its shard knows.
 func (c *Core) isShut(g *gang, missing []*pod) bool {
 	if len(missing) == 1 && c.open(missing[0], 1) == 0 {
 		return true
@@ -157,7 +174,7 @@ func (c *Core) isShut(g *gang, missing []*pod) bool {
 		return false
 	}
 	for _, p := range missing {
-		if room, shut := of[p.asked.Hash()]; shut && room == c.room {
+		if s, shut := of[p.asked.Hash()]; shut && s.room == c.room && c.now.Before(s.at.Add(c.cfg.BackoffMax)) {
 			return true
 		}
 	}
@@ -168,19 +185,33 @@ func (c *Core) isShut(g *gang, missing []*pod) bool {
 func (c *Core) wakeRuled() {
 	s := &c.ruledSleepers
 	for namespace := range c.topology.Opened() {
-		s.opened[namespace] = true
+		c.openRuled(namespace)
 	}
-	if len(s.opened) == 0 || c.now.Before(s.next) {
+	if len(s.opened)+len(s.again)+len(s.left) == 0 || c.now.Before(s.next) {
 		return
 	}
 	s.next = c.now.Add(ruledEvery)
-	for _, namespace := range api.SortedKeys(s.opened) {
-		delete(s.opened, namespace)
-		delete(s.shut, namespace)
+	for namespace, at := range s.again {
+		if !c.now.Before(at) {
+			delete(s.again, namespace)
+			s.opened[namespace] = true
+		}
+	}
+	for namespace := range s.opened {
+		s.left[namespace] = len(s.of[namespace])
+	}
+	for _, namespace := range api.SortedKeys(s.left) {
+		most := ruledMore
+		if s.opened[namespace] {
+			delete(s.opened, namespace)
+			delete(s.shut, namespace)
+			most = ruledAtOnce
+		}
 		woken := map[*api.Class]int{}
 		list := s.of[namespace]
-		for range min(len(list), ruledAtOnce) {
+		for looked := 0; len(list) > 0 && s.left[namespace] > 0 && looked < most; looked++ {
 			g := list[0]
+			s.left[namespace]--
 			list[0], list = nil, list[1:]
 			g.search.inRuled = false
 			if g.dropped || g.search.sleep == nil {
@@ -200,6 +231,9 @@ func (c *Core) wakeRuled() {
 		}
 		if s.of[namespace] = list; len(list) == 0 {
 			delete(s.of, namespace)
+		}
+		if len(list) == 0 || s.left[namespace] == 0 {
+			delete(s.left, namespace)
 		}
 	}
 }

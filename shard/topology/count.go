@@ -282,14 +282,21 @@ func (v *View) carrierOf(t *api.Term, by string) *carrier {
 	return c
 }
 
-// filterOf returns the filter of a spread for pods with some constraints, nil if it admits all nodes.
-func (v *View) filterOf(s *api.Spread, constraints []byte) *filter {
-	if !s.Affinity && !s.Taints || len(constraints) == 0 && !s.Taints {
+// filterOf returns the filter of a spread for pods with some constraints, nil if it admits all nodes. Their own selectors are those of
+// the constraints unless they are given.
+func (v *View) filterOf(s *api.Spread, own *v1.PodSpec, constraints []byte) *filter {
+	if !s.Affinity && !s.Taints || len(constraints) == 0 && own == nil && !s.Taints {
 		return nil
 	}
 	spec, err := api.ReadConstraints(constraints)
 	if err != nil {
 		return nil
+	}
+	if own != nil {
+		spec.NodeSelector, spec.Affinity = own.NodeSelector, own.Affinity
+		if constraints, err = spec.Marshal(); err != nil {
+			return nil
+		}
 	}
 	selects := s.Affinity && (len(spec.NodeSelector) > 0 || spec.Affinity != nil)
 	if !selects && !s.Taints {

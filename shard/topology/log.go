@@ -33,7 +33,8 @@ type logged struct {
 type row struct {
 	uid, namespace, version, node string
 	place                         place
-	terms                         []*api.Term // with larger domains than a node, that the pod carries
+	repels                        string      // the anti-affinity terms that the pod carries,
+	terms                         []*api.Term // and those of them with larger domains than a node
 	bound                         bool        // somebody of this process was told so
 	givenUp                       bool        // it was not sent, and will not be
 	missing                       bool        // the log was read again and did not have it: a list of pods will tell
@@ -103,7 +104,8 @@ func (v *View) logKey(in *event.LoggedIntents) {
 	for i, stored := range in.Record.GetRows() {
 		r := &row{uid: stored.GetPodUid(), namespace: stored.GetNamespace(), version: stored.GetPodResourceVersion(), node: stored.GetNode(), place: place{in.Place, i}}
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
-			r.terms = v.wide(string(demands[stored.GetDemand()].GetRepels()))
+			r.repels = string(demands[stored.GetDemand()].GetRepels())
+			r.terms = v.wide(r.repels)
 		}
 		k.rows = append(k.rows, r)
 		v.rows[r.uid] = append(v.rows[r.uid], r)

@@ -190,7 +190,7 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		if !ask(c) {
 			return nil, false
 		}
-		rule := spreadRule{tally: v.tallyOf(c, s.Topology, keys, v.filterOf(s, class.Constraints)), skew: s.MaxSkew, domains: s.MinDomains}
+		rule := spreadRule{tally: v.tallyOf(c, s.Topology, keys, v.filterOf(s, joins.Own, class.Constraints)), skew: s.MaxSkew, domains: s.MinDomains}
 		if s.Selects(class.Labels) {
 			rule.self = 1
 		}

@@ -18,6 +18,8 @@ type View struct {
 	nodes   []node
 	byName  map[string]int32
 	columns map[string]*column // by the label of nodes that it is about
+	hosts   map[string]int     // nodes by hostname
+	shared  bool               // some had the same: then the terms about hostnames are for this package, too
 
 	spaces  map[string]*space // by namespace
 	version string            // of a pod, the newest that the watch has shown
@@ -133,7 +135,7 @@ type kin struct {
 // New makes a View that knows nothing yet.
 func New() *View {
 	return &View{
-		byName: map[string]int32{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
+		byName: map[string]int32{}, hosts: map[string]int{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
 		blind: map[*row]bool{}, counters: map[string]*counter{}, carriers: map[string]*carrier{},
 		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
 		terms: map[string][]*api.Term{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate},
@@ -215,6 +217,7 @@ func (v *View) nodeGone(name string) {
 
 // move takes a node as it is now. What is counted on it moves to the domains that it is in.
 func (v *View) move(n int32, object *api.Node) {
+	v.noteHost(v.nodes[n].object, object)
 	for _, t := range v.tallies {
 		t.put(n, -1)
 	}
@@ -229,6 +232,63 @@ func (v *View) move(n int32, object *api.Node) {
 	for _, t := range v.tallies {
 		t.put(n, 1)
 		v.open(t.counter)
+	}
+}
+
+// noteHost counts nodes by hostname. The shard of a node decides about terms whose domains are hostnames, but of the pods on nodes of
+// other shards it does not know the terms. So when two nodes share a hostname, which is somebody's mistake, these terms are like others.
+func (v *View) noteHost(before, now *api.Node) {
+	if before != nil {
+		if host, has := before.Labels[api.LabelHostname]; has {
+			if v.hosts[host]--; v.hosts[host] == 0 {
+				delete(v.hosts, host)
+			}
+		}
+	}
+	if now == nil {
+		return
+	}
+	host, has := now.Labels[api.LabelHostname]
+	if !has {
+		return
+	}
+	if v.hosts[host]++; v.hosts[host] > 1 && !v.shared {
+		v.shared = true
+		v.readTermsAgain()
+	}
+}
+
+// readTermsAgain counts all pods anew, by all terms that they carry.
+func (v *View) readTermsAgain() {
+	clear(v.terms)
+	clear(v.rules)
+	v.generation++
+	for _, r := range v.order {
+		r.terms = v.wide(r.repels)
+	}
+	for _, name := range api.SortedKeys(v.spaces) {
+		s := v.spaces[name]
+		uids := api.SortedKeys(s.pods)
+		before := make([][]entry, len(uids))
+		for i, uid := range uids {
+			before[i] = s.pods[uid].entries
+			v.set(s.pods[uid], nil)
+		}
+		for _, list := range s.kins {
+			for _, k := range list {
+				for _, c := range k.terms {
+					c.kins--
+				}
+			}
+		}
+		clear(s.kins)
+		for i, uid := range uids {
+			p := s.pods[uid]
+			if e := before[i]; len(e) > 0 && e[0].weight == held {
+				v.set(p, []entry{{node: e[0].node, kin: v.kinOf(s, p.object), weight: held}})
+			}
+			v.recount(s, p)
+		}
 	}
 }
 
@@ -463,7 +523,7 @@ func (v *View) wide(repels string) []*api.Term {
 			all = nil // a pod of ours with such terms is refused when it is read
 		}
 		for _, t := range all {
-			if t.Topology != api.LabelHostname {
+			if t.Topology != api.LabelHostname || v.shared {
 				terms = append(terms, t)
 			}
 		}
@@ -495,6 +555,7 @@ func (v *View) namespaceSeen(name string, labels map[string]string) {
 	}
 	s.labels = labels
 	v.generation++
+	v.changed[name] = true // other terms may be about its own pods
 	for _, key := range sortedKeys(s.kins) {
 		for _, k := range s.kins[key] {
 			before := k.in

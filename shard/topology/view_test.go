@@ -308,3 +308,74 @@ func TestViewCountsLikeANaiveRecount(t *testing.T) {
 		}
 	}
 }
+
+// TestNamespaceRelabelled: with other labels of its namespace a pod may match its own affinity, and then go first.
+func TestNamespaceRelabelled(t *testing.T) {
+	v := New()
+	now := time.Unix(1000, 0)
+	v.Step(now, event.NamespaceSeen{Name: "ns"})
+	v.Step(now, event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{"zone": "1"}}}, nil)})
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "p", ResourceVersion: "1"}}
+	p.Spec.SchedulerName = api.SchedulerName
+	p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}}}}}
+	seen := api.FromPod(p, nil, api.Rules{})
+	v.Step(now, event.PodSeen{Pod: seen})
+	obstacle := func() Obstacle {
+		r, ok := v.RulesOf("ns", seen.Class.With(seen.Labels))
+		if !ok || r == nil {
+			t.Fatal("the pod has no rules")
+		}
+		return r.Obstacle(v.Node("node"), true)
+	}
+	if o := obstacle(); o != Lonely {
+		t.Errorf("the first pod of a group to which it does not belong: %q", o)
+	}
+	v.Opened()
+	v.Step(now, event.NamespaceSeen{Name: "ns", Labels: map[string]string{"team": "x"}})
+	if !v.Opened()["ns"] {
+		t.Error("it is not said that more may fit")
+	}
+	if o := obstacle(); o != None {
+		t.Errorf("the first pod of its own group: %q", o)
+	}
+}
+
+// TestSharedHostname: of two nodes with one hostname, each is in the domain of the other, and maybe another shard's.
+func TestSharedHostname(t *testing.T) {
+	v := New()
+	now := time.Unix(1000, 0)
+	node := func(name, host string) {
+		v.Step(now, event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.LabelHostname: host}}}, nil)})
+	}
+	pod := func(name string) *v1.Pod {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name), ResourceVersion: "1", Labels: map[string]string{"app": "a"}}}
+		p.Spec.SchedulerName = api.SchedulerName
+		return p
+	}
+	v.Step(now, event.NamespaceSeen{Name: "ns"})
+	node("n1", "h")
+	node("n2", "i")
+	x := pod("x")
+	x.Spec.NodeName = "n1"
+	x.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{TopologyKey: api.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}}}}}
+	v.Step(now, event.PodSeen{Pod: api.FromPod(x, nil, api.Rules{})})
+	p := api.FromPod(pod("p"), nil, api.Rules{})
+	class := p.Class.With(p.Labels)
+	if r, ok := v.RulesOf("ns", class); r != nil || !ok {
+		t.Error("terms about hostnames of their own are counted")
+	}
+	node("n2", "h")
+	r, ok := v.RulesOf("ns", class)
+	if r == nil || !ok {
+		t.Fatal("a term about a shared hostname is not counted")
+	}
+	if o := r.Obstacle(v.Node("n2"), true); o != Avoided {
+		t.Errorf("the pod may go beside one that repels it: %v", o)
+	}
+	v.Step(now, event.PodGone{UID: "x", Namespace: "ns", Name: "x"})
+	if o := r.Obstacle(v.Node("n2"), true); o != None {
+		t.Errorf("what repelled it is gone: %v", o)
+	}
+}

@@ -14,10 +14,12 @@ import (
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/node"
 	"basalt.dev/basalt/shard/server"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // Basalt returns which nodes of a case Basalt places its pod on, by the code that ships: pods are read as a shard's watches read
-// them, and a node core that owns all nodes is asked for a hold again and again, and loses the node that it names each time.
+// them, and a node core that owns all nodes is asked for a hold again and again, and loses the node that it names each time. The view of
+// topology domains goes on seeing all nodes.
 func Basalt(c *Case) (*Answer, error) {
 	out := newAnswer()
 	pods, pod := reduce(c)
@@ -76,6 +78,7 @@ func reduce(c *Case) (others []*api.Pod, pod *api.Pod) {
 // shard is a node core.
 type shard struct {
 	core   *node.Core
+	view   *topology.View
 	now    time.Time
 	serial uint64
 }
@@ -84,7 +87,8 @@ const self api.Incarnation = "oracle"
 
 // newShard makes a node core that has seen a case. It owns all nodes, or just the one that is named.
 func newShard(c *Case, pods []*api.Pod, only string) *shard {
-	s := &shard{core: node.New(node.Config{Self: self, Strict: true}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	view := topology.New()
+	s := &shard{core: node.New(node.Config{Self: self, Topology: view, Strict: true}), view: view, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	table := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: self, Name: "oracle"}}}
 	for b := range table.Changed {
 		table.Changed[b] = 1
@@ -94,24 +98,30 @@ func newShard(c *Case, pods []*api.Pod, only string) *shard {
 	}
 	for _, o := range c.Objects {
 		if n, is := o.(*v1.Namespace); is {
-			s.core.Step(s.now, event.NamespaceSeen{Name: n.Name, Labels: n.Labels})
+			s.step(event.NamespaceSeen{Name: n.Name, Labels: n.Labels})
 		}
 	}
 	for _, n := range c.Nodes {
-		s.core.Step(s.now, event.NodeSeen{Node: api.FromNode(api.StripNode(n), nil)})
+		s.step(event.NodeSeen{Node: api.FromNode(api.StripNode(n), nil)})
 	}
-	s.core.Step(s.now, event.TableSeen{Table: table})
+	s.step(event.TableSeen{Table: table})
 	sequence := uint64(0)
 	for _, o := range s.core.Outputs() {
 		if read, is := o.(event.ReadStore); is {
 			sequence = read.Sequence
 		}
 	}
-	s.core.Step(s.now, event.LogRead{Revision: math.MaxInt64})
-	s.core.Step(s.now, event.StoreRead{Sequence: sequence, Revision: 1})
-	s.core.Step(s.now, event.PodsReplaced{Sequence: sequence, Pods: pods})
+	s.step(event.LogRead{Revision: math.MaxInt64})
+	s.step(event.StoreRead{Sequence: sequence, Revision: 1})
+	s.step(event.PodsReplaced{Sequence: sequence, Pods: pods})
 	s.core.Outputs()
 	return s
+}
+
+// step gives an event to the view and the core, as package server does.
+func (s *shard) step(ev event.Event) {
+	s.view.Step(s.now, ev)
+	s.core.Step(s.now, ev)
 }
 
 // hold asks for room for one more pod of a class, and returns the node, "" when no node has it.

@@ -17,11 +17,14 @@ import (
 type Kind string
 
 // Kinds of mismatches. Unsafe: Basalt would place the pod where kube-scheduler would not. Strict: Basalt refuses a node that
-// kube-scheduler takes.
+// kube-scheduler takes. Words: both refuse it, kube-scheduler because of pods in the node's topology domain, and Basalt gives another reason.
 const (
 	Unsafe Kind = "UNSAFE"
 	Strict Kind = "STRICT"
+	Words  Kind = "WORDS"
 )
+
+var kinds = []Kind{Unsafe, Strict, Words}
 
 // Mismatch is one node on which the two disagree.
 type Mismatch struct {
@@ -41,6 +44,7 @@ type Verdict struct {
 	Fit, Nodes int    // nodes that kube-scheduler takes, and all
 	Mismatches []Mismatch
 	Excused    map[string]int // nodes by the exception that explains their mismatch
+	Refusing   map[string]int // nodes by the plugin of kube-scheduler that refuses them
 }
 
 // exception is a mismatch that is meant to be.
@@ -52,7 +56,7 @@ type exception struct {
 // exceptions lists all of them; there are to be ten at most.
 var exceptions = []exception{
 	{"out-of-sync", "a node on which more is in use than it has takes no pods, whatever they request: somebody else places pods there", func(_ *Case, m Mismatch) bool {
-		return m.Kind == Strict && strings.Contains(m.Reason, "out of sync")
+		return m.Kind != Unsafe && strings.Contains(m.Reason, "out of sync")
 	}},
 	{"refused-by-kubelet", "a pod that has not started and does not fit beside the others on its node does not count: its kubelet refuses it", func(c *Case, m Mismatch) bool {
 		without := c.withoutRefused(m.Node)
@@ -65,10 +69,13 @@ var exceptions = []exception{
 		return m.Kind == Unsafe && strings.HasPrefix(m.Plugin, names.NodeVolumeLimits) && passes(c.withoutOwnAttachments(), m)
 	}},
 	{"nominated", "a node that another scheduler keeps for a pod is kept from all pods, whatever their priority: Basalt evicts nobody to have it", func(c *Case, m Mismatch) bool {
-		return m.Kind == Strict && takes(c.withoutNominated(), m.Node)
+		return m.Kind == Strict && takes(c.withoutNominated(), m.Node) || m.Kind == Words && len(c.withoutNominated().Pods) < len(c.Pods)
+	}},
+	{"empty-selector", "a spread whose selector is empty counts nobody, pods that are nominated to a node included: kube-scheduler counts those alone", func(c *Case, m Mismatch) bool {
+		return m.Kind == Unsafe && m.Plugin == names.PodTopologySpread && spreadsOverNobody(c.Pod) && passes(c.withoutNominated(), m)
 	}},
 	{"shared-hostname", "nodes with the same hostname take no pod that an anti-affinity term is about: nothing says which of them it means", func(c *Case, m Mismatch) bool {
-		return m.Kind == Strict && c.sharesHostname(m.Node)
+		return m.Kind != Unsafe && c.sharesHostname(m.Node)
 	}},
 	{"provisioned-already", "a claim whose volume is being provisioned for a node needs no capacity there once more", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && c.selects(m.Node) && passes(c.withoutCapacities(), m)
@@ -80,8 +87,15 @@ var exceptions = []exception{
 		return m.Kind == Strict && c.keeps()
 	}},
 	{"devices-beside", "where some nodes offer a resource themselves, those that offer it by devices only do not count", func(c *Case, m Mismatch) bool {
-		return m.Kind == Strict && asks(c.Pod, draResource) && !c.offers(m.Node, draResource)
+		return m.Kind != Unsafe && asks(c.Pod, draResource) && !c.offers(m.Node, draResource)
 	}},
+}
+
+// spreadsOverNobody reports whether a spread of a pod has an empty selector.
+func spreadsOverNobody(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(s v1.TopologySpreadConstraint) bool {
+		return s.WhenUnsatisfiable == v1.DoNotSchedule && s.LabelSelector != nil && len(s.LabelSelector.MatchLabels)+len(s.LabelSelector.MatchExpressions) == 0
+	})
 }
 
 // asks reports whether a pod asks for a resource.
@@ -128,7 +142,7 @@ func passes(c *Case, m Mismatch) bool {
 
 // Compare judges a case on both sides.
 func Compare(c *Case) (Verdict, error) {
-	v := Verdict{Excused: map[string]int{}}
+	v := Verdict{Excused: map[string]int{}, Refusing: map[string]int{}}
 	want, err := Feasible(c)
 	if err != nil {
 		return v, fmt.Errorf("ask kube-scheduler: %w", err)
@@ -142,8 +156,12 @@ func Compare(c *Case) (Verdict, error) {
 		v.Refused = field(got.Refused)
 		return v, nil
 	}
+	compared := false
 	for _, name := range slices.Sorted(slices.Values(c.nodeNames())) {
 		var m Mismatch
+		if !want.Fits[name] {
+			v.Refusing[want.Why[name].Plugin]++
+		}
 		switch {
 		case got.Fits[name] && !want.Fits[name]:
 			m = Mismatch{Unsafe, name, want.Why[name].Plugin, want.Why[name].Message}
@@ -153,6 +171,13 @@ func Compare(c *Case) (Verdict, error) {
 			if strings.Contains(why, draResource) {
 				m.Plugin += " by devices"
 			}
+		case !want.Fits[name] && !compared && overSets(want.Why[name]): // all other plugins have accepted the node
+			compared = true
+			why := BasaltWhy(c, name)
+			if strings.Contains(why, want.Why[name].Message) || alsoTrue(c, name, why) {
+				continue
+			}
+			m = Mismatch{Words, name, want.Why[name].Plugin, fmt.Sprintf("%q, not %q", why, want.Why[name].Message)}
 		default:
 			continue
 		}
@@ -166,6 +191,36 @@ func Compare(c *Case) (Verdict, error) {
 		v.Mismatches = append(v.Mismatches, m)
 	}
 	return v, nil
+}
+
+// overSets reports whether a node was refused because of the pods in its topology domains.
+func overSets(r Reason) bool {
+	return r.Plugin == names.PodTopologySpread || r.Plugin == names.InterPodAffinity
+}
+
+// alsoTrue reports whether kube-scheduler has a reason of Basalt's as well, behind one that it gives: it names the first.
+func alsoTrue(c *Case, node, why string) bool {
+	for drop := 1; drop < 16; drop++ {
+		without := c.clone()
+		without.Pod = c.Pod.DeepCopy()
+		if drop&1 > 0 {
+			without.Pod.Spec.TopologySpreadConstraints = nil
+		}
+		if a := without.Pod.Spec.Affinity; a != nil && drop&2 > 0 {
+			a.PodAffinity = nil
+		}
+		if a := without.Pod.Spec.Affinity; a != nil && drop&4 > 0 {
+			a.PodAntiAffinity = nil
+		}
+		if drop&8 > 0 { // the terms of others
+			without.Pods = nil
+		}
+		a, err := Feasible(without)
+		if err == nil && a.Why[node].Message != "" && strings.Contains(why, a.Why[node].Message) {
+			return true
+		}
+	}
+	return false
 }
 
 // field is what a refusal names: its message up to what differs from pod to pod.
@@ -201,6 +256,7 @@ type result struct {
 	inVain         int // refused by Basalt although some node fits
 	refused        map[string]int
 	excused        map[string]int
+	refusing       map[string]int
 	found          map[Kind]map[string][]finding // by plugin
 	errors         []string
 }
@@ -212,12 +268,12 @@ type finding struct {
 }
 
 func newResult(seed uint64) *result {
-	return &result{seed: seed, refused: map[string]int{}, excused: map[string]int{}, found: map[Kind]map[string][]finding{Unsafe: {}, Strict: {}}}
+	return &result{seed: seed, refused: map[string]int{}, excused: map[string]int{}, refusing: map[string]int{}, found: map[Kind]map[string][]finding{Unsafe: {}, Strict: {}, Words: {}}}
 }
 
 // failed reports whether there was a mismatch that nothing explains.
 func (r *result) failed() bool {
-	return len(r.errors) > 0 || len(r.found[Unsafe])+len(r.found[Strict]) > 0
+	return len(r.errors) > 0 || len(r.found[Unsafe])+len(r.found[Strict])+len(r.found[Words]) > 0
 }
 
 // refusals is how many pods Basalt refused by name.
@@ -247,6 +303,9 @@ func (r *result) note(seed uint64, v Verdict, err error) {
 	}
 	for id := range v.Excused {
 		r.excused[id]++
+	}
+	for plugin := range v.Refusing {
+		r.refusing[plugin]++
 	}
 	seen := map[string]bool{}
 	for _, m := range v.Mismatches {

@@ -21,6 +21,15 @@ func Generate(seed uint64) *Case {
 	for t := range themes {
 		g.theme[t] = g.oneIn(4)
 	}
+	if g.oneIn(2) { // constraints over sets of nodes, without much else that keeps pods from nodes
+		clear(g.theme)
+		g.theme[pairsTheme], g.theme[spreadTheme] = g.oneIn(2), g.oneIn(2)
+		for _, t := range []theme{labelsTheme, taintsTheme, nominatedTheme} {
+			g.theme[t] = g.oneIn(4)
+		}
+		g.theme[volumesTheme] = g.oneIn(10)
+		g.plain = true
+	}
 	g.namespaces()
 	g.nodes()
 	if g.theme[volumesTheme] {
@@ -66,6 +75,7 @@ type generator struct {
 	space []string // namespaces
 	claim map[string][]string
 	count int
+	plain bool // pods request little
 }
 
 func (g *generator) oneIn(n int) bool { return g.IntN(n) == 0 }
@@ -151,6 +161,9 @@ func (g *generator) nodes() {
 		}
 		if g.oneIn(3) {
 			node.Labels["disk"] = pick(g, "ssd", "hdd", "")
+		}
+		if g.oneIn(8) {
+			node.Labels[zoneKey] = ""
 		}
 		if g.theme[volumesTheme] && g.oneIn(2) {
 			node.Labels[v1.LabelTopologyRegion] = pick(g, "r1", "r2")
@@ -256,6 +269,9 @@ func (g *generator) labels() map[string]string {
 func (g *generator) container(name string) v1.Container {
 	c := v1.Container{Name: name, Image: "i"}
 	c.Resources.Requests, c.Resources.Limits = v1.ResourceList{}, v1.ResourceList{}
+	if g.plain {
+		return c
+	}
 	if !g.oneIn(3) {
 		c.Resources.Requests["cpu"] = quantity(pick(g, "0", "100m", "500m", "1", "2", "0.3", "1e0"))
 	}
@@ -325,21 +341,26 @@ func (g *generator) constrain(p *v1.Pod, pending bool) {
 		p.Spec.HostNetwork = true
 	}
 	if g.theme[pairsTheme] {
-		// Of the pods that wait a few have terms of their own: Basalt refuses them, and all others meet the terms of bound pods.
-		if !pending && g.oneIn(3) || pending && g.oneIn(6) {
-			p.Spec.Affinity = merged(p.Spec.Affinity, &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: g.terms()}})
+		if !pending && g.oneIn(3) || pending && g.oneIn(2) {
+			p.Spec.Affinity = merged(p.Spec.Affinity, &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: g.terms(p)}})
 		}
-		if g.oneIn(8) {
-			p.Spec.Affinity = merged(p.Spec.Affinity, &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: g.terms()}})
+		if !pending && g.oneIn(8) || pending && g.oneIn(2) {
+			terms := g.terms(p)
+			if g.oneIn(2) { // terms that one pod can match all of
+				for i := range terms {
+					terms[i].LabelSelector, terms[i].Namespaces, terms[i].NamespaceSelector = terms[0].LabelSelector, terms[0].Namespaces, terms[0].NamespaceSelector
+				}
+			}
+			p.Spec.Affinity = merged(p.Spec.Affinity, &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}})
 		}
 		if g.oneIn(8) {
 			p.Spec.Affinity = merged(p.Spec.Affinity, &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
-				PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: g.terms()[0]}}}})
+				PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: g.terms(p)[0]}}}})
 		}
 	}
-	if g.theme[spreadTheme] && g.oneIn(2) {
-		for range 1 + g.IntN(2) {
-			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, g.spreadConstraint())
+	if g.theme[spreadTheme] && (g.oneIn(2) || pending && g.oneIn(2)) {
+		for range 1 + g.IntN(3) {
+			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, g.spreadConstraint(p))
 		}
 	}
 	if g.theme[volumesTheme] && (pending || g.oneIn(2)) {
@@ -438,7 +459,7 @@ func (g *generator) nodeTerm() (t v1.NodeSelectorTerm) {
 }
 
 func (g *generator) selector() *metav1.LabelSelector {
-	switch g.IntN(8) {
+	switch g.IntN(10) {
 	case 0:
 		return nil
 	case 1:
@@ -447,29 +468,49 @@ func (g *generator) selector() *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: pick(g, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}}
 	case 3:
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: pick(g, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: []string{"front"}}}}
+	case 4:
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": pick(g, "a", "b")}, MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: pick(g, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: []string{"back", "front"}}}}
 	}
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": pick(g, "a", "b")}}
 }
 
-func (g *generator) terms() (out []v1.PodAffinityTerm) {
-	for range 1 + g.IntN(2) {
-		t := v1.PodAffinityTerm{LabelSelector: g.selector(), TopologyKey: pick(g, hostnameKey, hostnameKey, zoneKey, "rack")}
-		switch g.IntN(6) {
+// terms returns terms as the API server leaves them: it merges label keys into the selector.
+func (g *generator) terms(p *v1.Pod) (out []v1.PodAffinityTerm) {
+	for range pick(g, 1, 1, 1, 2, 2, 3) {
+		t := v1.PodAffinityTerm{LabelSelector: g.selector(), TopologyKey: pick(g, hostnameKey, hostnameKey, zoneKey, zoneKey, "rack", "absent")}
+		switch g.IntN(7) {
 		case 0:
 			t.Namespaces = some(g, "default", "blue", "green")
 		case 1:
 			t.NamespaceSelector = &metav1.LabelSelector{}
 		case 2:
 			t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": pick(g, "x", "y")}}
+		case 3:
+			t.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x"}}}}
+			t.Namespaces = []string{pick(g, "red", "blue", "unheard")}
+		}
+		if t.LabelSelector != nil && g.oneIn(6) {
+			key, operator := pick(g, "app", "tier"), metav1.LabelSelectorOpIn
+			if g.oneIn(2) {
+				t.MatchLabelKeys = []string{key}
+			} else {
+				t.MismatchLabelKeys, operator = []string{key}, metav1.LabelSelectorOpNotIn
+			}
+			if value, has := p.Labels[key]; has {
+				t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: operator, Values: []string{value}})
+			}
 		}
 		out = append(out, t)
 	}
 	return out
 }
 
-func (g *generator) spreadConstraint() v1.TopologySpreadConstraint {
-	s := v1.TopologySpreadConstraint{MaxSkew: pick[int32](g, 1, 1, 2), TopologyKey: pick(g, zoneKey, hostnameKey, "rack"), LabelSelector: g.selector(),
-		WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway, v1.ScheduleAnyway)}
+func (g *generator) spreadConstraint(p *v1.Pod) v1.TopologySpreadConstraint {
+	s := v1.TopologySpreadConstraint{MaxSkew: pick[int32](g, 1, 1, 2, 3), TopologyKey: pick(g, zoneKey, zoneKey, hostnameKey, "rack"), LabelSelector: g.selector(),
+		WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.DoNotSchedule, v1.DoNotSchedule, v1.ScheduleAnyway)}
+	if g.oneIn(30) {
+		s.TopologyKey = "absent"
+	}
 	if g.oneIn(4) {
 		s.NodeAffinityPolicy = new(pick(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
 	}
@@ -477,7 +518,17 @@ func (g *generator) spreadConstraint() v1.TopologySpreadConstraint {
 		s.NodeTaintsPolicy = new(pick(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
 	}
 	if s.WhenUnsatisfiable == v1.DoNotSchedule && g.oneIn(4) {
-		s.MinDomains = new(pick[int32](g, 1, 3))
+		s.MinDomains = new(pick[int32](g, 1, 2, 3, 5))
+	}
+	if s.LabelSelector != nil && g.oneIn(4) {
+		s.MatchLabelKeys = some(g, "app", "tier", "rev")
+		if g.oneIn(2) { // as API servers since 1.34 leave it
+			for _, key := range s.MatchLabelKeys {
+				if value, has := p.Labels[key]; has {
+					s.LabelSelector.MatchExpressions = append(s.LabelSelector.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+				}
+			}
+		}
 	}
 	return s
 }
@@ -500,6 +551,9 @@ func (g *generator) boundPods() {
 		p.Spec.NodeName = node.Name
 		p.Status.Phase, p.Status.StartTime = v1.PodRunning, &started
 		g.constrain(p, false)
+		if g.oneIn(30) {
+			p.Spec.NodeName = "gone" // a node that was deleted, or is not known yet
+		}
 		switch {
 		case g.oneIn(15):
 			p.Status.Phase = pick(g, v1.PodSucceeded, v1.PodFailed)

@@ -1,6 +1,7 @@
 // Basalt's filter oracle: it asks the filter plugins of kube-scheduler 1.37 and the code of Basalt that ships which nodes can take a
-// pod, and compares the two sets. Cases are drawn from a seed: the same seed gives the same case. It is a module of its own so that
-// nothing of k8s.io/kubernetes can reach the production binary.
+// pod, and compares the two sets. With --sequences it has several shards place pods one after another, and asks about each Binding.
+// Cases are drawn from a seed: the same seed gives the same case. It is a module of its own so that nothing of k8s.io/kubernetes can
+// reach the production binary.
 package main
 
 import (
@@ -15,7 +16,8 @@ func main() {
 	cases := flag.Int("cases", 10000, "how many cases to compare")
 	seed := flag.Uint64("seed", 1, "the seed of the first case; the next case has the next seed")
 	show := flag.Int("show", 3, "how many shrunk cases to print of each kind and plugin")
-	only := flag.String("only", "", "kinds of mismatch to report, UNSAFE or STRICT; empty for both")
+	only := flag.String("only", "", "kinds of mismatch to report: UNSAFE, STRICT or WORDS; empty for all")
+	sequences := flag.Int("sequences", 0, "how many sequences of placements to replay")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "unexpected arguments: %s\n", strings.Join(flag.Args(), " "))
@@ -23,6 +25,16 @@ func main() {
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt)
+	if *sequences > 0 {
+		r := runSequences(*seed, *sequences, stop)
+		r.print(os.Stdout, *show)
+		if r.failed() {
+			os.Exit(1)
+		}
+	}
+	if *cases == 0 {
+		return
+	}
 	r := run(*seed, *cases, stop)
 	r.print(os.Stdout, *show, Kind(*only))
 	if r.failed() {

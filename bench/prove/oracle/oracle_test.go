@@ -11,7 +11,7 @@ func TestSeeds(t *testing.T) {
 	for _, e := range r.errors {
 		t.Error(e)
 	}
-	for _, kind := range []Kind{Unsafe, Strict} {
+	for _, kind := range kinds {
 		for _, found := range r.found[kind] {
 			for _, f := range found {
 				if !isOpen(f.mismatch) {

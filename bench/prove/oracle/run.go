@@ -9,27 +9,24 @@ import (
 	"time"
 )
 
-// run compares cases from a seed on, on all cores, until stop.
-func run(seed uint64, cases int, stop <-chan os.Signal) *result {
+// overSeeds does something with each of some seeds, on all cores, until stop, and notes what comes of it one after another.
+func overSeeds[T any](seed uint64, count int, stop <-chan os.Signal, do func(seed uint64) T, note func(seed uint64, done T)) {
 	type job struct {
 		seed uint64
-		v    Verdict
-		err  error
+		done T
 	}
-	began := time.Now()
 	seeds, done := make(chan uint64), make(chan job)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for s := range seeds {
-				v, err := judge(s)
-				done <- job{s, v, err}
+				done <- job{s, do(s)}
 			}
 		})
 	}
 	go func() {
 		defer close(seeds)
-		for i := range cases {
+		for i := range count {
 			select {
 			case seeds <- seed + uint64(i):
 			case <-stop:
@@ -41,10 +38,23 @@ func run(seed uint64, cases int, stop <-chan os.Signal) *result {
 		workers.Wait()
 		close(done)
 	}()
-	r := newResult(seed)
 	for j := range done {
-		r.note(j.seed, j.v, j.err)
+		note(j.seed, j.done)
 	}
+}
+
+// run compares cases from a seed on.
+func run(seed uint64, cases int, stop <-chan os.Signal) *result {
+	type judged struct {
+		v   Verdict
+		err error
+	}
+	began := time.Now()
+	r := newResult(seed)
+	overSeeds(seed, cases, stop, func(seed uint64) judged {
+		v, err := judge(seed)
+		return judged{v, err}
+	}, func(seed uint64, j judged) { r.note(seed, j.v, j.err) })
 	r.seconds = time.Since(began).Seconds()
 	return r
 }
@@ -70,15 +80,18 @@ func (r *result) print(w io.Writer, show int, only Kind) {
 	for _, id := range sortedKeys(r.excused) {
 		fmt.Fprintf(w, "  exception              %d  %s\n", r.excused[id], id)
 	}
+	for _, plugin := range sortedKeys(r.refusing) {
+		fmt.Fprintf(w, "  refused by kube's      %d  %s\n", r.refusing[plugin], plugin)
+	}
 	for _, e := range r.errors[:min(len(r.errors), 10)] {
 		fmt.Fprintf(w, "  error                  %s\n", e)
 	}
-	for _, kind := range []Kind{Unsafe, Strict} {
+	for _, kind := range kinds {
 		for _, plugin := range sortedKeys(r.found[kind]) {
 			fmt.Fprintf(w, "  %-22s %d  %s\n", kind, len(r.found[kind][plugin]), plugin)
 		}
 	}
-	for _, kind := range []Kind{Unsafe, Strict} {
+	for _, kind := range kinds {
 		if only != "" && only != kind {
 			continue
 		}

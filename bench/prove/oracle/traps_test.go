@@ -36,39 +36,39 @@ func TestTraps(t *testing.T) {
 		{"a spread over an empty selector counts nobody", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")), aPod("x", on("n1"), app("a")), aPod("y", on("n1"), app("a")),
 			aPod("p", app("a"), spreadOver(zoneKey, &metav1.LabelSelector{})),
-		}, "n1 n2", "spec.topologySpreadConstraints[0]", ""},
+		}, "n1 n2", "", ""},
 		{"a spread without a selector counts nobody", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")), aPod("x", on("n1"), app("a")), aPod("y", on("n1"), app("a")),
 			aPod("p", app("a"), spreadOver(zoneKey, nil)),
-		}, "n1 n2", "spec.topologySpreadConstraints[0]", ""},
+		}, "n1 n2", "", ""},
 		{"an empty zone that is cordoned holds the minimum at zero", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")), aNode("n3", inZone("c"), cordoned), aPod("x", on("n1"), app("a")), aPod("y", on("n2"), app("a")),
 			aPod("p", app("a"), spreadOver(zoneKey, selecting("a"))),
-		}, "", "spec.topologySpreadConstraints[0]", ""},
+		}, "", "", ""},
 		{"a node without the key of a spread does not fit, and its pods do not count", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2"), aPod("x", on("n2"), app("a")),
 			aPod("p", app("a"), spreadOver(zoneKey, selecting("a"))),
-		}, "n1", "spec.topologySpreadConstraints[0]", ""},
+		}, "n1", "", ""},
 		{"pods that are being deleted do not count for a spread", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")), aPod("x", on("n1"), app("a"), deleting),
 			aPod("p", app("a"), spreadOver(zoneKey, selecting("a"))),
-		}, "n1 n2", "spec.topologySpreadConstraints[0]", ""},
+		}, "n1 n2", "", ""},
 		{"the first pod of a group that is affine to itself goes where the key is", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2"), aPod("x", on("n2"), app("a")),
 			aPod("p", app("a"), affineTo(zoneKey, selecting("a"))),
-		}, "n1", "spec.affinity.podAffinity", ""},
+		}, "n1", "", ""},
 		{"one pod must match all terms of an affinity", []runtime.Object{
 			aNode("n1", inZone("a")), aPod("x", on("n1"), app("a")), aPod("y", on("n1"), app("b")),
 			aPod("p", app("c"), affineTo(zoneKey, selecting("a"), selecting("b"))),
-		}, "", "spec.affinity.podAffinity", ""},
+		}, "", "", ""},
 		{"a node without the key passes the pod's own anti-affinity", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2"), aPod("x", on("n1"), app("a")), aPod("y", on("n2"), app("a")),
 			aPod("p", averseTo(zoneKey, selecting("a"))),
-		}, "n2", "spec.affinity.podAntiAffinity", ""},
+		}, "n2", "", ""},
 		{"pods that are being deleted count for an anti-affinity", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")), aPod("x", on("n1"), app("a"), deleting),
 			aPod("p", averseTo(zoneKey, selecting("a"))),
-		}, "n2", "spec.affinity.podAntiAffinity", ""},
+		}, "n2", "", ""},
 		{"the anti-affinity of a bound pod repels a plain pod", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("a")), aNode("n3", inZone("b")), aNode("n4"), aPod("x", on("n1"), averseTo(zoneKey, selecting("a"))),
 			aPod("p", app("a")),
@@ -106,6 +106,10 @@ func TestTraps(t *testing.T) {
 		{"a claim without the mark of a complete binding is not bound", []runtime.Object{
 			aNode("n1"), volume("v", nil), unmarked(claim("c", "v")),
 			aPod("p", uses("c")),
+		}, "", "", ""},
+		{"where a pod's volume is does not limit which zones its spread counts", []runtime.Object{
+			aNode("n1", inZone("a")), aNode("n2", inZone("b")), located(volume("v", nil), "a"), claim("c", "v"), aPod("x", on("n1"), app("a")),
+			aPod("p", app("a"), uses("c"), spreadOver(zoneKey, selecting("a"))),
 		}, "", "", ""},
 		{"a cordon is tolerated like a taint", []runtime.Object{
 			aNode("n1", cordoned), aNode("n2", cordoned, tainted("k")),
@@ -312,6 +316,13 @@ func volume(name string, labels map[string]string) *v1.PersistentVolume {
 	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}
 	pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	pv.Status.Phase = v1.VolumeBound
+	return pv
+}
+
+// located says that a volume can be used in one zone only.
+func located(pv *v1.PersistentVolume, zone string) *v1.PersistentVolume {
+	pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+		{Key: zoneKey, Operator: v1.NodeSelectorOpIn, Values: []string{zone}}}}}}}
 	return pv
 }
 

@@ -72,6 +72,9 @@ func TestUpstream(t *testing.T) {
 				t.Fatalf("%s: %s: %v", file, u.Name, err)
 			}
 			v, err := Compare(c)
+			if v.Refused != "" && (plugin == "InterPodAffinity" || plugin == "PodTopologySpread") {
+				t.Logf("%s: Basalt refuses %s", u.Name, v.Refused)
+			}
 			r.note(uint64(i), v, err)
 			if err != nil {
 				t.Errorf("%s: %v", u.Name, err)
