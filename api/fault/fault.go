@@ -57,5 +57,14 @@ const (
 	UnsaidLabels       Fault = "unsaid-labels"        // shard/node: a pod whose labels were not said is taken for one that no anti-affinity term matches
 	OneSided           Fault = "one-sided"            // cache: a pod keeps away from those that it repels, and not from those that repel it
 	HeirForgetsTerms   Fault = "heir-forgets-terms"   // shard/node: an inherited row repels nobody
+	JudgedUnseen       Fault = "judged-unseen"        // shard/topology: rows are judged before the log was seen up to them
+	PlainUnjudged      Fault = "plain-unjudged"       // shard/topology: a pod that requires nothing itself is not judged
+	DeletedIsOver      Fault = "deleted-is-over"      // shard/topology: a row is over when its key is deleted
+	GivenUpUntold      Fault = "given-up-untold"      // shard/topology: the log does not tell of rows that were given up
+	RowTermsIgnored    Fault = "row-terms-ignored"    // shard/topology: the terms of a row count only once its pod was seen
+	LabelsUnawaited    Fault = "labels-unawaited"     // shard/topology: a row counts only once its pod was seen
+	RowsSupport        Fault = "rows-support"         // shard/topology: pods that are only on their way support others
+	GangUnjudged       Fault = "gang-unjudged"        // shard/home: a gang over several shards is not judged
+	LogAnewComplete    Fault = "log-anew-complete"    // shard/topology: rows that the log lacks when it is read anew are over
 	WrittenUnleased    Fault = "written-unleased"     // shard/home: statuses of Volcano's PodGroups are written beside Volcano's scheduler
 )

@@ -33,6 +33,7 @@ type round struct {
 	classes []*api.Class // of body
 	never   classCount   // of shards where not even an empty node would take a pod of the class
 	silent  bool         // one did not answer
+	gained  bool         // a pod got a hold whose place others of the gang depend on
 }
 
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
@@ -84,6 +85,9 @@ func (c *Core) seek(g *gang) bool {
 	})
 	if len(r.rest) == 0 || !c.isMember(r.last) {
 		next, found := c.nextShard(g, r, missing)
+		if !found && c.mayAskAgain(g, r, missing) {
+			next, found = c.nextShard(g, r, missing)
+		}
 		if !found {
 			c.endRound(g, r, missing)
 			return false
@@ -109,7 +113,7 @@ func (c *Core) seek(g *gang) bool {
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.asked)})
 	}
-	r.body.Beside = c.beside(g, r.pods, shard)
+	r.body.Beside = c.beside(g, shard, r.pods)
 	r.body.Classes, r.classes = classes.wire, classes.list
 	c.countBytes(g.name.Namespace, classes.bytes())
 	g.touch(shard)
@@ -236,6 +240,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		node, got := nodes[p.UID]
 		switch {
 		case got && (p.stage == nowhere || p.shard == from):
+			r.gained = r.gained || p.stage == nowhere && c.ruled(p)
 			p.stage, p.shard, p.node = held, from, node
 		case !got && p.stage == held && p.shard == from:
 			p.stage, p.shard, p.node = nowhere, "", ""

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/topology"
 )
@@ -15,7 +16,7 @@ import (
 
 // mayBind reports whether a prepared gang may be bound. If it may not, it starts over.
 func (c *Core) mayBind(g *gang) bool {
-	if !slices.ContainsFunc(g.commits, func(cm *commit) bool { return !cm.judged }) {
+	if fault.On(fault.GangUnjudged) || !slices.ContainsFunc(g.commits, func(cm *commit) bool { return !cm.judged }) {
 		return true
 	}
 	var members []topology.Member
@@ -44,6 +45,33 @@ func (c *Core) mayBind(g *gang) bool {
 	for _, cm := range g.commits {
 		cm.judged = true
 	}
+	return true
+}
+
+// beside are the pods of a gang that other shards keep nodes for. A shard that is asked for more has to know them: the gang is judged
+// as a whole, so they support each other and stand in each other's way. Those of a gang that may be bound in part are judged one Commit
+// at a time.
+func (c *Core) beside(g *gang, shard api.Incarnation, asked []*pod) (out []*wire.Held) {
+	if g.started || !g.boundSince.IsZero() || !slices.ContainsFunc(asked, c.ruled) {
+		return nil
+	}
+	for _, p := range g.pick(func(p *pod) bool { return (p.stage == held || p.stage == committed) && p.shard != shard }) {
+		if out = append(out, &wire.Held{PodUid: p.UID, Node: p.node}); len(out) == c.cfg.HoldPods {
+			break
+		}
+	}
+	return out
+}
+
+// mayAskAgain has a round ask the shards that refused pods once more, if others of the gang have got holds since it began: pods to be
+// spread, for one, find room in a domain as soon as all others have as many, and these may be nodes of another shard.
+func (c *Core) mayAskAgain(g *gang, r *round, missing []*pod) bool {
+	if !r.gained || g.started || !g.boundSince.IsZero() || !slices.ContainsFunc(missing, c.ruled) {
+		return false
+	}
+	r.gained, r.trying = false, false
+	clear(r.done)
+	clear(r.refused)
 	return true
 }
 
@@ -76,17 +104,6 @@ func (c *Core) ruled(p *pod) bool {
 // ruledClass reports the same about pods of a class. A shard that refuses one may take another as soon as something is counted otherwise.
 func (c *Core) ruledClass(namespace string, class *api.Class) bool {
 	return len(class.Joins)+len(class.Repels) > 0 || c.topology.Concerned(namespace)
-}
-
-// beside returns where the other pods of a gang are to be, for a shard that looks for nodes for some of it.
-func (c *Core) beside(g *gang, pods []*pod, shard api.Incarnation) (out []*wire.Held) {
-	if !slices.ContainsFunc(pods, c.ruled) {
-		return nil
-	}
-	for _, p := range g.pick(func(p *pod) bool { return (p.stage == held || p.stage == committed) && p.shard != shard }) {
-		out = append(out, &wire.Held{PodUid: p.UID, Node: p.node})
-	}
-	return out
 }
 
 // ruledSleepers are the gangs that sleep although such constraints may be what they wait for, by namespace, in the order in which they

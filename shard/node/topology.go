@@ -42,8 +42,10 @@ func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, beside []*wire.Hel
 			p.trial.Add(p.namespace, uid, h.node)
 		}
 	}
-	for _, b := range beside {
-		p.trial.Add(p.namespace, b.GetPodUid(), b.GetNode())
+	for _, h := range beside {
+		if g.holds[h.GetPodUid()] == nil {
+			p.trial.Add(p.namespace, h.GetPodUid(), h.GetNode())
+		}
 	}
 	for _, r := range g.rows {
 		if r.phase != done && r.phase != dropped {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,7 +113,7 @@ func (t *tally) add(n int32, c counts, by int32) {
 	t.fit(d)
 	t.domain[d].add(c, by)
 	t.total.add(c, by)
-	t.settled = t.settled && c[bound] == 0
+	t.settled = t.settled && c[bound] == 0 && !fault.On(fault.RowsSupport)
 }
 
 func (t *tally) fit(d int32) {
@@ -147,7 +148,7 @@ func (t *tally) minimum(domains int64) int32 {
 	if !t.settled {
 		t.least, t.settled = -1, true
 		for d, n := range t.nodes {
-			if c := t.domain[d][bound]; n > 0 && (t.least < 0 || c < t.least) {
+			if c := t.boundIn(int32(d)); n > 0 && (t.least < 0 || c < t.least) {
 				t.least = c
 			}
 		}
@@ -171,6 +172,9 @@ func (t *tally) of(d int32, holds bool) int32 {
 func (t *tally) boundIn(d int32) int32 {
 	if int(d) >= len(t.domain) {
 		return 0
+	}
+	if fault.On(fault.RowsSupport) {
+		return t.domain[d][bound] + t.domain[d][promised]
 	}
 	return t.domain[d][bound]
 }

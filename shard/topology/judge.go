@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Member is a pod of a gang with the node that it is to be bound to.
@@ -26,7 +27,7 @@ type Verdict struct {
 // Judge says whether pods may be bound whose rows are in the log up to a revision. Pods are judged as they are in the end, all of them
 // together, at the place of the last.
 func (v *View) Judge(revision int64, members []Member) Verdict {
-	if v.position < revision || v.position == 0 {
+	if (v.position < revision || v.position == 0) && !fault.On(fault.JudgedUnseen) {
 		return Verdict{Wait: true}
 	}
 	v.settleBlind()
@@ -116,7 +117,7 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 // judgedBy returns the rules of a pod, or that it is not known yet what they are.
 func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 	for r := range v.blind { // its labels are not known, but its terms are
-		if r.place.compare(point) > 0 || r.uid == m.UID {
+		if r.place.compare(point) > 0 || r.uid == m.UID || fault.On(fault.RowTermsIgnored) {
 			continue
 		}
 		for _, t := range r.terms {
@@ -126,7 +127,7 @@ func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 		}
 	}
 	class := m.Class
-	if len(class.Joins) == 0 && len(v.wide(string(class.Repels))) == 0 && !v.Concerned(m.Namespace) {
+	if len(class.Joins) == 0 && len(v.wide(string(class.Repels))) == 0 && (!v.Concerned(m.Namespace) || fault.On(fault.PlainUnjudged)) {
 		return nil, false
 	}
 	if p := v.podOf(m.Namespace, m.UID); p != nil && !p.object.Unlisted {
@@ -144,7 +145,7 @@ func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 		return nil, false
 	}
 	for b := range v.blind {
-		if b.place.compare(point) > 0 || b.uid == m.UID {
+		if b.place.compare(point) > 0 || b.uid == m.UID || fault.On(fault.LabelsUnawaited) {
 			continue
 		}
 		for _, s := range r.asks {

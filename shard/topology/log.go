@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -57,7 +58,9 @@ func (v *View) logRead(ev event.LogRead) {
 	for id, k := range v.keys {
 		if !there[id] {
 			for _, r := range k.rows {
-				r.missing = true
+				if r.missing = true; fault.On(fault.LogAnewComplete) && !r.givenUp {
+					v.rowEnded(r)
+				}
 			}
 			delete(v.keys, id)
 		}
@@ -82,6 +85,11 @@ func (v *View) logKey(in *event.LoggedIntents) {
 	id := keyID{in.Incarnation, in.N}
 	k := v.keys[id]
 	if in.Record == nil { // deleted, or it cannot be read
+		if k != nil && fault.On(fault.DeletedIsOver) {
+			for _, r := range k.rows {
+				v.rowEnded(r)
+			}
+		}
 		delete(v.keys, id)
 		return
 	}
@@ -92,7 +100,7 @@ func (v *View) logKey(in *event.LoggedIntents) {
 	}
 	for _, uid := range in.Record.GetGivenUp() {
 		for _, r := range k.rows {
-			if r.uid == uid && !r.givenUp {
+			if r.uid == uid && !r.givenUp && !fault.On(fault.GivenUpUntold) {
 				r.givenUp = true
 				v.rowEnded(r)
 			}

@@ -102,6 +102,18 @@ func (w *world) act(line string) {
 		l.repels = true
 	case "volumes": // pods that are made from now on may have volumes
 		l.volumes = true
+	case "domains": // pods that are made from now on may have constraints over topology domains, and nodes have racks
+		l.domains = true
+		for _, name := range a.nodes.names() {
+			next := *a.nodes.objects[name].Object.(*corev1.Node)
+			next.Labels = maps.Clone(next.Labels)
+			l.inRack(&next)
+			a.put(a.nodes, &next)
+		}
+	case "tag": // POD APP: a tenant edits that label
+		if pod != nil {
+			l.tagged(pod, arg(2))
+		}
 	case "doors": // groups of other kinds are served, by shards that start from now on
 		l.doors, a.PodRules.Volcano = true, true
 	case "volcano-group":
@@ -185,6 +197,10 @@ func (w *world) act(line string) {
 				p.Labels = map[string]string{api.LabelQueue: arg(4)}
 			}
 			p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": cmp.Or(arg(3), "1")})}}}
+			if l.domains && arg(4) == "" {
+				l.tie(p, name)
+				p.Spec.TopologySpreadConstraints = nil // whoever bound it saw to that
+			}
 			if l.repels && arg(4) == "" { // one that its kubelet does not start counts for nothing, where it has no room
 				topology := api.LabelHostname
 				if api.BucketOf(name)%2 == 0 {
@@ -223,8 +239,8 @@ func (w *world) act(line string) {
 	case "relabel-node":
 		if n := a.node(name); n != nil {
 			next := *n
-			next.Labels = map[string]string{"zone": arg(2), api.LabelHostname: name}
-			w.check.relabelledAt = w.now
+			next.Labels = map[string]string{zone: arg(2), api.LabelHostname: name}
+			l.inRack(&next)
 			next.Spec.Unschedulable = arg(3) == "true"
 			a.put(a.nodes, &next)
 		}

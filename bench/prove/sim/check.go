@@ -38,7 +38,8 @@ type check struct {
 	landed map[string]time.Time
 	since  map[string]time.Time // pods with a node -> since when
 
-	relabelledAt time.Time // when a node got other labels
+	relabelledAt time.Time // when a node got other labels, came or went
+	nodeLabels   map[string]map[string]string
 
 	label  map[string]string // pods with a node -> the PodGroup that their label named when they got it
 	going  map[string]string // pods that somebody else bound, and whose eviction was asked for -> gang
@@ -51,6 +52,8 @@ type check struct {
 
 	relabelled map[string]bool // names of PodGroups that a label of a pod with a node was changed to
 	strange    map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
+
+	ordered ordered
 
 	roles    map[string]string    // pods -> their role
 	placedAt map[string]time.Time // names of groups -> when a pod of it was last seen to change on a node
@@ -76,7 +79,7 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
-		roles: map[string]string{}, placedAt: map[string]time.Time{}}
+		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), nodeLabels: map[string]map[string]string{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -139,6 +142,7 @@ func (c *check) afterStore(ch protocol.Op) {
 			c.gang(rec.Gangs[r.Gang].Uid).durable[r.PodUid] = w.now
 			nodes[r.Node] = true
 		}
+		c.ordered.wrote(c, ch)
 		for _, g := range rec.Gangs {
 			c.placed(g)
 		}
@@ -231,6 +235,7 @@ func (c *check) afterAPI(f *feed, e entry) {
 	c.newest = max(c.newest, number(string(e.GetUID())))
 	switch o := e.Object.Object.(type) {
 	case *corev1.Pod:
+		c.ordered.saw(c.w, o, e.Type == watch.Deleted)
 		if o.Spec.NodeName != "" && e.Type != watch.Deleted {
 			c.node(o.Spec.NodeName)
 		}
@@ -241,6 +246,7 @@ func (c *check) afterAPI(f *feed, e entry) {
 		c.sawPod(o, e.Type == watch.Added)
 		c.inherit(o)
 	case *corev1.Node:
+		c.nodeChanged(o, e.Type == watch.Deleted)
 		c.cores[o.Name] = max(c.cores[o.Name], o.Status.Allocatable.Cpu().MilliValue())
 	case *v1alpha1.PodGroup:
 		c.sawGroup(o.Name, string(o.UID), int(o.Spec.SchedulingPolicy.Gang.MinCount), e.Type == watch.Deleted)
@@ -347,6 +353,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 	c.provided(o.Row.PodUID, o.Node, gang, len(c.gang(gang).ever) == 0)
 	c.alone(o.Row.PodUID, gang)
 	c.apart(x, o.Row.PodUID)
+	c.ordered.binds(c, o)
 	c.gang(gang).ever[o.Row.PodUID] = true
 	c.paid[o.Row.PodUID] = queue
 	return done
@@ -511,6 +518,7 @@ func (c *check) rows(x *shard, o event.Send) {
 // says judges what a home core says: the first word that binds of a gang comes when as many pods as its minimum are durable.
 func (c *check) says(x *shard, o event.Send) {
 	c.rows(x, o)
+	c.ordered.says(x, o)
 	gang := ""
 	var commit *wire.Commit
 	switch b := o.Body.Body.(type) {

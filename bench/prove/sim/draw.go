@@ -72,6 +72,7 @@ func (d *drawer) begin() {
 	d.controllers(w.newDie("doors"))
 	d.repelling(w.newDie("repels"))
 	d.volumes(w.newDie("volumes"))
+	d.spreading(w.newDie("domains"))
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limits())
 	}

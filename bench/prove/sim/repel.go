@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,7 +54,7 @@ func (l *workload) repel(p *corev1.Pod, key, topology string) {
 
 // saw notes when a shard was first shown that a pod has a node.
 func (x *shard) saw(p *api.Pod) {
-	if !x.w.load.repels || p.Node == "" || !x.bound[p.UID].IsZero() {
+	if !x.w.load.repels && !x.w.load.domains || p.Node == "" || !x.bound[p.UID].IsZero() {
 		return
 	}
 	if x.bound == nil {
@@ -65,12 +67,27 @@ func (x *shard) saw(p *api.Pod) {
 // decided before.
 const late = 30 * time.Second
 
+// nodeChanged takes note of the labels of a node.
+func (c *check) nodeChanged(n *corev1.Node, gone bool) {
+	of, known := c.nodeLabels[n.Name]
+	if known && !gone && maps.Equal(of, n.Labels) {
+		return
+	}
+	if c.nodeLabels[n.Name] = n.Labels; gone {
+		delete(c.nodeLabels, n.Name)
+	}
+	c.ordered.nodes = c.w.now
+	if c.w.now.After(c.w.start) {
+		c.relabelledAt = c.w.now
+	}
+}
+
 // apart judges C2: a pod that a Binding of ours bound is on no node, and in no zone, where a pod is that it repels or that repels it. What
 // others did lately a shard need not have seen.
 func (c *check) apart(x *shard, uid string) {
 	w := c.w
 	p := w.api.podByUID(uid)
-	if !w.load.repels || p == nil {
+	if !w.load.repels && !w.load.domains || p == nil {
 		return
 	}
 	for _, o := range w.api.pods.objects {
@@ -95,23 +112,31 @@ func (c *check) meets(p, other *corev1.Pod) bool {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
 		return false
 	}
-	for _, t := range p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		if t.LabelSelector.MatchLabels["app"] != other.Labels["app"] {
-			continue
+	if past := c.ordered.history[string(other.UID)]; len(past) > 1 && c.w.now.Sub(past[len(past)-1].at) < wide && past[0].labels["app"] != other.Labels["app"] {
+		return false // it was another one of late
+	}
+	return slices.ContainsFunc(p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, func(t corev1.PodAffinityTerm) bool {
+		if t.LabelSelector.MatchLabels["app"] != other.Labels["app"] || t.NamespaceSelector != nil && (c.w.now.Sub(c.ordered.spaces) < wide ||
+			!chosen(t.NamespaceSelector)(c.w.load.namespaceLabels())) {
+			return false
 		}
 		if t.TopologyKey == api.LabelHostname {
 			return p.Spec.NodeName == other.Spec.NodeName
 		}
 		a, b := c.w.api.node(p.Spec.NodeName), c.w.api.node(other.Spec.NodeName)
-		if a != nil && b != nil && c.w.now.Sub(c.relabelledAt) >= late {
-			return a.Labels[t.TopologyKey] == b.Labels[t.TopologyKey]
+		if a == nil || b == nil || c.w.now.Sub(c.relabelledAt) < late {
+			return false
 		}
-	}
-	return false
+		value, has := a.Labels[t.TopologyKey]
+		same, is := b.Labels[t.TopologyKey]
+		return has && is && value == same
+	})
 }
 
 // most is how many pods a gang of this name can have at once on the cluster.
-func (l *workload) most(group string) int {
+func (l *workload) most(group string) int { return l.mostTied(group, l.mostUntied(group)) }
+
+func (l *workload) mostUntied(group string) int {
 	kind := int(api.BucketOf(group))
 	gpus, zoneB := kind/4%6 == 0, kind/4%6 == 2
 	switch {

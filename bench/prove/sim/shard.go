@@ -76,7 +76,7 @@ func (w *world) startShard(name string) *shard {
 		w.shards = slices.DeleteFunc(w.shards, func(o *shard) bool { return o == x })
 		w.load.shardEnded(x)
 	}
-	x.step(event.NamespaceSeen{Name: "ns"})
+	x.showNamespace()
 	x.step(event.PriorityClassSeen{Name: "high", Value: 10})
 	synced, lists := 0, 4
 	if w.load.doors {
@@ -120,6 +120,10 @@ func (w *world) startShard(name string) *shard {
 	}
 	x.later(w.between(0, 100*time.Millisecond), x.tick)
 	return x
+}
+
+func (x *shard) showNamespace() {
+	x.step(event.NamespaceSeen{Name: "ns", Labels: x.w.load.namespaceLabels()})
 }
 
 func (x *shard) record(draining bool) *wire.ShardRecord {

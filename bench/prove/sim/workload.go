@@ -30,8 +30,9 @@ type workload struct {
 
 	tenant []tenantSince // of the namespace: all it ever had
 
-	doors  bool // there are groups of other kinds
-	repels bool // pods repel each other
+	doors   bool // there are groups of other kinds
+	repels  bool // pods repel each other
+	domains bool // pods have constraints over topology domains
 
 	volumes      bool                    // pods have volumes
 	bound        map[string]*boundVolume // those that are bound, by the UID of the pod
@@ -74,6 +75,10 @@ func (l *workload) relabelNamespace(value string) {
 		if t := c.leads(); t != nil {
 			t.showNamespace()
 		}
+	}
+	l.w.check.ordered.spaces = l.w.now
+	for _, x := range l.w.shards {
+		x.later(l.w.between(0, 2*time.Second), x.showNamespace)
 	}
 }
 
@@ -166,7 +171,7 @@ func (l *workload) coordinatorEnded(c *coordinator) {
 
 // ---- objects
 
-func (l *workload) makeNode(name string) { l.w.api.create(l.w.api.nodes, shape(name)) }
+func (l *workload) makeNode(name string) { l.w.api.create(l.w.api.nodes, l.shaped(name)) }
 
 // shape is a node as it is meant to be.
 func shape(name string) *corev1.Node {
@@ -237,6 +242,7 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	if l.hasVolume(key) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotationVolume, "yes")
 	}
+	l.tie(p, key)
 	if queue != "" {
 		p.Labels[api.LabelQueue] = queue
 	}
@@ -362,7 +368,7 @@ func (l *workload) help(round int) {
 		if a.node(name) == nil {
 			l.makeNode(name)
 		} else if round == 0 {
-			next := shape(name)
+			next := l.shaped(name)
 			next.UID = a.node(name).UID
 			a.put(a.nodes, next)
 		}
@@ -381,6 +387,7 @@ func (l *workload) help(round int) {
 			})
 		}
 	}
+	awaited := l.provide()
 	groups := map[string][]*corev1.Pod{}
 	for _, p := range l.pods(func(*corev1.Pod) bool { return true }) {
 		switch group := groupNamed(p); {
@@ -399,6 +406,7 @@ func (l *workload) help(round int) {
 			a.delete(p)
 		case group != "":
 			groups[group] = append(groups[group], p)
+		case l.provides(p, awaited):
 		case l.closing(p.Labels[api.LabelQueue]) && running(p): // the queue waits for it
 			l.finish(p, corev1.PodSucceeded)
 		case p.Spec.NodeName != "" && w.now.Sub(w.check.landed[string(p.UID)]) > 4*time.Second:
