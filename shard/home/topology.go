@@ -72,6 +72,7 @@ func (c *Core) mayAskAgain(g *gang, r *round, missing []*pod) bool {
 	r.gained, r.trying = false, false
 	clear(r.done)
 	clear(r.refused)
+	r.never = classCount{} // those that are asked again say it again
 	return true
 }
 

@@ -239,10 +239,11 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	}
 	of.mark(p)
 	l.repel(p, key, api.LabelHostname)
-	if l.hasVolume(key) {
+	if l.hasVolume(key) && p.Spec.Affinity == nil { // a volume that comes late can tie two pods to one node for good
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotationVolume, "yes")
+	} else {
+		l.tie(p, key)
 	}
-	l.tie(p, key)
 	if queue != "" {
 		p.Labels[api.LabelQueue] = queue
 	}
@@ -554,6 +555,13 @@ func (l *workload) explain() string {
 	}
 	for _, r := range l.w.store.reservations() {
 		fmt.Fprintf(&b, "\n  %s: %s", r.Gang.Uid, describeRecord(r))
+	}
+	for _, p := range l.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }) {
+		fmt.Fprintf(&b, "\n  pod %s labels %v annotations %v selector %v affinity %v spread %v requests %v", p.UID, p.Labels, p.Annotations, p.Spec.NodeSelector, p.Spec.Affinity, p.Spec.TopologySpreadConstraints, p.Spec.Containers[0].Resources.Requests)
+	}
+	for _, name := range l.w.api.nodes.names() {
+		n := l.w.api.node(name)
+		fmt.Fprintf(&b, "\n  node %s labels %v allocatable %v taints %v unschedulable %t", name, n.Labels, n.Status.Allocatable, n.Spec.Taints, n.Spec.Unschedulable)
 	}
 	return b.String()
 }
