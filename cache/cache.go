@@ -51,6 +51,8 @@ type Cache struct {
 
 	index index
 
+	partitions map[string]*partition // by joined labels (domains.go)
+
 	holding int      // charges that are holds
 	worst   api.Rank // no hold ranks worse; it may be that none ranks so
 	held    []int32  // slots with holds, and some that had some
@@ -178,6 +180,7 @@ func (c *Cache) SetNode(object *api.Node) {
 		before = old.Labels[api.LabelHostname]
 	}
 	c.setHostOf(n.slot, before, object.Labels[api.LabelHostname])
+	c.relocate(n.slot)
 	room := old == nil
 	if old == nil {
 		c.slots[n.slot].there = true
@@ -240,6 +243,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.setHostOf(s, n.object.Labels[api.LabelHostname], "")
 	c.countReluctant(n.object, nil)
 	n.object, n.repels, n.host, c.slots[s].there = nil, nil, nameless, false
+	c.relocate(s)
 	c.there--
 	c.regrade(s)
 	c.forget(n)

@@ -44,6 +44,7 @@ type PodGroupList struct {
 // PodGroupSpec describes how a gang is scheduled.
 //
 // +kubebuilder:validation:XValidation:fieldPath=".queue",rule="has(self.queue) == has(oldSelf.queue) && (!has(self.queue) || self.queue == oldSelf.queue)",message="spec.queue cannot change: only spec.schedulingPolicy.gang.minCount can"
+// +kubebuilder:validation:XValidation:fieldPath=".schedulingConstraints",rule="has(self.schedulingConstraints) == has(oldSelf.schedulingConstraints) && (!has(self.schedulingConstraints) || self.schedulingConstraints == oldSelf.schedulingConstraints)",message="spec.schedulingConstraints cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".priorityClassName",rule="has(self.priorityClassName) == has(oldSelf.priorityClassName) && (!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName)",message="spec.priorityClassName cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".scheduleTimeoutSeconds",rule="has(self.scheduleTimeoutSeconds) == has(oldSelf.scheduleTimeoutSeconds) && (!has(self.scheduleTimeoutSeconds) || self.scheduleTimeoutSeconds == oldSelf.scheduleTimeoutSeconds)",message="spec.scheduleTimeoutSeconds cannot change: only spec.schedulingPolicy.gang.minCount can"
 type PodGroupSpec struct {
@@ -58,6 +59,9 @@ type PodGroupSpec struct {
 	Queue string `json:"queue,omitempty"`
 	// How the pods of the gang belong together.
 	SchedulingPolicy SchedulingPolicy `json:"schedulingPolicy"`
+	// Where the pods of the gang are placed, beyond what each of them says.
+	// +optional
+	SchedulingConstraints *SchedulingConstraints `json:"schedulingConstraints,omitempty"`
 	// The priority of the gang, if it is lower than the highest priority of its pods, which is used otherwise. It never raises the
 	// gang above its pods, whose priorities were checked at their admission.
 	// +optional
@@ -85,6 +89,42 @@ type GangSchedulingPolicy struct {
 	// +kubebuilder:validation:Maximum=100000
 	MinCount int32 `json:"minCount"`
 }
+
+// SchedulingConstraints follows the structure of the upstream API.
+type SchedulingConstraints struct {
+	// Topology domains that the gang is placed in as a whole: at most one that it requires, and one that it prefers.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:XValidation:rule="self.filter(t, !has(t.mode) || t.mode == 'Required').size() <= 1",message="at most one topology constraint may be Required"
+	// +kubebuilder:validation:XValidation:rule="self.filter(t, has(t.mode) && t.mode == 'Preferred').size() <= 1",message="at most one topology constraint may be Preferred"
+	Topology []TopologyConstraint `json:"topology,omitempty"`
+}
+
+// TopologyConstraint places a gang in one topology domain: nodes that have the same value of a label.
+type TopologyConstraint struct {
+	// The label of nodes whose value is the domain, such as topology.kubernetes.io/zone. Nodes without it are in no domain.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Key string `json:"key"`
+	// Required: the minimum of the gang starts in one domain or waits, and its further pods are placed in the same one. Preferred: it is
+	// placed in one domain if one has room for it.
+	// +optional
+	// +kubebuilder:default=Required
+	Mode TopologyMode `json:"mode,omitempty"`
+}
+
+// TopologyMode says whether a gang may be placed otherwise.
+//
+// +kubebuilder:validation:Enum=Required;Preferred
+type TopologyMode string
+
+// The modes.
+const (
+	TopologyRequired  TopologyMode = "Required"
+	TopologyPreferred TopologyMode = "Preferred"
+)
 
 // PodGroupStatus is the state of a gang as observed by its home shard.
 //

@@ -412,6 +412,8 @@ type Envelope struct {
 	//	*Envelope_Explained
 	//	*Envelope_Prepare
 	//	*Envelope_Ready
+	//	*Envelope_Probe
+	//	*Envelope_Probed
 	Body          isEnvelope_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -670,6 +672,24 @@ func (x *Envelope) GetReady() *Ready {
 	return nil
 }
 
+func (x *Envelope) GetProbe() *Probe {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Probe); ok {
+			return x.Probe
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetProbed() *Probed {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Probed); ok {
+			return x.Probed
+		}
+	}
+	return nil
+}
+
 type isEnvelope_Body interface {
 	isEnvelope_Body()
 }
@@ -770,6 +790,14 @@ type Envelope_Ready struct {
 	Ready *Ready `protobuf:"bytes,33,opt,name=ready,proto3,oneof"`
 }
 
+type Envelope_Probe struct {
+	Probe *Probe `protobuf:"bytes,34,opt,name=probe,proto3,oneof"`
+}
+
+type Envelope_Probed struct {
+	Probed *Probed `protobuf:"bytes,35,opt,name=probed,proto3,oneof"`
+}
+
 func (*Envelope_Reserve) isEnvelope_Body() {}
 
 func (*Envelope_Unreserve) isEnvelope_Body() {}
@@ -817,6 +845,10 @@ func (*Envelope_Explained) isEnvelope_Body() {}
 func (*Envelope_Prepare) isEnvelope_Body() {}
 
 func (*Envelope_Ready) isEnvelope_Body() {}
+
+func (*Envelope_Probe) isEnvelope_Body() {}
+
+func (*Envelope_Probed) isEnvelope_Body() {}
 
 type Amount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2990,6 +3022,7 @@ type HoldRequest struct {
 	Trace         *Trace                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
 	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`  // as far as the sender knows there is too little: the reply says what is left
 	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"` // pods of the gang that are held or committed at other shards, if constraints between pods concern it
+	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"` // pods take only nodes with all of these labels: the topology domain of their gang
 	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`  // not 0: pods take only nodes of at least this grade, by the wishes of their class
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3098,6 +3131,13 @@ func (x *HoldRequest) GetShort() bool {
 func (x *HoldRequest) GetBeside() []*Held {
 	if x != nil {
 		return x.Beside
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetWithin() []*Label {
+	if x != nil {
+		return x.Within
 	}
 	return nil
 }
@@ -3313,6 +3353,255 @@ func (x *HoldReply) GetLeft() *Summary {
 	return nil
 }
 
+type Label struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Label) Reset() {
+	*x = Label{}
+	mi := &file_basalt_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Label) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Label) ProtoMessage() {}
+
+func (x *Label) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Label.ProtoReflect.Descriptor instead.
+func (*Label) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Label) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Label) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+// A home shard asks every node shard how many pods fit into each topology domain, to choose one for a gang. Nothing is held.
+type Probe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // which pays for the comparison of constraints
+	Classes       []*PodClass            `protobuf:"bytes,2,rep,name=classes,proto3" json:"classes,omitempty"`
+	Keys          []string               `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`      // a domain is the nodes that have the same values of these labels
+	Serial        uint64                 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"` // of the question, not of a gang
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Probe) Reset() {
+	*x = Probe{}
+	mi := &file_basalt_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Probe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Probe) ProtoMessage() {}
+
+func (x *Probe) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Probe.ProtoReflect.Descriptor instead.
+func (*Probe) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Probe) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Probe) GetClasses() []*PodClass {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+func (x *Probe) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Probe) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+type Probed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Serial        uint64                 `protobuf:"varint,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	Domains       []*Domain              `protobuf:"bytes,2,rep,name=domains,proto3" json:"domains,omitempty"` // that have room for a pod of some class
+	Later         bool                   `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`    // constraints were not compared: those of the namespace take too much time
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`      // there are more domains, with less room
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Probed) Reset() {
+	*x = Probed{}
+	mi := &file_basalt_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Probed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Probed) ProtoMessage() {}
+
+func (x *Probed) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Probed.ProtoReflect.Descriptor instead.
+func (*Probed) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Probed) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Probed) GetDomains() []*Domain {
+	if x != nil {
+		return x.Domains
+	}
+	return nil
+}
+
+func (x *Probed) GetLater() bool {
+	if x != nil {
+		return x.Later
+	}
+	return false
+}
+
+func (x *Probed) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+type Domain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []string               `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`     // of the labels
+	Pods          []uint32               `protobuf:"varint,2,rep,packed,name=pods,proto3" json:"pods,omitempty"` // that fit, by class, each as if it came alone
+	Spare         int64                  `protobuf:"varint,3,opt,name=spare,proto3" json:"spare,omitempty"`      // free amount of the first resource of the first class, of all nodes of the domain
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Domain) Reset() {
+	*x = Domain{}
+	mi := &file_basalt_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Domain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Domain) ProtoMessage() {}
+
+func (x *Domain) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Domain.ProtoReflect.Descriptor instead.
+func (*Domain) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Domain) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *Domain) GetPods() []uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *Domain) GetSpare() int64 {
+	if x != nil {
+		return x.Spare
+	}
+	return 0
+}
+
 // A home shard asks every node shard why its nodes do not take a pod of a class. It is for words alone: nothing is held, and it is not
 // retransmitted.
 type Explain struct {
@@ -3326,7 +3615,7 @@ type Explain struct {
 
 func (x *Explain) Reset() {
 	*x = Explain{}
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3627,7 @@ func (x *Explain) String() string {
 func (*Explain) ProtoMessage() {}
 
 func (x *Explain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3640,7 @@ func (x *Explain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explain.ProtoReflect.Descriptor instead.
 func (*Explain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{35}
+	return file_basalt_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Explain) GetNamespace() string {
@@ -3388,7 +3677,7 @@ type Explained struct {
 
 func (x *Explained) Reset() {
 	*x = Explained{}
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3400,7 +3689,7 @@ func (x *Explained) String() string {
 func (*Explained) ProtoMessage() {}
 
 func (x *Explained) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3413,7 +3702,7 @@ func (x *Explained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explained.ProtoReflect.Descriptor instead.
 func (*Explained) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{36}
+	return file_basalt_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Explained) GetSerial() uint64 {
@@ -3462,7 +3751,7 @@ type NodeReason struct {
 
 func (x *NodeReason) Reset() {
 	*x = NodeReason{}
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3474,7 +3763,7 @@ func (x *NodeReason) String() string {
 func (*NodeReason) ProtoMessage() {}
 
 func (x *NodeReason) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3487,7 +3776,7 @@ func (x *NodeReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
 func (*NodeReason) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{37}
+	return file_basalt_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NodeReason) GetReason() string {
@@ -3516,7 +3805,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3817,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3830,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{38}
+	return file_basalt_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -3580,7 +3869,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3881,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3894,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{39}
+	return file_basalt_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PodRef) GetUid() string {
@@ -3677,7 +3966,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3978,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3991,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{40}
+	return file_basalt_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -3789,7 +4078,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +4090,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +4103,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{41}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -3869,7 +4158,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +4170,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +4183,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{42}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -3922,7 +4211,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4223,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4236,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Prepare) GetGangUid() string {
@@ -3976,7 +4265,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4277,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4290,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Ready) GetGangUid() string {
@@ -4035,7 +4324,7 @@ type VolumeFailure struct {
 
 func (x *VolumeFailure) Reset() {
 	*x = VolumeFailure{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4047,7 +4336,7 @@ func (x *VolumeFailure) String() string {
 func (*VolumeFailure) ProtoMessage() {}
 
 func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4060,7 +4349,7 @@ func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeFailure.ProtoReflect.Descriptor instead.
 func (*VolumeFailure) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *VolumeFailure) GetPodUid() string {
@@ -4090,7 +4379,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4102,7 +4391,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4115,7 +4404,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -4160,7 +4449,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4172,7 +4461,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4185,7 +4474,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -4228,7 +4517,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4529,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4542,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -4295,7 +4584,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4596,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4609,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -4362,7 +4651,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4663,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4676,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{50}
+	return file_basalt_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -4466,7 +4755,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4767,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4780,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{51}
+	return file_basalt_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -4532,7 +4821,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4544,7 +4833,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4557,7 +4846,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{52}
+	return file_basalt_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -4575,7 +4864,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4876,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4889,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{53}
+	return file_basalt_proto_rawDescGZIP(), []int{57}
 }
 
 type StatusRequest struct {
@@ -4612,7 +4901,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4624,7 +4913,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4637,7 +4926,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{54}
+	return file_basalt_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -4668,7 +4957,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4680,7 +4969,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4693,7 +4982,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{55}
+	return file_basalt_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StatusReply) GetName() string {
@@ -4803,7 +5092,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4815,7 +5104,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +5117,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{56}
+	return file_basalt_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -4899,7 +5188,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4911,7 +5200,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4924,7 +5213,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{57}
+	return file_basalt_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -4982,7 +5271,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4994,7 +5283,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5007,7 +5296,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{58}
+	return file_basalt_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -5189,8 +5478,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
 	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessagesJ\x04\b\x05\x10\x06\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xc9\n" +
-	"\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xaa\v\n" +
 	"\bEnvelope\x123\n" +
 	"\areserve\x18\x01 \x01(\v2\x17.basalt.wire.v1.ReserveH\x00R\areserve\x129\n" +
 	"\tunreserve\x18\x02 \x01(\v2\x19.basalt.wire.v1.UnreserveH\x00R\tunreserve\x12-\n" +
@@ -5220,7 +5508,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\aexplain\x18\x1e \x01(\v2\x17.basalt.wire.v1.ExplainH\x00R\aexplain\x129\n" +
 	"\texplained\x18\x1f \x01(\v2\x19.basalt.wire.v1.ExplainedH\x00R\texplained\x123\n" +
 	"\aprepare\x18  \x01(\v2\x17.basalt.wire.v1.PrepareH\x00R\aprepare\x12-\n" +
-	"\x05ready\x18! \x01(\v2\x15.basalt.wire.v1.ReadyH\x00R\x05readyB\x06\n" +
+	"\x05ready\x18! \x01(\v2\x15.basalt.wire.v1.ReadyH\x00R\x05ready\x12-\n" +
+	"\x05probe\x18\" \x01(\v2\x15.basalt.wire.v1.ProbeH\x00R\x05probe\x120\n" +
+	"\x06probed\x18# \x01(\v2\x16.basalt.wire.v1.ProbedH\x00R\x06probedB\x06\n" +
 	"\x04body\":\n" +
 	"\x06Amount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
@@ -5411,7 +5701,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xb6\x03\n" +
+	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xe5\x03\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -5425,7 +5715,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x14\n" +
 	"\x05short\x18\n" +
 	" \x01(\bR\x05short\x12,\n" +
-	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\x12\x14\n" +
+	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\x12-\n" +
+	"\x06within\x18\r \x03(\v2\x15.basalt.wire.v1.LabelR\x06within\x12\x14\n" +
 	"\x05grade\x18\f \x01(\rR\x05grade\"3\n" +
 	"\x04Held\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
@@ -5441,7 +5732,24 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
 	"\x04held\x18\x03 \x03(\v2\x14.basalt.wire.v1.HeldR\x04held\x121\n" +
 	"\arefused\x18\x04 \x03(\v2\x17.basalt.wire.v1.RefusalR\arefused\x12+\n" +
-	"\x04left\x18\x05 \x01(\v2\x17.basalt.wire.v1.SummaryR\x04left\"v\n" +
+	"\x04left\x18\x05 \x01(\v2\x17.basalt.wire.v1.SummaryR\x04left\"/\n" +
+	"\x05Label\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x85\x01\n" +
+	"\x05Probe\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x122\n" +
+	"\aclasses\x18\x02 \x03(\v2\x18.basalt.wire.v1.PodClassR\aclasses\x12\x12\n" +
+	"\x04keys\x18\x03 \x03(\tR\x04keys\x12\x16\n" +
+	"\x06serial\x18\x04 \x01(\x04R\x06serial\"|\n" +
+	"\x06Probed\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\x04R\x06serial\x120\n" +
+	"\adomains\x18\x02 \x03(\v2\x16.basalt.wire.v1.DomainR\adomains\x12\x14\n" +
+	"\x05later\x18\x03 \x01(\bR\x05later\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"J\n" +
+	"\x06Domain\x12\x16\n" +
+	"\x06values\x18\x01 \x03(\tR\x06values\x12\x12\n" +
+	"\x04pods\x18\x02 \x03(\rR\x04pods\x12\x14\n" +
+	"\x05spare\x18\x03 \x01(\x03R\x05spare\"v\n" +
 	"\aExplain\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x125\n" +
 	"\tpod_class\x18\x02 \x01(\v2\x18.basalt.wire.v1.PodClassR\bpodClass\x12\x16\n" +
@@ -5657,7 +5965,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_basalt_proto_goTypes = []any{
 	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
 	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
@@ -5698,31 +6006,35 @@ var file_basalt_proto_goTypes = []any{
 	(*Held)(nil),              // 36: basalt.wire.v1.Held
 	(*Refusal)(nil),           // 37: basalt.wire.v1.Refusal
 	(*HoldReply)(nil),         // 38: basalt.wire.v1.HoldReply
-	(*Explain)(nil),           // 39: basalt.wire.v1.Explain
-	(*Explained)(nil),         // 40: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 41: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 42: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 43: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 44: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 45: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 46: basalt.wire.v1.Bind
-	(*Prepare)(nil),           // 47: basalt.wire.v1.Prepare
-	(*Ready)(nil),             // 48: basalt.wire.v1.Ready
-	(*VolumeFailure)(nil),     // 49: basalt.wire.v1.VolumeFailure
-	(*Withdraw)(nil),          // 50: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 51: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 52: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 53: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 54: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 55: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 56: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 57: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 58: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 59: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 60: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 61: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 62: basalt.wire.v1.WhyReply
-	nil,                       // 63: basalt.wire.v1.Labels.LabelsEntry
+	(*Label)(nil),             // 39: basalt.wire.v1.Label
+	(*Probe)(nil),             // 40: basalt.wire.v1.Probe
+	(*Probed)(nil),            // 41: basalt.wire.v1.Probed
+	(*Domain)(nil),            // 42: basalt.wire.v1.Domain
+	(*Explain)(nil),           // 43: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 44: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 45: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 46: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 47: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 48: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 49: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 50: basalt.wire.v1.Bind
+	(*Prepare)(nil),           // 51: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 52: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 53: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 54: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 55: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 56: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 57: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 58: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 59: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 60: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 61: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 62: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 63: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 64: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 65: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 66: basalt.wire.v1.WhyReply
+	nil,                       // 67: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -5738,92 +6050,97 @@ var file_basalt_proto_depIdxs = []int32{
 	31, // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
 	35, // 11: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
 	38, // 12: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	42, // 13: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	44, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	45, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	46, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	50, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	51, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	53, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	54, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	39, // 21: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
-	40, // 22: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	47, // 23: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
-	48, // 24: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
-	7,  // 25: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 26: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 27: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 28: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 29: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	0,  // 30: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	10, // 31: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	19, // 32: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	20, // 33: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	7,  // 34: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10, // 35: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 36: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	7,  // 37: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	8,  // 38: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 39: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	10, // 40: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	10, // 41: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 42: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 43: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	1,  // 44: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	7,  // 45: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	29, // 46: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	7,  // 47: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	7,  // 48: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 49: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 50: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	7,  // 51: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	33, // 52: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	63, // 53: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	10, // 54: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	8,  // 55: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	32, // 56: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	34, // 57: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	9,  // 58: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	36, // 59: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	36, // 60: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	37, // 61: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	54, // 62: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	32, // 63: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	41, // 64: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	10, // 65: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 66: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	43, // 67: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 68: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 69: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 70: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	49, // 71: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	10, // 72: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	36, // 73: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	3,  // 74: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	52, // 75: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 76: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 77: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 78: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	55, // 79: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	54, // 80: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	60, // 81: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 82: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 83: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 84: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	41, // 85: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	4,  // 86: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	58, // 87: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	56, // 88: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	61, // 89: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	5,  // 90: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	59, // 91: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	57, // 92: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	62, // 93: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	90, // [90:94] is the sub-list for method output_type
-	86, // [86:90] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	46, // 13: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	48, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	49, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	50, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	54, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	55, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	57, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	58, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	43, // 21: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	44, // 22: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	51, // 23: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	52, // 24: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	40, // 25: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
+	41, // 26: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
+	7,  // 27: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 28: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
+	10, // 29: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 30: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 31: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	0,  // 32: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	10, // 33: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	19, // 34: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	20, // 35: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	7,  // 36: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10, // 37: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 38: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	7,  // 39: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	8,  // 40: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 41: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	10, // 42: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	10, // 43: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 44: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 45: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	1,  // 46: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	7,  // 47: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	29, // 48: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	7,  // 49: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	7,  // 50: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 51: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10, // 52: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	7,  // 53: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	33, // 54: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	67, // 55: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	10, // 56: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	8,  // 57: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	32, // 58: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	34, // 59: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	9,  // 60: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	36, // 61: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	39, // 62: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	36, // 63: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	37, // 64: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	58, // 65: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	32, // 66: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	42, // 67: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	32, // 68: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	45, // 69: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	10, // 70: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 71: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	47, // 72: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 73: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 74: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 75: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	53, // 76: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	10, // 77: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	36, // 78: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	3,  // 79: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	56, // 80: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 81: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 82: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 83: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	59, // 84: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	58, // 85: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	64, // 86: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 87: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 88: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 89: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	45, // 90: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	4,  // 91: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	62, // 92: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	60, // 93: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	65, // 94: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	5,  // 95: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	63, // 96: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	61, // 97: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	66, // 98: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	95, // [95:99] is the sub-list for method output_type
+	91, // [91:95] is the sub-list for method input_type
+	91, // [91:91] is the sub-list for extension type_name
+	91, // [91:91] is the sub-list for extension extendee
+	0,  // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -5856,6 +6173,8 @@ func file_basalt_proto_init() {
 		(*Envelope_Explained)(nil),
 		(*Envelope_Prepare)(nil),
 		(*Envelope_Ready)(nil),
+		(*Envelope_Probe)(nil),
+		(*Envelope_Probed)(nil),
 	}
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
@@ -5864,7 +6183,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   60,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -38,6 +38,9 @@ func (o option) before(p option) bool {
 // request renews those holds.
 func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
 	kinds := kindsOf(missing)
+	if r.area != nil {
+		return c.nextInArea(r, kinds)
+	}
 	if next, found := c.nextByGrade(r, kinds); found {
 		return next, true
 	}

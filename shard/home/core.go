@@ -74,6 +74,7 @@ type Core struct {
 	sent                   fair.Budget        // bytes of classes (classes.go)
 	counter                uint32             // of serials
 	explanations           explanations
+	surveys                surveys
 	repellers              repellers
 	positionsAt            time.Time
 	inPosition             []*gang // those with a position
@@ -248,6 +249,8 @@ func (c *Core) onMessage(m event.Message) {
 		c.onBindResults(b.BindResults)
 	case *wire.Envelope_Explained:
 		c.onExplained(m.From, b.Explained)
+	case *wire.Envelope_Probed:
+		c.onProbed(m.From, b.Probed)
 	case *wire.Envelope_Withdrawn:
 		c.onWithdrawn(m.From, b.Withdrawn)
 	case *wire.Envelope_Summary:

@@ -36,6 +36,9 @@ type search struct {
 	gaveUp   bool // further pods found no capacity and are not charged while it sleeps
 	mendBy   time.Time
 
+	area  *area // that the next round is confined to, nil for none
+	tries int   // areas in this search
+
 	most   int       // holds that it had at once,
 	gained time.Time // and when it had so many for the first time
 
@@ -45,7 +48,7 @@ type search struct {
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short = time.Time{}, 0, 0, time.Time{}, false, 0, nil
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.tries = time.Time{}, 0, 0, time.Time{}, false, 0, nil, 0
 }
 
 // valid reports whether what is reserved is still what is to be placed.
@@ -92,6 +95,9 @@ func (c *Core) hold(g *gang) {
 	}
 	if !c.seek(g) {
 		c.releaseStalled(g)
+		return
+	}
+	if !c.inOneDomain(g) {
 		return
 	}
 	c.traceHeld(g)

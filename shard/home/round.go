@@ -33,6 +33,7 @@ type round struct {
 	classes []*api.Class // of body
 	never   classCount   // of shards where not even an empty node would take a pod of the class
 	silent  bool         // one did not answer
+	area    *area        // that it is confined to
 	gained  bool         // a pod got a hold whose place others of the gang depend on
 }
 
@@ -55,7 +56,10 @@ func (c *Core) seek(g *gang) bool {
 			c.sleep(g, false)
 			return false
 		}
-		s.round = &round{asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
+		if !c.confine(g, missing) {
+			return false
+		}
+		s.round = &round{area: s.area, asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
 		s.room, s.nodes = c.room, c.nodes
 		if s.since.IsZero() {
 			s.since = c.now
@@ -93,7 +97,7 @@ func (c *Core) seek(g *gang) bool {
 			return false
 		}
 		r.began(next)
-		r.last, r.short = next.shard, len(next.pods) < len(missing)
+		r.last, r.short = next.shard, len(next.pods) < len(missing) && r.area == nil
 		r.rest = append(g.pick(func(p *pod) bool { return p.stage == held && p.shard == next.shard }), next.pods...)
 	}
 	shard := r.last
@@ -108,7 +112,7 @@ func (c *Core) seek(g *gang) bool {
 	var classes classes
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
-		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0, Grade: r.least,
+		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0, Grade: r.least, Within: r.area.labels(),
 	}
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.asked)})
@@ -163,6 +167,10 @@ func (g *gang) touch(shard api.Incarnation) {
 
 // endRound ends a round that did not find a hold for every pod: it says why, and puts the gang to sleep.
 func (c *Core) endRound(g *gang, r *round, missing []*pod) {
+	if r.area != nil {
+		c.endInArea(g, r)
+		return
+	}
 	members := 0
 	for _, m := range c.table.Members {
 		if c.owned[m.Incarnation] > 0 {
@@ -265,7 +273,8 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 				r.never.add(class)
 			}
 			s, ruled := c.summaries[from], c.ruledClass(g.name.Namespace, class)
-			if s != nil && r.least == 0 && !ruled {
+			if r.area != nil { // says nothing of nodes outside
+			} else if s != nil && r.least == 0 && !ruled {
 				s.room[class.Hash()] = 0
 			} else if s != nil && r.least > 0 {
 				s.setGrade(class.Hash(), f.GetGrade())

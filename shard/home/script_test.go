@@ -123,6 +123,8 @@ func (s *script) remember(o event.Output) {
 			key = fmt.Sprintf("hold %s %s", o.To, b.HoldRequest.Gang.Uid)
 		case *wire.Envelope_Explain:
 			key = "explain " + string(o.To)
+		case *wire.Envelope_Probe:
+			key = "probe " + string(o.To)
 		case *wire.Envelope_Commit:
 			key = fmt.Sprintf("commit %s %s", o.To, b.Commit.Gang.Uid)
 		case *wire.Envelope_Withdraw:
@@ -271,8 +273,14 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(event.PodSeen{Pod: p})
 
-	case "node": // NAME cpu= pods=
-		return s.step(event.NodeSeen{Node: &api.Node{Name: w.plain[0], Allocatable: cores(w.num("cpu"), w.toNum(w.or("pods", "110")))}})
+	case "node": // NAME cpu= pods= labels=KEY:VALUE,...
+		n := &api.Node{Name: w.plain[0], Allocatable: cores(w.num("cpu"), w.toNum(w.or("pods", "110"))), Labels: map[string]string{}}
+		for label := range strings.SplitSeq(w.value["labels"], ",") {
+			if k, v, ok := strings.Cut(label, ":"); ok {
+				n.Labels[k] = v
+			}
+		}
+		return s.step(event.NodeSeen{Node: n})
 
 	case "nodegone": // NAME
 		return s.step(event.NodeGone{Name: w.plain[0]})
@@ -281,11 +289,17 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "group": // NAME [deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation=
+	case "group": // NAME [deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL mode=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
 		g.Spec.SchedulingPolicy.Gang.MinCount = int32(w.toNum(w.or("min", "1")))
+		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{}
+		for mode, key := range map[v1alpha1.TopologyMode]string{v1alpha1.TopologyMode(w.or("mode", "Required")): w.value["require"], v1alpha1.TopologyPreferred: w.value["prefer"]} {
+			if key != "" {
+				g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, v1alpha1.TopologyConstraint{Key: key, Mode: mode})
+			}
+		}
 		if w.value["timeout"] != "" {
 			seconds := int32(w.num("timeout"))
 			g.Spec.ScheduleTimeoutSeconds = &seconds
@@ -416,6 +430,21 @@ func (s *script) run(line string) []string {
 			}
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Explained{Explained: m}})
+
+	case "probed": // SHARD VALUE[+VALUE]:PODS[/SPARE] ... [later]: answers the last Probe to the shard
+		q := s.find("probe " + w.plain[0]).GetProbe()
+		m := &wire.Probed{Serial: q.Serial, Later: w.has("later")}
+		for _, text := range w.plain[1:] {
+			if values, room, ok := strings.Cut(text, ":"); ok {
+				pods, spare, _ := strings.Cut(room, "/")
+				d := &wire.Domain{Values: strings.Split(values, "+"), Spare: w.toNum(cmp.Or(spare, "0"))}
+				for range q.Classes {
+					d.Pods = append(d.Pods, uint32(w.toNum(pods)))
+				}
+				m.Domains = append(m.Domains, d)
+			}
+		}
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Probed{Probed: m}})
 
 	case "lost": // SHARD GANG POD ...
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: w.plain[1], PodUids: w.plain[2:]}}})
@@ -672,10 +701,15 @@ func printMessage(e *wire.Envelope) string {
 		if m.Grade > 0 {
 			out += fmt.Sprintf(" of grade %d", m.Grade)
 		}
+		for _, l := range m.Within {
+			out += fmt.Sprintf(" in %s=%s", l.Key, l.Value)
+		}
 		return out
 	case *wire.Envelope_Explain:
 		requests, _ := wire.ToResources(b.Explain.PodClass.Requests)
 		return fmt.Sprintf("Explain %d for %s: %s", b.Explain.Serial, b.Explain.Namespace, requests)
+	case *wire.Envelope_Probe:
+		return fmt.Sprintf("Probe %d by %s: %d classes", b.Probe.Serial, strings.Join(b.Probe.Keys, " "), len(b.Probe.Classes))
 	case *wire.Envelope_Commit:
 		m := b.Commit
 		out := fmt.Sprintf("Commit %s serial %s reservation %d table %d", m.Gang.Uid, printSerial(m.Serial), m.ReservationRevision, m.TableRevision)

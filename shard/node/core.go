@@ -284,6 +284,8 @@ func (c *Core) message(m event.Message) {
 		c.holdRequest(m.From, body.HoldRequest)
 	case *wire.Envelope_Explain:
 		c.explain(m.From, body.Explain)
+	case *wire.Envelope_Probe:
+		c.probe(m.From, body.Probe)
 	case *wire.Envelope_Commit:
 		c.commitRequest(m.From, body.Commit)
 	case *wire.Envelope_Bind:

@@ -62,6 +62,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		ruled[i] = !full[i]
 	}
 	plan := c.plan(g, classes, ruled, m.GetBeside())
+	in := domainOf(m.GetWithin())
 	defer plan.end(g)
 	for i := range classes {
 		if !ruled[i] {
@@ -76,7 +77,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			continue
 		}
 		if h := g.holds[uid]; h != nil {
-			if h.class.Key == classes[i].Key && c.cache.CanStay(uid).Fits() && (!h.ruled || plan.stays(i, uid, h.node)) {
+			if h.class.Key == classes[i].Key && c.cache.CanStay(uid).Fits() && c.isIn(in, h.node) && (!h.ruled || plan.stays(i, uid, h.node)) {
 				h.serial = m.GetSerial()
 				if expires.After(h.expires) {
 					h.expires = expires
@@ -103,7 +104,14 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 				continue
 			}
 		}
-		node, victims, ok := c.place(namespace, wishing[i], m.GetGrade(), g.rank, plan.allow(i))
+		var node string
+		var victims []string
+		var ok bool
+		if in != nil {
+			node, victims, ok = c.placeIn(in, namespace, wishing[i], g.rank, plan.allow(i))
+		} else {
+			node, victims, ok = c.place(namespace, wishing[i], m.GetGrade(), g.rank, plan.allow(i))
+		}
 		if !ok {
 			full[i] = true
 			refused[i]++

@@ -311,9 +311,14 @@ func (s *script) run(line string) []string {
 	case "nodegone":
 		return s.step(event.NodeGone{Name: w.plain[0]})
 
-	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [patient]
+	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [in=KEY:VALUE,...] [patient]
 		m := &wire.HoldRequest{Gang: w.gang(), Serial: uint64(w.num("serial")), Rank: &wire.Rank{Priority: w.num("priority"), Order: uint64(w.num("order")), GangUid: w.plain[0]},
 			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient"), Grade: uint32(w.num("grade"))}
+		for label := range strings.SplitSeq(w.value["in"], ",") {
+			if k, v, ok := strings.Cut(label, ":"); ok {
+				m.Within = append(m.Within, &wire.Label{Key: k, Value: v})
+			}
+		}
 		for _, uid := range w.plain[1:] {
 			if uid == "patient" {
 				continue
@@ -321,6 +326,9 @@ func (s *script) run(line string) []string {
 			m.Pods = append(m.Pods, &wire.PodWant{PodUid: uid})
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
+
+	case "probe": // SERIAL KEY ... cpu= selector= from=
+		return message(&wire.Envelope{Body: &wire.Envelope_Probe{Probe: &wire.Probe{Namespace: w.or("namespace", "ns"), Classes: wireClass(w.class()), Keys: w.plain[1:], Serial: uint64(w.toNum(w.plain[0]))}}})
 
 	case "explain": // SERIAL cpu= selector= from=
 		return message(&wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: w.or("namespace", "ns"), PodClass: wireClass(w.class())[0], Serial: uint64(w.toNum(w.plain[0]))}}})
@@ -521,6 +529,12 @@ func printMessage(e *wire.Envelope) string {
 			if r.Grade > 0 {
 				out += fmt.Sprintf(" grade=%d", r.Grade)
 			}
+		}
+		return out
+	case *wire.Envelope_Probed:
+		out := fmt.Sprintf("Probed %d:", b.Probed.Serial)
+		for _, d := range b.Probed.Domains {
+			out += fmt.Sprintf(" %s has room for %d and spare %d", strings.Join(d.Values, " "), d.Pods[0], d.Spare)
 		}
 		return out
 	case *wire.Envelope_Explained:

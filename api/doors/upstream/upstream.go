@@ -6,10 +6,11 @@
 //
 //	schedulingPolicy.gang.minCount   how many pods start together
 //	schedulingPolicy.basic           each pod starts by itself
+//	schedulingConstraints.topology   one label of nodes: the gang is in one domain of it, as required in Basalt's PodGroups
 //	priorityClassName                as in Basalt's PodGroups
 //	label scheduling.basalt.dev/queue   the queue that pays; without it, that of the pods or of the namespace
 //
-// What is refused: schedulingConstraints, resourceClaims and parentCompositePodGroupName. What is not honoured: disruptionMode and
+// What is refused: more than one topology constraint, resourceClaims and parentCompositePodGroupName. What is not honoured: disruptionMode and
 // preemptionPolicy, for no pod that runs is evicted for another; a gang that is undone is undone as a whole.
 //
 // A status that Basalt writes has the condition PodGroupInitiallyScheduled, with Kubernetes' reasons Scheduled and Unschedulable where they
@@ -38,6 +39,9 @@ func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		out.Spec.SchedulingPolicy.Gang.MinCount = max(1, gang.MinCount)
 	}
+	if c := g.Spec.SchedulingConstraints; c != nil && len(c.Topology) == 1 {
+		out.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: c.Topology[0].Key}}}
+	}
 	return out, &api.ForeignGroup{Kind: api.UpstreamGroup, Status: shown(&g.Status), Refused: api.RefuseGroup(api.UpstreamGroup, g.Namespace, g.Name, refused(g))}
 }
 
@@ -50,8 +54,8 @@ func refused(g *schedulingv1beta1.PodGroup) string {
 		}
 	}
 	switch {
-	case s.SchedulingConstraints != nil && len(s.SchedulingConstraints.Topology) > 0:
-		return "spec.schedulingConstraints.topology is not supported yet"
+	case s.SchedulingConstraints != nil && len(s.SchedulingConstraints.Topology) > 1:
+		return "spec.schedulingConstraints.topology: more than one constraint is not supported yet"
 	case len(s.ResourceClaims) > 0:
 		return "spec.resourceClaims is not supported yet"
 	case s.ParentCompositePodGroupName != nil && *s.ParentCompositePodGroupName != "":
@@ -69,7 +73,7 @@ func Strip(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 	s := &g.Spec
 	out.Spec = schedulingv1beta1.PodGroupSpec{SchedulingPolicy: s.SchedulingPolicy, PriorityClassName: s.PriorityClassName, ParentCompositePodGroupName: s.ParentCompositePodGroupName}
 	if c := s.SchedulingConstraints; c != nil {
-		out.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: c.Topology[:min(1, len(c.Topology))]}
+		out.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: c.Topology[:min(2, len(c.Topology))]}
 	}
 	out.Spec.ResourceClaims = s.ResourceClaims[:min(1, len(s.ResourceClaims))]
 	for i := range g.Status.Conditions {

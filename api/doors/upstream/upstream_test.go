@@ -20,6 +20,7 @@ func TestGroup(t *testing.T) {
 		queue        string
 		status       api.GroupStatus
 		refused      string
+		rack         bool
 	}{
 		{what: "a gang", object: `{"metadata":{"labels":{"scheduling.basalt.dev/queue":"team.a"}},"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`, least: 3, queue: "team.a"},
 		{what: "basic", object: `{"spec":{"schedulingPolicy":{"basic":{}},"disruptionMode":{"all":{}},"preemptionPolicy":"Never"}}`, least: 1},
@@ -29,7 +30,8 @@ func TestGroup(t *testing.T) {
 			status: api.GroupStatus{Scheduled: api.Verdict{Yes: true, Reason: "Scheduled", Message: "m"}}},
 		{what: "waiting", least: 1, object: `{"status":{"conditions":[{"type":"QuotaReserved","status":"False","reason":"QuotaExceeded","message":"m"}]}}`,
 			status: api.GroupStatus{Reserved: api.Verdict{Reason: "QuotaExceeded", Message: "m"}}},
-		{what: "a topology", least: 1, object: `{"spec":{"schedulingConstraints":{"topology":[{"key":"rack"}]}}}`, refused: "ns/g: spec.schedulingConstraints.topology"},
+		{what: "a topology", least: 1, object: `{"spec":{"schedulingConstraints":{"topology":[{"key":"rack"}]}}}`, rack: true},
+		{what: "two topologies", least: 1, object: `{"spec":{"schedulingConstraints":{"topology":[{"key":"rack"},{"key":"zone"}]}}}`, refused: "ns/g: spec.schedulingConstraints.topology: more than one"},
 		{what: "claims", least: 1, object: `{"spec":{"resourceClaims":[{"name":"a"},{"name":"b"}]}}`, refused: "spec.resourceClaims"},
 		{what: "a parent", least: 1, object: `{"spec":{"parentCompositePodGroupName":"p"}}`, refused: "spec.parentCompositePodGroupName"},
 		{what: "a queue that no Queue can be called", least: 1, queue: "A B", object: `{"metadata":{"labels":{"scheduling.basalt.dev/queue":"A B"}}}`, refused: "metadata.labels[scheduling.basalt.dev/queue]"},
@@ -43,6 +45,9 @@ func TestGroup(t *testing.T) {
 		if as.Namespace != "ns" || as.Name != "g" || as.UID != "u" || as.ResourceVersion != "7" || more.Kind != api.UpstreamGroup ||
 			as.Spec.SchedulingPolicy.Gang.MinCount != c.least || as.Spec.Queue != c.queue || more.Status != c.status {
 			t.Errorf("%s: it is read as %+v, %+v", c.what, as, more)
+		}
+		if in := as.Spec.SchedulingConstraints; (in != nil) != c.rack || c.rack && (len(in.Topology) != 1 || in.Topology[0].Key != "rack") {
+			t.Errorf("%s: its topology is read as %+v", c.what, as.Spec.SchedulingConstraints)
 		}
 		switch {
 		case c.refused == "" && more.Refused != nil:

@@ -114,6 +114,8 @@ func (w *world) act(line string) {
 		if pod != nil {
 			l.tagged(pod, arg(2))
 		}
+	case "together": // PodGroups that are made from now on may be ones whose pods are to be in one zone
+		l.together = true
 	case "doors": // groups of other kinds are served, by shards that start from now on
 		l.doors, a.PodRules.Volcano = true, true
 	case "volcano-group":

@@ -353,6 +353,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 	c.provided(o.Row.PodUID, o.Node, gang, len(c.gang(gang).ever) == 0)
 	c.alone(o.Row.PodUID, gang)
 	c.apart(x, o.Row.PodUID)
+	c.together(o.Row.PodUID, gang)
 	c.ordered.binds(c, o)
 	c.gang(gang).ever[o.Row.PodUID] = true
 	c.paid[o.Row.PodUID] = queue

@@ -71,6 +71,9 @@ func (d *drawer) begin() {
 	}
 	d.controllers(w.newDie("doors"))
 	d.repelling(w.newDie("repels"))
+	if w.newDie("together").below(2) == 0 {
+		d.say("together")
+	}
 	d.volumes(w.newDie("volumes"))
 	d.spreading(w.newDie("domains"))
 	for _, name := range queueNames {

@@ -210,6 +210,14 @@ func describe(e *wire.Envelope) string {
 		return fmt.Sprintf("HoldReply %s %s held %v refused %q", b.HoldReply.GangUid, serial(b.HoldReply.Serial), held, refused)
 	case *wire.Envelope_Explain:
 		return fmt.Sprintf("Explain %d", b.Explain.Serial)
+	case *wire.Envelope_Probe:
+		return fmt.Sprintf("Probe %d by %v: %d classes", b.Probe.Serial, b.Probe.Keys, len(b.Probe.Classes))
+	case *wire.Envelope_Probed:
+		var rooms []string
+		for _, d := range b.Probed.Domains {
+			rooms = append(rooms, fmt.Sprint(d.Values, d.Pods))
+		}
+		return fmt.Sprintf("Probed %d: %q later %t", b.Probed.Serial, rooms, b.Probed.Later)
 	case *wire.Envelope_Explained:
 		return fmt.Sprintf("Explained %d: %d of %d nodes", b.Explained.Serial, b.Explained.Fit, b.Explained.Nodes)
 	case *wire.Envelope_HoldsLost:

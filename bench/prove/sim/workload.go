@@ -30,9 +30,10 @@ type workload struct {
 
 	tenant []tenantSince // of the namespace: all it ever had
 
-	doors   bool // there are groups of other kinds
-	repels  bool // pods repel each other
-	domains bool // pods have constraints over topology domains
+	doors    bool // there are groups of other kinds
+	repels   bool // pods repel each other
+	domains  bool // pods have constraints over topology domains
+	together bool // PodGroups require or prefer a zone
 
 	volumes      bool                    // pods have volumes
 	bound        map[string]*boundVolume // those that are bound, by the UID of the pod
@@ -215,6 +216,7 @@ func (l *workload) makeGroup(name, queue string, least int, priority string) {
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
 	g.Spec.PriorityClassName = priority
+	l.keepTogether(g)
 	l.w.api.create(l.w.api.groups, g)
 	l.w.log("user: PodGroup %s minCount %d queue %s", g.UID, least, queue)
 }

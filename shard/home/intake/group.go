@@ -35,6 +35,8 @@ type Group struct {
 	Class      string // priorityClassName
 	Timeout    time.Duration
 	Deleting   bool
+	Required   string                   // label of the topology domains of which the gang is to be in one,
+	Preferred  string                   // or rather is
 	Status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
 
 	// Of another kind than Basalt's PodGroup:
@@ -77,6 +79,7 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 	g.Generation = seen.Generation
 	g.Queue = seen.Spec.Queue
 	g.Refused, g.Shown = other.Refused, other.Status
+	g.readTopology(seen)
 	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
 	edited = g.MinCount != least || !slices.Equal(g.Roles, other.Roles) || !g.Floor.Equal(other.Floor)
 	if edited {

@@ -1,0 +1,463 @@
+package home
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Gangs in one topology domain. A PodGroup may require that its minimum starts in one domain (a rack, a zone: nodes with the same value of a
+// label) or prefer one. No shard owns a domain, for its nodes are spread over all of them. But a gang has one planner, its home shard. It asks
+// every node shard how many of the missing pods fit into each domain (Probe), adds up the answers, takes the tightest domain that fits all of
+// them, and confines a round to it: HoldRequests name the domain. The answers are promises of nobody. So where a round finds too little, what
+// it held is withdrawn, and the next domain is tried; where no domain fits, the gang waits.
+//
+// Once a pod of the gang is committed or bound, the gang is pinned: further pods go to the domain of those, or wait. This is found from the
+// nodes of these pods each time, so an heir finds the same. A gang whose pods are in several domains, as nodes were relabelled or somebody
+// else bound some, is left as it is; its further pods go where most are.
+//
+// Answers are used for all gangs of a namespace that ask the same within surveyKept, less what was asked for since.
+
+const (
+	surveyKept  = 100 * time.Millisecond // answers are used for so long
+	maxSurveys  = 256                    // that are remembered
+	maxSurveyed = 16                     // classes of a gang that are asked about; the others are only tried
+	areasTried  = 8                      // domains in one search
+)
+
+// survey is a question to all node shards, and their answers.
+type survey struct {
+	id       string
+	keys     []string
+	classes  []*api.Class
+	body     *wire.Probe
+	asked    time.Time
+	sent     time.Time
+	answered time.Time // when all had answered, or time was up
+	open     map[api.Incarnation]bool
+	later    bool // one has not counted
+	taken    bool // some of it was asked for since
+	rooms    map[string]*room
+	gangs    map[string]bool // that wait for it
+}
+
+// room is what a domain has.
+type room struct {
+	values []string
+	pods   []int64 // by class
+	at     map[api.Incarnation][]int64
+	spare  int64
+}
+
+// surveys are the questions that were asked last.
+type surveys struct {
+	of     map[string]*survey
+	open   map[uint64]*survey // by serial
+	serial uint64
+}
+
+// area is the domain that a round is confined to.
+type area struct {
+	*room
+	*survey
+	part bool // it may place some of what is missing
+}
+
+func (a *area) labels() (out []*wire.Label) {
+	if a == nil {
+		return nil
+	}
+	for i, key := range a.keys {
+		out = append(out, &wire.Label{Key: key, Value: a.values[i]})
+	}
+	return out
+}
+
+// domainLevel is a kind of domain that a gang is to be in: of the labels, of which the last may be required.
+type domainLevel struct {
+	keys     []string
+	required bool // there is none below
+}
+
+// domainLevels returns the kinds of domain that are tried for a gang, in order. After the last one a gang waits if it is required, and is
+// placed anywhere otherwise.
+func (g *gang) domainLevels() (levels []domainLevel) {
+	if g.group == nil {
+		return nil
+	}
+	must, want := g.group.Required, g.group.Preferred
+	switch {
+	case want != "" && must != "" && want != must:
+		levels = append(levels, domainLevel{keys: []string{want, must}})
+	case want != "" && must == "":
+		levels = append(levels, domainLevel{keys: []string{want}})
+	}
+	if must != "" {
+		levels = append(levels, domainLevel{keys: []string{must}, required: true})
+	}
+	return levels
+}
+
+// pinned returns the values of labels that most of some pods' nodes have, nil if no node has all of them, and whether all have the same.
+func (c *Core) pinned(g *gang, keys []string, which func(*pod) bool) (values []string, same bool) {
+	counts := map[string]int{}
+	best := ""
+	for _, p := range g.pick(which) {
+		n := c.clusterNodes[cmp.Or(p.Node, p.node)]
+		if n == nil {
+			continue
+		}
+		has := make([]string, len(keys))
+		all := true
+		for i, key := range keys {
+			value, ok := n.Labels[key]
+			has[i], all = value, all && ok
+		}
+		if !all {
+			continue
+		}
+		id := strings.Join(has, "\x00")
+		counts[id]++
+		if k := counts[id]; best == "" || k > counts[best] || k == counts[best] && id < best {
+			best, values = id, has
+		}
+	}
+	return values, len(counts) <= 1
+}
+
+// stands reports whether a pod stays where it is.
+func stands(p *pod) bool { return !p.Finished && (p.stage == committed || p.isBound()) }
+
+func isHeld(p *pod) bool { return p.stage == held }
+
+// confine chooses the domain of a gang's next round, if it is to have one, and reports whether the round may begin.
+func (c *Core) confine(g *gang, missing []*pod) bool {
+	s := &g.search
+	s.area = nil
+	levels := g.domainLevels()
+	if len(levels) == 0 {
+		return true
+	}
+	if s.since.IsZero() {
+		s.since = c.now
+	}
+	if s.tries == 0 {
+		s.room, s.nodes = c.room, c.nodes
+	}
+	kinds := kindsOf(missing)
+	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
+	for _, level := range levels {
+		pin, same := c.pinned(g, level.keys, stands)
+		if !same && !level.required {
+			continue
+		}
+		firm := pin != nil
+		if pin == nil && holds {
+			if pin, same = c.pinned(g, level.keys, isHeld); !same {
+				pin = nil
+			}
+		}
+		sv := c.survey(g, level.keys, kinds, false)
+		if sv == nil {
+			return false
+		}
+		if sv.later {
+			c.waitForDomain(g, report.DomainsLater())
+			return false
+		}
+		part := level.required && (g.started || some)
+		at, most := sv.choose(kinds, pin, part)
+		if at != nil && s.tries < areasTried {
+			s.tries++
+			s.area = &area{at, sv, part}
+			return true
+		}
+		if at == nil && sv.taken && s.tries == 0 { // by others: what there is now is not known
+			c.survey(g, level.keys, kinds, true)
+			return false
+		}
+		if !firm && holds && !part { // what it holds is not enough there, nor can be
+			c.releaseHeld(g)
+			c.mark(g)
+			return false
+		}
+		if level.required {
+			where := ""
+			if firm {
+				where = pin[0]
+			}
+			why := report.NoDomain(level.keys[0], where, len(missing), most)
+			if len(sv.open) > 0 { // nobody knows whether there is room: no reason to buy nodes
+				why = report.Reason{}
+			}
+			c.waitForDomain(g, why)
+			return false
+		}
+	}
+	return true
+}
+
+// waitForDomain puts a gang to sleep that finds no domain.
+func (c *Core) waitForDomain(g *gang, why report.Reason) {
+	s := &g.search
+	s.short, s.tries = nil, 0
+	g.blocked = why
+	late := g.started && !c.now.Before(s.since.Add(c.cfg.GiveUpAfter))
+	c.sleep(g, false)
+	if late {
+		s.gaveUp = true
+		c.uncharge(g)
+	}
+}
+
+// releaseHeld withdraws what a gang holds.
+func (c *Core) releaseHeld(g *gang) {
+	var shards []api.Incarnation
+	for _, p := range g.pick(isHeld) {
+		if !slices.Contains(shards, p.shard) {
+			shards = append(shards, p.shard)
+		}
+		p.stage, p.shard, p.node = nowhere, "", ""
+	}
+	serial := c.serial(g)
+	slices.Sort(shards)
+	for _, shard := range shards {
+		if c.isMember(shard) {
+			c.sendWithdraw(g, shard, serial, nil)
+		}
+	}
+	g.tally = c.count(g)
+}
+
+// inOneDomain reports whether what a gang holds is in the domain that it requires, together with what stands. If it is not, for a node was
+// relabelled meanwhile, the holds are given back, and the gang searches again a moment later.
+func (c *Core) inOneDomain(g *gang) bool {
+	if g.group == nil || g.group.Required == "" {
+		return true
+	}
+	keys := []string{g.group.Required}
+	of, same := c.pinned(g, keys, isHeld)
+	if pin, _ := c.pinned(g, keys, stands); same && (pin == nil || of == nil || slices.Equal(of, pin)) {
+		return true
+	}
+	c.releaseHeld(g)
+	c.pause(g)
+	return false
+}
+
+// endInArea ends a round that did not find enough in its domain.
+func (c *Core) endInArea(g *gang, r *round) {
+	for i := range r.area.pods {
+		r.area.pods[i] = 0 // of which nobody knows more now
+	}
+	g.search.round = nil
+	if !r.area.part {
+		c.releaseHeld(g)
+	}
+	c.mark(g)
+}
+
+// nextInArea returns the shard to ask next for nodes of the round's domain, and for which pods: the one that has most of them. Each is asked
+// once.
+func (c *Core) nextInArea(r *round, kinds []kind) (next option, found bool) {
+	for _, m := range c.table.Members {
+		o := option{shard: m.Incarnation, class: 2}
+		has := r.area.at[o.shard]
+		if has == nil || r.asked[o.shard] || c.owned[o.shard] == 0 {
+			continue
+		}
+		if o.shard == c.cfg.Self {
+			o.class = 1
+		}
+		for _, k := range kinds {
+			n := len(k.pods)
+			if i := r.area.classOf(k.class); i >= 0 {
+				n = min(n, int(has[i]))
+			}
+			o.pods = append(o.pods, k.pods[:n]...)
+		}
+		if len(o.pods) > 0 && (!found || len(o.pods) > len(next.pods) || len(o.pods) == len(next.pods) && o.class < next.class) {
+			next, found = o, true
+		}
+	}
+	if found {
+		r.area.taken = true
+		for _, k := range kindsOf(next.pods) {
+			if i := r.area.classOf(k.class); i >= 0 {
+				n := int64(len(k.pods))
+				r.area.at[next.shard][i] -= min(n, r.area.at[next.shard][i])
+				r.area.pods[i] -= min(n, r.area.pods[i])
+			}
+		}
+	}
+	return next, found
+}
+
+// ---- surveys
+
+// classOf returns the number of a class, -1 if it was not asked about.
+func (x *survey) classOf(class *api.Class) int {
+	return slices.IndexFunc(x.classes, func(o *api.Class) bool { return o == class || o.Key == class.Key })
+}
+
+// choose returns the tightest domain that has room for all of some pods, of the pinned values if there are any; in part: or else the one with
+// the most room, if it has some. most is how many of the first kind the one with the most room takes.
+func (x *survey) choose(kinds []kind, pin []string, part bool) (best *room, most int) {
+	const whole = 1 << 20
+	type rated struct {
+		*room
+		fits  int   // 2: all of them together, as far as can be told; 1: those of each class; 0: some
+		tight int64 // how much of it they take
+	}
+	var top rated
+	for _, r := range x.rooms {
+		if pin != nil && !slices.Equal(r.values, pin) {
+			continue
+		}
+		o := rated{room: r, fits: 2}
+		some := false
+		for _, k := range kinds[:min(len(kinds), maxSurveyed)] {
+			i := x.classOf(k.class)
+			n := int64(len(k.pods))
+			some = some || r.pods[i] > 0
+			if r.pods[i] < n {
+				o.fits, o.tight = 0, o.tight+r.pods[i] // the most, then
+			} else if o.fits > 0 {
+				o.tight += n * whole / r.pods[i]
+			}
+		}
+		if len(kinds) > 0 {
+			most = max(most, int(r.pods[x.classOf(kinds[0].class)]))
+		}
+		if o.fits == 2 && o.tight > whole {
+			o.fits, o.tight = 1, -o.tight
+		}
+		if !some || o.fits == 0 && !part {
+			continue
+		}
+		if top.room == nil || cmp.Or(cmp.Compare(o.fits, top.fits), cmp.Compare(o.tight, top.tight), cmp.Compare(top.spare, o.spare), slices.Compare(top.values, o.values)) > 0 {
+			top = o
+		}
+	}
+	return top.room, most
+}
+
+// survey returns the answers of all node shards about pods of some kinds, nil while they are awaited. With anew it asks them again.
+func (c *Core) survey(g *gang, keys []string, kinds []kind, anew bool) *survey {
+	kinds = kinds[:min(len(kinds), maxSurveyed)]
+	id := g.name.Namespace + "\x00" + strings.Join(keys, "\x00")
+	for _, k := range kinds {
+		id += "\x00" + k.class.Key
+	}
+	x := c.surveys.of[id]
+	if x == nil || !x.answered.IsZero() && (anew || !c.now.Before(x.answered.Add(surveyKept))) {
+		x = c.beginSurvey(g, id, keys, kinds)
+	}
+	if x.answered.IsZero() {
+		for shard := range x.open {
+			if !c.isMember(shard) {
+				delete(x.open, shard)
+			}
+		}
+		if until := x.asked.Add(c.cfg.SkipAfter); len(x.open) == 0 || !c.now.Before(until) {
+			c.endSurvey(x)
+		} else {
+			if again := x.sent.Add(c.cfg.AskAgain); !c.now.Before(again) {
+				c.sendProbe(x)
+			}
+			x.gangs[g.id] = true
+			c.wakeAt(g, x.sent.Add(c.cfg.AskAgain))
+			c.wakeAt(g, until)
+			return nil
+		}
+	}
+	return x
+}
+
+func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind) *survey {
+	all := &c.surveys
+	if all.of == nil {
+		all.of, all.open = map[string]*survey{}, map[uint64]*survey{}
+	}
+	if len(all.of) >= maxSurveys {
+		for id, x := range all.of {
+			if !x.answered.IsZero() {
+				delete(all.of, id)
+			}
+		}
+	}
+	all.serial++
+	x := &survey{id: id, keys: keys, asked: c.now, open: map[api.Incarnation]bool{}, rooms: map[string]*room{}, gangs: map[string]bool{}}
+	var list classes
+	for _, k := range kinds {
+		list.of(k.class)
+		x.classes = append(x.classes, k.class)
+	}
+	x.body = &wire.Probe{Namespace: g.name.Namespace, Classes: list.wire, Keys: keys, Serial: all.serial}
+	for _, m := range c.table.Members {
+		if c.owned[m.Incarnation] > 0 {
+			x.open[m.Incarnation] = true
+			c.countBytes(g.name.Namespace, list.bytes())
+		}
+	}
+	all.of[id], all.open[all.serial] = x, x
+	c.sendProbe(x)
+	return x
+}
+
+// sendProbe asks those that have not answered.
+func (c *Core) sendProbe(x *survey) {
+	x.sent = c.now
+	for _, m := range c.table.Members {
+		if x.open[m.Incarnation] {
+			c.send(m.Incarnation, &wire.Envelope{Body: &wire.Envelope_Probe{Probe: x.body}})
+		}
+	}
+}
+
+func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
+	x := c.surveys.open[m.GetSerial()]
+	if x == nil || !x.open[from] {
+		return
+	}
+	delete(x.open, from)
+	x.later = x.later || m.GetLater()
+	for _, d := range m.GetDomains() {
+		if len(d.GetValues()) != len(x.keys) || len(d.GetPods()) != len(x.classes) {
+			continue
+		}
+		id := strings.Join(d.GetValues(), "\x00")
+		r := x.rooms[id]
+		if r == nil {
+			r = &room{values: d.GetValues(), pods: make([]int64, len(x.classes)), at: map[api.Incarnation][]int64{}}
+			x.rooms[id] = r
+		}
+		at := make([]int64, len(x.classes))
+		for i, n := range d.GetPods() {
+			at[i] = int64(n)
+			r.pods[i] += at[i]
+		}
+		r.at[from] = at
+		r.spare = api.AddSat(r.spare, d.GetSpare())
+	}
+	if len(x.open) == 0 {
+		c.endSurvey(x)
+	}
+}
+
+// endSurvey has the gangs go on that wait for a survey: all have answered, or it took too long.
+func (c *Core) endSurvey(x *survey) {
+	x.answered = c.now
+	delete(c.surveys.open, x.body.GetSerial())
+	for _, id := range api.SortedKeys(x.gangs) {
+		if g := c.gangs[id]; g != nil {
+			c.mark(g)
+		}
+	}
+	x.gangs = nil
+}

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"math"
+	"slices"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/topology"
+)
+
+// Gangs that are placed in one topology domain. Their home shard chooses the domain: it asks every node shard how many pods fit into each
+// (Probe), adds up the answers, and then requests holds on nodes of the one that it chose (HoldRequest.within). The holds are as all others,
+// and so is what follows: that the gang is in one domain rests on the home alone.
+
+const (
+	// maxDomains bounds the domains that an answer names: those with the most room.
+	maxDomains = 4096
+	// maxProbed bounds the classes that a question names, and the labels.
+	maxProbed     = 16
+	maxProbedKeys = 2
+)
+
+// domain is the nodes with some values of some labels.
+type domain struct{ keys, values []string }
+
+// domainOf reads the domain of a request, nil for none.
+func domainOf(labels []*wire.Label) *domain {
+	if len(labels) == 0 {
+		return nil
+	}
+	d := &domain{}
+	for _, l := range labels {
+		d.keys, d.values = append(d.keys, l.GetKey()), append(d.values, l.GetValue())
+	}
+	return d
+}
+
+// isIn reports whether a node is in a domain; every node is in none.
+func (c *Core) isIn(d *domain, node string) bool {
+	return d == nil || c.cache.In(node, d.keys, d.values)
+}
+
+// placeIn is place in a domain. Grades do not matter: there is one domain.
+func (c *Core) placeIn(d *domain, namespace string, class *api.Class, rank api.Rank, allow func(int32) bool) (node string, victims []string, ok bool) {
+	before := c.cache.Compared()
+	defer c.spend(namespace, before)
+	return c.cache.PlaceIn(class, rank, d.keys, d.values, allow, c.mayGrade(namespace, class))
+}
+
+// probe tells a home shard how many pods fit into each domain. It is silent during a takeover, when not all pods are counted.
+func (c *Core) probe(from api.Incarnation, m *wire.Probe) {
+	keys := m.GetKeys()
+	if !c.ready || c.takeover.stage != idle || c.table == nil || !c.table.Has(from) || len(keys) == 0 || len(keys) > maxProbedKeys || slices.Contains(keys, "") {
+		c.ignored++
+		return
+	}
+	classes, err := readClasses(m.GetClasses())
+	if err != nil || len(classes) == 0 || len(classes) > maxProbed {
+		c.ignored++
+		return
+	}
+	reply := &wire.Probed{Serial: m.GetSerial()}
+	allow := make([]func(int32) bool, len(classes))
+	for i, class := range classes {
+		placed, ok := c.placed(c.kinOf(m.GetNamespace(), class), class, true)
+		rules, known := c.topology.RulesOf(m.GetNamespace(), class)
+		if !ok || !known || !c.mayCompare(m.GetNamespace(), placed) {
+			reply.Later = true
+			break
+		}
+		classes[i] = placed
+		if rules != nil {
+			allow[i] = func(number int32) bool { return rules.Obstacle(number, true) == topology.None }
+		}
+	}
+	if !reply.Later {
+		before := c.cache.Compared()
+		domains, more := c.cache.Survey(classes, keys, allow, maxDomains)
+		c.spend(m.GetNamespace(), before)
+		reply.More = more
+		for _, d := range domains {
+			out := &wire.Domain{Values: d.Values, Spare: d.Spare, Pods: make([]uint32, len(d.Pods))}
+			for i, n := range d.Pods {
+				out.Pods[i] = uint32(min(n, math.MaxUint32))
+			}
+			reply.Domains = append(reply.Domains, out)
+		}
+	}
+	c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_Probed{Probed: reply}}})
+}
