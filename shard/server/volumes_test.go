@@ -56,6 +56,12 @@ func (w *storageWorld) next() string { w.version++; return strconv.Itoa(w.versio
 
 // claim makes or changes a claim, and shows it.
 func (w *storageWorld) claim(name string, edit func(*corev1.PersistentVolumeClaim)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.setClaim(name, edit)
+}
+
+func (w *storageWorld) setClaim(name string, edit func(*corev1.PersistentVolumeClaim)) {
 	c := w.claims[name]
 	if c == nil {
 		c = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.PersistentVolumeClaimSpec{
@@ -72,6 +78,12 @@ func (w *storageWorld) claim(name string, edit func(*corev1.PersistentVolumeClai
 }
 
 func (w *storageWorld) volume(name, node string, edit func(*corev1.PersistentVolume)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.setVolume(name, node, edit)
+}
+
+func (w *storageWorld) setVolume(name, node string, edit func(*corev1.PersistentVolume)) {
 	v := w.volumes[name]
 	if v == nil {
 		v = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable}}
@@ -130,7 +142,7 @@ func (w *storageWorld) selectNode(claim kube.Object, node string, done func(stri
 		if c == nil || string(c.UID) != claim.UID || c.ResourceVersion != claim.Version {
 			return "", conflict
 		}
-		w.claim(claim.Name, func(c *corev1.PersistentVolumeClaim) {
+		w.setClaim(claim.Name, func(c *corev1.PersistentVolumeClaim) {
 			if delete(c.Annotations, volume.SelectedNode); node != "" {
 				metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.SelectedNode, node)
 			}
@@ -145,7 +157,7 @@ func (w *storageWorld) keepVolume(o, claim kube.Object, done func(string, error)
 		if v == nil || string(v.UID) != o.UID || v.ResourceVersion != o.Version {
 			return "", conflict
 		}
-		w.volume(o.Name, "", func(v *corev1.PersistentVolume) {
+		w.setVolume(o.Name, "", func(v *corev1.PersistentVolume) {
 			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: claim.Name, UID: types.UID(claim.UID)}
 		})
 		return w.volumes[o.Name].ResourceVersion, nil
@@ -168,11 +180,16 @@ func (w *storageWorld) end(pod string, undo bool) {
 	w.c.endVolumes(event.EndVolumes{Row: rowOf(pod), Undo: undo})
 }
 
+// pass lets time go by, and all that is to happen in it is done.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // expect waits until all that is under way is done, and says which writes were made since, and what was answered.
 func (w *storageWorld) expect(writes, failed string, answers int) {
 	w.t.Helper()
-	time.Sleep(20 * time.Second)
-	synctest.Wait()
+	pass(20 * time.Second)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if got := fmt.Sprint(w.writes); got != "["+writes+"]" {
@@ -204,7 +221,7 @@ func TestVolumesAreProvisioned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStorageWorld(t, "made.example.com")
 		w.claim("c", nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.c.seen(claiming("p", "c", 0))
 		if !w.last.Unbound || w.last.Refused != nil {
 			t.Fatalf("%+v", w.last)
@@ -241,7 +258,7 @@ func TestVolumesAreUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStorageWorld(t, "made.example.com")
 		w.claim("c", nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.c.seen(claiming("p", "c", 0))
 		w.begin("p", "n1")
 		w.expect(`select c for "n1"`, "", 0)
@@ -267,7 +284,7 @@ func TestVolumesAreUndone(t *testing.T) {
 		// What is bound meanwhile stays.
 		w.lag = time.Second / 10
 		w.begin("p", "n1")
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		w.bind("c", "v", "n1")
 		w.end("p", true)
 		w.expect(`select c for "n1" select c for "" refused`, "", 0)
@@ -280,7 +297,7 @@ func TestVolumeWritesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStorageWorld(t, "made.example.com")
 		w.claim("c", nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.c.seen(claiming("p", "c", 0))
 		w.refuse = conflict
 		w.begin("p", "n1")
@@ -293,7 +310,7 @@ func TestVolumeWritesAreRefused(t *testing.T) {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.SelectedNode, "n2")
 		})
 		w.begin("p", "n1")
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		w.mu.Lock()
 		if last := w.answers[len(w.answers)-1].Failed; last != "claim c: a volume is being provisioned for node n2" || !slices.Contains(w.writes, `select c for "n1" refused`) {
 			t.Errorf("%q after %q", last, w.writes)
@@ -304,7 +321,7 @@ func TestVolumeWritesAreRefused(t *testing.T) {
 
 		w.lag = time.Millisecond
 		w.claim("c", func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil })
-		time.Sleep(time.Second)
+		pass(time.Second)
 		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "c", errors.New("no"))
 		stop := time.Now().Add(15 * time.Second)
 		go func() {
@@ -315,13 +332,12 @@ func TestVolumeWritesAreRefused(t *testing.T) {
 			}
 		}()
 		w.begin("p", "n1")
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
+		pass(20 * time.Second)
 		if len(w.answers) != 1 || len(w.writes) != volumeTries {
 			t.Errorf("%d answers %+v after %d tries", len(w.answers), w.answers, len(w.writes))
 		}
 		w.end("p", true)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.idle()
 	})
 }
@@ -336,12 +352,12 @@ func TestVolumesAreChosen(t *testing.T) {
 		for _, p := range []string{"a", "b", "c"} {
 			w.claim(p, nil)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		for _, p := range []string{"a", "b", "c"} {
 			w.c.seen(claiming(p, p, 0))
 		}
 		w.begin("a", "n1")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.begin("b", "n1")
 		w.expect("keep v1 for a keep v2 for b", "", 0)
 		w.begin("c", "n1")
@@ -357,13 +373,13 @@ func TestVolumesAreChosen(t *testing.T) {
 
 		// A foreign claimRef wins.
 		w.volume("v3", "n1", nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.lag = 3 * time.Second
 		w.volume("v3", "n1", func(v *corev1.PersistentVolume) {
 			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: "other", UID: "o"}
 		})
 		w.begin("c", "n1")
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if n := len(w.answers); n != 1 || w.answers[0].Failed == "" {
 			t.Errorf("%+v", w.answers)
 		}
@@ -377,11 +393,11 @@ func TestVolumesAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStorageWorld(t, "made.example.com")
 		w.claim("c", nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.c.seen(claiming("p", "c", 0))
 		w.c.seen(claiming("q", "c", 0))
 		w.begin("p", "n1")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.begin("q", "n2")
 		w.expect(`select c for "n1"`, "", 0)
 		w.bind("c", "v", "n1")
@@ -402,55 +418,55 @@ func TestSupplyChanges(t *testing.T) {
 		for i := range 10 {
 			name := fmt.Sprint("c", i)
 			w.claim(name, nil)
-			time.Sleep(2 * time.Millisecond)
+			pass(2 * time.Millisecond)
 			w.c.seen(claiming(fmt.Sprint("p", i), name, 0))
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if shown = 0; w.last.Refused == nil {
 			t.Fatal("there is no volume, and it may be placed")
 		}
 		for i := range 5 {
 			w.volume(fmt.Sprint("v", i), "n1", nil)
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if shown != 10 || w.last.Refused != nil || w.last.Tied != api.ToSome {
 			t.Errorf("shown %d times, as %+v", shown, w.last)
 		}
 		shown = 0
 		w.volume("v0", "n1", func(v *corev1.PersistentVolume) { v.Annotations = map[string]string{"k": "v"} }) // nothing that matters
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if shown != 0 {
 			t.Errorf("shown %d times for nothing", shown)
 		}
 		w.claim("c0", func(c *corev1.PersistentVolumeClaim) {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.SelectedNode, "n9")
 		})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		late := storagev1.VolumeBindingWaitForFirstConsumer
 		w.c.storageClasses().Seen(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "made.example.com", VolumeBindingMode: &late})
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		w.c.csiDrivers().Seen(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "made.example.com"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true)}})
 		few := resource.MustParse("2Gi")
 		has := &storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "late", Capacity: &few, NodeTopology: &metav1.LabelSelector{}}
 		w.c.capacities().Seen(has)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if shown = 0; w.last.Tied != api.Untied || w.last.Refused != nil {
 			t.Errorf("with capacity everywhere %+v", w.last)
 		}
 		w.c.capacities().Seen(has)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if shown != 0 {
 			t.Errorf("shown %d times for the same capacity", shown)
 		}
 		w.c.node(&api.Node{Name: "n9"})
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if shown == 0 {
 			t.Error("a node came that a claim was selected for, and nobody was shown again")
 		}
 		shown = 0
 		w.c.nodeGone("n9")
 		w.c.capacities().Gone(has)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if shown == 0 || w.last.Tied != api.ToSome { // the volumes on n1
 			t.Errorf("without capacity shown %d times, as %+v", shown, w.last)
 		}
