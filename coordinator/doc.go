@@ -5,7 +5,7 @@
 //
 // It decides:
 //   - whether a gang may be charged: to its queue and to every ancestor, or to none of them (quota.go);
-//   - in which order freed quota is offered to waiting gangs (waiting.go), and for which gangs, how long and how much of it is kept
+//   - in which order freed quota is offered to waiting gangs (order.go), and for which gangs, how long and how much of it is kept
 //     free (earmarks.go);
 //   - from which Queue object and resourceVersion the limits in force are taken (limits.go);
 //   - which namespaces may use which queue (rights.go);
@@ -37,6 +37,6 @@
 //     records marked as forced, whose pods somebody else bound.
 //   - No two reservations name the same pod (pods.go).
 //   - The cost of a step is bounded, apart from what is new and what is granted: after quota was freed, a bounded number of
-//     demand classes is evaluated again, divided among the queues (waiting.go).
+//     demand classes is evaluated again, divided among the queues (demand.go).
 //   - The same events give the same outputs: maps are walked in sorted order wherever the order can be seen.
 package coordinator

@@ -27,7 +27,7 @@ type Config struct {
 	Quiet         time.Duration // 3 s: no such step so soon after a takeover
 	RetryEvery    time.Duration // 5 s: before the shell is asked again for a finalizer or a missing queue
 	WordsEvery    time.Duration // 2 s: a Denied is not sent again sooner; 30 times that when only its numbers changed
-	Asks          int           // 4096: different demand classes looked at for one transaction after quota was freed; each queue has its part (waiting.go)
+	Asks          int           // 4096: different demand classes looked at for one transaction after quota was freed; each queue has its part (demand.go)
 	Sweep         int           // 200: waiting requests tested again at each Tick, whatever is believed of them
 }
 

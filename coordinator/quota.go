@@ -174,7 +174,7 @@ type queue struct {
 	admitted int                // reservations in the subtree
 	waiting  int                // requests in the subtree
 
-	classes       *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (waiting.go); nil before the first
+	classes       *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (demand.go); nil before the first
 	classOf       map[string]*demandClass
 	due           []*demandClass              // those to be judged with the next transaction
 	left          int                         // how many are to be looked at since quota was freed,

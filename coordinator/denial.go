@@ -1,0 +1,189 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+type denialText struct {
+	reason   wire.DenyReason
+	queue    string
+	resource string
+	detail   string
+	short    int64
+	charged  int64
+	limit    int64
+}
+
+// judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
+func (c *Core) judge(r *request, path *shortfall) *shortfall {
+	if r.barred != nil {
+		return r.barred
+	}
+	if c.refilling || c.began != nil {
+		return &shortfall{reason: wire.DenyReason_DENY_REFILLING, queue: c.tree.root}
+	}
+	if path != nil {
+		return path
+	}
+	return c.tree.over(r.queue, r.delta, r.demand, r)
+}
+
+// path says what keeps every gang of a queue from being admitted, nil for nothing. A reason of DENY_UNKNOWN means that it
+// is not known yet.
+func (c *Core) path(q *queue) *shortfall {
+	for p := q; p != nil; p = p.parent {
+		l := shortfall{queue: p}
+		switch {
+		case !c.exists(p) && p.parent != nil && !c.synced:
+			// not judged to be missing before the first list
+		case !c.exists(p) && p == q && p.parent != nil:
+			l.reason = wire.DenyReason_DENY_QUEUE_NOT_FOUND
+		case !c.exists(p) && p.parent != nil:
+			l.reason = wire.DenyReason_DENY_PARENT_NOT_FOUND
+		case p.closedReason() != "":
+			l.reason = wire.DenyReason_DENY_QUEUE_CLOSED
+		case p.object != nil && (p.limits == nil || p.limits.record.GetDeleted()), p.limits == nil && !c.synced:
+			// its limits are being written, or may be
+		default:
+			continue
+		}
+		return &l
+	}
+	if q.parent == nil || slices.ContainsFunc(q.children, c.exists) {
+		return &shortfall{queue: q, reason: wire.DenyReason_DENY_QUEUE_NOT_LEAF}
+	}
+	return nil
+}
+
+// exists reports whether there is a Queue object, or was when the last coordinator looked.
+func (c *Core) exists(q *queue) bool {
+	return q.object != nil || !c.synced && q.limits != nil && !q.limits.record.GetDeleted()
+}
+
+// closedReason returns why the queue and its descendants admit nothing, "" if they do.
+func (q *queue) closedReason() string {
+	switch o := q.object; {
+	case q.parent == nil && (o == nil || o.Deleting):
+		return "" // without a root there are just no limits at the root
+	case o != nil && o.Deleting:
+		return "is being deleted"
+	case o == nil && q.limits != nil && q.limits.record.GetDeleted():
+		return "was deleted"
+	case o != nil && o.Closed || q.limits != nil && q.limits.record.GetClosed():
+		return "is closed"
+	case o != nil && o.Invalid != "" && q.limits == nil:
+		return "cannot be read: " + o.Invalid
+	case q.unprotected():
+		return noFinalizer
+	}
+	return ""
+}
+
+// waits reports whether freed quota can end a shortfall, so that quota may be kept free.
+func (l *shortfall) waits() bool {
+	switch l.reason {
+	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER:
+		return true
+	}
+	return false
+}
+
+// deny lets all who ask for the same wait on, by the judgement of the first.
+func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
+	a.due, a.limitsVersion, a.freed = false, c.limitsVersion, l.queue.freed
+	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
+		c.fresh, a.owed = append(c.fresh, a.owed...), nil
+	}
+	if a.denied.queue != l.queue {
+		c.unblock(a)
+		if l.queue.blocked == nil {
+			l.queue.blocked = map[*queue]int{}
+		}
+		l.queue.blocked[a.queue]++
+		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
+	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
+		c.earmarksDue = true
+	}
+	a.denied = l
+	c.inform(now, a.requests[0], &l)
+}
+
+// inform takes note of what keeps a request from being granted, and tells its home when the words changed.
+func (c *Core) inform(now time.Time, r *request, l *shortfall) {
+	if l.reason == wire.DenyReason_DENY_UNKNOWN {
+		return
+	}
+	if l.waits() && r.lacking.IsZero() {
+		r.lacking = now
+		c.aging = append(c.aging, r)
+	}
+	w, old := l.text(r.queue), r.denial
+	if l.waits() {
+		w.detail = c.earmarkNote(r)
+	}
+	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
+	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
+		r.told, r.denial = now, w
+		c.sendDenied(r, l)
+	}
+}
+
+// text returns what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
+// gangs no more than how many there are.
+func (l *shortfall) text(own *queue) denialText {
+	w := denialText{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short}
+	if l.queue == own {
+		w.charged, w.limit = l.charged, l.capability
+	}
+	if l.reason == wire.DenyReason_DENY_QUEUE_CLOSED {
+		w.detail = l.queue.closedReason()
+	}
+	return w
+}
+
+// sendDenied sends a judgement to the gang's home.
+func (c *Core) sendDenied(r *request, l *shortfall) {
+	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
+	asks := fmt.Sprintf("gang requests %s", amount(l.requested))
+	if r.gang.res != nil {
+		asks += " more"
+	}
+	if l.queue == r.queue {
+		asks = fmt.Sprintf("capability %s, charged %s, %s", amount(l.capability), amount(l.charged), asks)
+	}
+	text := ""
+	switch q := l.queue.path; l.reason {
+	case wire.DenyReason_DENY_QUOTA:
+		text = fmt.Sprintf("queue %q has insufficient %s: %s short (%s)", q, l.resource, amount(l.short), asks)
+	case wire.DenyReason_DENY_GUARANTEE:
+		text = fmt.Sprintf("queue %q keeps %s free for the guarantees of other queues: %s short (%s)", q, l.resource, amount(l.short), asks)
+	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
+		text = fmt.Sprintf("queue %q keeps %s %s free for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
+	case wire.DenyReason_DENY_NEVER_FITS:
+		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
+	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
+		text = fmt.Sprintf("queue %q does not exist", q)
+	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
+		text = fmt.Sprintf("queue %q, an ancestor of %q, does not exist", q, r.gang.key.queue)
+	case wire.DenyReason_DENY_QUEUE_CLOSED:
+		text = fmt.Sprintf("queue %q %s", q, r.denial.detail)
+	case wire.DenyReason_DENY_NOT_ALLOWED:
+		text = fmt.Sprintf("namespace %q may not use queue %q: the namespaceSelector of queue %q does not match its labels", r.namespace, r.gang.key.queue, q)
+	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
+		text = fmt.Sprintf("queue %q has child queues: only leaf queues admit gangs", q)
+	case wire.DenyReason_DENY_REFILLING:
+		text = "shards are still reporting what is bound: the control store is new, was restored or lost a record, or all shards started over"
+	}
+	if l.waits() {
+		text += r.denial.detail
+	}
+	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
+		Resource: l.resource, Short: l.short, Message: text}
+	denied.ReservationRevision, denied.Demand = r.gang.charged()
+	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
+}
