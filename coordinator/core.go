@@ -40,6 +40,7 @@ type Core struct {
 	ring            []*request // all that wait, in no order
 	fresh           []*request // those of them that an answer is owed to
 	cursor          int        // of the sweep over ring
+	contests        []*contest // of a tournament that takes place
 	leaves          []*queue   // queues with demand classes that are due for an evaluation
 	freed           []*queue   // queues in which quota was freed
 	aging           []*request // denied for lack of quota, by the time of the first denial
@@ -47,6 +48,7 @@ type Core struct {
 	behind          bool       // some of leaves are not looked through yet
 	nextScan        time.Time  // when that goes on
 	earmarked       []*queue   // queues with an earmark
+	nextFair        time.Time  // when fair shares may be made again (shares.go)
 	earmarksDue     bool       // earmarks are to be decided again
 	window          window     // in which earmarks are in force (earmarks.go)
 	limitsVersion   uint64     // grows with each change of a limit

@@ -22,6 +22,7 @@ type demandClass struct {
 	requests      []*request // in static order, never empty
 	candidates    []*request // those that may get an earmark, in earmarkOrder
 	owed          []*request // those that an answer is owed to once the class was evaluated
+	counted       bool       // in the sums of what waits (queue.asked)
 	due           bool       // to be judged, and in queue.due unless offer has it
 	denied        shortfall  // the last judgement; queue is nil before the first
 	limitsVersion uint64     // Core.limitsVersion then
@@ -68,9 +69,31 @@ func (c *Core) list(r *request) {
 		a.requests = insert(a.requests, r, (*request).compare)
 	}
 	r.demandClass = a
+	if a.counted {
+		q.ask(a.delta, 1)
+	}
 	if r.candidate {
 		c.addCandidate(r)
 	}
+}
+
+// ask adds to what is waited for in a queue and its ancestors.
+func (q *queue) ask(delta api.Resources, times int64) {
+	for p := q; p != nil; p = p.parent {
+		p.asked.add(delta, times)
+	}
+}
+
+// count lets a demand class count among what waits, or not.
+func (a *demandClass) count(counts bool) {
+	if a.counted == counts {
+		return
+	}
+	n := int64(len(a.requests))
+	if a.counted = counts; !counts {
+		n = -n
+	}
+	a.queue.ask(a.delta, n)
 }
 
 func (c *Core) unlist(r *request) {
@@ -80,6 +103,9 @@ func (c *Core) unlist(r *request) {
 	}
 	if r.candidate {
 		c.dropCandidate(r)
+	}
+	if a.counted {
+		a.queue.ask(a.delta, -1)
 	}
 	if r != a.requests[0] {
 		a.requests = remove(a.requests, r, (*request).compare)

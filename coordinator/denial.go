@@ -110,6 +110,7 @@ func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 		c.earmarksDue = true
 	}
 	a.denied = l
+	a.count(l.waits())
 	c.inform(now, a.requests[0], &l)
 }
 

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ import (
 // by new names or by any priority, and earmarks at several queues of a path cannot fill each other's pauses. A gang that fits waits
 // for an earmark no longer than 8 times EarmarkFor, and a gang gets its turn if what it needs is freed within that time. A gang whose
 // window passed unused goes behind others (earmarkOrder), and it is told when nothing is kept for it.
+//
+// Against gangs of other queues an earmark stands only while its queue comes first by the rules of order.go: it takes no queue's share.
 //
 // In amount: against other tenants (a tenant is a namespace in a queue), no more is kept than half of a queue's capability, less what
 // the tenant is charged. So a tenant can keep the others of its queue from no more than half of it, and they do not notice while they
@@ -86,7 +89,7 @@ func (c *Core) earmarkNote(r *request) string {
 
 // keeps returns how much of a resource the queue keeps from a request for the one that has its earmark, of a capability of limit.
 func (q *queue) keeps(resource string, limit int64, from *request) int64 {
-	if q.earmark == nil || from == nil || q.earmark == from || !q.earmark.before(from) {
+	if q.earmark == nil || from == nil || q.earmark == from || !q.earmark.standsAgainst(from) {
 		return 0
 	}
 	kept := max(0, q.earmark.delta.Value(resource))
@@ -96,12 +99,40 @@ func (q *queue) keeps(resource string, limit int64, from *request) int64 {
 	return kept
 }
 
-// earmarkOrder is the order in which requests get earmarks: the static order, where each window that passed unused counts as if the
-// request had come so much later. Small gangs get what they need at once, so a large one comes before those that came after it for
-// most of its time, and large ones share the windows.
-func (r *request) earmarkOrder(o *request) int {
-	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.since+r.unusedFor.Milliseconds(), o.since+o.unusedFor.Milliseconds()), r.compare(o))
+// standsAgainst reports whether what is kept for r is kept from o: in their own queue, when o comes after it in the static order; in
+// different queues, unless the queue of o comes first by the rules of order.go, judged by what both have now. So an earmark does not
+// take from anybody's share, and still a gang that is larger than the share of its queue gets its turn, for its queue has little while
+// the gang waits.
+func (r *request) standsAgainst(o *request) bool {
+	if r.queue == o.queue {
+		return r.before(o)
+	}
+	a, b := apart(r.queue, o.queue)
+	return a.standing(r, nil).compareQueues(b.standing(o, nil)) <= 0
 }
+
+// apart returns the siblings that the paths to two different queues lead through, or the queues themselves where one is below the other.
+func apart(a, b *queue) (*queue, *queue) {
+	for a.level > b.level {
+		a = a.parent
+	}
+	for b.level > a.level {
+		b = b.parent
+	}
+	for a.parent != b.parent {
+		a, b = a.parent, b.parent
+	}
+	return a, b
+}
+
+// earmarkOrder is the order in which requests of one queue get earmarks: the static order, where each window that passed unused counts
+// as if the request had come so much later. Small gangs get what they need at once, so a large one comes before those that came after it
+// for most of its time, and large ones share the windows.
+func (r *request) earmarkOrder(o *request) int {
+	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.earmarkSince(), o.earmarkSince()), r.compare(o))
+}
+
+func (r *request) earmarkSince() int64 { return r.since + r.unusedFor.Milliseconds() }
 
 // oldest is the order of demand classes by the first candidate of each.
 func (a *demandClass) oldest(o *demandClass) int {
@@ -161,8 +192,8 @@ func (c *Core) age(now time.Time) {
 	c.aging = c.aging[n:]
 }
 
-// rebuildEarmarks decides for which request each queue keeps quota while a window lasts: the first candidate, in earmarkOrder, that
-// lacks quota there or above. It is kept from its own queue up to the one that denied it, against all that come after it in the static
+// rebuildEarmarks decides for which request each queue keeps quota while a window lasts: the first candidate that lacks quota there or
+// above, first among those of children that have less than their fair share. It is kept from its own queue up to the one that denied it, against all that come after it in the static
 // order. One earmark a queue is enough, for each candidate becomes the first in time; more would close the queue for gangs that fit
 // beside the first.
 func (c *Core) rebuildEarmarks(now time.Time) {
@@ -175,9 +206,14 @@ func (c *Core) rebuildEarmarks(now time.Time) {
 	}
 	was := c.earmarked
 	c.earmarked = nil
-	if !c.window.resting {
-		for _, a := range c.earmarkCandidates() {
-			c.earmark(a)
+	if !c.window.resting && len(c.candidateLeaves) > 0 {
+		c.updateFair(now)
+		candidates := c.earmarkCandidates()
+		for _, a := range candidates {
+			c.earmark(a, true)
+		}
+		for _, a := range candidates {
+			c.earmark(a, false)
 		}
 	}
 	if c.window.n == 0 && len(c.earmarked) > 0 {
@@ -191,21 +227,26 @@ func (c *Core) rebuildEarmarks(now time.Time) {
 	}
 }
 
-// earmarkCandidates are the demand classes that may get an earmark, in earmarkOrder. A few of each queue are enough: the first that
+// earmarkCandidates are the demand classes that may get an earmark: of one queue in earmarkOrder, of different queues by age, for
+// priorities count in one queue only. A few of each queue are enough: the first that
 // lacks quota somewhere gets an earmark on the whole path up to there, and later ones only above it.
 func (c *Core) earmarkCandidates() (out []*demandClass) {
+	turn := map[*demandClass]int64{} // the age by which it comes, not before those of its queue that come first
 	for _, q := range c.candidateLeaves {
 		looked, found := 0, 0
+		latest := int64(math.MinInt64)
 		q.candidates.Ascend(func(a *demandClass) bool {
 			looked++
 			if a.denied.waits() {
 				found++
+				latest = max(latest, a.candidates[0].earmarkSince())
+				turn[a] = latest
 				out = append(out, a)
 			}
 			return looked < candidatesLooked && found < candidatesFound
 		})
 	}
-	slices.SortFunc(out, func(a, b *demandClass) int { return cmp.Or(a.oldest(b), byPath(a.queue, b.queue)) })
+	slices.SortStableFunc(out, func(a, b *demandClass) int { return cmp.Compare(turn[a], turn[b]) })
 	return out
 }
 
@@ -214,10 +255,12 @@ const (
 	candidatesFound  = 16
 )
 
-// earmark lets the queues up to the one that denied a demand class keep quota for it, except those that keep it for another.
-func (c *Core) earmark(a *demandClass) {
-	for p := a.queue; p != nil && a.denied.waits(); p = p.parent {
-		if p.earmark == nil {
+// earmark lets the queues up to the one that denied a demand class keep quota for it, except those that keep it for another; with
+// under, only those where it comes from a child that has less than its fair share.
+func (c *Core) earmark(a *demandClass, under bool) {
+	var child *queue
+	for p := a.queue; p != nil && a.denied.waits(); child, p = p, p.parent {
+		if p.earmark == nil && (!under || child == nil || child.underFair(a.delta)) {
 			p.earmark = a.candidates[0]
 			c.earmarked = append(c.earmarked, p)
 		}

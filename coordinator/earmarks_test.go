@@ -36,11 +36,15 @@ func newHall(t *testing.T, limits map[string]int64) *hall {
 
 // ask has a gang come that runs so long once it is granted.
 func (h *hall) ask(uid, namespace, queue string, cpu, priority int64, runs time.Duration) {
+	h.asks(uid, namespace, queue, map[string]int64{"cpu": cpu}, priority, runs)
+}
+
+func (h *hall) asks(uid, namespace, queue string, demand map[string]int64, priority int64, runs time.Duration) {
 	h.serial++
 	h.queues[uid], h.came[uid], h.running[uid] = queue, h.now, runs
 	h.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
 		Gang: &wire.GangRef{Uid: uid, Namespace: namespace, Name: uid, Queue: queue}, Attempt: 1, Serial: h.serial, TableEpoch: 1, Priority: priority,
-		SinceUnixMs: h.now.UnixMilli(), Demand: wire.FromResources(api.FromMap(map[string]int64{"cpu": cpu}))}}}})
+		SinceUnixMs: h.now.UnixMilli(), Demand: wire.FromResources(api.FromMap(demand))}}}})
 	h.settle()
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"basalt.dev/basalt/api"
@@ -57,7 +58,11 @@ func readLimits(r *wire.LimitsRecord) (*limits, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guarantee: %w", err)
 	}
-	return &limits{record: r, capability: capability, guarantee: guarantee}, nil
+	deserved, err := wire.ToResources(r.GetDeserved())
+	if err != nil {
+		return nil, fmt.Errorf("deserved: %w", err)
+	}
+	return &limits{record: r, capability: capability, guarantee: guarantee, deserved: deserved}, nil
 }
 
 // restoredLogged is how many of the queues whose resourceVersion went back a term names in the log.
@@ -75,8 +80,8 @@ func (c *Core) queueSeen(ev QueueSeen) {
 		ev.Invalid = err.Error()
 	}
 	if n := limitsBytes(ev.record(selector)); n > maxRecordBytes && ev.Invalid == "" {
-		ev.Invalid = fmt.Sprintf("spec: the record of queue %s has %d bytes, the limit is %d: capability names %d resources, guarantee %d",
-			ev.Name, n, maxRecordBytes, len(ev.Capability), len(ev.Guarantee))
+		ev.Invalid = fmt.Sprintf("spec: the record of queue %s has %d bytes, the limit is %d: capability names %d resources, guarantee %d, deserved %d",
+			ev.Name, n, maxRecordBytes, len(ev.Capability), len(ev.Guarantee), len(ev.Deserved))
 	}
 	q := c.tree.at(ev.Name)
 	seen := ""
@@ -187,7 +192,8 @@ func (c *Core) changeLimits(b *batch) bool {
 		} else {
 			b.add(PutLimits{Record: next.record}, bytes)
 		}
-		// Others wait for this queue's limits only where they were denied; guarantees reach across the tree.
+		// Others wait for this queue's limits only where they were denied; guarantees reach across the tree. What is deserved and weights
+		// decide who is next, and no denial.
 		guarantees := len(q.guarantee) > 0 || next != nil && len(next.guarantee) > 0 || q.limits != nil && len(q.limits.guarantee) > 0
 		was := q.limits
 		c.setLimits(q, next)
@@ -232,29 +238,29 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 		if now == nil || now.record.GetDeleted() == deleted {
 			return now, false
 		}
-		r := now.record
-		return &limits{capability: now.capability, guarantee: now.guarantee, selector: now.selector, record: &wire.LimitsRecord{
-			Queue: r.GetQueue(), Uid: r.GetUid(), ResourceVersion: r.GetResourceVersion(), Generation: r.GetGeneration(),
-			Capability: r.GetCapability(), Guarantee: r.GetGuarantee(), Closed: r.GetClosed(), Deleted: deleted,
-			NamespaceSelector: r.NamespaceSelector}}, true
+		next := *now
+		next.record = proto.CloneOf(now.record)
+		next.record.Deleted = deleted
+		return &next, true
 	}
 	selector, encoded, _ := readSelector(o.Namespaces) // queueSeen has seen to it that it can be read
 	if now != nil {
 		r := now.record
 		if r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
-			same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) && sameBytes(r.NamespaceSelector, encoded) {
+			same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) && same(now.deserved, o.Deserved) &&
+			now.weight() == weightOf(o.Weight) && r.GetPriority() == o.Priority && sameBytes(r.NamespaceSelector, encoded) {
 			return now, false
 		}
 	}
-	return &limits{capability: o.Capability, guarantee: o.Guarantee, selector: selector, record: o.record(encoded)}, true
+	return &limits{capability: o.Capability, guarantee: o.Guarantee, deserved: o.Deserved, selector: selector, record: o.record(encoded)}, true
 }
 
 // record is what the control store keeps of a queue, with its selector as readSelector encodes it.
 func (o *QueueSeen) record(selector []byte) *wire.LimitsRecord {
 	return &wire.LimitsRecord{
 		Queue: o.Name, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
-		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee),
-		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector}
+		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee), Deserved: wire.FromResources(o.Deserved),
+		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector, Weight: o.Weight, Priority: o.Priority}
 }
 
 // unheld reports whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next

@@ -43,6 +43,19 @@ func (w wide) max(o wide) wide {
 	return o
 }
 
+// product of two amounts.
+func product(a, b int64) wide {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	h := int64(hi)
+	if a < 0 {
+		h -= b
+	}
+	if b < 0 {
+		h -= a
+	}
+	return wide{h, lo}
+}
+
 // amount is the sum as an int64, saturated.
 func (w wide) amount() int64 {
 	switch {
@@ -146,13 +159,38 @@ type limits struct {
 	record     *wire.LimitsRecord
 	capability api.Resources
 	guarantee  api.Resources
+	deserved   api.Resources
 	selector   labels.Selector // of the namespaces that may use the queue and what lies below, nil for all (rights.go)
+}
+
+// weight of the queue among its siblings.
+func (l *limits) weight() uint32 {
+	if l == nil {
+		return 1
+	}
+	return weightOf(l.record.Weight)
+}
+
+// priority of the queue among its siblings.
+func (l *limits) priority() int32 {
+	if l == nil {
+		return 0
+	}
+	return l.record.GetPriority()
+}
+
+func weightOf(w *uint32) uint32 {
+	if w == nil {
+		return 1
+	}
+	return *w
 }
 
 // queue is a node of the quota tree. One exists for each path that has an object, a record, a reservation, a request, or
 // something of these below it.
 type queue struct {
 	path     string
+	level    int      // 0 for root
 	parent   *queue   // nil for root
 	children []*queue // sorted by path
 
@@ -166,7 +204,11 @@ type queue struct {
 	held      sums
 	forced    sums          // the part of charged that forced reservations hold
 	guarantee api.Resources // in force, after cutting
+	deserved  api.Resources // likewise, with the guarantee
 	cut       string        // the first resource of which the queue's own guarantee was cut, "" for none
+	lessened  string        // likewise of what it deserves
+	asked     account       // for what requests in the subtree wait that freed quota can help
+	fair      api.Resources // its fair share, of those resources that the parent can give only so much of (shares.go)
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 
@@ -185,6 +227,7 @@ type queue struct {
 	freed         uint64                      // how often quota was freed here
 	hasFreed      bool                        // something here changed for the better since they were denied
 	listed        bool                        // stands in Core.leaves
+	contest       *contest                    // its part in the tournament, nil for none (order.go)
 	earmark       *request                    // the request that this queue keeps quota for
 	formerEarmark *request                    // the one before, while earmarks are decided again
 
@@ -197,8 +240,7 @@ type queue struct {
 // tenant is a namespace in a queue: its own earmarks are kept from it in full, those of others in part (earmarks.go).
 type tenant struct {
 	namespace string
-	charged   sums
-	zeros     int
+	charged   account
 	members   int // reservations and requests
 }
 
@@ -223,21 +265,28 @@ func (q *queue) leave(t *tenant) {
 	}
 }
 
-func (t *tenant) charge(delta api.Resources) {
+// account is a vector of sums that forgets the names without an amount now and then, in constant time per amount in the long run.
+type account struct {
+	sums
+	zeros int // amounts that became zero since names were last removed
+}
+
+// add adds delta so many times, which may be negative.
+func (a *account) add(delta api.Resources, times int64) {
 	if len(delta) > keptZeros {
-		t.charged.name(delta)
+		a.name(delta)
 	}
-	for _, a := range delta {
-		if a.Value != 0 {
-			charged := t.charged.at(a.Resource)
-			if *charged = charged.plus(a.Value); *charged == (wide{}) {
-				t.zeros++
+	for _, d := range delta {
+		if d.Value != 0 {
+			sum := a.at(d.Resource)
+			if *sum = sum.add(product(d.Value, times)); *sum == (wide{}) {
+				a.zeros++
 			}
 		}
 	}
-	if t.zeros > keptZeros && 2*t.zeros > len(t.charged) {
-		t.zeros = 0
-		t.charged.trim()
+	if a.zeros > keptZeros && 2*a.zeros > len(a.sums) {
+		a.zeros = 0
+		a.trim()
 	}
 }
 
@@ -270,7 +319,7 @@ func (t *tree) at(path string) *queue {
 		return q
 	}
 	parent := t.at(api.Parent(path))
-	q := &queue{path: path, parent: parent, effective: parent.effective}
+	q := &queue{path: path, level: parent.level + 1, parent: parent, effective: parent.effective}
 	i, _ := slices.BinarySearchFunc(parent.children, path, func(c *queue, p string) int { return strings.Compare(c.path, p) })
 	parent.children = slices.Insert(parent.children, i, q)
 	t.byPath[path] = q
@@ -440,30 +489,35 @@ func (q *queue) capability(resource string) (int64, bool) {
 	return q.limits.capability.Get(resource)
 }
 
-// recompute makes effective limits, guarantees in force and held again after limits changed. It is linear in the tree.
+// recompute makes effective limits, guarantees and what is deserved in force, and held again after limits changed. It is linear in the
+// tree.
 func (t *tree) recompute() {
 	if !t.dirty {
 		return
 	}
 	t.dirty = false
-	wanted := map[*queue]api.Resources{}
-	t.root.want(wanted)
-	t.root.guarantee, t.root.cut, t.root.unbacked = wanted[t.root], "", ""
-	t.root.recompute(nil, wanted)
+	w := wants{guarantee: map[*queue]api.Resources{}, deserved: map[*queue]api.Resources{}}
+	t.root.want(w.guarantee, func(l *limits) api.Resources { return l.guarantee })
+	t.root.want(w.deserved, func(l *limits) api.Resources { return l.guarantee.Max(l.deserved) })
+	t.root.guarantee, t.root.deserved = w.guarantee[t.root], w.deserved[t.root]
+	t.root.cut, t.root.lessened, t.root.unbacked = "", "", ""
+	t.root.recompute(nil, w)
 }
 
-// want finds what each queue would have guaranteed if it fitted: the larger of its own and its children's, within its
-// capability.
-func (q *queue) want(wanted map[*queue]api.Resources) api.Resources {
+// wants are what each queue would have in force if it fitted.
+type wants struct{ guarantee, deserved map[*queue]api.Resources }
+
+// want finds what each queue would have in force if it fitted: the larger of its own and its children's, within its capability.
+func (q *queue) want(wanted map[*queue]api.Resources, own func(*limits) api.Resources) api.Resources {
 	var below api.Resources
 	for _, c := range q.children {
-		if w := c.want(wanted); len(w) > 0 {
+		if w := c.want(wanted, own); len(w) > 0 {
 			below = below.Add(w)
 		}
 	}
 	w := below
 	if q.limits != nil {
-		w = w.Max(q.limits.guarantee)
+		w = w.Max(own(q.limits))
 		w = slices.Clone(w)
 		for i := range w {
 			if limit, limited := q.capability(w[i].Resource); limited {
@@ -477,13 +531,8 @@ func (q *queue) want(wanted map[*queue]api.Resources) api.Resources {
 	return w
 }
 
-// recompute takes the queue's own guarantee as decided, decides its children's, and sums what they hold.
-func (q *queue) recompute(above api.Resources, wanted map[*queue]api.Resources) {
-	budget := q.guarantee
-	q.effective = above
-	if q.limits != nil {
-		q.effective = lower(above, q.limits.capability)
-	}
+// parts cuts what each child wants in proportion, where all of them together want more than the queue has in force.
+func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources) []api.Resources {
 	sum := sums{}
 	for _, c := range q.children {
 		for _, a := range wanted[c] {
@@ -491,20 +540,34 @@ func (q *queue) recompute(above api.Resources, wanted map[*queue]api.Resources) 
 			*s = s.plus(a.Value)
 		}
 	}
-	q.held = slices.Clone(q.charged)
-	for _, c := range q.children {
+	out := make([]api.Resources, len(q.children))
+	for n, c := range q.children {
 		want := wanted[c]
-		before, cut, unbacked := c.guarantee, c.cut, c.unbacked
-		c.guarantee, c.cut, c.unbacked = want, "", ""
-		cloned := false
+		out[n] = want
 		for i, a := range want {
-			if v := share(a.Value, budget.Value(a.Resource), sum.get(a.Resource)); v < a.Value {
-				if !cloned {
-					c.guarantee, cloned = slices.Clone(want), true
+			if v := share(a.Value, has.Value(a.Resource), sum.get(a.Resource)); v < a.Value {
+				if &out[n][0] == &want[0] {
+					out[n] = slices.Clone(want)
 				}
-				c.guarantee[i].Value = v
+				out[n][i].Value = v
 			}
 		}
+	}
+	return out
+}
+
+// recompute takes what the queue itself has in force as decided, decides what its children have, and sums what they hold.
+func (q *queue) recompute(above api.Resources, w wants) {
+	q.effective = above
+	if q.limits != nil {
+		q.effective = lower(above, q.limits.capability)
+	}
+	guarantees, deserved := q.parts(q.guarantee, w.guarantee), q.parts(q.deserved, w.deserved)
+	q.held = slices.Clone(q.charged)
+	for n, c := range q.children {
+		before, entitled, cut, lessened, unbacked := c.guarantee, c.deserved, c.cut, c.lessened, c.unbacked
+		c.guarantee, c.deserved = guarantees[n], deserved[n]
+		c.cut, c.lessened, c.unbacked = "", "", ""
 		if c.limits != nil {
 			for _, a := range c.limits.guarantee {
 				if _, limited := q.effective.Get(a.Resource); !limited && c.unbacked == "" && a.Value > 0 {
@@ -514,11 +577,16 @@ func (q *queue) recompute(above api.Resources, wanted map[*queue]api.Resources) 
 					c.cut = a.Resource
 				}
 			}
+			for _, a := range c.limits.deserved {
+				if c.deserved.Value(a.Resource) < a.Value && c.lessened == "" {
+					c.lessened = a.Resource
+				}
+			}
 		}
-		if !before.Equal(c.guarantee) || cut != c.cut || unbacked != c.unbacked {
+		if !before.Equal(c.guarantee) || !entitled.Equal(c.deserved) || cut != c.cut || lessened != c.lessened || unbacked != c.unbacked {
 			c.reported = false
 		}
-		c.recompute(q.effective, wanted)
+		c.recompute(q.effective, w)
 		for _, a := range c.charged {
 			if a.wide != (wide{}) {
 				h := q.held.at(a.resource)

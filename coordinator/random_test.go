@@ -127,6 +127,15 @@ func (w *world) edit(path string) {
 	if w.rng.Intn(3) == 0 {
 		q.Guarantee = vector(15)
 	}
+	if w.rng.Intn(3) == 0 {
+		q.Deserved = vector(30)
+	}
+	if w.rng.Intn(3) == 0 {
+		q.Weight = new(uint32(w.rng.Intn(3)))
+	}
+	if w.rng.Intn(4) == 0 {
+		q.Priority = int32(w.rng.Intn(2))
+	}
 	q.Namespaces = w.selector()
 	w.specs[path] = q
 }

@@ -73,12 +73,13 @@ func (c *Core) reportAll(home api.Incarnation) {
 func (c *Core) usage(q *queue) *wire.QueueUsage {
 	var limited api.Resources
 	if q.limits != nil {
-		limited = q.limits.capability.Max(q.limits.guarantee)
+		limited = q.limits.capability.Max(q.limits.guarantee).Max(q.limits.deserved)
 	}
 	charged, unnamed := q.charged.amounts().Foremost(api.MaxResources, limited)
 	guarantee, _ := q.guarantee.Positive().Foremost(api.MaxResources, limited)
+	deserved, _ := q.deserved.Foremost(api.MaxResources, limited)
 	u := &wire.QueueUsage{
-		Queue: q.path, Charged: wire.FromResources(charged), Guarantee: wire.FromResources(guarantee),
+		Queue: q.path, Charged: wire.FromResources(charged), Guarantee: wire.FromResources(guarantee), Deserved: wire.FromResources(deserved),
 		Admitted: int32(q.admitted), Waiting: int32(q.waiting), Version: q.version,
 	}
 	if q.limits != nil {
@@ -133,6 +134,10 @@ func (c *Core) ready(q *queue) (reason, message string) {
 	}
 	if r := q.unbacked; r != "" {
 		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s has no effect: no ancestor limits %s", r, r)
+	}
+	if r := q.lessened; r != "" {
+		return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; deserved of %s: only %s of %s is in force, because its siblings and it deserve more than queue %q",
+			q.who(), r, api.FormatAmount(r, q.deserved.Value(r)), api.FormatAmount(r, q.limits.deserved.Value(r)), q.parent.path)
 	}
 	for _, a := range own {
 		if sum := q.below(a.Resource); sum > a.Value {

@@ -127,14 +127,14 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
 	c.tree.charge(q, delta)
-	g.res.tenant.charge(delta)
+	g.res.tenant.charged.add(delta, 1)
 	if g.res.forced {
 		c.tree.force(q, delta)
 	}
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
-		if released || p.earmark != nil && p.earmark.tenant == g.res.tenant { // the more a tenant has, the less is kept for it
+		if released || p.earmark != nil && (p.earmark.tenant == g.res.tenant || p != q && p.earmark.queue == q) { // the more a queue and a tenant have, the less is kept for them
 			c.freedAt(p)
 		}
 	}

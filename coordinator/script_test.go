@@ -144,6 +144,15 @@ func showOp(op Op) string {
 		if len(r.Guarantee) > 0 {
 			s += " guarantee [" + amounts(r.Guarantee) + "]"
 		}
+		if len(r.Deserved) > 0 {
+			s += " deserved [" + amounts(r.Deserved) + "]"
+		}
+		if r.Weight != nil {
+			s += fmt.Sprint(" weight ", *r.Weight)
+		}
+		if r.Priority != 0 {
+			s += fmt.Sprint(" priority ", r.Priority)
+		}
 		if selector, err := storedSelector(r.NamespaceSelector); r.NamespaceSelector != nil {
 			if s += fmt.Sprintf(" for namespaces {%v}", selector); err != nil {
 				s += ": " + err.Error()
@@ -316,7 +325,7 @@ func (p *player) do(words []string) {
 		p.do([]string{"synced"})
 		p.do([]string{"wait", "2s"})
 		p.quiet = false
-	case "queue": // queue NAME cap=… guarantee=… closed deleting nofinalizer listed uid= rv= status=EPOCH invalid=WORD namespaces=SELECTOR
+	case "queue": // queue NAME cap=… guarantee=… deserved=… weight=… priority=… closed deleting nofinalizer listed uid= rv= status=EPOCH invalid=WORD namespaces=SELECTOR
 		p.version++
 		p.generations[name]++
 		if p.uids[name] == "" {
@@ -328,7 +337,11 @@ func (p *player) do(words []string) {
 		if a.has("listed") {
 			delete(p.store.versions, name) // the one case in which limits may go back
 		}
-		p.step(QueueSeen{Listed: a.has("listed"), Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
+		var weight *uint32
+		if _, named := a.values["weight"]; named {
+			weight = new(uint32(a.number("weight", 1)))
+		}
+		p.step(QueueSeen{Deserved: a.vector("deserved"), Weight: weight, Priority: int32(a.number("priority", 0)), Listed: a.has("listed"), Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
 			Generation: a.number("generation", p.generations[name]), Capability: a.vector("cap"), Guarantee: a.vector("guarantee"),
 			Invalid: strings.ReplaceAll(a.values["invalid"], "_", " "), Closed: a.has("closed"), Deleting: a.has("deleting"), HasFinalizer: !a.has("nofinalizer"),
 			StatusEpoch: api.Epoch(a.number("status", 0)), Namespaces: a.selector()})
@@ -436,6 +449,9 @@ func (p *player) do(words []string) {
 			}
 			if g := q.guarantee.Positive(); len(g) > 0 {
 				s += fmt.Sprintf(" guarantee [%v]", g)
+			}
+			if !q.deserved.Equal(q.guarantee) {
+				s += fmt.Sprintf(" deserved [%v]", q.deserved)
 			}
 			p.print("%s admitted %d waiting %d", s, q.admitted, q.waiting)
 		})

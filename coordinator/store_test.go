@@ -293,8 +293,26 @@ func (s *store) asks(c *Core) {
 			s.problem("namespace %s has %d requests, %d are listed", name, waiting[name], len(n.requests))
 		}
 	}
+	asked := map[*queue]*account{}
+	for _, r := range c.ring {
+		if a := r.demandClass; a != nil && a.counted {
+			for q := r.queue; q != nil; q = q.parent {
+				if asked[q] == nil {
+					asked[q] = &account{}
+				}
+				asked[q].add(r.delta, 1)
+			}
+		}
+	}
 	selectors := 0
 	for _, q := range c.tree.byPath {
+		want := &account{}
+		if asked[q] != nil {
+			want = asked[q]
+		}
+		if got := q.asked.amounts(); !got.Equal(want.amounts()) {
+			s.problem("queue %s: %v is waited for, remembered is %v", q.path, want.amounts(), got)
+		}
 		if q.limits.restricts() {
 			selectors++
 		}
@@ -329,32 +347,40 @@ func (s *store) asks(c *Core) {
 		}
 	})
 	var old []*demandClass
+	var lists [][]*demandClass
 	c.tree.root.walk(func(q *queue) {
 		if !slices.IsSortedFunc(inOrder(q.classes), (*demandClass).first) || !slices.IsSortedFunc(inOrder(q.candidates), (*demandClass).oldest) || len(inOrder(q.classes)) != len(q.classOf) {
 			s.problem("queue %s: its asks are out of order", q.path)
 		}
 		old = append(old, inOrder(q.candidates)...)
+		if waits := slices.DeleteFunc(inOrder(q.candidates), func(a *demandClass) bool { return !a.denied.waits() }); len(waits) > 0 {
+			lists = append(lists, waits)
+		}
 	})
-	slices.SortFunc(old, (*demandClass).oldest)
 	if listed != len(c.ring) || claimants != len(old) {
 		s.problem("%d requests listed of %d, %d asks with claims of %d", listed, len(c.ring), claimants, len(old))
 	}
 	if c.earmarksDue {
 		return // made again before the next judgement
 	}
-	claims := map[*queue]*request{}
-	for _, a := range old {
-		for p := a.queue; p != nil && a.denied.waits() && !c.window.resting; p = p.parent {
-			if claims[p] == nil {
-				claims[p] = a.candidates[0]
-			}
-			if p == a.denied.queue {
-				break
+	// Which leaf comes first depends on fair shares that may have changed since: any may, with the first of its own order.
+	claims := map[*queue][]*request{}
+	for _, list := range lists {
+		first := map[*queue]bool{}
+		for _, a := range list {
+			for p := a.queue; p != nil && !c.window.resting; p = p.parent {
+				if !first[p] {
+					first[p] = true
+					claims[p] = append(claims[p], a.candidates[0])
+				}
+				if p == a.denied.queue {
+					break
+				}
 			}
 		}
 	}
 	c.tree.root.walk(func(q *queue) {
-		if q.earmark != claims[q] {
+		if q.earmark == nil && len(claims[q]) > 0 || q.earmark != nil && !slices.Contains(claims[q], q.earmark) {
 			s.problem("queue %s keeps room for another than the first that may claim it", q.path)
 		}
 	})

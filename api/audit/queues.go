@@ -18,15 +18,16 @@ import (
 
 // queueObject is a Queue as the API server shows it.
 type queueObject struct {
-	uid                   string
-	readable              bool // all of it that limits come from
-	capability, guarantee api.Resources
-	selector              string
-	closed                bool
-	settled               bool // it has its finalizer, and neither is going nor says of itself that its limits cannot come into force
-	charged               api.Resources
-	admitted              int
-	stated                bool // it has a status that can be compared
+	uid                             string
+	readable                        bool // all of it that limits come from
+	capability, guarantee, deserved api.Resources
+	weight, priority                int32
+	selector                        string
+	closed                          bool
+	settled                         bool // it has its finalizer, and neither is going nor says of itself that its limits cannot come into force
+	charged                         api.Resources
+	admitted                        int
+	stated                          bool // it has a status that can be compared
 }
 
 // sum is what was charged to a queue, and below it, from a moment on.
@@ -77,7 +78,10 @@ func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
 		o.readable = o.readable && ok
 		return out
 	}
-	o.capability, o.guarantee = read(q.Spec.Capability), read(q.Spec.Guarantee)
+	o.capability, o.guarantee, o.deserved = read(q.Spec.Capability), read(q.Spec.Guarantee), read(q.Spec.Deserved)
+	if o.weight, o.priority = 1, q.Spec.Priority; q.Spec.Weight != nil {
+		o.weight = *q.Spec.Weight
+	}
 	if s := q.Spec.NamespaceSelector; s != nil {
 		b, err := s.Marshal()
 		o.selector, o.readable = string(b), o.readable && err == nil
@@ -135,6 +139,10 @@ func (a *Auditor) judgeQueues() {
 			differs = fmt.Sprintf("the capability is {%s}, in force is {%s}", o.capability, q.limits)
 		case !q.guarantee.Equal(o.guarantee):
 			differs = fmt.Sprintf("the guarantee is {%s}, in force is {%s}", o.guarantee, q.guarantee)
+		case !sameLimits(q.deserved, o.deserved):
+			differs = fmt.Sprintf("deserved is {%s}, in force is {%s}", o.deserved, q.deserved)
+		case q.weight != o.weight || q.priority != o.priority:
+			differs = fmt.Sprintf("the weight is %d and the priority %d, in force are %d and %d", o.weight, o.priority, q.weight, q.priority)
 		case q.closed != o.closed:
 			differs = fmt.Sprintf("spec.closed is %t, in force is %t", o.closed, q.closed)
 		case q.selector != o.selector:

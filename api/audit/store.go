@@ -51,7 +51,10 @@ type queue struct {
 	generation int64
 	limits     api.Resources
 	guarantee  api.Resources // as recorded, before cuts
-	selector   string        // in force, "" for none
+	deserved   api.Resources // likewise
+	weight     int32         // as recorded
+	priority   int32
+	selector   string // in force, "" for none
 	closed     bool
 	admitted   int // reservations at and under it
 	sums       []sum
@@ -347,6 +350,10 @@ func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue 
 	if err == nil {
 		err = err2
 	}
+	deserved, err2 := wire.ToResources(r.GetDeserved())
+	if err == nil {
+		err = err2
+	}
 	if err == nil && r.GetQueue() != path {
 		err = fmt.Errorf("it is about queue %q", r.GetQueue())
 	}
@@ -366,6 +373,9 @@ func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue 
 	}
 	q.limited, q.uid, q.generation, q.limits = true, r.GetUid(), r.GetGeneration(), a.strip(limits)
 	q.guarantee, q.selector, q.closed = a.strip(guarantee), string(r.GetNamespaceSelector()), r.GetClosed()
+	if q.deserved, q.weight, q.priority = a.strip(deserved), 1, r.GetPriority(); r.Weight != nil {
+		q.weight = int32(r.GetWeight())
+	}
 	return q
 }
 
@@ -510,7 +520,7 @@ func (a *Auditor) unlimit(q *queue) {
 		a.store.restricted--
 	}
 	q.relimited = true
-	q.limited, q.limits, q.guarantee, q.selector, q.closed = false, nil, nil, "", false
+	q.limited, q.limits, q.guarantee, q.deserved, q.selector, q.closed = false, nil, nil, nil, "", false
 }
 
 // charge adds a reservation to the sums of its queue and of every ancestor, or takes it off.

@@ -33,11 +33,11 @@ var (
 	metadata = metav1.ObjectMeta{Name: "a.b", Finalizers: []string{v1alpha1.FinalizerCharged}}
 	queue    = &v1alpha1.Queue{
 		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "Queue"}, ObjectMeta: metadata,
-		Spec: v1alpha1.QueueSpec{Capability: amounts, Guarantee: amounts, Closed: true, NamespaceSelector: &metav1.LabelSelector{
+		Spec: v1alpha1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true, NamespaceSelector: &metav1.LabelSelector{
 			MatchLabels:      map[string]string{"team": "research"},
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
 		Status: &v1alpha1.QueueStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, v1alpha1.ReasonClosed)},
-			Charged: amounts, Limits: v1alpha1.LimitsInForce{Capability: amounts, Guarantee: amounts}, AdmittedGangs: 1, WaitingGangs: 2},
+			Charged: amounts, Limits: v1alpha1.LimitsInForce{Capability: amounts, Guarantee: amounts, Deserved: amounts}, AdmittedGangs: 1, WaitingGangs: 2},
 	}
 	podGroup = &v1alpha1.PodGroup{
 		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "PodGroup"}, ObjectMeta: metadata,

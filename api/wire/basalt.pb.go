@@ -1489,6 +1489,9 @@ type LimitsRecord struct {
 	Closed            bool                   `protobuf:"varint,7,opt,name=closed,proto3" json:"closed,omitempty"`
 	Deleted           bool                   `protobuf:"varint,8,opt,name=deleted,proto3" json:"deleted,omitempty"`                                                   // the object is gone or going, the limits stay while anything is charged
 	NamespaceSelector []byte                 `protobuf:"bytes,9,opt,name=namespace_selector,json=namespaceSelector,proto3,oneof" json:"namespace_selector,omitempty"` // which namespaces may use the queue and what lies below it: a metav1.LabelSelector in protobuf; absent for all
+	Deserved          []*Amount              `protobuf:"bytes,10,rep,name=deserved,proto3" json:"deserved,omitempty"`
+	Weight            *uint32                `protobuf:"varint,11,opt,name=weight,proto3,oneof" json:"weight,omitempty"` // absent for 1
+	Priority          int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1584,6 +1587,27 @@ func (x *LimitsRecord) GetNamespaceSelector() []byte {
 		return x.NamespaceSelector
 	}
 	return nil
+}
+
+func (x *LimitsRecord) GetDeserved() []*Amount {
+	if x != nil {
+		return x.Deserved
+	}
+	return nil
+}
+
+func (x *LimitsRecord) GetWeight() uint32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
+func (x *LimitsRecord) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // Key `reservations/<queue bucket, 4 digits>/<gang uid>`.
@@ -2617,7 +2641,8 @@ type QueueUsage struct {
 	Waiting       int32                  `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests waiting in the subtree
 	ReadyReason   string                 `protobuf:"bytes,12,opt,name=ready_reason,json=readyReason,proto3" json:"ready_reason,omitempty"` // v1alpha1 Queue Ready reason; "Ready" when fine
 	Message       string                 `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
-	Version       uint64                 `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"` // grows with each change, within a term
+	Version       uint64                 `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"`  // grows with each change, within a term
+	Deserved      []*Amount              `protobuf:"bytes,15,rep,name=deserved,proto3" json:"deserved,omitempty"` // in force, after cutting
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2727,6 +2752,13 @@ func (x *QueueUsage) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *QueueUsage) GetDeserved() []*Amount {
+	if x != nil {
+		return x.Deserved
+	}
+	return nil
 }
 
 // "I have told you of everything bound in my queues' buckets under this table epoch": ends the refilling of a new store.
@@ -5557,7 +5589,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05names\x18\x03 \x03(\tR\x05names\x12\x16\n" +
 	"\x06owners\x18\x04 \x01(\fR\x06owners\x12\x18\n" +
 	"\achanged\x18\x05 \x03(\x04R\achanged\x12\x1c\n" +
-	"\trefilling\x18\x06 \x01(\bR\trefilling\"\xec\x02\n" +
+	"\trefilling\x18\x06 \x01(\bR\trefilling\"\xe4\x03\n" +
 	"\fLimitsRecord\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12)\n" +
@@ -5571,8 +5603,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\tguarantee\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\tguarantee\x12\x16\n" +
 	"\x06closed\x18\a \x01(\bR\x06closed\x12\x18\n" +
 	"\adeleted\x18\b \x01(\bR\adeleted\x122\n" +
-	"\x12namespace_selector\x18\t \x01(\fH\x00R\x11namespaceSelector\x88\x01\x01B\x15\n" +
-	"\x13_namespace_selector\"\xc6\x02\n" +
+	"\x12namespace_selector\x18\t \x01(\fH\x00R\x11namespaceSelector\x88\x01\x01\x122\n" +
+	"\bdeserved\x18\n" +
+	" \x03(\v2\x16.basalt.wire.v1.AmountR\bdeserved\x12\x1b\n" +
+	"\x06weight\x18\v \x01(\rH\x01R\x06weight\x88\x01\x01\x12\x1a\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriorityB\x15\n" +
+	"\x13_namespace_selectorB\t\n" +
+	"\a_weight\"\xc6\x02\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -5663,7 +5700,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06serial\x18\x03 \x01(\x04R\x06serial\"U\n" +
 	"\vQueueUsages\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x122\n" +
-	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\x87\x03\n" +
+	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\xbb\x03\n" +
 	"\n" +
 	"QueueUsage\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
@@ -5680,7 +5717,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\awaiting\x18\b \x01(\x05R\awaiting\x12!\n" +
 	"\fready_reason\x18\f \x01(\tR\vreadyReason\x12\x18\n" +
 	"\amessage\x18\r \x01(\tR\amessage\x12\x18\n" +
-	"\aversion\x18\x0e \x01(\x04R\aversionJ\x04\b\t\x10\f\"+\n" +
+	"\aversion\x18\x0e \x01(\x04R\aversion\x122\n" +
+	"\bdeserved\x18\x0f \x03(\v2\x16.basalt.wire.v1.AmountR\bdeservedJ\x04\b\t\x10\f\"+\n" +
 	"\bRefilled\x12\x1f\n" +
 	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
 	"tableEpoch\"R\n" +
@@ -6066,81 +6104,83 @@ var file_basalt_proto_depIdxs = []int32{
 	41, // 26: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
 	7,  // 27: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
 	7,  // 28: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 29: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 30: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 31: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	0,  // 32: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	10, // 33: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	19, // 34: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	20, // 35: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	7,  // 36: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10, // 37: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 38: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	7,  // 39: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	8,  // 40: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 41: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	10, // 42: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	10, // 43: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 44: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 45: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	1,  // 46: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	7,  // 47: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	29, // 48: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	7,  // 49: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	7,  // 50: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 51: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10, // 52: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	7,  // 53: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	33, // 54: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	67, // 55: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	10, // 56: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	8,  // 57: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	32, // 58: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	34, // 59: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	9,  // 60: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	36, // 61: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	39, // 62: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	36, // 63: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	37, // 64: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	58, // 65: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	32, // 66: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	42, // 67: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	32, // 68: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	45, // 69: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	10, // 70: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 71: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	47, // 72: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 73: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 74: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 75: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	53, // 76: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	10, // 77: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	36, // 78: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	3,  // 79: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	56, // 80: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 81: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 82: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 83: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	59, // 84: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	58, // 85: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	64, // 86: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 87: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 88: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 89: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	45, // 90: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	4,  // 91: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	62, // 92: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	60, // 93: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	65, // 94: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	5,  // 95: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	63, // 96: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	61, // 97: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	66, // 98: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	95, // [95:99] is the sub-list for method output_type
-	91, // [91:95] is the sub-list for method input_type
-	91, // [91:91] is the sub-list for extension type_name
-	91, // [91:91] is the sub-list for extension extendee
-	0,  // [0:91] is the sub-list for field type_name
+	7,  // 29: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
+	10, // 30: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 31: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 32: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	0,  // 33: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	10, // 34: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	19, // 35: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	20, // 36: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	7,  // 37: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10, // 38: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 39: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	7,  // 40: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	8,  // 41: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 42: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	10, // 43: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	10, // 44: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 45: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	8,  // 46: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	1,  // 47: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	7,  // 48: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	29, // 49: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	7,  // 50: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	7,  // 51: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	7,  // 52: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	7,  // 53: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	10, // 54: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	7,  // 55: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	33, // 56: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	67, // 57: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	10, // 58: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	8,  // 59: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	32, // 60: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	34, // 61: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	9,  // 62: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	36, // 63: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	39, // 64: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	36, // 65: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	37, // 66: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	58, // 67: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	32, // 68: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	42, // 69: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	32, // 70: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	45, // 71: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	10, // 72: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	32, // 73: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	47, // 74: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	8,  // 75: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	9,  // 76: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	2,  // 77: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	53, // 78: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	10, // 79: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	36, // 80: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	3,  // 81: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	56, // 82: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	7,  // 83: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	7,  // 84: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	7,  // 85: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	59, // 86: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	58, // 87: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	64, // 88: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	29, // 89: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	10, // 90: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	7,  // 91: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	45, // 92: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	4,  // 93: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	62, // 94: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	60, // 95: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	65, // 96: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	5,  // 97: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	63, // 98: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	61, // 99: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	66, // 100: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	97, // [97:101] is the sub-list for method output_type
+	93, // [93:97] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

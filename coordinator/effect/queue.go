@@ -3,6 +3,7 @@ package effect
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -19,7 +20,7 @@ func QueueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 	ev := coordinator.QueueSeen{
 		Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
 		Namespaces: q.Spec.NamespaceSelector, Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil,
-		HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged),
+		Weight: weight(q.Spec.Weight), Priority: q.Spec.Priority, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged),
 	}
 	if q.Status != nil {
 		ev.StatusEpoch = api.Epoch(max(0, q.Status.Epoch))
@@ -30,6 +31,9 @@ func QueueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 			ev.Guarantee, err = readLimits("spec.guarantee", q.Spec.Guarantee)
 			ev.Guarantee = ev.Guarantee.Positive()
 		}
+		if err == nil {
+			ev.Deserved, err = readLimits("spec.deserved", q.Spec.Deserved)
+		}
 	}
 	if err != nil {
 		ev.Invalid = err.Error()
@@ -37,7 +41,15 @@ func QueueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 	return ev
 }
 
-// readLimits reads spec.capability or spec.guarantee. It keeps zeros: a capability of zero is a limit.
+// weight reads spec.weight.
+func weight(w *int32) *uint32 {
+	if w == nil || *w == 1 {
+		return nil
+	}
+	return new(uint32(min(max(*w, 0), math.MaxUint16)))
+}
+
+// readLimits reads spec.capability, spec.guarantee or spec.deserved. It keeps zeros: a capability of zero is a limit.
 func readLimits(field string, l corev1.ResourceList) (api.Resources, error) {
 	if len(l) > api.MaxResources {
 		return nil, fmt.Errorf("%s: it names %d resources, the limit is %d", field, len(l), api.MaxResources)

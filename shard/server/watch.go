@@ -236,12 +236,13 @@ func countable(q *v1alpha1.Queue) *v1alpha1.Queue {
 	if q.Status == nil {
 		return q
 	}
-	charged, capability, guarantee := amounts(q.Status.Charged), amounts(q.Status.Limits.Capability), amounts(q.Status.Limits.Guarantee)
-	if len(charged) == len(q.Status.Charged) && len(capability) == len(q.Status.Limits.Capability) && len(guarantee) == len(q.Status.Limits.Guarantee) {
+	was := q.Status.Limits
+	charged, now := amounts(q.Status.Charged), v1alpha1.LimitsInForce{Capability: amounts(was.Capability), Guarantee: amounts(was.Guarantee), Deserved: amounts(was.Deserved)}
+	if len(charged) == len(q.Status.Charged) && len(now.Capability) == len(was.Capability) && len(now.Guarantee) == len(was.Guarantee) && len(now.Deserved) == len(was.Deserved) {
 		return q
 	}
 	status := *q.Status
-	status.Charged, status.Limits = charged, v1alpha1.LimitsInForce{Capability: capability, Guarantee: guarantee}
+	status.Charged, status.Limits = charged, now
 	out := *q
 	out.Status = &status
 	return &out

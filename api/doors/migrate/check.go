@@ -121,10 +121,10 @@ func (r *rows) queue(q *v1beta1.Queue, problem string) {
 	seen(len(s.ExtendClusters) > 0, Refused, "extendClusters", "one cluster only")
 	seen(len(s.Capability) > 0, Honoured, "capability", "")
 	seen(len(s.Guarantee.Resource) > 0, Honoured, "guarantee", "")
-	seen(len(s.Deserved) > 0, Ignored, "deserved", "no pod that runs is evicted for another; capability and guarantee hold")
-	seen(s.Weight > 1, Ignored, "weight", "queues do not share by weight yet: without a capability, first come, first served")
+	seen(len(s.Deserved) > 0, Honoured, "deserved", "who is within it goes first; no pod that runs is evicted for another yet")
+	seen(s.Weight > 1, Honoured, "weight", "a queue's part of what the limits of its parent leave above what is deserved")
 	seen(s.Reclaimable != nil && *s.Reclaimable, Ignored, "reclaimable", "no pod that runs is evicted for another")
-	seen(s.Priority != 0, Ignored, "priority", "gangs have priorities, queues do not")
+	seen(s.Priority != 0, Honoured, "priority", "the order of siblings above what they deserve")
 	seen(s.DequeueStrategy == "fifo", Ignored, "dequeueStrategy", "a gang that waits may be passed for a minute")
 }
 
@@ -159,7 +159,7 @@ func (r *rows) podGroup(g *v1beta1.PodGroup) {
 // annotationUses are the annotations by which Volcano's scheduler is told more.
 var annotationUses = map[string]use{
 	v1beta1.JobWaitingTime:                   {Ignored, "gangs are ordered by priority and age"},
-	v1beta1.KubeHierarchyAnnotationKey:       {Ignored, "queues do not share by weight yet"},
+	v1beta1.KubeHierarchyAnnotationKey:       {Ignored, "use spec.parent and spec.weight of Queues"},
 	v1beta1.PodPreemptable:                   {Ignored, "no pod that runs is evicted for another"},
 	v1beta1.CooldownTime:                     {Ignored, "no pod that runs is evicted for another"},
 	v1beta1.JDBMinAvailable:                  {Ignored, "no pod that runs is evicted for another"},
@@ -242,9 +242,9 @@ var plugins = map[string]use{
 	"priority":               {Honoured, ""},
 	"conformance":            {Honoured, "nothing is evicted"},
 	"predicates":             {Honoured, "see the rows of pods"},
-	"capacity":               {Honoured, "capability and guarantee, once they are copied; not deserved"},
+	"capacity":               {Honoured, "capability, guarantee and deserved; no pod that runs is evicted yet"},
 	"resourcequota":          {Honoured, "Kubernetes' own quotas hold"},
-	"proportion":             {Ignored, "queues do not share by weight yet: give them capabilities"},
+	"proportion":             {Honoured, "weights divide what the parent's capability leaves: give root one"},
 	"drf":                    {Ignored, "gangs are ordered by priority and age"},
 	"overcommit":             {Ignored, "what is admitted is reserved"},
 	"sla":                    {Ignored, "gangs are ordered by priority and age"},

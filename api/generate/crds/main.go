@@ -2,7 +2,7 @@
 //
 //   - every quantity is at most 32 characters long, and every map of quantities has at most 64 entries. Without that the
 //     API server estimates the cost of a rule for values of 3 MB and refuses the CRD;
-//   - the rules for a Queue's spec.capability and spec.guarantee, made here of a few named pieces;
+//   - the rules for a Queue's spec.capability, spec.guarantee and spec.deserved, made here of a few named pieces;
 //   - v1beta1, which is v1alpha1 under another name, so that the two cannot differ. Objects are stored as v1alpha1: an older
 //     Basalt, whose CRDs serve nothing else, can still read them.
 //
@@ -70,20 +70,18 @@ var limits = apiextensions.ValidationRules{
 		"%s is not a whole number"),
 }
 
-// covered is the rule that no guarantee is above the capability.
-func covered() apiextensions.ValidationRule {
-	const (
-		guarantee  = `string(self.guarantee[r])`
-		capability = `string(self.capability[r])`
-		exponent   = `.matches('[eE][+-]?[0-9]{3}')`
-		above      = `r in self.capability && !` + guarantee + exponent + ` && !` + capability + exponent +
-			` && isQuantity(` + guarantee + `) && isQuantity(` + capability + `) && quantity(` + guarantee + `).isGreaterThan(quantity(` + capability + `))`
-	)
+// covered is the rule that no amount of a list is above that of another, where both name it.
+func covered(low, high string) apiextensions.ValidationRule {
+	const exponent = `.matches('[eE][+-]?[0-9]{3}')`
+	l, h := "self."+low, "self."+high
+	a, b := "string("+l+"[r])", "string("+h+"[r])"
+	above := `r in ` + h + ` && !` + a + exponent + ` && !` + b + exponent +
+		` && isQuantity(` + a + `) && isQuantity(` + b + `) && quantity(` + a + `).isGreaterThan(quantity(` + b + `))`
 	return apiextensions.ValidationRule{
-		Rule:              "!has(self.guarantee) || !has(self.capability) || !self.guarantee.exists(r, " + above + ")",
-		Message:           "an entry is above spec.capability",
-		MessageExpression: "'%s is above spec.capability'.format([self.guarantee.filter(r, " + above + ").map(r, '%s: %s'.format([r, self.guarantee[r]]))])",
-		FieldPath:         ".guarantee",
+		Rule:              "!has(" + l + ") || !has(" + h + ") || !" + l + ".exists(r, " + above + ")",
+		Message:           "an entry is above spec." + high,
+		MessageExpression: "'%s is above spec." + high + "'.format([" + l + ".filter(r, " + above + ").map(r, '%s: %s'.format([r, " + l + "[r]]))])",
+		FieldPath:         "." + low,
 	}
 }
 
@@ -128,12 +126,12 @@ func complete(path string) error {
 			continue
 		}
 		spec := v.Schema.OpenAPIV3Schema.Properties["spec"]
-		for _, name := range []string{"capability", "guarantee"} {
+		for _, name := range []string{"capability", "guarantee", "deserved"} {
 			list := spec.Properties[name]
 			list.XValidations = limits
 			spec.Properties[name] = list
 		}
-		spec.XValidations = append(spec.XValidations, covered())
+		spec.XValidations = append(spec.XValidations, covered("guarantee", "capability"), covered("guarantee", "deserved"), covered("deserved", "capability"))
 		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	}
 	next := *crd.Spec.Versions[0].DeepCopy()

@@ -91,7 +91,7 @@ func (k Keys) DecodeLimits(kv KV) (StoredLimits, error) {
 		err = fmt.Errorf("%w: it is of queue %q", ErrUnreadable, r.Queue)
 	}
 	if err == nil {
-		err = readable(r.Capability, r.Guarantee)
+		err = readable(r.Capability, r.Guarantee, r.Deserved)
 	}
 	if err == nil {
 		out.Record = r

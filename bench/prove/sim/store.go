@@ -238,7 +238,8 @@ func describeRecord(m proto.Message) string {
 	case *wire.LimitsRecord:
 		c, _ := wire.ToResources(m.Capability)
 		g, _ := wire.ToResources(m.Guarantee)
-		return fmt.Sprintf("uid %s version %s capability %s guarantee %s closed %t deleted %t", m.Uid, m.ResourceVersion, c, g, m.Closed, m.Deleted)
+		d, _ := wire.ToResources(m.Deserved)
+		return fmt.Sprintf("uid %s version %s capability %s guarantee %s deserved %s weight %d priority %d closed %t deleted %t", m.Uid, m.ResourceVersion, c, g, d, weightOf(m.Weight), m.Priority, m.Closed, m.Deleted)
 	case *wire.TableRecord:
 		return fmt.Sprintf("epoch %d members %v refilling %t", m.Epoch, m.Incarnations, m.Refilling)
 	case *wire.ShardRecord:
@@ -532,4 +533,11 @@ func definite[R any](p *process, s *server, kind string, do func() R, done func(
 		}
 		p.later(p.w.between(20*time.Millisecond, time.Second), func() { definite(p, s, kind, do, done) })
 	})
+}
+
+func weightOf(w *uint32) uint32 {
+	if w == nil {
+		return 1
+	}
+	return *w
 }

@@ -183,6 +183,10 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 	if err != nil {
 		return nil, err
 	}
+	deserved, err := wire.ToResources(u.GetDeserved())
+	if err != nil {
+		return nil, err
+	}
 	var seen *v1alpha1.Stamp
 	if q.seen != nil {
 		seen = &q.seen.Stamp
@@ -203,6 +207,7 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 	// than the bound.
 	capability, _ = capability.Foremost(api.MaxResources, nil)
 	guarantee, _ = guarantee.Foremost(api.MaxResources, capability)
+	deserved, _ = deserved.Foremost(api.MaxResources, capability)
 	charged, _ = charged.Foremost(api.MaxResources, capability)
 	if len(charged) > 0 {
 		status.Charged = charged.ToResourceList()
@@ -212,6 +217,9 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 	}
 	if len(guarantee) > 0 {
 		status.Limits.Guarantee = guarantee.ToResourceList()
+	}
+	if len(deserved) > 0 {
+		status.Limits.Deserved = deserved.ToResourceList()
 	}
 	return status, nil
 }

@@ -5,8 +5,8 @@
 // path. So the Queue train, whose parent is research, is mirrored by the Queue research.train, which carries the label
 // scheduling.basalt.dev/volcano-queue=train: home shards read from it where the gangs of train are charged.
 //
-// What is mirrored: capability and guarantee, but for the keys of a ResourceQuota in them, and status.state: a Queue that is Closed or
-// Closing admits nothing. What else a Queue says has no effect; `basalt migrate check` lists it.
+// What is mirrored: capability, guarantee and deserved, but for the keys of a ResourceQuota in them, weight, priority, and status.state: a
+// Queue that is Closed or Closing admits nothing. Of what is deserved, as much is mirrored as lies between guarantee and capability. What else a Queue says has no effect; `basalt migrate check` lists it.
 //
 // A Queue has no mirror, and an event says why, when its ancestors form a cycle or one of them does not exist, when its name has a
 // dot, when its path is too long for a Queue, or when that path is taken: Queues that somebody else made are never changed. A mirror
@@ -28,8 +28,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
@@ -55,7 +57,7 @@ type Verb uint8
 
 const (
 	Make Verb = iota
-	Set       // labels, capability, guarantee and closed; the rest is as it was seen
+	Set       // labels and what is mirrored; the rest is as it was seen
 	Delete
 )
 
@@ -181,14 +183,36 @@ var typeOfQueue = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String
 
 // want returns the mirror of a Queue.
 func want(q *v1beta1.Queue, path string) *v1alpha1.Queue {
-	return &v1alpha1.Queue{
+	out := &v1alpha1.Queue{
 		TypeMeta:   typeOfQueue,
 		ObjectMeta: metav1.ObjectMeta{Name: path, Labels: map[string]string{api.LabelVolcanoQueue: q.Name, LabelManagedBy: ManagedBy}},
 		Spec: v1alpha1.QueueSpec{
 			Capability: volcano.Limits(q.Spec.Capability), Guarantee: volcano.Limits(q.Spec.Guarantee.Resource),
-			Closed: isClosed(q.Status.State),
+			Deserved: volcano.Limits(q.Spec.Deserved), Priority: q.Spec.Priority, Closed: isClosed(q.Status.State),
 		},
 	}
+	if q.Spec.Weight > 1 {
+		out.Spec.Weight = new(min(q.Spec.Weight, maxWeight))
+	}
+	for name, deserved := range out.Spec.Deserved {
+		if limit, named := out.Spec.Guarantee[name]; named && less(name, deserved, limit) {
+			out.Spec.Deserved[name] = limit
+		}
+		if limit, named := out.Spec.Capability[name]; named && less(name, limit, deserved) {
+			out.Spec.Deserved[name] = limit
+		}
+	}
+	return out
+}
+
+// maxWeight is the largest weight of a Queue.
+const maxWeight = 65535
+
+// less reports whether a is less than b. Amounts that no limit has are not compared: it would take minutes for 1e2000000000.
+func less(name corev1.ResourceName, a, b resource.Quantity) bool {
+	x, err := api.FromQuantity(string(name), a, true)
+	y, err2 := api.FromQuantity(string(name), b, true)
+	return err == nil && err2 == nil && x < y
 }
 
 func isClosed(s v1beta1.QueueState) bool {
@@ -208,7 +232,8 @@ func takenOver(o *v1alpha1.Queue) bool {
 // same reports whether what a mirror says is what it is to say.
 func same(o, want *v1alpha1.Queue) bool {
 	return o.Labels[api.LabelVolcanoQueue] == want.Labels[api.LabelVolcanoQueue] && o.Labels[LabelManagedBy] == want.Labels[LabelManagedBy] &&
-		o.Spec.Closed == want.Spec.Closed && sameAmounts(o.Spec.Capability, want.Spec.Capability) && sameAmounts(o.Spec.Guarantee, want.Spec.Guarantee)
+		o.Spec.Closed == want.Spec.Closed && sameAmounts(o.Spec.Capability, want.Spec.Capability) && sameAmounts(o.Spec.Guarantee, want.Spec.Guarantee) &&
+		sameAmounts(o.Spec.Deserved, want.Spec.Deserved) && o.Spec.Priority == want.Spec.Priority && ptr.Deref(o.Spec.Weight, 1) == ptr.Deref(want.Spec.Weight, 1)
 }
 
 // sameAmounts compares what was written: a client that reads an amount writes it as it reads it, and nobody compares 1e2000000000.
@@ -236,6 +261,7 @@ func set(seen, want *v1alpha1.Queue) Step {
 		}
 	}
 	q.Spec.Capability, q.Spec.Guarantee, q.Spec.Closed = want.Spec.Capability, want.Spec.Guarantee, want.Spec.Closed
+	q.Spec.Deserved, q.Spec.Weight, q.Spec.Priority = want.Spec.Deserved, want.Spec.Weight, want.Spec.Priority
 	return Step{Set, q}
 }
 

@@ -105,6 +105,15 @@ func (c *cluster) shows() string {
 		if cpu, ok := q.Spec.Capability["cpu"]; ok {
 			text += ":" + cpu.String()
 		}
+		if cpu, ok := q.Spec.Deserved["cpu"]; ok {
+			text += " deserved " + cpu.String()
+		}
+		if q.Spec.Weight != nil {
+			text += fmt.Sprint(" weight ", *q.Spec.Weight)
+		}
+		if q.Spec.Priority != 0 {
+			text += fmt.Sprint(" priority ", q.Spec.Priority)
+		}
 		if q.Spec.Closed {
 			text += " closed"
 		}
@@ -127,6 +136,18 @@ func TestMirror(t *testing.T) {
 			c.volcano("train", "research", "40")
 			c.volcano("flat", "", "7")
 		}, "default=default, flat=flat:7, research=research:100, research.train=train:40, root=root", nil},
+		{"shares", func(c *cluster) {
+			cpu := func(n string) corev1.ResourceList {
+				return corev1.ResourceList{"cpu": resource.MustParse(n), "count/pods": resource.MustParse("3")}
+			}
+			c.volcano("a", "", "9").Spec.Deserved = cpu("5")
+			c.volcano("b", "", "9").Spec.Deserved = cpu("10")
+			q := c.volcano("c", "", "9")
+			q.Spec.Deserved, q.Spec.Guarantee.Resource, q.Spec.Weight = cpu("1"), cpu("2"), 1
+			c.volcano("d", "", "").Spec.Deserved = cpu("1e2000000000")
+			q = c.volcano("e", "", "9")
+			q.Spec.Deserved, q.Spec.Weight, q.Spec.Priority = cpu("1e2000000000"), 70000, 4
+		}, "a=a:9 deserved 5, b=b:9 deserved 9, c=c:9 deserved 2, d=d deserved 100e1999999998, e=e:9 deserved 100e1999999998 weight 65535 priority 4", nil},
 		{"Basalt's own Queues are taken over while they say nothing", func(c *cluster) {
 			c.basalt("root")
 			c.basalt("default").Spec.Closed = true

@@ -1,0 +1,195 @@
+package coordinator
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// team is a queue with an endless backlog, or one of so many gangs that run at once.
+type team struct {
+	path     string
+	spec     QueueSeen
+	ask      map[string]int64 // of each gang
+	priority int64            // likewise
+	most     int              // gangs that it has at a time, 0 for a backlog
+	want     map[string]int64 // what it is charged in the end
+}
+
+// TestShares lets teams compete for 100 CPUs and 1000 bytes of memory, each with gangs of ten seconds, until their shares are steady.
+func TestShares(t *testing.T) {
+	unit := map[string]int64{"cpu": 1}
+	cpu := func(n int64) map[string]int64 { return map[string]int64{"cpu": n} }
+	deserved := func(n int64) QueueSeen { return QueueSeen{Deserved: api.FromMap(cpu(n))} }
+	weight := func(n uint32) QueueSeen { return QueueSeen{Weight: &n} }
+	for _, c := range []struct {
+		name  string
+		teams []team
+	}{
+		{"equals", []team{{path: "a", ask: unit, want: cpu(50)}, {path: "b", ask: unit, want: cpu(50)}}},
+		{"a gang's priority counts in its own queue alone", []team{{path: "a", ask: unit, priority: 1000, want: cpu(50)}, {path: "b", ask: unit, want: cpu(50)}}},
+		{"weights", []team{{path: "a", spec: weight(2), ask: unit, want: cpu(50)}, {path: "b", ask: unit, want: cpu(25)}, {path: "c", ask: unit, want: cpu(25)}}},
+		{"what is deserved, and half of the rest each", []team{{path: "a", spec: deserved(70), ask: unit, want: cpu(85)}, {path: "b", ask: unit, want: cpu(15)}}},
+		{"what is deserved and not used is lent", []team{{path: "a", spec: deserved(70), ask: unit, most: 20, want: cpu(20)}, {path: "b", ask: unit, want: cpu(80)}}},
+		{"the children of one queue deserve more than it has", []team{{path: "a", spec: deserved(150), ask: unit, want: cpu(75)}, {path: "b", spec: deserved(50), ask: unit, want: cpu(25)}}},
+		{"priority of a queue", []team{{path: "a", spec: QueueSeen{Priority: 1}, ask: unit, want: cpu(70)}, {path: "b", spec: deserved(30), ask: unit, want: cpu(30)}, {path: "c", spec: weight(9), ask: unit, want: cpu(0)}}},
+		{"no weight beside one with a backlog", []team{{path: "a", spec: weight(0), ask: unit, want: cpu(0)}, {path: "b", ask: unit, want: cpu(100)}}},
+		{"no weight beside one that wants little", []team{{path: "a", spec: weight(0), ask: unit, want: cpu(70)}, {path: "b", ask: unit, most: 30, want: cpu(30)}}},
+		{"no weight costs nothing of what is deserved", []team{{path: "a", spec: QueueSeen{Weight: new(uint32), Deserved: api.FromMap(cpu(40))}, ask: unit, want: cpu(40)}, {path: "b", ask: unit, want: cpu(60)}}},
+		{"many leaves are one queue among the siblings of their parent", []team{{path: "a", ask: unit, want: cpu(50)},
+			{path: "b.x", ask: unit, want: cpu(10)}, {path: "b.y", ask: unit, want: cpu(10)}, {path: "b.z", spec: weight(3), ask: unit, want: cpu(30)}}},
+		{"the sizes of gangs do not matter", []team{{path: "a", ask: cpu(5), want: cpu(50)}, {path: "b", ask: unit, want: cpu(50)}}},
+		// hdrf_test.go of Volcano 1.12, "rescaling test": eng has two leaves, of which each uses one resource.
+		{"dominant resources in a hierarchy", []team{{path: "sci", ask: map[string]int64{"cpu": 1, "memory": 10}, want: map[string]int64{"cpu": 50, "memory": 500}},
+			{path: "eng.dev", ask: unit, want: cpu(50)}, {path: "eng.prod", ask: map[string]int64{"memory": 10}, want: map[string]int64{"memory": 500}}}},
+		{"who needs other resources is in nobody's way", []team{{path: "a", ask: unit, want: cpu(100)}, {path: "b", ask: map[string]int64{"memory": 10}, want: map[string]int64{"memory": 1000}}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := &hall{bytesWorld: newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"}), ends: map[string]time.Time{},
+				queues: map[string]string{}, came: map[string]time.Time{}, waited: map[string]time.Duration{}, running: map[string]time.Duration{}}
+			h.queue("root", 1, api.FromMap(map[string]int64{"cpu": 100, "memory": 1000}))
+			made := map[string]bool{}
+			for _, team := range c.teams {
+				if up := api.Parent(team.path); up != api.RootQueue && !made[up] {
+					made[up] = true
+					h.queue(up, 1, nil)
+				}
+				spec := team.spec
+				spec.Name, spec.UID, spec.ResourceVersion, spec.HasFinalizer = team.path, "u-"+team.path, "1", true
+				h.step(spec)
+			}
+			h.step(QueuesSynced{})
+			h.settle()
+			h.tick(2 * time.Second)
+			n := 0
+			sums := map[string]map[string]int64{}
+			const seconds, measured = 120, 60
+			for second := range seconds {
+				for _, team := range c.teams {
+					have := 0
+					for uid := range h.queues {
+						if strings.HasPrefix(uid, team.path+" ") {
+							have++
+						}
+					}
+					most := team.most
+					if most == 0 {
+						most = 250
+					}
+					for ; have < most; have++ {
+						n++
+						h.asks(fmt.Sprintf("%s %06d", team.path, n), "ns", team.path, team.ask, team.priority, 8*time.Second+time.Duration(n%5)*time.Second)
+					}
+				}
+				h.second()
+				if second < seconds-measured {
+					continue
+				}
+				for _, team := range c.teams {
+					if sums[team.path] == nil {
+						sums[team.path] = map[string]int64{}
+					}
+					for name := range team.ask {
+						sums[team.path][name] += h.core.tree.at(team.path).charged.get(name).amount()
+					}
+				}
+			}
+			for _, team := range c.teams {
+				for name, sum := range sums[team.path] {
+					whole := map[string]float64{"cpu": 100, "memory": 1000}[name]
+					if is := float64(sum) / measured; max(is-float64(team.want[name]), float64(team.want[name])-is) > 0.04*whole {
+						t.Errorf("%s has %.1f of %s, want %d", team.path, is, name, team.want[name])
+					}
+				}
+			}
+		})
+	}
+}
+
+// The tournament picks whom the rules pick when they are applied to all queues anew at each turn.
+func TestTournament(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	for round := range 500 {
+		tree := newTree()
+		core := &Core{tree: tree}
+		resources := []string{"cpu", "gpu", "memory"}
+		some := func(most int64) api.Resources {
+			m := map[string]int64{}
+			for _, name := range resources {
+				if rng.Intn(2) == 0 {
+					m[name] = rng.Int63n(most)
+				}
+			}
+			return api.FromMap(m)
+		}
+		var paths []string
+		for range 1 + rng.Intn(12) {
+			path := fmt.Sprint("q", rng.Intn(3))
+			for range rng.Intn(3) {
+				path += fmt.Sprint(".q", rng.Intn(3))
+			}
+			q := tree.at(path)
+			weight := uint32(rng.Intn(4))
+			q.limits = &limits{record: &wire.LimitsRecord{Weight: &weight, Priority: int32(rng.Intn(2))}, capability: some(1000), guarantee: some(20), deserved: some(60)}
+			paths = append(paths, path)
+		}
+		tree.root.limits = &limits{record: &wire.LimitsRecord{}, capability: some(2000)}
+		tree.dirty = true
+		tree.recompute()
+		slices.Sort(paths)
+		due := map[*queue][]*demandClass{}
+		for n := range 40 {
+			q := tree.at(paths[rng.Intn(len(paths))])
+			r := &request{gang: &gang{key: gangKey{q.path, fmt.Sprintf("%03d", rng.Intn(1000)*40+n)}}, queue: q, delta: some(10), priority: int64(rng.Intn(2)), since: int64(rng.Intn(5))}
+			due[q] = append(due[q], &demandClass{queue: q, requests: []*request{r}})
+		}
+		for _, path := range paths {
+			if q := tree.at(path); len(due[q]) > 0 && q.contest == nil {
+				slices.SortFunc(due[q], (*demandClass).first)
+				core.enter(q).due = slices.Clone(due[q])
+			}
+		}
+		var naive func(q *queue) *request
+		naive = func(q *queue) *request {
+			if len(due[q]) > 0 {
+				return due[q][0].requests[0]
+			}
+			var best *request
+			var first standing
+			for _, c := range q.children {
+				if r := naive(c); r != nil {
+					if s := c.standing(r, r.delta); best == nil || s.compare(first) < 0 {
+						best, first = r, s
+					}
+				}
+			}
+			return best
+		}
+		root := tree.root.contest
+		root.begin()
+		for turn := 0; ; turn++ {
+			want, n := naive(tree.root), root.next()
+			if n == nil || want == nil {
+				if n != nil || want != nil {
+					t.Fatalf("round %d, turn %d: one of both is at its end", round, turn)
+				}
+				break
+			}
+			r := n.due[0].requests[0]
+			if r != want {
+				t.Fatalf("round %d, turn %d: %s of %s is next, want %s of %s", round, turn, r.gang.key.uid, r.queue.path, want.gang.key.uid, want.queue.path)
+			}
+			n.due, due[r.queue] = n.due[1:], due[r.queue][1:]
+			if rng.Intn(3) > 0 {
+				tree.charge(r.queue, r.delta)
+			}
+			n.moved()
+		}
+	}
+}
