@@ -27,6 +27,9 @@ type charge struct {
 
 	started bool // the record says that the gang had its minimum
 
+	inherited bool  // another home asked for it,
+	found     int64 // for so many pods, when this one took it over
+
 	reserve *reserveCall
 	open    *call // Unreserve or Close
 	most    int   // pods that one growth may ask for, 0 for any number

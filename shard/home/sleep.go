@@ -38,7 +38,9 @@ func (c *Core) sleep(g *gang, never bool) {
 	c.freeSlot(g)
 	c.sleepers[g.id] = g
 	c.sleepRuled(g)
-	c.asleep(g)
+	if !c.asleep(g) {
+		c.touch(g) // an edit of before the search ends it at once, and nothing else would have the gang looked at again
+	}
 }
 
 // pause puts a gang to sleep for a moment.

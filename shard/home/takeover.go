@@ -72,10 +72,10 @@ func (c *Core) onTable(t *api.Table) {
 	}
 }
 
-// abandon forgets a gang whose queue is another shard's now, and nobody is notified. A gang that was moving to a
-// queue of this shard begins anew there: the new owner gives back what is charged in the old queue.
+// abandon forgets a gang whose queue is another shard's now, and nobody is notified. A gang whose PodGroup names a queue of this shard
+// by now begins anew there: the new owner of the old queue gives back what is charged in it. It would find that by itself only
+// from a change of the PodGroup or its pods, so also one that stayed in the old queue for its bound pods begins anew.
 func (c *Core) abandon(g *gang) {
-	stays := g.moving() && c.active[api.BucketOf(g.wantQueue)]
 	g.dropped = true
 	c.freeSlot(g)
 	c.wakeUp(g)
@@ -86,11 +86,12 @@ func (c *Core) abandon(g *gang) {
 	for _, uid := range members {
 		c.leave(g.members[uid])
 	}
-	if stays && g.group != nil && c.objects.Exists(g.group) {
+	if g.group != nil && c.objects.Exists(g.group) {
 		c.homeGroup(g.group)
 	}
+	anew := c.gangs[g.id] != nil
 	for _, uid := range members { // one without a node may be of a later PodGroup, whose gang this shard has
-		if p := c.pods[uid]; p != nil && p.gang == nil && (stays || p.Node == "") {
+		if p := c.pods[uid]; p != nil && p.gang == nil && (anew || p.Node == "") {
 			c.resolveMembership(p)
 		}
 	}
@@ -253,6 +254,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
 		pods:   r.GetPods(),
 		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
+		inherited: true, found: amounts.Value("pods"),
 	}
 	for _, uid := range intents {
 		if g.unknown == nil {
@@ -288,9 +290,10 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 }
 
 // startedBefore takes note that an inherited gang had its minimum, if its reservation says so, also by being for less: while a gang is
-// completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods.
+// completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods. What this
+// home has given back since says nothing: it may not have known of the PodGroup then.
 func (g *gang) startedBefore() {
-	if ch := &g.charge; g.group != nil && ch.reserved && g.tally.bound > 0 && (ch.started || !ch.forced && ch.amounts.Value("pods") < int64(g.minCount())) {
+	if ch := &g.charge; g.group != nil && ch.reserved && g.tally.bound > 0 && (ch.started || ch.inherited && !ch.forced && ch.found < int64(g.minCount())) {
 		g.started = true
 	}
 }
@@ -384,7 +387,7 @@ func (c *Core) onKnown(m *wire.Known) {
 		switch {
 		case g == nil:
 			g = c.newStray(ref, true)
-			g.charge = charge{attempt: attempt, reserved: true, stale: true}
+			g.charge = charge{attempt: attempt, reserved: true, stale: true, inherited: true}
 			c.touch(g)
 		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved && g.charge.reserve == nil && !g.leaving():
 			g.charge.attempt = attempt // we gave it back, and it is still there

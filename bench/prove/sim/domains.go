@@ -27,6 +27,7 @@ var racks = map[string]string{"n0": "r0", "l0": "r0", "n1": "r1", "l1": "r1", "n
 // spreading draws, in some seeds, whether pods have constraints over domains, before there are nodes or pods.
 func (d *drawer) spreading(die *die) {
 	if die.below(2) == 0 {
+		d.fixed = die.below(3) > 0
 		d.say("domains")
 		d.tag(0)
 	}
@@ -178,9 +179,10 @@ func (l *workload) mostTied(group string, most int) int {
 	return most
 }
 
-// provide makes a pod of each app that waiting pods follow in each rack, and reports whether pods wait for one of an app.
-func (l *workload) provide() (awaited map[string]bool) {
-	awaited = map[string]bool{}
+// provide makes a pod of an app that waiting pods follow in each rack, and reports of which app. Apps take turns: pods of one gang may
+// follow the app of another gang that follows theirs, both of them one on each node, and what is provided for one keeps the other out.
+func (l *workload) provide() (provided string) {
+	awaited := map[string]bool{}
 	for _, p := range l.pods(func(p *corev1.Pod) bool { return ours(p) && p.Spec.NodeName == "" && p.DeletionTimestamp == nil }) {
 		if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
 			if app := a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchLabels["app"]; app != p.Labels["app"] {
@@ -188,12 +190,14 @@ func (l *workload) provide() (awaited map[string]bool) {
 			}
 		}
 	}
-	for _, app := range apps {
-		for r := range 4 {
-			name := fmt.Sprintf("provided-%s-%d", app, r)
-			if !awaited[app] || l.w.api.pod("ns", name) != nil {
-				continue
-			}
+	turns := slices.DeleteFunc(slices.Clone(apps), func(app string) bool { return !awaited[app] })
+	if len(turns) == 0 {
+		return ""
+	}
+	app := turns[int(l.w.now.Sub(l.w.start)/provideFor)%len(turns)]
+	for r := range 4 {
+		name := fmt.Sprintf("provided-%s-%d", app, r)
+		if l.w.api.pod("ns", name) == nil {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": app, api.LabelQueue: "default"}}}
 			p.Spec.SchedulerName = api.SchedulerName
 			p.Spec.NodeSelector = map[string]string{rack: fmt.Sprintf("r%d", r)}
@@ -203,12 +207,15 @@ func (l *workload) provide() (awaited map[string]bool) {
 			l.w.log("user: pod %s, which others follow", p.UID)
 		}
 	}
-	return awaited
+	return app
 }
 
+// provideFor is how long it is the turn of an app.
+const provideFor = 90 * time.Second
+
 // provides reports whether a pod is one that others wait for, and has not been for long.
-func (l *workload) provides(p *corev1.Pod, awaited map[string]bool) bool {
-	return len(p.Name) > 9 && p.Name[:9] == "provided-" && awaited[p.Labels["app"]] && l.w.now.Sub(l.w.check.landed[string(p.UID)]) < time.Minute
+func (l *workload) provides(p *corev1.Pod, provided string) bool {
+	return len(p.Name) > 9 && p.Name[:9] == "provided-" && p.Labels["app"] == provided && l.w.now.Sub(l.w.check.landed[string(p.UID)]) < time.Minute
 }
 
 // inRack labels a node with its rack, or with the first one's rack when it is in another zone than it is meant to be.

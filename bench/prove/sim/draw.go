@@ -20,6 +20,7 @@ type drawer struct {
 	acts  []chance      // what users do, and
 	wrong []chance      // what goes wrong: no two seeds have the same, and in most something never happens
 	tight bool          // little is limited and little ends: the nodes are full, and pods wait for them
+	fixed bool          // nodes stay, and keep their labels, as the namespace does: constraints over domains can be judged all the time
 	busy  int           // of so many pods that would end, one does: now and then the cluster fills up
 	lull  time.Duration // between two faults at most: now and then there is time to get something done
 	until time.Time     // then both change
@@ -338,7 +339,7 @@ func (d *drawer) user() {
 		switch {
 		case a.node(name) == nil:
 			d.say("node %s", name)
-		case d.some(3): // its pods go, too, after a while
+		case d.some(3) && !d.fixed: // its pods go, too, after a while
 			d.say("remove-node %s %s", name, d.between(time.Second, 8*time.Second))
 		}
 	case "shrink node":
@@ -346,7 +347,7 @@ func (d *drawer) user() {
 			d.say("shrink-node %s %d", name, 1+rng.IntN(6))
 		}
 	case "relabel node":
-		if name := d.aNode(); a.node(name) != nil {
+		if name := d.aNode(); a.node(name) != nil && !d.fixed {
 			d.say("relabel-node %s %s %t", name, pick(d, []string{"a", "b"}), d.some(6))
 		}
 	case "foreign": // a DaemonSet's pod, or another scheduler's
@@ -366,7 +367,7 @@ func (d *drawer) user() {
 		case d.some(3):
 			d.say("selector %s %s", name, pick(d, tenants))
 		}
-		if d.some(3) {
+		if d.some(3) && !d.fixed {
 			d.say("tenant %s", pick(d, tenants))
 		}
 	case "label": // a tenant edits what says where its pods belong

@@ -34,7 +34,7 @@ const wide = time.Minute
 // line is a row of an intent.
 type line struct {
 	uid, node string
-	place     int64
+	place     int64     // the revision at which its key was created, and 16 bits for its position in the key
 	at        time.Time // when it was durable
 	word      *word
 }
@@ -143,8 +143,8 @@ func (o *ordered) wrote(c *check, ch protocol.Op) {
 	}
 	writer := strings.Split(ch.Key, "/")[1]
 	o.lines[ch.Key] = map[string]*line{}
-	for _, r := range rec.Rows {
-		l := &line{uid: r.PodUid, node: r.Node, place: kv.Create, at: c.w.now}
+	for i, r := range rec.Rows {
+		l := &line{uid: r.PodUid, node: r.Node, place: kv.Create<<16 + int64(i), at: c.w.now}
 		last := c.sought[writer+" "+r.PodUid]
 		if l.word = o.words[last.commit]; l.word == nil || last.row != rowKey(r.PodUid, r.PodResourceVersion, r.Node) {
 			l.word = &word{gang: rec.Gangs[r.Gang].Uid, binds: true}
@@ -205,7 +205,7 @@ func (o *ordered) last(uid string) sight {
 // bond judges what a pod requires of its domain; it reports false when nothing can be said.
 func (o *ordered) bond(c *check, l *landed) bool {
 	from := l.line.word.since().Add(-wide)
-	if o.nodes.After(from) || o.spaces.After(from) {
+	if o.nodes.After(from) {
 		return false
 	}
 	for i := range l.pod.Spec.TopologySpreadConstraints {
@@ -358,7 +358,7 @@ func (o *ordered) spread(c *check, l *landed, s *corev1.TopologySpreadConstraint
 			}
 		}
 	}
-	w.fail("C2: pod %s is bound to %s at place %d, %s %s has %d pods that its spread counts, and no more than %d were bound in the one with the fewest at any time: skew %d", l.line.uid, l.line.node, l.line.word.place(), s.TopologyKey, at, there, best, s.MaxSkew)
+	w.fail("C2: pod %s is bound to %s at place %d, %s %s has %d pods that its spread counts, and no more than %d were bound in the one with the fewest at any time: skew %d", l.line.uid, l.line.node, l.line.word.place()>>16, s.TopologyKey, at, there, best, s.MaxSkew)
 }
 
 func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, from time.Time) {
@@ -428,7 +428,7 @@ func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, 
 				}
 			}
 		}
-		w.fail("C2: pod %s is bound to %s at place %d, and no pod that its affinity asks for was in its %s", l.line.uid, l.line.node, l.line.word.place(), terms[0].TopologyKey)
+		w.fail("C2: pod %s is bound to %s at place %d, and no pod that its affinity asks for was in its %s", l.line.uid, l.line.node, l.line.word.place()>>16, terms[0].TopologyKey)
 	}
-	w.fail("C2: pod %s is bound to %s at place %d, no pod that its affinity asks for was in its %s, and %d are elsewhere", l.line.uid, l.line.node, l.line.word.place(), terms[0].TopologyKey, counted)
+	w.fail("C2: pod %s is bound to %s at place %d, no pod that its affinity asks for was in its %s, and %d are elsewhere", l.line.uid, l.line.node, l.line.word.place()>>16, terms[0].TopologyKey, counted)
 }

@@ -390,7 +390,7 @@ func (l *workload) help(round int) {
 			})
 		}
 	}
-	awaited := l.provide()
+	provided := l.provide()
 	groups := map[string][]*corev1.Pod{}
 	for _, p := range l.pods(func(*corev1.Pod) bool { return true }) {
 		switch group := groupNamed(p); {
@@ -409,7 +409,7 @@ func (l *workload) help(round int) {
 			a.delete(p)
 		case group != "":
 			groups[group] = append(groups[group], p)
-		case l.provides(p, awaited):
+		case l.provides(p, provided):
 		case l.closing(p.Labels[api.LabelQueue]) && running(p): // the queue waits for it
 			l.finish(p, corev1.PodSucceeded)
 		case p.Spec.NodeName != "" && w.now.Sub(w.check.landed[string(p.UID)]) > 4*time.Second:
