@@ -17,6 +17,7 @@ import (
 // with each unfinished pod on its node, and with those elsewhere whose terms have larger domains. Pods that we bound count at once: the
 // shard of their node decided both. What others did counts only if it was seen long before our intent, for shards learn of it by a watch.
 // The same holds for labels that changed while a pod had its node, and for those of nodes. A Binding that only a list shows is not judged.
+// Of two pods of ours it does not matter whose intent came first: the other one's judge knew of it.
 //
 // Namespaces are not watched. Of a term that selects them by their labels, only the namespaces that it names besides are judged; an empty
 // selector means all.
@@ -29,7 +30,8 @@ type repulsion struct {
 	labels    map[string]string
 	terms     []v1.PodAffinityTerm // required anti-affinity
 	since     time.Time            // when it was first seen with its node
-	changed   time.Time            // when it was seen with other labels than at its Binding, zero for never
+	deleting  bool
+	changed   time.Time // when it was seen with other labels than at its Binding, zero for never
 }
 
 // unseen is for how long shards may not know of what others did.
@@ -37,12 +39,18 @@ func (a *Auditor) unseen() time.Duration { return max(10*time.Second, 5*a.cfg.La
 
 // placeRepulsion takes note of where a pod is, and judges a Binding.
 func (a *Auditor) placeRepulsion(p *pod, o *v1.Pod, fresh, wasBound bool) {
-	if p.node == "" || p.finished {
+	if p.node == "" && !p.finished {
+		a.dropRepulsion(p)
+		p.wear(o)
+		return
+	}
+	if p.finished {
+		a.leave(p)
 		a.dropRepulsion(p)
 		return
 	}
 	old, listed := p.repulsion, a.cluster.deferred != nil
-	r := &repulsion{node: p.node, name: o.Namespace + "/" + o.Name, namespace: o.Namespace, labels: o.Labels, since: a.now}
+	r := &repulsion{node: p.node, name: o.Namespace + "/" + o.Name, namespace: o.Namespace, labels: o.Labels, since: a.now, deleting: o.DeletionTimestamp != nil}
 	if affinity := o.Spec.Affinity; affinity != nil && affinity.PodAntiAffinity != nil {
 		r.terms = affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
@@ -62,6 +70,7 @@ func (a *Auditor) placeRepulsion(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	}
 	if !fresh && !wasBound && !listed && p.ours {
 		a.judgeApart(p)
+		a.judgeDomains(p, o)
 	}
 }
 
@@ -84,6 +93,7 @@ func wider(t v1.PodAffinityTerm) bool { return t.TopologyKey != v1.LabelHostname
 func (a *Auditor) judgeApart(p *pod) {
 	others := maps.Clone(a.cluster.on[p.node])
 	maps.Copy(others, a.cluster.wide)
+	maps.Copy(others, a.farther(p.repulsion))
 	for _, uid := range slices.Sorted(maps.Keys(others)) {
 		if uid != p.uid {
 			a.judgePair(p, others[uid])
@@ -150,10 +160,11 @@ func (r *repulsion) repels(t v1.PodAffinityTerm, other *repulsion) bool {
 	return selector.Matches(k8slabels.Set(before))
 }
 
-// domain returns the value of a node's label, "" if it has none or if it was another one at some moment since the time given.
+// domain returns the value of a node's label, "" if it has none, or if at some moment since the time given it was another one or the node
+// was not there.
 func (a *Auditor) domain(name, key string, since time.Time) string {
 	n := a.cluster.nodes[name]
-	if n == nil || !n.known || len(n.versions) == 0 {
+	if n == nil || !n.known || len(n.versions) == 0 || n.since.After(since) {
 		return ""
 	}
 	value := n.versions[len(n.versions)-1].node.Labels[key]

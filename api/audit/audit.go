@@ -57,10 +57,12 @@ const (
 	Order       Kind = "order"       // I10: a gang passed over by a younger one of its queue that asks for no less
 
 	AntiAffinity Kind = "anti-affinity" // C2: a pod bound where one is that it repels, or that repels it
+	Affinity     Kind = "affinity"      // C2: a pod bound to a domain without a pod that its affinity asks for
+	Spread       Kind = "spread"        // C2: a pod bound to a domain with too many of those that its spread counts
 )
 
 // Kinds lists them all in the order of reports.
-var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order, AntiAffinity}
+var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order, AntiAffinity, Affinity, Spread}
 
 // Violation is one breach.
 type Violation struct {
@@ -254,6 +256,8 @@ type Report struct {
 	Pods     int   // that are known now
 	Gangs    int
 	Intents  int
+	Recounts int // pods whose affinity and spread were judged
+	Spared   int // pods for which too little was known to do so
 }
 
 // Sum counts the violations of all kinds.
@@ -281,6 +285,7 @@ func (a *Auditor) Report() Report {
 	r := Report{
 		Counts: map[Kind]int{}, Standing: map[string]int{}, Violations: slices.Clone(a.found), Revision: a.revision,
 		Pods: len(a.cluster.pods), Gangs: len(a.cluster.gangs), Intents: len(a.store.intents),
+		Recounts: a.cluster.recounts, Spared: a.cluster.spared,
 	}
 	for k, objects := range a.counts {
 		r.Counts[k] = len(objects)

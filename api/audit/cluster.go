@@ -40,6 +40,14 @@ type cluster struct {
 	denied   map[string]map[string]*gang // queue -> gangs that were told that it lacks room, by UID
 	on       map[string]map[string]*pod  // node -> its unfinished pods, by UID
 	wide     map[string]*pod             // those of them with anti-affinity terms whose domains are larger than nodes
+
+	left     []beside        // pods that are gone, for a while
+	leftTo   time.Time       // what was gone by then is forgotten
+	lost     map[string]lost // nodes that are gone, likewise
+	looked   int             // of late, by mayLook
+	recounts int             // pods whose affinity and spread were judged,
+	spared   int             // and those for which too little was known
+	lookedAt time.Time
 }
 
 type pod struct {
@@ -66,6 +74,8 @@ type pod struct {
 	evicted   bool            // shows the condition that our evictions set
 	hopeless  bool            // shows PodScheduled=False with reason Unschedulable
 	repulsion *repulsion      // while it is unfinished and has a node
+	worn      *repulsion      // its labels before
+	place     place           // of its last intent
 
 	gang   *gang
 	counts []count // what it adds to nodes now
@@ -158,7 +168,7 @@ func newCluster() cluster {
 		pods: map[string]*pod{}, nodes: map[string]*node{}, gangs: map[string]*gang{},
 		groups: map[string]string{}, members: map[string]map[string]*pod{}, stamps: map[string]*stamp{},
 		unseen: map[string]time.Time{}, queues: map[string]*queueObject{}, standIns: map[[2]string]bool{}, ids: map[uint64]*pod{}, denied: map[string]map[string]*gang{},
-		on: map[string]map[string]*pod{}, wide: map[string]*pod{},
+		on: map[string]map[string]*pod{}, wide: map[string]*pod{}, lost: map[string]lost{},
 	}
 }
 
@@ -283,6 +293,7 @@ func (a *Auditor) podGone(uid string) {
 	if p == nil {
 		return
 	}
+	a.leave(p)
 	p.known = false
 	a.join(p, "")
 	a.recount(p)
@@ -562,6 +573,7 @@ func (a *Auditor) nodeGone(name string) {
 	if n == nil {
 		return
 	}
+	a.lose(n)
 	n.known, n.allocatable = false, nil
 	a.judgeNode(n)
 	a.recountStrangers(n)

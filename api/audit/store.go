@@ -697,12 +697,12 @@ func (a *Auditor) intentsPut(e StoreRevision, c StoreChange, rest string) {
 	s.last[incarnation] = max(s.last[incarnation], n)
 	a.dropIntents(c.Key)
 	s.intents[c.Key] = in
-	for _, r := range in.rows {
+	for i, r := range in.rows {
 		p := a.pod(r.pod)
 		p.rows = append(p.rows, r)
 		p.announced[r.node], p.intended = true, e.Revision
 		if old == nil && !e.Snapshot {
-			p.decided = a.now
+			p.decided, p.place = a.now, place{c.CreateRevision, i}
 		}
 		a.recount(p)
 	}

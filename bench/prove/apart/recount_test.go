@@ -161,3 +161,10 @@ func (r *recount) report() []string {
 	}
 	return r.found
 }
+
+// boundAt returns when a pod was first seen with its node.
+func (r *recount) boundAt(uid types.UID) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.since[uid]
+}

@@ -86,6 +86,8 @@ type Result struct {
 	ShardFailovers, CoordinatorFailovers []time.Duration
 	Revisions                            int64          // of the control store
 	Gangs                                map[string]int // by what became of them
+	Among                                map[string]int // of them, those that required something of other pods
+	Recounts, Spared                     int            // pods whose affinity and spread were judged, and those that could not be
 	Attacks                              map[string]int // made by the hostile tenant, by name
 	Waited                               map[string]int // gangs that were seen waiting, by reason
 	Pods                                 int
@@ -312,7 +314,15 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 }
 
 func newNode(name string) *v1.Node {
-	return kubelet.Node(name, strconv.Itoa(nodeCPU), "8Gi", 12)
+	n := kubelet.Node(name, strconv.Itoa(nodeCPU), "8Gi", 12)
+	n.Labels[v1.LabelTopologyZone] = zoneOf(name)
+	return n
+}
+
+// zoneOf returns the zone of a node, while nobody moves it.
+func zoneOf(node string) string {
+	i, _ := strconv.Atoi(strings.TrimPrefix(node, "node-"))
+	return fmt.Sprintf("zone-%d", i%zones)
 }
 
 // poll asks until there is no complaint, and returns the last one when time is over.
@@ -490,6 +500,7 @@ func ready(ctx context.Context, b *local.Basalt) bool {
 func (r *run) judge() {
 	report := r.auditor.Report()
 	r.result.Violations, r.result.Revisions = report.Counts, report.Revision
+	r.result.Recounts, r.result.Spared = report.Recounts, report.Spared
 	r.result.Visited = r.crashes.visited
 	r.result.ShardFailovers, r.result.CoordinatorFailovers = r.view.failovers()
 	for _, v := range report.Violations {

@@ -152,6 +152,7 @@ var faults = map[string]attempt{
 	"cordon":       {2, func(a *attack) { a.cordon() }},
 	"shrink":       {2, func(a *attack) { a.shrink() }},
 	"node-again":   {1, func(a *attack) { a.nodeAgain() }},
+	"move-node":    {1, func(a *attack) { a.moveNode() }},
 	// Nothing dies, and no path breaks.
 	"refuse-bindings": {2, func(a *attack) { a.refuseBindings() }},
 	"refuse-pods":     {1, func(a *attack) { a.refusePods() }},
@@ -589,6 +590,18 @@ func (a *attack) shrink() {
 		}
 	}
 	a.onNode("shrink", set(nodeCPU/2), set(nodeCPU))
+}
+
+// moveNode has a node in another zone, under its pods.
+func (a *attack) moveNode() {
+	set := func(zone func(node string) string) func(ctx context.Context, node string) error {
+		return func(ctx context.Context, node string) error {
+			_, err := a.kube.Core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1.LabelTopologyZone, zone(node)), metav1.PatchOptions{})
+			return err
+		}
+	}
+	to := fmt.Sprintf("zone-%d", a.rand.IntN(zones))
+	a.onNode("move", set(func(string) string { return to }), set(zoneOf))
 }
 
 // nodeAgain deletes a node and makes it anew; its pods stay, for nobody here collects them.

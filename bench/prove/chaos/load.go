@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -35,6 +36,7 @@ type load struct {
 	made    atomic.Int64
 	mu      sync.Mutex
 	results map[string]int
+	among   map[string]int // gangs that ended, by what they required
 	torn    int
 	open    map[*gang]string // what each gang is at
 }
@@ -62,30 +64,17 @@ type gang struct {
 	cpu       int64   // of a pod, milli
 	runs      float64 // seconds that its pods run at least
 	priority  string
-	apart     string // the value of labelApart that its pods have and repel from their nodes, "" for none
+	among     among // what its pods require of each other, and of those of other gangs
 	rand      *rand.Rand
 	uid       types.UID
 	pods      map[string]types.UID // the names of its pods that are to run to their end
 	next      int                  // number of the next pod
 }
 
-// labelApart is the label of pods that repel those with the same value from their nodes.
-const labelApart = "chaos.basalt.dev/apart"
-
-// repel gives a pod of a gang that is to be apart its label and its term.
-func (g *gang) repel(p *v1.Pod) {
-	if g.apart == "" {
-		return
-	}
-	p.Labels[labelApart] = g.apart
-	p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-		{TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{labelApart: g.apart}}}}}}
-}
-
 func (g *gang) ungrouped() bool { return g.kind == single || g.kind == move }
 
 func newLoad(ctx context.Context, r *run) *load {
-	l := &load{run: r, rand: rand.New(rand.NewPCG(r.Seed, 0x10ad)), results: map[string]int{}, open: map[*gang]string{}}
+	l := &load{run: r, rand: rand.New(rand.NewPCG(r.Seed, 0x10ad)), results: map[string]int{}, among: map[string]int{}, open: map[*gang]string{}}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.small = 2 + l.rand.IntN(7)
 	l.long = []int{0, 3, 7}[l.rand.IntN(3)]
@@ -119,11 +108,11 @@ func (l *load) draw(i int) *gang {
 	if r.IntN(10) < l.long {
 		g.runs = 18
 	}
-	switch r.IntN(12) { // nodes may be away: there is one for each of its pods all the same
-	case 0: // apart from other gangs, too
-		g.apart, g.size = "all", min(g.size, 4)
-	case 1, 2, 3:
-		g.apart, g.size = g.name, min(g.size, nodeCount/2)
+	if g.among = drawAmong(r, g.name); g.among.most > 0 {
+		g.size = min(g.size, g.among.most)
+	}
+	if g.among.together {
+		g.size = min(g.size, int(6000/g.cpu)) // half of a zone's room, though a node of it may be away
 	}
 	// A cut limit still lets it through, or it would wait for the end.
 	g.size = min(g.size, int(q.cpu*1000*55/100/g.cpu))
@@ -149,6 +138,9 @@ func (l *load) lead(g *gang) {
 	if l.ctx.Err() == nil {
 		delete(l.open, g)
 		l.results[g.kind+" "+what]++
+		if g.among.value != "" {
+			l.among[g.among.what]++
+		}
 	}
 }
 
@@ -193,7 +185,7 @@ func (l *load) wait(ctx context.Context) {
 			n := 0
 			for g, what := range l.open {
 				if n++; n <= 5 {
-					l.logf("still there: %s %s (%s, %s, %d pods): %s", g.name, g.uid, g.kind, g.queue, g.size, what)
+					l.logf("still there: %s %s (%s, %s, %d pods, %s): %s", g.name, g.uid, g.kind, g.queue, g.size, cmp.Or(g.among.what, "anywhere"), what)
 				}
 			}
 			l.logf("%d gangs are left", n)
@@ -206,11 +198,11 @@ func (l *load) report() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.result.Waited = l.view.waited()
-	l.result.Gangs, l.result.Pods = l.results, int(l.made.Load())
+	l.result.Gangs, l.result.Among, l.result.Pods = l.results, l.among, int(l.made.Load())
 	n := 0
 	for g, what := range l.open {
 		if n++; n <= 12 {
-			l.result.problem("gang %s %s (%s, queue %s, %d of at least %d pods with %d m each) never ended: it is %s", g.name, g.uid, g.kind, g.queue, g.size, g.min, g.cpu, what)
+			l.result.problem("gang %s %s (%s, queue %s, %d of at least %d pods with %d m each, %s) never ended: it is %s", g.name, g.uid, g.kind, g.queue, g.size, g.min, g.cpu, cmp.Or(g.among.what, "anywhere"), what)
 		}
 	}
 	if n > 12 {
@@ -272,7 +264,7 @@ func (l *load) createPod(g *gang, name string, old types.UID) bool {
 	if g.ungrouped() {
 		p.Labels = map[string]string{api.LabelQueue: g.queue}
 	}
-	g.repel(p)
+	g.among.apply(p)
 	if g.kind == owned || g.kind == torn {
 		yes := true
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: g.name, UID: types.UID(g.name), Controller: &yes}}

@@ -42,9 +42,18 @@ func (r *Result) Write(w io.Writer) {
 	for _, k := range slices.Sorted(maps.Keys(r.Gangs)) {
 		fmt.Fprintf(w, "    %-24s %d\n", k, r.Gangs[k])
 	}
+	among := 0
+	for _, n := range r.Among {
+		among += n
+	}
+	fmt.Fprintf(w, "  of them with affinity  %d\n", among)
+	for _, k := range slices.Sorted(maps.Keys(r.Among)) {
+		fmt.Fprintf(w, "    %-24s %d\n", k, r.Among[k])
+	}
 	fmt.Fprintf(w, "  gangs seen waiting     %v\n", r.Waited)
 	fmt.Fprintf(w, "  pods                   %d\n", r.Pods)
 	fmt.Fprintf(w, "  starts of processes    %d\n", r.Starts)
+	fmt.Fprintf(w, "  affinity, spread       of %d pods recounted, of %d not: too little was known\n", r.Recounts, r.Spared)
 	fmt.Fprintf(w, "  revisions judged       %d\n", r.Revisions)
 	fmt.Fprintf(w, "  at rest after          %s\n", r.Rested.Round(time.Millisecond))
 	fmt.Fprintf(w, "  failover, mixed faults shard %s, coordinator %s\n", report.Percentiles(r.ShardFailovers), report.Percentiles(r.CoordinatorFailovers))
