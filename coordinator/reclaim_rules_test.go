@@ -1,0 +1,307 @@
+package coordinator
+
+import (
+	"slices"
+
+	"basalt.dev/basalt/api"
+)
+
+// The rules of reclaim and preemption, written down and searched for loops before they are built: nothing is evicted yet.
+//
+// Who may be evicted for whom. A gang that waits for quota may take it from gangs that have it, by one of two rules:
+//
+//   - reclaim: from another queue, when its own side stays within its threshold and the other side is above its own. Sides are the two
+//     children of the queue at which the paths to both leaves part; the threshold is what they deserve, or their fair shares where that
+//     queue says so;
+//   - preemption: from gangs of lower priority in its own queue, where the queue allows it.
+//
+// One set of victims is taken by one of the rules, never by both: what is taken from its own queue would make others look as if they were
+// above their thresholds.
+//
+// Judged are only resources that a gang uses and that a queue names. A side that is to be entitled must be so in all of these, also in
+// those that nobody lacks: otherwise three gangs, each entitled in the resource that it lacks and above in another, evict each other
+// for ever. A side that loses must be above in one of those that are lacking, if it names any of them. A gang of which its queue names
+// nothing is borrowed altogether.
+//
+// Why it ends. Look at the queues of one level, below the highest queue at which reclaims go on for ever, and at the sum of what each of
+// them has above its threshold. The claimant's side stays within, so it adds nothing; each victim's side was above, so the sum falls. It
+// rises again only by grants above a threshold, and there are none in a resource that somebody lacks who may reclaim it (bars). Thresholds
+// change only when gangs come or go, or an administrator edits. Preemptions in a queue make its list of priorities larger in
+// lexicographic order. TestReclaimEnds looks for a counterexample, and finds those of the rules that were dropped.
+
+// ask is a gang that waits, as these rules see it.
+type ask struct {
+	queue    *queue
+	demand   api.Resources // what it would be charged more
+	priority int64
+}
+
+// holding is a gang that has quota.
+type holding struct {
+	queue    *queue
+	amounts  api.Resources
+	priority int64
+}
+
+// lack is quota that is missing at a queue.
+type lack struct {
+	at       *queue
+	resource string
+	short    int64
+}
+
+// lacks returns what is missing for an ask, from its queue up.
+func (a ask) lacks() (out []lack) {
+	for p := a.queue; p != nil; p = p.parent {
+		for _, d := range a.demand {
+			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 {
+				if short := p.charged.get(d.Resource).plus(d.Value).plus(-limit).amount(); short > 0 {
+					out = append(out, lack{p, d.Resource, short})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// byFairShare are the limits of queues whose children reclaim up to their fair shares.
+var byFairShare = map[*limits]bool{}
+
+// threshold is what a queue may have before its siblings may take something away.
+func (q *queue) threshold() api.Resources {
+	if q.parent != nil && byFairShare[q.parent.limits] {
+		return q.fair
+	}
+	return q.deserved
+}
+
+// entitled reports whether the queue stays within its threshold in all that it names and the ask uses, which is something.
+func (q *queue) entitled(a ask) bool {
+	judged := false
+	threshold := q.threshold()
+	for _, d := range a.demand {
+		limit, named := threshold.Get(d.Resource)
+		if !named || d.Value <= 0 {
+			continue
+		}
+		if judged = true; q.charged.get(d.Resource).plus(d.Value).amount() > limit {
+			return false
+		}
+	}
+	return judged
+}
+
+// above reports by which resources that the holding uses the queue is above its threshold, of those that are lacking if it names any
+// of these. With none, borrowed says that it names nothing that the holding uses.
+func (q *queue) above(h holding, lacks []lack) (by []string, borrowed bool) {
+	var all, lacking []string
+	named, namesLacking := false, false
+	threshold := q.threshold()
+	for _, a := range h.amounts {
+		limit, is := threshold.Get(a.Resource)
+		if !is || a.Value <= 0 {
+			continue
+		}
+		named = true
+		lacked := slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == a.Resource })
+		namesLacking = namesLacking || lacked
+		if q.charged.get(a.Resource).amount() > limit {
+			if all = append(all, a.Resource); lacked {
+				lacking = append(lacking, a.Resource)
+			}
+		}
+	}
+	if namesLacking {
+		return lacking, false
+	}
+	return all, !named
+}
+
+// frees reports whether a holding has something of what is lacking, where it is lacking.
+func (h holding) frees(lacks []lack) bool {
+	return slices.ContainsFunc(lacks, func(l lack) bool { return h.amounts.Value(l.resource) > 0 && under(h.queue, l.at) })
+}
+
+func under(q, top *queue) bool {
+	for ; q != nil; q = q.parent {
+		if q == top {
+			return true
+		}
+	}
+	return false
+}
+
+// mayReclaim reports whether the holding of another queue may be taken, alone, for an ask.
+func (a ask) mayReclaim(h holding, lacks []lack) bool {
+	if h.queue == a.queue || !h.frees(lacks) {
+		return false
+	}
+	mine, other := apart(a.queue, h.queue)
+	if !mine.entitled(a) {
+		return false
+	}
+	for q := h.queue; ; q = q.parent {
+		if by, borrowed := q.above(h, lacks); len(by) == 0 && !borrowed {
+			return false
+		}
+		if q == other {
+			return true
+		}
+	}
+}
+
+// mayPreempt reports whether the holding of the same queue may be taken, alone, for an ask.
+func (a ask) mayPreempt(h holding, lacks []lack) bool {
+	return h.queue == a.queue && h.priority < a.priority && h.frees(lacks)
+}
+
+// lawful judges a set of victims as a whole: that each may be taken by the same rule, that all are needed, and that no queue that loses
+// some falls further below its threshold than by less than its smallest victim, or below its guarantee.
+func (a ask) lawful(victims []holding) bool {
+	lacks := a.lacks()
+	if len(lacks) == 0 || len(victims) == 0 {
+		return false
+	}
+	reclaims, preempts := true, true
+	for _, h := range victims {
+		reclaims = reclaims && a.mayReclaim(h, lacks)
+		preempts = preempts && a.mayPreempt(h, lacks)
+	}
+	if !reclaims && !preempts || !a.covers(victims, lacks, -1) || !a.irreducible(victims, lacks) {
+		return false
+	}
+	if preempts {
+		return a.borrowsNoMore(victims)
+	}
+	return a.leavesEnough(victims, lacks)
+}
+
+// borrowsNoMore reports whether a preemption leaves no queue of its path with more above its threshold than it has, nor with more that is
+// borrowed altogether. Without that, who preempts a small gang for a large one takes idle room, too, which others then reclaim; and one
+// that borrows all that it uses would put one out that is entitled, which comes back at the expense of others.
+func (a ask) borrowsNoMore(victims []holding) bool {
+	for q := a.queue; q.parent != nil; q = q.parent {
+		threshold := q.threshold()
+		borrows := !usesAny(threshold, a.demand)
+		for _, d := range a.demand {
+			limit, named := threshold.Get(d.Resource)
+			if d.Value <= 0 || !borrows && !named {
+				continue
+			}
+			more := wide{}.plus(d.Value)
+			for _, h := range victims {
+				if !borrows || !usesAny(threshold, h.amounts) {
+					more = more.plus(-h.amounts.Value(d.Resource))
+				}
+			}
+			if more.amount() > 0 && (borrows || q.charged.get(d.Resource).add(more).amount() > limit) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// usesAny reports whether a threshold names something that is used.
+func usesAny(threshold, uses api.Resources) bool {
+	return slices.ContainsFunc(uses, func(a api.Amount) bool {
+		_, named := threshold.Get(a.Resource)
+		return named && a.Value > 0
+	})
+}
+
+// covers reports whether the victims, without one of them, free all that is lacking.
+func (a ask) covers(victims []holding, lacks []lack, without int) bool {
+	for _, l := range lacks {
+		var freed wide
+		for i, h := range victims {
+			if i != without && under(h.queue, l.at) {
+				freed = freed.plus(h.amounts.Value(l.resource))
+			}
+		}
+		if freed.amount() < l.short {
+			return false
+		}
+	}
+	return true
+}
+
+func (a ask) irreducible(victims []holding, lacks []lack) bool {
+	for i := range victims {
+		if a.covers(victims, lacks, i) {
+			return false
+		}
+	}
+	return true
+}
+
+// leavesEnough judges what is left to the queues that lose something.
+func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
+	type loss struct {
+		freed    sums
+		smallest map[string]int64
+		by       map[string]bool
+	}
+	losses := map[*queue]*loss{}
+	for _, h := range victims {
+		_, other := apart(a.queue, h.queue)
+		for q := h.queue; ; q = q.parent {
+			l := losses[q]
+			if l == nil {
+				l = &loss{smallest: map[string]int64{}, by: map[string]bool{}}
+				losses[q] = l
+			}
+			by, borrowed := q.above(h, lacks)
+			for _, name := range by {
+				l.by[name] = true
+			}
+			if borrowed {
+				l.by[""] = true
+			}
+			for _, amount := range h.amounts {
+				if amount.Value <= 0 {
+					continue
+				}
+				freed := l.freed.at(amount.Resource)
+				*freed = freed.plus(amount.Value)
+				if s, known := l.smallest[amount.Resource]; !known || amount.Value < s {
+					l.smallest[amount.Resource] = amount.Value
+				}
+			}
+			if q == other {
+				break
+			}
+		}
+	}
+	for q, l := range losses {
+		threshold := q.threshold()
+		enough := l.by[""]
+		for name := range l.by {
+			if name != "" && q.charged.get(name).sub(l.freed.get(name)).plus(l.smallest[name]).amount() > threshold.Value(name) {
+				enough = true
+			}
+		}
+		if !enough {
+			return false
+		}
+		for _, freed := range l.freed {
+			if q.charged.get(freed.resource).sub(freed.wide).amount() < q.guarantee.Value(freed.resource) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// bars reports whether an ask of another queue has to wait because this one is entitled to a resource that both want, and the other is not.
+// What is free goes to this one first, if that is enough for it. If not, and it may reclaim the rest, nobody may borrow meanwhile: what
+// becomes free would be gone bit by bit.
+func (a ask) bars(o ask) bool {
+	if a.queue == o.queue {
+		return false
+	}
+	mine, other := apart(a.queue, o.queue)
+	return mine.entitled(a) && !other.entitled(o) && slices.ContainsFunc(mine.parent.effective, func(limit api.Amount) bool {
+		return a.demand.Value(limit.Resource) > 0 && o.demand.Value(limit.Resource) > 0
+	})
+}
