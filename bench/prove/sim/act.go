@@ -53,13 +53,15 @@ func (w *world) act(line string) {
 	case "calm":
 	case "queue":
 		if a.queue(name) == nil {
-			l.makeQueue(name, amountsOf(after("capability")), amountsOf(after("guarantee")))
+			l.makeQueue(name, spec(after))
 		}
 	case "limits":
 		if q := a.queue(name); q != nil {
 			w.log("admin: %s", line)
 			a.editQueue(q, true, func(q *v1alpha1.Queue) {
-				q.Spec.Capability, q.Spec.Guarantee = amountsOf(after("capability")), amountsOf(after("guarantee"))
+				now := spec(after)
+				now.Closed, now.NamespaceSelector = q.Spec.Closed, q.Spec.NamespaceSelector
+				q.Spec = now
 			})
 		}
 	case "close":

@@ -182,7 +182,22 @@ func (d *drawer) limits() string {
 	if d.some(3) {
 		guarantee = fmt.Sprintf("cpu=%d", 1+rng.IntN(min(cpu, 12)))
 	}
-	return "capability " + capability + " guarantee " + guarantee
+	return "capability " + capability + " guarantee " + guarantee + d.shares(cpu)
+}
+
+// shares draws how a queue stands among its siblings.
+func (d *drawer) shares(cpu int) (s string) {
+	rng := d.w.rng
+	if d.some(3) {
+		s += fmt.Sprintf(" deserved cpu=%d", 1+rng.IntN(cpu))
+	}
+	if d.some(3) {
+		s += fmt.Sprintf(" weight %d", rng.IntN(4))
+	}
+	if d.some(6) {
+		s += " priority 1"
+	}
+	return s
 }
 
 func (d *drawer) pod(name string, of member, queue string) {

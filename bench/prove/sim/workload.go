@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -207,8 +208,20 @@ func (a *apiServer) nodeResources(name string) api.Resources {
 	return api.FromNode(a.node(name), nil).Allocatable
 }
 
-func (l *workload) makeQueue(name string, capability, guarantee corev1.ResourceList) {
-	l.w.api.create(l.w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Capability: capability, Guarantee: guarantee}})
+func (l *workload) makeQueue(name string, spec v1alpha1.QueueSpec) {
+	l.w.api.create(l.w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
+}
+
+// spec of a Queue in the words of a script: capability AMOUNTS guarantee AMOUNTS deserved AMOUNTS weight N priority N.
+func spec(after func(word string) string) v1alpha1.QueueSpec {
+	s := v1alpha1.QueueSpec{Capability: amountsOf(after("capability")), Guarantee: amountsOf(after("guarantee")), Deserved: amountsOf(after("deserved"))}
+	if n, err := strconv.Atoi(after("weight")); err == nil {
+		s.Weight = new(int32(n))
+	}
+	if n, err := strconv.Atoi(after("priority")); err == nil {
+		s.Priority = int32(n)
+	}
+	return s
 }
 
 func (l *workload) makeGroup(name, queue string, least int, priority string) {
