@@ -3,7 +3,7 @@ GO ?= go
 PKG ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race doors image image-test sim explore order chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race doors image image-test sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
 # Packages whose code has one goroutine: the race detector has nothing to find there, and makes them take five times as long.
-PURE := ./cache ./coordinator ./shard/home ./shard/node ./bench/prove/explore ./bench/prove/order ./bench/prove/sim
+PURE := ./cache ./coordinator ./shard/home ./shard/node ./bench/prove/claims ./bench/prove/explore ./bench/prove/order ./bench/prove/sim
 
 test: build compiler ## run all tests, with the race detector where more than one goroutine runs
 	$(GO) test -race -timeout 14m -p 2 $$($(GO) list ./... | grep -v -x -F "$$($(GO) list $(PURE))")
@@ -60,6 +60,11 @@ order: bin/basalt-bench ## explore a model of the log of intents, which is to ke
 	bin/basalt-bench order --weakened
 	bin/basalt-bench order
 	bin/basalt-bench order --large
+
+claims: bin/basalt-bench ## explore a model of claims, by which gangs are to take room and quota from others, and weaken its rules one at a time
+	bin/basalt-bench claims --weakened
+	bin/basalt-bench claims
+	bin/basalt-bench claims --large
 
 CASES ?= 10000
 SEQUENCES ?= 1000

@@ -1,0 +1,78 @@
+package claims
+
+import "slices"
+
+// Rule can be weakened.
+type Rule uint8
+
+// The rules, each as what happens without it. The package comment says them and why.
+const (
+	EvictFirst Rule = iota
+	TwoClaims
+	ClaimWithoutAttempt
+	OldTerm
+	OldSerial
+	ClaimForgotten
+	CloseWithoutAttempt
+	DroppedIsClosed
+	IllegalIsClosed
+	DroppedIsOpened
+	RealShares
+	UnfitGrant
+	EarlyGrant
+	UnreserveKeepsClaim
+	SparedIsForgotten
+	ClaimsUnpromised
+	PromiseStolen
+	PromiseUnrepeated
+	PromiseReplaced
+	HoldAndWait
+	HeirIgnorant
+	HeirWithdraws
+	EvictUnread
+	ReadBeforeSeen
+	RowsUnfenced
+	UnfitClaimStands
+	OldHome
+	ReducibleClaim
+	PodsUnnamed
+	AwaitsVictims
+	AwaitsForgotten
+	RoomGivenBack
+	SparedIsAwaited
+	rules
+)
+
+var ruleNames = [rules]string{"evict-first", "two-claims", "claim-without-attempt", "old-term", "old-serial", "claim-forgotten", "close-without-attempt",
+	"dropped-is-closed", "illegal-is-closed", "dropped-is-opened", "real-shares", "unfit-grant", "early-grant", "unreserve-keeps-claim",
+	"spared-is-forgotten", "claims-unpromised", "promise-stolen", "promise-unrepeated", "promise-replaced", "hold-and-wait", "heir-ignorant", "heir-withdraws",
+	"evict-unread", "read-before-seen", "rows-unfenced", "unfit-claim-stands", "old-home",
+	"reducible-claim", "pods-unnamed", "awaits-victims", "awaits-forgotten", "room-given-back", "spared-is-awaited"}
+
+func (r Rule) String() string { return ruleNames[r] }
+
+// Rules returns all of them.
+func Rules() []Rule {
+	var all []Rule
+	for r := range rules {
+		all = append(all, r)
+	}
+	return all
+}
+
+// Named returns the rule of a name.
+func Named(name string) (Rule, bool) {
+	i := slices.Index(ruleNames[:], name)
+	return Rule(max(i, 0)), i >= 0
+}
+
+type weakened uint64
+
+func weak(rs []Rule) (w weakened) {
+	for _, r := range rs {
+		w |= 1 << r
+	}
+	return w
+}
+
+func (w weakened) has(r Rule) bool { return w&(1<<r) != 0 }
