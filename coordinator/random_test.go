@@ -654,7 +654,7 @@ func BenchmarkRelease(b *testing.B) {
 		waiting, queues int
 		unlike          int // demands in a queue
 	}{
-		{"1000", 1000, 200, 1}, {"10000", 10000, 200, 1}, {"40000", 40000, 200, 1},
+		{"1000", 1000, 200, 1}, {"10000", 10000, 200, 1}, {"40000", 40000, 200, 1}, {"100000 for 200 demands in 1000 queues", 100000, 1000, 200},
 		{"10000 in one queue", 10000, 1, 1}, {"10000 for 100 demands in one queue", 10000, 1, 100}, {"10000 for as many demands in one queue", 10000, 1, 1 << 30}, {"50000 for as many demands in one queue", 50000, 1, 1 << 30},
 	} {
 		waiting, queues := shape.waiting, shape.queues
