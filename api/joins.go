@@ -103,7 +103,7 @@ func spreadOf(c *v1.TopologySpreadConstraint, labels map[string]string) v1.Topol
 	return out
 }
 
-// Spread is a required topology spread constraint. It is immutable.
+// Spread is a topology spread constraint. It is immutable.
 type Spread struct {
 	ID         string // equal for equal selectors
 	Topology   string // the label of nodes whose values are its domains
@@ -154,28 +154,34 @@ func ReadJoins(b []byte) (*Joins, error) {
 		}
 	}
 	for i := range spec.TopologySpreadConstraints {
-		c := &spec.TopologySpreadConstraints[i]
-		selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+		s, err := readSpread(&spec.TopologySpreadConstraints[i])
 		if err != nil {
-			return nil, fmt.Errorf("read topology spread: %w", err)
-		}
-		s := &Spread{Topology: c.TopologyKey, MaxSkew: int64(c.MaxSkew), MinDomains: 1, Affinity: true, selector: selector, empty: selector.Empty()}
-		if c.MinDomains != nil {
-			s.MinDomains = int64(*c.MinDomains)
-		}
-		s.Affinity = c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor
-		s.Taints = c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
-		s.ID = "nil"
-		if c.LabelSelector != nil {
-			id, err := c.LabelSelector.Marshal()
-			if err != nil {
-				return nil, fmt.Errorf("read topology spread: %w", err)
-			}
-			s.ID = string(id)
+			return nil, err
 		}
 		out.Spread = append(out.Spread, s)
 	}
 	return out, nil
+}
+
+func readSpread(c *v1.TopologySpreadConstraint) (*Spread, error) {
+	selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+	if err != nil {
+		return nil, fmt.Errorf("read topology spread: %w", err)
+	}
+	s := &Spread{ID: "nil", Topology: c.TopologyKey, MaxSkew: int64(c.MaxSkew), MinDomains: 1, selector: selector, empty: selector.Empty()}
+	if c.MinDomains != nil {
+		s.MinDomains = int64(*c.MinDomains)
+	}
+	s.Affinity = c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor
+	s.Taints = c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
+	if c.LabelSelector != nil {
+		id, err := c.LabelSelector.Marshal()
+		if err != nil {
+			return nil, fmt.Errorf("read topology spread: %w", err)
+		}
+		s.ID = string(id)
+	}
+	return s, nil
 }
 
 // stripJoins keeps what joins reads, each at its place in its list.

@@ -64,7 +64,7 @@ type Pod struct {
 	Class *Class
 	// Refused is set on a pod that cannot be placed as it is: the reason says what kind, the message names the field.
 	Refused *Refusal
-	// Unheeded says why the pod is placed without its wishes, "" when they are heeded or it has none.
+	// Unheeded says why the pod is placed without its wishes or leanings, "" when they are heeded or it has none.
 	Unheeded string
 
 	// Scheduled is the PodScheduled=False condition that the pod shows now, "" when none: reason and message.
@@ -88,6 +88,7 @@ type Class struct {
 	Repels      []byte    // a v1.PodAntiAffinity with the required terms, in protobuf; empty for none
 	Joins       []byte    // a v1.PodSpec with required pod affinity and topology spread, in protobuf; empty for none
 	Wishes      []byte    // a v1.PodSpec with only what encodeWishes keeps, in protobuf; empty for none
+	Leanings    []byte    // a v1.PodSpec with only what leans keeps, in protobuf; empty for none
 
 	// Labels of its pods, where Labelled: node shards have to know them while there are pods that repel others.
 	Labels   *Labels
@@ -131,7 +132,7 @@ func (c *Class) appendKey(b []byte) []byte {
 		b = strconv.AppendInt(b, a.Value, 36)
 		b = append(b, ';')
 	}
-	b = append(c.appendWishes(c.appendExtras(b)), 0)
+	b = append(c.appendLeanings(c.appendWishes(c.appendExtras(b))), 0)
 	return append(b, c.Constraints...)
 }
 
@@ -153,8 +154,8 @@ const (
 )
 
 // of returns the class of its parts; it copies the requests if it keeps them.
-func (c *Classes) of(requests Resources, constraints, repels, joins, wishes []byte) *Class {
-	made := Class{Requests: requests, Constraints: constraints, Repels: repels, Joins: joins, Wishes: wishes}
+func (c *Classes) of(requests Resources, constraints, repels, joins, wishes, leanings []byte) *Class {
+	made := Class{Requests: requests, Constraints: constraints, Repels: repels, Joins: joins, Wishes: wishes, Leanings: leanings}
 	if c == nil {
 		made.Requests = slices.Clone(requests)
 		return MakeClass(made)
@@ -304,13 +305,17 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	if size := p.Annotations[annotationSize]; size != "" && out.Ours && out.Node == "" && out.Refused == nil {
 		out.Refused = &Refusal{"NeverFits", fmt.Sprintf("the pod has %s bytes, the limit is %d", size, MaxPodBytes)}
 	}
-	var wishes []byte
+	var wishes, leanings []byte
 	if out.Ours && out.Node == "" && out.Refused == nil {
 		var terms []v1.PreferredSchedulingTerm
 		terms, out.Unheeded = prefers(p)
 		wishes = encodeWishes(terms)
+		var unleaned string
+		if leanings, unleaned = encodeLeanings(p); unleaned != "" {
+			out.Unheeded = strings.TrimPrefix(out.Unheeded+"; "+unleaned, "; ")
+		}
 	}
-	out.Class = c.of(requests, constraints, repelled, joined, wishes)
+	out.Class = c.of(requests, constraints, repelled, joined, wishes, leanings)
 	return out
 }
 

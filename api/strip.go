@@ -67,6 +67,7 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		}
 		out.Annotations[annotationUnheeded] = excess
 	}
+	stripLeanings(out, p)
 	if _, excess := repels(p); excess != "" && out.Status.Reason == "" {
 		out.Status.Reason, out.Status.Message = excessConstraints, excess
 	}

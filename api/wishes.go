@@ -28,6 +28,8 @@ const (
 	NoGrade    = 0   // no node has room
 	LeastGrade = 1   // no node is less than that
 	BestGrade  = 501 // a node that fulfils every wish
+	// BestLeaning is the grade, of a class with leanings, of a node that no other one of the cluster can be better than.
+	BestLeaning = 1 << 24
 )
 
 // prefers returns the preferred node affinity terms of a pod that waits, or which bound they exceed.

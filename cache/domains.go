@@ -291,8 +291,9 @@ func (c *Cache) In(nodeName string, labels, values []string) bool {
 	return ok && slices.Equal(has, values)
 }
 
-// PlaceIn is PlaceWithin on the nodes of a domain, all of which have numbers. Wishes of the class are heeded or not.
-func (c *Cache) PlaceIn(class *api.Class, rank api.Rank, labels, values []string, allow func(number int32) bool, heed bool) (nodeName string, victims []string, ok bool) {
+// PlaceIn is PlaceWithin on the nodes of a domain, all of which have numbers. Wishes of the class are heeded or not; with leanings, nil for none,
+// they are.
+func (c *Cache) PlaceIn(class *api.Class, rank api.Rank, labels, values []string, allow func(number int32) bool, heed bool, l Leaning) (nodeName string, victims []string, ok bool) {
 	in := c.partitionOf(labels)
 	d, known := in.numbers[joined(values)]
 	if !known || len(in.slots[d]) == 0 {
@@ -302,11 +303,21 @@ func (c *Cache) PlaceIn(class *api.Class, rank api.Rank, labels, values []string
 	c.compared += int64(len(in.slots[d]))
 	best, top := int32(-1), int64(-1)
 	var w *wish
-	if (cl.wishful || c.reluctant > 0) && heed && cl.set.pins == nil {
+	var q *leanSearch
+	switch {
+	case l != nil:
+		q = c.searchLeaning(cl, l)
+		q.unordered = true
+		c.compared += int64(len(in.slots[d]))
+	case (cl.wishful || c.reluctant > 0) && heed && cl.set.pins == nil:
 		w = c.wishOf(cl)
 	}
 	for _, s := range in.slots[d] {
 		if c.roomFor(cl, s, true) == 0 || allow != nil && !allow(c.bySlot[s].number) {
+			continue
+		}
+		if q != nil {
+			q.look(s)
 			continue
 		}
 		score := int64(0)
@@ -316,6 +327,9 @@ func (c *Cache) PlaceIn(class *api.Class, rank api.Rank, labels, values []string
 		if score > top || score == top && c.keyOf(s) < c.keyOf(best) {
 			best, top = s, score
 		}
+	}
+	if q != nil {
+		best, _ = q.choose()
 	}
 	if best >= 0 {
 		c.chosen = best

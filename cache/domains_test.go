@@ -100,7 +100,7 @@ func TestSurvey(t *testing.T) {
 						t.Fatalf("seed %d, step %d: %q has room for %v, want %v", seed, step, d.Values, d.Pods, want[joined(d.Values)])
 					}
 					for i, class := range classes {
-						node, victims, ok := c.PlaceIn(class, api.Rank{}, labels, d.Values, nil, true)
+						node, victims, ok := c.PlaceIn(class, api.Rank{}, labels, d.Values, nil, true, nil)
 						if ok != (d.Pods[i] > 0) || len(victims) > 0 || ok && (!c.In(node, labels, d.Values) || !c.CanPlace(class, node).Fits()) {
 							t.Fatalf("seed %d, step %d: %q: class %d is placed on %q (%t)", seed, step, d.Values, i, node, ok)
 						}
@@ -131,13 +131,13 @@ func TestPlaceInTakes(t *testing.T) {
 		c.Number("n"+rack, int32(i))
 		c.Charge("p"+rack, "n"+rack, class, Hold, "g", api.Rank{Order: 9})
 	}
-	if node, victims, ok := c.PlaceIn(class, api.Rank{Order: 1}, []string{"rack"}, []string{"b"}, nil, true); !ok || node != "nb" || !slices.Equal(victims, []string{"pb"}) {
+	if node, victims, ok := c.PlaceIn(class, api.Rank{Order: 1}, []string{"rack"}, []string{"b"}, nil, true, nil); !ok || node != "nb" || !slices.Equal(victims, []string{"pb"}) {
 		t.Errorf("%s, %v, %t", node, victims, ok)
 	}
-	if _, _, ok := c.PlaceIn(class, api.Rank{Order: 10}, []string{"rack"}, []string{"b"}, nil, true); ok {
+	if _, _, ok := c.PlaceIn(class, api.Rank{Order: 10}, []string{"rack"}, []string{"b"}, nil, true, nil); ok {
 		t.Error("a hold of a better rank was taken")
 	}
-	if _, _, ok := c.PlaceIn(class, api.Rank{Order: 1}, []string{"rack"}, []string{"c"}, nil, true); ok {
+	if _, _, ok := c.PlaceIn(class, api.Rank{Order: 1}, []string{"rack"}, []string{"c"}, nil, true, nil); ok {
 		t.Error("placed in a domain that does not exist")
 	}
 }

@@ -33,9 +33,6 @@ func (c *Cache) placeTaking(class *api.Class, rank api.Rank, allow func(number i
 
 // bestWithin is best on the nodes that the caller allows.
 func (c *Cache) bestWithin(cl *class, allow func(number int32) bool) (best int32, ok bool) {
-	if cl.unreadable != "" || slices.ContainsFunc(cl.requests, func(a request) bool { return a.col < 0 }) {
-		return -1, false
-	}
 	if cl.set.pins != nil {
 		for _, s := range c.candidates(cl.set.pins) {
 			if what, _ := c.obstacle(cl, s, c.verdict(cl, s)); what == Nothing && (!ok || c.keyOf(s) < c.keyOf(best)) && allow(c.bySlot[s].number) {
@@ -43,6 +40,14 @@ func (c *Cache) bestWithin(cl *class, allow func(number int32) bool) (best int32
 			}
 		}
 		return best, ok
+	}
+	return c.firstFitting(cl, func(s int32) bool { return allow(c.bySlot[s].number) })
+}
+
+// firstFitting returns the first slot of the order that a class fits, whose set is not pinned, and that is to be taken.
+func (c *Cache) firstFitting(cl *class, take func(s int32) bool) (first int32, ok bool) {
+	if cl.unreadable != "" || slices.ContainsFunc(cl.requests, func(a request) bool { return a.col < 0 }) {
+		return -1, false
 	}
 	c.refresh()
 	if cl.bit < 0 && cl.cost > len(c.slots) {
@@ -81,7 +86,7 @@ func (c *Cache) bestWithin(cl *class, allow func(number int32) bool) (best int32
 					continue
 				}
 			}
-			if allow(c.bySlot[s].number) {
+			if take(s) {
 				return s, true
 			}
 		}

@@ -2868,6 +2868,7 @@ type PodClass struct {
 	Labels        *Labels                `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`           // of its pods; not said unless there are pods that repel others, or they have joins
 	Joins         []byte                 `protobuf:"bytes,5,opt,name=joins,proto3" json:"joins,omitempty"`             // a PodSpec in protobuf that has only required pod affinity and topology spread constraints
 	Wishes        []byte                 `protobuf:"bytes,7,opt,name=wishes,proto3" json:"wishes,omitempty"`           // a PodSpec in protobuf that has only affinity.nodeAffinity.preferred: which nodes are better, none is excluded by it
+	Leanings      []byte                 `protobuf:"bytes,9,opt,name=leanings,proto3" json:"leanings,omitempty"`       // a PodSpec in protobuf that has only preferred pod affinity and anti-affinity, and topology spread with ScheduleAnyway
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2940,6 +2941,13 @@ func (x *PodClass) GetJoins() []byte {
 func (x *PodClass) GetWishes() []byte {
 	if x != nil {
 		return x.Wishes
+	}
+	return nil
+}
+
+func (x *PodClass) GetLeanings() []byte {
+	if x != nil {
+		return x.Leanings
 	}
 	return nil
 }
@@ -3055,7 +3063,7 @@ type HoldRequest struct {
 	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`  // as far as the sender knows there is too little: the reply says what is left
 	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"` // pods of the gang that are held or committed at other shards, if constraints between pods concern it
 	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"` // pods take only nodes with all of these labels: the topology domain of their gang
-	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`  // not 0: pods take only nodes of at least this grade, by the wishes of their class
+	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`  // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3239,7 +3247,7 @@ type Refusal struct {
 	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`   // how many of the class found no room
 	Never         bool                   `protobuf:"varint,3,opt,name=never,proto3" json:"never,omitempty"` // no node here would take one even if it were empty
 	Later         bool                   `protobuf:"varint,5,opt,name=later,proto3" json:"later,omitempty"` // its constraints were not compared: those of the namespace take too much time
-	Grade         uint32                 `protobuf:"varint,6,opt,name=grade,proto3" json:"grade,omitempty"` // of the best node that has room for one, by the wishes of the class; 0 when there is none, or no wishes
+	Grade         uint32                 `protobuf:"varint,6,opt,name=grade,proto3" json:"grade,omitempty"` // of the best node that has room for one, by the wishes and leanings of the class; 0 when there is none, or neither
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4780,7 +4788,7 @@ type ClassRoom struct {
 	PodClass      uint64                 `protobuf:"fixed64,1,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"` // xxhash64 of its canonical form: see api.Class. Two with one hash are a wrong guess, no more
 	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`
 	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`   // at least so many
-	Grade         uint32                 `protobuf:"varint,4,opt,name=grade,proto3" json:"grade,omitempty"` // of the best node that has room for one, by the wishes of the class; 0 when there is none, or no wishes
+	Grade         uint32                 `protobuf:"varint,4,opt,name=grade,proto3" json:"grade,omitempty"` // of the best node that has room for one, by the wishes of the class; 0 when there is none, no wishes, or leanings, whose grades only refusals say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5724,14 +5732,15 @@ const file_basalt_proto_rawDesc = "" +
 	"tableEpoch\"R\n" +
 	"\x05Known\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1a\n" +
-	"\battempts\x18\x02 \x03(\x04R\battempts\"\xd6\x01\n" +
+	"\battempts\x18\x02 \x03(\x04R\battempts\"\xf2\x01\n" +
 	"\bPodClass\x122\n" +
 	"\brequests\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\brequests\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
 	"\x06repels\x18\x03 \x01(\fR\x06repels\x12.\n" +
 	"\x06labels\x18\x04 \x01(\v2\x16.basalt.wire.v1.LabelsR\x06labels\x12\x14\n" +
 	"\x05joins\x18\x05 \x01(\fR\x05joins\x12\x16\n" +
-	"\x06wishes\x18\a \x01(\fR\x06wishes\"\x7f\n" +
+	"\x06wishes\x18\a \x01(\fR\x06wishes\x12\x1a\n" +
+	"\bleanings\x18\t \x01(\fR\bleanings\"\x7f\n" +
 	"\x06Labels\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".basalt.wire.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +

@@ -85,7 +85,7 @@ func (x *GangRef) Title() string {
 
 // FromClass says a class.
 func FromClass(c *api.Class) *PodClass {
-	out := &PodClass{Requests: FromResources(c.Requests), Constraints: c.Constraints, Repels: c.Repels, Joins: c.Joins, Wishes: c.Wishes}
+	out := &PodClass{Requests: FromResources(c.Requests), Constraints: c.Constraints, Repels: c.Repels, Joins: c.Joins, Wishes: c.Wishes, Leanings: c.Leanings}
 	if c.Labelled {
 		out.Labels = &Labels{}
 		if c.Labels != nil {
@@ -101,6 +101,6 @@ func ToClass(m *PodClass) (*api.Class, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.MakeClass(api.Class{Requests: requests, Constraints: m.GetConstraints(), Repels: m.GetRepels(), Joins: m.GetJoins(), Wishes: m.GetWishes(),
+	return api.MakeClass(api.Class{Requests: requests, Constraints: m.GetConstraints(), Repels: m.GetRepels(), Joins: m.GetJoins(), Wishes: m.GetWishes(), Leanings: m.GetLeanings(),
 		Labels: api.NewLabels(m.GetLabels().GetLabels()), Labelled: m.GetLabels() != nil}), nil
 }

@@ -59,7 +59,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 			o.class = 1
 		}
 		if s := c.summaries[o.shard]; s != nil {
-			o.pods, o.room, o.grade = s.share(kinds, o.shard == c.cfg.Self), fits(s.left, kinds), c.highest(s, kinds)
+			o.pods, o.room, o.grade = s.share(kinds, o.shard == c.cfg.Self), fits(s.left, kinds), c.highest(r, s, o.shard, kinds)
 		} else {
 			o.pods = missing
 		}

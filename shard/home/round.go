@@ -22,6 +22,7 @@ type round struct {
 	more    map[api.Incarnation]int  // so many pods of each class next
 	graded  map[gradeKey]bool        // was asked for nodes of a grade or above,
 	least   uint32                   // this grade; 0 for none
+	said    map[gradeKey]uint32      // grades in refusals, of classes with leanings
 	last    api.Incarnation          // asked last,
 	rest    []*pod                   // for these in further messages, each of which has an answer of its own
 	short   bool                     // it has too little as far as we know
@@ -238,6 +239,9 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 				}
 			}
 			s.left = s.left.Add(times(k.class.Requests, refused))
+			if room, counted := s.room[k.class.Hash()]; counted && r.least > 0 { // what is there is not good enough
+				s.room[k.class.Hash()] = room + refused
+			}
 			r.refused[from] = r.refused[from] || refused > 0 && r.least == 0
 		}
 	}
@@ -277,7 +281,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			} else if s != nil && r.least == 0 && !ruled {
 				s.room[class.Hash()] = 0
 			} else if s != nil && r.least > 0 {
-				s.setGrade(class.Hash(), f.GetGrade())
+				c.learnGrade(r, from, s, class, f.GetGrade())
 			}
 		}
 		if r.refused[from] = r.refused[from] || r.least == 0; r.least > 0 {

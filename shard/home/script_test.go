@@ -238,7 +238,7 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded=; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
@@ -248,6 +248,9 @@ func (s *script) run(line string) []string {
 		}
 		if wishes := w.value["wishes"]; wishes != "" {
 			p.Class = p.Class.Wishing([]byte(wishes))
+		}
+		if leanings := w.value["leanings"]; leanings != "" {
+			p.Class = p.Class.Leaning([]byte(leanings))
 		}
 		p.Unheeded = w.value["unheeded"]
 		if w.has("new") {

@@ -23,6 +23,7 @@ type summary struct {
 	room map[uint64]int64 // pods that fit, by hash of their class; only of classes that the shard counted
 
 	grades map[uint64]uint32 // of the best node with room, by hash of classes with wishes
+	leaned map[uint64]leaned // the same of classes with leanings, as refusals said
 
 	asking []*gang // that asked for something since, or before and were not answered
 }
@@ -141,6 +142,7 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 		}
 	}
 	s.readGrades(m)
+	c.keepLeaned(s, old)
 	if old != nil { // what is not answered is not counted in it: answers and summaries come in their order
 		for _, g := range old.asking {
 			if r := g.search.round; !g.dropped && r != nil && r.shard == from && !slices.Contains(s.asking, g) {

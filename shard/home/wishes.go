@@ -32,6 +32,12 @@ func (s *summary) gradeOf(class *api.Class) uint32 {
 	if grade, known := s.grades[hash]; known {
 		return grade
 	}
+	if l, known := s.leaned[hash]; known {
+		return l.grade
+	}
+	if len(class.Leanings) > 0 {
+		return api.BestLeaning
+	}
 	return api.BestGrade
 }
 
@@ -46,7 +52,7 @@ func (s *summary) readGrades(m *wire.Summary) {
 
 // graded reports whether a class is to be asked for by grade.
 func (c *Core) graded(class *api.Class) bool {
-	if len(class.Wishes) > 0 {
+	if len(class.Wishes)+len(class.Leanings) > 0 {
 		return true
 	}
 	for _, m := range c.table.Members {
@@ -67,10 +73,10 @@ func (s *summary) setGrade(class uint64, grade uint32) {
 }
 
 // highest returns the highest grade that a shard is known to have for one of some classes.
-func (c *Core) highest(s *summary, kinds []kind) (grade uint32) {
+func (c *Core) highest(r *round, s *summary, shard api.Incarnation, kinds []kind) (grade uint32) {
 	for _, k := range kinds[:min(len(kinds), gradedKinds)] {
 		if c.graded(k.class) {
-			grade = max(grade, s.gradeOf(k.class))
+			grade = max(grade, r.gradeAt(s, shard, k.class))
 		}
 	}
 	return grade
@@ -85,20 +91,26 @@ func (c *Core) nextByGrade(r *round, kinds []kind) (next option, found bool) {
 		if !c.graded(k.class) {
 			continue
 		}
+		if len(k.class.Leanings) > 0 {
+			c.forgetLeaned(r, k.class)
+		}
 		top := uint32(api.NoGrade)
 		for _, m := range c.table.Members {
 			if s := c.summaries[m.Incarnation]; s != nil && c.owned[m.Incarnation] > 0 {
-				top = max(top, s.gradeOf(k.class))
+				top = max(top, r.gradeAt(s, m.Incarnation, k.class))
 			}
 		}
 		for _, m := range c.table.Members {
 			o := option{shard: m.Incarnation, class: 2, least: top, of: k.class.Hash()}
 			s := c.summaries[o.shard]
-			if s == nil || c.owned[o.shard] == 0 || r.graded[gradeKey{o.shard, o.of}] || s.gradeOf(k.class) != top {
+			if s == nil || c.owned[o.shard] == 0 || r.graded[gradeKey{o.shard, o.of}] || r.gradeAt(s, o.shard, k.class) != top {
 				continue
 			}
 			if o.shard == c.cfg.Self {
 				o.class = 1
+			}
+			if len(k.class.Leanings) > 0 {
+				o.least = c.nextBest(r, k.class, o.shard)
 			}
 			o.pods, o.room = s.share(kinds[i:i+1], o.shard == c.cfg.Self), fits(s.left, kinds[i:i+1])
 			if len(o.pods) > 0 && (!found || o.before(next)) {

@@ -42,11 +42,15 @@ func (c *Core) isIn(d *domain, node string) bool {
 	return d == nil || c.cache.In(node, d.keys, d.values)
 }
 
-// placeIn is place in a domain. Grades do not matter: there is one domain.
-func (c *Core) placeIn(d *domain, namespace string, class *api.Class, rank api.Rank, allow func(int32) bool) (node string, victims []string, ok bool) {
+// placeIn is place in a domain, with leanings, nil for none. Grades do not matter: there is one domain.
+func (c *Core) placeIn(d *domain, namespace string, class *api.Class, rank api.Rank, allow func(int32) bool, l *topology.Leanings) (node string, victims []string, ok bool) {
 	before := c.cache.Compared()
 	defer c.spend(namespace, before)
-	return c.cache.PlaceIn(class, rank, d.keys, d.values, allow, c.mayGrade(namespace, class))
+	heed := c.mayGrade(namespace, class)
+	if l == nil || !heed || c.spent.Spent(c.now, namespace) >= comparedAtOnce {
+		return c.cache.PlaceIn(class, rank, d.keys, d.values, allow, heed, nil)
+	}
+	return c.cache.PlaceIn(class, rank, d.keys, d.values, allow, heed, l)
 }
 
 // probe tells a home shard how many pods fit into each domain. It is silent during a takeover, when not all pods are counted.

@@ -133,7 +133,7 @@ func (s *groups) matches(g *group, k *kin) bool {
 // that has asked for too many groups.
 func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, ok bool) {
 	if len(class.Repels) == 0 && len(k.in) == 0 {
-		if class.Labelled || len(class.Wishes) > 0 {
+		if class.Labelled || len(class.Wishes)+len(class.Leanings) > 0 {
 			class = api.NewClass(class.Requests, class.Constraints)
 		}
 		return class, true

@@ -104,14 +104,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 				continue
 			}
 		}
-		var node string
-		var victims []string
-		var ok bool
-		if in != nil {
-			node, victims, ok = c.placeIn(in, namespace, wishing[i], g.rank, plan.allow(i))
-		} else {
-			node, victims, ok = c.place(namespace, wishing[i], m.GetGrade(), g.rank, plan.allow(i))
-		}
+		node, victims, ok := plan.place(i, in, wishing[i], m.GetGrade(), g.rank)
 		if !ok {
 			full[i] = true
 			refused[i]++
@@ -138,7 +131,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i], Later: later[i]}
 		if refused[i] > 0 && !later[i] {
-			r.Grade = c.grade(namespace, wishing[i])
+			r.Grade = plan.grade(i, wishing[i])
 		}
 		if refused[i] > 0 && !later[i] && c.takeover.stage == idle && m.GetGrade() == 0 {
 			before := c.cache.Compared()

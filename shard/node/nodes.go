@@ -403,7 +403,7 @@ func (c *Core) makeSummary() *wire.Summary {
 		}
 		before := c.cache.Compared()
 		class := a.class
-		if class.Labelled || len(class.Wishes) > 0 || len(class.Repels) > 0 || len(c.groups.byTerm) > 0 {
+		if class.Labelled || len(class.Wishes)+len(class.Leanings)+len(class.Repels) > 0 || len(c.groups.byTerm) > 0 {
 			counted, ok := c.placed(c.kinOf(a.namespace, class), class, true)
 			if !ok {
 				continue
@@ -412,7 +412,11 @@ func (c *Core) makeSummary() *wire.Summary {
 		}
 		n := c.cache.Room(class, int64(c.cfg.MaxRoom))
 		c.spend(a.namespace, before)
-		s.Room = append(s.Room, &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom), Grade: c.grade(a.namespace, wished(class, a.class))})
+		room := &wire.ClassRoom{PodClass: hash, Pods: uint32(n), More: n == int64(c.cfg.MaxRoom)}
+		if len(a.class.Leanings) == 0 {
+			room.Grade = c.grade(a.namespace, wished(class, a.class))
+		}
+		s.Room = append(s.Room, room)
 	}
 	return s
 }

@@ -137,7 +137,26 @@ func (w words) class() *api.Class {
 		}
 		class.Wishes, _ = (&v1.PodSpec{Affinity: wishes}).Marshal()
 	}
+	class.Leanings = w.leanings()
 	return api.MakeClass(class)
+}
+
+// leanings are near=KEY:APP and apart=KEY:APP, terms of weight 1, and anyway=KEY:APP, a spread.
+func (w words) leanings() []byte {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns")}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName, Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{}, PodAntiAffinity: &v1.PodAntiAffinity{}}}}
+	term := func(word string) []v1.WeightedPodAffinityTerm {
+		key, app, ok := strings.Cut(w.value[word], ":")
+		if !ok {
+			return nil
+		}
+		return []v1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}
+	}
+	p.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = term("near")
+	p.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution = term("apart")
+	if key, app, ok := strings.Cut(w.value["anyway"], ":"); ok {
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	}
+	return api.FromPod(p, nil, api.Rules{}).Class.Leanings
 }
 
 // labels are app=NAME; "-" for none.

@@ -17,8 +17,10 @@ type planned struct {
 	core      *Core
 	namespace string
 	rules     []*topology.Rules // by class
-	trial     *topology.Trial   // nil while no class has rules
-	dropped   []string          // pods whose holds ended during the trial
+	asked     []*api.Class
+	leaned    []leaned        // by class; nil if none leans
+	trial     *topology.Trial // nil while no class has rules or leans
+	dropped   []string        // pods whose holds ended during the trial
 }
 
 // plan reads the rules of classes. It is not ok for a class whose namespace has too much counted.
@@ -33,8 +35,11 @@ func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, beside []*wire.Hel
 			}
 		}
 		if !some {
-			return p
+			break
 		}
+	}
+	if leans := p.lean(classes, ok); !some && !leans {
+		return p
 	}
 	p.trial = c.topology.Try()
 	for _, uid := range api.SortedKeys(g.holds) { // what the gang has supports the rest of it
@@ -79,7 +84,7 @@ func (p *planned) stays(class int, uid, node string) bool {
 
 // took notes that a pod got a hold.
 func (p *planned) took(class int, uid, node string) (ruled bool) {
-	if p.rules[class] == nil {
+	if p.rules[class] == nil && !p.leans(class) {
 		return false
 	}
 	p.trial.Add(p.namespace, uid, node)

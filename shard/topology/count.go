@@ -61,6 +61,9 @@ type tally struct {
 
 	least   int32 // of bound pods in a domain with nodes
 	settled bool  // least is right
+
+	members  int       // nodes that are in some domain
+	spectrum *spectrum // nil unless leanings ask
 }
 
 // filter says which nodes a spread counts for pods with some constraints.
@@ -111,7 +114,9 @@ func (t *tally) add(n int32, c counts, by int32) {
 		return
 	}
 	t.fit(d)
+	t.measure(d, -1)
 	t.domain[d].add(c, by)
+	t.measure(d, 1)
 	t.total.add(c, by)
 	t.settled = t.settled && c[bound] == 0 && !fault.On(fault.RowsSupport)
 }
@@ -133,9 +138,12 @@ func (t *tally) put(n, by int32) {
 	if before := t.nodes[d]; before == 0 || before+by == 0 {
 		t.domains += int(by)
 	}
+	t.measure(d, -1)
 	t.nodes[d] += by
+	t.members += int(by)
 	c := t.counter.on[n]
 	t.domain[d].add(c, by)
+	t.measure(d, 1)
 	t.total.add(c, by)
 	t.settled = false
 }
@@ -364,6 +372,7 @@ func (v *View) sweep() {
 	v.spent.Forget(v.now)
 	old := v.now.Add(-countKept)
 	clear(v.rules)
+	clear(v.leaning.made)
 	v.generation++
 	for _, s := range v.spaces {
 		for key, list := range s.kins {

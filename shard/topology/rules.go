@@ -178,15 +178,9 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 			r.affinity = append(r.affinity, v.tallyOf(s, t.Topology, nil, nil))
 		}
 	}
-	var keys []string
+	keys := topologies(joins.Spread)
 	for _, s := range joins.Spread {
-		if !slices.Contains(keys, s.Topology) {
-			keys = append(keys, s.Topology)
-		}
-	}
-	slices.Sort(keys)
-	for _, s := range joins.Spread {
-		c := v.counterOf("spread\x00"+namespace+"\x00"+s.ID, namespace, []string{namespace}, func(k *kin) bool { return !k.deleting && (k.unlisted || s.Counts(k.labels)) })
+		c := v.counterOf(spreadID(namespace, s), namespace, []string{namespace}, spreadCounts(s))
 		if !ask(c) {
 			return nil, false
 		}
@@ -197,6 +191,25 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		r.spread = append(r.spread, rule)
 	}
 	return r, true
+}
+
+// topologies returns the keys of constraints, in order: nodes have to have all of these labels.
+func topologies(spread []*api.Spread) (keys []string) {
+	for _, s := range spread {
+		if !slices.Contains(keys, s.Topology) {
+			keys = append(keys, s.Topology)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func spreadID(namespace string, s *api.Spread) string {
+	return "spread\x00" + namespace + "\x00" + s.ID
+}
+
+func spreadCounts(s *api.Spread) func(k *kin) bool {
+	return func(k *kin) bool { return !k.deleting && (k.unlisted || s.Counts(k.labels)) }
 }
 
 // Open returns how many pods may be placed now as far as domains are concerned, one after another and without those that are bound

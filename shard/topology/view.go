@@ -48,6 +48,8 @@ type View struct {
 	swept         time.Time
 	changed       map[string]bool // namespaces for which something is counted otherwise, so that more may fit
 	trials        int             // under way
+	there         int             // nodes
+	leaning       leaning
 	terms         map[string][]*api.Term
 	joins         map[string]*api.Joins
 
@@ -221,6 +223,7 @@ func (v *View) move(n int32, object *api.Node) {
 	for _, t := range v.tallies {
 		t.put(n, -1)
 	}
+	v.there += int(flag(object != nil)) - int(flag(v.nodes[n].object != nil))
 	v.nodes[n].object = object
 	v.nodes[n].seen = v.nodes[n].seen || object != nil
 	for _, c := range v.columns {

@@ -70,6 +70,7 @@ func TestApart(t *testing.T) {
 		t.Run("gangs and single pods", w.gangs)
 		t.Run("a zone", w.zone)
 		t.Run("a namespace relabelled", w.namespaces)
+		t.Run("spread anyway", w.anyway)
 		t.Run("a shard killed", w.killed)
 	})
 

@@ -29,9 +29,9 @@ import (
 // wishPlugins are those whose scores are about the same wishes as Basalt's tiers.
 var wishPlugins = map[string]bool{names.NodeAffinity: true, names.TaintToleration: true}
 
-// Top returns the nodes that can take the pod of a case and to which kube-scheduler gives the highest score, by its wish plugins with their
+// Top returns the nodes that can take the pod of a case and to which kube-scheduler gives the highest score, by some of its plugins with their
 // weights.
-func Top(c *Case) (map[string]bool, error) {
+func Top(c *Case, plugins map[string]bool) (map[string]bool, error) {
 	top := map[string]bool{}
 	_, err := feasible(c, func(ctx context.Context, f framework.Framework, state fwk.CycleState, fit []fwk.NodeInfo) error {
 		if len(fit) == 0 {
@@ -48,7 +48,7 @@ func Top(c *Case) (map[string]bool, error) {
 		for _, n := range scores {
 			sum := int64(0)
 			for _, s := range n.Scores {
-				if wishPlugins[s.Name] {
+				if plugins[s.Name] {
 					sum += s.Score
 				}
 			}
@@ -178,7 +178,8 @@ func (p *plant) place(pod *v1.Pod) string {
 
 // Scores is what came out of some sequences of pods.
 type Scores struct {
-	Pods, Top    int // placed, and of those on a node of kube-scheduler's highest score
+	Pods, Top    int // placed, and of those on a node of kube-scheduler's highest score, without what the pods that are there prefer,
+	Heard        int // and with it
 	Choosy       int // pods for which not all nodes with room have the same score,
 	ChoosyTop    int
 	Refused      int // found no room in Basalt, and some by the filters of kube-scheduler
@@ -186,12 +187,17 @@ type Scores struct {
 }
 
 func (s *Scores) add(o Scores) {
+	s.Heard += o.Heard
 	s.Pods, s.Top, s.Choosy, s.ChoosyTop, s.Refused, s.OtherMessage = s.Pods+o.Pods, s.Top+o.Top, s.Choosy+o.Choosy, s.ChoosyTop+o.ChoosyTop, s.Refused+o.Refused, s.OtherMessage+o.OtherMessage
 }
 
-// Score places the pods of a seed over some shards.
-func Score(seed uint64, shards int) (out Scores, err error) {
-	c, pods := sequence(seed)
+// Score places the pods of a seed over some shards. They prefer some nodes, and some pods around them if they lean.
+func Score(seed uint64, shards int, l lean) (out Scores, err error) {
+	c, pods := sequence(seed, l)
+	plugins := wishPlugins
+	if l != leanNot {
+		plugins = leaningPlugins
+	}
 	p := newPlant(c, shards)
 	for _, pod := range pods {
 		c.Pod = pod
@@ -199,9 +205,15 @@ func Score(seed uint64, shards int) (out Scores, err error) {
 		if err != nil {
 			return out, err
 		}
-		top, err := Top(c)
+		top, err := Top(c.silent(), plugins)
 		if err != nil {
 			return out, err
+		}
+		heard := top
+		if l != leanNot {
+			if heard, err = Top(c, plugins); err != nil {
+				return out, err
+			}
 		}
 		on := p.place(pod)
 		switch {
@@ -215,6 +227,9 @@ func Score(seed uint64, shards int) (out Scores, err error) {
 			choosy := len(top) < len(a.Fits)
 			if choosy {
 				out.Choosy++
+			}
+			if heard[on] {
+				out.Heard++
 			}
 			if top[on] {
 				out.Top++
@@ -232,7 +247,7 @@ func Score(seed uint64, shards int) (out Scores, err error) {
 }
 
 // sequence returns the cluster and the pods of a seed: a few kinds of pods, whose wishes overlap, come in turns until the cluster is nearly full.
-func sequence(seed uint64) (*Case, []*v1.Pod) {
+func sequence(seed uint64, l lean) (*Case, []*v1.Pod) {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), c: &Case{}}
 	room := 0
 	for i := range 6 + g.IntN(40) {
@@ -251,13 +266,22 @@ func sequence(seed uint64) (*Case, []*v1.Pod) {
 		g.c.Nodes = append(g.c.Nodes, n)
 	}
 	var kinds []v1.PodSpec
-	for range 1 + g.IntN(4) {
-		kinds = append(kinds, g.wisher())
+	apps := 1 + g.IntN(4)
+	for app := range apps {
+		s := g.wisher()
+		if l != leanNot {
+			g.leaner(&s, l, app, apps)
+		}
+		kinds = append(kinds, s)
 	}
 	var pods []*v1.Pod
 	for i := range room * 9 / 10 {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p" + strconv.Itoa(i), UID: types.UID("uid-p" + strconv.Itoa(i)), ResourceVersion: "1"},
-			Spec: *kinds[g.IntN(len(kinds))].DeepCopy()}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p" + strconv.Itoa(i), UID: types.UID("uid-p" + strconv.Itoa(i)), ResourceVersion: "1"}}
+		app := g.IntN(apps)
+		p.Spec = *kinds[app].DeepCopy()
+		if l != leanNot {
+			p.Labels = map[string]string{"app": strconv.Itoa(app)}
+		}
 		pods = append(pods, p)
 	}
 	g.c.Pod = pods[0]

@@ -8,7 +8,7 @@ func TestScores(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		var all Scores
 		for seed := range uint64(40) {
-			s, err := Score(seed+1, shards)
+			s, err := Score(seed+1, shards, leanNot)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -17,6 +17,32 @@ func TestScores(t *testing.T) {
 		t.Logf("%d shards: %+v: %.2f %% of all, %.2f %% of those with a choice", shards, all, percent(all.Top, all.Pods), percent(all.ChoosyTop, all.Choosy))
 		if all.Choosy < 1000 || percent(all.ChoosyTop, all.Choosy) < 95 || all.Refused > all.Pods/100 {
 			t.Errorf("%d shards: %+v", shards, all)
+		}
+	}
+}
+
+// TestLeaningScores: the same of pods that prefer some pods around them. What the pods that are there prefer is left out of kube-scheduler's
+// score; with it the share is smaller. Over several shards, what a pod prefers of several sorts is weighed less exactly.
+func TestLeaningScores(t *testing.T) {
+	for _, row := range []struct {
+		of     string
+		lean   lean
+		shards int
+		least  float64
+	}{{"one preference", leanSingly, 1, 99}, {"one preference", leanSingly, 3, 97}, {"several", leanMuch, 1, 97}, {"several", leanMuch, 3, 87},
+		{"one preference", leanSingly, 8, 94}, {"several", leanMuch, 8, 75}} {
+		var all Scores
+		for seed := range uint64(40) {
+			s, err := Score(seed+1, row.shards, row.lean)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.add(s)
+		}
+		t.Logf("%s, %d shards: %+v: %.2f %% of all, %.2f %% of those with a choice; with what other pods prefer %.2f %%", row.of, row.shards, all,
+			percent(all.Top, all.Pods), percent(all.ChoosyTop, all.Choosy), percent(all.Heard, all.Pods))
+		if all.Choosy < 1000 || percent(all.ChoosyTop, all.Choosy) < row.least || all.Refused > all.Pods/100 {
+			t.Errorf("%s, %d shards: %+v", row.of, row.shards, all)
 		}
 	}
 }

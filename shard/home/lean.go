@@ -1,0 +1,92 @@
+package home
+
+import (
+	"maps"
+	"time"
+
+	"basalt.dev/basalt/api"
+)
+
+// Which shard is asked for pods that prefer some pods around them, or none: those are asked for by grade, too (wishes.go). For them a grade
+// compares with all nodes of the cluster, and the best one there may be anywhere is api.BestLeaning: the shard of this process is asked for
+// that first, and mostly has it. Only if it has none, the others are asked.
+//
+// Which grade a shard has changes with each pod, so summaries do not say it. What a refusal says counts for its round, and is remembered for a
+// few more pods: where no shard has the best, as when a zone is full, not every pod has to ask all of them.
+
+// leanedPods is for how many pods it is remembered, and leanedFor how long.
+const (
+	leanedPods = 4
+	leanedFor  = 250 * time.Millisecond
+)
+
+// leaned is what a refusal said of a class with leanings.
+type leaned struct {
+	grade uint32
+	at    time.Time
+	pods  int // that may still be asked for by it
+}
+
+// learnGrade takes what a refusal said.
+func (c *Core) learnGrade(r *round, from api.Incarnation, s *summary, class *api.Class, grade uint32) {
+	if len(class.Leanings) == 0 {
+		s.setGrade(class.Hash(), grade)
+		return
+	}
+	if s.leaned == nil {
+		s.leaned = map[uint64]leaned{}
+	}
+	s.leaned[class.Hash()] = leaned{grade, c.now, leanedPods}
+	if r.said == nil {
+		r.said = map[gradeKey]uint32{}
+	}
+	r.said[gradeKey{from, class.Hash()}] = grade
+}
+
+// gradeAt is gradeOf at a shard, as far as a round knows.
+func (r *round) gradeAt(s *summary, shard api.Incarnation, class *api.Class) uint32 {
+	if grade, known := r.said[gradeKey{shard, class.Hash()}]; known {
+		return grade
+	}
+	return s.gradeOf(class)
+}
+
+// nextBest returns the highest grade of the other shards. The shard that had the highest, as far as is known, need not have that any more: it
+// is the right one as long as it is not below the others.
+func (c *Core) nextBest(r *round, class *api.Class, but api.Incarnation) (grade uint32) {
+	grade = api.LeastGrade
+	for _, m := range c.table.Members {
+		if s := c.summaries[m.Incarnation]; s != nil && c.owned[m.Incarnation] > 0 && m.Incarnation != but {
+			grade = max(grade, r.gradeAt(s, m.Incarnation, class))
+		}
+	}
+	return grade
+}
+
+// forgetLeaned forgets what was said of a class too long ago, or for too many pods, when a round is about to ask for one more.
+func (c *Core) forgetLeaned(r *round, class *api.Class) {
+	if len(r.graded) > 0 {
+		return
+	}
+	for _, m := range c.table.Members {
+		s := c.summaries[m.Incarnation]
+		if s == nil {
+			continue
+		}
+		l, known := s.leaned[class.Hash()]
+		if l.pods--; known && (l.pods < 0 || c.now.Sub(l.at) >= leanedFor) {
+			delete(s.leaned, class.Hash())
+		} else if known {
+			s.leaned[class.Hash()] = l
+		}
+	}
+}
+
+// keepLeaned takes over what is not too old from the last summary.
+func (c *Core) keepLeaned(s, old *summary) {
+	if old == nil || len(old.leaned) == 0 {
+		return
+	}
+	maps.DeleteFunc(old.leaned, func(_ uint64, l leaned) bool { return c.now.Sub(l.at) >= leanedFor })
+	s.leaned = old.leaned
+}

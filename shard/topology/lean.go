@@ -1,0 +1,275 @@
+package topology
+
+import (
+	"math/bits"
+
+	"basalt.dev/basalt/api"
+)
+
+// Leanings (api.Class.Leanings) are counted as rules are, by kube-scheduler's formulas InterPodAffinity and PodTopologySpread, and never keep
+// a pod from a node. So nobody judges them, and nobody is woken when something is counted otherwise.
+//
+// What a namespace may have counted for leanings is half of what it may have in all: the other half is left for what its pods require.
+// A class beyond that is placed without its leanings.
+
+// Leanings make nodes better or worse for the pods of a class. They hold until the next event.
+type Leanings struct {
+	generation uint64
+	near       []nearRule
+	crowd      []crowdRule
+	asks       []*counter
+	view       *View
+}
+
+// nearRule is a preferred term; its weight is negative for anti-affinity.
+type nearRule struct {
+	*tally
+	weight int64
+}
+
+// crowdRule is a spread constraint. A domain costs what it has times each, and some.
+type crowdRule struct {
+	*tally
+	each uint64 // with lnBits fraction bits
+	some int64
+}
+
+// crowding adds up what domains cost. It has 128 bits, as products of a number of pods and a logarithm do not fit 64.
+type crowding struct {
+	high, low uint64 // with lnBits fraction bits
+	some      int64
+}
+
+func (c *crowding) add(r *crowdRule, pods int32) {
+	high, low := bits.Mul64(uint64(max(pods, 0)), r.each)
+	var carry uint64
+	c.low, carry = bits.Add64(c.low, low, 0)
+	c.high += high + carry
+	c.some += r.some
+}
+
+// rounded returns the sum, rounded half up. With api.MaxLeanings constraints it is below 1 << 42.
+func (c *crowding) rounded() int64 {
+	low, carry := bits.Add64(c.low, 1<<(lnBits-1), 0)
+	return int64((c.high+carry)<<(64-lnBits)|low>>lnBits) + c.some
+}
+
+// leaning is what a View knows of leanings.
+type leaning struct {
+	made map[ruleKey]*Leanings
+	read map[string]*api.Leanings
+}
+
+// LeaningsOf returns the leanings of the pods of a class, nil if it has none or its namespace has too much counted.
+func (v *View) LeaningsOf(namespace string, class *api.Class) *Leanings {
+	if len(class.Leanings) == 0 {
+		return nil
+	}
+	key := ruleKey{namespace, class.Key}
+	l := v.leaning.made[key]
+	if l == nil || l.generation != v.generation {
+		if l = v.lean(namespace, class); l == nil {
+			return nil
+		}
+		l.generation = v.generation
+		if len(v.leaning.made) >= remembered || v.leaning.made == nil {
+			v.leaning.made = map[ruleKey]*Leanings{}
+		}
+		v.leaning.made[key] = l
+	}
+	for _, s := range l.asks {
+		s.used = v.now
+	}
+	for i := range l.crowd {
+		r := &l.crowd[i]
+		r.each = ln(uint32(r.domains) + 2) // so that constraints with few domains weigh as much as those with many
+	}
+	return l
+}
+
+func (v *View) lean(namespace string, class *api.Class) *Leanings {
+	read, known := v.leaning.read[string(class.Leanings)]
+	if !known {
+		read, _ = api.ReadLeanings(class.Leanings)
+		if len(v.leaning.read) >= remembered || v.leaning.read == nil {
+			v.leaning.read = map[string]*api.Leanings{}
+		}
+		v.leaning.read[string(class.Leanings)] = read
+	}
+	if read == nil {
+		return nil
+	}
+	l := &Leanings{view: v}
+	for _, t := range read.Terms {
+		spaces, selects := t.Namespaces()
+		if selects {
+			spaces = nil
+		}
+		s := v.softCounter("near\x00"+t.ID, namespace, spaces, func(k *kin) bool { return t.Matches(k.space.name, k.space.labels, k.labels) })
+		if s == nil {
+			return nil
+		}
+		l.asks = append(l.asks, s)
+		l.near = append(l.near, nearRule{v.tallyOf(s, t.Topology, nil, nil).measured(), t.Weight})
+	}
+	keys := topologies(read.Spread)
+	for _, c := range read.Spread {
+		s := v.softCounter(spreadID(namespace, c), namespace, []string{namespace}, spreadCounts(c))
+		if s == nil {
+			return nil
+		}
+		l.asks = append(l.asks, s)
+		l.crowd = append(l.crowd, crowdRule{tally: v.tallyOf(s, c.Topology, keys, v.filterOf(c, nil, class.Constraints)).measured(), some: c.MaxSkew - 1})
+	}
+	return l
+}
+
+// softCounter is counterOf for what is not required: within half of the bounds, and without a word to sleeping gangs.
+func (v *View) softCounter(id, by string, spaces []string, matches func(k *kin) bool) *counter {
+	weight := 1
+	if spaces == nil {
+		weight = anywhereCounts
+	}
+	s := v.counters[id]
+	if s == nil && (v.made[by]+weight > countedByNamespace/2 || v.spent.Spent(v.now, by) >= countedAtOnce/2) {
+		return nil
+	}
+	required := s != nil && s.by[by]
+	if s = v.counterOf(id, by, spaces, matches); s != nil && !required {
+		delete(s.by, by)
+	}
+	return s
+}
+
+// At returns the weights of the terms that are fulfilled on a node, with multiplicity, and how crowded its domains are; -1 for a node that
+// lacks the label of a spread. With api.MaxLeanings terms of at most api.MaxTermWeight the first is within 1 << 43 of zero.
+func (l *Leanings) At(n int32) (near, crowd int64) {
+	for i := range l.near {
+		r := &l.near[i]
+		if d := r.column.of[n]; d >= 0 {
+			near += r.weight * int64(r.of(d, true))
+		}
+	}
+	if len(l.crowd) == 0 {
+		return near, 0
+	}
+	var sum crowding
+	for i := range l.crowd {
+		r := &l.crowd[i]
+		d := r.column.of[n]
+		if d < 0 {
+			return near, -1
+		}
+		sum.add(r, r.of(d, true))
+	}
+	return near, sum.rounded()
+}
+
+// Best returns bounds of what At returns: no node of the cluster is better than the one or worse than the other, except for those that lack
+// a label. They are exact for a single term or constraint.
+func (l *Leanings) Best() (near, crowd int64) {
+	var sum crowding
+	for i := range l.near {
+		r := &l.near[i]
+		least, most := r.spectrum.bounds()
+		switch {
+		case r.weight > 0:
+			near += r.weight * int64(most)
+		case r.members >= l.view.there: // else a node without the label has none of it
+			near += r.weight * int64(least)
+		}
+	}
+	for i := range l.crowd {
+		least, _ := l.crowd[i].spectrum.bounds()
+		sum.add(&l.crowd[i], least)
+	}
+	return near, sum.rounded()
+}
+
+// Worst is the other bound.
+func (l *Leanings) Worst() (near, crowd int64) {
+	var sum crowding
+	for i := range l.near {
+		r := &l.near[i]
+		least, most := r.spectrum.bounds()
+		switch {
+		case r.weight < 0:
+			near += r.weight * int64(most)
+		case r.members >= l.view.there:
+			near += r.weight * int64(least)
+		}
+	}
+	for i := range l.crowd {
+		_, most := l.crowd[i].spectrum.bounds()
+		sum.add(&l.crowd[i], most)
+	}
+	return near, sum.rounded()
+}
+
+// Has reports whether there are terms, and whether there are spread constraints.
+func (l *Leanings) Has() (near, crowd bool) { return len(l.near) > 0, len(l.crowd) > 0 }
+
+// spectrum counts the domains of a tally that have nodes by their numbers of pods, so that the least and the most of them are known.
+type spectrum struct {
+	domains     []int32 // by number of pods
+	least, most int32
+}
+
+// measured has a tally keep its spectrum.
+func (t *tally) measured() *tally {
+	if t.spectrum == nil {
+		t.spectrum = &spectrum{}
+		for d := range t.domain {
+			t.measure(int32(d), 1)
+		}
+	}
+	return t
+}
+
+// measure brings a domain as it is now into the spectrum of its tally, or takes it out.
+func (t *tally) measure(d, by int32) {
+	s := t.spectrum
+	if s == nil || t.nodes[d] == 0 {
+		return
+	}
+	n := max(0, t.of(d, true))
+	for int(n) >= len(s.domains) {
+		s.domains = append(s.domains, 0)
+	}
+	if s.domains[n] += by; by > 0 {
+		s.least, s.most = min(s.least, n), max(s.most, n)
+	}
+}
+
+// bounds returns the least and the most pods of a domain.
+func (s *spectrum) bounds() (least, most int32) {
+	for s.least < s.most && s.domains[s.least] == 0 {
+		s.least++
+	}
+	for s.most > s.least && s.domains[s.most] == 0 {
+		s.most--
+	}
+	return s.least, s.most
+}
+
+// lnBits is how many fraction bits a logarithm has.
+const lnBits = 32
+
+// ln returns the natural logarithm of n, which is positive. Repeated squaring gives the fraction bits of that to base 2.
+func ln(n uint32) uint64 {
+	const binary = 40 // fraction bits of log, more than are kept
+	length := bits.Len32(n)
+	log, x := uint64(length-1), uint64(n)<<(64-length) // x is from 1 to below 2, with 63 fraction bits
+	for range binary {
+		log <<= 1
+		high, low := bits.Mul64(x, x) // 126 fraction bits
+		if high>>63 == 1 {
+			log, x = log|1, high
+		} else {
+			x = high<<1 | low>>63
+		}
+	}
+	const ln2 = 0xb17217f7d1cf79ab // with 64 fraction bits
+	product, _ := bits.Mul64(log, ln2)
+	return (product + 1<<(binary-lnBits-1)) >> (binary - lnBits)
+}
