@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -80,21 +82,24 @@ func printTree(out io.Writer, queues []v1alpha1.Queue) {
 			fmt.Fprintf(w, "%s\t\t\t\t\tnot seen by Basalt yet\n", name)
 			continue
 		}
+		what := map[v1.ResourceName]bool{}
+		for _, list := range []v1.ResourceList{s.Charged, q.Spec.Capability, s.Limits.Deserved} {
+			for name := range list {
+				what[name] = true
+			}
+		}
 		var charged []string
-		for what := range s.Charged {
-			amount := s.Charged[what]
-			text := string(what) + " " + amount.String()
-			if limit, limited := q.Spec.Capability[what]; limited {
+		for _, name := range slices.Sorted(maps.Keys(what)) {
+			amount := s.Charged[name]
+			text := string(name) + " " + amount.String()
+			if limit, limited := q.Spec.Capability[name]; limited {
 				text += "/" + limit.String()
+			}
+			if deserved, guarantee := s.Limits.Deserved[name], s.Limits.Guarantee[name]; deserved.String() != guarantee.String() {
+				text += " (deserves " + deserved.String() + ")"
 			}
 			charged = append(charged, text)
 		}
-		for what, limit := range q.Spec.Capability {
-			if _, named := s.Charged[what]; !named {
-				charged = append(charged, string(what)+" 0/"+limit.String())
-			}
-		}
-		slices.Sort(charged)
 		reason, message := "", ""
 		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil {
 			reason, message = c.Reason, c.Message

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api/v1alpha1"
+)
+
+func TestPrintTree(t *testing.T) {
+	list := func(of ...string) v1.ResourceList {
+		l := v1.ResourceList{}
+		for i := 0; i < len(of); i += 2 {
+			l[v1.ResourceName(of[i])] = resource.MustParse(of[i+1])
+		}
+		return l
+	}
+	queues := []v1alpha1.Queue{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.QueueSpec{Capability: list("cpu", "16", "nvidia.com/gpu", "0")},
+			Status: &v1alpha1.QueueStatus{Charged: list("cpu", "3", "memory", "2Gi"), AdmittedGangs: 2, WaitingGangs: 1, Limits: v1alpha1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "4")}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Status: &v1alpha1.QueueStatus{Limits: v1alpha1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "8", "memory", "1Gi")},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: "Ready", Message: "limits are in force"}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
+	}
+	var b strings.Builder
+	printTree(&b, queues)
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	want := []string{
+		"QUEUE CHARGED ADMITTED WAITING READY MESSAGE",
+		"a cpu 3/16, memory 2Gi, nvidia.com/gpu 0/0 2 1",
+		"a.b cpu 0 (deserves 8), memory 0 (deserves 1Gi) 0 0 Ready limits are in force",
+		"new not seen by Basalt yet",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s", strings.Join(got, "\n"))
+	}
+}
