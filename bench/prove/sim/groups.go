@@ -379,8 +379,8 @@ func (c *check) sawPod(p *corev1.Pod, added bool) {
 		delete(c.gangs, gang)
 		g := c.gang(gang)
 		g.implied, g.name = true, name
-		if was != nil { // who sees it late may still bind for that one
-			g.durable, g.before, g.began = was.durable, was.least, c.w.now
+		if was != nil { // who sees it late may still bind for that one, or for one before it
+			g.durable, g.before, g.began = was.durable, c.minimum(was), c.w.now
 		}
 		g.meddled, g.relabelled, g.inherited = c.strange[name], c.relabelled[name], c.used[name]
 		if !slices.Contains(c.byName[name], gang) {
