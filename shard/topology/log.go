@@ -50,6 +50,12 @@ func (v *View) live(r *row, p *pod) bool {
 // Position is up to which revision the log was seen; 0 before it was read.
 func (v *View) Position() int64 { return v.position }
 
+// Awaits reports whether a row of a key may still bind its pod, as far as the log and the pod tell.
+func (v *View) Awaits(inc api.Incarnation, n uint64, uid string) bool {
+	k := v.keys[keyID{inc, n}]
+	return k != nil && slices.ContainsFunc(k.rows, func(r *row) bool { return r.uid == uid && !r.givenUp })
+}
+
 func (v *View) logRead(ev event.LogRead) {
 	there := map[keyID]bool{}
 	for i := range ev.Intents {

@@ -35,8 +35,8 @@ var Bugs = []Bug{
 	{fault.NamesNotUIDs, 1}, {fault.PanicBelowZero, 1}, {fault.TermKeepsKey, 1}, {fault.RecordEndsProcess, 58},
 	{fault.UnboundedBatch, 20}, {fault.EndlessEarmark, 45}, {fault.ForeignInFull, 1},
 	{fault.FloorLost, 4}, {fault.RoleIgnored, 27}, {fault.WrittenUnleased, 1},
-	{fault.JudgedUnseen, 0}, {fault.PlainUnjudged, 0}, {fault.DeletedIsOver, 0}, {fault.GivenUpUntold, 0}, {fault.RowTermsIgnored, 0},
-	{fault.LabelsUnawaited, 0}, {fault.RowsSupport, 0}, {fault.GangUnjudged, 0}, {fault.LogAnewComplete, 0},
+	{fault.JudgedUnseen, 6}, {fault.PlainUnjudged, 11}, {fault.DeletedIsOver, 17}, {fault.GivenUpUntold, 4}, {fault.RowTermsIgnored, 67},
+	{fault.LabelsUnawaited, 0}, {fault.RowsSupport, 11}, {fault.GangUnjudged, 4}, {fault.LogAnewComplete, 0},
 	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
 }
 

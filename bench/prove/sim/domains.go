@@ -30,7 +30,120 @@ func (d *drawer) spreading(die *die) {
 		d.fixed = die.below(3) > 0
 		d.say("domains")
 		d.tag(0)
+		if d.fixed && !d.w.cfg.Calm {
+			d.rush(0)
+		}
 	}
+}
+
+// rush has gangs and pods of one app, which are for the same domains, begin at once, every few seconds: there is room for them, their pods
+// were seen, and their PodGroups come while some shards see pods, or the log of intents, late, or while what they write or bind takes long.
+// So homes and nodes judge what they do not see, and what others do meanwhile.
+func (d *drawer) rush(i int) {
+	w, l := d.w, &d.w.load
+	die := w.newDie(fmt.Sprint("rush ", i))
+	between := func(from, to time.Duration) time.Duration { return from + time.Duration(die.below(int(to-from))) }
+	then := func(from, to time.Duration, do func()) {
+		w.outside(between(from, to), func() {
+			if !w.calm {
+				do()
+			}
+		})
+	}
+	of := func(from []*corev1.Pod) *corev1.Pod {
+		if len(from) == 0 {
+			return nil
+		}
+		return from[die.below(len(from))]
+	}
+	then(2*time.Second, 8*time.Second, func() {
+		app := apps[die.below(len(apps))]
+		concerned := func(key string) bool {
+			b := l.bond(key)
+			return l.app(key) == app || b.kind != free && b.app == app
+		}
+		for _, p := range l.pods(func(p *corev1.Pod) bool {
+			return running(p) && (p.Labels["app"] == app || concerned(cmp.Or(groupNamed(p), p.Name)))
+		}) {
+			d.say("finish %s %s", p.Name, corev1.PodSucceeded)
+		}
+		plain := die.below(3) == 0 // gangs that require nothing, and single pods that exclude them
+		least := map[string]int{}
+		var names, singles []string
+		for n, first := 0, die.below(32); n < 32 && len(names) < 5; n++ {
+			name := fmt.Sprintf("g%d", 16+(first+n)%32)
+			if w.api.groups.objects["ns/"+name].Object != nil || !concerned(name) || plain && l.bond(name).kind != free || !plain && l.bond(name).kind == free && die.below(2) > 0 {
+				continue
+			}
+			names = append(names, name)
+			if least[name] = min(4, l.most(name)); die.below(2) == 0 {
+				least[name] = 1 + die.below(least[name])
+			}
+			for i := range least[name] + die.below(2) {
+				d.pod(fmt.Sprintf("%s-%d", name, i), member{group: name}, "")
+			}
+		}
+		few := [2]int{} // of those that exclude others, and of those that do not
+		for n, first := 0, die.below(64); n < 64; n++ {
+			name, kind := fmt.Sprintf("rush%d", (first+n)%64), 0
+			if l.bond(name).kind != exclude {
+				kind = 1
+			}
+			if concerned(name) && few[kind] < 2 && !(plain && kind == 1) && w.api.pod("ns", name) == nil {
+				few[kind]++
+				singles = append(singles, name)
+			}
+		}
+		then(1200*time.Millisecond, 2500*time.Millisecond, func() {
+			lasts := between(2*time.Second, 8*time.Second)
+			read := die.below(3) == 0 // the log is read anew, after some rows were seen
+			for _, x := range w.shards {
+				if die.below(2) == 0 {
+					d.say("stall %s %s %s", x.inc, w.api.pods.kind, lasts)
+					if read { // and a list of pods takes long
+						then(200*time.Millisecond, 1200*time.Millisecond, func() {
+							if n := slices.Index(x.followers, x.log); n >= 0 {
+								d.say("stall-store %s %d %s", x.inc, n, lasts/2)
+								d.say("%s %s %s", []string{"slow-api", "no-api"}[die.below(2)], x.inc, lasts)
+							}
+						})
+					}
+				} else if n := slices.Index(x.followers, x.log); n >= 0 && die.below(3) == 0 {
+					d.say("stall-store %s %d %s", x.inc, n, lasts/2)
+				}
+				switch die.below(6) {
+				case 0:
+					d.say("slow-api %s %s", x.inc, lasts)
+				case 1, 2:
+					d.say("slow-store %s %s", x.inc, lasts/2)
+				}
+			}
+			if read {
+				d.say("compact 0 %s", lasts)
+			}
+			soon := []time.Duration{time.Millisecond, 300 * time.Millisecond, 2 * time.Second}[die.below(3)]
+			if read {
+				soon = 2 * time.Second
+			}
+			wait := time.Duration(die.below(2)) * 200 * time.Millisecond // until pods that nobody had seen before are on their way
+			for _, name := range names {
+				then(wait, wait+soon, func() { d.group(name, leafNames[die.below(len(leafNames))], least[name]) })
+			}
+			for _, name := range singles {
+				then(0, soon, func() { d.pod(name, member{}, leafNames[die.below(len(leafNames))]) })
+			}
+			for range die.below(3) {
+				then(0, 2*time.Second, func() {
+					if p := of(l.pods(l.underway)); p != nil && die.below(2) == 0 {
+						d.say("delete %s", p.Name)
+					} else if p != nil {
+						d.say("annotate %s %d", p.Name, w.step)
+					}
+				})
+			}
+		})
+		d.rush(i + 1)
+	})
 }
 
 // tag has a tenant change the app of a pod, every few seconds.

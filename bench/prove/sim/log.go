@@ -63,6 +63,21 @@ func (x *shard) followLog(first func()) {
 			}
 			return
 		}
-		x.step(v.(event.LogSeen))
+		ev := v.(event.LogSeen)
+		x.step(ev)
+		x.heeds(ev)
 	})
+}
+
+// heeds judges that no row counts any more that the log has told the shard was given up: what waits for its domain, or is to be judged
+// after it, would wait for nothing.
+func (x *shard) heeds(ev event.LogSeen) {
+	for i := range ev.Intents {
+		in := &ev.Intents[i]
+		for _, uid := range in.Record.GetGivenUp() {
+			if x.w.count("rows given up"); x.topology.Awaits(in.Incarnation, in.N, uid) {
+				x.w.fail("C2: %s was told that %s/%d gave pod %s up, and still awaits it", x.inc, in.Incarnation, in.N, uid)
+			}
+		}
+	}
 }
