@@ -307,7 +307,7 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 		}
 		return nil
 	}
-	if _, exists := s.caps[ref.Queue]; !exists || closed[ref.Queue] || len(pods) < min || len(pods[0].Spec.TopologySpreadConstraints) > 0 {
+	if _, exists := s.caps[ref.Queue]; !exists || closed[ref.Queue] || len(pods) < min || len(pods[0].Spec.ResourceClaims) > 0 {
 		return nil
 	}
 	expected := 0 // whole gangs only: a pod that comes later would need growth

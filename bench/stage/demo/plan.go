@@ -216,8 +216,8 @@ func makePlan(seed uint64, scale float64) *plan {
 	never("closed", company+".archive.cold", "names a closed queue", 2, 2, small, nil)
 	never("no-queue", service+".nowhere", "names a queue that does not exist", 2, 2, small, nil)
 	never("too-few", serviceLeaves[2], "has fewer pods than its minimum", 3, 5, small, nil)
-	never("spread", serviceLeaves[3], "uses a constraint that is not supported", 2, 2, small, &v1.PodSpec{
-		TopologySpreadConstraints: []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{}}}})
+	never("device", serviceLeaves[3], "uses a constraint that is not supported", 2, 2, small, &v1.PodSpec{
+		ResourceClaims: []v1.PodResourceClaim{{Name: "device", ResourceClaimName: new("of-nobody")}}})
 
 	// A stream of small gangs for the time of the failovers, round all service queues; each second one without a PodGroup.
 	for i := range s.flow {
@@ -274,7 +274,7 @@ func (g *gang) add(shape workload.Shape, run float64, where *v1.PodSpec) {
 		p.Annotations = map[string]string{kubelet.RunSeconds: fmt.Sprintf("%.1f", run)}
 	}
 	if where != nil {
-		p.Spec.NodeSelector, p.Spec.Affinity, p.Spec.TopologySpreadConstraints = where.NodeSelector, where.Affinity, where.TopologySpreadConstraints
+		p.Spec.NodeSelector, p.Spec.Affinity, p.Spec.ResourceClaims = where.NodeSelector, where.Affinity, where.ResourceClaims
 	}
 	g.pods = append(g.pods, p)
 }
