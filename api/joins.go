@@ -153,12 +153,20 @@ func ReadJoins(b []byte) (*Joins, error) {
 			out.Own.Affinity = &v1.Affinity{NodeAffinity: a.NodeAffinity}
 		}
 	}
-	for i := range spec.TopologySpreadConstraints {
-		s, err := readSpread(&spec.TopologySpreadConstraints[i])
+	var err error
+	if out.Spread, err = readSpreads(spec.TopologySpreadConstraints); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func readSpreads(constraints []v1.TopologySpreadConstraint) (out []*Spread, err error) {
+	for i := range constraints {
+		s, err := readSpread(&constraints[i])
 		if err != nil {
 			return nil, err
 		}
-		out.Spread = append(out.Spread, s)
+		out = append(out, s)
 	}
 	return out, nil
 }

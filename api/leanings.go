@@ -216,12 +216,9 @@ func ReadLeanings(b []byte) (*Leanings, error) {
 			return nil, err
 		}
 	}
-	for i := range spec.TopologySpreadConstraints {
-		s, err := readSpread(&spec.TopologySpreadConstraints[i])
-		if err != nil {
-			return nil, err
-		}
-		out.Spread = append(out.Spread, s)
+	var err error
+	if out.Spread, err = readSpreads(spec.TopologySpreadConstraints); err != nil {
+		return nil, err
 	}
 	return out, nil
 }
@@ -231,13 +228,4 @@ func (c *Class) Leaning(leanings []byte) *Class {
 	out := *c
 	out.Leanings = leanings
 	return MakeClass(out)
-}
-
-// appendLeanings appends the leanings of a class to its key.
-func (c *Class) appendLeanings(b []byte) []byte {
-	if len(c.Leanings) == 0 {
-		return b
-	}
-	b = fmt.Appendf(b, "\x04%d:", len(c.Leanings))
-	return append(b, c.Leanings...)
 }

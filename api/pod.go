@@ -132,7 +132,8 @@ func (c *Class) appendKey(b []byte) []byte {
 		b = strconv.AppendInt(b, a.Value, 36)
 		b = append(b, ';')
 	}
-	b = append(c.appendLeanings(c.appendWishes(c.appendExtras(b))), 0)
+	b = appendPart(appendPart(c.appendExtras(b), markWishes, c.Wishes), markLeanings, c.Leanings)
+	b = append(b, 0)
 	return append(b, c.Constraints...)
 }
 

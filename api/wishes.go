@@ -110,11 +110,17 @@ func (c *Class) Wishing(wishes []byte) *Class {
 	return MakeClass(out)
 }
 
-// appendWishes appends the wishes of a class to its key.
-func (c *Class) appendWishes(b []byte) []byte {
-	if len(c.Wishes) == 0 {
+// What stands in a key before the wishes and the leanings of a class.
+const (
+	markWishes   = 2
+	markLeanings = 4
+)
+
+// appendPart appends to a key what few classes have, after a byte that says what it is.
+func appendPart(b []byte, mark byte, part []byte) []byte {
+	if len(part) == 0 {
 		return b
 	}
-	b = fmt.Appendf(b, "\x02%d:", len(c.Wishes))
-	return append(b, c.Wishes...)
+	b = fmt.Appendf(append(b, mark), "%d:", len(part))
+	return append(b, part...)
 }

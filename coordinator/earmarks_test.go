@@ -22,16 +22,26 @@ type hall struct {
 }
 
 func newHall(t *testing.T, limits map[string]int64) *hall {
-	h := &hall{bytesWorld: newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"}), ends: map[string]time.Time{},
-		queues: map[string]string{}, came: map[string]time.Time{}, waited: map[string]time.Duration{}, running: map[string]time.Duration{}}
+	h := emptyHall(t)
 	h.queue("root", 1, nil)
 	for _, path := range api.SortedKeys(limits) {
 		h.queue(path, 1, api.FromMap(map[string]int64{"cpu": limits[path]}))
 	}
+	h.open()
+	return h
+}
+
+// emptyHall is one without queues; it is not open.
+func emptyHall(t *testing.T) *hall {
+	return &hall{bytesWorld: newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"}), ends: map[string]time.Time{},
+		queues: map[string]string{}, came: map[string]time.Time{}, waited: map[string]time.Duration{}, running: map[string]time.Duration{}}
+}
+
+// open lets gangs be admitted, once all queues are there.
+func (h *hall) open() {
 	h.step(QueuesSynced{})
 	h.settle()
 	h.tick(2 * time.Second)
-	return h
 }
 
 // ask has a gang come that runs so long once it is granted.

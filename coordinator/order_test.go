@@ -51,8 +51,7 @@ func TestShares(t *testing.T) {
 		{"who needs other resources is in nobody's way", []team{{path: "a", ask: unit, want: cpu(100)}, {path: "b", ask: map[string]int64{"memory": 10}, want: map[string]int64{"memory": 1000}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := &hall{bytesWorld: newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"}), ends: map[string]time.Time{},
-				queues: map[string]string{}, came: map[string]time.Time{}, waited: map[string]time.Duration{}, running: map[string]time.Duration{}}
+			h := emptyHall(t)
 			h.queue("root", 1, api.FromMap(map[string]int64{"cpu": 100, "memory": 1000}))
 			made := map[string]bool{}
 			for _, team := range c.teams {
@@ -64,9 +63,7 @@ func TestShares(t *testing.T) {
 				spec.Name, spec.UID, spec.ResourceVersion, spec.HasFinalizer = team.path, "u-"+team.path, "1", true
 				h.step(spec)
 			}
-			h.step(QueuesSynced{})
-			h.settle()
-			h.tick(2 * time.Second)
+			h.open()
 			n := 0
 			sums := map[string]map[string]int64{}
 			const seconds, measured = 120, 60

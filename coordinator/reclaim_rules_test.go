@@ -119,16 +119,7 @@ func (q *queue) above(h holding, lacks []lack) (by []string, borrowed bool) {
 
 // frees reports whether a holding has something of what is lacking, where it is lacking.
 func (h holding) frees(lacks []lack) bool {
-	return slices.ContainsFunc(lacks, func(l lack) bool { return h.amounts.Value(l.resource) > 0 && under(h.queue, l.at) })
-}
-
-func under(q, top *queue) bool {
-	for ; q != nil; q = q.parent {
-		if q == top {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(lacks, func(l lack) bool { return h.amounts.Value(l.resource) > 0 && api.Under(h.queue.path, l.at.path) })
 }
 
 // mayReclaim reports whether the holding of another queue may be taken, alone, for an ask.
@@ -215,7 +206,7 @@ func (a ask) covers(victims []holding, lacks []lack, without int) bool {
 	for _, l := range lacks {
 		var freed wide
 		for i, h := range victims {
-			if i != without && under(h.queue, l.at) {
+			if i != without && api.Under(h.queue.path, l.at.path) {
 				freed = freed.plus(h.amounts.Value(l.resource))
 			}
 		}

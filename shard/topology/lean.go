@@ -167,41 +167,29 @@ func (l *Leanings) At(n int32) (near, crowd int64) {
 
 // Best returns bounds of what At returns: no node of the cluster is better than the one or worse than the other, except for those that lack
 // a label. They are exact for a single term or constraint.
-func (l *Leanings) Best() (near, crowd int64) {
+func (l *Leanings) Best() (near, crowd int64) { return l.bound(true) }
+
+// Worst is the other bound.
+func (l *Leanings) Worst() (near, crowd int64) { return l.bound(false) }
+
+func (l *Leanings) bound(best bool) (near, crowd int64) {
 	var sum crowding
 	for i := range l.near {
 		r := &l.near[i]
 		least, most := r.spectrum.bounds()
 		switch {
-		case r.weight > 0:
+		case r.weight > 0 == best:
 			near += r.weight * int64(most)
 		case r.members >= l.view.there: // else a node without the label has none of it
 			near += r.weight * int64(least)
 		}
 	}
 	for i := range l.crowd {
-		least, _ := l.crowd[i].spectrum.bounds()
-		sum.add(&l.crowd[i], least)
-	}
-	return near, sum.rounded()
-}
-
-// Worst is the other bound.
-func (l *Leanings) Worst() (near, crowd int64) {
-	var sum crowding
-	for i := range l.near {
-		r := &l.near[i]
-		least, most := r.spectrum.bounds()
-		switch {
-		case r.weight < 0:
-			near += r.weight * int64(most)
-		case r.members >= l.view.there:
-			near += r.weight * int64(least)
+		of, most := l.crowd[i].spectrum.bounds()
+		if !best {
+			of = most
 		}
-	}
-	for i := range l.crowd {
-		_, most := l.crowd[i].spectrum.bounds()
-		sum.add(&l.crowd[i], most)
+		sum.add(&l.crowd[i], of)
 	}
 	return near, sum.rounded()
 }

@@ -103,7 +103,7 @@ type hall struct {
 	events  events
 	gangs   map[string]*gang
 	changed time.Duration // when a queue last became busy or idle
-	granted int
+	planned int           // events
 
 	all, calm []float64 // largest distances
 	used      float64   // of the dominant resource, summed over samples
@@ -152,8 +152,8 @@ func (e *events) Pop() any {
 }
 
 func (h *hall) plan(after time.Duration, does func()) {
-	h.granted++
-	heap.Push(&h.events, happening{h.now + after, h.granted, does})
+	h.planned++
+	heap.Push(&h.events, happening{h.now + after, h.planned, does})
 }
 
 func newHall(seed uint64, load float64) *hall {

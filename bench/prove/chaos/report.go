@@ -34,22 +34,8 @@ func (r *Result) Write(w io.Writer) {
 	if len(r.Attacks) > 0 {
 		fmt.Fprintf(w, "  attacks by a tenant    %v\n", r.Attacks)
 	}
-	gangs := 0
-	for _, n := range r.Gangs {
-		gangs += n
-	}
-	fmt.Fprintf(w, "  gangs                  %d\n", gangs)
-	for _, k := range slices.Sorted(maps.Keys(r.Gangs)) {
-		fmt.Fprintf(w, "    %-24s %d\n", k, r.Gangs[k])
-	}
-	among := 0
-	for _, n := range r.Among {
-		among += n
-	}
-	fmt.Fprintf(w, "  of them with affinity  %d\n", among)
-	for _, k := range slices.Sorted(maps.Keys(r.Among)) {
-		fmt.Fprintf(w, "    %-24s %d\n", k, r.Among[k])
-	}
+	printCounts(w, "gangs", r.Gangs)
+	printCounts(w, "of them with affinity", r.Among)
 	fmt.Fprintf(w, "  gangs seen waiting     %v\n", r.Waited)
 	fmt.Fprintf(w, "  pods                   %d\n", r.Pods)
 	fmt.Fprintf(w, "  starts of processes    %d\n", r.Starts)
@@ -64,5 +50,17 @@ func (r *Result) Write(w io.Writer) {
 	fmt.Fprintf(w, "  violations             %s\n", strings.Join(kinds, ", "))
 	for _, p := range r.Problems {
 		fmt.Fprintf(w, "PROBLEM %s\n", p)
+	}
+}
+
+// printCounts prints a sum and what it is the sum of.
+func printCounts(w io.Writer, title string, of map[string]int) {
+	sum := 0
+	for _, n := range of {
+		sum += n
+	}
+	fmt.Fprintf(w, "  %-22s %d\n", title, sum)
+	for _, k := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(w, "    %-24s %d\n", k, of[k])
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/ptr"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
@@ -239,7 +240,7 @@ func describeRecord(m proto.Message) string {
 		c, _ := wire.ToResources(m.Capability)
 		g, _ := wire.ToResources(m.Guarantee)
 		d, _ := wire.ToResources(m.Deserved)
-		return fmt.Sprintf("uid %s version %s capability %s guarantee %s deserved %s weight %d priority %d closed %t deleted %t", m.Uid, m.ResourceVersion, c, g, d, weightOf(m.Weight), m.Priority, m.Closed, m.Deleted)
+		return fmt.Sprintf("uid %s version %s capability %s guarantee %s deserved %s weight %d priority %d closed %t deleted %t", m.Uid, m.ResourceVersion, c, g, d, ptr.Deref(m.Weight, 1), m.Priority, m.Closed, m.Deleted)
 	case *wire.TableRecord:
 		return fmt.Sprintf("epoch %d members %v refilling %t", m.Epoch, m.Incarnations, m.Refilling)
 	case *wire.ShardRecord:
@@ -533,11 +534,4 @@ func definite[R any](p *process, s *server, kind string, do func() R, done func(
 		}
 		p.later(p.w.between(20*time.Millisecond, time.Second), func() { definite(p, s, kind, do, done) })
 	})
-}
-
-func weightOf(w *uint32) uint32 {
-	if w == nil {
-		return 1
-	}
-	return *w
 }
