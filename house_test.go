@@ -22,7 +22,7 @@ import (
 const module = "basalt.dev/basalt"
 
 // cores decide; they must be pure. Everything else that is not listed in mayImport is a shell, a main or a bench.
-var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership", "shard/effect", "shard/fair", "shard/home", "shard/home/intake", "shard/home/report", "shard/node", "shard/topology", "shard/event"}
+var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership", "shard/effect", "shard/fair", "shard/home", "shard/home/intake", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event"}
 
 // mayImport lists, for cores and words, what of ours they may import.
 var mayImport = map[string][]string{
@@ -34,15 +34,16 @@ var mayImport = map[string][]string{
 	"cache":                    {"api", "api/fault"},
 	"api/store/protocol":       {"api", "api/wire", "api/fault"},
 	"coordinator":              {"api", "api/wire", "api/v1alpha1", "api/fault"},
-	"coordinator/effect":       {"api", "api/v1alpha1", "api/store/protocol", "coordinator"},
+	"coordinator/effect":       {"api", "api/v1alpha1", "api/store/protocol", "api/wire", "coordinator"},
 	"coordinator/leadership":   {"api", "api/wire", "api/fault", "coordinator"},
 	"shard/effect":             {"api", "api/fault", "api/store/protocol", "shard/event"},
 	"shard/event":              {"api", "api/wire", "api/v1alpha1"},
 	"shard/fair":               {},
 	"shard/topology":           {"api", "api/wire", "api/fault", "shard/event", "shard/fair"},
 	"shard/node":               {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event", "shard/fair", "shard/topology"},
-	"shard/home":               {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/intake", "shard/home/report", "shard/topology"},
+	"shard/home":               {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/intake", "shard/home/plan", "shard/home/report", "shard/topology"},
 	"shard/home/intake":        {"api", "api/v1alpha1"},
+	"shard/home/plan":          {"api"},
 	"shard/home/report":        {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
 	"api/audit":                {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
 }

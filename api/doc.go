@@ -25,6 +25,10 @@ const VolcanoLease = "volcano-system/volcano"
 const (
 	LabelPodGroup = "scheduling.basalt.dev/pod-group" // on a pod: a PodGroup of its own namespace
 	LabelQueue    = "scheduling.basalt.dev/queue"     // on a pod or on its namespace: a queue's path
+
+	// LabelPreemptible, "true" or "false", on a pod without a PodGroup, or on a PodGroup of scheduling.k8s.io: whether it may be evicted
+	// for another gang.
+	LabelPreemptible = "scheduling.basalt.dev/preemptible"
 )
 
 // LabelHostname is the label of nodes whose domains are single nodes.

@@ -37,11 +37,16 @@ type Pod struct {
 	Deleting bool // has a deletion timestamp
 	Gated    bool // has scheduling gates
 
+	Preemptible *bool // LabelPreemptible of the pod itself, nil if it says neither
+
 	Gang     string // LabelGang of a pod with a node: whom it was bound for; "" when somebody else bound it
 	Group    string // the group that it names, in its own namespace; "" for a gang of one
 	Queue    string // LabelQueue of the pod itself; "" leaves it to the namespace
 	Priority int64
 	Owned    bool // a controller would make it again
+
+	PreemptionNever bool  // spec.preemptionPolicy is Never: nothing is evicted for it
+	GraceSeconds    int32 // spec.terminationGracePeriodSeconds
 
 	GroupKind GroupKind
 	GroupMin  int    // of an ImpliedGroup: how many of its pods start together, 0 if this pod does not say
@@ -204,6 +209,9 @@ type Rules struct {
 	Ignored    map[string]bool // resources that neither placement nor quota counts
 }
 
+// maxGrace bounds GraceSeconds: a day.
+const maxGrace = 24 * 60 * 60
+
 // Ours reports whether pods with this spec.schedulerName are placed by Basalt.
 func (r *Rules) Ours(scheduler string) bool {
 	if len(r.Schedulers) == 0 {
@@ -215,6 +223,15 @@ func (r *Rules) Ours(scheduler string) bool {
 // FromPod reduces a pod by the rules. It never fails: what cannot be read or is not supported is said in Refused.
 func FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	return (*Classes)(nil).FromPod(p, cluster, rules)
+}
+
+// YesOrNo reads a label or annotation that is "true" or "false". It returns nil for anything else, which says nothing.
+func YesOrNo(value string) *bool {
+	switch value {
+	case "true", "false":
+		return new(value == "true")
+	}
+	return nil
 }
 
 // FromPod is FromPod, with the classes that are known.
@@ -233,12 +250,17 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	}
 	out.Lent = rules.Leased && out.Ours && p.Spec.SchedulerName != SchedulerName
 	out.readGroup(p, &rules)
+	out.Preemptible = YesOrNo(p.Labels[LabelPreemptible])
 	if out.Node != "" {
 		out.Gang = p.Labels[LabelGang]
 	} else if !out.Ours {
 		out.Nominated = p.Status.NominatedNodeName
 	}
 	out.Owned = metav1.GetControllerOfNoCopy(p) != nil
+	out.PreemptionNever = p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == v1.PreemptNever
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+		out.GraceSeconds = int32(max(0, min(*s, maxGrace)))
+	}
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
 			out.ConditionReason, out.ConditionMessage = c.Reason, c.Message

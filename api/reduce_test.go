@@ -256,3 +256,20 @@ func TestStripWithoutContainers(t *testing.T) {
 		t.Errorf("%s: %s", p.Status.Reason, p.Status.Message)
 	}
 }
+
+// Whether a pod may be evicted is read from its label alike before and after it is stripped, also if it has too many labels.
+func TestPreemptible(t *testing.T) {
+	for value, want := range map[string]*bool{"true": new(true), "false": new(false), "": nil, "yes": nil} {
+		for _, others := range []int{0, 5000} {
+			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{LabelPreemptible: value}}, Spec: v1.PodSpec{SchedulerName: SchedulerName}}
+			for i := range others {
+				p.Labels[fmt.Sprintf("example.com/label-%d", i)] = "x"
+			}
+			for what, pod := range map[string]*v1.Pod{"whole": p, "stripped": StripPod(p)} {
+				if got := FromPod(pod, nil, Rules{}).Preemptible; (got == nil) != (want == nil) || got != nil && *got != *want {
+					t.Errorf("%q among %d other labels, %s: %v", value, others, what, got)
+				}
+			}
+		}
+	}
+}

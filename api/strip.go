@@ -16,9 +16,9 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	s := &p.Spec
 	affinity, spread := stripAffinity(p)
 	out := &v1.Pod{
-		ObjectMeta: StripMeta(&p.ObjectMeta, LabelPodGroup, LabelQueue, LabelGang),
+		ObjectMeta: StripMeta(&p.ObjectMeta, LabelPodGroup, LabelQueue, LabelPreemptible, LabelGang),
 		Spec: v1.PodSpec{
-			SchedulerName: s.SchedulerName, NodeName: s.NodeName, Priority: s.Priority,
+			SchedulerName: s.SchedulerName, NodeName: s.NodeName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
 			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: affinity,
 			TopologySpreadConstraints: spread, SchedulingGroup: s.SchedulingGroup,
 			Overhead: s.Overhead, Containers: stripContainers(s.Containers), InitContainers: stripContainers(s.InitContainers),

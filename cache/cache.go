@@ -53,6 +53,9 @@ type Cache struct {
 
 	partitions map[string]*partition // by joined labels (domains.go)
 
+	watched    map[string]bool // nodes that Freed is to name; true: it will
+	freedNodes []string
+
 	holding int      // charges that are holds
 	worst   api.Rank // no hold ranks worse; it may be that none ranks so
 	held    []int32  // slots with holds, and some that had some
@@ -208,6 +211,7 @@ func (c *Cache) SetNode(object *api.Node) {
 	}
 	if changed { // most updates are heartbeats
 		c.touch(n.slot)
+		c.freed(n.slot)
 		c.changed[c.facts%uint64(len(c.changed))] = n.slot
 		c.facts++
 	}
@@ -271,7 +275,8 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 }
 
 // Charge puts a pod onto a node, in place of an earlier charge of the same UID, on whatever node that was. It never
-// refuses: what fits is asked before. The node may be unknown yet. Gang and rank matter for holds.
+// refuses: what fits is asked before. The node may be unknown yet. The rank matters for holds; the gang is
+// the caller's.
 func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang string, rank api.Rank) {
 	cl := c.find(a)
 	hash := hashOf(uid)
@@ -325,6 +330,7 @@ func (c *Cache) Release(uid string) bool {
 	}
 	c.useGroups(s, cl, -1)
 	c.pods.remove(cell)
+	c.freed(s)
 	if at.there {
 		c.give(s, cl)
 		c.touch(s)

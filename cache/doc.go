@@ -52,6 +52,8 @@
 //     much, and tightening the whole leaf costs what it saves.)
 //   - Levels that are sets of leaves by bit: found with two reads, but 34 bits change with each decision.
 //
+// What nodes would have if some of their pods were gone is asked with FitsWithout and Rooms (rooms.go), for gangs that others make room for.
+//
 // Constraints over sets of nodes (topology spread, affinity between pods) are the caller's, who allows nodes (within.go), but for pods
 // that repel each other from single nodes (groups.go). Not implemented here: preferences about other pods; volumes that are not bound.
 package cache

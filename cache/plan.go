@@ -427,6 +427,11 @@ func (c *Cache) taking(cl *class, n *node, rank api.Rank) []uint32 {
 
 // fitsWithout reports whether a pod of a class has enough room on a node that is in sync, once some charges are gone.
 func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
+	return c.fitsBeside(cl, n, gone, nil)
+}
+
+// fitsBeside is fitsWithout with less free than there is.
+func (c *Cache) fitsBeside(cl *class, n *node, gone []uint32, less api.Resources) bool {
 	for i := range cl.requests {
 		a := &cl.requests[i]
 		free := c.freeOf(n.slot)[a.col]
@@ -436,6 +441,9 @@ func (c *Cache) fitsWithout(cl *class, n *node, gone []uint32) bool {
 					free = api.AddSat(free, b.amount)
 				}
 			}
+		}
+		if len(less) > 0 {
+			free -= min(less.Value(a.name), max(free, 0))
 		}
 		if free < a.amount {
 			return false

@@ -42,7 +42,7 @@ type charge struct {
 // shortUID is the longest UID that is compared without its string. Those of Kubernetes have 36 bytes.
 const shortUID = 52
 
-// detail is the rest of a charge: what is seldom asked for. Gang and rank matter for holds.
+// detail is the rest of a charge: what is seldom asked for. The rank matters for holds.
 type detail struct {
 	uid  string
 	gang string

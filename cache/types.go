@@ -18,7 +18,7 @@ type Config struct {
 type Kind uint8
 
 const (
-	Hold      Kind = iota + 1 // a promise in memory: has a gang and a rank, may be taken by a better one
+	Hold      Kind = iota + 1 // in memory: has a gang and a rank, may be taken by a better one
 	Intent                    // a durable row, or one about to be written
 	Bound                     // seen on the node
 	Nominated                 // of another scheduler, which keeps the node for it

@@ -54,6 +54,18 @@ type Core struct {
 	limitsVersion   uint64     // grows with each change of a limit
 	crowded         bool       // a grant did not fit into the last transaction: the next one takes nothing else first
 
+	// mandate.go, claims.go
+	stuck          []*gang // that have quota and find no room
+	mandated       []*gang // with a mandate, in the order in which they were given
+	mandates       uint64  // given in this term
+	barring        []*gang // that keep others from borrowing what they lack, by queue and UID
+	consideredLast string  // queue
+	claims         []*claim
+	yielding       []*gang // closed for a claim
+	nextYields     time.Time
+	dropped        []droppedClaim
+	Claims         ClaimCounts
+
 	// limits.go
 	synced       bool
 	due          map[string]bool // queues whose record may differ from what their object says
@@ -114,6 +126,7 @@ func New(cfg Config, e Elected) *Core {
 			lost++
 		}
 	}
+	c.loadClaims(e.Reservations)
 	c.loadShards(e.Now, e.Shards)
 	if c.table != nil {
 		for _, m := range c.table.Members {
@@ -190,7 +203,7 @@ func (c *Core) Step(now time.Time, ev Event) {
 	case ShardLinked:
 		c.shardLinked(ev.Incarnation)
 	case Message:
-		c.message(ev)
+		c.message(now, ev)
 	case TxnDone:
 		c.txnDone(ev)
 	case Tick:
@@ -212,6 +225,8 @@ func (c *Core) tick(now time.Time) {
 	c.age(now)
 	c.turnWindow(now)
 	c.sweep(now)
+	c.findMandates(now)
+	c.sendYields(now)
 	c.report(now)
 	c.known(now)
 	c.expireTombstones(now)
@@ -222,14 +237,16 @@ func (c *Core) tick(now time.Time) {
 }
 
 // message takes a message in if its sender may say it.
-func (c *Core) message(m Message) {
+func (c *Core) message(now time.Time, m Message) {
 	if s := c.shards[m.From]; s != nil && !s.linked {
 		c.heard(m.From)
 	}
 	switch body := m.Body.GetBody().(type) {
 	case *wire.Envelope_Refilled:
 		c.refilled(m.From, api.Epoch(body.Refilled.GetTableEpoch()))
-	case *wire.Envelope_Reserve, *wire.Envelope_Unreserve, *wire.Envelope_Close:
+	case *wire.Envelope_Stuck:
+		c.stuckSaid(now, m, body.Stuck)
+	case *wire.Envelope_Reserve, *wire.Envelope_Unreserve, *wire.Envelope_Close, *wire.Envelope_Claim:
 		c.inbox = append(c.inbox, m)
 		for _, a := range m.Body.GetReserve().GetDemand() {
 			if a.GetResource() == "pods" {
@@ -338,6 +355,9 @@ func (c *Core) answer(b *batch, revision int64) {
 		if r.body.GetGranted() != nil { // a copy of it: messages are never changed, whoever may share them
 			r.body = proto.CloneOf(r.body)
 			r.body.GetGranted().ReservationRevision = revision
+		} else if m := r.body.GetClaimReply(); m != nil && m.GetReservationRevision() == revisionWritten {
+			r.body = proto.CloneOf(r.body)
+			r.body.GetClaimReply().ReservationRevision = revision
 		}
 		c.send(r.to, r.body)
 	}

@@ -30,7 +30,18 @@ func (c *Core) judge(r *request, path *shortfall) *shortfall {
 	if path != nil {
 		return path
 	}
-	return c.tree.over(r.queue, r.delta, r.demand, r)
+	l := c.tree.over(r.queue, r.delta, r.demand, r)
+	switch {
+	case r.gang.res != nil && r.gang.res.claim != nil: // it is granted when its claim is
+		claiming := shortfall{reason: wire.DenyReason_DENY_CLAIMING, queue: r.queue}
+		if l != nil {
+			claiming.queue, claiming.resource, claiming.short = l.queue, l.resource, l.short
+		}
+		return &claiming
+	case l == nil && len(c.barring) > 0:
+		return c.barred(r)
+	}
+	return l
 }
 
 // path says what keeps every gang of a queue from being admitted, nil for nothing. A reason of DENY_UNKNOWN means that it
@@ -87,7 +98,7 @@ func (q *queue) closedReason() string {
 // waits reports whether freed quota can end a shortfall, so that quota may be kept free.
 func (l *shortfall) waits() bool {
 	switch l.reason {
-	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER:
+	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER, wire.DenyReason_DENY_PROMISED:
 		return true
 	}
 	return false
@@ -110,7 +121,7 @@ func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 		c.earmarksDue = true
 	}
 	a.denied = l
-	a.count(l.waits())
+	a.count(l.waits() || l.reason == wire.DenyReason_DENY_CLAIMING)
 	c.inform(now, a.requests[0], &l)
 }
 
@@ -165,6 +176,10 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 		text = fmt.Sprintf("queue %q keeps %s free for the guarantees of other queues: %s short (%s)", q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
 		text = fmt.Sprintf("queue %q keeps %s %s free for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
+	case wire.DenyReason_DENY_PROMISED:
+		text = fmt.Sprintf("queue %q keeps %s for gangs that take back what their queues may have: %s short (%s)", q, l.resource, amount(l.short), asks)
+	case wire.DenyReason_DENY_CLAIMING:
+		text = fmt.Sprintf("gangs that are being evicted for it: %d; it starts when they are gone", len(r.gang.res.claim.victims))
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:

@@ -205,7 +205,7 @@ func (c *Core) changeLimits(b *batch) bool {
 		c.tree.dirty = true
 		c.limitsVersion++
 		c.finalizers[path] = true
-		if guarantees {
+		if guarantees || len(c.barring) > 0 {
 			c.freedEverywhere()
 		} else {
 			c.freedAt(q)
@@ -248,7 +248,7 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 		r := now.record
 		if r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
 			same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) && same(now.deserved, o.Deserved) &&
-			now.weight() == weightOf(o.Weight) && r.GetPriority() == o.Priority && sameBytes(r.NamespaceSelector, encoded) {
+			now.weight() == weightOf(o.Weight) && r.GetPriority() == o.Priority && proto.Equal(r.GetPolicy(), o.Policy) && sameBytes(r.NamespaceSelector, encoded) {
 			return now, false
 		}
 	}
@@ -260,7 +260,7 @@ func (o *QueueSeen) record(selector []byte) *wire.LimitsRecord {
 	return &wire.LimitsRecord{
 		Queue: o.Name, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
 		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee), Deserved: wire.FromResources(o.Deserved),
-		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector, Weight: o.Weight, Priority: o.Priority}
+		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector, Weight: o.Weight, Priority: o.Priority, Policy: o.Policy}
 }
 
 // unheld reports whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next

@@ -77,7 +77,7 @@ func (q *queue) band(delta api.Resources) band {
 		if !named || d.Value <= 0 {
 			continue
 		}
-		after := q.charged.get(d.Resource).plus(d.Value).amount()
+		after := q.has(d.Resource).plus(d.Value).amount()
 		switch {
 		case after > deserved:
 			return aboveDeserved
@@ -97,7 +97,7 @@ const shareBits = 44
 func (q *queue) use(asked, more, has api.Resources) (most int64) {
 	for _, d := range asked {
 		if limit, named := has.Get(d.Resource); named && d.Value > 0 {
-			most = max(most, part(q.charged.get(d.Resource).plus(more.Value(d.Resource)).amount(), limit))
+			most = max(most, part(q.has(d.Resource).plus(more.Value(d.Resource)).amount(), limit))
 		}
 	}
 	return most
@@ -111,7 +111,7 @@ func (q *queue) surplus(more api.Resources) (most int64) {
 		pool = q.parent.effective
 	}
 	above := func(resource string) int64 {
-		return max(0, q.charged.get(resource).plus(more.Value(resource)).plus(-q.deserved.Value(resource)).amount())
+		return max(0, q.has(resource).plus(more.Value(resource)).plus(-q.deserved.Value(resource)).amount())
 	}
 	for _, limit := range pool {
 		most = max(most, part(above(limit.Resource), limit.Value))
@@ -302,7 +302,7 @@ func (c *Core) take(now time.Time, b *batch, n *contest) {
 		c.withdraw(r)
 		c.refuseElsewhere(now, r.from, r.gang, others, r.pods)
 		n.again(a)
-	} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods), c.cfg.BatchBytes) {
+	} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods)+r.gang.res.claimBytes(), c.cfg.BatchBytes) {
 		c.crowded = true // nobody passes it
 		n.again(a)
 	} else {

@@ -106,7 +106,7 @@ func (c *Core) refuse(now time.Time, from api.Incarnation, g *gang, reason wire.
 
 // charged returns the revision and the demand of the gang's record, nothing when there is none in the store.
 func (g *gang) charged() (revision int64, demand []*wire.Amount) {
-	if g.res == nil || g.res.revision == 0 {
+	if g.res == nil || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
 		return 0, nil
 	}
 	return g.res.revision, wire.FromResources(g.res.demand)

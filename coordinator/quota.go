@@ -171,6 +171,14 @@ func (l *limits) weight() uint32 {
 	return weightOf(l.record.Weight)
 }
 
+// policy of the queue, nil for the defaults.
+func (l *limits) policy() *wire.QueuePolicy {
+	if l == nil {
+		return nil
+	}
+	return l.record.GetPolicy()
+}
+
 // priority of the queue among its siblings.
 func (l *limits) priority() int32 {
 	if l == nil {
@@ -197,8 +205,9 @@ type queue struct {
 	object *QueueSeen // as last seen, nil when there is none
 	limits *limits    // in force, nil when no record exists
 
-	charged sums // the whole subtree
-	zeros   int  // amounts of charged that became zero since names were last removed
+	charged sums    // the whole subtree
+	zeros   int     // amounts of charged that became zero since names were last removed
+	moves   account // what the subtree will have more once all claims have happened: promised, less what gangs have that are on their way out
 	// held is what the subtree needs kept by those below: what its own gangs are charged, and for each child the larger of
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
@@ -212,6 +221,7 @@ type queue struct {
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 
+	reserved []*gang            // with a reservation in this very queue, in no order
 	tenants  map[string]*tenant // of this very queue, by namespace; never walked
 	admitted int                // reservations in the subtree
 	waiting  int                // requests in the subtree
@@ -304,6 +314,7 @@ type tree struct {
 	root   *queue
 	byPath map[string]*queue
 	dirty  bool // limits changed: guarantees, effective and held are to be made again
+	evicts bool // some queue says something by which others may be evicted
 }
 
 func newTree() *tree {
@@ -333,6 +344,15 @@ func (t *tree) prune(q *queue) {
 		q.parent.children = slices.DeleteFunc(q.parent.children, func(c *queue) bool { return c == q })
 		q = q.parent
 	}
+}
+
+// has is what the queue will have of a resource once everything that is decided has happened.
+func (q *queue) has(resource string) wide {
+	charged := q.charged.get(resource)
+	if len(q.moves.sums) == 0 {
+		return charged
+	}
+	return charged.add(q.moves.get(resource))
 }
 
 // need is what must be kept of one resource in the ancestors for this queue's subtree.
@@ -432,6 +452,8 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 				switch {
 				case use.amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_QUOTA, use.plus(-limit).amount()
+				case len(p.moves.sums) > 0 && p.has(d.Resource).plus(d.Value).amount() > limit:
+					l.reason, l.short = wire.DenyReason_DENY_PROMISED, p.has(d.Resource).plus(d.Value).plus(-limit).amount()
 				case guarded && held.amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_GUARANTEE, held.plus(-limit).amount()
 					l.kept = p.held.get(d.Resource).sub(charged).amount()
@@ -496,6 +518,11 @@ func (t *tree) recompute() {
 		return
 	}
 	t.dirty = false
+	t.evicts = false
+	t.root.walk(func(q *queue) {
+		p := q.limits.policy()
+		t.evicts = t.evicts || q.limits != nil && len(q.limits.deserved)+len(q.limits.guarantee) > 0 || p.GetPreempts() || p.GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE
+	})
 	w := wants{guarantee: map[*queue]api.Resources{}, deserved: map[*queue]api.Resources{}}
 	t.root.want(w.guarantee, func(l *limits) api.Resources { return l.guarantee })
 	t.root.want(w.deserved, func(l *limits) api.Resources { return l.guarantee.Max(l.deserved) })

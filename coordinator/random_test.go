@@ -23,7 +23,7 @@ func TestRandomHistories(t *testing.T) {
 	if testing.Short() {
 		seeds = 5
 	}
-	grants, denials, elsewhere, barred := 0, 0, 0, 0
+	grants, denials, elsewhere, barred, mandates, claims, refused := 0, 0, 0, 0, 0, 0, 0
 	for seed := range seeds {
 		w := newWorld(seed)
 		for range steps {
@@ -40,7 +40,12 @@ func TestRandomHistories(t *testing.T) {
 			return
 		}
 		grants, denials, elsewhere, barred = grants+w.grants, denials+w.denials, elsewhere+w.elsewhere, barred+w.barred
+		mandates, claims, refused = mandates+w.mandates, claims+w.claims, refused+w.refused
 	}
+	if claims < int(seeds)/4 || refused < int(seeds)/4 {
+		t.Errorf("only %d claims and %d that were refused: the histories show nothing", claims, refused)
+	}
+	t.Logf("%d mandates, %d claims, %d refused", mandates, claims, refused)
 	if grants < 50*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) || barred < 10*int(seeds) {
 		t.Errorf("only %d grants, %d denials, of them %d for pods charged elsewhere and %d for want of a right: the histories show nothing", grants, denials, elsewhere, barred)
 	}
@@ -62,9 +67,11 @@ type world struct {
 	bound   map[string]bool   // gangs that ever said that pods of theirs are bound
 	held    map[limitAt]int64 // what the store's tree held after the last transaction
 
-	grants, denials int
-	barred          int // denials for want of a right
-	elsewhere       int // denials for pods that another gang has
+	grants, denials           int
+	barred                    int // denials for want of a right
+	elsewhere                 int // denials for pods that another gang has
+	mandates, claims, refused int
+	contended                 bool // for one limit, with less of what ends claims
 }
 
 // asked is what a home remembers of a gang.
@@ -78,6 +85,10 @@ type asked struct {
 	namespace string
 	single    bool
 	pods      []uint64
+	serial    uint64
+	keeps     bool // may not be evicted
+	mandate   *wire.Mandate
+	yields    bool
 }
 
 var gangName = regexp.MustCompile(`\bg[0-9]+\b`)
@@ -85,7 +96,7 @@ var gangName = regexp.MustCompile(`\bg[0-9]+\b`)
 var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.e.f", "a.e.f.g", "a.e.f.h", "i", "i.j", "i.k"}
 
 func newWorld(seed int64) *world {
-	w := &world{rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000), shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
+	w := &world{contended: seed%2 == 1, rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000), shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
 		specs: map[string]QueueSeen{}, labels: map[string]map[string]string{}, gangs: map[string]*asked{}, bound: map[string]bool{}}
 	for _, p := range paths {
 		w.edit(p)
@@ -116,7 +127,12 @@ func (w *world) edit(path string) {
 		}
 		return api.FromMap(m)
 	}
-	if w.rng.Intn(3) > 0 {
+	if w.contended {
+		if path == api.RootQueue {
+			q.Capability = api.FromMap(map[string]int64{"cpu": 40, "memory": 40})
+		}
+		q.Closed = false
+	} else if w.rng.Intn(3) > 0 {
 		q.Capability = vector(40)
 		for i := range q.Capability {
 			if w.rng.Intn(12) == 0 {
@@ -124,10 +140,10 @@ func (w *world) edit(path string) {
 			}
 		}
 	}
-	if w.rng.Intn(3) == 0 {
+	if w.rng.Intn(3) == 0 && (!w.contended || w.rng.Intn(3) == 0) {
 		q.Guarantee = vector(15)
 	}
-	if w.rng.Intn(3) == 0 {
+	if w.rng.Intn(3) > 0 {
 		q.Deserved = vector(30)
 	}
 	if w.rng.Intn(3) == 0 {
@@ -136,6 +152,7 @@ func (w *world) edit(path string) {
 	if w.rng.Intn(4) == 0 {
 		q.Priority = int32(w.rng.Intn(2))
 	}
+	q.Policy = w.policy()
 	q.Namespaces = w.selector()
 	w.specs[path] = q
 }
@@ -147,6 +164,21 @@ func (w *world) relabel(name string) {
 	if w.rng.Intn(3) == 0 {
 		w.labels[name]["stage"] = "test"
 	}
+}
+
+// policy draws who may be evicted for whom.
+func (w *world) policy() *wire.QueuePolicy {
+	if w.rng.Intn(3) == 0 {
+		return nil
+	}
+	p := &wire.QueuePolicy{Kept: w.rng.Intn(8) == 0, ReclaimMinRuntimeMs: new(int64(w.rng.Intn(4000))), PreemptionDelayMs: new(int64(w.rng.Intn(3000)))}
+	if w.rng.Intn(4) == 0 {
+		p.Reclaim = wire.Reclaim_RECLAIM_NEVER
+	}
+	if w.rng.Intn(2) == 0 {
+		p.Preempts = new(w.rng.Intn(3) > 0)
+	}
+	return p
 }
 
 // selector draws who may use a queue: mostly all.
@@ -320,6 +352,21 @@ func (w *world) deliver(o Send) {
 				w.store.problem("granted %s at revision %d, the record is of %d", m.Granted.GangUid, m.Granted.ReservationRevision, w.store.revisions["reservations/"+g.queue+"/"+m.Granted.GangUid])
 			}
 		}
+	case *wire.Envelope_Mandate:
+		if g := w.gangs[m.Mandate.GangUid]; g != nil {
+			g.mandate = m.Mandate
+			w.mandates++
+		}
+	case *wire.Envelope_Yield:
+		if g := w.gangs[m.Yield.Gang.Uid]; g != nil {
+			g.yields = true
+		}
+	case *wire.Envelope_ClaimReply:
+		if m.ClaimReply.Accepted {
+			w.claims++
+		} else {
+			w.refused++
+		}
 	case *wire.Envelope_Denied:
 		w.denials++
 		if m.Denied.Reason == wire.DenyReason_DENY_NOT_ALLOWED {
@@ -446,8 +493,9 @@ func (w *world) nextSerial() uint64 {
 }
 
 func (w *world) reserve(uid string, g *asked, bound api.Resources) {
-	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
-		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods}
+	g.serial = w.nextSerial()
+	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: g.serial, Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
+		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps, Claims: bound == nil}
 	if g.order > 0 {
 		m.Rank = &wire.Rank{Priority: g.priority, Order: g.order, GangUid: uid}
 	}
@@ -494,11 +542,15 @@ func (w *world) random() {
 		uid := uids[w.rng.Intn(len(uids))]
 		return uid, w.gangs[uid]
 	}
-	switch n := w.rng.Intn(100); {
+	n := w.rng.Intn(100)
+	if w.contended && (n >= 35 && n < 55 || n >= 58 && n < 68) && w.rng.Intn(4) > 0 {
+		n = 84 + 16*w.rng.Intn(2) // more time, and less of what ends claims
+	}
+	switch {
 	case n < 25:
 		uid := fmt.Sprintf("g%d", w.version*1000+w.rng.Intn(1000))
 		w.version++
-		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), namespace: namespaces[w.rng.Intn(len(namespaces))], single: w.rng.Intn(3) == 0}
+		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), namespace: namespaces[w.rng.Intn(len(namespaces))], single: w.rng.Intn(3) == 0, keeps: w.rng.Intn(5) == 0}
 		if !g.single {
 			g.pods = w.pods()
 		}
@@ -585,6 +637,33 @@ func (w *world) random() {
 		w.elect()
 	case n < 85:
 		w.land()
+	case n < 91:
+		for _, uid := range uids {
+			if g := w.gangs[uid]; g.mandate != nil && w.rng.Intn(3) > 0 {
+				m := g.mandate
+				g.mandate = nil
+				victims := planOf(m)
+				if w.rng.Intn(10) == 0 && len(m.Candidates) > 0 {
+					v := m.Candidates[w.rng.Intn(len(m.Candidates))]
+					victims = append(victims, &wire.Victim{Gang: v.Gang, Attempt: v.Attempt})
+				}
+				x := &wire.Claim{Gang: w.ref(uid, g), Attempt: m.Attempt, Serial: m.Serial, Mandate: m.Number, Term: m.Term, TableEpoch: w.epoch(), Victims: victims}
+				for _, v := range victims {
+					x.Awaits = append(x.Awaits, v.Gang.Uid)
+				}
+				w.step(Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Claim{Claim: x}}})
+			} else if g.yields && w.rng.Intn(2) == 0 {
+				w.unreserve(g.queue, uid, g.attempt)
+				g.yields = false
+				g.attempt++
+				w.reserve(uid, g, nil)
+			}
+		}
+	case n < 92:
+		if uid, g := pick(); g != nil {
+			w.step(Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{
+				Gang: w.ref(uid, g), Attempt: g.attempt, Serial: g.serial, TableEpoch: w.epoch()}}}})
+		}
 	default:
 		w.tick()
 	}

@@ -38,7 +38,7 @@ func (w *closed) leave(state uint) {
 }
 
 func (w *closed) ask(i int) ask {
-	return ask{w.gangs[i].queue, w.gangs[i].amounts, w.gangs[i].priority}
+	return ask{queue: w.gangs[i].queue, demand: w.gangs[i].amounts, priority: w.gangs[i].priority}
 }
 
 // rules are those of reclaim.go, or others to compare them with.
@@ -47,7 +47,9 @@ type rules struct {
 	bars   bool
 }
 
-var ours = rules{func(_ *closed, a ask, victims []holding) bool { return a.lawful(victims) }, true}
+var ours = rules{func(_ *closed, a ask, victims []holding) bool {
+	return a.lawful(wire.Rule_RULE_RECLAIM, victims) || a.lawful(wire.Rule_RULE_PREEMPT, victims)
+}, true}
 
 // move is an edge: an eviction or a grant.
 type move struct {
@@ -98,7 +100,7 @@ func (w *closed) moves(state uint, r rules) (out []move) {
 		a := w.ask(i)
 		barred := len(a.lacks()) > 0
 		for _, f := range first {
-			barred = barred || r.bars && f.bars(a)
+			barred = barred || r.bars && f.bars(a, f.lacks())
 		}
 		if !barred {
 			out = append(out, move{state | 1<<i, i, 0})
@@ -203,7 +205,7 @@ func draw(rng *rand.Rand, fair bool) *closed {
 		}
 		w.tree.at(path).limits = l
 		if fair {
-			byFairShare[l] = true
+			l.record.Policy = &wire.QueuePolicy{Reclaim: wire.Reclaim_RECLAIM_FAIR_SHARE}
 		}
 	}
 	set("root", amounts(8, true), nil)
@@ -229,7 +231,7 @@ func draw(rng *rand.Rand, fair bool) *closed {
 		if len(m) == 0 {
 			m = api.FromMap(map[string]int64{resources[0]: 1})
 		}
-		w.gangs = append(w.gangs, holding{w.tree.at(leaves[rng.Intn(len(leaves))]), m, int64(rng.Intn(3))})
+		w.gangs = append(w.gangs, holding{queue: w.tree.at(leaves[rng.Intn(len(leaves))]), amounts: m, priority: int64(rng.Intn(3))})
 		w.names = append(w.names, fmt.Sprintf("%s%d[%s p%d]", w.gangs[i].queue.path, i, m, w.gangs[i].priority))
 	}
 	w.settle()
@@ -266,7 +268,7 @@ func circle(rng *rand.Rand, _ bool) *closed {
 			}
 		}
 		q := set(path, nil, deserved)
-		w.gangs = append(w.gangs, holding{q, api.FromMap(map[string]int64{has: 1, next: 1}), 0})
+		w.gangs = append(w.gangs, holding{queue: q, amounts: api.FromMap(map[string]int64{has: 1, next: 1})})
 		w.names = append(w.names, path)
 	}
 	w.settle()
@@ -284,7 +286,7 @@ func borrowed(*rand.Rand, bool) *closed {
 		queue         string
 		cpu, priority int64
 	}{{"a", 4, 2}, {"a", 1, 1}, {"a", 2, 0}, {"a", 1, 0}, {"b", 1, 1}, {"b", 3, 0}} {
-		w.gangs = append(w.gangs, holding{w.tree.at(g.queue), api.FromMap(map[string]int64{"cpu": g.cpu}), g.priority})
+		w.gangs = append(w.gangs, holding{queue: w.tree.at(g.queue), amounts: api.FromMap(map[string]int64{"cpu": g.cpu}), priority: g.priority})
 		w.names = append(w.names, fmt.Sprintf("%s%d[%d p%d]", g.queue, i, g.cpu, g.priority))
 	}
 	w.settle()
@@ -310,7 +312,6 @@ func (w *closed) String() string {
 
 // In a closed world evictions end, whichever of the gangs that may go first does, and whichever lawful victims it takes.
 func TestReclaimEnds(t *testing.T) {
-	defer clear(byFairShare)
 	rng := rand.New(rand.NewSource(1))
 	evictions := 0
 	const worlds = 4000
@@ -394,7 +395,7 @@ func TestOtherRulesDoNotEnd(t *testing.T) {
 			lacks := a.lacks()
 			for _, h := range victims {
 				if !a.mayPreempt(h, lacks) {
-					return a.lawful(victims)
+					return ours.lawful(nil, a, victims)
 				}
 			}
 			return needed(a, victims)

@@ -80,7 +80,7 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 	deserved, _ := q.deserved.Foremost(api.MaxResources, limited)
 	u := &wire.QueueUsage{
 		Queue: q.path, Charged: wire.FromResources(charged), Guarantee: wire.FromResources(guarantee), Deserved: wire.FromResources(deserved),
-		Admitted: int32(q.admitted), Waiting: int32(q.waiting), Version: q.version,
+		Admitted: int32(q.admitted - c.onlyClaiming(q)), Waiting: int32(q.waiting), Version: q.version,
 	}
 	if q.limits != nil {
 		r := q.limits.record
@@ -97,6 +97,16 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 		u.Message = fmt.Sprintf("%s; %d more charged resources are not among the %d listed", u.Message, unnamed, len(charged))
 	}
 	return u
+}
+
+// onlyClaiming counts the reservations under a queue that charge nothing yet.
+func (c *Core) onlyClaiming(q *queue) (n int) {
+	for _, x := range c.claims {
+		if g := x.gang; g.res != nil && g.res.claim == x && g.res.demand.IsZero() && api.Under(g.key.queue, q.path) {
+			n++
+		}
+	}
+	return n
 }
 
 // ready is the Ready condition of a queue.
@@ -165,8 +175,8 @@ func (c *Core) known(now time.Time) {
 	c.nextKnown = now.Add(c.cfg.KnownEvery)
 	gangs := map[string][]*gang{}
 	for _, g := range c.gangs {
-		if g.res == nil || g.res.revision == 0 {
-			continue // its home has not heard of it yet
+		if g.res == nil || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
+			continue // its home has not heard of it yet, or charges nothing
 		}
 		if home := c.table.OwnerOf(g.key.queue); home != "" {
 			gangs[string(home)] = append(gangs[string(home)], g)

@@ -23,6 +23,13 @@ type gang struct {
 	req          *request
 	batch        uint64 // the last transaction that writes it
 	tombstone    uint64 // number of its tombstone, 0 for none
+
+	// mandate.go
+	mandate   *mandate // the one that is open
+	stuck     *stuck
+	pause     pause
+	offeredTo *gang  // whose mandate names it among the first
+	noPlan    string // why none was found
 }
 
 // reservation is a record under reservations/.
@@ -37,6 +44,16 @@ type reservation struct {
 	forced   bool
 	started  bool  // the gang had its minimum, as its home says
 	revision int64 // ModRevision; 0 while its transaction is in flight
+	place    int   // in queue.reserved
+
+	// claims.go
+	granted     int64 // Unix ms of its first charge, 0 before
+	preemptible bool
+	claim       *claim
+	awaits      []string       // UIDs of gangs whose pods are to leave for it
+	yields      *wire.Yielding // it is closing for a claim
+	claimedBy   *claim         // of which it is a victim
+	leaving     bool           // its demand counts as on its way out
 }
 
 // tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
@@ -75,7 +92,12 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.attempt, g.res.rank, g.res.forced = r.GetAttempt(), wire.ToRank(r.GetRank()), r.GetForced()
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
+	g.res.granted, g.res.preemptible, g.res.awaits = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetAwaits()
 	c.charge(g, demand)
+	if g.res.yields = r.GetYields(); g.res.yields != nil && g.res.closing {
+		c.yielding = append(c.yielding, g)
+		c.setLeaving(g, true)
+	}
 	pods, err := g.podSet(r.GetPods())
 	if err == nil && c.elsewhere(g, pods) > 0 {
 		err = fmt.Errorf("pods: some are named by another reservation")
@@ -110,7 +132,8 @@ func (c *Core) gang(ref *wire.GangRef) *gang {
 
 // admit gives the gang an empty reservation.
 func (c *Core) admit(g *gang, q *queue) {
-	g.res = &reservation{queue: q, tenant: q.join(g.ref.GetNamespace())}
+	g.res = &reservation{queue: q, tenant: q.join(g.ref.GetNamespace()), place: len(q.reserved)}
+	q.reserved = append(q.reserved, g)
 	c.open++
 	if c.charged[g.key.uid] == nil {
 		c.charged[g.key.uid] = g
@@ -127,6 +150,9 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
 	c.tree.charge(q, delta)
+	if g.res.leaving {
+		q.move(delta, -1)
+	}
 	g.res.tenant.charged.add(delta, 1)
 	if g.res.forced {
 		c.tree.force(q, delta)
@@ -134,7 +160,7 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
-		if released || p.earmark != nil && (p.earmark.tenant == g.res.tenant || p != q && p.earmark.queue == q) { // the more a queue and a tenant have, the less is kept for them
+		if released || len(c.barring) > 0 || p.earmark != nil && (p.earmark.tenant == g.res.tenant || p != q && p.earmark.queue == q) { // the more a queue and a tenant have, the less is kept for them
 			c.freedAt(p)
 		}
 	}
@@ -158,6 +184,9 @@ func (c *Core) setForced(g *gang, forced bool) {
 
 // release takes the reservation away.
 func (c *Core) release(g *gang) {
+	if g.res.claim != nil {
+		c.endClaim(g.res.claim)
+	}
 	c.charge(g, nil)
 	c.name(g, nil)
 	q := g.res.queue
@@ -168,6 +197,10 @@ func (c *Core) release(g *gang) {
 		}
 	}
 	q.leave(g.res.tenant)
+	last := q.reserved[len(q.reserved)-1]
+	q.reserved[g.res.place], last.res.place = last, g.res.place
+	q.reserved[len(q.reserved)-1] = nil
+	q.reserved = q.reserved[:len(q.reserved)-1]
 	g.res = nil
 	c.open--
 	if c.charged[g.key.uid] == g {
@@ -221,9 +254,12 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 			c.unreserve(now, b, m.From, body.Unreserve)
 		case *wire.Envelope_Close:
 			c.close(now, b, m.From, body.Close)
+		case *wire.Envelope_Claim:
+			c.claim(now, b, m.From, body.Claim)
 		}
 	}
 	c.inbox, c.asked = append(later, c.inbox[taken:]...), 0
+	c.advanceClaims(now, b)
 	c.offer(now, b)
 }
 
@@ -239,6 +275,10 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 		ref, epoch = body.Unreserve.GetGang(), body.Unreserve.GetTableEpoch()
 	case *wire.Envelope_Close:
 		ref, epoch = body.Close.GetGang(), body.Close.GetTableEpoch()
+	case *wire.Envelope_Claim:
+		ref, epoch = body.Claim.GetGang(), body.Claim.GetTableEpoch()
+	case *wire.Envelope_Stuck:
+		ref, epoch = body.Stuck.GetGang(), body.Stuck.GetTableEpoch()
 	}
 	if c.table == nil || ref.GetUid() == "" || ref.GetQueue() == "" {
 		return gangKey{}, false
@@ -263,6 +303,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		return
 	}
 	g.serial, g.attempt, g.ref, g.asksPatience, g.refused = m.GetSerial(), m.GetAttempt(), m.GetGang(), m.GetPatient(), false
+	c.endMandate(g)
 	demand, err := wire.ToResources(m.GetDemand())
 	var bound api.Resources
 	if err == nil {
@@ -307,15 +348,21 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		current = g.res.demand
 	}
 	delta := demand.Sub(current)
+	if g.res != nil && g.res.attempt != m.GetAttempt() {
+		g.res.awaits = nil
+	}
+	if g.res != nil && g.res.claim != nil && (g.res.attempt != m.GetAttempt() || !delta.Equal(g.res.claim.promised)) {
+		c.dropClaim(now, b, g.res.claim, "it asks for something else") // judged with the next transaction, which may take the key again
+	}
 	if g.res != nil && delta.Fits(nil) {
 		if g.req != nil {
 			c.withdraw(g.req)
 		}
-		if delta.IsZero() && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && slices.Equal(g.res.pods, pods) {
+		if delta.IsZero() && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && g.res.preemptible == m.GetPreemptible() && slices.Equal(g.res.pods, pods) {
 			c.sendGranted(now, b, from, g)
 			return
 		}
-		g.res.attempt, g.res.started = m.GetAttempt(), m.GetStarted()
+		g.res.attempt, g.res.started, g.res.preemptible = m.GetAttempt(), m.GetStarted(), m.GetPreemptible()
 		if !g.ref.GetSingle() && len(g.res.pods) == 0 && !g.res.forced {
 			g.res.rank.Priority = m.GetPriority() // it was reserved before it had pods, whose priority counts
 		}
@@ -340,6 +387,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
 	r.rank, r.pods, r.bound, r.started = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted()
+	r.preemptible, r.claims = m.GetPreemptible(), m.GetClaims()
 	r.barred = c.right(q, namespace)
 	c.list(r)
 	c.owe(r) // a new serial wants an answer of its own
@@ -423,7 +471,8 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started = r.attempt, r.started
+	g.res.attempt, g.res.started, g.res.preemptible = r.attempt, r.started, r.preemptible
+	g.res.chargedAt(now)
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
 	c.name(g, r.pods)
@@ -453,7 +502,8 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started = r.attempt, r.started
+	g.res.attempt, g.res.started, g.res.preemptible = r.attempt, r.started, r.preemptible
+	g.res.chargedAt(now)
 	if len(c.waits) < waitsAtMost {
 		c.waits = append(c.waits, now.Sub(r.arrived))
 	}
@@ -469,6 +519,13 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		copy(s.TraceID[:], t.GetTraceId())
 		copy(s.ParentID[:], t.GetSpanId())
 		b.traces = append(b.traces, Trace{Span: s})
+	}
+}
+
+// chargedAt takes note of when the reservation was first charged.
+func (r *reservation) chargedAt(now time.Time) {
+	if r.granted == 0 {
+		r.granted = now.UnixMilli()
 	}
 }
 
@@ -523,11 +580,12 @@ func (c *Core) put(b *batch, g *gang) {
 	b.puts = append(b.puts, g)
 	record := &wire.ReservationRecord{
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
-		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started}
+		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible,
+		Claim: r.claimRecord(), Awaits: r.awaits, Yields: r.yields}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}
-	b.add(PutReservation{Record: record}, reservationBytes(g.ref, r.demand, r.pods))
+	b.add(PutReservation{Record: record}, c.recordBytes(g))
 }
 
 func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.Unreserve) {
@@ -559,6 +617,9 @@ func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Clos
 		c.withdraw(g.req)
 	}
 	if g.res != nil && !g.res.closing {
+		if g.res.claim != nil {
+			c.endClaim(g.res.claim)
+		}
 		g.res.closing = true
 		c.put(b, g)
 	}
@@ -572,6 +633,7 @@ func (c *Core) forget(now time.Time, g *gang) {
 	if g.res != nil || g.req != nil {
 		return
 	}
+	c.endMandate(g)
 	g.tombstone++
 	c.tombstones = append(c.tombstones, tombstone{g.key, g.tombstone, now.Add(tombstoneTTL)})
 }

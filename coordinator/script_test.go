@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,9 +46,13 @@ type player struct {
 	uids        map[string]string
 	generations map[string]int64
 	attempts    map[string]uint64
-	held        bool // transactions are not answered
+	mandate     map[string]*wire.Mandate // by gang
+	held        bool                     // transactions are not answered
 	pending     []Txn
-	usages      bool // QueueUsages are shown
+	asked       map[string]args // of the last Reserve of each gang
+	mandated    []*wire.Mandate // not answered
+	yields      []string        // gangs that are to go
+	usages      bool            // QueueUsages are shown
 	quiet       bool
 	out         []string
 }
@@ -135,6 +140,15 @@ func showOp(op Op) string {
 		if len(r.Pods) > 0 {
 			words = append(words, fmt.Sprint("pods ", r.Pods))
 		}
+		if x := r.Claim; x != nil {
+			words = append(words, fmt.Sprintf("claims [%s] of %s", amounts(x.Promised), victimsOf(x.Victims)))
+		}
+		if len(r.Awaits) > 0 {
+			words = append(words, "awaits "+strings.Join(r.Awaits, ","))
+		}
+		if y := r.Yields; y != nil {
+			words = append(words, "for "+y.To.Uid)
+		}
 		return strings.Join(words, " ")
 	case DeleteReservation:
 		return "delete " + op.GangUID + " in " + op.Queue
@@ -177,6 +191,14 @@ func showOp(op Op) string {
 	return fmt.Sprintf("%T", op)
 }
 
+func victimsOf(victims []*wire.Victim) string {
+	var out []string
+	for _, v := range victims {
+		out = append(out, fmt.Sprintf("%s/%d", v.Gang.Uid, v.Attempt))
+	}
+	return strings.Join(out, ",")
+}
+
 func loads(t *api.Table) string {
 	var parts []string
 	for _, m := range t.Members {
@@ -215,6 +237,55 @@ func (p *player) showMessage(o Send) {
 		p.print("-> %s unreserved %s attempt %d serial %d", o.To, m.Unreserved.GangUid, m.Unreserved.Attempt, m.Unreserved.Serial)
 	case *wire.Envelope_Closed:
 		p.print("-> %s closed %s attempt %d serial %d", o.To, m.Closed.GangUid, m.Closed.Attempt, m.Closed.Serial)
+	case *wire.Envelope_Mandate:
+		d := m.Mandate
+		p.mandate[d.GangUid] = d
+		p.mandated = append(p.mandated, d)
+		var lacks, gangs, sides []string
+		for _, l := range d.Lacks {
+			lacks = append(lacks, fmt.Sprintf("%s %s %d", l.Queue, l.Resource, l.Short))
+		}
+		for _, v := range d.Candidates {
+			gangs = append(gangs, fmt.Sprintf("%s/%d[%s]", v.Gang.Uid, v.Attempt, amounts(v.Demand)))
+		}
+		for _, x := range d.Sides {
+			s := fmt.Sprintf("%s above [%s]", x.Queue, amounts(x.Above))
+			if len(x.Spare) > 0 {
+				s += fmt.Sprintf(" spare [%s]", amounts(x.Spare))
+			}
+			if x.Borrowed {
+				s += " borrowed"
+			}
+			sides = append(sides, s)
+		}
+		s := fmt.Sprintf("-> %s mandate %d for %s attempt %d serial %d %s: lacks {%s} from {%s}", o.To, d.Number&(1<<24-1), d.GangUid, d.Attempt, d.Serial, strings.TrimPrefix(d.Rule.String(), "RULE_"),
+			strings.Join(lacks, ", "), strings.Join(gangs, " "))
+		if len(sides) > 0 {
+			s += " sides {" + strings.Join(sides, ", ") + "}"
+		}
+		if len(d.AtLeast) > 0 {
+			s += " at least [" + amounts(d.AtLeast) + "]"
+		}
+		p.print("%s", s)
+	case *wire.Envelope_ClaimReply:
+		d := m.ClaimReply
+		s := "refused"
+		if d.Accepted {
+			s = "accepted"
+		}
+		if d.ReservationRevision != 0 {
+			s += fmt.Sprintf(" revision %d", d.ReservationRevision)
+		}
+		if len(d.Awaits) > 0 {
+			s += " awaits " + strings.Join(d.Awaits, ",")
+		}
+		if len(d.Spared) > 0 {
+			s += " spared " + strings.Join(d.Spared, ",")
+		}
+		p.print("-> %s claim of %s attempt %d under mandate %d %s: %s", o.To, d.GangUid, d.Attempt, d.Mandate&(1<<24-1), s, d.Message)
+	case *wire.Envelope_Yield:
+		p.yields = append(p.yields, m.Yield.Gang.Uid)
+		p.print("-> %s yield %s attempt %d: %s", o.To, m.Yield.Gang.Uid, m.Yield.Attempt, m.Yield.To.Why)
 	case *wire.Envelope_QueueUsages:
 		if !p.usages {
 			return
@@ -288,6 +359,9 @@ func (a args) vector(key string) api.Resources {
 
 func (p *player) do(words []string) {
 	command, a := words[0], p.args(words[1:])
+	if p.asked == nil {
+		p.asked, p.mandate = map[string]args{}, map[string]*wire.Mandate{}
+	}
 	if len(a.names) == 0 {
 		a.names = []string{""}
 	}
@@ -325,7 +399,7 @@ func (p *player) do(words []string) {
 		p.do([]string{"synced"})
 		p.do([]string{"wait", "2s"})
 		p.quiet = false
-	case "queue": // queue NAME cap=… guarantee=… deserved=… weight=… priority=… closed deleting nofinalizer listed uid= rv= status=EPOCH invalid=WORD namespaces=SELECTOR
+	case "queue": // queue NAME cap=… guarantee=… deserved=… weight=… priority=… reclaim=never|fair kept preempts=yes|no delay= runtime= closed deleting nofinalizer listed uid= rv= status=EPOCH invalid=WORD namespaces=SELECTOR
 		p.version++
 		p.generations[name]++
 		if p.uids[name] == "" {
@@ -341,7 +415,7 @@ func (p *player) do(words []string) {
 		if _, named := a.values["weight"]; named {
 			weight = new(uint32(a.number("weight", 1)))
 		}
-		p.step(QueueSeen{Deserved: a.vector("deserved"), Weight: weight, Priority: int32(a.number("priority", 0)), Listed: a.has("listed"), Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
+		p.step(QueueSeen{Policy: a.policy(), Deserved: a.vector("deserved"), Weight: weight, Priority: int32(a.number("priority", 0)), Listed: a.has("listed"), Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
 			Generation: a.number("generation", p.generations[name]), Capability: a.vector("cap"), Guarantee: a.vector("guarantee"),
 			Invalid: strings.ReplaceAll(a.values["invalid"], "_", " "), Closed: a.has("closed"), Deleting: a.has("deleting"), HasFinalizer: !a.has("nofinalizer"),
 			StatusEpoch: api.Epoch(a.number("status", 0)), Namespaces: a.selector()})
@@ -370,13 +444,33 @@ func (p *player) do(words []string) {
 	case "refilled":
 		p.step(Message{From: api.Incarnation(shardRecord(name).Incarnation), Body: &wire.Envelope{Body: &wire.Envelope_Refilled{
 			Refilled: &wire.Refilled{TableEpoch: uint64(a.number("epoch", int64(p.epoch())))}}}})
+	case "settle": // settle 2m: homes answer mandates as if room were no matter, evict who is to go, and ask again for these; who has what then
+		p.settle(name)
+	case "stuck": // stuck GANG queue=
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{Gang: a.gang(), Attempt: p.attempt(name),
+			Serial: uint64(a.number("serial", int64(p.serial))), TableEpoch: uint64(p.epoch())}}})
+	case "claim": // claim GANG queue= victims=GANG/QUEUE,.. awaits=.. (the victims, if not said) mandate= serial= term=: under the last mandate
+		m := p.mandate[name]
+		w := &wire.Claim{Gang: a.gang(), Attempt: p.attempt(name), Serial: uint64(a.number("serial", int64(m.GetSerial()))), Mandate: uint64(a.number("mandate", int64(m.GetNumber()))),
+			Term: a.number("term", m.GetTerm()), TableEpoch: uint64(p.epoch()), GraceMs: a.number("grace", 0)}
+		for _, word := range strings.Split(a.values["victims"], ",") {
+			if uid, queue, found := strings.Cut(word, "/"); found {
+				w.Victims = append(w.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: uid, Queue: queue}, Attempt: p.attempt(uid)})
+				w.Awaits = append(w.Awaits, uid)
+			}
+		}
+		if s, named := a.values["awaits"]; named {
+			w.Awaits = strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+		}
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Claim{Claim: w}})
 	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 ns= patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
+		p.asked[name] = a
 		m := &wire.Reserve{Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(a), Demand: wire.FromResources(a.vector("ask")),
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
-			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods()}
+			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps"), Claims: !a.has("never")}
 		if order := a.number("order", 0); order > 0 {
 			m.Rank = &wire.Rank{Priority: m.Priority, Order: uint64(order), GangUid: name}
 		}
@@ -460,6 +554,70 @@ func (p *player) do(words []string) {
 	}
 }
 
+// settle lets time pass, and plays homes without nodes.
+func (p *player) settle(long string) {
+	d, err := time.ParseDuration(long)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.quiet = true
+	var evicted []string
+	for end := p.now.Add(d); p.now.Before(end); {
+		p.now = p.now.Add(500 * time.Millisecond)
+		p.step(Tick{})
+		mandates, yields := p.mandated, p.yields
+		p.mandated, p.yields = nil, nil
+		for _, m := range mandates {
+			a := p.asked[m.GangUid]
+			x := &wire.Claim{Gang: a.gang(), Attempt: m.Attempt, Serial: m.Serial, Mandate: m.Number, Term: m.Term, TableEpoch: uint64(p.epoch()), Victims: planOf(m)}
+			for _, v := range x.Victims {
+				x.Awaits = append(x.Awaits, v.Gang.Uid)
+			}
+			p.message(a, &wire.Envelope{Body: &wire.Envelope_Claim{Claim: x}})
+		}
+		for _, name := range yields {
+			a := p.asked[name]
+			if r := p.store.reservations["reservations/"+a.values["queue"]+"/"+name]; r.GetYields() == nil || r.Attempt != p.attempt(name) {
+				continue
+			}
+			evicted = append(evicted, name)
+			p.message(a, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(args{p: p}), TableEpoch: uint64(p.epoch())}}})
+			words := append([]string{"reserve"}, a.names...)
+			for k, v := range a.values {
+				if k != "attempt" && k != "serial" {
+					words = append(words, k+"="+v)
+				}
+			}
+			p.do(append(words, fmt.Sprintf("attempt=%d", p.attempt(name)+1)))
+		}
+	}
+	p.quiet = false
+	list := func(names []string) string {
+		if len(names) > 12 {
+			return fmt.Sprintf("%d gangs", len(names))
+		}
+		return "{" + strings.Join(names, " ") + "}"
+	}
+	p.print("evicted %s", list(evicted))
+	p.core.tree.root.walk(func(q *queue) {
+		if len(q.reserved)+len(q.classOf) == 0 {
+			return
+		}
+		var has, waits []string
+		for _, g := range q.reserved {
+			has = append(has, g.key.uid)
+		}
+		for _, r := range p.core.ring {
+			if r.queue == q {
+				waits = append(waits, r.gang.key.uid)
+			}
+		}
+		slices.Sort(has)
+		slices.Sort(waits)
+		p.print("%s has [%v] %s waits %s", q.path, q.charged.amounts(), list(has), list(waits))
+	})
+}
+
 // shardRecord reads NAME/INCARNATION, or NAME for an incarnation of the same name.
 func shardRecord(s string) *wire.ShardRecord {
 	name, incarnation, found := strings.Cut(s, "/")
@@ -489,6 +647,32 @@ func (a args) gang() *wire.GangRef {
 		namespace = v
 	}
 	return &wire.GangRef{Uid: a.names[0], Namespace: namespace, Name: a.names[0], Queue: a.values["queue"], Single: a.has("single")}
+}
+
+// policy reads reclaim=, kept, preempts=, delay= and runtime=.
+func (a args) policy() *wire.QueuePolicy {
+	x := &wire.QueuePolicy{Kept: a.has("kept")}
+	switch a.values["reclaim"] {
+	case "never":
+		x.Reclaim = wire.Reclaim_RECLAIM_NEVER
+	case "fair":
+		x.Reclaim = wire.Reclaim_RECLAIM_FAIR_SHARE
+	}
+	if s, named := a.values["preempts"]; named {
+		x.Preempts = new(s == "yes")
+	}
+	if s, named := a.values["delay"]; named {
+		d, _ := time.ParseDuration(s)
+		x.PreemptionDelayMs = new(d.Milliseconds())
+	}
+	if s, named := a.values["runtime"]; named {
+		d, _ := time.ParseDuration(s)
+		x.ReclaimMinRuntimeMs, x.PreemptMinRuntimeMs = new(d.Milliseconds()), new(d.Milliseconds())
+	}
+	if proto.Equal(x, &wire.QueuePolicy{}) {
+		return nil
+	}
+	return x
 }
 
 // selector reads namespaces=LABEL=VALUE;LABEL=VALUE, all for one that selects everything, unreadable or large for bad ones.

@@ -43,7 +43,7 @@ func (c *Core) updateFair(now time.Time) {
 // underFair reports whether the queue has less than its fair share of each resource of which a request wants more.
 func (q *queue) underFair(delta api.Resources) bool {
 	for _, d := range delta {
-		if fair, limited := q.fair.Get(d.Resource); limited && d.Value > 0 && q.charged.get(d.Resource).amount() >= fair {
+		if fair, limited := q.fair.Get(d.Resource); limited && d.Value > 0 && q.has(d.Resource).amount() >= fair {
 			return false
 		}
 	}

@@ -54,9 +54,17 @@ func (c *Core) requestBytes(key gangKey, body *wire.Envelope) int {
 		for _, a := range m.GetDemand() {
 			n += amountBytes + len(a.GetResource())
 		}
+		if g := c.gangs[key]; g != nil {
+			n += g.res.claimBytes()
+		}
+	case *wire.Envelope_Claim:
+		n += proto.Size(body.Claim)
+		if g := c.gangs[key]; g != nil && g.res != nil {
+			n += c.recordBytes(g)
+		}
 	case *wire.Envelope_Close:
 		if g := c.gangs[key]; g != nil && g.res != nil {
-			n = reservationBytes(g.ref, g.res.demand, g.res.pods)
+			n = c.recordBytes(g)
 		}
 	}
 	return n

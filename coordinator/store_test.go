@@ -236,6 +236,9 @@ func (s *store) rebuilt(c *Core) {
 		if a, b := q.forced.amounts(), f.forced.amounts(); !a.Equal(b) {
 			s.problem("queue %s: %v is forced in memory, %v in the store", q.path, a, b)
 		}
+		if a, b := q.moves.amounts(), f.moves.amounts(); !a.Equal(b) {
+			s.problem("queue %s: %v more once all claims have happened in memory, %v in the store", q.path, a, b)
+		}
 		if q.admitted != f.admitted {
 			s.problem("queue %s: %d admitted in memory, %d in the store", q.path, q.admitted, f.admitted)
 		}
@@ -363,16 +366,26 @@ func (s *store) asks(c *Core) {
 	if c.earmarksDue {
 		return // made again before the next judgement
 	}
-	// Which leaf comes first depends on fair shares that may have changed since: any may, with the first of its own order.
+	// Who comes first above its leaf depends on fair shares that may have changed since: any may that is the first of its own order, or the first
+	// there to ask for these resources.
 	claims := map[*queue][]*request{}
 	for _, list := range lists {
-		first := map[*queue]bool{}
+		first := map[*queue]map[string]bool{}
 		for _, a := range list {
+			names := ""
+			for _, d := range a.delta {
+				if d.Value > 0 {
+					names += d.Resource + " "
+				}
+			}
 			for p := a.queue; p != nil && !c.window.resting; p = p.parent {
-				if !first[p] {
-					first[p] = true
+				if first[p] == nil || p != a.queue && !first[p][names] {
 					claims[p] = append(claims[p], a.candidates[0])
 				}
+				if first[p] == nil {
+					first[p] = map[string]bool{}
+				}
+				first[p][names] = true
 				if p == a.denied.queue {
 					break
 				}

@@ -10,24 +10,26 @@ import (
 
 // request is a Reserve that waits, or is about to be judged for the first time.
 type request struct {
-	gang      *gang
-	queue     *queue
-	namespace string
-	tenant    *tenant
-	from      api.Incarnation
-	serial    uint64
-	attempt   uint64
-	demand    api.Resources // the whole of what the gang would be charged
-	delta     api.Resources // what that is more than now
-	pods      []uint64      // those that demand is for (pods.go)
-	priority  int64
-	since     int64
-	rank      api.Rank // of an earlier attempt
-	trace     *wire.Trace
-	arrived   time.Time
-	bound     api.Resources // the part of demand that is bound already
-	started   bool          // the gang had its minimum
-	barred    *shortfall    // why its namespace may not use the queue, nil when it may (rights.go)
+	gang        *gang
+	queue       *queue
+	namespace   string
+	tenant      *tenant
+	from        api.Incarnation
+	serial      uint64
+	attempt     uint64
+	demand      api.Resources // the whole of what the gang would be charged
+	delta       api.Resources // what that is more than now
+	pods        []uint64      // those that demand is for (pods.go)
+	priority    int64
+	since       int64
+	rank        api.Rank // of an earlier attempt
+	trace       *wire.Trace
+	arrived     time.Time
+	bound       api.Resources // the part of demand that is bound already
+	started     bool          // the gang had its minimum
+	preemptible bool
+	claims      bool       // others may be evicted for it
+	barred      *shortfall // why its namespace may not use the queue, nil when it may (rights.go)
 
 	demandClass *demandClass  // nil while it is barred: it competes with nobody then
 	slot        int           // in Core.ring, -1 when it does not wait any more
@@ -76,6 +78,7 @@ func (c *Core) withdraw(r *request) {
 	c.ring[len(c.ring)-1] = nil
 	c.ring = c.ring[:len(c.ring)-1]
 	r.slot = -1
+	c.bar(r.gang, false)
 	n := c.namespaces[r.namespace]
 	moved := n.requests[len(n.requests)-1]
 	n.requests[r.place], moved.place = moved, r.place

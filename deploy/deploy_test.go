@@ -508,6 +508,16 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"an unknown resource", "queues", queue("q", `{"capability":{"gpu":"1"}}`), []string{"spec.capability", `"gpu"`, "cannot be limited"}},
 		{"a quota's name of a resource", "queues", queue("q", `{"guarantee":{"requests.cpu":"1"}}`), []string{"spec.guarantee", `"requests.cpu"`, "cannot be limited"}},
 		{"a guarantee above the capability", "queues", queue("q", `{"capability":{"cpu":"1","memory":"4Gi"},"guarantee":{"cpu":"1001m","memory":"4Gi"}}`), []string{"spec.guarantee", "cpu: 1001m", "is above spec.capability"}},
+		{"a policy that does not exist", "queues", queue("q", `{"reclaimPolicy":"Always"}`), []string{"spec.reclaimPolicy", `"Deserved", "FairShare", "Never"`}},
+		{"preemption by a word of nobody", "queues", queue("q", `{"preemptionPolicy":"never"}`), []string{"spec.preemptionPolicy", `"Never", "PreemptLowerPriority"`}},
+		{"a negative duration", "queues", queue("q", `{"reclaimMinRuntime":"-1s"}`), []string{"spec.reclaimMinRuntime", "must be a duration such as 30s, 10m or 1h30m, and not negative"}},
+		{"a duration without a unit", "queues", queue("q", `{"preemptMinRuntime":"10"}`), []string{"spec.preemptMinRuntime", "must be a duration such as"}},
+		{"a number for a duration", "queues", queue("q", `{"preemptionDelay":10}`), []string{"spec.preemptionDelay", "string"}},
+		{"a duration in days", "queues", queue("q", `{"preemptionDelay":"1d"}`), []string{"spec.preemptionDelay", "must be a duration such as"}},
+		{"no duration at all", "queues", queue("q", `{"preemptionDelay":""}`), []string{"spec.preemptionDelay", "must be a duration such as"}},
+		{"more than a week", "queues", queue("q", `{"reclaimMinRuntime":"168h0m1s"}`), []string{"spec.reclaimMinRuntime", "must be at most 168h"}},
+		{"more than a lifetime", "queues", queue("q", `{"reclaimMinRuntime":"999999h999999h999999h999999h"}`), []string{"spec.reclaimMinRuntime"}},
+		{"a very long duration", "queues", queue("q", `{"reclaimMinRuntime":"`+strings.Repeat("1h", 17)+`"}`), []string{"spec.reclaimMinRuntime", "Too long"}},
 		{"as many bad amounts as can be", "queues", queue("q", string(full)), []string{"spec.capability", "spec.guarantee", "is negative"}},
 		{"too many resources", "queues", queue("q", string(tooMany)), []string{"spec.capability", "must have at most 64 items"}},
 		{"an unknown field", "queues", queue("q", `{"parent":"root"}`), []string{"spec.parent"}},
@@ -581,6 +591,8 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		queue(strings.Repeat("a", 63), `{"capability":{"cpu":"1"},"guarantee":{"memory":"1Gi"}}`),
 		`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":"no-spec"}}`,
 		queue("no-gpus", `{"capability":{"nvidia.com/gpu":0,"cpu":"0m","memory":"-0"},"guarantee":{"nvidia.com/gpu":"0","pods":"0e3"}}`),
+		queue("policies", `{"reclaimable":false,"reclaimPolicy":"FairShare","preemptionPolicy":"PreemptLowerPriority","reclaimMinRuntime":"168h","preemptMinRuntime":"0s","preemptionDelay":"1h30m0.5s"}`),
+		queue("defaults", `{"reclaimable":true,"reclaimPolicy":"Deserved","preemptionPolicy":"Never","reclaimMinRuntime":"1m0s","preemptionDelay":"10000ms"}`),
 		queue("null-is-left-out", `{"capability":{"cpu":null}}`),
 	} {
 		if err := create(t, "queues", body); err != nil {
@@ -589,7 +601,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 	}
 	for _, spec := range []string{
 		`{"schedulingPolicy":{"gang":{"minCount":1}}}`,
-		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"schedulingPolicy":{"gang":{"minCount":100000}}}`,
+		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"preemptible":false,"schedulingPolicy":{"gang":{"minCount":100000}}}`,
 	} {
 		if err := create(t, "podgroups", podGroup("g", spec)); err != nil {
 			t.Errorf("%s: %v", spec, err)
@@ -613,6 +625,7 @@ func TestOnlyMinCountChanges(t *testing.T) {
 		"spec.queue ":                 `{"spec":{"queue":null}}`,
 		"spec.priorityClassName":      `{"spec":{"priorityClassName":"high"}}`,
 		"spec.scheduleTimeoutSeconds": `{"spec":{"scheduleTimeoutSeconds":5}}`,
+		"spec.preemptible":            `{"spec":{"preemptible":false}}`,
 	} {
 		if err := patch(body); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(field)+" cannot change") {
 			t.Errorf("%s: %v", body, err)

@@ -8,7 +8,7 @@
 //
 // What it checks, by the kinds below: limits at each revision and against the Queues that they come from, guarantees,
 // reservations and the pods that they name, terms and the coordinator's fence, tables, intents, nodes, gangs, bindings and
-// where they put a pod and beside whom, evictions, the writers and the sums of statuses, the order of a queue, and what outlives its reason.
+// where they put a pod and beside whom, evictions, claims and their victims, the writers and the sums of statuses, the order of a queue, and what outlives its reason.
 // What a pod takes it computes itself (requests.go), and a reservation's claim that it is forced it checks against the pods
 // that are bound.
 //
@@ -52,9 +52,12 @@ const (
 	Limits      Kind = "limits"      // limits in force that are not those of the Queue, for too long
 	Guarantee   Kind = "guarantee"   // a grant out of what is kept free for another queue
 	Placement   Kind = "placement"   // a pod on a node that its own constraints exclude
-	Eviction    Kind = "eviction"    // a pod evicted whose reservation was not closing
+	Eviction    Kind = "eviction"    // I15: a pod evicted whose reservation was not closing, or that has started and yields to nobody
 	Condition   Kind = "condition"   // a pod called Unschedulable that never had quota
 	Order       Kind = "order"       // I10: a gang passed over by a younger one of its queue that asks for no less
+
+	Claim  Kind = "claim"  // I13, I17: a claim that takes from whom it may not, or more than it needs, or ends too early
+	Victim Kind = "victim" // I20, I21: a gang in a claim that is protected; or closed for one that did not claim it, or twice
 
 	AntiAffinity Kind = "anti-affinity" // C2: a pod bound where one is that it repels, or that repels it
 	Affinity     Kind = "affinity"      // C2: a pod bound to a domain without a pod that its affinity asks for
@@ -62,7 +65,7 @@ const (
 )
 
 // Kinds lists them all in the order of reports.
-var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order, AntiAffinity, Affinity, Spread}
+var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order, AntiAffinity, Affinity, Spread, Claim, Victim}
 
 // Violation is one breach.
 type Violation struct {

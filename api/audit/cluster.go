@@ -71,7 +71,7 @@ type pod struct {
 	foreign   bool            // bound by somebody else
 	counted   *gang           // the gang whose pods ever bound it is counted among
 	ports     []port          // host ports that it has on its node
-	evicted   bool            // shows the condition that our evictions set
+	evicted   string          // the reason of the condition that our evictions set, "" for none
 	hopeless  bool            // shows PodScheduled=False with reason Unschedulable
 	repulsion *repulsion      // while it is unfinished and has a node
 	worn      *repulsion      // its labels before
@@ -153,6 +153,11 @@ type gang struct {
 	everHad     bool      // a reservation
 	everClosing bool      // its reservation was
 	waits       waits
+
+	everYielding bool              // it was closing for another gang
+	yielded      map[string]uint64 // for whom it was closed, and under which attempt of theirs
+	toldStarted  bool              // a record or its PodGroup said that it had its minimum
+	again        bool              // it was evicted: its minimum counts anew
 }
 
 type stamp struct {
@@ -350,7 +355,7 @@ func (a *Auditor) sizeImplied(name string) {
 	}
 	if len(a.cluster.members[name]) == 0 {
 		delete(a.cluster.groups, name)
-		g.exists, g.complete, g.ever = false, false, 0
+		g.exists, g.complete, g.ever, g.toldStarted = false, false, 0, false
 		a.judgeGang(g)
 	}
 }
@@ -683,6 +688,7 @@ func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v
 	}
 	if o.Status != nil {
 		a.stamped("podgroup "+g.name+" "+g.uid, o.Status.Stamp, o.Status, o.ResourceVersion)
+		g.toldStarted = g.toldStarted || meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
 	}
 	a.groupWaits(g, o)
 	a.judgeGang(g)
@@ -766,7 +772,7 @@ func (a *Auditor) judgeGang(g *gang) {
 	if g.name != "" {
 		object += " (" + g.name + ")"
 	}
-	a.lasts(lastingKey{Partial, object, "gang without its minimum"}, g.group && g.exists && !g.complete && g.present > 0, a.cfg.Grace, func(since time.Time) {
+	a.lasts(lastingKey{Partial, object, "gang without its minimum"}, g.group && g.exists && !g.complete && g.present > 0 && (!g.again || !g.bound.IsZero()), a.cfg.Grace, func(since time.Time) {
 		a.violate(Violation{Kind: Partial, Object: object, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%d of at least %d pods were bound since %s", g.ever, g.minCount, since.Format(clock))})
 	})
 	// Volcano's PodGroup names its queue without its ancestors. Watches of several kinds come in any order.
@@ -785,7 +791,7 @@ func (a *Auditor) judgeGang(g *gang) {
 		})
 	}
 	// Where Basalt admits Volcano's PodGroups, it reserves their floor before they have pods, for some minutes.
-	early := r != nil && g.exists && g.present == 0 && len(g.floor) > 0 && r.demand.Fits(g.total.Max(g.floor))
+	early := r.isCharged() && g.exists && g.present == 0 && len(g.floor) > 0 && r.demand.Fits(g.total.Max(g.floor))
 	a.lasts(lastingKey{Leak, "gang " + g.uid, "reservation before its pods"}, early && g.live < int(g.minCount), maxEarly, func(since time.Time) {
 		a.violate(Violation{Kind: Leak, Object: object, Revisions: []int64{g.reservation.revision, a.revision},
 			Message: fmt.Sprintf("%s is charged to queue %s and has %d of %d pods since %s", g.reservation.demand, g.reservation.queue, g.live, g.minCount, since.Format(clock))})

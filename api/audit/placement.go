@@ -11,8 +11,6 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
-
-	"basalt.dev/basalt/api/v1alpha1"
 )
 
 // nodeVersion is what decides who may run on a node, from a moment on.
@@ -103,21 +101,21 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	a.placePorts(p, o)
 	a.placeRepulsion(p, o, fresh, wasBound)
 
-	evicted, hopeless := false, false
+	evicted, hopeless := "", false
 	for i := range o.Status.Conditions {
 		switch c := &o.Status.Conditions[i]; {
 		case c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue:
-			evicted = c.Reason == v1alpha1.ReasonRolledBack
+			evicted = evictedFor(c.Reason)
 		case c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse:
 			hopeless = p.ours && p.node == "" && c.Reason == v1.PodReasonUnschedulable
 		}
 	}
 	blind := fresh || a.now.Before(a.gap)
-	if evicted && !p.evicted && !blind {
+	if evicted != "" && p.evicted == "" && !blind {
 		g := p.gang
 		a.later(evictedKey(p), 2*a.cfg.Lag, func(since time.Time) {
-			if g == nil || !g.everClosing {
-				a.violate(Violation{Kind: Eviction, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s was evicted at %s and the reservation of its gang was never closing", name, since.Format(clock))})
+			if why := g.wronglyEvicted(evicted); why != "" {
+				a.violate(Violation{Kind: Eviction, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s was evicted at %s and %s", name, since.Format(clock), why)})
 			}
 		})
 	}

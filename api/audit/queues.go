@@ -22,6 +22,7 @@ type queueObject struct {
 	readable                        bool // all of it that limits come from
 	capability, guarantee, deserved api.Resources
 	weight, priority                int32
+	policy                          policy
 	selector                        string
 	closed                          bool
 	settled                         bool // it has its finalizer, and neither is going nor says of itself that its limits cannot come into force
@@ -82,6 +83,8 @@ func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
 	if o.weight, o.priority = 1, q.Spec.Priority; q.Spec.Weight != nil {
 		o.weight = *q.Spec.Weight
 	}
+	policy, ok := policyOf(&q.Spec)
+	o.policy, o.readable = policy, o.readable && ok
 	if s := q.Spec.NamespaceSelector; s != nil {
 		b, err := s.Marshal()
 		o.selector, o.readable = string(b), o.readable && err == nil
@@ -143,6 +146,8 @@ func (a *Auditor) judgeQueues() {
 			differs = fmt.Sprintf("deserved is {%s}, in force is {%s}", o.deserved, q.deserved)
 		case q.weight != o.weight || q.priority != o.priority:
 			differs = fmt.Sprintf("the weight is %d and the priority %d, in force are %d and %d", o.weight, o.priority, q.weight, q.priority)
+		case q.policy != o.policy:
+			differs = fmt.Sprintf("the policy is %s, in force is %s", o.policy, q.policy)
 		case q.closed != o.closed:
 			differs = fmt.Sprintf("spec.closed is %t, in force is %t", o.closed, q.closed)
 		case q.selector != o.selector:

@@ -29,6 +29,8 @@ type store struct {
 	named        map[uint64]*reservation // by api.PodID: which reservation names the pod
 	restricted   int                     // queues with a selector in force
 	led          time.Time               // since when the same coordinator leads
+	claims       map[string]*reservation // by gang, those with a claim,
+	yields       map[string]*reservation // and those that are closing for another gang
 }
 
 type reservation struct {
@@ -41,6 +43,15 @@ type reservation struct {
 	demand   api.Resources
 	revision int64
 	pods     []uint64 // api.PodID of those that it names
+
+	started     bool // as recorded
+	preemptible bool
+	granted     int64 // unix milliseconds, 0 where it is not known
+	ranked      bool  // the priority is known
+	priority    int64
+	claim       *claim
+	awaits      []string // UIDs of gangs
+	yields      *yielding
 }
 
 // queue is one queue's part of the sums: what is at and under it.
@@ -54,9 +65,10 @@ type queue struct {
 	deserved   api.Resources // likewise
 	weight     int32         // as recorded
 	priority   int32
+	policy     policy
 	selector   string // in force, "" for none
 	closed     bool
-	admitted   int // reservations at and under it
+	admitted   int // reservations at and under it that are charged
 	sums       []sum
 	reserved   api.Resources // by reservations that are not forced
 	forced     api.Resources
@@ -91,13 +103,14 @@ func newStore() store {
 	return store{
 		leaders: map[string]int64{}, reservations: map[string]*reservation{}, queues: map[string]*queue{},
 		intents: map[string]*intents{}, last: map[string]uint64{}, named: map[uint64]*reservation{},
+		claims: map[string]*reservation{}, yields: map[string]*reservation{},
 	}
 }
 
 func (s *store) queue(path string) *queue {
 	q := s.queues[path]
 	if q == nil {
-		q = &queue{path: path, excused: map[string]bool{}, over: map[string]bool{}, cut: map[string]bool{}}
+		q = &queue{path: path, policy: noPolicy, excused: map[string]bool{}, over: map[string]bool{}, cut: map[string]bool{}}
 		s.queues[path] = q
 	}
 	return q
@@ -152,8 +165,12 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 			if r := s.reservations[c.Key]; r != nil {
 				a.charge(r, -1, touched)
 				delete(s.reservations, c.Key)
+				s.keep(r, nil)
 				if g := a.cluster.gangs[r.gang]; g != nil && g.reservation == r {
 					g.reservation = nil
+					if r.yields != nil {
+						a.startsAnew(g)
+					}
 					a.judgeGang(g)
 				}
 				a.renamed = append(a.renamed, renamed{r, nil})
@@ -201,6 +218,7 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 		}
 	}
 	delete(touched, nil)
+	a.judgeClaims(e, touched)
 	a.name(e.Revision)
 	for _, c := range e.Changes {
 		if kind, rest, _ := strings.Cut(c.Key, "/"); kind == "intents" && !c.Deleted {
@@ -244,6 +262,7 @@ func (a *Auditor) forgetStore(replaced bool) {
 		r := s.reservations[key]
 		a.charge(r, -1, touched)
 		delete(s.reservations, key)
+		s.keep(r, nil)
 		if g := a.cluster.gangs[r.gang]; g != nil {
 			g.reservation = nil
 			a.judgeGang(g)
@@ -262,7 +281,7 @@ func (a *Auditor) startOver() {
 	s.term, s.sequence, s.sequenced, s.table = 0, 0, false, nil
 	clear(s.last)
 	for _, g := range a.cluster.gangs {
-		g.attempts = nil
+		g.attempts, g.yielded = nil, nil
 	}
 	for _, q := range s.queues {
 		q.uid, q.generation = "", 0
@@ -376,6 +395,7 @@ func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue 
 	if q.deserved, q.weight, q.priority = a.strip(deserved), 1, r.GetPriority(); r.Weight != nil {
 		q.weight = int32(r.GetWeight())
 	}
+	q.policy = policyInForce(r.GetPolicy())
 	return q
 }
 
@@ -408,6 +428,10 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		key: c.Key, gang: uid, queue: rec.GetGang().GetQueue(), attempt: rec.GetAttempt(), forced: rec.GetForced(),
 		closing: rec.GetState() == wire.ReservationState_RESERVATION_CLOSING, demand: a.strip(demand), revision: e.Revision,
 		pods: rec.GetPods(),
+	}
+	if err := a.readClaim(r, &rec); err != nil {
+		a.unreadable(e, c, err)
+		return
 	}
 	if rec.GetGang().GetSingle() {
 		r.pods = []uint64{api.PodID(uid)}
@@ -449,16 +473,21 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		had = old.demand
 	}
 	if by := r.demand.Sub(had); !by.Fits(nil) {
-		a.grown = append(a.grown, growth{g, r.queue, by, r.forced || old != nil || g.present > 0})
+		a.grown = append(a.grown, growth{g, r.queue, by, r.forced || old.isCharged() || g.present > 0})
 	}
 	a.store.reservations[c.Key] = r
+	a.store.keep(old, r)
+	a.watchClaim(r)
 	g.reservation = r
 	if g.attempts == nil {
 		g.attempts = map[string]uint64{}
 	}
-	g.attempts[r.queue] = max(g.attempts[r.queue], r.attempt)
-	g.everHad, g.everClosing = true, g.everClosing || r.closing
-	if old == nil && !e.Snapshot && !r.forced && !a.namesBound(r) {
+	if r.isCharged() {
+		g.attempts[r.queue] = max(g.attempts[r.queue], r.attempt)
+	}
+	g.everHad, g.everClosing, g.everYielding = g.everHad || r.isCharged(), g.everClosing || r.closing, g.everYielding || e.Snapshot && r.yields != nil
+	g.toldStarted = g.toldStarted || r.started && !r.closing
+	if old == nil && r.isCharged() && !e.Snapshot && !r.forced && !a.namesBound(r) {
 		a.judgeOrder(e, g, r, rec.GetGang().GetNamespace(), rec.GetRank().GetPriority())
 	}
 	a.waitsNot(g)
@@ -520,7 +549,7 @@ func (a *Auditor) unlimit(q *queue) {
 		a.store.restricted--
 	}
 	q.relimited = true
-	q.limited, q.limits, q.guarantee, q.deserved, q.selector, q.closed = false, nil, nil, nil, "", false
+	q.limited, q.limits, q.guarantee, q.deserved, q.policy, q.selector, q.closed = false, nil, nil, nil, noPolicy, "", false
 }
 
 // charge adds a reservation to the sums of its queue and of every ancestor, or takes it off.
@@ -528,7 +557,9 @@ func (a *Auditor) charge(r *reservation, sign int64, touched map[*queue]bool) {
 	for _, path := range api.Lineage(r.queue) {
 		q := a.store.queue(path)
 		touched[q] = true
-		q.admitted += int(sign)
+		if r.isCharged() {
+			q.admitted += int(sign)
+		}
 		to := &q.reserved
 		if r.forced {
 			to = &q.forced
@@ -733,6 +764,8 @@ func (a *Auditor) judgeIntents(e StoreRevision, in *intents, epoch uint64) {
 		res := a.gang(r.gang).reservation
 		if res == nil {
 			a.storeViolation(Intent, in.key, []int64{e.Revision}, "has a row for pod %s of gang %s, which has no reservation", r.pod, r.gang)
+		} else if !res.isCharged() {
+			a.storeViolation(Intent, in.key, []int64{res.revision, e.Revision}, "has a row for pod %s of gang %s, which has a claim and no quota yet", r.pod, r.gang)
 		} else if res.closing {
 			a.storeViolation(Intent, in.key, []int64{res.revision, e.Revision}, "has a row for pod %s of gang %s, which is closing", r.pod, r.gang)
 		}

@@ -54,6 +54,8 @@ const (
 	StartKept          Fault = "start-kept"           // shard/home: an implied gang that comes again passes for started
 	FloorLost          Fault = "floor-lost"           // shard/home: a gang is charged what its pods request, whatever its Volcano PodGroup asks for
 	RoleIgnored        Fault = "role-ignored"         // shard/home: the minimum of a gang may be of any pods, whatever their roles
+	GrowthClaims       Fault = "growth-claims"        // shard/home: others are evicted for further pods of a gang that has started
+	YieldStarted       Fault = "yield-started"        // shard/home: a gang that was evicted for another still passes for started
 	UnsaidLabels       Fault = "unsaid-labels"        // shard/node: a pod whose labels were not said is taken for one that no anti-affinity term matches
 	OneSided           Fault = "one-sided"            // cache: a pod keeps away from those that it repels, and not from those that repel it
 	HeirForgetsTerms   Fault = "heir-forgets-terms"   // shard/node: an inherited row repels nobody
@@ -66,5 +68,12 @@ const (
 	RowsSupport        Fault = "rows-support"         // shard/topology: pods that are only on their way support others
 	GangUnjudged       Fault = "gang-unjudged"        // shard/home: a gang over several shards is not judged
 	LogAnewComplete    Fault = "log-anew-complete"    // shard/topology: rows that the log lacks when it is read anew are over
+	ClaimForgotten     Fault = "claim-forgotten"      // coordinator: a new term does not go on with the claims that it finds
+	RealShares         Fault = "real-shares"          // coordinator: what was promised, and what is on its way out, does not count
+	PruneUnchecked     Fault = "prune-unchecked"      // coordinator: a plan is not judged as a whole
+	RuntimeForgotten   Fault = "runtime-forgotten"    // coordinator: gangs are evicted however short a time ago they started
+	BandThreePasses    Fault = "band-three-passes"    // coordinator: others borrow what a gang is about to take back
+	PromiseStolen      Fault = "promise-stolen"       // shard/node: room that comes free is not handed over to the gang that it was promised to
+	PromiseReplaced    Fault = "promise-replaced"     // shard/node: a room is promised to two gangs
 	WrittenUnleased    Fault = "written-unleased"     // shard/home: statuses of Volcano's PodGroups are written beside Volcano's scheduler
 )

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -79,6 +81,46 @@ type QueueSpec struct {
 	// about the order within the queue: there the priority of each gang counts.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
+	// Whether other queues may take back what they deserve and this one, or a queue below it, has borrowed: whole gangs of it are then
+	// evicted. With false nothing is taken from the queue and its descendants for other queues, and what they have borrowed is lent until
+	// their gangs end. It says nothing about preemption between gangs of one queue. true if not set.
+	// +optional
+	Reclaimable *bool `json:"reclaimable,omitempty"`
+	// Up to what the children of this queue may take back from one another, by evicting gangs. Deserved: a child takes back what it
+	// deserves, from children that have more than they deserve. FairShare: it takes back its fair share, which is what it deserves and
+	// its part, by weight, of what the children do not deserve and want. Never: children wait until gangs end. Each queue says it for
+	// its own children, and it is not inherited. Deserved if not set: nothing is evicted then unless a queue names what it deserves.
+	// +optional
+	ReclaimPolicy ReclaimPolicy `json:"reclaimPolicy,omitempty"`
+	// Whether a gang that waits may have gangs of the same queue evicted. Never: no. PreemptLowerPriority: those with a lower priority.
+	// If it is not set, the nearest ancestor that sets it decides, and if none does, it is Never. A gang whose pods say
+	// preemptionPolicy: Never evicts nobody.
+	// +optional
+	PreemptionPolicy PreemptionPolicy `json:"preemptionPolicy,omitempty"`
+	// How long a gang of the queue runs, from when it got its quota, before it may be evicted for another queue: 30s, 10m or 1h30m, at
+	// most 168h. If it is not set, the nearest ancestor that sets it decides, and if none does, it is 60s.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')",message="must be a duration such as 30s, 10m or 1h30m, and not negative"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$') || duration(self) <= duration('168h')",message="must be at most 168h"
+	ReclaimMinRuntime *metav1.Duration `json:"reclaimMinRuntime,omitempty"`
+	// How long a gang of the queue runs, from when it got its quota, before it may be evicted for a gang of the same queue. It is
+	// written and inherited as reclaimMinRuntime is.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')",message="must be a duration such as 30s, 10m or 1h30m, and not negative"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$') || duration(self) <= duration('168h')",message="must be at most 168h"
+	PreemptMinRuntime *metav1.Duration `json:"preemptMinRuntime,omitempty"`
+	// How long a gang of the queue waits for quota or for room before others are evicted for it. Room often becomes free by itself, and
+	// an autoscaler may add nodes. It is written and inherited as reclaimMinRuntime is, and 10s if nobody sets it.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')",message="must be a duration such as 30s, 10m or 1h30m, and not negative"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$') || duration(self) <= duration('168h')",message="must be at most 168h"
+	PreemptionDelay *metav1.Duration `json:"preemptionDelay,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	// +optional
 	Closed bool `json:"closed,omitempty"`
@@ -89,6 +131,32 @@ type QueueSpec struct {
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }
+
+// ReclaimPolicy says up to what the children of a queue take back from one another.
+//
+// +kubebuilder:validation:Enum=Deserved;FairShare;Never
+type ReclaimPolicy string
+
+// The policies of reclaim.
+const (
+	ReclaimDeserved  ReclaimPolicy = "Deserved"
+	ReclaimFairShare ReclaimPolicy = "FairShare"
+	ReclaimNever     ReclaimPolicy = "Never"
+)
+
+// PreemptionPolicy says which gangs of its queue a gang may have evicted. The words are those of a PriorityClass.
+//
+// +kubebuilder:validation:Enum=Never;PreemptLowerPriority
+type PreemptionPolicy string
+
+// The policies of preemption.
+const (
+	PreemptNever         PreemptionPolicy = "Never"
+	PreemptLowerPriority PreemptionPolicy = "PreemptLowerPriority"
+)
+
+// MaxPolicyDuration is the longest duration that a Queue may say.
+const MaxPolicyDuration = 168 * time.Hour
 
 // Stamp orders the statuses of an object. The API server accepts a status whose epoch is larger than that of the current one,
 // or whose epoch and writer are the same and whose sequence is larger. Writing the same status again is not a change and

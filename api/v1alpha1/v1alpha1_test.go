@@ -25,6 +25,10 @@ func condition(kind, reason string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: "m", ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(time.Unix(1700000000, 0))}
 }
 
+func minutes(n int) *metav1.Duration {
+	return &metav1.Duration{Duration: time.Duration(n) * time.Minute}
+}
+
 // Objects with every field set.
 var (
 	amounts  = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"), "example.com/gpu": resource.MustParse("8")}
@@ -33,15 +37,18 @@ var (
 	metadata = metav1.ObjectMeta{Name: "a.b", Finalizers: []string{v1alpha1.FinalizerCharged}}
 	queue    = &v1alpha1.Queue{
 		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "Queue"}, ObjectMeta: metadata,
-		Spec: v1alpha1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true, NamespaceSelector: &metav1.LabelSelector{
-			MatchLabels:      map[string]string{"team": "research"},
-			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
+		Spec: v1alpha1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true,
+			Reclaimable: new(false), ReclaimPolicy: v1alpha1.ReclaimFairShare, PreemptionPolicy: v1alpha1.PreemptLowerPriority,
+			ReclaimMinRuntime: minutes(10), PreemptMinRuntime: minutes(0), PreemptionDelay: minutes(90),
+			NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels:      map[string]string{"team": "research"},
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
 		Status: &v1alpha1.QueueStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, v1alpha1.ReasonClosed)},
 			Charged: amounts, Limits: v1alpha1.LimitsInForce{Capability: amounts, Guarantee: amounts, Deserved: amounts}, AdmittedGangs: 1, WaitingGangs: 2},
 	}
 	podGroup = &v1alpha1.PodGroup{
 		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "PodGroup"}, ObjectMeta: metadata,
-		Spec: v1alpha1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds,
+		Spec: v1alpha1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds, Preemptible: new(true),
 			SchedulingPolicy:      v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 4}},
 			SchedulingConstraints: &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: v1alpha1.TopologyRequired}}}},
 		Status: &v1alpha1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionQuotaReserved, v1alpha1.ReasonQuotaExceeded)},

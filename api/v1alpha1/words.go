@@ -9,6 +9,8 @@ const SchedulerName = api.SchedulerName
 const (
 	LabelPodGroup = api.LabelPodGroup
 	LabelQueue    = api.LabelQueue
+
+	LabelPreemptible = api.LabelPreemptible
 )
 
 // FinalizerCharged stays on a Queue until no reservation is charged to it or below it.
@@ -40,6 +42,13 @@ const (
 // ReasonRolledBack is the reason of the condition DisruptionTarget=True of a pod that is evicted because its gang could not be
 // placed as a whole, and of the event on its PodGroup.
 const ReasonRolledBack = "RolledBack"
+
+// ReasonClaimed is the reason of the event on a PodGroup for whose gang others are evicted.
+const ReasonClaimed = "Claimed"
+
+// ConditionDisruptionTarget is the condition of a PodGroup whose gang is being evicted so that another one can start. It is Kubernetes'
+// own word, as is its reason, PreemptionByScheduler.
+const ConditionDisruptionTarget = "DisruptionTarget"
 
 // ReasonBoundByOthers is the reason of the event on a pod that Basalt had to place and somebody else bound.
 const ReasonBoundByOthers = "BoundByOthers"
@@ -74,6 +83,7 @@ const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed
 	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it: no other case may say so
+	ReasonPreempted             = "Preempted"             // False: its gang is evicted so that another one can start; also of the event that says so
 	ReasonVolumesNotBound       = "VolumesNotBound"       // False: nodes were chosen, and a volume could not be bound for one of them; the message names the claim
 	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist
 	ReasonUnsupportedConstraint = "UnsupportedConstraint" // False: a pod uses what is not built yet; the message names the field

@@ -31,6 +31,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Reclaim int32
+
+const (
+	Reclaim_RECLAIM_DESERVED   Reclaim = 0 // a child may take back what it deserves
+	Reclaim_RECLAIM_FAIR_SHARE Reclaim = 1 // likewise its fair share
+	Reclaim_RECLAIM_NEVER      Reclaim = 2
+)
+
+// Enum value maps for Reclaim.
+var (
+	Reclaim_name = map[int32]string{
+		0: "RECLAIM_DESERVED",
+		1: "RECLAIM_FAIR_SHARE",
+		2: "RECLAIM_NEVER",
+	}
+	Reclaim_value = map[string]int32{
+		"RECLAIM_DESERVED":   0,
+		"RECLAIM_FAIR_SHARE": 1,
+		"RECLAIM_NEVER":      2,
+	}
+)
+
+func (x Reclaim) Enum() *Reclaim {
+	p := new(Reclaim)
+	*p = x
+	return p
+}
+
+func (x Reclaim) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Reclaim) Descriptor() protoreflect.EnumDescriptor {
+	return file_basalt_proto_enumTypes[0].Descriptor()
+}
+
+func (Reclaim) Type() protoreflect.EnumType {
+	return &file_basalt_proto_enumTypes[0]
+}
+
+func (x Reclaim) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Reclaim.Descriptor instead.
+func (Reclaim) EnumDescriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{0}
+}
+
 type ReservationState int32
 
 const (
@@ -64,11 +113,11 @@ func (x ReservationState) String() string {
 }
 
 func (ReservationState) Descriptor() protoreflect.EnumDescriptor {
-	return file_basalt_proto_enumTypes[0].Descriptor()
+	return file_basalt_proto_enumTypes[1].Descriptor()
 }
 
 func (ReservationState) Type() protoreflect.EnumType {
-	return &file_basalt_proto_enumTypes[0]
+	return &file_basalt_proto_enumTypes[1]
 }
 
 func (x ReservationState) Number() protoreflect.EnumNumber {
@@ -77,7 +126,57 @@ func (x ReservationState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReservationState.Descriptor instead.
 func (ReservationState) EnumDescriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{0}
+	return file_basalt_proto_rawDescGZIP(), []int{1}
+}
+
+// By which rule gangs are evicted for another.
+type Rule int32
+
+const (
+	Rule_RULE_UNKNOWN Rule = 0
+	Rule_RULE_RECLAIM Rule = 1 // its queue takes back what it may have
+	Rule_RULE_PREEMPT Rule = 2 // it has a higher priority in the same queue
+)
+
+// Enum value maps for Rule.
+var (
+	Rule_name = map[int32]string{
+		0: "RULE_UNKNOWN",
+		1: "RULE_RECLAIM",
+		2: "RULE_PREEMPT",
+	}
+	Rule_value = map[string]int32{
+		"RULE_UNKNOWN": 0,
+		"RULE_RECLAIM": 1,
+		"RULE_PREEMPT": 2,
+	}
+)
+
+func (x Rule) Enum() *Rule {
+	p := new(Rule)
+	*p = x
+	return p
+}
+
+func (x Rule) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Rule) Descriptor() protoreflect.EnumDescriptor {
+	return file_basalt_proto_enumTypes[2].Descriptor()
+}
+
+func (Rule) Type() protoreflect.EnumType {
+	return &file_basalt_proto_enumTypes[2]
+}
+
+func (x Rule) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Rule.Descriptor instead.
+func (Rule) EnumDescriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{2}
 }
 
 type DenyReason int32
@@ -97,6 +196,8 @@ const (
 	DenyReason_DENY_NOT_ALLOWED        DenyReason = 11 // the gang's namespace may not use the queue or one above it
 	DenyReason_DENY_CHARGED_ELSEWHERE  DenyReason = 12 // one of its pods is charged to another gang: not kept waiting, the sender asks again
 	DenyReason_DENY_TOO_LARGE          DenyReason = 13 // the record would be larger than the control store takes: the message says what is too large
+	DenyReason_DENY_PROMISED           DenyReason = 14 // there is room, or will be, but it is for a gang that takes back what its queue may have
+	DenyReason_DENY_CLAIMING           DenyReason = 15 // other gangs are on their way out for it
 )
 
 // Enum value maps for DenyReason.
@@ -116,6 +217,8 @@ var (
 		11: "DENY_NOT_ALLOWED",
 		12: "DENY_CHARGED_ELSEWHERE",
 		13: "DENY_TOO_LARGE",
+		14: "DENY_PROMISED",
+		15: "DENY_CLAIMING",
 	}
 	DenyReason_value = map[string]int32{
 		"DENY_UNKNOWN":            0,
@@ -132,6 +235,8 @@ var (
 		"DENY_NOT_ALLOWED":        11,
 		"DENY_CHARGED_ELSEWHERE":  12,
 		"DENY_TOO_LARGE":          13,
+		"DENY_PROMISED":           14,
+		"DENY_CLAIMING":           15,
 	}
 )
 
@@ -146,11 +251,11 @@ func (x DenyReason) String() string {
 }
 
 func (DenyReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_basalt_proto_enumTypes[1].Descriptor()
+	return file_basalt_proto_enumTypes[3].Descriptor()
 }
 
 func (DenyReason) Type() protoreflect.EnumType {
-	return &file_basalt_proto_enumTypes[1]
+	return &file_basalt_proto_enumTypes[3]
 }
 
 func (x DenyReason) Number() protoreflect.EnumNumber {
@@ -159,7 +264,7 @@ func (x DenyReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DenyReason.Descriptor instead.
 func (DenyReason) EnumDescriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{1}
+	return file_basalt_proto_rawDescGZIP(), []int{3}
 }
 
 type CommitOutcome int32
@@ -204,11 +309,11 @@ func (x CommitOutcome) String() string {
 }
 
 func (CommitOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_basalt_proto_enumTypes[2].Descriptor()
+	return file_basalt_proto_enumTypes[4].Descriptor()
 }
 
 func (CommitOutcome) Type() protoreflect.EnumType {
-	return &file_basalt_proto_enumTypes[2]
+	return &file_basalt_proto_enumTypes[4]
 }
 
 func (x CommitOutcome) Number() protoreflect.EnumNumber {
@@ -217,7 +322,7 @@ func (x CommitOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CommitOutcome.Descriptor instead.
 func (CommitOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{2}
+	return file_basalt_proto_rawDescGZIP(), []int{4}
 }
 
 type BindOutcome int32
@@ -256,11 +361,11 @@ func (x BindOutcome) String() string {
 }
 
 func (BindOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_basalt_proto_enumTypes[3].Descriptor()
+	return file_basalt_proto_enumTypes[5].Descriptor()
 }
 
 func (BindOutcome) Type() protoreflect.EnumType {
-	return &file_basalt_proto_enumTypes[3]
+	return &file_basalt_proto_enumTypes[5]
 }
 
 func (x BindOutcome) Number() protoreflect.EnumNumber {
@@ -269,7 +374,7 @@ func (x BindOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BindOutcome.Descriptor instead.
 func (BindOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{3}
+	return file_basalt_proto_rawDescGZIP(), []int{5}
 }
 
 type Frame struct {
@@ -398,6 +503,11 @@ type Envelope struct {
 	//	*Envelope_QueueUsages
 	//	*Envelope_Refilled
 	//	*Envelope_Known
+	//	*Envelope_Stuck
+	//	*Envelope_Mandate
+	//	*Envelope_Claim
+	//	*Envelope_ClaimReply
+	//	*Envelope_Yield
 	//	*Envelope_HoldRequest
 	//	*Envelope_HoldReply
 	//	*Envelope_HoldsLost
@@ -414,6 +524,8 @@ type Envelope struct {
 	//	*Envelope_Ready
 	//	*Envelope_Probe
 	//	*Envelope_Probed
+	//	*Envelope_RoomProbe
+	//	*Envelope_Rooms
 	Body          isEnvelope_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -541,6 +653,51 @@ func (x *Envelope) GetKnown() *Known {
 	if x != nil {
 		if x, ok := x.Body.(*Envelope_Known); ok {
 			return x.Known
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetStuck() *Stuck {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Stuck); ok {
+			return x.Stuck
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetMandate() *Mandate {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Mandate); ok {
+			return x.Mandate
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetClaim() *Claim {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Claim); ok {
+			return x.Claim
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetClaimReply() *ClaimReply {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_ClaimReply); ok {
+			return x.ClaimReply
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetYield() *Yield {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Yield); ok {
+			return x.Yield
 		}
 	}
 	return nil
@@ -690,6 +847,24 @@ func (x *Envelope) GetProbed() *Probed {
 	return nil
 }
 
+func (x *Envelope) GetRoomProbe() *RoomProbe {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_RoomProbe); ok {
+			return x.RoomProbe
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetRooms() *Rooms {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Rooms); ok {
+			return x.Rooms
+		}
+	}
+	return nil
+}
+
 type isEnvelope_Body interface {
 	isEnvelope_Body()
 }
@@ -732,6 +907,26 @@ type Envelope_Refilled struct {
 
 type Envelope_Known struct {
 	Known *Known `protobuf:"bytes,10,opt,name=known,proto3,oneof"`
+}
+
+type Envelope_Stuck struct {
+	Stuck *Stuck `protobuf:"bytes,11,opt,name=stuck,proto3,oneof"`
+}
+
+type Envelope_Mandate struct {
+	Mandate *Mandate `protobuf:"bytes,12,opt,name=mandate,proto3,oneof"`
+}
+
+type Envelope_Claim struct {
+	Claim *Claim `protobuf:"bytes,13,opt,name=claim,proto3,oneof"`
+}
+
+type Envelope_ClaimReply struct {
+	ClaimReply *ClaimReply `protobuf:"bytes,14,opt,name=claim_reply,json=claimReply,proto3,oneof"`
+}
+
+type Envelope_Yield struct {
+	Yield *Yield `protobuf:"bytes,15,opt,name=yield,proto3,oneof"`
 }
 
 type Envelope_HoldRequest struct {
@@ -798,6 +993,14 @@ type Envelope_Probed struct {
 	Probed *Probed `protobuf:"bytes,35,opt,name=probed,proto3,oneof"`
 }
 
+type Envelope_RoomProbe struct {
+	RoomProbe *RoomProbe `protobuf:"bytes,36,opt,name=room_probe,json=roomProbe,proto3,oneof"`
+}
+
+type Envelope_Rooms struct {
+	Rooms *Rooms `protobuf:"bytes,37,opt,name=rooms,proto3,oneof"`
+}
+
 func (*Envelope_Reserve) isEnvelope_Body() {}
 
 func (*Envelope_Unreserve) isEnvelope_Body() {}
@@ -817,6 +1020,16 @@ func (*Envelope_QueueUsages) isEnvelope_Body() {}
 func (*Envelope_Refilled) isEnvelope_Body() {}
 
 func (*Envelope_Known) isEnvelope_Body() {}
+
+func (*Envelope_Stuck) isEnvelope_Body() {}
+
+func (*Envelope_Mandate) isEnvelope_Body() {}
+
+func (*Envelope_Claim) isEnvelope_Body() {}
+
+func (*Envelope_ClaimReply) isEnvelope_Body() {}
+
+func (*Envelope_Yield) isEnvelope_Body() {}
 
 func (*Envelope_HoldRequest) isEnvelope_Body() {}
 
@@ -849,6 +1062,10 @@ func (*Envelope_Ready) isEnvelope_Body() {}
 func (*Envelope_Probe) isEnvelope_Body() {}
 
 func (*Envelope_Probed) isEnvelope_Body() {}
+
+func (*Envelope_RoomProbe) isEnvelope_Body() {}
+
+func (*Envelope_Rooms) isEnvelope_Body() {}
 
 type Amount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1492,6 +1709,7 @@ type LimitsRecord struct {
 	Deserved          []*Amount              `protobuf:"bytes,10,rep,name=deserved,proto3" json:"deserved,omitempty"`
 	Weight            *uint32                `protobuf:"varint,11,opt,name=weight,proto3,oneof" json:"weight,omitempty"` // absent for 1
 	Priority          int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
+	Policy            *QueuePolicy           `protobuf:"bytes,13,opt,name=policy,proto3" json:"policy,omitempty"` // absent for the defaults
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1610,6 +1828,98 @@ func (x *LimitsRecord) GetPriority() int32 {
 	return 0
 }
 
+func (x *LimitsRecord) GetPolicy() *QueuePolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// Who may be evicted for whom.
+type QueuePolicy struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Kept                bool                   `protobuf:"varint,1,opt,name=kept,proto3" json:"kept,omitempty"`                                                                    // nothing of the subtree is taken for other queues
+	Reclaim             Reclaim                `protobuf:"varint,2,opt,name=reclaim,proto3,enum=basalt.wire.v1.Reclaim" json:"reclaim,omitempty"`                                  // between the children of the queue
+	Preempts            *bool                  `protobuf:"varint,3,opt,name=preempts,proto3,oneof" json:"preempts,omitempty"`                                                      // a gang of higher priority may take from one of lower in its queue. Absent, as the next three: as the parent says
+	ReclaimMinRuntimeMs *int64                 `protobuf:"varint,4,opt,name=reclaim_min_runtime_ms,json=reclaimMinRuntimeMs,proto3,oneof" json:"reclaim_min_runtime_ms,omitempty"` // gangs that were granted less long ago are not evicted for another queue,
+	PreemptMinRuntimeMs *int64                 `protobuf:"varint,5,opt,name=preempt_min_runtime_ms,json=preemptMinRuntimeMs,proto3,oneof" json:"preempt_min_runtime_ms,omitempty"` // or for a gang of the same queue
+	PreemptionDelayMs   *int64                 `protobuf:"varint,6,opt,name=preemption_delay_ms,json=preemptionDelayMs,proto3,oneof" json:"preemption_delay_ms,omitempty"`         // a gang waits so long before others are evicted for it
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *QueuePolicy) Reset() {
+	*x = QueuePolicy{}
+	mi := &file_basalt_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuePolicy) ProtoMessage() {}
+
+func (x *QueuePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuePolicy.ProtoReflect.Descriptor instead.
+func (*QueuePolicy) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *QueuePolicy) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
+}
+
+func (x *QueuePolicy) GetReclaim() Reclaim {
+	if x != nil {
+		return x.Reclaim
+	}
+	return Reclaim_RECLAIM_DESERVED
+}
+
+func (x *QueuePolicy) GetPreempts() bool {
+	if x != nil && x.Preempts != nil {
+		return *x.Preempts
+	}
+	return false
+}
+
+func (x *QueuePolicy) GetReclaimMinRuntimeMs() int64 {
+	if x != nil && x.ReclaimMinRuntimeMs != nil {
+		return *x.ReclaimMinRuntimeMs
+	}
+	return 0
+}
+
+func (x *QueuePolicy) GetPreemptMinRuntimeMs() int64 {
+	if x != nil && x.PreemptMinRuntimeMs != nil {
+		return *x.PreemptMinRuntimeMs
+	}
+	return 0
+}
+
+func (x *QueuePolicy) GetPreemptionDelayMs() int64 {
+	if x != nil && x.PreemptionDelayMs != nil {
+		return *x.PreemptionDelayMs
+	}
+	return 0
+}
+
 // Key `reservations/<queue bucket, 4 digits>/<gang uid>`.
 type ReservationRecord struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1622,14 +1932,19 @@ type ReservationRecord struct {
 	Forced  bool                   `protobuf:"varint,7,opt,name=forced,proto3" json:"forced,omitempty"`     // pods found bound: may exceed a capability
 	Pods    []uint64               `protobuf:"fixed64,8,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one, whose UID is the pod's.
 	// It may still name pods that have finished. A pod is named by at most one reservation
-	Started       bool `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"` // the gang had its minimum: said where no object that its home writes remembers it
+	Started       bool         `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"`                                     // the gang had its minimum: said where no object that its home writes remembers it
+	GrantedUnixMs int64        `protobuf:"varint,10,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"` // when it was first granted under this attempt, by the coordinator's clock
+	Preemptible   bool         `protobuf:"varint,11,opt,name=preemptible,proto3" json:"preemptible,omitempty"`                            // its pods may be evicted for another gang
+	Claim         *ClaimRecord `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                                         // the gang has a claim
+	Awaits        []string     `protobuf:"bytes,13,rep,name=awaits,proto3" json:"awaits,omitempty"`                                       // UIDs of gangs whose pods are to leave for it: those of its claims under this attempt
+	Yields        *Yielding    `protobuf:"bytes,14,opt,name=yields,proto3" json:"yields,omitempty"`                                       // closing for a claim: its pods are evicted although it has started
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReservationRecord) Reset() {
 	*x = ReservationRecord{}
-	mi := &file_basalt_proto_msgTypes[13]
+	mi := &file_basalt_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1956,7 @@ func (x *ReservationRecord) String() string {
 func (*ReservationRecord) ProtoMessage() {}
 
 func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[13]
+	mi := &file_basalt_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1969,7 @@ func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
 func (*ReservationRecord) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{13}
+	return file_basalt_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReservationRecord) GetGang() *GangRef {
@@ -1720,6 +2035,230 @@ func (x *ReservationRecord) GetStarted() bool {
 	return false
 }
 
+func (x *ReservationRecord) GetGrantedUnixMs() int64 {
+	if x != nil {
+		return x.GrantedUnixMs
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetPreemptible() bool {
+	if x != nil {
+		return x.Preemptible
+	}
+	return false
+}
+
+func (x *ReservationRecord) GetClaim() *ClaimRecord {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+func (x *ReservationRecord) GetAwaits() []string {
+	if x != nil {
+		return x.Awaits
+	}
+	return nil
+}
+
+func (x *ReservationRecord) GetYields() *Yielding {
+	if x != nil {
+		return x.Yields
+	}
+	return nil
+}
+
+// What was decided for a gang that others make room for. It stays until the gang is granted what it lacks and all victims are closed.
+type ClaimRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mandate       uint64                 `protobuf:"varint,1,opt,name=mandate,proto3" json:"mandate,omitempty"` // the mandate that it was made under
+	Rule          Rule                   `protobuf:"varint,2,opt,name=rule,proto3,enum=basalt.wire.v1.Rule" json:"rule,omitempty"`
+	Victims       []*Victim              `protobuf:"bytes,3,rep,name=victims,proto3" json:"victims,omitempty"`
+	Promised      []*Amount              `protobuf:"bytes,4,rep,name=promised,proto3" json:"promised,omitempty"`                             // what the gang will be charged more
+	UntilUnixMs   int64                  `protobuf:"varint,5,opt,name=until_unix_ms,json=untilUnixMs,proto3" json:"until_unix_ms,omitempty"` // it is dropped then, and who is not closed is spared
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimRecord) Reset() {
+	*x = ClaimRecord{}
+	mi := &file_basalt_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimRecord) ProtoMessage() {}
+
+func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimRecord.ProtoReflect.Descriptor instead.
+func (*ClaimRecord) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ClaimRecord) GetMandate() uint64 {
+	if x != nil {
+		return x.Mandate
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetRule() Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return Rule_RULE_UNKNOWN
+}
+
+func (x *ClaimRecord) GetVictims() []*Victim {
+	if x != nil {
+		return x.Victims
+	}
+	return nil
+}
+
+func (x *ClaimRecord) GetPromised() []*Amount {
+	if x != nil {
+		return x.Promised
+	}
+	return nil
+}
+
+func (x *ClaimRecord) GetUntilUnixMs() int64 {
+	if x != nil {
+		return x.UntilUnixMs
+	}
+	return 0
+}
+
+type Victim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Victim) Reset() {
+	*x = Victim{}
+	mi := &file_basalt_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Victim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Victim) ProtoMessage() {}
+
+func (x *Victim) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Victim.ProtoReflect.Descriptor instead.
+func (*Victim) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Victim) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *Victim) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type Yielding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            *GangRef               `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	Rule          Rule                   `protobuf:"varint,2,opt,name=rule,proto3,enum=basalt.wire.v1.Rule" json:"rule,omitempty"`
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"` // for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Yielding) Reset() {
+	*x = Yielding{}
+	mi := &file_basalt_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Yielding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Yielding) ProtoMessage() {}
+
+func (x *Yielding) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Yielding.ProtoReflect.Descriptor instead.
+func (*Yielding) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Yielding) GetTo() *GangRef {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *Yielding) GetRule() Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return Rule_RULE_UNKNOWN
+}
+
+func (x *Yielding) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Key `intents/<incarnation>/<n, 16 hex digits>`: written once by its shard, before any Binding of it is sent.
 // Removed rows are left out when an heir rewrites it; an empty record means that the key was given up.
 type IntentsRecord struct {
@@ -1735,7 +2274,7 @@ type IntentsRecord struct {
 
 func (x *IntentsRecord) Reset() {
 	*x = IntentsRecord{}
-	mi := &file_basalt_proto_msgTypes[14]
+	mi := &file_basalt_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +2286,7 @@ func (x *IntentsRecord) String() string {
 func (*IntentsRecord) ProtoMessage() {}
 
 func (x *IntentsRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[14]
+	mi := &file_basalt_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +2299,7 @@ func (x *IntentsRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntentsRecord.ProtoReflect.Descriptor instead.
 func (*IntentsRecord) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{14}
+	return file_basalt_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IntentsRecord) GetGangs() []*GangRef {
@@ -1809,7 +2348,7 @@ type Demand struct {
 
 func (x *Demand) Reset() {
 	*x = Demand{}
-	mi := &file_basalt_proto_msgTypes[15]
+	mi := &file_basalt_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +2360,7 @@ func (x *Demand) String() string {
 func (*Demand) ProtoMessage() {}
 
 func (x *Demand) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[15]
+	mi := &file_basalt_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +2373,7 @@ func (x *Demand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Demand.ProtoReflect.Descriptor instead.
 func (*Demand) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{15}
+	return file_basalt_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Demand) GetAmounts() []*Amount {
@@ -1873,7 +2412,7 @@ type IntentRow struct {
 
 func (x *IntentRow) Reset() {
 	*x = IntentRow{}
-	mi := &file_basalt_proto_msgTypes[16]
+	mi := &file_basalt_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2424,7 @@ func (x *IntentRow) String() string {
 func (*IntentRow) ProtoMessage() {}
 
 func (x *IntentRow) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[16]
+	mi := &file_basalt_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2437,7 @@ func (x *IntentRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntentRow.ProtoReflect.Descriptor instead.
 func (*IntentRow) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{16}
+	return file_basalt_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IntentRow) GetPodUid() string {
@@ -1964,17 +2503,19 @@ type Reserve struct {
 	Rank          *Rank                  `protobuf:"bytes,8,opt,name=rank,proto3" json:"rank,omitempty"`                                     // of an earlier attempt, absent at the first
 	TableEpoch    uint64                 `protobuf:"varint,9,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`      // under which the sender owns the queue's bucket
 	Trace         *Trace                 `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
-	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"`   // asks to be the one gang that may keep what it holds
-	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`         // of the coordinator it was said to; a later one knows nothing of what came after it
-	Pods          []uint64               `protobuf:"fixed64,13,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one
-	Started       bool                   `protobuf:"varint,14,opt,name=started,proto3" json:"started,omitempty"`   // for the record
+	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"`         // asks to be the one gang that may keep what it holds
+	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`               // of the coordinator it was said to; a later one knows nothing of what came after it
+	Pods          []uint64               `protobuf:"fixed64,13,rep,packed,name=pods,proto3" json:"pods,omitempty"`       // api.PodID of each pod that the demand is for, sorted; empty for a gang of one
+	Started       bool                   `protobuf:"varint,14,opt,name=started,proto3" json:"started,omitempty"`         // for the record
+	Preemptible   bool                   `protobuf:"varint,15,opt,name=preemptible,proto3" json:"preemptible,omitempty"` // likewise
+	Claims        bool                   `protobuf:"varint,16,opt,name=claims,proto3" json:"claims,omitempty"`           // others may be evicted for it: it is whole, and none of its pods says preemptionPolicy: Never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reserve) Reset() {
 	*x = Reserve{}
-	mi := &file_basalt_proto_msgTypes[17]
+	mi := &file_basalt_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2527,7 @@ func (x *Reserve) String() string {
 func (*Reserve) ProtoMessage() {}
 
 func (x *Reserve) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[17]
+	mi := &file_basalt_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2540,7 @@ func (x *Reserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reserve.ProtoReflect.Descriptor instead.
 func (*Reserve) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{17}
+	return file_basalt_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reserve) GetGang() *GangRef {
@@ -2100,6 +2641,20 @@ func (x *Reserve) GetStarted() bool {
 	return false
 }
 
+func (x *Reserve) GetPreemptible() bool {
+	if x != nil {
+		return x.Preemptible
+	}
+	return false
+}
+
+func (x *Reserve) GetClaims() bool {
+	if x != nil {
+		return x.Claims
+	}
+	return false
+}
+
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
 type Unreserve struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2113,7 +2668,7 @@ type Unreserve struct {
 
 func (x *Unreserve) Reset() {
 	*x = Unreserve{}
-	mi := &file_basalt_proto_msgTypes[18]
+	mi := &file_basalt_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2680,7 @@ func (x *Unreserve) String() string {
 func (*Unreserve) ProtoMessage() {}
 
 func (x *Unreserve) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[18]
+	mi := &file_basalt_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2693,7 @@ func (x *Unreserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreserve.ProtoReflect.Descriptor instead.
 func (*Unreserve) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{18}
+	return file_basalt_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Unreserve) GetGang() *GangRef {
@@ -2183,7 +2738,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_basalt_proto_msgTypes[19]
+	mi := &file_basalt_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2750,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[19]
+	mi := &file_basalt_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2763,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{19}
+	return file_basalt_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Close) GetGang() *GangRef {
@@ -2261,7 +2816,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_basalt_proto_msgTypes[20]
+	mi := &file_basalt_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2828,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[20]
+	mi := &file_basalt_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2841,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{20}
+	return file_basalt_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Granted) GetGangUid() string {
@@ -2358,7 +2913,7 @@ type Denied struct {
 
 func (x *Denied) Reset() {
 	*x = Denied{}
-	mi := &file_basalt_proto_msgTypes[21]
+	mi := &file_basalt_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2925,7 @@ func (x *Denied) String() string {
 func (*Denied) ProtoMessage() {}
 
 func (x *Denied) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[21]
+	mi := &file_basalt_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2938,7 @@ func (x *Denied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Denied.ProtoReflect.Descriptor instead.
 func (*Denied) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{21}
+	return file_basalt_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Denied) GetGangUid() string {
@@ -2467,7 +3022,7 @@ type Unreserved struct {
 
 func (x *Unreserved) Reset() {
 	*x = Unreserved{}
-	mi := &file_basalt_proto_msgTypes[22]
+	mi := &file_basalt_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +3034,7 @@ func (x *Unreserved) String() string {
 func (*Unreserved) ProtoMessage() {}
 
 func (x *Unreserved) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[22]
+	mi := &file_basalt_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +3047,7 @@ func (x *Unreserved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreserved.ProtoReflect.Descriptor instead.
 func (*Unreserved) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{22}
+	return file_basalt_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Unreserved) GetGangUid() string {
@@ -2527,7 +3082,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_basalt_proto_msgTypes[23]
+	mi := &file_basalt_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +3094,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[23]
+	mi := &file_basalt_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +3107,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{23}
+	return file_basalt_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Closed) GetGangUid() string {
@@ -2576,6 +3131,678 @@ func (x *Closed) GetSerial() uint64 {
 	return 0
 }
 
+// "The gang has its quota, and found no room for all of its pods." Repeated while that is so. It may get a Mandate.
+type Stuck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"` // of the gang's last request to the coordinator
+	TableEpoch    uint64                 `protobuf:"varint,4,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stuck) Reset() {
+	*x = Stuck{}
+	mi := &file_basalt_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stuck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stuck) ProtoMessage() {}
+
+func (x *Stuck) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stuck.ProtoReflect.Descriptor instead.
+func (*Stuck) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Stuck) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *Stuck) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Stuck) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Stuck) GetTableEpoch() uint64 {
+	if x != nil {
+		return x.TableEpoch
+	}
+	return 0
+}
+
+// From whom a gang may take what it lacks. A hint: nothing is decided, and it ends with the term, with the next mandate, and with
+// the bucket of the gang's queue.
+type Mandate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"` // of the Reserve or Stuck that it answers
+	Number        uint64                 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"` // grows with each mandate of a term
+	Term          int64                  `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	Rule          Rule                   `protobuf:"varint,6,opt,name=rule,proto3,enum=basalt.wire.v1.Rule" json:"rule,omitempty"`
+	Lacks         []*Lack                `protobuf:"bytes,7,rep,name=lacks,proto3" json:"lacks,omitempty"`                     // quota; none if only room is missing
+	Sides         []*Side                `protobuf:"bytes,8,rep,name=sides,proto3" json:"sides,omitempty"`                     // queues that would lose something, a parent before its children
+	Candidates    []*Candidate           `protobuf:"bytes,9,rep,name=candidates,proto3" json:"candidates,omitempty"`           // who should go first, first
+	AtLeast       []*Amount              `protobuf:"bytes,10,rep,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"` // victims free so much together, so that their queue does not have more than before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mandate) Reset() {
+	*x = Mandate{}
+	mi := &file_basalt_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mandate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mandate) ProtoMessage() {}
+
+func (x *Mandate) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mandate.ProtoReflect.Descriptor instead.
+func (*Mandate) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Mandate) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+func (x *Mandate) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Mandate) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Mandate) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Mandate) GetTerm() int64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Mandate) GetRule() Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return Rule_RULE_UNKNOWN
+}
+
+func (x *Mandate) GetLacks() []*Lack {
+	if x != nil {
+		return x.Lacks
+	}
+	return nil
+}
+
+func (x *Mandate) GetSides() []*Side {
+	if x != nil {
+		return x.Sides
+	}
+	return nil
+}
+
+func (x *Mandate) GetCandidates() []*Candidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *Mandate) GetAtLeast() []*Amount {
+	if x != nil {
+		return x.AtLeast
+	}
+	return nil
+}
+
+type Lack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Resource      string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	Short         int64                  `protobuf:"varint,3,opt,name=short,proto3" json:"short,omitempty"` // victims in the queue or below it have to free so much
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lack) Reset() {
+	*x = Lack{}
+	mi := &file_basalt_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lack) ProtoMessage() {}
+
+func (x *Lack) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lack.ProtoReflect.Descriptor instead.
+func (*Lack) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Lack) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Lack) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Lack) GetShort() int64 {
+	if x != nil {
+		return x.Short
+	}
+	return 0
+}
+
+// What a queue may lose: all victims in it and below it together. Of one of the amounts above, what they free without the smallest of
+// them is less than that amount, unless borrowed; and of nothing more than what it has to spare.
+type Side struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Parent        uint32                 `protobuf:"varint,2,opt,name=parent,proto3" json:"parent,omitempty"` // index in sides plus 1, 0 for none
+	Above         []*Amount              `protobuf:"bytes,3,rep,name=above,proto3" json:"above,omitempty"`    // what it has above its threshold
+	Spare         []*Amount              `protobuf:"bytes,4,rep,name=spare,proto3" json:"spare,omitempty"`    // what it has above its guarantee
+	Borrowed      bool                   `protobuf:"varint,5,opt,name=borrowed,proto3" json:"borrowed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Side) Reset() {
+	*x = Side{}
+	mi := &file_basalt_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Side) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Side) ProtoMessage() {}
+
+func (x *Side) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Side.ProtoReflect.Descriptor instead.
+func (*Side) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Side) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Side) GetParent() uint32 {
+	if x != nil {
+		return x.Parent
+	}
+	return 0
+}
+
+func (x *Side) GetAbove() []*Amount {
+	if x != nil {
+		return x.Above
+	}
+	return nil
+}
+
+func (x *Side) GetSpare() []*Amount {
+	if x != nil {
+		return x.Spare
+	}
+	return nil
+}
+
+func (x *Side) GetBorrowed() bool {
+	if x != nil {
+		return x.Borrowed
+	}
+	return false
+}
+
+type Candidate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"` // that its reservation is charged
+	Side          uint32                 `protobuf:"varint,4,opt,name=side,proto3" json:"side,omitempty"`    // index in sides of its leaf plus 1, 0 for none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Candidate) Reset() {
+	*x = Candidate{}
+	mi := &file_basalt_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Candidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Candidate) ProtoMessage() {}
+
+func (x *Candidate) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
+func (*Candidate) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Candidate) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *Candidate) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Candidate) GetDemand() []*Amount {
+	if x != nil {
+		return x.Demand
+	}
+	return nil
+}
+
+func (x *Candidate) GetSide() uint32 {
+	if x != nil {
+		return x.Side
+	}
+	return 0
+}
+
+// "These gangs are to go for it: all of its pods have room then." Or that no such set was found. It is repeated until it is answered.
+type Claim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"`   // as in Mandate
+	Mandate       uint64                 `protobuf:"varint,4,opt,name=mandate,proto3" json:"mandate,omitempty"` // its number
+	Term          int64                  `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	TableEpoch    uint64                 `protobuf:"varint,6,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
+	Victims       []*Victim              `protobuf:"bytes,7,rep,name=victims,proto3" json:"victims,omitempty"`                 // none: no plan was found
+	Awaits        []string               `protobuf:"bytes,8,rep,name=awaits,proto3" json:"awaits,omitempty"`                   // UIDs of all gangs whose pods it waits for, those included that leave anyway; a victim that is not among them gives quota alone
+	GraceMs       int64                  `protobuf:"varint,9,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // the longest that a pod of them may take to leave
+	Why           string                 `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`                        // without victims: why none was found, for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Claim) Reset() {
+	*x = Claim{}
+	mi := &file_basalt_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claim) ProtoMessage() {}
+
+func (x *Claim) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
+func (*Claim) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Claim) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *Claim) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Claim) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Claim) GetMandate() uint64 {
+	if x != nil {
+		return x.Mandate
+	}
+	return 0
+}
+
+func (x *Claim) GetTerm() int64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Claim) GetTableEpoch() uint64 {
+	if x != nil {
+		return x.TableEpoch
+	}
+	return 0
+}
+
+func (x *Claim) GetVictims() []*Victim {
+	if x != nil {
+		return x.Victims
+	}
+	return nil
+}
+
+func (x *Claim) GetAwaits() []string {
+	if x != nil {
+		return x.Awaits
+	}
+	return nil
+}
+
+func (x *Claim) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *Claim) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// Whether a claim stands. It is said again, with accepted false, when a claim that was accepted is dropped.
+type ClaimReply struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	GangUid             string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Attempt             uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Mandate             uint64                 `protobuf:"varint,3,opt,name=mandate,proto3" json:"mandate,omitempty"`
+	Accepted            bool                   `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	Message             string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`                                                     // why not
+	Spared              []string               `protobuf:"bytes,6,rep,name=spared,proto3" json:"spared,omitempty"`                                                       // UIDs of gangs that it does not wait for any more
+	Awaits              []string               `protobuf:"bytes,7,rep,name=awaits,proto3" json:"awaits,omitempty"`                                                       // UIDs of those that it does
+	ReservationRevision int64                  `protobuf:"varint,8,opt,name=reservation_revision,json=reservationRevision,proto3" json:"reservation_revision,omitempty"` // of the record, if it is charged
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *ClaimReply) Reset() {
+	*x = ClaimReply{}
+	mi := &file_basalt_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimReply) ProtoMessage() {}
+
+func (x *ClaimReply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimReply.ProtoReflect.Descriptor instead.
+func (*ClaimReply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ClaimReply) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+func (x *ClaimReply) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ClaimReply) GetMandate() uint64 {
+	if x != nil {
+		return x.Mandate
+	}
+	return 0
+}
+
+func (x *ClaimReply) GetAccepted() bool {
+	if x != nil {
+		return x.Accepted
+	}
+	return false
+}
+
+func (x *ClaimReply) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ClaimReply) GetSpared() []string {
+	if x != nil {
+		return x.Spared
+	}
+	return nil
+}
+
+func (x *ClaimReply) GetAwaits() []string {
+	if x != nil {
+		return x.Awaits
+	}
+	return nil
+}
+
+func (x *ClaimReply) GetReservationRevision() int64 {
+	if x != nil {
+		return x.ReservationRevision
+	}
+	return 0
+}
+
+// "Evict the pods of this gang and give its reservation back": it is closed. Repeated until that is done.
+type Yield struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	To            *Yielding              `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Yield) Reset() {
+	*x = Yield{}
+	mi := &file_basalt_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Yield) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Yield) ProtoMessage() {}
+
+func (x *Yield) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Yield.ProtoReflect.Descriptor instead.
+func (*Yield) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Yield) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *Yield) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Yield) GetTo() *Yielding {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
 // What the coordinator knows of queues, sent to the home shard of each: the content of their statuses.
 type QueueUsages struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2587,7 +3814,7 @@ type QueueUsages struct {
 
 func (x *QueueUsages) Reset() {
 	*x = QueueUsages{}
-	mi := &file_basalt_proto_msgTypes[24]
+	mi := &file_basalt_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +3826,7 @@ func (x *QueueUsages) String() string {
 func (*QueueUsages) ProtoMessage() {}
 
 func (x *QueueUsages) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[24]
+	mi := &file_basalt_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +3839,7 @@ func (x *QueueUsages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueUsages.ProtoReflect.Descriptor instead.
 func (*QueueUsages) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{24}
+	return file_basalt_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *QueueUsages) GetTerm() uint64 {
@@ -2649,7 +3876,7 @@ type QueueUsage struct {
 
 func (x *QueueUsage) Reset() {
 	*x = QueueUsage{}
-	mi := &file_basalt_proto_msgTypes[25]
+	mi := &file_basalt_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +3888,7 @@ func (x *QueueUsage) String() string {
 func (*QueueUsage) ProtoMessage() {}
 
 func (x *QueueUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[25]
+	mi := &file_basalt_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +3901,7 @@ func (x *QueueUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueUsage.ProtoReflect.Descriptor instead.
 func (*QueueUsage) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{25}
+	return file_basalt_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *QueueUsage) GetQueue() string {
@@ -2771,7 +3998,7 @@ type Refilled struct {
 
 func (x *Refilled) Reset() {
 	*x = Refilled{}
-	mi := &file_basalt_proto_msgTypes[26]
+	mi := &file_basalt_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +4010,7 @@ func (x *Refilled) String() string {
 func (*Refilled) ProtoMessage() {}
 
 func (x *Refilled) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[26]
+	mi := &file_basalt_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +4023,7 @@ func (x *Refilled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refilled.ProtoReflect.Descriptor instead.
 func (*Refilled) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{26}
+	return file_basalt_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Refilled) GetTableEpoch() uint64 {
@@ -2817,7 +4044,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_basalt_proto_msgTypes[27]
+	mi := &file_basalt_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +4056,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[27]
+	mi := &file_basalt_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +4069,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{27}
+	return file_basalt_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Known) GetGangs() []*GangRef {
@@ -2875,7 +4102,7 @@ type PodClass struct {
 
 func (x *PodClass) Reset() {
 	*x = PodClass{}
-	mi := &file_basalt_proto_msgTypes[28]
+	mi := &file_basalt_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +4114,7 @@ func (x *PodClass) String() string {
 func (*PodClass) ProtoMessage() {}
 
 func (x *PodClass) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[28]
+	mi := &file_basalt_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +4127,7 @@ func (x *PodClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodClass.ProtoReflect.Descriptor instead.
 func (*PodClass) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{28}
+	return file_basalt_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PodClass) GetRequests() []*Amount {
@@ -2961,7 +4188,7 @@ type Labels struct {
 
 func (x *Labels) Reset() {
 	*x = Labels{}
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +4200,7 @@ func (x *Labels) String() string {
 func (*Labels) ProtoMessage() {}
 
 func (x *Labels) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +4213,7 @@ func (x *Labels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Labels.ProtoReflect.Descriptor instead.
 func (*Labels) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{29}
+	return file_basalt_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Labels) GetLabels() map[string]string {
@@ -3006,7 +4233,7 @@ type PodWant struct {
 
 func (x *PodWant) Reset() {
 	*x = PodWant{}
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +4245,7 @@ func (x *PodWant) String() string {
 func (*PodWant) ProtoMessage() {}
 
 func (x *PodWant) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +4258,7 @@ func (x *PodWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWant.ProtoReflect.Descriptor instead.
 func (*PodWant) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{30}
+	return file_basalt_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PodWant) GetPodUid() string {
@@ -3060,17 +4287,19 @@ type HoldRequest struct {
 	TtlMs         int64                  `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Patient       bool                   `protobuf:"varint,8,opt,name=patient,proto3" json:"patient,omitempty"`
 	Trace         *Trace                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
-	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`  // as far as the sender knows there is too little: the reply says what is left
-	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"` // pods of the gang that are held or committed at other shards, if constraints between pods concern it
-	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"` // pods take only nodes with all of these labels: the topology domain of their gang
-	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`  // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
+	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`     // as far as the sender knows there is too little: the reply says what is left
+	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"`    // pods of the gang that are held or committed at other shards, if constraints between pods concern it
+	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"`    // pods take only nodes with all of these labels: the topology domain of their gang
+	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone: where a pod fits only then, its room is promised
+	Claimed       bool                   `protobuf:"varint,15,opt,name=claimed,proto3" json:"claimed,omitempty"` // a claim stands: what was promised and is free now is held, and no gang of better rank takes it
+	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`     // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +4311,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +4324,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{31}
+	return file_basalt_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HoldRequest) GetGang() *GangRef {
@@ -3182,6 +4411,20 @@ func (x *HoldRequest) GetWithin() []*Label {
 	return nil
 }
 
+func (x *HoldRequest) GetAwaits() []string {
+	if x != nil {
+		return x.Awaits
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetClaimed() bool {
+	if x != nil {
+		return x.Claimed
+	}
+	return false
+}
+
 func (x *HoldRequest) GetGrade() uint32 {
 	if x != nil {
 		return x.Grade
@@ -3199,7 +4442,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +4454,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +4467,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{32}
+	return file_basalt_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Held) GetPodUid() string {
@@ -3254,7 +4497,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +4509,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +4522,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{33}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Refusal) GetPodClass() uint32 {
@@ -3323,14 +4566,15 @@ type HoldReply struct {
 	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
 	Held          []*Held                `protobuf:"bytes,3,rep,name=held,proto3" json:"held,omitempty"`
 	Refused       []*Refusal             `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty"`
-	Left          *Summary               `protobuf:"bytes,5,opt,name=left,proto3" json:"left,omitempty"` // where the request was short
+	Left          *Summary               `protobuf:"bytes,5,opt,name=left,proto3" json:"left,omitempty"`         // where the request was short
+	Promised      []*Held                `protobuf:"bytes,6,rep,name=promised,proto3" json:"promised,omitempty"` // room that becomes a hold in the step in which the pods that it waits for are seen to be gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HoldReply) Reset() {
 	*x = HoldReply{}
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +4586,7 @@ func (x *HoldReply) String() string {
 func (*HoldReply) ProtoMessage() {}
 
 func (x *HoldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +4599,7 @@ func (x *HoldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldReply.ProtoReflect.Descriptor instead.
 func (*HoldReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{34}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HoldReply) GetGangUid() string {
@@ -3393,6 +4637,13 @@ func (x *HoldReply) GetLeft() *Summary {
 	return nil
 }
 
+func (x *HoldReply) GetPromised() []*Held {
+	if x != nil {
+		return x.Promised
+	}
+	return nil
+}
+
 type Label struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -3403,7 +4654,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +4666,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +4679,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{35}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Label) GetKey() string {
@@ -3458,7 +4709,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +4721,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +4734,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{36}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Probe) GetNamespace() string {
@@ -3526,7 +4777,7 @@ type Probed struct {
 
 func (x *Probed) Reset() {
 	*x = Probed{}
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +4789,7 @@ func (x *Probed) String() string {
 func (*Probed) ProtoMessage() {}
 
 func (x *Probed) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +4802,7 @@ func (x *Probed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probed.ProtoReflect.Descriptor instead.
 func (*Probed) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{37}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Probed) GetSerial() uint64 {
@@ -3593,7 +4844,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +4856,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +4869,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{38}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Domain) GetValues() []string {
@@ -3642,6 +4893,287 @@ func (x *Domain) GetSpare() int64 {
 	return 0
 }
 
+// A home shard that has a mandate asks every node shard what room there is, and what there would be without the candidates.
+type RoomProbe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // which pays for the comparison of constraints
+	Classes       []*PodClass            `protobuf:"bytes,2,rep,name=classes,proto3" json:"classes,omitempty"`
+	Candidates    []string               `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`          // UIDs of gangs
+	Serial        uint64                 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"`                 // of the question, not of a gang
+	GangUid       string                 `protobuf:"bytes,5,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // whose own holds count as free
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoomProbe) Reset() {
+	*x = RoomProbe{}
+	mi := &file_basalt_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoomProbe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoomProbe) ProtoMessage() {}
+
+func (x *RoomProbe) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoomProbe.ProtoReflect.Descriptor instead.
+func (*RoomProbe) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *RoomProbe) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RoomProbe) GetClasses() []*PodClass {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+func (x *RoomProbe) GetCandidates() []string {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *RoomProbe) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *RoomProbe) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+type Rooms struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Serial        uint64                 `protobuf:"varint,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	Nodes         []*NodeRoom            `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`  // that admit a class and have room for a pod of it, or would have without pods that leave and all candidates; at most 5,000, those with the most first
+	Later         bool                   `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"` // constraints were not compared: those of the namespace take too much time
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`   // there are more nodes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rooms) Reset() {
+	*x = Rooms{}
+	mi := &file_basalt_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rooms) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rooms) ProtoMessage() {}
+
+func (x *Rooms) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rooms.ProtoReflect.Descriptor instead.
+func (*Rooms) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Rooms) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Rooms) GetNodes() []*NodeRoom {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Rooms) GetLater() bool {
+	if x != nil {
+		return x.Later
+	}
+	return false
+}
+
+func (x *Rooms) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+type NodeRoom struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Free          []*Amount              `protobuf:"bytes,2,rep,name=free,proto3" json:"free,omitempty"`               // of the resources of the classes
+	Classes       []uint32               `protobuf:"varint,3,rep,packed,name=classes,proto3" json:"classes,omitempty"` // indexes of the classes that the node admits
+	Leaves        []*Leaves              `protobuf:"bytes,4,rep,name=leaves,proto3" json:"leaves,omitempty"`           // what candidates have here, and others whose pods are on their way out; nothing that another gang was promised
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeRoom) Reset() {
+	*x = NodeRoom{}
+	mi := &file_basalt_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeRoom) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeRoom) ProtoMessage() {}
+
+func (x *NodeRoom) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeRoom.ProtoReflect.Descriptor instead.
+func (*NodeRoom) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *NodeRoom) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeRoom) GetFree() []*Amount {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+func (x *NodeRoom) GetClasses() []uint32 {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+func (x *NodeRoom) GetLeaves() []*Leaves {
+	if x != nil {
+		return x.Leaves
+	}
+	return nil
+}
+
+type Leaves struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`
+	Amounts       []*Amount              `protobuf:"bytes,3,rep,name=amounts,proto3" json:"amounts,omitempty"` // of the resources of the classes
+	Anyway        bool                   `protobuf:"varint,4,opt,name=anyway,proto3" json:"anyway,omitempty"`  // its pods are being deleted already
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leaves) Reset() {
+	*x = Leaves{}
+	mi := &file_basalt_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leaves) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leaves) ProtoMessage() {}
+
+func (x *Leaves) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leaves.ProtoReflect.Descriptor instead.
+func (*Leaves) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Leaves) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+func (x *Leaves) GetPods() uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return 0
+}
+
+func (x *Leaves) GetAmounts() []*Amount {
+	if x != nil {
+		return x.Amounts
+	}
+	return nil
+}
+
+func (x *Leaves) GetAnyway() bool {
+	if x != nil {
+		return x.Anyway
+	}
+	return false
+}
+
 // A home shard asks every node shard why its nodes do not take a pod of a class. It is for words alone: nothing is held, and it is not
 // retransmitted.
 type Explain struct {
@@ -3655,7 +5187,7 @@ type Explain struct {
 
 func (x *Explain) Reset() {
 	*x = Explain{}
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +5199,7 @@ func (x *Explain) String() string {
 func (*Explain) ProtoMessage() {}
 
 func (x *Explain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +5212,7 @@ func (x *Explain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explain.ProtoReflect.Descriptor instead.
 func (*Explain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{39}
+	return file_basalt_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Explain) GetNamespace() string {
@@ -3717,7 +5249,7 @@ type Explained struct {
 
 func (x *Explained) Reset() {
 	*x = Explained{}
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +5261,7 @@ func (x *Explained) String() string {
 func (*Explained) ProtoMessage() {}
 
 func (x *Explained) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +5274,7 @@ func (x *Explained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explained.ProtoReflect.Descriptor instead.
 func (*Explained) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{40}
+	return file_basalt_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Explained) GetSerial() uint64 {
@@ -3791,7 +5323,7 @@ type NodeReason struct {
 
 func (x *NodeReason) Reset() {
 	*x = NodeReason{}
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +5335,7 @@ func (x *NodeReason) String() string {
 func (*NodeReason) ProtoMessage() {}
 
 func (x *NodeReason) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +5348,7 @@ func (x *NodeReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
 func (*NodeReason) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{41}
+	return file_basalt_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *NodeReason) GetReason() string {
@@ -3845,7 +5377,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +5389,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +5402,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{42}
+	return file_basalt_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -3909,7 +5441,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +5453,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +5466,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PodRef) GetUid() string {
@@ -4006,7 +5538,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4018,7 +5550,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4031,7 +5563,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -4118,7 +5650,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4130,7 +5662,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4143,7 +5675,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -4198,7 +5730,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +5742,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +5755,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -4251,7 +5783,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4263,7 +5795,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4276,7 +5808,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Prepare) GetGangUid() string {
@@ -4305,7 +5837,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4317,7 +5849,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4330,7 +5862,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Ready) GetGangUid() string {
@@ -4364,7 +5896,7 @@ type VolumeFailure struct {
 
 func (x *VolumeFailure) Reset() {
 	*x = VolumeFailure{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4376,7 +5908,7 @@ func (x *VolumeFailure) String() string {
 func (*VolumeFailure) ProtoMessage() {}
 
 func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4389,7 +5921,7 @@ func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeFailure.ProtoReflect.Descriptor instead.
 func (*VolumeFailure) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *VolumeFailure) GetPodUid() string {
@@ -4413,13 +5945,14 @@ type Withdraw struct {
 	Serial        uint64                 `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
 	TableEpoch    uint64                 `protobuf:"varint,3,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
 	PodUids       []string               `protobuf:"bytes,4,rep,name=pod_uids,json=podUids,proto3" json:"pod_uids,omitempty"` // pods that had an intent the sender knows no outcome of: the answer says which of them are bound here
+	Keep          bool                   `protobuf:"varint,5,opt,name=keep,proto3" json:"keep,omitempty"`                     // holds and promises stay, and what is dropped of intents becomes holds: others left for the gang
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +5964,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +5977,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{50}
+	return file_basalt_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -4475,6 +6008,13 @@ func (x *Withdraw) GetPodUids() []string {
 	return nil
 }
 
+func (x *Withdraw) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
 // Nothing of the gang up to this serial is left here but the pods named, whose Bindings were sent and will be resolved;
 // each of them gets a BindResult.
 type Withdrawn struct {
@@ -4489,7 +6029,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +6041,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +6054,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{51}
+	return file_basalt_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -4557,7 +6097,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +6109,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +6122,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{52}
+	return file_basalt_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -4624,7 +6164,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4636,7 +6176,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4649,7 +6189,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{53}
+	return file_basalt_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -4691,7 +6231,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4703,7 +6243,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4716,7 +6256,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{54}
+	return file_basalt_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -4795,7 +6335,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4807,7 +6347,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4820,7 +6360,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{55}
+	return file_basalt_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -4861,7 +6401,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4873,7 +6413,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4886,7 +6426,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{56}
+	return file_basalt_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -4904,7 +6444,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +6456,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +6469,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{57}
+	return file_basalt_proto_rawDescGZIP(), []int{73}
 }
 
 type StatusRequest struct {
@@ -4941,7 +6481,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4953,7 +6493,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4966,7 +6506,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{58}
+	return file_basalt_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -4997,7 +6537,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5009,7 +6549,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5022,7 +6562,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{59}
+	return file_basalt_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *StatusReply) GetName() string {
@@ -5132,7 +6672,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5144,7 +6684,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5157,7 +6697,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{60}
+	return file_basalt_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -5228,7 +6768,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5240,7 +6780,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5253,7 +6793,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{61}
+	return file_basalt_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -5311,7 +6851,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5323,7 +6863,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5336,7 +6876,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{62}
+	return file_basalt_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -5518,7 +7058,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
 	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessagesJ\x04\b\x05\x10\x06\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xaa\v\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x96\x0e\n" +
 	"\bEnvelope\x123\n" +
 	"\areserve\x18\x01 \x01(\v2\x17.basalt.wire.v1.ReserveH\x00R\areserve\x129\n" +
 	"\tunreserve\x18\x02 \x01(\v2\x19.basalt.wire.v1.UnreserveH\x00R\tunreserve\x12-\n" +
@@ -5532,7 +7072,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\fqueue_usages\x18\b \x01(\v2\x1b.basalt.wire.v1.QueueUsagesH\x00R\vqueueUsages\x126\n" +
 	"\brefilled\x18\t \x01(\v2\x18.basalt.wire.v1.RefilledH\x00R\brefilled\x12-\n" +
 	"\x05known\x18\n" +
-	" \x01(\v2\x15.basalt.wire.v1.KnownH\x00R\x05known\x12@\n" +
+	" \x01(\v2\x15.basalt.wire.v1.KnownH\x00R\x05known\x12-\n" +
+	"\x05stuck\x18\v \x01(\v2\x15.basalt.wire.v1.StuckH\x00R\x05stuck\x123\n" +
+	"\amandate\x18\f \x01(\v2\x17.basalt.wire.v1.MandateH\x00R\amandate\x12-\n" +
+	"\x05claim\x18\r \x01(\v2\x15.basalt.wire.v1.ClaimH\x00R\x05claim\x12=\n" +
+	"\vclaim_reply\x18\x0e \x01(\v2\x1a.basalt.wire.v1.ClaimReplyH\x00R\n" +
+	"claimReply\x12-\n" +
+	"\x05yield\x18\x0f \x01(\v2\x15.basalt.wire.v1.YieldH\x00R\x05yield\x12@\n" +
 	"\fhold_request\x18\x14 \x01(\v2\x1b.basalt.wire.v1.HoldRequestH\x00R\vholdRequest\x12:\n" +
 	"\n" +
 	"hold_reply\x18\x15 \x01(\v2\x19.basalt.wire.v1.HoldReplyH\x00R\tholdReply\x12:\n" +
@@ -5550,7 +7096,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\aprepare\x18  \x01(\v2\x17.basalt.wire.v1.PrepareH\x00R\aprepare\x12-\n" +
 	"\x05ready\x18! \x01(\v2\x15.basalt.wire.v1.ReadyH\x00R\x05ready\x12-\n" +
 	"\x05probe\x18\" \x01(\v2\x15.basalt.wire.v1.ProbeH\x00R\x05probe\x120\n" +
-	"\x06probed\x18# \x01(\v2\x16.basalt.wire.v1.ProbedH\x00R\x06probedB\x06\n" +
+	"\x06probed\x18# \x01(\v2\x16.basalt.wire.v1.ProbedH\x00R\x06probed\x12:\n" +
+	"\n" +
+	"room_probe\x18$ \x01(\v2\x19.basalt.wire.v1.RoomProbeH\x00R\troomProbe\x12-\n" +
+	"\x05rooms\x18% \x01(\v2\x15.basalt.wire.v1.RoomsH\x00R\x05roomsB\x06\n" +
 	"\x04body\":\n" +
 	"\x06Amount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
@@ -5597,7 +7146,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05names\x18\x03 \x03(\tR\x05names\x12\x16\n" +
 	"\x06owners\x18\x04 \x01(\fR\x06owners\x12\x18\n" +
 	"\achanged\x18\x05 \x03(\x04R\achanged\x12\x1c\n" +
-	"\trefilling\x18\x06 \x01(\bR\trefilling\"\xe4\x03\n" +
+	"\trefilling\x18\x06 \x01(\bR\trefilling\"\x99\x04\n" +
 	"\fLimitsRecord\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12)\n" +
@@ -5615,9 +7164,21 @@ const file_basalt_proto_rawDesc = "" +
 	"\bdeserved\x18\n" +
 	" \x03(\v2\x16.basalt.wire.v1.AmountR\bdeserved\x12\x1b\n" +
 	"\x06weight\x18\v \x01(\rH\x01R\x06weight\x88\x01\x01\x12\x1a\n" +
-	"\bpriority\x18\f \x01(\x05R\bpriorityB\x15\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x123\n" +
+	"\x06policy\x18\r \x01(\v2\x1b.basalt.wire.v1.QueuePolicyR\x06policyB\x15\n" +
 	"\x13_namespace_selectorB\t\n" +
-	"\a_weight\"\xc6\x02\n" +
+	"\a_weight\"\xf9\x02\n" +
+	"\vQueuePolicy\x12\x12\n" +
+	"\x04kept\x18\x01 \x01(\bR\x04kept\x121\n" +
+	"\areclaim\x18\x02 \x01(\x0e2\x17.basalt.wire.v1.ReclaimR\areclaim\x12\x1f\n" +
+	"\bpreempts\x18\x03 \x01(\bH\x00R\bpreempts\x88\x01\x01\x128\n" +
+	"\x16reclaim_min_runtime_ms\x18\x04 \x01(\x03H\x01R\x13reclaimMinRuntimeMs\x88\x01\x01\x128\n" +
+	"\x16preempt_min_runtime_ms\x18\x05 \x01(\x03H\x02R\x13preemptMinRuntimeMs\x88\x01\x01\x123\n" +
+	"\x13preemption_delay_ms\x18\x06 \x01(\x03H\x03R\x11preemptionDelayMs\x88\x01\x01B\v\n" +
+	"\t_preemptsB\x19\n" +
+	"\x17_reclaim_min_runtime_msB\x19\n" +
+	"\x17_preempt_min_runtime_msB\x16\n" +
+	"\x14_preemption_delay_ms\"\x8d\x04\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -5627,7 +7188,26 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06forced\x18\a \x01(\bR\x06forced\x12\x12\n" +
 	"\x04pods\x18\b \x03(\x06R\x04pods\x12\x18\n" +
-	"\astarted\x18\t \x01(\bR\astarted\"\xdb\x01\n" +
+	"\astarted\x18\t \x01(\bR\astarted\x12&\n" +
+	"\x0fgranted_unix_ms\x18\n" +
+	" \x01(\x03R\rgrantedUnixMs\x12 \n" +
+	"\vpreemptible\x18\v \x01(\bR\vpreemptible\x121\n" +
+	"\x05claim\x18\f \x01(\v2\x1b.basalt.wire.v1.ClaimRecordR\x05claim\x12\x16\n" +
+	"\x06awaits\x18\r \x03(\tR\x06awaits\x120\n" +
+	"\x06yields\x18\x0e \x01(\v2\x18.basalt.wire.v1.YieldingR\x06yields\"\xdb\x01\n" +
+	"\vClaimRecord\x12\x18\n" +
+	"\amandate\x18\x01 \x01(\x04R\amandate\x12(\n" +
+	"\x04rule\x18\x02 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x120\n" +
+	"\avictims\x18\x03 \x03(\v2\x16.basalt.wire.v1.VictimR\avictims\x122\n" +
+	"\bpromised\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\bpromised\x12\"\n" +
+	"\runtil_unix_ms\x18\x05 \x01(\x03R\vuntilUnixMs\"O\n" +
+	"\x06Victim\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\"o\n" +
+	"\bYielding\x12'\n" +
+	"\x02to\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x02to\x12(\n" +
+	"\x04rule\x18\x02 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\xdb\x01\n" +
 	"\rIntentsRecord\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x120\n" +
 	"\ademands\x18\x02 \x03(\v2\x16.basalt.wire.v1.DemandR\ademands\x12-\n" +
@@ -5646,7 +7226,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\xda\x03\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\"\x94\x04\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -5663,7 +7243,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\apatient\x18\v \x01(\bR\apatient\x12\x12\n" +
 	"\x04term\x18\f \x01(\x03R\x04term\x12\x12\n" +
 	"\x04pods\x18\r \x03(\x06R\x04pods\x12\x18\n" +
-	"\astarted\x18\x0e \x01(\bR\astarted\"\x91\x01\n" +
+	"\astarted\x18\x0e \x01(\bR\astarted\x12 \n" +
+	"\vpreemptible\x18\x0f \x01(\bR\vpreemptible\x12\x16\n" +
+	"\x06claims\x18\x10 \x01(\bR\x06claims\"\x91\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -5705,7 +7287,69 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06Closed\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
-	"\x06serial\x18\x03 \x01(\x04R\x06serial\"U\n" +
+	"\x06serial\x18\x03 \x01(\x04R\x06serial\"\x87\x01\n" +
+	"\x05Stuck\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
+	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x1f\n" +
+	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
+	"tableEpoch\"\xf2\x02\n" +
+	"\aMandate\x12\x19\n" +
+	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
+	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04term\x18\x05 \x01(\x03R\x04term\x12(\n" +
+	"\x04rule\x18\x06 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12*\n" +
+	"\x05lacks\x18\a \x03(\v2\x14.basalt.wire.v1.LackR\x05lacks\x12*\n" +
+	"\x05sides\x18\b \x03(\v2\x14.basalt.wire.v1.SideR\x05sides\x129\n" +
+	"\n" +
+	"candidates\x18\t \x03(\v2\x19.basalt.wire.v1.CandidateR\n" +
+	"candidates\x121\n" +
+	"\bat_least\x18\n" +
+	" \x03(\v2\x16.basalt.wire.v1.AmountR\aatLeast\"N\n" +
+	"\x04Lack\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\x12\x14\n" +
+	"\x05short\x18\x03 \x01(\x03R\x05short\"\xac\x01\n" +
+	"\x04Side\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
+	"\x06parent\x18\x02 \x01(\rR\x06parent\x12,\n" +
+	"\x05above\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x05above\x12,\n" +
+	"\x05spare\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x05spare\x12\x1a\n" +
+	"\bborrowed\x18\x05 \x01(\bR\bborrowed\"\x96\x01\n" +
+	"\tCandidate\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
+	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12\x12\n" +
+	"\x04side\x18\x04 \x01(\rR\x04side\"\xac\x02\n" +
+	"\x05Claim\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
+	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x18\n" +
+	"\amandate\x18\x04 \x01(\x04R\amandate\x12\x12\n" +
+	"\x04term\x18\x05 \x01(\x03R\x04term\x12\x1f\n" +
+	"\vtable_epoch\x18\x06 \x01(\x04R\n" +
+	"tableEpoch\x120\n" +
+	"\avictims\x18\a \x03(\v2\x16.basalt.wire.v1.VictimR\avictims\x12\x16\n" +
+	"\x06awaits\x18\b \x03(\tR\x06awaits\x12\x19\n" +
+	"\bgrace_ms\x18\t \x01(\x03R\agraceMs\x12\x10\n" +
+	"\x03why\x18\n" +
+	" \x01(\tR\x03why\"\xf4\x01\n" +
+	"\n" +
+	"ClaimReply\x12\x19\n" +
+	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x18\n" +
+	"\amandate\x18\x03 \x01(\x04R\amandate\x12\x1a\n" +
+	"\baccepted\x18\x04 \x01(\bR\baccepted\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x16\n" +
+	"\x06spared\x18\x06 \x03(\tR\x06spared\x12\x16\n" +
+	"\x06awaits\x18\a \x03(\tR\x06awaits\x121\n" +
+	"\x14reservation_revision\x18\b \x01(\x03R\x13reservationRevision\"x\n" +
+	"\x05Yield\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12(\n" +
+	"\x02to\x18\x03 \x01(\v2\x18.basalt.wire.v1.YieldingR\x02to\"U\n" +
 	"\vQueueUsages\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x122\n" +
 	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\xbb\x03\n" +
@@ -5748,7 +7392,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\xe5\x03\n" +
+	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\x97\x04\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -5763,7 +7407,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05short\x18\n" +
 	" \x01(\bR\x05short\x12,\n" +
 	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\x12-\n" +
-	"\x06within\x18\r \x03(\v2\x15.basalt.wire.v1.LabelR\x06within\x12\x14\n" +
+	"\x06within\x18\r \x03(\v2\x15.basalt.wire.v1.LabelR\x06within\x12\x16\n" +
+	"\x06awaits\x18\x0e \x03(\tR\x06awaits\x12\x18\n" +
+	"\aclaimed\x18\x0f \x01(\bR\aclaimed\x12\x14\n" +
 	"\x05grade\x18\f \x01(\rR\x05grade\"3\n" +
 	"\x04Held\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
@@ -5773,13 +7419,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x12\x14\n" +
 	"\x05never\x18\x03 \x01(\bR\x05never\x12\x14\n" +
 	"\x05later\x18\x05 \x01(\bR\x05later\x12\x14\n" +
-	"\x05grade\x18\x06 \x01(\rR\x05gradeJ\x04\b\x04\x10\x05\"\xc8\x01\n" +
+	"\x05grade\x18\x06 \x01(\rR\x05gradeJ\x04\b\x04\x10\x05\"\xfa\x01\n" +
 	"\tHoldReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
 	"\x04held\x18\x03 \x03(\v2\x14.basalt.wire.v1.HeldR\x04held\x121\n" +
 	"\arefused\x18\x04 \x03(\v2\x17.basalt.wire.v1.RefusalR\arefused\x12+\n" +
-	"\x04left\x18\x05 \x01(\v2\x17.basalt.wire.v1.SummaryR\x04left\"/\n" +
+	"\x04left\x18\x05 \x01(\v2\x17.basalt.wire.v1.SummaryR\x04left\x120\n" +
+	"\bpromised\x18\x06 \x03(\v2\x14.basalt.wire.v1.HeldR\bpromised\"/\n" +
 	"\x05Label\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\x85\x01\n" +
@@ -5796,7 +7443,30 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06Domain\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\tR\x06values\x12\x12\n" +
 	"\x04pods\x18\x02 \x03(\rR\x04pods\x12\x14\n" +
-	"\x05spare\x18\x03 \x01(\x03R\x05spare\"v\n" +
+	"\x05spare\x18\x03 \x01(\x03R\x05spare\"\xb0\x01\n" +
+	"\tRoomProbe\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x122\n" +
+	"\aclasses\x18\x02 \x03(\v2\x18.basalt.wire.v1.PodClassR\aclasses\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\x03 \x03(\tR\n" +
+	"candidates\x12\x16\n" +
+	"\x06serial\x18\x04 \x01(\x04R\x06serial\x12\x19\n" +
+	"\bgang_uid\x18\x05 \x01(\tR\agangUid\"y\n" +
+	"\x05Rooms\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\x04R\x06serial\x12.\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x18.basalt.wire.v1.NodeRoomR\x05nodes\x12\x14\n" +
+	"\x05later\x18\x03 \x01(\bR\x05later\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\x94\x01\n" +
+	"\bNodeRoom\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12*\n" +
+	"\x04free\x18\x02 \x03(\v2\x16.basalt.wire.v1.AmountR\x04free\x12\x18\n" +
+	"\aclasses\x18\x03 \x03(\rR\aclasses\x12.\n" +
+	"\x06leaves\x18\x04 \x03(\v2\x16.basalt.wire.v1.LeavesR\x06leaves\"\x81\x01\n" +
+	"\x06Leaves\x12\x19\n" +
+	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x12\n" +
+	"\x04pods\x18\x02 \x01(\rR\x04pods\x120\n" +
+	"\aamounts\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\x12\x16\n" +
+	"\x06anyway\x18\x04 \x01(\bR\x06anyway\"v\n" +
 	"\aExplain\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x125\n" +
 	"\tpod_class\x18\x02 \x01(\v2\x18.basalt.wire.v1.PodClassR\bpodClass\x12\x16\n" +
@@ -5854,13 +7524,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06failed\x18\x03 \x03(\v2\x1d.basalt.wire.v1.VolumeFailureR\x06failed\":\n" +
 	"\rVolumeFailure\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"\x8b\x01\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x9f\x01\n" +
 	"\bWithdraw\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\x1f\n" +
 	"\vtable_epoch\x18\x03 \x01(\x04R\n" +
 	"tableEpoch\x12\x19\n" +
-	"\bpod_uids\x18\x04 \x03(\tR\apodUids\"\x8e\x01\n" +
+	"\bpod_uids\x18\x04 \x03(\tR\apodUids\x12\x12\n" +
+	"\x04keep\x18\x05 \x01(\bR\x04keep\"\x8e\x01\n" +
 	"\tWithdrawn\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\"\n" +
@@ -5956,11 +7627,19 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05nodes\x18\x15 \x01(\rR\x05nodes\x12\x10\n" +
 	"\x03fit\x18\x16 \x01(\rR\x03fit\x12=\n" +
 	"\fnode_reasons\x18\x17 \x03(\v2\x1a.basalt.wire.v1.NodeReasonR\vnodeReasons\x12\x12\n" +
-	"\x04kind\x18\x18 \x01(\rR\x04kind*Z\n" +
+	"\x04kind\x18\x18 \x01(\rR\x04kind*J\n" +
+	"\aReclaim\x12\x14\n" +
+	"\x10RECLAIM_DESERVED\x10\x00\x12\x16\n" +
+	"\x12RECLAIM_FAIR_SHARE\x10\x01\x12\x11\n" +
+	"\rRECLAIM_NEVER\x10\x02*Z\n" +
 	"\x10ReservationState\x12\x17\n" +
 	"\x13RESERVATION_UNKNOWN\x10\x00\x12\x14\n" +
 	"\x10RESERVATION_OPEN\x10\x01\x12\x17\n" +
-	"\x13RESERVATION_CLOSING\x10\x02*\xc5\x02\n" +
+	"\x13RESERVATION_CLOSING\x10\x02*<\n" +
+	"\x04Rule\x12\x10\n" +
+	"\fRULE_UNKNOWN\x10\x00\x12\x10\n" +
+	"\fRULE_RECLAIM\x10\x01\x12\x10\n" +
+	"\fRULE_PREEMPT\x10\x02*\xeb\x02\n" +
 	"\n" +
 	"DenyReason\x12\x10\n" +
 	"\fDENY_UNKNOWN\x10\x00\x12\x0e\n" +
@@ -5978,7 +7657,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x12\x14\n" +
 	"\x10DENY_NOT_ALLOWED\x10\v\x12\x1a\n" +
 	"\x16DENY_CHARGED_ELSEWHERE\x10\f\x12\x12\n" +
-	"\x0eDENY_TOO_LARGE\x10\r*\x9a\x01\n" +
+	"\x0eDENY_TOO_LARGE\x10\r\x12\x11\n" +
+	"\rDENY_PROMISED\x10\x0e\x12\x11\n" +
+	"\rDENY_CLAIMING\x10\x0f*\x9a\x01\n" +
 	"\rCommitOutcome\x12\x12\n" +
 	"\x0eCOMMIT_UNKNOWN\x10\x00\x12\x13\n" +
 	"\x0fCOMMIT_PREPARED\x10\x01\x12\x14\n" +
@@ -6011,185 +7692,240 @@ func file_basalt_proto_rawDescGZIP() []byte {
 	return file_basalt_proto_rawDescData
 }
 
-var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_basalt_proto_goTypes = []any{
-	(ReservationState)(0),     // 0: basalt.wire.v1.ReservationState
-	(DenyReason)(0),           // 1: basalt.wire.v1.DenyReason
-	(CommitOutcome)(0),        // 2: basalt.wire.v1.CommitOutcome
-	(BindOutcome)(0),          // 3: basalt.wire.v1.BindOutcome
-	(*Frame)(nil),             // 4: basalt.wire.v1.Frame
-	(*FrameAck)(nil),          // 5: basalt.wire.v1.FrameAck
-	(*Envelope)(nil),          // 6: basalt.wire.v1.Envelope
-	(*Amount)(nil),            // 7: basalt.wire.v1.Amount
-	(*Rank)(nil),              // 8: basalt.wire.v1.Rank
-	(*Trace)(nil),             // 9: basalt.wire.v1.Trace
-	(*GangRef)(nil),           // 10: basalt.wire.v1.GangRef
-	(*StoreIdentity)(nil),     // 11: basalt.wire.v1.StoreIdentity
-	(*LeaderRecord)(nil),      // 12: basalt.wire.v1.LeaderRecord
-	(*Sequence)(nil),          // 13: basalt.wire.v1.Sequence
-	(*ShardRecord)(nil),       // 14: basalt.wire.v1.ShardRecord
-	(*TableRecord)(nil),       // 15: basalt.wire.v1.TableRecord
-	(*LimitsRecord)(nil),      // 16: basalt.wire.v1.LimitsRecord
-	(*ReservationRecord)(nil), // 17: basalt.wire.v1.ReservationRecord
-	(*IntentsRecord)(nil),     // 18: basalt.wire.v1.IntentsRecord
-	(*Demand)(nil),            // 19: basalt.wire.v1.Demand
-	(*IntentRow)(nil),         // 20: basalt.wire.v1.IntentRow
-	(*Reserve)(nil),           // 21: basalt.wire.v1.Reserve
-	(*Unreserve)(nil),         // 22: basalt.wire.v1.Unreserve
-	(*Close)(nil),             // 23: basalt.wire.v1.Close
-	(*Granted)(nil),           // 24: basalt.wire.v1.Granted
-	(*Denied)(nil),            // 25: basalt.wire.v1.Denied
-	(*Unreserved)(nil),        // 26: basalt.wire.v1.Unreserved
-	(*Closed)(nil),            // 27: basalt.wire.v1.Closed
-	(*QueueUsages)(nil),       // 28: basalt.wire.v1.QueueUsages
-	(*QueueUsage)(nil),        // 29: basalt.wire.v1.QueueUsage
-	(*Refilled)(nil),          // 30: basalt.wire.v1.Refilled
-	(*Known)(nil),             // 31: basalt.wire.v1.Known
-	(*PodClass)(nil),          // 32: basalt.wire.v1.PodClass
-	(*Labels)(nil),            // 33: basalt.wire.v1.Labels
-	(*PodWant)(nil),           // 34: basalt.wire.v1.PodWant
-	(*HoldRequest)(nil),       // 35: basalt.wire.v1.HoldRequest
-	(*Held)(nil),              // 36: basalt.wire.v1.Held
-	(*Refusal)(nil),           // 37: basalt.wire.v1.Refusal
-	(*HoldReply)(nil),         // 38: basalt.wire.v1.HoldReply
-	(*Label)(nil),             // 39: basalt.wire.v1.Label
-	(*Probe)(nil),             // 40: basalt.wire.v1.Probe
-	(*Probed)(nil),            // 41: basalt.wire.v1.Probed
-	(*Domain)(nil),            // 42: basalt.wire.v1.Domain
-	(*Explain)(nil),           // 43: basalt.wire.v1.Explain
-	(*Explained)(nil),         // 44: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 45: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 46: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 47: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 48: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 49: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 50: basalt.wire.v1.Bind
-	(*Prepare)(nil),           // 51: basalt.wire.v1.Prepare
-	(*Ready)(nil),             // 52: basalt.wire.v1.Ready
-	(*VolumeFailure)(nil),     // 53: basalt.wire.v1.VolumeFailure
-	(*Withdraw)(nil),          // 54: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 55: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 56: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 57: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 58: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 59: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 60: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 61: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 62: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 63: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 64: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 65: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 66: basalt.wire.v1.WhyReply
-	nil,                       // 67: basalt.wire.v1.Labels.LabelsEntry
+	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
+	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
+	(Rule)(0),                 // 2: basalt.wire.v1.Rule
+	(DenyReason)(0),           // 3: basalt.wire.v1.DenyReason
+	(CommitOutcome)(0),        // 4: basalt.wire.v1.CommitOutcome
+	(BindOutcome)(0),          // 5: basalt.wire.v1.BindOutcome
+	(*Frame)(nil),             // 6: basalt.wire.v1.Frame
+	(*FrameAck)(nil),          // 7: basalt.wire.v1.FrameAck
+	(*Envelope)(nil),          // 8: basalt.wire.v1.Envelope
+	(*Amount)(nil),            // 9: basalt.wire.v1.Amount
+	(*Rank)(nil),              // 10: basalt.wire.v1.Rank
+	(*Trace)(nil),             // 11: basalt.wire.v1.Trace
+	(*GangRef)(nil),           // 12: basalt.wire.v1.GangRef
+	(*StoreIdentity)(nil),     // 13: basalt.wire.v1.StoreIdentity
+	(*LeaderRecord)(nil),      // 14: basalt.wire.v1.LeaderRecord
+	(*Sequence)(nil),          // 15: basalt.wire.v1.Sequence
+	(*ShardRecord)(nil),       // 16: basalt.wire.v1.ShardRecord
+	(*TableRecord)(nil),       // 17: basalt.wire.v1.TableRecord
+	(*LimitsRecord)(nil),      // 18: basalt.wire.v1.LimitsRecord
+	(*QueuePolicy)(nil),       // 19: basalt.wire.v1.QueuePolicy
+	(*ReservationRecord)(nil), // 20: basalt.wire.v1.ReservationRecord
+	(*ClaimRecord)(nil),       // 21: basalt.wire.v1.ClaimRecord
+	(*Victim)(nil),            // 22: basalt.wire.v1.Victim
+	(*Yielding)(nil),          // 23: basalt.wire.v1.Yielding
+	(*IntentsRecord)(nil),     // 24: basalt.wire.v1.IntentsRecord
+	(*Demand)(nil),            // 25: basalt.wire.v1.Demand
+	(*IntentRow)(nil),         // 26: basalt.wire.v1.IntentRow
+	(*Reserve)(nil),           // 27: basalt.wire.v1.Reserve
+	(*Unreserve)(nil),         // 28: basalt.wire.v1.Unreserve
+	(*Close)(nil),             // 29: basalt.wire.v1.Close
+	(*Granted)(nil),           // 30: basalt.wire.v1.Granted
+	(*Denied)(nil),            // 31: basalt.wire.v1.Denied
+	(*Unreserved)(nil),        // 32: basalt.wire.v1.Unreserved
+	(*Closed)(nil),            // 33: basalt.wire.v1.Closed
+	(*Stuck)(nil),             // 34: basalt.wire.v1.Stuck
+	(*Mandate)(nil),           // 35: basalt.wire.v1.Mandate
+	(*Lack)(nil),              // 36: basalt.wire.v1.Lack
+	(*Side)(nil),              // 37: basalt.wire.v1.Side
+	(*Candidate)(nil),         // 38: basalt.wire.v1.Candidate
+	(*Claim)(nil),             // 39: basalt.wire.v1.Claim
+	(*ClaimReply)(nil),        // 40: basalt.wire.v1.ClaimReply
+	(*Yield)(nil),             // 41: basalt.wire.v1.Yield
+	(*QueueUsages)(nil),       // 42: basalt.wire.v1.QueueUsages
+	(*QueueUsage)(nil),        // 43: basalt.wire.v1.QueueUsage
+	(*Refilled)(nil),          // 44: basalt.wire.v1.Refilled
+	(*Known)(nil),             // 45: basalt.wire.v1.Known
+	(*PodClass)(nil),          // 46: basalt.wire.v1.PodClass
+	(*Labels)(nil),            // 47: basalt.wire.v1.Labels
+	(*PodWant)(nil),           // 48: basalt.wire.v1.PodWant
+	(*HoldRequest)(nil),       // 49: basalt.wire.v1.HoldRequest
+	(*Held)(nil),              // 50: basalt.wire.v1.Held
+	(*Refusal)(nil),           // 51: basalt.wire.v1.Refusal
+	(*HoldReply)(nil),         // 52: basalt.wire.v1.HoldReply
+	(*Label)(nil),             // 53: basalt.wire.v1.Label
+	(*Probe)(nil),             // 54: basalt.wire.v1.Probe
+	(*Probed)(nil),            // 55: basalt.wire.v1.Probed
+	(*Domain)(nil),            // 56: basalt.wire.v1.Domain
+	(*RoomProbe)(nil),         // 57: basalt.wire.v1.RoomProbe
+	(*Rooms)(nil),             // 58: basalt.wire.v1.Rooms
+	(*NodeRoom)(nil),          // 59: basalt.wire.v1.NodeRoom
+	(*Leaves)(nil),            // 60: basalt.wire.v1.Leaves
+	(*Explain)(nil),           // 61: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 62: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 63: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 64: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 65: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 66: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 67: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 68: basalt.wire.v1.Bind
+	(*Prepare)(nil),           // 69: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 70: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 71: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 72: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 73: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 74: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 75: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 76: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 77: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 78: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 79: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 80: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 81: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 82: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 83: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 84: basalt.wire.v1.WhyReply
+	nil,                       // 85: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
-	6,  // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
-	21, // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
-	22, // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
-	23, // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
-	24, // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
-	25, // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
-	26, // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
-	27, // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
-	28, // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
-	30, // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
-	31, // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
-	35, // 11: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
-	38, // 12: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	46, // 13: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	48, // 14: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	49, // 15: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	50, // 16: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	54, // 17: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	55, // 18: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	57, // 19: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	58, // 20: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	43, // 21: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
-	44, // 22: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	51, // 23: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
-	52, // 24: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
-	40, // 25: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
-	41, // 26: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
-	7,  // 27: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 28: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	7,  // 29: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
-	10, // 30: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 31: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 32: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	0,  // 33: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	10, // 34: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	19, // 35: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	20, // 36: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	7,  // 37: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10, // 38: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 39: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	7,  // 40: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	8,  // 41: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 42: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	10, // 43: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	10, // 44: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 45: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	8,  // 46: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	1,  // 47: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	7,  // 48: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	29, // 49: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	7,  // 50: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	7,  // 51: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	7,  // 52: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	7,  // 53: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	10, // 54: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	7,  // 55: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	33, // 56: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	67, // 57: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	10, // 58: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	8,  // 59: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	32, // 60: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	34, // 61: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	9,  // 62: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	36, // 63: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	39, // 64: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	36, // 65: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	37, // 66: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	58, // 67: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	32, // 68: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	42, // 69: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	32, // 70: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	45, // 71: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	10, // 72: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	32, // 73: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	47, // 74: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	8,  // 75: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	9,  // 76: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	2,  // 77: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	53, // 78: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	10, // 79: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	36, // 80: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	3,  // 81: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	56, // 82: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	7,  // 83: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	7,  // 84: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	7,  // 85: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	59, // 86: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	58, // 87: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	64, // 88: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	29, // 89: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	10, // 90: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	7,  // 91: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	45, // 92: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	4,  // 93: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	62, // 94: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	60, // 95: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	65, // 96: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	5,  // 97: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	63, // 98: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	61, // 99: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	66, // 100: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	97, // [97:101] is the sub-list for method output_type
-	93, // [93:97] is the sub-list for method input_type
-	93, // [93:93] is the sub-list for extension type_name
-	93, // [93:93] is the sub-list for extension extendee
-	0,  // [0:93] is the sub-list for field type_name
+	8,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
+	27,  // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
+	28,  // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
+	29,  // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
+	30,  // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
+	31,  // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
+	32,  // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
+	33,  // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
+	42,  // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
+	44,  // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
+	45,  // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
+	34,  // 11: basalt.wire.v1.Envelope.stuck:type_name -> basalt.wire.v1.Stuck
+	35,  // 12: basalt.wire.v1.Envelope.mandate:type_name -> basalt.wire.v1.Mandate
+	39,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
+	40,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
+	41,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
+	49,  // 16: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
+	52,  // 17: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
+	64,  // 18: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	66,  // 19: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	67,  // 20: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	68,  // 21: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	72,  // 22: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	73,  // 23: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	75,  // 24: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	76,  // 25: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	61,  // 26: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	62,  // 27: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	69,  // 28: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	70,  // 29: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	54,  // 30: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
+	55,  // 31: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
+	57,  // 32: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
+	58,  // 33: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
+	9,   // 34: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
+	9,   // 35: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
+	9,   // 36: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
+	19,  // 37: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
+	0,   // 38: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
+	12,  // 39: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 40: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 41: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	1,   // 42: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	21,  // 43: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
+	23,  // 44: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
+	2,   // 45: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
+	22,  // 46: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
+	9,   // 47: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
+	12,  // 48: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
+	12,  // 49: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
+	2,   // 50: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
+	12,  // 51: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	25,  // 52: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	26,  // 53: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	9,   // 54: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	12,  // 55: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 56: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	9,   // 57: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	10,  // 58: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	11,  // 59: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	12,  // 60: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	12,  // 61: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 62: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 63: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	3,   // 64: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	9,   // 65: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	12,  // 66: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 67: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
+	36,  // 68: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	37,  // 69: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	38,  // 70: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	9,   // 71: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	9,   // 72: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	9,   // 73: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	12,  // 74: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 75: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	12,  // 76: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 77: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	12,  // 78: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	23,  // 79: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	43,  // 80: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	9,   // 81: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	9,   // 82: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	9,   // 83: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	9,   // 84: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	12,  // 85: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	9,   // 86: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	47,  // 87: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	85,  // 88: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	12,  // 89: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 90: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	46,  // 91: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	48,  // 92: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	11,  // 93: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	50,  // 94: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	53,  // 95: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	50,  // 96: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	51,  // 97: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	76,  // 98: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	50,  // 99: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	46,  // 100: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	56,  // 101: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	46,  // 102: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	59,  // 103: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	9,   // 104: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	60,  // 105: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	9,   // 106: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	46,  // 107: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	63,  // 108: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	12,  // 109: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	46,  // 110: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 111: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	10,  // 112: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	11,  // 113: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 114: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	71,  // 115: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	12,  // 116: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	50,  // 117: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 118: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	74,  // 119: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	9,   // 120: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	9,   // 121: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	9,   // 122: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	77,  // 123: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	76,  // 124: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	82,  // 125: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	43,  // 126: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	12,  // 127: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 128: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	63,  // 129: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	6,   // 130: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	80,  // 131: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	78,  // 132: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	83,  // 133: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	7,   // 134: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	81,  // 135: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	79,  // 136: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	84,  // 137: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	134, // [134:138] is the sub-list for method output_type
+	130, // [130:134] is the sub-list for method input_type
+	130, // [130:130] is the sub-list for extension type_name
+	130, // [130:130] is the sub-list for extension extendee
+	0,   // [0:130] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -6208,6 +7944,11 @@ func file_basalt_proto_init() {
 		(*Envelope_QueueUsages)(nil),
 		(*Envelope_Refilled)(nil),
 		(*Envelope_Known)(nil),
+		(*Envelope_Stuck)(nil),
+		(*Envelope_Mandate)(nil),
+		(*Envelope_Claim)(nil),
+		(*Envelope_ClaimReply)(nil),
+		(*Envelope_Yield)(nil),
 		(*Envelope_HoldRequest)(nil),
 		(*Envelope_HoldReply)(nil),
 		(*Envelope_HoldsLost)(nil),
@@ -6224,15 +7965,18 @@ func file_basalt_proto_init() {
 		(*Envelope_Ready)(nil),
 		(*Envelope_Probe)(nil),
 		(*Envelope_Probed)(nil),
+		(*Envelope_RoomProbe)(nil),
+		(*Envelope_Rooms)(nil),
 	}
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   64,
+			NumEnums:      6,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
@@ -73,13 +74,20 @@ func queueListCommand() *cobra.Command {
 // printTree prints queues in the order of their paths.
 func printTree(out io.Writer, queues []v1alpha1.Queue) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "QUEUE\tCHARGED\tADMITTED\tWAITING\tREADY\tMESSAGE")
+	policies := slices.ContainsFunc(queues, func(q v1alpha1.Queue) bool { return policyOf(&q.Spec) != "" })
+	column := func(text string) string { // of what only some clusters have
+		if policies {
+			return text + "\t"
+		}
+		return ""
+	}
+	fmt.Fprintf(w, "QUEUE\tCHARGED\tADMITTED\tWAITING\t%sREADY\tMESSAGE\n", column("POLICY"))
 	for i := range queues {
 		q := &queues[i]
 		name := strings.Repeat("  ", strings.Count(q.Name, ".")) + q.Name
 		s := q.Status
 		if s == nil {
-			fmt.Fprintf(w, "%s\t\t\t\t\tnot seen by Basalt yet\n", name)
+			fmt.Fprintf(w, "%s\t\t\t\t%s\tnot seen by Basalt yet\n", name, column(policyOf(&q.Spec)))
 			continue
 		}
 		what := map[v1.ResourceName]bool{}
@@ -104,9 +112,32 @@ func printTree(out io.Writer, queues []v1alpha1.Queue) {
 		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil {
 			reason, message = c.Reason, c.Message
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", name, strings.Join(charged, ", "), s.AdmittedGangs, s.WaitingGangs, reason, message)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s%s\t%s\n", name, strings.Join(charged, ", "), s.AdmittedGangs, s.WaitingGangs, column(policyOf(&q.Spec)), reason, message)
 	}
 	_ = w.Flush()
+}
+
+// policyOf returns what a Queue itself says about who is evicted for whom, "" for nothing.
+func policyOf(s *v1alpha1.QueueSpec) string {
+	var out []string
+	if s.Reclaimable != nil && !*s.Reclaimable {
+		out = append(out, "not reclaimable")
+	}
+	if s.ReclaimPolicy != "" {
+		out = append(out, "reclaims "+string(s.ReclaimPolicy))
+	}
+	if s.PreemptionPolicy != "" {
+		out = append(out, "preempts "+string(s.PreemptionPolicy))
+	}
+	for _, d := range []struct {
+		of   string
+		said *metav1.Duration
+	}{{"min before reclaim", s.ReclaimMinRuntime}, {"min before preemption", s.PreemptMinRuntime}, {"delay", s.PreemptionDelay}} {
+		if d.said != nil {
+			out = append(out, d.of+" "+d.said.Duration.String())
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 func queueSwitchCommand(verb, short string, closed bool) *cobra.Command {

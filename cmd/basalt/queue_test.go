@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -40,5 +41,21 @@ func TestPrintTree(t *testing.T) {
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s", strings.Join(got, "\n"))
+	}
+}
+
+// What queues say about evictions is shown where one says anything.
+func TestPrintPolicies(t *testing.T) {
+	var b strings.Builder
+	printTree(&b, []v1alpha1.Queue{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.QueueSpec{Reclaimable: new(false), ReclaimPolicy: "FairShare", PreemptionPolicy: "PreemptLowerPriority",
+			ReclaimMinRuntime: &metav1.Duration{Duration: 10 * time.Minute}, PreemptionDelay: &metav1.Duration{}}, Status: &v1alpha1.QueueStatus{}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.QueueSpec{Reclaimable: new(true)}, Status: &v1alpha1.QueueStatus{}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
+	})
+	for _, want := range []string{"WAITING  POLICY ", " not reclaimable, reclaims FairShare, preempts PreemptLowerPriority, min before reclaim 10m0s, delay 0s", "not seen by Basalt yet"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("want %q in\n%s", want, b.String())
+		}
 	}
 }

@@ -6,11 +6,15 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 )
 
@@ -34,6 +38,9 @@ func QueueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
 		if err == nil {
 			ev.Deserved, err = readLimits("spec.deserved", q.Spec.Deserved)
 		}
+		if err == nil {
+			ev.Policy, err = policy(&q.Spec)
+		}
 	}
 	if err != nil {
 		ev.Invalid = err.Error()
@@ -48,6 +55,53 @@ func weight(w *int32) *uint32 {
 	}
 	return new(uint32(min(max(*w, 0), math.MaxUint16)))
 }
+
+// policy reads who may be evicted for whom. It returns nil if the spec says nothing of it but the defaults.
+func policy(s *v1alpha1.QueueSpec) (*wire.QueuePolicy, error) {
+	p := &wire.QueuePolicy{Kept: s.Reclaimable != nil && !*s.Reclaimable}
+	switch s.ReclaimPolicy {
+	case "", v1alpha1.ReclaimDeserved:
+	case v1alpha1.ReclaimFairShare:
+		p.Reclaim = wire.Reclaim_RECLAIM_FAIR_SHARE
+	case v1alpha1.ReclaimNever:
+		p.Reclaim = wire.Reclaim_RECLAIM_NEVER
+	default:
+		return nil, fmt.Errorf("spec.reclaimPolicy: %q is not one of Deserved, FairShare and Never", api.Shorten(string(s.ReclaimPolicy), maxWord))
+	}
+	switch s.PreemptionPolicy {
+	case "":
+	case v1alpha1.PreemptNever, v1alpha1.PreemptLowerPriority:
+		p.Preempts = new(s.PreemptionPolicy == v1alpha1.PreemptLowerPriority)
+	default:
+		return nil, fmt.Errorf("spec.preemptionPolicy: %q is not one of Never and PreemptLowerPriority", api.Shorten(string(s.PreemptionPolicy), maxWord))
+	}
+	for _, d := range []struct {
+		field string
+		said  *metav1.Duration
+		to    **int64
+	}{
+		{"spec.reclaimMinRuntime", s.ReclaimMinRuntime, &p.ReclaimMinRuntimeMs},
+		{"spec.preemptMinRuntime", s.PreemptMinRuntime, &p.PreemptMinRuntimeMs},
+		{"spec.preemptionDelay", s.PreemptionDelay, &p.PreemptionDelayMs},
+	} {
+		switch {
+		case d.said == nil:
+		case d.said.Duration < 0:
+			return nil, fmt.Errorf("%s: it is negative: %s", d.field, d.said.Duration)
+		case d.said.Duration > v1alpha1.MaxPolicyDuration:
+			return nil, fmt.Errorf("%s: it is %s, the limit is %s", d.field, d.said.Duration, v1alpha1.MaxPolicyDuration)
+		default: // part of a millisecond counts as one
+			*d.to = new((d.said.Duration + time.Millisecond - 1).Milliseconds())
+		}
+	}
+	if proto.Equal(p, &wire.QueuePolicy{}) {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// maxWord is how much of an unknown word is repeated.
+const maxWord = 32
 
 // readLimits reads spec.capability, spec.guarantee or spec.deserved. It keeps zeros: a capability of zero is a limit.
 func readLimits(field string, l corev1.ResourceList) (api.Resources, error) {

@@ -2,16 +2,20 @@ package effect
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 )
 
@@ -62,6 +66,38 @@ func TestQueueSeenKeepsZeroCapability(t *testing.T) {
 	}
 	if guarantee := capability[:1]; !slices.Equal(ev.Guarantee, guarantee) {
 		t.Errorf("guarantee %v, want %v", ev.Guarantee, guarantee)
+	}
+}
+
+// Who may be evicted for whom is read as it is written, and nothing is said of defaults.
+func TestQueueSeenPolicy(t *testing.T) {
+	d := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+	for _, c := range []struct {
+		name string
+		spec v1alpha1.QueueSpec
+		want *wire.QueuePolicy
+		says string // of Invalid
+	}{
+		{"nothing", v1alpha1.QueueSpec{}, nil, ""},
+		{"the defaults", v1alpha1.QueueSpec{Reclaimable: new(true), ReclaimPolicy: v1alpha1.ReclaimDeserved}, nil, ""},
+		{"kept", v1alpha1.QueueSpec{Reclaimable: new(false)}, &wire.QueuePolicy{Kept: true}, ""},
+		{"fair share", v1alpha1.QueueSpec{ReclaimPolicy: v1alpha1.ReclaimFairShare}, &wire.QueuePolicy{Reclaim: wire.Reclaim_RECLAIM_FAIR_SHARE}, ""},
+		{"no reclaim", v1alpha1.QueueSpec{ReclaimPolicy: v1alpha1.ReclaimNever}, &wire.QueuePolicy{Reclaim: wire.Reclaim_RECLAIM_NEVER}, ""},
+		{"preemption", v1alpha1.QueueSpec{PreemptionPolicy: v1alpha1.PreemptLowerPriority}, &wire.QueuePolicy{Preempts: new(true)}, ""},
+		{"no preemption, whatever the parent says", v1alpha1.QueueSpec{PreemptionPolicy: v1alpha1.PreemptNever}, &wire.QueuePolicy{Preempts: new(false)}, ""},
+		{"durations", v1alpha1.QueueSpec{ReclaimMinRuntime: d(time.Minute), PreemptMinRuntime: d(0), PreemptionDelay: d(168 * time.Hour)},
+			&wire.QueuePolicy{ReclaimMinRuntimeMs: new(int64(60_000)), PreemptMinRuntimeMs: new(int64(0)), PreemptionDelayMs: new(int64(604_800_000))}, ""},
+		{"less than a millisecond", v1alpha1.QueueSpec{PreemptionDelay: d(time.Nanosecond)}, &wire.QueuePolicy{PreemptionDelayMs: new(int64(1))}, ""},
+		{"negative", v1alpha1.QueueSpec{Reclaimable: new(false), ReclaimMinRuntime: d(-time.Second)}, nil, "spec.reclaimMinRuntime: it is negative: -1s"},
+		{"too long", v1alpha1.QueueSpec{PreemptMinRuntime: d(168*time.Hour + 1)}, nil, "spec.preemptMinRuntime: it is 168h0m0.000000001s, the limit is 168h0m0s"},
+		{"much too long", v1alpha1.QueueSpec{PreemptionDelay: d(math.MaxInt64)}, nil, "spec.preemptionDelay"},
+		{"an unknown word", v1alpha1.QueueSpec{ReclaimPolicy: "Always"}, nil, `spec.reclaimPolicy: "Always"`},
+		{"another", v1alpha1.QueueSpec{PreemptionPolicy: "never"}, nil, `spec.preemptionPolicy: "never"`},
+	} {
+		ev := QueueSeen(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: c.spec})
+		if !proto.Equal(ev.Policy, c.want) || (ev.Policy == nil) != (c.want == nil) || (ev.Invalid == "") != (c.says == "") || !strings.Contains(ev.Invalid, c.says) {
+			t.Errorf("%s: policy %v, invalid %q, want %v, %q", c.name, ev.Policy, ev.Invalid, c.want, c.says)
+		}
 	}
 }
 

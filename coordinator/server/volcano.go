@@ -355,8 +355,9 @@ func (s *shown[T]) follow(ctx context.Context, client rest.Interface, resource, 
 func stripVolcanoQueue(q *v1beta1.Queue) *v1beta1.Queue {
 	return &v1beta1.Queue{
 		ObjectMeta: api.StripMeta(&q.ObjectMeta),
-		Spec:       v1beta1.QueueSpec{Capability: q.Spec.Capability, Guarantee: q.Spec.Guarantee, Deserved: q.Spec.Deserved, Weight: q.Spec.Weight, Priority: q.Spec.Priority, Parent: q.Spec.Parent},
-		Status:     v1beta1.QueueStatus{State: q.Status.State, Allocated: q.Status.Allocated},
+		Spec: v1beta1.QueueSpec{Capability: q.Spec.Capability, Guarantee: q.Spec.Guarantee, Deserved: q.Spec.Deserved, Weight: q.Spec.Weight,
+			Priority: q.Spec.Priority, Reclaimable: q.Spec.Reclaimable, Parent: q.Spec.Parent},
+		Status: v1beta1.QueueStatus{State: q.Status.State, Allocated: q.Status.Allocated},
 	}
 }
 

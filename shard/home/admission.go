@@ -87,7 +87,7 @@ func (c *Core) admitted(g *gang) bool {
 // groupStatus returns what the status of a gang's group is to say, if that is of another kind.
 func (c *Core) groupStatus(g *gang) (s api.GroupStatus) {
 	switch {
-	case len(g.members) == 0 && g.group.Shown.Scheduled.Yes:
+	case len(g.members) == 0 && g.group.Shown.Scheduled.Yes && g.charge.yields == nil:
 		return g.group.Shown // its pods are gone, however they ended
 	case g.name.Kind == api.UpstreamGroup:
 		return api.GroupStatus{Reserved: shownAs(c.reservedVerdict(g)), Scheduled: shownAs(c.scheduledVerdict(g))}

@@ -84,7 +84,9 @@ func (c *Core) judge(g *gang) {
 	}
 	switch {
 	case a.denied != nil:
-		g.blocked = report.Denied(a.denied)
+		if g.blocked = report.Denied(a.denied); g.charge.claimed() {
+			g.blocked.Message = report.Claims(g.charge.victims)
+		}
 	case !a.sent.IsZero() && !c.now.Before(a.at.Add(c.cfg.CoordinatorQuiet)):
 		g.blocked = report.NoCoordinator()
 	default:

@@ -37,6 +37,18 @@ type charge struct {
 	patient bool  // may keep what it holds
 
 	shrunk time.Time // when less was requested last
+
+	said  uint64 // serial of the last Reserve, which a Stuck names
+	stuck call   // of a Stuck
+
+	mandate     uint64 // number of the last mandate, and its term
+	mandateTerm int64
+	claim       uint64         // the mandate of the claim in the record, 0 for none
+	victims     []string       // names of those that it evicts, nil at an heir
+	yields      *wire.Yielding // it is closed so that another gang can start
+	recalls     bool           // the status of its PodGroup may say that it has started
+	awaits      []string       // UIDs of the gangs whose pods leave for it
+	renounced   bool           // the gang has changed: a new attempt drops the claim
 }
 
 // names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.

@@ -24,7 +24,7 @@ func (c *Core) check() error {
 			if p.placed {
 				placed++
 			}
-			if p.stage == held && g.state == withdrawing {
+			if (p.stage == held || p.stage == promised) && g.state == withdrawing && !g.withdraw.keep {
 				return fmt.Errorf("gang %s withdraws, and counts on its hold of pod %s", uid, pod)
 			}
 			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {
@@ -69,5 +69,5 @@ func (c *Core) check() error {
 
 // waitsForAnswer reports whether a gang sent a request that may be lost.
 func (g *gang) waitsForAnswer() bool {
-	return g.charge.reserve != nil || g.charge.open != nil || len(g.commits) > 0 || g.withdraw != nil || g.search.round != nil
+	return g.charge.reserve != nil || g.charge.open != nil || len(g.commits) > 0 || g.claim != nil || g.tally.promised > 0 || g.withdraw != nil || g.search.round != nil
 }

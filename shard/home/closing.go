@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,6 +32,7 @@ const (
 type withdraw struct {
 	why     cause
 	serial  uint64
+	keep    bool // rooms stay: others left for the gang (R29)
 	all     bool // to every member of the table: what a shard that is gone wrote is with its heirs
 	waiting map[api.Incarnation]*call
 	again   map[api.Incarnation]*call  // shards with Bindings to resolve, asked once more: BindResults may be lost
@@ -42,15 +44,21 @@ type withdraw struct {
 // over, and for which none was asked, goes on at once.
 func (c *Core) retreat(g *gang, why cause) {
 	if why == edited {
+		g.charge.renounced = g.charge.renounced || g.charge.claimed()
 		g.edits.pending = true
 		why = startOver
 	}
+	if x := g.claim; x != nil && x.step == proposing && len(x.message.GetVictims()) > 0 {
+		g.charge.renounced = true // it may be accepted
+	}
+	g.claim = nil
+	keep := why == startOver && g.charge.claimed() && !g.charge.renounced && !g.leaving()
 	if why == startOver && len(g.search.touched) == 0 && !g.outstanding() {
 		c.resume(g, why)
 		return
 	}
 	c.become(g, withdrawing)
-	w := &withdraw{why: why, serial: c.serial(g), waiting: map[api.Incarnation]*call{}, again: map[api.Incarnation]*call{}, sent: map[string]api.Incarnation{}}
+	w := &withdraw{why: why, keep: keep, serial: c.serial(g), waiting: map[api.Incarnation]*call{}, again: map[api.Incarnation]*call{}, sent: map[string]api.Incarnation{}}
 	for shard := range g.search.touched {
 		w.all = w.all || !c.isMember(shard)
 	}
@@ -79,9 +87,12 @@ func (c *Core) retreat(g *gang, why cause) {
 	g.search.round = nil
 	c.freeSlot(g)
 	for _, p := range g.members {
-		if p.stage == held {
+		if (p.stage == held || p.stage == promised) && !keep {
 			p.stage, p.shard, p.node = nowhere, "", ""
 		}
+	}
+	if !keep {
+		g.rooms = rooms{}
 	}
 	c.touch(g)
 }
@@ -130,7 +141,8 @@ func (c *Core) awaitWithdrawn(g *gang) {
 			o = w.again[shard]
 		}
 		if c.dueAtShard(g, o) {
-			c.sendWithdraw(g, shard, w.serial, w.pods)
+			c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
+				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch), PodUids: w.pods, Keep: w.keep}}})
 		}
 	}
 	if len(shards) > 0 || len(w.sent) > 0 {
@@ -144,6 +156,11 @@ func (c *Core) awaitWithdrawn(g *gang) {
 	clear(g.unknown)
 	g.commits, g.inDoubt = nil, false
 	clear(g.search.touched)
+	for _, p := range g.members {
+		if p.stage == held || p.stage == promised { // kept
+			g.touch(p.shard)
+		}
+	}
 	g.tally = c.count(g)
 	c.resume(g, w.why)
 }
@@ -199,6 +216,8 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 func (c *Core) resume(g *gang, why cause) {
 	g.search.since, g.search.mendBy = time.Time{}, time.Time{}
 	switch {
+	case g.charge.yields != nil && g.state == withdrawing: // since it began to withdraw, maybe
+		c.become(g, evicting)
 	case why == rollBack && (g.placed < g.minCount() || g.tally.bound == 0):
 		c.become(g, evicting)
 	case g.leaving():
@@ -277,7 +296,7 @@ func (c *Core) onClosed(m *wire.Closed) {
 
 // evict removes the bound pods of a closed gang, and gives its reservation back when none is left.
 func (c *Core) evict(g *gang) {
-	if g.started && g.tally.bound > 0 { // it was completed before it was closed: nothing of it is removed
+	if g.started && g.tally.bound > 0 && g.charge.yields == nil { // it was completed before it was closed: nothing of it is removed
 		c.become(g, running)
 		return
 	}
@@ -287,6 +306,9 @@ func (c *Core) evict(g *gang) {
 		}
 		if g.group == nil && !g.single {
 			g.gone = true
+		}
+		if g.charge.yields != nil && !c.startForgotten(g) {
+			return
 		}
 		c.release(g)
 		return
@@ -307,7 +329,7 @@ func (c *Core) evict(g *gang) {
 		id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
 		p.evicting = id
 		c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-			Message: fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward),
+			Message: cmp.Or(c.whyEvicted(g), fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)),
 			Bucket:  g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 	}
 }

@@ -96,6 +96,13 @@ type Core struct {
 	GaveUp     uint64
 	RolledBack uint64
 
+	ClaimsMade      uint64 // accepted
+	ClaimsRefused   uint64
+	ClaimsDropped   uint64 // after they were accepted
+	ClaimsUnplanned uint64 // mandates for which no plan was found, or the room had changed
+	Reclaimed       uint64 // gangs that were evicted so that a queue takes back what it may have,
+	Preempted       uint64 // or for one of higher priority
+
 	EventsDropped uint64 // that there was no budget for
 
 	BoundByOthers  uint64 // pods that were to be placed here (foreign.go)
@@ -105,6 +112,9 @@ type Core struct {
 	ownView  bool
 	unjudged map[string]*gang // prepared, and not judged yet
 	ruledSleepers
+
+	roomProbes uint64
+	probed     recent[string] // gangs by serial of their RoomProbes
 
 	bound     []GangBound // observe.go
 	takeovers []time.Duration
@@ -237,6 +247,14 @@ func (c *Core) onMessage(m event.Message) {
 		c.queues.Usages(b.QueueUsages, func(path string) bool { return c.active[api.BucketOf(path)] })
 	case *wire.Envelope_Known:
 		c.onKnown(b.Known)
+	case *wire.Envelope_Mandate:
+		c.onMandate(b.Mandate)
+	case *wire.Envelope_ClaimReply:
+		c.onClaimReply(b.ClaimReply)
+	case *wire.Envelope_Yield:
+		c.onYield(b.Yield)
+	case *wire.Envelope_Rooms:
+		c.onRooms(m.From, b.Rooms)
 	case *wire.Envelope_HoldReply:
 		c.onHoldReply(m.From, b.HoldReply)
 	case *wire.Envelope_HoldsLost:

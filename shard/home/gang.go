@@ -54,6 +54,8 @@ type gang struct {
 	edits     edits
 	commits   []*commit
 	withdraw  *withdraw
+	claim     *claiming // the work on a mandate, nil for none
+	rooms     rooms     // requested for a claim
 
 	firstBound time.Time // of the current attempt
 	boundSince time.Time // when the first Bind went out
@@ -66,6 +68,7 @@ type gang struct {
 	uncharged report.Reason    // why pods that have a node are not charged; zero when all of them are
 	status    *report.PodGroup // nil before its PodGroup was seen
 	position  int32            // among the gangs of its queue that wait, 0 if it is none of the first (position.go)
+	yielded   string           // why its gang was evicted for another; until it starts again
 	told      string           // code of the last event about why it waits
 	trace     trace
 
@@ -213,6 +216,8 @@ func (c *Core) drive(g *gang) {
 	switch {
 	case !g.ownerless.IsZero():
 		c.awaitPodGroup(g)
+	case g.charge.yields != nil:
+		c.retreat(g, rollBack)
 	case g.leaving():
 		c.retire(g)
 	case g.charge.closed && !g.started: // by a predecessor, or by the coordinator
@@ -239,6 +244,10 @@ func (c *Core) collect(g *gang) {
 	t := &g.tally
 	if g.started || g.placed >= g.minCount() {
 		c.start(g)
+		return
+	}
+	if g.charge.renounced && t.chargeable == 0 {
+		c.release(g)
 		return
 	}
 	why := c.obstacle(g)
@@ -270,7 +279,7 @@ func (c *Core) collect(g *gang) {
 			c.chargeBound(g)
 		case c.admitsEarly(g, why):
 			c.admit(g)
-		case g.charge.reserved || g.charge.reserve != nil:
+		case g.charge.reserved || g.charge.reserve != nil || g.charge.claimed():
 			c.release(g)
 		}
 		return
@@ -313,7 +322,8 @@ func (c *Core) start(g *gang) {
 		c.tellStarted(g)
 	}
 	c.become(g, running)
-	g.partly = false
+	g.claim, g.rooms, g.charge.awaits, g.charge.claim, g.charge.victims = nil, rooms{}, nil, 0, nil
+	g.partly, g.yielded = false, ""
 	g.blocked = report.Reason{}
 	g.search.rest()
 }
@@ -383,7 +393,7 @@ func (c *Core) rollUntil(g *gang) time.Time {
 
 // outstanding reports whether a node shard may have something of the gang.
 func (g *gang) outstanding() bool {
-	return g.inDoubt || g.search.round != nil || g.tally.held > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
+	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }
 
 // retire ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup that is
@@ -398,7 +408,7 @@ func (c *Core) retire(g *gang) {
 		g.boundSince = time.Time{} // nothing is to be completed; if its group shows again, the time for that starts anew
 		c.become(g, running)
 		c.adjust(g)
-	case g.charge.reserved || g.charge.reserve != nil:
+	case g.charge.reserved || g.charge.reserve != nil || g.charge.claimed():
 		c.release(g)
 	case !g.moving() || !c.active[api.BucketOf(g.wantQueue)]:
 		c.drop(g)

@@ -67,6 +67,13 @@ func (c *Core) awaitPermit(g *gang) {
 		c.retreat(g, startOver)
 		return
 	}
+	switch {
+	case g.claim != nil:
+		c.driveClaim(g)
+	case g.charge.claimed():
+		c.wakeUp(g)
+		c.keepRooms(g)
+	}
 	if c.asleep(g) || !c.takeSlot(g) {
 		return
 	}
@@ -86,16 +93,33 @@ func (c *Core) hold(g *gang) {
 		c.retreat(g, startOver)
 		return
 	}
-	if c.giveUpIfOverdue(g) {
-		return
+	if g.claim != nil {
+		if c.driveClaim(g); g.claim != nil {
+			c.freeSlot(g)
+			return
+		}
 	}
-	c.releaseStalled(g)
-	if c.asleep(g) {
-		return
-	}
-	if !c.seek(g) {
+	if g.charge.claimed() { // GiveUpAfter and StallAfter do not count: others leave for it
+		if !c.keepRooms(g) {
+			c.freeSlot(g)
+			return
+		}
+	} else {
+		if c.giveUpIfOverdue(g) {
+			return
+		}
 		c.releaseStalled(g)
-		return
+		if c.asleep(g) {
+			c.sayStuck(g)
+			return
+		}
+		if !c.seek(g) {
+			c.releaseStalled(g)
+			if g.state == holding && g.search.sleep != nil {
+				c.sayStuck(g)
+			}
+			return
+		}
 	}
 	if !c.inOneDomain(g) {
 		return

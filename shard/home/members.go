@@ -14,6 +14,7 @@ type tally struct {
 	bound      int // have a node and are not finished
 	chargeable int // of them those to be charged
 	held       int
+	promised   int
 	committed  int
 	charged    int // candidates that the reservation counts
 	unfinished int
@@ -62,6 +63,8 @@ func (c *Core) count(g *gang) (t tally) {
 		switch p.stage {
 		case held:
 			t.held++
+		case promised:
+			t.promised++
 		case committed:
 			t.committed++
 		}

@@ -104,7 +104,7 @@ func (c *Core) movesTo(p *pod, to *intake.Group) bool {
 func (c *Core) resolveMembership(p *pod) {
 	pinned := c.gangs[p.pinned]
 	forged := pinned != nil && (pinned.name.Namespace != p.Namespace || !p.sure && pinned.name != p.InGroup)
-	if p.pinned != "" && p.Node == "" && (p.stage == nowhere || p.stage == held || pinned == nil) || forged {
+	if p.pinned != "" && p.Node == "" && (p.stage == nowhere || p.stage == held || p.stage == promised || pinned == nil) || forged {
 		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows
 	}
 	grp := c.objects.Group(p.InGroup)

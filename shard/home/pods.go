@@ -14,6 +14,7 @@ type podStage uint8
 
 const (
 	nowhere   podStage = iota
+	promised           // a node shard holds room for it as soon as others have left
 	held               // a node shard holds room for it
 	committed          // named in a Commit: an intent of it may exist
 	bound              // it has a node
@@ -170,7 +171,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}
-	unasked := before.Node == "" && (p.stage == nowhere || p.stage == held)
+	unasked := before.Node == "" && (p.stage == nowhere || p.stage == promised || p.stage == held)
 	c.resolveMembership(p)
 	if unasked && p.Node != "" && p.Gang == "" && p.Ours && p.gang != nil {
 		c.boundByOthers(p)

@@ -65,6 +65,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	if g.charge.attempt == 0 {
 		g.charge.attempt = a.serial
 	}
+	g.charge.said, g.charge.stuck = a.serial, call{}
 	if g.charge.reserved && !g.charge.stale && a.demand.Fits(g.charge.amounts) {
 		g.charge.shrunk = c.now
 	}
@@ -102,6 +103,7 @@ func (c *Core) sendReserve(g *gang) {
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names, Started: a.started,
+		Preemptible: g.preemptible(), Claims: a.claimsOf(g),
 	}}})
 }
 
@@ -117,10 +119,15 @@ func (c *Core) await(g *gang) {
 		return
 	}
 	if g.started || g.placed >= g.minCount() {
-		c.become(g, collecting)
+		if !c.renounce(g) {
+			c.become(g, collecting)
+		}
 		return
 	}
 	if why := c.obstacle(g); !why.None() {
+		if c.renounce(g) {
+			return
+		}
 		g.blocked = why
 		g.edits.pending = true
 		if g.tally.chargeable > 0 {
@@ -131,6 +138,9 @@ func (c *Core) await(g *gang) {
 		return
 	}
 	if !sum(g.pick((*pod).isChargeable)).Equal(a.bound) { // what is not bound any more must not stay charged while the rest waits
+		if c.renounce(g) {
+			return
+		}
 		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
@@ -154,12 +164,20 @@ func (c *Core) await(g *gang) {
 				c.sendReserve(g)
 				return
 			}
-			c.requestQuota(g, pods, false)
+			if !c.renounce(g) {
+				c.requestQuota(g, pods, false)
+			}
 			return
 		}
 		a.pods = pods
 	}
 	c.sendReserve(g)
+	switch {
+	case g.claim != nil:
+		c.driveClaim(g)
+	case g.charge.claimed():
+		c.keepRooms(g)
+	}
 }
 
 // stillWanted reports whether the open Reserve asks for what is wanted.
@@ -187,9 +205,18 @@ func (c *Core) onGranted(m *wire.Granted) {
 		c.mark(g)
 		return
 	}
+	if ch := &g.charge; a == nil && ch.reserved && ch.claim != 0 && m.GetAttempt() == ch.attempt && m.GetReservationRevision() > ch.revision { // it was charged before, and lacked room
+		ch.revision, ch.claim, ch.victims = m.GetReservationRevision(), 0, nil
+		c.mark(g)
+		return
+	}
 	if a == nil || m.GetSerial() != a.serial || m.GetAttempt() != g.charge.attempt {
 		return
 	}
+	if g.claim != nil && g.claim.step != proposing {
+		c.withdrawPlan(g) // it needs nobody's quota any more
+	}
+	g.charge.claim, g.charge.victims = 0, nil
 	amounts, err := wire.ToResources(m.GetDemand())
 	if err != nil || m.GetDemand() == nil {
 		amounts = a.demand
@@ -261,6 +288,7 @@ func (c *Core) refuse(uid string, attempt uint64) {
 
 // release gives back the reservation, or withdraws the request for one.
 func (c *Core) release(g *gang) {
+	g.charge.renounced = g.charge.renounced || g.charge.claimed()
 	if g.outstanding() {
 		c.retreat(g, startOver)
 		return
@@ -269,7 +297,7 @@ func (c *Core) release(g *gang) {
 		c.broken("reservation of a gang with bound pods is not given back")
 		return
 	}
-	g.charge.reserve = nil
+	g.charge.reserve, g.claim = nil, nil
 	g.charge.open = &call{serial: c.serial(g)}
 	c.become(g, releasing)
 }

@@ -218,7 +218,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 
 func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	g := c.gangs[m.GetGangUid()]
-	if g == nil || g.search.round == nil {
+	if g == nil || c.onRoomReply(g, from, m) || g.search.round == nil {
 		return
 	}
 	r := g.search.round
@@ -301,7 +301,7 @@ func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
 		return
 	}
 	for _, uid := range m.GetPodUids() {
-		if p := g.members[uid]; p != nil && p.stage == held && p.shard == from {
+		if p := g.members[uid]; p != nil && (p.stage == held || p.stage == promised) && p.shard == from {
 			p.stage, p.shard, p.node = nowhere, "", ""
 		}
 	}

@@ -125,6 +125,12 @@ func (s *script) remember(o event.Output) {
 			key = "explain " + string(o.To)
 		case *wire.Envelope_Probe:
 			key = "probe " + string(o.To)
+		case *wire.Envelope_RoomProbe:
+			key = "rooms " + string(o.To)
+		case *wire.Envelope_Stuck:
+			key = "stuck " + b.Stuck.Gang.Uid
+		case *wire.Envelope_Claim:
+			key = "claim " + b.Claim.Gang.Uid
 		case *wire.Envelope_Commit:
 			key = fmt.Sprintf("commit %s %s", o.To, b.Commit.Gang.Uid)
 		case *wire.Envelope_Withdraw:
@@ -198,7 +204,7 @@ func (s *script) run(line string) []string {
 		s.table = t
 		return s.step(event.TableSeen{Table: t})
 
-	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... [started] intents=GANG:POD,...; NAME with a / is of an implied group
+	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... [started] intents=GANG:POD,... awaits=UID,... claim=NUMBER yields=UID; NAME with a / is of an implied group
 		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
 		for text := range strings.SplitSeq(w.value["intents"], ",") {
 			if gang, pod, ok := strings.Cut(text, ":"); ok {
@@ -221,6 +227,15 @@ func (s *script) run(line string) []string {
 				r.Gang.Kind = uint32(api.ImpliedGroup)
 			}
 			r.Started = slices.Contains(w.plain[2:], "started")
+			if uid := w.value["awaits"]; uid != "" { // all of them
+				r.Awaits = strings.Split(uid, ",")
+			}
+			if number := w.num("claim"); number > 0 {
+				r.Claim = &wire.ClaimRecord{Mandate: uint64(number), Victims: []*wire.Victim{{Gang: &wire.GangRef{Namespace: "ns", Name: "v"}}}}
+			}
+			if uid := w.value["yields"]; uid != "" {
+				r.Yields = &wire.Yielding{To: &wire.GangRef{Uid: uid}, Why: "evicted so that gang ns/" + uid + " can start"}
+			}
 			if len(f) > 6 {
 				for pod := range strings.SplitSeq(f[6], "+") {
 					r.Pods = append(r.Pods, api.PodID(pod))
@@ -240,7 +255,7 @@ func (s *script) run(line string) []string {
 
 	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded=; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
-			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), Lent: w.has("lent"), Owned: w.has("owned"),
+			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			ConditionReason: w.value["shows"], Gang: w.value["gang"], Unbound: w.has("unbound"), Note: strings.ReplaceAll(w.value["note"], "_", " ")}
 		if w.has("tied") {
@@ -410,11 +425,13 @@ func (s *script) run(line string) []string {
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Known{Known: m}})
 
-	case "held": // SHARD GANG POD@NODE ... refused=PODS [never] grade=
+	case "held": // SHARD GANG POD@NODE ... POD@NODE+ that is promised ... refused=PODS [never] grade=
 		r := s.find("hold " + w.plain[0] + " " + w.plain[1]).GetHoldRequest()
 		m := &wire.HoldReply{GangUid: w.plain[1], Serial: r.Serial}
 		for _, text := range w.plain[2:] {
-			if pod, node, ok := strings.Cut(text, "@"); ok {
+			if pod, node, ok := strings.Cut(text, "@"); ok && strings.HasSuffix(node, "+") {
+				m.Promised = append(m.Promised, &wire.Held{PodUid: pod, Node: strings.TrimSuffix(node, "+")})
+			} else if ok {
 				m.Held = append(m.Held, &wire.Held{PodUid: pod, Node: node})
 			}
 		}
@@ -448,6 +465,77 @@ func (s *script) run(line string) []string {
 			}
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Probed{Probed: m}})
+
+	case "mandate": // GANG NUMBER UID:QUEUE:ATTEMPT:CPU ... [stuck] [preempt] term= lack=QUEUE:CPU: candidates; stuck: it answers a Stuck, not a Reserve
+		m := &wire.Mandate{GangUid: w.plain[0], Number: uint64(w.toNum(w.plain[1])), Term: w.toNum(w.or("term", "1")), Rule: wire.Rule_RULE_RECLAIM}
+		if w.has("stuck") {
+			r := s.find("stuck " + w.plain[0]).GetStuck()
+			m.Attempt, m.Serial = r.Attempt, r.Serial
+		} else {
+			r := s.find("reserve " + w.plain[0]).GetReserve()
+			m.Attempt, m.Serial = r.Attempt, r.Serial
+		}
+		if w.has("preempt") {
+			m.Rule = wire.Rule_RULE_PREEMPT
+		}
+		if queue, n, ok := strings.Cut(w.value["lack"], ":"); ok {
+			m.Lacks = []*wire.Lack{{Queue: queue, Resource: "cpu", Short: 1000 * w.toNum(n)}}
+		}
+		for _, text := range w.plain[2:] {
+			if f := strings.Split(text, ":"); len(f) == 4 {
+				m.Candidates = append(m.Candidates, &wire.Candidate{Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[0], Queue: f[1]},
+					Attempt: uint64(w.toNum(f[2])), Demand: wire.FromResources(cores(w.toNum(f[3]), w.toNum(f[3])))})
+			}
+		}
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: m}})
+
+	case "rooms": // SHARD NODE:FREE[:GANG-CPU[-anyway]...] ... [later]: answers the last RoomProbe to the shard
+		q := s.find("rooms " + w.plain[0]).GetRoomProbe()
+		m := &wire.Rooms{Serial: q.Serial, Later: w.has("later")}
+		for _, text := range w.plain[1:] {
+			f := strings.Split(text, ":")
+			if len(f) < 2 {
+				continue
+			}
+			n := &wire.NodeRoom{Node: f[0], Free: wire.FromResources(cores(w.toNum(f[1]), 100))}
+			for i := range q.Classes {
+				n.Classes = append(n.Classes, uint32(i))
+			}
+			for _, of := range f[2:] {
+				l := strings.Split(of, "-")
+				n.Leaves = append(n.Leaves, &wire.Leaves{GangUid: l[0], Pods: 1, Amounts: wire.FromResources(cores(w.toNum(l[1]), 1)), Anyway: len(l) > 2})
+			}
+			m.Nodes = append(m.Nodes, n)
+		}
+		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Rooms{Rooms: m}})
+
+	case "claim": // GANG accepted|refused [NUMBER] spared=UID,... awaits=UID,... revision=: answers its last Claim
+		m := &wire.ClaimReply{GangUid: w.plain[0], Accepted: w.plain[1] == "accepted", ReservationRevision: w.num("revision")}
+		if r := s.last["claim "+w.plain[0]].GetClaim(); r != nil {
+			m.Attempt, m.Mandate = r.Attempt, r.Mandate
+		}
+		if len(w.plain) > 2 {
+			m.Mandate = uint64(w.toNum(w.plain[2]))
+			m.Attempt = s.core.gangs[w.plain[0]].charge.attempt
+		}
+		for uid := range strings.SplitSeq(w.value["spared"], ",") {
+			if uid != "" {
+				m.Spared = append(m.Spared, uid)
+			}
+		}
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_ClaimReply{ClaimReply: m}})
+
+	case "yield": // GANG TO [preempt] attempt=
+		m := &wire.Yield{Gang: &wire.GangRef{Uid: w.plain[0], Namespace: "ns", Name: w.plain[0], Queue: w.or("queue", "q")}, Attempt: uint64(w.num("attempt")),
+			To: &wire.Yielding{To: &wire.GangRef{Uid: w.plain[1], Namespace: "ns", Name: w.plain[1], Queue: "q"}, Rule: wire.Rule_RULE_RECLAIM,
+				Why: "evicted so that gang ns/" + w.plain[1] + " can start"}}
+		if m.Attempt == 0 {
+			m.Attempt = s.find("reserve " + w.plain[0]).GetReserve().Attempt
+		}
+		if w.has("preempt") {
+			m.To.Rule = wire.Rule_RULE_PREEMPT
+		}
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Yield{Yield: m}})
 
 	case "lost": // SHARD GANG POD ...
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: w.plain[1], PodUids: w.plain[2:]}}})
@@ -532,6 +620,7 @@ func (s *script) run(line string) []string {
 		for _, body := range []*wire.Envelope{nil, {}, {Body: &wire.Envelope_Granted{}}, {Body: &wire.Envelope_Denied{}}, {Body: &wire.Envelope_Unreserved{}},
 			{Body: &wire.Envelope_Closed{}}, {Body: &wire.Envelope_QueueUsages{}}, {Body: &wire.Envelope_Known{}}, {Body: &wire.Envelope_HoldReply{}},
 			{Body: &wire.Envelope_HoldsLost{}}, {Body: &wire.Envelope_CommitReply{}}, {Body: &wire.Envelope_BindResults{}}, {Body: &wire.Envelope_Withdrawn{}},
+			{Body: &wire.Envelope_Mandate{}}, {Body: &wire.Envelope_ClaimReply{}}, {Body: &wire.Envelope_Yield{}}, {Body: &wire.Envelope_Rooms{}},
 			{Body: &wire.Envelope_Summary{}}, {Body: &wire.Envelope_Reserve{}}, {Body: &wire.Envelope_Commit{}},
 			{Body: &wire.Envelope_Known{Known: &wire.Known{Gangs: []*wire.GangRef{nil, {Uid: "x"}}, Attempts: []uint64{1}}}},
 			{Body: &wire.Envelope_QueueUsages{QueueUsages: &wire.QueueUsages{Queues: []*wire.QueueUsage{nil}}}},
@@ -687,6 +776,32 @@ func printMessage(e *wire.Envelope) string {
 		if m.Patient {
 			out += " patient"
 		}
+		if m.Preemptible {
+			out += " preemptible"
+		}
+		if m.Claims {
+			out += " claims"
+		}
+		return out
+	case *wire.Envelope_Stuck:
+		return fmt.Sprintf("Stuck %s attempt %s serial %s", b.Stuck.Gang.Uid, printSerial(b.Stuck.Attempt), printSerial(b.Stuck.Serial))
+	case *wire.Envelope_RoomProbe:
+		return fmt.Sprintf("RoomProbe %d for %s: %d classes, candidates %s", b.RoomProbe.Serial, b.RoomProbe.GangUid, len(b.RoomProbe.Classes), strings.Join(b.RoomProbe.Candidates, " "))
+	case *wire.Envelope_Claim:
+		m := b.Claim
+		out := fmt.Sprintf("Claim %s attempt %s serial %s mandate %d of term %d:", m.Gang.Uid, printSerial(m.Attempt), printSerial(m.Serial), m.Mandate, m.Term)
+		for _, v := range m.Victims {
+			out += fmt.Sprintf(" %s/%s", v.Gang.Uid, printSerial(v.Attempt))
+		}
+		if len(m.Awaits) > 0 {
+			out += " awaits " + strings.Join(m.Awaits, " ")
+		}
+		if m.GraceMs > 0 {
+			out += fmt.Sprintf(" for %s", time.Duration(m.GraceMs)*time.Millisecond)
+		}
+		if m.Why != "" {
+			out += " none: " + m.Why
+		}
 		return out
 	case *wire.Envelope_Unreserve:
 		return fmt.Sprintf("Unreserve %s attempt %s serial %s", b.Unreserve.Gang.Uid, printSerial(b.Unreserve.Attempt), printSerial(b.Unreserve.Serial))
@@ -706,6 +821,15 @@ func printMessage(e *wire.Envelope) string {
 		}
 		for _, l := range m.Within {
 			out += fmt.Sprintf(" in %s=%s", l.Key, l.Value)
+		}
+		if len(m.Awaits) > 0 {
+			out += " awaits " + strings.Join(m.Awaits, " ")
+		}
+		if m.Claimed {
+			out += " claimed"
+		}
+		if m.Rank.GetPriority() == math.MinInt64 {
+			out += " unranked"
 		}
 		return out
 	case *wire.Envelope_Explain:
@@ -733,6 +857,9 @@ func printMessage(e *wire.Envelope) string {
 		return fmt.Sprintf("Bind %s serial %s", b.Bind.GangUid, printSerial(b.Bind.Serial))
 	case *wire.Envelope_Withdraw:
 		line := fmt.Sprintf("Withdraw %s serial %s", b.Withdraw.Gang.Uid, printSerial(b.Withdraw.Serial))
+		if b.Withdraw.Keep {
+			line += " keep"
+		}
 		if pods := b.Withdraw.PodUids; len(pods) > 0 {
 			line += " asks about " + strings.Join(pods, " ")
 		}

@@ -26,6 +26,9 @@ package home
 // collecting is one state on purpose, although it has three reasons: too few pods, something in the way, and a pause after a failure.
 // Nothing is outstanding in any of them, and each event looks at all of them anew; which one holds is in gang.blocked and search.sleep.
 
+// A claim (claim.go) is no state: it goes on in waiting, where quota lacks, and in ready and holding, where room does, and ends with them.
+// gang.claim has the work on a mandate, and charge.awaits what the record says once a claim was accepted.
+
 type state uint8
 
 const (

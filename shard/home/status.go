@@ -77,6 +77,7 @@ func (c *Core) statement(g *gang) report.Statement {
 			s.Pods++
 		}
 	}
+	s.Yielded = g.yielded
 	s.Reserved, s.Scheduled = c.reservedVerdict(g), c.scheduledVerdict(g)
 	if s.Now = nowReason(g, s.Reserved, s.Scheduled); !g.started {
 		s.Position = g.position
@@ -137,7 +138,7 @@ func (c *Core) epochOf(b api.BucketID) int64 {
 // seenStatus takes note of what a PodGroup shows.
 func (c *Core) seenStatus(g *gang) {
 	if g.name.Kind != api.BasaltGroup {
-		g.started = g.started || g.group.Shown.Scheduled.Yes
+		g.started = g.started || g.group.Shown.Scheduled.Yes && g.charge.yields == nil
 		c.podGroups.SeenOfGroup(g.status, g.group.Shown)
 		c.touch(g)
 		return
@@ -145,8 +146,13 @@ func (c *Core) seenStatus(g *gang) {
 	if !c.podGroups.Seen(g.status, g.group.Status) {
 		return
 	}
-	if initiallyScheduled(g.group.Status) {
+	switch {
+	case g.charge.yields != nil: // it is being taken back
+	case initiallyScheduled(g.group.Status):
 		g.started = true
+	case g.status.ShowsPreempted() && g.started && !g.charge.reserved && g.tally.bound == 0: // what was seen before is out of date
+		g.started = false
+		c.fromNothing(g)
 	}
 	c.touch(g)
 }

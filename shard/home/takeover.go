@@ -111,7 +111,7 @@ func (c *Core) shardsLeft(g *gang) {
 				continue
 			}
 			switch p.stage {
-			case held:
+			case held, promised:
 				p.stage, p.shard, p.node = nowhere, "", ""
 			case committed:
 				wrote = true
@@ -255,6 +255,13 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		pods:   r.GetPods(),
 		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
 		inherited: true, found: amounts.Value("pods"),
+		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(),
+	}
+	for _, v := range r.GetClaim().GetVictims() {
+		g.charge.victims = append(g.charge.victims, victimNames([]*wire.Victim{v})...)
+	}
+	if g.charge.claimed() && amounts.IsZero() && !g.charge.closed && err == nil {
+		g.charge.reserved = false // the record is no more than its claim
 	}
 	for _, uid := range intents {
 		if g.unknown == nil {
@@ -265,9 +272,12 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	g.tally = c.count(g)
 	g.charge.started = r.GetStarted()
 	g.startedBefore()
+	if to := r.GetYields(); to != nil && g.charge.closed {
+		c.yield(g, to)
+	}
 	wholly := sum(g.pick((*pod).isChargeable)).Equal(amounts)
 	started := g.started || g.placed >= g.minCount() && g.ownerless.IsZero()
-	if started && wholly {
+	if started && wholly && g.charge.yields == nil {
 		c.touch(g)
 		return // it goes on as it is
 	}
@@ -293,7 +303,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 // completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods. What this
 // home has given back since says nothing: it may not have known of the PodGroup then.
 func (g *gang) startedBefore() {
-	if ch := &g.charge; g.group != nil && ch.reserved && g.tally.bound > 0 && (ch.started || ch.inherited && !ch.forced && ch.found < int64(g.minCount())) {
+	if ch := &g.charge; g.group != nil && ch.yields == nil && ch.reserved && g.tally.bound > 0 && (ch.started || ch.inherited && !ch.forced && ch.found < int64(g.minCount())) {
 		g.started = true
 	}
 }
@@ -385,6 +395,7 @@ func (c *Core) onKnown(m *wire.Known) {
 		attempt := m.GetAttempts()[i]
 		g := c.gangs[ref.GetUid()]
 		switch {
+		case g != nil && attempt == g.charge.attempt && (g.charge.claimed() || g.claim != nil): // the record may be no more than its claim
 		case g == nil:
 			g = c.newStray(ref, true)
 			g.charge = charge{attempt: attempt, reserved: true, stale: true, inherited: true}
@@ -417,7 +428,7 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 	c.term = e.Term
 	var open []*gang
 	for _, g := range c.gangs {
-		if g.charge.reserve != nil || g.charge.open != nil {
+		if g.charge.reserve != nil || g.charge.open != nil || g.claim != nil || !g.charge.stuck.sent.IsZero() {
 			open = append(open, g)
 		}
 	}
@@ -428,6 +439,12 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 		}
 		if o := g.charge.open; o != nil {
 			o.sent, o.every = time.Time{}, 0
+		}
+		g.charge.stuck = call{}
+		if x := g.claim; x != nil && x.step == proposing && len(x.message.GetVictims()) > 0 {
+			x.claim = call{} // the former one may have accepted it
+		} else if x != nil {
+			c.withdrawPlan(g)
 		}
 		c.touch(g)
 	}

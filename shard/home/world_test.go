@@ -45,7 +45,7 @@ func TestWorld(t *testing.T) {
 				w.chaos()
 			}
 			w.calm()
-			t.Logf("%d pods bound, %d gangs completed, %d rolled back, %d gave up, %d tables, %d statuses", w.landed, w.placed, w.rolledBack, w.gaveUp, w.epoch, w.statuses)
+			t.Logf("%d pods bound, %d gangs completed, %d rolled back, %d gave up, %d evicted for others, %d tables, %d statuses", w.landed, w.placed, w.rolledBack, w.gaveUp, w.yielded, w.epoch, w.statuses)
 			if w.landed < 100 || w.epoch < 4 {
 				t.Errorf("too little happened: %d pods bound, %d tables", w.landed, w.epoch)
 			}
@@ -117,6 +117,9 @@ type worldReservation struct {
 	rev     int64
 	closing bool
 	started bool
+	yields  *wire.Yielding // closing so that another gang can start
+	evicts  bool           // preemptible
+	evicted bool           // a pod of it was
 	order   uint64
 	rank    *wire.Rank
 }
@@ -190,7 +193,7 @@ type world struct {
 	stamps map[string]string // object/epoch -> writer
 	rows   map[string]string // gang/pod of every intent, and the gang's queue
 
-	landed, statuses           int
+	landed, statuses, yielded  int
 	placed, rolledBack, gaveUp uint64
 	keep                       bool
 	outputs                    []string
@@ -326,7 +329,7 @@ func (w *world) carryOut(p *process, outputs []event.Output) {
 					state = wire.ReservationState_RESERVATION_CLOSING
 				}
 				ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: r.rev, Record: &wire.ReservationRecord{
-					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state, Pods: r.pods, Started: r.started}})
+					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state, Pods: r.pods, Started: r.started, Yields: r.yields}})
 			}
 			for _, k := range w.intentKeys() {
 				ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: k.inc, N: k.n, ModRevision: w.intents[k].rev, Record: w.intents[k].record})
@@ -775,9 +778,10 @@ func (w *world) evict(p *process, o event.EvictPod) {
 	if r := w.reservation(uid); r == nil || !r.closing {
 		w.failf("%s evicts pod %s of %s, which is not closing", p.inc, pod.uid, uid)
 	}
-	if !pod.owned {
+	if !pod.owned && w.reservation(uid).yields == nil {
 		w.failf("%s evicts pod %s, which nobody would make again", p.inc, pod.uid)
 	}
+	w.reservation(uid).evicted = true
 	w.trail = append(w.trail, fmt.Sprintf("%s evicted %s", w.now.Sub(epoch0), pod.uid))
 	w.removePod(pod)
 }
@@ -824,8 +828,11 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 			delete(w.charged, key)
 			if g := w.groups[m.Gang.Name]; g != nil && g.uid == m.Gang.Uid {
 				g.begun = false
-				if g.implied {
+				if g.implied || r.yields != nil && r.evicted {
 					w.forgetPlacing(g)
+				}
+				if r.yields != nil && r.evicted && !g.implied && g.status != nil && initiallyScheduled(g.status) {
+					w.failf("%s gives the reservation of %s back, which was evicted for another gang and still passes for started", from, g.uid)
 				}
 			}
 			w.rev++
@@ -918,7 +925,7 @@ func (w *world) offer() {
 				w.rev++
 				r.rev = w.rev
 			}
-			r.demand, r.attempt, r.pods, r.started = amounts, m.Attempt, m.Pods, m.Started
+			r.demand, r.attempt, r.pods, r.started, r.evicts = amounts, m.Attempt, m.Pods, m.Started, m.Preemptible
 		}
 		if w.rng.Intn(50) == 0 && !w.calmed { // denied without a reason
 			continue
@@ -949,6 +956,27 @@ func (w *world) elect() {
 	for _, p := range w.procs {
 		if !p.dead {
 			w.give(p, event.CoordinatorSeen{Term: w.term, Incarnation: "c"})
+		}
+	}
+}
+
+// evictOne closes the reservation of a gang so that another one can start.
+func (w *world) evictOne() {
+	if r, ok := pickOne(w.rng, w.charged); ok && !r.closing && r.evicts {
+		w.rev++
+		r.closing, r.rev, r.yields = true, w.rev, &wire.Yielding{To: r.ref, Why: "evicted so that another gang can start"}
+		delete(w.waiting, r.ref.Queue+"/"+r.ref.Uid)
+		w.yielded++
+		w.trail = append(w.trail, fmt.Sprintf("%s %s is to be evicted for another gang", w.now.Sub(epoch0), r.ref.Uid))
+	}
+}
+
+// tellYields has the homes of such gangs evict them.
+func (w *world) tellYields() {
+	for _, key := range api.SortedKeys(w.charged) {
+		if r := w.charged[key]; r.yields != nil {
+			w.net = append(w.net, worldMessage{event.ToCoordinator, w.table().OwnerOf(r.ref.Queue), &wire.Envelope{Body: &wire.Envelope_Yield{Yield: &wire.Yield{
+				Gang: r.ref, Attempt: r.attempt, To: r.yields}}}})
 		}
 	}
 }
@@ -1166,9 +1194,13 @@ func (w *world) chaos() {
 			w.elect()
 		}
 	case n < 99:
-		if w.some(3) {
+		switch {
+		case w.some(3):
 			w.tellKnown()
+		case w.some(2):
+			w.evictOne()
 		}
+		w.tellYields()
 	default:
 		if w.some(12) {
 			w.change()
@@ -1256,6 +1288,9 @@ func (w *world) calm() {
 		w.advance(100 * time.Millisecond)
 		if i%300 == 0 {
 			w.tellKnown()
+		}
+		if i%10 == 0 {
+			w.tellYields()
 		}
 		for _, name := range api.SortedKeys(w.pods) {
 			if p := w.pods[name]; p.node != "" && !p.finished && w.now.Sub(p.boundAt) > 15*time.Second {

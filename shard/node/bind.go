@@ -280,6 +280,7 @@ func (c *Core) resolveDone(ev event.ResolveDone) {
 		r.version = ev.Version
 		c.note(r, wire.BindOutcome_BIND_FREE, "")
 		c.finish(r)
+		c.keepRoom(r)
 	case event.ResolvedGone:
 		c.podEnded(r.uid, wire.BindOutcome_BIND_GONE, "")
 	default:

@@ -76,8 +76,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		return
 	}
 	if m.GetRank() != nil {
-		g.rank = wire.ToRank(m.GetRank())
-		g.rank.Gang = m.GetGang().GetUid()
+		c.setRank(g, wire.ToRank(m.GetRank()), g.claimed)
 	}
 	refuse := func(outcome wire.CommitOutcome, message string, pods []string) {
 		c.send(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
@@ -511,15 +510,17 @@ func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
 	g := c.gang(m.GetGang())
 	serial := m.GetSerial()
 	g.withdrawn = max(g.withdrawn, serial)
-	for _, uid := range api.SortedKeys(g.holds) {
-		if g.holds[uid].serial <= serial {
-			c.dropHold(g, uid)
-		}
+	keep := m.GetKeep()
+	if keep {
+		c.keepHolds(g)
+	} else {
+		c.dropHolds(g, serial)
 	}
 	for _, m := range c.commitsOf(g) {
 		if m.serial > serial {
 			continue
 		}
+		m.keep = keep
 		if m.reply == nil { // its home shard knows: no CommitReply
 			m.at = c.now
 			m.reply = &wire.CommitReply{GangUid: g.ref.GetUid(), Serial: m.serial, Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN}

@@ -117,8 +117,15 @@ type Core struct {
 
 	gangs   map[string]*gang   // by gangKey; so are the sets of gangs below
 	queues  map[string][]*gang // by UID: one for each queue that it was seen in
-	holders map[string]bool    // gangs that may have holds
-	unsent  map[*commit]bool   // that may wait for Bind
+	holders map[string]bool    // gangs that may have holds or promises
+
+	promised map[string][]*promisedRoom // by node, in their order
+	awaited  map[string]*promisedRoom   // by UID of a pod, or name of another charge, that it waits for
+	rooms    uint64                     // promised so far
+	leaving  map[string]bool            // bound pods that are being deleted: by UID
+	untold   map[string]bool            // gangs of which promises became holds
+
+	unsent map[*commit]bool // that may wait for Bind
 	// unjudged are durable commits that bind at once and wait until enough is known to judge them.
 	unjudged map[*commit]bool
 	rows     map[string][]*row // by pod UID: rows that are neither dropped nor done
@@ -164,6 +171,7 @@ type Core struct {
 type Stats struct {
 	Ready     bool   // something is offered
 	Holds     int    // pods
+	Promises  int    // pods that were promised room which others have to leave
 	Rows      int    // not resolved, inherited ones included
 	Keys      int    // intent keys that are not removed yet, inherited ones included
 	Waiting   int    // commits that wait for their transaction
@@ -186,7 +194,7 @@ func New(cfg Config) *Core {
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
-		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, unsent: map[*commit]bool{},
+		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, promised: map[string][]*promisedRoom{}, awaited: map[string]*promisedRoom{}, leaving: map[string]bool{}, untold: map[string]bool{}, unsent: map[*commit]bool{},
 		unreported: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, requesters: map[api.Incarnation]time.Time{}, requested: map[uint64]*requestedClass{},
 	}
 	c.cache = cache.New(cache.Config{Policy: cfg.Policy, Elsewhere: c.elsewhere})
@@ -205,6 +213,7 @@ func (c *Core) Stats() Stats {
 	s := Stats{Ready: c.ready, Keys: len(c.keys), Waiting: len(c.queue), Bindings: c.sentTotal, Broken: c.broken, Ignored: c.ignored, OutOfSync: len(c.sync.out)}
 	for _, g := range c.gangs {
 		s.Holds += len(g.holds)
+		s.Promises += len(g.promises)
 	}
 	for _, rows := range c.rows {
 		s.Rows += len(rows)
@@ -266,12 +275,14 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.intentsRewritten(ev)
 	case event.LogRead, event.LogSeen, event.Drained:
 		c.judgeAll()
+		c.tellHeld(true)
 	case event.Tick:
 		c.tick()
 	}
 	c.write()
 	c.tidyKeys(false)
 	c.watchSync()
+	c.handOver()
 	c.answerWithdraws()
 	if c.urgent {
 		c.sendResults()
@@ -286,6 +297,8 @@ func (c *Core) message(m event.Message) {
 		c.explain(m.From, body.Explain)
 	case *wire.Envelope_Probe:
 		c.probe(m.From, body.Probe)
+	case *wire.Envelope_RoomProbe:
+		c.roomProbe(m.From, body.RoomProbe)
 	case *wire.Envelope_Commit:
 		c.commitRequest(m.From, body.Commit)
 	case *wire.Envelope_Bind:
@@ -300,6 +313,7 @@ func (c *Core) message(m event.Message) {
 func (c *Core) tick() {
 	c.expireHolds()
 	c.expirePrepared()
+	c.tellHeld(true)
 	c.judgeAll()
 	c.tellExcess()
 	c.resolveDue()
@@ -339,7 +353,7 @@ func (c *Core) sweep() {
 				delete(g.results, pod)
 			}
 		}
-		if g.touched.Before(old) && len(g.holds)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[key] && !c.unreported[key] {
+		if g.touched.Before(old) && len(g.holds)+len(g.promises)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[key] && !c.unreported[key] {
 			delete(c.gangs, key)
 			uid := g.ref.GetUid()
 			c.queues[uid] = slices.DeleteFunc(c.queues[uid], func(o *gang) bool { return o == g })

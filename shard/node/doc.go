@@ -1,11 +1,11 @@
 // Package node is the core that decides about a shard's nodes: which pods get capacity on them, and what became of the pods that
 // are being bound to them. Step(now, event), then Outputs().
 //
-// For the nodes of its buckets, it owns the holds (capacity promised in memory), the rows (a row is one pod that is to be bound to
-// one node; it is durable as an intent before its Binding is sent), and the charges of bound pods. Only the shard that the table
-// names may bind pods to a node, and every transaction that writes intents compares that. The core refuses what was decided under
-// another table or another reservation, what was withdrawn, and what does not fit. It never relies on others to be correct or in
-// time.
+// For the nodes of its buckets, it owns the holds (capacity kept for a pod in memory), the promises (capacity that becomes a hold once
+// other pods have left it, promise.go), the rows (a row is one pod that is to be bound to one node; it is durable as an intent before
+// its Binding is sent), and the charges of bound pods. Only the shard that the table names may bind pods to a node, and every
+// transaction that writes intents compares that. The core refuses what was decided under another table or another reservation, what
+// was withdrawn, and what does not fit. It never relies on others to be correct or in time.
 //
 // The life of a row:
 //
@@ -29,6 +29,7 @@
 //   - Gained buckets take nothing before the takeover is complete: table, then all intents, then a list of all pods.
 //     Rows found there are charged like our own, resolved, and removed by comparing the key and the table.
 //   - A pod is counted once: as bound if it was seen bound, else once for each unresolved row that could still bind it.
+//   - Capacity that was promised to a gang goes to nobody else when the pods leave that it waits for. It is promised to one gang.
 //   - What is said to a home shard is said to the one that the table names for the gang's queue, and again when it asks
 //     again. Nothing depends on its hearing it.
 //

@@ -241,6 +241,9 @@ func (c *Core) recount(of func(*kin) bool) {
 		for uid, h := range g.holds {
 			note(h.kin, uid)
 		}
+		for uid, p := range g.promises {
+			note(p.kin, uid)
+		}
 		for _, r := range g.rows {
 			note(r.kin, r.charge)
 		}
@@ -348,6 +351,9 @@ func (c *Core) sweepGroups() {
 	for _, g := range c.gangs {
 		for _, h := range g.holds {
 			needed[h.kin] = true
+		}
+		for _, p := range g.promises {
+			needed[p.kin] = true
 		}
 		for _, r := range g.rows {
 			needed[r.kin] = true

@@ -29,8 +29,11 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		return
 	}
 	g.requested = m.GetSerial()
-	g.rank = wire.ToRank(m.GetRank())
-	g.rank.Gang = m.GetGang().GetUid()
+	c.setRank(g, wire.ToRank(m.GetRank()), m.GetClaimed())
+	rank := g.rank
+	if m.GetClaimed() {
+		rank = last // others have left for it: it takes no holds
+	}
 	expires := c.now.Add(c.holdTTL(m))
 	namespace := m.GetGang().GetNamespace()
 	c.noteRequest(from, namespace, classes)
@@ -69,6 +72,8 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			full[i], later[i] = true, true
 		}
 	}
+	room := c.placing(g, m, len(classes), expires)
+	more := c.reconsider(g, room.gangs)
 	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
 	taken := map[string][]string{}          // key of a gang -> pods whose holds were taken
 	for _, want := range m.GetPods() {
@@ -88,12 +93,37 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			c.dropHold(g, uid)
 			plan.dropped = append(plan.dropped, uid)
 		}
+		if p := g.promises[uid]; p != nil {
+			if p.class.Key == classes[i].Key && c.isIn(in, p.room.node) && c.sound(p) {
+				p.serial = m.GetSerial()
+				if expires.After(p.expires) {
+					p.expires = expires
+				}
+				reply.Promised = append(reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
+				continue
+			}
+			c.dropPromise(p)
+		}
 		if _, charged := c.cache.Lookup(uid); charged || len(c.rows[uid]) > 0 || c.hasEnded(uid) {
 			inDoubt[i]++
 			continue
 		}
+		promise := func() {
+			if later[i] || m.GetGrade() != 0 || plan.rules[i] != nil || len(classes[i].Joins) > 0 {
+				refused[i]++
+				return
+			}
+			before := c.cache.Compared()
+			p := room.promise(i, uid, classes[i], counted[i], kins[i], in)
+			c.spend(namespace, before)
+			if p == nil {
+				refused[i]++
+				return
+			}
+			reply.Promised = append(reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
+		}
 		if full[i] {
-			refused[i]++
+			promise()
 			continue
 		}
 		if !asked[i] {
@@ -104,20 +134,19 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 				continue
 			}
 		}
-		node, victims, ok := plan.place(i, in, wishing[i], m.GetGrade(), g.rank)
+		node, victims, ok := plan.place(i, in, wishing[i], m.GetGrade(), rank)
 		if !ok {
 			full[i] = true
-			refused[i]++
+			promise()
 			continue
 		}
 		for _, v := range victims {
 			p, known := c.cache.Lookup(v)
 			loser := c.gangs[p.Gang]
-			if !known || loser == nil || loser.holds[v] == nil {
+			if !known || loser == nil || !c.dropHold(loser, v) {
 				c.fault("a hold to be taken is nobody's")
 				continue
 			}
-			c.dropHold(loser, v)
 			taken[p.Gang] = append(taken[p.Gang], v)
 		}
 		c.cache.Charge(uid, node, counted[i], cache.Hold, g.key, g.rank)
@@ -147,7 +176,10 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		reply.Left = c.makeSummary()
 	}
 	c.send(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: reply}})
-	if from != c.cfg.Self && len(reply.Held) > 0 {
+	if more { // of pods that it does not name, too
+		c.sendHeld(g)
+	}
+	if from != c.cfg.Self && len(reply.Held)+len(reply.Promised) > 0 {
 		c.summariseToSelf()
 	}
 }
@@ -166,12 +198,36 @@ func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {
 	return time.Duration(m.GetTtlMs()) * time.Millisecond
 }
 
-// dropHold ends a hold without a word.
-func (c *Core) dropHold(g *gang, uid string) {
-	c.unhold(g.holds[uid].ruled, g.ref.GetNamespace(), uid)
+// dropHold ends a hold or a promise without a word, and reports whether the gang had one for the pod.
+func (c *Core) dropHold(g *gang, uid string) bool {
+	if p := g.promises[uid]; p != nil {
+		c.dropPromise(p)
+		return true
+	}
+	h := g.holds[uid]
+	if h == nil {
+		return false
+	}
+	c.unhold(h.ruled, g.ref.GetNamespace(), uid)
 	delete(g.holds, uid)
 	c.cache.Release(uid)
 	g.touched = c.now
+	return true
+}
+
+// dropHolds ends a gang's holds and promises that were asked for up to a serial.
+func (c *Core) dropHolds(g *gang, serial uint64) {
+	for _, uid := range api.SortedKeys(g.holds) {
+		if g.holds[uid].serial <= serial {
+			c.dropHold(g, uid)
+		}
+	}
+	for _, uid := range api.SortedKeys(g.promises) {
+		if g.promises[uid].serial <= serial {
+			c.dropHold(g, uid)
+		}
+	}
+	g.claimed = false
 }
 
 func (c *Core) sendHoldsLost(g *gang, pods []string) {
@@ -181,17 +237,16 @@ func (c *Core) sendHoldsLost(g *gang, pods []string) {
 	}
 }
 
-// loseHold ends the hold of a pod, if it has one, and tells.
+// loseHold ends the hold or the promise of a pod, if it has one, and tells.
 func (c *Core) loseHold(uid string) {
 	if p, ok := c.cache.Lookup(uid); ok && p.Kind == cache.Hold {
-		if g := c.gangs[p.Gang]; g != nil && g.holds[uid] != nil {
-			c.dropHold(g, uid)
+		if g := c.gangs[p.Gang]; g != nil && c.dropHold(g, uid) {
 			c.sendHoldsLost(g, []string{uid})
 		}
 	}
 }
 
-// loseHoldsOn ends all holds on a node, and tells.
+// loseHoldsOn ends all holds and promises on a node, and tells.
 func (c *Core) loseHoldsOn(node string) {
 	view, ok := c.cache.Node(node)
 	if !ok {
@@ -199,8 +254,7 @@ func (c *Core) loseHoldsOn(node string) {
 	}
 	lost := map[string][]string{}
 	for _, p := range view.Pods {
-		if g := c.gangs[p.Gang]; p.Kind == cache.Hold && g != nil && g.holds[p.UID] != nil {
-			c.dropHold(g, p.UID)
+		if g := c.gangs[p.Gang]; p.Kind == cache.Hold && g != nil && c.dropHold(g, p.UID) {
 			lost[p.Gang] = append(lost[p.Gang], p.UID)
 		}
 	}
@@ -216,7 +270,7 @@ func (c *Core) expireHolds() {
 	lost := map[string][]string{}
 	for key := range c.holders {
 		g := c.gangs[key]
-		if g == nil || len(g.holds) == 0 {
+		if g == nil || len(g.holds)+len(g.promises) == 0 {
 			delete(c.holders, key)
 			continue
 		}
@@ -225,6 +279,12 @@ func (c *Core) expireHolds() {
 				lost[key] = append(lost[key], pod)
 			}
 		}
+		for pod, p := range g.promises {
+			if !c.now.Before(p.expires) {
+				lost[key] = append(lost[key], pod)
+			}
+		}
+		slices.Sort(lost[key])
 	}
 	for _, key := range api.SortedKeys(lost) {
 		g := c.gangs[key]

@@ -219,6 +219,12 @@ func (c *Core) Check() error {
 			}
 			charges[pod] = true
 		}
+		for pod := range g.promises {
+			if charges[pod] || len(c.rows[pod]) > 0 {
+				return fmt.Errorf("pod %s of gang %s was promised room, and has a hold or is on its way", pod, key)
+			}
+			charges[pod] = true
+		}
 		for _, r := range g.rows {
 			if r.phase == done {
 				if r.charge != "" {
@@ -250,5 +256,5 @@ func (c *Core) Check() error {
 			return fmt.Errorf("pod %s is bound and has rows", uid)
 		}
 	}
-	return nil
+	return c.checkPromises()
 }

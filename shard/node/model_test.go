@@ -32,8 +32,8 @@ func TestAgainstModel(t *testing.T) {
 				w.chaos()
 			}
 			w.calm()
-			t.Logf("%d Bindings landed, %d refused, %d tables", w.landed, w.refusedBindings, w.tables)
-			if w.landed < 20 || w.tables < 5 || w.refusedBindings == 0 {
+			t.Logf("%d Bindings landed, %d refused, %d tables, %d promises told, %d nodes probed", w.landed, w.refusedBindings, w.tables, w.promised, w.probed)
+			if w.landed < 20 || w.tables < 5 || w.refusedBindings == 0 || w.promised == 0 || w.probed == 0 {
 				t.Errorf("too little happened: %d Bindings landed, %d refused, %d tables", w.landed, w.refusedBindings, w.tables)
 			}
 		})
@@ -66,6 +66,8 @@ type modelPod struct {
 	gone     bool
 	cpu      int64
 	foreign  bool
+	gang     string // for which it was bound
+	deleting bool
 }
 
 func (p *modelPod) class() *api.Class {
@@ -73,7 +75,7 @@ func (p *modelPod) class() *api.Class {
 }
 
 func (p *modelPod) seen() *api.Pod {
-	return &api.Pod{UID: p.uid, Started: p.node != "", ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.uid, Node: p.node, Finished: p.finished, Class: p.class()}
+	return &api.Pod{UID: p.uid, Started: p.node != "", ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.uid, Node: p.node, Finished: p.finished, Deleting: p.deleting, Gang: p.gang, Class: p.class()}
 }
 
 type modelShard struct {
@@ -130,6 +132,7 @@ type world struct {
 	quiet    bool
 
 	landed, refusedBindings, tables int
+	promised, probed                int
 	keepOutputs                     bool
 	outputs                         []string
 }
@@ -377,7 +380,7 @@ func (w *world) bind(o event.BindPod) event.BindOutcome {
 		w.t.Fatalf("step %d: pod %s is bound to %s without an intent (I4)", w.step, p.uid, o.Node)
 	}
 	w.landed++
-	p.node = o.Node
+	p.node, p.gang = o.Node, o.Gang
 	w.changed(p)
 	w.checkNodes()
 	return event.BindOK
@@ -533,6 +536,11 @@ func (w *world) check() {
 		if err := s.core.Check(); err != nil {
 			w.t.Fatalf("step %d: %s: %v", w.step, s.inc, err)
 		}
+		for _, name := range s.core.cache.OutOfSync() {
+			if view, _ := s.core.cache.Node(name); slices.ContainsFunc(view.Pods, func(p cache.Placement) bool { return p.Kind == cache.Hold }) {
+				w.t.Fatalf("step %d: %s: node %s is out of sync, and has holds: %v", w.step, s.inc, name, view)
+			}
+		}
 	}
 }
 
@@ -608,6 +616,9 @@ func (w *world) podLives() {
 		w.log = append(w.log, event.PodGone{UID: p.uid, Namespace: "ns", Name: p.uid})
 	case n < 7:
 		w.changed(p)
+	case n < 8:
+		p.deleting = true
+		w.changed(p)
 	}
 	i := w.rng.Intn(len(w.gangs))
 	if !slices.ContainsFunc(w.gangs[i].pods, func(uid string) bool { p := w.pods[uid]; return p != nil && !p.gone && p.node == "" }) {
@@ -672,6 +683,17 @@ func (w *world) homeActs(g *modelGang) {
 				m.Pods = append(m.Pods, &wire.PodWant{PodUid: uid, PodClass: uint32(len(m.Classes) - 1)})
 			}
 		}
+		if w.rng.Intn(2) == 0 { // others are to leave for it, most often, or left before
+			for range 1 + w.rng.Intn(4) {
+				if other := w.gangs[w.rng.Intn(len(w.gangs))]; other != g {
+					m.Awaits = append(m.Awaits, other.ref.Uid)
+				}
+			}
+			m.Claimed = w.rng.Intn(2) == 0
+		}
+		if w.rng.Intn(8) == 0 {
+			w.send(home, to, &wire.Envelope{Body: &wire.Envelope_RoomProbe{RoomProbe: &wire.RoomProbe{Namespace: "ns", Classes: m.Classes, Candidates: m.Awaits, GangUid: g.ref.Uid}}})
+		}
 		w.send(home, to, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
 	case 4, 5, 6, 7, 8: // also for what is not held, not there, or of another version
 		m := &wire.Commit{Gang: g.ref, Serial: g.serial, ReservationRevision: g.rev, TableRevision: w.current().Revision, Bind: w.rng.Intn(2) == 0,
@@ -725,8 +747,9 @@ func (w *world) homeActs(g *modelGang) {
 }
 
 func (w *world) withdraw(g *modelGang) {
+	keep := !w.quiet && w.rng.Intn(3) == 0
 	for _, to := range w.members() {
-		w.send(home, to, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: g.ref, Serial: g.serial, TableEpoch: uint64(w.current().Epoch)}}})
+		w.send(home, to, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: g.ref, Serial: g.serial, TableEpoch: uint64(w.current().Epoch), Keep: keep}}})
 	}
 }
 
@@ -738,6 +761,22 @@ func (w *world) homeHears(m modelMessage) {
 			if g.held != nil {
 				g.held[h.PodUid] = place{m.from, h.Node}
 			}
+		}
+		w.promised += len(b.HoldReply.Promised)
+	case *wire.Envelope_Rooms:
+		for _, n := range b.Rooms.Nodes {
+			free, err := wire.ToResources(n.Free)
+			for _, l := range n.Leaves {
+				amounts, err := wire.ToResources(l.Amounts)
+				if err != nil || l.Pods == 0 {
+					w.t.Fatalf("step %d: %s says that gang %s leaves %d pods of %v: %v", w.step, m.from, l.GangUid, l.Pods, amounts, err)
+				}
+				free = free.Add(amounts)
+			}
+			if err != nil || len(n.Classes) == 0 || w.nodes[n.Node] != nil && !free.Fits(api.FromMap(map[string]int64{"cpu": 8, "pods": 10})) {
+				w.t.Fatalf("step %d: %s says that node %s has %v: %v", w.step, m.from, n.Node, free, err)
+			}
+			w.probed++
 		}
 	case *wire.Envelope_BindResults:
 		for _, r := range b.BindResults.Results {
@@ -813,7 +852,7 @@ func (w *world) resolved() error {
 		return fmt.Errorf("intents are left: %v", w.intents)
 	}
 	for _, s := range w.shards {
-		if st := s.core.Stats(); st.Holds+st.Rows+st.Keys+st.Waiting > 0 || st.Broken > 0 || !st.Ready {
+		if st := s.core.Stats(); st.Holds+st.Promises+st.Rows+st.Keys+st.Waiting > 0 || st.Broken > 0 || !st.Ready {
 			return fmt.Errorf("%s is not resolved: %+v", s.inc, st)
 		}
 		if n := len(s.core.gangs); n > 0 && s.core.now.Sub(epoch0) > 10*time.Minute {

@@ -166,7 +166,8 @@ func (c *Core) podSeen(p *api.Pod) {
 		switch at, charged := c.cache.Lookup(p.UID); {
 		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
 			return
-		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && c.unchanged(p, class, at.Class):
+		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Gang == gangOfBound(p) && c.unchanged(p, class, at.Class):
+			c.leaves(p)
 			return // a pod that is bound has no rows
 		}
 	}
@@ -174,7 +175,7 @@ func (c *Core) podSeen(p *api.Pod) {
 		c.podEnded(p.UID, wire.BindOutcome_BIND_BOUND, p.Node)
 		return
 	}
-	if at, charged := c.cache.Lookup(p.UID); len(rows) == 0 && (!charged || len(at.Class.Requests) == 0) && !p.Started && c.refusedByKubelet(p.Node, class) {
+	if at, charged := c.cache.Lookup(p.UID); len(rows) == 0 && (!charged || at.Kind == cache.Bound && len(at.Class.Requests) == 0) && !p.Started && c.refusedByKubelet(p.Node, class) {
 		c.countGroups(p, class) // it has failed in a moment; if it starts all the same, an event says so
 		return
 	}
@@ -197,7 +198,20 @@ func (c *Core) podSeen(p *api.Pod) {
 	k.used = true
 	c.bound[p.UID] = boundPod{p.Node, k}
 	counted, _ := c.placed(k, class, false)
-	c.cache.Charge(p.UID, p.Node, counted, cache.Bound, "", api.Rank{})
+	c.cache.Charge(p.UID, p.Node, counted, cache.Bound, gangOfBound(p), api.Rank{})
+	c.leaves(p)
+}
+
+// gangOfBound returns the UID of the gang of a bound pod: a pod that others have bound is one of its own.
+func gangOfBound(p *api.Pod) string { return cmp.Or(p.Gang, p.UID) }
+
+// leaves notes whether a bound pod is being deleted.
+func (c *Core) leaves(p *api.Pod) {
+	if p.Deleting {
+		c.leaving[p.UID] = true
+	} else {
+		delete(c.leaving, p.UID)
+	}
 }
 
 // countGroups counts a pod without what it requests: it repels others, and is repelled, for as long as it is there.
@@ -209,7 +223,8 @@ func (c *Core) countGroups(p *api.Pod, class *api.Class) {
 	}
 	k.used = true
 	c.bound[p.UID] = boundPod{p.Node, k}
-	c.cache.Charge(p.UID, p.Node, api.MakeClass(api.Class{In: counted.In, Avoids: counted.Avoids}), cache.Bound, "", api.Rank{})
+	c.cache.Charge(p.UID, p.Node, api.MakeClass(api.Class{In: counted.In, Avoids: counted.Avoids}), cache.Bound, gangOfBound(p), api.Rank{})
+	c.leaves(p)
 }
 
 // unchanged reports whether a bound pod has the class and the labels that it is counted with.
@@ -281,6 +296,7 @@ func (c *Core) unbind(uid string) bool {
 		return false
 	}
 	delete(c.bound, uid)
+	delete(c.leaving, uid)
 	c.cache.Release(uid)
 	return true
 }

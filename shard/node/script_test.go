@@ -184,6 +184,11 @@ func (w words) term() v1.PodAffinityTerm {
 	return t
 }
 
+// list is words between commas.
+func list(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+}
+
 func (w words) gang() *wire.GangRef {
 	return &wire.GangRef{Uid: w.plain[0], Namespace: w.or("namespace", "ns"), Name: w.plain[0], Queue: w.or("queue", "q")}
 }
@@ -293,10 +298,10 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod": // p1[@n1] [finished started] cpu=
+	case "pod": // p1[@n1] [finished started deleting] cpu= [bound=GANG], for whom Basalt has bound it
 		uid, node, _ := strings.Cut(w.plain[0], "@")
 		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
-			Nominated: w.value["nominated"], Finished: w.has("finished"), Started: w.has("started"), Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
+			Nominated: w.value["nominated"], Finished: w.has("finished"), Started: w.has("started"), Deleting: w.has("deleting"), Gang: w.value["bound"], Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
 
 	case "namespace": // NAME [KEY:VALUE]
 		labels := map[string]string{}
@@ -330,16 +335,16 @@ func (s *script) run(line string) []string {
 	case "nodegone":
 		return s.step(event.NodeGone{Name: w.plain[0]})
 
-	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [in=KEY:VALUE,...] [patient]
+	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [in=KEY:VALUE,...] [awaits=g1,g2] [patient] [claimed]
 		m := &wire.HoldRequest{Gang: w.gang(), Serial: uint64(w.num("serial")), Rank: &wire.Rank{Priority: w.num("priority"), Order: uint64(w.num("order")), GangUid: w.plain[0]},
-			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient"), Grade: uint32(w.num("grade"))}
+			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient"), Claimed: w.has("claimed"), Awaits: list(w.value["awaits"]), Grade: uint32(w.num("grade"))}
 		for label := range strings.SplitSeq(w.value["in"], ",") {
 			if k, v, ok := strings.Cut(label, ":"); ok {
 				m.Within = append(m.Within, &wire.Label{Key: k, Value: v})
 			}
 		}
 		for _, uid := range w.plain[1:] {
-			if uid == "patient" {
+			if uid == "patient" || uid == "claimed" {
 				continue
 			}
 			m.Pods = append(m.Pods, &wire.PodWant{PodUid: uid})
@@ -348,6 +353,22 @@ func (s *script) run(line string) []string {
 
 	case "probe": // SERIAL KEY ... cpu= selector= from=
 		return message(&wire.Envelope{Body: &wire.Envelope_Probe{Probe: &wire.Probe{Namespace: w.or("namespace", "ns"), Classes: wireClass(w.class()), Keys: w.plain[1:], Serial: uint64(w.toNum(w.plain[0]))}}})
+
+	case "rooms": // SERIAL gang candidate ... cpu= selector= from=
+		return message(&wire.Envelope{Body: &wire.Envelope_RoomProbe{RoomProbe: &wire.RoomProbe{Namespace: w.or("namespace", "ns"), Classes: wireClass(w.class()), Serial: uint64(w.toNum(w.plain[0])), GangUid: w.plain[1], Candidates: w.plain[2:]}}})
+
+	case "promises": // what was promised, and for which pods it waits
+		var out []string
+		for _, name := range api.SortedKeys(s.core.promised) {
+			for _, r := range s.core.promised[name] {
+				line := fmt.Sprintf("%s: %s waits for %v:", name, r.gang.ref.GetUid(), r.awaits)
+				for _, p := range r.promises {
+					line += fmt.Sprintf(" %s(%s)", p.uid, p.part)
+				}
+				out = append(out, line)
+			}
+		}
+		return out
 
 	case "explain": // SERIAL cpu= selector= from=
 		return message(&wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: w.or("namespace", "ns"), PodClass: wireClass(w.class())[0], Serial: uint64(w.toNum(w.plain[0]))}}})
@@ -379,13 +400,15 @@ func (s *script) run(line string) []string {
 	case "volumes": // a/1/p1 [WORDS]: they are bound, or why not
 		return s.step(event.VolumesBound{Row: row(w.plain[0]), Failed: strings.Join(w.plain[1:], " ")})
 
-	case "withdraw": // gang serial= [epoch=]
-		return message(&wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: w.gang(), Serial: uint64(w.num("serial")), TableEpoch: uint64(w.num("epoch")), PodUids: strings.FieldsFunc(w.value["asks"], func(r rune) bool { return r == ',' })}}})
+	case "withdraw": // gang serial= [epoch=] [keep]
+		return message(&wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: w.gang(), Serial: uint64(w.num("serial")), TableEpoch: uint64(w.num("epoch")), PodUids: list(w.value["asks"]), Keep: w.has("keep")}}})
 
 	case "empty": // messages and events with nothing in them
 		var out []string
 		for _, body := range []*wire.Envelope{nil, {},
 			{Body: &wire.Envelope_HoldRequest{}}, {Body: &wire.Envelope_Commit{}}, {Body: &wire.Envelope_Bind{}}, {Body: &wire.Envelope_Prepare{}}, {Body: &wire.Envelope_Withdraw{}}, {Body: &wire.Envelope_Summary{}},
+			{Body: &wire.Envelope_RoomProbe{}}, {Body: &wire.Envelope_RoomProbe{RoomProbe: &wire.RoomProbe{Classes: []*wire.PodClass{nil}, Candidates: []string{"", "x"}}}}, {Body: &wire.Envelope_Rooms{}},
+			{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Keep: true}}},
 			{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{Gang: w.gang(), Serial: 1 << 40, Classes: []*wire.PodClass{nil}, Pods: []*wire.PodWant{nil, {PodUid: "x", PodClass: 9}}}}},
 			{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: w.gang(), Serial: 1 << 40, TableRevision: s.revision(), Pods: []*wire.PodRef{nil, {Uid: "x", ResourceVersion: "1", Name: "x", Node: "n1", PodClass: 9}}}}},
 		} {
@@ -543,6 +566,9 @@ func printMessage(e *wire.Envelope) string {
 		for _, h := range m.Held {
 			out += fmt.Sprintf(" %s@%s", h.PodUid, h.Node)
 		}
+		for _, h := range m.Promised {
+			out += fmt.Sprintf(" promised=%s@%s", h.PodUid, h.Node)
+		}
 		for _, r := range m.Refused {
 			out += fmt.Sprintf(" refused=%d never=%t", r.Pods, r.Never)
 			if r.Grade > 0 {
@@ -554,6 +580,27 @@ func printMessage(e *wire.Envelope) string {
 		out := fmt.Sprintf("Probed %d:", b.Probed.Serial)
 		for _, d := range b.Probed.Domains {
 			out += fmt.Sprintf(" %s has room for %d and spare %d", strings.Join(d.Values, " "), d.Pods[0], d.Spare)
+		}
+		return out
+	case *wire.Envelope_Rooms:
+		m := b.Rooms
+		out := fmt.Sprintf("Rooms %d:", m.Serial)
+		for _, n := range m.Nodes {
+			free, _ := wire.ToResources(n.Free)
+			out += fmt.Sprintf(" %s(%s)", n.Node, free)
+			for _, l := range n.Leaves {
+				amounts, _ := wire.ToResources(l.Amounts)
+				out += fmt.Sprintf(" %s=%d(%s)", l.GangUid, l.Pods, amounts)
+				if l.Anyway {
+					out += " anyway"
+				}
+			}
+		}
+		if m.Later {
+			out += " later"
+		}
+		if m.More {
+			out += " more"
 		}
 		return out
 	case *wire.Envelope_Explained:

@@ -44,11 +44,13 @@ type gang struct {
 	key         string // UID and queue, as in Core.gangs
 	ref         *wire.GangRef
 	rank        api.Rank
+	claimed     bool     // nobody goes before it, and its rooms stay its own
 	withdrawn   uint64   // serials up to this one are refused
 	requested   uint64   // the latest HoldRequest
 	answer      uint64   // the serial of the Withdraw that is not answered yet
 	withdrawing []string // the pods that it asks about
 	holds       map[string]*hold
+	promises    map[string]*promise
 	commits     map[uint64]*commit
 	rows        []*row // that are not forgotten, in no order
 	results     map[string]result
@@ -62,7 +64,7 @@ type boundPod struct {
 	kin  *kin
 }
 
-// hold is room promised to a pod.
+// hold is room that is kept for a pod.
 type hold struct {
 	node    string
 	class   *api.Class // as it was asked for
@@ -91,6 +93,7 @@ type commit struct {
 	bind        bool
 	judged      bool // it may be bound, as far as other pods are concerned, or its home shard judges that
 	waves       bool // its pods are spread, or follow others
+	keep        bool // the room of rows that are given up stays the gang's
 	rows        []*row
 	reply       *wire.CommitReply // nil while it is not decided
 	deadline    time.Time         // for Bind, once prepared
@@ -319,6 +322,7 @@ func (c *Core) giveUp(r *row) {
 	switch r.phase {
 	case queued:
 		c.finish(r)
+		c.keepRoom(r)
 	case prepared:
 		c.unlistRow(r)
 		c.unhold(r.ruled, r.ns, r.uid)
@@ -326,9 +330,11 @@ func (c *Core) giveUp(r *row) {
 			c.discharge(r)
 			r.charge = r.ownCharge()
 			c.chargeRow(r, r.node)
+			c.renameAwaited(r.uid, r.charge)
 		}
 		c.enter(r, dropped)
 		c.dirty[r.key.id], c.hurry[r.key.id] = true, true
+		c.keepRoom(r)
 	}
 }
 
@@ -340,7 +346,7 @@ func (c *Core) gang(ref *wire.GangRef) *gang {
 	key := gangKey(ref)
 	g := c.gangs[key]
 	if g == nil {
-		g = &gang{key: key, rank: api.Rank{Gang: ref.GetUid()}, holds: map[string]*hold{}, commits: map[uint64]*commit{}, results: map[string]result{}}
+		g = &gang{key: key, rank: api.Rank{Gang: ref.GetUid()}, holds: map[string]*hold{}, promises: map[string]*promise{}, commits: map[uint64]*commit{}, results: map[string]result{}}
 		c.gangs[key] = g
 		c.queues[ref.GetUid()] = append(c.queues[ref.GetUid()], g)
 	}

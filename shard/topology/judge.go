@@ -27,7 +27,7 @@ type Verdict struct {
 // Judge says whether pods may be bound whose rows are in the log up to a revision. Pods are judged as they are in the end, all of them
 // together, at the place of the last.
 func (v *View) Judge(revision int64, members []Member) Verdict {
-	if (v.position < revision || v.position == 0) && !fault.On(fault.JudgedUnseen) {
+	if (v.position < revision || v.position == 0 || v.gap) && !fault.On(fault.JudgedUnseen) {
 		return Verdict{Wait: true}
 	}
 	v.settleBlind()

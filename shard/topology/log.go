@@ -76,6 +76,7 @@ func (v *View) logRead(ev event.LogRead) {
 	for i := range all {
 		v.logKey(&all[i])
 	}
+	v.gap = v.position > 0 && !fault.On(fault.LogAnewComplete)
 	v.position = max(v.position, ev.Revision)
 }
 
@@ -226,6 +227,7 @@ func (v *View) settleBlind() {
 
 // listed ends the rows that the log lacked when it was read again: the pods were listed after that.
 func (v *View) listed() {
+	v.gap = false
 	for _, r := range slices.Clone(v.order) {
 		if r.missing && !r.givenUp {
 			v.rowEnded(r)

@@ -26,6 +26,7 @@ type View struct {
 
 	// The log of intents.
 	position   int64 // up to which it was seen; 0: not read yet
+	gap        bool  // it was read again, and pods were not listed since: rows that came and went in between are not known
 	keys       map[keyID]*logged
 	rows       map[string][]*row // by pod UID: those that may not be over
 	order      []*row            // in order of their places, those that are over among them

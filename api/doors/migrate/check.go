@@ -121,9 +121,9 @@ func (r *rows) queue(q *v1beta1.Queue, problem string) {
 	seen(len(s.ExtendClusters) > 0, Refused, "extendClusters", "one cluster only")
 	seen(len(s.Capability) > 0, Honoured, "capability", "")
 	seen(len(s.Guarantee.Resource) > 0, Honoured, "guarantee", "")
-	seen(len(s.Deserved) > 0, Honoured, "deserved", "who is within it goes first; no pod that runs is evicted for another yet")
+	seen(len(s.Deserved) > 0, Honoured, "deserved", "who is within it goes first, and takes it back by evicting whole gangs of those that are above")
 	seen(s.Weight > 1, Honoured, "weight", "a queue's part of what the limits of its parent leave above what is deserved")
-	seen(s.Reclaimable != nil && *s.Reclaimable, Ignored, "reclaimable", "no pod that runs is evicted for another")
+	seen(s.Reclaimable != nil, Honoured, "reclaimable", "false: nothing of it is evicted for other queues; true is the default")
 	seen(s.Priority != 0, Honoured, "priority", "the order of siblings above what they deserve")
 	seen(s.DequeueStrategy == "fifo", Ignored, "dequeueStrategy", "a gang that waits may be passed for a minute")
 }
@@ -160,10 +160,10 @@ func (r *rows) podGroup(g *v1beta1.PodGroup) {
 var annotationUses = map[string]use{
 	v1beta1.JobWaitingTime:                   {Ignored, "gangs are ordered by priority and age"},
 	v1beta1.KubeHierarchyAnnotationKey:       {Ignored, "use spec.parent and spec.weight of Queues"},
-	v1beta1.PodPreemptable:                   {Ignored, "no pod that runs is evicted for another"},
-	v1beta1.CooldownTime:                     {Ignored, "no pod that runs is evicted for another"},
-	v1beta1.JDBMinAvailable:                  {Ignored, "no pod that runs is evicted for another"},
-	v1beta1.JDBMaxUnavailable:                {Ignored, "no pod that runs is evicted for another"},
+	v1beta1.PodPreemptable:                   {Honoured, "on a PodGroup, and on what Volcano's controllers copy it from; whole gangs are evicted"},
+	v1beta1.CooldownTime:                     {Ignored, "set reclaimMinRuntime and preemptMinRuntime of the Queue"},
+	v1beta1.JDBMinAvailable:                  {Ignored, "a gang is evicted as a whole or not at all"},
+	v1beta1.JDBMaxUnavailable:                {Ignored, "a gang is evicted as a whole or not at all"},
 	v1beta1.RevocableZone:                    {Refused, "nodes of a revocable zone are not kept apart: use taints and tolerations"},
 	v1beta1.NumaPolicyKey:                    {Ignored, "the kubelet's topology manager decides"},
 	"volcano.sh/task-topology-affinity":      {Ignored, "it is a preference"},
@@ -240,9 +240,9 @@ func (r *rows) pod(kind string, p *corev1.Pod, rules *api.Rules) {
 var plugins = map[string]use{
 	"gang":                   {Honoured, ""},
 	"priority":               {Honoured, ""},
-	"conformance":            {Honoured, "nothing is evicted"},
+	"conformance":            {Honoured, "only gangs that Basalt placed are evicted"},
 	"predicates":             {Honoured, "see the rows of pods"},
-	"capacity":               {Honoured, "capability, guarantee and deserved; no pod that runs is evicted yet"},
+	"capacity":               {Honoured, "capability, guarantee and deserved, and reclaim of what is deserved"},
 	"resourcequota":          {Honoured, "Kubernetes' own quotas hold"},
 	"proportion":             {Honoured, "weights divide what the parent's capability leaves: give root one"},
 	"drf":                    {Ignored, "gangs are ordered by priority and age"},
@@ -253,9 +253,9 @@ var plugins = map[string]use{
 	"usage":                  {Ignored, "nodes are judged by what is requested"},
 	"task-topology":          {Ignored, "it is a preference"},
 	"resource-strategy-fit":  {Ignored, "nodes are packed; with --placement=spread they are not"},
-	"rescheduling":           {Ignored, "no pod that runs is evicted for another"},
-	"pdb":                    {Ignored, "no pod that runs is evicted for another"},
-	"cdp":                    {Ignored, "no pod that runs is evicted for another"},
+	"rescheduling":           {Ignored, "no pod is evicted to balance nodes"},
+	"pdb":                    {Ignored, "PodDisruptionBudgets do not protect from reclaim and preemption: set preemptible: false or a min runtime"},
+	"cdp":                    {Ignored, "set reclaimMinRuntime and preemptMinRuntime of Queues"},
 	"network-topology-aware": {Ignored, "mode soft has no effect, mode hard is refused"},
 	"tdm":                    {Refused, "nodes of a revocable zone are not kept apart: use taints and tolerations"},
 	"numaaware":              {Refused, "placement does not look into nodes"},
@@ -268,7 +268,7 @@ var actions = map[string]use{
 	"enqueue":  {Honoured, "quota is reserved before pods are made"},
 	"allocate": {Honoured, ""},
 	"backfill": {Honoured, "pods without requests are placed like others"},
-	"preempt":  {Ignored, "no pod that runs is evicted for another"},
-	"reclaim":  {Ignored, "no pod that runs is evicted for another"},
-	"shuffle":  {Ignored, "no pod that runs is evicted for another"},
+	"preempt":  {Honoured, "whole gangs, in queues whose preemptionPolicy is PreemptLowerPriority: set it on root for all"},
+	"reclaim":  {Honoured, "whole gangs, from queues above what they deserve, within what the other deserves"},
+	"shuffle":  {Ignored, "no pod is evicted to balance nodes"},
 }

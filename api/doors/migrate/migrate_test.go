@@ -109,7 +109,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{plain, "Queue", Honoured, 3, "root"},
 		{plain, "Queue spec.capability", Honoured, 1, "team"},
-		{plain, "Queue spec.reclaimable", "", 0, ""},
+		{plain, "Queue spec.reclaimable", Honoured, 1, "default"},
 		{plain, "PodGroup spec.minMember", Honoured, 1, "ns/g"},
 		{plain, "PodGroup spec.minTaskMember", Honoured, 1, "ns/g"},
 		{plain, "PodGroup spec.minResources", Honoured, 1, "ns/g"},
@@ -128,7 +128,7 @@ func TestCheck(t *testing.T) {
 		{rich, "PodGroup spec.networkTopology with mode soft", Ignored, 1, "ns/soft"},
 		{rich, "PodGroup spec.minTaskMember above minMember", Ignored, 1, "ns/soft"},
 		{rich, "PodGroup annotation volcano.sh/sla-waiting-time", Ignored, 1, "ns/soft"},
-		{rich, "scheduler action reclaim", Ignored, 1, "volcano-scheduler.conf"},
+		{rich, "scheduler action reclaim", Honoured, 1, "volcano-scheduler.conf"},
 		{rich, "scheduler action gangpreempt", Ignored, 1, "volcano-scheduler.conf"},
 		{rich, "scheduler plugin tdm", Refused, 1, "volcano-scheduler.conf"},
 	} {

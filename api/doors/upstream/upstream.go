@@ -9,9 +9,10 @@
 //	schedulingConstraints.topology   one label of nodes: the gang is in one domain of it, as required in Basalt's PodGroups
 //	priorityClassName                as in Basalt's PodGroups
 //	label scheduling.basalt.dev/queue   the queue that pays; without it, that of the pods or of the namespace
+//	label scheduling.basalt.dev/preemptible   "true" or "false": whether the gang may be evicted for another; anything else says nothing
 //
-// What is refused: more than one topology constraint, resourceClaims and parentCompositePodGroupName. What is not honoured: disruptionMode and
-// preemptionPolicy, for no pod that runs is evicted for another; a gang that is undone is undone as a whole.
+// What is refused: more than one topology constraint, resourceClaims and parentCompositePodGroupName. What is not honoured: disruptionMode,
+// for a gang is evicted as a whole or not at all, and preemptionPolicy, for which the pods are asked.
 //
 // A status that Basalt writes has the condition PodGroupInitiallyScheduled, with Kubernetes' reasons Scheduled and Unschedulable where they
 // fit, and one of its own, QuotaReserved. Unschedulable is said only of a gang that has quota and finds no room, for autoscalers
@@ -33,7 +34,8 @@ import (
 func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
 	out := &v1alpha1.PodGroup{
 		ObjectMeta: api.StripMeta(&g.ObjectMeta),
-		Spec:       v1alpha1.PodGroupSpec{Queue: g.Labels[api.LabelQueue], PriorityClassName: g.Spec.PriorityClassName},
+		Spec: v1alpha1.PodGroupSpec{Queue: g.Labels[api.LabelQueue], PriorityClassName: g.Spec.PriorityClassName,
+			Preemptible: api.YesOrNo(g.Labels[api.LabelPreemptible])},
 	}
 	out.Spec.SchedulingPolicy.Gang.MinCount = 1
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
@@ -67,8 +69,10 @@ func refused(g *schedulingv1beta1.PodGroup) string {
 // Strip returns what Group reads of a PodGroup. It shares with its argument what it keeps.
 func Strip(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 	out := &schedulingv1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta)}
-	if queue := g.Labels[api.LabelQueue]; queue != "" {
-		out.Labels = map[string]string{api.LabelQueue: queue}
+	for _, label := range []string{api.LabelQueue, api.LabelPreemptible} {
+		if value := g.Labels[label]; value != "" {
+			metav1.SetMetaDataLabel(&out.ObjectMeta, label, value)
+		}
 	}
 	s := &g.Spec
 	out.Spec = schedulingv1beta1.PodGroupSpec{SchedulingPolicy: s.SchedulingPolicy, PriorityClassName: s.PriorityClassName, ParentCompositePodGroupName: s.ParentCompositePodGroupName}

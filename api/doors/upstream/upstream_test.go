@@ -58,6 +58,18 @@ func TestGroup(t *testing.T) {
 	}
 }
 
+// A label says whether a gang may be evicted: Kubernetes' own PodGroup has no field for it.
+func TestPreemptible(t *testing.T) {
+	for value, want := range map[string]*bool{"true": new(true), "false": new(false), "": nil, "yes": nil} {
+		g := &schedulingv1beta1.PodGroup{}
+		g.Labels = map[string]string{api.LabelPreemptible: value, "other": "x"}
+		as, _ := Group(g)
+		if stripped, _ := Group(Strip(g)); !reflect.DeepEqual(as.Spec.Preemptible, want) || !reflect.DeepEqual(as, stripped) {
+			t.Errorf("%q is read as %v, and stripped as %v", value, as.Spec.Preemptible, stripped.Spec.Preemptible)
+		}
+	}
+}
+
 // What turned gets a new time, and what did not keeps its own.
 func TestConditions(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1000, 0))

@@ -11,10 +11,11 @@
 //	                     such as requests.cpu and count/pods, say the same twice and are ignored
 //	queue                the Queue of scheduling.basalt.dev that stands for it (package mirror), else the one with that name
 //	priorityClassName    as in Basalt's PodGroups
+//	annotation volcano.sh/preemptable   "true" or "false": whether the gang may be evicted for another; anything else says nothing
 //	status.phase         Running, Unknown and Completed mean that the gang has started, Inqueue that its pods may be made
 //
 // What is refused: networkTopology with mode hard, and subGroupPolicy. What is not honoured: networkTopology with mode soft, and what
-// Volcano keeps in annotations.
+// else Volcano keeps in annotations.
 //
 // A status that Basalt writes says, in 2 or 3 writes of a gang:
 //
@@ -49,7 +50,8 @@ const maxTasks = 256
 func Group(g *v1beta1.PodGroup, ignored map[string]bool) (*v1alpha1.PodGroup, *api.ForeignGroup) {
 	out := &v1alpha1.PodGroup{
 		ObjectMeta: api.StripMeta(&g.ObjectMeta),
-		Spec:       v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName},
+		Spec: v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName,
+			Preemptible: api.YesOrNo(g.Annotations[v1beta1.PodPreemptable])},
 	}
 	out.Spec.SchedulingPolicy.Gang.MinCount = max(1, g.Spec.MinMember)
 	more := &api.ForeignGroup{Kind: api.VolcanoGroup}
@@ -159,6 +161,9 @@ func Limits(of corev1.ResourceList) corev1.ResourceList {
 func Strip(g *v1beta1.PodGroup) *v1beta1.PodGroup {
 	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: *Status(shown(&g.Status), metav1.Time{})}
 	out.Status.Phase = g.Status.Phase
+	if value := g.Annotations[v1beta1.PodPreemptable]; api.YesOrNo(value) != nil {
+		out.Annotations = map[string]string{v1beta1.PodPreemptable: value}
+	}
 	if g.Spec.MinResources != nil {
 		out.Spec.MinResources = &corev1.ResourceList{}
 		for _, name := range slices.Sorted(maps.Keys(*g.Spec.MinResources)) {

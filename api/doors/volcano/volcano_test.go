@@ -95,6 +95,17 @@ func TestGroup(t *testing.T) {
 	}
 }
 
+// Volcano keeps in an annotation whether a gang may be evicted.
+func TestPreemptable(t *testing.T) {
+	for value, want := range map[string]*bool{"true": new(true), "false": new(false), "": nil, "yes": nil, "TRUE": nil} {
+		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", Annotations: map[string]string{v1beta1.PodPreemptable: value, "other": "x"}}}
+		as, _ := Group(g, nil)
+		if stripped, _ := Group(Strip(g), nil); !reflect.DeepEqual(as.Spec.Preemptible, want) || !reflect.DeepEqual(as, stripped) {
+			t.Errorf("%q is read as %v, and stripped as %v", value, as.Spec.Preemptible, stripped.Spec.Preemptible)
+		}
+	}
+}
+
 // FuzzGroup: whatever the API server stores is read, alike before and after it is stripped.
 func FuzzGroup(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"g","namespace":"ns"},"spec":{"minMember":3,"minTaskMember":{"a":1,"b":2},"queue":"q","minResources":{"cpu":"5","count/pods":"3"}},"status":{"phase":"Running"}}`))

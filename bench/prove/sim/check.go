@@ -54,6 +54,7 @@ type check struct {
 	strange    map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
 
 	ordered ordered
+	claimed map[string]bool // gangs whose record has a claim
 
 	roles    map[string]string    // pods -> their role
 	placedAt map[string]time.Time // names of groups -> when a pod of it was last seen to change on a node
@@ -79,7 +80,7 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
-		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), nodeLabels: map[string]map[string]string{}}
+		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, nodeLabels: map[string]map[string]string{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -153,6 +154,7 @@ func (c *check) afterStore(ch protocol.Op) {
 	case strings.HasPrefix(ch.Key, "reservations/"):
 		gang := ch.Key[strings.LastIndexByte(ch.Key, '/')+1:]
 		if ch.Value.Message != nil {
+			c.claims(gang, ch.Value.Message.(*wire.ReservationRecord))
 			c.names(ch.Value.Message.(*wire.ReservationRecord))
 			c.forged(ch.Value.Message.(*wire.ReservationRecord))
 			return
@@ -167,6 +169,20 @@ func (c *check) afterStore(ch protocol.Op) {
 				w.fail("I1: the reservation of gang %s is deleted, and its pod %s is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
 			}
 		}
+	}
+}
+
+// claims counts what becomes of claims.
+func (c *check) claims(gang string, r *wire.ReservationRecord) {
+	had := c.claimed[gang]
+	switch {
+	case r.Claim != nil && !had:
+		c.w.count("claims")
+	case r.Claim == nil && had && len(r.Demand) > 0:
+		c.w.count("claims granted")
+	}
+	if c.claimed[gang] = r.Claim != nil; r.Yields != nil {
+		c.w.count("gangs evicted for others")
 	}
 }
 
@@ -469,6 +485,10 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 		if r.Gang.Uid == gang {
 			if r.State != wire.ReservationState_RESERVATION_CLOSING {
 				w.fail("%s evicts pod %s of gang %s, which is not closing", who, p.UID, gang)
+			}
+			if r.Yields != nil {
+				w.count("pods evicted for other gangs")
+				return
 			}
 			if g := c.gang(gang); g.most > 0 && len(g.ever) >= g.most && !g.meddled {
 				if !w.api.toldPlaced(gang) {

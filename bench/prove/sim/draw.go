@@ -16,14 +16,16 @@ import (
 // drawer draws what happens from the seed: the workload and the faults. What it draws it says in the words of act.go, so
 // that it can be said again.
 type drawer struct {
-	w     *world
-	acts  []chance      // what users do, and
-	wrong []chance      // what goes wrong: no two seeds have the same, and in most something never happens
-	tight bool          // little is limited and little ends: the nodes are full, and pods wait for them
-	fixed bool          // nodes stay, and keep their labels, as the namespace does: constraints over domains can be judged all the time
-	busy  int           // of so many pods that would end, one does: now and then the cluster fills up
-	lull  time.Duration // between two faults at most: now and then there is time to get something done
-	until time.Time     // then both change
+	w        *world
+	acts     []chance      // what users do, and
+	wrong    []chance      // what goes wrong: no two seeds have the same, and in most something never happens
+	tight    bool          // little is limited and little ends: the nodes are full, and pods wait for them
+	fixed    bool          // nodes stay, and keep their labels, as the namespace does: constraints over domains can be judged all the time
+	policies *die          // who may be evicted for whom
+	contest  *die          // queues contend for one limit
+	busy     int           // of so many pods that would end, one does: now and then the cluster fills up
+	lull     time.Duration // between two faults at most: now and then there is time to get something done
+	until    time.Time     // then both change
 }
 
 func (d *drawer) say(format string, args ...any) {
@@ -77,8 +79,12 @@ func (d *drawer) begin() {
 	}
 	d.volumes(w.newDie("volumes"))
 	d.spreading(w.newDie("domains"))
+	if x := w.newDie("contest"); x.below(3) == 0 {
+		d.contest = x
+		w.outside(3*time.Second, func() { d.say("limits %s %s", api.RootQueue, d.limitsOf(api.RootQueue)) }) // the coordinator makes root
+	}
 	for _, name := range queueNames {
-		d.say("queue %s %s", name, d.limits())
+		d.say("queue %s %s", name, d.limitsOf(name))
 	}
 	shards := 1 + w.rng.IntN(4)
 	if d.tight {
@@ -185,6 +191,22 @@ func (d *drawer) limits() string {
 	return "capability " + capability + " guarantee " + guarantee + d.shares(cpu)
 }
 
+// limitsOf draws the limits of a queue. Where queues contend, root alone has a capability, and the others deserve parts of it.
+func (d *drawer) limitsOf(name string) string {
+	x := d.contest
+	switch {
+	case x == nil:
+		return d.limits()
+	case name == api.RootQueue:
+		return fmt.Sprintf("capability cpu=%d guarantee -", 8+x.below(12)) + d.policy()
+	}
+	s := fmt.Sprintf("capability - guarantee - deserved cpu=%d", x.below(9))
+	if x.below(3) == 0 {
+		s += fmt.Sprintf(" weight %d", x.below(4))
+	}
+	return s + d.policy()
+}
+
 // shares draws how a queue stands among its siblings.
 func (d *drawer) shares(cpu int) (s string) {
 	rng := d.w.rng
@@ -196,6 +218,28 @@ func (d *drawer) shares(cpu int) (s string) {
 	}
 	if d.some(6) {
 		s += " priority 1"
+	}
+	return s + d.policy()
+}
+
+// policy draws who may be evicted for whom, from a die of its own. In half of the seeds nobody is.
+func (d *drawer) policy() (s string) {
+	if d.policies == nil {
+		x := d.w.newDie("policies")
+		d.policies = x
+	}
+	x := d.policies
+	if x.below(4) == 0 {
+		s += " kept yes"
+	}
+	if n := x.below(6); n < 2 {
+		s += " reclaim " + []string{"never", "fair"}[n]
+	}
+	if x.below(2) == 0 {
+		s += " preempts " + []string{"yes", "yes", "no"}[x.below(3)]
+	}
+	if x.below(3) > 0 {
+		s += fmt.Sprintf(" runtime %ds delay %ds", x.below(4), x.below(3))
 	}
 	return s
 }
@@ -335,14 +379,14 @@ func (d *drawer) user() {
 		switch {
 		case q == nil && (name == api.RootQueue || name == api.DefaultQueue):
 		case q == nil:
-			d.say("queue %s %s", name, d.limits())
+			d.say("queue %s %s", name, d.limitsOf(name))
 		case d.some(4):
 			if q.Spec.Closed || d.some(2) {
 				d.say("close %s %t", name, !q.Spec.Closed && d.some(2))
 				d.reopen(name)
 			}
 		default:
-			d.say("limits %s %s", name, d.limits())
+			d.say("limits %s %s", name, d.limitsOf(name))
 		}
 	case "delete queue":
 		if q := a.queue(pick(d, queueNames)); q != nil && d.some(6) {
@@ -440,7 +484,7 @@ func (d *drawer) reopen(name string) {
 		switch q := a.queue(name); {
 		case w.calm:
 		case q == nil && slices.Contains(queueNames, name):
-			d.say("queue %s %s", name, d.limits())
+			d.say("queue %s %s", name, d.limitsOf(name))
 		case q == nil:
 		case q.DeletionTimestamp != nil: // it waits for what runs in it
 			for _, p := range w.load.pods(running) {

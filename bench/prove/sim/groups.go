@@ -443,7 +443,7 @@ func (c *check) alone(uid, gang string) {
 // floors judges that a gang's first charge is no less than its group asks for.
 func (c *check) floors(r *wire.ReservationRecord) {
 	g := c.gang(r.Gang.Uid)
-	if r.Forced || g.meddled || g.inherited || len(g.ever) > 0 {
+	if r.Forced || g.meddled || g.inherited || len(g.ever) > 0 || len(r.Demand) == 0 && r.Claim != nil {
 		return
 	}
 	demand, _ := wire.ToResources(r.Demand)

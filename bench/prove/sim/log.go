@@ -57,9 +57,9 @@ func (x *shard) followLog(first func()) {
 			x.step(ev)
 			if fresh {
 				first()
-			} else if x.pods != nil {
+			} else if x.relisted = true; x.pods != nil { // else the first list is begun after this
 				x.w.count("logs read anew")
-				x.logTicket, x.relisted = x.pods.relist(), true
+				x.logTicket = x.pods.relist()
 			}
 			return
 		}

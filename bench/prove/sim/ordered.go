@@ -50,10 +50,13 @@ type word struct {
 	lines  []*line
 }
 
-// place is that of the last row.
-func (o *word) place() (last int64) {
-	for _, r := range o.lines {
-		last = max(last, r.place)
+// placeOf is that of the last row of a word. Rows of pods that were gone before they were written bind nothing, and say nothing.
+func (o *ordered) placeOf(w *word) (last int64) {
+	for _, r := range w.lines {
+		gone := slices.ContainsFunc(o.history[r.uid], func(s sight) bool { return s.gone && s.at.Before(r.at) })
+		if !gone || last == 0 && r == w.lines[len(w.lines)-1] {
+			last = max(last, r.place)
+		}
 	}
 	return last
 }
@@ -188,7 +191,7 @@ func (o *ordered) binds(c *check, b event.BindPod) {
 		return
 	}
 	for _, uid := range slices.Sorted(maps.Keys(o.landed)) {
-		if other := o.landed[uid]; other != l && other.line.word != r.word && r.place < other.line.word.place() && !o.last(uid).gone {
+		if other := o.landed[uid]; other != l && other.line.word != r.word && r.place < o.placeOf(other.line.word) && !o.last(uid).gone {
 			o.bond(c, other)
 		}
 	}
@@ -236,7 +239,7 @@ func (o *ordered) against(c *check, l *landed, from time.Time, terminating bool,
 		}
 		if other != nil {
 			r := other.line
-			if r.word != l.line.word && (r.place > l.line.word.place() || r.place == l.line.word.place() && other.at.After(l.at)) {
+			if r.word != l.line.word && (r.place > o.placeOf(l.line.word) || r.place == o.placeOf(l.line.word) && other.at.After(l.at)) {
 				continue
 			}
 		} else if o.ours[uid] {
@@ -358,7 +361,7 @@ func (o *ordered) spread(c *check, l *landed, s *corev1.TopologySpreadConstraint
 			}
 		}
 	}
-	w.fail("C2: pod %s is bound to %s at place %d, %s %s has %d pods that its spread counts, and no more than %d were bound in the one with the fewest at any time: skew %d", l.line.uid, l.line.node, l.line.word.place()>>16, s.TopologyKey, at, there, best, s.MaxSkew)
+	w.fail("C2: pod %s is bound to %s at place %d, %s %s has %d pods that its spread counts, and no more than %d were bound in the one with the fewest at any time: skew %d", l.line.uid, l.line.node, o.placeOf(l.line.word)>>16, s.TopologyKey, at, there, best, s.MaxSkew)
 }
 
 func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, from time.Time) {
@@ -428,7 +431,7 @@ func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, 
 				}
 			}
 		}
-		w.fail("C2: pod %s is bound to %s at place %d, and no pod that its affinity asks for was in its %s", l.line.uid, l.line.node, l.line.word.place()>>16, terms[0].TopologyKey)
+		w.fail("C2: pod %s is bound to %s at place %d, and no pod that its affinity asks for was in its %s", l.line.uid, l.line.node, o.placeOf(l.line.word)>>16, terms[0].TopologyKey)
 	}
-	w.fail("C2: pod %s is bound to %s at place %d, no pod that its affinity asks for was in its %s, and %d are elsewhere", l.line.uid, l.line.node, l.line.word.place()>>16, terms[0].TopologyKey, counted)
+	w.fail("C2: pod %s is bound to %s at place %d, no pod that its affinity asks for was in its %s, and %d are elsewhere", l.line.uid, l.line.node, o.placeOf(l.line.word)>>16, terms[0].TopologyKey, counted)
 }

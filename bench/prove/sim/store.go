@@ -225,11 +225,42 @@ func (s *store) shards() []*wire.ShardRecord {
 	return out
 }
 
+// describePolicy is in words that are the same each time, which those of protobuf are not.
+func describePolicy(p *wire.QueuePolicy) string {
+	if p == nil {
+		return ""
+	}
+	text := fmt.Sprintf("kept %t reclaim %d", p.Kept, p.Reclaim)
+	if p.Preempts != nil {
+		text += fmt.Sprintf(" preempts %t", *p.Preempts)
+	}
+	for i, ms := range []*int64{p.ReclaimMinRuntimeMs, p.PreemptMinRuntimeMs, p.PreemptionDelayMs} {
+		if ms != nil {
+			text += fmt.Sprintf(" %s %d ms", []string{"reclaim after", "preempt after", "delay"}[i], *ms)
+		}
+	}
+	return text
+}
+
 func describeRecord(m proto.Message) string {
 	switch m := m.(type) {
 	case *wire.ReservationRecord:
 		d, _ := wire.ToResources(m.Demand)
-		return fmt.Sprintf("%s attempt %d demand %s rank %d/%d forced %t state %s", m.Gang.Queue, m.Attempt, d, m.Rank.GetPriority(), m.Rank.GetOrder(), m.Forced, m.State)
+		text := fmt.Sprintf("%s attempt %d demand %s rank %d/%d forced %t state %s", m.Gang.Queue, m.Attempt, d, m.Rank.GetPriority(), m.Rank.GetOrder(), m.Forced, m.State)
+		if c := m.Claim; c != nil {
+			promised, _ := wire.ToResources(c.Promised)
+			text += fmt.Sprintf(" claim %d %s of %s from", c.Mandate, c.Rule, promised)
+			for _, v := range c.Victims {
+				text += fmt.Sprintf(" %s/%d", v.GetGang().GetUid(), v.GetAttempt())
+			}
+		}
+		if len(m.Awaits) > 0 {
+			text += " awaits " + strings.Join(m.Awaits, " ")
+		}
+		if m.Yields != nil {
+			text += fmt.Sprintf(" yields to %s by %s", m.Yields.GetTo().GetUid(), m.Yields.Rule)
+		}
+		return text
 	case *wire.IntentsRecord:
 		var b strings.Builder
 		for _, r := range m.Rows {
@@ -240,7 +271,7 @@ func describeRecord(m proto.Message) string {
 		c, _ := wire.ToResources(m.Capability)
 		g, _ := wire.ToResources(m.Guarantee)
 		d, _ := wire.ToResources(m.Deserved)
-		return fmt.Sprintf("uid %s version %s capability %s guarantee %s deserved %s weight %d priority %d closed %t deleted %t", m.Uid, m.ResourceVersion, c, g, d, ptr.Deref(m.Weight, 1), m.Priority, m.Closed, m.Deleted)
+		return fmt.Sprintf("uid %s version %s capability %s guarantee %s deserved %s weight %d priority %d policy {%s} closed %t deleted %t", m.Uid, m.ResourceVersion, c, g, d, ptr.Deref(m.Weight, 1), m.Priority, describePolicy(m.Policy), m.Closed, m.Deleted)
 	case *wire.TableRecord:
 		return fmt.Sprintf("epoch %d members %v refilling %t", m.Epoch, m.Incarnations, m.Refilling)
 	case *wire.ShardRecord:

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -212,7 +213,8 @@ func (l *workload) makeQueue(name string, spec v1alpha1.QueueSpec) {
 	l.w.api.create(l.w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 }
 
-// spec of a Queue in the words of a script: capability AMOUNTS guarantee AMOUNTS deserved AMOUNTS weight N priority N.
+// spec of a Queue in the words of a script: capability AMOUNTS guarantee AMOUNTS deserved AMOUNTS weight N priority N
+// reclaim never|fair preempts yes|no runtime DURATION delay DURATION kept yes.
 func spec(after func(word string) string) v1alpha1.QueueSpec {
 	s := v1alpha1.QueueSpec{Capability: amountsOf(after("capability")), Guarantee: amountsOf(after("guarantee")), Deserved: amountsOf(after("deserved"))}
 	if n, err := strconv.Atoi(after("weight")); err == nil {
@@ -220,6 +222,27 @@ func spec(after func(word string) string) v1alpha1.QueueSpec {
 	}
 	if n, err := strconv.Atoi(after("priority")); err == nil {
 		s.Priority = int32(n)
+	}
+	switch after("reclaim") {
+	case "never":
+		s.ReclaimPolicy = v1alpha1.ReclaimNever
+	case "fair":
+		s.ReclaimPolicy = v1alpha1.ReclaimFairShare
+	}
+	switch after("preempts") {
+	case "yes":
+		s.PreemptionPolicy = v1alpha1.PreemptLowerPriority
+	case "no":
+		s.PreemptionPolicy = v1alpha1.PreemptNever
+	}
+	if t, err := time.ParseDuration(after("runtime")); err == nil {
+		s.ReclaimMinRuntime, s.PreemptMinRuntime = &metav1.Duration{Duration: t}, &metav1.Duration{Duration: t}
+	}
+	if t, err := time.ParseDuration(after("delay")); err == nil {
+		s.PreemptionDelay = &metav1.Duration{Duration: t}
+	}
+	if after("kept") == "yes" {
+		s.Reclaimable = new(false)
 	}
 	return s
 }
@@ -450,6 +473,8 @@ func (l *workload) help(round int) {
 				mine++
 			case p.Labels[api.LabelGang] != g.uid && w.now.Sub(at) > 4*time.Second: // of a namesake, or bound by hand
 				l.finish(p, corev1.PodSucceeded)
+			case l.strayed(p) && w.now.Sub(at) > 4*time.Second: // where it ties its gang to, the others may not go
+				l.finish(p, corev1.PodSucceeded)
 			default:
 				mine++
 				if at.After(last) {
@@ -487,6 +512,12 @@ func (l *workload) help(round int) {
 			a.remove(a.volcano, g)
 		}
 	}
+}
+
+// strayed reports whether a bound pod's node got other labels than it selects: so do the other pods of its gang.
+func (l *workload) strayed(p *corev1.Pod) bool {
+	n := l.w.api.node(p.Spec.NodeName)
+	return n != nil && !labels.SelectorFromSet(p.Spec.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
 // queueOf is the queue that a pod is charged to, "" while nobody can know.

@@ -39,6 +39,8 @@ type Group struct {
 	Preferred  string                   // or rather is
 	Status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
 
+	Preemptible *bool // spec.preemptible: its pods may be evicted for another gang, nil for those that a controller would make again
+
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
 	Floor   api.Resources
@@ -91,6 +93,7 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 		g.Timeout = time.Duration(*t) * time.Second
 	}
 	g.Deleting = seen.DeletionTimestamp != nil
+	g.Preemptible = seen.Spec.Preemptible
 	g.Status = seen.Status
 	return g, fresh, edited
 }

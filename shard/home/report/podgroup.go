@@ -3,6 +3,7 @@ package report
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
@@ -20,6 +21,7 @@ type Statement struct {
 	Now                 Reason // of the two, and of what keeps further pods waiting, what matters
 	Position            int32  // among the gangs of its queue that wait, 0 for none of the first
 	Ended               bool   // of a group of another kind
+	Yielded             string // why its gang was evicted for another, "" when it was not
 }
 
 // OfGroup returns what the status of a group of another kind says.
@@ -41,6 +43,7 @@ type PodGroup struct {
 	retry    time.Time
 	backoff  time.Duration
 	gone     bool
+	denied   bool   // our last write that took effect says that the gang has not started
 	queued   turnOf // in its statusLine
 	turn     bool   // it left that queue, and may be written
 }
@@ -113,7 +116,7 @@ func (r *PodGroups) Writable(p *PodGroup) bool {
 func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, say Statement) (write bool, again time.Time) {
 	turn := p.turn
 	p.turn = false
-	if say == p.said && !p.unsure {
+	if say == p.said && !p.unsure && (say.Yielded == "" || p.denied) {
 		p.since = time.Time{}
 		return false, again
 	}
@@ -122,7 +125,7 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 	}
 	p.wants = say
 	line := counts
-	if !say.Reserved.like(p.said.Reserved) || !say.Scheduled.like(p.said.Scheduled) || say.Ended != p.said.Ended {
+	if !say.Reserved.like(p.said.Reserved) || !say.Scheduled.like(p.said.Scheduled) || say.Ended != p.said.Ended || (say.Yielded == "") != (p.said.Yielded == "") {
 		line = news
 	}
 	var due time.Time
@@ -199,6 +202,10 @@ func (r *PodGroups) Status(now time.Time, p *PodGroup, id uint64, say Statement,
 		condition(now, before, v1alpha1.ConditionQuotaReserved, say.Reserved, say.Generation),
 		condition(now, before, v1alpha1.ConditionPodGroupInitiallyScheduled, say.Scheduled, say.Generation),
 	}
+	if say.Yielded != "" {
+		out.Conditions = append(out.Conditions, condition(now, before, v1alpha1.ConditionDisruptionTarget,
+			Verdict{true, Reason{v1.PodReasonPreemptionByScheduler, say.Yielded}}, say.Generation))
+	}
 	p.seen = out // what the object shows next
 	r.Sent(now, p, id, say)
 	return out
@@ -218,6 +225,7 @@ func (r *PodGroups) Written(now time.Time, p *PodGroup, id uint64, outcome event
 	p.inFlight = nil
 	switch outcome {
 	case event.StatusOK:
+		p.denied = !says.Scheduled.Yes
 		p.said, p.unsure, p.since, p.backoff, p.retry = says, false, time.Time{}, 0, time.Time{}
 	case event.StatusGone:
 		p.gone = true
@@ -245,9 +253,28 @@ func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
 			p.said.Reserved = v
 		case v1alpha1.ConditionPodGroupInitiallyScheduled:
 			p.said.Scheduled = v
+		case v1alpha1.ConditionDisruptionTarget:
+			if v.Yes {
+				p.said.Yielded = v.Message
+			}
 		}
 	}
 	return true
+}
+
+// RecallStart has the status of a PodGroup written anew: whatever was seen of it may be older than what it says of its gang's start.
+func (p *PodGroup) RecallStart() {
+	if p != nil {
+		p.denied = false
+	}
+}
+
+// StartRecalled reports whether a write of ours said after RecallStart that the gang has not started, or the PodGroup is gone.
+func (p *PodGroup) StartRecalled() bool { return p == nil || p.gone || p.denied }
+
+// ShowsPreempted reports whether the status says that the gang was evicted for another one, and has not started since.
+func (p *PodGroup) ShowsPreempted() bool {
+	return !p.said.Scheduled.Yes && p.said.Scheduled.Code == v1alpha1.ReasonPreempted
 }
 
 // SeenOfGroup takes note of what a group of another kind shows. Its status has no stamp: what a watch that lags shows is written once

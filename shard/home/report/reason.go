@@ -14,6 +14,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -54,6 +55,7 @@ var effects = map[string]effect{
 	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
 	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
 	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 3s at the latest"},
+	v1alpha1.ReasonPreempted:              {urgent: true, placing: true, next: "it is admitted again when its queue and all ancestors have room for it"},
 	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it searches again when nodes are added or change, or a capability is raised"},
 	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until it is replaced by one without that field"},
 }
@@ -246,6 +248,28 @@ func Denied(m *wire.Denied) Reason {
 // TooManyResources is the message of a request that is too large for the coordinator.
 func TooManyResources() string {
 	return fmt.Sprintf("its pods request more than %d different resources, the limit for a gang", api.MaxGangResources)
+}
+
+// Yielded says that the gang is evicted so that another one can start.
+func Yielded(why string) Reason { return Reason{v1alpha1.ReasonPreempted, why} }
+
+// Claims says for whom a gang waits that has a claim. Nothing is said of them where another home made it.
+func Claims(victims []string) string {
+	switch len(victims) {
+	case 0:
+		return "starts when the pods of gangs that make room for it are gone"
+	case 1:
+		return "claims from 1 gang: " + victims[0] + "; starts when its pods are gone"
+	}
+	return fmt.Sprintf("claims from %d gangs: %s; starts when their pods are gone", len(victims), strings.Join(victims, " "))
+}
+
+// Evicted says which gangs are evicted for one.
+func Evicted(victims []string) string {
+	if len(victims) == 1 {
+		return "gang " + victims[0] + " is evicted for it"
+	}
+	return "gangs " + strings.Join(victims, ", ") + " are evicted for it"
 }
 
 // Uncharged says that pods which have a node are not charged because that was denied.

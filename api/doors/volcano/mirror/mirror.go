@@ -5,8 +5,9 @@
 // path. So the Queue train, whose parent is research, is mirrored by the Queue research.train, which carries the label
 // scheduling.basalt.dev/volcano-queue=train: home shards read from it where the gangs of train are charged.
 //
-// What is mirrored: capability, guarantee and deserved, but for the keys of a ResourceQuota in them, weight, priority, and status.state: a
+// What is mirrored: capability, guarantee and deserved, but for the keys of a ResourceQuota in them, weight, priority, reclaimable, and status.state: a
 // Queue that is Closed or Closing admits nothing. Of what is deserved, as much is mirrored as lies between guarantee and capability. What else a Queue says has no effect; `basalt migrate check` lists it.
+// What only Basalt's Queues say, such as reclaimPolicy and preemptionPolicy, an administrator writes into the mirror, where it stays.
 //
 // A Queue has no mirror, and an event says why, when its ancestors form a cycle or one of them does not exist, when its name has a
 // dot, when its path is too long for a Queue, or when that path is taken: Queues that somebody else made are never changed. A mirror
@@ -191,6 +192,9 @@ func want(q *v1beta1.Queue, path string) *v1alpha1.Queue {
 			Deserved: volcano.Limits(q.Spec.Deserved), Priority: q.Spec.Priority, Closed: isClosed(q.Status.State),
 		},
 	}
+	if r := q.Spec.Reclaimable; r != nil && !*r {
+		out.Spec.Reclaimable = r
+	}
 	if q.Spec.Weight > 1 {
 		out.Spec.Weight = new(min(q.Spec.Weight, maxWeight))
 	}
@@ -233,7 +237,8 @@ func takenOver(o *v1alpha1.Queue) bool {
 func same(o, want *v1alpha1.Queue) bool {
 	return o.Labels[api.LabelVolcanoQueue] == want.Labels[api.LabelVolcanoQueue] && o.Labels[LabelManagedBy] == want.Labels[LabelManagedBy] &&
 		o.Spec.Closed == want.Spec.Closed && sameAmounts(o.Spec.Capability, want.Spec.Capability) && sameAmounts(o.Spec.Guarantee, want.Spec.Guarantee) &&
-		sameAmounts(o.Spec.Deserved, want.Spec.Deserved) && o.Spec.Priority == want.Spec.Priority && ptr.Deref(o.Spec.Weight, 1) == ptr.Deref(want.Spec.Weight, 1)
+		sameAmounts(o.Spec.Deserved, want.Spec.Deserved) && o.Spec.Priority == want.Spec.Priority && ptr.Deref(o.Spec.Weight, 1) == ptr.Deref(want.Spec.Weight, 1) &&
+		ptr.Deref(o.Spec.Reclaimable, true) == ptr.Deref(want.Spec.Reclaimable, true)
 }
 
 // sameAmounts compares what was written: a client that reads an amount writes it as it reads it, and nobody compares 1e2000000000.
@@ -249,7 +254,7 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 	return true
 }
 
-// set makes a Queue that was seen say what is wanted. A selector of namespaces and labels that somebody gave it stay.
+// set makes a Queue that was seen say what is wanted. A selector of namespaces, labels and policies that somebody gave it stay.
 func set(seen, want *v1alpha1.Queue) Step {
 	q := seen.DeepCopy()
 	q.TypeMeta = typeOfQueue
@@ -262,6 +267,7 @@ func set(seen, want *v1alpha1.Queue) Step {
 	}
 	q.Spec.Capability, q.Spec.Guarantee, q.Spec.Closed = want.Spec.Capability, want.Spec.Guarantee, want.Spec.Closed
 	q.Spec.Deserved, q.Spec.Weight, q.Spec.Priority = want.Spec.Deserved, want.Spec.Weight, want.Spec.Priority
+	q.Spec.Reclaimable = want.Spec.Reclaimable
 	return Step{Set, q}
 }
 

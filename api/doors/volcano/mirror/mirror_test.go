@@ -114,6 +114,12 @@ func (c *cluster) shows() string {
 		if q.Spec.Priority != 0 {
 			text += fmt.Sprint(" priority ", q.Spec.Priority)
 		}
+		if r := q.Spec.Reclaimable; r != nil {
+			text += fmt.Sprint(" reclaimable ", *r)
+		}
+		if q.Spec.PreemptionPolicy != "" {
+			text += " preempts"
+		}
 		if q.Spec.Closed {
 			text += " closed"
 		}
@@ -148,6 +154,15 @@ func TestMirror(t *testing.T) {
 			q = c.volcano("e", "", "9")
 			q.Spec.Deserved, q.Spec.Weight, q.Spec.Priority = cpu("1e2000000000"), 70000, 4
 		}, "a=a:9 deserved 5, b=b:9 deserved 9, c=c:9 deserved 2, d=d deserved 100e1999999998, e=e:9 deserved 100e1999999998 weight 65535 priority 4", nil},
+		{"reclaimable", func(c *cluster) {
+			c.volcano("a", "", "").Spec.Reclaimable = new(true)
+			c.volcano("b", "", "").Spec.Reclaimable = new(false)
+			back := c.volcano("c", "", "")
+			back.Spec.Reclaimable = new(false)
+			c.converge(t)
+			c.ours["b"].Spec.PreemptionPolicy = v1alpha1.PreemptLowerPriority
+			back.Spec.Reclaimable = nil
+		}, "a=a, b=b reclaimable false preempts, c=c", nil},
 		{"Basalt's own Queues are taken over while they say nothing", func(c *cluster) {
 			c.basalt("root")
 			c.basalt("default").Spec.Closed = true

@@ -4,10 +4,9 @@ import (
 	"slices"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 )
 
-// The rules of reclaim and preemption, written down and searched for loops before they are built: nothing is evicted yet.
-//
 // Who may be evicted for whom. A gang that waits for quota may take it from gangs that have it, by one of two rules:
 //
 //   - reclaim: from another queue, when its own side stays within its threshold and the other side is above its own. Sides are the two
@@ -17,6 +16,9 @@ import (
 //
 // One set of victims is taken by one of the rules, never by both: what is taken from its own queue would make others look as if they were
 // above their thresholds.
+//
+// All of it is judged by what queues have once all that is decided has happened: what is charged, without gangs that are on their way out,
+// and with what was promised to others (queue.has). So nothing that is under way begins a second move.
 //
 // Judged are only resources that a gang uses and that a queue names. A side that is to be entitled must be so in all of these, also in
 // those that nobody lacks: otherwise three gangs, each entitled in the resource that it lacks and above in another, evict each other
@@ -33,7 +35,16 @@ import (
 type ask struct {
 	queue    *queue
 	demand   api.Resources // what it would be charged more
+	has      api.Resources // what it is charged already: it lacks room
 	priority int64
+}
+
+// uses are the resources that it is about.
+func (a ask) uses() api.Resources {
+	if len(a.has) > 0 {
+		return a.has
+	}
+	return a.demand
 }
 
 // holding is a gang that has quota.
@@ -41,6 +52,7 @@ type holding struct {
 	queue    *queue
 	amounts  api.Resources
 	priority int64
+	room     bool // the ask waits for its room
 }
 
 // lack is quota that is missing at a queue.
@@ -50,26 +62,37 @@ type lack struct {
 	short    int64
 }
 
-// lacks returns what is missing for an ask, from its queue up.
+// lacks returns what is missing for an ask, from its queue up. Nothing is short of it where only room is missing.
 func (a ask) lacks() (out []lack) {
 	for p := a.queue; p != nil; p = p.parent {
 		for _, d := range a.demand {
 			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 {
-				if short := p.charged.get(d.Resource).plus(d.Value).plus(-limit).amount(); short > 0 {
+				if short := p.has(d.Resource).plus(d.Value).plus(-limit).amount(); short > 0 {
 					out = append(out, lack{p, d.Resource, short})
 				}
+			}
+		}
+	}
+	if len(out) == 0 {
+		for _, u := range a.has { // any of it, anywhere
+			if u.Value > 0 {
+				out = append(out, lack{at: top(a.queue), resource: u.Resource})
 			}
 		}
 	}
 	return out
 }
 
-// byFairShare are the limits of queues whose children reclaim up to their fair shares.
-var byFairShare = map[*limits]bool{}
+func top(q *queue) *queue {
+	for q.parent != nil {
+		q = q.parent
+	}
+	return q
+}
 
 // threshold is what a queue may have before its siblings may take something away.
 func (q *queue) threshold() api.Resources {
-	if q.parent != nil && byFairShare[q.parent.limits] {
+	if q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE {
 		return q.fair
 	}
 	return q.deserved
@@ -79,12 +102,12 @@ func (q *queue) threshold() api.Resources {
 func (q *queue) entitled(a ask) bool {
 	judged := false
 	threshold := q.threshold()
-	for _, d := range a.demand {
+	for _, d := range a.uses() {
 		limit, named := threshold.Get(d.Resource)
 		if !named || d.Value <= 0 {
 			continue
 		}
-		if judged = true; q.charged.get(d.Resource).plus(d.Value).amount() > limit {
+		if judged = true; q.has(d.Resource).plus(a.demand.Value(d.Resource)).amount() > limit {
 			return false
 		}
 	}
@@ -105,7 +128,7 @@ func (q *queue) above(h holding, lacks []lack) (by []string, borrowed bool) {
 		named = true
 		lacked := slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == a.Resource })
 		namesLacking = namesLacking || lacked
-		if q.charged.get(a.Resource).amount() > limit {
+		if q.has(a.Resource).amount() > limit {
 			if all = append(all, a.Resource); lacked {
 				lacking = append(lacking, a.Resource)
 			}
@@ -115,6 +138,30 @@ func (q *queue) above(h holding, lacks []lack) (by []string, borrowed bool) {
 		return lacking, false
 	}
 	return all, !named
+}
+
+// isAbove reports whether above names something, or says borrowed.
+func (q *queue) isAbove(h holding, lacks []lack) bool {
+	threshold := q.threshold()
+	named, namesLacking, any, lacking := false, false, false, false
+	for i := range h.amounts {
+		a := &h.amounts[i]
+		limit, is := threshold.Get(a.Resource)
+		if !is || a.Value <= 0 {
+			continue
+		}
+		named = true
+		lacked := false
+		for n := range lacks {
+			lacked = lacked || lacks[n].resource == a.Resource
+		}
+		over := q.has(a.Resource).amount() > limit
+		namesLacking, any, lacking = namesLacking || lacked, any || over, lacking || over && lacked
+	}
+	if namesLacking {
+		return lacking
+	}
+	return any || !named
 }
 
 // frees reports whether a holding has something of what is lacking, where it is lacking.
@@ -128,11 +175,11 @@ func (a ask) mayReclaim(h holding, lacks []lack) bool {
 		return false
 	}
 	mine, other := apart(a.queue, h.queue)
-	if !mine.entitled(a) {
+	if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
 		return false
 	}
 	for q := h.queue; ; q = q.parent {
-		if by, borrowed := q.above(h, lacks); len(by) == 0 && !borrowed {
+		if q.limits.policy().GetKept() || !q.isAbove(h, lacks) {
 			return false
 		}
 		if q == other {
@@ -146,22 +193,31 @@ func (a ask) mayPreempt(h holding, lacks []lack) bool {
 	return h.queue == a.queue && h.priority < a.priority && h.frees(lacks)
 }
 
-// lawful judges a set of victims as a whole: that each may be taken by the same rule, that all are needed, and that no queue that loses
-// some falls further below its threshold than by less than its smallest victim, or below its guarantee.
-func (a ask) lawful(victims []holding) bool {
+// may reports whether a holding may be taken, alone, by one of the rules.
+func (a ask) may(rule wire.Rule, h holding, lacks []lack) bool {
+	if rule == wire.Rule_RULE_PREEMPT {
+		return a.mayPreempt(h, lacks)
+	}
+	return a.mayReclaim(h, lacks)
+}
+
+// lawful judges a set of victims as a whole: that each may be taken by the rule, that all are needed, and that no queue that loses
+// some falls further below its threshold than by less than its smallest victim, or below its guarantee. A victim whose room is needed is
+// needed whatever quota it gives.
+func (a ask) lawful(rule wire.Rule, victims []holding) bool {
 	lacks := a.lacks()
 	if len(lacks) == 0 || len(victims) == 0 {
 		return false
 	}
-	reclaims, preempts := true, true
 	for _, h := range victims {
-		reclaims = reclaims && a.mayReclaim(h, lacks)
-		preempts = preempts && a.mayPreempt(h, lacks)
+		if !a.may(rule, h, lacks) {
+			return false
+		}
 	}
-	if !reclaims && !preempts || !a.covers(victims, lacks, -1) || !a.irreducible(victims, lacks) {
+	if !a.covers(victims, lacks, -1) || !a.irreducible(victims, lacks) {
 		return false
 	}
-	if preempts {
+	if rule == wire.Rule_RULE_PREEMPT {
 		return a.borrowsNoMore(victims)
 	}
 	return a.leavesEnough(victims, lacks)
@@ -185,7 +241,7 @@ func (a ask) borrowsNoMore(victims []holding) bool {
 					more = more.plus(-h.amounts.Value(d.Resource))
 				}
 			}
-			if more.amount() > 0 && (borrows || q.charged.get(d.Resource).add(more).amount() > limit) {
+			if more.amount() > 0 && (borrows || q.has(d.Resource).add(more).amount() > limit) {
 				return false
 			}
 		}
@@ -218,8 +274,8 @@ func (a ask) covers(victims []holding, lacks []lack, without int) bool {
 }
 
 func (a ask) irreducible(victims []holding, lacks []lack) bool {
-	for i := range victims {
-		if a.covers(victims, lacks, i) {
+	for i, h := range victims {
+		if !h.room && a.covers(victims, lacks, i) {
 			return false
 		}
 	}
@@ -268,7 +324,7 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 		threshold := q.threshold()
 		enough := l.by[""]
 		for name := range l.by {
-			if name != "" && q.charged.get(name).sub(l.freed.get(name)).plus(l.smallest[name]).amount() > threshold.Value(name) {
+			if name != "" && q.has(name).sub(l.freed.get(name)).plus(l.smallest[name]).amount() > threshold.Value(name) {
 				enough = true
 			}
 		}
@@ -276,7 +332,7 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 			return false
 		}
 		for _, freed := range l.freed {
-			if q.charged.get(freed.resource).sub(freed.wide).amount() < q.guarantee.Value(freed.resource) {
+			if q.has(freed.resource).sub(freed.wide).amount() < q.guarantee.Value(freed.resource) {
 				return false
 			}
 		}
@@ -285,14 +341,20 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 }
 
 // bars reports whether an ask of another queue has to wait because this one is entitled to a resource that both want, and the other is not.
-// What is free goes to this one first, if that is enough for it. If not, and it may reclaim the rest, nobody may borrow meanwhile: what
-// becomes free would be gone bit by bit.
-func (a ask) bars(o ask) bool {
+// What is free goes to this one first, if that is enough for it. If not, and it may reclaim the rest, nobody may borrow meanwhile of what it
+// lacks: what becomes free would be gone bit by bit.
+func (a ask) bars(o ask, lacks []lack) bool {
 	if a.queue == o.queue {
 		return false
 	}
 	mine, other := apart(a.queue, o.queue)
-	return mine.entitled(a) && !other.entitled(o) && slices.ContainsFunc(mine.parent.effective, func(limit api.Amount) bool {
-		return a.demand.Value(limit.Resource) > 0 && o.demand.Value(limit.Resource) > 0
-	})
+	if !mine.entitled(a) || other.entitled(o) {
+		return false
+	}
+	if len(lacks) == 0 {
+		return slices.ContainsFunc(mine.parent.effective, func(limit api.Amount) bool {
+			return a.demand.Value(limit.Resource) > 0 && o.demand.Value(limit.Resource) > 0
+		})
+	}
+	return slices.ContainsFunc(lacks, func(l lack) bool { return o.demand.Value(l.resource) > 0 && api.Under(o.queue.path, l.at.path) })
 }

@@ -1,0 +1,807 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+)
+
+// A claim is judged at the revision that writes it, from the records as they were before: who is open, who is in another claim, whom
+// the rules protect. What depends on sums is judged only if the revision changes nothing else that is charged: within a transaction
+// the coordinator may have judged a claim before or after it admitted another gang. Sums are those of the virtual tree: what is charged,
+// without what is being given up, with what is promised.
+//
+// The naive rules here are no copy of the coordinator's, and where theirs need what is not in the records they let everything pass: fair
+// shares, which depend on what waits; and what is deserved or guaranteed but does not fit the parent, and is cut.
+
+// claim is what a reservation says that others make room for.
+type claim struct {
+	mandate  uint64
+	rule     wire.Rule
+	victims  []victim
+	named    map[victim]bool
+	promised api.Resources
+	until    int64
+}
+
+type victim struct {
+	gang    string
+	attempt uint64
+}
+
+// yielding says for whom a closing reservation is given up.
+type yielding struct {
+	to   string
+	rule wire.Rule
+}
+
+// standsFor reports whether a gang is in the claim under an attempt.
+func (c *claim) standsFor(gang string, attempt uint64) bool {
+	return c != nil && c.named[victim{gang, attempt}]
+}
+
+// isCharged reports whether the gang has its quota. A claim may stand before that.
+func (r *reservation) isCharged() bool { return r != nil && (r.claim == nil || len(r.demand) > 0) }
+
+// open reports whether it is there under an attempt, and not closing.
+func (r *reservation) open(attempt uint64) bool {
+	return r != nil && !r.closing && r.attempt == attempt
+}
+
+// readClaim reads what a record says of claims.
+func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
+	r.started, r.preemptible, r.granted, r.awaits = rec.GetStarted(), rec.GetPreemptible(), rec.GetGrantedUnixMs(), rec.GetAwaits()
+	r.ranked, r.priority = rec.GetRank() != nil, rec.GetRank().GetPriority()
+	if y := rec.GetYields(); y != nil {
+		r.yields = &yielding{y.GetTo().GetUid(), y.GetRule()}
+	}
+	c := rec.GetClaim()
+	if c == nil {
+		return nil
+	}
+	promised, err := wire.ToResources(c.GetPromised())
+	if err != nil {
+		return fmt.Errorf("what its claim promises: %w", err)
+	}
+	for _, x := range promised {
+		if x.Value < 0 {
+			return fmt.Errorf("its claim promises a negative amount of %s", x.Resource)
+		}
+	}
+	r.claim = &claim{mandate: c.GetMandate(), rule: c.GetRule(), promised: a.strip(promised), until: c.GetUntilUnixMs(), named: map[victim]bool{}}
+	for _, v := range c.GetVictims() {
+		named := victim{v.GetGang().GetUid(), v.GetAttempt()}
+		r.claim.victims = append(r.claim.victims, named)
+		r.claim.named[named] = true
+	}
+	return nil
+}
+
+// keep takes note of which reservations have a claim or yield.
+func (s *store) keep(old, now *reservation) {
+	if old != nil {
+		if s.claims[old.gang] == old {
+			delete(s.claims, old.gang)
+		}
+		if s.yields[old.gang] == old {
+			delete(s.yields, old.gang)
+		}
+	}
+	if now != nil && now.claim != nil {
+		s.claims[now.gang] = now
+	}
+	if now != nil && now.closing && now.yields != nil {
+		s.yields[now.gang] = now
+	}
+}
+
+// policy is who may be evicted for whom, as a Queue or the record of its limits says it. Less than zero stands for what is not said.
+type policy struct {
+	kept                         bool
+	reclaim                      wire.Reclaim
+	preempts                     int
+	reclaimMin, preemptMin, wait int64 // milliseconds
+}
+
+var noPolicy = policy{preempts: -1, reclaimMin: -1, preemptMin: -1, wait: -1}
+
+const defaultMinRuntime = 60_000 // milliseconds
+
+func policyInForce(p *wire.QueuePolicy) policy {
+	out := noPolicy
+	if p == nil {
+		return out
+	}
+	out.kept, out.reclaim = p.GetKept(), p.GetReclaim()
+	if p.Preempts != nil {
+		out.preempts = 0
+		if p.GetPreempts() {
+			out.preempts = 1
+		}
+	}
+	for _, f := range []struct {
+		from *int64
+		to   *int64
+	}{{p.ReclaimMinRuntimeMs, &out.reclaimMin}, {p.PreemptMinRuntimeMs, &out.preemptMin}, {p.PreemptionDelayMs, &out.wait}} {
+		if f.from != nil {
+			*f.to = *f.from
+		}
+	}
+	return out
+}
+
+// policyOf reads what a Queue says, and reports whether it can be in force.
+func policyOf(s *v1alpha1.QueueSpec) (out policy, ok bool) {
+	out, ok = noPolicy, true
+	out.kept = s.Reclaimable != nil && !*s.Reclaimable
+	switch s.ReclaimPolicy {
+	case "", "Deserved":
+	case "FairShare":
+		out.reclaim = wire.Reclaim_RECLAIM_FAIR_SHARE
+	case "Never":
+		out.reclaim = wire.Reclaim_RECLAIM_NEVER
+	default:
+		ok = false
+	}
+	switch s.PreemptionPolicy {
+	case "":
+	case "Never":
+		out.preempts = 0
+	case "PreemptLowerPriority":
+		out.preempts = 1
+	default:
+		ok = false
+	}
+	read := func(from int64, to *int64) { // nanoseconds
+		ok = ok && from >= 0 && from <= int64(168*time.Hour)
+		if *to = from / 1_000_000; from%1_000_000 > 0 {
+			*to++
+		}
+	}
+	if d := s.ReclaimMinRuntime; d != nil {
+		read(int64(d.Duration), &out.reclaimMin)
+	}
+	if d := s.PreemptMinRuntime; d != nil {
+		read(int64(d.Duration), &out.preemptMin)
+	}
+	if d := s.PreemptionDelay; d != nil {
+		read(int64(d.Duration), &out.wait)
+	}
+	return out, ok
+}
+
+func (p policy) String() string {
+	return fmt.Sprintf("reclaimable %t, reclaim %s, preempts %d, min runtimes %d ms and %d ms, delay %d ms", !p.kept, p.reclaim, p.preempts, p.reclaimMin, p.preemptMin, p.wait)
+}
+
+// inherited returns what the queue or its nearest ancestor says that says it.
+func (a *Auditor) inherited(path string, of func(policy) int64, otherwise int64) int64 {
+	for _, p := range api.Lineage(path) {
+		if q := a.store.queues[p]; q != nil && of(q.policy) >= 0 {
+			return of(q.policy)
+		}
+	}
+	return otherwise
+}
+
+// policyAt returns what a queue itself says.
+func (a *Auditor) policyAt(path string) policy {
+	if q := a.store.queues[path]; q != nil {
+		return q.policy
+	}
+	return noPolicy
+}
+
+// judgeClaims judges what the reservations of a revision say of claims.
+func (a *Auditor) judgeClaims(e StoreRevision, touched map[*queue]bool) {
+	s := &a.store
+	if e.Snapshot || len(a.renamed) == 0 {
+		return
+	}
+	before := func(gang string) *reservation {
+		for _, c := range a.renamed {
+			if c.old != nil && c.old.gang == gang {
+				return c.old
+			}
+		}
+		for _, c := range a.renamed {
+			if c.now != nil && c.now.gang == gang {
+				return nil
+			}
+		}
+		if g := a.cluster.gangs[gang]; g != nil {
+			return g.reservation
+		}
+		return nil
+	}
+	alone := len(a.renamed) == 1
+	for q := range touched {
+		alone = alone && !q.relimited
+	}
+	for _, c := range a.renamed {
+		old, now := c.old, c.now
+		if now == nil {
+			a.forgive(old)
+			continue
+		}
+		a.judgeYields(e, old, now, before)
+		if old != nil && old.claim != nil && now.claim == nil && now.attempt == old.attempt {
+			a.judgeEnd(e, old, now)
+		}
+		if now.claim != nil && (old == nil || old.claim == nil || old.attempt != now.attempt || !within(now.claim, old.claim)) {
+			a.judgeClaim(e, now, before, alone)
+		}
+		if alone && len(s.claims)+len(s.yields) > 0 {
+			a.judgePromised(e, old, now)
+		}
+	}
+}
+
+// within reports whether a claim is another one, of which some victims may have been left out.
+func within(c, of *claim) bool {
+	return c.mandate == of.mandate && !slices.ContainsFunc(c.victims, func(v victim) bool { return !of.named[v] })
+}
+
+// judgeYields judges that a gang is closed for another one only if that one's claim named it before, and once for each attempt of it.
+func (a *Auditor) judgeYields(e StoreRevision, old, now *reservation, before func(string) *reservation) {
+	object := "gang " + now.gang
+	same := old != nil && old.attempt == now.attempt
+	was := same && old.closing
+	switch {
+	case now.yields != nil && !now.closing:
+		a.storeViolation(Reservation, object, []int64{e.Revision}, "yields to gang %s and is not closing", now.yields.to)
+		return
+	case was && (old.yields == nil) != (now.yields == nil), was && now.yields != nil && old.yields.to != now.yields.to:
+		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "was closing, and for whom it is closing has changed: %s, then %s", old.yields.words(), now.yields.words())
+		return
+	case now.yields == nil || was:
+		return
+	}
+	g := a.gang(now.gang)
+	g.everYielding = true
+	by := before(now.yields.to)
+	if by == nil || !by.claim.standsFor(now.gang, now.attempt) {
+		a.storeViolation(Victim, object, []int64{e.Revision}, "is closed under attempt %d for gang %s, which had no claim at an earlier revision that names it", now.attempt, now.yields.to)
+		return
+	}
+	if by.claim.rule != now.yields.rule {
+		a.storeViolation(Victim, object, []int64{by.revision, e.Revision}, "is closed by %s for gang %s, whose claim says %s", now.yields.rule, by.gang, by.claim.rule)
+	}
+	if last, had := g.yielded[by.gang]; had && last == by.attempt {
+		a.storeViolation(Victim, object, []int64{by.revision, e.Revision}, "is closed a second time for attempt %d of gang %s", by.attempt, by.gang)
+	}
+	if g.yielded == nil {
+		g.yielded = map[string]uint64{}
+	}
+	g.yielded[by.gang] = by.attempt
+}
+
+// forgive forgets whom a gang had closed when its claim is dropped before it was charged: it waits on, and may claim again.
+func (a *Auditor) forgive(r *reservation) {
+	if r.isCharged() || r.claim == nil {
+		return
+	}
+	for _, v := range r.claim.victims {
+		if g := a.cluster.gangs[v.gang]; g != nil {
+			delete(g.yielded, r.gang)
+		}
+	}
+}
+
+func (y *yielding) words() string {
+	if y == nil {
+		return "for nobody"
+	}
+	return "for gang " + y.to
+}
+
+// judgeEnd judges how a claim ended: it becomes demand when all victims are closed or gone; when it is dropped, those that are
+// not are spared, and nobody waits for them.
+func (a *Auditor) judgeEnd(e StoreRevision, old, now *reservation) {
+	granted := !now.demand.Fits(old.demand)
+	for _, v := range old.claim.victims {
+		if g := a.cluster.gangs[v.gang]; g == nil || !g.reservation.open(v.attempt) {
+			continue
+		}
+		switch {
+		case granted:
+			a.storeViolation(Claim, "gang "+now.gang, []int64{old.revision, e.Revision}, "was admitted while gang %s of its claim is neither closed nor gone", v.gang)
+			return
+		case slices.Contains(now.awaits, v.gang):
+			a.storeViolation(Claim, "gang "+now.gang, []int64{old.revision, e.Revision}, "lost its claim and still waits for gang %s, which is spared", v.gang)
+			return
+		}
+	}
+}
+
+// judgeClaim judges a claim that is new.
+func (a *Auditor) judgeClaim(e StoreRevision, now *reservation, before func(string) *reservation, alone bool) {
+	c, object := now.claim, "gang "+now.gang
+	wrong := func(k Kind, format string, args ...any) {
+		a.storeViolation(k, object, []int64{e.Revision}, "its claim "+format, args...)
+	}
+	if c.rule != wire.Rule_RULE_RECLAIM && c.rule != wire.Rule_RULE_PREEMPT {
+		wrong(Claim, "follows no rule")
+		return
+	}
+	var victims []*reservation
+	seen := map[string]bool{}
+	for _, v := range c.victims {
+		r := before(v.gang)
+		other := a.otherClaim(now.gang, v)
+		switch {
+		case seen[v.gang]:
+			wrong(Claim, "names gang %s twice", v.gang)
+		case v.gang == now.gang:
+			wrong(Claim, "names itself")
+		case !r.open(v.attempt) || !r.isCharged():
+			wrong(Claim, "names gang %s under attempt %d, which is not charged and open under it", v.gang, v.attempt)
+		case other != "":
+			wrong(Claim, "names gang %s, which is in the claim of gang %s", v.gang, other)
+		default:
+			victims = append(victims, r)
+		}
+		seen[v.gang] = true
+	}
+	for _, v := range victims {
+		a.judgeVictim(now, v, wrong)
+	}
+	if len(victims) < len(c.victims) || !alone {
+		return
+	}
+	t := a.virtual(now.gang)
+	t.branch()
+	if c.rule == wire.Rule_RULE_PREEMPT {
+		a.judgePreemption(now, victims, wrong)
+	} else if a.judgeReclaim(now, victims, t, wrong) {
+		a.judgeLosses(now, victims, t, wrong)
+	}
+	a.judgeNeeded(now, victims, t, wrong)
+}
+
+// otherClaim returns whose other claim a victim is in, "" for none.
+func (a *Auditor) otherClaim(but string, v victim) string {
+	for _, gang := range slices.Sorted(maps.Keys(a.store.claims)) {
+		if gang != but && a.store.claims[gang].claim.standsFor(v.gang, v.attempt) {
+			return gang
+		}
+	}
+	return ""
+}
+
+// judgeVictim judges that a victim is not protected by its own record. The claim was made before it ends, and before it was seen; the
+// clocks of the coordinator and the auditor may be apart as the streams may.
+func (a *Auditor) judgeVictim(now, v *reservation, wrong func(Kind, string, ...any)) {
+	switch {
+	case !v.preemptible:
+		wrong(Victim, "names gang %s, which is not preemptible", v.gang)
+	case v.forced:
+		wrong(Victim, "names gang %s, whose pods were bound by others", v.gang)
+	}
+	of := func(p policy) int64 { return p.reclaimMin }
+	if now.claim.rule == wire.Rule_RULE_PREEMPT {
+		of = func(p policy) int64 { return p.preemptMin }
+	}
+	least := a.inherited(v.queue, of, defaultMinRuntime)
+	latest := a.now.Add(a.cfg.Lag).UnixMilli()
+	if until := now.claim.until; until > 0 {
+		latest = min(latest, until)
+	}
+	if v.granted > 0 && latest-v.granted < least {
+		wrong(Victim, "names gang %s, which was admitted at %s and is safe for %d ms", v.gang, time.UnixMilli(v.granted).Format(clock), least)
+	}
+}
+
+// judgePreemption judges victims of the same queue.
+func (a *Auditor) judgePreemption(now *reservation, victims []*reservation, wrong func(Kind, string, ...any)) {
+	if len(victims) > 0 && a.inherited(now.queue, func(p policy) int64 { return int64(p.preempts) }, 0) != 1 {
+		wrong(Claim, "preempts in queue %s, whose policy does not allow it", now.queue)
+	}
+	for _, v := range victims {
+		switch {
+		case v.queue != now.queue:
+			wrong(Claim, "preempts gang %s of queue %s, which is not its own queue", v.gang, v.queue)
+		case v.ranked && now.ranked && v.priority >= now.priority:
+			wrong(Claim, "preempts gang %s of priority %d, and its own is %d", v.gang, v.priority, now.priority)
+		}
+	}
+}
+
+// virtual is how the sums of charges by queue differ from what all that is decided leads to.
+type virtual struct {
+	a        *Auditor
+	more     map[string]map[string]int64 // by path and resource
+	children map[string][]string         // the paths right below one
+	wanted   map[amountOf]int64
+}
+
+// virtual counts all claims but that of one gang.
+func (a *Auditor) virtual(but string) virtual {
+	t := virtual{a, map[string]map[string]int64{}, map[string][]string{}, map[amountOf]int64{}}
+	add := func(queue string, r api.Resources, sign int64) {
+		for _, path := range api.Lineage(queue) {
+			if t.more[path] == nil {
+				t.more[path] = map[string]int64{}
+			}
+			for _, x := range r {
+				t.more[path][x.Resource] = api.AddSat(t.more[path][x.Resource], sign*x.Value)
+			}
+		}
+	}
+	leaves := map[string]*reservation{}
+	maps.Copy(leaves, a.store.yields)
+	for _, gang := range slices.Sorted(maps.Keys(a.store.claims)) {
+		r := a.store.claims[gang]
+		if gang == but || a.isDone(r.claim) {
+			continue
+		}
+		add(r.queue, r.claim.promised, 1)
+		for _, v := range r.claim.victims {
+			if g := a.cluster.gangs[v.gang]; g != nil && g.reservation != nil && g.reservation.attempt == v.attempt {
+				leaves[v.gang] = g.reservation
+			}
+		}
+	}
+	for _, r := range leaves {
+		add(r.queue, r.demand, -1)
+	}
+	return t
+}
+
+// isDone reports whether a claim has nothing left to do: it was for room alone, and no victim is open. The record may still have it.
+func (a *Auditor) isDone(c *claim) bool {
+	return c.promised.IsZero() && !slices.ContainsFunc(c.victims, func(v victim) bool {
+		g := a.cluster.gangs[v.gang]
+		return g != nil && g.reservation.open(v.attempt)
+	})
+}
+
+// watchClaim judges that a claim ends when it has to: it becomes demand, or is dropped, while somebody leads.
+func (a *Auditor) watchClaim(r *reservation) {
+	key := lastingKey{Leak, "gang " + r.gang, "claim"}
+	delete(a.lasting, key)
+	if r.claim == nil || r.claim.until == 0 {
+		return
+	}
+	until := time.UnixMilli(r.claim.until)
+	var judge func(time.Time)
+	judge = func(time.Time) {
+		switch {
+		case a.store.claims[r.gang] != r || a.isDone(r.claim):
+		case a.store.leader() == 0 || a.now.Sub(a.store.led) <= 2*a.cfg.Grace:
+			a.later(key, a.cfg.Grace, judge)
+		default:
+			a.storeViolation(Leak, key.object, []int64{r.revision, a.revision}, "has a claim that had to end at %s", until.Format(clock))
+		}
+	}
+	a.later(key, max(0, until.Sub(a.now))+2*a.cfg.Grace, judge)
+}
+
+// branch finds the children of all queues.
+func (t virtual) branch() {
+	seen := map[string]bool{}
+	for _, path := range slices.Sorted(maps.Keys(t.a.store.queues)) {
+		for _, p := range api.Lineage(path) {
+			if up := api.Parent(p); up != "" && !seen[p] {
+				t.children[up] = append(t.children[up], p)
+			}
+			seen[p] = true
+		}
+	}
+}
+
+// uses returns what a queue has in the virtual tree.
+func (t virtual) uses(path, name string) int64 {
+	out := t.more[path][name]
+	if q := t.a.store.queues[path]; q != nil {
+		out = api.AddSat(out, api.AddSat(q.reserved.Value(name), q.forced.Value(name)))
+	}
+	return out
+}
+
+// amountOf is what is judged of a queue.
+type amountOf struct {
+	path, name string
+	deserved   bool // or the guarantee
+}
+
+// wants returns what a queue would have of a resource in force if it fitted: the larger of what it says and of what its children say
+// together, within its capability.
+func (t virtual) wants(of amountOf) int64 {
+	if known, is := t.wanted[of]; is {
+		return known
+	}
+	out := t.together(of)
+	if q := t.a.store.queues[of.path]; q != nil {
+		out = max(out, q.guarantee.Value(of.name))
+		if of.deserved {
+			out = max(out, q.deserved.Value(of.name))
+		}
+		if limit, limited := q.limits.Get(of.name); limited {
+			out = min(out, limit)
+		}
+	}
+	t.wanted[of] = out
+	return out
+}
+
+// together returns what the children of a queue want.
+func (t virtual) together(of amountOf) (sum int64) {
+	for _, c := range t.children[of.path] {
+		sum = api.AddSat(sum, t.wants(amountOf{c, of.name, of.deserved}))
+	}
+	return sum
+}
+
+// inForce returns what a queue has in force of a resource, and whether it is known: nothing is cut on its path.
+func (t virtual) inForce(of amountOf) (amount int64, known bool) {
+	for _, p := range api.Lineage(api.Parent(of.path)) {
+		if at := (amountOf{p, of.name, of.deserved}); t.together(at) > t.wants(at) {
+			return 0, false
+		}
+	}
+	return t.wants(of), true
+}
+
+// deserves returns what a queue deserves of a resource; 0 is as if it did not name it.
+func (t virtual) deserves(path, name string) (amount int64, known bool) {
+	return t.inForce(amountOf{path, name, true})
+}
+
+// fairly reports whether a queue's siblings and it reclaim up to their fair shares, which are not known here.
+func (a *Auditor) fairly(path string) bool {
+	return a.policyAt(api.Parent(path)).reclaim == wire.Reclaim_RECLAIM_FAIR_SHARE
+}
+
+// parting returns the children of the lowest common ancestor of two queues on the paths to them, "" if one queue is above the other.
+func parting(x, y string) (to, from string) {
+	xs, ys := api.Lineage(x), api.Lineage(y)
+	for len(xs) > 0 && len(ys) > 0 && xs[len(xs)-1] == ys[len(ys)-1] {
+		xs, ys = xs[:len(xs)-1], ys[:len(ys)-1]
+	}
+	if len(xs) == 0 || len(ys) == 0 {
+		return "", ""
+	}
+	return xs[len(xs)-1], ys[len(ys)-1]
+}
+
+// losers returns the queues from a victim's own up to the child of the lowest common ancestor.
+func losers(from, queue string) (out []string) {
+	for _, p := range api.Lineage(queue) {
+		if out = append(out, p); p == from {
+			break
+		}
+	}
+	return out
+}
+
+// judgeReclaim judges, for each victim of another queue by itself, that its side has more than its threshold, and that the claimant's
+// stays within its own. It reports whether that is so.
+func (a *Auditor) judgeReclaim(now *reservation, victims []*reservation, t virtual, wrong func(Kind, string, ...any)) bool {
+	for _, v := range victims {
+		mine, from := parting(now.queue, v.queue)
+		if mine == "" {
+			wrong(Claim, "reclaims gang %s from queue %s, which is its own", v.gang, v.queue)
+			return false
+		}
+		p := api.Parent(mine)
+		if a.policyAt(p).reclaim == wire.Reclaim_RECLAIM_NEVER {
+			wrong(Claim, "reclaims gang %s, and between children of queue %s nothing is reclaimed", v.gang, p)
+			return false
+		}
+		for _, path := range losers(from, v.queue) {
+			if a.policyAt(path).kept {
+				wrong(Claim, "reclaims gang %s from queue %s, which is not reclaimable", v.gang, path)
+				return false
+			}
+			if !a.fairly(path) && !a.above(path, v, t) {
+				wrong(Claim, "reclaims gang %s from queue %s, which has no more than it deserves of what the gang uses", v.gang, path)
+				return false
+			}
+		}
+		if a.fairly(mine) {
+			continue
+		}
+		judged, known := false, true
+		uses := now.demand.Add(now.claim.promised)
+		for _, x := range uses {
+			deserved, is := t.deserves(mine, x.Resource)
+			known = known && is
+			if !is || deserved <= 0 || x.Value <= 0 {
+				continue
+			}
+			judged = true
+			if after := api.AddSat(t.uses(mine, x.Resource), now.claim.promised.Value(x.Resource)); after > deserved {
+				wrong(Claim, "reclaims gang %s for queue %s, which would have %s of %s and deserves %s", v.gang, mine,
+					api.FormatAmount(x.Resource, after), x.Resource, api.FormatAmount(x.Resource, deserved))
+				return false
+			}
+		}
+		if !judged && known {
+			wrong(Claim, "reclaims gang %s for queue %s, which deserves nothing of what the claimant asks for", v.gang, mine)
+			return false
+		}
+	}
+	return true
+}
+
+// above reports whether a queue has more than it deserves of something that the victim uses, or deserves nothing of it; or it is not known.
+func (a *Auditor) above(path string, v *reservation, t virtual) bool {
+	names := false
+	for _, x := range v.demand {
+		deserved, known := t.deserves(path, x.Resource)
+		if !known {
+			return true
+		}
+		names = names || deserved > 0 && x.Value > 0
+		if deserved > 0 && x.Value > 0 && t.uses(path, x.Resource) > deserved {
+			return true
+		}
+	}
+	return !names
+}
+
+// judgeLosses judges what is left to each queue that loses something.
+func (a *Auditor) judgeLosses(now *reservation, victims []*reservation, t virtual, wrong func(Kind, string, ...any)) {
+	freed, smallest := map[string]api.Resources{}, map[string]map[string]int64{}
+	borrows := map[string]bool{} // a victim uses nothing that the queue names
+	for _, v := range victims {
+		_, from := parting(now.queue, v.queue)
+		for _, path := range losers(from, v.queue) {
+			freed[path] = freed[path].Add(v.demand)
+			if smallest[path] == nil {
+				smallest[path] = map[string]int64{}
+			}
+			names := false
+			for _, x := range v.demand {
+				if least, had := smallest[path][x.Resource]; x.Value > 0 && (!had || x.Value < least) {
+					smallest[path][x.Resource] = x.Value
+				}
+				deserved, known := t.deserves(path, x.Resource)
+				names = names || known && deserved > 0 && x.Value > 0
+			}
+			borrows[path] = borrows[path] || !names
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(freed)) {
+		enough := borrows[path] || a.fairly(path)
+		for _, x := range freed[path] {
+			left := api.AddSat(t.uses(path, x.Resource), -x.Value)
+			guarantee, known := t.inForce(amountOf{path, x.Resource, false})
+			if known && x.Value > 0 && left < guarantee {
+				wrong(Claim, "leaves queue %s %s of %s, and %s are guaranteed", path, api.FormatAmount(x.Resource, left), x.Resource, api.FormatAmount(x.Resource, guarantee))
+			}
+			deserved, known := t.deserves(path, x.Resource)
+			enough = enough || !known || deserved > 0 && x.Value > 0 && api.AddSat(left, smallest[path][x.Resource]) > deserved
+		}
+		if !enough {
+			wrong(Claim, "takes {%s} from queue %s, which then has less than it deserves by its smallest victim or more", freed[path], path)
+		}
+	}
+}
+
+// judgeNeeded judges that the victims free what is lacking, and that of those whose room is not waited for none could be left out. What
+// guarantees keep free is not counted: where there are any, more may be lacking than is known here.
+func (a *Auditor) judgeNeeded(now *reservation, victims []*reservation, t virtual, wrong func(Kind, string, ...any)) {
+	type need struct {
+		path, name   string
+		short, freed int64
+	}
+	var needs []need
+	exact := true
+	for _, path := range api.Lineage(now.queue) {
+		q := a.store.queue(path)
+		for _, x := range now.claim.promised {
+			limit, limited := q.limits.Get(x.Resource)
+			if !limited || x.Value <= 0 {
+				continue
+			}
+			exact = exact && !a.guaranteedBelow(path, x.Resource)
+			n := need{path: path, name: x.Resource, short: api.AddSat(api.AddSat(t.uses(path, x.Resource), x.Value), -limit)}
+			if n.short <= 0 {
+				continue
+			}
+			for _, v := range victims {
+				if api.Under(v.queue, path) {
+					n.freed = api.AddSat(n.freed, v.demand.Value(x.Resource))
+				}
+			}
+			if n.freed < n.short {
+				wrong(Claim, "frees %s of %s in queue %s, and %s are lacking", api.FormatAmount(x.Resource, n.freed), x.Resource, path, api.FormatAmount(x.Resource, n.short))
+				return
+			}
+			needs = append(needs, n)
+		}
+	}
+	if !exact {
+		return
+	}
+	if now.claim.rule == wire.Rule_RULE_PREEMPT { // it may have to free as much as it gets
+		for _, x := range now.claim.promised {
+			n := need{path: now.queue, name: x.Resource, short: x.Value}
+			for _, v := range victims {
+				n.freed = api.AddSat(n.freed, v.demand.Value(x.Resource))
+			}
+			needs = append(needs, n)
+		}
+	}
+	for _, v := range victims {
+		if slices.Contains(now.awaits, v.gang) {
+			continue
+		}
+		if !slices.ContainsFunc(needs, func(n need) bool {
+			return api.Under(v.queue, n.path) && api.AddSat(n.freed, -v.demand.Value(n.name)) < n.short
+		}) {
+			wrong(Claim, "names gang %s, without which as much quota would be free as it needs, and whose room it does not wait for", v.gang)
+		}
+	}
+}
+
+// judgePromised judges that what grew in a revision took nothing of what claims were promised. What may be bound already is charged
+// whatever is promised, and a claim that becomes demand is charged what it was promised itself.
+func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
+	var had api.Resources
+	if old != nil {
+		had = old.demand
+	}
+	grew := now.demand.Sub(had).Positive()
+	g := a.cluster.gangs[now.gang]
+	if len(grew) == 0 || now.forced || old != nil && (old.forced || old.claim != nil) || g == nil || g.present > 0 || a.namesBound(now) {
+		return
+	}
+	t := a.virtual("")
+	for _, path := range api.Lineage(now.queue) {
+		q := a.store.queue(path)
+		for _, x := range grew {
+			limit, limited := q.limits.Get(x.Resource)
+			if uses := t.uses(path, x.Resource); limited && uses > limit {
+				key := lastingKey{Quota, "queue " + path + " " + x.Resource, "promised, revision " + strconv.FormatInt(e.Revision, 10)}
+				a.later(key, 3*a.cfg.Lag, func(time.Time) {
+					if a.admitted([]*gang{g}, e.Revision) {
+						a.storeViolation(Quota, key.object, []int64{e.Revision}, "gang %s was admitted with %s although, with what is promised to claims, %s would be charged of the capability of %s",
+							now.gang, api.FormatAmount(x.Resource, x.Value), api.FormatAmount(x.Resource, uses), api.FormatAmount(x.Resource, limit))
+					}
+				})
+				return
+			}
+		}
+	}
+}
+
+// startsAnew takes note that a gang was evicted: it starts all together or not at all again. Its pods that have finished count still.
+func (a *Auditor) startsAnew(g *gang) {
+	g.again, g.complete, g.ever = true, false, 0
+	for _, p := range a.cluster.members[g.name] {
+		if p.counted == g && p.known && p.finished {
+			g.ever++
+		}
+	}
+}
+
+// evictedFor names by which reason a pod was evicted, "" for none of ours.
+func evictedFor(reason string) string {
+	if reason == v1alpha1.ReasonRolledBack || reason == v1alpha1.ReasonPreempted {
+		return reason
+	}
+	return ""
+}
+
+// wronglyEvicted says what is wrong with an eviction, "" for nothing: a gang that had its minimum is evicted only for another one.
+func (g *gang) wronglyEvicted(reason string) string {
+	switch {
+	case g == nil || !g.everClosing:
+		return "the reservation of its gang was never closing"
+	case reason == v1alpha1.ReasonPreempted && !g.everYielding:
+		return "the reservation of its gang was never closing for another gang"
+	case reason == v1alpha1.ReasonRolledBack && g.toldStarted && !g.everYielding:
+		return fmt.Sprintf("its gang (%s) had started and yields to nobody", cmp.Or(g.name, g.uid))
+	}
+	return ""
+}

@@ -1,0 +1,323 @@
+// Package reclaim has queues take back what they deserve on a real API server, with real controllers that make evicted pods again, real
+// shards and a real coordinator, some of which are killed in the middle of a claim.
+package reclaim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/bench/stage/kubelet"
+	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
+)
+
+func TestMain(m *testing.M) { localtest.Run(m) }
+
+const (
+	patience = 90 * time.Second // for what must happen but has no time of its own; it ends hung tests only
+
+	nodes = 12 // of 16 cores
+	size  = 4  // pods of a gang, of 4 cores
+)
+
+type world struct {
+	t       *testing.T
+	cluster *local.Cluster
+	kube    *kube.Clients
+	auditor *follow.Auditor
+	all     []*local.Basalt
+}
+
+func (w *world) check(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func start(t *testing.T) *world {
+	w := &world{t: t}
+	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t), ControllerManager: true})
+	w.check(w.cluster.Install(t.Context()))
+	var err error
+	w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "reclaim")
+	w.check(err)
+	for i := range nodes {
+		_, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "16", "64Gi", 110), metav1.CreateOptions{})
+		w.check(err)
+	}
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	w.check(err)
+	w.auditor, err = follow.New(follow.Options{Etcd: etcd, Kube: w.cluster.Config(local.Admin)})
+	w.check(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait(); _ = etcd.Close() })
+	wg.Go(func() {
+		if err := w.auditor.Run(ctx); err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+	wg.Go(func() { _ = kubelet.Run(ctx, kubelet.Options{Client: w.kube.Core}) })
+	<-w.auditor.Synced()
+	w.all, err = w.cluster.StartBasalt(t.Context(), 2, 3, local.BasaltOptions{Restart: true})
+	w.check(err)
+	w.check(local.WaitReady(t.Context(), w.all))
+	w.patchQueue("root", `{"spec":{"reclaimMinRuntime":"0s","preemptMinRuntime":"0s","preemptionDelay":"2s"}}`)
+	return w
+}
+
+func (w *world) patchQueue(name, patch string) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, "queue "+name, func(ctx context.Context) error {
+		return w.kube.Basalt.Patch(types.MergePatchType).Resource("queues").Name(name).Body([]byte(patch)).Do(ctx).Error()
+	})
+}
+
+func (w *world) queue(name string, spec v1alpha1.QueueSpec) {
+	w.t.Helper()
+	w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}).Do(w.t.Context()).Error())
+}
+
+func cores(n string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
+}
+
+// gang makes a PodGroup and a ReplicaSet of its pods, which makes evicted ones again at once.
+func (w *world) gang(name, queue, priority string) {
+	w.t.Helper()
+	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	g.Spec.Queue = queue
+	g.Spec.SchedulingPolicy.Gang.MinCount = size
+	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Error())
+	n, grace := int32(size), int64(1)
+	labels := map[string]string{api.LabelPodGroup: name, "team": queue}
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{SchedulerName: "basalt", PriorityClassName: priority, TerminationGracePeriodSeconds: &grace,
+				Containers: []corev1.Container{{Name: "main", Image: "none", Resources: corev1.ResourceRequirements{Requests: cores("4")}}}}}}}
+	_, err := w.kube.Core.AppsV1().ReplicaSets("default").Create(w.t.Context(), set, metav1.CreateOptions{})
+	w.check(err)
+}
+
+func (w *world) deleteGang(name string) {
+	w.t.Helper()
+	foreground := metav1.DeletePropagationForeground
+	w.check(w.kube.Core.AppsV1().ReplicaSets("default").Delete(w.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	w.check(w.kube.Basalt.Delete().Namespace("default").Resource("podgroups").Name(name).Do(w.t.Context()).Error())
+}
+
+// running returns for each gang of a team how many of its pods have a node and are not being deleted, and how many pods there are that do
+// not stay.
+func (w *world) running(ctx context.Context, team string) (bound map[string]int, leaving int, err error) {
+	list, err := w.kube.Core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "team=" + team})
+	bound = map[string]int{}
+	for _, p := range list.Items {
+		switch {
+		case p.DeletionTimestamp != nil:
+			leaving++
+		case p.Spec.NodeName != "" && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded:
+			bound[p.Labels[api.LabelPodGroup]]++
+		}
+	}
+	return bound, leaving, err
+}
+
+// settles waits until so many whole gangs of each team run, and none in part.
+func (w *world) settles(want map[string]int) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, fmt.Sprint("gangs ", want), func(ctx context.Context) error {
+		for _, team := range api.SortedKeys(want) {
+			bound, leaving, err := w.running(ctx, team)
+			if err != nil {
+				return err
+			}
+			for gang, n := range bound {
+				if n != size {
+					return fmt.Errorf("%d pods of gang %s run", n, gang)
+				}
+			}
+			if len(bound) != want[team] || leaving > 0 {
+				return fmt.Errorf("%d gangs of %s run, %d pods leave: %v", len(bound), team, leaving, w.says(ctx))
+			}
+		}
+		return nil
+	})
+}
+
+// says is what the gangs' statuses say that do not run.
+func (w *world) says(ctx context.Context) (out []string) {
+	var list v1alpha1.PodGroupList
+	if err := w.kube.Basalt.Get().Namespace("default").Resource("podgroups").Do(ctx).Into(&list); err != nil {
+		return []string{err.Error()}
+	}
+	for _, g := range list.Items {
+		if g.Status != nil && g.Status.Message != "" {
+			out = append(out, fmt.Sprintf("%s: %s", g.Name, g.Status.Message))
+		}
+	}
+	return out
+}
+
+// evictions waits until events say that so many gangs were evicted, and returns them, each as often as it was.
+func (w *world) evictions(want int) (out []string) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, fmt.Sprintf("events of %d evictions", want), func(context.Context) error {
+		if out = w.evicted(); len(out) < want {
+			return fmt.Errorf("%v", out)
+		}
+		return nil
+	})
+	if len(out) > want {
+		w.t.Errorf("%d were to be evicted, and these are: %v", want, out)
+	}
+	return out
+}
+
+func (w *world) evicted() (out []string) {
+	w.t.Helper()
+	list, err := w.kube.Core.CoreV1().Events("default").List(w.t.Context(), metav1.ListOptions{FieldSelector: "reason=Preempted,involvedObject.kind=PodGroup"})
+	w.check(err)
+	for _, e := range list.Items {
+		n := max(1, e.Count)
+		if e.Series != nil {
+			n = max(n, e.Series.Count)
+		}
+		for range n {
+			out = append(out, e.InvolvedObject.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) condition(gang, kind string) *metav1.Condition {
+	w.t.Helper()
+	var g v1alpha1.PodGroup
+	w.check(w.kube.Basalt.Get().Namespace("default").Resource("podgroups").Name(gang).Do(w.t.Context()).Into(&g))
+	if g.Status == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(g.Status.Conditions, kind)
+}
+
+func (w *world) noViolations() {
+	w.t.Helper()
+	for _, v := range w.auditor.Report().Violations {
+		w.t.Errorf("auditor: %s", v)
+	}
+}
+
+// Team b runs on the whole cluster. Team a comes back, and gets what it deserves: exactly that, in whole gangs. What was evicted waits, and
+// starts again as room becomes free. The same where no capability limits anybody, and only room is missing.
+func TestReclaim(t *testing.T) {
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
+	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
+	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
+	for i := range 12 {
+		w.gang(fmt.Sprint("b-", i), "b", "")
+	}
+	w.settles(map[string]int{"b": 12})
+	asked := time.Now()
+	for i := range 6 {
+		w.gang(fmt.Sprint("a-", i), "a", "")
+	}
+	w.settles(map[string]int{"a": 6, "b": 6})
+	t.Logf("a has what it deserves %s after it began to ask, with a delay of 2s and a grace period of 1s", time.Since(asked).Round(100*time.Millisecond))
+	gone := w.evictions(6)
+	if len(slices.Compact(slices.Clone(gone))) != 6 {
+		t.Errorf("evicted: %v", gone)
+	}
+	for _, name := range gone {
+		localtest.Wait(t, patience, "the words of "+name, func(context.Context) error {
+			initially, quota := w.condition(name, v1alpha1.ConditionPodGroupInitiallyScheduled), w.condition(name, v1alpha1.ConditionQuotaReserved)
+			if initially == nil || initially.Status != metav1.ConditionFalse || quota == nil || quota.Status != metav1.ConditionFalse || !strings.Contains(quota.Message, "insufficient cpu") {
+				return fmt.Errorf("initially %+v, quota %+v", initially, quota)
+			}
+			return nil
+		})
+	}
+
+	// One of a ends: one that was evicted starts, whole.
+	w.deleteGang("a-0")
+	w.settles(map[string]int{"a": 5, "b": 7})
+	t.Logf("one that was evicted has started again")
+
+	// Without a capability the nodes are what lacks.
+	w.patchQueue("root", `{"spec":{"capability":null}}`)
+	time.Sleep(3 * time.Second)
+	asked = time.Now()
+	w.gang("a-6", "a", "")
+	w.settles(map[string]int{"a": 6, "b": 6})
+	t.Logf("a gang that lacked nothing but room runs %s after it was made", time.Since(asked).Round(100*time.Millisecond))
+	w.evictions(7)
+	w.noViolations()
+}
+
+// Processes are killed while claims stand: the leading coordinator, and every shard in turn.
+func TestReclaimWhileProcessesDie(t *testing.T) {
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
+	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
+	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
+	for i := range 12 {
+		w.gang(fmt.Sprint("b-", i), "b", "")
+	}
+	w.settles(map[string]int{"b": 12})
+	for i := range 6 {
+		w.gang(fmt.Sprint("a-", i), "a", "")
+		time.Sleep(time.Duration(1500+300*i) * time.Millisecond)
+		w.all[i%len(w.all)].Kill()
+	}
+	w.settles(map[string]int{"a": 6, "b": 6})
+	if gone := w.evicted(); len(gone) > 12 {
+		t.Errorf("evicted: %v", gone)
+	}
+	w.noViolations()
+}
+
+// A gang of high priority takes the place of one of lower priority in its queue, where that is allowed.
+func TestPreempt(t *testing.T) {
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"64"}}}`)
+	w.queue("a", v1alpha1.QueueSpec{PreemptionPolicy: v1alpha1.PreemptLowerPriority})
+	for name, value := range map[string]int32{"low": 1, "high": 1000} {
+		_, err := w.kube.Core.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+		w.check(err)
+	}
+	for i := range 4 {
+		w.gang(fmt.Sprint("low-", i), "a", "low")
+	}
+	w.settles(map[string]int{"a": 4})
+	w.gang("high", "a", "high")
+	localtest.Wait(t, patience, "the gang of high priority", func(ctx context.Context) error {
+		bound, _, err := w.running(ctx, "a")
+		if err == nil && bound["high"] != size {
+			err = fmt.Errorf("%d pods run: %v", bound["high"], w.says(ctx))
+		}
+		return err
+	})
+	w.settles(map[string]int{"a": 4})
+	w.evictions(1)
+	w.noViolations()
+}

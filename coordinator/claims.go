@@ -1,0 +1,581 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Claims. A gang that was given a mandate says which gangs are to go, once all of its pods have room then. If that is lawful, one put decides:
+// the gang's own record names the victims. Only then are they closed, a transaction after another, and their homes are told to evict their
+// pods. When all of them are closed or gone, and what is charged leaves room, the claim becomes demand.
+//
+// From that put on, what was promised and what is on its way out counts (queue.moves): nobody else is granted what was promised, and nobody
+// is evicted for what is on its way.
+//
+// A claim is dropped when it is not lawful any more because limits were edited, when its gang gives up or asks for something else, and
+// when it takes too long. Who is not closed by then is spared. Who is closed stays closed.
+
+const (
+	claimFor   = time.Minute      // a claim may take so much longer than its victims' pods may take to leave,
+	graceMost  = time.Hour        // of which no more counts than this
+	claimBytes = 480 << 10        // of the names in a claim
+	yieldEvery = 5 * time.Second  // between two Yields to a home
+	saidFor    = 30 * time.Second // a home is told for so long that a claim was dropped
+)
+
+// claim is a standing one: it is in the record of its gang.
+type claim struct {
+	gang     *gang
+	mandate  uint64
+	rule     wire.Rule
+	victims  []victim
+	promised api.Resources // what the gang will be charged more
+	until    time.Time
+	judged   uint64 // Core.limitsVersion when it was judged
+}
+
+// victim is a gang that is to go. Under another attempt it is none.
+type victim struct {
+	gang    *gang
+	attempt uint64
+}
+
+// open reports whether the victim is not closed yet.
+func (v victim) open() bool {
+	return v.gang.res != nil && v.gang.res.attempt == v.attempt && !v.gang.res.closing && !v.gang.res.demand.IsZero()
+}
+
+// closed reports whether it is on its way out.
+func (v victim) closed() bool {
+	return v.gang.res != nil && v.gang.res.attempt == v.attempt && v.gang.res.closing
+}
+
+// move adds to what a queue and its ancestors will have more.
+func (q *queue) move(amounts api.Resources, times int64) {
+	for p := q; p != nil; p = p.parent {
+		p.moves.add(amounts, times)
+		if len(p.moves.sums) > 0 && !slices.ContainsFunc(p.moves.sums, func(t total) bool { return t.wide != wide{} }) {
+			p.moves = account{}
+		}
+	}
+}
+
+// setLeaving lets what a gang is charged count as on its way out, or not.
+func (c *Core) setLeaving(g *gang, leaving bool) {
+	r := g.res
+	if r.leaving == leaving || fault.On(fault.RealShares) {
+		return
+	}
+	times := int64(1)
+	if r.leaving = leaving; leaving {
+		times = -1
+	}
+	r.queue.move(r.demand, times)
+	if leaving || len(c.barring) > 0 {
+		c.freedFor(g)
+	}
+}
+
+// promise lets what a claim will charge count, or not any more.
+func (c *Core) promise(x *claim, times int64) {
+	if fault.On(fault.RealShares) {
+		return
+	}
+	x.gang.res.queue.move(x.promised, times)
+	if times < 0 || len(c.barring) > 0 {
+		c.freedFor(x.gang)
+	}
+}
+
+// claim judges a plan.
+func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Claim) {
+	g := c.gang(m.GetGang())
+	if g.res != nil && g.res.claim != nil && g.res.claim.mandate == m.GetMandate() {
+		c.replyClaim(b, from, g, m.GetMandate(), true, "", nil) // a repeat
+		return
+	}
+	refuse := func(why string) {
+		c.forget(now, g)
+		c.replyClaim(b, from, g, m.GetMandate(), false, why, nil)
+	}
+	x := g.mandate
+	if x == nil || m.GetTerm() != c.term || m.GetMandate() != x.number || m.GetAttempt() != g.attempt || m.GetSerial() != x.serial {
+		refuse("its mandate is over")
+		return
+	}
+	c.endMandate(g)
+	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
+		g.rest(now, c.limitsVersion)
+		c.bar(g, false)
+		g.noPlan = cmp.Or(m.GetWhy(), "no gangs were found that would have to go")
+		refuse("")
+		return
+	}
+	cl, why := c.readClaim(now, g, x, m)
+	if why != "" {
+		g.rest(now, c.limitsVersion)
+		refuse(why)
+		return
+	}
+	c.accept(b, from, cl, m.GetAwaits())
+}
+
+// readClaim judges a plan by the rules, and says why it does not stand, "" if it does.
+func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*claim, string) {
+	c.tree.recompute()
+	r := g.req
+	switch {
+	case r == nil && (g.res == nil || g.res.closing || g.res.claim != nil):
+		return nil, "it is not charged"
+	case r != nil && (r.barred != nil || g.res != nil && !g.res.demand.IsZero() || r.serial != x.serial):
+		return nil, "it asks for something else now"
+	case r != nil && (c.elsewhere(g, r.pods) > 0 || c.charged[g.key.uid] != nil && c.charged[g.key.uid] != g):
+		return nil, "its pods are charged elsewhere"
+	}
+	cl := &claim{gang: g, mandate: x.number, rule: x.rule, judged: c.limitsVersion,
+		until: now.Add(min(time.Duration(max(0, m.GetGraceMs()))*time.Millisecond, graceMost) + claimFor)}
+	if r != nil {
+		cl.promised = r.delta
+	}
+	bytes := 0
+	var holdings []holding
+	seen := map[*gang]bool{}
+	for _, w := range m.GetVictims() {
+		v := victim{c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], w.GetAttempt()}
+		if v.gang == nil || v.gang == g || seen[v.gang] || !v.open() {
+			return nil, "a gang that was to go has changed"
+		}
+		if why := c.spares(now, v.gang, x.rule); why != "" {
+			return nil, "a gang that was to go stays: " + why
+		}
+		seen[v.gang] = true
+		h := v.gang.holding()
+		h.room = slices.Contains(m.GetAwaits(), v.gang.key.uid)
+		cl.victims, holdings = append(cl.victims, v), append(holdings, h)
+		bytes += len(w.GetGang().GetUid()) + len(w.GetGang().GetQueue()) + 32
+	}
+	for _, uid := range m.GetAwaits() {
+		bytes += len(uid) + 4
+	}
+	if bytes > claimBytes || len(m.GetAwaits()) > 2*candidatesAtMost {
+		return nil, fmt.Sprintf("it names too many gangs: %d bytes, the limit is %d", bytes, claimBytes)
+	}
+	a := g.ask()
+	if len(holdings) > 0 && !fault.On(fault.PruneUnchecked) && !a.lawful(x.rule, holdings) {
+		return nil, "what queues have has changed"
+	}
+	if r != nil && !c.fitsWithout(r, cl.victims) {
+		return nil, "what queues have has changed"
+	}
+	return cl, ""
+}
+
+// fitsWithout reports whether a request could be granted if its victims, and all that is on its way out, were gone, and what was promised
+// charged.
+func (c *Core) fitsWithout(r *request, victims []victim) bool {
+	for _, v := range victims {
+		c.tree.charge(v.gang.res.queue, api.Resources(nil).Sub(v.gang.res.demand))
+	}
+	// What is on its way is not taken away here: only limits of the virtual tree count then.
+	ok := true
+	for p := r.queue; p != nil && ok; p = p.parent {
+		for _, d := range r.delta {
+			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.has(d.Resource).plus(d.Value).amount() > limit {
+				ok = false
+			}
+		}
+	}
+	for _, v := range victims {
+		c.tree.charge(v.gang.res.queue, v.gang.res.demand)
+	}
+	return ok && c.path(r.queue) == nil
+}
+
+// accept makes a claim stand, with the put that decides.
+func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string) {
+	g := x.gang
+	r := g.req
+	if g.res == nil {
+		c.admit(g, r.queue)
+		g.res.rank = r.firstRank(b.id)
+		g.res.attempt, g.res.started, g.res.preemptible = r.attempt, r.started, r.preemptible
+		if g.ref.GetSingle() { // its record names its pod
+			c.name(g, r.pods)
+		}
+	}
+	g.res.awaits = slices.Clone(awaits)
+	c.enforce(x)
+	c.put(b, g)
+	c.replyClaim(b, from, g, x.mandate, true, "", nil)
+	c.Claims.Made++
+	if r != nil {
+		c.unlist(r) // it is a class of its own now
+		c.list(r)
+		c.makeDue(r.demandClass)
+	}
+}
+
+// enforce lets a claim count.
+func (c *Core) enforce(x *claim) {
+	x.gang.res.claim = x
+	c.promise(x, 1)
+	for _, v := range x.victims {
+		if v.open() {
+			v.gang.res.claimedBy = x
+			c.setLeaving(v.gang, true)
+		}
+	}
+	c.claims = append(c.claims, x)
+	c.unbar(func(o *gang) bool { return o == x.gang })
+}
+
+// replyClaim says whether a claim stands, once the record is in the store.
+func (c *Core) replyClaim(b *batch, to api.Incarnation, g *gang, mandate uint64, accepted bool, why string, spared []string) {
+	m := &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.attempt, Mandate: mandate, Accepted: accepted, Message: why, Spared: spared}
+	if g.res != nil {
+		m.Awaits = g.res.awaits
+		if !g.res.demand.IsZero() {
+			if m.ReservationRevision = g.res.revision; m.ReservationRevision == 0 {
+				m.ReservationRevision = revisionWritten
+			}
+		}
+	}
+	b.replies = append(b.replies, reply{to, &wire.Envelope{Body: &wire.Envelope_ClaimReply{ClaimReply: m}}})
+}
+
+// revisionWritten stands for the revision of the transaction that an answer waits for.
+const revisionWritten = -1
+
+// advanceClaims goes on with each claim that stands: closes its victims, grants it, or drops it.
+func (c *Core) advanceClaims(now time.Time, b *batch) {
+	if len(c.claims) == 0 {
+		return
+	}
+	c.claims = slices.DeleteFunc(c.claims, func(x *claim) bool { return x.gang.res == nil || x.gang.res.claim != x })
+	for _, x := range slices.Clone(c.claims) {
+		if x.gang.batch == b.id || x.gang.res == nil || x.gang.res.claim != x {
+			continue
+		}
+		if len(b.ops) >= c.cfg.BatchOps {
+			return
+		}
+		switch why := c.unlawful(now, x); {
+		case why != "":
+			c.dropClaim(now, b, x, why)
+		case c.closeVictims(now, b, x):
+			c.fulfil(now, b, x)
+		}
+	}
+}
+
+// unlawful says why a claim does not stand any more, "" if it does. After it was made, only edits of limits and time count: that its
+// victims go is part of it.
+func (c *Core) unlawful(now time.Time, x *claim) string {
+	if !now.Before(x.until) {
+		return "it took too long"
+	}
+	if x.judged == c.limitsVersion {
+		return ""
+	}
+	c.tree.recompute()
+	x.judged = c.limitsVersion
+	var open, held []holding
+	for _, v := range x.victims {
+		if v.open() || v.closed() {
+			h := v.gang.holding()
+			h.room = true // that it is needed was decided
+			if held = append(held, h); v.open() {
+				open = append(open, h)
+			}
+		}
+	}
+	// As it was before the claim.
+	x.gang.res.queue.move(x.promised, -1)
+	for _, v := range x.victims {
+		if (v.open() || v.closed()) && v.gang.res.leaving {
+			v.gang.res.queue.move(v.gang.res.demand, 1)
+		}
+	}
+	a := ask{queue: x.gang.res.queue, demand: x.promised, priority: x.gang.res.rank.Priority}
+	if len(x.promised) == 0 {
+		a.has = x.gang.res.demand
+	}
+	lawful := len(open) == 0
+	if lacks := a.lacks(); !lawful && len(lacks) > 0 {
+		lawful = !slices.ContainsFunc(held, func(h holding) bool { return !a.may(x.rule, h, lacks) }) &&
+			(x.rule == wire.Rule_RULE_PREEMPT && a.queue.preempts() && a.borrowsNoMore(held) || x.rule == wire.Rule_RULE_RECLAIM && a.leavesEnough(held, lacks))
+	}
+	for _, v := range x.victims {
+		if (v.open() || v.closed()) && v.gang.res.leaving {
+			v.gang.res.queue.move(v.gang.res.demand, -1)
+		}
+	}
+	x.gang.res.queue.move(x.promised, 1)
+	if !lawful {
+		return "limits of queues were changed"
+	}
+	for p := x.gang.res.queue; p != nil; p = p.parent {
+		for _, d := range x.promised {
+			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.has(d.Resource).amount() > limit {
+				return fmt.Sprintf("the capability of queue %q was lowered", p.path)
+			}
+		}
+	}
+	return ""
+}
+
+// closeVictims closes as many victims as the transaction takes, and reports whether none is left open.
+func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
+	all = true
+	rest := x.victims[:0]
+	for _, v := range x.victims {
+		if !v.open() {
+			if v.closed() {
+				rest = append(rest, v)
+			}
+			continue
+		}
+		rest = append(rest, v)
+		r := v.gang.res
+		if len(b.ops) >= c.cfg.BatchOps || v.gang.batch == b.id || !b.fits(c.recordBytes(v.gang), c.cfg.BatchBytes) {
+			all = false
+			continue
+		}
+		if v.gang.req != nil {
+			c.withdraw(v.gang.req)
+		}
+		r.closing = true
+		r.yields = &wire.Yielding{To: x.gang.ref, Rule: x.rule, Why: c.why(x, v.gang)}
+		c.put(b, v.gang)
+		c.yielding = append(c.yielding, v.gang)
+		c.Claims.Evicted[x.rule]++
+		if home := c.table.OwnerOf(v.gang.key.queue); home != "" {
+			b.replies = append(b.replies, reply{home, v.gang.yield()})
+		}
+	}
+	x.victims = rest
+	return all
+}
+
+// why tells the users of a gang for what it is evicted.
+func (c *Core) why(x *claim, v *gang) string {
+	to := fmt.Sprintf("evicted so that gang %s/%s of queue %q can start", x.gang.ref.GetNamespace(), x.gang.ref.GetName(), x.gang.key.queue)
+	if x.rule == wire.Rule_RULE_PREEMPT {
+		return fmt.Sprintf("%s, whose priority is %d and that of this gang %d", to, x.gang.res.rank.Priority, v.res.rank.Priority)
+	}
+	_, other := apart(x.gang.res.queue, v.res.queue)
+	return fmt.Sprintf("%s: queue %q takes back what it deserves, and queue %q has more than it deserves", to, x.gang.key.queue, other.path)
+}
+
+func (g *gang) yield() *wire.Envelope {
+	return &wire.Envelope{Body: &wire.Envelope_Yield{Yield: &wire.Yield{Gang: g.ref, Attempt: g.res.attempt, To: g.res.yields}}}
+}
+
+// sendYields tells homes again which of their gangs are to go.
+func (c *Core) sendYields(now time.Time) {
+	if now.Before(c.nextYields) || c.table == nil {
+		return
+	}
+	c.nextYields = now.Add(yieldEvery)
+	c.yielding = slices.DeleteFunc(c.yielding, func(g *gang) bool { return g.res == nil || g.res.yields == nil })
+	for _, g := range c.yielding[:min(len(c.yielding), chunk)] {
+		if home := c.table.OwnerOf(g.key.queue); home != "" && g.res.revision != 0 {
+			c.send(home, g.yield())
+		}
+	}
+	if n := len(c.yielding); n > chunk { // the others next time
+		c.yielding = append(c.yielding[chunk:], c.yielding[:chunk]...)
+	}
+	c.dropped = slices.DeleteFunc(c.dropped, func(d droppedClaim) bool { return !now.Before(d.until) })
+	for _, d := range c.dropped {
+		if home := c.table.OwnerOf(d.queue); home != "" {
+			c.send(home, &wire.Envelope{Body: &wire.Envelope_ClaimReply{ClaimReply: d.reply}})
+		}
+	}
+}
+
+// droppedClaim is one of which its home is told again for a while: words may be lost.
+type droppedClaim struct {
+	until time.Time
+	queue string
+	reply *wire.ClaimReply
+}
+
+// fulfil turns a claim into demand, once what is charged leaves room.
+func (c *Core) fulfil(now time.Time, b *batch, x *claim) {
+	g := x.gang
+	r := g.req
+	if len(x.promised) == 0 { // it had its quota, and lacked room. The record says more than it needs to, until it is written for something else
+		g.res.claim = nil
+		c.leaveAlone(x)
+		g.pause = pause{}
+		if g.stuck != nil {
+			g.stuck.since = now // if it finds no room all the same
+		}
+		return
+	}
+	if r == nil || !r.delta.Equal(x.promised) || r.barred != nil {
+		return // its home has not asked in this term
+	}
+	real := fault.On(fault.RealShares)
+	if g.res.claim = nil; !real {
+		g.res.queue.move(x.promised, -1)
+	}
+	denied := c.path(r.queue)
+	if denied == nil {
+		denied = c.tree.over(r.queue, r.delta, r.demand, nil)
+	}
+	if denied != nil || c.elsewhere(g, r.pods) > 0 || !b.fits(c.recordBytes(g)+reservationBytes(g.ref, r.demand, r.pods), c.cfg.BatchBytes) {
+		if g.res.claim = x; !real {
+			g.res.queue.move(x.promised, 1)
+		}
+		return
+	}
+	c.leaveAlone(x)
+	g.pause = pause{}
+	c.grant(now, b, r)
+}
+
+// dropClaim ends a claim before it is granted.
+func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
+	g := x.gang
+	spared := c.endClaim(x)
+	c.Claims.Dropped++
+	g.rest(now, c.limitsVersion)
+	to := c.table.OwnerOf(g.key.queue)
+	c.dropped = append(c.dropped, droppedClaim{now.Add(saidFor), g.key.queue, &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.res.attempt, Mandate: x.mandate, Message: why, Spared: spared, Awaits: slices.Clone(g.res.awaits)}})
+	if !g.res.demand.IsZero() {
+		c.put(b, g)
+		c.replyClaim(b, to, g, x.mandate, false, why, spared)
+		return
+	}
+	r := g.req
+	if r != nil {
+		c.unlist(r)
+	}
+	c.release(g)
+	g.batch = b.id
+	b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))
+	if r != nil {
+		c.list(r)
+		if r.demandClass != nil {
+			c.makeDue(r.demandClass)
+		}
+	}
+	c.replyClaim(b, to, g, x.mandate, false, why, spared)
+	c.forget(now, g)
+}
+
+// leaveAlone lets gangs count as any that are closing, if they were closed by their homes and not for the claim.
+func (c *Core) leaveAlone(x *claim) {
+	for _, v := range x.victims {
+		if v.closed() && v.gang.res.yields == nil {
+			c.setLeaving(v.gang, false)
+		}
+	}
+}
+
+// endClaim takes a claim away, and returns the gangs that it does not wait for any more: those that stay.
+func (c *Core) endClaim(x *claim) (spared []string) {
+	g := x.gang
+	if g.res.claim != x {
+		return nil
+	}
+	c.promise(x, -1)
+	g.res.claim = nil
+	for _, v := range x.victims {
+		if v.open() && v.gang.res.claimedBy == x {
+			v.gang.res.claimedBy = nil
+			c.setLeaving(v.gang, false)
+			spared = append(spared, v.gang.key.uid)
+		}
+	}
+	c.leaveAlone(x)
+	g.res.awaits = slices.DeleteFunc(g.res.awaits, func(uid string) bool { return slices.Contains(spared, uid) })
+	return spared
+}
+
+// claimRecord is what the store keeps of a claim.
+func (r *reservation) claimRecord() *wire.ClaimRecord {
+	x := r.claim
+	if x == nil {
+		return nil
+	}
+	out := &wire.ClaimRecord{Mandate: x.mandate, Rule: x.rule, Promised: wire.FromResources(x.promised), UntilUnixMs: x.until.UnixMilli()}
+	for _, v := range x.victims {
+		out.Victims = append(out.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: v.gang.key.uid, Queue: v.gang.key.queue}, Attempt: v.attempt})
+	}
+	return out
+}
+
+// recordBytes bounds the size of a gang's record as it is.
+func (c *Core) recordBytes(g *gang) int {
+	return reservationBytes(g.ref, g.res.demand, g.res.pods) + g.res.claimBytes()
+}
+
+// claimBytes bounds what a record says of claims.
+func (r *reservation) claimBytes() (n int) {
+	if r == nil {
+		return 0
+	}
+	for _, uid := range r.awaits {
+		n += len(uid) + 4
+	}
+	if r.yields != nil {
+		n += proto.Size(r.yields) + 8
+	}
+	if x := r.claim; x != nil {
+		n += 64
+		for _, v := range x.victims {
+			n += len(v.gang.key.uid) + len(v.gang.key.queue) + 32
+		}
+		for _, a := range x.promised {
+			n += amountBytes + len(a.Resource)
+		}
+	}
+	return n
+}
+
+// loadClaims lets the claims of a former term go on. All reservations are loaded.
+func (c *Core) loadClaims(records []StoredReservation) {
+	for _, s := range records {
+		w := s.Record.GetClaim()
+		g := c.gangs[gangKey{s.Record.GetGang().GetQueue(), s.Record.GetGang().GetUid()}]
+		if w == nil || g == nil || g.res == nil || g.res.closing || fault.On(fault.ClaimForgotten) {
+			continue
+		}
+		promised, err := wire.ToResources(w.GetPromised())
+		if err != nil || sound(promised) != nil {
+			c.log(LevelError, "claim ignored", "gang", g.key.uid, "error", err)
+			continue
+		}
+		x := &claim{gang: g, mandate: w.GetMandate(), rule: w.GetRule(), promised: promised, until: time.UnixMilli(w.GetUntilUnixMs())}
+		for _, v := range w.GetVictims() {
+			of := victim{c.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], v.GetAttempt()}
+			if of.gang != nil && (of.open() && of.gang.res.claimedBy == nil || of.closed()) {
+				x.victims = append(x.victims, of)
+				c.setLeaving(of.gang, true)
+			}
+		}
+		if len(promised) == 0 && !slices.ContainsFunc(x.victims, victim.open) {
+			continue // it is done
+		}
+		c.enforce(x)
+	}
+	slices.SortFunc(c.claims, func(a, b *claim) int { return strings.Compare(a.gang.key.uid, b.gang.key.uid) })
+}
+
+// ClaimCounts are for metrics.
+type ClaimCounts struct {
+	Made, Dropped uint64
+	Evicted       [3]uint64 // gangs, by rule
+}

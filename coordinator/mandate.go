@@ -1,0 +1,737 @@
+package coordinator
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Mandates. A gang that waits for quota, or has it and finds no room, is told by whose end it may start, if the rules of reclaim.go name
+// anybody. Its home makes a plan of that, for only node shards know whether there is room then, and claims (claims.go). A mandate decides
+// nothing and is not kept in the store.
+//
+// Nobody is evicted before the gang has waited for the preemptionDelay of its queue: room often frees itself. From the moment when it could
+// be given a mandate, and until it starts or no plan is found, the gang bars others from borrowing what it lacks.
+//
+// The work is bounded: each Tick looks at a few gangs of a few queues, and each mandate at a bounded number of gangs.
+
+const (
+	mandatesAtOnce = 16               // that are open
+	mandateFor     = 10 * time.Second // a mandate ends if no plan came by then
+	stuckFor       = time.Minute      // a gang counts as stuck for so long after it said so
+	pauseFirst     = 10 * time.Second // before a gang for which no plan was found gets another mandate; it doubles up to
+	pauseMost      = 10 * time.Minute // this
+	preemptDelay   = 10 * time.Second // defaults of Queue.spec
+	minRuntime     = time.Minute
+
+	consideredAtOnce = 64   // gangs that a Tick looks at
+	firstOfQueue     = 16   // those of a queue, the first in its order that may get a mandate
+	seenOfQueue      = 512  // among so many
+	candidatesAtMost = 4096 // in a mandate
+	lookedAtMost     = 8192 // gangs that are looked at for one
+	plentyGangs      = 64   // candidates that may be enough
+)
+
+// mandate is the one that a gang was given last.
+type mandate struct {
+	number  uint64
+	rule    wire.Rule
+	serial  uint64 // of the request that it answers
+	until   time.Time
+	offered []*gang // those that were offered to it first
+}
+
+// stuck is a gang that has its quota and finds no room.
+type stuck struct {
+	since, seen time.Time
+	from        api.Incarnation
+	listed      bool // in Core.stuck
+}
+
+// pause is for how long a gang gets no mandate.
+type pause struct {
+	until  time.Time
+	last   time.Duration
+	limits uint64 // it ends when limits change
+	young  bool   // until gangs may be evicted that started too short a time ago: others are barred meanwhile
+}
+
+// inherited returns what the nearest queue of the path says, starting with q.
+func inherited[T any](q *queue, of func(*wire.QueuePolicy) *T, or T) T {
+	for ; q != nil; q = q.parent {
+		if p := q.limits.policy(); p != nil {
+			if v := of(p); v != nil {
+				return *v
+			}
+		}
+	}
+	return or
+}
+
+func (q *queue) preempts() bool {
+	return inherited(q, func(p *wire.QueuePolicy) *bool { return p.Preempts }, false)
+}
+
+func (q *queue) preemptionDelay() time.Duration {
+	return time.Duration(inherited(q, func(p *wire.QueuePolicy) *int64 { return p.PreemptionDelayMs }, preemptDelay.Milliseconds())) * time.Millisecond
+}
+
+// minRuntime of the gangs of a queue.
+func (q *queue) minRuntime(rule wire.Rule) time.Duration {
+	return time.Duration(inherited(q, func(p *wire.QueuePolicy) *int64 {
+		if rule == wire.Rule_RULE_PREEMPT {
+			return p.PreemptMinRuntimeMs
+		}
+		return p.ReclaimMinRuntimeMs
+	}, minRuntime.Milliseconds())) * time.Millisecond
+}
+
+// ask is what a gang wants, as the rules see it.
+func (g *gang) ask() ask {
+	if r := g.req; r != nil {
+		return ask{queue: r.queue, demand: r.delta, priority: r.priority}
+	}
+	return ask{queue: g.res.queue, has: g.res.demand, priority: g.res.rank.Priority}
+}
+
+// holding is what a gang has, as the rules see it.
+func (g *gang) holding() holding {
+	return holding{queue: g.res.queue, amounts: g.res.demand, priority: g.res.rank.Priority}
+}
+
+// spares says why a gang is nobody's victim now whatever the queues have, "" if it may be one.
+func (c *Core) spares(now time.Time, g *gang, rule wire.Rule) string {
+	switch r := g.res; {
+	case r == nil || r.closing || r.revision == 0 || r.claim != nil || r.demand.IsZero():
+		return "it is not charged, or leaves"
+	case r.claimedBy != nil:
+		return "it makes room for another gang already"
+	case !r.preemptible || r.forced:
+		return "it may not be evicted"
+	case now.UnixMilli()-r.granted < r.queue.minRuntime(rule).Milliseconds() && !fault.On(fault.RuntimeForgotten):
+		return tooYoung
+	}
+	return ""
+}
+
+const tooYoung = "it started too short a time ago"
+
+// stuckSaid takes note of a gang that finds no room.
+func (c *Core) stuckSaid(now time.Time, m Message, s *wire.Stuck) {
+	key, ok := c.sender(m)
+	g := c.gangs[key]
+	if !ok || g == nil || g.res == nil || g.res.closing || g.req != nil || g.res.attempt != s.GetAttempt() || g.serial != s.GetSerial() {
+		return
+	}
+	if g.stuck == nil || !now.Before(g.stuck.seen.Add(2*stuckFor)) { // it gives its quota back now and then, and asks again
+		if g.stuck == nil {
+			g.stuck = &stuck{}
+		}
+		g.stuck.since = now
+	}
+	if !g.stuck.listed {
+		g.stuck.listed = true
+		c.stuck = append(c.stuck, g)
+	}
+	g.stuck.seen, g.stuck.from = now, m.From
+}
+
+// lacksRoom reports whether the gang said lately that it finds no room.
+func (g *gang) lacksRoom(now time.Time) bool {
+	return g.stuck != nil && g.res != nil && !g.res.closing && g.req == nil && now.Before(g.stuck.seen.Add(stuckFor))
+}
+
+// findMandates looks at the next few gangs that wait, and gives mandates.
+func (c *Core) findMandates(now time.Time) {
+	c.endMandates(now)
+	c.stuck = slices.DeleteFunc(c.stuck, func(g *gang) bool {
+		if !g.lacksRoom(now) {
+			g.stuck.listed = false
+		}
+		return !g.stuck.listed
+	})
+	c.tree.recompute()
+	if !c.tree.evicts || c.refilling || c.began != nil || !c.synced {
+		c.unbar(func(*gang) bool { return true })
+		return
+	}
+	c.updateFair(now)
+	c.unbar(func(g *gang) bool {
+		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && !g.pause.young
+	})
+	var due []*gang
+	for _, g := range c.considered(now) {
+		a := g.ask()
+		rule := wire.Rule_RULE_UNKNOWN
+		paused := g.paused(now, c.limitsVersion)
+		if !paused || g.pause.young {
+			rule = a.prospect(a.lacks())
+		}
+		c.bar(g, rule == wire.Rule_RULE_RECLAIM && g.req != nil)
+		since := g.lacking()
+		if rule != wire.Rule_RULE_UNKNOWN && !paused && g.mandate == nil && !now.Before(since.Add(a.queue.preemptionDelay())) {
+			due = append(due, g)
+		}
+	}
+	slices.SortFunc(due, func(a, b *gang) int {
+		return cmp.Or(a.lacking().Compare(b.lacking()), strings.Compare(a.key.uid, b.key.uid))
+	})
+	for _, g := range due {
+		if len(c.mandated) >= mandatesAtOnce {
+			break
+		}
+		c.giveMandate(now, g)
+	}
+}
+
+// lacking is since when the gang lacks quota, or room.
+func (g *gang) lacking() time.Time {
+	if g.req != nil {
+		return g.req.lacking
+	}
+	return g.stuck.since
+}
+
+// waitsForQuota reports whether others might be evicted for a request: for whole gangs, whose pods allow it.
+func (r *request) waitsForQuota() bool {
+	a := r.demandClass
+	return r.slot >= 0 && r.claims && a != nil && !r.lacking.IsZero() && a.denied.queue != nil && a.denied.waits() &&
+		(r.gang.res == nil || r.gang.res.demand.IsZero() && r.gang.res.claim == nil)
+}
+
+func (g *gang) paused(now time.Time, limits uint64) bool {
+	return now.Before(g.pause.until) && g.pause.limits == limits
+}
+
+// considered are the gangs that this Tick looks at: the first of each queue that waits, a few queues at a time, and those that are stuck.
+func (c *Core) considered(now time.Time) (out []*gang) {
+	var leaves []*queue
+	c.tree.root.walkWaiting(func(q *queue) {
+		if q.classes != nil && q.classes.Len() > 0 && q.mayClaim() {
+			leaves = append(leaves, q)
+		}
+	})
+	from, _ := slices.BinarySearchFunc(leaves, c.consideredLast, func(q *queue, path string) int {
+		return cmp.Or(strings.Compare(q.path, path), -1) // the first after it
+	})
+	for i := range leaves {
+		q := leaves[(from+i)%len(leaves)]
+		n, looked := 0, 0
+		q.classes.Ascend(func(a *demandClass) bool {
+			for _, r := range a.requests {
+				if looked++; n == firstOfQueue || looked > seenOfQueue {
+					return false
+				}
+				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.young) { // those for whom no plan was found stand in nobody's way
+					n++
+					out = append(out, r.gang)
+				}
+			}
+			return true
+		})
+		c.consideredLast = q.path
+		if len(out) >= consideredAtOnce {
+			break
+		}
+	}
+	for _, g := range c.stuck {
+		if len(out) < 2*consideredAtOnce && g.res.claim == nil {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// walkWaiting calls f for the queues in which requests wait, in the order of their paths.
+func (q *queue) walkWaiting(f func(*queue)) {
+	if q.waiting == 0 {
+		return
+	}
+	f(q)
+	for _, c := range q.children {
+		c.walkWaiting(f)
+	}
+}
+
+// mayClaim reports whether a gang of the queue might take something from others: it allows preemption, or some queue of its path has less
+// than its threshold.
+func (q *queue) mayClaim() bool {
+	if q.preempts() {
+		return true
+	}
+	for p := q; p.parent != nil; p = p.parent {
+		for _, a := range p.threshold() {
+			if p.has(a.Resource).amount() < a.Value {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayLose reports whether something may be taken from a queue by what it has: it is above its threshold, or has something that it does not
+// name.
+func (q *queue) mayLose() bool {
+	if q.admitted == 0 || q.limits.policy().GetKept() {
+		return false
+	}
+	threshold := q.threshold()
+	for _, a := range q.charged {
+		limit, named := threshold.Get(a.resource)
+		if has := q.has(a.resource).amount(); has > 0 && (!named && (a.resource != "pods" || len(threshold) == 0) || named && has > limit) {
+			return true
+		}
+	}
+	return false
+}
+
+// prospect says by which rule others might be evicted for an ask, as far as sums of queues tell.
+func (a ask) prospect(lacks []lack) wire.Rule {
+	if len(lacks) == 0 {
+		return wire.Rule_RULE_UNKNOWN
+	}
+	for mine := a.queue; mine.parent != nil; mine = mine.parent {
+		helps := slices.ContainsFunc(lacks, func(l lack) bool { return api.Under(mine.parent.path, l.at.path) })
+		if !helps || mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
+			continue
+		}
+		if slices.ContainsFunc(mine.parent.children, func(o *queue) bool { return o != mine && o.mayLose() }) {
+			return wire.Rule_RULE_RECLAIM
+		}
+	}
+	if a.queue.preempts() && slices.ContainsFunc(a.queue.reserved, func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }) {
+		return wire.Rule_RULE_PREEMPT
+	}
+	return wire.Rule_RULE_UNKNOWN
+}
+
+// bar has a gang keep others from borrowing what it lacks, or not any more.
+func (c *Core) bar(g *gang, bars bool) {
+	at, found := slices.BinarySearchFunc(c.barring, g, compareKeys)
+	switch {
+	case bars && !found && len(c.barring) < consideredAtOnce && !fault.On(fault.BandThreePasses):
+		c.barring = slices.Insert(c.barring, at, g)
+	case !bars && found:
+		c.barring = slices.Delete(c.barring, at, at+1)
+		c.freedFor(g)
+	}
+}
+
+func compareKeys(a, b *gang) int {
+	return cmp.Or(strings.Compare(a.key.queue, b.key.queue), strings.Compare(a.key.uid, b.key.uid))
+}
+
+// unbar ends it for those of which f reports that.
+func (c *Core) unbar(f func(*gang) bool) {
+	c.barring = slices.DeleteFunc(c.barring, func(g *gang) bool {
+		if !f(g) {
+			return false
+		}
+		c.freedFor(g)
+		return true
+	})
+}
+
+// freedFor notes that others may be granted what a gang kept from them.
+func (c *Core) freedFor(g *gang) {
+	if q := c.tree.byPath[g.key.queue]; q != nil {
+		for p := q; p != nil; p = p.parent {
+			c.freedAt(p)
+		}
+	}
+}
+
+// barred returns by whom a request is kept from borrowing, nil for nobody.
+func (c *Core) barred(r *request) *shortfall {
+	for _, g := range c.barring {
+		if g.req == nil || g.req == r {
+			continue
+		}
+		a := g.ask()
+		lacks := a.lacks()
+		if len(lacks) == 0 || !a.bars(r.gang.ask(), lacks) {
+			continue
+		}
+		mine, _ := apart(a.queue, r.queue)
+		l := lacks[slices.IndexFunc(lacks, func(l lack) bool { return r.delta.Value(l.resource) > 0 })]
+		return &shortfall{reason: wire.DenyReason_DENY_PROMISED, queue: mine.parent, resource: l.resource, short: r.delta.Value(l.resource), requested: r.delta.Value(l.resource)}
+	}
+	return nil
+}
+
+// endMandates ends those of which no plan came.
+func (c *Core) endMandates(now time.Time) {
+	for _, g := range slices.Clone(c.mandated) {
+		if !now.Before(g.mandate.until) {
+			c.endMandate(g)
+			g.rest(now, c.limitsVersion)
+		}
+	}
+}
+
+func (c *Core) endMandate(g *gang) {
+	if g.mandate == nil {
+		return
+	}
+	for _, o := range g.mandate.offered {
+		if o.offeredTo == g {
+			o.offeredTo = nil
+		}
+	}
+	g.mandate = nil
+	c.mandated = slices.DeleteFunc(c.mandated, func(o *gang) bool { return o == g })
+}
+
+// rest gives a gang no mandate for a while.
+func (g *gang) rest(now time.Time, limits uint64) {
+	p := &g.pause
+	if p.limits != limits {
+		p.last = 0
+	}
+	p.last = min(max(2*p.last, pauseFirst), pauseMost)
+	p.until, p.limits, p.young = now.Add(p.last), limits, false
+}
+
+// giveMandate tells a gang from whom it may take what it lacks.
+func (c *Core) giveMandate(now time.Time, g *gang) {
+	a := g.ask()
+	lacks := a.lacks()
+	to, serial := g.home()
+	rule := wire.Rule_RULE_RECLAIM
+	s := c.reclaimable(now, a, lacks)
+	if !s.cover(lacks) {
+		rule = wire.Rule_RULE_PREEMPT
+		soonest := s.soonest
+		if s = c.preemptible(now, a, lacks); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
+			s.soonest = soonest
+		}
+	}
+	if !s.cover(lacks) {
+		if !s.soonest.IsZero() {
+			g.pause.until, g.pause.limits, g.pause.young = s.soonest, c.limitsVersion, true
+			return
+		}
+		g.rest(now, c.limitsVersion)
+		c.bar(g, false)
+		return
+	}
+	c.mandates++
+	number := uint64(c.term)<<24 + c.mandates // no other term gives it
+	m := &wire.Mandate{GangUid: g.key.uid, Attempt: g.attempt, Serial: serial, Number: number, Term: c.term, Rule: rule}
+	for _, l := range lacks {
+		if l.short > 0 {
+			m.Lacks = append(m.Lacks, &wire.Lack{Queue: l.at.path, Resource: l.resource, Short: l.short})
+		}
+	}
+	s.fill(a, rule, m)
+	g.mandate = &mandate{number: number, rule: rule, serial: serial, until: now.Add(mandateFor)}
+	c.mandated = append(c.mandated, g)
+	for _, v := range s.first {
+		v.offeredTo = g
+	}
+	g.mandate.offered = s.first
+	c.send(to, &wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: m}})
+}
+
+// home is where a gang's last request came from, and its serial.
+func (g *gang) home() (api.Incarnation, uint64) {
+	if g.req != nil {
+		return g.req.from, g.req.serial
+	}
+	return g.stuck.from, g.serial
+}
+
+// ---- who may be taken
+
+// offer is who may be taken for an ask, in order.
+type offer struct {
+	gangs []*gang
+	first []*gang // of them those that would be taken if all had room where it is needed
+	sides []*side // a parent before its children
+	of    map[*queue]*side
+
+	freed   []int64   // by them, of each of what is lacking
+	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
+}
+
+// side is a queue that would lose something.
+type side struct {
+	queue    *queue
+	parent   *side
+	number   int
+	children []*side
+	gangs    []*gang // of a leaf, the first to go first
+	freed    sums
+	share    int64 // over
+	borrowed bool  // by all of them
+}
+
+// plenty reports whether the offer is large enough to choose from: it would free several times what is lacking.
+func (s *offer) plenty(lacks []lack) bool {
+	if len(s.gangs) < plentyGangs {
+		return false
+	}
+	for n, l := range lacks {
+		if l.short <= 0 || s.freed[n] < api.AddSat(l.short, 3*min(l.short, math.MaxInt64/4)) {
+			return false
+		}
+	}
+	return true
+}
+
+// admits reports whether a gang may go now, and notes when it may if it has not run for long enough.
+func (s *offer) admits(c *Core, now time.Time, g *gang, rule wire.Rule) bool {
+	switch c.spares(now, g, rule) {
+	case "":
+		return true
+	case tooYoung:
+		if at := time.UnixMilli(g.res.granted).Add(g.res.queue.minRuntime(rule)); s.soonest.IsZero() || at.Before(s.soonest) {
+			s.soonest = at
+		}
+	}
+	return false
+}
+
+// cover reports whether all of them would free what is lacking.
+func (s *offer) cover(lacks []lack) bool {
+	victims := make([]holding, 0, len(s.gangs))
+	for _, g := range s.gangs {
+		victims = append(victims, g.holding())
+	}
+	return len(s.gangs) > 0 && len(lacks) > 0 && (ask{}).covers(victims, lacks, -1)
+}
+
+// goesFirst is the order in which gangs of one leaf are taken: the lowest priority, and of those the one that was granted last.
+func goesFirst(a, b *gang) int {
+	return cmp.Or(cmp.Compare(a.res.rank.Priority, b.res.rank.Priority), cmp.Compare(b.res.granted, a.res.granted), strings.Compare(a.key.uid, b.key.uid))
+}
+
+// preemptible returns the gangs that may be preempted for an ask.
+func (c *Core) preemptible(now time.Time, a ask, lacks []lack) *offer {
+	s := &offer{of: map[*queue]*side{}}
+	if !a.queue.preempts() {
+		return s
+	}
+	borrows := false // then only who borrows all that it uses may be put out
+	for q := a.queue; q.parent != nil; q = q.parent {
+		borrows = borrows || !usesAny(q.threshold(), a.demand)
+	}
+	for _, g := range a.queue.reserved[:min(len(a.queue.reserved), lookedAtMost)] {
+		h := g.holding()
+		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(c, now, g, wire.Rule_RULE_PREEMPT) {
+			continue
+		}
+		if borrows && len(a.demand) > 0 && usesAny(a.queue.threshold(), h.amounts) {
+			continue
+		}
+		s.gangs = append(s.gangs, g)
+	}
+	slices.SortFunc(s.gangs, goesFirst)
+	s.gangs = s.gangs[:min(len(s.gangs), candidatesAtMost)]
+	s.chooseFirst(a, lacks)
+	return s
+}
+
+// chooseFirst notes how many of the gangs are enough for what is lacking.
+func (s *offer) chooseFirst(a ask, lacks []lack) {
+	short := slices.Clone(lacks)
+	for i, g := range s.gangs {
+		enough := true
+		for n := range short {
+			if api.Under(g.res.queue.path, short[n].at.path) {
+				short[n].short -= max(0, g.res.demand.Value(short[n].resource))
+			}
+			enough = enough && short[n].short <= 0
+		}
+		if s.first = s.gangs[:i+1]; enough {
+			return
+		}
+	}
+}
+
+// reclaimable returns the gangs of other queues that may be taken for an ask: those of the nearest queues first, of these the ones that are
+// most above their thresholds, level by level.
+func (c *Core) reclaimable(now time.Time, a ask, lacks []lack) *offer {
+	s := &offer{of: map[*queue]*side{}, freed: make([]int64, len(lacks))}
+	looked := 0
+	for mine := a.queue; mine.parent != nil && looked < lookedAtMost; mine = mine.parent {
+		if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
+			continue
+		}
+		var tops []*side
+		for _, other := range mine.parent.children {
+			if other == mine {
+				continue
+			}
+			if t := c.sidesOf(now, a, lacks, s, nil, other, &looked); t != nil {
+				tops = append(tops, t)
+			}
+		}
+		for len(s.gangs) < candidatesAtMost && !s.plenty(lacks) {
+			g := next(tops, lacks)
+			if g == nil {
+				break
+			}
+			s.gangs = append(s.gangs, g)
+			for n := range s.freed {
+				if api.Under(g.res.queue.path, lacks[n].at.path) {
+					s.freed[n] = api.AddSat(s.freed[n], max(0, g.res.demand.Value(lacks[n].resource)))
+				}
+			}
+		}
+	}
+	s.chooseFirst(a, lacks)
+	for _, d := range s.sides { // others would do as well, if these are not where room is needed
+		if most := candidatesAtMost - len(s.gangs); !s.plenty(lacks) {
+			s.gangs = append(s.gangs, d.gangs[:min(len(d.gangs), most)]...)
+		}
+	}
+	return s
+}
+
+// sidesOf makes the side of a queue and those below it, nil if nothing can be taken there.
+func (c *Core) sidesOf(now time.Time, a ask, lacks []lack, s *offer, parent *side, q *queue, looked *int) *side {
+	if !q.mayLose() || *looked >= lookedAtMost {
+		return nil
+	}
+	d := &side{queue: q, parent: parent, number: len(s.sides), borrowed: true}
+	s.sides = append(s.sides, d)
+	for _, child := range q.children {
+		if t := c.sidesOf(now, a, lacks, s, d, child, looked); t != nil {
+			d.children = append(d.children, t)
+			d.borrowed = d.borrowed && t.borrowed
+		}
+	}
+	for _, g := range q.reserved[:min(len(q.reserved), lookedAtMost-*looked)] {
+		*looked++
+		if h := g.holding(); g.offeredTo == nil && a.mayReclaim(h, lacks) && s.admits(c, now, g, wire.Rule_RULE_RECLAIM) {
+			d.gangs = append(d.gangs, g)
+			d.borrowed = d.borrowed && !usesAny(q.threshold(), h.amounts)
+		}
+	}
+	if len(d.gangs)+len(d.children) == 0 {
+		s.sides = s.sides[:d.number]
+		return nil
+	}
+	slices.SortFunc(d.gangs, goesFirst)
+	d.share = d.over(lacks)
+	s.of[q] = d
+	return d
+}
+
+// next takes the next gang from the sides that are still above their thresholds.
+func next(sides []*side, lacks []lack) *gang {
+	for {
+		var best *side
+		most := int64(-1)
+		for _, d := range sides {
+			if d.share > most {
+				best, most = d, d.share
+			}
+		}
+		if best == nil {
+			return nil
+		}
+		g := next(best.children, lacks)
+		if g == nil && len(best.gangs) > 0 {
+			g, best.gangs = best.gangs[0], best.gangs[1:]
+		}
+		if g != nil {
+			best.freed = add(best.freed, g.res.demand)
+			best.share = best.over(lacks)
+			return g
+		}
+		best.share = -1 // nothing more is taken here
+	}
+}
+
+func add(s sums, amounts api.Resources) sums {
+	for _, a := range amounts {
+		at := s.at(a.Resource)
+		*at = at.plus(a.Value)
+	}
+	return s
+}
+
+// over is how much of its threshold a side would have, as a part of it, of the resource of which that is most; -1 if it is not above any.
+func (d *side) over(lacks []lack) int64 {
+	if d.borrowed {
+		return weightless
+	}
+	threshold := d.queue.threshold()
+	lacking := slices.ContainsFunc(lacks, func(l lack) bool { _, named := threshold.Get(l.resource); return named })
+	most := int64(-1)
+	for _, t := range threshold {
+		if lacking && !slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == t.Resource }) {
+			continue
+		}
+		if has := d.queue.has(t.Resource).sub(d.freed.get(t.Resource)).amount(); has > t.Value {
+			most = max(most, part(has, t.Value))
+		}
+	}
+	return most
+}
+
+// fill writes an offer into a mandate.
+func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
+	lacks := a.lacks()
+	for _, d := range s.sides {
+		w := &wire.Side{Queue: d.queue.path, Borrowed: d.borrowed}
+		if d.parent != nil {
+			w.Parent = uint32(d.parent.number) + 1
+		}
+		threshold := d.queue.threshold()
+		lacking := slices.ContainsFunc(lacks, func(l lack) bool { _, named := threshold.Get(l.resource); return named })
+		for _, t := range threshold {
+			if lacking && !slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == t.Resource }) {
+				continue
+			}
+			if above := d.queue.has(t.Resource).plus(-t.Value).amount(); above > 0 {
+				w.Above = append(w.Above, &wire.Amount{Resource: t.Resource, Value: above})
+			}
+		}
+		for _, t := range d.queue.guarantee {
+			if t.Value > 0 {
+				w.Spare = append(w.Spare, &wire.Amount{Resource: t.Resource, Value: d.queue.has(t.Resource).plus(-t.Value).amount()})
+			}
+		}
+		m.Sides = append(m.Sides, w)
+	}
+	for _, g := range s.gangs {
+		w := &wire.Candidate{Gang: g.ref, Attempt: g.res.attempt, Demand: wire.FromResources(g.res.demand)}
+		if d := s.of[g.res.queue]; d != nil {
+			w.Side = uint32(d.number) + 1
+		}
+		m.Candidates = append(m.Candidates, w)
+	}
+	if rule == wire.Rule_RULE_PREEMPT {
+		m.AtLeast = wire.FromResources(a.atLeast())
+	}
+}
+
+// atLeast is how much a preemption has to free so that no queue of the path has more above its threshold than before.
+func (a ask) atLeast() (out api.Resources) {
+	for _, d := range a.demand {
+		most := int64(0)
+		for q := a.queue; q.parent != nil; q = q.parent {
+			threshold := q.threshold()
+			limit, named := threshold.Get(d.Resource)
+			switch {
+			case !usesAny(threshold, a.demand):
+				most = d.Value
+			case named:
+				most = max(most, min(d.Value, q.has(d.Resource).plus(d.Value).plus(-limit).amount()))
+			}
+		}
+		if most > 0 {
+			out = append(out, api.Amount{Resource: d.Resource, Value: most})
+		}
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+package coordinator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// BenchmarkMandate gives one gang a mandate, where so many gangs in 200 queues may be evicted for it.
+func BenchmarkMandate(b *testing.B) {
+	for _, gangs := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(gangs), func(b *testing.B) {
+			now := time.UnixMilli(1_000_000)
+			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
+			rev := int64(1)
+			var step func(ev Event)
+			step = func(ev Event) {
+				c.Step(now, ev)
+				for _, o := range c.Outputs() {
+					if t, ok := o.(Txn); ok {
+						rev++
+						step(TxnDone{ID: t.ID, Revision: rev})
+					}
+				}
+			}
+			cpu := func(n int) api.Resources { return api.FromMap(map[string]int64{"cpu": int64(n) * 1000}) }
+			queue := func(name string, capability, deserved api.Resources) {
+				step(QueueSeen{Name: name, UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: capability, Deserved: deserved,
+					Policy: &wire.QueuePolicy{ReclaimMinRuntimeMs: new(int64(0)), PreemptionDelayMs: new(int64(0))}})
+			}
+			queue("root", cpu(gangs), nil)
+			queue("a", nil, cpu(gangs/2))
+			for i := range 200 {
+				queue(fmt.Sprintf("q%d", i), nil, cpu(1))
+			}
+			step(QueuesSynced{})
+			now = now.Add(2 * time.Second)
+			step(Tick{})
+			serial := uint64(0)
+			reserve := func(uid, queue string, demand api.Resources) {
+				serial++
+				step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{Gang: &wire.GangRef{Uid: uid, Queue: queue},
+					Attempt: 1, Serial: serial, TableEpoch: 1, SinceUnixMs: int64(serial), Demand: wire.FromResources(demand), Preemptible: true, Claims: true}}}})
+			}
+			for i := range gangs {
+				reserve(fmt.Sprint("g", i), fmt.Sprintf("q%d", i%200), cpu(1))
+			}
+			reserve("claimant", "a", cpu(gangs/100))
+			g := c.gangs[gangKey{"a", "claimant"}]
+			if g.req == nil || len(c.ring) != 1 {
+				b.Fatal("it does not wait")
+			}
+			for b.Loop() {
+				c.endMandate(g)
+				g.pause = pause{}
+				c.giveMandate(now, g)
+				if g.mandate == nil {
+					b.Fatal("no mandate")
+				}
+				c.out = nil
+			}
+		})
+	}
+}

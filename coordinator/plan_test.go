@@ -1,0 +1,103 @@
+package coordinator
+
+import (
+	"slices"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// planOf is what a home would answer to a mandate if room were no matter: the first candidates that are enough, and of them none that is not
+// needed; nothing if there is no such set.
+func planOf(m *wire.Mandate) []*wire.Victim {
+	var taken []*wire.Candidate
+	for _, v := range m.Candidates {
+		if enough(m, taken) {
+			break
+		}
+		if taken = append(taken, v); !allowed(m, taken) {
+			taken = taken[:len(taken)-1]
+		}
+	}
+	for i := len(taken) - 1; i >= 0; i-- {
+		if fewer := slices.Delete(slices.Clone(taken), i, i+1); enough(m, fewer) && allowed(m, fewer) {
+			taken = fewer
+		}
+	}
+	if !enough(m, taken) {
+		return nil
+	}
+	var out []*wire.Victim
+	for _, v := range taken {
+		out = append(out, &wire.Victim{Gang: v.Gang, Attempt: v.Attempt})
+	}
+	return out
+}
+
+func enough(m *wire.Mandate, taken []*wire.Candidate) bool {
+	for _, l := range m.Lacks {
+		for _, v := range taken {
+			if api.Under(v.Gang.Queue, l.Queue) {
+				l = &wire.Lack{Queue: l.Queue, Resource: l.Resource, Short: l.Short - value(v.Demand, l.Resource)}
+			}
+		}
+		if l.Short > 0 {
+			return false
+		}
+	}
+	for _, a := range m.AtLeast {
+		sum := int64(0)
+		for _, v := range taken {
+			sum += value(v.Demand, a.Resource)
+		}
+		if sum < a.Value {
+			return false
+		}
+	}
+	return len(taken) > 0
+}
+
+func allowed(m *wire.Mandate, taken []*wire.Candidate) bool {
+	for i, side := range m.Sides {
+		var here []*wire.Candidate
+		for _, v := range taken {
+			for s := v.Side; s > 0; s = m.Sides[s-1].Parent {
+				if int(s-1) == i {
+					here = append(here, v)
+				}
+			}
+		}
+		freed := func(resource string) (sum, smallest int64) {
+			for n, v := range here {
+				x := value(v.Demand, resource)
+				if sum += x; n == 0 || x > 0 && (x < smallest || smallest == 0) {
+					smallest = x
+				}
+			}
+			return sum, smallest
+		}
+		fine := side.Borrowed || len(here) == 0
+		for _, a := range side.Above {
+			sum, smallest := freed(a.Resource)
+			fine = fine || sum-smallest < a.Value
+		}
+		for _, a := range side.Spare {
+			if sum, _ := freed(a.Resource); sum > a.Value {
+				return false
+			}
+		}
+		if !fine {
+			return false
+		}
+	}
+	return true
+}
+
+func value(amounts []*wire.Amount, resource string) int64 {
+	for _, a := range amounts {
+		if a.Resource == resource {
+			return a.Value
+		}
+	}
+	return 0
+}

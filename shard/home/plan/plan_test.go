@@ -1,0 +1,418 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"basalt.dev/basalt/api"
+)
+
+// problem is a small one for which all sets of victims can be tried.
+type problem struct {
+	classes []Class
+	nodes   []Node
+	m       *Mandate
+}
+
+func (p *problem) String() string {
+	return fmt.Sprintf("classes %v\nnodes %v\nmandate %+v", p.classes, p.nodes, *p.m)
+}
+
+func some(rng *rand.Rand, resources []string, most int64) api.Resources {
+	m := map[string]int64{}
+	for _, r := range resources {
+		if v := rng.Int63n(most + 1); v > 0 {
+			m[r] = v
+		}
+	}
+	return api.FromMap(m)
+}
+
+func random(rng *rand.Rand) *problem {
+	resources := []string{"cpu", "gpu"}[:1+rng.Intn(2)]
+	p := &problem{m: &Mandate{}}
+	for range 1 + rng.Intn(2) {
+		c := Class{Requests: some(rng, resources, 4).Max(api.Resources{{Resource: "cpu", Value: 1}}), Pods: 1 + rng.Intn(3), Apart: rng.Intn(6) == 0}
+		p.classes = append(p.classes, c)
+	}
+	queues := []string{"a.x", "a.y", "b.x", "b.y"}
+	for i := range 1 + rng.Intn(7) {
+		queue := queues[rng.Intn(len(queues))]
+		p.m.Candidates = append(p.m.Candidates, Candidate{Gang: fmt.Sprintf("v%d", i), Queue: queue, Demand: api.Resources{}})
+	}
+	for n := range 1 + rng.Intn(4) {
+		node := Node{Shard: api.Incarnation(fmt.Sprintf("s%d", n%2)), Free: some(rng, resources, 3)}
+		for class := range p.classes {
+			if rng.Intn(5) > 0 {
+				node.Classes = append(node.Classes, uint32(class))
+			}
+		}
+		for i := range p.m.Candidates {
+			if c := &p.m.Candidates[i]; rng.Intn(3) == 0 {
+				amounts := some(rng, resources, 3)
+				anyway := rng.Intn(8) == 0
+				node.Leaves = append(node.Leaves, Leaves{Gang: c.Gang, Amounts: amounts, Anyway: anyway})
+				if !anyway {
+					c.Demand = c.Demand.Add(amounts)
+				}
+			}
+		}
+		if rng.Intn(6) == 0 {
+			node.Leaves = append(node.Leaves, Leaves{Gang: "gone", Amounts: some(rng, resources, 3), Anyway: true})
+		}
+		p.nodes = append(p.nodes, node)
+	}
+	if rng.Intn(2) == 0 {
+		for range 1 + rng.Intn(2) {
+			p.m.Lacks = append(p.m.Lacks, Lack{Queue: []string{"a", "b", "a.x", "root"}[rng.Intn(4)], Resource: resources[rng.Intn(len(resources))], Short: 1 + rng.Int63n(6)})
+		}
+	}
+	if rng.Intn(2) == 0 {
+		sides := map[string]int{}
+		for _, path := range []string{"a", "b", "a.x", "a.y", "b.x", "b.y"} {
+			s := Side{Parent: sides[path[:1]], Above: some(rng, resources, 8), Borrowed: rng.Intn(6) == 0}
+			if rng.Intn(3) == 0 {
+				s.Spare = some(rng, resources, 9)
+			}
+			p.m.Sides = append(p.m.Sides, s)
+			sides[path] = len(p.m.Sides)
+		}
+		for i := range p.m.Candidates {
+			p.m.Candidates[i].Side = sides[p.m.Candidates[i].Queue]
+		}
+	} else if rng.Intn(3) == 0 {
+		p.m.AtLeast = some(rng, resources, 4)
+	}
+	return p
+}
+
+// lawful judges the victims with regard to quota, straight from the words of the specification.
+func (p *problem) lawful(victims []int) (allowed, covers bool) {
+	covers = true
+	var all api.Resources
+	for _, l := range p.m.Lacks {
+		var freed int64
+		for _, v := range victims {
+			if c := p.m.Candidates[v]; api.Under(c.Queue, l.Queue) {
+				freed += c.Demand.Value(l.Resource)
+			}
+		}
+		covers = covers && freed >= l.Short
+	}
+	for _, v := range victims {
+		all = all.Add(p.m.Candidates[v].Demand)
+	}
+	covers = covers && p.m.AtLeast.Fits(all)
+	allowed = true
+	for i, s := range p.m.Sides {
+		var freed, smallest api.Resources
+		within := 0
+		for _, v := range victims {
+			inside := false
+			for k := p.m.Candidates[v].Side; k > 0; k = p.m.Sides[k-1].Parent {
+				inside = inside || k == i+1
+			}
+			if !inside {
+				continue
+			}
+			within++
+			d := p.m.Candidates[v].Demand.Positive()
+			freed = freed.Add(d)
+			for _, a := range d {
+				if has, known := smallest.Get(a.Resource); !known {
+					smallest = smallest.Add(api.Resources{a})
+				} else if a.Value < has {
+					smallest = smallest.Add(api.Resources{{Resource: a.Resource, Value: a.Value - has}})
+				}
+			}
+		}
+		if within == 0 {
+			continue
+		}
+		enough := s.Borrowed
+		for _, a := range s.Above {
+			enough = enough || freed.Value(a.Resource)-smallest.Value(a.Resource) < a.Value
+		}
+		for _, a := range s.Spare {
+			enough = enough && freed.Value(a.Resource) <= a.Value
+		}
+		allowed = allowed && enough
+	}
+	return allowed, covers
+}
+
+// packs reports whether pods of each class fit on the nodes of a shard ("" for all) once some gangs are gone there: exactly.
+func (p *problem) packs(pods []int, shard api.Incarnation, gone func(Leaves) bool) bool {
+	var free []api.Resources
+	var nodes []Node
+	for _, n := range p.nodes {
+		if shard != "" && n.Shard != shard {
+			continue
+		}
+		has := n.Free
+		for _, l := range n.Leaves {
+			if gone(l) {
+				has = has.Add(l.Amounts)
+			}
+		}
+		free, nodes = append(free, has), append(nodes, n)
+	}
+	on := make([][]int, len(nodes))
+	for i := range on {
+		on[i] = make([]int, len(p.classes))
+	}
+	left := slices.Clone(pods)
+	var place func(class, from int) bool
+	place = func(class, from int) bool {
+		for class < len(left) && left[class] == 0 {
+			class, from = class+1, 0
+		}
+		if class == len(left) {
+			return true
+		}
+		c := p.classes[class]
+		for n := from; n < len(nodes); n++ {
+			if !slices.Contains(nodes[n].Classes, uint32(class)) || c.Apart && on[n][class] > 0 || !c.Requests.Fits(free[n]) {
+				continue
+			}
+			free[n] = free[n].Sub(c.Requests)
+			on[n][class]++
+			left[class]--
+			if place(class, n) {
+				return true
+			}
+			free[n] = free[n].Add(c.Requests)
+			on[n][class]--
+			left[class]++
+		}
+		return false
+	}
+	return place(0, 0)
+}
+
+func (p *problem) all() (pods []int) {
+	for _, c := range p.classes {
+		pods = append(pods, c.Pods)
+	}
+	return pods
+}
+
+func (p *problem) uids(victims []int) (out []string) {
+	for _, v := range victims {
+		out = append(out, p.m.Candidates[v].Gang)
+	}
+	return out
+}
+
+// fine reports whether a set of victims is a plan.
+func (p *problem) fine(victims []int) bool {
+	allowed, covers := p.lawful(victims)
+	uids := p.uids(victims)
+	return allowed && covers && p.packs(p.all(), "", func(l Leaves) bool { return l.Anyway || slices.Contains(uids, l.Gang) })
+}
+
+// TestFindAgainstAllSets compares Find with a search over all sets of candidates. Every plan that it finds has to be valid: the sides
+// allow the victims, they cover what is lacking, the pods of each shard have room there once the gangs that it awaits are gone, and
+// no victim that gives quota alone can be left out. Where there is a plan, Find has to find one in at least 96 of 100 cases (97.2 when this was written; most of the others are missed because pods take free room first).
+func TestFindAgainstAllSets(t *testing.T) {
+	solvable, found, smallest, reducible, missed := 0, 0, 0, 0, 0
+	const problems = 30000
+	for seed := range int64(problems) {
+		p := random(rand.New(rand.NewSource(seed)))
+		got, result := Find(p.classes, p.nodes, p.m, 0)
+		least := -1
+		for set := range 1 << len(p.m.Candidates) {
+			var victims []int
+			for v := range p.m.Candidates {
+				if set&(1<<v) != 0 {
+					victims = append(victims, v)
+				}
+			}
+			if (least < 0 || len(victims) < least) && p.fine(victims) {
+				least = len(victims)
+			}
+		}
+		if len(p.m.Lacks) == 0 && p.packs(p.all(), "", func(l Leaves) bool { return l.Anyway }) {
+			least = 0 // AtLeast alone evicts nobody
+		}
+		if least == 0 {
+			if result == Found && len(p.m.Lacks) == 0 && len(got.Victims) > 0 {
+				reducible++
+			}
+			if result != Found {
+				continue
+			}
+		} else if least > 0 {
+			solvable++
+		}
+		if result == Spent {
+			t.Fatalf("seed %d: the budget was spent\n%s", seed, p)
+		}
+		if result == None {
+			if least > 0 && missed < 6 && testing.Verbose() {
+				missed++
+				t.Logf("seed %d: missed one of %d: %s\n%s", seed, least, got.Why, p)
+			}
+			if got.Why == "" {
+				t.Fatalf("seed %d: no plan, and no reason\n%s", seed, p)
+			}
+			continue
+		}
+		if least > 0 {
+			found++
+		}
+		if len(got.Victims) == least {
+			smallest++
+		}
+		if len(got.Victims) == 0 {
+			t.Fatalf("seed %d: a plan without victims\n%s", seed, p)
+		}
+		allowed, covers := p.lawful(got.Victims)
+		if !allowed || !covers {
+			t.Fatalf("seed %d: %+v is allowed %t and covers %t\n%s", seed, got, allowed, covers, p)
+		}
+		for i, v := range got.Victims {
+			without := slices.Delete(slices.Clone(got.Victims), i, i+1)
+			if _, still := p.lawful(without); still && !slices.Contains(got.Awaits, p.m.Candidates[v].Gang) {
+				t.Fatalf("seed %d: %+v, and victim %d is not needed\n%s", seed, got, v, p)
+			}
+			if p.fine(without) {
+				reducible++
+				break
+			}
+		}
+		uids := p.uids(got.Victims)
+		for _, uid := range got.Awaits {
+			leaves := slices.ContainsFunc(p.nodes, func(n Node) bool {
+				return slices.ContainsFunc(n.Leaves, func(l Leaves) bool { return l.Gang == uid && l.Anyway })
+			})
+			if !slices.Contains(uids, uid) && !leaves {
+				t.Fatalf("seed %d: %+v awaits %s, which stays\n%s", seed, got, uid, p)
+			}
+		}
+		sum := make([]int, len(p.classes))
+		for _, shard := range []api.Incarnation{"s0", "s1"} {
+			pods := make([]int, len(p.classes))
+			for _, s := range got.Shares {
+				if s.Shard == shard {
+					pods[s.Class] += s.Pods
+					sum[s.Class] += s.Pods
+				}
+			}
+			gone := func(l Leaves) bool {
+				return slices.Contains(got.Awaits, l.Gang) && (l.Anyway || slices.Contains(uids, l.Gang))
+			}
+			if !p.packs(pods, shard, gone) {
+				t.Fatalf("seed %d: %+v has no room at %s\n%s", seed, got, shard, p)
+			}
+		}
+		if !slices.Equal(sum, p.all()) {
+			t.Fatalf("seed %d: %+v places %v pods\n%s", seed, got, sum, p)
+		}
+	}
+	t.Logf("%d of %d problems have a plan; found %d (%.2f%%), %d of them with the fewest victims, %d with one too many",
+		solvable, problems, found, 100*float64(found)/float64(solvable), smallest, reducible)
+	if found < solvable*96/100 {
+		t.Errorf("found %d of %d plans", found, solvable)
+	}
+}
+
+// TestFind has examples, one for each step.
+func TestFind(t *testing.T) {
+	cpu := func(n int64) api.Resources { return api.Resources{{Resource: "cpu", Value: n}} }
+	victim := func(uid string, n int64) Candidate { return Candidate{Gang: uid, Queue: "q", Demand: cpu(n)} }
+	for _, test := range []struct {
+		name    string
+		classes []Class
+		nodes   []Node
+		m       Mandate
+		want    string
+	}{
+		{"quota alone", []Class{{Requests: cpu(1), Pods: 2}}, []Node{{Shard: "a", Free: cpu(2), Classes: []uint32{0}}},
+			Mandate{Lacks: []Lack{{"q", "cpu", 2}}, Candidates: []Candidate{victim("u", 1), victim("v", 2)}}, "1 [1] awaits [] [{a 0 2}]"},
+		{"room of one that leaves anyway", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "gone", Amounts: cpu(1), Anyway: true}}}},
+			Mandate{Lacks: []Lack{{"q", "cpu", 1}}, Candidates: []Candidate{victim("v", 1)}}, "1 [0] awaits [gone] [{a 0 1}]"},
+		{"two on one node", []Class{{Requests: cpu(4), Pods: 1}}, []Node{
+			{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "u", Amounts: cpu(2)}}},
+			{Shard: "b", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(2)}, {Gang: "w", Amounts: cpu(2)}}}},
+			Mandate{Candidates: []Candidate{victim("u", 2), victim("v", 2), victim("w", 2)}}, "1 [1 2] awaits [v w] [{b 0 1}]"},
+		{"the large one, as both are too many", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}},
+			Mandate{Lacks: []Lack{{"q", "cpu", 5}}, Sides: []Side{{Above: cpu(3)}}, Candidates: []Candidate{
+				{Gang: "u", Queue: "q", Demand: cpu(1), Side: 1}, {Gang: "v", Queue: "q", Demand: cpu(5), Side: 1}, {Gang: "w", Queue: "q", Demand: cpu(4), Side: 1}}}, "1 [1] awaits [] [{a 0 1}]"},
+		{"too little", []Class{{Requests: cpu(3), Pods: 1}}, []Node{{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(2)}}}},
+			Mandate{Candidates: []Candidate{victim("v", 2)}}, "0 1 of 1 pods would have no room even without all gangs that could be evicted"},
+		{"too little quota", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}},
+			Mandate{Lacks: []Lack{{"q", "cpu", 5000}}, Candidates: []Candidate{victim("v", 2000)}}, `0 all gangs that could be evicted together free cpu=2 of the 5 that queue "q" lacks`},
+		{"nobody", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}}, Mandate{Candidates: []Candidate{victim("v", 2)}}, "0 " + roomThere},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, result := Find(test.classes, test.nodes, &test.m, 0)
+			got := fmt.Sprintf("%d %v awaits %v %v", result, p.Victims, p.Awaits, p.Shares)
+			if result != Found {
+				got = fmt.Sprintf("%d %s", result, p.Why)
+			}
+			if got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// BenchmarkFind is a gang of 10,000 pods, for which 1,000 gangs with 10 pods each are evicted on 5,000 nodes.
+func BenchmarkFind(b *testing.B) {
+	for _, lacks := range []bool{false, true} {
+		rng := rand.New(rand.NewSource(1))
+		pod := api.FromMap(map[string]int64{"cpu": 1000, "memory": 4 << 30, "pods": 1})
+		classes := []Class{{Requests: pod, Pods: 10000}}
+		m := &Mandate{}
+		nodes := make([]Node, 5000)
+		for n := range nodes {
+			nodes[n] = Node{Shard: api.Incarnation(fmt.Sprintf("s%d", n%8)), Classes: []uint32{0}, Free: api.FromMap(map[string]int64{"cpu": 500, "memory": 1 << 30, "pods": 80})}
+		}
+		for v := range 1000 {
+			c := Candidate{Gang: fmt.Sprintf("v%d", v), Queue: "q.a", Side: 1}
+			for range 10 {
+				n := rng.Intn(len(nodes))
+				nodes[n].Leaves = append(nodes[n].Leaves, Leaves{Gang: c.Gang, Amounts: pod})
+				c.Demand = c.Demand.Add(pod)
+			}
+			m.Candidates = append(m.Candidates, c)
+		}
+		m.Sides = []Side{{Above: api.Resources{{Resource: "cpu", Value: 1 << 40}}}}
+		if lacks {
+			m.Lacks = []Lack{{"q", "cpu", 10_000_000}, {"q", "memory", 10000 * 4 << 30}}
+		}
+		b.Run(fmt.Sprintf("lacks=%t", lacks), func(b *testing.B) {
+			for b.Loop() {
+				if p, result := Find(classes, nodes, m, 0); result != Found || len(p.Victims) != 1000 {
+					b.Fatalf("%d: %d victims, %s", result, len(p.Victims), p.Why)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFindHalf is one where half of 2,000 gangs, with 8 small pods each on one of 2,000 nodes, have to go for 1,000 pods that
+// need a node each.
+func BenchmarkFindHalf(b *testing.B) {
+	rng := rand.New(rand.NewSource(1))
+	small, large := api.FromMap(map[string]int64{"cpu": 1000, "pods": 1}), api.FromMap(map[string]int64{"cpu": 8000, "pods": 1})
+	m := &Mandate{}
+	nodes := make([]Node, 2000)
+	for n := range nodes {
+		nodes[n] = Node{Shard: api.Incarnation(fmt.Sprintf("s%d", n%8)), Classes: []uint32{0}, Free: api.FromMap(map[string]int64{"pods": 80})}
+		for i := range 4 {
+			c := Candidate{Gang: fmt.Sprintf("v%d-%d", n, i), Queue: "q.a", Demand: small.Add(small)}
+			nodes[n].Leaves = append(nodes[n].Leaves, Leaves{Gang: c.Gang, Amounts: c.Demand})
+			m.Candidates = append(m.Candidates, c)
+		}
+	}
+	rng.Shuffle(len(m.Candidates), func(i, j int) { m.Candidates[i], m.Candidates[j] = m.Candidates[j], m.Candidates[i] })
+	for b.Loop() {
+		if p, result := Find([]Class{{Requests: large, Pods: 1000}}, nodes, m, 0); result != Found || len(p.Victims) != 4000 {
+			b.Fatalf("%d: %d victims, %s", result, len(p.Victims), p.Why)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package home
+
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Yielding: a gang is evicted as a whole so that another one can start. The coordinator has closed its reservation, and says so until it
+// is given back. Its home withdraws what it requested, evicts its bound pods, also those without a controller (the record said that they
+// may be evicted), and gives the reservation back. Then the gang waits as one that has not started: all or nothing again, with its age and
+// its rank. Pods of it that are made meanwhile wait for that.
+//
+// The memory of its start is the status of its PodGroup. It is taken back before the reservation is given back: an heir that finds the
+// one without the other would take the gang for started, and place its pods one by one.
+
+// onYield begins to evict a gang.
+func (c *Core) onYield(m *wire.Yield) {
+	g := c.gangs[m.GetGang().GetUid()]
+	if g == nil {
+		c.refuse(m.GetGang().GetUid(), m.GetAttempt())
+		return
+	}
+	ch := &g.charge
+	switch {
+	case m.GetAttempt() != ch.attempt || g.dropped:
+		return
+	case g.state == releasing && ch.open != nil:
+		ch.open.sent = ch.open.sent.Add(-c.cfg.AskAgain) // it crossed our Unreserve
+	case g.state == waiting && !ch.reserved && ch.reserve != nil && g.tally.bound == 0: // a Granted was lost: nothing was placed under it
+		c.release(g)
+	case !ch.reserved || ch.yields != nil:
+		return
+	default:
+		c.yield(g, m.GetTo())
+		c.warn(g, v1alpha1.ReasonPreempted, report.Short(m.GetTo().GetWhy()))
+		if m.GetTo().GetRule() == wire.Rule_RULE_PREEMPT {
+			c.Preempted++
+		} else {
+			c.Reclaimed++
+		}
+	}
+	c.mark(g)
+}
+
+// yield takes note that a gang is closed because others are to start.
+func (c *Core) yield(g *gang, to *wire.Yielding) {
+	ch := &g.charge
+	ch.closed, ch.yields, ch.reserve, ch.open = true, to, nil, nil
+	ch.claim, ch.awaits, ch.victims, g.claim = 0, nil, nil, nil
+	ch.recalls = g.started || ch.inherited // of one that this home knows not to have started, no status says so
+	g.status.RecallStart()
+	g.started = g.started && fault.On(fault.YieldStarted)
+	g.yielded = report.Short(to.GetWhy())
+	g.blocked = report.Yielded(to.GetWhy())
+}
+
+// startForgotten reports whether nothing says any more that a gang has started, once nothing of it is bound.
+func (c *Core) startForgotten(g *gang) bool {
+	g.started = g.started && fault.On(fault.YieldStarted)
+	c.fromNothing(g)
+	if g.group == nil || g.name.Kind == api.ImpliedGroup || !c.writesGroup(g) || fault.On(fault.YieldStarted) {
+		return true
+	}
+	return g.status.StartRecalled() || !g.charge.recalls || c.cfg.StatusBudget < 0
+}
+
+// whyEvicted returns what is said to the pods of a gang that are evicted.
+func (c *Core) whyEvicted(g *gang) string {
+	if to := g.charge.yields; to != nil {
+		return report.Short(to.GetWhy())
+	}
+	return ""
+}
+
+// tellClaimed says at a gang who is evicted for it.
+func (c *Core) tellClaimed(g *gang) {
+	if g.group == nil || g.name.Kind == api.ImpliedGroup {
+		return
+	}
+	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
+		Reason: v1alpha1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))})
+}

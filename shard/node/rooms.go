@@ -1,0 +1,146 @@
+package node
+
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/topology"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// The room that a gang would have if others left. The home of a gang that has a mandate asks every node shard (RoomProbe), and plans from the
+// answers whom to evict. Nothing is held. The HoldRequest that follows decides: what it asks for may have gone by then.
+//
+// A class is named for a node where a pod of it fits once everything that the answer says leaves is gone. An answer says of host ports and of
+// terms that repel pods no more than that: if a pod that leaves has the port, a plan that leaves it there is refused, and so is one that puts
+// two pods with the same port on a node.
+
+const (
+	// maxRooms bounds the nodes of an answer: those with the most room.
+	maxRooms = 5000
+	// maxRoomBytes bounds its size.
+	maxRoomBytes = 6 << 20
+	// maxRoomClasses bounds the classes of a question. A question with more is not answered.
+	maxRoomClasses = 256
+	// maxCandidates bounds the candidates that are looked for, the first ones.
+	maxCandidates = 4096
+	// maxRoomResources bounds the resources that the classes request together.
+	maxRoomResources = 256
+)
+
+// roomProbe answers a RoomProbe. It is silent during a takeover, when not all pods are counted.
+func (c *Core) roomProbe(from api.Incarnation, m *wire.RoomProbe) {
+	if !c.ready || c.takeover.stage != idle || c.table == nil || !c.table.Has(from) {
+		c.ignored++
+		return
+	}
+	classes, err := readClasses(m.GetClasses())
+	if err != nil || len(classes) == 0 || len(classes) > maxRoomClasses {
+		c.ignored++
+		return
+	}
+	named := map[string]bool{}
+	for _, class := range classes {
+		for _, a := range class.Requests {
+			named[a.Resource] = true
+		}
+	}
+	resources := api.SortedKeys(named)
+	if len(resources) > maxRoomResources {
+		c.ignored++
+		return
+	}
+	reply := &wire.Rooms{Serial: m.GetSerial()}
+	allow := make([]func(int32) bool, len(classes))
+	for i, class := range classes {
+		placed, ok := c.placed(c.kinOf(m.GetNamespace(), class), class, true)
+		rules, known := c.topology.RulesOf(m.GetNamespace(), class)
+		if !ok || !known || !c.mayCompare(m.GetNamespace(), placed) {
+			reply.Later = true
+			break
+		}
+		classes[i] = placed
+		if rules != nil {
+			allow[i] = func(number int32) bool { return rules.Obstacle(number, true) == topology.None }
+		}
+	}
+	if !reply.Later {
+		c.fillRooms(reply, m, classes, resources, allow)
+	}
+	c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_Rooms{Rooms: reply}}})
+}
+
+// fillRooms answers for classes as they are counted.
+func (c *Core) fillRooms(reply *wire.Rooms, m *wire.RoomProbe, classes []*api.Class, resources []string, allow []func(int32) bool) {
+	whose, leavers := c.leavers(m)
+	before := c.cache.Compared()
+	rooms, more := c.cache.Rooms(classes, resources, allow, whose, maxRooms)
+	c.spend(m.GetNamespace(), before)
+	reply.More = more
+	amounts := func(values []int64) (out []*wire.Amount) {
+		for i, v := range values {
+			if v > 0 {
+				out = append(out, &wire.Amount{Resource: resources[i], Value: v})
+			}
+		}
+		return out
+	}
+	size := 0
+	for _, r := range rooms {
+		room := &wire.NodeRoom{Node: r.Node, Free: amounts(r.Free), Classes: r.Classes}
+		for _, l := range r.Leaves {
+			who := leavers[l.Number-1]
+			room.Leaves = append(room.Leaves, &wire.Leaves{GangUid: who.gang, Pods: l.Pods, Amounts: amounts(l.Amounts), Anyway: who.anyway})
+		}
+		if size += proto.Size(room) + 8; size > maxRoomBytes {
+			reply.More = true
+			return
+		}
+		reply.Nodes = append(reply.Nodes, room)
+	}
+}
+
+// leaver is a gang whose pods leave.
+type leaver struct {
+	gang   string
+	anyway bool
+}
+
+// leavers says whose the charges on nodes are to the gang of a question, and who those are that leave: its candidates, and others as they are
+// found to have pods that are being deleted. What another gang was promised stays.
+func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang string) cache.Whose, []leaver) {
+	candidates := m.GetCandidates()
+	list := make([]leaver, 0, min(len(candidates), maxCandidates)) // and those that leave anyway
+	numbers := make(map[string]cache.Whose, cap(list))
+	for _, uid := range candidates[:min(len(candidates), maxCandidates)] {
+		if uid != "" && uid != m.GetGangUid() && numbers[uid] == 0 {
+			list = append(list, leaver{gang: uid})
+			numbers[uid] = cache.Whose(len(list))
+		}
+	}
+	for _, uid := range api.SortedKeys(c.leaving) {
+		p, _ := c.cache.Lookup(uid)
+		if numbers[p.Gang] == 0 {
+			list = append(list, leaver{gang: p.Gang, anyway: true})
+			numbers[p.Gang] = cache.Whose(len(list))
+		}
+	}
+	return func(kind cache.Kind, uid, gang string) cache.Whose {
+		if kind == cache.Hold {
+			if g := c.gangs[gang]; g != nil && m.GetGangUid() != "" && g.ref.GetUid() == m.GetGangUid() {
+				return cache.Own
+			}
+			return cache.Stays
+		}
+		who := numbers[c.gangOf(kind, gang)]
+		if who == 0 || list[who-1].anyway && !c.leaving[uid] {
+			return cache.Stays
+		}
+		if r := c.awaited[uid]; r != nil && r.gang.ref.GetUid() != m.GetGangUid() {
+			return cache.Stays
+		}
+		return who
+	}, list
+}
