@@ -8,7 +8,7 @@ PKG ?= ./...
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: bin/basalt bin/basalt-bench ## run Basalt on a cluster of 1,523 nodes, kill a shard and a coordinator, audit the result; under 4 minutes
+demo: bin/basalt bin/basalt-bench ## run Basalt on a cluster of 1,523 nodes, kill a shard and a coordinator, evict gangs for others, audit the result; under 4 minutes
 	bin/basalt-bench demo
 
 up: bin/basalt bin/basalt-bench ## start a local cluster with Basalt, leave it running, and print the path of its kubeconfig

@@ -192,6 +192,7 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 			c.carryOut(ctx, &wg, t, o, commits)
 		}
 		c.metrics.granted(core.Waits())
+		c.metrics.claims(core.Claims)
 	}
 	for {
 		select {

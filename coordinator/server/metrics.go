@@ -32,6 +32,10 @@ type metrics struct {
 	messages         *prometheus.CounterVec
 	grants           prometheus.Counter
 	denials          map[wire.DenyReason]prometheus.Counter
+	claimsMade       prometheus.Counter
+	claimsDropped    prometheus.Counter
+	evicted          map[wire.Rule]prometheus.Counter
+	claimed          coordinator.ClaimCounts // of this term, what is counted already
 	reservations     prometheus.Gauge
 	waiting          prometheus.Gauge
 	size, inUse      *prometheus.GaugeVec
@@ -54,6 +58,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		messages:         metric.CoordinatorMessages.Counters(),
 		grants:           metric.CoordinatorGrants.Counter(),
 		denials:          map[wire.DenyReason]prometheus.Counter{},
+		evicted:          map[wire.Rule]prometheus.Counter{},
 		reservations:     metric.CoordinatorReservations.Gauge(),
 		waiting:          metric.CoordinatorWaiting.Gauge(),
 		size:             metric.StoreSize.Gauges(),
@@ -66,12 +71,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			m.denials[wire.DenyReason(number)] = denials.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "DENY_")))
 		}
 	}
+	claims, evicted := metric.Claims.Counters(), metric.EvictedGangs.Counters()
+	m.claimsMade, m.claimsDropped = claims.WithLabelValues("made"), claims.WithLabelValues("dropped")
+	for number, name := range wire.Rule_name {
+		if number != 0 {
+			m.evicted[wire.Rule(number)] = evicted.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "RULE_")))
+		}
+	}
 	r.MustRegister(m.leading, m.terms, m.termsFailed, m.epoch, m.shards, m.commits, m.ops, m.waits, m.brokenInvariants, m.messages, m.grants, denials,
-		m.reservations, m.waiting, m.size, m.inUse, m.quota, &m.queues)
+		claims, evicted, m.reservations, m.waiting, m.size, m.inUse, m.quota, &m.queues)
 	return m
 }
 
 func (m *metrics) termBegins() {
+	m.claimed = coordinator.ClaimCounts{} // the core of a term counts from 0
 	m.leading.Set(1)
 	m.terms.Inc()
 }
@@ -117,6 +130,19 @@ func (m *metrics) granted(waits []time.Duration) {
 	for _, w := range waits {
 		m.waits.Observe(w.Seconds())
 	}
+}
+
+// claims counts what the core has counted since the last call.
+func (m *metrics) claims(n coordinator.ClaimCounts) {
+	if n == m.claimed {
+		return
+	}
+	m.claimsMade.Add(float64(n.Made - m.claimed.Made))
+	m.claimsDropped.Add(float64(n.Dropped - m.claimed.Dropped))
+	for rule, c := range m.evicted {
+		c.Add(float64(n.Evicted[rule] - m.claimed.Evicted[rule]))
+	}
+	m.claimed = n
 }
 
 // observe copies the core's sums, every two seconds.

@@ -67,3 +67,28 @@ func TestDenials(t *testing.T) {
 		t.Errorf("waits: %v", got)
 	}
 }
+
+// Claims and evictions are counted over all terms of the process, and have all their series from the start.
+func TestClaimMetrics(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := newMetrics(r)
+	check := func(made, dropped, reclaim, preempt float64) {
+		t.Helper()
+		claims, evicted := metrictest.Samples(t, r, "basalt_claims_total"), metrictest.Samples(t, r, "basalt_evicted_gangs_total")
+		if len(claims) != 2 || claims["made "] != made || claims["dropped "] != dropped {
+			t.Errorf("claims: %v", claims)
+		}
+		if len(evicted) != len(wire.Rule_name)-1 || evicted["reclaim "] != reclaim || evicted["preempt "] != preempt {
+			t.Errorf("evicted: %v", evicted)
+		}
+	}
+	check(0, 0, 0, 0)
+	m.termBegins()
+	m.claims(coordinator.ClaimCounts{Made: 2, Dropped: 1, Evicted: [3]uint64{wire.Rule_RULE_RECLAIM: 3, wire.Rule_RULE_PREEMPT: 1}})
+	m.claims(coordinator.ClaimCounts{Made: 3, Dropped: 1, Evicted: [3]uint64{wire.Rule_RULE_RECLAIM: 5, wire.Rule_RULE_PREEMPT: 1}})
+	check(3, 1, 5, 1)
+	m.termEnds()
+	m.termBegins()
+	m.claims(coordinator.ClaimCounts{Made: 1, Evicted: [3]uint64{wire.Rule_RULE_PREEMPT: 1}})
+	check(4, 1, 5, 2)
+}

@@ -57,6 +57,12 @@ type standIn struct {
 
 func (s *standIn) shard(i int) string { return fmt.Sprintf("shard-%d", i) }
 
+func (s *standIn) server() string { return "" }
+
+func (s *standIn) command(context.Context, ...string) (string, error) {
+	return "", errors.New("a stand-in answers nobody")
+}
+
 func (s *standIn) kill(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -428,7 +434,7 @@ func runStandIn(t *testing.T, scale float64, faults ...string) (result, bool, st
 	for _, f := range faults {
 		asked[f] = true
 	}
-	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 3, Scale: scale, Out: &out, system: func(c *local.Cluster) system {
+	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 3, Scale: scale, Out: &out, without: map[int]bool{3: true}, system: func(c *local.Cluster) system {
 		return &standIn{t: t, cluster: c, faults: asked}
 	}})
 	if err != nil {
@@ -455,7 +461,7 @@ func TestResultKeys(t *testing.T) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields("seed nodes cores shards gangs_expected gangs_bound pods_bound gangs_denied_by_quota pods_per_second p50_ms p99_ms quota_violations double_bindings overcommitted_nodes partial_gangs status_writes status_conflicts api_writes_per_pod shard_failover_ms coordinator_failover_ms")
+	want := strings.Fields("seed nodes cores shards gangs_expected gangs_bound pods_bound gangs_denied_by_quota pods_per_second p50_ms p99_ms quota_violations double_bindings overcommitted_nodes partial_gangs status_writes status_conflicts api_writes_per_pod shard_failover_ms coordinator_failover_ms gangs_evicted reclaim_ms")
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(m)); !slices.Equal(got, want) {
 		t.Errorf("keys %v", got)

@@ -133,6 +133,7 @@ func makePlan(seed uint64, scale float64) *plan {
 		open = append(open, fmt.Sprintf("%s.q%02d", unlimited, i))
 		queue(open[i], 0, 0)
 	}
+	p.queues = append(p.queues, teamQueues()...)
 
 	// Part 1: the trace's pods as they are, in gangs, no limits. They stay: a cluster is never empty.
 	shapes := workload.Pods()
@@ -279,7 +280,17 @@ func (g *gang) add(shape workload.Shape, run float64, where *v1.PodSpec) {
 	g.pods = append(g.pods, p)
 }
 
-// all returns every gang.
+// leaveOut forgets the gangs of parts that are left out. The gangs of part 3 are no part of a plan (teams.go).
+func (p *plan) leaveOut(parts map[int]bool) {
+	if parts[1] {
+		p.first = nil
+	}
+	if parts[2] {
+		p.second, p.stream = nil, nil
+	}
+}
+
+// all returns every gang of parts 1 and 2.
 func (p *plan) all() []*gang { return slices.Concat(p.first, p.second, p.stream) }
 
 // paths returns the queues in the order of the tree.

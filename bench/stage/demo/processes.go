@@ -1,8 +1,14 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"basalt.dev/basalt/bench/stage/local"
 )
@@ -14,13 +20,14 @@ const coordinators = 2
 type processes struct {
 	cluster *local.Cluster
 	shards  int
+	program string // Basalt's; bin/basalt if empty
 	running []*local.Basalt
 }
 
 func (p *processes) shard(i int) string { return fmt.Sprintf("shard-%d", i) }
 
 func (p *processes) start(ctx context.Context) (err error) {
-	p.running, err = p.cluster.StartBasalt(ctx, coordinators, p.shards, local.BasaltOptions{Restart: true})
+	p.running, err = p.cluster.StartBasalt(ctx, coordinators, p.shards, local.BasaltOptions{Restart: true, Program: p.program})
 	return err
 }
 
@@ -32,6 +39,32 @@ func (p *processes) kill(name string) error {
 		}
 	}
 	return fmt.Errorf("no process %s", name)
+}
+
+func (p *processes) server() string {
+	var urls []string
+	for _, b := range p.running {
+		if b.Visibility != "" {
+			urls = append(urls, b.Visibility)
+		}
+	}
+	return strings.Join(urls, ",")
+}
+
+func (p *processes) command(ctx context.Context, args ...string) (string, error) {
+	kubeconfig, err := p.cluster.Kubeconfig(local.Admin)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	c := exec.CommandContext(ctx, cmp.Or(p.program, filepath.Join(p.cluster.Root(), "bin", "basalt")), args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "BASALT_SERVER="+p.server())
+	said, err := c.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, said)
+	}
+	return string(said), nil
 }
 
 func (p *processes) stop() {

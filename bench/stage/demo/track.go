@@ -39,6 +39,8 @@ type tracker struct {
 
 	shardDeath *shardDeath
 	coordDeath *coordDeath
+
+	teams *teams // part 3
 }
 
 type podTrack struct {
@@ -76,6 +78,7 @@ type coordDeath struct {
 func newTracker(p *plan) *tracker {
 	t := &tracker{
 		intents: auditlog.NewIntents(), pods: map[string]*podTrack{}, complete: map[*gang]bool{}, denied: map[string]string{}, intentOf: map[string]string{},
+		teams: newTeams(),
 	}
 	for _, g := range p.all() {
 		gt := &gangTrack{gang: g}
@@ -97,6 +100,7 @@ func (t *tracker) created(pod string, at time.Time) {
 func (t *tracker) observe(at time.Time, e audit.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.teams.observe(at, e)
 	switch e := e.(type) {
 	case audit.StoreRevision:
 		t.intents.Observe(at, e)
@@ -186,6 +190,7 @@ func (t *tracker) stored(at time.Time, c audit.StoreChange) {
 		t.tableSeen(at)
 	case "reservations":
 		r := t.store.Reservations[path.Base(rest)]
+		t.teams.reserved(r)
 		if d := t.coordDeath; d != nil && d.wrote.IsZero() && r.GetTerm() > uint64(d.term) {
 			d.wrote = at
 		}

@@ -20,6 +20,7 @@ type view struct {
 	ended bool
 	lines int // of the picture on the screen
 	shown int // violations printed as lines
+	said  int // moments of part 3 printed as lines
 	last  int // pods bound at the last picture
 	at    time.Time
 	rate  float64
@@ -60,6 +61,13 @@ func (v *view) draw() {
 		return
 	}
 	if v.d.Width == 0 {
+		v.d.track.mu.Lock()
+		said := v.d.track.teams.said(v.said)
+		v.d.track.mu.Unlock()
+		v.said += len(said)
+		for _, m := range said {
+			fmt.Fprintf(v.d.Out, "%6.1fs  part 3: batch has %3d cores, prod %3d: %s\n", m.at.Sub(v.d.begin).Seconds(), m.batch, m.prod, m.what)
+		}
 		fmt.Fprintln(v.d.Out, v.line())
 		found := v.d.violations()
 		for ; v.shown < len(found); v.shown++ {
@@ -86,6 +94,10 @@ func (v *view) line() string {
 	v.measure()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if strings.HasPrefix(d.phase.Load().(string), "part 3") {
+		return fmt.Sprintf("%4.0fs  %-42s cores: batch %d, prod %d, of %d; gangs: %d of batch run, %d of prod, %d evicted", time.Since(d.begin).Seconds(), d.phase.Load(),
+			t.teams.cores(batchTeam), t.teams.cores(prodTeam), sharedCores, t.teams.in(batchTeam, whole), t.teams.in(prodTeam, whole), len(t.teams.evicted()))
+	}
 	return fmt.Sprintf("%4.0fs  %-42s pods %d created, %d bound, %d finished, %.0f/s; %d gangs bound, %d denied by quota; CPU %.1f %%; table epoch %d, %s leads",
 		time.Since(d.begin).Seconds(), d.phase.Load(), d.pods.Load(), t.bound, t.finished, v.rate, len(t.complete), len(t.denied), d.share(t.cpu), t.epoch(), orNobody(t.store.Leader.GetName()))
 }
@@ -156,9 +168,14 @@ func (v *view) picture() []string {
 		label := strings.Repeat("  ", depth) + path[strings.LastIndexByte(path, '.')+1:]
 		if limit > 0 {
 			out = append(out, fmt.Sprintf("  %-16s %s %6d / %d, %d gangs", label, bar(float64(charged[path])/float64(limit), 30), charged[path]/1000, limit/1000, admitted[path]))
+		} else if api.Parent(path) == shared {
+			out = append(out, fmt.Sprintf("  %-16s %s %6d, deserves %d, %d gangs", label, bar(float64(charged[path])/1000/sharedCores, 30), charged[path]/1000, deservedCores, admitted[path]))
 		} else {
 			out = append(out, fmt.Sprintf("  %-16s %-32s %6d, %d gangs", label, "", charged[path]/1000, admitted[path]))
 		}
+	}
+	if said := t.teams.said(0); len(said) > 0 {
+		out = append(out, "", "  part 3: "+said[len(said)-1].what)
 	}
 	out = append(out, "")
 	if len(found) == 0 {
