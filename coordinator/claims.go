@@ -136,6 +136,8 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	switch {
 	case r == nil && (g.res == nil || g.res.closing || g.res.claim != nil):
 		return nil, "it is not charged"
+	case g.res != nil && g.res.claimedBy != nil: // since it got its mandate
+		return nil, "it makes room for another gang itself"
 	case r != nil && (r.barred != nil || g.res != nil && !g.res.demand.IsZero() || r.serial != x.serial):
 		return nil, "it asks for something else now"
 	case r != nil && (c.elsewhere(g, r.pods) > 0 || c.charged[g.key.uid] != nil && c.charged[g.key.uid] != g):
@@ -563,11 +565,13 @@ func (c *Core) loadClaims(records []StoredReservation) {
 			of := victim{c.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], v.GetAttempt()}
 			if of.gang != nil && (of.open() && of.gang.res.claimedBy == nil || of.closed()) {
 				x.victims = append(x.victims, of)
-				c.setLeaving(of.gang, true)
 			}
 		}
 		if len(promised) == 0 && !slices.ContainsFunc(x.victims, victim.open) {
 			continue // it is done
+		}
+		for _, v := range x.victims {
+			c.setLeaving(v.gang, true)
 		}
 		c.enforce(x)
 	}

@@ -239,7 +239,11 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 		if !ok {
 			continue
 		}
-		if g := c.gangs[key]; put[key] || g != nil && g.batch == b.id {
+		g := c.gangs[key]
+		if x := c.changes(g, m.Body.GetReserve()); x != nil && !put[key] && g.batch != b.id {
+			c.dropClaim(now, b, x, "it asks for something else") // and the rest with the next transaction: the store takes a key once
+		}
+		if put[key] || g != nil && g.batch == b.id {
 			if put == nil {
 				put = map[gangKey]bool{}
 			}
@@ -285,6 +289,18 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 	}
 	bucket := api.BucketOf(ref.GetQueue())
 	return gangKey{ref.GetQueue(), ref.GetUid()}, c.table.Owner(bucket) == m.From && api.Epoch(epoch) >= c.table.Changed[bucket]
+}
+
+// changes returns the gang's claim if a Reserve asks for something else than that is for, nil otherwise.
+func (c *Core) changes(g *gang, m *wire.Reserve) *claim {
+	if m == nil || g == nil || g.res == nil || g.res.claim == nil || m.GetTerm() != 0 && m.GetTerm() != c.term || m.GetSerial() <= g.serial || m.GetAttempt() < g.attempt {
+		return nil
+	}
+	demand, err := wire.ToResources(m.GetDemand())
+	if err != nil || g.res.attempt == m.GetAttempt() && demand.Sub(g.res.demand).Equal(g.res.claim.promised) {
+		return nil
+	}
+	return g.res.claim
 }
 
 func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Reserve) {
@@ -351,9 +367,6 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	if g.res != nil && g.res.attempt != m.GetAttempt() {
 		g.res.awaits = nil
 	}
-	if g.res != nil && g.res.claim != nil && (g.res.attempt != m.GetAttempt() || !delta.Equal(g.res.claim.promised)) {
-		c.dropClaim(now, b, g.res.claim, "it asks for something else") // judged with the next transaction, which may take the key again
-	}
 	if g.res != nil && delta.Fits(nil) {
 		if g.req != nil {
 			c.withdraw(g.req)
@@ -388,6 +401,9 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
 	r.rank, r.pods, r.bound, r.started = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted()
 	r.preemptible, r.claims = m.GetPreemptible(), m.GetClaims()
+	if slices.Contains(c.barring, g) {
+		c.freedFor(g) // it may be entitled to less now
+	}
 	r.barred = c.right(q, namespace)
 	c.list(r)
 	c.owe(r) // a new serial wants an answer of its own

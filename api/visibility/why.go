@@ -17,7 +17,8 @@ type Why struct {
 	Gang    string `json:"gang,omitempty"` // "PodGroup ns/name"; "pod ns/name" for a pod without one
 	Queue   string `json:"queue,omitempty"`
 	State   string `json:"state,omitempty"`
-	Started bool   `json:"started"` // it had its minimum once
+	Started bool   `json:"started"`           // it had its minimum once
+	Evicted string `json:"evicted,omitempty"` // why it was evicted for another gang, until it starts again
 
 	Reason  string `json:"reason,omitempty"`  // as in the conditions; empty for a gang that waits for nothing
 	Message string `json:"message,omitempty"` // likewise
@@ -62,7 +63,7 @@ type NodeReason struct {
 func FromReply(namespace, name string, r *wire.WhyReply) *Why {
 	w := &Why{
 		Namespace: namespace, Name: name,
-		Gang: r.GetTitle(), Queue: r.GetQueue(), State: r.GetState(), Started: r.GetStarted(),
+		Gang: r.GetTitle(), Queue: r.GetQueue(), State: r.GetState(), Started: r.GetStarted(), Evicted: r.GetEvicted(),
 		Reason: r.GetReason(), Message: r.GetMessage(), Next: r.GetNext(),
 		Created: time.UnixMilli(r.GetCreatedUnixMs()).UTC(),
 		Pods:    int(r.GetPods()), Bound: int(r.GetBound()), MinCount: int(r.GetMinCount()),
@@ -128,6 +129,9 @@ func (w *Why) Text(now time.Time, wide bool) string {
 		row("order", "%s of the gangs that wait in its queue", ordinal(w.Position))
 	case w.Position > 0:
 		row("order", "first in its queue")
+	}
+	if w.Evicted != "" {
+		row("evicted", "%s", strings.TrimPrefix(w.Evicted, "evicted "))
 	}
 	if l := w.Lacks; l != nil {
 		row("quota", "queue %q lacks %s=%s", l.Queue, l.Resource, l.Amount)

@@ -58,6 +58,12 @@ func TestText(t *testing.T) {
   since    2026-01-01T12:00:00Z (0s ago)
   pods     4 exist, 4 are bound, 2 start together
 `},
+		{"evicted", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Message: "no quota", CreatedUnixMs: ms(0), Pods: 4, MinCount: 2, Evicted: "evicted so that gang ns/h of queue \"q\" can start"}, false,
+			`PodGroup ns/g waits: no quota
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     4 exist, 0 are bound, 2 start together
+  evicted  so that gang ns/h of queue "q" can start
+`},
 		{"further pods", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Started: true, Message: "no room", CreatedUnixMs: ms(0), Pods: 4, Bound: 3, MinCount: 2}, false,
 			`PodGroup ns/g has started, and further pods wait: no room
   since    2026-01-01T12:00:00Z (0s ago)

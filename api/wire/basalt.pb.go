@@ -6844,7 +6844,8 @@ type WhyReply struct {
 	Nodes         uint32        `protobuf:"varint,21,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	Fit           uint32        `protobuf:"varint,22,opt,name=fit,proto3" json:"fit,omitempty"`
 	NodeReasons   []*NodeReason `protobuf:"bytes,23,rep,name=node_reasons,json=nodeReasons,proto3" json:"node_reasons,omitempty"`
-	Kind          uint32        `protobuf:"varint,24,opt,name=kind,proto3" json:"kind,omitempty"` // of the PodGroup: see api.GroupKind
+	Kind          uint32        `protobuf:"varint,24,opt,name=kind,proto3" json:"kind,omitempty"`      // of the PodGroup: see api.GroupKind
+	Evicted       string        `protobuf:"bytes,25,opt,name=evicted,proto3" json:"evicted,omitempty"` // why it was evicted for another gang, until it starts again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7045,6 +7046,13 @@ func (x *WhyReply) GetKind() uint32 {
 		return x.Kind
 	}
 	return 0
+}
+
+func (x *WhyReply) GetEvicted() string {
+	if x != nil {
+		return x.Evicted
+	}
+	return ""
 }
 
 var File_basalt_proto protoreflect.FileDescriptor
@@ -7600,7 +7608,7 @@ const file_basalt_proto_rawDesc = "" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
-	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xb0\x05\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xca\x05\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
@@ -7627,7 +7635,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05nodes\x18\x15 \x01(\rR\x05nodes\x12\x10\n" +
 	"\x03fit\x18\x16 \x01(\rR\x03fit\x12=\n" +
 	"\fnode_reasons\x18\x17 \x03(\v2\x1a.basalt.wire.v1.NodeReasonR\vnodeReasons\x12\x12\n" +
-	"\x04kind\x18\x18 \x01(\rR\x04kind*J\n" +
+	"\x04kind\x18\x18 \x01(\rR\x04kind\x12\x18\n" +
+	"\aevicted\x18\x19 \x01(\tR\aevicted*J\n" +
 	"\aReclaim\x12\x14\n" +
 	"\x10RECLAIM_DESERVED\x10\x00\x12\x16\n" +
 	"\x12RECLAIM_FAIR_SHARE\x10\x01\x12\x11\n" +

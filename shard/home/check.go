@@ -40,7 +40,8 @@ func (c *Core) check() error {
 		if placed > g.placed {
 			return fmt.Errorf("gang %s has placed %d pods and counts %d", uid, placed, g.placed)
 		}
-		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large {
+		told := g.charge.closed && g.started && g.charge.yields == nil // the coordinator says that it is to go until it does
+		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large && !told {
 			return fmt.Errorf("gang %s is %s and waits for an answer, and nothing will ask again", uid, g.state)
 		}
 		if (g.state == withdrawing) != (g.withdraw != nil) {

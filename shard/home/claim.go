@@ -414,12 +414,27 @@ func assign(shares []plan.Share, members [][]*pod) map[api.Incarnation][]*pod {
 
 // graceOf returns the longest that a pod of some gangs may take to leave.
 func (c *Core) graceOf(gangs []string) (longest time.Duration) {
-	for _, p := range c.pods {
-		if p.isBound() && slices.Contains(gangs, gangOf(p)) {
-			longest = max(longest, time.Duration(p.GraceSeconds)*time.Second)
-		}
+	graces := c.boundGangs()
+	for _, uid := range gangs {
+		longest = max(longest, graces[uid])
 	}
 	return longest
+}
+
+// boundGangs are the gangs that have bound pods, and how long these may take to leave. It is a look at all pods of the cluster, so one a
+// second serves all claims.
+func (c *Core) boundGangs() map[string]time.Duration {
+	if c.graces != nil && c.now.Before(c.gracesAt.Add(c.cfg.AskAgain)) {
+		return c.graces
+	}
+	c.gracesAt, c.graces = c.now, map[string]time.Duration{}
+	for _, p := range c.pods {
+		if p.isBound() {
+			uid := gangOf(p)
+			c.graces[uid] = max(c.graces[uid], time.Duration(p.GraceSeconds)*time.Second)
+		}
+	}
+	return c.graces
 }
 
 // gangOf returns the UID of the gang that a bound pod counts for, as far as this shard knows.
@@ -608,8 +623,9 @@ func (c *Core) haveLeft(g *gang) bool {
 		return false
 	}
 	r.looked = c.now
-	for _, p := range c.pods {
-		if p.isBound() && slices.Contains(g.charge.awaits, gangOf(p)) {
+	bound := c.boundGangs()
+	for _, uid := range g.charge.awaits {
+		if _, stays := bound[uid]; stays {
 			r.left = c.now
 			return false
 		}

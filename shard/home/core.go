@@ -113,6 +113,8 @@ type Core struct {
 	unjudged map[string]*gang // prepared, and not judged yet
 	ruledSleepers
 
+	graces     map[string]time.Duration // boundGangs,
+	gracesAt   time.Time                // and when
 	roomProbes uint64
 	probed     recent[string] // gangs by serial of their RoomProbes
 

@@ -656,6 +656,9 @@ func (s *script) run(line string) []string {
 			}
 			out = append(out, fmt.Sprintf("  pods=%d bound=%d min=%d position %d of %d, short %s %s %d, %d of %d nodes%s, next: %s",
 				r.Pods, r.Bound, r.MinCount, r.Position, r.Waiting, r.ShortQueue, r.ShortResource, r.Short, r.Fit, r.Nodes, nodes, r.Next))
+			if r.Evicted != "" {
+				out = append(out, "  "+r.Evicted)
+			}
 		}
 		return out
 

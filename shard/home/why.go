@@ -10,7 +10,7 @@ import (
 )
 
 // Why says all that users may know of a gang: why it waits, since when, its place in the order, what it lacks, and what happens next. It
-// says nothing of other gangs but how many there are. It changes nothing, and costs a look at each gang.
+// says nothing of other gangs but how many there are, and for which it was evicted. It changes nothing, and costs a look at each gang.
 func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	g, queue, kind, known := c.asked(q)
 	out := &wire.WhyReply{Known: known, Kind: uint32(kind)}
@@ -29,6 +29,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	}
 	out.Title, out.Queue, out.State, out.Started = g.label(), g.queue, g.state.String(), g.started
 	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message), words.Next()
+	out.Evicted = g.yielded
 	out.CreatedUnixMs = createdAt(g).UnixMilli()
 	if !g.since.IsZero() {
 		out.CompleteUnixMs = g.since.UnixMilli()

@@ -775,6 +775,11 @@ func (w *world) evict(p *process, o event.EvictPod) {
 	if uid == "" {
 		uid = pod.uid
 	}
+	for _, r := range w.charged { // it was made for a namesake, perhaps, and is charged to that by now
+		if r.closing && (slices.Contains(r.pods, api.PodID(pod.uid)) || r.ref.GetUid() == pod.uid) {
+			uid = r.ref.GetUid()
+		}
+	}
 	if r := w.reservation(uid); r == nil || !r.closing {
 		w.failf("%s evicts pod %s of %s, which is not closing", p.inc, pod.uid, uid)
 	}
