@@ -81,7 +81,7 @@ func readTerm(t *v1.PodAffinityTerm) (*Term, error) {
 
 // readSelector reads a selector; one that the API server would not take matches everything, so that nothing is overlooked.
 func readSelector(s *metav1.LabelSelector) k8slabels.Selector {
-	selector, err := metav1.LabelSelectorAsSelector(s)
+	selector, err := Selector(s)
 	if err != nil {
 		return k8slabels.Everything()
 	}

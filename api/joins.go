@@ -41,7 +41,7 @@ func joins(p *v1.Pod) (out *v1.PodSpec, field string) {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
 			continue
 		}
-		if _, err := metav1.LabelSelectorAsSelector(c.LabelSelector); err != nil {
+		if _, err := Selector(c.LabelSelector); err != nil {
 			return nil, fmt.Sprintf("%s[%d].labelSelector: %v", fieldSpread, i, err)
 		}
 		spec.TopologySpreadConstraints = append(spec.TopologySpreadConstraints, spreadOf(c, p.Labels))
@@ -73,10 +73,10 @@ func termOf(t *v1.PodAffinityTerm, namespace string) v1.PodAffinityTerm {
 }
 
 func unreadableTerm(t *v1.PodAffinityTerm) string {
-	if _, err := metav1.LabelSelectorAsSelector(t.LabelSelector); err != nil {
+	if _, err := Selector(t.LabelSelector); err != nil {
 		return "labelSelector: " + err.Error()
 	}
-	if _, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err != nil {
+	if _, err := Selector(t.NamespaceSelector); err != nil {
 		return "namespaceSelector: " + err.Error()
 	}
 	return ""
@@ -172,7 +172,7 @@ func readSpreads(constraints []v1.TopologySpreadConstraint) (out []*Spread, err 
 }
 
 func readSpread(c *v1.TopologySpreadConstraint) (*Spread, error) {
-	selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+	selector, err := Selector(c.LabelSelector)
 	if err != nil {
 		return nil, fmt.Errorf("read topology spread: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Leanings of pods: preferred pod affinity and anti-affinity, and topology spread with ScheduleAnyway. Like wishes they make some nodes
@@ -51,7 +50,7 @@ func leans(p *v1.Pod) (spec *v1.PodSpec, excess string) {
 		if c.WhenUnsatisfiable != v1.ScheduleAnyway {
 			continue
 		}
-		if _, err := metav1.LabelSelectorAsSelector(c.LabelSelector); err != nil {
+		if _, err := Selector(c.LabelSelector); err != nil {
 			return nil, Shorten(fmt.Sprintf("%s[%d].labelSelector: %v", fieldSpread, i, err), maxUnheeded)
 		}
 		s := spreadOf(c, p.Labels)

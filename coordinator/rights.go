@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -34,7 +35,7 @@ func readSelector(s *metav1.LabelSelector) (labels.Selector, []byte, error) {
 	if n := s.Size(); n > maxSelectorBytes {
 		return nil, nil, fmt.Errorf("%s: %d bytes, the limit is %d", field, n, maxSelectorBytes)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
+	selector, err := api.Selector(s)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", field, err)
 	}

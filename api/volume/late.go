@@ -51,7 +51,7 @@ func request(c *v1.PersistentVolumeClaim) (encoded, why string) {
 	case len(b) > maxRequest:
 		return "", fmt.Sprintf("its selector and access modes have %d bytes, the limit is %d", len(b), maxRequest)
 	}
-	if _, err := metav1.LabelSelectorAsSelector(c.Spec.Selector); err != nil {
+	if _, err := api.Selector(c.Spec.Selector); err != nil {
 		return "", "its selector cannot be read: " + api.Shorten(err.Error(), 200)
 	}
 	return string(b), ""
@@ -228,7 +228,7 @@ func ReadCapacity(c *storagev1.CSIStorageCapacity) *Capacity {
 	if limit == nil || c.NodeTopology == nil || c.NodeTopology.Size() > maxChoice {
 		return nil
 	}
-	if _, err := metav1.LabelSelectorAsSelector(c.NodeTopology); err != nil {
+	if _, err := api.Selector(c.NodeTopology); err != nil {
 		return nil
 	}
 	out := &Capacity{Class: c.StorageClassName, Most: sizeOf(*limit)}
