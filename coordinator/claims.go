@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,7 +115,6 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
 		g.rest(now, c.limitsVersion)
 		c.bar(g, false)
-		g.noPlan = cmp.Or(m.GetWhy(), "no gangs were found that would have to go")
 		refuse("")
 		return
 	}
@@ -185,21 +183,26 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 // charged.
 func (c *Core) fitsWithout(r *request, victims []victim) bool {
 	for _, v := range victims {
-		c.tree.charge(v.gang.res.queue, api.Resources(nil).Sub(v.gang.res.demand))
+		v.gang.res.queue.move(v.gang.res.demand, -1)
 	}
-	// What is on its way is not taken away here: only limits of the virtual tree count then.
-	ok := true
-	for p := r.queue; p != nil && ok; p = p.parent {
-		for _, d := range r.delta {
-			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.has(d.Resource).plus(d.Value).amount() > limit {
-				ok = false
+	full := r.queue.exceeded(r.delta, 1)
+	for _, v := range victims {
+		v.gang.res.queue.move(v.gang.res.demand, 1)
+	}
+	return full == nil && c.path(r.queue) == nil
+}
+
+// exceeded returns the first queue of the path that would have more than its capability with so many times these amounts more, of what they
+// name, nil for none.
+func (q *queue) exceeded(amounts api.Resources, times int64) *queue {
+	for p := q; p != nil; p = p.parent {
+		for _, d := range amounts {
+			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.has(d.Resource).add(product(d.Value, times)).amount() > limit {
+				return p
 			}
 		}
 	}
-	for _, v := range victims {
-		c.tree.charge(v.gang.res.queue, v.gang.res.demand)
-	}
-	return ok && c.path(r.queue) == nil
+	return nil
 }
 
 // accept makes a claim stand, with the put that decides.
@@ -290,49 +293,43 @@ func (c *Core) unlawful(now time.Time, x *claim) string {
 	}
 	c.tree.recompute()
 	x.judged = c.limitsVersion
-	var open, held []holding
+	open := false
+	var held []holding
 	for _, v := range x.victims {
 		if v.open() || v.closed() {
 			h := v.gang.holding()
 			h.room = true // that it is needed was decided
-			if held = append(held, h); v.open() {
-				open = append(open, h)
-			}
+			held, open = append(held, h), open || v.open()
 		}
 	}
-	// As it was before the claim.
-	x.gang.res.queue.move(x.promised, -1)
-	for _, v := range x.victims {
-		if (v.open() || v.closed()) && v.gang.res.leaving {
-			v.gang.res.queue.move(v.gang.res.demand, 1)
-		}
-	}
+	x.count(-1) // as it was before the claim
 	a := ask{queue: x.gang.res.queue, demand: x.promised, priority: x.gang.res.rank.Priority}
 	if len(x.promised) == 0 {
 		a.has = x.gang.res.demand
 	}
-	lawful := len(open) == 0
-	if lacks := a.lacks(); !lawful && len(lacks) > 0 {
+	lawful := !open
+	if lacks := a.lacks(); open && len(lacks) > 0 {
 		lawful = !slices.ContainsFunc(held, func(h holding) bool { return !a.may(x.rule, h, lacks) }) &&
 			(x.rule == wire.Rule_RULE_PREEMPT && a.queue.preempts() && a.borrowsNoMore(held) || x.rule == wire.Rule_RULE_RECLAIM && a.leavesEnough(held, lacks))
 	}
-	for _, v := range x.victims {
-		if (v.open() || v.closed()) && v.gang.res.leaving {
-			v.gang.res.queue.move(v.gang.res.demand, -1)
-		}
-	}
-	x.gang.res.queue.move(x.promised, 1)
+	x.count(1)
 	if !lawful {
 		return "limits of queues were changed"
 	}
-	for p := x.gang.res.queue; p != nil; p = p.parent {
-		for _, d := range x.promised {
-			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.has(d.Resource).amount() > limit {
-				return fmt.Sprintf("the capability of queue %q was lowered", p.path)
-			}
-		}
+	if p := x.gang.res.queue.exceeded(x.promised, 0); p != nil {
+		return fmt.Sprintf("the capability of queue %q was lowered", p.path)
 	}
 	return ""
+}
+
+// count adds what a claim changes to what queues will have, so many times.
+func (x *claim) count(times int64) {
+	x.gang.res.queue.move(x.promised, times)
+	for _, v := range x.victims {
+		if (v.open() || v.closed()) && v.gang.res.leaving {
+			v.gang.res.queue.move(v.gang.res.demand, -times)
+		}
+	}
 }
 
 // closeVictims closes as many victims as the transaction takes, and reports whether none is left open.
@@ -382,8 +379,8 @@ func (g *gang) yield() *wire.Envelope {
 	return &wire.Envelope{Body: &wire.Envelope_Yield{Yield: &wire.Yield{Gang: g.ref, Attempt: g.res.attempt, To: g.res.yields}}}
 }
 
-// sendYields tells homes again which of their gangs are to go.
-func (c *Core) sendYields(now time.Time) {
+// tellAgain tells homes again which of their gangs are to go, and which claims were dropped.
+func (c *Core) tellAgain(now time.Time) {
 	if now.Before(c.nextYields) || c.table == nil {
 		return
 	}
@@ -457,20 +454,19 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 	c.dropped = append(c.dropped, droppedClaim{now.Add(saidFor), g.key.queue, &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.res.attempt, Mandate: x.mandate, Message: why, Spared: spared, Awaits: slices.Clone(g.res.awaits)}})
 	if !g.res.demand.IsZero() {
 		c.put(b, g)
-		c.replyClaim(b, to, g, x.mandate, false, why, spared)
-		return
-	}
-	r := g.req
-	if r != nil {
-		c.unlist(r)
-	}
-	c.release(g)
-	g.batch = b.id
-	b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))
-	if r != nil {
-		c.list(r)
-		if r.demandClass != nil {
-			c.makeDue(r.demandClass)
+	} else {
+		r := g.req
+		if r != nil {
+			c.unlist(r)
+		}
+		c.release(g)
+		g.batch = b.id
+		b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))
+		if r != nil {
+			c.list(r)
+			if r.demandClass != nil {
+				c.makeDue(r.demandClass)
+			}
 		}
 	}
 	c.replyClaim(b, to, g, x.mandate, false, why, spared)

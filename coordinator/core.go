@@ -226,7 +226,7 @@ func (c *Core) tick(now time.Time) {
 	c.turnWindow(now)
 	c.sweep(now)
 	c.findMandates(now)
-	c.sendYields(now)
+	c.tellAgain(now)
 	c.report(now)
 	c.known(now)
 	c.expireTombstones(now)

@@ -161,7 +161,9 @@ func (c *Core) findMandates(now time.Time) {
 		c.unbar(func(*gang) bool { return true })
 		return
 	}
-	c.updateFair(now)
+	if c.tree.byFairShare {
+		c.updateFair(now)
+	}
 	c.unbar(func(g *gang) bool {
 		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && !g.pause.young
 	})
@@ -466,7 +468,8 @@ type side struct {
 	parent   *side
 	number   int
 	children []*side
-	gangs    []*gang // of a leaf, the first to go first
+	gangs    []*gang       // of a leaf, the first to go first
+	judged   api.Resources // of its threshold
 	freed    sums
 	share    int64 // over
 	borrowed bool  // by all of them
@@ -574,7 +577,7 @@ func (c *Core) reclaimable(now time.Time, a ask, lacks []lack) *offer {
 			}
 		}
 		for len(s.gangs) < candidatesAtMost && !s.plenty(lacks) {
-			g := next(tops, lacks)
+			g := next(tops)
 			if g == nil {
 				break
 			}
@@ -600,7 +603,7 @@ func (c *Core) sidesOf(now time.Time, a ask, lacks []lack, s *offer, parent *sid
 	if !q.mayLose() || *looked >= lookedAtMost {
 		return nil
 	}
-	d := &side{queue: q, parent: parent, number: len(s.sides), borrowed: true}
+	d := &side{queue: q, parent: parent, number: len(s.sides), judged: q.judgedBy(lacks), borrowed: true}
 	s.sides = append(s.sides, d)
 	for _, child := range q.children {
 		if t := c.sidesOf(now, a, lacks, s, d, child, looked); t != nil {
@@ -620,13 +623,13 @@ func (c *Core) sidesOf(now time.Time, a ask, lacks []lack, s *offer, parent *sid
 		return nil
 	}
 	slices.SortFunc(d.gangs, goesFirst)
-	d.share = d.over(lacks)
+	d.share = d.over()
 	s.of[q] = d
 	return d
 }
 
 // next takes the next gang from the sides that are still above their thresholds.
-func next(sides []*side, lacks []lack) *gang {
+func next(sides []*side) *gang {
 	for {
 		var best *side
 		most := int64(-1)
@@ -638,13 +641,13 @@ func next(sides []*side, lacks []lack) *gang {
 		if best == nil {
 			return nil
 		}
-		g := next(best.children, lacks)
+		g := next(best.children)
 		if g == nil && len(best.gangs) > 0 {
 			g, best.gangs = best.gangs[0], best.gangs[1:]
 		}
 		if g != nil {
 			best.freed = add(best.freed, g.res.demand)
-			best.share = best.over(lacks)
+			best.share = best.over()
 			return g
 		}
 		best.share = -1 // nothing more is taken here
@@ -659,18 +662,25 @@ func add(s sums, amounts api.Resources) sums {
 	return s
 }
 
+// judgedBy is the part of a queue's threshold that counts: what is lacking, if it names any of that.
+func (q *queue) judgedBy(lacks []lack) api.Resources {
+	threshold := q.threshold()
+	lacking := slices.DeleteFunc(slices.Clone(threshold), func(t api.Amount) bool {
+		return !slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == t.Resource })
+	})
+	if len(lacking) > 0 {
+		return lacking
+	}
+	return threshold
+}
+
 // over is how much of its threshold a side would have, as a part of it, of the resource of which that is most; -1 if it is not above any.
-func (d *side) over(lacks []lack) int64 {
+func (d *side) over() int64 {
 	if d.borrowed {
 		return weightless
 	}
-	threshold := d.queue.threshold()
-	lacking := slices.ContainsFunc(lacks, func(l lack) bool { _, named := threshold.Get(l.resource); return named })
 	most := int64(-1)
-	for _, t := range threshold {
-		if lacking && !slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == t.Resource }) {
-			continue
-		}
+	for _, t := range d.judged {
 		if has := d.queue.has(t.Resource).sub(d.freed.get(t.Resource)).amount(); has > t.Value {
 			most = max(most, part(has, t.Value))
 		}
@@ -680,18 +690,12 @@ func (d *side) over(lacks []lack) int64 {
 
 // fill writes an offer into a mandate.
 func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
-	lacks := a.lacks()
 	for _, d := range s.sides {
 		w := &wire.Side{Queue: d.queue.path, Borrowed: d.borrowed}
 		if d.parent != nil {
 			w.Parent = uint32(d.parent.number) + 1
 		}
-		threshold := d.queue.threshold()
-		lacking := slices.ContainsFunc(lacks, func(l lack) bool { _, named := threshold.Get(l.resource); return named })
-		for _, t := range threshold {
-			if lacking && !slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == t.Resource }) {
-				continue
-			}
+		for _, t := range d.judged {
 			if above := d.queue.has(t.Resource).plus(-t.Value).amount(); above > 0 {
 				w.Above = append(w.Above, &wire.Amount{Resource: t.Resource, Value: above})
 			}

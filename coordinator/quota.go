@@ -315,6 +315,8 @@ type tree struct {
 	byPath map[string]*queue
 	dirty  bool // limits changed: guarantees, effective and held are to be made again
 	evicts bool // some queue says something by which others may be evicted
+
+	byFairShare bool // some queue says that its children take back their fair shares
 }
 
 func newTree() *tree {
@@ -518,10 +520,11 @@ func (t *tree) recompute() {
 		return
 	}
 	t.dirty = false
-	t.evicts = false
+	t.evicts, t.byFairShare = false, false
 	t.root.walk(func(q *queue) {
 		p := q.limits.policy()
-		t.evicts = t.evicts || q.limits != nil && len(q.limits.deserved)+len(q.limits.guarantee) > 0 || p.GetPreempts() || p.GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE
+		t.byFairShare = t.byFairShare || p.GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE
+		t.evicts = t.evicts || t.byFairShare || q.limits != nil && len(q.limits.deserved)+len(q.limits.guarantee) > 0 || p.GetPreempts()
 	})
 	w := wants{guarantee: map[*queue]api.Resources{}, deserved: map[*queue]api.Resources{}}
 	t.root.want(w.guarantee, func(l *limits) api.Resources { return l.guarantee })

@@ -114,54 +114,33 @@ func (q *queue) entitled(a ask) bool {
 	return judged
 }
 
-// above reports by which resources that the holding uses the queue is above its threshold, of those that are lacking if it names any
-// of these. With none, borrowed says that it names nothing that the holding uses.
-func (q *queue) above(h holding, lacks []lack) (by []string, borrowed bool) {
-	var all, lacking []string
+// above calls by for each resource that the holding uses and of which the queue is above its threshold, of those that are lacking if it names
+// any of these. It reports whether the holding is borrowed: the queue names nothing that it uses.
+func (q *queue) above(h holding, lacks []lack, by func(resource string)) (borrowed bool) {
+	threshold := q.threshold()
+	lacking := func(resource string) bool {
+		return slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == resource })
+	}
 	named, namesLacking := false, false
-	threshold := q.threshold()
-	for _, a := range h.amounts {
-		limit, is := threshold.Get(a.Resource)
-		if !is || a.Value <= 0 {
-			continue
-		}
-		named = true
-		lacked := slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == a.Resource })
-		namesLacking = namesLacking || lacked
-		if q.has(a.Resource).amount() > limit {
-			if all = append(all, a.Resource); lacked {
-				lacking = append(lacking, a.Resource)
-			}
+	for i := range h.amounts {
+		a := &h.amounts[i]
+		if _, is := threshold.Get(a.Resource); is && a.Value > 0 {
+			named, namesLacking = true, namesLacking || lacking(a.Resource)
 		}
 	}
-	if namesLacking {
-		return lacking, false
-	}
-	return all, !named
-}
-
-// isAbove reports whether above names something, or says borrowed.
-func (q *queue) isAbove(h holding, lacks []lack) bool {
-	threshold := q.threshold()
-	named, namesLacking, any, lacking := false, false, false, false
 	for i := range h.amounts {
 		a := &h.amounts[i]
 		limit, is := threshold.Get(a.Resource)
-		if !is || a.Value <= 0 {
-			continue
+		if is && a.Value > 0 && (!namesLacking || lacking(a.Resource)) && q.has(a.Resource).amount() > limit {
+			by(a.Resource)
 		}
-		named = true
-		lacked := false
-		for n := range lacks {
-			lacked = lacked || lacks[n].resource == a.Resource
-		}
-		over := q.has(a.Resource).amount() > limit
-		namesLacking, any, lacking = namesLacking || lacked, any || over, lacking || over && lacked
 	}
-	if namesLacking {
-		return lacking
-	}
-	return any || !named
+	return !named
+}
+
+// isAbove reports whether the holding is borrowed, or the queue above its threshold in something that counts.
+func (q *queue) isAbove(h holding, lacks []lack) (is bool) {
+	return q.above(h, lacks, func(string) { is = true }) || is
 }
 
 // frees reports whether a holding has something of what is lacking, where it is lacking.
@@ -298,11 +277,7 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 				l = &loss{smallest: map[string]int64{}, by: map[string]bool{}}
 				losses[q] = l
 			}
-			by, borrowed := q.above(h, lacks)
-			for _, name := range by {
-				l.by[name] = true
-			}
-			if borrowed {
+			if q.above(h, lacks, func(resource string) { l.by[resource] = true }) {
 				l.by[""] = true
 			}
 			for _, amount := range h.amounts {

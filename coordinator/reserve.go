@@ -28,8 +28,7 @@ type gang struct {
 	mandate   *mandate // the one that is open
 	stuck     *stuck
 	pause     pause
-	offeredTo *gang  // whose mandate names it among the first
-	noPlan    string // why none was found
+	offeredTo *gang // whose mandate names it among the first
 }
 
 // reservation is a record under reservations/.

@@ -53,6 +53,24 @@ func (c *Core) placeIn(d *domain, namespace string, class *api.Class, rank api.R
 	return c.cache.PlaceIn(class, rank, d.keys, d.values, allow, heed, l)
 }
 
+// allowed makes the classes of a question those that the cache counts, and says by class which nodes constraints over many nodes allow, nil for
+// all. It reports whether all of this may be compared now.
+func (c *Core) allowed(namespace string, classes []*api.Class) (allow []func(int32) bool, ok bool) {
+	allow = make([]func(int32) bool, len(classes))
+	for i, class := range classes {
+		placed, few := c.placed(c.kinOf(namespace, class), class, true)
+		rules, known := c.topology.RulesOf(namespace, class)
+		if !few || !known || !c.mayCompare(namespace, placed) {
+			return nil, false
+		}
+		classes[i] = placed
+		if rules != nil {
+			allow[i] = func(number int32) bool { return rules.Obstacle(number, true) == topology.None }
+		}
+	}
+	return allow, true
+}
+
 // probe tells a home shard how many pods fit into each domain. It is silent during a takeover, when not all pods are counted.
 func (c *Core) probe(from api.Incarnation, m *wire.Probe) {
 	keys := m.GetKeys()
@@ -66,20 +84,8 @@ func (c *Core) probe(from api.Incarnation, m *wire.Probe) {
 		return
 	}
 	reply := &wire.Probed{Serial: m.GetSerial()}
-	allow := make([]func(int32) bool, len(classes))
-	for i, class := range classes {
-		placed, ok := c.placed(c.kinOf(m.GetNamespace(), class), class, true)
-		rules, known := c.topology.RulesOf(m.GetNamespace(), class)
-		if !ok || !known || !c.mayCompare(m.GetNamespace(), placed) {
-			reply.Later = true
-			break
-		}
-		classes[i] = placed
-		if rules != nil {
-			allow[i] = func(number int32) bool { return rules.Obstacle(number, true) == topology.None }
-		}
-	}
-	if !reply.Later {
+	allow, ok := c.allowed(m.GetNamespace(), classes)
+	if reply.Later = !ok; ok {
 		before := c.cache.Compared()
 		domains, more := c.cache.Survey(classes, keys, allow, maxDomains)
 		c.spend(m.GetNamespace(), before)

@@ -5,7 +5,6 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
-	"basalt.dev/basalt/shard/topology"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -53,20 +52,8 @@ func (c *Core) roomProbe(from api.Incarnation, m *wire.RoomProbe) {
 		return
 	}
 	reply := &wire.Rooms{Serial: m.GetSerial()}
-	allow := make([]func(int32) bool, len(classes))
-	for i, class := range classes {
-		placed, ok := c.placed(c.kinOf(m.GetNamespace(), class), class, true)
-		rules, known := c.topology.RulesOf(m.GetNamespace(), class)
-		if !ok || !known || !c.mayCompare(m.GetNamespace(), placed) {
-			reply.Later = true
-			break
-		}
-		classes[i] = placed
-		if rules != nil {
-			allow[i] = func(number int32) bool { return rules.Obstacle(number, true) == topology.None }
-		}
-	}
-	if !reply.Later {
+	allow, ok := c.allowed(m.GetNamespace(), classes)
+	if reply.Later = !ok; ok {
 		c.fillRooms(reply, m, classes, resources, allow)
 	}
 	c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_Rooms{Rooms: reply}}})

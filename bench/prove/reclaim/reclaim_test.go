@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -22,11 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/audittest"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -43,8 +42,9 @@ type world struct {
 	t       *testing.T
 	cluster *local.Cluster
 	kube    *kube.Clients
-	auditor *follow.Auditor
-	all     []*local.Basalt
+
+	noViolations func() // ends the auditor, which has the test fail for each
+	all          []*local.Basalt
 }
 
 func (w *world) check(err error) {
@@ -65,20 +65,11 @@ func start(t *testing.T) *world {
 		_, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "16", "64Gi", 110), metav1.CreateOptions{})
 		w.check(err)
 	}
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	w.check(err)
-	w.auditor, err = follow.New(follow.Options{Etcd: etcd, Kube: w.cluster.Config(local.Admin)})
-	w.check(err)
+	w.noViolations = audittest.Start(t, w.cluster, audit.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait(); _ = etcd.Close() })
-	wg.Go(func() {
-		if err := w.auditor.Run(ctx); err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
 	wg.Go(func() { _ = kubelet.Run(ctx, kubelet.Options{Client: w.kube.Core}) })
-	<-w.auditor.Synced()
 	w.all, err = w.cluster.StartBasalt(t.Context(), 2, 3, local.BasaltOptions{Restart: true})
 	w.check(err)
 	w.check(local.WaitReady(t.Context(), w.all))
@@ -218,13 +209,6 @@ func (w *world) condition(gang, kind string) *metav1.Condition {
 		return nil
 	}
 	return meta.FindStatusCondition(g.Status.Conditions, kind)
-}
-
-func (w *world) noViolations() {
-	w.t.Helper()
-	for _, v := range w.auditor.Report().Violations {
-		w.t.Errorf("auditor: %s", v)
-	}
 }
 
 // Team b runs on the whole cluster. Team a comes back, and gets what it deserves: exactly that, in whole gangs. What was evicted waits, and
