@@ -54,8 +54,9 @@ type Options struct {
 
 	// Deliver takes what arrives. It is called by one goroutine for each sender, in order; while it waits, that sender does.
 	Deliver func(from api.Incarnation, message *wire.Envelope)
-	// Up and Down tell that a peer acknowledged something, and that it could not be reached any more. Either may be nil.
-	// They are called by one goroutine for each peer and must not wait for long.
+	// Up tells that a peer acknowledged something, once until Down. Down tells that a peer cannot be reached, at each try: one
+	// that was asked, answered, and is gone before it acknowledges anything is to be asked again. Either may be nil. They are
+	// called by one goroutine for each peer and must not wait for long.
 	Up, Down func(peer api.Incarnation)
 	// Register adds services to the server before it starts. May be nil.
 	Register func(grpc.ServiceRegistrar)

@@ -50,7 +50,6 @@ type peer struct {
 	queue    []*wire.Envelope // queue[head:] waits
 	head     int
 	up       bool
-	told     bool // Up or Down was called
 	sent     uint64
 	dropped  uint64
 	complain bool // the next drop of a run is worth a line
@@ -172,10 +171,10 @@ func (p *peer) waiting() (n int, address string) {
 
 func (p *peer) tell(up bool) {
 	p.mu.Lock()
-	changed := !p.told || p.up != up
-	p.up, p.told = up, true
+	known := up && p.up
+	p.up = up
 	p.mu.Unlock()
-	if !changed || p.ctx.Err() != nil {
+	if known || p.ctx.Err() != nil {
 		return
 	}
 	call := p.link.opts.Up
@@ -345,6 +344,7 @@ func (p *peer) stream() (acknowledged bool, err error) {
 		case <-answer.C:
 			// Not a judgement: a receiver may be busy with something else. The peer is down as far as we can tell.
 			p.tell(false)
+			answer.Reset(patience)
 		case <-idle.C:
 			if len(flying) == 0 {
 				return acknowledged, errIdle

@@ -193,6 +193,9 @@ func TestSuspicions(t *testing.T) {
 	if got := fmt.Sprint(s.Down()); got != "[a b]" {
 		t.Errorf("down: %s", got)
 	}
+	if s.Suspect("a") {
+		t.Error("a shard that is down is called as a suspect, too")
+	}
 	for _, c := range []struct {
 		who                      api.Incarnation
 		registered, answered, up bool

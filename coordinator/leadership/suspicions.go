@@ -36,7 +36,7 @@ func (s *Suspicions) TermBegins() { clear(s.down) }
 // Suspect reports that a shard seems to be gone. It returns true when the shard is to be called, and the result
 // reported to Called.
 func (s *Suspicions) Suspect(who api.Incarnation) bool {
-	if _, already := s.unanswered[who]; already {
+	if _, already := s.unanswered[who]; already || s.down[who] {
 		return false
 	}
 	s.unanswered[who] = 0
