@@ -171,7 +171,7 @@ func (c *Classes) labelsOf(of map[string]string) *Labels {
 
 // With returns the class of those of its pods that have these labels.
 func (c *Class) With(labels *Labels) *Class {
-	return MakeClass(Class{Requests: c.Requests, Constraints: c.Constraints, Repels: c.Repels, Joins: c.Joins, Wishes: c.Wishes, Leanings: c.Leanings, Labels: labels, Labelled: true})
+	return MakeClass(Class{Requests: c.Requests, Attach: c.Attach, Constraints: c.Constraints, Repels: c.Repels, Joins: c.Joins, Wishes: c.Wishes, Leanings: c.Leanings, Labels: labels, Labelled: true})
 }
 
 // appendExtras appends what few classes have to a key.

@@ -18,8 +18,27 @@ type Node struct {
 	Taints          []v1.Taint
 	Unschedulable   bool     // spec.unschedulable
 	Features        []string // status.declaredFeatures, sorted; not to be changed
+	// Attachable says how many volumes of CSI drivers the node can have attached, of those drivers that limit them.
+	Attachable []Attachable
 	// Unreadable names resources of status.allocatable that could not be read; they count as zero.
 	Unreadable string
+}
+
+// Attachable is how many volumes of a CSI driver a node can have attached, and how many it has: those of pods that are there, and others
+// that are not detached yet.
+type Attachable struct {
+	Driver      string
+	Limit, Used int64
+}
+
+// WithAttachable returns the node with what is said of its volumes.
+func (n *Node) WithAttachable(of []Attachable) *Node {
+	if slices.Equal(n.Attachable, of) {
+		return n
+	}
+	out := *n
+	out.Attachable = of
+	return &out
 }
 
 // FromNode reduces a node, leaving out the resources on the ignore list. A resource that cannot be read counts as zero.

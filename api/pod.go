@@ -90,6 +90,7 @@ type Class struct {
 	Key         string    // canonical bytes of all below: equal classes have equal keys
 	Requests    Resources // includes pods=1
 	Constraints []byte    // a v1.PodSpec with only what constrain keeps, in protobuf; empty for none
+	Attach      Resources // volumes that are to be attached, by CSI driver, of pods without a node
 	Repels      []byte    // a v1.PodAntiAffinity with the required terms, in protobuf; empty for none
 	Joins       []byte    // a v1.PodSpec with required pod affinity and topology spread, in protobuf; empty for none
 	Wishes      []byte    // a v1.PodSpec with only what encodeWishes keeps, in protobuf; empty for none
@@ -137,6 +138,12 @@ func (c *Class) appendKey(b []byte) []byte {
 		b = strconv.AppendInt(b, a.Value, 36)
 		b = append(b, ';')
 	}
+	for _, a := range c.Attach {
+		b = append(append(b, '\x02'), a.Resource...)
+		b = append(b, '=')
+		b = strconv.AppendInt(b, a.Value, 36)
+		b = append(b, ';')
+	}
 	b = appendPart(appendPart(c.appendExtras(b), markWishes, c.Wishes), markLeanings, c.Leanings)
 	b = append(b, 0)
 	return append(b, c.Constraints...)
@@ -160,8 +167,8 @@ const (
 )
 
 // of returns the class of its parts; it copies the requests if it keeps them.
-func (c *Classes) of(requests Resources, constraints, repels, joins, wishes, leanings []byte) *Class {
-	made := Class{Requests: requests, Constraints: constraints, Repels: repels, Joins: joins, Wishes: wishes, Leanings: leanings}
+func (c *Classes) of(requests, attach Resources, constraints, repels, joins, wishes, leanings []byte) *Class {
+	made := Class{Requests: requests, Attach: attach, Constraints: constraints, Repels: repels, Joins: joins, Wishes: wishes, Leanings: leanings}
 	if c == nil {
 		made.Requests = slices.Clone(requests)
 		return MakeClass(made)
@@ -300,7 +307,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 		}
 	}
 	if p.Status.Reason == excessConstraints {
-		reach.Where = nil // of no use beside constraints that were left out
+		reach.Where, reach.Attach = nil, nil // of no use beside constraints that were left out
 		if out.Refused == nil {
 			out.Refused = &Refusal{"UnsupportedConstraint", p.Status.Message}
 		}
@@ -338,7 +345,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 			out.Unheeded = strings.TrimPrefix(out.Unheeded+"; "+unleaned, "; ")
 		}
 	}
-	out.Class = c.of(requests, constraints, repelled, joined, wishes, leanings)
+	out.Class = c.of(requests, reach.Attach, constraints, repelled, joined, wishes, leanings)
 	return out
 }
 

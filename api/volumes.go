@@ -9,6 +9,7 @@ import (
 // Reach is where the volumes of a pod let it run.
 type Reach struct {
 	Where   []*v1.NodeSelector // all of them have to match a node
+	Attach  Resources          // how many of them have to be attached, by CSI driver
 	Unbound bool               // some are bound once the node is decided, and before the pod is
 	Tied    Tie
 	Note    string // what keeps the pod to some nodes for now, for its user

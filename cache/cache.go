@@ -52,6 +52,7 @@ type Cache struct {
 	index index
 
 	partitions map[string]*partition // by joined labels (domains.go)
+	closed     map[int32]bool        // slots of nodes that take no pods for now (supply.go)
 
 	watched    map[string]bool // nodes that Freed is to name; true: it will
 	freedNodes []string
@@ -164,6 +165,7 @@ func newCache(cfg Config, l limits) *Cache {
 	c := &Cache{
 		cfg: cfg, limits: l, chosen: -1, nodes: map[string]*node{}, pods: newPods(),
 		byName: map[string]int{}, hosts: map[string][]int32{}, classes: map[string]*class{}, sets: map[string]*set{}, wishes: map[string]*wish{},
+		closed: map[int32]bool{},
 	}
 	c.index.order.most = l.leaf
 	c.shapes.reset(0)
@@ -193,7 +195,7 @@ func (c *Cache) SetNode(object *api.Node) {
 		}
 	}
 	changed := old == nil
-	if old == nil || !slices.Equal(old.Allocatable, object.Allocatable) {
+	if old == nil || !slices.Equal(old.Allocatable, object.Allocatable) || !slices.Equal(old.Attachable, object.Attachable) {
 		changed = true
 		room = c.setAllocatable(n, old) || room
 	}
@@ -206,6 +208,7 @@ func (c *Cache) SetNode(object *api.Node) {
 		c.countReluctant(old, object)
 		c.regrade(n.slot)
 		c.admit(n.slot)
+		c.close(n.slot, isClosed(object))
 		room = room || old.Unschedulable && !object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !coversTaints(object.Taints, old.Taints) ||
 			!slices.Equal(old.Features, object.Features)
 	}
@@ -230,7 +233,7 @@ func (c *Cache) RemoveNode(name string) {
 		return
 	}
 	s := n.slot
-	c.setShape(s, nil)
+	c.setShape(s, n.object, nil)
 	for _, col := range c.columns {
 		if col != nil {
 			c.setFree(col, s, 0, 0, 0)
@@ -247,6 +250,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.setHostOf(s, n.object.Labels[api.LabelHostname], "")
 	c.countReluctant(n.object, nil)
 	n.object, n.repels, n.host, c.slots[s].there = nil, nil, nameless, false
+	c.close(s, false)
 	c.relocate(s)
 	c.there--
 	c.regrade(s)
@@ -265,7 +269,9 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 	for ch := range c.charges(n) {
 		view.Pods = append(view.Pods, c.placement(ch))
 		for _, a := range c.classOf(ch).requests {
-			used[a.name] = api.AddSat(used[a.name], a.amount)
+			if !strings.HasPrefix(a.name, attachPrefix) {
+				used[a.name] = api.AddSat(used[a.name], a.amount)
+			}
 		}
 	}
 	slices.SortFunc(view.Pods, func(a, b Placement) int { return strings.Compare(a.UID, b.UID) })
@@ -283,8 +289,9 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	cell, number, ok := c.pods.find(uid, hash)
 	if ok {
 		ch := c.pods.at(number)
-		if c.names[ch.slot] == nodeName && c.classOf(number).api.Key == cl.api.Key {
+		if counted := c.classOf(number); c.names[ch.slot] == nodeName && counted.api.Key == cl.api.Key {
 			of := c.pods.detail(number)
+			counted.own += ours(kind) - ours(ch.kind)
 			c.hold(ch.slot, holds(kind)-holds(ch.kind), kind, rank)
 			ch.kind, of.gang, of.rank = kind, gang, rank
 			return
@@ -295,6 +302,7 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	}
 	c.keep(cl)
 	cl.refs++
+	cl.own += ours(kind)
 	s := c.slotFor(nodeName)
 	number = c.pods.add(cell, uid, hash, s)
 	ch, of := c.pods.at(number), c.pods.detail(number)
@@ -322,6 +330,7 @@ func (c *Cache) Release(uid string) bool {
 	c.fetch(s, number)
 	ch, at := c.pods.at(number), &c.slots[s]
 	cl := c.numbered[ch.class]
+	cl.own -= ours(ch.kind)
 	c.removeCharge(s, number)
 	at.holds -= holds(ch.kind)
 	c.holding -= int(holds(ch.kind))
@@ -358,7 +367,7 @@ func (c *Cache) Lookup(uid string) (Placement, bool) {
 func (c *Cache) Totals() Totals {
 	t := Totals{Nodes: c.there, OutOfSync: c.outOfSync, RoomVersion: c.roomVersion, NodesVersion: c.nodesVersion, SyncVersion: c.syncVersion}
 	for _, col := range c.columns {
-		if col == nil || col.offers == 0 {
+		if col == nil || col.offers == 0 || col.attach {
 			continue
 		}
 		t.Allocatable = append(t.Allocatable, api.Amount{Resource: col.name, Value: col.sumAlloc.saturated()})
@@ -472,7 +481,10 @@ func (c *Cache) setAllocatable(n *node, old *api.Node) (grew bool) {
 			c.offer(c.columnOf(r.Resource), -1)
 		}
 	}
-	grew = c.setShape(n.slot, n.object.Allocatable)
+	for _, a := range n.object.Attachable {
+		c.columnOf(volumesOf(a.Driver))
+	}
+	grew = c.setShape(n.slot, old, n.object)
 	c.dropDead()
 	return grew
 }

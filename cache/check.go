@@ -11,7 +11,7 @@ import (
 // Check makes everything again from nodes and charges and compares: for tests and the simulator.
 func (c *Cache) Check() error {
 	there, broken, held := 0, 0, 0
-	refs := map[*class]int{}
+	refs, own := map[*class]int{}, map[*class]int32{}
 	onNodes := 0
 	for name, n := range c.nodes {
 		if n.name != name {
@@ -39,6 +39,9 @@ func (c *Cache) Check() error {
 				return fmt.Errorf("pod %s: its class is not stored", uid)
 			}
 			refs[cl]++
+			if ch.kind != Nominated && ch.kind != Foreign {
+				own[cl]++
+			}
 			if ch.kind == Hold {
 				holding++
 				if r := c.pods.detail(number).rank; c.worst.Before(r) || !at.held {
@@ -56,6 +59,9 @@ func (c *Cache) Check() error {
 			}
 			for _, r := range cl.api.Requests { // not asks, which are derived
 				used[r.Resource] = api.AddSat(used[r.Resource], max(r.Value, 0))
+			}
+			for _, r := range cl.api.Attach {
+				used[volumesOf(r.Resource)] += max(r.Value, 0)
 			}
 		}
 		held += int(holding)
@@ -82,8 +88,8 @@ func (c *Cache) Check() error {
 			if col == nil {
 				continue
 			}
-			alloc := max(n.object.Allocatable.Value(col.name), 0)
-			left := alloc - used[col.name]
+			alloc := col.of(n.object)
+			left := alloc - used[col.name] - col.attached(n.object)
 			delete(used, col.name)
 			if has, free := int64(c.hasOf(n.slot)[col.i]), c.freeOf(n.slot)[col.i]; has != alloc || free != left {
 				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, free, has)
@@ -134,6 +140,9 @@ func (c *Cache) Check() error {
 	if err := c.checkClasses(refs); err != nil {
 		return err
 	}
+	if err := c.checkSupply(own); err != nil {
+		return err
+	}
 	if err := c.checkWishes(); err != nil {
 		return err
 	}
@@ -166,11 +175,17 @@ func (c *Cache) checkColumns() error {
 				offers++
 			}
 		}
+		if col.attach {
+			offers = 1
+		}
 		if offers != col.offers {
 			return fmt.Errorf("column %s: %d nodes name it, counted %d", col.name, offers, col.offers)
 		}
 		if offers == 0 {
 			dead++
+			continue
+		}
+		if col.attach {
 			continue
 		}
 		if a, f, l := totals.Allocatable.Value(col.name), totals.Free.Value(col.name), totals.Largest.Value(col.name); a != alloc || f != free || l != largest {
@@ -224,6 +239,50 @@ func (c *Cache) checkClasses(refs map[*class]int) error {
 		if judged != st.judged {
 			return fmt.Errorf("constraints %.40q: %d slots were judged, %d are counted", key, judged, st.judged)
 		}
+	}
+	return nil
+}
+
+// checkSupply sums what is free, and what own pods request, by nodes and charges.
+func (c *Cache) checkSupply(counted map[*class]int32) error {
+	for _, cl := range c.classes {
+		if cl.own != counted[cl] {
+			return fmt.Errorf("class %.40q: %d charges are of own pods, counted %d", cl.api.Key, counted[cl], cl.own)
+		}
+	}
+	free, own := map[string]int64{}, map[string]int64{}
+	for cl, n := range counted {
+		for _, r := range cl.api.Requests {
+			for range n {
+				own[r.Resource] = api.AddSat(own[r.Resource], max(r.Value, 0))
+			}
+		}
+	}
+	closed := 0
+	for _, n := range c.nodes {
+		if n.object == nil {
+			continue
+		}
+		if isClosed(n.object) {
+			closed++
+			continue
+		}
+		for _, r := range n.object.Allocatable {
+			free[r.Resource] = api.AddSat(free[r.Resource], max(0, c.freeOf(n.slot)[c.byName[r.Resource]]))
+		}
+	}
+	if closed != len(c.closed) {
+		return fmt.Errorf("%d nodes are closed, counted %d", closed, len(c.closed))
+	}
+	hasFree, hasOwn := c.Supply()
+	for i, a := range hasFree {
+		if o := hasOwn[i]; a.Value != free[a.Resource] || o.Resource != a.Resource || o.Value != own[a.Resource] {
+			return fmt.Errorf("supply of %s: %d free and %d own, counted %d and %d of %s", a.Resource, free[a.Resource], own[a.Resource], a.Value, o.Value, o.Resource)
+		}
+		delete(free, a.Resource)
+	}
+	if len(free) > 0 {
+		return fmt.Errorf("supply lacks %v", free)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type class struct {
 	set      *set
 	number   int32     // while stored
 	refs     int       // charges
+	own      int32     // of which are of Basalt's own pods
 	requests []request // positive requests, in name order
 	grouped  bool      // its pods belong to groups, or avoid some
 	wishful  bool      // it prefers some nodes
@@ -172,6 +173,11 @@ func (c *Cache) newClass(a *api.Class) *class {
 			k.col = col
 		}
 		cl.requests = append(cl.requests, k)
+	}
+	for _, a := range a.Attach {
+		if a.Value > 0 {
+			cl.requests = append(cl.requests, request{name: volumesOf(a.Resource), col: c.columnOf(volumesOf(a.Resource)).i, amount: a.Value})
+		}
 	}
 	st, ok := c.sets[string(a.Constraints)]
 	if !ok {

@@ -15,6 +15,7 @@ type column struct {
 	name   string
 	i      int  // where it is in the row of a slot
 	device bool // an extended resource
+	attach bool // volumes of a CSI driver: a node has any number of what it does not name
 	offers int  // nodes that name it, also with zero of it
 
 	sumAlloc wide
@@ -29,9 +30,17 @@ func (c *Cache) freeOf(s int32) []int64 { return c.frees[int(s)*c.width : (int(s
 // hasOf is what a slot has, by column.
 func (c *Cache) hasOf(s int32) []uint64 { return c.shapes.at(c.slots[s].shape) }
 
+// A node that does not limit the volumes of a driver can have so many.
+const unlimited = 1 << 40
+
+// volumesOf is the resource that stands for attached volumes of a CSI driver. No pod can request it by this name.
+func volumesOf(driver string) string { return attachPrefix + driver }
+
+const attachPrefix = "volumes of "
+
 // isDevice reports whether a resource is an extended one, by the rule of Kubernetes.
 func isDevice(name string) bool {
-	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
+	return !strings.HasPrefix(name, attachPrefix) && strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
 }
 
 // wide sums amounts that are not negative without losing any.
@@ -58,8 +67,43 @@ func (w wide) saturated() int64 {
 
 // lacks reports whether a slot that has and has free so much of a resource is out of sync. A slot without any of a device is
 // not: the kubelet ignores requests for devices that its node does not offer, and whoever may create pods may name their node.
-// Otherwise a pod on each node that requests some device would keep everybody's pods off all nodes.
-func (col *column) lacks(has, free int64) bool { return free < 0 && (has > 0 || !col.device) }
+// Otherwise a pod on each node that requests some device would keep everybody's pods off all nodes. Nor is one with more volumes than
+// its driver's limit: that keeps no other pod from running.
+func (col *column) lacks(has, free int64) bool {
+	return free < 0 && (has > 0 || !col.device) && !col.attach
+}
+
+// of is how much of the column a node has.
+func (col *column) of(n *api.Node) int64 {
+	if !col.attach {
+		return max(n.Allocatable.Value(col.name), 0)
+	}
+	if a := attachable(n, col.name); a != nil {
+		return a.Limit
+	}
+	return unlimited
+}
+
+// attachable is what a node says of the volumes of a driver, nil for nothing.
+func attachable(n *api.Node, name string) *api.Attachable {
+	for i := range n.Attachable {
+		if volumesOf(n.Attachable[i].Driver) == name {
+			return &n.Attachable[i]
+		}
+	}
+	return nil
+}
+
+// attached is how many volumes of a column are attached to a node that no charge counts.
+func (col *column) attached(n *api.Node) int64 {
+	if !col.attach || n == nil {
+		return 0
+	}
+	if a := attachable(n, col.name); a != nil {
+		return a.Used
+	}
+	return 0
+}
 
 // setFree writes what is free of one resource of a slot that had so much of it, and has so much now, and everything that is
 // summed from it.
@@ -82,19 +126,23 @@ func (c *Cache) setFree(col *column, s int32, had, has, v int64) {
 	}
 }
 
-// setShape writes what a slot has, keeps what is used, and reports whether there is more of anything.
-func (c *Cache) setShape(s int32, allocatable api.Resources) (grew bool) {
+// setShape writes what a slot has whose node is changed, nil for none, keeps what charges use, and reports whether there is more of anything.
+func (c *Cache) setShape(s int32, was, node *api.Node) (grew bool) {
 	clear(c.shape)
 	for _, col := range c.columns {
 		if col == nil {
 			continue
 		}
-		v, old := max(allocatable.Value(col.name), 0), int64(c.hasOf(s)[col.i])
+		v, old := int64(0), int64(c.hasOf(s)[col.i])
+		if node != nil {
+			v = col.of(node)
+		}
 		c.shape[col.i] = uint64(v)
-		if v == old {
+		attached := col.attached(node) - col.attached(was)
+		if v == old && attached == 0 {
 			continue
 		}
-		grew = grew || v > old
+		grew = grew || v-attached > old
 		col.sumAlloc.add(v)
 		col.sumAlloc.sub(old)
 		if v >= col.largest {
@@ -102,7 +150,7 @@ func (c *Cache) setShape(s int32, allocatable api.Resources) (grew bool) {
 		} else if old == col.largest {
 			col.stale = true
 		}
-		c.setFree(col, s, old, v, v-(old-c.freeOf(s)[col.i]))
+		c.setFree(col, s, old, v, v-(old-c.freeOf(s)[col.i])-attached)
 	}
 	c.slots[s].shape = c.shapes.swap(c.slots[s].shape, c.shape)
 	return grew
@@ -145,7 +193,7 @@ func (c *Cache) columnOf(name string) *column {
 			break
 		}
 	}
-	col := &column{name: name, i: i, device: isDevice(name)}
+	col := &column{name: name, i: i, device: isDevice(name), attach: strings.HasPrefix(name, attachPrefix)}
 	if i == len(c.columns) {
 		c.columns = append(c.columns, col)
 		c.widen()
@@ -153,7 +201,16 @@ func (c *Cache) columnOf(name string) *column {
 		c.columns[i] = col
 	}
 	c.byName[name] = i
-	c.dead++ // until a node is counted
+	if col.attach {
+		col.offers = 1 // by all nodes: it is kept
+		for s := range c.slots {
+			if c.slots[s].there {
+				c.setShape(int32(s), c.bySlot[s].object, c.bySlot[s].object)
+			}
+		}
+	} else {
+		c.dead++ // until a node is counted
+	}
 	if c.retarget(name, -1, i) {
 		c.eachCharge(name, func(s int32, amount int64) {
 			c.setFree(col, s, 0, 0, -api.AddSat(-c.freeOf(s)[col.i], amount))

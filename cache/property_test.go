@@ -119,6 +119,9 @@ func classPool() []*api.Class {
 		}),
 		grouped(pod(small, prefer(1, expression("zone", v1.NodeSelectorOpIn, "b"))), []uint32{1, 2}, []uint32{1}),
 		pod(small, nil).Wishing([]byte("not a pod spec")),
+		attaching(pod(small, nil), "ssd", 1, "hdd", 2),
+		attaching(pod(small, hostPort(80, "", "")), "hdd", 1),
+		grouped(attaching(pod(small, prefer(1, expression("zone", v1.NodeSelectorOpIn, "a"))), "ssd", 3), []uint32{1}, nil),
 	}
 }
 
@@ -130,9 +133,20 @@ func skipped(c *Cache, class *api.Class) int {
 	return 0
 }
 
+// attaching is a class of pods with volumes.
+func attaching(c *api.Class, drivers ...any) *api.Class {
+	out := *c
+	attach := map[string]int64{}
+	for i := 0; i < len(drivers); i += 2 {
+		attach[drivers[i].(string)] = int64(drivers[i+1].(int))
+	}
+	out.Attach = api.FromMap(attach)
+	return api.MakeClass(out)
+}
+
 // grouped is a class of pods that belong to groups and avoid some.
 func grouped(c *api.Class, in, avoids []uint32) *api.Class {
-	return api.MakeClass(api.Class{Requests: c.Requests, Constraints: c.Constraints, Wishes: c.Wishes, In: in, Avoids: avoids})
+	return api.MakeClass(api.Class{Requests: c.Requests, Attach: c.Attach, Constraints: c.Constraints, Wishes: c.Wishes, In: in, Avoids: avoids})
 }
 
 // prefer has a pod prefer nodes that match terms, the first with a weight, each further one with one less.
@@ -166,6 +180,11 @@ func drawNode(t *rapid.T) *api.Node {
 		}
 	}
 	n.Allocatable = api.FromMap(a)
+	for _, driver := range []string{"hdd", "never asked for", "ssd"} {
+		if limit := rapid.IntRange(0, 5).Draw(t, driver); limit < 5 {
+			n.Attachable = append(n.Attachable, api.Attachable{Driver: driver, Limit: int64(limit), Used: int64(rapid.IntRange(0, 2).Draw(t, "used"))})
+		}
+	}
 	if z := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "zone"); z != "" {
 		n.Labels["zone"] = z
 	}
@@ -222,7 +241,7 @@ func TestAgainstReference(t *testing.T) {
 		draw := func() Placement {
 			return Placement{
 				UID:  fmt.Sprintf("p%d", rapid.IntRange(0, 40).Draw(t, "pod")),
-				Kind: rapid.SampledFrom([]Kind{Hold, Intent, Bound}).Draw(t, "kind"), Rank: rank(), Class: class(), Gang: "g",
+				Kind: rapid.SampledFrom([]Kind{Hold, Intent, Bound, Foreign, Nominated}).Draw(t, "kind"), Rank: rank(), Class: class(), Gang: "g",
 			}
 		}
 		fitted := make([]bool, len(pool))

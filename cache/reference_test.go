@@ -201,7 +201,27 @@ func (r *reference) fits(c *api.Class, node string, without ...string) bool {
 			return false
 		}
 	}
+	for _, a := range c.Attach {
+		if left, limited := r.attachable(node, a.Resource, without...); limited && a.Value > left {
+			return false
+		}
+	}
 	return r.portsFree(c, node, without...) && r.kept(c, node, without...)
+}
+
+// attachable is how many further volumes of a driver a node takes.
+func (r *reference) attachable(node, driver string, without ...string) (left int64, limited bool) {
+	for _, a := range r.nodes[node].Attachable {
+		if a.Driver == driver {
+			left, limited = a.Limit-a.Used, true
+		}
+	}
+	for _, p := range r.on(node) {
+		if !slices.Contains(without, p.UID) {
+			left -= p.Class.Attach.Value(driver)
+		}
+	}
+	return left, limited
 }
 
 // kept reports whether a pod of a class keeps the distance that it and others ask for.
@@ -232,6 +252,11 @@ func (r *reference) times(c *api.Class, node string) int64 {
 			n = min(n, new(big.Int).Quo(free[q.Resource], big.NewInt(q.Value)).Int64())
 		}
 	}
+	for _, a := range c.Attach {
+		if left, limited := r.attachable(node, a.Resource); limited {
+			n = min(n, left/a.Value)
+		}
+	}
 	return n
 }
 
@@ -241,6 +266,9 @@ func (r *reference) never(c *api.Class) bool {
 		enough := r.admits(c, n)
 		for _, q := range c.Requests {
 			enough = enough && q.Value <= n.Allocatable.Value(q.Resource)
+		}
+		for _, a := range n.Attachable {
+			enough = enough && c.Attach.Value(a.Driver) <= a.Limit
 		}
 		if enough {
 			return false

@@ -46,7 +46,7 @@ func TestWithoutIsAfterRelease(t *testing.T) {
 			for i := range 30 {
 				class, name := classes[r.IntN(len(classes))], fmt.Sprint("n", r.IntN(5))
 				if c.CanPlace(class, name).Fits() || r.IntN(40) == 0 {
-					c.Charge(fmt.Sprint("p", i), name, class, Kind(1+r.IntN(3)), fmt.Sprint("g", r.IntN(4)), api.Rank{})
+					c.Charge(fmt.Sprint("p", i), name, class, Kind(1+r.IntN(5)), fmt.Sprint("g", r.IntN(4)), api.Rank{})
 				}
 			}
 			return c

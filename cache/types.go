@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 	"iter"
+	"strings"
 
 	"basalt.dev/basalt/api"
 )
@@ -22,7 +23,11 @@ const (
 	Intent                    // a durable row, or one about to be written
 	Bound                     // seen on the node
 	Nominated                 // of another scheduler, which keeps the node for it
+	Foreign                   // seen on the node, of another scheduler
 )
+
+// Seen reports whether the pod was seen on its node.
+func (k Kind) Seen() bool { return k == Bound || k == Foreign }
 
 func (k Kind) String() string {
 	switch k {
@@ -34,6 +39,8 @@ func (k Kind) String() string {
 		return "Bound"
 	case Nominated:
 		return "Nominated"
+	case Foreign:
+		return "Foreign"
 	}
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
@@ -130,6 +137,9 @@ func (m Misfit) String() string {
 	case Insufficient:
 		if m.Subject == "pods" {
 			return "Too many pods"
+		}
+		if strings.HasPrefix(m.Subject, attachPrefix) {
+			return "node(s) exceed max volume count"
 		}
 		return "Insufficient " + m.Subject
 	}

@@ -38,6 +38,7 @@ type claim struct {
 	rule     wire.Rule
 	victims  []victim
 	promised api.Resources // what the gang will be charged more
+	lacked   api.Resources // of what the nodes have, when it was made
 	until    time.Time
 	judged   uint64 // Core.limitsVersion when it was judged
 }
@@ -77,6 +78,7 @@ func (c *Core) setLeaving(g *gang, leaving bool) {
 	times := int64(1)
 	if r.leaving = leaving; leaving {
 		times = -1
+		c.setUnplaced(g, nil) // it does not look for room any more
 	}
 	r.queue.move(r.demand, times)
 	if leaving || len(c.barring) > 0 {
@@ -143,8 +145,9 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	}
 	cl := &claim{gang: g, mandate: x.number, rule: x.rule, judged: c.limitsVersion,
 		until: now.Add(min(time.Duration(max(0, m.GetGraceMs()))*time.Millisecond, graceMost) + claimFor)}
+	a := g.ask()
 	if r != nil {
-		cl.promised = r.delta
+		cl.promised, cl.lacked = r.delta, a.lacksOfNodes()
 	}
 	bytes := 0
 	var holdings []holding
@@ -169,11 +172,10 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	if bytes > claimBytes || len(m.GetAwaits()) > 2*candidatesAtMost {
 		return nil, fmt.Sprintf("it names too many gangs: %d bytes, the limit is %d", bytes, claimBytes)
 	}
-	a := g.ask()
 	if len(holdings) > 0 && !fault.On(fault.PruneUnchecked) && !a.lawful(x.rule, holdings) {
 		return nil, "what queues have has changed"
 	}
-	if r != nil && !c.fitsWithout(r, cl.victims) {
+	if r != nil && (!c.fitsWithout(r, cl.victims) || len(holdings) == 0 && slices.ContainsFunc(a.lacks(), func(l lack) bool { return l.short > 0 })) {
 		return nil, "what queues have has changed"
 	}
 	return cl, ""
@@ -232,6 +234,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string)
 // enforce lets a claim count.
 func (c *Core) enforce(x *claim) {
 	x.gang.res.claim = x
+	c.setUnplaced(x.gang, nil) // it has been promised rooms
 	c.promise(x, 1)
 	for _, v := range x.victims {
 		if v.open() {
@@ -303,7 +306,7 @@ func (c *Core) unlawful(now time.Time, x *claim) string {
 		}
 	}
 	x.count(-1) // as it was before the claim
-	a := ask{queue: x.gang.res.queue, demand: x.promised, priority: x.gang.res.rank.Priority}
+	a := ask{queue: x.gang.res.queue, tenant: x.gang.res.tenant, demand: x.promised, priority: x.gang.res.rank.Priority, lacked: x.lacked}
 	if len(x.promised) == 0 {
 		a.has = x.gang.res.demand
 	}
@@ -508,7 +511,7 @@ func (r *reservation) claimRecord() *wire.ClaimRecord {
 	if x == nil {
 		return nil
 	}
-	out := &wire.ClaimRecord{Mandate: x.mandate, Rule: x.rule, Promised: wire.FromResources(x.promised), UntilUnixMs: x.until.UnixMilli()}
+	out := &wire.ClaimRecord{Mandate: x.mandate, Rule: x.rule, Promised: wire.FromResources(x.promised), Lacked: wire.FromResources(x.lacked), UntilUnixMs: x.until.UnixMilli()}
 	for _, v := range x.victims {
 		out.Victims = append(out.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: v.gang.key.uid, Queue: v.gang.key.queue}, Attempt: v.attempt})
 	}
@@ -536,8 +539,8 @@ func (r *reservation) claimBytes() (n int) {
 		for _, v := range x.victims {
 			n += len(v.gang.key.uid) + len(v.gang.key.queue) + 32
 		}
-		for _, a := range x.promised {
-			n += amountBytes + len(a.Resource)
+		for _, a := range x.promised { // and of what it lacks of them
+			n += 2 * (amountBytes + len(a.Resource))
 		}
 	}
 	return n
@@ -556,7 +559,11 @@ func (c *Core) loadClaims(records []StoredReservation) {
 			c.log(LevelError, "claim ignored", "gang", g.key.uid, "error", err)
 			continue
 		}
-		x := &claim{gang: g, mandate: w.GetMandate(), rule: w.GetRule(), promised: promised, until: time.UnixMilli(w.GetUntilUnixMs())}
+		lacked, err := wire.ToResources(w.GetLacked())
+		if err != nil || sound(lacked) != nil {
+			lacked = nil
+		}
+		x := &claim{gang: g, lacked: lacked, mandate: w.GetMandate(), rule: w.GetRule(), promised: promised, until: time.UnixMilli(w.GetUntilUnixMs())}
 		for _, v := range w.GetVictims() {
 			of := victim{c.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], v.GetAttempt()}
 			if of.gang != nil && (of.open() && of.gang.res.claimedBy == nil || of.closed()) {

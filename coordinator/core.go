@@ -52,6 +52,7 @@ type Core struct {
 	earmarksDue     bool       // earmarks are to be decided again
 	window          window     // in which earmarks are in force (earmarks.go)
 	limitsVersion   uint64     // grows with each change of a limit
+	supply          supply     // of the nodes (supply.go)
 	crowded         bool       // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// mandate.go, claims.go
@@ -114,6 +115,7 @@ func New(cfg Config, e Elected) *Core {
 		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
 		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, displaced: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table,
+		supply: supply{said: map[api.Incarnation]*supplied{}},
 	}
 	c.floor = c.believed(e.MaxStatusEpoch, "statuses of queues")
 	for _, s := range e.Limits {
@@ -224,6 +226,7 @@ func (c *Core) tick(now time.Time) {
 	c.look = true // steps and limits of time are due at some moment
 	c.age(now)
 	c.turnWindow(now)
+	c.ageSupply(now)
 	c.sweep(now)
 	c.findMandates(now)
 	c.tellAgain(now)
@@ -242,6 +245,10 @@ func (c *Core) message(now time.Time, m Message) {
 		c.heard(m.From)
 	}
 	switch body := m.Body.GetBody().(type) {
+	case *wire.Envelope_Supply:
+		c.supplySeen(m.From, body.Supply)
+	case *wire.Envelope_Unplaced:
+		c.unplacedSeen(now, m.From, body.Unplaced)
 	case *wire.Envelope_Refilled:
 		c.refilled(m.From, api.Epoch(body.Refilled.GetTableEpoch()))
 	case *wire.Envelope_Stuck:

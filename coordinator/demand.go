@@ -97,6 +97,7 @@ func (a *demandClass) count(counts bool) {
 }
 
 func (c *Core) unlist(r *request) {
+	c.unexpect(r)
 	a := r.demandClass
 	if a == nil {
 		return

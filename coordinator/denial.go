@@ -31,15 +31,18 @@ func (c *Core) judge(r *request, path *shortfall) *shortfall {
 		return path
 	}
 	l := c.tree.over(r.queue, r.delta, r.demand, r)
-	switch {
-	case r.gang.res != nil && r.gang.res.claim != nil: // it is granted when its claim is
+	if r.gang.res != nil && r.gang.res.claim != nil { // it is granted when its claim is
 		claiming := shortfall{reason: wire.DenyReason_DENY_CLAIMING, queue: r.queue}
 		if l != nil {
 			claiming.queue, claiming.resource, claiming.short = l.queue, l.resource, l.short
 		}
 		return &claiming
-	case l == nil && len(c.barring) > 0:
-		return c.barred(r)
+	}
+	if l == nil {
+		l = c.lacks(r)
+	}
+	if l == nil && len(c.barring) > 0 {
+		l = c.barred(r)
 	}
 	return l
 }
@@ -95,11 +98,13 @@ func (q *queue) closedReason() string {
 	return ""
 }
 
-// waits reports whether freed quota can end a shortfall, so that quota may be kept free.
+// waits reports whether freed quota, or gangs that end, can end a shortfall, so that something may be kept free.
 func (l *shortfall) waits() bool {
 	switch l.reason {
 	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER, wire.DenyReason_DENY_PROMISED:
 		return true
+	case wire.DenyReason_DENY_SUPPLY:
+		return l.requested <= l.capability
 	}
 	return false
 }
@@ -134,6 +139,11 @@ func (c *Core) inform(now time.Time, r *request, l *shortfall) {
 		r.lacking = now
 		c.aging = append(c.aging, r)
 	}
+	if l.reason != wire.DenyReason_DENY_SUPPLY {
+		c.unexpect(r)
+	} else if later := c.expect(r); later != nil {
+		l = later
+	}
 	w, old := l.text(r.queue), r.denial
 	if l.waits() {
 		w.detail = c.earmarkNote(r)
@@ -165,13 +175,16 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 	if r.gang.res != nil {
 		asks += " more"
 	}
-	if l.queue == r.queue {
+	if l.queue == r.queue && l.reason != wire.DenyReason_DENY_SUPPLY {
 		asks = fmt.Sprintf("capability %s, charged %s, %s", amount(l.capability), amount(l.charged), asks)
 	}
 	text := ""
 	switch q := l.queue.path; l.reason {
 	case wire.DenyReason_DENY_QUOTA:
 		text = fmt.Sprintf("queue %q has insufficient %s: %s short (%s)", q, l.resource, amount(l.short), asks)
+		if l.afterOthers {
+			text = fmt.Sprintf("queue %q has insufficient %s once the gangs that wait for nodes have started: %s short (%s)", q, l.resource, amount(l.short), asks)
+		}
 	case wire.DenyReason_DENY_GUARANTEE:
 		text = fmt.Sprintf("queue %q keeps %s free for the guarantees of other queues: %s short (%s)", q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
@@ -180,6 +193,8 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 		text = fmt.Sprintf("queue %q keeps %s for gangs that take back what their queues may have: %s short (%s)", q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_CLAIMING:
 		text = fmt.Sprintf("gangs that are being evicted for it: %d; it starts when they are gone", len(r.gang.res.claim.victims))
+	case wire.DenyReason_DENY_SUPPLY:
+		text = fmt.Sprintf("the nodes lack room for it: %s %s short (%s)", amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:

@@ -29,6 +29,7 @@ type Config struct {
 	WordsEvery    time.Duration // 2 s: a Denied is not sent again sooner; 30 times that when only its numbers changed
 	Asks          int           // 4096: different demand classes looked at for one transaction after quota was freed; each queue has its part (demand.go)
 	Sweep         int           // 200: waiting requests tested again at each Tick, whatever is believed of them
+	Ungated       bool          // more may be admitted than the nodes have (supply.go)
 }
 
 // Elected is what a new leader starts from, all read at one revision at which its leadership and the store's identity

@@ -95,9 +95,9 @@ func (q *queue) minRuntime(rule wire.Rule) time.Duration {
 // ask is what a gang wants, as the rules see it.
 func (g *gang) ask() ask {
 	if r := g.req; r != nil {
-		return ask{queue: r.queue, demand: r.delta, priority: r.priority}
+		return ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority}
 	}
-	return ask{queue: g.res.queue, has: g.res.demand, priority: g.res.rank.Priority}
+	return ask{queue: g.res.queue, tenant: g.res.tenant, has: g.res.demand, priority: g.res.rank.Priority}
 }
 
 // holding is what a gang has, as the rules see it.

@@ -108,7 +108,7 @@ func (q *queue) use(asked, more, has api.Resources) (most int64) {
 func (q *queue) surplus(more api.Resources) (most int64) {
 	var pool api.Resources
 	if q.parent != nil {
-		pool = q.parent.effective
+		pool = q.parent.pool
 	}
 	above := func(resource string) int64 {
 		return max(0, q.has(resource).plus(more.Value(resource)).plus(-q.deserved.Value(resource)).amount())

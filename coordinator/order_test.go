@@ -22,7 +22,8 @@ type team struct {
 	want     map[string]int64 // what it is charged in the end
 }
 
-// TestShares lets teams compete for 100 CPUs and 1000 bytes of memory, each with gangs of ten seconds, until their shares are steady.
+// TestShares lets teams compete for 100 CPUs and 1000 bytes of memory, each with gangs of ten seconds, until their shares are steady: what
+// root is limited to, and what the nodes have where nothing is limited.
 func TestShares(t *testing.T) {
 	unit := map[string]int64{"cpu": 1}
 	cpu := func(n int64) map[string]int64 { return map[string]int64{"cpu": n} }
@@ -50,63 +51,77 @@ func TestShares(t *testing.T) {
 			{path: "eng.dev", ask: unit, want: cpu(50)}, {path: "eng.prod", ask: map[string]int64{"memory": 10}, want: map[string]int64{"memory": 500}}}},
 		{"who needs other resources is in nobody's way", []team{{path: "a", ask: unit, want: cpu(100)}, {path: "b", ask: map[string]int64{"memory": 10}, want: map[string]int64{"memory": 1000}}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := emptyHall(t)
-			h.queue("root", 1, api.FromMap(map[string]int64{"cpu": 100, "memory": 1000}))
-			made := map[string]bool{}
-			for _, team := range c.teams {
-				if up := api.Parent(team.path); up != api.RootQueue && !made[up] {
-					made[up] = true
-					h.queue(up, 1, nil)
-				}
-				spec := team.spec
-				spec.Name, spec.UID, spec.ResourceVersion, spec.HasFinalizer = team.path, "u-"+team.path, "1", true
-				h.step(spec)
-			}
-			h.open()
-			n := 0
-			sums := map[string]map[string]int64{}
-			const seconds, measured = 120, 60
-			for second := range seconds {
-				for _, team := range c.teams {
-					have := 0
-					for uid := range h.queues {
-						if strings.HasPrefix(uid, team.path+" ") {
-							have++
-						}
-					}
-					most := team.most
-					if most == 0 {
-						most = 250
-					}
-					for ; have < most; have++ {
-						n++
-						h.asks(fmt.Sprintf("%s %06d", team.path, n), "ns", team.path, team.ask, team.priority, 8*time.Second+time.Duration(n%5)*time.Second)
-					}
-				}
-				h.second()
-				if second < seconds-measured {
-					continue
-				}
-				for _, team := range c.teams {
-					if sums[team.path] == nil {
-						sums[team.path] = map[string]int64{}
-					}
-					for name := range team.ask {
-						sums[team.path][name] += h.core.tree.at(team.path).charged.get(name).amount()
-					}
-				}
-			}
-			for _, team := range c.teams {
-				for name, sum := range sums[team.path] {
-					whole := map[string]float64{"cpu": 100, "memory": 1000}[name]
-					if is := float64(sum) / measured; max(is-float64(team.want[name]), float64(team.want[name])-is) > 0.04*whole {
-						t.Errorf("%s has %.1f of %s, want %d", team.path, is, name, team.want[name])
-					}
-				}
-			}
-		})
+		shares(t, c.name, c.teams, false)
+		shares(t, c.name+", of nodes", c.teams, true)
 	}
+}
+
+func shares(t *testing.T, name string, teams []team, nodes bool) {
+	t.Run(name, func(t *testing.T) {
+		h := emptyHall(t)
+		all, off := api.FromMap(map[string]int64{"cpu": 100, "memory": 1000}), 0.04
+		if nodes {
+			h.queue("root", 1, nil)
+			off = 0.05 // a little more is admitted than there is
+		} else {
+			h.queue("root", 1, all)
+		}
+		made := map[string]bool{}
+		for _, team := range teams {
+			if up := api.Parent(team.path); up != api.RootQueue && !made[up] {
+				made[up] = true
+				h.queue(up, 1, nil)
+			}
+			spec := team.spec
+			spec.Name, spec.UID, spec.ResourceVersion, spec.HasFinalizer = team.path, "u-"+team.path, "1", true
+			h.step(spec)
+		}
+		h.open()
+		n := 0
+		sums := map[string]map[string]int64{}
+		const seconds, measured = 120, 60
+		for second := range seconds {
+			for _, team := range teams {
+				have := 0
+				for uid := range h.queues {
+					if strings.HasPrefix(uid, team.path+" ") {
+						have++
+					}
+				}
+				most := team.most
+				if most == 0 {
+					most = 250
+				}
+				for ; have < most; have++ {
+					n++
+					h.asks(fmt.Sprintf("%s %06d", team.path, n), "ns", team.path, team.ask, team.priority, 8*time.Second+time.Duration(n%5)*time.Second)
+				}
+			}
+			if nodes {
+				h.supply(all, api.RootQueue)
+			}
+			h.second()
+			if second < seconds-measured {
+				continue
+			}
+			for _, team := range teams {
+				if sums[team.path] == nil {
+					sums[team.path] = map[string]int64{}
+				}
+				for name := range team.ask {
+					sums[team.path][name] += h.core.tree.at(team.path).charged.get(name).amount()
+				}
+			}
+		}
+		for _, team := range teams {
+			for name, sum := range sums[team.path] {
+				whole := map[string]float64{"cpu": 100, "memory": 1000}[name]
+				if is := float64(sum) / measured; max(is-float64(team.want[name]), float64(team.want[name])-is) > off*whole {
+					t.Errorf("%s has %.1f of %s, want %d", team.path, is, name, team.want[name])
+				}
+			}
+		}
+	})
 }
 
 // The tournament picks whom the rules pick when they are applied to all queues anew at each turn.

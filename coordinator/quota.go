@@ -220,6 +220,9 @@ type queue struct {
 	fair      api.Resources // its fair share, of those resources that the parent can give only so much of (shares.go)
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
+	pool      api.Resources // the same with what the nodes have: what the queue's children share
+	gate      *gate         // of root: for how much gangs are admitted (supply.go)
+	expected  account       // for what gangs in the subtree wait that quota admits, and nodes have no room for (supply.go)
 
 	reserved []*gang            // with a reservation in this very queue, in no order
 	tenants  map[string]*tenant // of this very queue, by namespace; never walked
@@ -251,7 +254,8 @@ type queue struct {
 type tenant struct {
 	namespace string
 	charged   account
-	members   int // reservations and requests
+	unplaced  account // the part of it that found no room (supply.go)
+	members   int     // reservations and requests
 }
 
 // join counts a reservation or a request of a namespace.
@@ -313,7 +317,7 @@ func (a *account) add(delta api.Resources, times int64) {
 type tree struct {
 	root   *queue
 	byPath map[string]*queue
-	dirty  bool // limits changed: guarantees, effective and held are to be made again
+	dirty  bool // limits, or what the nodes have, changed: guarantees, effective and held are to be made again
 	evicts bool // some queue says something by which others may be evicted
 
 	byFairShare bool // some queue says that its children take back their fair shares
@@ -321,7 +325,7 @@ type tree struct {
 
 func newTree() *tree {
 	t := &tree{byPath: map[string]*queue{}}
-	t.root = &queue{path: api.RootQueue}
+	t.root = &queue{path: api.RootQueue, gate: &gate{}}
 	t.byPath[api.RootQueue] = t.root
 	return t
 }
@@ -332,7 +336,7 @@ func (t *tree) at(path string) *queue {
 		return q
 	}
 	parent := t.at(api.Parent(path))
-	q := &queue{path: path, level: parent.level + 1, parent: parent, effective: parent.effective}
+	q := &queue{path: path, level: parent.level + 1, parent: parent, effective: parent.effective, pool: parent.pool}
 	i, _ := slices.BinarySearchFunc(parent.children, path, func(c *queue, p string) int { return strings.Compare(c.path, p) })
 	parent.children = slices.Insert(parent.children, i, q)
 	t.byPath[path] = q
@@ -410,6 +414,7 @@ type shortfall struct {
 	capability, charged, requested int64
 	kept                           int64    // for guarantees of others, or for older
 	older                          *request // for whom the quota is kept
+	afterOthers                    bool     // and there is room until those have started that wait for nodes
 }
 
 // over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole
@@ -531,7 +536,7 @@ func (t *tree) recompute() {
 	t.root.want(w.deserved, func(l *limits) api.Resources { return l.guarantee.Max(l.deserved) })
 	t.root.guarantee, t.root.deserved = w.guarantee[t.root], w.deserved[t.root]
 	t.root.cut, t.root.lessened, t.root.unbacked = "", "", ""
-	t.root.recompute(nil, w)
+	t.root.recompute(nil, w, t.root.gate.pool)
 }
 
 // wants are what each queue would have in force if it fitted.
@@ -587,11 +592,12 @@ func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources) []api.
 }
 
 // recompute takes what the queue itself has in force as decided, decides what its children have, and sums what they hold.
-func (q *queue) recompute(above api.Resources, w wants) {
+func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 	q.effective = above
 	if q.limits != nil {
 		q.effective = lower(above, q.limits.capability)
 	}
+	q.pool = lower(q.effective, supply)
 	guarantees, deserved := q.parts(q.guarantee, w.guarantee), q.parts(q.deserved, w.deserved)
 	q.held = slices.Clone(q.charged)
 	for n, c := range q.children {
@@ -616,7 +622,7 @@ func (q *queue) recompute(above api.Resources, w wants) {
 		if !before.Equal(c.guarantee) || !entitled.Equal(c.deserved) || cut != c.cut || lessened != c.lessened || unbacked != c.unbacked {
 			c.reported = false
 		}
-		c.recompute(q.effective, w)
+		c.recompute(q.effective, w, supply)
 		for _, a := range c.charged {
 			if a.wide != (wide{}) {
 				h := q.held.at(a.resource)

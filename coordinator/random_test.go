@@ -23,7 +23,7 @@ func TestRandomHistories(t *testing.T) {
 	if testing.Short() {
 		seeds = 5
 	}
-	grants, denials, elsewhere, barred, mandates, claims, refused := 0, 0, 0, 0, 0, 0, 0
+	grants, denials, elsewhere, barred, supplies, mandates, claims, refused := 0, 0, 0, 0, 0, 0, 0, 0
 	for seed := range seeds {
 		w := newWorld(seed)
 		for range steps {
@@ -39,15 +39,15 @@ func TestRandomHistories(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		grants, denials, elsewhere, barred = grants+w.grants, denials+w.denials, elsewhere+w.elsewhere, barred+w.barred
+		grants, denials, elsewhere, barred, supplies = grants+w.grants, denials+w.denials, elsewhere+w.elsewhere, barred+w.barred, supplies+w.supplies
 		mandates, claims, refused = mandates+w.mandates, claims+w.claims, refused+w.refused
 	}
 	if claims < int(seeds)/4 || refused < int(seeds)/4 {
 		t.Errorf("only %d claims and %d that were refused: the histories show nothing", claims, refused)
 	}
 	t.Logf("%d mandates, %d claims, %d refused", mandates, claims, refused)
-	if grants < 50*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) || barred < 10*int(seeds) {
-		t.Errorf("only %d grants, %d denials, of them %d for pods charged elsewhere and %d for want of a right: the histories show nothing", grants, denials, elsewhere, barred)
+	if grants < 50*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) || barred < 10*int(seeds) || supplies < 3*int(seeds) {
+		t.Errorf("only %d grants, %d denials, of them %d for pods charged elsewhere and %d for want of a right, and %d times one waited for nodes: the histories show nothing", grants, denials, elsewhere, barred, supplies)
 	}
 }
 
@@ -69,6 +69,7 @@ type world struct {
 
 	grants, denials           int
 	barred                    int // denials for want of a right
+	supplies                  int // times that one waits for nodes
 	elsewhere                 int // denials for pods that another gang has
 	mandates, claims, refused int
 	contended                 bool // for one limit, with less of what ends claims
@@ -443,6 +444,9 @@ func (w *world) nobodyForgotten() {
 			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.denial)
 		}
 		w.guaranteed(r, l)
+		if l != nil && l.reason == wire.DenyReason_DENY_SUPPLY {
+			w.supplies++
+		}
 		if l != nil && l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER && (c.window.n == 0 || c.window.resting) {
 			w.store.problem("%s waits in %s for a claim, and no window is open", r.gang.key.uid, r.queue.path)
 		}
@@ -547,6 +551,18 @@ func (w *world) random() {
 		n = 84 + 16*w.rng.Intn(2) // more time, and less of what ends claims
 	}
 	switch {
+	case n < 3: // what nodes have changes seldom, and often they have enough
+		for _, name := range api.SortedKeys(w.shards) {
+			w.supply(name, w.rng.Int63n(10), w.rng.Int63n(10))
+		}
+	case n < 5:
+		name := api.SortedKeys(w.shards)
+		w.supply(name[w.rng.Intn(len(name))], w.rng.Int63n(20), w.rng.Int63n(20))
+	case n < 8:
+		if uid, g := pick(); g != nil {
+			w.step(Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{GangUid: uid, Attempt: g.attempt,
+				Demand: wire.FromResources(w.demand())}}}})
+		}
 	case n < 25:
 		uid := fmt.Sprintf("g%d", w.version*1000+w.rng.Intn(1000))
 		w.version++
@@ -702,11 +718,23 @@ func (w *world) finish() {
 	if len(w.core.gangs) > 0 || len(w.core.charged) > 0 || len(w.core.inbox) > 0 || len(w.core.pods) > 0 {
 		w.store.problem("%d gangs, %d messages, %d pods are remembered for ever", len(w.core.gangs), len(w.core.inbox), len(w.core.pods))
 	}
+	if g := w.core.tree.root.gate; len(w.core.supply.unsaid) > 0 || !g.stale.IsZero() || len(g.unplaced.amounts()) > 0 {
+		w.store.problem("of the supply is remembered: %v stale, %v unplaced", g.stale, g.unplaced.amounts())
+	}
 	for path, q := range w.core.tree.byPath {
+		if len(q.expected.amounts()) > 0 {
+			w.store.problem("queue %s expects %v", path, q.expected.amounts())
+		}
 		if _, there := w.specs[path]; !there && q.object == nil && len(q.children) == 0 && path != api.RootQueue {
 			w.store.problem("queue %s is remembered and nothing is there", path)
 		}
 	}
+}
+
+func (w *world) supply(name string, free, own int64) {
+	w.step(Message{From: api.Incarnation(w.shards[name]), Body: &wire.Envelope{Body: &wire.Envelope_Supply{Supply: &wire.Supply{TableEpoch: w.epoch(),
+		Free: wire.FromResources(api.FromMap(map[string]int64{"cpu": free, "memory": 2 * free})),
+		Own:  wire.FromResources(api.FromMap(map[string]int64{"cpu": own, "memory": own}))}}}})
 }
 
 // TestSameEventsSameOutputs runs one history twice.

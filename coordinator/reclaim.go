@@ -34,9 +34,11 @@ import (
 // ask is a gang that waits, as these rules see it.
 type ask struct {
 	queue    *queue
+	tenant   *tenant       // nil where it does not matter
 	demand   api.Resources // what it would be charged more
 	has      api.Resources // what it is charged already: it lacks room
 	priority int64
+	lacked   api.Resources // of what the nodes have, as the record of its claim says; nil: what it lacks now
 }
 
 // uses are the resources that it is about.
@@ -55,7 +57,7 @@ type holding struct {
 	room     bool // the ask waits for its room
 }
 
-// lack is quota that is missing at a queue.
+// lack is quota that is missing at a queue, or at root what the nodes are missing.
 type lack struct {
 	at       *queue
 	resource string
@@ -66,10 +68,8 @@ type lack struct {
 func (a ask) lacks() (out []lack) {
 	for p := a.queue; p != nil; p = p.parent {
 		for _, d := range a.demand {
-			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 {
-				if short := p.has(d.Resource).plus(d.Value).plus(-limit).amount(); short > 0 {
-					out = append(out, lack{p, d.Resource, short})
-				}
+			if short := a.short(p, d); short > 0 {
+				out = append(out, lack{p, d.Resource, short})
 			}
 		}
 	}
@@ -78,6 +78,44 @@ func (a ask) lacks() (out []lack) {
 			if u.Value > 0 {
 				out = append(out, lack{at: top(a.queue), resource: u.Resource})
 			}
+		}
+	}
+	return out
+}
+
+// short returns how much of what it demands is missing at a queue, 0 or less for nothing. Of what the nodes have it is no more than the ask
+// demands: if they have become fewer, pods leave those that are gone, whoever starts.
+func (a ask) short(p *queue, d api.Amount) int64 {
+	if d.Value <= 0 {
+		return 0
+	}
+	short := int64(0)
+	if limit, limited := p.capability(d.Resource); limited {
+		short = p.has(d.Resource).plus(d.Value).plus(-limit).amount()
+	}
+	if p.gate != nil {
+		short = max(short, a.shortOfNodes(p, d))
+	}
+	return short
+}
+
+func (a ask) shortOfNodes(root *queue, d api.Amount) int64 {
+	if a.lacked != nil {
+		return a.lacked.Value(d.Resource)
+	}
+	limit, limited := root.gate.limit(d.Resource, a.tenant)
+	if !limited {
+		return 0
+	}
+	return min(d.Value, root.has(d.Resource).plus(d.Value).plus(-limit).amount())
+}
+
+// lacksOfNodes returns what it lacks of what the nodes have.
+func (a ask) lacksOfNodes() (out api.Resources) {
+	root := top(a.queue)
+	for _, d := range a.demand {
+		if short := a.shortOfNodes(root, d); d.Value > 0 && short > 0 {
+			out = append(out, api.Amount{Resource: d.Resource, Value: short})
 		}
 	}
 	return out
@@ -327,7 +365,7 @@ func (a ask) bars(o ask, lacks []lack) bool {
 		return false
 	}
 	if len(lacks) == 0 {
-		return slices.ContainsFunc(mine.parent.effective, func(limit api.Amount) bool {
+		return slices.ContainsFunc(mine.parent.pool, func(limit api.Amount) bool {
 			return a.demand.Value(limit.Resource) > 0 && o.demand.Value(limit.Resource) > 0
 		})
 	}

@@ -162,6 +162,10 @@ func (w *closed) fits(state uint) bool {
 			}
 		}
 	})
+	for _, a := range w.tree.root.gate.pool {
+		limit, _ := w.tree.root.gate.limit(a.Resource, nil)
+		ok = ok && w.tree.root.charged.get(a.Resource).amount() <= limit
+	}
 	return ok
 }
 
@@ -209,6 +213,9 @@ func draw(rng *rand.Rand, fair bool) *closed {
 		}
 	}
 	set("root", amounts(8, true), nil)
+	if rng.Intn(3) == 0 { // nothing but the nodes limits it
+		w.tree.root.gate.pool, w.tree.root.limits.capability = w.tree.root.limits.capability, nil
+	}
 	paths := []string{"a", "b", "c"}[:2+rng.Intn(2)]
 	var leaves []string
 	for _, path := range paths {
@@ -305,6 +312,9 @@ func (w *closed) settle() {
 func (w *closed) String() string {
 	var b strings.Builder
 	w.tree.root.walk(func(q *queue) {
+		if q.parent == nil && q.gate.pool != nil {
+			fmt.Fprintf(&b, "nodes: [%v]\n", q.gate.pool)
+		}
 		fmt.Fprintf(&b, "%s: capability [%v] guarantee [%v] deserved [%v] fair [%v]\n", q.path, q.limits.capability, q.guarantee, q.deserved, q.fair)
 	})
 	return b.String()
@@ -313,7 +323,7 @@ func (w *closed) String() string {
 // In a closed world evictions end, whichever of the gangs that may go first does, and whichever lawful victims it takes.
 func TestReclaimEnds(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
-	evictions := 0
+	evictions, ofNodes := 0, 0
 	const worlds = 4000
 	for n := range worlds {
 		w := draw(rng, n%2 == 1)
@@ -330,21 +340,24 @@ func TestReclaimEnds(t *testing.T) {
 			if w.fits(s) {
 				for _, m := range w.moves(s, ours) {
 					evictions += bits.OnesCount(m.victims)
+					if w.tree.root.gate.pool != nil {
+						ofNodes += bits.OnesCount(m.victims)
+					}
 				}
 			}
 		}
 	}
-	if evictions < worlds {
-		t.Errorf("only %d evictions could happen in %d worlds", evictions, worlds)
+	if evictions < worlds || ofNodes < worlds/4 {
+		t.Errorf("only %d evictions could happen in %d worlds, %d of them where nothing but the nodes is a limit", evictions, worlds, ofNodes)
 	}
-	t.Logf("%d evictions in %d worlds", evictions, worlds)
+	t.Logf("%d evictions in %d worlds, %d of them where nothing but the nodes is a limit", evictions, worlds, ofNodes)
 }
 
 // The same search finds loops of rules that were dropped.
 func TestOtherRulesDoNotEnd(t *testing.T) {
 	dominant := func(q *queue, more api.Resources) float64 {
 		share := 0.0
-		for _, limit := range q.parent.effective {
+		for _, limit := range q.parent.pool {
 			if limit.Value > 0 {
 				share = max(share, float64(q.charged.get(limit.Resource).amount()+more.Value(limit.Resource))/float64(limit.Value))
 			}

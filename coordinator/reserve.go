@@ -53,6 +53,9 @@ type reservation struct {
 	yields      *wire.Yielding // it is closing for a claim
 	claimedBy   *claim         // of which it is a victim
 	leaving     bool           // its demand counts as on its way out
+
+	unplaced   api.Resources // what of it found no room, as its home said (supply.go)
+	unplacedAt time.Time
 }
 
 // tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
@@ -148,6 +151,9 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	q := g.res.queue
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
+	if len(g.res.unplaced) > 0 && !delta.IsZero() {
+		c.setUnplaced(g, nil)
+	}
 	c.tree.charge(q, delta)
 	if g.res.leaving {
 		q.move(delta, -1)

@@ -367,7 +367,7 @@ func (p *player) do(words []string) {
 	}
 	name := a.names[0]
 	switch command {
-	case "elect": // a new coordinator on the same store; elect fresh | status=EPOCH | shards=a,b | corrupt=gang | every=25ms
+	case "elect": // a new coordinator on the same store; elect fresh | ungated | status=EPOCH | shards=a,b | corrupt=gang | every=25ms
 		p.term++
 		e := p.store.elected(p.now, p.term)
 		e.FreshStore = name == "fresh"
@@ -385,7 +385,7 @@ func (p *player) do(words []string) {
 		}
 		p.pending, p.held = nil, false
 		every, _ := time.ParseDuration(a.values["every"])
-		p.core = New(Config{CommitEvery: every}, e)
+		p.core = New(Config{CommitEvery: every, Ungated: name == "ungated"}, e)
 		p.drain()
 	case "start": // elect, shards, root and default, first table: the scripts' common beginning; quiet
 		p.quiet = true
@@ -463,6 +463,12 @@ func (p *player) do(words []string) {
 			w.Awaits = strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 		}
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Claim{Claim: w}})
+	case "supply": // supply SHARD free=… own=… epoch=: what its nodes have
+		p.step(Message{From: api.Incarnation(shardRecord(name).Incarnation), Body: &wire.Envelope{Body: &wire.Envelope_Supply{Supply: &wire.Supply{
+			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Free: wire.FromResources(a.vector("free")), Own: wire.FromResources(a.vector("own"))}}}})
+	case "unplaced": // unplaced GANG queue=… ask=… attempt=: what found no room
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{GangUid: name,
+			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask"))}}})
 	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 ns= patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)

@@ -33,10 +33,7 @@ func (c *Core) updateFair(now time.Time) {
 	}
 	c.nextFair = now.Add(fairEvery)
 	c.tree.recompute()
-	c.tree.root.fair = nil
-	if root := c.tree.root; root.limits != nil {
-		root.fair = root.limits.capability
-	}
+	c.tree.root.fair = c.tree.root.pool
 	c.tree.root.divide()
 }
 

@@ -130,6 +130,7 @@ func TestRights(t *testing.T) {
 		{shard, "scheduling.volcano.sh", "podgroups", "list watch", true},
 		{shard, "scheduling.volcano.sh", "podgroups", "create update patch delete", false},
 		{shard, "storage.k8s.io", "csistoragecapacities", "list watch", true},
+		{shard, "storage.k8s.io", "volumeattachments", "list watch", true},
 		{shard, "", "persistentvolumeclaims", "list watch patch", true},
 		{shard, "", "persistentvolumeclaims", "create update delete", false},
 		{shard, "", "persistentvolumes", "list watch patch", true},

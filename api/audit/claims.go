@@ -28,6 +28,7 @@ type claim struct {
 	victims  []victim
 	named    map[victim]bool
 	promised api.Resources
+	lacked   api.Resources // of what the nodes have
 	until    int64
 }
 
@@ -75,7 +76,11 @@ func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
 			return fmt.Errorf("its claim promises a negative amount of %s", x.Resource)
 		}
 	}
-	r.claim = &claim{mandate: c.GetMandate(), rule: c.GetRule(), promised: a.strip(promised), until: c.GetUntilUnixMs(), named: map[victim]bool{}}
+	lacked, err := wire.ToResources(c.GetLacked())
+	if err != nil {
+		return fmt.Errorf("what its claim lacks: %w", err)
+	}
+	r.claim = &claim{lacked: lacked, mandate: c.GetMandate(), rule: c.GetRule(), promised: a.strip(promised), until: c.GetUntilUnixMs(), named: map[victim]bool{}}
 	for _, v := range c.GetVictims() {
 		named := victim{v.GetGang().GetUid(), v.GetAttempt()}
 		r.claim.victims = append(r.claim.victims, named)
@@ -719,6 +724,17 @@ func (a *Auditor) judgeNeeded(now *reservation, victims []*reservation, t virtua
 			}
 			needs = append(needs, n)
 		}
+	}
+	for _, x := range now.claim.lacked { // only the coordinator knows what it had admitted for the nodes
+		n := need{path: api.RootQueue, name: x.Resource, short: x.Value}
+		for _, v := range victims {
+			n.freed = api.AddSat(n.freed, v.demand.Value(x.Resource))
+		}
+		if n.freed < n.short {
+			wrong(Claim, "frees %s of %s, and the nodes lack %s", api.FormatAmount(x.Resource, n.freed), x.Resource, api.FormatAmount(x.Resource, n.short))
+			return
+		}
+		needs = append(needs, n)
 	}
 	if !exact {
 		return

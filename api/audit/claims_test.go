@@ -85,7 +85,10 @@ func (w *world) drop(gang, queue string) {
 
 func gangs(s ...string) []string { return s }
 
-func alone(r *wire.ReservationRecord)      { r.Awaits = nil }
+func alone(r *wire.ReservationRecord) { r.Awaits = nil }
+func lacking(cores int64) change {
+	return func(r *wire.ReservationRecord) { r.Claim.Lacked = cpu(1000 * cores) }
+}
 func preempting(r *wire.ReservationRecord) { r.Claim.Rule = wire.Rule_RULE_PREEMPT }
 
 // lab is a queue with 10 cores, all of them in use: lab.x deserves 6 and has 2, lab.y deserves 4 and has 8. c waits in lab.x.
@@ -193,6 +196,9 @@ func TestAuditorJudgesClaims(t *testing.T) {
 			w.claims(0, gangs("y1"), func(r *wire.ReservationRecord) { r.Demand, r.Awaits = cpu(1000), nil; w.drop("y3", "lab.y") })
 		}},
 		{"too little is freed", audit.Claim, "frees 2 of cpu in queue lab, and 3 are lacking", func(w *world) { w.claims(3, gangs("y3")) }},
+		{"a victim that gives quota to a gang that the nodes lack room for", "", "", func(w *world) { w.claims(3, gangs("y1", "y2"), alone, lacking(4)) }},
+		{"a victim more than the nodes lack", audit.Claim, "without which as much quota", func(w *world) { w.claims(3, gangs("y1", "y2"), alone, lacking(3)) }},
+		{"less is freed than the nodes lack", audit.Claim, "frees 3 of cpu, and the nodes lack 4", func(w *world) { w.claims(3, gangs("y1"), lacking(4)) }},
 		{"who leaves anyway is counted", "", "", func(w *world) {
 			w.claims(3, gangs("y2"))
 			w.admit("y2", "lab.y", 3, closed("c"))

@@ -263,6 +263,11 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.release("p")
 			w.pass(10 * time.Second)
 		}},
+		{"Unschedulable, for quota would admit it", "", "", func(w *world) {
+			w.pod("p", "1")
+			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "the nodes lack room for it: 4 cpu short (gang requests 8)"))
+			w.pass(10 * time.Second)
+		}},
 		{"Unschedulable without quota", audit.Condition, "never had a reservation", func(w *world) {
 			w.pod("p", "1")
 			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "0/2 nodes"))

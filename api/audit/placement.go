@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -85,6 +86,9 @@ func misplacedKey(p *pod) lastingKey { return lastingKey{Placement, "pod " + p.u
 func evictedKey(p *pod) lastingKey   { return lastingKey{Eviction, "pod " + p.uid, "evicted"} }
 func hopelessKey(p *pod) lastingKey  { return lastingKey{Condition, "pod " + p.uid, "unschedulable"} }
 
+// noRoom begins the message of a pod whose gang quota would admit, and that waits because the nodes have no more room.
+const noRoom = "the nodes lack room for it"
+
 // judgePod judges what one look at a pod shows: where it was put, that it was evicted, that it is called Unschedulable. What
 // was so when the pod was first seen is not judged, for what led to it was not seen.
 func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
@@ -107,7 +111,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 		case c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue:
 			evicted = evictedFor(c.Reason)
 		case c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse:
-			hopeless = p.ours && p.node == "" && c.Reason == v1.PodReasonUnschedulable
+			hopeless = p.ours && p.node == "" && c.Reason == v1.PodReasonUnschedulable && !strings.HasPrefix(c.Message, noRoom)
 		}
 	}
 	blind := fresh || a.now.Before(a.gap)

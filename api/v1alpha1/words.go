@@ -64,6 +64,7 @@ const (
 	ReasonReserved               = "Reserved"               // True
 	ReasonPending                = "Pending"                // False: requested, not answered yet
 	ReasonQuotaExceeded          = "QuotaExceeded"          // False: the message names the queue, the resource and the amount that is missing
+	ReasonSupplyExceeded         = "SupplyExceeded"         // False: quota would admit it, and the nodes have no room for more than is admitted. Its pods are Unschedulable: autoscalers buy nodes for it
 	ReasonQueueNotFound          = "QueueNotFound"          // False: no Queue of that name
 	ReasonParentNotFound         = "ParentNotFound"         // False: the Queue exists, an ancestor does not
 	ReasonQueueClosed            = "QueueClosed"            // False: the queue, or an ancestor, is closed or deleted
@@ -76,13 +77,13 @@ const (
 	ReasonCoordinatorUnavailable = "CoordinatorUnavailable" // False: no coordinator answers; what is admitted goes on
 )
 
-// Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, NotEnoughPods and NeverFits. Those
+// Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, SupplyExceeded, NotEnoughPods and NeverFits. Those
 // of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, NotEnoughPodsOfTask, PodGroupNotFound,
 // UnsupportedConstraint, VolumesNotBound, NeverFits and QueueNotAllowed.
 const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed
-	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it: no other case may say so
+	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it. Pods say so for SupplyExceeded, too, and in no other case
 	ReasonPreempted             = "Preempted"             // False: its gang is evicted so that another one can start; also of the event that says so
 	ReasonVolumesNotBound       = "VolumesNotBound"       // False: nodes were chosen, and a volume could not be bound for one of them; the message names the claim
 	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist

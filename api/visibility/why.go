@@ -39,9 +39,9 @@ type Why struct {
 	Nodes   *Nodes            `json:"nodes,omitempty"`
 }
 
-// Lack is the quota that a gang lacks.
+// Lack is what keeps a gang from being admitted: a lack of quota, or of room on the nodes.
 type Lack struct {
-	Queue    string `json:"queue"` // of the path
+	Queue    string `json:"queue"` // of the path; empty if the nodes lack it
 	Resource string `json:"resource"`
 	Amount   string `json:"amount"`
 }
@@ -133,7 +133,9 @@ func (w *Why) Text(now time.Time, wide bool) string {
 	if w.Evicted != "" {
 		row("evicted", "%s", strings.TrimPrefix(w.Evicted, "evicted "))
 	}
-	if l := w.Lacks; l != nil {
+	if l := w.Lacks; l != nil && l.Queue == "" {
+		row("supply", "the nodes lack %s=%s", l.Resource, l.Amount)
+	} else if l != nil {
 		row("quota", "queue %q lacks %s=%s", l.Queue, l.Resource, l.Amount)
 	}
 	for i, what := range api.SortedKeys(w.Charged) {

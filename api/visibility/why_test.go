@@ -35,6 +35,13 @@ func TestText(t *testing.T) {
   quota    queue "a" lacks cpu=6
   next     it is admitted when others end
 `},
+		{"supply", &wire.WhyReply{Known: true, Title: "pod ns/p", Queue: "a", Message: "the nodes lack room for it", CreatedUnixMs: ms(0), Pods: 1, MinCount: 1, ShortResource: "cpu", Short: 6000}, false,
+			`pod ns/p waits: the nodes lack room for it
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     1 exist, 0 are bound, 1 start together
+  queue    a
+  supply   the nodes lack cpu=6
+`},
 		{"room", &wire.WhyReply{Known: true, Title: "pod ns/p", Queue: "a", Message: "0/9 nodes are available", CreatedUnixMs: ms(1500 * time.Millisecond), Pods: 1, MinCount: 1, Position: 1, Waiting: 1,
 			Charged: []*wire.Amount{{Resource: "cpu", Value: 500}, {Resource: "pods", Value: 1}}, Nodes: 9, Fit: 1,
 			NodeReasons: []*wire.NodeReason{{Reason: "a", Nodes: 3}, {Reason: "b", Nodes: 1}, {Reason: "c", Nodes: 1}, {Reason: "d", Nodes: 1}, {Reason: "e", Nodes: 1}, {Reason: "f", Nodes: 1}}}, false,

@@ -84,6 +84,7 @@ func sizeOf(q resource.Quantity) int64 {
 func (c *Claim) Object(namespace, name string) *v1.PersistentVolumeClaim {
 	out := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: c.UID}}
 	_ = out.Spec.Unmarshal([]byte(c.Request)) // our own encoding
+	out.Spec.StorageClassName = &c.Class
 	return out
 }
 
@@ -148,6 +149,9 @@ func (v *Volume) Suits(claim *v1.PersistentVolumeClaim) bool {
 	}
 	if v.offer.Status.Phase == v1.VolumeBound {
 		return storagehelpers.IsVolumeBoundToClaim(v.offer, claim)
+	}
+	if claim.Spec.StorageClassName == nil || v.offer.Spec.StorageClassName != *claim.Spec.StorageClassName {
+		return false // kube-scheduler looks at volumes of the class alone, at one that is kept for the claim, too
 	}
 	found, err := storagehelpers.FindMatchingVolume(claim, []*v1.PersistentVolume{v.offer}, &v1.Node{}, nil, true, true)
 	return err == nil && found != nil

@@ -3,6 +3,7 @@ package volume
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,8 @@ type Cluster interface {
 	// Choose is the function of that name.
 	Choose(claim *Claim, times int) *Choice
 	Node(name string) bool // exists
+	// Limited reports whether a node limits how many volumes of a CSI driver it has.
+	Limited(driver string) bool
 }
 
 // Nodes returns where the volumes of a pod let it run, or why it cannot run now: the words begin with the field. group is that of the pod
@@ -41,6 +44,13 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			reach.Where = append(reach.Where, s)
 		}
 	}
+	attach, counted := map[string]int64{}, map[string]bool{}
+	count := func(driver, claim string) { // two fields may name one claim
+		if driver != "" && !counted[claim] && c.Limited(driver) {
+			attach[driver]++
+			counted[claim] = claim != ""
+		}
+	}
 	var late []lateClaim
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -48,6 +58,7 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			if why := c.Driver(driver); why != "" {
 				return api.Reach{}, fmt.Sprintf("spec.volumes[%d].%s: %s", i, field, why)
 			}
+			count(driver, "")
 			continue
 		}
 		field := "persistentVolumeClaim"
@@ -67,8 +78,10 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			if !slices.ContainsFunc(late, func(l lateClaim) bool { return l.name == name }) {
 				late = append(late, lateClaim{claim, name, field})
 			}
+			count(DriverOf(p.Namespace, name, claim, c), name)
 			continue
 		}
+		count(volume.Driver, name)
 		add(volume.Nodes, volume.nodes, api.ToOne)
 		if v.PersistentVolumeClaim == nil {
 			continue // VolumeZone does not look at ephemeral ones
@@ -89,6 +102,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		reach.Tied = api.ToOne
 		reach.Where = append(reach.Where, zoneSelector(zone))
 	}
+	for _, driver := range slices.Sorted(maps.Keys(attach)) {
+		reach.Attach = append(reach.Attach, api.Amount{Resource: driver, Value: attach[driver]})
+	}
 	reach.Unbound = len(late) > 0
 	for i := range late {
 		l := &late[i]
@@ -104,6 +120,28 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		reach.Note = cmp.Or(reach.Note, note)
 	}
 	return reach, ""
+}
+
+// DriverOf returns the CSI driver of a claim's volume: of the one that it has, that is kept for it, or that will be provisioned. It is "" for
+// none, and where it is not known.
+func DriverOf(namespace, name string, claim Claim, c interface {
+	Volume(name string) *Volume
+	Class(name string) *Class
+	Kept(namespace, name string) []*Volume
+}) string {
+	if claim.Volume != "" {
+		if v := c.Volume(claim.Volume); v != nil {
+			return v.Driver
+		}
+		return ""
+	}
+	for _, v := range c.Kept(namespace, name) {
+		return v.Driver
+	}
+	if class := c.Class(claim.Class); class != nil {
+		return class.Driver()
+	}
+	return ""
 }
 
 // lateClaim is a claim of a pod that is bound once the node of the pod is decided.

@@ -10,7 +10,7 @@
 //
 // Refused by name:
 //   - claims that are not bound and wait for a volume whatever pods there are;
-//   - volumes of a CSI driver that limits how many a node takes, or that has to be installed on the node (Driver);
+//   - volumes of a CSI driver that has to be installed on the node (Driver);
 //   - volumes of the in-tree kinds that Kubernetes migrates to CSI: what their node affinity means differs between nodes;
 //   - disks in the pod itself that two pods on a node cannot share;
 //   - a ReadWriteOncePod claim that another pod uses, or may be the first to use (Usage).
@@ -142,15 +142,15 @@ func ReadVolume(v *v1.PersistentVolume) *Volume {
 	}
 	switch s := &v.Spec.PersistentVolumeSource; {
 	case s.AWSElasticBlockStore != nil:
-		out.refuse("awsElasticBlockStore")
+		out.refuse("awsElasticBlockStore", "kubernetes.io/aws-ebs")
 	case s.AzureDisk != nil:
-		out.refuse("azureDisk")
+		out.refuse("azureDisk", "kubernetes.io/azure-disk")
 	case s.Cinder != nil:
-		out.refuse("cinder")
+		out.refuse("cinder", "kubernetes.io/cinder")
 	case s.GCEPersistentDisk != nil:
-		out.refuse("gcePersistentDisk")
+		out.refuse("gcePersistentDisk", "kubernetes.io/gce-pd")
 	case s.PortworxVolume != nil:
-		out.refuse("portworxVolume")
+		out.refuse("portworxVolume", "kubernetes.io/portworx-volume")
 	}
 	if excess := excessOf(v); excess != "" {
 		out.Refused = cmp.Or(out.Refused, excess)
@@ -180,7 +180,9 @@ func ReadVolume(v *v1.PersistentVolume) *Volume {
 	return out
 }
 
-func (v *Volume) refuse(field string) {
+// refuse says that a volume of an in-tree kind is not served. On a node it counts for the driver in the place of its plugin.
+func (v *Volume) refuse(field, plugin string) {
+	v.Driver = migrated[plugin]
 	v.Refused = "it is of the in-tree kind " + field + ", which is not supported: use a volume of its CSI driver"
 }
 

@@ -24,6 +24,7 @@ type cluster struct {
 	volumes map[string]*v1.PersistentVolume
 	classes map[string]*storagev1.StorageClass
 	drivers map[string]string
+	limited map[string]bool
 	users   map[string][]*User
 
 	capacities []*storagev1.CSIStorageCapacity
@@ -86,7 +87,8 @@ func (c cluster) Choose(claim *Claim, times int) *Choice {
 	return Choose(claim, times, c)
 }
 
-func (c cluster) Driver(name string) string { return c.drivers[name] }
+func (c cluster) Driver(name string) string  { return c.drivers[name] }
+func (c cluster) Limited(driver string) bool { return c.limited[driver] }
 
 func (c cluster) Usage(namespace, name string) *Usage {
 	u := &Usage{}

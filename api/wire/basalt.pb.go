@@ -198,6 +198,7 @@ const (
 	DenyReason_DENY_TOO_LARGE          DenyReason = 13 // the record would be larger than the control store takes: the message says what is too large
 	DenyReason_DENY_PROMISED           DenyReason = 14 // there is room, or will be, but it is for a gang that takes back what its queue may have
 	DenyReason_DENY_CLAIMING           DenyReason = 15 // other gangs are on their way out for it
+	DenyReason_DENY_SUPPLY             DenyReason = 16 // quota would admit it, and the nodes have no room for more than is admitted: waits
 )
 
 // Enum value maps for DenyReason.
@@ -219,6 +220,7 @@ var (
 		13: "DENY_TOO_LARGE",
 		14: "DENY_PROMISED",
 		15: "DENY_CLAIMING",
+		16: "DENY_SUPPLY",
 	}
 	DenyReason_value = map[string]int32{
 		"DENY_UNKNOWN":            0,
@@ -237,6 +239,7 @@ var (
 		"DENY_TOO_LARGE":          13,
 		"DENY_PROMISED":           14,
 		"DENY_CLAIMING":           15,
+		"DENY_SUPPLY":             16,
 	}
 )
 
@@ -526,6 +529,8 @@ type Envelope struct {
 	//	*Envelope_Probed
 	//	*Envelope_RoomProbe
 	//	*Envelope_Rooms
+	//	*Envelope_Supply
+	//	*Envelope_Unplaced
 	Body          isEnvelope_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -865,6 +870,24 @@ func (x *Envelope) GetRooms() *Rooms {
 	return nil
 }
 
+func (x *Envelope) GetSupply() *Supply {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Supply); ok {
+			return x.Supply
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetUnplaced() *Unplaced {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Unplaced); ok {
+			return x.Unplaced
+		}
+	}
+	return nil
+}
+
 type isEnvelope_Body interface {
 	isEnvelope_Body()
 }
@@ -1001,6 +1024,14 @@ type Envelope_Rooms struct {
 	Rooms *Rooms `protobuf:"bytes,37,opt,name=rooms,proto3,oneof"`
 }
 
+type Envelope_Supply struct {
+	Supply *Supply `protobuf:"bytes,38,opt,name=supply,proto3,oneof"`
+}
+
+type Envelope_Unplaced struct {
+	Unplaced *Unplaced `protobuf:"bytes,39,opt,name=unplaced,proto3,oneof"`
+}
+
 func (*Envelope_Reserve) isEnvelope_Body() {}
 
 func (*Envelope_Unreserve) isEnvelope_Body() {}
@@ -1066,6 +1097,10 @@ func (*Envelope_Probed) isEnvelope_Body() {}
 func (*Envelope_RoomProbe) isEnvelope_Body() {}
 
 func (*Envelope_Rooms) isEnvelope_Body() {}
+
+func (*Envelope_Supply) isEnvelope_Body() {}
+
+func (*Envelope_Unplaced) isEnvelope_Body() {}
 
 type Amount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2078,6 +2113,7 @@ type ClaimRecord struct {
 	Victims       []*Victim              `protobuf:"bytes,3,rep,name=victims,proto3" json:"victims,omitempty"`
 	Promised      []*Amount              `protobuf:"bytes,4,rep,name=promised,proto3" json:"promised,omitempty"`                             // what the gang will be charged more
 	UntilUnixMs   int64                  `protobuf:"varint,5,opt,name=until_unix_ms,json=untilUnixMs,proto3" json:"until_unix_ms,omitempty"` // it is dropped then, and who is not closed is spared
+	Lacked        []*Amount              `protobuf:"bytes,6,rep,name=lacked,proto3" json:"lacked,omitempty"`                                 // of what the nodes have, when it was made
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2145,6 +2181,13 @@ func (x *ClaimRecord) GetUntilUnixMs() int64 {
 		return x.UntilUnixMs
 	}
 	return 0
+}
+
+func (x *ClaimRecord) GetLacked() []*Amount {
+	if x != nil {
+		return x.Lacked
+	}
+	return nil
 }
 
 type Victim struct {
@@ -2342,6 +2385,7 @@ type Demand struct {
 	Amounts       []*Amount              `protobuf:"bytes,1,rep,name=amounts,proto3" json:"amounts,omitempty"`
 	Constraints   []byte                 `protobuf:"bytes,2,opt,name=constraints,proto3" json:"constraints,omitempty"` // as in PodClass: an heir has to count the host ports
 	Repels        []byte                 `protobuf:"bytes,3,opt,name=repels,proto3" json:"repels,omitempty"`           // as in PodClass
+	Attach        []*Amount              `protobuf:"bytes,4,rep,name=attach,proto3" json:"attach,omitempty"`           // likewise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2393,6 +2437,13 @@ func (x *Demand) GetConstraints() []byte {
 func (x *Demand) GetRepels() []byte {
 	if x != nil {
 		return x.Repels
+	}
+	return nil
+}
+
+func (x *Demand) GetAttach() []*Amount {
+	if x != nil {
+		return x.Attach
 	}
 	return nil
 }
@@ -4086,6 +4137,130 @@ func (x *Known) GetAttempts() []uint64 {
 	return nil
 }
 
+// What the nodes of a node shard have for pods that Basalt places, to the coordinator. Said when it changed, and now and then because a
+// message can be lost; not during a takeover, when not all pods are counted.
+type Supply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TableEpoch    uint64                 `protobuf:"varint,1,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
+	Free          []*Amount              `protobuf:"bytes,2,rep,name=free,proto3" json:"free,omitempty"` // of what is free on nodes that take pods at all
+	Own           []*Amount              `protobuf:"bytes,3,rep,name=own,proto3" json:"own,omitempty"`   // what Basalt's own pods request, with holds and intents; names the same resources
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Supply) Reset() {
+	*x = Supply{}
+	mi := &file_basalt_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Supply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Supply) ProtoMessage() {}
+
+func (x *Supply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Supply.ProtoReflect.Descriptor instead.
+func (*Supply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Supply) GetTableEpoch() uint64 {
+	if x != nil {
+		return x.TableEpoch
+	}
+	return 0
+}
+
+func (x *Supply) GetFree() []*Amount {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+func (x *Supply) GetOwn() []*Amount {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+// "A search has found no room for so much of what this gang is charged", a hint from its home shard: while it lasts, others go on. It
+// stands until the next one, or until the charge changes.
+type Unplaced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"` // empty: everything has room
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unplaced) Reset() {
+	*x = Unplaced{}
+	mi := &file_basalt_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unplaced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unplaced) ProtoMessage() {}
+
+func (x *Unplaced) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unplaced.ProtoReflect.Descriptor instead.
+func (*Unplaced) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Unplaced) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+func (x *Unplaced) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Unplaced) GetDemand() []*Amount {
+	if x != nil {
+		return x.Demand
+	}
+	return nil
+}
+
 // Pods with the same requests and constraints.
 type PodClass struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4095,6 +4270,7 @@ type PodClass struct {
 	Labels        *Labels                `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`           // of its pods; not said unless there are pods that repel others, or they have joins
 	Joins         []byte                 `protobuf:"bytes,5,opt,name=joins,proto3" json:"joins,omitempty"`             // a PodSpec in protobuf that has only required pod affinity and topology spread constraints
 	Wishes        []byte                 `protobuf:"bytes,7,opt,name=wishes,proto3" json:"wishes,omitempty"`           // a PodSpec in protobuf that has only affinity.nodeAffinity.preferred: which nodes are better, none is excluded by it
+	Attach        []*Amount              `protobuf:"bytes,10,rep,name=attach,proto3" json:"attach,omitempty"`          // volumes that are to be attached, by CSI driver
 	Leanings      []byte                 `protobuf:"bytes,9,opt,name=leanings,proto3" json:"leanings,omitempty"`       // a PodSpec in protobuf that has only preferred pod affinity and anti-affinity, and topology spread with ScheduleAnyway
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4102,7 +4278,7 @@ type PodClass struct {
 
 func (x *PodClass) Reset() {
 	*x = PodClass{}
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4290,7 @@ func (x *PodClass) String() string {
 func (*PodClass) ProtoMessage() {}
 
 func (x *PodClass) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4303,7 @@ func (x *PodClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodClass.ProtoReflect.Descriptor instead.
 func (*PodClass) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{40}
+	return file_basalt_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PodClass) GetRequests() []*Amount {
@@ -4172,6 +4348,13 @@ func (x *PodClass) GetWishes() []byte {
 	return nil
 }
 
+func (x *PodClass) GetAttach() []*Amount {
+	if x != nil {
+		return x.Attach
+	}
+	return nil
+}
+
 func (x *PodClass) GetLeanings() []byte {
 	if x != nil {
 		return x.Leanings
@@ -4188,7 +4371,7 @@ type Labels struct {
 
 func (x *Labels) Reset() {
 	*x = Labels{}
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4200,7 +4383,7 @@ func (x *Labels) String() string {
 func (*Labels) ProtoMessage() {}
 
 func (x *Labels) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4213,7 +4396,7 @@ func (x *Labels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Labels.ProtoReflect.Descriptor instead.
 func (*Labels) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{41}
+	return file_basalt_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Labels) GetLabels() map[string]string {
@@ -4233,7 +4416,7 @@ type PodWant struct {
 
 func (x *PodWant) Reset() {
 	*x = PodWant{}
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4245,7 +4428,7 @@ func (x *PodWant) String() string {
 func (*PodWant) ProtoMessage() {}
 
 func (x *PodWant) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4258,7 +4441,7 @@ func (x *PodWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWant.ProtoReflect.Descriptor instead.
 func (*PodWant) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{42}
+	return file_basalt_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PodWant) GetPodUid() string {
@@ -4299,7 +4482,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4494,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4507,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HoldRequest) GetGang() *GangRef {
@@ -4442,7 +4625,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4454,7 +4637,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4467,7 +4650,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Held) GetPodUid() string {
@@ -4497,7 +4680,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4509,7 +4692,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4522,7 +4705,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Refusal) GetPodClass() uint32 {
@@ -4574,7 +4757,7 @@ type HoldReply struct {
 
 func (x *HoldReply) Reset() {
 	*x = HoldReply{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4586,7 +4769,7 @@ func (x *HoldReply) String() string {
 func (*HoldReply) ProtoMessage() {}
 
 func (x *HoldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4599,7 +4782,7 @@ func (x *HoldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldReply.ProtoReflect.Descriptor instead.
 func (*HoldReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HoldReply) GetGangUid() string {
@@ -4654,7 +4837,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4666,7 +4849,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4679,7 +4862,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Label) GetKey() string {
@@ -4709,7 +4892,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +4904,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +4917,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Probe) GetNamespace() string {
@@ -4777,7 +4960,7 @@ type Probed struct {
 
 func (x *Probed) Reset() {
 	*x = Probed{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +4972,7 @@ func (x *Probed) String() string {
 func (*Probed) ProtoMessage() {}
 
 func (x *Probed) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +4985,7 @@ func (x *Probed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probed.ProtoReflect.Descriptor instead.
 func (*Probed) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Probed) GetSerial() uint64 {
@@ -4844,7 +5027,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4856,7 +5039,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4869,7 +5052,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{50}
+	return file_basalt_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Domain) GetValues() []string {
@@ -4907,7 +5090,7 @@ type RoomProbe struct {
 
 func (x *RoomProbe) Reset() {
 	*x = RoomProbe{}
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4919,7 +5102,7 @@ func (x *RoomProbe) String() string {
 func (*RoomProbe) ProtoMessage() {}
 
 func (x *RoomProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4932,7 +5115,7 @@ func (x *RoomProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoomProbe.ProtoReflect.Descriptor instead.
 func (*RoomProbe) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{51}
+	return file_basalt_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RoomProbe) GetNamespace() string {
@@ -4982,7 +5165,7 @@ type Rooms struct {
 
 func (x *Rooms) Reset() {
 	*x = Rooms{}
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4994,7 +5177,7 @@ func (x *Rooms) String() string {
 func (*Rooms) ProtoMessage() {}
 
 func (x *Rooms) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5007,7 +5190,7 @@ func (x *Rooms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rooms.ProtoReflect.Descriptor instead.
 func (*Rooms) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{52}
+	return file_basalt_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Rooms) GetSerial() uint64 {
@@ -5050,7 +5233,7 @@ type NodeRoom struct {
 
 func (x *NodeRoom) Reset() {
 	*x = NodeRoom{}
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5062,7 +5245,7 @@ func (x *NodeRoom) String() string {
 func (*NodeRoom) ProtoMessage() {}
 
 func (x *NodeRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5075,7 +5258,7 @@ func (x *NodeRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRoom.ProtoReflect.Descriptor instead.
 func (*NodeRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{53}
+	return file_basalt_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *NodeRoom) GetNode() string {
@@ -5118,7 +5301,7 @@ type Leaves struct {
 
 func (x *Leaves) Reset() {
 	*x = Leaves{}
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5130,7 +5313,7 @@ func (x *Leaves) String() string {
 func (*Leaves) ProtoMessage() {}
 
 func (x *Leaves) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5143,7 +5326,7 @@ func (x *Leaves) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leaves.ProtoReflect.Descriptor instead.
 func (*Leaves) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{54}
+	return file_basalt_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Leaves) GetGangUid() string {
@@ -5187,7 +5370,7 @@ type Explain struct {
 
 func (x *Explain) Reset() {
 	*x = Explain{}
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5382,7 @@ func (x *Explain) String() string {
 func (*Explain) ProtoMessage() {}
 
 func (x *Explain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5395,7 @@ func (x *Explain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explain.ProtoReflect.Descriptor instead.
 func (*Explain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{55}
+	return file_basalt_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Explain) GetNamespace() string {
@@ -5249,7 +5432,7 @@ type Explained struct {
 
 func (x *Explained) Reset() {
 	*x = Explained{}
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5261,7 +5444,7 @@ func (x *Explained) String() string {
 func (*Explained) ProtoMessage() {}
 
 func (x *Explained) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5274,7 +5457,7 @@ func (x *Explained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explained.ProtoReflect.Descriptor instead.
 func (*Explained) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{56}
+	return file_basalt_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Explained) GetSerial() uint64 {
@@ -5323,7 +5506,7 @@ type NodeReason struct {
 
 func (x *NodeReason) Reset() {
 	*x = NodeReason{}
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5335,7 +5518,7 @@ func (x *NodeReason) String() string {
 func (*NodeReason) ProtoMessage() {}
 
 func (x *NodeReason) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5348,7 +5531,7 @@ func (x *NodeReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
 func (*NodeReason) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{57}
+	return file_basalt_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *NodeReason) GetReason() string {
@@ -5377,7 +5560,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5389,7 +5572,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5402,7 +5585,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{58}
+	return file_basalt_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -5441,7 +5624,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5453,7 +5636,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5466,7 +5649,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{59}
+	return file_basalt_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PodRef) GetUid() string {
@@ -5538,7 +5721,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5550,7 +5733,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5563,7 +5746,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{60}
+	return file_basalt_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -5650,7 +5833,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5662,7 +5845,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5675,7 +5858,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{61}
+	return file_basalt_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -5730,7 +5913,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5742,7 +5925,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5755,7 +5938,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{62}
+	return file_basalt_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -5783,7 +5966,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5795,7 +5978,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5808,7 +5991,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{63}
+	return file_basalt_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Prepare) GetGangUid() string {
@@ -5837,7 +6020,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5849,7 +6032,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5862,7 +6045,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{64}
+	return file_basalt_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Ready) GetGangUid() string {
@@ -5896,7 +6079,7 @@ type VolumeFailure struct {
 
 func (x *VolumeFailure) Reset() {
 	*x = VolumeFailure{}
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5908,7 +6091,7 @@ func (x *VolumeFailure) String() string {
 func (*VolumeFailure) ProtoMessage() {}
 
 func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5921,7 +6104,7 @@ func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeFailure.ProtoReflect.Descriptor instead.
 func (*VolumeFailure) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{65}
+	return file_basalt_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *VolumeFailure) GetPodUid() string {
@@ -5952,7 +6135,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5964,7 +6147,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5977,7 +6160,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{66}
+	return file_basalt_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -6029,7 +6212,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6041,7 +6224,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6054,7 +6237,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{67}
+	return file_basalt_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -6097,7 +6280,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6109,7 +6292,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6122,7 +6305,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{68}
+	return file_basalt_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -6164,7 +6347,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6176,7 +6359,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6189,7 +6372,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{69}
+	return file_basalt_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -6231,7 +6414,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6243,7 +6426,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6256,7 +6439,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{70}
+	return file_basalt_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -6335,7 +6518,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6347,7 +6530,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6360,7 +6543,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{71}
+	return file_basalt_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -6401,7 +6584,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6413,7 +6596,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6426,7 +6609,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{72}
+	return file_basalt_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -6444,7 +6627,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6456,7 +6639,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6469,7 +6652,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{73}
+	return file_basalt_proto_rawDescGZIP(), []int{75}
 }
 
 type StatusRequest struct {
@@ -6481,7 +6664,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6493,7 +6676,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6506,7 +6689,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{74}
+	return file_basalt_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -6537,7 +6720,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6549,7 +6732,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6562,7 +6745,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{75}
+	return file_basalt_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *StatusReply) GetName() string {
@@ -6672,7 +6855,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6684,7 +6867,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6697,7 +6880,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{76}
+	return file_basalt_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -6768,7 +6951,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6780,7 +6963,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6793,7 +6976,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{77}
+	return file_basalt_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -6852,7 +7035,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6864,7 +7047,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6877,7 +7060,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{78}
+	return file_basalt_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -7066,7 +7249,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
 	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessagesJ\x04\b\x05\x10\x06\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x96\x0e\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x80\x0f\n" +
 	"\bEnvelope\x123\n" +
 	"\areserve\x18\x01 \x01(\v2\x17.basalt.wire.v1.ReserveH\x00R\areserve\x129\n" +
 	"\tunreserve\x18\x02 \x01(\v2\x19.basalt.wire.v1.UnreserveH\x00R\tunreserve\x12-\n" +
@@ -7107,7 +7290,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06probed\x18# \x01(\v2\x16.basalt.wire.v1.ProbedH\x00R\x06probed\x12:\n" +
 	"\n" +
 	"room_probe\x18$ \x01(\v2\x19.basalt.wire.v1.RoomProbeH\x00R\troomProbe\x12-\n" +
-	"\x05rooms\x18% \x01(\v2\x15.basalt.wire.v1.RoomsH\x00R\x05roomsB\x06\n" +
+	"\x05rooms\x18% \x01(\v2\x15.basalt.wire.v1.RoomsH\x00R\x05rooms\x120\n" +
+	"\x06supply\x18& \x01(\v2\x16.basalt.wire.v1.SupplyH\x00R\x06supply\x126\n" +
+	"\bunplaced\x18' \x01(\v2\x18.basalt.wire.v1.UnplacedH\x00R\bunplacedB\x06\n" +
 	"\x04body\":\n" +
 	"\x06Amount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
@@ -7202,13 +7387,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\vpreemptible\x18\v \x01(\bR\vpreemptible\x121\n" +
 	"\x05claim\x18\f \x01(\v2\x1b.basalt.wire.v1.ClaimRecordR\x05claim\x12\x16\n" +
 	"\x06awaits\x18\r \x03(\tR\x06awaits\x120\n" +
-	"\x06yields\x18\x0e \x01(\v2\x18.basalt.wire.v1.YieldingR\x06yields\"\xdb\x01\n" +
+	"\x06yields\x18\x0e \x01(\v2\x18.basalt.wire.v1.YieldingR\x06yields\"\x8b\x02\n" +
 	"\vClaimRecord\x12\x18\n" +
 	"\amandate\x18\x01 \x01(\x04R\amandate\x12(\n" +
 	"\x04rule\x18\x02 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x120\n" +
 	"\avictims\x18\x03 \x03(\v2\x16.basalt.wire.v1.VictimR\avictims\x122\n" +
 	"\bpromised\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\bpromised\x12\"\n" +
-	"\runtil_unix_ms\x18\x05 \x01(\x03R\vuntilUnixMs\"O\n" +
+	"\runtil_unix_ms\x18\x05 \x01(\x03R\vuntilUnixMs\x12.\n" +
+	"\x06lacked\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\x06lacked\"O\n" +
 	"\x06Victim\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\"o\n" +
@@ -7222,11 +7408,12 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04rows\x18\x03 \x03(\v2\x19.basalt.wire.v1.IntentRowR\x04rows\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
 	"tableEpoch\x12\x19\n" +
-	"\bgiven_up\x18\x05 \x03(\tR\agivenUp\"t\n" +
+	"\bgiven_up\x18\x05 \x03(\tR\agivenUp\"\xa4\x01\n" +
 	"\x06Demand\x120\n" +
 	"\aamounts\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
-	"\x06repels\x18\x03 \x01(\fR\x06repels\"\xc8\x01\n" +
+	"\x06repels\x18\x03 \x01(\fR\x06repels\x12.\n" +
+	"\x06attach\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x06attach\"\xc8\x01\n" +
 	"\tIntentRow\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x120\n" +
 	"\x14pod_resource_version\x18\x02 \x01(\tR\x12podResourceVersion\x12\x1c\n" +
@@ -7384,14 +7571,25 @@ const file_basalt_proto_rawDesc = "" +
 	"tableEpoch\"R\n" +
 	"\x05Known\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1a\n" +
-	"\battempts\x18\x02 \x03(\x04R\battempts\"\xf2\x01\n" +
+	"\battempts\x18\x02 \x03(\x04R\battempts\"\x7f\n" +
+	"\x06Supply\x12\x1f\n" +
+	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
+	"tableEpoch\x12*\n" +
+	"\x04free\x18\x02 \x03(\v2\x16.basalt.wire.v1.AmountR\x04free\x12(\n" +
+	"\x03own\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x03own\"o\n" +
+	"\bUnplaced\x12\x19\n" +
+	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
+	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\"\xa2\x02\n" +
 	"\bPodClass\x122\n" +
 	"\brequests\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\brequests\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
 	"\x06repels\x18\x03 \x01(\fR\x06repels\x12.\n" +
 	"\x06labels\x18\x04 \x01(\v2\x16.basalt.wire.v1.LabelsR\x06labels\x12\x14\n" +
 	"\x05joins\x18\x05 \x01(\fR\x05joins\x12\x16\n" +
-	"\x06wishes\x18\a \x01(\fR\x06wishes\x12\x1a\n" +
+	"\x06wishes\x18\a \x01(\fR\x06wishes\x12.\n" +
+	"\x06attach\x18\n" +
+	" \x03(\v2\x16.basalt.wire.v1.AmountR\x06attach\x12\x1a\n" +
 	"\bleanings\x18\t \x01(\fR\bleanings\"\x7f\n" +
 	"\x06Labels\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".basalt.wire.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
@@ -7648,7 +7846,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04Rule\x12\x10\n" +
 	"\fRULE_UNKNOWN\x10\x00\x12\x10\n" +
 	"\fRULE_RECLAIM\x10\x01\x12\x10\n" +
-	"\fRULE_PREEMPT\x10\x02*\xeb\x02\n" +
+	"\fRULE_PREEMPT\x10\x02*\xfc\x02\n" +
 	"\n" +
 	"DenyReason\x12\x10\n" +
 	"\fDENY_UNKNOWN\x10\x00\x12\x0e\n" +
@@ -7668,7 +7866,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x16DENY_CHARGED_ELSEWHERE\x10\f\x12\x12\n" +
 	"\x0eDENY_TOO_LARGE\x10\r\x12\x11\n" +
 	"\rDENY_PROMISED\x10\x0e\x12\x11\n" +
-	"\rDENY_CLAIMING\x10\x0f*\x9a\x01\n" +
+	"\rDENY_CLAIMING\x10\x0f\x12\x0f\n" +
+	"\vDENY_SUPPLY\x10\x10*\x9a\x01\n" +
 	"\rCommitOutcome\x12\x12\n" +
 	"\x0eCOMMIT_UNKNOWN\x10\x00\x12\x13\n" +
 	"\x0fCOMMIT_PREPARED\x10\x01\x12\x14\n" +
@@ -7702,7 +7901,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -7750,46 +7949,48 @@ var file_basalt_proto_goTypes = []any{
 	(*QueueUsage)(nil),        // 43: basalt.wire.v1.QueueUsage
 	(*Refilled)(nil),          // 44: basalt.wire.v1.Refilled
 	(*Known)(nil),             // 45: basalt.wire.v1.Known
-	(*PodClass)(nil),          // 46: basalt.wire.v1.PodClass
-	(*Labels)(nil),            // 47: basalt.wire.v1.Labels
-	(*PodWant)(nil),           // 48: basalt.wire.v1.PodWant
-	(*HoldRequest)(nil),       // 49: basalt.wire.v1.HoldRequest
-	(*Held)(nil),              // 50: basalt.wire.v1.Held
-	(*Refusal)(nil),           // 51: basalt.wire.v1.Refusal
-	(*HoldReply)(nil),         // 52: basalt.wire.v1.HoldReply
-	(*Label)(nil),             // 53: basalt.wire.v1.Label
-	(*Probe)(nil),             // 54: basalt.wire.v1.Probe
-	(*Probed)(nil),            // 55: basalt.wire.v1.Probed
-	(*Domain)(nil),            // 56: basalt.wire.v1.Domain
-	(*RoomProbe)(nil),         // 57: basalt.wire.v1.RoomProbe
-	(*Rooms)(nil),             // 58: basalt.wire.v1.Rooms
-	(*NodeRoom)(nil),          // 59: basalt.wire.v1.NodeRoom
-	(*Leaves)(nil),            // 60: basalt.wire.v1.Leaves
-	(*Explain)(nil),           // 61: basalt.wire.v1.Explain
-	(*Explained)(nil),         // 62: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 63: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 64: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 65: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 66: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 67: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 68: basalt.wire.v1.Bind
-	(*Prepare)(nil),           // 69: basalt.wire.v1.Prepare
-	(*Ready)(nil),             // 70: basalt.wire.v1.Ready
-	(*VolumeFailure)(nil),     // 71: basalt.wire.v1.VolumeFailure
-	(*Withdraw)(nil),          // 72: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 73: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 74: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 75: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 76: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 77: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 78: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 79: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 80: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 81: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 82: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 83: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 84: basalt.wire.v1.WhyReply
-	nil,                       // 85: basalt.wire.v1.Labels.LabelsEntry
+	(*Supply)(nil),            // 46: basalt.wire.v1.Supply
+	(*Unplaced)(nil),          // 47: basalt.wire.v1.Unplaced
+	(*PodClass)(nil),          // 48: basalt.wire.v1.PodClass
+	(*Labels)(nil),            // 49: basalt.wire.v1.Labels
+	(*PodWant)(nil),           // 50: basalt.wire.v1.PodWant
+	(*HoldRequest)(nil),       // 51: basalt.wire.v1.HoldRequest
+	(*Held)(nil),              // 52: basalt.wire.v1.Held
+	(*Refusal)(nil),           // 53: basalt.wire.v1.Refusal
+	(*HoldReply)(nil),         // 54: basalt.wire.v1.HoldReply
+	(*Label)(nil),             // 55: basalt.wire.v1.Label
+	(*Probe)(nil),             // 56: basalt.wire.v1.Probe
+	(*Probed)(nil),            // 57: basalt.wire.v1.Probed
+	(*Domain)(nil),            // 58: basalt.wire.v1.Domain
+	(*RoomProbe)(nil),         // 59: basalt.wire.v1.RoomProbe
+	(*Rooms)(nil),             // 60: basalt.wire.v1.Rooms
+	(*NodeRoom)(nil),          // 61: basalt.wire.v1.NodeRoom
+	(*Leaves)(nil),            // 62: basalt.wire.v1.Leaves
+	(*Explain)(nil),           // 63: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 64: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 65: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 66: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 67: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 68: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 69: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 70: basalt.wire.v1.Bind
+	(*Prepare)(nil),           // 71: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 72: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 73: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 74: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 75: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 76: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 77: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 78: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 79: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 80: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 81: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 82: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 83: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 84: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 85: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 86: basalt.wire.v1.WhyReply
+	nil,                       // 87: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	8,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -7808,133 +8009,141 @@ var file_basalt_proto_depIdxs = []int32{
 	39,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
 	40,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
 	41,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
-	49,  // 16: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
-	52,  // 17: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	64,  // 18: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	66,  // 19: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	67,  // 20: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	68,  // 21: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	72,  // 22: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	73,  // 23: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	75,  // 24: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	76,  // 25: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	61,  // 26: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
-	62,  // 27: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	69,  // 28: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
-	70,  // 29: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
-	54,  // 30: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
-	55,  // 31: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
-	57,  // 32: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
-	58,  // 33: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
-	9,   // 34: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
-	9,   // 35: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	9,   // 36: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
-	19,  // 37: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
-	0,   // 38: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
-	12,  // 39: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 40: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 41: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	1,   // 42: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	21,  // 43: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
-	23,  // 44: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
-	2,   // 45: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
-	22,  // 46: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
-	9,   // 47: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
-	12,  // 48: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
-	12,  // 49: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
-	2,   // 50: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
-	12,  // 51: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	25,  // 52: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	26,  // 53: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	9,   // 54: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	12,  // 55: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 56: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	9,   // 57: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	10,  // 58: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	11,  // 59: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	12,  // 60: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	12,  // 61: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 62: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 63: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	3,   // 64: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	9,   // 65: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	12,  // 66: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 67: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
-	36,  // 68: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
-	37,  // 69: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
-	38,  // 70: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
-	9,   // 71: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
-	9,   // 72: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
-	9,   // 73: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
-	12,  // 74: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 75: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
-	12,  // 76: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 77: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
-	12,  // 78: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
-	23,  // 79: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
-	43,  // 80: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	9,   // 81: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	9,   // 82: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	9,   // 83: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	9,   // 84: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	12,  // 85: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	9,   // 86: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	47,  // 87: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	85,  // 88: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	12,  // 89: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 90: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	46,  // 91: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	48,  // 92: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	11,  // 93: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	50,  // 94: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	53,  // 95: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	50,  // 96: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	51,  // 97: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	76,  // 98: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	50,  // 99: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	46,  // 100: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	56,  // 101: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	46,  // 102: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	59,  // 103: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	9,   // 104: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	60,  // 105: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	9,   // 106: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	46,  // 107: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	63,  // 108: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	12,  // 109: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	46,  // 110: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 111: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	10,  // 112: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	11,  // 113: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 114: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	71,  // 115: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	12,  // 116: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	50,  // 117: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 118: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	74,  // 119: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	9,   // 120: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	9,   // 121: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	9,   // 122: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	77,  // 123: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	76,  // 124: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	82,  // 125: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	43,  // 126: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	12,  // 127: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 128: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	63,  // 129: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	6,   // 130: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	80,  // 131: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	78,  // 132: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	83,  // 133: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	7,   // 134: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	81,  // 135: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	79,  // 136: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	84,  // 137: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	134, // [134:138] is the sub-list for method output_type
-	130, // [130:134] is the sub-list for method input_type
-	130, // [130:130] is the sub-list for extension type_name
-	130, // [130:130] is the sub-list for extension extendee
-	0,   // [0:130] is the sub-list for field type_name
+	51,  // 16: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
+	54,  // 17: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
+	66,  // 18: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	68,  // 19: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	69,  // 20: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	70,  // 21: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	74,  // 22: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	75,  // 23: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	77,  // 24: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	78,  // 25: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	63,  // 26: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	64,  // 27: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	71,  // 28: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	72,  // 29: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	56,  // 30: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
+	57,  // 31: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
+	59,  // 32: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
+	60,  // 33: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
+	46,  // 34: basalt.wire.v1.Envelope.supply:type_name -> basalt.wire.v1.Supply
+	47,  // 35: basalt.wire.v1.Envelope.unplaced:type_name -> basalt.wire.v1.Unplaced
+	9,   // 36: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
+	9,   // 37: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
+	9,   // 38: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
+	19,  // 39: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
+	0,   // 40: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
+	12,  // 41: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 42: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 43: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	1,   // 44: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	21,  // 45: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
+	23,  // 46: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
+	2,   // 47: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
+	22,  // 48: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
+	9,   // 49: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
+	9,   // 50: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
+	12,  // 51: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
+	12,  // 52: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
+	2,   // 53: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
+	12,  // 54: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	25,  // 55: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	26,  // 56: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	9,   // 57: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	9,   // 58: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
+	12,  // 59: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 60: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	9,   // 61: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	10,  // 62: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	11,  // 63: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	12,  // 64: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	12,  // 65: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 66: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 67: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	3,   // 68: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	9,   // 69: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	12,  // 70: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 71: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
+	36,  // 72: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	37,  // 73: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	38,  // 74: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	9,   // 75: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	9,   // 76: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	9,   // 77: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	12,  // 78: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 79: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	12,  // 80: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 81: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	12,  // 82: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	23,  // 83: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	43,  // 84: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	9,   // 85: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	9,   // 86: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	9,   // 87: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	9,   // 88: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	12,  // 89: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	9,   // 90: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
+	9,   // 91: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
+	9,   // 92: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
+	9,   // 93: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	49,  // 94: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	9,   // 95: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
+	87,  // 96: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	12,  // 97: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 98: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	48,  // 99: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	50,  // 100: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	11,  // 101: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	52,  // 102: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	55,  // 103: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	52,  // 104: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	53,  // 105: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	78,  // 106: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	52,  // 107: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	48,  // 108: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	58,  // 109: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	48,  // 110: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	61,  // 111: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	9,   // 112: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	62,  // 113: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	9,   // 114: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	48,  // 115: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	65,  // 116: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	12,  // 117: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	48,  // 118: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	67,  // 119: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	10,  // 120: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	11,  // 121: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 122: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	73,  // 123: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	12,  // 124: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 125: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 126: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	76,  // 127: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	9,   // 128: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	9,   // 129: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	9,   // 130: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	79,  // 131: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	78,  // 132: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	84,  // 133: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	43,  // 134: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	12,  // 135: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	9,   // 136: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	65,  // 137: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	6,   // 138: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	82,  // 139: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	80,  // 140: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	85,  // 141: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	7,   // 142: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	83,  // 143: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	81,  // 144: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	86,  // 145: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	142, // [142:146] is the sub-list for method output_type
+	138, // [138:142] is the sub-list for method input_type
+	138, // [138:138] is the sub-list for extension type_name
+	138, // [138:138] is the sub-list for extension extendee
+	0,   // [0:138] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -7976,6 +8185,8 @@ func file_basalt_proto_init() {
 		(*Envelope_Probed)(nil),
 		(*Envelope_RoomProbe)(nil),
 		(*Envelope_Rooms)(nil),
+		(*Envelope_Supply)(nil),
+		(*Envelope_Unplaced)(nil),
 	}
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	file_basalt_proto_msgTypes[13].OneofWrappers = []any{}
@@ -7985,7 +8196,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   80,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

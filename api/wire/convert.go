@@ -85,7 +85,7 @@ func (x *GangRef) Title() string {
 
 // FromClass says a class.
 func FromClass(c *api.Class) *PodClass {
-	out := &PodClass{Requests: FromResources(c.Requests), Constraints: c.Constraints, Repels: c.Repels, Joins: c.Joins, Wishes: c.Wishes, Leanings: c.Leanings}
+	out := &PodClass{Requests: FromResources(c.Requests), Attach: FromResources(c.Attach), Constraints: c.Constraints, Repels: c.Repels, Joins: c.Joins, Wishes: c.Wishes, Leanings: c.Leanings}
 	if c.Labelled {
 		out.Labels = &Labels{}
 		if c.Labels != nil {
@@ -101,6 +101,25 @@ func ToClass(m *PodClass) (*api.Class, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.MakeClass(api.Class{Requests: requests, Constraints: m.GetConstraints(), Repels: m.GetRepels(), Joins: m.GetJoins(), Wishes: m.GetWishes(), Leanings: m.GetLeanings(),
+	attach, err := ToResources(m.GetAttach())
+	if err != nil {
+		return nil, err
+	}
+	return api.MakeClass(api.Class{Requests: requests, Attach: attach, Constraints: m.GetConstraints(), Repels: m.GetRepels(), Joins: m.GetJoins(), Wishes: m.GetWishes(), Leanings: m.GetLeanings(),
 		Labels: api.NewLabels(m.GetLabels().GetLabels()), Labelled: m.GetLabels() != nil}), nil
+}
+
+// FromDemand writes what an heir has to know of a class.
+func FromDemand(c *api.Class) *Demand {
+	return &Demand{Amounts: FromResources(c.Requests), Attach: FromResources(c.Attach), Constraints: c.Constraints, Repels: c.Repels}
+}
+
+// ToDemand reads it, as parts of a class.
+func ToDemand(m *Demand) (api.Class, error) {
+	requests, err := ToResources(m.GetAmounts())
+	if err != nil {
+		return api.Class{}, err
+	}
+	attach, err := ToResources(m.GetAttach())
+	return api.Class{Requests: requests, Attach: attach, Constraints: m.GetConstraints(), Repels: m.GetRepels()}, err
 }

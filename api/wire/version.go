@@ -14,7 +14,7 @@ import (
 //	2: Explain and Explained; records announce a version
 //	3: anti-affinity terms and labels of classes
 //	4: pod affinity and topology spread of classes; places of rows in the log of intents; Prepare and Ready; wishes; topology domains of
-//	   gangs; claims
+//	   gangs; Supply and Unplaced; claims
 const Protocol = 4
 
 // Announced is a record that announces a process.
@@ -42,7 +42,7 @@ func SpokenSince(m *Envelope) uint32 {
 		return max(2, sinceOf([]*PodClass{body.Explain.GetPodClass()}))
 	case *Envelope_Explained:
 		return 2
-	case *Envelope_Prepare, *Envelope_Ready, *Envelope_Probe, *Envelope_Probed,
+	case *Envelope_Prepare, *Envelope_Ready, *Envelope_Probe, *Envelope_Probed, *Envelope_Supply, *Envelope_Unplaced,
 		*Envelope_Stuck, *Envelope_Mandate, *Envelope_Claim, *Envelope_ClaimReply, *Envelope_Yield, *Envelope_RoomProbe, *Envelope_Rooms:
 		return 4
 	case *Envelope_HoldRequest:

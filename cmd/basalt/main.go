@@ -266,6 +266,7 @@ func coordinatorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "coordinator", Short: "Run a coordinator: admit gangs against quota and assign buckets to shards; one leads, the others stand by", Args: cobra.NoArgs}
 	c.register(cmd)
 	cmd.Flags().String("volcano", "off", "Volcano's Queues, as given to the shards: off, observe (a Queue of Basalt is made of each, and kept as it says; Volcano's are never written) or write (also their statuses, while Basalt holds the Lease of Volcano's scheduler)")
+	gate := cmd.Flags().Bool("supply-gate", true, "admit no more than the nodes have, so that queues share nodes that no capability limits; without it, all that quota allows is admitted at once, and nodes go to whoever was admitted first")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := c.process(cmd, "coordinator")
 		if err != nil {
@@ -273,6 +274,7 @@ func coordinatorCommand() *cobra.Command {
 		}
 		o.Process = *p
 		o.Volcano = string(c.config.Volcano)
+		o.Config.Ungated = !*gate
 		c.follow(cmd, p.Log)
 		return coordinator.Run(cmd.Context(), o)
 	}

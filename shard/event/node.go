@@ -10,6 +10,13 @@ import (
 // NodeSeen brings a node that was added or changed; whoever owns it.
 type NodeSeen struct{ Node *api.Node }
 
+// NodeVolumes says how many volumes of CSI drivers a node can have, and has, of drivers that limit them; empty when none does. The node
+// itself may come later.
+type NodeVolumes struct {
+	Name       string
+	Attachable []api.Attachable
+}
+
 // NodeGone says that a node was deleted.
 type NodeGone struct{ Name string }
 
@@ -173,6 +180,7 @@ type NodeEvent struct {
 }
 
 func (NodeSeen) IsEvent()         {}
+func (NodeVolumes) IsEvent()      {}
 func (NodeGone) IsEvent()         {}
 func (IntentsWritten) IsEvent()   {}
 func (BindDone) IsEvent()         {}

@@ -2,6 +2,7 @@ package home
 
 import (
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -83,6 +84,8 @@ func (c *Core) judge(g *gang) {
 		return
 	}
 	switch {
+	case a.denied.GetReason() == wire.DenyReason_DENY_SUPPLY && !g.charge.claimed():
+		c.blockedForSupply(g, a)
 	case a.denied != nil:
 		if g.blocked = report.Denied(a.denied); g.charge.claimed() {
 			g.blocked.Message = report.Claims(g.charge.victims)

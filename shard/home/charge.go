@@ -36,7 +36,8 @@ type charge struct {
 	giveUps int   // reservations given back for want of room
 	patient bool  // may keep what it holds
 
-	shrunk time.Time // when less was requested last
+	shrunk   time.Time // when less was requested last
+	unplaced unplaced  // what the coordinator was told to have no room
 
 	said  uint64 // serial of the last Reserve, which a Stuck names
 	stuck call   // of a Stuck

@@ -44,7 +44,8 @@ type claiming struct {
 	sent    time.Time
 	open    map[api.Incarnation]bool // shards that have not answered
 	later   bool                     // one has not counted
-	classes []*api.Class
+	kinds   []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
+	members [][]*pod                 // by kind
 	nodes   []plan.Node
 
 	// requesting and proposing
@@ -188,11 +189,15 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	g.claim = x
 	var list classes
 	for _, p := range x.pods {
-		list.of(p.asked)
+		i := int(list.of(p.asked))
+		if i == len(x.kinds) {
+			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Requests, Apart: len(p.asked.Repels) > 0}), append(x.members, nil)
+		}
+		x.kinds[i].Pods++
+		x.members[i] = append(x.members[i], p)
 	}
-	x.classes = list.list
-	if len(x.classes) > plan.MaxClasses {
-		c.sayNoPlan(g, fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(x.classes), plan.MaxClasses))
+	if len(x.kinds) > plan.MaxClasses {
+		c.sayNoPlan(g, fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(x.kinds), plan.MaxClasses))
 		c.mark(g)
 		return
 	}
@@ -349,16 +354,8 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	for _, of := range x.mandate.GetCandidates() {
 		m.Candidates = append(m.Candidates, plan.Candidate{Gang: of.GetGang().GetUid(), Queue: of.GetGang().GetQueue(), Demand: amounts(of.GetDemand()), Side: int(of.GetSide())})
 	}
-	kinds := make([]plan.Class, len(x.classes))
-	members := make([][]*pod, len(x.classes))
-	var index classIndex
-	for _, p := range x.pods {
-		i, _ := index.number(p.asked)
-		kinds[i] = plan.Class{Requests: p.asked.Requests, Pods: kinds[i].Pods + 1, Apart: len(p.asked.Repels) > 0}
-		members[i] = append(members[i], p)
-	}
 	slices.SortStableFunc(x.nodes, func(a, b plan.Node) int { return cmp.Compare(a.Shard, b.Shard) })
-	found, result := plan.Find(kinds, x.nodes, m, 0)
+	found, result := plan.Find(x.kinds, x.nodes, m, 0)
 	x.nodes = nil
 	if result != plan.Found {
 		c.sayNoPlan(g, found.Why)
@@ -372,7 +369,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 		x.message.Victims = append(x.message.Victims, &wire.Victim{Gang: of.GetGang(), Attempt: of.GetAttempt()})
 	}
 	x.message.GraceMs = c.graceOf(x.awaits).Milliseconds()
-	x.asked = assign(found.Shares, members)
+	x.asked = assign(found.Shares, x.members)
 	x.step, x.began = requesting, c.now
 	for _, shard := range api.SortedKeys(x.asked) {
 		if len(x.asked[shard]) > c.cfg.HoldPods {

@@ -251,7 +251,7 @@ func (c *Core) mayEvict(g *gang) bool {
 // mayBind reports whether a pod that nobody would make again may be bound before the gang is closed. It would be evicted then.
 func (g *gang) mayBind() bool {
 	for uid, p := range g.members {
-		if !p.Owned && !p.isBound() && (p.stage == committed || g.unknown[uid]) {
+		if !p.Owned && !p.isBound() && !p.Finished && (p.stage == committed || g.unknown[uid]) {
 			return true
 		}
 	}

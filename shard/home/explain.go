@@ -56,10 +56,19 @@ type shortage struct {
 	class       *api.Class // with what it was asked for
 	missing, of int
 	never       bool // not even an empty node would take it
+
+	denied *wire.Denied // of a gang that is not admitted because the nodes lack room, nil else
 }
 
 // reason says it, with the words of the node shards.
 func (s *shortage) reason(words string) report.Reason {
+	if s.denied != nil {
+		r := report.Denied(s.denied)
+		if words != "" {
+			r.Message += "; " + words
+		}
+		return r
+	}
 	if s.pod.Note != "" {
 		words = cmp.Or(words, "no shard has enough free capacity") + "; " + s.pod.Note
 	}

@@ -44,6 +44,7 @@ func (c *Core) seek(g *gang) bool {
 	tiedFirst(missing)
 	s := &g.search
 	if len(missing) == 0 {
+		c.tellUnplaced(g, nil)
 		s.round = nil
 		return true
 	}

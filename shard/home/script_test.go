@@ -867,6 +867,8 @@ func printMessage(e *wire.Envelope) string {
 			line += " asks about " + strings.Join(pods, " ")
 		}
 		return line
+	case *wire.Envelope_Unplaced:
+		return fmt.Sprintf("Unplaced %s attempt %s:%s", b.Unplaced.GangUid, printSerial(b.Unplaced.Attempt), strings.TrimSuffix(" "+printAmounts(b.Unplaced.Demand), " "))
 	case *wire.Envelope_Refilled:
 		return fmt.Sprintf("Refilled epoch %d", b.Refilled.TableEpoch)
 	}

@@ -35,6 +35,9 @@ func (c *Core) sleep(g *gang, never bool) {
 		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
 	}
 	s.round = nil
+	if !s.since.IsZero() && !c.now.Before(s.since.Add(c.cfg.BackoffMin)) { // not after one search: where many sleep, most have no more
+		c.tellUnplaced(g, g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }))
+	}
 	c.freeSlot(g)
 	c.sleepers[g.id] = g
 	c.sleepRuled(g)

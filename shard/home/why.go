@@ -42,6 +42,9 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	}
 	if a := g.charge.reserve; a != nil && a.denied != nil && a.denied.GetShort() > 0 {
 		out.ShortQueue, out.ShortResource, out.Short = a.denied.GetQueue(), a.denied.GetResource(), a.denied.GetShort()
+		if a.denied.GetReason() == wire.DenyReason_DENY_SUPPLY {
+			out.ShortQueue = "" // no quota lacks
+		}
 	}
 	if s := g.search.short; s != nil && g.blocked.Is(s.reason("").Code) {
 		if x := c.explanations.classes[s.class.Key]; x != nil {

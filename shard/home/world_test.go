@@ -107,6 +107,7 @@ type worldGroup struct {
 	implied          bool // its pods are all there is of it,
 	ended            int  // of its pods have finished
 	from             int  // and those of podLog before this were of one that is gone, or was given back
+	went             int  // in podLog, when the last pod that was bound for it went
 }
 
 type worldReservation struct {
@@ -147,6 +148,7 @@ type process struct {
 	node    *node.Core
 	dead    bool
 	zombie  time.Time // removed from the table, goes on until then
+	listed  int       // of podLog, when the last list was made
 	pods    int       // cursors into the logs; pods is -1 before the first list
 	objects int
 	tables  int
@@ -443,6 +445,9 @@ func (w *world) mayBind(p *process, uid string, commit *wire.Commit) {
 			return // it is bound in part: rolled forward
 		}
 	}
+	if grp.went > p.listed {
+		return // one was, when its home decided to roll it forward
+	}
 	for row := range w.rows { // also what was given up again before its home could hear of that
 		if gang, pod, _ := strings.Cut(row, "/"); gang == uid {
 			pods[pod] = true
@@ -467,6 +472,7 @@ func (w *world) list(p *process, sequence uint64) {
 	}
 	p.lists = append(p.lists, ev)
 	p.pods = len(w.podLog)
+	p.listed = p.pods
 }
 
 func (w *world) mix(g *worldGroup) {
@@ -578,6 +584,9 @@ func (w *world) removePod(p *worldPod) {
 	w.trail = append(w.trail, fmt.Sprintf("%s pod %s is gone", w.now.Sub(epoch0), p.uid))
 	gone := event.PodGone{UID: p.uid, Namespace: "ns", Name: p.name}
 	w.podLog = append(w.podLog, gone)
+	if g := w.groups[p.group]; g != nil && p.boundFor == g.uid {
+		g.went = len(w.podLog)
+	}
 	if w.rng.Intn(3) == 0 {
 		w.podLog = append(w.podLog, gone)
 	}

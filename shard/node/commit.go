@@ -336,8 +336,10 @@ func (b *batch) sizeOf(r *row, gangs, demands map[string]uint32) int {
 // demandSize is how many bytes a class takes at most in a record.
 func demandSize(class *api.Class) int {
 	size := len(class.Constraints) + len(class.Repels) + 30
-	for _, a := range class.Requests {
-		size += len(a.Resource) + 20
+	for _, list := range []api.Resources{class.Requests, class.Attach} {
+		for _, a := range list {
+			size += len(a.Resource) + 20
+		}
 	}
 	return size
 }
@@ -354,7 +356,7 @@ func (b *batch) add(r *row, size int, gangs, demands map[string]uint32) {
 	if !ok {
 		di = uint32(len(b.record.Demands))
 		demands[r.class.Key] = di
-		b.record.Demands = append(b.record.Demands, &wire.Demand{Amounts: wire.FromResources(r.class.Requests), Constraints: r.class.Constraints, Repels: r.class.Repels})
+		b.record.Demands = append(b.record.Demands, wire.FromDemand(r.class))
 	}
 	b.size += size
 	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})

@@ -113,7 +113,8 @@ type Core struct {
 	nominated map[string]boundPod // pods of other schedulers that these keep a node of ours for
 	keptFor   map[string]int      // how many, by node
 
-	unreadable map[string]string // what was said of nodes of which something cannot be read
+	attachable map[string][]api.Attachable // what was said of volumes, by node, of nodes that limit them
+	unreadable map[string]string           // what was said of nodes of which something cannot be read
 
 	gangs   map[string]*gang   // by gangKey; so are the sets of gangs below
 	queues  map[string][]*gang // by UID: one for each queue that it was seen in
@@ -154,6 +155,7 @@ type Core struct {
 	// answerable are those of them of which something changed.
 	answerable map[string]bool
 
+	supplied    supplied
 	summary     *wire.Summary // sent last, to anybody
 	toAll       *wire.Summary // sent last to all
 	announced   time.Time     // when it was
@@ -190,7 +192,7 @@ func New(cfg Config) *Core {
 	c := &Core{
 		topology: view, ownView: cfg.Topology == nil, unjudged: map[*commit]bool{},
 		cfg:   cfg.withDefaults(),
-		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
+		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, attachable: map[string][]api.Attachable{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
@@ -253,12 +255,16 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		c.podEnded(ev.UID, wire.BindOutcome_BIND_GONE, "")
 	case event.NodeSeen:
 		c.nodeSeen(ev.Node)
+	case event.NodeVolumes:
+		c.volumesSeen(ev.Name, ev.Attachable)
 	case event.NodeGone:
 		c.nodeGone(ev.Name)
 	case event.NamespaceSeen:
 		c.namespaceSeen(ev.Name, ev.Labels)
 	case event.NamespaceGone:
 		c.namespaceSeen(ev.Name, nil)
+	case event.CoordinatorSeen:
+		c.supplied.epoch = 0
 	case event.Message:
 		c.message(ev)
 	case event.IntentsWritten:
@@ -320,6 +326,7 @@ func (c *Core) tick() {
 	c.tidyKeys(true)
 	c.sendResults()
 	c.summarise()
+	c.supply()
 	c.sweep()
 }
 

@@ -134,7 +134,7 @@ func (s *groups) matches(g *group, k *kin) bool {
 func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, ok bool) {
 	if len(class.Repels) == 0 && len(k.in) == 0 {
 		if class.Labelled || len(class.Wishes)+len(class.Leanings) > 0 {
-			class = api.NewClass(class.Requests, class.Constraints)
+			class = api.MakeClass(api.Class{Requests: class.Requests, Attach: class.Attach, Constraints: class.Constraints})
 		}
 		return class, true
 	}
@@ -155,7 +155,7 @@ func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, o
 		slices.Sort(avoids)
 		avoids = slices.Compact(avoids)
 	}
-	return api.MakeClass(api.Class{Requests: class.Requests, Constraints: class.Constraints, In: k.in, Avoids: avoids}), true
+	return api.MakeClass(api.Class{Requests: class.Requests, Attach: class.Attach, Constraints: class.Constraints, In: k.in, Avoids: avoids}), true
 }
 
 // read returns the terms that a class carries.
@@ -250,7 +250,7 @@ func (c *Core) recount(of func(*kin) bool) {
 	}
 	for _, charge := range api.SortedKeys(kins) {
 		if p, charged := c.cache.Lookup(charge); charged {
-			class := api.MakeClass(api.Class{Requests: p.Class.Requests, Constraints: p.Class.Constraints, In: kins[charge].in, Avoids: p.Class.Avoids})
+			class := api.MakeClass(api.Class{Requests: p.Class.Requests, Attach: p.Class.Attach, Constraints: p.Class.Constraints, In: kins[charge].in, Avoids: p.Class.Avoids})
 			c.cache.Charge(charge, p.Node, class, p.Kind, p.Gang, p.Rank)
 		}
 	}

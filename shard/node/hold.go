@@ -303,9 +303,11 @@ func readClasses(in []*wire.PodClass) ([]*api.Class, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read pod class %d: %w", i, err)
 		}
-		for _, a := range class.Requests {
-			if a.Value < 0 {
-				return nil, fmt.Errorf("read pod class %d: %s is negative", i, a.Resource)
+		for _, list := range []api.Resources{class.Requests, class.Attach} {
+			for _, a := range list {
+				if a.Value < 0 {
+					return nil, fmt.Errorf("read pod class %d: %s is negative", i, a.Resource)
+				}
 			}
 		}
 		out[i] = class

@@ -29,6 +29,7 @@ func (c *Core) nodeSeen(n *api.Node) {
 	if n == nil || n.Name == "" {
 		return
 	}
+	n = n.WithAttachable(c.attachable[n.Name])
 	old := c.nodes[n.Name]
 	c.nodes[n.Name] = n
 	var before map[string]string
@@ -40,6 +41,21 @@ func (c *Core) nodeSeen(n *api.Node) {
 		c.setNode(n)
 	} else {
 		c.seenElsewhere(old, n)
+	}
+}
+
+// volumesSeen takes how many volumes a node can have, and has.
+func (c *Core) volumesSeen(name string, of []api.Attachable) {
+	if len(of) > 0 {
+		c.attachable[name] = of
+	} else {
+		delete(c.attachable, name)
+	}
+	if n := c.nodes[name]; n != nil {
+		c.nodes[name] = n.WithAttachable(of)
+		if c.buckets[api.BucketOf(name)] == active {
+			c.setNode(c.nodes[name])
+		}
 	}
 }
 
@@ -166,7 +182,7 @@ func (c *Core) podSeen(p *api.Pod) {
 		switch at, charged := c.cache.Lookup(p.UID); {
 		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
 			return
-		case charged && at.Kind == cache.Bound && at.Node == p.Node && !p.Finished && at.Gang == gangOfBound(p) && c.unchanged(p, class, at.Class):
+		case charged && at.Kind == boundKind(p) && at.Node == p.Node && !p.Finished && at.Gang == gangOfBound(p) && c.unchanged(p, class, at.Class):
 			c.leaves(p)
 			return // a pod that is bound has no rows
 		}
@@ -175,7 +191,7 @@ func (c *Core) podSeen(p *api.Pod) {
 		c.podEnded(p.UID, wire.BindOutcome_BIND_BOUND, p.Node)
 		return
 	}
-	if at, charged := c.cache.Lookup(p.UID); len(rows) == 0 && (!charged || at.Kind == cache.Bound && len(at.Class.Requests) == 0) && !p.Started && c.refusedByKubelet(p.Node, class) {
+	if at, charged := c.cache.Lookup(p.UID); len(rows) == 0 && (!charged || at.Kind.Seen() && len(at.Class.Requests) == 0) && !p.Started && c.refusedByKubelet(p.Node, class) {
 		c.countGroups(p, class) // it has failed in a moment; if it starts all the same, an event says so
 		return
 	}
@@ -198,8 +214,16 @@ func (c *Core) podSeen(p *api.Pod) {
 	k.used = true
 	c.bound[p.UID] = boundPod{p.Node, k}
 	counted, _ := c.placed(k, class, false)
-	c.cache.Charge(p.UID, p.Node, counted, cache.Bound, gangOfBound(p), api.Rank{})
+	c.cache.Charge(p.UID, p.Node, counted, boundKind(p), gangOfBound(p), api.Rank{})
 	c.leaves(p)
+}
+
+// boundKind is how a bound pod counts: as one of ours if it is charged to a queue, whoever bound it.
+func boundKind(p *api.Pod) cache.Kind {
+	if p.Ours || p.Queue != "" {
+		return cache.Bound
+	}
+	return cache.Foreign
 }
 
 // gangOfBound returns the UID of the gang of a bound pod: a pod that others have bound is one of its own.
@@ -223,7 +247,7 @@ func (c *Core) countGroups(p *api.Pod, class *api.Class) {
 	}
 	k.used = true
 	c.bound[p.UID] = boundPod{p.Node, k}
-	c.cache.Charge(p.UID, p.Node, api.MakeClass(api.Class{In: counted.In, Avoids: counted.Avoids}), cache.Bound, gangOfBound(p), api.Rank{})
+	c.cache.Charge(p.UID, p.Node, api.MakeClass(api.Class{In: counted.In, Avoids: counted.Avoids}), boundKind(p), gangOfBound(p), api.Rank{})
 	c.leaves(p)
 }
 

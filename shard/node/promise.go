@@ -101,7 +101,7 @@ func awaitedOf(uids []string) awaited {
 // gangOf returns the UID of the gang that a pod is charged to, "" for none.
 func (c *Core) gangOf(kind cache.Kind, gang string) string {
 	switch kind {
-	case cache.Bound:
+	case cache.Bound, cache.Foreign:
 		return gang
 	case cache.Intent:
 		if g := c.gangs[gang]; g != nil {
@@ -321,7 +321,7 @@ func (c *Core) given(r *promisedRoom) (sum api.Resources) {
 // chargePart charges a promise.
 func (c *Core) chargePart(p *promise) {
 	full, _ := c.placed(p.kin, p.class, false)
-	part := api.MakeClass(api.Class{Requests: p.part, Constraints: full.Constraints, In: full.In, Avoids: full.Avoids})
+	part := api.MakeClass(api.Class{Requests: p.part, Attach: full.Attach, Constraints: full.Constraints, In: full.In, Avoids: full.Avoids})
 	c.cache.Charge(p.uid, p.room.node, part, cache.Hold, p.room.gang.key, p.room.gang.rank)
 }
 
@@ -337,7 +337,7 @@ func (c *Core) sound(p *promise) bool {
 func (c *Core) adjust(r *promisedRoom) (lost []string) {
 	r.awaits = slices.DeleteFunc(r.awaits, func(uid string) bool {
 		p, charged := c.cache.Lookup(uid)
-		if charged && p.Node == r.node && (p.Kind == cache.Bound || p.Kind == cache.Intent) {
+		if charged && p.Node == r.node && (p.Kind.Seen() || p.Kind == cache.Intent) {
 			return false
 		}
 		c.unawait(r, uid)

@@ -124,7 +124,7 @@ func (w words) class() *api.Class {
 		spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: int32(port), Protocol: v1.ProtocolTCP}}}}
 		constraints, _ = spec.Marshal()
 	}
-	class := api.Class{Requests: w.amounts(1), Constraints: constraints, Labels: w.labels(), Labelled: w.value["app"] != ""}
+	class := api.Class{Requests: w.amounts(1), Attach: w.attach(), Constraints: constraints, Labels: w.labels(), Labelled: w.value["app"] != ""}
 	if w.value["repels"] != "" {
 		class.Repels, _ = (&v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{w.term()}}).Marshal()
 	}
@@ -139,6 +139,14 @@ func (w words) class() *api.Class {
 	}
 	class.Leanings = w.leanings()
 	return api.MakeClass(class)
+}
+
+// attach is volumes=N, of one driver.
+func (w words) attach() api.Resources {
+	if n := w.num("volumes"); n > 0 {
+		return api.Resources{{Resource: "ebs", Value: n}}
+	}
+	return nil
 }
 
 // leanings are near=KEY:APP and apart=KEY:APP, terms of weight 1, and anyway=KEY:APP, a spread.
@@ -220,7 +228,7 @@ func (s *script) run(line string) []string {
 		return event.RowID{Incarnation: api.Incarnation(parts[0]), N: uint64(w.toNum(parts[1])), PodUID: parts[2]}
 	}
 	record := func(rows []string) *wire.IntentsRecord { // p1@n1:gang
-		r := &wire.IntentsRecord{Demands: []*wire.Demand{{Amounts: wire.FromResources(w.amounts(1)), Constraints: w.class().Constraints, Repels: w.class().Repels}}}
+		r := &wire.IntentsRecord{Demands: []*wire.Demand{wire.FromDemand(w.class())}}
 		for _, text := range rows {
 			pod, rest, _ := strings.Cut(text, "@")
 			node, gang, _ := strings.Cut(rest, ":")
@@ -294,14 +302,17 @@ func (s *script) run(line string) []string {
 		ev := event.PodsReplaced{Sequence: uint64(w.toNum(w.plain[0]))}
 		for _, text := range w.plain[1:] {
 			uid, node, _ := strings.Cut(text, "@")
-			ev.Pods = append(ev.Pods, &api.Pod{UID: uid, Namespace: w.or("namespace", "ns"), Name: uid, Node: node, Class: w.seen(), Labels: w.labels()})
+			ev.Pods = append(ev.Pods, &api.Pod{UID: uid, Namespace: w.or("namespace", "ns"), Name: uid, Node: node, Class: w.seen(), Labels: w.labels(), Ours: true})
 		}
 		return s.step(ev)
 
-	case "pod": // p1[@n1] [finished started deleting] cpu= [bound=GANG], for whom Basalt has bound it
+	case "coordinator": // a new term
+		return s.step(event.CoordinatorSeen{Term: 2, Incarnation: "c"})
+
+	case "pod": // p1[@n1] [finished started deleting foreign] cpu= version= [bound=GANG], for whom Basalt has bound it
 		uid, node, _ := strings.Cut(w.plain[0], "@")
-		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
-			Nominated: w.value["nominated"], Finished: w.has("finished"), Started: w.has("started"), Deleting: w.has("deleting"), Gang: w.value["bound"], Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
+		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Ours: !w.has("foreign"), Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
+			ResourceVersion: w.value["version"], Nominated: w.value["nominated"], Finished: w.has("finished"), Started: w.has("started"), Deleting: w.has("deleting"), Gang: w.value["bound"], Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
 
 	case "namespace": // NAME [KEY:VALUE]
 		labels := map[string]string{}
@@ -313,6 +324,12 @@ func (s *script) run(line string) []string {
 
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
+
+	case "attachable": // n1 [LIMIT USED]
+		if len(w.plain) == 1 {
+			return s.step(event.NodeVolumes{Name: w.plain[0]})
+		}
+		return s.step(event.NodeVolumes{Name: w.plain[0], Attachable: []api.Attachable{{Driver: "ebs", Limit: w.toNum(w.plain[1]), Used: w.toNum(w.plain[2])}}})
 
 	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [soft=k], a taint that prefers no pods, [unreadable=words] [cordoned]
 		n := &api.Node{Name: w.plain[0], UID: "uid-" + w.plain[0], Allocatable: w.amounts(110), Unschedulable: w.has("cordoned")}
@@ -635,6 +652,11 @@ func printMessage(e *wire.Envelope) string {
 			}
 		}
 		return out
+	case *wire.Envelope_Supply:
+		m := b.Supply
+		free, _ := wire.ToResources(m.Free)
+		own, _ := wire.ToResources(m.Own)
+		return fmt.Sprintf("Supply epoch=%d free=%s own=%s", m.TableEpoch, free, own)
 	case *wire.Envelope_Summary:
 		m := b.Summary
 		free, _ := wire.ToResources(m.Free)

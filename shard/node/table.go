@@ -129,23 +129,21 @@ func (c *Core) inherit(in *event.StoredIntents) {
 			ref = gangs[stored.GetGang()]
 		}
 		r := &row{gang: c.gang(ref), key: k, uid: uid, rv: stored.GetPodResourceVersion(), ns: stored.GetNamespace(), name: stored.GetName(), node: node, phase: sent, stored: true, listed: c.takeover.sequence}
-		requests, err := api.Resources{{Resource: "pods", Value: 1}}, error(nil)
-		var constraints, repels []byte
+		var class api.Class
+		var err error
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
-			var named api.Resources
-			if named, err = wire.ToResources(demands[stored.GetDemand()].GetAmounts()); err == nil {
-				requests, constraints, repels = named, demands[stored.GetDemand()].GetConstraints(), demands[stored.GetDemand()].GetRepels()
-			}
+			class, err = wire.ToDemand(demands[stored.GetDemand()])
 		} else {
 			err = fmt.Errorf("demand %d of %d", stored.GetDemand(), len(demands))
 		}
 		if err != nil {
+			class = api.Class{Requests: api.Resources{{Resource: "pods", Value: 1}}}
 			c.log(slog.LevelError, "cannot decode the demand of an intent: it counts as one pod without requests", append(slices.Clone(where), slog.String("pod", uid), slog.Any("error", err))...)
 		}
 		if fault.On(fault.HeirForgetsTerms) {
-			repels = nil
+			class.Repels = nil
 		}
-		r.class = api.MakeClass(api.Class{Requests: requests, Constraints: constraints, Repels: repels})
+		r.class = api.MakeClass(class)
 		k.rows[uid] = r
 		c.addRow(r)
 		if at, bound := c.bound[uid]; bound { // no Binding lands any more

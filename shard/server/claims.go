@@ -23,6 +23,7 @@ type claims struct {
 	classes api.Classes
 	storage
 	usages
+	attached
 	devices
 	bindings
 	bound   map[string]map[types.NamespacedName]bool // the claims of a volume, of those that pods wait for
@@ -58,7 +59,7 @@ type waitingPod struct {
 
 func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 	return &claims{
-		show: show, flush: flush, late: answers{}, rules: rules, storage: newStorage(), usages: newUsages(), devices: newDevices(), bindings: newBindings(),
+		show: show, flush: flush, late: answers{}, rules: rules, storage: newStorage(), usages: newUsages(), attached: newAttached(), devices: newDevices(), bindings: newBindings(),
 		bound: map[string]map[types.NamespacedName]bool{}, waiting: map[types.UID]*waitingPod{}, users: map[subject]map[types.UID]*waitingPod{},
 	}
 }
@@ -68,6 +69,9 @@ func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 func (c *claims) seen(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if node := c.place(p); node != "" { // before the node core stops to count the pod itself
+		c.countVolumes(node)
+	}
 	if !usesClaims(p) {
 		c.show(c.reduce(p))
 		return
@@ -89,11 +93,16 @@ func (c *claims) replaced(list []*corev1.Pod, show func([]*api.Pod)) {
 	clear(c.users)
 	clear(c.bound)
 	c.usages = newUsages()
+	clear(c.placed)
+	clear(c.onNode)
+	clear(c.ofClaim)
 	for _, p := range list { // all of them before anything is said of one
+		c.place(p)
 		if usesClaims(p) {
 			c.use(p, c.rules)
 		}
 	}
+	c.countAll()
 	pods := make([]*api.Pod, len(list))
 	for i, p := range list {
 		pods[i] = c.reduce(p)
@@ -105,6 +114,9 @@ func (c *claims) gone(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(p.UID)
+	if node := c.unplace(p.UID); node != "" {
+		c.countVolumes(node)
+	}
 	before := answers{}
 	for _, name := range c.uses[p.UID].claims {
 		c.noteUsage(before, name)
@@ -223,15 +235,16 @@ func (c *claims) Volumes(p *corev1.Pod) (reach api.Reach, why string) {
 
 // answer is all that what is said about a subject depends on.
 type answer struct {
-	exists bool
-	claim  volume.Claim
-	volume *volume.Volume // the same one as long as it is equal
-	class  *volume.Class  // likewise
-	kept   *volume.Volume // likewise
-	gone   bool           // the node that was selected is not there
-	driver string
-	users  volume.Usage
-	device string
+	exists  bool
+	claim   volume.Claim
+	volume  *volume.Volume // the same one as long as it is equal
+	class   *volume.Class  // likewise
+	kept    *volume.Volume // likewise
+	gone    bool           // the node that was selected is not there
+	driver  string
+	limited bool // nodes limit the volumes of its driver
+	users   volume.Usage
+	device  string
 }
 
 func (c *claims) answer(s subject) (a answer) {
@@ -239,7 +252,7 @@ func (c *claims) answer(s subject) (a answer) {
 	case aDevice:
 		a.device = c.DeviceClass(s.name)
 	case aDriver:
-		a.driver = c.Driver(s.name)
+		a.driver, a.limited = c.Driver(s.name), c.limited[s.name] > 0
 	case aClaim:
 		if a.claim, a.exists = c.claim[s.claim()]; a.claim.Bound {
 			if a.volume = c.volume[a.claim.Volume]; a.volume != nil && a.volume.Driver != "" {
@@ -253,6 +266,9 @@ func (c *claims) answer(s subject) (a answer) {
 				a.kept = kept[0]
 			}
 			a.gone = a.claim.Selected != "" && !c.Node(a.claim.Selected)
+		}
+		if a.exists {
+			a.limited = c.limited[volume.DriverOf(s.namespace, s.name, a.claim, c)] > 0
 		}
 		if a.claim.OnePod {
 			if u := c.Usage(s.namespace, s.name); u != nil {

@@ -8,12 +8,15 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/volume"
+	"basalt.dev/basalt/shard/event"
 )
 
 // Reduce returns pods as the cores are shown them once the watches have seen all objects of a cluster: stripped as at a relay, and
-// with what their volumes and devices need looked up. bench/prove/oracle judges by it what a shard makes of a pod.
-func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pods []*corev1.Pod) []*api.Pod {
+// with what their volumes and devices need looked up; and what is said of the volumes of nodes. bench/prove/oracle judges by it what a
+// shard makes of a pod.
+func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pods []*corev1.Pod) (out []*api.Pod, volumes []event.NodeVolumes) {
 	c := newClaims(rules, func(*api.Pod) {}, nil)
+	c.say = func(ev event.NodeVolumes) { volumes = append(volumes, ev) }
 	for _, n := range nodes {
 		c.node(api.FromNode(api.StripNode(n), nil))
 	}
@@ -26,7 +29,9 @@ func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pod
 		case *storagev1.StorageClass:
 			c.storageClasses().Seen(o)
 		case *storagev1.CSINode:
-			c.csiNodes().Seen(o)
+			c.csiNodes().Seen(stripCSINode(o))
+		case *storagev1.VolumeAttachment:
+			c.volumeAttachments().Seen(stripAttachment(o))
 		case *storagev1.CSIDriver:
 			c.csiDrivers().Seen(o)
 		case *storagev1.CSIStorageCapacity:
@@ -39,7 +44,6 @@ func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pod
 	for i, p := range pods {
 		stripped[i] = api.StripPod(p)
 	}
-	var out []*api.Pod
 	c.replaced(stripped, func(list []*api.Pod) { out = list })
-	return out
+	return out, volumes
 }

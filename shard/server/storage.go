@@ -15,18 +15,16 @@ import (
 
 // storage is what the API server shows of storage, as volume.Cluster asks for it.
 type storage struct {
-	volume  map[string]*volume.Volume
-	claim   map[types.NamespacedName]volume.Claim
-	class   map[string]*volume.Class
-	limits  map[string][]string // by node: CSI drivers that limit its volumes
-	limited map[string]int      // by CSI driver: how many nodes are limited
-	needed  map[string]bool     // CSI drivers that have to be installed on the node of a pod
+	volume map[string]*volume.Volume
+	claim  map[types.NamespacedName]volume.Claim
+	class  map[string]*volume.Class
+	needed map[string]bool // CSI drivers that have to be installed on the node of a pod
 	supply
 }
 
 func newStorage() storage {
 	return storage{volume: map[string]*volume.Volume{}, claim: map[types.NamespacedName]volume.Claim{}, class: map[string]*volume.Class{},
-		limits: map[string][]string{}, limited: map[string]int{}, needed: map[string]bool{}, supply: newSupply()}
+		needed: map[string]bool{}, supply: newSupply()}
 }
 
 func (s *storage) Claim(namespace, name string) (volume.Claim, bool) {
@@ -38,44 +36,10 @@ func (s *storage) Volume(name string) *volume.Volume { return s.volume[name] }
 func (s *storage) Class(name string) *volume.Class   { return s.class[name] }
 
 func (s *storage) Driver(name string) string {
-	switch {
-	case s.limited[name] > 0:
-		return "CSI driver " + name + " limits the volumes of a node (CSINode spec.drivers[*].allocatable), which is not supported yet"
-	case s.needed[name]:
+	if s.needed[name] {
 		return "CSI driver " + name + " has to be installed on the node (CSIDriver spec.preventPodSchedulingIfMissing), which is not supported yet"
 	}
 	return ""
-}
-
-// tips reports whether a driver would limit the volumes of a first node, or of none any more.
-func (s *storage) tips(node string, drivers []string) bool {
-	old := s.limits[node]
-	return slices.ContainsFunc(old, func(d string) bool { return s.limited[d] == 1 && !slices.Contains(drivers, d) }) ||
-		slices.ContainsFunc(drivers, func(d string) bool { return s.limited[d] == 0 })
-}
-
-// setLimits takes which drivers limit the volumes of a node.
-func (s *storage) setLimits(node string, drivers []string) {
-	recount(s.limits, s.limited, node, drivers)
-}
-
-// limiting returns the drivers of a node that limit its volumes.
-func limiting(n *storagev1.CSINode) (drivers []string) {
-	for i := range n.Spec.Drivers {
-		if d := &n.Spec.Drivers[i]; d.Allocatable != nil && d.Allocatable.Count != nil && !slices.Contains(drivers, d.Name) {
-			drivers = append(drivers, d.Name)
-		}
-	}
-	return drivers
-}
-
-// stripCSINode keeps what limiting reads.
-func stripCSINode(n *storagev1.CSINode) *storagev1.CSINode {
-	out := &storagev1.CSINode{ObjectMeta: api.StripMeta(&n.ObjectMeta)}
-	for _, d := range limiting(n) {
-		out.Spec.Drivers = append(out.Spec.Drivers, storagev1.CSINodeDriver{Name: d, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32)}})
-	}
-	return out
 }
 
 // stripCSIDriver keeps what has a driver needed, and its capacity checked.
@@ -122,6 +86,9 @@ func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
 		for _, claim := range concerned {
 			c.lookAt(claim)
 		}
+		if old != now {
+			c.volumeCounts(v.Name, old, now)
+		}
 	}
 	return kube.Handler[*corev1.PersistentVolume]{
 		Replaced: func(list []*corev1.PersistentVolume, _ kube.Ticket) {
@@ -134,6 +101,7 @@ func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
 				}
 				c.volume = now
 				c.supplyChanged(allClasses)
+				c.countAll()
 			})
 		},
 		Seen:  func(v *corev1.PersistentVolume) { set(v, true) },
@@ -153,6 +121,7 @@ func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
 			apply(name)
 			c.bind(name)
 			c.lookAt(name)
+			c.claimCounts(name)
 		}, subject{aClaim, p.Namespace, p.Name})
 	}
 	read := func(p *corev1.PersistentVolumeClaim) {
@@ -172,6 +141,7 @@ func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
 				for _, p := range list {
 					read(p)
 				}
+				c.countAll()
 			})
 		},
 		Seen: func(p *corev1.PersistentVolumeClaim) {
@@ -204,6 +174,7 @@ func (c *claims) storageClasses() kube.Handler[*storagev1.StorageClass] {
 				}
 				c.class = now
 				c.supplyChanged(allClasses)
+				c.countAll()
 			})
 		},
 		Seen: func(s *storagev1.StorageClass) {
@@ -218,39 +189,6 @@ func (c *claims) storageClasses() kube.Handler[*storagev1.StorageClass] {
 				c.supplyChanged(allClasses)
 			})
 		},
-		Flush: c.flush,
-	}
-}
-
-func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
-	set := func(node string, drivers []string) {
-		c.mu.Lock()
-		tips := c.tips(node, drivers) // only events of CSINodes change that
-		if !tips {
-			c.setLimits(node, drivers)
-		}
-		c.mu.Unlock()
-		if tips {
-			c.changeAny(func() {
-				c.setLimits(node, drivers)
-				c.supplyChanged(allClasses)
-			})
-		}
-	}
-	return kube.Handler[*storagev1.CSINode]{
-		Replaced: func(list []*storagev1.CSINode, _ kube.Ticket) {
-			c.changeAny(func() {
-				for _, node := range slices.Collect(maps.Keys(c.limits)) {
-					c.setLimits(node, nil)
-				}
-				for _, n := range list {
-					c.setLimits(n.Name, limiting(n))
-				}
-				c.supplyChanged(allClasses)
-			})
-		},
-		Seen:  func(n *storagev1.CSINode) { set(n.Name, limiting(n)) },
-		Gone:  func(n *storagev1.CSINode) { set(n.Name, nil) },
 		Flush: c.flush,
 	}
 }

@@ -65,6 +65,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	known := newPods(w.emit)
 	w.claims = newClaims(w.rules, known.seen, w.flush)
 	w.claims.writer = w.writer
+	w.claims.say = func(ev event.NodeVolumes) { w.emit(ev) }
 
 	var synced []<-chan struct{}
 	start := func(run func(context.Context), done <-chan struct{}) {
@@ -119,6 +120,9 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	csiNodes := kube.Follow(storageClient, "csinodes", w.log, w.claims.csiNodes())
 	relayed(w, csiNodes, stripCSINode, pace)
 	start(csiNodes.Run, csiNodes.Synced())
+	attachments := kube.Follow(storageClient, "volumeattachments", w.log, w.claims.volumeAttachments())
+	relayed(w, attachments, stripAttachment, pace)
+	start(attachments.Run, attachments.Synced())
 	csiDrivers := kube.Follow(storageClient, "csidrivers", w.log, w.claims.csiDrivers())
 	relayed(w, csiDrivers, stripCSIDriver, pace)
 	start(csiDrivers.Run, csiDrivers.Synced())

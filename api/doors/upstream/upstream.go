@@ -15,8 +15,8 @@
 // for a gang is evicted as a whole or not at all, and preemptionPolicy, for which the pods are asked.
 //
 // A status that Basalt writes has the condition PodGroupInitiallyScheduled, with Kubernetes' reasons Scheduled and Unschedulable where they
-// fit, and one of its own, QuotaReserved. Unschedulable is said only of a gang that has quota and finds no room, for autoscalers
-// buy nodes for it. Other conditions and fields of the status are not touched: they have other writers.
+// fit, and one of its own, QuotaReserved. Unschedulable is said only of a gang that has quota, or would get it if there were nodes, for
+// autoscalers buy nodes for it. Other conditions and fields of the status are not touched: they have other writers.
 package upstream
 
 import (

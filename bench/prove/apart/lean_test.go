@@ -14,7 +14,6 @@ import (
 
 // anyway has 30 pods that come at once spread over the zones, and, by what they prefer of each other, over the nodes.
 func (w *world) anyway(t *testing.T) {
-	t.Parallel()
 	w = w.in(t)
 	w.namespace("anyway")
 	selects := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}

@@ -501,10 +501,9 @@ func (w *world) unsupported(t *testing.T) {
 		}
 	}
 	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nowhere", Path: "/"}}
-	csi := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "few.example.com", VolumeHandle: "h"}}
-	csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
-		Name: "few.example.com", NodeID: "n", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}}}}}
-	if _, err := w.kube.Core.StorageV1().CSINodes().Create(t.Context(), csiNode, metav1.CreateOptions{}); err != nil {
+	csi := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "needed.example.com", VolumeHandle: "h"}}
+	needed := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "needed.example.com"}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}}
+	if _, err := w.kube.Core.StorageV1().CSIDrivers().Create(t.Context(), needed, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	late := storagev1.VolumeBindingWaitForFirstConsumer
@@ -519,10 +518,10 @@ func (w *world) unsupported(t *testing.T) {
 	newVolume("local", nfs, &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}}}}}})
 	newVolume("one", nfs, nil)
-	newVolume("limited", csi, nil)
+	newVolume("needing", csi, nil)
 	newClaim("local", "local")
 	newClaim("one", "one", corev1.ReadWriteOncePod)
-	newClaim("limited", "limited")
+	newClaim("needing", "needing")
 	newClaim("pending", "")
 
 	pods := map[string]struct {
@@ -542,7 +541,7 @@ func (w *world) unsupported(t *testing.T) {
 		}, `metadata.annotations[scheduling.k8s.io/group-name] names the Volcano PodGroup "job-1": a pod belongs to one group`},
 		"no-claim":      {claim("missing"), "spec.volumes[0].persistentVolumeClaim (claim missing): the claim does not exist"},
 		"unbound-claim": {claim("pending"), "spec.volumes[0].persistentVolumeClaim (claim pending): the claim is not bound, and names no StorageClass"},
-		"limited":       {claim("limited"), "spec.volumes[0].persistentVolumeClaim (claim limited): its volume limited: CSI driver few.example.com limits the volumes of a node"},
+		"needing":       {claim("needing"), "spec.volumes[0].persistentVolumeClaim (claim needing): its volume needing: CSI driver needed.example.com has to be installed on the node"},
 		"disk":          {volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: "i"}}), "spec.volumes[0].rbd is not supported yet"},
 		"device": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests, p.Spec.Containers[0].Resources.Limits = list("example.com/device", "1"), list("example.com/device", "1")

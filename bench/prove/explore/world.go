@@ -823,7 +823,7 @@ func (w *world) send(from, to api.Incarnation, body item) {
 	} else if w.shard(to) == nil {
 		return
 	}
-	if m := body.value.(*wire.Envelope); m.GetSummary() != nil || m.GetQueueUsages() != nil {
+	if m := body.value.(*wire.Envelope); m.GetSummary() != nil || m.GetQueueUsages() != nil || m.GetSupply() != nil {
 		w.instant = plus(w.instant, link{from, to, []item{body}})
 		return
 	}

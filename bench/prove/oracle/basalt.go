@@ -22,7 +22,7 @@ import (
 // topology domains goes on seeing all nodes.
 func Basalt(c *Case) (*Answer, error) {
 	out := newAnswer()
-	pods, pod := reduce(c)
+	pods, pod, volumes := reduce(c)
 	switch {
 	case pod.Refused != nil:
 		out.Refused = pod.Refused.Message
@@ -36,7 +36,7 @@ func Basalt(c *Case) (*Answer, error) {
 	case !pod.Ours:
 		return nil, fmt.Errorf("pod %s is not Basalt's", c.Pod.Name)
 	}
-	s := newShard(c, pods, "")
+	s := newShard(c, pods, volumes, "")
 	class := pod.Class.With(pod.Labels)
 	for range c.Nodes {
 		held, err := s.hold(pod.Namespace, class)
@@ -60,19 +60,19 @@ func Basalt(c *Case) (*Answer, error) {
 
 // BasaltWhy returns why Basalt does not place the pod of a case on a node, in its words.
 func BasaltWhy(c *Case, name string) string {
-	pods, pod := reduce(c)
+	pods, pod, volumes := reduce(c)
 	if pod.Refused != nil {
 		return pod.Refused.Reason + ": " + pod.Refused.Message
 	}
-	return newShard(c, pods, name).explain(pod.Namespace, pod.Class.With(pod.Labels))
+	return newShard(c, pods, volumes, name).explain(pod.Namespace, pod.Class.With(pod.Labels))
 }
 
 // reduce returns the other pods of a case and its pod as the cores of a shard are shown them.
-func reduce(c *Case) (others []*api.Pod, pod *api.Pod) {
+func reduce(c *Case) (others []*api.Pod, pod *api.Pod, volumes []event.NodeVolumes) {
 	ours := c.Pod.DeepCopy()
 	ours.Spec.SchedulerName = api.SchedulerName
-	all := server.Reduce(api.Rules{}, c.Nodes, c.Objects, append(append([]*v1.Pod{}, c.Pods...), ours))
-	return all[:len(all)-1], all[len(all)-1]
+	all, volumes := server.Reduce(api.Rules{}, c.Nodes, c.Objects, append(append([]*v1.Pod{}, c.Pods...), ours))
+	return all[:len(all)-1], all[len(all)-1], volumes
 }
 
 // shard is a node core.
@@ -86,7 +86,7 @@ type shard struct {
 const self api.Incarnation = "oracle"
 
 // newShard makes a node core that has seen a case. It owns all nodes, or just the one that is named.
-func newShard(c *Case, pods []*api.Pod, only string) *shard {
+func newShard(c *Case, pods []*api.Pod, volumes []event.NodeVolumes, only string) *shard {
 	view := topology.New()
 	s := &shard{core: node.New(node.Config{Self: self, Topology: view, Strict: true}), view: view, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	table := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: self, Name: "oracle"}}}
@@ -103,6 +103,9 @@ func newShard(c *Case, pods []*api.Pod, only string) *shard {
 	}
 	for _, n := range c.Nodes {
 		s.step(event.NodeSeen{Node: api.FromNode(api.StripNode(n), nil)})
+	}
+	for _, ev := range volumes {
+		s.step(ev)
 	}
 	s.step(event.TableSeen{Table: table})
 	sequence := uint64(0)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"basalt.dev/basalt/api"
+	volumes "basalt.dev/basalt/api/volume"
 )
 
 // Case is a cluster and one pod that waits in it.
@@ -82,23 +83,15 @@ func (c *Case) withoutRefused(node string) *Case {
 	return out
 }
 
-// withoutOwnAttachments returns the case without the attachments of volumes that its pod uses.
-func (c *Case) withoutOwnAttachments() *Case {
+// sharesVolume reports whether a pod on a node uses a claim of the case's pod.
+func (c *Case) sharesVolume(node string) bool {
 	own := map[string]bool{}
-	for i := range c.Pod.Spec.Volumes {
-		claim := api.ClaimOf(c.Pod, &c.Pod.Spec.Volumes[i])
-		for _, o := range c.Objects {
-			if pvc, is := o.(*v1.PersistentVolumeClaim); is && pvc.Namespace == c.Pod.Namespace && pvc.Name == claim {
-				own[pvc.Spec.VolumeName] = true
-			}
-		}
+	for _, pvc := range c.claims() {
+		own[pvc.Namespace+"/"+pvc.Name] = true
 	}
-	out := c.clone()
-	out.Objects = slices.DeleteFunc(out.Objects, func(o runtime.Object) bool {
-		va, is := o.(*storagev1.VolumeAttachment)
-		return is && va.Spec.Source.PersistentVolumeName != nil && own[*va.Spec.Source.PersistentVolumeName]
+	return slices.ContainsFunc(c.Pods, func(p *v1.Pod) bool {
+		return p.Spec.NodeName == node && slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return own[p.Namespace+"/"+api.ClaimOf(p, &v)] })
 	})
-	return out
 }
 
 // claims returns the claims of a case's pod, each once.
@@ -116,6 +109,14 @@ func (c *Case) claims() (out []*v1.PersistentVolumeClaim) {
 func (c *Case) selects(node string) bool {
 	return slices.ContainsFunc(c.claims(), func(p *v1.PersistentVolumeClaim) bool {
 		return p.Spec.VolumeName == "" && p.Annotations[selectedNode] == node
+	})
+}
+
+// offersInTree reports whether there is a volume of an in-tree kind that is not bound.
+func (c *Case) offersInTree() bool {
+	return slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
+		v, is := o.(*v1.PersistentVolume)
+		return is && v.Status.Phase != v1.VolumeBound && volumes.ReadVolume(v).Refused != ""
 	})
 }
 

@@ -24,6 +24,9 @@ const (
 	Words  Kind = "WORDS"
 )
 
+// failed is in the words of a filter that has failed, instead of an answer.
+const failed = "filter plugin:"
+
 var kinds = []Kind{Unsafe, Strict, Words}
 
 // Mismatch is one node on which the two disagree.
@@ -45,6 +48,7 @@ type Verdict struct {
 	Mismatches []Mismatch
 	Excused    map[string]int // nodes by the exception that explains their mismatch
 	Refusing   map[string]int // nodes by the plugin of kube-scheduler that refuses them
+	Failed     int            // nodes about which kube-scheduler fails because of another pod, and says nothing
 }
 
 // exception is a mismatch that is meant to be.
@@ -65,8 +69,8 @@ var exceptions = []exception{
 		}
 		return m.Kind == Unsafe && passes(without, m)
 	}},
-	{"own-attachment", "a volume of the pod that is attached to the node already needs no second place there", func(c *Case, m Mismatch) bool {
-		return m.Kind == Unsafe && strings.HasPrefix(m.Plugin, names.NodeVolumeLimits) && passes(c.withoutOwnAttachments(), m)
+	{"shared-volume", "a volume that another pod on the node has attached already needs a further place there", func(c *Case, m Mismatch) bool {
+		return m.Kind != Unsafe && c.sharesVolume(m.Node)
 	}},
 	{"nominated", "a node that another scheduler keeps for a pod is kept from all pods, whatever their priority: Basalt evicts nobody to have it", func(c *Case, m Mismatch) bool {
 		return m.Kind == Strict && takes(c.withoutNominated(), m.Node) || m.Kind == Words && len(c.withoutNominated().Pods) < len(c.Pods)
@@ -83,9 +87,8 @@ var exceptions = []exception{
 	{"claim-twice", "a claim that a pod names twice needs one volume", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && passes(c.withClaimsOnce(), m)
 	}},
-	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not", func(c *Case, m Mismatch) bool {
-		return m.Kind == Strict && c.keeps()
-	}},
+	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not; and none gets a volume of an in-tree kind",
+		func(c *Case, m Mismatch) bool { return m.Kind != Unsafe && (c.keeps() || c.offersInTree()) }},
 	{"devices-beside", "where some nodes offer a resource themselves, those that offer it by devices only do not count", func(c *Case, m Mismatch) bool {
 		return m.Kind != Unsafe && asks(c.Pod, draResource) && !c.offers(m.Node, draResource)
 	}},
@@ -163,6 +166,9 @@ func Compare(c *Case) (Verdict, error) {
 			v.Refusing[want.Why[name].Plugin]++
 		}
 		switch {
+		case got.Fits[name] && strings.Contains(want.Why[name].Message, failed) && !strings.Contains(want.Why[name].Message, c.Pod.Name):
+			v.Failed++ // another pod's objects are broken
+			continue
 		case got.Fits[name] && !want.Fits[name]:
 			m = Mismatch{Unsafe, name, want.Why[name].Plugin, want.Why[name].Message}
 		case !got.Fits[name] && want.Fits[name]:

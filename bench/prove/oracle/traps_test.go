@@ -89,7 +89,11 @@ func TestTraps(t *testing.T) {
 			aNode("n1"), limit("n1", 1), volume("v", nil), claim("c", "v"),
 			&storagev1.VolumeAttachment{ObjectMeta: named("va"), Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")}}},
 			aPod("p", uses("c")),
-		}, "", "", "own-attachment"},
+		}, "", "", ""},
+		{"a volume that is shared on the node", []runtime.Object{
+			aNode("n1"), aNode("n2"), limit("n1", 1), limit("n2", 1), volume("v", nil), claim("c", "v"), aPod("x", on("n1"), uses("c")),
+			aPod("p", uses("c")),
+		}, "n1 n2", "", "shared-volume"},
 		{"a volume over the limit of its driver", []runtime.Object{
 			aNode("n1"), aNode("n2"), limit("n1", 1), limit("n2", 1), volume("v", nil), claim("c", "v"), volume("w", nil), claim("d", "w"),
 			aPod("x", on("n1"), uses("d")),

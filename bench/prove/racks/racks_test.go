@@ -166,10 +166,17 @@ func TestRacks(t *testing.T) {
 		}
 	}
 
-	// Another one waits, with words, and so does a further pod of one that is bound, though half a rack is free elsewhere.
+	// Another one waits, with words: the nodes are full. There is a large one without a rack, too, so gangs are admitted, and find no rack.
 	w.check(w.gang("later", "q1", required))
 	w.pods("later", 0, size)
+	w.says("later", "the nodes lack room for it")
+	apart := kubelet.Node("apart", "64", "64Gi", 110)
+	apart.Spec.Taints = []corev1.Taint{{Key: "apart", Effect: corev1.TaintEffectNoSchedule}}
+	_, err = w.kube.Core.CoreV1().Nodes().Create(t.Context(), apart, metav1.CreateOptions{})
+	w.check(err)
 	w.says("later", "no domain of "+rack+" has room for any of 8 pods")
+
+	// So does a further pod of one that is bound.
 	w.pods("gang-0", size, size+1)
 	w.says("gang-0", "the gang is in "+rack+"="+in["gang-0"]+", which has room for 0 of 1 pod")
 

@@ -70,7 +70,7 @@ func (n *network) send(from *process, to *process, body *wire.Envelope) {
 		return
 	}
 	c := n.conn(from, to)
-	if body.GetSummary() == nil && body.GetQueueUsages() == nil {
+	if body.GetSummary() == nil && body.GetQueueUsages() == nil && body.GetSupply() == nil {
 		w.log("%s -> %s: %s", from.inc, to.inc, describe(body))
 	}
 	sent := c.broken

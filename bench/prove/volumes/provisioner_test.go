@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 const (
 	driver       = "made.example.com"
 	pool         = "pooled.example.com"
+	few          = "few.example.com"
 	selectedNode = "volume.kubernetes.io/selected-node"
 )
 
@@ -77,7 +79,7 @@ func (p *provisioner) run(ctx context.Context) error {
 		}
 		for i := range list.Items {
 			c := &list.Items[i]
-			if node := c.Annotations[selectedNode]; node == "" || c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || *c.Spec.StorageClassName != class && *c.Spec.StorageClassName != limited {
+			if node := c.Annotations[selectedNode]; node == "" || c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || !slices.Contains([]string{class, limited, fewer}, *c.Spec.StorageClassName) {
 				continue
 			}
 			p.mu.Lock()
@@ -120,6 +122,9 @@ func (p *provisioner) serve(ctx context.Context, c *corev1.PersistentVolumeClaim
 	v.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": driver}
 	v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID}
 	v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: v.Name}
+	if v.Spec.StorageClassName == fewer {
+		v.Spec.CSI.Driver = few
+	}
 	if _, err := p.client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err == nil {
 		p.made.Add(1)
 	}

@@ -36,6 +36,7 @@ const (
 	byHand   = "local"  // made by hand,
 	limited  = "pooled" // provisioned where a CSIStorageCapacity has room,
 	atOnce   = "atonce" // bound whatever pods there are
+	fewer    = "fewer"  // of a driver of whose volumes a node can have few
 )
 
 func TestMain(m *testing.M) {
@@ -64,6 +65,7 @@ func TestVolumes(t *testing.T) {
 		t.Run("single pods", w.singles)
 		t.Run("volumes made by hand", w.static)
 		t.Run("storage capacity", w.capacity)
+		t.Run("attach limits", w.attach)
 		t.Run("a claim deleted", w.deleted)
 		t.Run("a claim of two pods", w.shared)
 		t.Run("words", w.words)
@@ -175,6 +177,47 @@ func (w *world) capacity(t *testing.T) {
 	w.says("excess", "no CSIStorageCapacity of StorageClass pooled has room for a volume of 6Gi")
 }
 
+// attach has nodes that can have few volumes attached, of a driver whose volumes are provisioned once the node of a pod is decided.
+func (w *world) attach(t *testing.T) {
+	t.Parallel()
+	w = w.in(t)
+	limits := map[string]int32{"node-3": 2, "node-4": 1}
+	for i := range nodes {
+		name := fmt.Sprint("node-", i)
+		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: few, NodeID: name, Allocatable: &storagev1.VolumeNodeResources{Count: new(limits[name])}}}
+		_, err := w.kube.Core.StorageV1().CSINodes().Create(t.Context(), n, metav1.CreateOptions{})
+		w.check(err)
+	}
+	var claims []string
+	for i := range 3 {
+		claims = append(claims, fmt.Sprint("many-", i))
+		w.claim(claims[i], fewer)
+	}
+	w.pod("many", uses(claims...))
+	w.says("many", "9 node(s) exceed max volume count")
+	w.group("fews", 3)
+	for i := range 4 {
+		name := fmt.Sprint("fews-", i)
+		w.claim(name, fewer)
+		if i < 3 {
+			w.pod(name, inGroup("fews"), uses(name))
+		}
+	}
+	w.bound("fews-", 3)
+	on := map[string]int32{}
+	for i := range 3 {
+		on[w.seen.named(fmt.Sprint("fews-", i)).Spec.NodeName]++
+	}
+	if on["node-3"] != 2 || on["node-4"] != 1 {
+		t.Errorf("the pods are on %v", on)
+	}
+	w.pod("fews-3", uses("fews-3"))
+	w.says("fews-3", "9 node(s) exceed max volume count")
+	w.delete("fews-0")
+	w.bound("fews-3", 1)
+}
+
 // deleted deletes a claim while the volumes of its gang are being provisioned.
 func (w *world) deleted(t *testing.T) {
 	t.Parallel()
@@ -279,7 +322,7 @@ func start(t *testing.T) *world {
 	for _, c := range []struct {
 		name, provisioner string
 		mode              *storagev1.VolumeBindingMode
-	}{{class, driver, &late}, {limited, pool, &late}, {byHand, "kubernetes.io/no-provisioner", &late}, {atOnce, "example.com/nobody", &soon}} {
+	}{{class, driver, &late}, {fewer, few, &late}, {limited, pool, &late}, {byHand, "kubernetes.io/no-provisioner", &late}, {atOnce, "example.com/nobody", &soon}} {
 		_, err := w.kube.Core.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: c.name}, Provisioner: c.provisioner, VolumeBindingMode: c.mode}, metav1.CreateOptions{})
 		w.check(err)
 	}

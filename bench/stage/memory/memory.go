@@ -127,6 +127,9 @@ func New(o Options) *Server {
 	addKind(s, "csistoragecapacities", storagev1.SchemeGroupVersion, "CSIStorageCapacity", true, func(m metav1.ListMeta, in []storagev1.CSIStorageCapacity) runtime.Object {
 		return &storagev1.CSIStorageCapacityList{ListMeta: m, Items: in}
 	})
+	addKind(s, "volumeattachments", storagev1.SchemeGroupVersion, "VolumeAttachment", false, func(m metav1.ListMeta, in []storagev1.VolumeAttachment) runtime.Object {
+		return &storagev1.VolumeAttachmentList{ListMeta: m, Items: in}
+	})
 	addKind(s, "priorityclasses", schedulingv1.SchemeGroupVersion, "PriorityClass", false, func(m metav1.ListMeta, in []schedulingv1.PriorityClass) runtime.Object {
 		return &schedulingv1.PriorityClassList{ListMeta: m, Items: in}
 	})

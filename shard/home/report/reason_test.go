@@ -42,7 +42,7 @@ func codes(t *testing.T) (out []string) {
 }
 
 // Every reason that a PodGroup can show is in the table. What pods show are reasons themselves, and autoscalers, which act on
-// Unschedulable, see it for no other reason.
+// Unschedulable, see it for no reason but a lack of nodes.
 func TestEffects(t *testing.T) {
 	for _, code := range codes(t) {
 		e, listed := effects[code]
@@ -52,7 +52,7 @@ func TestEffects(t *testing.T) {
 		if _, is := effects[e.pod]; e.pod != "" && !is {
 			t.Errorf("%s: pods show %s, which is no reason", code, e.pod)
 		}
-		if (e.pod == v1alpha1.ReasonUnschedulable) != (code == v1alpha1.ReasonUnschedulable) {
+		if (e.pod == v1alpha1.ReasonUnschedulable) != (code == v1alpha1.ReasonUnschedulable || code == v1alpha1.ReasonSupplyExceeded) {
 			t.Errorf("%s: pods show %q", code, e.pod)
 		}
 		if e.atOnce && e.pod == "" {
@@ -68,7 +68,11 @@ func TestEffects(t *testing.T) {
 func TestDenials(t *testing.T) {
 	for n := range wire.DenyReason_name {
 		r := Denied(&wire.Denied{Reason: wire.DenyReason(n), Queue: "q", Resource: "cpu", Short: 1500})
-		if r.Message != `queue "q" is short of cpu=1500m` {
+		words := `queue "q" is short of cpu=1500m`
+		if wire.DenyReason(n) == wire.DenyReason_DENY_SUPPLY {
+			words = "the nodes are short of cpu=1500m"
+		}
+		if r.Message != words {
 			t.Errorf("%s: %s", wire.DenyReason(n), r.Message)
 		}
 		if never := r.Is(v1alpha1.ReasonNeverFits); r.OfCharge() == never {

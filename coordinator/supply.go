@@ -1,0 +1,256 @@
+package coordinator
+
+import (
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Supply. Where no queue limits a resource, everybody would be admitted at once, and the nodes would decide by rank: who comes first gets
+// all. So gangs are not admitted for more than the nodes have. What waits for nodes waits here, where the order is (order.go), and what
+// the nodes have is what root can give to its children in shares.
+//
+// Node shards say what is free and what Basalt's own pods request. The sum of both is the pool. It does not change when pods come and go,
+// so it need not be fresh. It counts once every member of the table has spoken of one epoch, and until they have spoken of the next.
+//
+// The pool is a gate in memory and no limit: it is not stored, no invariant is about it, and a wrong one only has gangs admitted earlier or
+// later. It is an estimate, for not all nodes take all pods. Three things keep it from closing the cluster for pods that would fit:
+//   - tolerated: a little more than the pool is admitted, so that somebody is ready when room is freed.
+//   - What is admitted and finds no room, because of a selector or because what is free is in pieces, is said by its home (Unplaced). It
+//     does not count against others. It counts against its own tenant, for else a tenant whose queue has little, and so is first, could
+//     have all that is freed admitted for pods that fit nowhere.
+//   - What is admitted and neither in use nor unplaced counts against nobody either, as far as there was so much of it at each moment of
+//     youngFor: reservations for pods that do not exist, and whatever else nobody knows of.
+//
+// The latter two let others have the pool once more, and not what is tolerated above it. Otherwise, in a full cluster, where what is
+// tolerated finds no room, it would be tolerated again and again, until everybody is admitted.
+//
+// Tried and dropped: to estimate what is unplaced from the sums alone, as what is admitted less what is in use and what was granted in the
+// last seconds. Where pods are short, that is more than all that is unplaced. And a tenant with many impossible gangs and little else
+// would be first again and again.
+//
+// A gang that waits for nodes may take back what its queue deserves, as one that waits for quota may (reclaim.go). What was promised to it
+// counts against others, and what is on its way out counts until it is gone. The gate is not asked again when it is granted: its pods have
+// been promised their rooms, and those who leave them are still charged then.
+
+const (
+	tolerated   = 50               // a part of the pool: one by this
+	youngFor    = 5 * time.Second  // how long what was granted may be on its way to the nodes
+	unplacedFor = 15 * time.Second // how long an Unplaced holds; its home gives the reservation back before
+)
+
+// supply is what is known of what the nodes have, beside the gate.
+type supply struct {
+	said   map[api.Incarnation]*supplied // by members of the table
+	own    sums                          // the part of the pool that is in use,
+	free   api.Resources                 // and the rest
+	unsaid []unplaced                    // statements that end by themselves, the oldest first
+	idle   []idle                        // one for each second of youngFor, the oldest first
+}
+
+// gate says how much is admitted in all.
+type gate struct {
+	pool     api.Resources // what the nodes have, nil when it is not known
+	unplaced account       // of what is charged
+	stale    api.Resources // the least of supply.idle
+}
+
+// limit returns for how much of a resource gangs are admitted if a tenant asks for more, false for any amount.
+func (g *gate) limit(resource string, of *tenant) (int64, bool) {
+	pool, offered := g.pool.Get(resource)
+	if !offered {
+		return 0, false
+	}
+	others := g.unplaced.get(resource).plus(g.stale.Value(resource))
+	if of != nil {
+		others = others.sub(of.unplaced.get(resource))
+	}
+	return api.AddSat(pool, max(pool/tolerated, others.amount())), true
+}
+
+type supplied struct {
+	epoch     api.Epoch
+	free, own api.Resources
+}
+
+// idle is the least that in one second was charged and neither in use nor unplaced.
+type idle struct {
+	second int64
+	least  api.Resources
+}
+
+type unplaced struct {
+	gang *gang
+	at   time.Time
+}
+
+// supplySeen takes what a node shard says of its nodes.
+func (c *Core) supplySeen(from api.Incarnation, m *wire.Supply) {
+	free, err := wire.ToResources(m.GetFree())
+	own, wrong := wire.ToResources(m.GetOwn())
+	if c.cfg.Ungated || c.table == nil || !c.table.Has(from) || err != nil || wrong != nil || sound(free) != nil || sound(own) != nil {
+		return
+	}
+	c.supply.said[from] = &supplied{api.Epoch(m.GetTableEpoch()), free, own}
+	c.pool()
+}
+
+// pool adds up what the members of the table said, if all spoke of its epoch.
+func (c *Core) pool() {
+	s, gate := &c.supply, c.tree.root.gate
+	var pool, own sums
+	for _, m := range c.table.Members {
+		said := s.said[m.Incarnation]
+		if said == nil || said.epoch != c.table.Epoch {
+			return
+		}
+		for _, r := range []api.Resources{said.free, said.own} {
+			pool.name(r)
+			for _, a := range r {
+				v := pool.at(a.Resource)
+				*v = v.plus(a.Value)
+			}
+		}
+		for _, a := range said.own {
+			v := own.at(a.Resource)
+			*v = v.plus(a.Value)
+		}
+	}
+	if len(s.said) > len(c.table.Members) {
+		for id := range s.said {
+			if !c.table.Has(id) {
+				delete(s.said, id)
+			}
+		}
+	}
+	s.own, s.free = own, nil
+	now := make(api.Resources, 0, len(pool))
+	for _, t := range pool { // with zeros: a full node offers something
+		now = append(now, api.Amount{Resource: t.resource, Value: t.amount()})
+		s.free = append(s.free, api.Amount{Resource: t.resource, Value: max(0, t.sub(own.get(t.resource)).amount())})
+	}
+	if now.Equal(gate.pool) && gate.pool != nil {
+		return
+	}
+	if !now.Fits(gate.pool) || len(now) < len(gate.pool) {
+		c.freedAt(c.tree.root)
+	}
+	gate.pool, c.tree.dirty = now, true
+}
+
+// ageSupply forgets what was said long ago, and finds out what is stale.
+func (c *Core) ageSupply(now time.Time) {
+	s, gate := &c.supply, c.tree.root.gate
+	for len(s.unsaid) > 0 && now.Sub(s.unsaid[0].at) >= unplacedFor {
+		if u := s.unsaid[0]; u.gang.res != nil && u.gang.res.unplacedAt.Equal(u.at) {
+			c.setUnplaced(u.gang, nil)
+		}
+		s.unsaid = s.unsaid[1:]
+	}
+	if gate.pool == nil {
+		return
+	}
+	least := make(api.Resources, 0, len(gate.pool))
+	for _, a := range gate.pool {
+		if v := c.tree.root.charged.get(a.Resource).sub(s.own.get(a.Resource)).sub(gate.unplaced.get(a.Resource)).amount(); v > 0 {
+			least = append(least, api.Amount{Resource: a.Resource, Value: v})
+		}
+	}
+	if n := len(s.idle); n > 0 && s.idle[n-1].second == now.Unix() {
+		s.idle[n-1].least = s.idle[n-1].least.Min(least)
+		return
+	}
+	// A second is over: the first ones make the window whole.
+	s.idle = append(s.idle, idle{now.Unix(), least})
+	const seconds = int64(youngFor / time.Second)
+	for len(s.idle) > 1 && now.Unix()-s.idle[1].second >= seconds {
+		s.idle = s.idle[1:]
+	}
+	was := gate.stale
+	gate.stale = nil
+	if now.Unix()-s.idle[0].second >= seconds {
+		gate.stale = s.idle[0].least
+		for _, i := range s.idle[1:] {
+			gate.stale = gate.stale.Min(i.least)
+		}
+		gate.stale = gate.stale.Min(s.free) // or what is admitted too much once would have as much admitted for ever
+	}
+	if !gate.stale.Fits(was) {
+		c.freedAt(c.tree.root)
+	}
+}
+
+// unplacedSeen takes a home's word for what of a gang found no room.
+func (c *Core) unplacedSeen(now time.Time, from api.Incarnation, m *wire.Unplaced) {
+	g := c.charged[m.GetGangUid()]
+	demand, err := wire.ToResources(m.GetDemand())
+	if c.cfg.Ungated || g == nil || g.res.leaving || g.res.attempt != m.GetAttempt() || c.table.OwnerOf(g.key.queue) != from || err != nil || sound(demand) != nil {
+		return
+	}
+	c.setUnplaced(g, demand.Min(g.res.demand).Positive())
+	if g.res.unplacedAt = now; len(g.res.unplaced) > 0 {
+		c.supply.unsaid = append(c.supply.unsaid, unplaced{g, now})
+	}
+}
+
+func (c *Core) setUnplaced(g *gang, demand api.Resources) {
+	r := g.res
+	more := demand.Sub(r.unplaced)
+	r.unplaced = demand
+	c.tree.root.gate.unplaced.add(more, 1)
+	r.tenant.unplaced.add(more, 1)
+	if !more.Fits(nil) {
+		c.freedAt(c.tree.root)
+	}
+}
+
+// lacks returns what the nodes lack for a request that quota would admit, nil for nothing: now, or once all that is decided has happened.
+func (c *Core) lacks(r *request) *shortfall {
+	root := c.tree.root
+	for _, d := range r.delta {
+		limit, limited := root.gate.limit(d.Resource, r.tenant)
+		if !limited || d.Value <= 0 {
+			continue
+		}
+		use := root.charged.get(d.Resource).max(root.has(d.Resource)).plus(d.Value).plus(root.keeps(d.Resource, root.gate.pool.Value(d.Resource), r))
+		if short := use.plus(-limit).amount(); short > 0 {
+			return &shortfall{reason: wire.DenyReason_DENY_SUPPLY, queue: root, resource: d.Resource,
+				short: min(short, d.Value), capability: limit, requested: d.Value} // no more is said of what others have
+		}
+	}
+	return nil
+}
+
+// expect counts a request that waits for nodes among those that start once there are more. It returns what quota would lack then, nil if
+// the request is one of them: autoscalers buy nodes for these, and for no others.
+func (c *Core) expect(r *request) *shortfall {
+	c.unexpect(r)
+	for _, d := range r.delta {
+		for p := r.queue; p != nil && d.Value > 0; p = p.parent {
+			limit, limited := p.capability(d.Resource)
+			if !limited {
+				continue
+			}
+			if use := p.has(d.Resource).add(p.expected.get(d.Resource)).plus(d.Value); use.amount() > limit {
+				return &shortfall{reason: wire.DenyReason_DENY_QUOTA, queue: p, resource: d.Resource, short: use.plus(-limit).amount(),
+					capability: limit, charged: p.charged.get(d.Resource).amount(), requested: d.Value, afterOthers: true}
+			}
+		}
+	}
+	r.expected = true
+	for p := r.queue; p != nil; p = p.parent {
+		p.expected.add(r.delta, 1)
+	}
+	return nil
+}
+
+func (c *Core) unexpect(r *request) {
+	if !r.expected {
+		return
+	}
+	r.expected = false
+	for p := r.queue; p != nil; p = p.parent {
+		p.expected.add(r.delta, -1)
+	}
+}

@@ -1,0 +1,351 @@
+package server
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/volume"
+	"basalt.dev/basalt/shard/event"
+)
+
+// attached counts, by node, the volumes of CSI drivers that limit them (CSINode spec.drivers[*].allocatable), and says it to the node core: a
+// volume counts once for a node, however many of its pods use it, and as long as a VolumeAttachment shows it there. Pods on their way
+// to a node are not counted here; the node core counts those.
+//
+// It says nothing of drivers of which no pod of ours has asked for a volume: a node may name any.
+type attached struct {
+	say         func(event.NodeVolumes)
+	limits      map[string]map[string]int64 // of nodes, by driver
+	limited     map[string]int              // by driver: nodes that limit it
+	asked       map[string]bool             // drivers of pods of ours
+	placed      map[types.UID]*placedPod    // pods with a node, and with volumes
+	onNode      map[string]map[types.UID]*placedPod
+	ofClaim     map[types.NamespacedName]map[types.UID]*placedPod
+	attachments map[string]attachment            // VolumeAttachments by name,
+	attachedTo  map[string]map[string]attachment // by node and name,
+	attachedOf  map[string]map[string]attachment // and by volume and name
+	said        map[string][]api.Attachable
+}
+
+type placedPod struct {
+	node   string
+	claims []types.NamespacedName
+	inline []string // drivers of disks that it names itself
+}
+
+type attachment struct{ node, volume string }
+
+func newAttached() attached {
+	return attached{say: func(event.NodeVolumes) {}, limits: map[string]map[string]int64{}, limited: map[string]int{}, asked: map[string]bool{}, placed: map[types.UID]*placedPod{},
+		onNode: map[string]map[types.UID]*placedPod{}, ofClaim: map[types.NamespacedName]map[types.UID]*placedPod{},
+		attachments: map[string]attachment{}, attachedTo: map[string]map[string]attachment{}, attachedOf: map[string]map[string]attachment{}, said: map[string][]api.Attachable{}}
+}
+
+// Limited implements volume.Cluster. The first pod that asks for volumes of a driver has the nodes say what they have of it.
+func (c *claims) Limited(driver string) bool {
+	if c.limited[driver] == 0 {
+		return false
+	}
+	if !c.asked[driver] {
+		c.asked[driver] = true
+		for node, of := range c.limits {
+			if _, limits := of[driver]; limits {
+				c.countVolumes(node)
+			}
+		}
+	}
+	return true
+}
+
+// countVolumes says how many volumes a node can have, and has, if that is something else than it said last.
+func (c *claims) countVolumes(node string) {
+	var now []api.Attachable
+	for _, driver := range slices.Sorted(maps.Keys(c.limits[node])) {
+		if c.asked[driver] {
+			now = append(now, api.Attachable{Driver: driver, Limit: c.limits[node][driver]})
+		}
+	}
+	if len(now) > 0 {
+		c.addUsed(node, now)
+	}
+	if slices.Equal(now, c.said[node]) {
+		return
+	}
+	if c.said[node] = now; len(now) == 0 {
+		delete(c.said, node)
+	}
+	c.say(event.NodeVolumes{Name: node, Attachable: now})
+}
+
+func (c *claims) addUsed(node string, of []api.Attachable) {
+	counted := map[string]bool{}
+	count := func(driver, kind, namespace, name string) {
+		i := slices.IndexFunc(of, func(a api.Attachable) bool { return a.Driver == driver })
+		if i < 0 {
+			return
+		}
+		if key := strings.Join([]string{kind, driver, namespace, name}, "\x00"); !counted[key] {
+			counted[key] = true
+			of[i].Used++
+		}
+	}
+	for uid, p := range c.onNode[node] {
+		for _, name := range p.claims {
+			claim := c.claim[name]
+			if driver := volume.DriverOf(name.Namespace, name.Name, claim, c); claim.Volume != "" {
+				count(driver, "volume", "", claim.Volume)
+			} else {
+				count(driver, "claim", name.Namespace, name.Name)
+			}
+		}
+		for i, driver := range p.inline {
+			count(driver, "disk", string(uid), string(rune(i)))
+		}
+	}
+	for _, a := range c.attachedTo[node] {
+		if v := c.volume[a.volume]; v != nil { // its driver counts, as for kube-scheduler
+			count(v.Driver, "volume", "", a.volume)
+		}
+	}
+}
+
+// place takes note of a pod, and returns the node whose volumes it may change, "" for none.
+func (c *claims) place(p *corev1.Pod) (node string) {
+	on := p.Spec.NodeName
+	if on == "" && !c.rules.Ours(p.Spec.SchedulerName) { // another scheduler keeps room there
+		on = p.Status.NominatedNodeName
+	}
+	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	was := c.placed[p.UID]
+	if was != nil && was.node == on && !ended {
+		return ""
+	}
+	node = c.unplace(p.UID)
+	if on == "" || ended {
+		return node
+	}
+	if node != "" { // it moves
+		c.countVolumes(node)
+	}
+	now := &placedPod{node: on}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if name := api.ClaimOf(p, v); name != "" {
+			now.claims = append(now.claims, types.NamespacedName{Namespace: p.Namespace, Name: name})
+		} else if _, driver := volume.InlineDriver(v); driver != "" {
+			now.inline = append(now.inline, driver)
+		}
+	}
+	if len(now.claims)+len(now.inline) == 0 {
+		return ""
+	}
+	c.placed[p.UID] = now
+	put(c.onNode, now.node, p.UID, now)
+	for _, claim := range now.claims {
+		put(c.ofClaim, claim, p.UID, now)
+	}
+	return now.node
+}
+
+func (c *claims) unplace(uid types.UID) (node string) {
+	p := c.placed[uid]
+	if p == nil {
+		return ""
+	}
+	delete(c.placed, uid)
+	remove(c.onNode, p.node, uid)
+	for _, claim := range p.claims {
+		remove(c.ofClaim, claim, uid)
+	}
+	return p.node
+}
+
+// claimCounts counts anew on the nodes of the pods that use a claim.
+func (c *claims) claimCounts(name types.NamespacedName) {
+	for _, p := range c.ofClaim[name] {
+		c.countVolumes(p.node)
+	}
+}
+
+// volumeCounts counts anew where a volume is used or attached.
+func (c *claims) volumeCounts(name string, versions ...*volume.Volume) {
+	for _, v := range versions {
+		if v != nil {
+			c.claimCounts(v.For())
+		}
+	}
+	for _, a := range c.attachedOf[name] {
+		c.countVolumes(a.node)
+	}
+}
+
+// countAll counts anew on all nodes, after a new list of something.
+func (c *claims) countAll() {
+	for node := range c.limits {
+		c.countVolumes(node)
+	}
+}
+
+// setLimits takes which drivers limit the volumes of a node.
+func (c *claims) setLimits(node string, now map[string]int64) {
+	for driver := range c.limits[node] {
+		if c.limited[driver]--; c.limited[driver] == 0 {
+			delete(c.limited, driver)
+		}
+	}
+	for driver := range now {
+		c.limited[driver]++
+	}
+	if c.limits[node] = now; len(now) == 0 {
+		delete(c.limits, node)
+	}
+	c.countVolumes(node)
+}
+
+// tips reports whether a driver would limit the volumes of a first node, or of none any more.
+func (c *claims) tips(node string, now map[string]int64) bool {
+	old := c.limits[node]
+	for driver := range old {
+		if _, still := now[driver]; !still && c.limited[driver] == 1 {
+			return true
+		}
+	}
+	for driver := range now {
+		if c.limited[driver] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// limitsOf returns how many volumes a node takes, by driver, of those that limit them.
+func limitsOf(n *storagev1.CSINode) (limits map[string]int64) {
+	for i := range n.Spec.Drivers {
+		if d := &n.Spec.Drivers[i]; d.Allocatable != nil && d.Allocatable.Count != nil && len(limits) < maxDrivers {
+			if limits == nil {
+				limits = map[string]int64{}
+			}
+			limits[d.Name] = max(0, int64(*d.Allocatable.Count))
+		}
+	}
+	return limits
+}
+
+// maxDrivers is how many drivers of a node are read.
+const maxDrivers = 64
+
+// stripCSINode keeps what limitsOf reads.
+func stripCSINode(n *storagev1.CSINode) *storagev1.CSINode {
+	out := &storagev1.CSINode{ObjectMeta: api.StripMeta(&n.ObjectMeta)}
+	limits := limitsOf(n)
+	for _, driver := range slices.Sorted(maps.Keys(limits)) {
+		out.Spec.Drivers = append(out.Spec.Drivers, storagev1.CSINodeDriver{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(limits[driver]))}})
+	}
+	return out
+}
+
+func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
+	set := func(node string, now map[string]int64) {
+		c.mu.Lock()
+		tips := c.tips(node, now) // only events of CSINodes change that
+		if !tips {
+			c.setLimits(node, now)
+		}
+		c.mu.Unlock()
+		if tips {
+			c.changeAny(func() {
+				c.setLimits(node, now)
+				c.supplyChanged(allClasses)
+			})
+		}
+	}
+	return kube.Handler[*storagev1.CSINode]{
+		Replaced: func(list []*storagev1.CSINode, _ kube.Ticket) {
+			c.changeAny(func() {
+				there := map[string]bool{}
+				for _, n := range list {
+					there[n.Name] = true
+					c.setLimits(n.Name, limitsOf(n))
+				}
+				for _, node := range slices.Collect(maps.Keys(c.limits)) {
+					if !there[node] {
+						c.setLimits(node, nil)
+					}
+				}
+				c.supplyChanged(allClasses)
+			})
+		},
+		Seen:  func(n *storagev1.CSINode) { set(n.Name, limitsOf(n)) },
+		Gone:  func(n *storagev1.CSINode) { set(n.Name, nil) },
+		Flush: c.flush,
+	}
+}
+
+// stripAttachment keeps what attachmentOf reads.
+func stripAttachment(a *storagev1.VolumeAttachment) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{ObjectMeta: api.StripMeta(&a.ObjectMeta), Spec: storagev1.VolumeAttachmentSpec{NodeName: a.Spec.NodeName,
+		Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: a.Spec.Source.PersistentVolumeName}}}
+}
+
+// attachmentOf reads a VolumeAttachment; volume is "" for a disk that a pod names itself, which is counted with the pod.
+func attachmentOf(a *storagev1.VolumeAttachment) (out attachment) {
+	if name := a.Spec.Source.PersistentVolumeName; name != nil {
+		out = attachment{a.Spec.NodeName, *name}
+	}
+	return out
+}
+
+func (c *claims) volumeAttachments() kube.Handler[*storagev1.VolumeAttachment] {
+	set := func(name string, now attachment) {
+		was := c.attachments[name]
+		if was == now {
+			return
+		}
+		if was.volume != "" {
+			delete(c.attachments, name)
+			remove(c.attachedTo, was.node, name)
+			remove(c.attachedOf, was.volume, name)
+		}
+		if now.volume != "" {
+			c.attachments[name] = now
+			put(c.attachedTo, now.node, name, now)
+			put(c.attachedOf, now.volume, name, now)
+		}
+		for _, node := range slices.Compact([]string{was.node, now.node}) {
+			if node != "" {
+				c.countVolumes(node)
+			}
+		}
+	}
+	one := func(a *storagev1.VolumeAttachment, now attachment) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		set(a.Name, now)
+	}
+	return kube.Handler[*storagev1.VolumeAttachment]{
+		Replaced: func(list []*storagev1.VolumeAttachment, _ kube.Ticket) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			there := map[string]bool{}
+			for _, a := range list {
+				there[a.Name] = true
+				set(a.Name, attachmentOf(a))
+			}
+			for _, name := range slices.Collect(maps.Keys(c.attachments)) {
+				if !there[name] {
+					set(name, attachment{})
+				}
+			}
+		},
+		Seen:  func(a *storagev1.VolumeAttachment) { one(a, attachmentOf(a)) },
+		Gone:  func(a *storagev1.VolumeAttachment) { one(a, attachment{}) },
+		Flush: c.flush,
+	}
+}

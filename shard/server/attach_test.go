@@ -1,0 +1,108 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/volume"
+	"basalt.dev/basalt/shard/event"
+)
+
+// A volume counts once for its node, for as long as a pod there uses it or it is attached; and only volumes of drivers that limit them, once
+// a pod of ours has asked for one.
+func TestAttached(t *testing.T) {
+	s := newShown()
+	said := map[string]string{}
+	s.say = func(ev event.NodeVolumes) { said[ev.Name] = fmt.Sprint(ev.Attachable) }
+	expect := func(what, n1, n2 string) {
+		t.Helper()
+		if said["n1"] != n1 || said["n2"] != n2 {
+			t.Errorf("%s: it says %q and %q, not %q and %q", what, said["n1"], said["n2"], n1, n2)
+		}
+	}
+	csiNode := func(name string, limits map[string]int32) *storagev1.CSINode {
+		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for driver, limit := range limits {
+			n.Spec.Drivers = append(n.Spec.Drivers, storagev1.CSINodeDriver{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: &limit}})
+		}
+		return stripCSINode(n)
+	}
+	bind := func(claim, driver string) {
+		v := volumeOf(claim)
+		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver}
+		s.volumes().Seen(volume.StripVolume(v))
+		s.claims.claims().Seen(volume.StripClaim(boundClaim(claim)))
+	}
+	on := func(p *corev1.Pod, node string) *corev1.Pod { p.Spec.NodeName = node; return p }
+	attach := func(name, claim, node string) *storagev1.VolumeAttachment {
+		return stripAttachment(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v-" + claim)}}})
+	}
+
+	bind("a", "d")
+	bind("b", "d")
+	bind("c", "d")
+	bind("e", "endless")
+	s.csiNodes().Seen(csiNode("n1", map[string]int32{"d": 4, "other": 5}))
+	s.csiNodes().Seen(csiNode("n2", map[string]int32{"d": 1}))
+	s.seen(on(claiming("old-a", "a", 0), "n1"))
+	s.seen(on(claiming("old-e", "e", 0), "n1"))
+	expect("nobody of ours has asked", "", "")
+	s.seen(claiming("p", "b", 0))
+	expect("one has", "[{d 4 1}]", "[{d 1 0}]")
+	if got := s.attach["p"].String(); got != "d=1" {
+		t.Errorf("the pod attaches %s", got)
+	}
+	s.seen(on(claiming("too-a", "a", 0), "n1"))
+	expect("two pods share a volume", "[{d 4 1}]", "[{d 1 0}]")
+	s.seen(on(claiming("p", "b", 0), "n1"))
+	expect("the pod is bound", "[{d 4 2}]", "[{d 1 0}]")
+	s.volumeAttachments().Seen(attach("va-b", "b", "n1"))
+	s.volumeAttachments().Seen(attach("va-c", "c", "n1"))
+	expect("its volume is attached, and one without a pod", "[{d 4 3}]", "[{d 1 0}]")
+	s.gone(on(claiming("p", "b", 0), "n1"))
+	expect("the pod is gone, its volume is still attached", "[{d 4 3}]", "[{d 1 0}]")
+	s.volumeAttachments().Gone(attach("va-b", "b", "n1"))
+	expect("it is detached", "[{d 4 2}]", "[{d 1 0}]")
+	s.volumeAttachments().Replaced([]*storagev1.VolumeAttachment{attach("va-c", "c", "n2")}, 0)
+	expect("another list", "[{d 4 1}]", "[{d 1 1}]")
+	ended := on(claiming("old-a", "a", 0), "n1")
+	ended.Status.Phase = corev1.PodSucceeded
+	s.seen(ended)
+	expect("one of two users has ended", "[{d 4 1}]", "[{d 1 1}]")
+	s.gone(on(claiming("too-a", "a", 0), "n1"))
+	expect("the other is gone", "[{d 4 0}]", "[{d 1 1}]")
+
+	// Volumes that are provisioned later count by their claim, then by their name.
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	s.storageClasses().Seen(volume.StripClass(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "sc"}, Provisioner: "d", VolumeBindingMode: &late}))
+	unbound := boundClaim("l")
+	unbound.Spec.VolumeName, unbound.Spec.StorageClassName, unbound.Annotations = "", new("sc"), nil
+	s.claims.claims().Seen(volume.StripClaim(unbound))
+	s.seen(claiming("late", "l", 0))
+	if got := s.attach["late"].String(); got != "d=1" {
+		t.Errorf("a pod whose volume is provisioned later attaches %s", got)
+	}
+	s.seen(on(claiming("late", "l", 0), "n1"))
+	expect("its claim is not seen bound yet", "[{d 4 1}]", "[{d 1 1}]")
+	bind("l", "d")
+	expect("it is", "[{d 4 1}]", "[{d 1 1}]")
+	s.volumeAttachments().Seen(attach("va-l", "l", "n1"))
+	expect("and attached", "[{d 4 1}]", "[{d 1 1}]")
+
+	s.csiNodes().Seen(csiNode("n1", map[string]int32{"d": 9}))
+	expect("another limit", "[{d 9 1}]", "[{d 1 1}]")
+	s.csiNodes().Replaced([]*storagev1.CSINode{csiNode("n2", nil)}, 0)
+	expect("no limits any more", "[]", "[]")
+	s.volumeAttachments().Replaced(nil, 0)
+
+	s.replaced(nil, func(_ []*api.Pod) {})
+	if n := len(s.limits) + len(s.limited) + len(s.placed) + len(s.onNode) + len(s.ofClaim) + len(s.attachments) + len(s.attachedTo) + len(s.attachedOf) + len(s.attached.said); n != 0 {
+		t.Errorf("%d things are kept", n)
+	}
+}
