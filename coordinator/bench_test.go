@@ -87,3 +87,27 @@ func BenchmarkCharge(b *testing.B) {
 		t.charge(q, down)
 	}
 }
+
+// BenchmarkShares finds out what is to be said of queues that all compete, and of which nothing else has changed.
+func BenchmarkShares(b *testing.B) {
+	for _, queues := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(queues), func(b *testing.B) {
+			paths := []string{"root"}
+			for i := range queues {
+				paths = append(paths, fmt.Sprint("q", i))
+			}
+			c := newCommitting(nil, paths...)
+			c.core.tree.root.limits.capability = api.FromMap(map[string]int64{"cpu": int64(queues) * 1000, "memory": int64(queues) << 30, "gpu": int64(queues)})
+			c.core.tree.dirty = true
+			for i, q := range c.core.tree.root.children {
+				demand := api.FromMap(map[string]int64{"cpu": 1000 + int64(i%7)*500, "memory": 1 << 30, "gpu": 1})
+				c.core.tree.charge(q, demand)
+				q.ask(demand, 3)
+			}
+			for b.Loop() {
+				c.now = c.now.Add(wantedEvery)
+				c.core.lookAtShares(c.now)
+			}
+		})
+	}
+}

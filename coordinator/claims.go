@@ -81,6 +81,7 @@ func (c *Core) setLeaving(g *gang, leaving bool) {
 		c.setUnplaced(g, nil) // it does not look for room any more
 	}
 	r.queue.move(r.demand, times)
+	r.queue.changed()
 	if leaving || len(c.barring) > 0 {
 		c.freedFor(g)
 	}
@@ -92,6 +93,7 @@ func (c *Core) promise(x *claim, times int64) {
 		return
 	}
 	x.gang.res.queue.move(x.promised, times)
+	x.gang.res.queue.changed()
 	if times < 0 || len(c.barring) > 0 {
 		c.freedFor(x.gang)
 	}
@@ -115,14 +117,14 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 	}
 	c.endMandate(g)
 	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
-		g.rest(now, c.limitsVersion)
+		g.rest(now, c.limitsVersion, m.GetWhy())
 		c.bar(g, false)
 		refuse("")
 		return
 	}
 	cl, why := c.readClaim(now, g, x, m)
 	if why != "" {
-		g.rest(now, c.limitsVersion)
+		g.rest(now, c.limitsVersion, why)
 		refuse(why)
 		return
 	}
@@ -452,7 +454,7 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 	g := x.gang
 	spared := c.endClaim(x)
 	c.Claims.Dropped++
-	g.rest(now, c.limitsVersion)
+	g.rest(now, c.limitsVersion, why)
 	to := c.table.OwnerOf(g.key.queue)
 	c.dropped = append(c.dropped, droppedClaim{now.Add(saidFor), g.key.queue, &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.res.attempt, Mandate: x.mandate, Message: why, Spared: spared, Awaits: slices.Clone(g.res.awaits)}})
 	if !g.res.demand.IsZero() {

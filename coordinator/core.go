@@ -99,6 +99,9 @@ type Core struct {
 	nextMissing time.Time // when the log names those that refilling waits for
 	omitted     int       // shards that the table has no room for
 	nextReport  time.Time
+	nextWanted  time.Time // when shares are looked at again of queues that want something else,
+	nextShares  time.Time // and of all others
+	linedUp     time.Time // when it was found out last how queues stand (standing.go)
 	nextKnown   time.Time
 	nextVersion uint64
 

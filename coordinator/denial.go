@@ -17,6 +17,8 @@ type denialText struct {
 	short    int64
 	charged  int64
 	limit    int64
+	judged   string // the lowest queue of the path that names something of what is requested, "" for none
+	band     band   // of that queue
 }
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
@@ -147,13 +149,28 @@ func (c *Core) inform(now time.Time, r *request, l *shortfall) {
 	w, old := l.text(r.queue), r.denial
 	if l.waits() {
 		w.detail = c.earmarkNote(r)
+		w.judged, w.band = r.queue.judges(r.delta)
 	}
+	// A band is no news, as amounts are not: where a queue is at the edge of what it deserves, each gang that comes or goes would change what
+	// all that wait are told.
 	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
 	if r.told.IsZero() || news && now.Sub(r.told) >= c.cfg.WordsEvery || w != old && now.Sub(r.told) >= 30*c.cfg.WordsEvery {
 		r.told, r.denial = now, w
 		c.sendDenied(r, l)
 	}
 }
+
+// judges returns the lowest queue of the path whose own limits say what it deserves of something of a request, "" for none, and its band.
+func (q *queue) judges(delta api.Resources) (path string, b band) {
+	for ; q.parent != nil; q = q.parent {
+		if l := q.limits; l != nil && (usesAny(l.deserved, delta) || usesAny(l.guarantee, delta)) {
+			return q.path, q.band(delta)
+		}
+	}
+	return "", aboveDeserved
+}
+
+var bandWords = map[band]string{withinGuarantee: "within its guarantee", withinDeserved: "within what it deserves", aboveDeserved: "above what it deserves"}
 
 // text returns what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
 // gangs no more than how many there are.
@@ -211,6 +228,9 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 		text = "shards are still reporting what is bound: the control store is new, was restored or lost a record, or all shards started over"
 	}
 	if l.waits() {
+		if q := r.denial.judged; q != "" {
+			text += fmt.Sprintf("; with it, queue %q is %s", q, bandWords[r.denial.band])
+		}
 		text += r.denial.detail
 	}
 	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,

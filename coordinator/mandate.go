@@ -60,7 +60,11 @@ type pause struct {
 	last   time.Duration
 	limits uint64 // it ends when limits change
 	young  bool   // until gangs may be evicted that started too short a time ago: others are barred meanwhile
+	why    string // otherwise, for people
 }
+
+// maxWhy bounds what a home says of a plan that it did not find, in bytes.
+const maxWhy = 256
 
 // inherited returns what the nearest queue of the path says, starting with q.
 func inherited[T any](q *queue, of func(*wire.QueuePolicy) *T, or T) T {
@@ -173,7 +177,7 @@ func (c *Core) findMandates(now time.Time) {
 		rule := wire.Rule_RULE_UNKNOWN
 		paused := g.paused(now, c.limitsVersion)
 		if !paused || g.pause.young {
-			rule = a.prospect(a.lacks())
+			rule, _ = a.prospect(a.lacks())
 		}
 		c.bar(g, rule == wire.Rule_RULE_RECLAIM && g.req != nil)
 		since := g.lacking()
@@ -293,10 +297,10 @@ func (q *queue) mayLose() bool {
 	return false
 }
 
-// prospect says by which rule others might be evicted for an ask, as far as sums of queues tell.
-func (a ask) prospect(lacks []lack) wire.Rule {
+// prospect says by which rule others might be evicted for an ask, as far as sums of queues tell, and which queue is entitled to it.
+func (a ask) prospect(lacks []lack) (wire.Rule, *queue) {
 	if len(lacks) == 0 {
-		return wire.Rule_RULE_UNKNOWN
+		return wire.Rule_RULE_UNKNOWN, nil
 	}
 	for mine := a.queue; mine.parent != nil; mine = mine.parent {
 		helps := slices.ContainsFunc(lacks, func(l lack) bool { return api.Under(mine.parent.path, l.at.path) })
@@ -304,13 +308,13 @@ func (a ask) prospect(lacks []lack) wire.Rule {
 			continue
 		}
 		if slices.ContainsFunc(mine.parent.children, func(o *queue) bool { return o != mine && o.mayLose() }) {
-			return wire.Rule_RULE_RECLAIM
+			return wire.Rule_RULE_RECLAIM, mine
 		}
 	}
 	if a.queue.preempts() && slices.ContainsFunc(a.queue.reserved, func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }) {
-		return wire.Rule_RULE_PREEMPT
+		return wire.Rule_RULE_PREEMPT, a.queue
 	}
-	return wire.Rule_RULE_UNKNOWN
+	return wire.Rule_RULE_UNKNOWN, nil
 }
 
 // bar has a gang keep others from borrowing what it lacks, or not any more.
@@ -372,7 +376,7 @@ func (c *Core) endMandates(now time.Time) {
 	for _, g := range slices.Clone(c.mandated) {
 		if !now.Before(g.mandate.until) {
 			c.endMandate(g)
-			g.rest(now, c.limitsVersion)
+			g.rest(now, c.limitsVersion, "its home made no plan in time")
 		}
 	}
 }
@@ -391,13 +395,13 @@ func (c *Core) endMandate(g *gang) {
 }
 
 // rest gives a gang no mandate for a while.
-func (g *gang) rest(now time.Time, limits uint64) {
+func (g *gang) rest(now time.Time, limits uint64, why string) {
 	p := &g.pause
 	if p.limits != limits {
 		p.last = 0
 	}
 	p.last = min(max(2*p.last, pauseFirst), pauseMost)
-	p.until, p.limits, p.young = now.Add(p.last), limits, false
+	p.until, p.limits, p.young, p.why = now.Add(p.last), limits, false, api.Shorten(why, maxWhy)
 }
 
 // giveMandate tells a gang from whom it may take what it lacks.
@@ -419,7 +423,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) {
 			g.pause.until, g.pause.limits, g.pause.young = s.soonest, c.limitsVersion, true
 			return
 		}
-		g.rest(now, c.limitsVersion)
+		g.rest(now, c.limitsVersion, "the gangs that may be evicted do not have what it lacks")
 		c.bar(g, false)
 		return
 	}

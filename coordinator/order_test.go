@@ -51,12 +51,12 @@ func TestShares(t *testing.T) {
 			{path: "eng.dev", ask: unit, want: cpu(50)}, {path: "eng.prod", ask: map[string]int64{"memory": 10}, want: map[string]int64{"memory": 500}}}},
 		{"who needs other resources is in nobody's way", []team{{path: "a", ask: unit, want: cpu(100)}, {path: "b", ask: map[string]int64{"memory": 10}, want: map[string]int64{"memory": 1000}}}},
 	} {
-		shares(t, c.name, c.teams, false)
-		shares(t, c.name+", of nodes", c.teams, true)
+		divided(t, c.name, c.teams, false)
+		divided(t, c.name+", of nodes", c.teams, true)
 	}
 }
 
-func shares(t *testing.T, name string, teams []team, nodes bool) {
+func divided(t *testing.T, name string, teams []team, nodes bool) {
 	t.Run(name, func(t *testing.T) {
 		h := emptyHall(t)
 		all, off := api.FromMap(map[string]int64{"cpu": 100, "memory": 1000}), 0.04

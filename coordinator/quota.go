@@ -241,10 +241,14 @@ type queue struct {
 	hasFreed      bool                        // something here changed for the better since they were denied
 	listed        bool                        // stands in Core.leaves
 	contest       *contest                    // its part in the tournament, nil for none (order.go)
+	next          *request                    // that is next in the queue or below, when somebody asked last, nil for none (standing.go)
+	stands        standing                    // with it, among its siblings
 	earmark       *request                    // the request that this queue keeps quota for
 	formerEarmark *request                    // the one before, while earmarks are decided again
 
-	reported        bool // nothing changed since the last report
+	reported        bool          // nothing changed since the last report
+	said            shares        // in it
+	wanted          api.Resources // when shares were last looked at
 	version         uint64
 	askedAt         int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
 	finalizerFailed bool  // its object was to get our finalizer, and did not

@@ -19,6 +19,42 @@ const (
 	chunkBytes = 1 << 20
 )
 
+// One gang that comes or goes changes the fair shares of all queues that compete with its own, so statuses do not follow each change. Shares
+// are sent along with other changes of a queue. Where it has wanted something else lately, which only its own gangs can do, they are compared
+// with what was sent every wantedEvery, and else every sharesEvery. So 1,000 queues that compete add at most 17 writes a second, and queues
+// that have all they want add none.
+const (
+	wantedEvery = 5 * time.Second
+	sharesEvery = time.Minute
+)
+
+// changed has the queue and its ancestors reported.
+func (q *queue) changed() {
+	for p := q; p != nil; p = p.parent {
+		p.reported = false
+	}
+}
+
+// lookAtShares has queues reported whose status says other shares than they have.
+func (c *Core) lookAtShares(now time.Time) {
+	if now.Before(c.nextWanted) {
+		return
+	}
+	c.nextWanted = now.Add(wantedEvery)
+	all := !now.Before(c.nextShares)
+	if all {
+		c.nextShares = now.Add(sharesEvery)
+	}
+	c.updateFair(now)
+	c.tree.root.walk(func(q *queue) {
+		s := q.shares()
+		if (all || !s.wanted.Equal(q.wanted)) && !s.equal(q.said) {
+			q.reported = false
+		}
+		q.wanted = s.wanted
+	})
+}
+
 // report sends each queue that changed to its home.
 func (c *Core) report(now time.Time) {
 	if now.Before(c.nextReport) || c.table == nil {
@@ -26,6 +62,7 @@ func (c *Core) report(now time.Time) {
 	}
 	c.nextReport = now.Add(c.cfg.ReportEvery)
 	c.tree.recompute()
+	c.lookAtShares(now)
 	usages := map[string][]*wire.QueueUsage{}
 	c.tree.root.walk(func(q *queue) {
 		if q.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.unprotected() {
@@ -38,6 +75,7 @@ func (c *Core) report(now time.Time) {
 		q.reported = true
 		c.nextVersion++
 		q.version = c.nextVersion
+		q.said = q.shares()
 		usages[string(home)] = append(usages[string(home)], c.usage(q))
 	})
 	for _, home := range api.SortedKeys(usages) {
@@ -78,9 +116,18 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 	charged, unnamed := q.charged.amounts().Foremost(api.MaxResources, limited)
 	guarantee, _ := q.guarantee.Positive().Foremost(api.MaxResources, limited)
 	deserved, _ := q.deserved.Foremost(api.MaxResources, limited)
+	shares := q.shares()
+	wanted, _ := shares.wanted.Foremost(api.MaxResources, limited)
+	fair, _ := shares.fair.Foremost(api.MaxResources, limited)
+	claiming, promised := c.claimsUnder(q)
+	// What a queue will have more (moves) is what is promised to it, less what is on its way out.
+	yielding, _ := promised.Sub(q.moves.amounts()).Positive().Foremost(api.MaxResources, limited)
+	promised, _ = promised.Foremost(api.MaxResources, limited)
 	u := &wire.QueueUsage{
 		Queue: q.path, Charged: wire.FromResources(charged), Guarantee: wire.FromResources(guarantee), Deserved: wire.FromResources(deserved),
-		Admitted: int32(q.admitted - c.onlyClaiming(q)), Waiting: int32(q.waiting), Version: q.version,
+		Admitted: int32(q.admitted - claiming), Waiting: int32(q.waiting), Version: q.version,
+		Wanted: wire.FromResources(wanted), FairShare: wire.FromResources(fair), WeightedShare: shares.weighted,
+		Promised: wire.FromResources(promised), Yielding: wire.FromResources(yielding),
 	}
 	if q.limits != nil {
 		r := q.limits.record
@@ -99,14 +146,19 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 	return u
 }
 
-// onlyClaiming counts the reservations under a queue that charge nothing yet.
-func (c *Core) onlyClaiming(q *queue) (n int) {
+// claimsUnder counts the reservations under a queue that charge nothing yet, and adds up what is promised there.
+func (c *Core) claimsUnder(q *queue) (chargeNothing int, promised api.Resources) {
 	for _, x := range c.claims {
-		if g := x.gang; g.res != nil && g.res.claim == x && g.res.demand.IsZero() && api.Under(g.key.queue, q.path) {
-			n++
+		g := x.gang
+		if g.res == nil || g.res.claim != x || !api.Under(g.key.queue, q.path) {
+			continue
+		}
+		promised = promised.Add(x.promised)
+		if g.res.demand.IsZero() {
+			chargeNothing++
 		}
 	}
-	return n
+	return chargeNothing, promised
 }
 
 // ready is the Ready condition of a queue.

@@ -293,6 +293,9 @@ func (p *player) showMessage(o Send) {
 		for _, u := range m.QueueUsages.Queues {
 			p.print("-> %s usage of %s generation %d: charged [%s] capability [%s] guarantee [%s] admitted %d waiting %d %s: %s", o.To, u.Queue, u.Generation,
 				amounts(u.Charged), amounts(u.Capability), amounts(u.Guarantee), u.Admitted, u.Waiting, u.ReadyReason, u.Message)
+			if len(u.Wanted) > 0 {
+				p.print("     wanted [%s] fair [%s] weighted %d promised [%s] yielding [%s]", amounts(u.Wanted), amounts(u.FairShare), u.WeightedShare, amounts(u.Promised), amounts(u.Yielding))
+			}
 		}
 	case *wire.Envelope_Known:
 		var parts []string
@@ -537,6 +540,27 @@ func (p *player) do(words []string) {
 			if u.Queue == name {
 				p.print("%s %s: %s", u.Queue, u.ReadyReason, u.Message)
 			}
+		}
+	case "standing": // standing GANG queue= | standing queue=: what users are told
+		m := p.core.Standing(p.now, &wire.StandingRequest{Queue: a.values["queue"], GangUid: name})
+		if n := m.GetNext(); n != nil {
+			p.print("next %s, short of %s %s %d", n.GetUid(), m.ShortQueue, m.ShortResource, m.Short)
+		}
+		for _, t := range m.Turns {
+			p.print("%s is %d of %d, %s (%s %d + %d of %d, share %d)", t.Queue, t.Place, t.Of, t.Band, t.Resource, t.Has, t.Requests, t.Limit, t.WeightedShare)
+		}
+		if m.Eviction != "" {
+			at := ""
+			if m.ThenUnixMs > 0 {
+				at = fmt.Sprint(" in ", time.UnixMilli(m.ThenUnixMs).Sub(p.now))
+			}
+			p.print("%s; %s%s", m.Eviction, m.Then, at)
+		}
+		for _, n := range m.Claims {
+			p.print("claim of %s: %d, takes %v", n.Gang.Uid, n.Victims, n.Takes)
+		}
+		if !m.Known {
+			p.print("unknown")
 		}
 	case "corrupt-selector": // corrupt-selector QUEUE: in the store
 		p.store.limits[name].NamespaceSelector = []byte("\x0a\xff")

@@ -47,6 +47,57 @@ func (q *queue) underFair(delta api.Resources) bool {
 	return true
 }
 
+// wants is what the queue has of a resource, and what gangs in it wait for that freed quota can help.
+func (q *queue) wants(resource string) int64 {
+	wanted := max(0, q.charged.get(resource).add(q.asked.get(resource)).amount())
+	if limit, limited := q.capability(resource); limited {
+		wanted = min(wanted, limit)
+	}
+	return wanted
+}
+
+// shares are how much of what its parent has a queue wants and has, as its status says it.
+type shares struct {
+	wanted   api.Resources
+	fair     api.Resources // of what is wanted
+	weighted int32         // thousandths
+}
+
+func (s shares) equal(o shares) bool {
+	return s.wanted.Equal(o.wanted) && s.fair.Equal(o.fair) && s.weighted == o.weighted
+}
+
+func (q *queue) shares() (s shares) {
+	for _, a := range q.charged.amounts().Add(q.asked.amounts()) {
+		wanted := q.wants(a.Resource)
+		if wanted <= 0 {
+			continue
+		}
+		s.wanted = append(s.wanted, api.Amount{Resource: a.Resource, Value: wanted})
+		if fair, limited := q.fair.Get(a.Resource); limited && q.parent != nil {
+			s.fair = append(s.fair, api.Amount{Resource: a.Resource, Value: fair})
+		}
+	}
+	s.weighted = q.weighted(nil)
+	return s
+}
+
+// weighted is the share by which the queue is compared with its siblings above what they deserve, with so much more than it has, in
+// thousandths. It is not divided where the queue has no weight.
+func (q *queue) weighted(more api.Resources) int32 {
+	if q.parent == nil || len(q.parent.pool) == 0 {
+		return 0
+	}
+	share := q.surplus(more)
+	if share >= weightless {
+		share -= weightless
+	}
+	return int32(min((share>>(shareBits-20)*1000+1<<19)>>20, weightedAtMost))
+}
+
+// weightedAtMost bounds a share that is shown: a parent that may have nothing makes it infinite.
+const weightedAtMost = 1_000_000
+
 // taker is a child as its fair share is found; its vectors have the order of the resources of the parent.
 type taker struct {
 	queue   *queue
@@ -70,10 +121,7 @@ func (q *queue) divide() {
 	for n, c := range q.children {
 		t := taker{queue: c, has: make([]int64, len(pool)), more: make([]int64, len(pool))}
 		for i, p := range pool {
-			wanted := max(0, c.charged.get(p.Resource).add(c.asked.get(p.Resource)).amount())
-			if limit, limited := c.capability(p.Resource); limited {
-				wanted = min(wanted, limit)
-			}
+			wanted := c.wants(p.Resource)
 			t.has[i] = min(wanted, c.deserved.Value(p.Resource), left[i])
 			t.more[i] = wanted - t.has[i]
 			left[i] -= t.has[i]
@@ -148,6 +196,12 @@ func fill(takers []taker, resource int, left int64) (given int64) {
 	}
 	for n := range takers {
 		part := min(takers[n].at(resource, level), left-given)
+		takers[n].has[resource] += part
+		given += part
+	}
+	for ; n < len(takers); n++ { // what was lost by rounding: 9 among three are 3 for each
+		rest, among := left-given, int64(len(takers)-n)
+		part := min(takers[n].more[resource]-takers[n].at(resource, level), rest/among+min(1, rest%among))
 		takers[n].has[resource] += part
 		given += part
 	}

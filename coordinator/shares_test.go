@@ -97,6 +97,22 @@ func TestFairShares(t *testing.T) {
 	}
 }
 
+// Three queues that want 9 each share 9: a fair share of 2.999 would entitle none of them to a third gang of 1.
+func TestFairSharesAreExact(t *testing.T) {
+	tree := newTree()
+	tree.root.limits = &limits{record: &wire.LimitsRecord{}, capability: api.FromMap(map[string]int64{"cpu": 9000})}
+	for i := range 3 {
+		tree.at(fmt.Sprint("q", i)).ask(api.FromMap(map[string]int64{"cpu": 9000}), 1)
+	}
+	tree.dirty = true
+	(&Core{tree: tree}).updateFair(time.UnixMilli(1))
+	for _, q := range tree.root.children {
+		if got := q.fair.Value("cpu"); got != 3000 {
+			t.Errorf("%s has a fair share of %d", q.path, got)
+		}
+	}
+}
+
 // More than all amounts together can never be given, whatever is asked for.
 func TestFairSharesAreNotAboveTheLimit(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))

@@ -82,13 +82,14 @@ type Process struct {
 
 // Hooks are what a role adds. All but Status may be nil.
 type Hooks struct {
-	Live    func() error // nil unless the process must be restarted: /livez and pings ask it
-	Deliver func(from api.Incarnation, message *wire.Envelope)
-	Up      func(api.Incarnation) // a peer answers
-	Down    func(api.Incarnation) // a stream to it broke
-	Dead    func(api.Incarnation) // gossip took it for dead
-	Status  func(context.Context) (*wire.StatusReply, error)
-	Why     func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
+	Live     func() error // nil unless the process must be restarted: /livez and pings ask it
+	Deliver  func(from api.Incarnation, message *wire.Envelope)
+	Up       func(api.Incarnation) // a peer answers
+	Down     func(api.Incarnation) // a stream to it broke
+	Dead     func(api.Incarnation) // gossip took it for dead
+	Status   func(context.Context) (*wire.StatusReply, error)
+	Why      func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
+	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
 	// Drain is nil where there is nothing to drain. by is a user, or empty for an operator by certificate.
 	Drain func(ctx context.Context, cancel bool, by string) error
 	// MayDrain returns the user whose token a process hands on, and an error unless that user may drain this one. nil: nobody may.
@@ -164,7 +165,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Link, err = link.New(link.Options{
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
-			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, drain: hooks.Drain, mayDrain: hooks.MayDrain, live: hooks.Live})
+			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, standing: hooks.Standing, drain: hooks.Drain, mayDrain: hooks.MayDrain, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
 			}
@@ -307,6 +308,13 @@ func (p *Process) SendCoordinator(body *wire.Envelope) {
 	}
 }
 
+// Coordinator returns the record of the coordinator that leads, nil if none is known.
+func (p *Process) Coordinator() *wire.LeaderRecord {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lead
+}
+
 // IsCoordinator reports whether a message's sender leads, as far as is known here.
 func (p *Process) IsCoordinator(who api.Incarnation) bool {
 	p.mu.Lock()
@@ -377,6 +385,7 @@ type inspect struct {
 	process  *Process
 	status   func(context.Context) (*wire.StatusReply, error)
 	why      func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
+	standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
 	drain    func(ctx context.Context, cancel bool, by string) error
 	mayDrain func(ctx context.Context, from api.Incarnation, token string) (string, error)
 	live     func() error
@@ -408,6 +417,14 @@ func (i inspect) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, e
 		return nil, status.Errorf(codes.Unimplemented, "a %s has no gangs", i.process.Role)
 	}
 	return i.why(ctx, r)
+}
+
+// Standing answers a shard, likewise.
+func (i inspect) Standing(ctx context.Context, r *wire.StandingRequest) (*wire.StandingReply, error) {
+	if i.standing == nil {
+		return nil, status.Errorf(codes.Unimplemented, "a %s knows no order", i.process.Role)
+	}
+	return i.standing(ctx, r)
 }
 
 // Status answers a ping without waiting for the loop, which may be busy: a machine under load must not look like a dead

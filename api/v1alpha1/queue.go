@@ -20,6 +20,7 @@ import (
 // +kubebuilder:printcolumn:name="Memory Limit",type=string,priority=1,JSONPath=`.status.limits.capability.memory`
 // +kubebuilder:printcolumn:name="GPU",type=string,priority=1,JSONPath=`.status.charged.nvidia\.com/gpu`
 // +kubebuilder:printcolumn:name="GPU Limit",type=string,priority=1,JSONPath=`.status.limits.capability.nvidia\.com/gpu`
+// +kubebuilder:printcolumn:name="Share",type=integer,priority=1,JSONPath=`.status.weightedShare`,description="What the queue has above what it deserves, in thousandths of what its parent may have, divided by its weight"
 // +kubebuilder:printcolumn:name="Admitted",type=integer,JSONPath=`.status.admittedGangs`
 // +kubebuilder:printcolumn:name="Waiting",type=integer,JSONPath=`.status.waitingGangs`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
@@ -190,6 +191,24 @@ type QueueStatus struct {
 	// Amounts charged to the queue and its descendants, per resource, in the units of spec.capability.
 	// +optional
 	Charged corev1.ResourceList `json:"charged,omitempty"`
+	// The part of charged whose gangs are being evicted so that others can start.
+	// +optional
+	Yielding corev1.ResourceList `json:"yielding,omitempty"`
+	// What is promised to gangs of the queue and its descendants for which others are being evicted. It is charged when these are gone.
+	// +optional
+	Promised corev1.ResourceList `json:"promised,omitempty"`
+	// What is charged, and what gangs wait for that freed quota or room can help. It may be some seconds old.
+	// +optional
+	Wanted corev1.ResourceList `json:"wanted,omitempty"`
+	// What the queue would have if all that it and its siblings want were divided anew: what it deserves, and its part of the rest by
+	// weight, but no more than it wants. Only resources of which the parent can give just so much. It may be some seconds old.
+	// +optional
+	FairShare corev1.ResourceList `json:"fairShare,omitempty"`
+	// What the queue has above what it deserves, in thousandths of what its parent may have, of the resource of which that is most,
+	// divided by the weight (not divided if that is 0). Among siblings above what they deserve, the one with the smaller share is next.
+	// It may be some seconds old.
+	// +optional
+	WeightedShare int32 `json:"weightedShare,omitempty"`
 	// The limits that the coordinator enforces. They may lag behind the spec, and outlive a deleted Queue.
 	// +optional
 	Limits LimitsInForce `json:"limits,omitzero"`

@@ -44,7 +44,8 @@ var (
 				MatchLabels:      map[string]string{"team": "research"},
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
 		Status: &v1alpha1.QueueStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, v1alpha1.ReasonClosed)},
-			Charged: amounts, Limits: v1alpha1.LimitsInForce{Capability: amounts, Guarantee: amounts, Deserved: amounts}, AdmittedGangs: 1, WaitingGangs: 2},
+			Charged: amounts, Limits: v1alpha1.LimitsInForce{Capability: amounts, Guarantee: amounts, Deserved: amounts}, AdmittedGangs: 1, WaitingGangs: 2,
+			Yielding: amounts, Promised: amounts, Wanted: amounts, FairShare: amounts, WeightedShare: 5},
 	}
 	podGroup = &v1alpha1.PodGroup{
 		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "PodGroup"}, ObjectMeta: metadata,

@@ -325,6 +325,34 @@ func (in *QueueStatus) DeepCopyInto(out *QueueStatus) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
+	if in.Yielding != nil {
+		in, out := &in.Yielding, &out.Yielding
+		*out = make(corev1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
+	if in.Promised != nil {
+		in, out := &in.Promised, &out.Promised
+		*out = make(corev1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
+	if in.Wanted != nil {
+		in, out := &in.Wanted, &out.Wanted
+		*out = make(corev1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
+	if in.FairShare != nil {
+		in, out := &in.FairShare, &out.FairShare
+		*out = make(corev1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	in.Limits.DeepCopyInto(&out.Limits)
 }
 

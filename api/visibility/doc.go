@@ -1,18 +1,21 @@
-// Package visibility answers people, over HTTPS and with their own rights: tenants, why their gangs wait; and administrators, who is there,
+// Package visibility answers people, over HTTPS and with their own rights: tenants, why their gangs wait and how their queues stand; and administrators, who is there,
 // who owns what, and what waits. It is what `basalt why`, `basalt status` and `basalt drain` call, and programs may call it, too:
 //
 //	GET /v1/namespaces/NAMESPACE/gangs/NAME/why
+//	GET /v1/queues/NAME/why
 //	GET /v1/status?queue=QUEUE&gang=NAMESPACE/NAME&gangs=N
 //	GET, PUT and DELETE /v1/shards/NAME/drain
 //
 // A gang's NAME is that of a PodGroup of any kind, or of a pod. PUT has a shard give its buckets to the others, DELETE has it take its part
-// again, GET says how far it is; all three can be repeated. The answers are a Why, a Status and a Drain in JSON.
+// again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a Status and a Drain in JSON.
 //
 // It decides who may ask. A request carries a bearer token, which the API server reviews (TokenReview); then the API server is asked
 // whether that user may do this (SubjectAccessReview). Nothing is said before both:
 //
 //   - why: get that PodGroup or pod. Not even whether there is such an object is said before, and an answer says nothing of others' objects
-//     but how many gangs wait. So a user learns no more than `kubectl get` could show.
+//     but how many gangs and queues wait, and what its condition names. Of the queue of the gang it says the amounts, of the ancestors how
+//     they stand. So a user learns hardly more than `kubectl get` could show.
+//   - why of a queue: get that Queue. It says what the status of the Queue says, and names of the gangs in it those that the user may get.
 //   - status: list shards.scheduling.basalt.dev in the whole cluster. It shows gangs of all namespaces, so it needs a right of its own:
 //     tenants may be given Queues to list, and `view` in a namespace.
 //   - drain: create shards.scheduling.basalt.dev/drain for that shard. What was reviewed a moment ago does not count for an order, and the
@@ -22,6 +25,6 @@
 //
 // What it costs is bounded: requests a second in all and for each user, statuses at a time, reviews that are remembered, bytes, and time.
 //
-// It leaves to the shards what they know. Any shard answers: it calls the one that drives the gang, for a status all processes, and for a
-// drain the shard that is meant. Collect and Order do that for a program that reads the control store itself, too.
+// It leaves to the shards what they know. Any shard answers: it calls the one that drives the gang and the coordinator, for a status all
+// processes, and for a drain the shard that is meant. Collect and Order do that for a program that reads the control store itself, too.
 package visibility

@@ -37,6 +37,7 @@ type Options struct {
 	Log     *slog.Logger // slog.Default() if nil
 
 	Answer   func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
+	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error) // asks the coordinator
 	Status   func(context.Context, Scope) (*Status, error)
 	Draining func(ctx context.Context, shard string) (Drain, error)
 	Drain    func(ctx context.Context, shard string, cancel bool, by Caller) (Drain, error)
@@ -51,6 +52,8 @@ const (
 	requestsAtOnce    = 100
 	ownPerSecond      = 5 // of one user
 	ownAtOnce         = 20
+	standingPerSecond = 10 // of all users: each asks the coordinator
+	standingAtOnce    = 20
 	statusPerSecond   = 2 // of all users: each asks all processes
 	statusAtOnce      = 4
 	statusesUnderWay  = 2
@@ -63,10 +66,11 @@ const (
 // server answers requests.
 type server struct {
 	Options
-	all      *rate.Limiter
-	own      *cache.LRUExpireCache // name of a user -> *rate.Limiter
-	statuses *rate.Limiter
-	underWay chan struct{} // a place for each status
+	all       *rate.Limiter
+	own       *cache.LRUExpireCache // name of a user -> *rate.Limiter
+	standings *rate.Limiter
+	statuses  *rate.Limiter
+	underWay  chan struct{} // a place for each status
 }
 
 // problem is an answer that is none.
@@ -106,14 +110,14 @@ func Serve(ctx context.Context, o Options) (net.Addr, error) {
 }
 
 // asked is what may be asked.
-const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain`
+const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain`
 
 func newServer(o Options) http.Handler {
 	if o.Reviews == nil {
 		o.Reviews = NewReviews(o.Kube, o.Log)
 	}
 	s := &server{Options: o, all: rate.NewLimiter(requestsPerSecond, requestsAtOnce), own: cache.NewLRUExpireCache(remembered),
-		statuses: rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
+		standings: rate.NewLimiter(standingPerSecond, standingAtOnce), statuses: rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
 	mux := http.NewServeMux()
 	handle := func(pattern string, limit time.Duration, answer func(context.Context, *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -128,6 +132,7 @@ func newServer(o Options) http.Handler {
 		})
 	}
 	handle("GET /v1/namespaces/{namespace}/gangs/{name}/why", within, s.why)
+	handle("GET /v1/queues/{name}/why", within, s.whyQueue)
 	handle("GET /v1/status", statusWithin, s.status)
 	handle("GET /v1/shards/{name}/drain", within, s.drain)
 	handle("PUT /v1/shards/{name}/drain", within, s.drain)
@@ -200,7 +205,7 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 		if err := mayGet(groupOf(api.GroupKind(reply.GetKind())), "podgroups"); err != nil {
 			return nil, err
 		}
-		return FromReply(namespace, name, reply), nil
+		return s.withStanding(ctx, FromReply(namespace, name, reply), reply), nil
 	}
 	if err := mayGet("", "pods"); err != nil {
 		return nil, err
@@ -218,7 +223,56 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 	if !reply.GetKnown() {
 		return nil, problem{http.StatusNotFound, notOurs(pod)}
 	}
-	return FromReply(namespace, name, reply), nil
+	return s.withStanding(ctx, FromReply(namespace, name, reply), reply), nil
+}
+
+// withStanding adds what the coordinator says of a gang that waits. If it cannot be asked, the rest is still true.
+func (s *server) withStanding(ctx context.Context, w *Why, reply *wire.WhyReply) *Why {
+	if reply.GetMessage() == "" || reply.GetGangUid() == "" || s.Standing == nil || !s.standings.Allow() {
+		return w
+	}
+	said, err := s.Standing(ctx, &wire.StandingRequest{Queue: reply.GetQueue(), GangUid: reply.GetGangUid()})
+	if err != nil {
+		s.Log.Debug("the coordinator does not say how a gang stands", "error", err)
+		return w
+	}
+	w.Standing = standingOf(said)
+	return w
+}
+
+// whyQueue says what a queue has and wants, which of its gangs is next, and which claims concern it.
+func (s *server) whyQueue(ctx context.Context, r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	if err := api.ValidatePath(name); err != nil {
+		return nil, problem{http.StatusBadRequest, err.Error()}
+	}
+	token, who, err := s.enter(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	may := func(group, resource, namespace, name string) error {
+		return s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "get", Group: group, Resource: resource, Namespace: namespace, Name: name}, false,
+			fmt.Sprintf("user %q may not get the Queue %q", who.Username, name))
+	}
+	if err := may(v1alpha1.GroupName, "queues", "", name); err != nil {
+		return nil, err
+	}
+	if !s.standings.Allow() {
+		return nil, tooMany
+	}
+	said, err := s.Standing(ctx, &wire.StandingRequest{Queue: name})
+	switch {
+	case err != nil:
+		return nil, cannot("ask the coordinator", err)
+	case !said.GetKnown():
+		return nil, problem{http.StatusNotFound, fmt.Sprintf("there is no queue %q", name)}
+	}
+	return queueFromReply(said, func(g *wire.GangRef) bool {
+		if g.GetSingle() {
+			return may("", "pods", g.GetNamespace(), g.GetName()) == nil
+		}
+		return may(groupOf(api.GroupKind(g.GetKind())), "podgroups", g.GetNamespace(), g.GetName()) == nil
+	}), nil
 }
 
 // notOurs says why Basalt has nothing to say about a pod.

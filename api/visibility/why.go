@@ -37,6 +37,8 @@ type Why struct {
 	Charged map[string]string `json:"charged,omitempty"`
 	Lacks   *Lack             `json:"lacks,omitempty"`
 	Nodes   *Nodes            `json:"nodes,omitempty"`
+
+	Standing
 }
 
 // Lack is what keeps a gang from being admitted: a lack of quota, or of room on the nodes.
@@ -44,6 +46,13 @@ type Lack struct {
 	Queue    string `json:"queue"` // of the path; empty if the nodes lack it
 	Resource string `json:"resource"`
 	Amount   string `json:"amount"`
+}
+
+func (l *Lack) String() string {
+	if l.Queue == "" {
+		return fmt.Sprintf("the nodes lack %s=%s", l.Resource, l.Amount)
+	}
+	return fmt.Sprintf("queue %q lacks %s=%s", l.Queue, l.Resource, l.Amount)
 }
 
 // Nodes says why nodes do not take one of the gang's pods.
@@ -130,13 +139,16 @@ func (w *Why) Text(now time.Time, wide bool) string {
 	case w.Position > 0:
 		row("order", "first in its queue")
 	}
+	for _, line := range w.lines() {
+		row("turn", "%s", line)
+	}
 	if w.Evicted != "" {
 		row("evicted", "%s", strings.TrimPrefix(w.Evicted, "evicted "))
 	}
 	if l := w.Lacks; l != nil && l.Queue == "" {
-		row("supply", "the nodes lack %s=%s", l.Resource, l.Amount)
+		row("supply", "%s", l)
 	} else if l != nil {
-		row("quota", "queue %q lacks %s=%s", l.Queue, l.Resource, l.Amount)
+		row("quota", "%s", l)
 	}
 	for i, what := range api.SortedKeys(w.Charged) {
 		if i == 0 {
@@ -154,6 +166,9 @@ func (w *Why) Text(now time.Time, wide bool) string {
 			}
 			row("", "%d %s", r.Nodes, r.Reason)
 		}
+	}
+	if words := w.evictions(now); words != "" {
+		row("claims", "%s", words)
 	}
 	if w.Next != "" {
 		row("next", "%s", w.Next)

@@ -380,6 +380,58 @@ func (BindOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_basalt_proto_rawDescGZIP(), []int{5}
 }
 
+type Band int32
+
+const (
+	Band_BAND_UNKNOWN   Band = 0
+	Band_BAND_GUARANTEE Band = 1 // within its guarantee
+	Band_BAND_DESERVED  Band = 2 // within what it deserves
+	Band_BAND_ABOVE     Band = 3 // above what it deserves
+)
+
+// Enum value maps for Band.
+var (
+	Band_name = map[int32]string{
+		0: "BAND_UNKNOWN",
+		1: "BAND_GUARANTEE",
+		2: "BAND_DESERVED",
+		3: "BAND_ABOVE",
+	}
+	Band_value = map[string]int32{
+		"BAND_UNKNOWN":   0,
+		"BAND_GUARANTEE": 1,
+		"BAND_DESERVED":  2,
+		"BAND_ABOVE":     3,
+	}
+)
+
+func (x Band) Enum() *Band {
+	p := new(Band)
+	*p = x
+	return p
+}
+
+func (x Band) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Band) Descriptor() protoreflect.EnumDescriptor {
+	return file_basalt_proto_enumTypes[6].Descriptor()
+}
+
+func (Band) Type() protoreflect.EnumType {
+	return &file_basalt_proto_enumTypes[6]
+}
+
+func (x Band) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Band.Descriptor instead.
+func (Band) EnumDescriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{6}
+}
+
 type Frame struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`          // incarnation of the sender
@@ -3908,19 +3960,25 @@ func (x *QueueUsages) GetQueues() []*QueueUsage {
 }
 
 type QueueUsage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Uid           string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
-	Generation    int64                  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // of the Queue object whose limits are in force
-	Charged       []*Amount              `protobuf:"bytes,4,rep,name=charged,proto3" json:"charged,omitempty"`        // the whole subtree
-	Capability    []*Amount              `protobuf:"bytes,5,rep,name=capability,proto3" json:"capability,omitempty"`
-	Guarantee     []*Amount              `protobuf:"bytes,6,rep,name=guarantee,proto3" json:"guarantee,omitempty"`                         // in force, after cutting
-	Admitted      int32                  `protobuf:"varint,7,opt,name=admitted,proto3" json:"admitted,omitempty"`                          // gangs with a reservation in the subtree
-	Waiting       int32                  `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests waiting in the subtree
-	ReadyReason   string                 `protobuf:"bytes,12,opt,name=ready_reason,json=readyReason,proto3" json:"ready_reason,omitempty"` // v1alpha1 Queue Ready reason; "Ready" when fine
-	Message       string                 `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
-	Version       uint64                 `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"`  // grows with each change, within a term
-	Deserved      []*Amount              `protobuf:"bytes,15,rep,name=deserved,proto3" json:"deserved,omitempty"` // in force, after cutting
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Queue       string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Uid         string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Generation  int64                  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // of the Queue object whose limits are in force
+	Charged     []*Amount              `protobuf:"bytes,4,rep,name=charged,proto3" json:"charged,omitempty"`        // the whole subtree
+	Capability  []*Amount              `protobuf:"bytes,5,rep,name=capability,proto3" json:"capability,omitempty"`
+	Guarantee   []*Amount              `protobuf:"bytes,6,rep,name=guarantee,proto3" json:"guarantee,omitempty"`                         // in force, after cutting
+	Admitted    int32                  `protobuf:"varint,7,opt,name=admitted,proto3" json:"admitted,omitempty"`                          // gangs with a reservation in the subtree
+	Waiting     int32                  `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests waiting in the subtree
+	ReadyReason string                 `protobuf:"bytes,12,opt,name=ready_reason,json=readyReason,proto3" json:"ready_reason,omitempty"` // v1alpha1 Queue Ready reason; "Ready" when fine
+	Message     string                 `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
+	Version     uint64                 `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"`  // grows with each change, within a term
+	Deserved    []*Amount              `protobuf:"bytes,15,rep,name=deserved,proto3" json:"deserved,omitempty"` // in force, after cutting
+	// How it stands among its siblings, as of some seconds ago.
+	FairShare     []*Amount `protobuf:"bytes,16,rep,name=fair_share,json=fairShare,proto3" json:"fair_share,omitempty"`              // of those resources that the parent can give only so much of
+	Wanted        []*Amount `protobuf:"bytes,17,rep,name=wanted,proto3" json:"wanted,omitempty"`                                     // charged, and what gangs wait for that freed quota can help
+	WeightedShare int32     `protobuf:"varint,18,opt,name=weighted_share,json=weightedShare,proto3" json:"weighted_share,omitempty"` // the dominant share of what it has above deserved, in thousandths of what its parent may have, by weight
+	Promised      []*Amount `protobuf:"bytes,19,rep,name=promised,proto3" json:"promised,omitempty"`                                 // to gangs for which others are being evicted
+	Yielding      []*Amount `protobuf:"bytes,20,rep,name=yielding,proto3" json:"yielding,omitempty"`                                 // the part of charged that is on its way out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4035,6 +4093,41 @@ func (x *QueueUsage) GetVersion() uint64 {
 func (x *QueueUsage) GetDeserved() []*Amount {
 	if x != nil {
 		return x.Deserved
+	}
+	return nil
+}
+
+func (x *QueueUsage) GetFairShare() []*Amount {
+	if x != nil {
+		return x.FairShare
+	}
+	return nil
+}
+
+func (x *QueueUsage) GetWanted() []*Amount {
+	if x != nil {
+		return x.Wanted
+	}
+	return nil
+}
+
+func (x *QueueUsage) GetWeightedShare() int32 {
+	if x != nil {
+		return x.WeightedShare
+	}
+	return 0
+}
+
+func (x *QueueUsage) GetPromised() []*Amount {
+	if x != nil {
+		return x.Promised
+	}
+	return nil
+}
+
+func (x *QueueUsage) GetYielding() []*Amount {
+	if x != nil {
+		return x.Yielding
 	}
 	return nil
 }
@@ -7029,6 +7122,7 @@ type WhyReply struct {
 	NodeReasons   []*NodeReason `protobuf:"bytes,23,rep,name=node_reasons,json=nodeReasons,proto3" json:"node_reasons,omitempty"`
 	Kind          uint32        `protobuf:"varint,24,opt,name=kind,proto3" json:"kind,omitempty"`      // of the PodGroup: see api.GroupKind
 	Evicted       string        `protobuf:"bytes,25,opt,name=evicted,proto3" json:"evicted,omitempty"` // why it was evicted for another gang, until it starts again
+	GangUid       string        `protobuf:"bytes,26,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7236,6 +7330,369 @@ func (x *WhyReply) GetEvicted() string {
 		return x.Evicted
 	}
 	return ""
+}
+
+func (x *WhyReply) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+// Asked of the coordinator that leads: how does a gang, or a queue, stand?
+type StandingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	GangUid       string                 `protobuf:"bytes,2,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // in that queue; empty: the queue itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandingRequest) Reset() {
+	*x = StandingRequest{}
+	mi := &file_basalt_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandingRequest) ProtoMessage() {}
+
+func (x *StandingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
+func (*StandingRequest) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *StandingRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *StandingRequest) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+type StandingReply struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Known      bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	Turns      []*Turn                `protobuf:"bytes,2,rep,name=turns,proto3" json:"turns,omitempty"`                                // of a gang that waits: of its queue, then of the ancestors below root
+	Eviction   string                 `protobuf:"bytes,3,opt,name=eviction,proto3" json:"eviction,omitempty"`                          // from whom it takes what it lacks, or why from nobody; empty where that is no matter
+	Then       string                 `protobuf:"bytes,4,opt,name=then,proto3" json:"then,omitempty"`                                  // what happens next,
+	ThenUnixMs int64                  `protobuf:"varint,5,opt,name=then_unix_ms,json=thenUnixMs,proto3" json:"then_unix_ms,omitempty"` // and when
+	// Of a queue.
+	Usage         *QueueUsage  `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	Next          *GangRef     `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`                               // the gang that is next in it, whose standing the above is; none if nothing waits that freed quota can help
+	ShortQueue    string       `protobuf:"bytes,8,opt,name=short_queue,json=shortQueue,proto3" json:"short_queue,omitempty"` // what that one lacks; empty if the nodes lack it
+	ShortResource string       `protobuf:"bytes,9,opt,name=short_resource,json=shortResource,proto3" json:"short_resource,omitempty"`
+	Short         int64        `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`
+	Claims        []*ClaimNote `protobuf:"bytes,11,rep,name=claims,proto3" json:"claims,omitempty"` // that give to the queue or take from it, at most 20
+	ClaimsTotal   uint32       `protobuf:"varint,12,opt,name=claims_total,json=claimsTotal,proto3" json:"claims_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandingReply) Reset() {
+	*x = StandingReply{}
+	mi := &file_basalt_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandingReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandingReply) ProtoMessage() {}
+
+func (x *StandingReply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandingReply.ProtoReflect.Descriptor instead.
+func (*StandingReply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *StandingReply) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *StandingReply) GetTurns() []*Turn {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+func (x *StandingReply) GetEviction() string {
+	if x != nil {
+		return x.Eviction
+	}
+	return ""
+}
+
+func (x *StandingReply) GetThen() string {
+	if x != nil {
+		return x.Then
+	}
+	return ""
+}
+
+func (x *StandingReply) GetThenUnixMs() int64 {
+	if x != nil {
+		return x.ThenUnixMs
+	}
+	return 0
+}
+
+func (x *StandingReply) GetUsage() *QueueUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *StandingReply) GetNext() *GangRef {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+func (x *StandingReply) GetShortQueue() string {
+	if x != nil {
+		return x.ShortQueue
+	}
+	return ""
+}
+
+func (x *StandingReply) GetShortResource() string {
+	if x != nil {
+		return x.ShortResource
+	}
+	return ""
+}
+
+func (x *StandingReply) GetShort() int64 {
+	if x != nil {
+		return x.Short
+	}
+	return 0
+}
+
+func (x *StandingReply) GetClaims() []*ClaimNote {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+func (x *StandingReply) GetClaimsTotal() uint32 {
+	if x != nil {
+		return x.ClaimsTotal
+	}
+	return 0
+}
+
+// How a queue stands among its siblings in which gangs wait, with the gang that is asked about.
+type Turn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Place uint32                 `protobuf:"varint,2,opt,name=place,proto3" json:"place,omitempty"`
+	Of    uint32                 `protobuf:"varint,3,opt,name=of,proto3" json:"of,omitempty"`
+	Band  Band                   `protobuf:"varint,4,opt,name=band,proto3,enum=basalt.wire.v1.Band" json:"band,omitempty"`
+	// Of the very queue of the gang alone.
+	Resource      string `protobuf:"bytes,5,opt,name=resource,proto3" json:"resource,omitempty"` // that decides about the band; empty if the queue names none that the gang requests
+	Has           int64  `protobuf:"varint,6,opt,name=has,proto3" json:"has,omitempty"`
+	Requests      int64  `protobuf:"varint,7,opt,name=requests,proto3" json:"requests,omitempty"`
+	Limit         int64  `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`                                      // of the band, or above which the queue would be
+	WeightedShare int32  `protobuf:"varint,9,opt,name=weighted_share,json=weightedShare,proto3" json:"weighted_share,omitempty"` // that it would have, in thousandths, above deserved
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Turn) Reset() {
+	*x = Turn{}
+	mi := &file_basalt_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Turn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Turn) ProtoMessage() {}
+
+func (x *Turn) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Turn.ProtoReflect.Descriptor instead.
+func (*Turn) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *Turn) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Turn) GetPlace() uint32 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *Turn) GetOf() uint32 {
+	if x != nil {
+		return x.Of
+	}
+	return 0
+}
+
+func (x *Turn) GetBand() Band {
+	if x != nil {
+		return x.Band
+	}
+	return Band_BAND_UNKNOWN
+}
+
+func (x *Turn) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Turn) GetHas() int64 {
+	if x != nil {
+		return x.Has
+	}
+	return 0
+}
+
+func (x *Turn) GetRequests() int64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *Turn) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Turn) GetWeightedShare() int32 {
+	if x != nil {
+		return x.WeightedShare
+	}
+	return 0
+}
+
+type ClaimNote struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`        // for which others are evicted
+	Victims       uint32                 `protobuf:"varint,2,opt,name=victims,proto3" json:"victims,omitempty"` // that are not gone yet; of a claim that takes from the queue, those of the queue
+	Takes         bool                   `protobuf:"varint,3,opt,name=takes,proto3" json:"takes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimNote) Reset() {
+	*x = ClaimNote{}
+	mi := &file_basalt_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimNote) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimNote) ProtoMessage() {}
+
+func (x *ClaimNote) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimNote.ProtoReflect.Descriptor instead.
+func (*ClaimNote) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *ClaimNote) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *ClaimNote) GetVictims() uint32 {
+	if x != nil {
+		return x.Victims
+	}
+	return 0
+}
+
+func (x *ClaimNote) GetTakes() bool {
+	if x != nil {
+		return x.Takes
+	}
+	return false
 }
 
 var File_basalt_proto protoreflect.FileDescriptor
@@ -7547,7 +8004,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x02to\x18\x03 \x01(\v2\x18.basalt.wire.v1.YieldingR\x02to\"U\n" +
 	"\vQueueUsages\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x122\n" +
-	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\xbb\x03\n" +
+	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\xb1\x05\n" +
 	"\n" +
 	"QueueUsage\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
@@ -7565,7 +8022,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\fready_reason\x18\f \x01(\tR\vreadyReason\x12\x18\n" +
 	"\amessage\x18\r \x01(\tR\amessage\x12\x18\n" +
 	"\aversion\x18\x0e \x01(\x04R\aversion\x122\n" +
-	"\bdeserved\x18\x0f \x03(\v2\x16.basalt.wire.v1.AmountR\bdeservedJ\x04\b\t\x10\f\"+\n" +
+	"\bdeserved\x18\x0f \x03(\v2\x16.basalt.wire.v1.AmountR\bdeserved\x125\n" +
+	"\n" +
+	"fair_share\x18\x10 \x03(\v2\x16.basalt.wire.v1.AmountR\tfairShare\x12.\n" +
+	"\x06wanted\x18\x11 \x03(\v2\x16.basalt.wire.v1.AmountR\x06wanted\x12%\n" +
+	"\x0eweighted_share\x18\x12 \x01(\x05R\rweightedShare\x122\n" +
+	"\bpromised\x18\x13 \x03(\v2\x16.basalt.wire.v1.AmountR\bpromised\x122\n" +
+	"\byielding\x18\x14 \x03(\v2\x16.basalt.wire.v1.AmountR\byieldingJ\x04\b\t\x10\f\"+\n" +
 	"\bRefilled\x12\x1f\n" +
 	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
 	"tableEpoch\"R\n" +
@@ -7806,7 +8269,7 @@ const file_basalt_proto_rawDesc = "" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
-	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xca\x05\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xe5\x05\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
@@ -7834,7 +8297,41 @@ const file_basalt_proto_rawDesc = "" +
 	"\x03fit\x18\x16 \x01(\rR\x03fit\x12=\n" +
 	"\fnode_reasons\x18\x17 \x03(\v2\x1a.basalt.wire.v1.NodeReasonR\vnodeReasons\x12\x12\n" +
 	"\x04kind\x18\x18 \x01(\rR\x04kind\x12\x18\n" +
-	"\aevicted\x18\x19 \x01(\tR\aevicted*J\n" +
+	"\aevicted\x18\x19 \x01(\tR\aevicted\x12\x19\n" +
+	"\bgang_uid\x18\x1a \x01(\tR\agangUid\"B\n" +
+	"\x0fStandingRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
+	"\bgang_uid\x18\x02 \x01(\tR\agangUid\"\xb6\x03\n" +
+	"\rStandingReply\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\x12*\n" +
+	"\x05turns\x18\x02 \x03(\v2\x14.basalt.wire.v1.TurnR\x05turns\x12\x1a\n" +
+	"\beviction\x18\x03 \x01(\tR\beviction\x12\x12\n" +
+	"\x04then\x18\x04 \x01(\tR\x04then\x12 \n" +
+	"\fthen_unix_ms\x18\x05 \x01(\x03R\n" +
+	"thenUnixMs\x120\n" +
+	"\x05usage\x18\x06 \x01(\v2\x1a.basalt.wire.v1.QueueUsageR\x05usage\x12+\n" +
+	"\x04next\x18\a \x01(\v2\x17.basalt.wire.v1.GangRefR\x04next\x12\x1f\n" +
+	"\vshort_queue\x18\b \x01(\tR\n" +
+	"shortQueue\x12%\n" +
+	"\x0eshort_resource\x18\t \x01(\tR\rshortResource\x12\x14\n" +
+	"\x05short\x18\n" +
+	" \x01(\x03R\x05short\x121\n" +
+	"\x06claims\x18\v \x03(\v2\x19.basalt.wire.v1.ClaimNoteR\x06claims\x12!\n" +
+	"\fclaims_total\x18\f \x01(\rR\vclaimsTotal\"\xf3\x01\n" +
+	"\x04Turn\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05place\x18\x02 \x01(\rR\x05place\x12\x0e\n" +
+	"\x02of\x18\x03 \x01(\rR\x02of\x12(\n" +
+	"\x04band\x18\x04 \x01(\x0e2\x14.basalt.wire.v1.BandR\x04band\x12\x1a\n" +
+	"\bresource\x18\x05 \x01(\tR\bresource\x12\x10\n" +
+	"\x03has\x18\x06 \x01(\x03R\x03has\x12\x1a\n" +
+	"\brequests\x18\a \x01(\x03R\brequests\x12\x14\n" +
+	"\x05limit\x18\b \x01(\x03R\x05limit\x12%\n" +
+	"\x0eweighted_share\x18\t \x01(\x05R\rweightedShare\"h\n" +
+	"\tClaimNote\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\avictims\x18\x02 \x01(\rR\avictims\x12\x14\n" +
+	"\x05takes\x18\x03 \x01(\bR\x05takes*J\n" +
 	"\aReclaim\x12\x14\n" +
 	"\x10RECLAIM_DESERVED\x10\x00\x12\x16\n" +
 	"\x12RECLAIM_FAIR_SHARE\x10\x01\x12\x11\n" +
@@ -7880,13 +8377,20 @@ const file_basalt_proto_rawDesc = "" +
 	"\n" +
 	"BIND_BOUND\x10\x01\x12\r\n" +
 	"\tBIND_FREE\x10\x02\x12\r\n" +
-	"\tBIND_GONE\x10\x032C\n" +
+	"\tBIND_GONE\x10\x03*O\n" +
+	"\x04Band\x12\x10\n" +
+	"\fBAND_UNKNOWN\x10\x00\x12\x12\n" +
+	"\x0eBAND_GUARANTEE\x10\x01\x12\x11\n" +
+	"\rBAND_DESERVED\x10\x02\x12\x0e\n" +
+	"\n" +
+	"BAND_ABOVE\x10\x032C\n" +
 	"\x04Link\x12;\n" +
-	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\xcf\x01\n" +
+	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\x9b\x02\n" +
 	"\aInspect\x12D\n" +
 	"\x06Status\x12\x1d.basalt.wire.v1.StatusRequest\x1a\x1b.basalt.wire.v1.StatusReply\x12A\n" +
 	"\x05Drain\x12\x1c.basalt.wire.v1.DrainRequest\x1a\x1a.basalt.wire.v1.DrainReply\x12;\n" +
-	"\x03Why\x12\x1a.basalt.wire.v1.WhyRequest\x1a\x18.basalt.wire.v1.WhyReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
+	"\x03Why\x12\x1a.basalt.wire.v1.WhyRequest\x1a\x18.basalt.wire.v1.WhyReply\x12J\n" +
+	"\bStanding\x12\x1f.basalt.wire.v1.StandingRequest\x1a\x1d.basalt.wire.v1.StandingReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
 
 var (
 	file_basalt_proto_rawDescOnce sync.Once
@@ -7900,8 +8404,8 @@ func file_basalt_proto_rawDescGZIP() []byte {
 	return file_basalt_proto_rawDescData
 }
 
-var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -7909,241 +8413,258 @@ var file_basalt_proto_goTypes = []any{
 	(DenyReason)(0),           // 3: basalt.wire.v1.DenyReason
 	(CommitOutcome)(0),        // 4: basalt.wire.v1.CommitOutcome
 	(BindOutcome)(0),          // 5: basalt.wire.v1.BindOutcome
-	(*Frame)(nil),             // 6: basalt.wire.v1.Frame
-	(*FrameAck)(nil),          // 7: basalt.wire.v1.FrameAck
-	(*Envelope)(nil),          // 8: basalt.wire.v1.Envelope
-	(*Amount)(nil),            // 9: basalt.wire.v1.Amount
-	(*Rank)(nil),              // 10: basalt.wire.v1.Rank
-	(*Trace)(nil),             // 11: basalt.wire.v1.Trace
-	(*GangRef)(nil),           // 12: basalt.wire.v1.GangRef
-	(*StoreIdentity)(nil),     // 13: basalt.wire.v1.StoreIdentity
-	(*LeaderRecord)(nil),      // 14: basalt.wire.v1.LeaderRecord
-	(*Sequence)(nil),          // 15: basalt.wire.v1.Sequence
-	(*ShardRecord)(nil),       // 16: basalt.wire.v1.ShardRecord
-	(*TableRecord)(nil),       // 17: basalt.wire.v1.TableRecord
-	(*LimitsRecord)(nil),      // 18: basalt.wire.v1.LimitsRecord
-	(*QueuePolicy)(nil),       // 19: basalt.wire.v1.QueuePolicy
-	(*ReservationRecord)(nil), // 20: basalt.wire.v1.ReservationRecord
-	(*ClaimRecord)(nil),       // 21: basalt.wire.v1.ClaimRecord
-	(*Victim)(nil),            // 22: basalt.wire.v1.Victim
-	(*Yielding)(nil),          // 23: basalt.wire.v1.Yielding
-	(*IntentsRecord)(nil),     // 24: basalt.wire.v1.IntentsRecord
-	(*Demand)(nil),            // 25: basalt.wire.v1.Demand
-	(*IntentRow)(nil),         // 26: basalt.wire.v1.IntentRow
-	(*Reserve)(nil),           // 27: basalt.wire.v1.Reserve
-	(*Unreserve)(nil),         // 28: basalt.wire.v1.Unreserve
-	(*Close)(nil),             // 29: basalt.wire.v1.Close
-	(*Granted)(nil),           // 30: basalt.wire.v1.Granted
-	(*Denied)(nil),            // 31: basalt.wire.v1.Denied
-	(*Unreserved)(nil),        // 32: basalt.wire.v1.Unreserved
-	(*Closed)(nil),            // 33: basalt.wire.v1.Closed
-	(*Stuck)(nil),             // 34: basalt.wire.v1.Stuck
-	(*Mandate)(nil),           // 35: basalt.wire.v1.Mandate
-	(*Lack)(nil),              // 36: basalt.wire.v1.Lack
-	(*Side)(nil),              // 37: basalt.wire.v1.Side
-	(*Candidate)(nil),         // 38: basalt.wire.v1.Candidate
-	(*Claim)(nil),             // 39: basalt.wire.v1.Claim
-	(*ClaimReply)(nil),        // 40: basalt.wire.v1.ClaimReply
-	(*Yield)(nil),             // 41: basalt.wire.v1.Yield
-	(*QueueUsages)(nil),       // 42: basalt.wire.v1.QueueUsages
-	(*QueueUsage)(nil),        // 43: basalt.wire.v1.QueueUsage
-	(*Refilled)(nil),          // 44: basalt.wire.v1.Refilled
-	(*Known)(nil),             // 45: basalt.wire.v1.Known
-	(*Supply)(nil),            // 46: basalt.wire.v1.Supply
-	(*Unplaced)(nil),          // 47: basalt.wire.v1.Unplaced
-	(*PodClass)(nil),          // 48: basalt.wire.v1.PodClass
-	(*Labels)(nil),            // 49: basalt.wire.v1.Labels
-	(*PodWant)(nil),           // 50: basalt.wire.v1.PodWant
-	(*HoldRequest)(nil),       // 51: basalt.wire.v1.HoldRequest
-	(*Held)(nil),              // 52: basalt.wire.v1.Held
-	(*Refusal)(nil),           // 53: basalt.wire.v1.Refusal
-	(*HoldReply)(nil),         // 54: basalt.wire.v1.HoldReply
-	(*Label)(nil),             // 55: basalt.wire.v1.Label
-	(*Probe)(nil),             // 56: basalt.wire.v1.Probe
-	(*Probed)(nil),            // 57: basalt.wire.v1.Probed
-	(*Domain)(nil),            // 58: basalt.wire.v1.Domain
-	(*RoomProbe)(nil),         // 59: basalt.wire.v1.RoomProbe
-	(*Rooms)(nil),             // 60: basalt.wire.v1.Rooms
-	(*NodeRoom)(nil),          // 61: basalt.wire.v1.NodeRoom
-	(*Leaves)(nil),            // 62: basalt.wire.v1.Leaves
-	(*Explain)(nil),           // 63: basalt.wire.v1.Explain
-	(*Explained)(nil),         // 64: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 65: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 66: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 67: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 68: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 69: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 70: basalt.wire.v1.Bind
-	(*Prepare)(nil),           // 71: basalt.wire.v1.Prepare
-	(*Ready)(nil),             // 72: basalt.wire.v1.Ready
-	(*VolumeFailure)(nil),     // 73: basalt.wire.v1.VolumeFailure
-	(*Withdraw)(nil),          // 74: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 75: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 76: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 77: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 78: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 79: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 80: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 81: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 82: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 83: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 84: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 85: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 86: basalt.wire.v1.WhyReply
-	nil,                       // 87: basalt.wire.v1.Labels.LabelsEntry
+	(Band)(0),                 // 6: basalt.wire.v1.Band
+	(*Frame)(nil),             // 7: basalt.wire.v1.Frame
+	(*FrameAck)(nil),          // 8: basalt.wire.v1.FrameAck
+	(*Envelope)(nil),          // 9: basalt.wire.v1.Envelope
+	(*Amount)(nil),            // 10: basalt.wire.v1.Amount
+	(*Rank)(nil),              // 11: basalt.wire.v1.Rank
+	(*Trace)(nil),             // 12: basalt.wire.v1.Trace
+	(*GangRef)(nil),           // 13: basalt.wire.v1.GangRef
+	(*StoreIdentity)(nil),     // 14: basalt.wire.v1.StoreIdentity
+	(*LeaderRecord)(nil),      // 15: basalt.wire.v1.LeaderRecord
+	(*Sequence)(nil),          // 16: basalt.wire.v1.Sequence
+	(*ShardRecord)(nil),       // 17: basalt.wire.v1.ShardRecord
+	(*TableRecord)(nil),       // 18: basalt.wire.v1.TableRecord
+	(*LimitsRecord)(nil),      // 19: basalt.wire.v1.LimitsRecord
+	(*QueuePolicy)(nil),       // 20: basalt.wire.v1.QueuePolicy
+	(*ReservationRecord)(nil), // 21: basalt.wire.v1.ReservationRecord
+	(*ClaimRecord)(nil),       // 22: basalt.wire.v1.ClaimRecord
+	(*Victim)(nil),            // 23: basalt.wire.v1.Victim
+	(*Yielding)(nil),          // 24: basalt.wire.v1.Yielding
+	(*IntentsRecord)(nil),     // 25: basalt.wire.v1.IntentsRecord
+	(*Demand)(nil),            // 26: basalt.wire.v1.Demand
+	(*IntentRow)(nil),         // 27: basalt.wire.v1.IntentRow
+	(*Reserve)(nil),           // 28: basalt.wire.v1.Reserve
+	(*Unreserve)(nil),         // 29: basalt.wire.v1.Unreserve
+	(*Close)(nil),             // 30: basalt.wire.v1.Close
+	(*Granted)(nil),           // 31: basalt.wire.v1.Granted
+	(*Denied)(nil),            // 32: basalt.wire.v1.Denied
+	(*Unreserved)(nil),        // 33: basalt.wire.v1.Unreserved
+	(*Closed)(nil),            // 34: basalt.wire.v1.Closed
+	(*Stuck)(nil),             // 35: basalt.wire.v1.Stuck
+	(*Mandate)(nil),           // 36: basalt.wire.v1.Mandate
+	(*Lack)(nil),              // 37: basalt.wire.v1.Lack
+	(*Side)(nil),              // 38: basalt.wire.v1.Side
+	(*Candidate)(nil),         // 39: basalt.wire.v1.Candidate
+	(*Claim)(nil),             // 40: basalt.wire.v1.Claim
+	(*ClaimReply)(nil),        // 41: basalt.wire.v1.ClaimReply
+	(*Yield)(nil),             // 42: basalt.wire.v1.Yield
+	(*QueueUsages)(nil),       // 43: basalt.wire.v1.QueueUsages
+	(*QueueUsage)(nil),        // 44: basalt.wire.v1.QueueUsage
+	(*Refilled)(nil),          // 45: basalt.wire.v1.Refilled
+	(*Known)(nil),             // 46: basalt.wire.v1.Known
+	(*Supply)(nil),            // 47: basalt.wire.v1.Supply
+	(*Unplaced)(nil),          // 48: basalt.wire.v1.Unplaced
+	(*PodClass)(nil),          // 49: basalt.wire.v1.PodClass
+	(*Labels)(nil),            // 50: basalt.wire.v1.Labels
+	(*PodWant)(nil),           // 51: basalt.wire.v1.PodWant
+	(*HoldRequest)(nil),       // 52: basalt.wire.v1.HoldRequest
+	(*Held)(nil),              // 53: basalt.wire.v1.Held
+	(*Refusal)(nil),           // 54: basalt.wire.v1.Refusal
+	(*HoldReply)(nil),         // 55: basalt.wire.v1.HoldReply
+	(*Label)(nil),             // 56: basalt.wire.v1.Label
+	(*Probe)(nil),             // 57: basalt.wire.v1.Probe
+	(*Probed)(nil),            // 58: basalt.wire.v1.Probed
+	(*Domain)(nil),            // 59: basalt.wire.v1.Domain
+	(*RoomProbe)(nil),         // 60: basalt.wire.v1.RoomProbe
+	(*Rooms)(nil),             // 61: basalt.wire.v1.Rooms
+	(*NodeRoom)(nil),          // 62: basalt.wire.v1.NodeRoom
+	(*Leaves)(nil),            // 63: basalt.wire.v1.Leaves
+	(*Explain)(nil),           // 64: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 65: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 66: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 67: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 68: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 69: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 70: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 71: basalt.wire.v1.Bind
+	(*Prepare)(nil),           // 72: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 73: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 74: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 75: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 76: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 77: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 78: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 79: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 80: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 81: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 82: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 83: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 84: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 85: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 86: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 87: basalt.wire.v1.WhyReply
+	(*StandingRequest)(nil),   // 88: basalt.wire.v1.StandingRequest
+	(*StandingReply)(nil),     // 89: basalt.wire.v1.StandingReply
+	(*Turn)(nil),              // 90: basalt.wire.v1.Turn
+	(*ClaimNote)(nil),         // 91: basalt.wire.v1.ClaimNote
+	nil,                       // 92: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
-	8,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
-	27,  // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
-	28,  // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
-	29,  // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
-	30,  // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
-	31,  // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
-	32,  // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
-	33,  // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
-	42,  // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
-	44,  // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
-	45,  // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
-	34,  // 11: basalt.wire.v1.Envelope.stuck:type_name -> basalt.wire.v1.Stuck
-	35,  // 12: basalt.wire.v1.Envelope.mandate:type_name -> basalt.wire.v1.Mandate
-	39,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
-	40,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
-	41,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
-	51,  // 16: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
-	54,  // 17: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	66,  // 18: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	68,  // 19: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	69,  // 20: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	70,  // 21: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	74,  // 22: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	75,  // 23: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	77,  // 24: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	78,  // 25: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	63,  // 26: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
-	64,  // 27: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	71,  // 28: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
-	72,  // 29: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
-	56,  // 30: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
-	57,  // 31: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
-	59,  // 32: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
-	60,  // 33: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
-	46,  // 34: basalt.wire.v1.Envelope.supply:type_name -> basalt.wire.v1.Supply
-	47,  // 35: basalt.wire.v1.Envelope.unplaced:type_name -> basalt.wire.v1.Unplaced
-	9,   // 36: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
-	9,   // 37: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	9,   // 38: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
-	19,  // 39: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
+	9,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
+	28,  // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
+	29,  // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
+	30,  // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
+	31,  // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
+	32,  // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
+	33,  // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
+	34,  // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
+	43,  // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
+	45,  // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
+	46,  // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
+	35,  // 11: basalt.wire.v1.Envelope.stuck:type_name -> basalt.wire.v1.Stuck
+	36,  // 12: basalt.wire.v1.Envelope.mandate:type_name -> basalt.wire.v1.Mandate
+	40,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
+	41,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
+	42,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
+	52,  // 16: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
+	55,  // 17: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
+	67,  // 18: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	69,  // 19: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	70,  // 20: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	71,  // 21: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	75,  // 22: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	76,  // 23: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	78,  // 24: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	79,  // 25: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	64,  // 26: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	65,  // 27: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	72,  // 28: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	73,  // 29: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	57,  // 30: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
+	58,  // 31: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
+	60,  // 32: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
+	61,  // 33: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
+	47,  // 34: basalt.wire.v1.Envelope.supply:type_name -> basalt.wire.v1.Supply
+	48,  // 35: basalt.wire.v1.Envelope.unplaced:type_name -> basalt.wire.v1.Unplaced
+	10,  // 36: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 37: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 38: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
+	20,  // 39: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
 	0,   // 40: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
-	12,  // 41: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 42: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 43: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	13,  // 41: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 42: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 43: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
 	1,   // 44: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	21,  // 45: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
-	23,  // 46: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
+	22,  // 45: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
+	24,  // 46: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
 	2,   // 47: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
-	22,  // 48: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
-	9,   // 49: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
-	9,   // 50: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
-	12,  // 51: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
-	12,  // 52: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
+	23,  // 48: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
+	10,  // 49: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 50: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
+	13,  // 51: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
+	13,  // 52: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
 	2,   // 53: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
-	12,  // 54: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	25,  // 55: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	26,  // 56: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	9,   // 57: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	9,   // 58: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
-	12,  // 59: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 60: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	9,   // 61: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	10,  // 62: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	11,  // 63: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	12,  // 64: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	12,  // 65: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 66: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 67: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	13,  // 54: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	26,  // 55: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	27,  // 56: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	10,  // 57: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10,  // 58: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
+	13,  // 59: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 60: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 61: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	11,  // 62: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 63: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	13,  // 64: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	13,  // 65: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 66: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 67: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
 	3,   // 68: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	9,   // 69: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	12,  // 70: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 69: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 70: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
 	2,   // 71: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
-	36,  // 72: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
-	37,  // 73: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
-	38,  // 74: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
-	9,   // 75: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
-	9,   // 76: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
-	9,   // 77: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
-	12,  // 78: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 79: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
-	12,  // 80: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 81: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
-	12,  // 82: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
-	23,  // 83: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
-	43,  // 84: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	9,   // 85: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	9,   // 86: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	9,   // 87: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	9,   // 88: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	12,  // 89: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	9,   // 90: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
-	9,   // 91: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
-	9,   // 92: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
-	9,   // 93: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	49,  // 94: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	9,   // 95: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	87,  // 96: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	12,  // 97: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 98: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	48,  // 99: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	50,  // 100: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	11,  // 101: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	52,  // 102: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	55,  // 103: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	52,  // 104: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	53,  // 105: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	78,  // 106: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	52,  // 107: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	48,  // 108: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	58,  // 109: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	48,  // 110: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	61,  // 111: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	9,   // 112: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	62,  // 113: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	9,   // 114: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	48,  // 115: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	65,  // 116: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	12,  // 117: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	48,  // 118: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	67,  // 119: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	10,  // 120: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	11,  // 121: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 122: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	73,  // 123: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	12,  // 124: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 125: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 126: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	76,  // 127: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	9,   // 128: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	9,   // 129: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	9,   // 130: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	79,  // 131: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	78,  // 132: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	84,  // 133: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	43,  // 134: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	12,  // 135: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	9,   // 136: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	65,  // 137: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	6,   // 138: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	82,  // 139: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	80,  // 140: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	85,  // 141: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	7,   // 142: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	83,  // 143: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	81,  // 144: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	86,  // 145: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	142, // [142:146] is the sub-list for method output_type
-	138, // [138:142] is the sub-list for method input_type
-	138, // [138:138] is the sub-list for extension type_name
-	138, // [138:138] is the sub-list for extension extendee
-	0,   // [0:138] is the sub-list for field type_name
+	37,  // 72: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	38,  // 73: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	39,  // 74: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	10,  // 75: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	10,  // 76: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	10,  // 77: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	13,  // 78: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 79: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 80: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	23,  // 81: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	13,  // 82: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	24,  // 83: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	44,  // 84: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	10,  // 85: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	10,  // 86: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 87: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 88: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	10,  // 89: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
+	10,  // 90: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
+	10,  // 91: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 92: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
+	13,  // 93: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 94: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
+	10,  // 95: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
+	10,  // 96: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 97: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	50,  // 98: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	10,  // 99: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
+	92,  // 100: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	13,  // 101: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	11,  // 102: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	49,  // 103: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	51,  // 104: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	12,  // 105: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	53,  // 106: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	56,  // 107: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	53,  // 108: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	54,  // 109: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	79,  // 110: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	53,  // 111: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	49,  // 112: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	59,  // 113: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	49,  // 114: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	62,  // 115: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 116: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	63,  // 117: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 118: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	49,  // 119: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	66,  // 120: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 121: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	49,  // 122: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	68,  // 123: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 124: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 125: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 126: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	74,  // 127: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 128: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	53,  // 129: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 130: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	77,  // 131: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 132: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 133: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 134: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	80,  // 135: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	79,  // 136: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	85,  // 137: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	44,  // 138: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 139: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 140: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	66,  // 141: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	90,  // 142: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	44,  // 143: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 144: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	91,  // 145: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 146: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 147: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	7,   // 148: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	83,  // 149: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	81,  // 150: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	86,  // 151: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	88,  // 152: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	8,   // 153: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	84,  // 154: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	82,  // 155: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	87,  // 156: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	89,  // 157: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	153, // [153:158] is the sub-list for method output_type
+	148, // [148:153] is the sub-list for method input_type
+	148, // [148:148] is the sub-list for extension type_name
+	148, // [148:148] is the sub-list for extension extendee
+	0,   // [0:148] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -8195,8 +8716,8 @@ func file_basalt_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   82,
+			NumEnums:      7,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -129,9 +129,10 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Inspect_Status_FullMethodName = "/basalt.wire.v1.Inspect/Status"
-	Inspect_Drain_FullMethodName  = "/basalt.wire.v1.Inspect/Drain"
-	Inspect_Why_FullMethodName    = "/basalt.wire.v1.Inspect/Why"
+	Inspect_Status_FullMethodName   = "/basalt.wire.v1.Inspect/Status"
+	Inspect_Drain_FullMethodName    = "/basalt.wire.v1.Inspect/Drain"
+	Inspect_Why_FullMethodName      = "/basalt.wire.v1.Inspect/Why"
+	Inspect_Standing_FullMethodName = "/basalt.wire.v1.Inspect/Standing"
 )
 
 // InspectClient is the client API for Inspect service.
@@ -143,6 +144,7 @@ type InspectClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
+	Standing(ctx context.Context, in *StandingRequest, opts ...grpc.CallOption) (*StandingReply, error)
 }
 
 type inspectClient struct {
@@ -183,6 +185,16 @@ func (c *inspectClient) Why(ctx context.Context, in *WhyRequest, opts ...grpc.Ca
 	return out, nil
 }
 
+func (c *inspectClient) Standing(ctx context.Context, in *StandingRequest, opts ...grpc.CallOption) (*StandingReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StandingReply)
+	err := c.cc.Invoke(ctx, Inspect_Standing_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServer is the server API for Inspect service.
 // All implementations must embed UnimplementedInspectServer
 // for forward compatibility.
@@ -192,6 +204,7 @@ type InspectServer interface {
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
 	Why(context.Context, *WhyRequest) (*WhyReply, error)
+	Standing(context.Context, *StandingRequest) (*StandingReply, error)
 	mustEmbedUnimplementedInspectServer()
 }
 
@@ -210,6 +223,9 @@ func (UnimplementedInspectServer) Drain(context.Context, *DrainRequest) (*DrainR
 }
 func (UnimplementedInspectServer) Why(context.Context, *WhyRequest) (*WhyReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Why not implemented")
+}
+func (UnimplementedInspectServer) Standing(context.Context, *StandingRequest) (*StandingReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Standing not implemented")
 }
 func (UnimplementedInspectServer) mustEmbedUnimplementedInspectServer() {}
 func (UnimplementedInspectServer) testEmbeddedByValue()                 {}
@@ -286,6 +302,24 @@ func _Inspect_Why_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inspect_Standing_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StandingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServer).Standing(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Inspect_Standing_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServer).Standing(ctx, req.(*StandingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Inspect_ServiceDesc is the grpc.ServiceDesc for Inspect service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -304,6 +338,10 @@ var Inspect_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Why",
 			Handler:    _Inspect_Why_Handler,
+		},
+		{
+			MethodName: "Standing",
+			Handler:    _Inspect_Standing_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -72,10 +72,14 @@ func (u *user) config() (*rest.Config, string, error) {
 func whyCommand() *cobra.Command {
 	var u user
 	var e endpoint
-	cmd := &cobra.Command{Use: "why [NAMESPACE/]NAME", Args: cobra.ExactArgs(1),
-		Short: "Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next",
+	cmd := &cobra.Command{Use: "why ([NAMESPACE/]NAME | queue/NAME)", Args: cobra.ExactArgs(1),
+		Short: "Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next; or what a queue has, wants and waits for",
+		Long: `Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next; or what a queue has, wants and waits for.
+
+queue/NAME is always a queue: a gang of a namespace "queue" is named with -n.`,
 		Example: `  basalt why research/train
-  basalt why train -n research -o json`}
+  basalt why train -n research -o json
+  basalt why queue/research.vision`}
 	u.register(cmd, "json, yaml, or wide")
 	e.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -91,6 +95,13 @@ func whyCommand() *cobra.Command {
 			return err
 		}
 		name := args[0]
+		if queue, is := strings.CutPrefix(name, "queue/"); is {
+			var answer visibility.WhyQueue
+			if err := e.call(ctx, config, http.MethodGet, "/v1/queues/"+url.PathEscape(queue)+"/why", &answer); err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { fmt.Fprint(w, answer.Text(time.Now())) })
+		}
 		if before, after, found := strings.Cut(name, "/"); found {
 			namespace, name = before, after
 		}

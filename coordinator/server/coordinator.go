@@ -56,11 +56,12 @@ func Run(ctx context.Context, o Options) error {
 			<-c.started
 			c.post(ctx, coordinator.Message{From: from, Body: body})
 		},
-		Up:     func(who api.Incarnation) { <-c.started; c.post(ctx, coordinator.ShardLinked{Incarnation: who}) },
-		Down:   func(who api.Incarnation) { <-c.started; c.suspect(ctx, who) },
-		Dead:   func(who api.Incarnation) { <-c.started; c.suspect(ctx, who) },
-		Status: c.status,
-		Live:   c.live,
+		Up:       func(who api.Incarnation) { <-c.started; c.post(ctx, coordinator.ShardLinked{Incarnation: who}) },
+		Down:     func(who api.Incarnation) { <-c.started; c.suspect(ctx, who) },
+		Dead:     func(who api.Incarnation) { <-c.started; c.suspect(ctx, who) },
+		Status:   c.status,
+		Standing: c.standing,
+		Live:     c.live,
 	})
 	if err != nil {
 		return err
@@ -407,28 +408,50 @@ func (c *candidate) status(ctx context.Context) (*wire.StatusReply, error) {
 	default:
 		return nil, errors.New("starting")
 	}
+	r, err := ask(ctx, c, (*coordinator.Core).Status)
+	if errors.Is(err, errStandby) {
+		return &wire.StatusReply{Name: c.process.Name, Incarnation: string(c.process.Incarnation), Role: "standby"}, nil
+	}
+	if err == nil {
+		r.Name = c.process.Name
+	}
+	return r, err
+}
+
+// standing answers a shard, which has seen to it that its user may ask.
+func (c *candidate) standing(ctx context.Context, m *wire.StandingRequest) (*wire.StandingReply, error) {
+	select {
+	case <-c.started:
+	default:
+		return nil, errStandby
+	}
+	return ask(ctx, c, func(core *coordinator.Core) *wire.StandingReply { return core.Standing(fault.Now(), m) })
+}
+
+var errStandby = errors.New("this coordinator does not lead")
+
+// ask has the loop of the term answer, if there is one.
+func ask[T any](ctx context.Context, c *candidate, answer func(*coordinator.Core) T) (none T, err error) {
 	c.mu.Lock()
 	t := c.term
 	c.mu.Unlock()
-	standby := &wire.StatusReply{Name: c.process.Name, Incarnation: string(c.process.Incarnation), Role: "standby"}
 	if t == nil {
-		return standby, nil
+		return none, errStandby
 	}
-	reply := make(chan *wire.StatusReply, 1)
+	reply := make(chan T, 1)
 	select {
-	case t.inbox <- item{ask: func(core *coordinator.Core) { reply <- core.Status() }}:
+	case t.inbox <- item{ask: func(core *coordinator.Core) { reply <- answer(core) }}:
 	case <-t.done:
-		return standby, nil
+		return none, errStandby
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return none, ctx.Err()
 	}
 	select {
 	case r := <-reply:
-		r.Name = c.process.Name
 		return r, nil
 	case <-t.done:
-		return standby, nil
+		return none, errStandby
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return none, ctx.Err()
 	}
 }

@@ -25,7 +25,7 @@ type IntentsWritten struct {
 	N           uint64
 	Outcome     WriteOutcome
 	Moved       []string // with ReservationMoved: UIDs of the gangs whose reservation is another than the one named
-	ModRevision int64    // with Written: of the key
+	ModRevision int64    // with Written: at which the key was made
 }
 
 // WriteOutcome is how a fenced write ended.

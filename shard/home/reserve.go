@@ -29,6 +29,7 @@ type reserveCall struct {
 	listed        bool // the coordinator of this term has it in its list
 	doubted       bool // it was retransmitted because the coordinator names a reservation of the gang
 	fewer         bool // it was denied, and something smaller takes its place, or nothing
+	judged        bool // when it was made, or since, it was known whether the gang can ever fit
 	local         bool // it is denied without the coordinator: it would be too large for it
 }
 
@@ -59,7 +60,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	demand, excess := total(have)
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
-		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started,
+		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(),
 	}
 	a.serial = c.serial(g)
 	if g.charge.attempt == 0 {
@@ -155,6 +156,14 @@ func (c *Core) await(g *gang) {
 			c.requestQuota(g, nil, false)
 		}
 		return
+	}
+	if !a.judged && a.denied.GetReason() == wire.DenyReason_DENY_SUPPLY && g.tally.chargeable == 0 && g.claim == nil && !g.charge.claimed() {
+		if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) {
+			c.wakeAt(g, at)
+		} else if a.judged = c.knowsNodes(); !c.neverFits(g).None() {
+			c.release(g)
+			return
+		}
 	}
 	if !c.stillWanted(g, a) {
 		pods := c.choose(g)

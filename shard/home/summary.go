@@ -163,18 +163,23 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 	}
 }
 
+// knowsNodes reports whether every shard has sent a summary under the current table, and the table has been stable for Config.NeverAfter.
+func (c *Core) knowsNodes() bool {
+	return c.table != nil && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) && !slices.ContainsFunc(c.table.Members, func(m api.Member) bool {
+		s := c.summaries[m.Incarnation]
+		return s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch)
+	})
+}
+
 // neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show. It returns
-// nothing before every shard has sent a summary under the current table, and the table has been stable for Config.NeverAfter.
+// nothing before the nodes are known.
 func (c *Core) neverFits(g *gang) report.Reason {
-	if c.table == nil || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
+	if !c.knowsNodes() {
 		return report.Reason{}
 	}
 	var total, largest api.Resources
 	for _, m := range c.table.Members {
 		s := c.summaries[m.Incarnation]
-		if s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch) {
-			return report.Reason{}
-		}
 		total, largest = total.Add(s.allocatable), largest.Max(s.largest)
 	}
 	pods := c.choose(g)

@@ -39,18 +39,15 @@ func (c *Core) tellUnplaced(g *gang, missing []*pod) {
 }
 
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are
-// asked why none of them takes one of its pods. One that would not fit if all nodes were empty is told so.
+// asked why none of them takes one of its pods.
 func (c *Core) blockedForSupply(g *gang, a *reserveCall) {
 	g.search.short = nil
-	if never := c.neverFits(g); !never.None() {
-		g.blocked = never
-	} else if explain := a.at.Add(c.cfg.ConditionAfter / 2); c.now.Before(explain) {
+	if explain := a.at.Add(c.cfg.ConditionAfter / 2); c.now.Before(explain) {
 		c.wakeAt(g, explain)
-		g.blocked = report.Denied(a.denied)
 	} else if len(a.pods) > 0 {
 		c.ask(a.pods[:1])
 		c.blockedShort(g, &shortage{pod: a.pods[0].Pod, class: a.pods[0].asked, denied: a.denied})
-	} else {
-		g.blocked = report.Denied(a.denied)
+		return
 	}
+	g.blocked = report.Denied(a.denied)
 }

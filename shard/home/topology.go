@@ -170,8 +170,8 @@ func (c *Core) shutFor(g *gang, missing []*pod) {
 	}
 }
 
-// open returns how many pods like one may be placed now, as far as domains are concerned.
-func (c *Core) open(p *pod, most int) int {
+// open returns how many pods like one may be placed now, as far as domains are concerned; with more, if others are placed before them.
+func (c *Core) open(p *pod, most, more int) int {
 	if len(p.Class.Joins) == 0 {
 		return most
 	}
@@ -179,12 +179,12 @@ func (c *Core) open(p *pod, most int) int {
 	if !ok || rules == nil {
 		return most
 	}
-	return rules.Open(most)
+	return rules.Open(most, more)
 }
 
 // isShut reports whether a search for pods is in vain. Not for long: what keeps a pod from a node may be a hold that only its shard knows.
 func (c *Core) isShut(g *gang, missing []*pod) bool {
-	if len(missing) == 1 && c.open(missing[0], 1) == 0 {
+	if len(missing) == 1 && c.open(missing[0], 1, 0) == 0 {
 		return true
 	}
 	of := c.ruledSleepers.shut[g.name.Namespace]
@@ -236,7 +236,7 @@ func (c *Core) wakeRuled() {
 				continue
 			}
 			if p := g.alone(); p != nil {
-				if woken[p.Class] >= c.open(p, ruledAtOnce) {
+				if woken[p.Class] >= c.open(p, ruledAtOnce, 1) {
 					g.search.inRuled = true
 					list = append(list, g)
 					continue

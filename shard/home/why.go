@@ -27,7 +27,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	if words.None() && !g.started {
 		words = report.NotPlaced()
 	}
-	out.Title, out.Queue, out.State, out.Started = g.label(), g.queue, g.state.String(), g.started
+	out.Title, out.GangUid, out.Queue, out.State, out.Started = g.label(), g.id, g.queue, g.state.String(), g.started
 	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message), words.Next()
 	out.Evicted = g.yielded
 	out.CreatedUnixMs = createdAt(g).UnixMilli()

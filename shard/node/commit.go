@@ -236,7 +236,7 @@ func (c *Core) gather() bool {
 }
 
 // gatheredAt is until when what comes is gathered. Pods that are spread, or follow others, come in waves: a wave waits until the pods of the one
-// before are bound, and so nobody who waits behind it gains anything if it waits longer.
+// before are bound, or at least placed, and so nobody who waits behind it gains anything if it waits longer.
 func (c *Core) gatheredAt() time.Time {
 	for _, m := range c.queue {
 		if m.waves {
@@ -375,8 +375,8 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 		c.keys[k.id] = k
 		c.dirty[k.id] = true
 		c.fewRows = 0
-		for _, r := range b.rows {
-			r.key, r.stored = k, true
+		for i, r := range b.rows {
+			r.key, r.stored, r.index = k, true, i
 			k.rows[r.uid] = r
 			if r.phase == inFlight {
 				c.enter(r, prepared)

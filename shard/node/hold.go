@@ -64,7 +64,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	for i := range classes {
 		ruled[i] = !full[i]
 	}
-	plan := c.plan(g, classes, ruled, m.GetBeside())
+	plan := c.plan(g, classes, ruled, m)
 	in := domainOf(m.GetWithin())
 	defer plan.end(g)
 	for i := range classes {

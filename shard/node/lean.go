@@ -44,21 +44,21 @@ func (p *planned) leaningsOf(i int) *topology.Leanings {
 	return p.leaned[i].of
 }
 
-// place finds a node for a pod of a class that is counted as another one.
-func (p *planned) place(i int, in *domain, counted *api.Class, least uint32, rank api.Rank) (node string, victims []string, ok bool) {
+// placeWhere finds a node that is allowed.
+func (p *planned) placeWhere(i int, in *domain, counted *api.Class, least uint32, rank api.Rank, allow func(int32) bool) (node string, victims []string, ok bool) {
 	c := p.core
 	switch {
 	case in != nil:
-		return c.placeIn(in, p.namespace, counted, rank, p.allow(i), p.leaningsOf(i))
+		return c.placeIn(in, p.namespace, counted, rank, allow, p.leaningsOf(i))
 	case len(p.leaned) == 0 || len(p.asked[i].Leanings) == 0:
-		return c.place(p.namespace, counted, least, rank, p.allow(i))
+		return c.place(p.namespace, counted, least, rank, allow)
 	case !p.leans(i) || c.spent.Spent(c.now, p.namespace) >= comparedAtOnce || !c.mayGrade(p.namespace, counted):
-		return c.place(p.namespace, counted, 0, rank, p.allow(i)) // the grade is about leanings
+		return c.place(p.namespace, counted, 0, rank, allow) // the grade is about leanings
 	}
 	before := c.cache.Compared()
 	defer c.spend(p.namespace, before)
 	l := &p.leaned[i]
-	node, victims, l.grade, ok = c.cache.PlaceLeaning(counted, least, rank, p.allow(i), l.of)
+	node, victims, l.grade, ok = c.cache.PlaceLeaning(counted, least, rank, allow, l.of)
 	return node, victims, ok
 }
 

@@ -138,6 +138,7 @@ func (w words) class() *api.Class {
 		class.Wishes, _ = (&v1.PodSpec{Affinity: wishes}).Marshal()
 	}
 	class.Leanings = w.leanings()
+	class.Joins = w.joins()
 	return api.MakeClass(class)
 }
 
@@ -165,6 +166,17 @@ func (w words) leanings() []byte {
 		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
 	}
 	return api.FromPod(p, nil, api.Rules{}).Class.Leanings
+}
+
+// joins are spread=KEY:APP, a spread with a maxSkew of 1.
+func (w words) joins() []byte {
+	key, app, ok := strings.Cut(w.value["spread"], ":")
+	if !ok {
+		return nil
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns")}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
+	p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	return api.FromPod(p, nil, api.Rules{}).Class.Joins
 }
 
 // labels are app=NAME; "-" for none.
@@ -448,6 +460,11 @@ func (s *script) run(line string) []string {
 
 	case "written": // N REVISION
 		return s.step(event.IntentsWritten{N: uint64(w.toNum(w.plain[0])), Outcome: event.Written, ModRevision: w.toNum(w.plain[1])})
+
+	case "log": // a/N REVISION p1@n1:gang ...: the log of intents shows a key
+		inc, n := key(w.plain[0])
+		revision := w.toNum(w.plain[1])
+		return s.step(event.LogSeen{Revision: revision, Intents: []event.LoggedIntents{{Incarnation: inc, N: n, Place: revision, Record: record(w.plain[2:])}}})
 
 	case "notwritten": // N table|reservation|session|unwritable [gangs]
 		ev := event.IntentsWritten{N: uint64(w.toNum(w.plain[0])), Moved: w.plain[2:]}

@@ -94,6 +94,7 @@ type commit struct {
 	judged      bool // it may be bound, as far as other pods are concerned, or its home shard judges that
 	waves       bool // its pods are spread, or follow others
 	keep        bool // the room of rows that are given up stays the gang's
+	behind      behind
 	rows        []*row
 	reply       *wire.CommitReply // nil while it is not decided
 	deadline    time.Time         // for Bind, once prepared
@@ -143,6 +144,7 @@ type row struct {
 	kin    *kin
 	ruled  bool // its hold was counted by package topology
 
+	index     int // in its key
 	phase     phase
 	volumes   binding
 	asked     time.Time // with volumesAsked: since when

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"basalt.dev/basalt/api"
@@ -18,6 +19,24 @@ func (l *loop) why(ctx context.Context, q *wire.WhyRequest) (*wire.WhyReply, err
 	var reply *wire.WhyReply
 	err := l.ask(ctx, func() { reply = l.home.Why(q) })
 	return reply, err
+}
+
+// standing asks the coordinator that leads.
+func (l *loop) standing(ctx context.Context, q *wire.StandingRequest) (*wire.StandingReply, error) {
+	leads := l.process.Coordinator()
+	if leads == nil {
+		return nil, errors.New("no coordinator leads")
+	}
+	conn, err := l.process.Link.Dial(api.Incarnation(leads.Incarnation), leads.Address)
+	if err != nil {
+		return nil, fmt.Errorf("call the coordinator: %w", err)
+	}
+	defer conn.Close()
+	reply, err := wire.NewInspectClient(conn).Standing(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("call the coordinator: %w", err)
+	}
+	return reply, nil
 }
 
 // whyAnywhere answers a user: it calls the shard that drives the gang, if this one does not.

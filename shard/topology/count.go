@@ -39,6 +39,7 @@ type counter struct {
 	maker   string          // in View.made
 	weight  int
 	used    time.Time
+	opened  uint64 // how often something was counted otherwise, so that a pod may fit that did not before
 }
 
 // carrier counts the pods that carry a term, and so repel those that match it.
@@ -59,8 +60,10 @@ type tally struct {
 	domains int     // with nodes
 	total   counts
 
-	least   int32 // of bound pods in a domain with nodes
-	settled bool  // least is right
+	least   int32    // of bound pods in a domain with nodes
+	settled bool     // least is right
+	soon    [2]int32 // likewise of all pods, without and with those that are held,
+	known   [2]bool  // if it is right
 
 	members  int       // nodes that are in some domain
 	spectrum *spectrum // nil unless leanings ask
@@ -119,6 +122,7 @@ func (t *tally) add(n int32, c counts, by int32) {
 	t.measure(d, 1)
 	t.total.add(c, by)
 	t.settled = t.settled && c[bound] == 0 && !fault.On(fault.RowsSupport)
+	t.known = [2]bool{}
 }
 
 func (t *tally) fit(d int32) {
@@ -145,7 +149,7 @@ func (t *tally) put(n, by int32) {
 	t.domain[d].add(c, by)
 	t.measure(d, 1)
 	t.total.add(c, by)
-	t.settled = false
+	t.settled, t.known = false, [2]bool{}
 }
 
 // minimum returns how many bound pods the domain with the fewest has.
@@ -163,6 +167,24 @@ func (t *tally) minimum(domains int64) int32 {
 		t.least = max(t.least, 0)
 	}
 	return t.least
+}
+
+// expected returns the minimum once the pods that are on their way are bound, at most Ahead above the minimum.
+func (t *tally) expected(domains int64, holds bool) int32 {
+	least := t.minimum(domains)
+	if int64(t.domains) < domains {
+		return least
+	}
+	i := flag(holds)
+	if !t.known[i] {
+		t.known[i], t.soon[i] = true, -1
+		for d, n := range t.nodes {
+			if c := t.of(int32(d), holds); n > 0 && (t.soon[i] < 0 || c < t.soon[i]) {
+				t.soon[i] = c
+			}
+		}
+	}
+	return min(max(least, t.soon[i]), least+Ahead)
 }
 
 // of returns how many pods a domain has, those that are only held included or not.

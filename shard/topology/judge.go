@@ -18,7 +18,8 @@ type Member struct {
 
 // Verdict is what comes of a judgement.
 type Verdict struct {
-	Wait     bool     // too little is known yet
+	Wait     bool     // too little is known yet,
+	Behind   *Rules   // or the pods may be bound if earlier rows bind theirs: these will tell by another Stamp
 	Against  []string // UIDs of pods that a constraint keeps from their nodes; none: all may be bound
 	Obstacle Obstacle // of the first of them
 	Node     string
@@ -26,21 +27,27 @@ type Verdict struct {
 
 // Judge says whether pods may be bound whose rows are in the log up to a revision. Pods are judged as they are in the end, all of them
 // together, at the place of the last.
+//
+// Pods whose rows are all in one key wait for rows before them that would raise the minimum of a spread. They wait for nothing behind them,
+// and others do not wait for rows at all, so there is a first among those that wait, and nobody waits in a circle.
 func (v *View) Judge(revision int64, members []Member) Verdict {
 	if (v.position < revision || v.position == 0 || v.gap) && !fault.On(fault.JudgedUnseen) {
 		return Verdict{Wait: true}
 	}
 	v.settleBlind()
-	point := place{revision: revision, index: -1}
+	point, first := place{revision: revision, index: -1}, revision
 	for i := range members {
 		for _, r := range v.rows[members[i].UID] {
-			if r.node == members[i].Node && r.version == members[i].Version && r.place.compare(point) > 0 {
-				point = r.place
+			if r.node == members[i].Node && r.version == members[i].Version {
+				first = min(first, r.place.revision)
+				if r.place.compare(point) > 0 {
+					point = r.place
+				}
 			}
 		}
 	}
 	rules := make([]*Rules, len(members))
-	some := false
+	some, asked := false, counters{}
 	for i := range members {
 		m := &members[i]
 		r, wait := v.judgedBy(m, point)
@@ -48,7 +55,10 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 			return Verdict{Wait: true}
 		}
 		rules[i] = r
-		some = some || r != nil
+		if r != nil {
+			some = true
+			asked.add(r)
+		}
 	}
 	if !some {
 		return Verdict{}
@@ -62,11 +72,11 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 	}
 	v.sortOrder()
 	for i := len(v.order) - 1; i >= 0 && v.order[i].place.compare(point) > 0; i-- { // those have to respect us
-		if r := v.order[i]; !r.givenUp && !own[r.uid] && len(v.rows[r.uid]) == 1 {
+		if r := v.order[i]; !r.givenUp && !own[r.uid] && len(v.rows[r.uid]) == 1 && asked.count(v.podOf(r.namespace, r.uid)) {
 			t.Without(r.namespace, r.uid)
 		}
 	}
-	verdict := Verdict{}
+	verdict, behind := Verdict{}, (*Rules)(nil)
 	against := func(i int, o Obstacle) {
 		if len(verdict.Against) == 0 {
 			verdict.Obstacle, verdict.Node = o, members[i].Node
@@ -106,12 +116,48 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		t.Without(members[i].Namespace, members[i].UID)
 		rest := *rules[i]
 		rest.affinity = nil
-		if o := rest.Obstacle(v.nodeOf(members[i].Node), false); o != None {
-			against(i, o)
+		switch n := v.nodeOf(members[i].Node); rest.Obstacle(n, false) {
+		case None:
+		case Skewed:
+			if first == point.revision && rest.Later(n, false) == None {
+				behind = rules[i]
+				break
+			}
+			fallthrough
+		default:
+			against(i, rest.Obstacle(n, false))
 		}
 		t.Add(members[i].Namespace, members[i].UID, members[i].Node)
 	}
+	if behind != nil && len(verdict.Against) == 0 {
+		return Verdict{Wait: true, Behind: behind}
+	}
 	return verdict
+}
+
+// counters are what rules ask.
+type counters map[*counter]bool
+
+func (c counters) add(r *Rules) {
+	for _, s := range r.asks {
+		c[s] = true
+	}
+	for _, t := range r.avoided {
+		c[t.counter] = true
+	}
+}
+
+// count reports whether some of them count a pod.
+func (c counters) count(p *pod) bool {
+	if p == nil {
+		return false
+	}
+	for _, e := range p.entries {
+		if slices.ContainsFunc(e.kin.in, func(s *counter) bool { return c[s] }) || slices.ContainsFunc(e.kin.terms, func(s *carrier) bool { return c[&s.counter] }) {
+			return true
+		}
+	}
+	return false
 }
 
 // judgedBy returns the rules of a pod, or that it is not known yet what they are.

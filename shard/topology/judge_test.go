@@ -93,6 +93,7 @@ func (j *judged) says(revision int64, rows ...string) string {
 
 func TestJudge(t *testing.T) {
 	const avoids, avoided = "node(s) didn't match pod anti-affinity rules", "node(s) didn't satisfy existing pods anti-affinity rules"
+	const skewed = "[p] node(s) didn't match pod topology spread constraints"
 	for name, run := range map[string]func(j *judged) (got, want string){
 		"the log was not seen up to the row": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "", "")
@@ -198,7 +199,45 @@ func TestJudge(t *testing.T) {
 			j.rows(6, "p@10>a2")
 			before := j.says(6, "p@10>a2")
 			j.Bound("ns", "q", "b1")
-			return before + ", " + j.says(6, "p@10>a2"), "[p] node(s) didn't match pod topology spread constraints, ok"
+			return before + ", " + j.says(6, "p@10>a2"), "wait, ok"
+		},
+		"a row of a spread waits for those before it alone": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "even", "")
+			j.pod("q", "11", "x", "even", "")
+			j.pod("r", "12", "x", "even", "a1")
+			j.rows(5, "p@10>a2")
+			j.rows(6, "q@11>b1")
+			return j.says(5, "p@10>a2"), skewed
+		},
+		"and only if they let it in": func(j *judged) (string, string) {
+			for _, uid := range []string{"p", "q", "s"} {
+				j.pod(uid, "10", "x", "even", "")
+			}
+			j.pod("r", "12", "x", "even", "a1")
+			j.rows(5, "q@10>b1")
+			j.rows(6, "s@10>a1")
+			j.rows(7, "p@10>a2")
+			return j.says(6, "s@10>a1") + ", " + j.says(7, "p@10>a2"), "wait, " + skewed
+		},
+		"no longer than they may": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "even", "")
+			j.pod("q", "11", "x", "even", "")
+			j.pod("r", "12", "x", "even", "a1")
+			j.rows(5, "q@11>b1")
+			j.rows(6, "p@10>a2")
+			before := j.says(6, "p@10>a2")
+			j.log(5, &wire.IntentsRecord{GivenUp: []string{"q"}})
+			return before + ", " + j.says(6, "p@10>a2"), "wait, " + skewed
+		},
+		"of a Commit in two keys none waits": func(j *judged) (string, string) {
+			for _, uid := range []string{"p", "q", "s"} {
+				j.pod(uid, "10", "x", "even", "")
+			}
+			j.pod("r", "12", "x", "even", "a1")
+			j.rows(5, "q@10>b1")
+			j.rows(6, "p@10>a2")
+			j.rows(7, "s@10>a2")
+			return j.says(7, "p@10>a2", "s@10>a2"), "[p s] node(s) didn't match pod topology spread constraints"
 		},
 		"a gang is judged in the end": func(j *judged) (string, string) {
 			for _, uid := range []string{"p", "q", "r", "s"} {

@@ -49,6 +49,10 @@ type spreadRule struct {
 	self          int32
 }
 
+// Ahead is how many more pods of a domain may be on their way than a spread allows beside the pods that are bound. They wait for those that
+// they rely on.
+const Ahead = 16
+
 type ruleKey struct{ namespace, class string }
 
 // Concerned reports whether pods of a namespace may be ones that a term of some pod is about.
@@ -212,15 +216,16 @@ func spreadCounts(s *api.Spread) func(k *kin) bool {
 	return func(k *kin) bool { return !k.deleting && (k.unlisted || s.Counts(k.labels)) }
 }
 
-// Open returns how many pods may be placed now as far as domains are concerned, one after another and without those that are bound
-// meanwhile; at most so many. Whether the nodes of these domains have room is another question.
-func (r *Rules) Open(most int) int {
+// Open returns how many pods may be placed now as far as domains are concerned, one after another, if all that is on its way will be bound;
+// at most so many. With more, the first of them are on their way before the last is placed. Whether the nodes of these domains have room is
+// another question.
+func (r *Rules) Open(most, more int) int {
 	for i := range r.spread {
 		s := &r.spread[i]
 		if s.self == 0 {
 			continue // it does not count itself
 		}
-		open, least := int64(0), s.minimum(s.domains)
+		open, least := int64(0), min(s.expected(s.domains, true)+int32(more), s.minimum(s.domains)+Ahead)
 		for d, n := range s.nodes {
 			if n > 0 {
 				open += max(0, s.skew+int64(least-s.of(int32(d), true)))
@@ -247,13 +252,33 @@ func (r *Rules) Open(most int) int {
 
 // Obstacle says what keeps a pod from a node. With holds, pods count for which this shard only holds room.
 func (r *Rules) Obstacle(n int32, holds bool) Obstacle {
+	return r.obstacle(n, holds, func(s *spreadRule) int32 { return s.minimum(s.domains) })
+}
+
+// Later says what keeps a pod from a node once what is on its way is bound.
+func (r *Rules) Later(n int32, holds bool) Obstacle {
+	return r.obstacle(n, holds, func(s *spreadRule) int32 { return s.expected(s.domains, holds) })
+}
+
+// Spreads reports whether Later may differ from Obstacle.
+func (r *Rules) Spreads() bool { return len(r.spread) > 0 }
+
+// Stamp changes with what pods wait for that Later lets in.
+func (r *Rules) Stamp() (sum uint64) {
+	for i := range r.spread {
+		sum += r.spread[i].counter.opened
+	}
+	return sum
+}
+
+func (r *Rules) obstacle(n int32, holds bool, least func(*spreadRule) int32) Obstacle {
 	for i := range r.spread {
 		s := &r.spread[i]
 		d := s.column.of[n]
 		if d < 0 {
 			return NoDomain
 		}
-		if int64(s.of(d, holds)+s.self-s.minimum(s.domains)) > s.skew {
+		if int64(s.of(d, holds)+s.self-least(s)) > s.skew {
 			return Skewed
 		}
 	}

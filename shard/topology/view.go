@@ -637,6 +637,7 @@ func (v *View) open(s *counter) {
 	if v.trials > 0 {
 		return
 	}
+	s.opened++
 	for namespace := range s.by {
 		v.changed[namespace] = true
 	}

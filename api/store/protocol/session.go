@@ -212,7 +212,7 @@ const (
 // WriteResult is what WriteIntents came to.
 type WriteResult struct {
 	Outcome       Outcome
-	ModRevision   int64    // with Written: of the key
+	ModRevision   int64    // with Written: at which the key was made
 	TableRevision int64    // with TableMoved: the table's now, 0 when there is none
 	Moved         []string // with ReservationMoved: the UIDs of the gangs
 }
@@ -333,9 +333,10 @@ func (m *WriteIntents) failed(r Result) {
 	now := r.first(2 + len(m.fences)) // it exists, or the session were lost
 	x.saw(now.Mod, now.Value)
 	// Only this session writes new keys under its incarnation and each number once: a key that is there is an earlier try of
-	// this call, perhaps rewritten by an heir since.
+	// this call, perhaps rewritten by an heir since. It is reported as it was written: whoever rewrites it compares its revision, and so learns
+	// what the heir took out.
 	if kv := r.first(0); kv != nil && !fault.On(fault.IntentsTwice) {
-		m.state, m.WriteResult = intentsDone, WriteResult{Outcome: Written, ModRevision: kv.Mod}
+		m.state, m.WriteResult = intentsDone, WriteResult{Outcome: Written, ModRevision: kv.Create}
 		if m.lost && now.Mod == m.own.mod { // of several tries one landed, perhaps a lost one: end the others
 			m.state = intentsEnding
 		}

@@ -8,7 +8,8 @@
 // home, a node shard, both, or a home that only judges. One may be fenced: its heir is a running shard or a fresh process, and it
 // goes on for ever without knowing, so its judgements and Bindings are as late as they like. Worlds: p carries a term and q matches
 // it; both carry it (an exclusive key, or two that want to be the first of an affinity); their rows are in one key; a gang over two
-// node shards against q, and against another such gang; f needs l; l1 needs l2 of its own gang; a spread over two domains.
+// node shards against q, and against another such gang; f needs l; l1 needs l2 of its own gang; two pods, or two gangs, that need each
+// other; a spread over two domains.
 //
 // Steps. A home commits a gang, at most twice; node shards write its rows or refuse them; a judge says yes or no; Bind arrives or
 // the row is given up; a Binding arrives; its outcome is learned; the row is removed; the heir patches and removes; a pod is edited
@@ -49,6 +50,8 @@
 //	R22  heir-removes-unmoved   It removes a row when the pod is bound, gone or at another version, which it makes by a patch.
 //	R23* rest-is-kept           A row of a Commit of which another row was refused is given up: that Commit is never judged.
 //	R24* ignored-after-read     With Config.PointsWin: see the third correction.
+//	R25* later-rows-awaited     A row that would be fit if others were bound waits for them, but for none behind its place.
+//	R26* gangs-wait             Only Commits whose rows are all in one key wait so.
 //
 // What the model corrected:
 //   - R4. The node shard writes rows of several gangs in one key, so that they have one CreateRevision. By "place < point"
@@ -66,6 +69,10 @@
 //   - R10. Nodes are one more watch with a pace of its own.
 //   - R23. The table changes while a node shard writes the rows of a gang in two keys, and the second one is refused. Nobody judges
 //     that Commit, and the first row would keep others away for ever.
+//   - R25 and R26. A wave of a spread need not be bound before the rows of the next one are written: these wait in the log, and are
+//     judged when the rows that they rely on are bound or over. A judge may take its time, so nothing else changes. But two that
+//     rely on each other would wait for ever: single pods if they waited for rows behind them, and gangs with several places in any case,
+//     since rows of each may be before the point of the other. Of Commits with one place that wait, the first waits for none that does.
 //
 // What turned out to be unnecessary:
 //   - That rows which are missing after a broken watch count until a list: by R16 nothing is judged before the list, and what the

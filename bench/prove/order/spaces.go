@@ -30,7 +30,7 @@ func Small() []Config {
 		}
 	}
 	return append(all, in("plain", Config{NewNode: true, Edits: 1}), in("support-gang", Config{Timeouts: true}, 1, 1), in("leader", Config{Timeouts: true}), in("leader", Config{Edits: 1}),
-		in("spread", Config{}), in("spread", Config{Edits: 1}, 1, 1, 1), in("gangs", Config{}, 1, 1), in("gangs", Config{PointsWin: true}, 1, 1))
+		in("spread", Config{}), in("spread", Config{Edits: 1}, 1, 1, 1), in("spread-waves", Config{}, 1, 1, 1), in("mutual", Config{}), in("mutual", Config{Edits: 1}), in("mutual-gangs", Config{}, 1, 1), in("gangs", Config{}, 1, 1), in("gangs", Config{PointsWin: true}, 1, 1))
 }
 
 // Large takes some minutes.
@@ -57,6 +57,7 @@ func Large() []Config {
 	}
 	return append(all, in("gang", Config{Deaths: 1}, 1, 2), in("gang-judge", Config{Deaths: 1}, 1, 2),
 		in("support-gang", Config{Timeouts: true, Edits: 1}, 1, 2), in("support-gang", Config{Deaths: 1}, 1, 1), in("support-gang", Config{Breaks: 1, Clean: true}, 1, 1),
+		in("spread-waves", Config{Edits: 1}, 1, 1, 1), in("spread-waves", Config{Deletes: 1}, 1, 1, 1), in("spread-waves", Config{Deaths: 1}, 1, 1, 1), in("mutual-gangs", Config{Timeouts: true}, 1, 1), in("mutual-gangs", Config{Edits: 1}, 1, 1),
 		in("spread", Config{Edits: 1}), in("spread", Config{Deletes: 1}), in("spread", Config{Late: true, Clean: true}, 1, 1, 1),
 		in("spread", Config{Deaths: 1}, 1, 1, 1), in("spread", Config{Breaks: 1, Clean: true}, 1, 1, 1))
 }
@@ -94,6 +95,8 @@ func EachWeakened() []Weakened {
 		{HeirRemovesUnmoved, in("key", Config{Deaths: 1}, 1, 1)},
 		{RestIsKept, in("gang-one", Config{Deaths: 1, Victim: b}, 1, 1)},
 		{IgnoredAfterRead, in("gang", Config{PointsWin: true, Breaks: 1, Clean: true}, 1, 1)},
+		{LaterRowsAwaited, in("mutual", Config{}, 1, 1)},
+		{GangsWait, in("mutual-gangs", Config{}, 1, 1)},
 	}
 	for i := range all {
 		all[i].In.Weak, all[i].In.Limit = []Rule{all[i].Rule}, 2_000_000

@@ -117,6 +117,28 @@ func (m *machine) judge(s *state, i, u, k uint8) uint8 {
 		return open
 	case m.World.fits(cm.pods, may, bound):
 		return yes
+	case (m.oneKey(s, u, k) || m.weak.has(GangsWait)) && m.hopes(s, i, cm.pods, may, point, last):
+		return open
 	}
 	return no
+}
+
+// hopes reports whether pods may be bound once the earlier rows that may still bind their pods have done so.
+func (m *machine) hopes(s *state, i, own, may, point, last uint8) bool {
+	support := may
+	if m.weak.has(LaterRowsAwaited) {
+		support, _, _ = m.look(s, i, own, everything, 0)
+	}
+	return m.World.fits(own, may, support)
+}
+
+// oneKey reports whether all rows of a Commit are in one key.
+func (m *machine) oneKey(s *state, u, k uint8) bool {
+	place := m.singleRow(s, u, k).place
+	for x := range uint8(pods) {
+		if s.commit[u][k].pods&(1<<x) != 0 && s.row[x][k].place != place {
+			return false
+		}
+	}
+	return true
 }

@@ -136,6 +136,14 @@ var Worlds = []World{
 	// A spread: x1 and x3 in one zone, x2 in the other.
 	{Name: "spread", Pods: []string{"x1", "x2", "x3"}, Gangs: [][]uint8{{0}, {1}, {2}}, Home: []uint8{a, b, b}, Node: []uint8{a, b, b},
 		Terms: 7, Zones: [pods]uint8{1, 2, 1}, Skew: true, Heir: toC},
+	// Both waves of a spread are of one node shard: x1 and x3 in one zone, x2 of another shard in the other.
+	{Name: "spread-waves", Pods: []string{"x1", "x2", "x3"}, Gangs: [][]uint8{{0}, {1}, {2}}, Home: []uint8{a, a, a}, Node: []uint8{a, b, a},
+		Terms: 7, Zones: [pods]uint8{1, 2, 1}, Skew: true, Heir: toC},
+	// Each needs the other, and so nobody is the first.
+	{Name: "mutual", Pods: []string{"p", "q"}, Gangs: [][]uint8{{0}, {1}}, Home: []uint8{a, b}, Node: []uint8{a, b},
+		Terms: 3, Needs: [pods]uint8{2, 1}, Heir: toC},
+	{Name: "mutual-gangs", Pods: []string{"l1", "l2", "m1", "m2"}, Gangs: [][]uint8{{0, 1}, {2, 3}}, Home: []uint8{a, b}, Node: []uint8{a, b, a, b},
+		Terms: 15, Needs: [pods]uint8{12, 12, 3, 3}, Heir: toC},
 }
 
 // WorldNamed returns the world of a name.

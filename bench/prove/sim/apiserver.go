@@ -47,6 +47,7 @@ type feed struct {
 	w        *world
 	kind     string
 	objects  map[string]object // the Kind's
+	times    []time.Time       // of the Log's entries
 	watchers []*watcher
 }
 
@@ -108,6 +109,7 @@ func (a *apiServer) changed(k *model.Kind, e entry) {
 	if gone {
 		w.log("api: %s %s (%s) is gone", f.kind, nameOf(e), e.GetUID())
 	}
+	f.times = append(f.times, w.now)
 	for _, x := range f.watchers {
 		x.wake(x.lag())
 	}
@@ -352,9 +354,17 @@ func (x *watcher) list() {
 	})
 }
 
-// before is what there was so many changes ago, and the place in the log.
+// cached is how old a list of nodes from a cache of the server's may be. The judges of domains allow for that.
+const cached = 10 * time.Second
+
+// before is what there was so many changes ago, and the place in the log. Nodes are as they were when the run began, or later.
 func (f *feed) before(changes int) (objects []object, next int) {
 	next = max(0, len(f.Log)-changes)
+	if f == f.w.api.nodes {
+		for next < len(f.Log) && (!f.times[next].After(f.w.start) || f.w.now.Sub(f.times[next]) > cached) {
+			next++
+		}
+	}
 	was := map[string]object{}
 	for _, e := range f.Log[:next] {
 		if e.Type == watch.Deleted {

@@ -22,7 +22,9 @@ import (
 // Binding lands, and again when one lands whose row has an earlier place, each pod of ours must satisfy what it carries:
 //
 //   - against every pod that is on a node by a row with an earlier place and was not over when the pod landed,
-//   - supported only by pods that were bound, at some moment since its rows were durable and wide, or by rows of the same point.
+//   - supported only by pods that were bound, at some moment since its rows were durable and wide, by pods that Bindings of ours bound after
+//     that moment, or by rows of the same point. For a shard is told what became of Bindings, and counts their pods before its watch shows
+//     them, and before it shows which of the others were deleted meanwhile.
 //
 // Nobody knows when it was judged in between, nor how far the judge's watch had come. So what counts against a pod is what counted all that
 // time, under all labels that it had; and what supports it is what did at any moment. What others bound counts against it once it was seen
@@ -303,6 +305,15 @@ func (o *ordered) bound(l *landed, at time.Time, match func(sight) bool) map[str
 	return out
 }
 
+// ahead adds the pods that Bindings of ours bound after a moment: those who judged may have been told, and their watch may be there yet.
+func (o *ordered) ahead(out map[string]string, l *landed, at time.Time, match func(map[string]string) bool) {
+	for uid, other := range o.landed {
+		if uid != l.line.uid && other.at.After(at) && !other.at.After(l.at) && match(other.pod.Labels) {
+			out[uid] = other.line.node
+		}
+	}
+}
+
 // with adds the rows of the same point.
 func (o *ordered) with(out map[string]string, l *landed, match func(map[string]string) bool) {
 	for _, r := range l.line.word.lines {
@@ -349,6 +360,7 @@ func (o *ordered) spread(c *check, l *landed, s *corev1.TopologySpreadConstraint
 				least[value] = 0
 			}
 			pods := o.bound(l, t, func(s sight) bool { return match(s.labels) && !s.deleting })
+			o.ahead(pods, l, t, match)
 			o.with(pods, l, match)
 			for _, node := range pods {
 				if value, counts := domain[node]; counts {

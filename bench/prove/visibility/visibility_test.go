@@ -19,6 +19,7 @@ import (
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -97,15 +98,18 @@ func TestWhy(t *testing.T) {
 	w.fails(0, "red", "Not/A/Name", "")
 
 	t.Run("the condition says the same", func(t *testing.T) {
-		var answer visibility.Why
-		out, err := w.run(0, "red", "full-too", "-o", "json")
-		w.check(err)
-		w.check(json.Unmarshal([]byte(out), &answer))
-		var g v1alpha1.PodGroup
-		w.check(w.kube.Basalt.Get().Namespace("red").Resource("podgroups").Name("full-too").Do(t.Context()).Into(&g))
-		if g.Status == nil || g.Status.Message != answer.Message || g.Status.Reason != answer.Reason || answer.Nodes == nil || answer.Nodes.Total != 2 {
-			t.Errorf("the status says %+v, the answer is %s", g.Status, out)
-		}
+		localtest.Wait(t, patience, "the status", func(context.Context) error { // it is written now and then
+			var answer visibility.Why
+			out, err := w.run(0, "red", "full-too", "-o", "json")
+			w.check(err)
+			w.check(json.Unmarshal([]byte(out), &answer))
+			var g v1alpha1.PodGroup
+			w.check(w.kube.Basalt.Get().Namespace("red").Resource("podgroups").Name("full-too").Do(t.Context()).Into(&g))
+			if g.Status == nil || g.Status.Message != answer.Message || g.Status.Reason != answer.Reason || answer.Nodes == nil || answer.Nodes.Total != 2 {
+				return fmt.Errorf("the status says %+v, the answer is %s", g.Status, out)
+			}
+			return nil
+		})
 	})
 
 	t.Run("others learn nothing", func(t *testing.T) {
@@ -127,6 +131,29 @@ func TestWhy(t *testing.T) {
 		}
 	})
 
+	t.Run("queues in the order", func(t *testing.T) {
+		w.queue("other", "100")
+		w.gang("blue", "waits", "other", 1, "3500m")
+		w.says(0, "red", "full-too", `turn     queue "wide" is 2nd of the 2 below "root" in which gangs wait: above what it deserves (nothing of what the gang requests), with a weighted share of `)
+		w.check(w.kube.Basalt.Patch(types.MergePatchType).Resource("queues").Name("wide").Body([]byte(`{"spec":{"deserved":{"cpu":"50"}}}`)).Do(t.Context()).Error())
+		w.says(0, "red", "full-too", `turn     queue "wide" is 1st of the 2 below "root" in which gangs wait: within what it deserves (cpu 7100m + 3500m of 50)`,
+			`claims   nobody is evicted for it: no other queue below "root" has more than it deserves, and its queue does not allow preemption`)
+		w.fails(0, "red", "queue/wide", `may not get the Queue "wide"`)
+		w.fails(0, "red", "queue/nowhere", `may not get the Queue "nowhere"`)
+		w.fails(0, "red", "queue/no_queue", "")
+		_, err := w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "see-queues"},
+			Rules: []rbac.PolicyRule{{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"queues"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
+		w.check(err)
+		_, err = w.kube.Core.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbac.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "see-queues"},
+			RoleRef:  rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "see-queues"},
+			Subjects: []rbac.Subject{{Kind: "Group", APIGroup: rbac.GroupName, Name: "system:serviceaccounts"}}}, metav1.CreateOptions{})
+		w.check(err)
+		w.says(1, "red", "queue/wide", "queue wide: 2 gangs are charged, 1 wait", "ready    Ready: limits are in force", "next     red/full-too: the nodes lack cpu=", "FAIR SHARE")
+		w.says(1, "blue", "queue/wide", "queue wide: 2 gangs are charged, 1 wait", "next     a gang of another namespace\n")
+		w.fails(1, "red", "queue/nowhere", `there is no queue "nowhere"`)
+		w.check(w.kube.Basalt.Delete().Namespace("blue").Resource("podgroups").Name("waits").Do(t.Context()).Error())
+	})
+
 	t.Run("bad tokens", func(t *testing.T) {
 		elsewhere := w.token("red", []string{"https://elsewhere.example"})
 		for token, want := range map[string]int{"": 401, "nonsense": 401, elsewhere: 401, strings.Repeat("x", 20<<10): 401, w.token("red", nil): 200} {
@@ -146,6 +173,7 @@ func TestWhy(t *testing.T) {
 	t.Run("a user who asks all the time", func(t *testing.T) {
 		red, blue := w.token("red", nil), w.token("blue", nil)
 		w.gang("blue", "own", "wide", 2, "1", "own-0")
+		w.says(1, "blue", "own", "PodGroup blue/own waits")
 		refused := 0
 		for range 100 {
 			if code, _ := w.ask(w.shards[1].Visibility+"/v1/namespaces/red/gangs/few/why", red); code == http.StatusTooManyRequests {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -171,22 +172,6 @@ func (r *Queues) Written(now time.Time, path string, id uint64, outcome event.St
 // status returns what is to be written of a queue.
 func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueStatus, error) {
 	u := q.usage
-	charged, err := wire.ToResources(u.GetCharged())
-	if err != nil {
-		return nil, err
-	}
-	capability, err := wire.ToResources(u.GetCapability())
-	if err != nil {
-		return nil, err
-	}
-	guarantee, err := wire.ToResources(u.GetGuarantee())
-	if err != nil {
-		return nil, err
-	}
-	deserved, err := wire.ToResources(u.GetDeserved())
-	if err != nil {
-		return nil, err
-	}
 	var seen *v1alpha1.Stamp
 	if q.seen != nil {
 		seen = &q.seen.Stamp
@@ -201,25 +186,29 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 		Stamp:              r.cfg.next(q.last, seen, epoch),
 		ObservedGeneration: u.GetGeneration(),
 		Conditions:         []metav1.Condition{condition(now, before, v1alpha1.ConditionReady, ready, u.GetGeneration())},
-		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(),
+		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(), WeightedShare: u.GetWeightedShare(),
 	}
-	// The definition of Queue takes so many resources. The coordinator reports no more, but for limits of a record that is older
-	// than the bound.
-	capability, _ = capability.Foremost(api.MaxResources, nil)
-	guarantee, _ = guarantee.Foremost(api.MaxResources, capability)
-	deserved, _ = deserved.Foremost(api.MaxResources, capability)
-	charged, _ = charged.Foremost(api.MaxResources, capability)
-	if len(charged) > 0 {
-		status.Charged = charged.ToResourceList()
+	capability, err := wire.ToResources(u.GetCapability())
+	if err != nil {
+		return nil, err
 	}
-	if len(capability) > 0 {
-		status.Limits.Capability = capability.ToResourceList()
-	}
-	if len(guarantee) > 0 {
-		status.Limits.Guarantee = guarantee.ToResourceList()
-	}
-	if len(deserved) > 0 {
-		status.Limits.Deserved = deserved.ToResourceList()
+	for _, list := range []struct {
+		said []*wire.Amount
+		to   *corev1.ResourceList
+	}{
+		{u.GetCapability(), &status.Limits.Capability}, {u.GetGuarantee(), &status.Limits.Guarantee}, {u.GetDeserved(), &status.Limits.Deserved},
+		{u.GetCharged(), &status.Charged}, {u.GetYielding(), &status.Yielding}, {u.GetPromised(), &status.Promised},
+		{u.GetWanted(), &status.Wanted}, {u.GetFairShare(), &status.FairShare},
+	} {
+		amounts, err := wire.ToResources(list.said)
+		if err != nil {
+			return nil, err
+		}
+		// The definition of Queue takes so many resources. The coordinator reports no more, but for limits of a record that is older
+		// than the bound.
+		if amounts, _ = amounts.Foremost(api.MaxResources, capability); len(amounts) > 0 {
+			*list.to = amounts.ToResourceList()
+		}
 	}
 	return status, nil
 }

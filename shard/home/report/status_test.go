@@ -76,6 +76,8 @@ func TestQueueStatus(t *testing.T) {
 		{&wire.QueueUsage{Queue: "q", Charged: amounts(1), Admitted: 4, Waiting: 5, Generation: 6, ReadyReason: "QueueClosed"}, "3/a/1 charged=[1] capability=[] guarantee=[] 4 5 False QueueClosed"},
 		{&wire.QueueUsage{Queue: "q", Capability: amounts(2), ReadyReason: v1alpha1.ReasonGuaranteeCut}, "3/a/1 charged=[] capability=[2] guarantee=[] 0 0 True " + v1alpha1.ReasonGuaranteeCut},
 		{&wire.QueueUsage{Queue: "q", Guarantee: amounts(3)}, "3/a/1 charged=[] capability=[] guarantee=[3] 0 0 True Ready"},
+		{&wire.QueueUsage{Queue: "q", Wanted: amounts(4), FairShare: amounts(5), WeightedShare: 600, Promised: amounts(7), Yielding: amounts(8)},
+			"3/a/1 charged=[] capability=[] guarantee=[] 0 0 True Ready wanted=[4] fair=[5] 600 promised=[7] yielding=[8]"},
 	} {
 		s, err := r.status(epoch0, &queue{usage: test.usage}, 3)
 		if err != nil {
@@ -89,6 +91,9 @@ func TestQueueStatus(t *testing.T) {
 		}
 		got := fmt.Sprintf("%d/%s/%d charged=%v capability=%v guarantee=%v %d %d %s %s", s.Epoch, s.Writer, s.Sequence, words(s.Charged), words(s.Limits.Capability), words(s.Limits.Guarantee),
 			s.AdmittedGangs, s.WaitingGangs, s.Conditions[0].Status, s.Conditions[0].Reason)
+		if s.Wanted != nil {
+			got += fmt.Sprintf(" wanted=%v fair=%v %d promised=%v yielding=%v", words(s.Wanted), words(s.FairShare), s.WeightedShare, words(s.Promised), words(s.Yielding))
+		}
 		if got != test.want {
 			t.Errorf("%v: %s, want %s", test.usage, got, test.want)
 		}

@@ -1,0 +1,262 @@
+package visibility
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Standing is how a gang that waits stands in the order, and by whose end it may start. It is empty if the coordinator did not say.
+type Standing struct {
+	Turns    []Turn     `json:"turns,omitempty"`    // of its queue and of the ancestors below root
+	Eviction string     `json:"eviction,omitempty"` // from whom it takes what it lacks, or why from nobody
+	Then     string     `json:"then,omitempty"`     // what happens then,
+	At       *time.Time `json:"at,omitempty"`       // and when
+}
+
+// Bands of a queue, from the first to the last.
+const (
+	BandGuarantee = "WithinGuarantee"
+	BandDeserved  = "WithinDeserved"
+	BandAbove     = "AboveDeserved"
+)
+
+// Turn is the place of a queue among its siblings in which gangs wait, by what it would have with the gang.
+type Turn struct {
+	Queue string `json:"queue"`
+	Place int    `json:"place"`
+	Of    int    `json:"of"`
+	Band  string `json:"band,omitempty"`
+
+	// Of the queue of the gang alone.
+	Resource      string `json:"resource,omitempty"` // that decides about the band, empty if the queue names none that the gang requests
+	Has           string `json:"has,omitempty"`
+	Requests      string `json:"requests,omitempty"`
+	Limit         string `json:"limit,omitempty"`
+	WeightedShare int    `json:"weightedShare,omitempty"` // above what it deserves, in thousandths
+}
+
+func standingOf(r *wire.StandingReply) Standing {
+	s := Standing{Eviction: r.GetEviction(), Then: r.GetThen()}
+	if ms := r.GetThenUnixMs(); ms > 0 {
+		at := time.UnixMilli(ms).UTC()
+		s.At = &at
+	}
+	for _, t := range r.GetTurns() {
+		turn := Turn{Queue: t.GetQueue(), Place: int(t.GetPlace()), Of: int(t.GetOf()), WeightedShare: int(t.GetWeightedShare())}
+		switch t.GetBand() {
+		case wire.Band_BAND_GUARANTEE:
+			turn.Band = BandGuarantee
+		case wire.Band_BAND_DESERVED:
+			turn.Band = BandDeserved
+		case wire.Band_BAND_ABOVE:
+			turn.Band = BandAbove
+		}
+		if what := t.GetResource(); what != "" {
+			turn.Resource, turn.Has, turn.Requests, turn.Limit = what, api.FormatAmount(what, t.GetHas()), api.FormatAmount(what, t.GetRequests()), api.FormatAmount(what, t.GetLimit())
+		}
+		s.Turns = append(s.Turns, turn)
+	}
+	return s
+}
+
+// lines says the turns, for people: of queues that compete, or are entitled to something.
+func (s *Standing) lines() (out []string) {
+	for i, t := range s.Turns {
+		if t.Of <= 1 && t.Band == BandAbove && t.Resource == "" {
+			continue
+		}
+		var b strings.Builder
+		if parent := api.Parent(t.Queue); t.Of > 1 {
+			fmt.Fprintf(&b, "queue %q is %s of the %d below %q in which gangs wait", t.Queue, ordinal(t.Place), t.Of, parent)
+		} else {
+			fmt.Fprintf(&b, "queue %q is the only one below %q in which gangs wait", t.Queue, parent)
+		}
+		switch t.Band {
+		case BandGuarantee:
+			b.WriteString(": within its guarantee")
+		case BandDeserved:
+			b.WriteString(": within what it deserves")
+		case BandAbove:
+			b.WriteString(": above what it deserves")
+		}
+		switch {
+		case t.Resource != "":
+			fmt.Fprintf(&b, " (%s %s + %s of %s)", t.Resource, t.Has, t.Requests, t.Limit)
+		case i == 0 && t.Band == BandAbove:
+			b.WriteString(" (nothing of what the gang requests)")
+		}
+		if t.WeightedShare > 0 {
+			fmt.Fprintf(&b, ", with a weighted share of %d", t.WeightedShare)
+		}
+		out = append(out, b.String())
+	}
+	return out
+}
+
+// evictions says by whose end the gang may start.
+func (s *Standing) evictions(now time.Time) string {
+	words := s.Eviction
+	if s.Then != "" {
+		words += ", " + s.Then
+	}
+	switch {
+	case s.At == nil:
+	case s.At.After(now):
+		words += " in " + s.At.Sub(now).Round(time.Second).String()
+	default:
+		words += " now"
+	}
+	return words
+}
+
+// WhyQueue says what a queue has and wants, which of its gangs is next, and which claims concern it. It is the answer in JSON; fields may be
+// added.
+type WhyQueue struct {
+	Queue         string          `json:"queue"`
+	Ready         string          `json:"ready"` // the reason of its condition
+	Message       string          `json:"message,omitempty"`
+	Admitted      int             `json:"admitted"` // gangs
+	Waiting       int             `json:"waiting"`
+	Amounts       []QueueResource `json:"amounts,omitempty"`
+	WeightedShare int             `json:"weightedShare"` // as in its status
+	Next          *NextGang       `json:"next,omitempty"`
+	Claims        []Claim         `json:"claims,omitempty"`
+	MoreClaims    int             `json:"moreClaims,omitempty"`
+}
+
+// QueueResource is what a queue has of a resource, in the words of its status. What is empty is not limited, or nothing.
+type QueueResource struct {
+	Resource   string `json:"resource"`
+	Charged    string `json:"charged,omitempty"`
+	Yielding   string `json:"yielding,omitempty"`
+	Promised   string `json:"promised,omitempty"`
+	Wanted     string `json:"wanted,omitempty"`
+	FairShare  string `json:"fairShare,omitempty"`
+	Guarantee  string `json:"guarantee,omitempty"`
+	Deserved   string `json:"deserved,omitempty"`
+	Capability string `json:"capability,omitempty"`
+}
+
+// NextGang is the gang that is next in a queue, or below it. It is empty for one that the user may not see: what it requests is its own.
+type NextGang struct {
+	Gang  string `json:"gang,omitempty"`
+	Lacks *Lack  `json:"lacks,omitempty"`
+	Standing
+}
+
+// Claim is one that gives to a queue or takes from it.
+type Claim struct {
+	Gang    string `json:"gang,omitempty"` // for which others are evicted; empty for one that the user may not see
+	Victims int    `json:"victims"`        // that are not gone yet; if it takes from the queue, those of the queue
+	Takes   bool   `json:"takes"`
+}
+
+// queueFromReply makes a WhyQueue of what the coordinator said. Gangs are named that the user may see.
+func queueFromReply(r *wire.StandingReply, mayGet func(*wire.GangRef) bool) *WhyQueue {
+	name := func(g *wire.GangRef) string {
+		if !mayGet(g) {
+			return ""
+		}
+		return g.Title()
+	}
+	u := r.GetUsage()
+	w := &WhyQueue{Queue: u.GetQueue(), Ready: u.GetReadyReason(), Message: u.GetMessage(), Admitted: int(u.GetAdmitted()), Waiting: int(u.GetWaiting()),
+		WeightedShare: int(u.GetWeightedShare())}
+	of := map[string]*QueueResource{}
+	for _, list := range []struct {
+		amounts []*wire.Amount
+		field   func(*QueueResource) *string
+	}{
+		{u.GetCharged(), func(q *QueueResource) *string { return &q.Charged }}, {u.GetYielding(), func(q *QueueResource) *string { return &q.Yielding }},
+		{u.GetPromised(), func(q *QueueResource) *string { return &q.Promised }}, {u.GetWanted(), func(q *QueueResource) *string { return &q.Wanted }},
+		{u.GetFairShare(), func(q *QueueResource) *string { return &q.FairShare }}, {u.GetGuarantee(), func(q *QueueResource) *string { return &q.Guarantee }},
+		{u.GetDeserved(), func(q *QueueResource) *string { return &q.Deserved }}, {u.GetCapability(), func(q *QueueResource) *string { return &q.Capability }},
+	} {
+		for _, a := range list.amounts {
+			what := a.GetResource()
+			if of[what] == nil {
+				of[what] = &QueueResource{Resource: what}
+			}
+			*list.field(of[what]) = api.FormatAmount(what, a.GetValue())
+		}
+	}
+	for _, what := range api.SortedKeys(of) {
+		w.Amounts = append(w.Amounts, *of[what])
+	}
+	if g := r.GetNext(); g != nil {
+		w.Next = &NextGang{Gang: name(g)}
+		if w.Next.Gang != "" {
+			w.Next.Standing = standingOf(r)
+		}
+		if w.Next.Gang != "" && r.GetShort() > 0 {
+			w.Next.Lacks = &Lack{r.GetShortQueue(), r.GetShortResource(), api.FormatAmount(r.GetShortResource(), r.GetShort())}
+		}
+	}
+	for _, n := range r.GetClaims() {
+		w.Claims = append(w.Claims, Claim{name(n.GetGang()), int(n.GetVictims()), n.GetTakes()})
+	}
+	w.MoreClaims = int(r.GetClaimsTotal()) - len(w.Claims)
+	return w
+}
+
+// Text says all of it, for people.
+func (w *WhyQueue) Text(now time.Time) string {
+	var b strings.Builder
+	row := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-8s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	named := func(gang string) string {
+		if gang == "" {
+			return "a gang of another namespace"
+		}
+		return gang
+	}
+	fmt.Fprintf(&b, "queue %s: %d gangs are charged, %d wait\n", w.Queue, w.Admitted, w.Waiting)
+	row("ready", "%s: %s", w.Ready, w.Message)
+	if w.WeightedShare > 0 {
+		row("share", "%d thousandths of what its parent may have, above what it deserves and by weight", w.WeightedShare)
+	}
+	if n := w.Next; n != nil {
+		lacks := ""
+		if n.Lacks != nil {
+			lacks = ": " + n.Lacks.String()
+		}
+		row("next", "%s%s", named(n.Gang), lacks)
+		for _, line := range n.lines() {
+			row("turn", "%s", line)
+		}
+		if words := n.evictions(now); words != "" {
+			row("claims", "%s", words)
+		}
+	}
+	for _, c := range w.Claims {
+		if c.Takes {
+			row("gives", "%d of its gangs are evicted for %s and not gone yet", c.Victims, named(c.Gang))
+		} else {
+			row("gets", "%d gangs are evicted for %s and not gone yet", c.Victims, named(c.Gang))
+		}
+	}
+	if w.MoreClaims > 0 {
+		row("", "and %d more claims", w.MoreClaims)
+	}
+	if len(w.Amounts) > 0 {
+		table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(table, "\nRESOURCE\tCHARGED\tYIELDING\tPROMISED\tWANTED\tFAIR SHARE\tGUARANTEE\tDESERVED\tCAPABILITY")
+		for _, q := range w.Amounts {
+			cells := []string{q.Resource, q.Charged, q.Yielding, q.Promised, q.Wanted, q.FairShare, q.Guarantee, q.Deserved, q.Capability}
+			for i := range cells {
+				if cells[i] == "" {
+					cells[i] = "-"
+				}
+			}
+			fmt.Fprintln(table, strings.Join(cells, "\t"))
+		}
+		_ = table.Flush()
+	}
+	return b.String()
+}

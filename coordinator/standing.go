@@ -1,0 +1,277 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// What users are told of the order, and of evictions. It is found out when somebody asks, and changes nothing that decides. Of the queue of
+// a gang its users hear the amounts, of the ancestors how they stand, and of other queues and gangs how many there are.
+
+const (
+	standingsFor = time.Second // how queues stand is found out no more often, whoever asks
+	nextAmong    = 16          // so many demand classes of a queue are looked through for its next gang
+	claimsShown  = 10
+)
+
+// Standing says how a gang that waits stands in the order, and by whose end it may start; or the same of a queue and its next gang.
+func (c *Core) Standing(now time.Time, m *wire.StandingRequest) *wire.StandingReply {
+	c.tree.recompute()
+	if uid := m.GetGangUid(); uid != "" {
+		g := c.gangs[gangKey{m.GetQueue(), uid}]
+		if g == nil {
+			return &wire.StandingReply{}
+		}
+		return c.standingOf(now, g)
+	}
+	q := c.tree.byPath[m.GetQueue()]
+	if q == nil || q.object == nil && q.limits == nil {
+		return &wire.StandingReply{}
+	}
+	c.updateFair(now)
+	out := &wire.StandingReply{Known: true}
+	c.lineUp(now)
+	if r := q.next; r != nil && r.slot >= 0 {
+		out = c.standingOf(now, r.gang)
+		out.Next = r.gang.ref
+		if l := r.demandClass.lastDenial(); l != nil && l.short > 0 {
+			out.ShortResource, out.Short = l.resource, l.short
+			if l.reason != wire.DenyReason_DENY_SUPPLY {
+				out.ShortQueue = l.queue.path
+			}
+		}
+	}
+	out.Usage = c.usage(q)
+	for _, x := range c.claims {
+		note := x.noteOf(q)
+		if note == nil {
+			continue
+		}
+		if out.ClaimsTotal++; out.ClaimsTotal <= claimsShown {
+			out.Claims = append(out.Claims, note)
+		}
+	}
+	return out
+}
+
+// lastDenial is why the requests of a class were denied last, nil if they were not.
+func (a *demandClass) lastDenial() *shortfall {
+	if a == nil || a.denied.queue == nil {
+		return nil
+	}
+	return &a.denied
+}
+
+func (c *Core) standingOf(now time.Time, g *gang) *wire.StandingReply {
+	out := &wire.StandingReply{Known: true}
+	if r := g.req; r != nil && r.demandClass != nil && (g.res == nil || g.res.claim == nil) { // a claim has its turn behind it
+		c.lineUp(now)
+		for q := r.queue; q.parent != nil; q = q.parent {
+			out.Turns = append(out.Turns, q.turn(r))
+		}
+	}
+	var at time.Time
+	if out.Eviction, out.Then, at = c.eviction(now, g); !at.IsZero() {
+		out.ThenUnixMs = at.UnixMilli()
+	}
+	return out
+}
+
+// lineUp finds out which gang is next in each queue, and how the queue stands with it. That is what the tournament of order.go would find
+// if it began now with all that wait.
+func (c *Core) lineUp(now time.Time) {
+	if now.Before(c.linedUp.Add(standingsFor)) {
+		return
+	}
+	c.linedUp = now
+	c.tree.root.lineUp()
+}
+
+func (q *queue) lineUp() {
+	q.next, q.stands = nil, standing{}
+	if q.classes != nil {
+		looked := 0
+		q.classes.Ascend(func(a *demandClass) bool {
+			if l := a.lastDenial(); l == nil || l.waits() {
+				q.next = a.requests[0]
+			}
+			looked++
+			return q.next == nil && looked < nextAmong
+		})
+	}
+	var best standing
+	for _, child := range q.children {
+		child.lineUp()
+		if child.next != nil && (q.next == nil || child.stands.compare(best) < 0) {
+			q.next, best = child.next, child.stands
+		}
+	}
+	if q.next != nil && q.parent != nil {
+		q.stands = q.standing(q.next, q.next.delta)
+	}
+}
+
+// turn is how a queue stands among its siblings with a request of its subtree.
+func (q *queue) turn(r *request) *wire.Turn {
+	s := q.standing(r, r.delta)
+	out := &wire.Turn{Queue: q.path, Place: 1, Of: 1, Band: bands[s.band]}
+	for _, sibling := range q.parent.children {
+		if sibling == q || sibling.next == nil {
+			continue
+		}
+		if out.Of++; sibling.stands.compare(s) < 0 {
+			out.Place++
+		}
+	}
+	if q != r.queue {
+		return out
+	}
+	limits := q.deserved
+	if s.band == withinGuarantee {
+		limits = q.guarantee
+	}
+	most := int64(-1)
+	for _, d := range r.delta {
+		limit, named := limits.Get(d.Resource)
+		if !named || d.Value <= 0 {
+			continue
+		}
+		has := q.has(d.Resource).amount()
+		if use := part(api.AddSat(has, d.Value), limit); use > most {
+			most = use
+			out.Resource, out.Has, out.Requests, out.Limit = d.Resource, has, d.Value, limit
+		}
+	}
+	if s.band == aboveDeserved {
+		out.WeightedShare = q.weighted(r.delta)
+	}
+	return out
+}
+
+var bands = map[band]wire.Band{withinGuarantee: wire.Band_BAND_GUARANTEE, withinDeserved: wire.Band_BAND_DESERVED, aboveDeserved: wire.Band_BAND_ABOVE}
+
+// eviction says from whom a gang takes what it lacks, or why from nobody, and what happens then and when.
+func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Time) {
+	r := g.req
+	switch {
+	case g.res != nil && g.res.claim != nil:
+		x := g.res.claim
+		left := x.left(c.tree.root)
+		if left == 0 {
+			return "all gangs that made room for it are gone", "it is admitted next", time.Time{}
+		}
+		return fmt.Sprintf("%s evicted for it and not gone yet", gangs(left)), "the claim ends", x.until
+	case c.refilling || c.began != nil || !c.tree.evicts || g.res != nil && (g.res.closing || g.res.claimedBy != nil):
+		return "", "", time.Time{}
+	case r == nil && !g.lacksRoom(now):
+		return "", "", time.Time{}
+	case r != nil && g.res != nil && !g.res.demand.IsZero():
+		return "nobody is evicted for it: what a gang that has started asks for in addition is not taken from others", "", time.Time{}
+	case r != nil && !r.claims:
+		return "nobody is evicted for it: it has started in part, requires a topology domain, or its pods say preemptionPolicy: Never", "", time.Time{}
+	case r != nil && !r.waitsForQuota():
+		return "", "", time.Time{}
+	case g.mandate != nil:
+		return "its home looks for gangs without which each of its pods would have a node", "", time.Time{}
+	case g.paused(now, c.limitsVersion) && g.pause.young:
+		return "gangs that may be evicted for it got their quota too short a time ago", "the first of them may be evicted", g.pause.until
+	case g.paused(now, c.limitsVersion):
+		why := ""
+		if g.pause.why != "" {
+			why = ": " + g.pause.why
+		}
+		return "no gangs were found whose eviction would let it start" + why, "it looks again", g.pause.until
+	}
+	if c.tree.byFairShare {
+		c.updateFair(now)
+	}
+	a := g.ask()
+	lacks := a.lacks()
+	switch rule, mine := a.prospect(lacks); rule {
+	case wire.Rule_RULE_RECLAIM:
+		words = fmt.Sprintf("queue %q may take back for it what it %s", mine.path, mine.entitlement())
+	case wire.Rule_RULE_PREEMPT:
+		words = "gangs of lower priority in its queue may be evicted for it"
+	default:
+		return "nobody is evicted for it: " + a.whyNobody(lacks), "", time.Time{}
+	}
+	if at = g.lacking().Add(a.queue.preemptionDelay()); now.Before(at) {
+		return words, "at the earliest", at
+	}
+	return words, "it is looked at in its turn", time.Time{}
+}
+
+func gangs(n int) string {
+	if n == 1 {
+		return "1 gang is"
+	}
+	return fmt.Sprintf("%d gangs are", n)
+}
+
+// whyNobody says why others may not be evicted for an ask that has no prospect: of reclaim, at the level at which it comes closest.
+func (a ask) whyNobody(lacks []lack) string {
+	if len(lacks) == 0 {
+		return "what it lacks is kept for guarantees, or for gangs that have waited longer"
+	}
+	reclaim, closest := "its queue has no siblings", 0
+	found := func(close int, format string, args ...any) {
+		if close > closest {
+			reclaim, closest = fmt.Sprintf(format, args...), close
+		}
+	}
+	for mine := a.queue; mine.parent != nil; mine = mine.parent {
+		switch {
+		case len(mine.parent.children) == 1:
+		case !slices.ContainsFunc(lacks, func(l lack) bool { return api.Under(mine.parent.path, l.at.path) }):
+			found(1, "it is the capability of queue %q that it lacks", lacks[0].at.path)
+		case mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER:
+			found(2, "the reclaimPolicy of queue %q is Never", mine.parent.path)
+		case !usesAny(mine.threshold(), a.uses()):
+			found(3, "queue %q deserves nothing of what it requests", mine.path)
+		case !mine.entitled(a):
+			found(4, "queue %q would have more than it %s", mine.path, mine.entitlement())
+		default:
+			found(5, "no other queue below %q has more than it %s", mine.parent.path, mine.entitlement())
+		}
+	}
+	if a.queue.preempts() {
+		return reclaim + ", and no gang in its queue has a lower priority"
+	}
+	return reclaim + ", and its queue does not allow preemption"
+}
+
+// entitlement names the threshold of a queue.
+func (q *queue) entitlement() string {
+	if q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE {
+		return "has as its fair share"
+	}
+	return "deserves"
+}
+
+// left counts the victims of a claim that are not gone, below a queue.
+func (x *claim) left(q *queue) (n int) {
+	for _, v := range x.victims {
+		if (v.open() || v.closed()) && api.Under(v.gang.key.queue, q.path) {
+			n++
+		}
+	}
+	return n
+}
+
+// noteOf says what a claim gives to a queue or takes from it, nil for neither.
+func (x *claim) noteOf(q *queue) *wire.ClaimNote {
+	if x.gang.res == nil || x.gang.res.claim != x {
+		return nil
+	}
+	if api.Under(x.gang.key.queue, q.path) {
+		return &wire.ClaimNote{Gang: x.gang.ref, Victims: uint32(x.left(top(q)))}
+	}
+	if n := x.left(q); n > 0 {
+		return &wire.ClaimNote{Gang: x.gang.ref, Victims: uint32(n), Takes: true}
+	}
+	return nil
+}
