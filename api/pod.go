@@ -47,6 +47,7 @@ type Pod struct {
 
 	PreemptionNever bool  // spec.preemptionPolicy is Never: nothing is evicted for it
 	GraceSeconds    int32 // spec.terminationGracePeriodSeconds
+	DeletionCost    int32 // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
 
 	GroupKind GroupKind
 	GroupMin  int    // of an ImpliedGroup: how many of its pods start together, 0 if this pod does not say
@@ -74,6 +75,25 @@ type Pod struct {
 
 	// Scheduled is the PodScheduled=False condition that the pod shows now, "" when none: reason and message.
 	ConditionReason, ConditionMessage string
+}
+
+// maxCost is what an int32 has room in.
+const maxCost = 11
+
+// deletionCost reads what a pod's annotation says, 0 where it says nothing that Kubernetes' controllers would heed.
+func deletionCost(p *v1.Pod) int32 {
+	if says := p.Annotations[v1.PodDeletionCost]; len(says) <= maxCost {
+		if cost, err := strconv.ParseInt(says, 10, 32); err == nil {
+			return int32(cost)
+		}
+	}
+	return 0
+}
+
+// CompareSurplus orders the bound pods of a gang that has more than its minimum: those that go first come first. It is the order in which
+// Kubernetes' controllers scale down: the lowest deletion cost, then the youngest.
+func CompareSurplus(a, b *Pod) int {
+	return cmp.Or(cmp.Compare(a.DeletionCost, b.DeletionCost), b.Created.Compare(a.Created), cmp.Compare(a.UID, b.UID))
 }
 
 // PodID is the short form of a pod's UID in reservations. UIDs are drawn by the API server, so nobody can choose two that collide.
@@ -260,6 +280,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	out.Preemptible = YesOrNo(p.Labels[LabelPreemptible])
 	if out.Node != "" {
 		out.Gang = p.Labels[LabelGang]
+		out.DeletionCost = deletionCost(p)
 	} else if !out.Ours {
 		out.Nominated = p.Status.NominatedNodeName
 	}

@@ -84,6 +84,9 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	}
 	stripGroups(out, p)
 	if s.NodeName != "" {
+		if cost := deletionCost(p); cost != 0 {
+			metav1.SetMetaDataAnnotation(&out.ObjectMeta, v1.PodDeletionCost, strconv.Itoa(int(cost)))
+		}
 		return out
 	}
 	if size := p.Size(); size > MaxPodBytes {

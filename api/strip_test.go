@@ -67,6 +67,9 @@ func TestStripping(t *testing.T) {
 			if c.Intn(8) == 0 {
 				(*l)[api.AnnotationGangLabels] = "app"
 			}
+			if n := len(*l); n > 0 {
+				(*l)[v1.PodDeletionCost] = strings.Repeat("0", 3*n) + strconv.Itoa(n)
+			}
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0) },
 		func(s *string, c randfill.Continue) { // rarely the same is often enough

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ import (
 //
 // From that put on, what was promised and what is on its way out counts (queue.moves): nobody else is granted what was promised, and nobody
 // is evicted for what is on its way.
+//
+// A victim may also be no more than some pods of a gang that has more than its minimum (surplus.go).
 //
 // A claim is dropped when it is not lawful any more because limits were edited, when its gang gives up or asks for something else, and
 // when it takes too long. Who is not closed by then is spared. Who is closed stays closed.
@@ -43,20 +46,22 @@ type claim struct {
 	judged   uint64 // Core.limitsVersion when it was judged
 }
 
-// victim is a gang that is to go. Under another attempt it is none.
+// victim is a gang that is to go, or some pods of it. Under another attempt it is none.
 type victim struct {
 	gang    *gang
 	attempt uint64
+	pods    []surplus // that go alone; none: all of it goes
+	told    bool      // its home was asked for them
 }
 
-// open reports whether the victim is not closed yet.
+// open reports whether the victim is not closed, or its pods not condemned, yet.
 func (v victim) open() bool {
-	return v.gang.res != nil && v.gang.res.attempt == v.attempt && !v.gang.res.closing && !v.gang.res.demand.IsZero()
+	return v.gang.res != nil && v.gang.res.attempt == v.attempt && !v.gang.res.closing && !v.gang.res.demand.IsZero() && (!v.single() || len(v.rest()) > 0)
 }
 
 // closed reports whether it is on its way out.
 func (v victim) closed() bool {
-	return v.gang.res != nil && v.gang.res.attempt == v.attempt && v.gang.res.closing
+	return v.gang.res != nil && v.gang.res.attempt == v.attempt && (v.gang.res.closing || len(v.going()) > 0)
 }
 
 // move adds to what a queue and its ancestors will have more.
@@ -75,13 +80,10 @@ func (c *Core) setLeaving(g *gang, leaving bool) {
 	if r.leaving == leaving || fault.On(fault.RealShares) {
 		return
 	}
-	times := int64(1)
 	if r.leaving = leaving; leaving {
-		times = -1
 		c.setUnplaced(g, nil) // it does not look for room any more
 	}
-	r.queue.move(r.demand, times)
-	r.queue.changed()
+	c.settle(g)
 	if leaving || len(c.barring) > 0 {
 		c.freedFor(g)
 	}
@@ -155,18 +157,20 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	var holdings []holding
 	seen := map[*gang]bool{}
 	for _, w := range m.GetVictims() {
-		v := victim{c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], w.GetAttempt()}
+		v := victim{gang: c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], attempt: w.GetAttempt()}
 		if v.gang == nil || v.gang == g || seen[v.gang] || !v.open() {
 			return nil, "a gang that was to go has changed"
+		}
+		if why, err := v.readSingles(w.GetPods()); err != nil || why != "" {
+			return nil, cmp.Or(why, "what pods have that were to go is not readable")
 		}
 		if why := c.spares(now, v.gang, x.rule); why != "" {
 			return nil, "a gang that was to go stays: " + why
 		}
 		seen[v.gang] = true
-		h := v.gang.holding()
-		h.room = slices.Contains(m.GetAwaits(), v.gang.key.uid)
-		cl.victims, holdings = append(cl.victims, v), append(holdings, h)
-		bytes += len(w.GetGang().GetUid()) + len(w.GetGang().GetQueue()) + 32
+		cl.victims = append(cl.victims, v)
+		holdings = append(holdings, v.holdings(func(uid string) bool { return slices.Contains(m.GetAwaits(), uid) })...)
+		bytes += len(w.GetGang().GetUid()) + len(w.GetGang().GetQueue()) + 32 + surplusBytes(v.pods)
 	}
 	for _, uid := range m.GetAwaits() {
 		bytes += len(uid) + 4
@@ -187,11 +191,11 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 // charged.
 func (c *Core) fitsWithout(r *request, victims []victim) bool {
 	for _, v := range victims {
-		v.gang.res.queue.move(v.gang.res.demand, -1)
+		v.gang.res.queue.move(v.amounts(), -1)
 	}
 	full := r.queue.exceeded(r.delta, 1)
 	for _, v := range victims {
-		v.gang.res.queue.move(v.gang.res.demand, 1)
+		v.gang.res.queue.move(v.amounts(), 1)
 	}
 	return full == nil && c.path(r.queue) == nil
 }
@@ -240,8 +244,7 @@ func (c *Core) enforce(x *claim) {
 	c.promise(x, 1)
 	for _, v := range x.victims {
 		if v.open() {
-			v.gang.res.claimedBy = x
-			c.setLeaving(v.gang, true)
+			c.setTaken(x, v)
 		}
 	}
 	c.claims = append(c.claims, x)
@@ -302,9 +305,8 @@ func (c *Core) unlawful(now time.Time, x *claim) string {
 	var held []holding
 	for _, v := range x.victims {
 		if v.open() || v.closed() {
-			h := v.gang.holding()
-			h.room = true // that it is needed was decided
-			held, open = append(held, h), open || v.open()
+			held = append(held, v.holdings(func(string) bool { return true })...) // that it is needed was decided
+			open = open || v.open()
 		}
 	}
 	x.count(-1) // as it was before the claim
@@ -331,8 +333,8 @@ func (c *Core) unlawful(now time.Time, x *claim) string {
 func (x *claim) count(times int64) {
 	x.gang.res.queue.move(x.promised, times)
 	for _, v := range x.victims {
-		if (v.open() || v.closed()) && v.gang.res.leaving {
-			v.gang.res.queue.move(v.gang.res.demand, -times)
+		if (v.open() || v.closed()) && len(v.gang.res.away) > 0 {
+			v.gang.res.queue.move(v.amounts(), -times)
 		}
 	}
 }
@@ -348,8 +350,15 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 			}
 			continue
 		}
-		rest = append(rest, v)
 		r := v.gang.res
+		if v.single() {
+			if all = false; !v.told {
+				v.told = c.ask(x, v)
+			}
+			rest = append(rest, v)
+			continue
+		}
+		rest = append(rest, v)
 		if len(b.ops) >= c.cfg.BatchOps || v.gang.batch == b.id || !b.fits(c.recordBytes(v.gang), c.cfg.BatchBytes) {
 			all = false
 			continue
@@ -358,9 +367,11 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 			c.withdraw(v.gang.req)
 		}
 		r.closing = true
-		r.yields = &wire.Yielding{To: x.gang.ref, Rule: x.rule, Why: c.why(x, v.gang)}
+		r.yields = c.yieldingTo(x, v.gang)
 		c.put(b, v.gang)
-		c.yielding = append(c.yielding, v.gang)
+		if len(r.condemned) == 0 { // else it is in the list
+			c.yielding = append(c.yielding, v.gang)
+		}
 		c.Claims.Evicted[x.rule]++
 		if home := c.table.OwnerOf(v.gang.key.queue); home != "" {
 			b.replies = append(b.replies, reply{home, v.gang.yield()})
@@ -380,7 +391,11 @@ func (c *Core) why(x *claim, v *gang) string {
 	return fmt.Sprintf("%s: queue %q takes back what it deserves, and queue %q has more than it deserves", to, x.gang.key.queue, other.path)
 }
 
+// yield tells the home of a gang that it is closed, or which of its pods are condemned.
 func (g *gang) yield() *wire.Envelope {
+	if g.res.yields == nil {
+		return g.shrink()
+	}
 	return &wire.Envelope{Body: &wire.Envelope_Yield{Yield: &wire.Yield{Gang: g.ref, Attempt: g.res.attempt, To: g.res.yields}}}
 }
 
@@ -390,7 +405,14 @@ func (c *Core) tellAgain(now time.Time) {
 		return
 	}
 	c.nextYields = now.Add(yieldEvery)
-	c.yielding = slices.DeleteFunc(c.yielding, func(g *gang) bool { return g.res == nil || g.res.yields == nil })
+	c.yielding = slices.DeleteFunc(c.yielding, func(g *gang) bool { return g.res == nil || g.res.yields == nil && len(g.res.condemned) == 0 })
+	for _, x := range c.claims {
+		for _, v := range x.victims {
+			if v.single() && v.told && v.open() && x.gang.res != nil && x.gang.res.claim == x {
+				c.ask(x, v)
+			}
+		}
+	}
 	for _, g := range c.yielding[:min(len(c.yielding), chunk)] {
 		if home := c.table.OwnerOf(g.key.queue); home != "" && g.res.revision != 0 {
 			c.send(home, g.yield())
@@ -481,7 +503,9 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 // leaveAlone lets gangs count as any that are closing, if they were closed by their homes and not for the claim.
 func (c *Core) leaveAlone(x *claim) {
 	for _, v := range x.victims {
-		if v.closed() && v.gang.res.yields == nil {
+		if v.single() {
+			c.setSpared(x, v)
+		} else if v.closed() && v.gang.res.yields == nil {
 			c.setLeaving(v.gang, false)
 		}
 	}
@@ -497,9 +521,8 @@ func (c *Core) endClaim(x *claim) (spared []string) {
 	g.res.claim = nil
 	for _, v := range x.victims {
 		if v.open() && v.gang.res.claimedBy == x {
-			v.gang.res.claimedBy = nil
-			c.setLeaving(v.gang, false)
-			spared = append(spared, v.gang.key.uid)
+			c.setSpared(x, v)
+			spared = append(spared, v.uids()...)
 		}
 	}
 	c.leaveAlone(x)
@@ -515,7 +538,7 @@ func (r *reservation) claimRecord() *wire.ClaimRecord {
 	}
 	out := &wire.ClaimRecord{Mandate: x.mandate, Rule: x.rule, Promised: wire.FromResources(x.promised), Lacked: wire.FromResources(x.lacked), UntilUnixMs: x.until.UnixMilli()}
 	for _, v := range x.victims {
-		out.Victims = append(out.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: v.gang.key.uid, Queue: v.gang.key.queue}, Attempt: v.attempt})
+		out.Victims = append(out.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: v.gang.key.uid, Queue: v.gang.key.queue}, Attempt: v.attempt, Pods: writeSurplus(v.pods)})
 	}
 	return out
 }
@@ -533,13 +556,14 @@ func (r *reservation) claimBytes() (n int) {
 	for _, uid := range r.awaits {
 		n += len(uid) + 4
 	}
+	n += r.surplusRecordBytes()
 	if r.yields != nil {
 		n += proto.Size(r.yields) + 8
 	}
 	if x := r.claim; x != nil {
 		n += 64
 		for _, v := range x.victims {
-			n += len(v.gang.key.uid) + len(v.gang.key.queue) + 32
+			n += len(v.gang.key.uid) + len(v.gang.key.queue) + 32 + surplusBytes(v.pods)
 		}
 		for _, a := range x.promised { // and of what it lacks of them
 			n += 2 * (amountBytes + len(a.Resource))
@@ -567,7 +591,11 @@ func (c *Core) loadClaims(records []StoredReservation) {
 		}
 		x := &claim{gang: g, lacked: lacked, mandate: w.GetMandate(), rule: w.GetRule(), promised: promised, until: time.UnixMilli(w.GetUntilUnixMs())}
 		for _, v := range w.GetVictims() {
-			of := victim{c.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], v.GetAttempt()}
+			of := victim{gang: c.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], attempt: v.GetAttempt()}
+			if of.pods, err = readSurplus(v.GetPods()); err != nil {
+				c.log(LevelError, "victim ignored", "gang", g.key.uid, "error", err)
+				continue
+			}
 			if of.gang != nil && (of.open() && of.gang.res.claimedBy == nil || of.closed()) {
 				x.victims = append(x.victims, of)
 			}
@@ -576,7 +604,9 @@ func (c *Core) loadClaims(records []StoredReservation) {
 			continue // it is done
 		}
 		for _, v := range x.victims {
-			c.setLeaving(v.gang, true)
+			if !v.single() {
+				c.setLeaving(v.gang, true)
+			}
 		}
 		c.enforce(x)
 	}
@@ -587,4 +617,5 @@ func (c *Core) loadClaims(records []StoredReservation) {
 type ClaimCounts struct {
 	Made, Dropped uint64
 	Evicted       [3]uint64 // gangs, by rule
+	Condemned     [3]uint64 // surplus pods, by rule
 }

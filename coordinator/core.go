@@ -256,7 +256,7 @@ func (c *Core) message(now time.Time, m Message) {
 		c.refilled(m.From, api.Epoch(body.Refilled.GetTableEpoch()))
 	case *wire.Envelope_Stuck:
 		c.stuckSaid(now, m, body.Stuck)
-	case *wire.Envelope_Reserve, *wire.Envelope_Unreserve, *wire.Envelope_Close, *wire.Envelope_Claim:
+	case *wire.Envelope_Reserve, *wire.Envelope_Unreserve, *wire.Envelope_Close, *wire.Envelope_Claim, *wire.Envelope_Condemn:
 		c.inbox = append(c.inbox, m)
 		for _, a := range m.Body.GetReserve().GetDemand() {
 			if a.GetResource() == "pods" {
@@ -368,6 +368,9 @@ func (c *Core) answer(b *batch, revision int64) {
 		} else if m := r.body.GetClaimReply(); m != nil && m.GetReservationRevision() == revisionWritten {
 			r.body = proto.CloneOf(r.body)
 			r.body.GetClaimReply().ReservationRevision = revision
+		} else if m := r.body.GetShrink(); m != nil && m.GetReservationRevision() == revisionWritten {
+			r.body = proto.CloneOf(r.body)
+			r.body.GetShrink().ReservationRevision = revision
 		}
 		c.send(r.to, r.body)
 	}

@@ -106,7 +106,7 @@ func (g *gang) ask() ask {
 
 // holding is what a gang has, as the rules see it.
 func (g *gang) holding() holding {
-	return holding{queue: g.res.queue, amounts: g.res.demand, priority: g.res.rank.Priority}
+	return holding{queue: g.res.queue, amounts: g.res.stays(), priority: g.res.rank.Priority}
 }
 
 // spares says why a gang is nobody's victim now whatever the queues have, "" if it may be one.
@@ -552,7 +552,7 @@ func (s *offer) chooseFirst(a ask, lacks []lack) {
 		enough := true
 		for n := range short {
 			if api.Under(g.res.queue.path, short[n].at.path) {
-				short[n].short -= max(0, g.res.demand.Value(short[n].resource))
+				short[n].short -= max(0, g.res.stays().Value(short[n].resource))
 			}
 			enough = enough && short[n].short <= 0
 		}
@@ -588,15 +588,18 @@ func (c *Core) reclaimable(now time.Time, a ask, lacks []lack) *offer {
 			s.gangs = append(s.gangs, g)
 			for n := range s.freed {
 				if api.Under(g.res.queue.path, lacks[n].at.path) {
-					s.freed[n] = api.AddSat(s.freed[n], max(0, g.res.demand.Value(lacks[n].resource)))
+					s.freed[n] = api.AddSat(s.freed[n], max(0, g.res.stays().Value(lacks[n].resource)))
 				}
 			}
 		}
 	}
 	s.chooseFirst(a, lacks)
-	for _, d := range s.sides { // others would do as well, if these are not where room is needed
-		if most := candidatesAtMost - len(s.gangs); !s.plenty(lacks) {
-			s.gangs = append(s.gangs, d.gangs[:min(len(d.gangs), most)]...)
+	for _, d := range s.sides { // others would do as well, if these are not where room is needed, and what is surplus goes before all gangs
+		plenty := s.plenty(lacks)
+		for _, g := range d.gangs {
+			if len(s.gangs) < candidatesAtMost && (!plenty || g.res.spare() > 0) {
+				s.gangs = append(s.gangs, g)
+			}
 		}
 	}
 	return s
@@ -650,7 +653,7 @@ func next(sides []*side) *gang {
 			g, best.gangs = best.gangs[0], best.gangs[1:]
 		}
 		if g != nil {
-			best.freed = add(best.freed, g.res.demand)
+			best.freed = add(best.freed, g.res.stays())
 			best.share = best.over()
 			return g
 		}
@@ -712,7 +715,13 @@ func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
 		m.Sides = append(m.Sides, w)
 	}
 	for _, g := range s.gangs {
-		w := &wire.Candidate{Gang: g.ref, Attempt: g.res.attempt, Demand: wire.FromResources(g.res.demand)}
+		w := &wire.Candidate{Gang: g.ref, Attempt: g.res.attempt, Demand: wire.FromResources(g.res.stays())}
+		if g.res.spare() > 0 {
+			w.Least = uint32(g.res.least)
+			for _, p := range g.res.condemned {
+				w.Condemned = append(w.Condemned, p.id)
+			}
+		}
 		if d := s.of[g.res.queue]; d != nil {
 			w.Side = uint32(d.number) + 1
 		}

@@ -8,10 +8,42 @@ import (
 )
 
 // planOf is what a home would answer to a mandate if room were no matter: the first candidates that are enough, and of them none that is not
-// needed; nothing if there is no such set.
-func planOf(m *wire.Mandate) []*wire.Victim {
+// needed; nothing if there is no such set. Surplus pods alone are tried first; pods says which ones a gang has.
+func planOf(m *wire.Mandate, pods func(*wire.Candidate) []*wire.SurplusPod) []*wire.Victim {
+	var singles []*wire.Candidate
+	of := map[*wire.Candidate]int{} // whose pod
+	for i, v := range m.Candidates {
+		if v.Least == 0 || pods == nil {
+			continue
+		}
+		for _, p := range pods(v) {
+			s := &wire.Candidate{Gang: &wire.GangRef{Uid: p.Uid, Queue: v.Gang.Queue}, Demand: p.Amounts, Side: v.Side}
+			of[s] = i
+			singles = append(singles, s)
+		}
+	}
+	if taken := choose(m, singles); len(taken) > 0 {
+		var out []*wire.Victim
+		for _, s := range taken {
+			v := m.Candidates[of[s]]
+			if n := len(out); n == 0 || out[n-1].Gang != v.Gang {
+				out = append(out, &wire.Victim{Gang: v.Gang, Attempt: v.Attempt})
+			}
+			last := out[len(out)-1]
+			last.Pods = append(last.Pods, &wire.SurplusPod{Uid: s.Gang.Uid, Amounts: s.Demand})
+		}
+		return out
+	}
+	var out []*wire.Victim
+	for _, v := range choose(m, m.Candidates) {
+		out = append(out, &wire.Victim{Gang: v.Gang, Attempt: v.Attempt})
+	}
+	return out
+}
+
+func choose(m *wire.Mandate, from []*wire.Candidate) []*wire.Candidate {
 	var taken []*wire.Candidate
-	for _, v := range m.Candidates {
+	for _, v := range from {
 		if enough(m, taken) {
 			break
 		}
@@ -27,11 +59,7 @@ func planOf(m *wire.Mandate) []*wire.Victim {
 	if !enough(m, taken) {
 		return nil
 	}
-	var out []*wire.Victim
-	for _, v := range taken {
-		out = append(out, &wire.Victim{Gang: v.Gang, Attempt: v.Attempt})
-	}
-	return out
+	return taken
 }
 
 func enough(m *wire.Mandate, taken []*wire.Candidate) bool {

@@ -74,6 +74,10 @@ func (c *Core) name(g *gang, pods []uint64) {
 			was, next = was[1:], next[1:]
 		}
 	}
+	if len(g.res.asked) > 0 {
+		g.res.asked = slices.DeleteFunc(slices.Clone(g.res.asked), func(p surplus) bool { return !g.res.named(p.id) })
+		c.settle(g)
+	}
 }
 
 // compareFirst compares the first of two sorted lists; an empty list comes last.

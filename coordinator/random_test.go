@@ -23,7 +23,7 @@ func TestRandomHistories(t *testing.T) {
 	if testing.Short() {
 		seeds = 5
 	}
-	grants, denials, elsewhere, barred, supplies, mandates, claims, refused := 0, 0, 0, 0, 0, 0, 0, 0
+	grants, denials, elsewhere, barred, supplies, mandates, claims, refused, condemned := 0, 0, 0, 0, 0, 0, 0, 0, uint64(0)
 	for seed := range seeds {
 		w := newWorld(seed)
 		for range steps {
@@ -41,11 +41,14 @@ func TestRandomHistories(t *testing.T) {
 		}
 		grants, denials, elsewhere, barred, supplies = grants+w.grants, denials+w.denials, elsewhere+w.elsewhere, barred+w.barred, supplies+w.supplies
 		mandates, claims, refused = mandates+w.mandates, claims+w.claims, refused+w.refused
+		for _, n := range w.core.Claims.Condemned {
+			condemned += n
+		}
 	}
 	if claims < int(seeds)/4 || refused < int(seeds)/4 {
 		t.Errorf("only %d claims and %d that were refused: the histories show nothing", claims, refused)
 	}
-	t.Logf("%d mandates, %d claims, %d refused", mandates, claims, refused)
+	t.Logf("%d mandates, %d claims, %d refused, %d pods condemned", mandates, claims, refused, condemned)
 	if grants < 50*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) || barred < 10*int(seeds) || supplies < 3*int(seeds) {
 		t.Errorf("only %d grants, %d denials, of them %d for pods charged elsewhere and %d for want of a right, and %d times one waited for nodes: the histories show nothing", grants, denials, elsewhere, barred, supplies)
 	}
@@ -86,6 +89,8 @@ type asked struct {
 	namespace string
 	single    bool
 	pods      []uint64
+	least     uint32
+	shrink    *wire.Shrink // not answered
 	serial    uint64
 	keeps     bool // may not be evicted
 	mandate   *wire.Mandate
@@ -362,6 +367,10 @@ func (w *world) deliver(o Send) {
 		if g := w.gangs[m.Yield.Gang.Uid]; g != nil {
 			g.yields = true
 		}
+	case *wire.Envelope_Shrink:
+		if g := w.gangs[m.Shrink.Gang.Uid]; g != nil {
+			g.shrink = m.Shrink
+		}
 	case *wire.Envelope_ClaimReply:
 		if m.ClaimReply.Accepted {
 			w.claims++
@@ -499,7 +508,7 @@ func (w *world) nextSerial() uint64 {
 func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 	g.serial = w.nextSerial()
 	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: g.serial, Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
-		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps, Claims: bound == nil}
+		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps, Claims: bound == nil, Least: g.least}
 	if g.order > 0 {
 		m.Rank = &wire.Rank{Priority: g.priority, Order: g.order, GangUid: uid}
 	}
@@ -513,6 +522,8 @@ func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 	}
 }
 
+const podNumbers = 200
+
 // pods draws a set from few enough that sets meet; some pods are those of gangs of one.
 func (w *world) pods() []uint64 {
 	set := map[uint64]bool{}
@@ -520,7 +531,7 @@ func (w *world) pods() []uint64 {
 		if uids := api.SortedKeys(w.gangs); len(uids) > 0 && w.rng.Intn(20) == 0 {
 			set[api.PodID(uids[w.rng.Intn(len(uids))])] = true
 		} else {
-			set[1+uint64(w.rng.Intn(200))] = true
+			set[api.PodID(fmt.Sprint("p", w.rng.Intn(podNumbers)))] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(set))
@@ -569,6 +580,12 @@ func (w *world) random() {
 		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), namespace: namespaces[w.rng.Intn(len(namespaces))], single: w.rng.Intn(3) == 0, keeps: w.rng.Intn(5) == 0}
 		if !g.single {
 			g.pods = w.pods()
+			if g.least = uint32(w.version % 3); w.contended && w.rng.Intn(8) == 0 { // several that may be lost
+				g.demand = api.FromMap(map[string]int64{"cpu": 4, "pods": 1})
+				for len(g.pods) < 6 {
+					g.pods = slices.Compact(slices.Sorted(slices.Values(append(g.pods, w.pods()...))))
+				}
+			}
 		}
 		w.gangs[uid] = g
 		var bound api.Resources
@@ -658,7 +675,7 @@ func (w *world) random() {
 			if g := w.gangs[uid]; g.mandate != nil && w.rng.Intn(3) > 0 {
 				m := g.mandate
 				g.mandate = nil
-				victims := planOf(m)
+				victims := planOf(m, w.surplusOf)
 				if w.rng.Intn(10) == 0 && len(m.Candidates) > 0 {
 					v := m.Candidates[w.rng.Intn(len(m.Candidates))]
 					victims = append(victims, &wire.Victim{Gang: v.Gang, Attempt: v.Attempt})
@@ -668,6 +685,8 @@ func (w *world) random() {
 					x.Awaits = append(x.Awaits, v.Gang.Uid)
 				}
 				w.step(Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Claim{Claim: x}}})
+			} else if g.shrink != nil && w.rng.Intn(2) == 0 {
+				w.answer(uid, g)
 			} else if g.yields && w.rng.Intn(2) == 0 {
 				w.unreserve(g.queue, uid, g.attempt)
 				g.yields = false
@@ -682,6 +701,50 @@ func (w *world) random() {
 		}
 	default:
 		w.tick()
+	}
+}
+
+// surplusOf names pods that a gang may lose, of one core each.
+func (w *world) surplusOf(v *wire.Candidate) (out []*wire.SurplusPod) {
+	g := w.gangs[v.Gang.Uid]
+	if g == nil {
+		return nil
+	}
+	for n := range podNumbers {
+		uid := fmt.Sprint("p", n)
+		if _, named := slices.BinarySearch(g.pods, api.PodID(uid)); named && len(out) < len(g.pods)-int(v.Least)-len(v.Condemned) && !slices.Contains(v.Condemned, api.PodID(uid)) {
+			out = append(out, &wire.SurplusPod{Uid: uid, Amounts: []*wire.Amount{{Resource: "cpu", Value: 1}}})
+		}
+	}
+	return out
+}
+
+// answer says whether a gang can do without pods, or that some are gone. Others may take their places.
+func (w *world) answer(uid string, g *asked) {
+	m := g.shrink
+	g.shrink = nil
+	if len(m.Pods) > 0 {
+		x := &wire.Condemn{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: w.nextSerial(), TableEpoch: w.epoch(), Mandate: m.Mandate, Term: w.term}
+		for _, p := range m.Pods {
+			x.Pods = append(x.Pods, p.Uid)
+		}
+		if w.rng.Intn(4) == 0 {
+			x.Refused = "it needs them"
+		}
+		w.step(Message{From: w.owner(g.queue), Body: &wire.Envelope{Body: &wire.Envelope_Condemn{Condemn: x}}})
+	}
+	pods := slices.Clone(g.pods)
+	for _, p := range m.Condemned {
+		if at, named := slices.BinarySearch(pods, api.PodID(p.Uid)); named && w.rng.Intn(4) > 0 {
+			pods = slices.Delete(pods, at, at+1)
+			if w.rng.Intn(2) == 0 {
+				g.demand = g.demand.Sub(api.Resources{{Resource: "cpu", Value: 1}}).Positive()
+			}
+		}
+	}
+	if len(pods) < len(g.pods) {
+		g.pods = pods
+		w.reserve(uid, g, nil)
 	}
 }
 

@@ -51,8 +51,15 @@ type reservation struct {
 	claim       *claim
 	awaits      []string       // UIDs of gangs whose pods are to leave for it
 	yields      *wire.Yielding // it is closing for a claim
-	claimedBy   *claim         // of which it is a victim
+	claimedBy   *claim         // of which it is a victim, until it is closed or its pods are condemned
 	leaving     bool           // its demand counts as on its way out
+
+	// surplus.go
+	least     int            // it runs, and may lose single pods as long as so many are left; 0: all of them or none
+	condemned []surplus      // pods that leave for claims
+	shrinks   *wire.Yielding // for whom
+	asked     []surplus      // pods that a claim takes and that are not condemned yet
+	away      api.Resources  // of the demand, what counts as on its way out
 
 	unplaced   api.Resources // what of it found no room, as its home said (supply.go)
 	unplacedAt time.Time
@@ -96,8 +103,13 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
 	g.res.granted, g.res.preemptible, g.res.awaits = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetAwaits()
 	c.charge(g, demand)
+	if err := c.loadSurplus(g, r); err != nil {
+		c.log(LevelError, "condemned pods ignored", "key", s.Key, "error", err)
+	}
 	if g.res.yields = r.GetYields(); g.res.yields != nil && g.res.closing {
-		c.yielding = append(c.yielding, g)
+		if len(g.res.condemned) == 0 {
+			c.yielding = append(c.yielding, g)
+		}
 		c.setLeaving(g, true)
 	}
 	pods, err := g.podSet(r.GetPods())
@@ -155,9 +167,7 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 		c.setUnplaced(g, nil)
 	}
 	c.tree.charge(q, delta)
-	if g.res.leaving {
-		q.move(delta, -1)
-	}
+	c.settle(g)
 	g.res.tenant.charged.add(delta, 1)
 	if g.res.forced {
 		c.tree.force(q, delta)
@@ -265,6 +275,8 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 			c.close(now, b, m.From, body.Close)
 		case *wire.Envelope_Claim:
 			c.claim(now, b, m.From, body.Claim)
+		case *wire.Envelope_Condemn:
+			c.condemn(now, b, m.From, body.Condemn)
 		}
 	}
 	c.inbox, c.asked = append(later, c.inbox[taken:]...), 0
@@ -286,6 +298,8 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 		ref, epoch = body.Close.GetGang(), body.Close.GetTableEpoch()
 	case *wire.Envelope_Claim:
 		ref, epoch = body.Claim.GetGang(), body.Claim.GetTableEpoch()
+	case *wire.Envelope_Condemn:
+		ref, epoch = body.Condemn.GetGang(), body.Condemn.GetTableEpoch()
 	case *wire.Envelope_Stuck:
 		ref, epoch = body.Stuck.GetGang(), body.Stuck.GetTableEpoch()
 	}
@@ -364,6 +378,8 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		c.refuseElsewhere(now, from, g, n, pods)
 		return
 	}
+	shrunk := c.forgetGone(g, pods)
+	least := int(m.GetLeast())
 	var current api.Resources
 	if g.res != nil {
 		current = g.res.demand
@@ -376,11 +392,11 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if g.req != nil {
 			c.withdraw(g.req)
 		}
-		if delta.IsZero() && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && g.res.preemptible == m.GetPreemptible() && slices.Equal(g.res.pods, pods) {
+		if delta.IsZero() && !shrunk && g.res.least == least && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && g.res.preemptible == m.GetPreemptible() && slices.Equal(g.res.pods, pods) {
 			c.sendGranted(now, b, from, g)
 			return
 		}
-		g.res.attempt, g.res.started, g.res.preemptible = m.GetAttempt(), m.GetStarted(), m.GetPreemptible()
+		g.res.attempt, g.res.started, g.res.preemptible, g.res.least = m.GetAttempt(), m.GetStarted(), m.GetPreemptible(), least
 		if !g.ref.GetSingle() && len(g.res.pods) == 0 && !g.res.forced {
 			g.res.rank.Priority = m.GetPriority() // it was reserved before it had pods, whose priority counts
 		}
@@ -405,7 +421,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
 	r.rank, r.pods, r.bound, r.started = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted()
-	r.preemptible, r.claims = m.GetPreemptible(), m.GetClaims()
+	r.preemptible, r.claims, r.least = m.GetPreemptible(), m.GetClaims(), least
 	if slices.Contains(c.barring, g) {
 		c.freedFor(g) // it may be entitled to less now
 	}
@@ -418,6 +434,11 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		c.force(now, b, r, current)
 	case r.barred == nil:
 		c.makeDue(r.demandClass)
+	}
+	if shrunk && g.batch != b.id {
+		c.name(g, pods)
+		g.res.least = least
+		c.put(b, g) // and the rest is judged with the next transaction
 	}
 }
 
@@ -492,7 +513,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started, g.res.preemptible = r.attempt, r.started, r.preemptible
+	g.res.attempt, g.res.started, g.res.preemptible, g.res.least = r.attempt, r.started, r.preemptible, r.least
 	g.res.chargedAt(now)
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
@@ -523,7 +544,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started, g.res.preemptible = r.attempt, r.started, r.preemptible
+	g.res.attempt, g.res.started, g.res.preemptible, g.res.least = r.attempt, r.started, r.preemptible, r.least
 	g.res.chargedAt(now)
 	if len(c.waits) < waitsAtMost {
 		c.waits = append(c.waits, now.Sub(r.arrived))
@@ -602,7 +623,7 @@ func (c *Core) put(b *batch, g *gang) {
 	record := &wire.ReservationRecord{
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
 		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible,
-		Claim: r.claimRecord(), Awaits: r.awaits, Yields: r.yields}
+		Claim: r.claimRecord(), Awaits: r.awaits, Yields: r.yields, Least: uint32(r.least), Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}

@@ -52,7 +52,9 @@ type player struct {
 	asked       map[string]args // of the last Reserve of each gang
 	mandated    []*wire.Mandate // not answered
 	yields      []string        // gangs that are to go
-	usages      bool            // QueueUsages are shown
+	shrinks     []*wire.Shrink
+	shrink      map[string]*wire.Shrink // the last that asks, by gang
+	usages      bool                    // QueueUsages are shown
 	quiet       bool
 	out         []string
 }
@@ -140,6 +142,12 @@ func showOp(op Op) string {
 		if len(r.Pods) > 0 {
 			words = append(words, fmt.Sprint("pods ", r.Pods))
 		}
+		if r.Least > 0 {
+			words = append(words, fmt.Sprint("least ", r.Least))
+		}
+		if len(r.Condemned) > 0 {
+			words = append(words, fmt.Sprintf("condemned %s for %s", podsOf(r.Condemned), r.Shrinks.GetTo().GetUid()))
+		}
 		if x := r.Claim; x != nil {
 			words = append(words, fmt.Sprintf("claims [%s] of %s", amounts(x.Promised), victimsOf(x.Victims)))
 		}
@@ -194,9 +202,21 @@ func showOp(op Op) string {
 func victimsOf(victims []*wire.Victim) string {
 	var out []string
 	for _, v := range victims {
-		out = append(out, fmt.Sprintf("%s/%d", v.Gang.Uid, v.Attempt))
+		s := fmt.Sprintf("%s/%d", v.Gang.Uid, v.Attempt)
+		if len(v.Pods) > 0 {
+			s += ":" + podsOf(v.Pods)
+		}
+		out = append(out, s)
 	}
 	return strings.Join(out, ",")
+}
+
+func podsOf(pods []*wire.SurplusPod) string {
+	var out []string
+	for _, p := range pods {
+		out = append(out, fmt.Sprintf("%s[%s]", p.Uid, amounts(p.Amounts)))
+	}
+	return strings.Join(out, "+")
 }
 
 func loads(t *api.Table) string {
@@ -246,7 +266,14 @@ func (p *player) showMessage(o Send) {
 			lacks = append(lacks, fmt.Sprintf("%s %s %d", l.Queue, l.Resource, l.Short))
 		}
 		for _, v := range d.Candidates {
-			gangs = append(gangs, fmt.Sprintf("%s/%d[%s]", v.Gang.Uid, v.Attempt, amounts(v.Demand)))
+			s := fmt.Sprintf("%s/%d[%s]", v.Gang.Uid, v.Attempt, amounts(v.Demand))
+			if v.Least > 0 {
+				s += fmt.Sprint(" least ", v.Least)
+			}
+			if len(v.Condemned) > 0 {
+				s += fmt.Sprint(" condemned ", len(v.Condemned))
+			}
+			gangs = append(gangs, s)
 		}
 		for _, x := range d.Sides {
 			s := fmt.Sprintf("%s above [%s]", x.Queue, amounts(x.Above))
@@ -286,6 +313,18 @@ func (p *player) showMessage(o Send) {
 	case *wire.Envelope_Yield:
 		p.yields = append(p.yields, m.Yield.Gang.Uid)
 		p.print("-> %s yield %s attempt %d: %s", o.To, m.Yield.Gang.Uid, m.Yield.Attempt, m.Yield.To.Why)
+	case *wire.Envelope_Shrink:
+		d := m.Shrink
+		p.shrinks = append(p.shrinks, d)
+		s := fmt.Sprintf("-> %s shrink %s attempt %d:", o.To, d.Gang.Uid, d.Attempt)
+		if len(d.Pods) > 0 {
+			p.shrink[d.Gang.Uid] = d
+			s += fmt.Sprintf(" %s may go?", podsOf(d.Pods))
+		}
+		if len(d.Condemned) > 0 {
+			s += fmt.Sprintf(" %s are condemned", podsOf(d.Condemned))
+		}
+		p.print("%s: %s", s, d.To.GetWhy())
 	case *wire.Envelope_QueueUsages:
 		if !p.usages {
 			return
@@ -363,7 +402,7 @@ func (a args) vector(key string) api.Resources {
 func (p *player) do(words []string) {
 	command, a := words[0], p.args(words[1:])
 	if p.asked == nil {
-		p.asked, p.mandate = map[string]args{}, map[string]*wire.Mandate{}
+		p.asked, p.mandate, p.shrink = map[string]args{}, map[string]*wire.Mandate{}, map[string]*wire.Shrink{}
 	}
 	if len(a.names) == 0 {
 		a.names = []string{""}
@@ -452,14 +491,31 @@ func (p *player) do(words []string) {
 	case "stuck": // stuck GANG queue=
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{Gang: a.gang(), Attempt: p.attempt(name),
 			Serial: uint64(a.number("serial", int64(p.serial))), TableEpoch: uint64(p.epoch())}}})
-	case "claim": // claim GANG queue= victims=GANG/QUEUE,.. awaits=.. (the victims, if not said) mandate= serial= term=: under the last mandate
+	case "condemn": // condemn GANG queue= refused= serial= mandate=: the answer to the last Shrink that asks
+		m := p.shrink[name]
+		w := &wire.Condemn{Term: p.term, Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch()),
+			Mandate: uint64(a.number("mandate", int64(m.GetMandate()))), Refused: a.values["refused"]}
+		for _, pod := range m.GetPods() {
+			w.Pods = append(w.Pods, pod.Uid)
+		}
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Condemn{Condemn: w}})
+	case "claim": // claim GANG queue= victims=GANG/QUEUE:POD+POD,.. (pods of 1 cpu) awaits=.. (the victims, if not said) mandate= serial= term=: under the last mandate
 		m := p.mandate[name]
 		w := &wire.Claim{Gang: a.gang(), Attempt: p.attempt(name), Serial: uint64(a.number("serial", int64(m.GetSerial()))), Mandate: uint64(a.number("mandate", int64(m.GetNumber()))),
 			Term: a.number("term", m.GetTerm()), TableEpoch: uint64(p.epoch()), GraceMs: a.number("grace", 0)}
 		for _, word := range strings.Split(a.values["victims"], ",") {
 			if uid, queue, found := strings.Cut(word, "/"); found {
-				w.Victims = append(w.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: uid, Queue: queue}, Attempt: p.attempt(uid)})
-				w.Awaits = append(w.Awaits, uid)
+				queue, pods, single := strings.Cut(queue, ":")
+				v := &wire.Victim{Gang: &wire.GangRef{Uid: uid, Queue: queue}, Attempt: p.attempt(uid)}
+				w.Victims = append(w.Victims, v)
+				if !single {
+					w.Awaits = append(w.Awaits, uid)
+					continue
+				}
+				for _, pod := range strings.Split(pods, "+") {
+					v.Pods = append(v.Pods, onePod(pod))
+					w.Awaits = append(w.Awaits, pod)
+				}
 			}
 		}
 		if s, named := a.values["awaits"]; named {
@@ -472,14 +528,14 @@ func (p *player) do(words []string) {
 	case "unplaced": // unplaced GANG queue=… ask=… attempt=: what found no room
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{GangUid: name,
 			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask"))}}})
-	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 ns= patient single
+	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 least= ns= patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
 		p.asked[name] = a
 		m := &wire.Reserve{Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(a), Demand: wire.FromResources(a.vector("ask")),
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
-			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps"), Claims: !a.has("never")}
+			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps"), Claims: !a.has("never"), Least: uint32(a.number("least", 0))}
 		if order := a.number("order", 0); order > 0 {
 			m.Rank = &wire.Rank{Priority: m.Priority, Order: uint64(order), GangUid: name}
 		}
@@ -595,15 +651,38 @@ func (p *player) settle(long string) {
 	for end := p.now.Add(d); p.now.Before(end); {
 		p.now = p.now.Add(500 * time.Millisecond)
 		p.step(Tick{})
-		mandates, yields := p.mandated, p.yields
-		p.mandated, p.yields = nil, nil
+		mandates, yields, shrinks := p.mandated, p.yields, p.shrinks
+		p.mandated, p.yields, p.shrinks = nil, nil, nil
 		for _, m := range mandates {
 			a := p.asked[m.GangUid]
-			x := &wire.Claim{Gang: a.gang(), Attempt: m.Attempt, Serial: m.Serial, Mandate: m.Number, Term: m.Term, TableEpoch: uint64(p.epoch()), Victims: planOf(m)}
+			x := &wire.Claim{Gang: a.gang(), Attempt: m.Attempt, Serial: m.Serial, Mandate: m.Number, Term: m.Term, TableEpoch: uint64(p.epoch()), Victims: planOf(m, p.surplusOf)}
 			for _, v := range x.Victims {
-				x.Awaits = append(x.Awaits, v.Gang.Uid)
+				for _, pod := range v.Pods {
+					x.Awaits = append(x.Awaits, pod.Uid)
+				}
+				if len(v.Pods) == 0 {
+					x.Awaits = append(x.Awaits, v.Gang.Uid)
+				}
 			}
 			p.message(a, &wire.Envelope{Body: &wire.Envelope_Claim{Claim: x}})
+		}
+		for _, m := range shrinks {
+			name := m.Gang.Uid
+			a := p.asked[name]
+			if len(m.Pods) > 0 {
+				p.do([]string{"condemn", name, "queue=" + a.values["queue"]})
+			}
+			if len(m.Condemned) == 0 {
+				continue
+			}
+			left := strings.Split(a.values["pods"], ",")
+			for _, pod := range m.Condemned {
+				if slices.Contains(left, pod.Uid) {
+					evicted = append(evicted, pod.Uid)
+				}
+				left = slices.DeleteFunc(left, func(uid string) bool { return uid == pod.Uid })
+			}
+			p.do([]string{"reserve", name, "queue=" + a.values["queue"], fmt.Sprint("ask=cpu:", len(left)), "pods=" + strings.Join(left, ","), "least=" + a.values["least"]})
 		}
 		for _, name := range yields {
 			a := p.asked[name]
@@ -646,6 +725,19 @@ func (p *player) settle(long string) {
 		slices.Sort(waits)
 		p.print("%s has [%v] %s waits %s", q.path, q.charged.amounts(), list(has), list(waits))
 	})
+}
+
+func onePod(uid string) *wire.SurplusPod {
+	return &wire.SurplusPod{Uid: uid, Amounts: []*wire.Amount{{Resource: "cpu", Value: 1000}}}
+}
+
+// surplusOf returns the pods that a gang may lose, the last first.
+func (p *player) surplusOf(v *wire.Candidate) (out []*wire.SurplusPod) {
+	pods := strings.Split(p.asked[v.Gang.Uid].values["pods"], ",")
+	for _, uid := range slices.Backward(pods[v.Least:]) {
+		out = append(out, onePod(uid))
+	}
+	return out
 }
 
 // shardRecord reads NAME/INCARNATION, or NAME for an incarnation of the same name.
@@ -728,13 +820,14 @@ func (a args) selector() *metav1.LabelSelector {
 	return s
 }
 
-// pods reads pods=1,2: numbers, or the UIDs of gangs of one.
+// pods reads pods=1,2: numbers, or UIDs, which are sorted.
 func (a args) pods() (out []uint64) {
 	for _, word := range strings.Split(a.values["pods"], ",") {
 		if n, err := strconv.ParseUint(word, 10, 64); err == nil {
 			out = append(out, n)
 		} else if word != "" {
 			out = append(out, api.PodID(word))
+			slices.Sort(out)
 		}
 	}
 	return out

@@ -62,6 +62,10 @@ func (c *Core) requestBytes(key gangKey, body *wire.Envelope) int {
 		if g := c.gangs[key]; g != nil && g.res != nil {
 			n += c.recordBytes(g)
 		}
+	case *wire.Envelope_Condemn:
+		if g := c.gangs[key]; g != nil && g.res != nil {
+			n = c.recordBytes(g) + surplusBytes(g.res.asked) + 2*proto.Size(body.Condemn)
+		}
 	case *wire.Envelope_Close:
 		if g := c.gangs[key]; g != nil && g.res != nil {
 			n = c.recordBytes(g)

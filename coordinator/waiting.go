@@ -28,7 +28,8 @@ type request struct {
 	bound       api.Resources // the part of demand that is bound already
 	started     bool          // the gang had its minimum
 	preemptible bool
-	claims      bool       // others may be evicted for it
+	claims      bool // others may be evicted for it
+	least       int
 	barred      *shortfall // why its namespace may not use the queue, nil when it may (rights.go)
 
 	demandClass *demandClass  // nil while it is barred: it competes with nobody then

@@ -602,7 +602,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 	}
 	for _, spec := range []string{
 		`{"schedulingPolicy":{"gang":{"minCount":1}}}`,
-		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"preemptible":false,"schedulingPolicy":{"gang":{"minCount":100000}}}`,
+		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"preemptible":false,"disruptionMode":"PodGroup","schedulingPolicy":{"gang":{"minCount":100000}}}`,
 	} {
 		if err := create(t, "podgroups", podGroup("g", spec)); err != nil {
 			t.Errorf("%s: %v", spec, err)
@@ -627,6 +627,7 @@ func TestOnlyMinCountChanges(t *testing.T) {
 		"spec.priorityClassName":      `{"spec":{"priorityClassName":"high"}}`,
 		"spec.scheduleTimeoutSeconds": `{"spec":{"scheduleTimeoutSeconds":5}}`,
 		"spec.preemptible":            `{"spec":{"preemptible":false}}`,
+		"spec.disruptionMode":         `{"spec":{"disruptionMode":"PodGroup"}}`,
 	} {
 		if err := patch(body); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(field)+" cannot change") {
 			t.Errorf("%s: %v", body, err)

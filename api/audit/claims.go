@@ -27,6 +27,7 @@ type claim struct {
 	rule     wire.Rule
 	victims  []victim
 	named    map[victim]bool
+	singles  map[victim][]single // the pods that go alone of those that run on
 	promised api.Resources
 	lacked   api.Resources // of what the nodes have
 	until    int64
@@ -43,9 +44,9 @@ type yielding struct {
 	rule wire.Rule
 }
 
-// standsFor reports whether a gang is in the claim under an attempt.
+// standsFor reports whether a gang is in the claim under an attempt, as a whole.
 func (c *claim) standsFor(gang string, attempt uint64) bool {
-	return c != nil && c.named[victim{gang, attempt}]
+	return c != nil && c.named[victim{gang, attempt}] && len(c.singles[victim{gang, attempt}]) == 0
 }
 
 // isCharged reports whether the gang has its quota. A claim may stand before that.
@@ -62,6 +63,9 @@ func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
 	r.ranked, r.priority = rec.GetRank() != nil, rec.GetRank().GetPriority()
 	if y := rec.GetYields(); y != nil {
 		r.yields = &yielding{y.GetTo().GetUid(), y.GetRule()}
+	}
+	if err := a.readSurplus(r, rec); err != nil {
+		return err
 	}
 	c := rec.GetClaim()
 	if c == nil {
@@ -80,11 +84,14 @@ func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
 	if err != nil {
 		return fmt.Errorf("what its claim lacks: %w", err)
 	}
-	r.claim = &claim{lacked: lacked, mandate: c.GetMandate(), rule: c.GetRule(), promised: a.strip(promised), until: c.GetUntilUnixMs(), named: map[victim]bool{}}
+	r.claim = &claim{lacked: lacked, mandate: c.GetMandate(), rule: c.GetRule(), promised: a.strip(promised), until: c.GetUntilUnixMs(), named: map[victim]bool{}, singles: map[victim][]single{}}
 	for _, v := range c.GetVictims() {
 		named := victim{v.GetGang().GetUid(), v.GetAttempt()}
 		r.claim.victims = append(r.claim.victims, named)
 		r.claim.named[named] = true
+		if r.claim.singles[named], err = a.readSingles(v.GetPods()); err != nil {
+			return fmt.Errorf("pods of a victim: %w", err)
+		}
 	}
 	return nil
 }
@@ -98,6 +105,12 @@ func (s *store) keep(old, now *reservation) {
 		if s.yields[old.gang] == old {
 			delete(s.yields, old.gang)
 		}
+		if s.condemns[old.gang] == old {
+			delete(s.condemns, old.gang)
+		}
+	}
+	if now != nil && len(now.condemned) > 0 {
+		s.condemns[now.gang] = now
 	}
 	if now != nil && now.claim != nil {
 		s.claims[now.gang] = now
@@ -237,6 +250,7 @@ func (a *Auditor) judgeClaims(e StoreRevision, touched map[*queue]bool) {
 			continue
 		}
 		a.judgeYields(e, old, now, before)
+		a.judgeCondemned(e, old, now, before)
 		if old != nil && old.claim != nil && now.claim == nil && now.attempt == old.attempt {
 			a.judgeEnd(e, old, now)
 		}
@@ -312,14 +326,17 @@ func (y *yielding) words() string {
 func (a *Auditor) judgeEnd(e StoreRevision, old, now *reservation) {
 	granted := !now.demand.Fits(old.demand)
 	for _, v := range old.claim.victims {
-		if g := a.cluster.gangs[v.gang]; g == nil || !g.reservation.open(v.attempt) {
+		g := a.cluster.gangs[v.gang]
+		if g == nil {
 			continue
 		}
+		open := old.claim.opens(v, g.reservation)
 		switch {
+		case len(open) == 0:
 		case granted:
 			a.storeViolation(Claim, "gang "+now.gang, []int64{old.revision, e.Revision}, "was admitted while gang %s of its claim is neither closed nor gone", v.gang)
 			return
-		case slices.Contains(now.awaits, v.gang):
+		case slices.ContainsFunc(open, func(uid string) bool { return slices.Contains(now.awaits, cmp.Or(uid, v.gang)) }):
 			a.storeViolation(Claim, "gang "+now.gang, []int64{old.revision, e.Revision}, "lost its claim and still waits for gang %s, which is spared", v.gang)
 			return
 		}
@@ -337,6 +354,7 @@ func (a *Auditor) judgeClaim(e StoreRevision, now *reservation, before func(stri
 		return
 	}
 	var victims []*reservation
+	valid := 0
 	seen := map[string]bool{}
 	for _, v := range c.victims {
 		r := before(v.gang)
@@ -351,14 +369,14 @@ func (a *Auditor) judgeClaim(e StoreRevision, now *reservation, before func(stri
 		case other != "":
 			wrong(Claim, "names gang %s, which is in the claim of gang %s", v.gang, other)
 		default:
-			victims = append(victims, r)
+			judgeSingles(c, v, r, wrong)
+			a.judgeVictim(now, r, wrong)
+			victims = append(victims, c.parts(v, r)...)
+			valid++
 		}
 		seen[v.gang] = true
 	}
-	for _, v := range victims {
-		a.judgeVictim(now, v, wrong)
-	}
-	if len(victims) < len(c.victims) || !alone {
+	if valid < len(c.victims) || !alone {
 		return
 	}
 	t := a.virtual(now.gang)
@@ -374,7 +392,8 @@ func (a *Auditor) judgeClaim(e StoreRevision, now *reservation, before func(stri
 // otherClaim returns whose other claim a victim is in, "" for none.
 func (a *Auditor) otherClaim(but string, v victim) string {
 	for _, gang := range slices.Sorted(maps.Keys(a.store.claims)) {
-		if gang != but && a.store.claims[gang].claim.standsFor(v.gang, v.attempt) {
+		c := a.store.claims[gang].claim
+		if g := a.cluster.gangs[v.gang]; gang != but && c.named[v] && g != nil && (len(c.singles[v]) == 0 || len(c.opens(v, g.reservation)) > 0) {
 			return gang
 		}
 	}
@@ -449,7 +468,7 @@ func (a *Auditor) virtual(but string) virtual {
 		}
 		add(r.queue, r.claim.promised, 1)
 		for _, v := range r.claim.victims {
-			if g := a.cluster.gangs[v.gang]; g != nil && g.reservation != nil && g.reservation.attempt == v.attempt {
+			if g := a.cluster.gangs[v.gang]; g != nil && g.reservation != nil && g.reservation.attempt == v.attempt && len(r.claim.singles[v]) == 0 {
 				leaves[v.gang] = g.reservation
 			}
 		}
@@ -457,6 +476,7 @@ func (a *Auditor) virtual(but string) virtual {
 	for _, r := range leaves {
 		add(r.queue, r.demand, -1)
 	}
+	a.lessSingles(but, leaves, add)
 	return t
 }
 
@@ -464,7 +484,7 @@ func (a *Auditor) virtual(but string) virtual {
 func (a *Auditor) isDone(c *claim) bool {
 	return c.promised.IsZero() && !slices.ContainsFunc(c.victims, func(v victim) bool {
 		g := a.cluster.gangs[v.gang]
-		return g != nil && g.reservation.open(v.attempt)
+		return g != nil && len(c.opens(v, g.reservation)) > 0
 	})
 }
 
@@ -766,6 +786,11 @@ func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
 	var had api.Resources
 	if old != nil {
 		had = old.demand
+		for _, s := range old.condemned {
+			if !now.condemns(s.id) { // what it had for that pod is not for another one
+				had = had.Sub(s.demand).Positive()
+			}
+		}
 	}
 	grew := now.demand.Sub(had).Positive()
 	g := a.cluster.gangs[now.gang]
@@ -809,11 +834,13 @@ func evictedFor(reason string) string {
 	return ""
 }
 
-// wronglyEvicted says what is wrong with an eviction, "" for nothing: a gang that had its minimum is evicted only for another one.
-func (g *gang) wronglyEvicted(reason string) string {
+// wronglyEvicted says what is wrong with the eviction of a pod, "" for nothing: a gang that had its minimum is evicted only for another one.
+func (g *gang) wronglyEvicted(pod, reason string) string {
 	switch {
+	case g != nil && g.everCondemned[pod]:
+		return ""
 	case g == nil || !g.everClosing:
-		return "the reservation of its gang was never closing"
+		return "the reservation of its gang was never closing, and never condemned it"
 	case reason == v1alpha1.ReasonPreempted && !g.everYielding:
 		return "the reservation of its gang was never closing for another gang"
 	case reason == v1alpha1.ReasonRolledBack && g.toldStarted && !g.everYielding:

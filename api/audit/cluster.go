@@ -154,10 +154,11 @@ type gang struct {
 	everClosing bool      // its reservation was
 	waits       waits
 
-	everYielding bool              // it was closing for another gang
-	yielded      map[string]uint64 // for whom it was closed, and under which attempt of theirs
-	toldStarted  bool              // a record or its PodGroup said that it had its minimum
-	again        bool              // it was evicted: its minimum counts anew
+	everYielding  bool              // it was closing for another gang
+	yielded       map[string]uint64 // for whom it was closed, and under which attempt of theirs
+	everCondemned map[string]bool   // pods that left for a claim
+	toldStarted   bool              // a record or its PodGroup said that it had its minimum
+	again         bool              // it was evicted: its minimum counts anew
 }
 
 type stamp struct {

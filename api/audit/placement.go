@@ -118,7 +118,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if evicted != "" && p.evicted == "" && !blind {
 		g := p.gang
 		a.later(evictedKey(p), 2*a.cfg.Lag, func(since time.Time) {
-			if why := g.wronglyEvicted(evicted); why != "" {
+			if why := g.wronglyEvicted(p.uid, evicted); why != "" {
 				a.violate(Violation{Kind: Eviction, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s was evicted at %s and %s", name, since.Format(clock), why)})
 			}
 		})

@@ -30,7 +30,8 @@ type store struct {
 	restricted   int                     // queues with a selector in force
 	led          time.Time               // since when the same coordinator leads
 	claims       map[string]*reservation // by gang, those with a claim,
-	yields       map[string]*reservation // and those that are closing for another gang
+	yields       map[string]*reservation // and those that are closing for another gang,
+	condemns     map[string]*reservation // or lose single pods to one
 }
 
 type reservation struct {
@@ -52,6 +53,10 @@ type reservation struct {
 	claim       *claim
 	awaits      []string // UIDs of gangs
 	yields      *yielding
+
+	least     int      // it may lose single pods as long as so many are left; 0: all of them or none
+	condemned []single // those that it loses
+	shrinks   *yielding
 }
 
 // queue is one queue's part of the sums: what is at and under it.
@@ -103,7 +108,7 @@ func newStore() store {
 	return store{
 		leaders: map[string]int64{}, reservations: map[string]*reservation{}, queues: map[string]*queue{},
 		intents: map[string]*intents{}, last: map[string]uint64{}, named: map[uint64]*reservation{},
-		claims: map[string]*reservation{}, yields: map[string]*reservation{},
+		claims: map[string]*reservation{}, yields: map[string]*reservation{}, condemns: map[string]*reservation{},
 	}
 }
 
@@ -486,6 +491,12 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		g.attempts[r.queue] = max(g.attempts[r.queue], r.attempt)
 	}
 	g.everHad, g.everClosing, g.everYielding = g.everHad || r.isCharged(), g.everClosing || r.closing, g.everYielding || e.Snapshot && r.yields != nil
+	for _, s := range r.condemned {
+		if g.everCondemned == nil {
+			g.everCondemned = map[string]bool{}
+		}
+		g.everCondemned[s.uid] = true
+	}
 	g.toldStarted = g.toldStarted || r.started && !r.closing
 	if old == nil && r.isCharged() && !e.Snapshot && !r.forced && !a.namesBound(r) {
 		a.judgeOrder(e, g, r, rec.GetGang().GetNamespace(), rec.GetRank().GetPriority())

@@ -133,6 +133,8 @@ var (
 		Help: "Claims of gangs for which others are evicted, by outcome: made, or dropped before the gang was granted what they leave. The difference has ended well, or stands."})
 	EvictedGangs = declare(Metric{Name: "basalt_evicted_gangs_total", Kind: Counter, Labels: []string{"rule"},
 		Help: "Gangs evicted for others, by rule: reclaim (a queue takes back what it deserves) or preempt (a higher priority in the same queue)."})
+	CondemnedPods = declare(Metric{Name: "basalt_evicted_surplus_pods_total", Kind: Counter, Labels: []string{"rule"},
+		Help: "Pods above the minimum of their gangs that are evicted for others while their gangs run on, by rule."})
 	CoordinatorReservations     = declare(Metric{Name: "basalt_coordinator_reservations", Kind: Gauge, Help: "Gangs that hold a reservation."})
 	CoordinatorWaiting          = declare(Metric{Name: "basalt_coordinator_waiting_requests", Kind: Gauge, Help: "Requests waiting for quota."})
 	CoordinatorMessages         = declare(Metric{Name: "basalt_coordinator_messages_total", Kind: Counter, Labels: []string{"kind"}, Help: "Messages sent to shards, by type.", Absent: "no such message was sent"})

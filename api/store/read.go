@@ -27,14 +27,14 @@ func (s *Store) ReadForTakeover(ctx context.Context, minRevision int64) (*protoc
 	return &m.Takeover, nil
 }
 
-// ReservationClosed reports whether a gang's reservation is closed at this moment, under no later attempt than the given one.
-func (s *Store) ReservationClosed(ctx context.Context, b api.BucketID, gangUID string, attempt uint64) (bool, error) {
+// ReservationEvicts reports whether a gang's reservation is closed at this moment, or condemns a pod, under no later attempt than the given one.
+func (s *Store) ReservationEvicts(ctx context.Context, b api.BucketID, gangUID string, attempt uint64, pod string) (bool, error) {
 	m := protocol.NewReadReservation(s.keys, b, gangUID)
 	if err := s.run(ctx, m); err != nil {
 		return false, err
 	}
 	s.corrupt(m.Corrupt)
-	return m.Closed(attempt), nil
+	return m.Evicts(attempt, pod), nil
 }
 
 // corrupt logs records that could not be read.

@@ -940,33 +940,40 @@ func TestReadForTakeover(t *testing.T) {
 	}
 }
 
-func TestReservationClosed(t *testing.T) {
+func TestReservationEvicts(t *testing.T) {
 	e := startEtcd(t)
 	s := e.open()
 	for i, c := range []struct {
 		state   wire.ReservationState
 		attempt uint64 // of the reservation, 0 for none
-		want    bool   // whether that is closed under attempt 7 at most
+		pod     string // that it condemns
+		want    bool   // whether that is closed, or condemns p, under attempt 7 at most
 	}{
-		{0, 0, false},
-		{wire.ReservationState_RESERVATION_OPEN, 7, false},
-		{wire.ReservationState_RESERVATION_CLOSING, 6, true},
-		{wire.ReservationState_RESERVATION_CLOSING, 7, true},
-		{wire.ReservationState_RESERVATION_CLOSING, 8, false},
+		{0, 0, "", false},
+		{wire.ReservationState_RESERVATION_OPEN, 7, "", false},
+		{wire.ReservationState_RESERVATION_OPEN, 7, "q", false},
+		{wire.ReservationState_RESERVATION_OPEN, 7, "p", true},
+		{wire.ReservationState_RESERVATION_OPEN, 8, "p", false},
+		{wire.ReservationState_RESERVATION_CLOSING, 6, "", true},
+		{wire.ReservationState_RESERVATION_CLOSING, 7, "", true},
+		{wire.ReservationState_RESERVATION_CLOSING, 8, "", false},
 	} {
 		gang := fmt.Sprintf("g%d", i)
 		if c.attempt > 0 {
 			r := reservation("q", gang, 1)
 			r.State, r.Attempt = c.state, c.attempt
+			if c.pod != "" {
+				r.Condemned = []*wire.SurplusPod{{Uid: c.pod}}
+			}
 			e.put(reservationKey("q", gang), r)
 		}
-		if got, err := s.ReservationClosed(t.Context(), api.BucketOf("q"), gang, 7); err != nil || got != c.want {
-			t.Errorf("%s, attempt %d: closed %t, %v", c.state, c.attempt, got, err)
+		if got, err := s.ReservationEvicts(t.Context(), api.BucketOf("q"), gang, 7, "p"); err != nil || got != c.want {
+			t.Errorf("%s, attempt %d, condemns %q: evicts %t, %v", c.state, c.attempt, c.pod, got, err)
 		}
 	}
 	e.putRaw(reservationKey("q", "bad"), "\xff")
-	if got, err := s.ReservationClosed(t.Context(), api.BucketOf("q"), "bad", 7); err != nil || got {
-		t.Errorf("one that cannot be read: closed %t, %v", got, err)
+	if got, err := s.ReservationEvicts(t.Context(), api.BucketOf("q"), "bad", 7, "p"); err != nil || got {
+		t.Errorf("one that cannot be read: evicts %t, %v", got, err)
 	}
 }
 

@@ -47,6 +47,7 @@ type PodGroupList struct {
 // +kubebuilder:validation:XValidation:fieldPath=".schedulingConstraints",rule="has(self.schedulingConstraints) == has(oldSelf.schedulingConstraints) && (!has(self.schedulingConstraints) || self.schedulingConstraints == oldSelf.schedulingConstraints)",message="spec.schedulingConstraints cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".priorityClassName",rule="has(self.priorityClassName) == has(oldSelf.priorityClassName) && (!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName)",message="spec.priorityClassName cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".scheduleTimeoutSeconds",rule="has(self.scheduleTimeoutSeconds) == has(oldSelf.scheduleTimeoutSeconds) && (!has(self.scheduleTimeoutSeconds) || self.scheduleTimeoutSeconds == oldSelf.scheduleTimeoutSeconds)",message="spec.scheduleTimeoutSeconds cannot change: only spec.schedulingPolicy.gang.minCount can"
+// +kubebuilder:validation:XValidation:fieldPath=".disruptionMode",rule="has(self.disruptionMode) == has(oldSelf.disruptionMode) && (!has(self.disruptionMode) || self.disruptionMode == oldSelf.disruptionMode)",message="spec.disruptionMode cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".preemptible",rule="has(self.preemptible) == has(oldSelf.preemptible) && (!has(self.preemptible) || self.preemptible == oldSelf.preemptible)",message="spec.preemptible cannot change: only spec.schedulingPolicy.gang.minCount can"
 type PodGroupSpec struct {
 	// The path of the leaf queue that the gang is charged to. If it is not set, the label scheduling.basalt.dev/queue of the pods is
@@ -75,11 +76,26 @@ type PodGroupSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	ScheduleTimeoutSeconds *int32 `json:"scheduleTimeoutSeconds,omitempty"`
-	// Whether the pods of the gang may be evicted for another gang, as its queue and their common ancestor allow it; all of them are then
-	// evicted. If it is not set, they may be if each of them has a controller that creates another one in its place.
+	// Whether the pods of the gang may be evicted for another gang, as its queue and their common ancestor allow it. If it is not set,
+	// they may be if each of them has a controller that creates another one in its place.
 	// +optional
 	Preemptible *bool `json:"preemptible,omitempty"`
+	// Pod, the default: pods that the gang has beyond minCount may be evicted one by one, those of the lowest
+	// controller.kubernetes.io/pod-deletion-cost first and then the youngest. PodGroup: all pods of the gang are evicted, or none.
+	// +optional
+	DisruptionMode DisruptionMode `json:"disruptionMode,omitempty"`
 }
+
+// DisruptionMode says which pods of a gang may be evicted for another gang.
+//
+// +kubebuilder:validation:Enum=Pod;PodGroup
+type DisruptionMode string
+
+// The modes.
+const (
+	DisruptPod      DisruptionMode = "Pod"
+	DisruptPodGroup DisruptionMode = "PodGroup"
+)
 
 // SchedulingPolicy follows the structure of the upstream API.
 type SchedulingPolicy struct {

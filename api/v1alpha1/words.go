@@ -43,6 +43,9 @@ const (
 // placed as a whole, and of the event on its PodGroup.
 const ReasonRolledBack = "RolledBack"
 
+// ReasonShrunk is the reason of the event on a PodGroup whose gang loses pods beyond its minimum so that another gang can start.
+const ReasonShrunk = "Shrunk"
+
 // ReasonClaimed is the reason of the event on a PodGroup for whose gang others are evicted.
 const ReasonClaimed = "Claimed"
 

@@ -236,9 +236,9 @@ func (w *WhyQueue) Text(now time.Time) string {
 	}
 	for _, c := range w.Claims {
 		if c.Takes {
-			row("gives", "%d of its gangs are evicted for %s and not gone yet", c.Victims, named(c.Gang))
+			row("gives", "%d of its gangs are evicted for %s in whole or in part, and not gone yet", c.Victims, named(c.Gang))
 		} else {
-			row("gets", "%d gangs are evicted for %s and not gone yet", c.Victims, named(c.Gang))
+			row("gets", "%d gangs are evicted for %s in whole or in part, and not gone yet", c.Victims, named(c.Gang))
 		}
 	}
 	if w.MoreClaims > 0 {

@@ -17,7 +17,7 @@ func TestStanding(t *testing.T) {
 			{Queue: "ml.prod", Place: 2, Of: 3, Band: wire.Band_BAND_DESERVED, Resource: "cpu", Has: 4000, Requests: 2500, Limit: 8000},
 			{Queue: "ml", Place: 1, Of: 1, Band: wire.Band_BAND_ABOVE},
 		},
-		Eviction: "3 gangs are evicted for it and not gone yet", Then: "the claim ends", ThenUnixMs: ms(-65 * time.Second),
+		Eviction: "3 gangs are evicted for it in whole or in part, and not gone yet", Then: "the claim ends", ThenUnixMs: ms(-65 * time.Second),
 		Next: &wire.GangRef{Namespace: "ns", Name: "train"}, ShortQueue: "ml", ShortResource: "cpu", Short: 500,
 		Usage: &wire.QueueUsage{Queue: "ml.prod", ReadyReason: "Ready", Message: "limits are in force", Admitted: 12, Waiting: 3, WeightedShare: 250,
 			Charged: cpu(4), Wanted: cpu(9), FairShare: cpu(6), Deserved: cpu(8), Promised: []*wire.Amount{{Resource: "nvidia.com/gpu", Value: 2}}},
@@ -33,7 +33,7 @@ func TestStanding(t *testing.T) {
   pods     1 exist, 0 are bound, 1 start together
   queue    ml.prod
   turn     queue "ml.prod" is 2nd of the 3 below "ml" in which gangs wait: within what it deserves (cpu 4 + 2500m of 8)
-  claims   3 gangs are evicted for it and not gone yet, the claim ends in 1m5s
+  claims   3 gangs are evicted for it in whole or in part, and not gone yet, the claim ends in 1m5s
   next     it is admitted when others end
 `},
 		{"queue", queue.Text(now), `queue ml.prod: 12 gangs are charged, 3 wait
@@ -41,9 +41,9 @@ func TestStanding(t *testing.T) {
   share    250 thousandths of what its parent may have, above what it deserves and by weight
   next     ns/train: queue "ml" lacks cpu=500m
   turn     queue "ml.prod" is 2nd of the 3 below "ml" in which gangs wait: within what it deserves (cpu 4 + 2500m of 8)
-  claims   3 gangs are evicted for it and not gone yet, the claim ends in 1m5s
-  gets     3 gangs are evicted for ns/train and not gone yet
-  gives    1 of its gangs are evicted for a gang of another namespace and not gone yet
+  claims   3 gangs are evicted for it in whole or in part, and not gone yet, the claim ends in 1m5s
+  gets     3 gangs are evicted for ns/train in whole or in part, and not gone yet
+  gives    1 of its gangs are evicted for a gang of another namespace in whole or in part, and not gone yet
            and 2 more claims
 
 RESOURCE         CHARGED   YIELDING   PROMISED   WANTED   FAIR SHARE   GUARANTEE   DESERVED   CAPABILITY

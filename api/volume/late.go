@@ -63,6 +63,9 @@ const maxName = 253 // bytes of an object's name
 func requested(c *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaimSpec {
 	out := &v1.PersistentVolumeClaimSpec{AccessModes: c.Spec.AccessModes, Selector: c.Spec.Selector, VolumeMode: c.Spec.VolumeMode,
 		VolumeAttributesClassName: c.Spec.VolumeAttributesClassName, StorageClassName: c.Spec.StorageClassName}
+	if out.VolumeMode == nil {
+		out.VolumeMode = new(v1.PersistentVolumeFilesystem) // the default
+	}
 	if class, ok := c.Annotations[v1.BetaStorageClassAnnotation]; ok {
 		out.StorageClassName = &class
 	}

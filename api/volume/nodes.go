@@ -129,11 +129,8 @@ func DriverOf(namespace, name string, claim Claim, c interface {
 	Class(name string) *Class
 	Kept(namespace, name string) []*Volume
 }) string {
-	if claim.Volume != "" {
-		if v := c.Volume(claim.Volume); v != nil {
-			return v.Driver
-		}
-		return ""
+	if v := c.Volume(claim.Volume); v != nil {
+		return v.Driver
 	}
 	for _, v := range c.Kept(namespace, name) {
 		return v.Driver

@@ -118,6 +118,7 @@ func StripClaim(c *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 // Volume is what the rules read of a PersistentVolume. It is immutable once made.
 type Volume struct {
 	Driver  string           // its CSI driver, "" for none
+	Handle  string           // of that driver: two objects may stand for one volume
 	Nodes   *v1.NodeSelector // required node affinity as the rules understand it; nil for any node
 	Zones   [zones][]string  // by index in zoneLabels: the values of which a node's label has to be one; nil for a label that it lacks
 	Refused string           // why no pod can use it yet, for users
@@ -138,7 +139,7 @@ const stripped = "scheduling.basalt.dev/node-affinity"
 func ReadVolume(v *v1.PersistentVolume) *Volume {
 	out := &Volume{}
 	if v.Spec.CSI != nil {
-		out.Driver = v.Spec.CSI.Driver
+		out.Driver, out.Handle = v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
 	}
 	switch s := &v.Spec.PersistentVolumeSource; {
 	case s.AWSElasticBlockStore != nil:
@@ -169,7 +170,7 @@ func ReadVolume(v *v1.PersistentVolume) *Volume {
 		}
 		out.nodes = string(b)
 	}
-	out.key = fmt.Sprintf("%q %q %q %q", out.Driver, out.Refused, out.Zones, out.nodes)
+	out.key = fmt.Sprintf("%q %q %q %q %q", out.Driver, out.Handle, out.Refused, out.Zones, out.nodes)
 	if out.offer = offer(v); out.offer != nil {
 		if b, err := out.offer.Marshal(); err == nil {
 			out.key += string(b)
@@ -221,7 +222,7 @@ func StripVolume(v *v1.PersistentVolume) *v1.PersistentVolume {
 		}
 	}
 	if v.Spec.CSI != nil {
-		out.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: v.Spec.CSI.Driver}
+		out.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: v.Spec.CSI.Driver, VolumeHandle: v.Spec.CSI.VolumeHandle}
 	}
 	switch s := &v.Spec.PersistentVolumeSource; {
 	case s.AWSElasticBlockStore != nil:

@@ -563,6 +563,8 @@ type Envelope struct {
 	//	*Envelope_Claim
 	//	*Envelope_ClaimReply
 	//	*Envelope_Yield
+	//	*Envelope_Shrink
+	//	*Envelope_Condemn
 	//	*Envelope_HoldRequest
 	//	*Envelope_HoldReply
 	//	*Envelope_HoldsLost
@@ -755,6 +757,24 @@ func (x *Envelope) GetYield() *Yield {
 	if x != nil {
 		if x, ok := x.Body.(*Envelope_Yield); ok {
 			return x.Yield
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetShrink() *Shrink {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Shrink); ok {
+			return x.Shrink
+		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetCondemn() *Condemn {
+	if x != nil {
+		if x, ok := x.Body.(*Envelope_Condemn); ok {
+			return x.Condemn
 		}
 	}
 	return nil
@@ -1004,6 +1024,14 @@ type Envelope_Yield struct {
 	Yield *Yield `protobuf:"bytes,15,opt,name=yield,proto3,oneof"`
 }
 
+type Envelope_Shrink struct {
+	Shrink *Shrink `protobuf:"bytes,16,opt,name=shrink,proto3,oneof"`
+}
+
+type Envelope_Condemn struct {
+	Condemn *Condemn `protobuf:"bytes,17,opt,name=condemn,proto3,oneof"`
+}
+
 type Envelope_HoldRequest struct {
 	HoldRequest *HoldRequest `protobuf:"bytes,20,opt,name=hold_request,json=holdRequest,proto3,oneof"`
 }
@@ -1113,6 +1141,10 @@ func (*Envelope_Claim) isEnvelope_Body() {}
 func (*Envelope_ClaimReply) isEnvelope_Body() {}
 
 func (*Envelope_Yield) isEnvelope_Body() {}
+
+func (*Envelope_Shrink) isEnvelope_Body() {}
+
+func (*Envelope_Condemn) isEnvelope_Body() {}
 
 func (*Envelope_HoldRequest) isEnvelope_Body() {}
 
@@ -2019,12 +2051,15 @@ type ReservationRecord struct {
 	Forced  bool                   `protobuf:"varint,7,opt,name=forced,proto3" json:"forced,omitempty"`     // pods found bound: may exceed a capability
 	Pods    []uint64               `protobuf:"fixed64,8,rep,packed,name=pods,proto3" json:"pods,omitempty"` // api.PodID of each pod that the demand is for, sorted; empty for a gang of one, whose UID is the pod's.
 	// It may still name pods that have finished. A pod is named by at most one reservation
-	Started       bool         `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"`                                     // the gang had its minimum: said where no object that its home writes remembers it
-	GrantedUnixMs int64        `protobuf:"varint,10,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"` // when it was first granted under this attempt, by the coordinator's clock
-	Preemptible   bool         `protobuf:"varint,11,opt,name=preemptible,proto3" json:"preemptible,omitempty"`                            // its pods may be evicted for another gang
-	Claim         *ClaimRecord `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                                         // the gang has a claim
-	Awaits        []string     `protobuf:"bytes,13,rep,name=awaits,proto3" json:"awaits,omitempty"`                                       // UIDs of gangs whose pods are to leave for it: those of its claims under this attempt
-	Yields        *Yielding    `protobuf:"bytes,14,opt,name=yields,proto3" json:"yields,omitempty"`                                       // closing for a claim: its pods are evicted although it has started
+	Started       bool          `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"`                                     // the gang had its minimum: said where no object that its home writes remembers it
+	GrantedUnixMs int64         `protobuf:"varint,10,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"` // when it was first granted under this attempt, by the coordinator's clock
+	Preemptible   bool          `protobuf:"varint,11,opt,name=preemptible,proto3" json:"preemptible,omitempty"`                            // its pods may be evicted for another gang
+	Claim         *ClaimRecord  `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                                         // the gang has a claim
+	Awaits        []string      `protobuf:"bytes,13,rep,name=awaits,proto3" json:"awaits,omitempty"`                                       // UIDs of gangs whose pods are to leave for it, and of single pods: those of its claims under this attempt
+	Yields        *Yielding     `protobuf:"bytes,14,opt,name=yields,proto3" json:"yields,omitempty"`                                       // closing for a claim: its pods are evicted although it has started
+	Least         uint32        `protobuf:"varint,15,opt,name=least,proto3" json:"least,omitempty"`                                        // it runs, and loses single pods to claims as long as so many are left; 0: all of them or none
+	Condemned     []*SurplusPod `protobuf:"bytes,16,rep,name=condemned,proto3" json:"condemned,omitempty"`                                 // its pods that leave for claims. None comes off before it is gone, and none is evicted before it is here
+	Shrinks       *Yielding     `protobuf:"bytes,17,opt,name=shrinks,proto3" json:"shrinks,omitempty"`                                     // for whom those that were condemned last leave
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2157,6 +2192,80 @@ func (x *ReservationRecord) GetYields() *Yielding {
 	return nil
 }
 
+func (x *ReservationRecord) GetLeast() uint32 {
+	if x != nil {
+		return x.Least
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetCondemned() []*SurplusPod {
+	if x != nil {
+		return x.Condemned
+	}
+	return nil
+}
+
+func (x *ReservationRecord) GetShrinks() *Yielding {
+	if x != nil {
+		return x.Shrinks
+	}
+	return nil
+}
+
+// A pod of a gang that has more than its minimum.
+type SurplusPod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Amounts       []*Amount              `protobuf:"bytes,2,rep,name=amounts,proto3" json:"amounts,omitempty"` // what its gang is charged for it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SurplusPod) Reset() {
+	*x = SurplusPod{}
+	mi := &file_basalt_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SurplusPod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SurplusPod) ProtoMessage() {}
+
+func (x *SurplusPod) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SurplusPod.ProtoReflect.Descriptor instead.
+func (*SurplusPod) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SurplusPod) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *SurplusPod) GetAmounts() []*Amount {
+	if x != nil {
+		return x.Amounts
+	}
+	return nil
+}
+
 // What was decided for a gang that others make room for. It stays until the gang is granted what it lacks and all victims are closed.
 type ClaimRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2172,7 +2281,7 @@ type ClaimRecord struct {
 
 func (x *ClaimRecord) Reset() {
 	*x = ClaimRecord{}
-	mi := &file_basalt_proto_msgTypes[15]
+	mi := &file_basalt_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2293,7 @@ func (x *ClaimRecord) String() string {
 func (*ClaimRecord) ProtoMessage() {}
 
 func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[15]
+	mi := &file_basalt_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2306,7 @@ func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRecord.ProtoReflect.Descriptor instead.
 func (*ClaimRecord) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{15}
+	return file_basalt_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClaimRecord) GetMandate() uint64 {
@@ -2246,13 +2355,14 @@ type Victim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Pods          []*SurplusPod          `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"` // these alone go, and the gang runs on; none: all of it goes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Victim) Reset() {
 	*x = Victim{}
-	mi := &file_basalt_proto_msgTypes[16]
+	mi := &file_basalt_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2374,7 @@ func (x *Victim) String() string {
 func (*Victim) ProtoMessage() {}
 
 func (x *Victim) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[16]
+	mi := &file_basalt_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2387,7 @@ func (x *Victim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Victim.ProtoReflect.Descriptor instead.
 func (*Victim) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{16}
+	return file_basalt_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Victim) GetGang() *GangRef {
@@ -2294,6 +2404,13 @@ func (x *Victim) GetAttempt() uint64 {
 	return 0
 }
 
+func (x *Victim) GetPods() []*SurplusPod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
 type Yielding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            *GangRef               `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
@@ -2305,7 +2422,7 @@ type Yielding struct {
 
 func (x *Yielding) Reset() {
 	*x = Yielding{}
-	mi := &file_basalt_proto_msgTypes[17]
+	mi := &file_basalt_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2434,7 @@ func (x *Yielding) String() string {
 func (*Yielding) ProtoMessage() {}
 
 func (x *Yielding) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[17]
+	mi := &file_basalt_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2447,7 @@ func (x *Yielding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Yielding.ProtoReflect.Descriptor instead.
 func (*Yielding) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{17}
+	return file_basalt_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Yielding) GetTo() *GangRef {
@@ -2369,7 +2486,7 @@ type IntentsRecord struct {
 
 func (x *IntentsRecord) Reset() {
 	*x = IntentsRecord{}
-	mi := &file_basalt_proto_msgTypes[18]
+	mi := &file_basalt_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2498,7 @@ func (x *IntentsRecord) String() string {
 func (*IntentsRecord) ProtoMessage() {}
 
 func (x *IntentsRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[18]
+	mi := &file_basalt_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2511,7 @@ func (x *IntentsRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntentsRecord.ProtoReflect.Descriptor instead.
 func (*IntentsRecord) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{18}
+	return file_basalt_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IntentsRecord) GetGangs() []*GangRef {
@@ -2444,7 +2561,7 @@ type Demand struct {
 
 func (x *Demand) Reset() {
 	*x = Demand{}
-	mi := &file_basalt_proto_msgTypes[19]
+	mi := &file_basalt_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2573,7 @@ func (x *Demand) String() string {
 func (*Demand) ProtoMessage() {}
 
 func (x *Demand) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[19]
+	mi := &file_basalt_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2586,7 @@ func (x *Demand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Demand.ProtoReflect.Descriptor instead.
 func (*Demand) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{19}
+	return file_basalt_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Demand) GetAmounts() []*Amount {
@@ -2515,7 +2632,7 @@ type IntentRow struct {
 
 func (x *IntentRow) Reset() {
 	*x = IntentRow{}
-	mi := &file_basalt_proto_msgTypes[20]
+	mi := &file_basalt_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2644,7 @@ func (x *IntentRow) String() string {
 func (*IntentRow) ProtoMessage() {}
 
 func (x *IntentRow) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[20]
+	mi := &file_basalt_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2657,7 @@ func (x *IntentRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntentRow.ProtoReflect.Descriptor instead.
 func (*IntentRow) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{20}
+	return file_basalt_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *IntentRow) GetPodUid() string {
@@ -2612,13 +2729,14 @@ type Reserve struct {
 	Started       bool                   `protobuf:"varint,14,opt,name=started,proto3" json:"started,omitempty"`         // for the record
 	Preemptible   bool                   `protobuf:"varint,15,opt,name=preemptible,proto3" json:"preemptible,omitempty"` // likewise
 	Claims        bool                   `protobuf:"varint,16,opt,name=claims,proto3" json:"claims,omitempty"`           // others may be evicted for it: it is whole, and none of its pods says preemptionPolicy: Never
+	Least         uint32                 `protobuf:"varint,17,opt,name=least,proto3" json:"least,omitempty"`             // for the record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reserve) Reset() {
 	*x = Reserve{}
-	mi := &file_basalt_proto_msgTypes[21]
+	mi := &file_basalt_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2748,7 @@ func (x *Reserve) String() string {
 func (*Reserve) ProtoMessage() {}
 
 func (x *Reserve) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[21]
+	mi := &file_basalt_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2761,7 @@ func (x *Reserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reserve.ProtoReflect.Descriptor instead.
 func (*Reserve) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{21}
+	return file_basalt_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reserve) GetGang() *GangRef {
@@ -2758,6 +2876,13 @@ func (x *Reserve) GetClaims() bool {
 	return false
 }
 
+func (x *Reserve) GetLeast() uint32 {
+	if x != nil {
+		return x.Least
+	}
+	return 0
+}
+
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
 type Unreserve struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2771,7 +2896,7 @@ type Unreserve struct {
 
 func (x *Unreserve) Reset() {
 	*x = Unreserve{}
-	mi := &file_basalt_proto_msgTypes[22]
+	mi := &file_basalt_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2908,7 @@ func (x *Unreserve) String() string {
 func (*Unreserve) ProtoMessage() {}
 
 func (x *Unreserve) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[22]
+	mi := &file_basalt_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2921,7 @@ func (x *Unreserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreserve.ProtoReflect.Descriptor instead.
 func (*Unreserve) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{22}
+	return file_basalt_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Unreserve) GetGang() *GangRef {
@@ -2841,7 +2966,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_basalt_proto_msgTypes[23]
+	mi := &file_basalt_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +2978,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[23]
+	mi := &file_basalt_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +2991,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{23}
+	return file_basalt_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Close) GetGang() *GangRef {
@@ -2919,7 +3044,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_basalt_proto_msgTypes[24]
+	mi := &file_basalt_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3056,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[24]
+	mi := &file_basalt_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3069,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{24}
+	return file_basalt_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Granted) GetGangUid() string {
@@ -3016,7 +3141,7 @@ type Denied struct {
 
 func (x *Denied) Reset() {
 	*x = Denied{}
-	mi := &file_basalt_proto_msgTypes[25]
+	mi := &file_basalt_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3153,7 @@ func (x *Denied) String() string {
 func (*Denied) ProtoMessage() {}
 
 func (x *Denied) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[25]
+	mi := &file_basalt_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3166,7 @@ func (x *Denied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Denied.ProtoReflect.Descriptor instead.
 func (*Denied) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{25}
+	return file_basalt_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Denied) GetGangUid() string {
@@ -3125,7 +3250,7 @@ type Unreserved struct {
 
 func (x *Unreserved) Reset() {
 	*x = Unreserved{}
-	mi := &file_basalt_proto_msgTypes[26]
+	mi := &file_basalt_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3262,7 @@ func (x *Unreserved) String() string {
 func (*Unreserved) ProtoMessage() {}
 
 func (x *Unreserved) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[26]
+	mi := &file_basalt_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3275,7 @@ func (x *Unreserved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreserved.ProtoReflect.Descriptor instead.
 func (*Unreserved) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{26}
+	return file_basalt_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Unreserved) GetGangUid() string {
@@ -3185,7 +3310,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_basalt_proto_msgTypes[27]
+	mi := &file_basalt_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3322,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[27]
+	mi := &file_basalt_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3335,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{27}
+	return file_basalt_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Closed) GetGangUid() string {
@@ -3247,7 +3372,7 @@ type Stuck struct {
 
 func (x *Stuck) Reset() {
 	*x = Stuck{}
-	mi := &file_basalt_proto_msgTypes[28]
+	mi := &file_basalt_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3384,7 @@ func (x *Stuck) String() string {
 func (*Stuck) ProtoMessage() {}
 
 func (x *Stuck) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[28]
+	mi := &file_basalt_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3397,7 @@ func (x *Stuck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stuck.ProtoReflect.Descriptor instead.
 func (*Stuck) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{28}
+	return file_basalt_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stuck) GetGang() *GangRef {
@@ -3323,7 +3448,7 @@ type Mandate struct {
 
 func (x *Mandate) Reset() {
 	*x = Mandate{}
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3460,7 @@ func (x *Mandate) String() string {
 func (*Mandate) ProtoMessage() {}
 
 func (x *Mandate) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3473,7 @@ func (x *Mandate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mandate.ProtoReflect.Descriptor instead.
 func (*Mandate) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{29}
+	return file_basalt_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Mandate) GetGangUid() string {
@@ -3432,7 +3557,7 @@ type Lack struct {
 
 func (x *Lack) Reset() {
 	*x = Lack{}
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3444,7 +3569,7 @@ func (x *Lack) String() string {
 func (*Lack) ProtoMessage() {}
 
 func (x *Lack) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3457,7 +3582,7 @@ func (x *Lack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lack.ProtoReflect.Descriptor instead.
 func (*Lack) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{30}
+	return file_basalt_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Lack) GetQueue() string {
@@ -3496,7 +3621,7 @@ type Side struct {
 
 func (x *Side) Reset() {
 	*x = Side{}
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3508,7 +3633,7 @@ func (x *Side) String() string {
 func (*Side) ProtoMessage() {}
 
 func (x *Side) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3521,7 +3646,7 @@ func (x *Side) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Side.ProtoReflect.Descriptor instead.
 func (*Side) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{31}
+	return file_basalt_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Side) GetQueue() string {
@@ -3563,15 +3688,17 @@ type Candidate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"` // that its reservation is charged
-	Side          uint32                 `protobuf:"varint,4,opt,name=side,proto3" json:"side,omitempty"`    // index in sides of its leaf plus 1, 0 for none
+	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"`                // that its reservation is charged
+	Side          uint32                 `protobuf:"varint,4,opt,name=side,proto3" json:"side,omitempty"`                   // index in sides of its leaf plus 1, 0 for none
+	Least         uint32                 `protobuf:"varint,5,opt,name=least,proto3" json:"least,omitempty"`                 // it may lose single pods as long as so many are left; 0: all of them or none
+	Condemned     []uint64               `protobuf:"fixed64,6,rep,packed,name=condemned,proto3" json:"condemned,omitempty"` // api.PodID of pods that it loses already
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3710,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3723,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{32}
+	return file_basalt_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Candidate) GetGang() *GangRef {
@@ -3627,6 +3754,20 @@ func (x *Candidate) GetSide() uint32 {
 	return 0
 }
 
+func (x *Candidate) GetLeast() uint32 {
+	if x != nil {
+		return x.Least
+	}
+	return 0
+}
+
+func (x *Candidate) GetCondemned() []uint64 {
+	if x != nil {
+		return x.Condemned
+	}
+	return nil
+}
+
 // "These gangs are to go for it: all of its pods have room then." Or that no such set was found. It is repeated until it is answered.
 type Claim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3637,7 +3778,7 @@ type Claim struct {
 	Term          int64                  `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
 	TableEpoch    uint64                 `protobuf:"varint,6,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
 	Victims       []*Victim              `protobuf:"bytes,7,rep,name=victims,proto3" json:"victims,omitempty"`                 // none: no plan was found
-	Awaits        []string               `protobuf:"bytes,8,rep,name=awaits,proto3" json:"awaits,omitempty"`                   // UIDs of all gangs whose pods it waits for, those included that leave anyway; a victim that is not among them gives quota alone
+	Awaits        []string               `protobuf:"bytes,8,rep,name=awaits,proto3" json:"awaits,omitempty"`                   // UIDs of all gangs, and of single pods, that it waits for, those included that leave anyway; a victim that is not among them gives quota alone
 	GraceMs       int64                  `protobuf:"varint,9,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // the longest that a pod of them may take to leave
 	Why           string                 `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`                        // without victims: why none was found, for people
 	unknownFields protoimpl.UnknownFields
@@ -3646,7 +3787,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3799,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3812,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{33}
+	return file_basalt_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Claim) GetGang() *GangRef {
@@ -3752,7 +3893,7 @@ type ClaimReply struct {
 	Mandate             uint64                 `protobuf:"varint,3,opt,name=mandate,proto3" json:"mandate,omitempty"`
 	Accepted            bool                   `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	Message             string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`                                                     // why not
-	Spared              []string               `protobuf:"bytes,6,rep,name=spared,proto3" json:"spared,omitempty"`                                                       // UIDs of gangs that it does not wait for any more
+	Spared              []string               `protobuf:"bytes,6,rep,name=spared,proto3" json:"spared,omitempty"`                                                       // UIDs of gangs and pods that it does not wait for any more
 	Awaits              []string               `protobuf:"bytes,7,rep,name=awaits,proto3" json:"awaits,omitempty"`                                                       // UIDs of those that it does
 	ReservationRevision int64                  `protobuf:"varint,8,opt,name=reservation_revision,json=reservationRevision,proto3" json:"reservation_revision,omitempty"` // of the record, if it is charged
 	unknownFields       protoimpl.UnknownFields
@@ -3761,7 +3902,7 @@ type ClaimReply struct {
 
 func (x *ClaimReply) Reset() {
 	*x = ClaimReply{}
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3914,7 @@ func (x *ClaimReply) String() string {
 func (*ClaimReply) ProtoMessage() {}
 
 func (x *ClaimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3927,7 @@ func (x *ClaimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimReply.ProtoReflect.Descriptor instead.
 func (*ClaimReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{34}
+	return file_basalt_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ClaimReply) GetGangUid() string {
@@ -3857,7 +3998,7 @@ type Yield struct {
 
 func (x *Yield) Reset() {
 	*x = Yield{}
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4010,7 @@ func (x *Yield) String() string {
 func (*Yield) ProtoMessage() {}
 
 func (x *Yield) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4023,7 @@ func (x *Yield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Yield.ProtoReflect.Descriptor instead.
 func (*Yield) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{35}
+	return file_basalt_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Yield) GetGang() *GangRef {
@@ -3906,6 +4047,201 @@ func (x *Yield) GetTo() *Yielding {
 	return nil
 }
 
+// "Can this running gang do without these pods?", which its home answers with Condemn, and "its record condemns those": they are to be
+// evicted, and do not count when it answers. Repeated until both are done.
+type Shrink struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Gang                *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt             uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Mandate             uint64                 `protobuf:"varint,3,opt,name=mandate,proto3" json:"mandate,omitempty"` // of the claim that asks
+	Pods                []*SurplusPod          `protobuf:"bytes,4,rep,name=pods,proto3" json:"pods,omitempty"`        // that it asks for; none: it only says who is condemned
+	To                  *Yielding              `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
+	Condemned           []*SurplusPod          `protobuf:"bytes,6,rep,name=condemned,proto3" json:"condemned,omitempty"`
+	ReservationRevision int64                  `protobuf:"varint,7,opt,name=reservation_revision,json=reservationRevision,proto3" json:"reservation_revision,omitempty"` // of the record that condemns them
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *Shrink) Reset() {
+	*x = Shrink{}
+	mi := &file_basalt_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Shrink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Shrink) ProtoMessage() {}
+
+func (x *Shrink) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Shrink.ProtoReflect.Descriptor instead.
+func (*Shrink) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Shrink) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *Shrink) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Shrink) GetMandate() uint64 {
+	if x != nil {
+		return x.Mandate
+	}
+	return 0
+}
+
+func (x *Shrink) GetPods() []*SurplusPod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *Shrink) GetTo() *Yielding {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *Shrink) GetCondemned() []*SurplusPod {
+	if x != nil {
+		return x.Condemned
+	}
+	return nil
+}
+
+func (x *Shrink) GetReservationRevision() int64 {
+	if x != nil {
+		return x.ReservationRevision
+	}
+	return 0
+}
+
+// The answer: "these pods may be condemned: the gang keeps its minimum without them, and each is charged so much". Or that they may not.
+type Condemn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"` // a later request of the gang makes it void
+	TableEpoch    uint64                 `protobuf:"varint,4,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
+	Mandate       uint64                 `protobuf:"varint,5,opt,name=mandate,proto3" json:"mandate,omitempty"`
+	Pods          []string               `protobuf:"bytes,6,rep,name=pods,proto3" json:"pods,omitempty"`
+	Refused       string                 `protobuf:"bytes,7,opt,name=refused,proto3" json:"refused,omitempty"` // why not, for people; empty if they may
+	Term          int64                  `protobuf:"varint,8,opt,name=term,proto3" json:"term,omitempty"`      // of the coordinator that asked: a later one does not know which requests came after it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condemn) Reset() {
+	*x = Condemn{}
+	mi := &file_basalt_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condemn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condemn) ProtoMessage() {}
+
+func (x *Condemn) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condemn.ProtoReflect.Descriptor instead.
+func (*Condemn) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Condemn) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *Condemn) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Condemn) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *Condemn) GetTableEpoch() uint64 {
+	if x != nil {
+		return x.TableEpoch
+	}
+	return 0
+}
+
+func (x *Condemn) GetMandate() uint64 {
+	if x != nil {
+		return x.Mandate
+	}
+	return 0
+}
+
+func (x *Condemn) GetPods() []string {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *Condemn) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *Condemn) GetTerm() int64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 // What the coordinator knows of queues, sent to the home shard of each: the content of their statuses.
 type QueueUsages struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3917,7 +4253,7 @@ type QueueUsages struct {
 
 func (x *QueueUsages) Reset() {
 	*x = QueueUsages{}
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4265,7 @@ func (x *QueueUsages) String() string {
 func (*QueueUsages) ProtoMessage() {}
 
 func (x *QueueUsages) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4278,7 @@ func (x *QueueUsages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueUsages.ProtoReflect.Descriptor instead.
 func (*QueueUsages) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{36}
+	return file_basalt_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *QueueUsages) GetTerm() uint64 {
@@ -3985,7 +4321,7 @@ type QueueUsage struct {
 
 func (x *QueueUsage) Reset() {
 	*x = QueueUsage{}
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4333,7 @@ func (x *QueueUsage) String() string {
 func (*QueueUsage) ProtoMessage() {}
 
 func (x *QueueUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4346,7 @@ func (x *QueueUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueUsage.ProtoReflect.Descriptor instead.
 func (*QueueUsage) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{37}
+	return file_basalt_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *QueueUsage) GetQueue() string {
@@ -4142,7 +4478,7 @@ type Refilled struct {
 
 func (x *Refilled) Reset() {
 	*x = Refilled{}
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4154,7 +4490,7 @@ func (x *Refilled) String() string {
 func (*Refilled) ProtoMessage() {}
 
 func (x *Refilled) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4167,7 +4503,7 @@ func (x *Refilled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refilled.ProtoReflect.Descriptor instead.
 func (*Refilled) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{38}
+	return file_basalt_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Refilled) GetTableEpoch() uint64 {
@@ -4188,7 +4524,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4200,7 +4536,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4213,7 +4549,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{39}
+	return file_basalt_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Known) GetGangs() []*GangRef {
@@ -4243,7 +4579,7 @@ type Supply struct {
 
 func (x *Supply) Reset() {
 	*x = Supply{}
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4591,7 @@ func (x *Supply) String() string {
 func (*Supply) ProtoMessage() {}
 
 func (x *Supply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4604,7 @@ func (x *Supply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supply.ProtoReflect.Descriptor instead.
 func (*Supply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{40}
+	return file_basalt_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Supply) GetTableEpoch() uint64 {
@@ -4305,7 +4641,7 @@ type Unplaced struct {
 
 func (x *Unplaced) Reset() {
 	*x = Unplaced{}
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4317,7 +4653,7 @@ func (x *Unplaced) String() string {
 func (*Unplaced) ProtoMessage() {}
 
 func (x *Unplaced) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4330,7 +4666,7 @@ func (x *Unplaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unplaced.ProtoReflect.Descriptor instead.
 func (*Unplaced) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{41}
+	return file_basalt_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Unplaced) GetGangUid() string {
@@ -4371,7 +4707,7 @@ type PodClass struct {
 
 func (x *PodClass) Reset() {
 	*x = PodClass{}
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4719,7 @@ func (x *PodClass) String() string {
 func (*PodClass) ProtoMessage() {}
 
 func (x *PodClass) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4732,7 @@ func (x *PodClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodClass.ProtoReflect.Descriptor instead.
 func (*PodClass) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{42}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PodClass) GetRequests() []*Amount {
@@ -4464,7 +4800,7 @@ type Labels struct {
 
 func (x *Labels) Reset() {
 	*x = Labels{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4812,7 @@ func (x *Labels) String() string {
 func (*Labels) ProtoMessage() {}
 
 func (x *Labels) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4825,7 @@ func (x *Labels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Labels.ProtoReflect.Descriptor instead.
 func (*Labels) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Labels) GetLabels() map[string]string {
@@ -4509,7 +4845,7 @@ type PodWant struct {
 
 func (x *PodWant) Reset() {
 	*x = PodWant{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4857,7 @@ func (x *PodWant) String() string {
 func (*PodWant) ProtoMessage() {}
 
 func (x *PodWant) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4870,7 @@ func (x *PodWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWant.ProtoReflect.Descriptor instead.
 func (*PodWant) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PodWant) GetPodUid() string {
@@ -4566,7 +4902,7 @@ type HoldRequest struct {
 	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`     // as far as the sender knows there is too little: the reply says what is left
 	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"`    // pods of the gang that are held or committed at other shards, if constraints between pods concern it
 	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"`    // pods take only nodes with all of these labels: the topology domain of their gang
-	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone: where a pod fits only then, its room is promised
+	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone, and of single pods: where a pod fits only then, its room is promised
 	Claimed       bool                   `protobuf:"varint,15,opt,name=claimed,proto3" json:"claimed,omitempty"` // a claim stands: what was promised and is free now is held, and no gang of better rank takes it
 	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`     // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
 	unknownFields protoimpl.UnknownFields
@@ -4575,7 +4911,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4923,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4936,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HoldRequest) GetGang() *GangRef {
@@ -4718,7 +5054,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4730,7 +5066,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4743,7 +5079,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Held) GetPodUid() string {
@@ -4773,7 +5109,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4785,7 +5121,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4798,7 +5134,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Refusal) GetPodClass() uint32 {
@@ -4850,7 +5186,7 @@ type HoldReply struct {
 
 func (x *HoldReply) Reset() {
 	*x = HoldReply{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4862,7 +5198,7 @@ func (x *HoldReply) String() string {
 func (*HoldReply) ProtoMessage() {}
 
 func (x *HoldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4875,7 +5211,7 @@ func (x *HoldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldReply.ProtoReflect.Descriptor instead.
 func (*HoldReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HoldReply) GetGangUid() string {
@@ -4930,7 +5266,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4942,7 +5278,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4955,7 +5291,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Label) GetKey() string {
@@ -4985,7 +5321,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4997,7 +5333,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5010,7 +5346,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{50}
+	return file_basalt_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Probe) GetNamespace() string {
@@ -5053,7 +5389,7 @@ type Probed struct {
 
 func (x *Probed) Reset() {
 	*x = Probed{}
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5065,7 +5401,7 @@ func (x *Probed) String() string {
 func (*Probed) ProtoMessage() {}
 
 func (x *Probed) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5078,7 +5414,7 @@ func (x *Probed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probed.ProtoReflect.Descriptor instead.
 func (*Probed) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{51}
+	return file_basalt_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Probed) GetSerial() uint64 {
@@ -5120,7 +5456,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5132,7 +5468,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5145,7 +5481,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{52}
+	return file_basalt_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Domain) GetValues() []string {
@@ -5174,7 +5510,7 @@ type RoomProbe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // which pays for the comparison of constraints
 	Classes       []*PodClass            `protobuf:"bytes,2,rep,name=classes,proto3" json:"classes,omitempty"`
-	Candidates    []string               `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`          // UIDs of gangs
+	Candidates    []string               `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`          // UIDs of gangs, and of single pods, which are then not counted with their gang
 	Serial        uint64                 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"`                 // of the question, not of a gang
 	GangUid       string                 `protobuf:"bytes,5,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // whose own holds count as free
 	unknownFields protoimpl.UnknownFields
@@ -5183,7 +5519,7 @@ type RoomProbe struct {
 
 func (x *RoomProbe) Reset() {
 	*x = RoomProbe{}
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5195,7 +5531,7 @@ func (x *RoomProbe) String() string {
 func (*RoomProbe) ProtoMessage() {}
 
 func (x *RoomProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5208,7 +5544,7 @@ func (x *RoomProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoomProbe.ProtoReflect.Descriptor instead.
 func (*RoomProbe) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{53}
+	return file_basalt_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RoomProbe) GetNamespace() string {
@@ -5258,7 +5594,7 @@ type Rooms struct {
 
 func (x *Rooms) Reset() {
 	*x = Rooms{}
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5270,7 +5606,7 @@ func (x *Rooms) String() string {
 func (*Rooms) ProtoMessage() {}
 
 func (x *Rooms) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5283,7 +5619,7 @@ func (x *Rooms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rooms.ProtoReflect.Descriptor instead.
 func (*Rooms) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{54}
+	return file_basalt_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Rooms) GetSerial() uint64 {
@@ -5326,7 +5662,7 @@ type NodeRoom struct {
 
 func (x *NodeRoom) Reset() {
 	*x = NodeRoom{}
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5338,7 +5674,7 @@ func (x *NodeRoom) String() string {
 func (*NodeRoom) ProtoMessage() {}
 
 func (x *NodeRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5351,7 +5687,7 @@ func (x *NodeRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRoom.ProtoReflect.Descriptor instead.
 func (*NodeRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{55}
+	return file_basalt_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *NodeRoom) GetNode() string {
@@ -5384,7 +5720,7 @@ func (x *NodeRoom) GetLeaves() []*Leaves {
 
 type Leaves struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // or that of a single pod
 	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`
 	Amounts       []*Amount              `protobuf:"bytes,3,rep,name=amounts,proto3" json:"amounts,omitempty"` // of the resources of the classes
 	Anyway        bool                   `protobuf:"varint,4,opt,name=anyway,proto3" json:"anyway,omitempty"`  // its pods are being deleted already
@@ -5394,7 +5730,7 @@ type Leaves struct {
 
 func (x *Leaves) Reset() {
 	*x = Leaves{}
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5406,7 +5742,7 @@ func (x *Leaves) String() string {
 func (*Leaves) ProtoMessage() {}
 
 func (x *Leaves) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5419,7 +5755,7 @@ func (x *Leaves) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leaves.ProtoReflect.Descriptor instead.
 func (*Leaves) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{56}
+	return file_basalt_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Leaves) GetGangUid() string {
@@ -5463,7 +5799,7 @@ type Explain struct {
 
 func (x *Explain) Reset() {
 	*x = Explain{}
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5475,7 +5811,7 @@ func (x *Explain) String() string {
 func (*Explain) ProtoMessage() {}
 
 func (x *Explain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5488,7 +5824,7 @@ func (x *Explain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explain.ProtoReflect.Descriptor instead.
 func (*Explain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{57}
+	return file_basalt_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Explain) GetNamespace() string {
@@ -5525,7 +5861,7 @@ type Explained struct {
 
 func (x *Explained) Reset() {
 	*x = Explained{}
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +5873,7 @@ func (x *Explained) String() string {
 func (*Explained) ProtoMessage() {}
 
 func (x *Explained) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +5886,7 @@ func (x *Explained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explained.ProtoReflect.Descriptor instead.
 func (*Explained) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{58}
+	return file_basalt_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Explained) GetSerial() uint64 {
@@ -5599,7 +5935,7 @@ type NodeReason struct {
 
 func (x *NodeReason) Reset() {
 	*x = NodeReason{}
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5611,7 +5947,7 @@ func (x *NodeReason) String() string {
 func (*NodeReason) ProtoMessage() {}
 
 func (x *NodeReason) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5624,7 +5960,7 @@ func (x *NodeReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
 func (*NodeReason) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{59}
+	return file_basalt_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *NodeReason) GetReason() string {
@@ -5653,7 +5989,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5665,7 +6001,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5678,7 +6014,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{60}
+	return file_basalt_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -5717,7 +6053,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5729,7 +6065,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5742,7 +6078,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{61}
+	return file_basalt_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PodRef) GetUid() string {
@@ -5814,7 +6150,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5826,7 +6162,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5839,7 +6175,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{62}
+	return file_basalt_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -5926,7 +6262,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5938,7 +6274,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5951,7 +6287,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{63}
+	return file_basalt_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -6006,7 +6342,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6018,7 +6354,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6031,7 +6367,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{64}
+	return file_basalt_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -6059,7 +6395,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6071,7 +6407,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6084,7 +6420,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{65}
+	return file_basalt_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Prepare) GetGangUid() string {
@@ -6113,7 +6449,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6125,7 +6461,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6138,7 +6474,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{66}
+	return file_basalt_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Ready) GetGangUid() string {
@@ -6172,7 +6508,7 @@ type VolumeFailure struct {
 
 func (x *VolumeFailure) Reset() {
 	*x = VolumeFailure{}
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6184,7 +6520,7 @@ func (x *VolumeFailure) String() string {
 func (*VolumeFailure) ProtoMessage() {}
 
 func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6197,7 +6533,7 @@ func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeFailure.ProtoReflect.Descriptor instead.
 func (*VolumeFailure) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{67}
+	return file_basalt_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *VolumeFailure) GetPodUid() string {
@@ -6228,7 +6564,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6240,7 +6576,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6253,7 +6589,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{68}
+	return file_basalt_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -6305,7 +6641,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6317,7 +6653,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6330,7 +6666,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{69}
+	return file_basalt_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -6373,7 +6709,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6385,7 +6721,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6398,7 +6734,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{70}
+	return file_basalt_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -6440,7 +6776,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6452,7 +6788,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6465,7 +6801,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{71}
+	return file_basalt_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -6507,7 +6843,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6519,7 +6855,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6532,7 +6868,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{72}
+	return file_basalt_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -6611,7 +6947,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6623,7 +6959,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6636,7 +6972,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{73}
+	return file_basalt_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -6677,7 +7013,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6689,7 +7025,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6702,7 +7038,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{74}
+	return file_basalt_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -6720,7 +7056,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6732,7 +7068,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6745,7 +7081,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{75}
+	return file_basalt_proto_rawDescGZIP(), []int{78}
 }
 
 type StatusRequest struct {
@@ -6757,7 +7093,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6769,7 +7105,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6782,7 +7118,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{76}
+	return file_basalt_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -6813,7 +7149,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6825,7 +7161,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6838,7 +7174,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{77}
+	return file_basalt_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *StatusReply) GetName() string {
@@ -6948,7 +7284,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6960,7 +7296,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6973,7 +7309,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{78}
+	return file_basalt_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -7044,7 +7380,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[79]
+	mi := &file_basalt_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7056,7 +7392,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[79]
+	mi := &file_basalt_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7069,7 +7405,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{79}
+	return file_basalt_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -7129,7 +7465,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[80]
+	mi := &file_basalt_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7141,7 +7477,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[80]
+	mi := &file_basalt_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7154,7 +7490,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{80}
+	return file_basalt_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -7350,7 +7686,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_basalt_proto_msgTypes[81]
+	mi := &file_basalt_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7362,7 +7698,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[81]
+	mi := &file_basalt_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7375,7 +7711,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{81}
+	return file_basalt_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *StandingRequest) GetQueue() string {
@@ -7413,7 +7749,7 @@ type StandingReply struct {
 
 func (x *StandingReply) Reset() {
 	*x = StandingReply{}
-	mi := &file_basalt_proto_msgTypes[82]
+	mi := &file_basalt_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7425,7 +7761,7 @@ func (x *StandingReply) String() string {
 func (*StandingReply) ProtoMessage() {}
 
 func (x *StandingReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[82]
+	mi := &file_basalt_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7438,7 +7774,7 @@ func (x *StandingReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingReply.ProtoReflect.Descriptor instead.
 func (*StandingReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{82}
+	return file_basalt_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StandingReply) GetKnown() bool {
@@ -7544,7 +7880,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_basalt_proto_msgTypes[83]
+	mi := &file_basalt_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7556,7 +7892,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[83]
+	mi := &file_basalt_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7569,7 +7905,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{83}
+	return file_basalt_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Turn) GetQueue() string {
@@ -7646,7 +7982,7 @@ type ClaimNote struct {
 
 func (x *ClaimNote) Reset() {
 	*x = ClaimNote{}
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7658,7 +7994,7 @@ func (x *ClaimNote) String() string {
 func (*ClaimNote) ProtoMessage() {}
 
 func (x *ClaimNote) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7671,7 +8007,7 @@ func (x *ClaimNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimNote.ProtoReflect.Descriptor instead.
 func (*ClaimNote) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{84}
+	return file_basalt_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ClaimNote) GetGang() *GangRef {
@@ -7706,7 +8042,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x124\n" +
 	"\bmessages\x18\x04 \x03(\v2\x18.basalt.wire.v1.EnvelopeR\bmessagesJ\x04\b\x05\x10\x06\"&\n" +
 	"\bFrameAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x80\x0f\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xe7\x0f\n" +
 	"\bEnvelope\x123\n" +
 	"\areserve\x18\x01 \x01(\v2\x17.basalt.wire.v1.ReserveH\x00R\areserve\x129\n" +
 	"\tunreserve\x18\x02 \x01(\v2\x19.basalt.wire.v1.UnreserveH\x00R\tunreserve\x12-\n" +
@@ -7726,7 +8062,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05claim\x18\r \x01(\v2\x15.basalt.wire.v1.ClaimH\x00R\x05claim\x12=\n" +
 	"\vclaim_reply\x18\x0e \x01(\v2\x1a.basalt.wire.v1.ClaimReplyH\x00R\n" +
 	"claimReply\x12-\n" +
-	"\x05yield\x18\x0f \x01(\v2\x15.basalt.wire.v1.YieldH\x00R\x05yield\x12@\n" +
+	"\x05yield\x18\x0f \x01(\v2\x15.basalt.wire.v1.YieldH\x00R\x05yield\x120\n" +
+	"\x06shrink\x18\x10 \x01(\v2\x16.basalt.wire.v1.ShrinkH\x00R\x06shrink\x123\n" +
+	"\acondemn\x18\x11 \x01(\v2\x17.basalt.wire.v1.CondemnH\x00R\acondemn\x12@\n" +
 	"\fhold_request\x18\x14 \x01(\v2\x1b.basalt.wire.v1.HoldRequestH\x00R\vholdRequest\x12:\n" +
 	"\n" +
 	"hold_reply\x18\x15 \x01(\v2\x19.basalt.wire.v1.HoldReplyH\x00R\tholdReply\x12:\n" +
@@ -7828,7 +8166,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\t_preemptsB\x19\n" +
 	"\x17_reclaim_min_runtime_msB\x19\n" +
 	"\x17_preempt_min_runtime_msB\x16\n" +
-	"\x14_preemption_delay_ms\"\x8d\x04\n" +
+	"\x14_preemption_delay_ms\"\x91\x05\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -7844,17 +8182,25 @@ const file_basalt_proto_rawDesc = "" +
 	"\vpreemptible\x18\v \x01(\bR\vpreemptible\x121\n" +
 	"\x05claim\x18\f \x01(\v2\x1b.basalt.wire.v1.ClaimRecordR\x05claim\x12\x16\n" +
 	"\x06awaits\x18\r \x03(\tR\x06awaits\x120\n" +
-	"\x06yields\x18\x0e \x01(\v2\x18.basalt.wire.v1.YieldingR\x06yields\"\x8b\x02\n" +
+	"\x06yields\x18\x0e \x01(\v2\x18.basalt.wire.v1.YieldingR\x06yields\x12\x14\n" +
+	"\x05least\x18\x0f \x01(\rR\x05least\x128\n" +
+	"\tcondemned\x18\x10 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\tcondemned\x122\n" +
+	"\ashrinks\x18\x11 \x01(\v2\x18.basalt.wire.v1.YieldingR\ashrinks\"P\n" +
+	"\n" +
+	"SurplusPod\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x120\n" +
+	"\aamounts\x18\x02 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\"\x8b\x02\n" +
 	"\vClaimRecord\x12\x18\n" +
 	"\amandate\x18\x01 \x01(\x04R\amandate\x12(\n" +
 	"\x04rule\x18\x02 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x120\n" +
 	"\avictims\x18\x03 \x03(\v2\x16.basalt.wire.v1.VictimR\avictims\x122\n" +
 	"\bpromised\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\bpromised\x12\"\n" +
 	"\runtil_unix_ms\x18\x05 \x01(\x03R\vuntilUnixMs\x12.\n" +
-	"\x06lacked\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\x06lacked\"O\n" +
+	"\x06lacked\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\x06lacked\"\x7f\n" +
 	"\x06Victim\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x04R\aattempt\"o\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
+	"\x04pods\x18\x03 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\x04pods\"o\n" +
 	"\bYielding\x12'\n" +
 	"\x02to\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x02to\x12(\n" +
 	"\x04rule\x18\x02 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12\x10\n" +
@@ -7878,7 +8224,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\x94\x04\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\"\xaa\x04\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -7897,7 +8243,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\r \x03(\x06R\x04pods\x12\x18\n" +
 	"\astarted\x18\x0e \x01(\bR\astarted\x12 \n" +
 	"\vpreemptible\x18\x0f \x01(\bR\vpreemptible\x12\x16\n" +
-	"\x06claims\x18\x10 \x01(\bR\x06claims\"\x91\x01\n" +
+	"\x06claims\x18\x10 \x01(\bR\x06claims\x12\x14\n" +
+	"\x05least\x18\x11 \x01(\rR\x05least\"\x91\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -7969,12 +8316,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06parent\x18\x02 \x01(\rR\x06parent\x12,\n" +
 	"\x05above\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x05above\x12,\n" +
 	"\x05spare\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x05spare\x12\x1a\n" +
-	"\bborrowed\x18\x05 \x01(\bR\bborrowed\"\x96\x01\n" +
+	"\bborrowed\x18\x05 \x01(\bR\bborrowed\"\xca\x01\n" +
 	"\tCandidate\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
 	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12\x12\n" +
-	"\x04side\x18\x04 \x01(\rR\x04side\"\xac\x02\n" +
+	"\x04side\x18\x04 \x01(\rR\x04side\x12\x14\n" +
+	"\x05least\x18\x05 \x01(\rR\x05least\x12\x1c\n" +
+	"\tcondemned\x18\x06 \x03(\x06R\tcondemned\"\xac\x02\n" +
 	"\x05Claim\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -8001,7 +8350,25 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05Yield\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12(\n" +
-	"\x02to\x18\x03 \x01(\v2\x18.basalt.wire.v1.YieldingR\x02to\"U\n" +
+	"\x02to\x18\x03 \x01(\v2\x18.basalt.wire.v1.YieldingR\x02to\"\xb0\x02\n" +
+	"\x06Shrink\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x18\n" +
+	"\amandate\x18\x03 \x01(\x04R\amandate\x12.\n" +
+	"\x04pods\x18\x04 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\x04pods\x12(\n" +
+	"\x02to\x18\x05 \x01(\v2\x18.basalt.wire.v1.YieldingR\x02to\x128\n" +
+	"\tcondemned\x18\x06 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\tcondemned\x121\n" +
+	"\x14reservation_revision\x18\a \x01(\x03R\x13reservationRevision\"\xe5\x01\n" +
+	"\aCondemn\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
+	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x1f\n" +
+	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
+	"tableEpoch\x12\x18\n" +
+	"\amandate\x18\x05 \x01(\x04R\amandate\x12\x12\n" +
+	"\x04pods\x18\x06 \x03(\tR\x04pods\x12\x18\n" +
+	"\arefused\x18\a \x01(\tR\arefused\x12\x12\n" +
+	"\x04term\x18\b \x01(\x03R\x04term\"U\n" +
 	"\vQueueUsages\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x122\n" +
 	"\x06queues\x18\x02 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\"\xb1\x05\n" +
@@ -8405,7 +8772,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -8429,242 +8796,256 @@ var file_basalt_proto_goTypes = []any{
 	(*LimitsRecord)(nil),      // 19: basalt.wire.v1.LimitsRecord
 	(*QueuePolicy)(nil),       // 20: basalt.wire.v1.QueuePolicy
 	(*ReservationRecord)(nil), // 21: basalt.wire.v1.ReservationRecord
-	(*ClaimRecord)(nil),       // 22: basalt.wire.v1.ClaimRecord
-	(*Victim)(nil),            // 23: basalt.wire.v1.Victim
-	(*Yielding)(nil),          // 24: basalt.wire.v1.Yielding
-	(*IntentsRecord)(nil),     // 25: basalt.wire.v1.IntentsRecord
-	(*Demand)(nil),            // 26: basalt.wire.v1.Demand
-	(*IntentRow)(nil),         // 27: basalt.wire.v1.IntentRow
-	(*Reserve)(nil),           // 28: basalt.wire.v1.Reserve
-	(*Unreserve)(nil),         // 29: basalt.wire.v1.Unreserve
-	(*Close)(nil),             // 30: basalt.wire.v1.Close
-	(*Granted)(nil),           // 31: basalt.wire.v1.Granted
-	(*Denied)(nil),            // 32: basalt.wire.v1.Denied
-	(*Unreserved)(nil),        // 33: basalt.wire.v1.Unreserved
-	(*Closed)(nil),            // 34: basalt.wire.v1.Closed
-	(*Stuck)(nil),             // 35: basalt.wire.v1.Stuck
-	(*Mandate)(nil),           // 36: basalt.wire.v1.Mandate
-	(*Lack)(nil),              // 37: basalt.wire.v1.Lack
-	(*Side)(nil),              // 38: basalt.wire.v1.Side
-	(*Candidate)(nil),         // 39: basalt.wire.v1.Candidate
-	(*Claim)(nil),             // 40: basalt.wire.v1.Claim
-	(*ClaimReply)(nil),        // 41: basalt.wire.v1.ClaimReply
-	(*Yield)(nil),             // 42: basalt.wire.v1.Yield
-	(*QueueUsages)(nil),       // 43: basalt.wire.v1.QueueUsages
-	(*QueueUsage)(nil),        // 44: basalt.wire.v1.QueueUsage
-	(*Refilled)(nil),          // 45: basalt.wire.v1.Refilled
-	(*Known)(nil),             // 46: basalt.wire.v1.Known
-	(*Supply)(nil),            // 47: basalt.wire.v1.Supply
-	(*Unplaced)(nil),          // 48: basalt.wire.v1.Unplaced
-	(*PodClass)(nil),          // 49: basalt.wire.v1.PodClass
-	(*Labels)(nil),            // 50: basalt.wire.v1.Labels
-	(*PodWant)(nil),           // 51: basalt.wire.v1.PodWant
-	(*HoldRequest)(nil),       // 52: basalt.wire.v1.HoldRequest
-	(*Held)(nil),              // 53: basalt.wire.v1.Held
-	(*Refusal)(nil),           // 54: basalt.wire.v1.Refusal
-	(*HoldReply)(nil),         // 55: basalt.wire.v1.HoldReply
-	(*Label)(nil),             // 56: basalt.wire.v1.Label
-	(*Probe)(nil),             // 57: basalt.wire.v1.Probe
-	(*Probed)(nil),            // 58: basalt.wire.v1.Probed
-	(*Domain)(nil),            // 59: basalt.wire.v1.Domain
-	(*RoomProbe)(nil),         // 60: basalt.wire.v1.RoomProbe
-	(*Rooms)(nil),             // 61: basalt.wire.v1.Rooms
-	(*NodeRoom)(nil),          // 62: basalt.wire.v1.NodeRoom
-	(*Leaves)(nil),            // 63: basalt.wire.v1.Leaves
-	(*Explain)(nil),           // 64: basalt.wire.v1.Explain
-	(*Explained)(nil),         // 65: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 66: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 67: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 68: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 69: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 70: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 71: basalt.wire.v1.Bind
-	(*Prepare)(nil),           // 72: basalt.wire.v1.Prepare
-	(*Ready)(nil),             // 73: basalt.wire.v1.Ready
-	(*VolumeFailure)(nil),     // 74: basalt.wire.v1.VolumeFailure
-	(*Withdraw)(nil),          // 75: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 76: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 77: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 78: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 79: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 80: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 81: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 82: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 83: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 84: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 85: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 86: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 87: basalt.wire.v1.WhyReply
-	(*StandingRequest)(nil),   // 88: basalt.wire.v1.StandingRequest
-	(*StandingReply)(nil),     // 89: basalt.wire.v1.StandingReply
-	(*Turn)(nil),              // 90: basalt.wire.v1.Turn
-	(*ClaimNote)(nil),         // 91: basalt.wire.v1.ClaimNote
-	nil,                       // 92: basalt.wire.v1.Labels.LabelsEntry
+	(*SurplusPod)(nil),        // 22: basalt.wire.v1.SurplusPod
+	(*ClaimRecord)(nil),       // 23: basalt.wire.v1.ClaimRecord
+	(*Victim)(nil),            // 24: basalt.wire.v1.Victim
+	(*Yielding)(nil),          // 25: basalt.wire.v1.Yielding
+	(*IntentsRecord)(nil),     // 26: basalt.wire.v1.IntentsRecord
+	(*Demand)(nil),            // 27: basalt.wire.v1.Demand
+	(*IntentRow)(nil),         // 28: basalt.wire.v1.IntentRow
+	(*Reserve)(nil),           // 29: basalt.wire.v1.Reserve
+	(*Unreserve)(nil),         // 30: basalt.wire.v1.Unreserve
+	(*Close)(nil),             // 31: basalt.wire.v1.Close
+	(*Granted)(nil),           // 32: basalt.wire.v1.Granted
+	(*Denied)(nil),            // 33: basalt.wire.v1.Denied
+	(*Unreserved)(nil),        // 34: basalt.wire.v1.Unreserved
+	(*Closed)(nil),            // 35: basalt.wire.v1.Closed
+	(*Stuck)(nil),             // 36: basalt.wire.v1.Stuck
+	(*Mandate)(nil),           // 37: basalt.wire.v1.Mandate
+	(*Lack)(nil),              // 38: basalt.wire.v1.Lack
+	(*Side)(nil),              // 39: basalt.wire.v1.Side
+	(*Candidate)(nil),         // 40: basalt.wire.v1.Candidate
+	(*Claim)(nil),             // 41: basalt.wire.v1.Claim
+	(*ClaimReply)(nil),        // 42: basalt.wire.v1.ClaimReply
+	(*Yield)(nil),             // 43: basalt.wire.v1.Yield
+	(*Shrink)(nil),            // 44: basalt.wire.v1.Shrink
+	(*Condemn)(nil),           // 45: basalt.wire.v1.Condemn
+	(*QueueUsages)(nil),       // 46: basalt.wire.v1.QueueUsages
+	(*QueueUsage)(nil),        // 47: basalt.wire.v1.QueueUsage
+	(*Refilled)(nil),          // 48: basalt.wire.v1.Refilled
+	(*Known)(nil),             // 49: basalt.wire.v1.Known
+	(*Supply)(nil),            // 50: basalt.wire.v1.Supply
+	(*Unplaced)(nil),          // 51: basalt.wire.v1.Unplaced
+	(*PodClass)(nil),          // 52: basalt.wire.v1.PodClass
+	(*Labels)(nil),            // 53: basalt.wire.v1.Labels
+	(*PodWant)(nil),           // 54: basalt.wire.v1.PodWant
+	(*HoldRequest)(nil),       // 55: basalt.wire.v1.HoldRequest
+	(*Held)(nil),              // 56: basalt.wire.v1.Held
+	(*Refusal)(nil),           // 57: basalt.wire.v1.Refusal
+	(*HoldReply)(nil),         // 58: basalt.wire.v1.HoldReply
+	(*Label)(nil),             // 59: basalt.wire.v1.Label
+	(*Probe)(nil),             // 60: basalt.wire.v1.Probe
+	(*Probed)(nil),            // 61: basalt.wire.v1.Probed
+	(*Domain)(nil),            // 62: basalt.wire.v1.Domain
+	(*RoomProbe)(nil),         // 63: basalt.wire.v1.RoomProbe
+	(*Rooms)(nil),             // 64: basalt.wire.v1.Rooms
+	(*NodeRoom)(nil),          // 65: basalt.wire.v1.NodeRoom
+	(*Leaves)(nil),            // 66: basalt.wire.v1.Leaves
+	(*Explain)(nil),           // 67: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 68: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 69: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 70: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 71: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 72: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 73: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 74: basalt.wire.v1.Bind
+	(*Prepare)(nil),           // 75: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 76: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 77: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 78: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 79: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 80: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 81: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 82: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 83: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 84: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 85: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 86: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 87: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 88: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 89: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 90: basalt.wire.v1.WhyReply
+	(*StandingRequest)(nil),   // 91: basalt.wire.v1.StandingRequest
+	(*StandingReply)(nil),     // 92: basalt.wire.v1.StandingReply
+	(*Turn)(nil),              // 93: basalt.wire.v1.Turn
+	(*ClaimNote)(nil),         // 94: basalt.wire.v1.ClaimNote
+	nil,                       // 95: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	9,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
-	28,  // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
-	29,  // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
-	30,  // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
-	31,  // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
-	32,  // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
-	33,  // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
-	34,  // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
-	43,  // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
-	45,  // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
-	46,  // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
-	35,  // 11: basalt.wire.v1.Envelope.stuck:type_name -> basalt.wire.v1.Stuck
-	36,  // 12: basalt.wire.v1.Envelope.mandate:type_name -> basalt.wire.v1.Mandate
-	40,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
-	41,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
-	42,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
-	52,  // 16: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
-	55,  // 17: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	67,  // 18: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	69,  // 19: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	70,  // 20: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	71,  // 21: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	75,  // 22: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	76,  // 23: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	78,  // 24: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	79,  // 25: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	64,  // 26: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
-	65,  // 27: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	72,  // 28: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
-	73,  // 29: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
-	57,  // 30: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
-	58,  // 31: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
-	60,  // 32: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
-	61,  // 33: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
-	47,  // 34: basalt.wire.v1.Envelope.supply:type_name -> basalt.wire.v1.Supply
-	48,  // 35: basalt.wire.v1.Envelope.unplaced:type_name -> basalt.wire.v1.Unplaced
-	10,  // 36: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
-	10,  // 37: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
-	10,  // 38: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
-	20,  // 39: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
-	0,   // 40: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
-	13,  // 41: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 42: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	11,  // 43: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	1,   // 44: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	22,  // 45: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
-	24,  // 46: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
-	2,   // 47: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
-	23,  // 48: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
-	10,  // 49: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 50: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
-	13,  // 51: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
-	13,  // 52: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
-	2,   // 53: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 54: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	26,  // 55: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	27,  // 56: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	10,  // 57: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10,  // 58: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
-	13,  // 59: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 60: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 61: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	11,  // 62: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 63: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	13,  // 64: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	13,  // 65: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 66: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	11,  // 67: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	3,   // 68: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	10,  // 69: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 70: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 71: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
-	37,  // 72: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
-	38,  // 73: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
-	39,  // 74: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
-	10,  // 75: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
-	10,  // 76: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
-	10,  // 77: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
-	13,  // 78: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 79: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 80: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
-	23,  // 81: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
-	13,  // 82: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
-	24,  // 83: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
-	44,  // 84: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	10,  // 85: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	10,  // 86: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	10,  // 87: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10,  // 88: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	10,  // 89: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
-	10,  // 90: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
-	10,  // 91: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 92: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
-	13,  // 93: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 94: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
-	10,  // 95: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
-	10,  // 96: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 97: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	50,  // 98: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	10,  // 99: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	92,  // 100: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	13,  // 101: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	11,  // 102: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	49,  // 103: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	51,  // 104: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	12,  // 105: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	53,  // 106: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	56,  // 107: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	53,  // 108: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	54,  // 109: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	79,  // 110: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	53,  // 111: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	49,  // 112: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	59,  // 113: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	49,  // 114: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 115: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 116: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	63,  // 117: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 118: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	49,  // 119: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	66,  // 120: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 121: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	49,  // 122: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	68,  // 123: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 124: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 125: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 126: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	74,  // 127: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 128: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	53,  // 129: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 130: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	77,  // 131: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 132: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 133: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 134: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	80,  // 135: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	79,  // 136: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	85,  // 137: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	44,  // 138: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 139: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 140: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	66,  // 141: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	90,  // 142: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	44,  // 143: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 144: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	91,  // 145: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 146: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 147: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	7,   // 148: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	83,  // 149: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	81,  // 150: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	86,  // 151: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	88,  // 152: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	8,   // 153: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	84,  // 154: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	82,  // 155: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	87,  // 156: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	89,  // 157: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	153, // [153:158] is the sub-list for method output_type
-	148, // [148:153] is the sub-list for method input_type
-	148, // [148:148] is the sub-list for extension type_name
-	148, // [148:148] is the sub-list for extension extendee
-	0,   // [0:148] is the sub-list for field type_name
+	29,  // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
+	30,  // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
+	31,  // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
+	32,  // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
+	33,  // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
+	34,  // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
+	35,  // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
+	46,  // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
+	48,  // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
+	49,  // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
+	36,  // 11: basalt.wire.v1.Envelope.stuck:type_name -> basalt.wire.v1.Stuck
+	37,  // 12: basalt.wire.v1.Envelope.mandate:type_name -> basalt.wire.v1.Mandate
+	41,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
+	42,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
+	43,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
+	44,  // 16: basalt.wire.v1.Envelope.shrink:type_name -> basalt.wire.v1.Shrink
+	45,  // 17: basalt.wire.v1.Envelope.condemn:type_name -> basalt.wire.v1.Condemn
+	55,  // 18: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
+	58,  // 19: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
+	70,  // 20: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	72,  // 21: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	73,  // 22: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	74,  // 23: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	78,  // 24: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	79,  // 25: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	81,  // 26: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	82,  // 27: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	67,  // 28: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	68,  // 29: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	75,  // 30: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	76,  // 31: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	60,  // 32: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
+	61,  // 33: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
+	63,  // 34: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
+	64,  // 35: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
+	50,  // 36: basalt.wire.v1.Envelope.supply:type_name -> basalt.wire.v1.Supply
+	51,  // 37: basalt.wire.v1.Envelope.unplaced:type_name -> basalt.wire.v1.Unplaced
+	10,  // 38: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 39: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 40: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
+	20,  // 41: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
+	0,   // 42: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
+	13,  // 43: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 44: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 45: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	1,   // 46: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	23,  // 47: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
+	25,  // 48: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
+	22,  // 49: basalt.wire.v1.ReservationRecord.condemned:type_name -> basalt.wire.v1.SurplusPod
+	25,  // 50: basalt.wire.v1.ReservationRecord.shrinks:type_name -> basalt.wire.v1.Yielding
+	10,  // 51: basalt.wire.v1.SurplusPod.amounts:type_name -> basalt.wire.v1.Amount
+	2,   // 52: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
+	24,  // 53: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
+	10,  // 54: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 55: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
+	13,  // 56: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 57: basalt.wire.v1.Victim.pods:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 58: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
+	2,   // 59: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 60: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	27,  // 61: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	28,  // 62: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	10,  // 63: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10,  // 64: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
+	13,  // 65: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 66: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 67: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	11,  // 68: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 69: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	13,  // 70: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	13,  // 71: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 72: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 73: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	3,   // 74: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	10,  // 75: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 76: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 77: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
+	38,  // 78: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	39,  // 79: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	40,  // 80: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	10,  // 81: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	10,  // 82: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	10,  // 83: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	13,  // 84: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 85: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 86: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	24,  // 87: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	13,  // 88: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	25,  // 89: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	13,  // 90: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 91: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
+	25,  // 92: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
+	22,  // 93: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 94: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
+	47,  // 95: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	10,  // 96: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	10,  // 97: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 98: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 99: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	10,  // 100: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
+	10,  // 101: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
+	10,  // 102: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 103: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
+	13,  // 104: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 105: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
+	10,  // 106: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
+	10,  // 107: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 108: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	53,  // 109: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	10,  // 110: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
+	95,  // 111: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	13,  // 112: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	11,  // 113: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	52,  // 114: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	54,  // 115: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	12,  // 116: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	56,  // 117: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	59,  // 118: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	56,  // 119: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	57,  // 120: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	82,  // 121: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	56,  // 122: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	52,  // 123: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	62,  // 124: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	52,  // 125: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 126: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 127: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	66,  // 128: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 129: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	52,  // 130: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	69,  // 131: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 132: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 133: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	71,  // 134: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 135: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 136: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 137: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	77,  // 138: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 139: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	56,  // 140: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 141: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	80,  // 142: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 143: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 144: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 145: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	83,  // 146: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	82,  // 147: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	88,  // 148: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	47,  // 149: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 150: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 151: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	69,  // 152: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	93,  // 153: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	47,  // 154: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 155: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	94,  // 156: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 157: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 158: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	7,   // 159: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 160: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 161: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 162: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 163: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	8,   // 164: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 165: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 166: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 167: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 168: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	164, // [164:169] is the sub-list for method output_type
+	159, // [159:164] is the sub-list for method input_type
+	159, // [159:159] is the sub-list for extension type_name
+	159, // [159:159] is the sub-list for extension extendee
+	0,   // [0:159] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -8688,6 +9069,8 @@ func file_basalt_proto_init() {
 		(*Envelope_Claim)(nil),
 		(*Envelope_ClaimReply)(nil),
 		(*Envelope_Yield)(nil),
+		(*Envelope_Shrink)(nil),
+		(*Envelope_Condemn)(nil),
 		(*Envelope_HoldRequest)(nil),
 		(*Envelope_HoldReply)(nil),
 		(*Envelope_HoldsLost)(nil),
@@ -8717,7 +9100,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   86,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

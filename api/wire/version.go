@@ -14,7 +14,7 @@ import (
 //	2: Explain and Explained; records announce a version
 //	3: anti-affinity terms and labels of classes
 //	4: pod affinity and topology spread of classes; places of rows in the log of intents; Prepare and Ready; wishes; topology domains of
-//	   gangs; Supply and Unplaced; claims
+//	   gangs; Supply and Unplaced; claims, also for single pods
 const Protocol = 4
 
 // Announced is a record that announces a process.
@@ -43,7 +43,7 @@ func SpokenSince(m *Envelope) uint32 {
 	case *Envelope_Explained:
 		return 2
 	case *Envelope_Prepare, *Envelope_Ready, *Envelope_Probe, *Envelope_Probed, *Envelope_Supply, *Envelope_Unplaced,
-		*Envelope_Stuck, *Envelope_Mandate, *Envelope_Claim, *Envelope_ClaimReply, *Envelope_Yield, *Envelope_RoomProbe, *Envelope_Rooms:
+		*Envelope_Stuck, *Envelope_Mandate, *Envelope_Claim, *Envelope_ClaimReply, *Envelope_Yield, *Envelope_Shrink, *Envelope_Condemn, *Envelope_RoomProbe, *Envelope_Rooms:
 		return 4
 	case *Envelope_HoldRequest:
 		if len(body.HoldRequest.GetWithin()) > 0 || len(body.HoldRequest.GetAwaits()) > 0 {

@@ -35,6 +35,7 @@ type metrics struct {
 	claimsMade       prometheus.Counter
 	claimsDropped    prometheus.Counter
 	evicted          map[wire.Rule]prometheus.Counter
+	condemned        map[wire.Rule]prometheus.Counter
 	claimed          coordinator.ClaimCounts // of this term, what is counted already
 	reservations     prometheus.Gauge
 	waiting          prometheus.Gauge
@@ -59,6 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		grants:           metric.CoordinatorGrants.Counter(),
 		denials:          map[wire.DenyReason]prometheus.Counter{},
 		evicted:          map[wire.Rule]prometheus.Counter{},
+		condemned:        map[wire.Rule]prometheus.Counter{},
 		reservations:     metric.CoordinatorReservations.Gauge(),
 		waiting:          metric.CoordinatorWaiting.Gauge(),
 		size:             metric.StoreSize.Gauges(),
@@ -71,15 +73,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			m.denials[wire.DenyReason(number)] = denials.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "DENY_")))
 		}
 	}
-	claims, evicted := metric.Claims.Counters(), metric.EvictedGangs.Counters()
+	claims, evicted, condemned := metric.Claims.Counters(), metric.EvictedGangs.Counters(), metric.CondemnedPods.Counters()
 	m.claimsMade, m.claimsDropped = claims.WithLabelValues("made"), claims.WithLabelValues("dropped")
 	for number, name := range wire.Rule_name {
 		if number != 0 {
-			m.evicted[wire.Rule(number)] = evicted.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "RULE_")))
+			rule := strings.ToLower(strings.TrimPrefix(name, "RULE_"))
+			m.evicted[wire.Rule(number)], m.condemned[wire.Rule(number)] = evicted.WithLabelValues(rule), condemned.WithLabelValues(rule)
 		}
 	}
 	r.MustRegister(m.leading, m.terms, m.termsFailed, m.epoch, m.shards, m.commits, m.ops, m.waits, m.brokenInvariants, m.messages, m.grants, denials,
-		claims, evicted, m.reservations, m.waiting, m.size, m.inUse, m.quota, &m.queues)
+		claims, evicted, condemned, m.reservations, m.waiting, m.size, m.inUse, m.quota, &m.queues)
 	return m
 }
 
@@ -141,6 +144,9 @@ func (m *metrics) claims(n coordinator.ClaimCounts) {
 	m.claimsDropped.Add(float64(n.Dropped - m.claimed.Dropped))
 	for rule, c := range m.evicted {
 		c.Add(float64(n.Evicted[rule] - m.claimed.Evicted[rule]))
+	}
+	for rule, c := range m.condemned {
+		c.Add(float64(n.Condemned[rule] - m.claimed.Condemned[rule]))
 	}
 	m.claimed = n
 }

@@ -46,12 +46,12 @@ func ResolveDone(o event.ResolveBinding, found Found, err error) event.ResolveDo
 	return done
 }
 
-// MayEvict returns an error if a pod may not be evicted, for the reservation that the core believes closed is not.
-func MayEvict(o event.EvictPod, closed bool) error {
-	if closed || fault.On(fault.EvictOpen) || fault.On(fault.EvictUnread) {
+// MayEvict returns an error if a pod may not be evicted: the reservation that the core believes closed, or to condemn it, is not so.
+func MayEvict(o event.EvictPod, evicts bool) error {
+	if evicts || fault.On(fault.EvictOpen) || fault.On(fault.EvictUnread) || fault.On(fault.CondemnUnwritten) {
 		return nil
 	}
-	return fmt.Errorf("pod %s/%s is not evicted: the reservation of its gang %s is not closed under attempt %d", o.Namespace, o.Name, o.GangUID, o.Attempt)
+	return fmt.Errorf("pod %s/%s is not evicted: the reservation of its gang %s is not closed under attempt %d, and does not condemn it", o.Namespace, o.Name, o.GangUID, o.Attempt)
 }
 
 // StatusWritten returns the answer to a write of a status or of a condition, or to an eviction. Version is the object's after

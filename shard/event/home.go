@@ -110,8 +110,8 @@ type WritePodCondition struct {
 }
 
 // EvictPod asks for the condition DisruptionTarget and then for the pod's deletion, both with its UID as precondition. Before
-// that the reservation of its gang is read from the control store: the pod is evicted only if that is closed, and not of a later
-// attempt. The core has seen the pod bound, so a pod that was bound under a later attempt is always found out: its reservation
+// that the reservation of its gang is read from the control store: the pod is evicted only if that is closed, or condemns the
+// pod, and is not of a later attempt. The core has seen the pod bound, so a pod that was bound under a later attempt is always found out: its reservation
 // was written before it was bound. A core that does not know yet that it lost the bucket needs this.
 type EvictPod struct {
 	ID                   uint64

@@ -48,8 +48,12 @@ type charge struct {
 	victims     []string       // names of those that it evicts, nil at an heir
 	yields      *wire.Yielding // it is closed so that another gang can start
 	recalls     bool           // the status of its PodGroup may say that it has started
-	awaits      []string       // UIDs of the gangs whose pods leave for it
+	awaits      []string       // UIDs of the gangs whose pods leave for it, and of single pods
 	renounced   bool           // the gang has changed: a new attempt drops the claim
+
+	least     int                      // what the record says (surplus.go)
+	condemned map[string]api.Resources // pods that the record condemns, and what it is charged for each
+	shrinks   *wire.Yielding           // for whom
 }
 
 // names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
@@ -140,10 +144,11 @@ func (c *Core) adjust(g *gang) {
 		return
 	}
 	if ch.reserved && !ch.stale {
+		room := ch.amounts.Sub(g.goneCondemned()) // the place of those is nobody's
 		var replacing []*pod
 		for len(extra) > 0 { // a pod may take the place of one that left
 			with := base.Add(extra[0].Class.Requests)
-			if !with.Fits(ch.amounts) {
+			if !with.Fits(room) {
 				break
 			}
 			if ch.names(g, extra[0]) && (ch.reserve == nil || ch.reserve.covers(g, extra[:1])) { // an open request may be granted yet
@@ -185,7 +190,7 @@ func (c *Core) adjust(g *gang) {
 		if ch.reserved || ch.reserve != nil {
 			c.release(g)
 		}
-	case ch.stale || ch.reserved && (!named || !base.Equal(ch.amounts) || ch.reserve == nil && c.unremembered(g)) || !ch.reserved && !base.IsZero():
+	case ch.stale || ch.reserved && (!named || !base.Equal(ch.amounts) || ch.reserve == nil && c.unremembered(g) || g.saysLeast()) || !ch.reserved && !base.IsZero():
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
 		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {

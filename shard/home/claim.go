@@ -16,7 +16,8 @@ import (
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// Claims: other gangs are evicted so that this one can start. bench/prove/claims has the proved rules (R1 to R33).
+// Claims: other gangs, or surplus pods of them (surplus.go), are evicted so that this one can start. bench/prove/claims has the proved rules
+// (R1 to R44).
 //
 // A gang that lacks quota (waiting) or room (holding) may get a Mandate. Its home asks every node shard what room there is and what there
 // would be without the candidates (RoomProbe), plans (package plan), and requests the rooms of the plan from all shards at once. A shard
@@ -47,6 +48,7 @@ type claiming struct {
 	kinds   []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
 	members [][]*pod                 // by kind
 	nodes   []plan.Node
+	singles map[int]plan.Candidate // surplus pods of candidates, by index
 
 	// requesting and proposing
 	awaits  []string
@@ -203,8 +205,12 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	}
 	c.roomProbes++
 	x.probe = &wire.RoomProbe{Namespace: g.name.Namespace, Classes: list.wire, Serial: c.roomProbes, GangUid: g.id}
-	for _, of := range m.GetCandidates() {
+	x.singles = c.surplusOf(m)
+	for i, of := range m.GetCandidates() {
 		x.probe.Candidates = append(x.probe.Candidates, of.GetGang().GetUid())
+		for _, p := range x.singles[i].Pods {
+			x.probe.Candidates = append(x.probe.Candidates, p.UID)
+		}
 	}
 	for _, uid := range ch.awaits {
 		if !slices.Contains(x.probe.Candidates, uid) {
@@ -351,8 +357,9 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	for _, s := range x.mandate.GetSides() {
 		m.Sides = append(m.Sides, plan.Side{Parent: int(s.GetParent()), Above: amounts(s.GetAbove()), Spare: amounts(s.GetSpare()), Borrowed: s.GetBorrowed()})
 	}
-	for _, of := range x.mandate.GetCandidates() {
-		m.Candidates = append(m.Candidates, plan.Candidate{Gang: of.GetGang().GetUid(), Queue: of.GetGang().GetQueue(), Demand: amounts(of.GetDemand()), Side: int(of.GetSide())})
+	for i, of := range x.mandate.GetCandidates() {
+		m.Candidates = append(m.Candidates, plan.Candidate{Gang: of.GetGang().GetUid(), Queue: of.GetGang().GetQueue(), Demand: amounts(of.GetDemand()), Side: int(of.GetSide()),
+			Surplus: x.singles[i].Surplus, Pods: x.singles[i].Pods})
 	}
 	slices.SortStableFunc(x.nodes, func(a, b plan.Node) int { return cmp.Compare(a.Shard, b.Shard) })
 	found, result := plan.Find(x.kinds, x.nodes, m, 0)
@@ -364,10 +371,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	x.awaits = union(g.charge.awaits, found.Awaits)
 	x.message = c.claimMessage(g, x)
 	x.message.Awaits = x.awaits
-	for _, v := range found.Victims {
-		of := x.mandate.GetCandidates()[v]
-		x.message.Victims = append(x.message.Victims, &wire.Victim{Gang: of.GetGang(), Attempt: of.GetAttempt()})
-	}
+	x.message.Victims = victimsOf(x.mandate, x.singles, &found)
 	x.message.GraceMs = c.graceOf(x.awaits).Milliseconds()
 	x.asked = assign(found.Shares, x.members)
 	x.step, x.began = requesting, c.now
@@ -409,11 +413,14 @@ func assign(shares []plan.Share, members [][]*pod) map[api.Incarnation][]*pod {
 	return out
 }
 
-// graceOf returns the longest that a pod of some gangs may take to leave.
-func (c *Core) graceOf(gangs []string) (longest time.Duration) {
+// graceOf returns the longest that one of some pods, or a pod of some gangs, may take to leave.
+func (c *Core) graceOf(awaits []string) (longest time.Duration) {
 	graces := c.boundGangs()
-	for _, uid := range gangs {
+	for _, uid := range awaits {
 		longest = max(longest, graces[uid])
+		if p := c.pods[uid]; p != nil {
+			longest = max(longest, time.Duration(p.GraceSeconds)*time.Second)
+		}
 	}
 	return longest
 }
@@ -622,7 +629,7 @@ func (c *Core) haveLeft(g *gang) bool {
 	r.looked = c.now
 	bound := c.boundGangs()
 	for _, uid := range g.charge.awaits {
-		if _, stays := bound[uid]; stays {
+		if _, stays := bound[uid]; stays || c.pods[uid] != nil && c.pods[uid].isBound() {
 			r.left = c.now
 			return false
 		}
@@ -725,7 +732,7 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 
 func victimNames(victims []*wire.Victim) (out []string) {
 	for _, v := range victims {
-		out = append(out, v.GetGang().GetNamespace()+"/"+api.GroupTitle(api.GroupKind(v.GetGang().GetKind()), v.GetGang().GetName()))
+		out = append(out, victimName(v))
 	}
 	return out
 }

@@ -319,17 +319,20 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	for _, p := range g.pick((*pod).isBound) {
-		if p.Deleting || p.evicting != 0 || p.Node == "" {
-			continue // also one that the watch has not shown bound: its Binding may have been made for a namesake of the gang
-		}
-		if c.now.Before(p.evictAt) {
-			c.wakeAt(g, p.evictAt)
-			continue
-		}
-		id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
-		p.evicting = id
-		c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-			Message: cmp.Or(c.whyEvicted(g), fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)),
-			Bucket:  g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
+		c.evictPod(g, p, cmp.Or(c.whyEvicted(g), fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
 	}
+}
+
+// evictPod evicts a bound pod of a gang, and tries again until it is seen to leave.
+func (c *Core) evictPod(g *gang, p *pod, why string) {
+	if p.Deleting || p.evicting != 0 || p.Node == "" {
+		return // also one that the watch has not shown bound: its Binding may have been made for a namesake of the gang
+	}
+	if c.now.Before(p.evictAt) {
+		c.wakeAt(g, p.evictAt)
+		return
+	}
+	id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
+	p.evicting = id
+	c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Message: why, Bucket: g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 }

@@ -102,6 +102,7 @@ type Core struct {
 	ClaimsUnplanned uint64 // mandates for which no plan was found, or the room had changed
 	Reclaimed       uint64 // gangs that were evicted so that a queue takes back what it may have,
 	Preempted       uint64 // or for one of higher priority
+	Condemned       uint64 // surplus pods that were evicted for either
 
 	EventsDropped uint64 // that there was no budget for
 
@@ -255,6 +256,8 @@ func (c *Core) onMessage(m event.Message) {
 		c.onClaimReply(b.ClaimReply)
 	case *wire.Envelope_Yield:
 		c.onYield(b.Yield)
+	case *wire.Envelope_Shrink:
+		c.onShrink(b.Shrink)
 	case *wire.Envelope_Rooms:
 		c.onRooms(m.From, b.Rooms)
 	case *wire.Envelope_HoldReply:

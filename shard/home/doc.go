@@ -7,7 +7,7 @@
 //   - the life of a gang (state.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
 //   - when the volumes of a gang are bound, and that its pods wait for them (volumes.go);
 //   - which gangs are to be evicted so that one can start, when the coordinator says from whom may be taken (claim.go, package plan), and
-//     how a gang is evicted for another (yield.go);
+//     how a gang is evicted for another (yield.go), or which single pods of it (surplus.go);
 //   - takeover (takeover.go): what to do with reservations and pods that another shard left behind;
 //   - why a gang is blocked (blocked.go), why no node takes its pods (explain.go), and what is reported: what statuses say (status.go;
 //     package report decides when they are written), PodScheduled=False (conditions.go), events (events.go), places in the order

@@ -69,6 +69,7 @@ type gang struct {
 	status    *report.PodGroup // nil before its PodGroup was seen
 	position  int32            // among the gangs of its queue that wait, 0 if it is none of the first (position.go)
 	yielded   string           // why its gang was evicted for another; until it starts again
+	shrunk    string           // why pods beyond its minimum were evicted; until none waits in their place
 	told      string           // code of the last event about why it waits
 	trace     trace
 
@@ -196,6 +197,9 @@ func (c *Core) advance(g *gang) {
 }
 
 func (c *Core) drive(g *gang) {
+	if len(g.charge.condemned) > 0 {
+		c.evictCondemned(g)
+	}
 	switch g.state {
 	case withdrawing:
 		c.awaitWithdrawn(g)
@@ -333,6 +337,9 @@ func (c *Core) run(g *gang) {
 	if !g.started || c.beginsAnew(g) { // one that has not started was here for its bound pods, as it had no PodGroup, and has one again
 		c.retreat(g, startOver)
 		return
+	}
+	if len(g.charge.condemned) == 0 && g.tally.candidates == 0 {
+		g.shrunk = ""
 	}
 	c.fill(g)
 	c.adjust(g)

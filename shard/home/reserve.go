@@ -25,6 +25,7 @@ type reserveCall struct {
 	growth        bool // of a gang that is reserved already
 	patient       bool
 	started       bool
+	least         int
 	denied        *wire.Denied
 	listed        bool // the coordinator of this term has it in its list
 	doubted       bool // it was retransmitted because the coordinator names a reservation of the gang
@@ -60,7 +61,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	demand, excess := total(have)
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
-		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(),
+		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(), least: g.least(),
 	}
 	a.serial = c.serial(g)
 	if g.charge.attempt == 0 {
@@ -104,7 +105,7 @@ func (c *Core) sendReserve(g *gang) {
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names, Started: a.started,
-		Preemptible: g.preemptible(), Claims: a.claimsOf(g),
+		Preemptible: g.preemptible(), Claims: a.claimsOf(g), Least: uint32(a.least),
 	}}})
 }
 
@@ -233,7 +234,8 @@ func (c *Core) onGranted(m *wire.Granted) {
 	ch := &g.charge
 	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
 	ch.reserve, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
-	ch.patient, ch.started = m.GetPatient(), a.started
+	ch.patient, ch.started, ch.least = m.GetPatient(), a.started, a.least
+	ch.forgetCondemned()
 	ch.most = 0
 	g.edits.growthDenied = g.edits.growthDenied && len(a.pods) == 0
 	if rank := m.GetRank(); rank != nil && (ch.rank == nil || early) {

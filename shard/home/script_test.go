@@ -204,7 +204,7 @@ func (s *script) run(line string) []string {
 		s.table = t
 		return s.step(event.TableSeen{Table: t})
 
-	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... [started] intents=GANG:POD,... awaits=UID,... claim=NUMBER yields=UID; NAME with a / is of an implied group
+	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... [started] intents=GANG:POD,... awaits=UID,... claim=NUMBER yields=UID least=MIN condemned=POD+POD (of 1 core); NAME with a / is of an implied group
 		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
 		for text := range strings.SplitSeq(w.value["intents"], ",") {
 			if gang, pod, ok := strings.Cut(text, ":"); ok {
@@ -236,6 +236,10 @@ func (s *script) run(line string) []string {
 			if uid := w.value["yields"]; uid != "" {
 				r.Yields = &wire.Yielding{To: &wire.GangRef{Uid: uid}, Why: "evicted so that gang ns/" + uid + " can start"}
 			}
+			if pods := w.value["condemned"]; pods != "" {
+				r.Condemned, r.Shrinks = surplusPods(pods, 1), &wire.Yielding{Why: "evicted so that gang ns/h can start"}
+			}
+			r.Least = uint32(w.num("least"))
 			if len(f) > 6 {
 				for pod := range strings.SplitSeq(f[6], "+") {
 					r.Pods = append(r.Pods, api.PodID(pod))
@@ -253,11 +257,15 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded=; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded= cost= age=SECONDS; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			ConditionReason: w.value["shows"], Gang: w.value["gang"], Unbound: w.has("unbound"), Note: strings.ReplaceAll(w.value["note"], "_", " ")}
+		p.DeletionCost = int32(w.num("cost"))
+		if age := w.num("age"); age > 0 {
+			p.Created = epoch0.Add(-time.Duration(age) * time.Second)
+		}
 		if w.has("tied") {
 			p.Tied = api.ToOne
 		}
@@ -307,7 +315,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "group": // NAME [deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL mode=
+	case "group": // NAME [whole deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL mode=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
@@ -321,6 +329,9 @@ func (s *script) run(line string) []string {
 		if w.value["timeout"] != "" {
 			seconds := int32(w.num("timeout"))
 			g.Spec.ScheduleTimeoutSeconds = &seconds
+		}
+		if w.has("whole") {
+			g.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
 		}
 		if w.has("deleting") {
 			now := metav1.NewTime(s.now)
@@ -466,7 +477,7 @@ func (s *script) run(line string) []string {
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Probed{Probed: m}})
 
-	case "mandate": // GANG NUMBER UID:QUEUE:ATTEMPT:CPU ... [stuck] [preempt] term= lack=QUEUE:CPU: candidates; stuck: it answers a Stuck, not a Reserve
+	case "mandate": // GANG NUMBER UID:QUEUE:ATTEMPT:CPU[:LEAST[:CONDEMNED]] ... [stuck] [preempt] term= lack=QUEUE:CPU: candidates; stuck: it answers a Stuck, not a Reserve
 		m := &wire.Mandate{GangUid: w.plain[0], Number: uint64(w.toNum(w.plain[1])), Term: w.toNum(w.or("term", "1")), Rule: wire.Rule_RULE_RECLAIM}
 		if w.has("stuck") {
 			r := s.find("stuck " + w.plain[0]).GetStuck()
@@ -482,10 +493,19 @@ func (s *script) run(line string) []string {
 			m.Lacks = []*wire.Lack{{Queue: queue, Resource: "cpu", Short: 1000 * w.toNum(n)}}
 		}
 		for _, text := range w.plain[2:] {
-			if f := strings.Split(text, ":"); len(f) == 4 {
-				m.Candidates = append(m.Candidates, &wire.Candidate{Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[0], Queue: f[1]},
-					Attempt: uint64(w.toNum(f[2])), Demand: wire.FromResources(cores(w.toNum(f[3]), w.toNum(f[3])))})
+			f := strings.Split(text, ":")
+			if len(f) < 4 {
+				continue
 			}
+			of := &wire.Candidate{Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[0], Queue: f[1]},
+				Attempt: uint64(w.toNum(f[2])), Demand: wire.FromResources(cores(w.toNum(f[3]), w.toNum(f[3])))}
+			if len(f) > 4 {
+				of.Least = uint32(w.toNum(f[4]))
+			}
+			if len(f) > 5 {
+				of.Condemned = []uint64{api.PodID(f[5])}
+			}
+			m.Candidates = append(m.Candidates, of)
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: m}})
 
@@ -536,6 +556,22 @@ func (s *script) run(line string) []string {
 			m.To.Rule = wire.Rule_RULE_PREEMPT
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Yield{Yield: m}})
+
+	case "shrink": // GANG TO POD+POD [condemned] condemned=POD+POD cpu= attempt= revision=
+		m := &wire.Shrink{Gang: &wire.GangRef{Uid: w.plain[0], Namespace: "ns", Name: w.plain[0], Queue: w.or("queue", "q")}, Attempt: uint64(w.num("attempt")), Mandate: 77,
+			Pods: surplusPods(w.plain[2], w.toNum(w.or("cpu", "1"))), ReservationRevision: w.num("revision"),
+			To: &wire.Yielding{To: &wire.GangRef{Uid: w.plain[1], Namespace: "ns", Name: w.plain[1], Queue: "q"}, Rule: wire.Rule_RULE_RECLAIM,
+				Why: "evicted so that gang ns/" + w.plain[1] + " can start"}}
+		if w.has("condemned") {
+			m.Pods, m.Condemned = nil, m.Pods
+		}
+		if pods := w.value["condemned"]; pods != "" {
+			m.Condemned = surplusPods(pods, 1)
+		}
+		if m.Attempt == 0 {
+			m.Attempt = s.core.gangs[w.plain[0]].charge.attempt
+		}
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Shrink{Shrink: m}})
 
 	case "lost": // SHARD GANG POD ...
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: w.plain[1], PodUids: w.plain[2:]}}})
@@ -620,7 +656,7 @@ func (s *script) run(line string) []string {
 		for _, body := range []*wire.Envelope{nil, {}, {Body: &wire.Envelope_Granted{}}, {Body: &wire.Envelope_Denied{}}, {Body: &wire.Envelope_Unreserved{}},
 			{Body: &wire.Envelope_Closed{}}, {Body: &wire.Envelope_QueueUsages{}}, {Body: &wire.Envelope_Known{}}, {Body: &wire.Envelope_HoldReply{}},
 			{Body: &wire.Envelope_HoldsLost{}}, {Body: &wire.Envelope_CommitReply{}}, {Body: &wire.Envelope_BindResults{}}, {Body: &wire.Envelope_Withdrawn{}},
-			{Body: &wire.Envelope_Mandate{}}, {Body: &wire.Envelope_ClaimReply{}}, {Body: &wire.Envelope_Yield{}}, {Body: &wire.Envelope_Rooms{}},
+			{Body: &wire.Envelope_Mandate{}}, {Body: &wire.Envelope_ClaimReply{}}, {Body: &wire.Envelope_Yield{}}, {Body: &wire.Envelope_Shrink{}}, {Body: &wire.Envelope_Rooms{}},
 			{Body: &wire.Envelope_Summary{}}, {Body: &wire.Envelope_Reserve{}}, {Body: &wire.Envelope_Commit{}},
 			{Body: &wire.Envelope_Known{Known: &wire.Known{Gangs: []*wire.GangRef{nil, {Uid: "x"}}, Attempts: []uint64{1}}}},
 			{Body: &wire.Envelope_QueueUsages{QueueUsages: &wire.QueueUsages{Queues: []*wire.QueueUsage{nil}}}},
@@ -700,6 +736,14 @@ func (s *script) run(line string) []string {
 	}
 	s.t.Fatalf("%s: unknown command %q", s.line, fields[0])
 	return nil
+}
+
+// surplusPods are pods of a gang, POD+POD, of so many cores.
+func surplusPods(text string, cpu int64) (out []*wire.SurplusPod) {
+	for uid := range strings.SplitSeq(text, "+") {
+		out = append(out, &wire.SurplusPod{Uid: uid, Amounts: wire.FromResources(cores(cpu, 1))})
+	}
+	return out
 }
 
 func printSerial(n uint64) string { return fmt.Sprintf("%d/%d", n>>32, uint32(n)) }
@@ -785,7 +829,17 @@ func printMessage(e *wire.Envelope) string {
 		if m.Claims {
 			out += " claims"
 		}
+		if m.Least > 0 {
+			out += fmt.Sprintf(" least %d", m.Least)
+		}
 		return out
+	case *wire.Envelope_Condemn:
+		m := b.Condemn
+		out := fmt.Sprintf("Condemn %s attempt %s serial %s under mandate %d:", m.Gang.Uid, printSerial(m.Attempt), printSerial(m.Serial), m.Mandate)
+		if m.Refused != "" {
+			return out + " refused: " + m.Refused
+		}
+		return out + " " + strings.Join(m.Pods, " ")
 	case *wire.Envelope_Stuck:
 		return fmt.Sprintf("Stuck %s attempt %s serial %s", b.Stuck.Gang.Uid, printSerial(b.Stuck.Attempt), printSerial(b.Stuck.Serial))
 	case *wire.Envelope_RoomProbe:
@@ -795,6 +849,9 @@ func printMessage(e *wire.Envelope) string {
 		out := fmt.Sprintf("Claim %s attempt %s serial %s mandate %d of term %d:", m.Gang.Uid, printSerial(m.Attempt), printSerial(m.Serial), m.Mandate, m.Term)
 		for _, v := range m.Victims {
 			out += fmt.Sprintf(" %s/%s", v.Gang.Uid, printSerial(v.Attempt))
+			for _, p := range v.Pods {
+				out += fmt.Sprintf(":%s[%s]", p.Uid, printAmounts(p.Amounts))
+			}
 		}
 		if len(m.Awaits) > 0 {
 			out += " awaits " + strings.Join(m.Awaits, " ")

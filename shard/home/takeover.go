@@ -255,7 +255,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		pods:   r.GetPods(),
 		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
 		inherited: true, found: amounts.Value("pods"),
-		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(),
+		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), least: int(r.GetLeast()),
 	}
 	for _, v := range r.GetClaim().GetVictims() {
 		g.charge.victims = append(g.charge.victims, victimNames([]*wire.Victim{v})...)
@@ -263,6 +263,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	if g.charge.claimed() && amounts.IsZero() && !g.charge.closed && err == nil {
 		g.charge.reserved = false // the record is no more than its claim
 	}
+	g.charge.condemn(r.GetCondemned(), r.GetShrinks())
 	for _, uid := range intents {
 		if g.unknown == nil {
 			g.unknown = map[string]bool{}

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -29,7 +30,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	}
 	out.Title, out.GangUid, out.Queue, out.State, out.Started = g.label(), g.id, g.queue, g.state.String(), g.started
 	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message), words.Next()
-	out.Evicted = g.yielded
+	out.Evicted = cmp.Or(g.yielded, g.shrunk)
 	out.CreatedUnixMs = createdAt(g).UnixMilli()
 	if !g.since.IsZero() {
 		out.CompleteUnixMs = g.since.UnixMilli()

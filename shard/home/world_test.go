@@ -45,7 +45,7 @@ func TestWorld(t *testing.T) {
 				w.chaos()
 			}
 			w.calm()
-			t.Logf("%d pods bound, %d gangs completed, %d rolled back, %d gave up, %d evicted for others, %d tables, %d statuses", w.landed, w.placed, w.rolledBack, w.gaveUp, w.yielded, w.epoch, w.statuses)
+			t.Logf("%d pods bound, %d gangs completed, %d rolled back, %d gave up, %d evicted for others, %d surplus pods, %d tables, %d statuses", w.landed, w.placed, w.rolledBack, w.gaveUp, w.yielded, w.shrunk, w.epoch, w.statuses)
 			if w.landed < 100 || w.epoch < 4 {
 				t.Errorf("too little happened: %d pods bound, %d tables", w.landed, w.epoch)
 			}
@@ -122,7 +122,11 @@ type worldReservation struct {
 	evicts  bool           // preemptible
 	evicted bool           // a pod of it was
 	order   uint64
-	rank    *wire.Rank
+
+	least            uint32
+	mandate          uint64
+	asked, condemned []*wire.SurplusPod // pods that are to go, and those that the record says do
+	rank             *wire.Rank
 }
 
 type worldRequest struct {
@@ -196,6 +200,8 @@ type world struct {
 	rows   map[string]string // gang/pod of every intent, and the gang's queue
 
 	landed, statuses, yielded  int
+	shrunk                     int // pods that were condemned and evicted
+	asked                      uint64
 	placed, rolledBack, gaveUp uint64
 	keep                       bool
 	outputs                    []string
@@ -331,7 +337,8 @@ func (w *world) carryOut(p *process, outputs []event.Output) {
 					state = wire.ReservationState_RESERVATION_CLOSING
 				}
 				ev.Reservations = append(ev.Reservations, event.StoredReservation{ModRevision: r.rev, Record: &wire.ReservationRecord{
-					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state, Pods: r.pods, Started: r.started, Yields: r.yields}})
+					Gang: r.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: r.rank, State: state, Pods: r.pods, Started: r.started, Yields: r.yields,
+					Least: r.least, Condemned: r.condemned, Shrinks: w.shrinks(r)}})
 			}
 			for _, k := range w.intentKeys() {
 				ev.Intents = append(ev.Intents, event.StoredIntents{Incarnation: k.inc, N: k.n, ModRevision: w.intents[k].rev, Record: w.intents[k].record})
@@ -784,6 +791,14 @@ func (w *world) evict(p *process, o event.EvictPod) {
 	if uid == "" {
 		uid = pod.uid
 	}
+	for _, r := range w.charged {
+		if slices.ContainsFunc(r.condemned, func(s *wire.SurplusPod) bool { return s.Uid == pod.uid }) {
+			w.trail = append(w.trail, fmt.Sprintf("%s evicted %s, which is condemned", w.now.Sub(epoch0), pod.uid))
+			w.shrunk++
+			w.removePod(pod)
+			return
+		}
+	}
 	for _, r := range w.charged { // it was made for a namesake, perhaps, and is charged to that by now
 		if r.closing && (slices.Contains(r.pods, api.PodID(pod.uid)) || r.ref.GetUid() == pod.uid) {
 			uid = r.ref.GetUid()
@@ -866,6 +881,97 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 			r.rev = w.rev
 		}
 		reply(&wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{GangUid: m.Gang.Uid, Attempt: m.Attempt, Serial: m.Serial}}})
+	case *wire.Envelope_Condemn:
+		m := b.Condemn
+		key := m.Gang.GetQueue() + "/" + m.Gang.GetUid()
+		bucket := api.BucketOf(m.Gang.GetQueue())
+		if w.table().Owner(bucket) == from && m.TableEpoch >= uint64(w.table().Changed[bucket]) && m.Serial >= w.serials[key] && m.Term == w.term {
+			w.condemn(from, w.charged[key], m)
+		}
+	}
+}
+
+// condemn writes which pods of a gang leave for another one, as its home agrees: those that it has besides are its minimum.
+func (w *world) condemn(from api.Incarnation, r *worldReservation, m *wire.Condemn) {
+	if r == nil || r.closing || r.attempt != m.Attempt || len(r.asked) == 0 || m.Mandate != r.mandate {
+		return
+	}
+	asked := r.asked
+	if r.asked = nil; m.Refused != "" {
+		return
+	}
+	for _, s := range asked {
+		if !slices.Contains(m.Pods, s.Uid) {
+			w.failf("%s is asked for %d pods of %s, and condemns %v", from, len(asked), r.ref.Uid, m.Pods)
+		}
+	}
+	condemned := slices.Concat(r.condemned, asked)
+	if len(r.pods)-len(condemned) < int(r.least) {
+		return // what it asked for last shows that
+	}
+	r.condemned = condemned
+	w.rev++
+	r.rev = w.rev
+	pending := 0
+	for _, p := range w.pods {
+		if id := api.PodID(p.uid); p.node == "" && slices.Contains(r.pods, id) && !w.isCondemned(r, id) {
+			pending++
+		}
+	}
+	if len(r.pods)-len(condemned)-pending < int(r.least) {
+		w.failf("%s condemns %d pods of %s, and keeps %d with a node of %d", from, len(asked), r.ref.Uid, len(r.pods)-len(condemned)-pending, r.least)
+	}
+}
+
+func (w *world) isCondemned(r *worldReservation, id uint64) bool {
+	return slices.ContainsFunc(r.condemned, func(s *wire.SurplusPod) bool { return api.PodID(s.Uid) == id })
+}
+
+func (w *world) shrinks(r *worldReservation) *wire.Yielding {
+	if len(r.condemned)+len(r.asked) == 0 {
+		return nil
+	}
+	return &wire.Yielding{To: r.ref, Why: "evicted so that another gang can start"}
+}
+
+// forgetGone takes what is to go out of a record when a request does not name it any more.
+func (w *world) forgetGone(r *worldReservation, pods []uint64) {
+	left := func(list []*wire.SurplusPod) (out []*wire.SurplusPod) {
+		for _, s := range list {
+			if slices.Contains(pods, api.PodID(s.Uid)) {
+				out = append(out, s)
+				continue
+			}
+			amounts, _ := wire.ToResources(s.Amounts)
+			r.demand = r.demand.Sub(amounts).Positive()
+		}
+		return out
+	}
+	if n := len(r.condemned) + len(r.asked); n > 0 {
+		if r.condemned, r.asked = left(r.condemned), left(r.asked); len(r.condemned)+len(r.asked) < n {
+			w.rev++
+			r.rev = w.rev
+		}
+	}
+}
+
+// shrinkOne asks the home of a gang whether single pods of it may go so that another gang can start.
+func (w *world) shrinkOne() {
+	keys := slices.DeleteFunc(api.SortedKeys(w.charged), func(key string) bool {
+		r := w.charged[key]
+		return r.closing || !r.evicts || r.least == 0 || len(r.pods)-len(r.condemned) <= int(r.least)
+	})
+	if len(keys) == 0 {
+		return
+	}
+	r := w.charged[keys[w.rng.Intn(len(keys))]]
+	w.asked++
+	r.asked, r.mandate = nil, w.asked
+	for _, name := range api.SortedKeys(w.pods) {
+		p := w.pods[name]
+		if id := api.PodID(p.uid); slices.Contains(r.pods, id) && !w.isCondemned(r, id) && p.node != "" && w.some(2) {
+			r.asked = append(r.asked, &wire.SurplusPod{Uid: p.uid, Amounts: wire.FromResources(cores(0, 1).Add(api.Resources{{Resource: "cpu", Value: 1000 * p.cpu}}))})
+		}
 	}
 }
 
@@ -924,6 +1030,7 @@ func (w *world) offer() {
 		r := w.charged[key]
 		var have api.Resources
 		if r != nil {
+			w.forgetGone(r, m.Pods)
 			have = r.demand
 		}
 		grant := func(amounts api.Resources) {
@@ -935,10 +1042,11 @@ func (w *world) offer() {
 				}
 				w.charged[key] = r
 			}
-			if !r.demand.Equal(amounts) || r.attempt != m.Attempt || r.rev == 0 || !slices.Equal(r.pods, m.Pods) || r.started != m.Started {
+			if !r.demand.Equal(amounts) || r.attempt != m.Attempt || r.rev == 0 || !slices.Equal(r.pods, m.Pods) || r.started != m.Started || r.least != m.Least {
 				w.rev++
 				r.rev = w.rev
 			}
+			r.least = m.Least
 			r.demand, r.attempt, r.pods, r.started, r.evicts = amounts, m.Attempt, m.Pods, m.Started, m.Preemptible
 		}
 		if w.rng.Intn(50) == 0 && !w.calmed { // denied without a reason
@@ -988,7 +1096,13 @@ func (w *world) evictOne() {
 // tellYields has the homes of such gangs evict them.
 func (w *world) tellYields() {
 	for _, key := range api.SortedKeys(w.charged) {
-		if r := w.charged[key]; r.yields != nil {
+		r := w.charged[key]
+		shrink := &wire.Shrink{Gang: r.ref, Attempt: r.attempt, Mandate: r.mandate, Pods: r.asked, To: w.shrinks(r)}
+		shrink.Condemned, shrink.ReservationRevision = r.condemned, r.rev
+		if len(shrink.Pods)+len(shrink.Condemned) > 0 && !r.closing {
+			w.net = append(w.net, worldMessage{event.ToCoordinator, w.table().OwnerOf(r.ref.Queue), &wire.Envelope{Body: &wire.Envelope_Shrink{Shrink: shrink}}})
+		}
+		if r.yields != nil {
 			w.net = append(w.net, worldMessage{event.ToCoordinator, w.table().OwnerOf(r.ref.Queue), &wire.Envelope{Body: &wire.Envelope_Yield{Yield: &wire.Yield{
 				Gang: r.ref, Attempt: r.attempt, To: r.yields}}}})
 		}
@@ -1126,7 +1240,7 @@ func (w *world) newGang() {
 			}
 		})
 	}
-	for i := range least + w.rng.Intn(2) {
+	for i := range least + w.rng.Intn(4) {
 		w.makePod(fmt.Sprintf("%s-%d", name, i), name, "", cpu, owned)
 	}
 }
@@ -1213,6 +1327,8 @@ func (w *world) chaos() {
 			w.tellKnown()
 		case w.some(2):
 			w.evictOne()
+		default:
+			w.shrinkOne()
 		}
 		w.tellYields()
 	default:
@@ -1362,6 +1478,11 @@ func (w *world) calm() {
 		for _, p := range w.pods {
 			needed = needed || p.node != "" && !p.finished && w.gangOf(p) == w.charged[key].ref.Uid
 		}
+		for _, s := range w.charged[key].condemned {
+			if w.running(s.Uid) {
+				w.failf("pod %s is condemned, and runs on", s.Uid)
+			}
+		}
 		if !needed {
 			w.failf("reservation %s of %s is left over: %s", key, w.charged[key].demand, w.explain(w.charged[key].ref.Uid))
 		}
@@ -1371,6 +1492,15 @@ func (w *world) calm() {
 			w.failf("%s has %d holds and %d rows left", p.inc, st.Holds, st.Rows)
 		}
 	}
+}
+
+func (w *world) running(uid string) bool {
+	for _, p := range w.pods {
+		if p.uid == uid && p.node != "" && !p.finished {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *world) explain(uid string) string {

@@ -15,7 +15,7 @@ import (
 )
 
 // Promises: room that becomes a hold once other pods have left it. A gang for which others are evicted (a claimant) names in its HoldRequests
-// the gangs whose pods it waits for (awaits). A pod that fits a node only once pods of those gangs there are gone is promised the room.
+// the gangs whose pods it waits for (awaits), and single pods. A pod that fits a node only once those pods there are gone is promised the room.
 //
 // What a claimant was promised on one node is one promisedRoom: some promises, and the pods that they wait for together. Each promise is
 // charged in the cache as a hold of its pod, with the part of its requests that the awaited pods do not give: that part is free today, and
@@ -57,8 +57,8 @@ type promisedRoom struct {
 	awaits   []string   // UIDs of charges on the node
 }
 
-// maxAwaited bounds the gangs that a request may name as leaving.
-const maxAwaited = 4096
+// maxAwaited bounds the gangs and pods that a request may name as leaving.
+const maxAwaited = 8192
 
 // best goes before all ranks of gangs that have no claim.
 func best(uid string) api.Rank { return api.Rank{Priority: math.MaxInt64, Gang: uid} }
@@ -85,8 +85,14 @@ func (c *Core) setRank(g *gang, rank api.Rank, claimed bool) {
 	}
 }
 
-// awaited is the gangs that a request names as leaving.
+// awaited is the gangs and pods that a request names as leaving.
 type awaited map[string]bool
+
+// names reports whether a charge is of one of them.
+func (a awaited) names(c *Core, kind cache.Kind, uid, gang string) bool {
+	of := c.gangOf(kind, gang)
+	return of != "" && (a[of] || a[uid])
+}
 
 func awaitedOf(uids []string) awaited {
 	out := awaited{}
@@ -136,8 +142,7 @@ func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, 
 	if !l.sought {
 		l.sought = true
 		l.nodes = c.cache.PodsBy(func(kind cache.Kind, uid, gang string) bool {
-			of := c.gangOf(kind, gang)
-			return of != "" && l.gangs[of]
+			return l.gangs.names(c, kind, uid, gang)
 		})
 	}
 	for ; l.next[i] < len(l.nodes); l.next[i]++ {
@@ -462,7 +467,7 @@ func (c *Core) reconsider(g *gang, gangs awaited) (some bool) {
 	for _, r := range c.roomsOf(g) {
 		r.awaits = slices.DeleteFunc(r.awaits, func(uid string) bool {
 			p, charged := c.cache.Lookup(uid)
-			if charged && (p.Gang == g.key || gangs[c.gangOf(p.Kind, p.Gang)]) {
+			if charged && (p.Gang == g.key || gangs.names(c, p.Kind, uid, p.Gang)) {
 				return false
 			}
 			c.unawait(r, uid)

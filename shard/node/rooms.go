@@ -24,7 +24,7 @@ const (
 	// maxRoomClasses bounds the classes of a question. A question with more is not answered.
 	maxRoomClasses = 256
 	// maxCandidates bounds the candidates that are looked for, the first ones.
-	maxCandidates = 4096
+	maxCandidates = 8192
 	// maxRoomResources bounds the resources that the classes request together.
 	maxRoomResources = 256
 )
@@ -89,7 +89,7 @@ func (c *Core) fillRooms(reply *wire.Rooms, m *wire.RoomProbe, classes []*api.Cl
 	}
 }
 
-// leaver is a gang whose pods leave.
+// leaver is a gang whose pods leave, or one pod.
 type leaver struct {
 	gang   string
 	anyway bool
@@ -121,7 +121,11 @@ func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang strin
 			}
 			return cache.Stays
 		}
-		who := numbers[c.gangOf(kind, gang)]
+		of := c.gangOf(kind, gang)
+		who := numbers[uid]
+		if who == 0 || of == "" {
+			who = numbers[of]
+		}
 		if who == 0 || list[who-1].anyway && !c.leaving[uid] {
 			return cache.Stays
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -99,10 +100,10 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 	for uid, p := range c.onNode[node] {
 		for _, name := range p.claims {
 			claim := c.claim[name]
-			if driver := volume.DriverOf(name.Namespace, name.Name, claim, c); claim.Volume != "" {
-				count(driver, "volume", "", claim.Volume)
+			if v := c.volume[claim.Volume]; v != nil {
+				count(v.Driver, "volume", "", cmp.Or(v.Handle, claim.Volume))
 			} else {
-				count(driver, "claim", name.Namespace, name.Name)
+				count(volume.DriverOf(name.Namespace, name.Name, claim, c), "claim", name.Namespace, name.Name)
 			}
 		}
 		for i, driver := range p.inline {
@@ -111,7 +112,7 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 	}
 	for _, a := range c.attachedTo[node] {
 		if v := c.volume[a.volume]; v != nil { // its driver counts, as for kube-scheduler
-			count(v.Driver, "volume", "", a.volume)
+			count(v.Driver, "volume", "", cmp.Or(v.Handle, a.volume))
 		}
 	}
 }

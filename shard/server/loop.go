@@ -348,11 +348,11 @@ func (l *loop) resolve(ctx context.Context, o event.ResolveBinding) event.Event 
 
 // evict evicts a pod if the control store still says what the core decided under.
 func (l *loop) evict(ctx context.Context, o event.EvictPod) error {
-	closed, err := l.process.Store.ReservationClosed(ctx, o.Bucket, o.GangUID, o.Attempt)
+	says, err := l.process.Store.ReservationEvicts(ctx, o.Bucket, o.GangUID, o.Attempt, o.UID)
 	if err != nil {
 		return err
 	}
-	if err := effect.MayEvict(o, closed); err != nil {
+	if err := effect.MayEvict(o, says); err != nil {
 		return err
 	}
 	return l.clients.Evict(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, o.Message)

@@ -8,11 +8,12 @@
 //	schedulingPolicy.basic           each pod starts by itself
 //	schedulingConstraints.topology   one label of nodes: the gang is in one domain of it, as required in Basalt's PodGroups
 //	priorityClassName                as in Basalt's PodGroups
+//	disruptionMode.all               the gang is evicted as a whole or not at all
 //	label scheduling.basalt.dev/queue   the queue that pays; without it, that of the pods or of the namespace
 //	label scheduling.basalt.dev/preemptible   "true" or "false": whether the gang may be evicted for another; anything else says nothing
 //
-// What is refused: more than one topology constraint, resourceClaims and parentCompositePodGroupName. What is not honoured: disruptionMode,
-// for a gang is evicted as a whole or not at all, and preemptionPolicy, for which the pods are asked.
+// What is refused: more than one topology constraint, resourceClaims and parentCompositePodGroupName. What is not honoured: preemptionPolicy,
+// for which the pods are asked.
 //
 // A status that Basalt writes has the condition PodGroupInitiallyScheduled, with Kubernetes' reasons Scheduled and Unschedulable where they
 // fit, and one of its own, QuotaReserved. Unschedulable is said only of a gang that has quota, or would get it if there were nodes, for
@@ -40,6 +41,9 @@ func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup
 	out.Spec.SchedulingPolicy.Gang.MinCount = 1
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		out.Spec.SchedulingPolicy.Gang.MinCount = max(1, gang.MinCount)
+	}
+	if d := g.Spec.DisruptionMode; d != nil && d.All != nil {
+		out.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
 	}
 	if c := g.Spec.SchedulingConstraints; c != nil && len(c.Topology) == 1 {
 		out.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: c.Topology[0].Key}}}
@@ -75,7 +79,8 @@ func Strip(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 		}
 	}
 	s := &g.Spec
-	out.Spec = schedulingv1beta1.PodGroupSpec{SchedulingPolicy: s.SchedulingPolicy, PriorityClassName: s.PriorityClassName, ParentCompositePodGroupName: s.ParentCompositePodGroupName}
+	out.Spec = schedulingv1beta1.PodGroupSpec{SchedulingPolicy: s.SchedulingPolicy, PriorityClassName: s.PriorityClassName, ParentCompositePodGroupName: s.ParentCompositePodGroupName,
+		DisruptionMode: s.DisruptionMode}
 	if c := s.SchedulingConstraints; c != nil {
 		out.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: c.Topology[:min(2, len(c.Topology))]}
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 func TestGroup(t *testing.T) {
@@ -21,9 +22,11 @@ func TestGroup(t *testing.T) {
 		status       api.GroupStatus
 		refused      string
 		rack         bool
+		whole        bool
 	}{
 		{what: "a gang", object: `{"metadata":{"labels":{"scheduling.basalt.dev/queue":"team.a"}},"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`, least: 3, queue: "team.a"},
-		{what: "basic", object: `{"spec":{"schedulingPolicy":{"basic":{}},"disruptionMode":{"all":{}},"preemptionPolicy":"Never"}}`, least: 1},
+		{what: "basic", object: `{"spec":{"schedulingPolicy":{"basic":{}},"disruptionMode":{"all":{}},"preemptionPolicy":"Never"}}`, least: 1, whole: true},
+		{what: "single", object: `{"spec":{"disruptionMode":{"single":{}}}}`, least: 1},
 		{what: "nothing", object: `{}`, least: 1},
 		{what: "a negative minimum", object: `{"spec":{"schedulingPolicy":{"gang":{"minCount":-3}}}}`, least: 1},
 		{what: "started", least: 2, object: `{"spec":{"schedulingPolicy":{"gang":{"minCount":2}}},"status":{"conditions":[{"type":"PodGroupInitiallyScheduled","status":"True","reason":"Scheduled","message":"m"},{"type":"DisruptionTarget","status":"True"}]}}`,
@@ -45,6 +48,9 @@ func TestGroup(t *testing.T) {
 		if as.Namespace != "ns" || as.Name != "g" || as.UID != "u" || as.ResourceVersion != "7" || more.Kind != api.UpstreamGroup ||
 			as.Spec.SchedulingPolicy.Gang.MinCount != c.least || as.Spec.Queue != c.queue || more.Status != c.status {
 			t.Errorf("%s: it is read as %+v, %+v", c.what, as, more)
+		}
+		if (as.Spec.DisruptionMode == v1alpha1.DisruptPodGroup) != c.whole {
+			t.Errorf("%s: its disruption mode is read as %q", c.what, as.Spec.DisruptionMode)
 		}
 		if in := as.Spec.SchedulingConstraints; (in != nil) != c.rack || c.rack && (len(in.Topology) != 1 || in.Topology[0].Key != "rack") {
 			t.Errorf("%s: its topology is read as %+v", c.what, as.Spec.SchedulingConstraints)

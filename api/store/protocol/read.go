@@ -3,6 +3,7 @@ package protocol
 import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"slices"
 )
 
 // Takeover is what an heir needs, at one revision. Records that cannot be read are there without a Record, and Corrupt
@@ -127,10 +128,14 @@ func (m *ReadReservation) Answered(r Result) { m.scan.answered(r) }
 // Lost implements Machine.
 func (m *ReadReservation) Lost() {}
 
-// Closed reports whether the reservation is there and closed, under no later attempt than the given one.
-func (m *ReadReservation) Closed(attempt uint64) bool {
+// Evicts reports whether the reservation is there, under no later attempt than the given one, and is closed or condemns a pod.
+func (m *ReadReservation) Evicts(attempt uint64, pod string) bool {
 	for _, r := range m.Found {
-		if r.Record.GetState() == wire.ReservationState_RESERVATION_CLOSING && r.Record.GetAttempt() <= attempt {
+		if r.Record.GetAttempt() > attempt {
+			continue
+		}
+		if r.Record.GetState() == wire.ReservationState_RESERVATION_CLOSING ||
+			slices.ContainsFunc(r.Record.GetCondemned(), func(p *wire.SurplusPod) bool { return p.GetUid() == pod }) {
 			return true
 		}
 	}

@@ -24,7 +24,7 @@
 // arrives later. A transaction and the decision are one step. A home withdraws from all shards in one step. A mandate arrives when
 // it is given, and a gang is given three in a term. A home that is refused nothing renews its holds. Which moves are legal is one bit.
 //
-// Left out: queues (one pool stands for the tree), condemned surplus pods, delay, min runtime and backoff, grace periods, backfill, N, more than one
+// Left out: queues (one pool stands for the tree), surplus pods (surplus.go), delay, min runtime and backoff, grace periods, backfill, N, more than one
 // node of a shard, pods that fit elsewhere, two coordinators at once, a restored store, watches of homes (only node shards are behind).
 //
 // Rules, each with the weakened rule that a test finds violating. Those with * are not in the first statement of the protocol.

@@ -807,7 +807,7 @@ func (w *world) carry(c *call) item {
 	case event.EvictPod:
 		m := protocol.NewReadReservation(keys, o.Bucket, o.GangUID)
 		w.drive(c, m)
-		if err := shardeffect.MayEvict(o, m.Closed(o.Attempt)); err != nil {
+		if err := shardeffect.MayEvict(o, m.Evicts(o.Attempt, o.UID)); err != nil {
 			return itemOf(shardeffect.StatusWritten(o.ID, "", err))
 		}
 		if p := w.pod(o.Namespace, o.Name); p != nil && string(p.UID) == o.UID {

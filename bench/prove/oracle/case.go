@@ -83,22 +83,32 @@ func (c *Case) withoutRefused(node string) *Case {
 	return out
 }
 
-// sharesVolume reports whether a pod on a node uses a claim of the case's pod.
+// sharesVolume reports whether a pod on a node uses a claim of the case's pod, or another claim of the same volume.
 func (c *Case) sharesVolume(node string) bool {
+	handle := func(claim *v1.PersistentVolumeClaim) string {
+		for _, o := range c.Objects {
+			if v, is := o.(*v1.PersistentVolume); is && v.Name == claim.Spec.VolumeName && v.Spec.CSI != nil {
+				return v.Spec.CSI.VolumeHandle
+			}
+		}
+		return claim.Namespace + "/" + claim.Name
+	}
 	own := map[string]bool{}
-	for _, pvc := range c.claims() {
-		own[pvc.Namespace+"/"+pvc.Name] = true
+	for _, pvc := range claimsOf(c, c.Pod) {
+		own[handle(pvc)] = true
 	}
 	return slices.ContainsFunc(c.Pods, func(p *v1.Pod) bool {
-		return p.Spec.NodeName == node && slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return own[p.Namespace+"/"+api.ClaimOf(p, &v)] })
+		return p.Spec.NodeName == node && slices.ContainsFunc(claimsOf(c, p), func(pvc *v1.PersistentVolumeClaim) bool { return own[handle(pvc)] })
 	})
 }
 
 // claims returns the claims of a case's pod, each once.
-func (c *Case) claims() (out []*v1.PersistentVolumeClaim) {
+func (c *Case) claims() []*v1.PersistentVolumeClaim { return claimsOf(c, c.Pod) }
+
+func claimsOf(c *Case, p *v1.Pod) (out []*v1.PersistentVolumeClaim) {
 	for _, o := range c.Objects {
 		pvc, is := o.(*v1.PersistentVolumeClaim)
-		if is && pvc.Namespace == c.Pod.Namespace && slices.ContainsFunc(c.Pod.Spec.Volumes, func(v v1.Volume) bool { return api.ClaimOf(c.Pod, &v) == pvc.Name }) {
+		if is && pvc.Namespace == p.Namespace && slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return api.ClaimOf(p, &v) == pvc.Name }) {
 			out = append(out, pvc)
 		}
 	}
@@ -155,6 +165,20 @@ func (c *Case) withClaimsOnce() *Case {
 		return again
 	})
 	return out
+}
+
+// together reports whether each claim of the pod that is not bound lets it run on a node, by itself.
+func (c *Case) together(m Mismatch) bool {
+	late := slices.DeleteFunc(c.claims(), func(p *v1.PersistentVolumeClaim) bool { return p.Spec.VolumeName != "" })
+	return len(late) > 1 && !slices.ContainsFunc(late, func(only *v1.PersistentVolumeClaim) bool {
+		out := c.clone()
+		out.Pod = c.Pod.DeepCopy()
+		out.Pod.Spec.Volumes = slices.DeleteFunc(out.Pod.Spec.Volumes, func(v v1.Volume) bool {
+			name := api.ClaimOf(out.Pod, &v)
+			return name != only.Name && slices.ContainsFunc(late, func(p *v1.PersistentVolumeClaim) bool { return p.Name == name })
+		})
+		return !passes(out, m)
+	})
 }
 
 // nodeNames returns the names of the nodes of a case.

@@ -94,13 +94,16 @@ func cores(n string) corev1.ResourceList {
 }
 
 // gang makes a PodGroup and a ReplicaSet of its pods, which makes evicted ones again at once.
-func (w *world) gang(name, queue, priority string) {
+func (w *world) gang(name, queue, priority string) { w.elastic(name, queue, priority, size) }
+
+// elastic makes a gang of which so many pods run if there is room for them.
+func (w *world) elastic(name, queue, priority string, n int32) {
 	w.t.Helper()
 	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = size
 	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Error())
-	n, grace := int32(size), int64(1)
+	grace := int64(1)
 	labels := map[string]string{api.LabelPodGroup: name, "team": queue}
 	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -255,6 +258,75 @@ func TestReclaim(t *testing.T) {
 	w.settles(map[string]int{"a": 6, "b": 6})
 	t.Logf("a gang that lacked nothing but room runs %s after it was made", time.Since(asked).Round(100*time.Millisecond))
 	w.evictions(7)
+	w.noViolations()
+}
+
+// A gang runs with more pods than its minimum. It gives them up one by one, those first that cost the least, runs on with its minimum, and
+// grows again when there is room, at nobody's expense.
+func TestReclaimSurplus(t *testing.T) {
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"48"}}}`)
+	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("40")})
+	w.queue("b", v1alpha1.QueueSpec{})
+	w.elastic("b-0", "b", "", 12)
+	runs := func(want map[string]int) {
+		t.Helper()
+		localtest.Wait(t, patience, fmt.Sprint("pods ", want), func(ctx context.Context) error {
+			for _, team := range []string{"a", "b"} {
+				bound, leaving, err := w.running(ctx, team)
+				if err != nil {
+					return err
+				}
+				for gang, n := range bound {
+					if n != want[gang] {
+						return fmt.Errorf("%d pods of %s run: %v", n, gang, w.says(ctx))
+					}
+				}
+				if leaving > 0 {
+					return fmt.Errorf("%d pods leave", leaving)
+				}
+				for gang := range want {
+					if gang[:1] == team && bound[gang] == 0 {
+						return fmt.Errorf("%s does not run: %v", gang, w.says(ctx))
+					}
+				}
+			}
+			return nil
+		})
+	}
+	runs(map[string]int{"b-0": 12})
+	list, err := w.kube.Core.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "team=b"})
+	w.check(err)
+	var cheap []types.UID
+	for _, p := range list.Items[:size] {
+		cheap = append(cheap, p.UID)
+		_, err := w.kube.Core.CoreV1().Pods("default").Patch(t.Context(), p.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"-10"}}}`), metav1.PatchOptions{})
+		w.check(err)
+	}
+	time.Sleep(2 * time.Second) // until all homes have seen it
+	asked := time.Now()
+	w.gang("a-0", "a", "")
+	runs(map[string]int{"a-0": size, "b-0": 8})
+	t.Logf("a gang took surplus pods %s after it was made", time.Since(asked).Round(100*time.Millisecond))
+	list, err = w.kube.Core.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "team=b"})
+	w.check(err)
+	for _, p := range list.Items {
+		if slices.Contains(cheap, p.UID) {
+			t.Errorf("pod %s runs on, whose deletion costs the least", p.Name)
+		}
+	}
+	w.gang("a-1", "a", "")
+	runs(map[string]int{"a-0": size, "a-1": size, "b-0": size})
+	w.deleteGang("a-0")
+	runs(map[string]int{"a-1": size, "b-0": 8})
+	if gone := w.evicted(); len(gone) > 0 {
+		t.Errorf("evicted as a whole: %v", gone)
+	}
+	events, err := w.kube.Core.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Shrunk,involvedObject.name=b-0"})
+	w.check(err)
+	if len(events.Items) == 0 {
+		t.Error("nobody says that b-0 lost pods")
+	}
 	w.noViolations()
 }
 

@@ -92,7 +92,7 @@ func (w *world) act(line string) {
 			if slices.Contains(f, "high") {
 				priority = "high"
 			}
-			l.makeGroup(name, after("queue"), number(slices.Index(f, "least")+1), priority)
+			l.makeGroup(name, after("queue"), number(slices.Index(f, "least")+1), priority, slices.Contains(f, "whole"))
 		}
 	case "delete-podgroup":
 		for _, f := range []*feed{a.groups, a.volcano} {
@@ -159,6 +159,9 @@ func (w *world) act(line string) {
 					p.Annotations = map[string]string{}
 				}
 				p.Annotations["note"] = arg(2)
+				if n, err := strconv.Atoi(arg(2)); err == nil {
+					p.Annotations[corev1.PodDeletionCost] = strconv.Itoa(n % 7)
+				}
 			})
 		}
 	case "label": // POD KEY VALUE, - for none: a tenant edits a label, whatever became of the pod

@@ -39,6 +39,7 @@ var Bugs = []Bug{
 	{fault.LabelsUnawaited, 0}, {fault.RowsSupport, 11}, {fault.GangUnjudged, 4}, {fault.LogAnewComplete, 0},
 	{fault.ClaimForgotten, 0}, {fault.RealShares, 0}, {fault.PruneUnchecked, 0}, {fault.RuntimeForgotten, 0}, {fault.BandThreePasses, 0},
 	{fault.PromiseStolen, 0}, {fault.PromiseReplaced, 0}, {fault.GrowthClaims, 0}, {fault.YieldStarted, 0},
+	{fault.CondemnUnwritten, 235}, {fault.CondemnBelowMinimum, 0}, {fault.CondemnedReplaced, 0},
 	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
 }
 

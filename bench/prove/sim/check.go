@@ -55,6 +55,7 @@ type check struct {
 
 	ordered ordered
 	claimed map[string]bool // gangs whose record has a claim
+	doomed  map[string]bool // pods that a record condemned
 
 	roles    map[string]string    // pods -> their role
 	placedAt map[string]time.Time // names of groups -> when a pod of it was last seen to change on a node
@@ -80,7 +81,7 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
-		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, nodeLabels: map[string]map[string]string{}}
+		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -183,6 +184,36 @@ func (c *check) claims(gang string, r *wire.ReservationRecord) {
 	}
 	if c.claimed[gang] = r.Claim != nil; r.Yields != nil {
 		c.w.count("gangs evicted for others")
+	}
+	condemned := map[uint64]bool{}
+	fresh := false
+	for _, p := range r.Condemned {
+		condemned[api.PodID(p.Uid)] = true
+		if !c.doomed[p.Uid] {
+			c.doomed[p.Uid], fresh = true, true
+			c.w.count("pods condemned")
+		}
+	}
+	if !fresh {
+		return
+	}
+	named := map[uint64]bool{}
+	for _, id := range r.Pods {
+		named[id] = true
+	}
+	stay := 0 // or have been there: its home may not have seen them go
+	for uid := range c.landed {
+		if id := api.PodID(uid); named[id] && !condemned[id] {
+			stay++
+		}
+	}
+	for _, p := range c.w.load.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName != "" }) {
+		if id := api.PodID(string(p.UID)); named[id] && !condemned[id] && c.landed[string(p.UID)].IsZero() {
+			stay++ // somebody else bound it
+		}
+	}
+	if stay < int(r.Least) {
+		c.w.fail("I14: gang %s is to do without %d pods, and %d that ever had a node are left: its minimum is %d", gang, len(r.Condemned), stay, r.Least)
 	}
 }
 
@@ -483,8 +514,12 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	}
 	for _, r := range w.store.reservations() {
 		if r.Gang.Uid == gang {
+			if slices.ContainsFunc(r.Condemned, func(s *wire.SurplusPod) bool { return s.Uid == string(p.UID) }) {
+				w.count("surplus pods evicted for other gangs")
+				return
+			}
 			if r.State != wire.ReservationState_RESERVATION_CLOSING {
-				w.fail("%s evicts pod %s of gang %s, which is not closing", who, p.UID, gang)
+				w.fail("%s evicts pod %s of gang %s, which is not closing and does not condemn it", who, p.UID, gang)
 			}
 			if r.Yields != nil {
 				w.count("pods evicted for other gangs")

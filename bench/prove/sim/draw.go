@@ -23,6 +23,7 @@ type drawer struct {
 	fixed    bool          // nodes stay, and keep their labels, as the namespace does: constraints over domains can be judged all the time
 	policies *die          // who may be evicted for whom
 	contest  *die          // queues contend for one limit
+	elastic  *die          // gangs have more pods than their minimum
 	busy     int           // of so many pods that would end, one does: now and then the cluster fills up
 	lull     time.Duration // between two faults at most: now and then there is time to get something done
 	until    time.Time     // then both change
@@ -82,6 +83,9 @@ func (d *drawer) begin() {
 	if x := w.newDie("contest"); x.below(3) == 0 {
 		d.contest = x
 		w.outside(3*time.Second, func() { d.say("limits %s %s", api.RootQueue, d.limitsOf(api.RootQueue)) }) // the coordinator makes root
+	}
+	if x := w.newDie("elastic"); x.below(4) == 0 || d.contest != nil {
+		d.elastic = x
 	}
 	for _, name := range queueNames {
 		d.say("queue %s %s", name, d.limitsOf(name))
@@ -263,7 +267,18 @@ func (d *drawer) group(name, queue string, least int) {
 	if d.some(5) {
 		priority = " high"
 	}
+	if d.elastic != nil && d.elastic.below(8) == 0 {
+		priority += " whole"
+	}
 	d.say("podgroup %s queue %s least %d%s", name, queue, least, priority)
+}
+
+// surplus is how many further pods a gang has where gangs are elastic.
+func (d *drawer) surplus() int {
+	if d.elastic == nil {
+		return 0
+	}
+	return d.elastic.below(8)
 }
 
 func (d *drawer) aPod(ok func(*corev1.Pod) bool) *corev1.Pod {
@@ -308,11 +323,14 @@ func (d *drawer) user() {
 			least = min(1+rng.IntN(4), d.w.load.most(name))
 		}
 		queue := pick(d, leafNames)
+		if d.elastic != nil && d.elastic.below(3) > 0 {
+			least = min(least, 1+d.elastic.below(2))
+		}
 		before := d.some(2)
 		if before {
 			d.group(name, queue, least)
 		}
-		for i := range least + rng.IntN(2) {
+		for i := range min(least+rng.IntN(2)+d.surplus(), max(least+1, d.w.load.most(name))) {
 			d.pod(fmt.Sprintf("%s-%d", name, i), member{group: name}, "")
 		}
 		if !before {
@@ -346,7 +364,7 @@ func (d *drawer) user() {
 	case "make again": // what a controller makes again, or one more
 		if g := d.aGroup(); g != nil {
 			least := int(g.Spec.SchedulingPolicy.Gang.MinCount)
-			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(d.w.load.most(g.Name), least+2))), member{group: g.Name}, "")
+			d.pod(fmt.Sprintf("%s-%d", g.Name, rng.IntN(min(d.w.load.most(g.Name), least+2+d.surplus()))), member{group: g.Name}, "")
 			for i := range least {
 				if !d.some(4) {
 					d.pod(fmt.Sprintf("%s-%d", g.Name, i), member{group: g.Name}, "")

@@ -519,7 +519,7 @@ func (x *shard) evict(o event.EvictPod) {
 	m := protocol.NewReadReservation(keys, o.Bucket, o.GangUID)
 	x.drive("read", m, never, func(error) {
 		x.readable(m.Corrupt)
-		if err := effect.MayEvict(o, m.Closed(o.Attempt)); err != nil {
+		if err := effect.MayEvict(o, m.Evicts(o.Attempt, o.UID)); err != nil {
 			x.w.count("evictions refused after a read")
 			x.w.log("%s: %v", x.inc, err)
 			x.step(effect.StatusWritten(o.ID, "", err))

@@ -247,11 +247,14 @@ func spec(after func(word string) string) v1alpha1.QueueSpec {
 	return s
 }
 
-func (l *workload) makeGroup(name, queue string, least int, priority string) {
+func (l *workload) makeGroup(name, queue string, least int, priority string, whole bool) {
 	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
 	g.Spec.PriorityClassName = priority
+	if whole {
+		g.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
+	}
 	l.keepTogether(g)
 	l.w.api.create(l.w.api.groups, g)
 	l.w.log("user: PodGroup %s minCount %d queue %s", g.UID, least, queue)
@@ -460,7 +463,7 @@ func (l *workload) help(round int) {
 			if kindOf(name) == api.VolcanoGroup {
 				l.makeVolcanoGroup(name, queue, least, "-", "-")
 			} else {
-				l.makeGroup(name, queue, least, "")
+				l.makeGroup(name, queue, least, "", false)
 			}
 			continue
 		}

@@ -41,6 +41,8 @@ type Group struct {
 
 	Preemptible *bool // spec.preemptible: its pods may be evicted for another gang, nil for those that a controller would make again
 
+	Whole bool // spec.disruptionMode: its pods are evicted all together or not at all
+
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
 	Floor   api.Resources
@@ -93,7 +95,7 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 		g.Timeout = time.Duration(*t) * time.Second
 	}
 	g.Deleting = seen.DeletionTimestamp != nil
-	g.Preemptible = seen.Spec.Preemptible
+	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1alpha1.DisruptPodGroup
 	g.Status = seen.Status
 	return g, fresh, edited
 }

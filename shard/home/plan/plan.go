@@ -1,7 +1,8 @@
 // Package plan finds out which gangs have to be evicted so that another one can start: a small set of victims, and room for every pod
 // once they are gone.
 //
-// It decides which candidates of a mandate become victims, and how many pods of each class are requested from each shard. It owns
+// It decides which candidates of a mandate become victims, or which of their surplus pods, and how many pods of each class are requested from
+// each shard. It owns
 // nothing: Find is a pure function. It refuses to judge whether a candidate may be evicted at all: the mandate says so.
 //
 // The problem is a set cover over bin packing, so Find is a heuristic with a budget of work. What it returns is always valid: it covers
@@ -16,6 +17,10 @@
 //     of several candidates on one node, the node with the fewest victims is taken first (byNode).
 //  3. If sides forbid what step 2 came to, it is tried in the other order, and then by a bounded depth-first search (search).
 //  4. Victims that are not needed are removed, the last ones first (prune).
+//
+// A gang that has more pods than its minimum may lose single ones (Candidate.Surplus). Surplus pods go before any gang goes as a whole, so
+// all of this is done up to three times, until there is a plan: with surplus pods alone; with surplus pods, and then whole gangs; and with
+// whole gangs alone. A gang that is chosen as a whole takes the place of those of its pods that were chosen before.
 package plan
 
 import (
@@ -47,7 +52,7 @@ type Node struct {
 	Leaves  []Leaves
 }
 
-// Leaves is the room that a gang's pods have on a node.
+// Leaves is the room that a gang's pods, or one pod, have on a node.
 type Leaves struct {
 	Gang    string
 	Amounts api.Resources
@@ -83,6 +88,15 @@ type Candidate struct {
 	Queue  string
 	Demand api.Resources
 	Side   int // index plus 1, 0 for none
+
+	Surplus int   // so many of the pods below may go by themselves
+	Pods    []Pod // that should go first, first
+}
+
+// Pod is one of a candidate's. What it has on its node is in Leaves under its own UID, and not in those of its gang.
+type Pod struct {
+	UID     string
+	Amounts api.Resources // that its gang is charged for it
 }
 
 // Result is how a search for a plan ended.
@@ -97,11 +111,15 @@ const (
 
 // Plan is what Find found.
 type Plan struct {
-	Victims []int    // indexes of candidates, in order
-	Awaits  []string // UIDs of gangs whose room is used: victims and those that leave anyway, in order
+	Victims []int    // indexes of candidates that go as a whole, in order
+	Pods    []Single // that go by themselves, in order
+	Awaits  []string // UIDs of gangs and pods whose room is used: victims and those that leave anyway, in order
 	Shares  []Share  // where the pods go
 	Why     string   // there is no plan, for people
 }
+
+// Single is a pod of a candidate.
+type Single struct{ Candidate, Pod int }
 
 // Share is how many pods of a class a shard has room for.
 type Share struct {
@@ -115,7 +133,31 @@ func Find(classes []Class, nodes []Node, m *Mandate, budget int) (Plan, Result) 
 	if len(classes) > MaxClasses {
 		return Plan{Why: fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(classes), MaxClasses)}, None
 	}
-	f := newFinder(classes, nodes, m, cmp.Or(budget, Budget))
+	budget = cmp.Or(budget, Budget)
+	var units []Single
+	for i, c := range m.Candidates {
+		for k := range c.Pods {
+			if c.Surplus > 0 {
+				units = append(units, Single{i, k})
+			}
+		}
+	}
+	var wholes []Single
+	for i := range m.Candidates {
+		wholes = append(wholes, Single{i, -1})
+	}
+	if len(units) > 0 {
+		for _, pass := range [][]Single{units, slices.Concat(units, wholes)} {
+			if p, result := newFinder(classes, nodes, m, pass, budget/4).find(); result == Found {
+				return p, Found
+			}
+		}
+		budget /= 2
+	}
+	return newFinder(classes, nodes, m, wholes, budget).find()
+}
+
+func (f *finder) find() (Plan, Result) {
 	why := ""
 	for _, order := range f.orders() {
 		f.order = order
@@ -178,19 +220,29 @@ func (f *finder) orders() [][]int {
 // roomThere says that nobody has to be evicted.
 const roomThere = "there is room for all of its pods, now or when those are gone that leave anyway"
 
-// leaf is what one gang has on one node. The amounts are in finder.amounts.
+// leaf is what one unit has on one node. The amounts are in finder.amounts.
 type leaf struct {
 	node   int32
-	gang   int32 // index of the candidate, -1 for one that leaves anyway
+	gang   int32 // index of the unit, -1 for one that leaves anyway
 	anyway int32 // index in finder.others of that one
 }
 
-// candidate is one with its amounts by number of resource.
-type candidate struct {
+// unit is what goes all together or not at all, a gang or a surplus pod, with its amounts by number of resource.
+type unit struct {
+	of     Single  // Pod is -1 for all of the gang
 	frees  []int64 // by quota resource
 	leaves []int32 // indexes of leaf
 	lacks  []bool  // whether it is in or below the queue of each lack
 	side   int32   // -1 for none
+	family *family // of a gang with surplus pods, nil for none
+}
+
+// family is a gang with its surplus pods.
+type family struct {
+	whole int32 // unit, -1 if it is none
+	pods  []int32
+	most  int // pods that may go
+	gone  int // that are chosen
 }
 
 // limit is so much of a quota resource.
@@ -228,7 +280,7 @@ type finder struct {
 	lacks      []limit
 	least      []limit
 	sides      []side
-	candidates []candidate
+	candidates []unit
 
 	// What is chosen.
 	avail   []int64 // node*room: free, and what leaves, less what is placed
@@ -242,7 +294,7 @@ type finder struct {
 	left int // of the budget
 }
 
-func newFinder(classes []Class, nodes []Node, m *Mandate, budget int) *finder {
+func newFinder(classes []Class, nodes []Node, m *Mandate, units []Single, budget int) *finder {
 	f := &finder{classes: classes, nodes: nodes, m: m, left: budget}
 	var names []string
 	for _, c := range classes {
@@ -258,14 +310,10 @@ func newFinder(classes []Class, nodes []Node, m *Mandate, budget int) *finder {
 	for i, c := range classes {
 		fillIn(f.requests[i*f.room:], names, c.Requests)
 	}
-	index := make(map[string]int32, len(m.Candidates))
-	for i, c := range m.Candidates {
-		index[c.Gang] = int32(i)
-	}
+	index := f.readUnits(units)
 	f.free = make([]int64, len(nodes)*f.room)
 	f.admits = make([]uint64, len(nodes))
 	f.at = make([]int32, len(nodes)+1)
-	f.candidates = make([]candidate, len(m.Candidates))
 	other := map[string]int32{}
 	largest := make([]int64, f.room)
 	for i, n := range nodes {
@@ -320,6 +368,62 @@ func newFinder(classes []Class, nodes []Node, m *Mandate, budget int) *finder {
 	return f
 }
 
+// readUnits takes note of what may be chosen, and returns whose room is whose, by UID.
+func (f *finder) readUnits(units []Single) map[string]int32 {
+	index := make(map[string]int32, len(units))
+	families := map[int]*family{}
+	f.candidates = make([]unit, len(units))
+	for i, of := range units {
+		f.candidates[i].of = of
+		c := &f.m.Candidates[of.Candidate]
+		if of.Pod < 0 {
+			index[c.Gang] = int32(i)
+			for _, p := range c.Pods {
+				if _, single := index[p.UID]; !single {
+					index[p.UID] = int32(i)
+				}
+			}
+			if k := families[of.Candidate]; k != nil {
+				k.whole, f.candidates[i].family = int32(i), k
+			}
+			continue
+		}
+		index[c.Pods[of.Pod].UID] = int32(i)
+		k := families[of.Candidate]
+		if k == nil {
+			k = &family{whole: -1, most: c.Surplus}
+			families[of.Candidate] = k
+		}
+		k.pods = append(k.pods, int32(i))
+		f.candidates[i].family = k
+	}
+	return index
+}
+
+// isWhole reports whether a unit is all of a gang.
+func (f *finder) isWhole(v int) bool { return f.candidates[v].of.Pod < 0 }
+
+// goes reports whether a unit is chosen, itself or with its gang.
+func (f *finder) goes(v int) bool {
+	k := f.candidates[v].family
+	return f.chosen[v] || k != nil && k.whole >= 0 && f.chosen[k.whole]
+}
+
+// frees returns the leaves that come free with a unit, those of its pods included. With fresh, without those that are free already.
+func (f *finder) frees(v int, fresh bool) []int32 {
+	c := &f.candidates[v]
+	if c.family == nil || !f.isWhole(v) {
+		return c.leaves
+	}
+	out := slices.Clone(c.leaves)
+	for _, pod := range c.family.pods {
+		if !fresh || !f.chosen[pod] {
+			out = append(out, f.candidates[pod].leaves...)
+		}
+	}
+	return out
+}
+
 // share returns a/b in thousandths.
 func share(a, b int64) int64 {
 	if b <= 0 {
@@ -366,10 +470,15 @@ func (f *finder) readQuota() {
 		f.sides = append(f.sides, side{parent: parent, above: limits(s.Above), spare: limits(s.Spare), borrowed: s.Borrowed})
 	}
 	f.quota = len(names)
-	for i, c := range f.m.Candidates {
+	for i := range f.candidates {
 		of := &f.candidates[i]
+		c := &f.m.Candidates[of.of.Candidate]
+		demand := c.Demand
+		if of.of.Pod >= 0 {
+			demand = c.Pods[of.of.Pod].Amounts
+		}
 		of.frees = make([]int64, f.quota)
-		fillIn(of.frees, names, c.Demand)
+		fillIn(of.frees, names, demand)
 		of.lacks = make([]bool, len(f.lacks))
 		for k, l := range f.m.Lacks {
 			of.lacks[k] = api.Under(c.Queue, l.Queue)
@@ -391,6 +500,11 @@ func (f *finder) restart() {
 	}
 	clear(f.placed)
 	clear(f.chosen)
+	for i := range f.candidates {
+		if k := f.candidates[i].family; k != nil {
+			k.gone = 0
+		}
+	}
 	clear(f.freed)
 	clear(f.total)
 	f.lost = 0
@@ -531,7 +645,7 @@ func (f *finder) givesRoom(v int) bool {
 	if f.lost == 0 {
 		return false
 	}
-	for _, l := range f.candidates[v].leaves {
+	for _, l := range f.frees(v, true) {
 		n := int(f.leaves[l].node)
 		f.give(l, 1)
 		fits := false
@@ -551,14 +665,23 @@ func (f *finder) givesRoom(v int) bool {
 // allowed reports whether the sides allow a further victim.
 func (f *finder) allowed(v int) bool {
 	c := &f.candidates[v]
+	k := c.family
+	if k != nil && !f.isWhole(v) && (k.gone >= k.most || f.goes(v)) {
+		return false
+	}
+	replaces := k != nil && f.isWhole(v) && k.gone > 0
 	for s := c.side; s >= 0; s = f.sides[s].parent {
 		of := &f.sides[s]
+		had, least := of.freed, of.smallest
+		if replaces {
+			had, least = f.without(s, k)
+		}
 		enough := of.borrowed
 		for _, l := range of.above {
 			if enough {
 				break
 			}
-			freed, smallest := of.freed[l.of]+c.frees[l.of], of.smallest[l.of]
+			freed, smallest := had[l.of]+c.frees[l.of], least[l.of]
 			if k := c.frees[l.of]; k > 0 && (smallest == 0 || k < smallest) {
 				smallest = k
 			}
@@ -568,7 +691,7 @@ func (f *finder) allowed(v int) bool {
 			return false
 		}
 		for _, l := range of.spare {
-			if c.frees[l.of] > 0 && of.freed[l.of]+c.frees[l.of] > l.value {
+			if c.frees[l.of] > 0 && had[l.of]+c.frees[l.of] > l.value {
 				return false
 			}
 		}
@@ -576,9 +699,57 @@ func (f *finder) allowed(v int) bool {
 	return true
 }
 
+// without returns what a side has lost, but for the pods of a family.
+func (f *finder) without(s int32, k *family) (freed, smallest []int64) {
+	freed, smallest = make([]int64, f.quota), make([]int64, f.quota)
+	f.left -= len(f.candidates) / 8
+	for v := range f.candidates {
+		c := &f.candidates[v]
+		if !f.chosen[v] || c.family == k {
+			continue
+		}
+		for at := c.side; at >= 0; at = f.sides[at].parent {
+			if at == s {
+				lose(freed, smallest, c.frees)
+			}
+		}
+	}
+	return freed, smallest
+}
+
+// lose adds a victim's amounts to what a side loses.
+func lose(freed, smallest, amounts []int64) {
+	for q, value := range amounts {
+		if value > 0 {
+			freed[q] = api.AddSat(freed[q], value)
+			if smallest[q] == 0 || value < smallest[q] {
+				smallest[q] = value
+			}
+		}
+	}
+}
+
 // choose makes a candidate a victim, and places pods into its room.
 func (f *finder) choose(v int) {
+	f.place(f.count(v))
+}
+
+// count lets a candidate count as a victim, and returns the leaves that come free.
+func (f *finder) count(v int) []int32 {
 	c := &f.candidates[v]
+	opens := f.frees(v, true)
+	if k := c.family; k != nil && !f.isWhole(v) {
+		k.gone++
+	} else if k != nil && k.gone > 0 { // it takes their place
+		for s := c.side; s >= 0; s = f.sides[s].parent {
+			f.sides[s].freed, f.sides[s].smallest = f.without(s, k)
+		}
+		for _, pod := range k.pods {
+			if f.chosen[pod] {
+				f.forget(int(pod))
+			}
+		}
+	}
 	f.chosen[v] = true
 	for i, l := range f.lacks {
 		if c.lacks[i] {
@@ -589,25 +760,40 @@ func (f *finder) choose(v int) {
 		f.total[q] = api.AddSat(f.total[q], max(0, value))
 	}
 	for s := c.side; s >= 0; s = f.sides[s].parent {
-		of := &f.sides[s]
-		for q, value := range c.frees {
-			if value > 0 {
-				of.freed[q] = api.AddSat(of.freed[q], value)
-				if of.smallest[q] == 0 || value < of.smallest[q] {
-					of.smallest[q] = value
-				}
-			}
+		lose(f.sides[s].freed, f.sides[s].smallest, c.frees)
+	}
+	return opens
+}
+
+// forget lets a candidate not count as a victim any more, but for what sides have lost.
+func (f *finder) forget(v int) {
+	c := &f.candidates[v]
+	f.chosen[v] = false
+	if c.family != nil && !f.isWhole(v) {
+		c.family.gone--
+	}
+	for i, l := range f.lacks {
+		if c.lacks[i] {
+			f.freed[i] -= max(0, c.frees[l.of])
 		}
 	}
-	if len(c.leaves) == 0 {
+	for q, value := range c.frees {
+		f.total[q] -= max(0, value)
+	}
+}
+
+// place gives some leaves to their nodes, and places pods there.
+func (f *finder) place(leaves []int32) {
+	if len(leaves) == 0 {
 		return
 	}
-	nodes := make([]int32, 0, len(c.leaves))
-	for _, l := range c.leaves {
+	nodes := make([]int32, 0, len(leaves))
+	for _, l := range leaves {
 		f.give(l, 1)
 		nodes = append(nodes, f.leaves[l].node)
 	}
 	if f.lost > 0 {
+		slices.Sort(nodes)
 		f.fill(slices.Compact(nodes))
 	}
 }
@@ -619,7 +805,9 @@ func (f *finder) hopeless() string {
 		return roomThere
 	}
 	for v := range f.candidates {
-		f.choose(v)
+		if k := f.candidates[v].family; k == nil || f.isWhole(v) || k.whole < 0 {
+			f.choose(v)
+		}
 	}
 	for i, l := range f.lacks {
 		if f.freed[i] < l.value {
@@ -646,7 +834,7 @@ func (f *finder) inOrder() bool {
 		if f.spent() {
 			return false
 		}
-		if !f.chosen[v] && (f.givesQuota(v) || f.givesRoom(v)) && f.allowed(v) {
+		if !f.goes(v) && (f.givesQuota(v) || f.givesRoom(v)) && f.allowed(v) {
 			f.choose(v)
 		}
 	}
@@ -655,13 +843,24 @@ func (f *finder) inOrder() bool {
 
 // need is what it takes to place a pod on a node.
 type need struct {
-	node  int32
-	count int   // victims
-	last  int32 // of them in the mandate's order
+	node   int32
+	wholes int   // victims that are gangs,
+	count  int   // and all of them
+	last   int32 // of them in the mandate's order
 }
 
 func compareNeeds(a, b need) int {
-	return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.last, b.last), cmp.Compare(a.node, b.node))
+	return cmp.Or(cmp.Compare(a.wholes, b.wholes), cmp.Compare(a.count, b.count), cmp.Compare(a.last, b.last), cmp.Compare(a.node, b.node))
+}
+
+func (f *finder) needOf(n int, who []int32) need {
+	x := need{node: int32(n), count: len(who), last: slices.Max(who)}
+	for _, v := range who {
+		if f.isWhole(int(v)) {
+			x.wholes++
+		}
+	}
+	return x
 }
 
 // byNode chooses the candidates on one node after another whose room is needed together, those nodes first on which they are the
@@ -679,7 +878,7 @@ func (f *finder) byNode() bool {
 			}
 			if who := f.neededOn(n, class, together[:0]); len(who) > 0 {
 				together = who
-				queue = append(queue, need{int32(n), len(who), slices.Max(who)})
+				queue = append(queue, f.needOf(n, who))
 			}
 		}
 		queue.init()
@@ -693,7 +892,7 @@ func (f *finder) byNode() bool {
 				queue.pop()
 				continue
 			}
-			if now := (need{top.node, len(who), slices.Max(who)}); now != top { // others were chosen since
+			if now := f.needOf(int(top.node), who); now != top { // others were chosen since
 				queue[0] = now
 				queue.down(0)
 				continue
@@ -715,41 +914,40 @@ func (f *finder) chooseAll(who []int32) bool {
 		f.choose(int(who[0]))
 		return true
 	}
+	who = slices.DeleteFunc(slices.Clone(who), func(v int32) bool { // it goes with its gang
+		k := f.candidates[v].family
+		return k != nil && !f.isWhole(int(v)) && slices.Contains(who, k.whole)
+	})
 	type before struct{ freed, smallest []int64 }
-	saved := map[int32]before{}
+	saved, gone := map[int32]before{}, map[*family]int{}
 	for _, v := range who {
-		for s := f.candidates[v].side; s >= 0; s = f.sides[s].parent {
+		c := &f.candidates[v]
+		if c.family != nil {
+			gone[c.family] = c.family.gone
+		}
+		for s := c.side; s >= 0; s = f.sides[s].parent {
 			if _, known := saved[s]; !known {
 				saved[s] = before{slices.Clone(f.sides[s].freed), slices.Clone(f.sides[s].smallest)}
 			}
 		}
 	}
-	fine := true
+	chosen, freed, total := slices.Clone(f.chosen), slices.Clone(f.freed), slices.Clone(f.total)
+	var leaves []int32
 	for _, v := range who {
-		if fine = f.allowed(int(v)); !fine {
-			break
-		}
-		c := &f.candidates[v]
-		for s := c.side; s >= 0; s = f.sides[s].parent {
-			for q, value := range c.frees {
-				if of := &f.sides[s]; value > 0 {
-					of.freed[q] += value
-					if of.smallest[q] == 0 || value < of.smallest[q] {
-						of.smallest[q] = value
-					}
-				}
+		if !f.allowed(int(v)) {
+			f.chosen, f.freed, f.total = chosen, freed, total
+			for s, b := range saved {
+				f.sides[s].freed, f.sides[s].smallest = b.freed, b.smallest
 			}
+			for k, n := range gone {
+				k.gone = n
+			}
+			return false
 		}
+		leaves = append(leaves, f.count(int(v))...)
 	}
-	for s, b := range saved {
-		f.sides[s].freed, f.sides[s].smallest = b.freed, b.smallest
-	}
-	if fine {
-		for _, v := range slices.Clone(who) {
-			f.choose(int(v))
-		}
-	}
-	return fine
+	f.place(leaves)
+	return true
 }
 
 // neededOn returns the candidates on a node that have to go so that a pod of a class fits there, nil if it does not fit even then.
@@ -760,11 +958,12 @@ func (f *finder) neededOn(n, class int, who []int32) []int32 {
 	}
 	var taken []int32 // leaves
 	for l := f.at[n]; l < f.at[n+1]; l++ {
-		if v := f.leaves[l].gang; v >= 0 && !f.chosen[v] {
+		if v := f.leaves[l].gang; v >= 0 && !f.goes(int(v)) {
 			taken = append(taken, l)
 		}
 	}
 	slices.SortStableFunc(taken, func(a, b int32) int { return cmp.Compare(f.leaves[a].gang, f.leaves[b].gang) })
+	taken = f.withinSurplus(taken)
 	k := 0
 	for ; k < len(taken) && f.fits(n, class, 1) == 0; k++ {
 		f.give(taken[k], 1)
@@ -789,6 +988,23 @@ func (f *finder) neededOn(n, class int, who []int32) []int32 {
 	return who
 }
 
+// withinSurplus returns leaves without those of pods that are more than their gangs may lose.
+func (f *finder) withinSurplus(leaves []int32) []int32 {
+	var here map[*family]int
+	return slices.DeleteFunc(leaves, func(l int32) bool {
+		v := f.leaves[l].gang
+		k := f.candidates[v].family
+		if k == nil || f.isWhole(int(v)) {
+			return false
+		}
+		if here == nil {
+			here = map[*family]int{}
+		}
+		here[k]++
+		return k.gone+here[k] > k.most
+	})
+}
+
 // searched is how many candidates the depth-first search looks at.
 const searched = 24
 
@@ -796,8 +1012,7 @@ const searched = 24
 func (f *finder) search() bool {
 	var useful []int
 	for v := range f.candidates {
-		c := &f.candidates[v]
-		if len(useful) < searched && (f.givesQuota(v) || f.lost > 0 && len(c.leaves) > 0) {
+		if len(useful) < searched && (f.givesQuota(v) || f.lost > 0 && len(f.frees(v, false)) > 0) {
 			useful = append(useful, v)
 		}
 	}
@@ -878,12 +1093,12 @@ func (f *finder) slack() [][]int32 {
 func (f *finder) remove(v int, slack [][]int32) bool {
 	type move struct{ node, class, pods int }
 	var moves []move
-	c := &f.candidates[v]
+	leaves := f.frees(v, false)
 	put := func(n, class, pods int) {
 		f.put(n, class, pods)
 		moves = append(moves, move{n, class, pods})
 	}
-	for _, l := range c.leaves {
+	for _, l := range leaves {
 		f.give(l, -1)
 		n := int(f.leaves[l].node)
 		for r := range f.room {
@@ -919,28 +1134,24 @@ func (f *finder) remove(v int, slack [][]int32) bool {
 		for _, m := range slices.Backward(moves) {
 			f.put(m.node, m.class, -m.pods)
 		}
-		for _, l := range c.leaves {
+		for _, l := range leaves {
 			f.give(l, 1)
 		}
 		return false
 	}
-	f.chosen[v] = false
-	for i, l := range f.lacks {
-		if c.lacks[i] {
-			f.freed[i] -= max(0, c.frees[l.of])
-		}
-	}
-	for q, value := range c.frees {
-		f.total[q] -= max(0, value)
-	}
+	f.forget(v)
 	return true
 }
 
 // plan returns what was chosen.
 func (f *finder) plan() (p Plan) {
 	for v := range f.candidates {
-		if f.chosen[v] {
-			p.Victims = append(p.Victims, v)
+		switch of := f.candidates[v].of; {
+		case !f.chosen[v]:
+		case f.isWhole(v):
+			p.Victims = append(p.Victims, of.Candidate)
+		default:
+			p.Pods = append(p.Pods, of)
 		}
 	}
 	awaited := f.awaited()
@@ -949,8 +1160,13 @@ func (f *finder) plan() (p Plan) {
 			p.Awaits = append(p.Awaits, uid)
 		}
 	}
-	for _, v := range p.Victims {
-		if uid := f.m.Candidates[v].Gang; awaited[v] && !slices.Contains(p.Awaits, uid) {
+	for v := range f.candidates {
+		of := f.candidates[v].of
+		uid := f.m.Candidates[of.Candidate].Gang
+		if !f.isWhole(v) {
+			uid = f.m.Candidates[of.Candidate].Pods[of.Pod].UID
+		}
+		if awaited[v] && !slices.Contains(p.Awaits, uid) {
 			p.Awaits = append(p.Awaits, uid)
 		}
 	}
@@ -972,7 +1188,7 @@ func (f *finder) plan() (p Plan) {
 	return p
 }
 
-// awaited returns whose room is used: candidates by index, and those that leave anyway as -1 less their index.
+// awaited returns whose room is used: units by index, and those that leave anyway as -1 less their index.
 func (f *finder) awaited() map[int]bool {
 	out := map[int]bool{}
 	for n := range f.nodes {
@@ -999,7 +1215,7 @@ func (f *finder) awaited() map[int]bool {
 		}
 		var here []int32
 		for l := f.at[n]; l < f.at[n+1]; l++ {
-			if v := f.leaves[l].gang; v < 0 || f.chosen[v] {
+			if v := f.leaves[l].gang; v < 0 || f.goes(int(v)) {
 				here = append(here, l)
 			}
 		}
@@ -1010,6 +1226,9 @@ func (f *finder) awaited() map[int]bool {
 				continue
 			}
 			if v := int(f.leaves[l].gang); v >= 0 {
+				if !f.chosen[v] {
+					v = int(f.candidates[v].family.whole)
+				}
 				out[v] = true
 			} else {
 				out[-1-int(f.leaves[l].anyway)] = true

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand"
 	"slices"
 	"testing"
@@ -30,7 +31,8 @@ func some(rng *rand.Rand, resources []string, most int64) api.Resources {
 	return api.FromMap(m)
 }
 
-func random(rng *rand.Rand) *problem {
+// random makes a problem; in an elastic one, gangs may lose single pods.
+func random(rng *rand.Rand, elastic bool) *problem {
 	resources := []string{"cpu", "gpu"}[:1+rng.Intn(2)]
 	p := &problem{m: &Mandate{}}
 	for range 1 + rng.Intn(2) {
@@ -38,7 +40,11 @@ func random(rng *rand.Rand) *problem {
 		p.classes = append(p.classes, c)
 	}
 	queues := []string{"a.x", "a.y", "b.x", "b.y"}
-	for i := range 1 + rng.Intn(7) {
+	most := 7
+	if elastic {
+		most = 4
+	}
+	for i := range 1 + rng.Intn(most) {
 		queue := queues[rng.Intn(len(queues))]
 		p.m.Candidates = append(p.m.Candidates, Candidate{Gang: fmt.Sprintf("v%d", i), Queue: queue, Demand: api.Resources{}})
 	}
@@ -64,6 +70,9 @@ func random(rng *rand.Rand) *problem {
 		}
 		p.nodes = append(p.nodes, node)
 	}
+	if elastic {
+		p.divide(rng)
+	}
 	if rng.Intn(2) == 0 {
 		for range 1 + rng.Intn(2) {
 			p.m.Lacks = append(p.m.Lacks, Lack{Queue: []string{"a", "b", "a.x", "root"}[rng.Intn(4)], Resource: resources[rng.Intn(len(resources))], Short: 1 + rng.Int63n(6)})
@@ -88,21 +97,100 @@ func random(rng *rand.Rand) *problem {
 	return p
 }
 
+// divide lets some gangs lose single pods: each of what a gang has on a node becomes that of one pod, or two.
+func (p *problem) divide(rng *rand.Rand) {
+	for i := range p.m.Candidates {
+		c := &p.m.Candidates[i]
+		if rng.Intn(3) == 0 {
+			continue
+		}
+		for n := range p.nodes {
+			var leaves []Leaves
+			for _, l := range p.nodes[n].Leaves {
+				if l.Gang != c.Gang || l.Anyway || len(c.Pods) == 4 {
+					leaves = append(leaves, l)
+					continue
+				}
+				rest := l.Amounts
+				for k := rng.Intn(2); k >= 0; k-- {
+					amounts := rest
+					if k > 0 {
+						amounts = some(rng, []string{"cpu", "gpu"}, 2).Min(rest)
+						rest = rest.Sub(amounts).Positive()
+					}
+					pod := Pod{UID: fmt.Sprintf("%s-%d", c.Gang, len(c.Pods)), Amounts: amounts}
+					c.Pods = append(c.Pods, pod)
+					leaves = append(leaves, Leaves{Gang: pod.UID, Amounts: amounts})
+				}
+			}
+			p.nodes[n].Leaves = leaves
+		}
+		rng.Shuffle(len(c.Pods), func(a, b int) { c.Pods[a], c.Pods[b] = c.Pods[b], c.Pods[a] })
+		if c.Surplus = rng.Intn(3); len(c.Pods) <= c.Surplus {
+			c.Surplus = max(0, len(c.Pods)-1)
+		}
+	}
+}
+
+// sets calls f with all sets of victims: of each gang nothing, all, or some of the pods that it may lose.
+func (p *problem) sets(f func([]Single)) {
+	var set []Single
+	var add func(i int)
+	add = func(i int) {
+		if i == len(p.m.Candidates) {
+			f(set)
+			return
+		}
+		c := &p.m.Candidates[i]
+		for pods := range 1 << len(c.Pods) {
+			if bits.OnesCount(uint(pods)) > c.Surplus {
+				continue
+			}
+			n := len(set)
+			for k := range c.Pods {
+				if pods&(1<<k) != 0 {
+					set = append(set, Single{i, k})
+				}
+			}
+			add(i + 1)
+			set = set[:n]
+		}
+		set = append(set, Single{i, -1})
+		add(i + 1)
+		set = set[:len(set)-1]
+	}
+	add(0)
+}
+
+func (p *Plan) all() (out []Single) {
+	for _, v := range p.Victims {
+		out = append(out, Single{v, -1})
+	}
+	return append(out, p.Pods...)
+}
+
+func (p *problem) demand(v Single) api.Resources {
+	if v.Pod < 0 {
+		return p.m.Candidates[v.Candidate].Demand
+	}
+	return p.m.Candidates[v.Candidate].Pods[v.Pod].Amounts
+}
+
 // lawful judges the victims with regard to quota, straight from the words of the specification.
-func (p *problem) lawful(victims []int) (allowed, covers bool) {
+func (p *problem) lawful(victims []Single) (allowed, covers bool) {
 	covers = true
 	var all api.Resources
 	for _, l := range p.m.Lacks {
 		var freed int64
 		for _, v := range victims {
-			if c := p.m.Candidates[v]; api.Under(c.Queue, l.Queue) {
-				freed += c.Demand.Value(l.Resource)
+			if c := p.m.Candidates[v.Candidate]; api.Under(c.Queue, l.Queue) {
+				freed += p.demand(v).Value(l.Resource)
 			}
 		}
 		covers = covers && freed >= l.Short
 	}
 	for _, v := range victims {
-		all = all.Add(p.m.Candidates[v].Demand)
+		all = all.Add(p.demand(v))
 	}
 	covers = covers && p.m.AtLeast.Fits(all)
 	allowed = true
@@ -111,14 +199,14 @@ func (p *problem) lawful(victims []int) (allowed, covers bool) {
 		within := 0
 		for _, v := range victims {
 			inside := false
-			for k := p.m.Candidates[v].Side; k > 0; k = p.m.Sides[k-1].Parent {
+			for k := p.m.Candidates[v.Candidate].Side; k > 0; k = p.m.Sides[k-1].Parent {
 				inside = inside || k == i+1
 			}
 			if !inside {
 				continue
 			}
 			within++
-			d := p.m.Candidates[v].Demand.Positive()
+			d := p.demand(v).Positive()
 			freed = freed.Add(d)
 			for _, a := range d {
 				if has, known := smallest.Get(a.Resource); !known {
@@ -199,15 +287,28 @@ func (p *problem) all() (pods []int) {
 	return pods
 }
 
-func (p *problem) uids(victims []int) (out []string) {
+func (p *problem) uid(v Single) string {
+	if v.Pod < 0 {
+		return p.m.Candidates[v.Candidate].Gang
+	}
+	return p.m.Candidates[v.Candidate].Pods[v.Pod].UID
+}
+
+// uids of victims, and of all pods of those that go as a whole.
+func (p *problem) uids(victims []Single) (out []string) {
 	for _, v := range victims {
-		out = append(out, p.m.Candidates[v].Gang)
+		out = append(out, p.uid(v))
+		if c := &p.m.Candidates[v.Candidate]; v.Pod < 0 {
+			for _, pod := range c.Pods {
+				out = append(out, pod.UID)
+			}
+		}
 	}
 	return out
 }
 
 // fine reports whether a set of victims is a plan.
-func (p *problem) fine(victims []int) bool {
+func (p *problem) fine(victims []Single) bool {
 	allowed, covers := p.lawful(victims)
 	uids := p.uids(victims)
 	return allowed && covers && p.packs(p.all(), "", func(l Leaves) bool { return l.Anyway || slices.Contains(uids, l.Gang) })
@@ -216,24 +317,32 @@ func (p *problem) fine(victims []int) bool {
 // TestFindAgainstAllSets compares Find with a search over all sets of candidates. Every plan that it finds has to be valid: the sides
 // allow the victims, they cover what is lacking, the pods of each shard have room there once the gangs that it awaits are gone, and
 // no victim that gives quota alone can be left out. Where there is a plan, Find has to find one in at least 96 of 100 cases (97.2 when this was written; most of the others are missed because pods take free room first).
+//
+// Where gangs may lose single pods, no gang goes as a whole where surplus pods alone would do, but in 1 of 25 such cases (1 of 33 when this was written).
 func TestFindAgainstAllSets(t *testing.T) {
+	t.Run("gangs", func(t *testing.T) { testFind(t, false) })
+	t.Run("surplus", func(t *testing.T) { testFind(t, true) })
+}
+
+func testFind(t *testing.T, elastic bool) {
+	singles, whole := 0, 0
 	solvable, found, smallest, reducible, missed := 0, 0, 0, 0, 0
 	const problems = 30000
 	for seed := range int64(problems) {
-		p := random(rand.New(rand.NewSource(seed)))
+		p := random(rand.New(rand.NewSource(seed)), elastic)
 		got, result := Find(p.classes, p.nodes, p.m, 0)
 		least := -1
-		for set := range 1 << len(p.m.Candidates) {
-			var victims []int
-			for v := range p.m.Candidates {
-				if set&(1<<v) != 0 {
-					victims = append(victims, v)
+		spares := false // surplus pods alone would do
+		isWhole := func(v Single) bool { return v.Pod < 0 }
+		p.sets(func(victims []Single) {
+			better := least < 0 || len(victims) < least
+			if alone := !slices.ContainsFunc(victims, isWhole) && len(victims) > 0; (better || alone && !spares) && p.fine(victims) {
+				spares = spares || alone
+				if better {
+					least = len(victims)
 				}
 			}
-			if (least < 0 || len(victims) < least) && p.fine(victims) {
-				least = len(victims)
-			}
-		}
+		})
 		if len(p.m.Lacks) == 0 && p.packs(p.all(), "", func(l Leaves) bool { return l.Anyway }) {
 			least = 0 // AtLeast alone evicts nobody
 		}
@@ -263,27 +372,44 @@ func TestFindAgainstAllSets(t *testing.T) {
 		if least > 0 {
 			found++
 		}
-		if len(got.Victims) == least {
+		victims := got.all()
+		if len(victims) == least {
 			smallest++
 		}
-		if len(got.Victims) == 0 {
+		if spares && least > 0 {
+			if singles++; len(got.Victims) > 0 {
+				whole++
+			}
+		}
+		for i, c := range p.m.Candidates {
+			n := 0
+			for _, v := range got.Pods {
+				if v.Candidate == i {
+					n++
+				}
+			}
+			if n > c.Surplus || n > 0 && slices.Contains(got.Victims, i) {
+				t.Fatalf("seed %d: %+v takes %d pods of gang %d\n%s", seed, got, n, i, p)
+			}
+		}
+		if len(victims) == 0 {
 			t.Fatalf("seed %d: a plan without victims\n%s", seed, p)
 		}
-		allowed, covers := p.lawful(got.Victims)
+		allowed, covers := p.lawful(victims)
 		if !allowed || !covers {
 			t.Fatalf("seed %d: %+v is allowed %t and covers %t\n%s", seed, got, allowed, covers, p)
 		}
-		for i, v := range got.Victims {
-			without := slices.Delete(slices.Clone(got.Victims), i, i+1)
-			if _, still := p.lawful(without); still && !slices.Contains(got.Awaits, p.m.Candidates[v].Gang) {
-				t.Fatalf("seed %d: %+v, and victim %d is not needed\n%s", seed, got, v, p)
+		for i, v := range victims {
+			without := slices.Delete(slices.Clone(victims), i, i+1)
+			if _, still := p.lawful(without); still && !slices.Contains(got.Awaits, p.uid(v)) {
+				t.Fatalf("seed %d: %+v, and victim %v is not needed\n%s", seed, got, v, p)
 			}
 			if p.fine(without) {
 				reducible++
 				break
 			}
 		}
-		uids := p.uids(got.Victims)
+		uids := p.uids(victims)
 		for _, uid := range got.Awaits {
 			leaves := slices.ContainsFunc(p.nodes, func(n Node) bool {
 				return slices.ContainsFunc(n.Leaves, func(l Leaves) bool { return l.Gang == uid && l.Anyway })
@@ -302,7 +428,12 @@ func TestFindAgainstAllSets(t *testing.T) {
 				}
 			}
 			gone := func(l Leaves) bool {
-				return slices.Contains(got.Awaits, l.Gang) && (l.Anyway || slices.Contains(uids, l.Gang))
+				if l.Anyway {
+					return slices.Contains(got.Awaits, l.Gang)
+				}
+				return slices.ContainsFunc(victims, func(v Single) bool { // a gang that is awaited is so with all of its pods
+					return slices.Contains(got.Awaits, p.uid(v)) && slices.Contains(p.uids([]Single{v}), l.Gang)
+				})
 			}
 			if !p.packs(pods, shard, gone) {
 				t.Fatalf("seed %d: %+v has no room at %s\n%s", seed, got, shard, p)
@@ -314,6 +445,12 @@ func TestFindAgainstAllSets(t *testing.T) {
 	}
 	t.Logf("%d of %d problems have a plan; found %d (%.2f%%), %d of them with the fewest victims, %d with one too many",
 		solvable, problems, found, 100*float64(found)/float64(solvable), smallest, reducible)
+	if elastic {
+		t.Logf("in %d of %d cases in which surplus pods would do, a gang goes as a whole", whole, singles)
+		if whole > singles/25 {
+			t.Errorf("too many")
+		}
+	}
 	if found < solvable*96/100 {
 		t.Errorf("found %d of %d plans", found, solvable)
 	}
@@ -331,25 +468,32 @@ func TestFind(t *testing.T) {
 		want    string
 	}{
 		{"quota alone", []Class{{Requests: cpu(1), Pods: 2}}, []Node{{Shard: "a", Free: cpu(2), Classes: []uint32{0}}},
-			Mandate{Lacks: []Lack{{"q", "cpu", 2}}, Candidates: []Candidate{victim("u", 1), victim("v", 2)}}, "1 [1] awaits [] [{a 0 2}]"},
+			Mandate{Lacks: []Lack{{"q", "cpu", 2}}, Candidates: []Candidate{victim("u", 1), victim("v", 2)}}, "1 [1] [] awaits [] [{a 0 2}]"},
 		{"room of one that leaves anyway", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "gone", Amounts: cpu(1), Anyway: true}}}},
-			Mandate{Lacks: []Lack{{"q", "cpu", 1}}, Candidates: []Candidate{victim("v", 1)}}, "1 [0] awaits [gone] [{a 0 1}]"},
+			Mandate{Lacks: []Lack{{"q", "cpu", 1}}, Candidates: []Candidate{victim("v", 1)}}, "1 [0] [] awaits [gone] [{a 0 1}]"},
 		{"two on one node", []Class{{Requests: cpu(4), Pods: 1}}, []Node{
 			{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "u", Amounts: cpu(2)}}},
 			{Shard: "b", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(2)}, {Gang: "w", Amounts: cpu(2)}}}},
-			Mandate{Candidates: []Candidate{victim("u", 2), victim("v", 2), victim("w", 2)}}, "1 [1 2] awaits [v w] [{b 0 1}]"},
+			Mandate{Candidates: []Candidate{victim("u", 2), victim("v", 2), victim("w", 2)}}, "1 [1 2] [] awaits [v w] [{b 0 1}]"},
 		{"the large one, as both are too many", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}},
 			Mandate{Lacks: []Lack{{"q", "cpu", 5}}, Sides: []Side{{Above: cpu(3)}}, Candidates: []Candidate{
-				{Gang: "u", Queue: "q", Demand: cpu(1), Side: 1}, {Gang: "v", Queue: "q", Demand: cpu(5), Side: 1}, {Gang: "w", Queue: "q", Demand: cpu(4), Side: 1}}}, "1 [1] awaits [] [{a 0 1}]"},
+				{Gang: "u", Queue: "q", Demand: cpu(1), Side: 1}, {Gang: "v", Queue: "q", Demand: cpu(5), Side: 1}, {Gang: "w", Queue: "q", Demand: cpu(4), Side: 1}}}, "1 [1] [] awaits [] [{a 0 1}]"},
 		{"too little", []Class{{Requests: cpu(3), Pods: 1}}, []Node{{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(2)}}}},
 			Mandate{Candidates: []Candidate{victim("v", 2)}}, "0 1 of 1 pods would have no room even without all gangs that could be evicted"},
 		{"too little quota", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}},
 			Mandate{Lacks: []Lack{{"q", "cpu", 5000}}, Candidates: []Candidate{victim("v", 2000)}}, `0 all gangs that could be evicted together free cpu=2 of the 5 that queue "q" lacks`},
 		{"nobody", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}}, Mandate{Candidates: []Candidate{victim("v", 2)}}, "0 " + roomThere},
+		{"surplus before a gang", []Class{{Requests: cpu(1), Pods: 1}}, []Node{
+			{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "u", Amounts: cpu(1)}, {Gang: "v-2", Amounts: cpu(1)}, {Gang: "v", Amounts: cpu(1)}}}},
+			Mandate{Lacks: []Lack{{"q", "cpu", 1}}, Candidates: []Candidate{victim("u", 1), {Gang: "v", Queue: "q", Demand: cpu(2), Surplus: 1, Pods: []Pod{{"v-2", cpu(1)}}}}}, "1 [] [{1 0}] awaits [v-2] [{a 0 1}]"},
+		{"a gang in place of its surplus", []Class{{Requests: cpu(3), Pods: 1}}, []Node{
+			{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v-2", Amounts: cpu(1)}, {Gang: "v", Amounts: cpu(2)}, {Gang: "w-2", Amounts: cpu(1)}}}},
+			Mandate{Lacks: []Lack{{"q", "cpu", 3}}, Candidates: []Candidate{
+				{Gang: "v", Queue: "q", Demand: cpu(3), Surplus: 1, Pods: []Pod{{"v-2", cpu(1)}}}, {Gang: "w", Queue: "q", Demand: cpu(2), Surplus: 1, Pods: []Pod{{"w-2", cpu(1)}}}}}, "1 [0] [] awaits [v] [{a 0 1}]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, result := Find(test.classes, test.nodes, &test.m, 0)
-			got := fmt.Sprintf("%d %v awaits %v %v", result, p.Victims, p.Awaits, p.Shares)
+			got := fmt.Sprintf("%d %v %v awaits %v %v", result, p.Victims, p.Pods, p.Awaits, p.Shares)
 			if result != Found {
 				got = fmt.Sprintf("%d %s", result, p.Why)
 			}

@@ -259,6 +259,14 @@ func TooManyResources() string {
 // Yielded says that the gang is evicted so that another one can start.
 func Yielded(why string) Reason { return Reason{v1alpha1.ReasonPreempted, why} }
 
+// Shrunk says that pods which a gang has beyond its minimum are evicted.
+func Shrunk(pods int, why string) string {
+	if pods == 1 {
+		return "1 pod beyond its minimum is " + why
+	}
+	return fmt.Sprintf("%d pods beyond its minimum are %s", pods, why)
+}
+
 // Claims says for whom a gang waits that has a claim. Nothing is said of them where another home made it.
 func Claims(victims []string) string {
 	switch len(victims) {
@@ -270,13 +278,8 @@ func Claims(victims []string) string {
 	return fmt.Sprintf("claims from %d gangs: %s; starts when their pods are gone", len(victims), strings.Join(victims, " "))
 }
 
-// Evicted says which gangs are evicted for one.
-func Evicted(victims []string) string {
-	if len(victims) == 1 {
-		return "gang " + victims[0] + " is evicted for it"
-	}
-	return "gangs " + strings.Join(victims, ", ") + " are evicted for it"
-}
+// Evicted says what is evicted for a gang: others, or some pods of them.
+func Evicted(victims []string) string { return "evicted for it: " + strings.Join(victims, ", ") }
 
 // Uncharged says that pods which have a node are not charged because that was denied.
 func Uncharged(denial Reason) Reason {

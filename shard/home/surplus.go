@@ -1,0 +1,232 @@
+package home
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/plan"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Surplus pods: a gang that runs with more pods than its minimum gives up single pods for a claim, and runs on. The order is that of
+// Kubernetes' controllers: the lowest deletion cost first, then the youngest.
+//
+// The claimant's home chooses, from what it sees of the pods. The gang's own home has the last word (onShrink): it agrees only if each pod is
+// bound and what it is said to be, and the gang has its minimum without them. Then the coordinator writes that they are condemned, and
+// only after that they are evicted, by whichever home reads the record. A condemned pod stays so until it is gone, and its place is
+// nobody's: a pod that replaces it is growth.
+
+// surplusAtMost bounds the single pods that are asked about for one mandate.
+const surplusAtMost = 3072
+
+// least is how many pods of a gang have to stay when it gives up single ones, 0 if it is evicted as a whole or not at all: it has not started,
+// says so, or counts its minimum otherwise.
+func (g *gang) least() int {
+	if !g.started || g.single || g.group == nil || g.gone || g.group.Whole || len(g.group.Roles) > 0 || len(g.group.Floor) > 0 || !g.preemptible() {
+		return 0
+	}
+	return g.minCount()
+}
+
+// saysLeast reports whether the record says something else of that, and it matters: the gang has more than its minimum, or had.
+func (g *gang) saysLeast() bool {
+	ch := &g.charge
+	return ch.least != g.least() && (ch.least > 0 || len(ch.pods) > g.minCount())
+}
+
+// maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.
+func (p *pod) maySpare() bool { return p.Node != "" && !p.Finished && !p.Deleting }
+
+// onShrink answers whether a gang can do without some pods, or evicts those that are condemned.
+func (c *Core) onShrink(m *wire.Shrink) {
+	g := c.gangs[m.GetGang().GetUid()]
+	if g == nil || g.dropped || c.table == nil {
+		return
+	}
+	ch := &g.charge
+	if m.GetAttempt() != ch.attempt || !ch.reserved || ch.closed {
+		return
+	}
+	if m.GetReservationRevision() > ch.revision {
+		ch.revision = m.GetReservationRevision()
+	}
+	c.condemned(g, m.GetCondemned(), m.GetTo())
+	if len(m.GetPods()) == 0 {
+		return
+	}
+	reply := &wire.Condemn{Gang: g.message(), Attempt: ch.attempt, Serial: c.serial(g), TableEpoch: uint64(c.table.Epoch), Mandate: m.GetMandate(), Term: c.term, Refused: c.needs(g, m.GetPods())}
+	for _, p := range m.GetPods() {
+		if reply.Refused == "" {
+			reply.Pods = append(reply.Pods, p.GetUid())
+		}
+	}
+	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Condemn{Condemn: reply}})
+	if fault.On(fault.CondemnUnwritten) && reply.Refused == "" {
+		c.condemned(g, m.GetPods(), m.GetTo())
+	}
+}
+
+// needs says why a gang cannot do without some pods, "" if it can.
+func (c *Core) needs(g *gang, pods []*wire.SurplusPod) string {
+	least := g.least()
+	if least == 0 {
+		return "a gang that was to lose single pods is evicted as a whole or not at all"
+	}
+	least = max(least, g.charge.least) // where it was lowered, the record is to say so first
+	stay := map[string]bool{}
+	for uid, p := range g.members {
+		stay[uid] = p.maySpare() && g.charge.condemned[uid] == nil
+	}
+	for _, w := range pods {
+		p := g.members[w.GetUid()]
+		if amounts, err := wire.ToResources(w.GetAmounts()); err != nil || p == nil || !stay[p.UID] || !g.charge.names(g, p) || !p.Class.Requests.Equal(amounts) {
+			return "a pod that was to go has changed"
+		}
+		stay[p.UID] = false
+	}
+	left := 0
+	for _, stays := range stay {
+		if stays {
+			left++
+		}
+	}
+	if left < least && !fault.On(fault.CondemnBelowMinimum) {
+		return "a gang that was to lose pods needs them"
+	}
+	return ""
+}
+
+// condemned takes note of pods that the record of a gang condemns, and says so.
+func (c *Core) condemned(g *gang, pods []*wire.SurplusPod, to *wire.Yielding) {
+	n := g.charge.condemn(pods, to)
+	if n == 0 {
+		return
+	}
+	c.Condemned += uint64(n)
+	g.shrunk = report.Shrunk(n, to.GetWhy())
+	c.warn(g, v1alpha1.ReasonShrunk, report.Short(g.shrunk))
+	c.mark(g)
+}
+
+// condemn notes what the record condemns, and returns how many of it are new.
+func (ch *charge) condemn(pods []*wire.SurplusPod, to *wire.Yielding) (n int) {
+	for _, w := range pods {
+		if amounts, err := wire.ToResources(w.GetAmounts()); err == nil && ch.condemned[w.GetUid()] == nil {
+			if ch.condemned == nil {
+				ch.condemned = map[string]api.Resources{}
+			}
+			ch.condemned[w.GetUid()] = amounts
+			n++
+		}
+	}
+	if n > 0 {
+		ch.shrinks = to
+	}
+	return n
+}
+
+// evictCondemned evicts what is condemned of a gang.
+func (c *Core) evictCondemned(g *gang) {
+	for _, uid := range api.SortedKeys(g.charge.condemned) {
+		if p := g.members[uid]; p != nil && p.isBound() {
+			c.evictPod(g, p, report.Short(g.charge.shrinks.GetWhy()))
+		}
+	}
+}
+
+// goneCondemned is what the reservation is still charged for condemned pods that are gone.
+func (g *gang) goneCondemned() (sum api.Resources) {
+	for uid, amounts := range g.charge.condemned {
+		if p := g.members[uid]; p == nil || !p.isBound() {
+			sum = sum.Add(amounts)
+		}
+	}
+	return sum
+}
+
+// forgetCondemned forgets pods that the reservation does not name any more.
+func (ch *charge) forgetCondemned() {
+	maps.DeleteFunc(ch.condemned, func(uid string, _ api.Resources) bool {
+		_, named := slices.BinarySearch(ch.pods, api.PodID(uid))
+		return !named
+	})
+}
+
+// surplusOf finds the single pods of a mandate's candidates that may go, by index of candidate. It looks at all pods of the cluster.
+func (c *Core) surplusOf(m *wire.Mandate) map[int]plan.Candidate {
+	type elastic struct {
+		index int
+		of    *wire.Candidate
+		pods  []*pod
+	}
+	gangs := map[string]*elastic{}
+	for i, of := range m.GetCandidates() {
+		if of.GetLeast() > 0 {
+			gangs[of.GetGang().GetUid()] = &elastic{index: i, of: of}
+		}
+	}
+	if len(gangs) == 0 {
+		return nil
+	}
+	for _, p := range c.pods {
+		if !p.maySpare() {
+			continue
+		}
+		if e := gangs[gangOf(p)]; e != nil && !slices.Contains(e.of.GetCondemned(), p.id) {
+			e.pods = append(e.pods, p)
+		}
+	}
+	out := map[int]plan.Candidate{}
+	left := surplusAtMost
+	for _, of := range m.GetCandidates() {
+		e := gangs[of.GetGang().GetUid()]
+		if e == nil || len(e.pods) <= int(of.GetLeast()) {
+			continue
+		}
+		slices.SortFunc(e.pods, func(a, b *pod) int { return api.CompareSurplus(a.Pod, b.Pod) })
+		found := plan.Candidate{Surplus: len(e.pods) - int(of.GetLeast())}
+		for _, p := range e.pods[:min(left, len(e.pods))] {
+			found.Pods = append(found.Pods, plan.Pod{UID: p.UID, Amounts: p.Class.Requests})
+		}
+		left -= len(found.Pods)
+		out[e.index] = found
+	}
+	return out
+}
+
+// victimsOf writes down what a plan takes: gangs, and single pods of others.
+func victimsOf(m *wire.Mandate, singles map[int]plan.Candidate, found *plan.Plan) (out []*wire.Victim) {
+	for _, v := range found.Victims {
+		of := m.GetCandidates()[v]
+		out = append(out, &wire.Victim{Gang: of.GetGang(), Attempt: of.GetAttempt()})
+	}
+	last := -1
+	for _, s := range found.Pods {
+		if of := m.GetCandidates()[s.Candidate]; s.Candidate != last {
+			last = s.Candidate
+			out = append(out, &wire.Victim{Gang: of.GetGang(), Attempt: of.GetAttempt()})
+		}
+		v, p := out[len(out)-1], singles[s.Candidate].Pods[s.Pod]
+		v.Pods = append(v.Pods, &wire.SurplusPod{Uid: p.UID, Amounts: wire.FromResources(p.Amounts)})
+	}
+	return out
+}
+
+// victimName names a victim for people.
+func victimName(v *wire.Victim) string {
+	name := "gang " + v.GetGang().GetNamespace() + "/" + api.GroupTitle(api.GroupKind(v.GetGang().GetKind()), v.GetGang().GetName())
+	switch n := len(v.GetPods()); n {
+	case 0:
+		return name
+	case 1:
+		return "1 pod of " + name
+	default:
+		return fmt.Sprintf("%d pods of %s", n, name)
+	}
+}
