@@ -269,13 +269,10 @@ func Shrunk(pods int, why string) string {
 
 // Claims says for whom a gang waits that has a claim. Nothing is said of them where another home made it.
 func Claims(victims []string) string {
-	switch len(victims) {
-	case 0:
+	if len(victims) == 0 {
 		return "starts when the pods of gangs that make room for it are gone"
-	case 1:
-		return "claims from 1 gang: " + victims[0] + "; starts when its pods are gone"
 	}
-	return fmt.Sprintf("claims from %d gangs: %s; starts when their pods are gone", len(victims), strings.Join(victims, " "))
+	return Evicted(victims) + "; starts when they are gone"
 }
 
 // Evicted says what is evicted for a gang: others, or some pods of them.
