@@ -39,7 +39,7 @@ func TestDemoTakesBack(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("ok %t: %v", ok, err)
 	}
-	for _, want := range []string{`"gangs_evicted":6,`, "prod creates 6 gangs", " is evicted for prod-", "[BBBBBBBBBBBBPPPPPPPPPPPP]    192    192 ", "Preempted  evicted so that gang teams/prod-", "Claimed  gang teams/batch-",
+	for _, want := range []string{`"gangs_evicted":6,`, "prod creates 6 gangs", " is evicted for prod-", "[BBBBBBBBBBBBPPPPPPPPPPPP]    192    192 ", "Preempted  evicted so that gang teams/prod-", "Claimed  evicted for it: gang teams/batch-",
 		"PodGroupInitiallyScheduled=False, ", "QuotaReserved=False, QuotaExceeded: ", "18 gangs ran 24 times with all 8 pods, never in part: ", "kubectl describe podgroup -n teams prod-"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q", want)
