@@ -269,7 +269,7 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 	for ch := range c.charges(n) {
 		view.Pods = append(view.Pods, c.placement(ch))
 		for _, a := range c.classOf(ch).requests {
-			if !strings.HasPrefix(a.name, attachPrefix) {
+			if driverOf(a.name) == "" {
 				used[a.name] = api.AddSat(used[a.name], a.amount)
 			}
 		}
@@ -367,7 +367,7 @@ func (c *Cache) Lookup(uid string) (Placement, bool) {
 func (c *Cache) Totals() Totals {
 	t := Totals{Nodes: c.there, OutOfSync: c.outOfSync, RoomVersion: c.roomVersion, NodesVersion: c.nodesVersion, SyncVersion: c.syncVersion}
 	for _, col := range c.columns {
-		if col == nil || col.offers == 0 || col.attach {
+		if col == nil || col.offers == 0 || col.driver != "" {
 			continue
 		}
 		t.Allocatable = append(t.Allocatable, api.Amount{Resource: col.name, Value: col.sumAlloc.saturated()})

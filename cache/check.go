@@ -88,8 +88,8 @@ func (c *Cache) Check() error {
 			if col == nil {
 				continue
 			}
-			alloc := col.of(n.object)
-			left := alloc - used[col.name] - col.attached(n.object)
+			alloc, attached := col.of(n.object)
+			left := alloc - used[col.name] - attached
 			delete(used, col.name)
 			if has, free := int64(c.hasOf(n.slot)[col.i]), c.freeOf(n.slot)[col.i]; has != alloc || free != left {
 				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, free, has)
@@ -175,7 +175,7 @@ func (c *Cache) checkColumns() error {
 				offers++
 			}
 		}
-		if col.attach {
+		if col.driver != "" {
 			offers = 1
 		}
 		if offers != col.offers {
@@ -185,7 +185,7 @@ func (c *Cache) checkColumns() error {
 			dead++
 			continue
 		}
-		if col.attach {
+		if col.driver != "" {
 			continue
 		}
 		if a, f, l := totals.Allocatable.Value(col.name), totals.Free.Value(col.name), totals.Largest.Value(col.name); a != alloc || f != free || l != largest {

@@ -13,10 +13,10 @@ import (
 // not follow the names that pods make up.
 type column struct {
 	name   string
-	i      int  // where it is in the row of a slot
-	device bool // an extended resource
-	attach bool // volumes of a CSI driver: a node has any number of what it does not name
-	offers int  // nodes that name it, also with zero of it
+	i      int    // where it is in the row of a slot
+	device bool   // an extended resource
+	driver string // CSI driver whose volumes these are, "" for a resource: a node has any number of what it does not name
+	offers int    // nodes that name it, also with zero of it
 
 	sumAlloc wide
 	sumFree  wide // of the positive ones
@@ -38,9 +38,18 @@ func volumesOf(driver string) string { return attachPrefix + driver }
 
 const attachPrefix = "volumes of "
 
+// driverOf is the reverse of volumesOf, "" for what is no such resource.
+func driverOf(resource string) string {
+	driver, _ := strings.CutPrefix(resource, attachPrefix)
+	if driver == resource {
+		return ""
+	}
+	return driver
+}
+
 // isDevice reports whether a resource is an extended one, by the rule of Kubernetes.
 func isDevice(name string) bool {
-	return !strings.HasPrefix(name, attachPrefix) && strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
+	return driverOf(name) == "" && strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
 }
 
 // wide sums amounts that are not negative without losing any.
@@ -70,39 +79,23 @@ func (w wide) saturated() int64 {
 // Otherwise a pod on each node that requests some device would keep everybody's pods off all nodes. Nor is one with more volumes than
 // its driver's limit: that keeps no other pod from running.
 func (col *column) lacks(has, free int64) bool {
-	return free < 0 && (has > 0 || !col.device) && !col.attach
+	return free < 0 && (has > 0 || !col.device) && col.driver == ""
 }
 
-// of is how much of the column a node has.
-func (col *column) of(n *api.Node) int64 {
-	if !col.attach {
-		return max(n.Allocatable.Value(col.name), 0)
+// of is how much of the column a node has, and how much of it is in use that no charge counts.
+func (col *column) of(n *api.Node) (has, used int64) {
+	switch {
+	case n == nil:
+		return 0, 0
+	case col.driver == "":
+		return max(n.Allocatable.Value(col.name), 0), 0
 	}
-	if a := attachable(n, col.name); a != nil {
-		return a.Limit
-	}
-	return unlimited
-}
-
-// attachable is what a node says of the volumes of a driver, nil for nothing.
-func attachable(n *api.Node, name string) *api.Attachable {
-	for i := range n.Attachable {
-		if volumesOf(n.Attachable[i].Driver) == name {
-			return &n.Attachable[i]
+	for _, a := range n.Attachable {
+		if a.Driver == col.driver {
+			return a.Limit, a.Used
 		}
 	}
-	return nil
-}
-
-// attached is how many volumes of a column are attached to a node that no charge counts.
-func (col *column) attached(n *api.Node) int64 {
-	if !col.attach || n == nil {
-		return 0
-	}
-	if a := attachable(n, col.name); a != nil {
-		return a.Used
-	}
-	return 0
+	return unlimited, 0
 }
 
 // setFree writes what is free of one resource of a slot that had so much of it, and has so much now, and everything that is
@@ -133,12 +126,11 @@ func (c *Cache) setShape(s int32, was, node *api.Node) (grew bool) {
 		if col == nil {
 			continue
 		}
-		v, old := int64(0), int64(c.hasOf(s)[col.i])
-		if node != nil {
-			v = col.of(node)
-		}
+		old := int64(c.hasOf(s)[col.i])
+		v, used := col.of(node)
+		_, before := col.of(was)
 		c.shape[col.i] = uint64(v)
-		attached := col.attached(node) - col.attached(was)
+		attached := used - before
 		if v == old && attached == 0 {
 			continue
 		}
@@ -193,7 +185,7 @@ func (c *Cache) columnOf(name string) *column {
 			break
 		}
 	}
-	col := &column{name: name, i: i, device: isDevice(name), attach: strings.HasPrefix(name, attachPrefix)}
+	col := &column{name: name, i: i, device: isDevice(name), driver: driverOf(name)}
 	if i == len(c.columns) {
 		c.columns = append(c.columns, col)
 		c.widen()
@@ -201,7 +193,7 @@ func (c *Cache) columnOf(name string) *column {
 		c.columns[i] = col
 	}
 	c.byName[name] = i
-	if col.attach {
+	if col.driver != "" {
 		col.offers = 1 // by all nodes: it is kept
 		for s := range c.slots {
 			if c.slots[s].there {

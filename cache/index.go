@@ -417,7 +417,7 @@ func (c *Cache) makeRungs() {
 	x := &c.index
 	x.rungs = x.rungs[:0]
 	for i, col := range c.columns {
-		if col == nil || col.attach {
+		if col == nil || col.driver != "" {
 			continue
 		}
 		top := bits.Len64(uint64(c.most(col)))
@@ -510,7 +510,7 @@ func (c *Cache) rating(s int32) uint32 {
 	has, frees := c.hasOf(s), c.freeOf(s)
 	for i, col := range c.columns {
 		alloc, rest := int64(has[i]), max(frees[i], 0)
-		if alloc == 0 || col.attach {
+		if alloc == 0 || col.driver != "" {
 			continue
 		}
 		free := permille(rest, alloc)

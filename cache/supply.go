@@ -36,7 +36,7 @@ func (c *Cache) Supply() (free, own api.Resources) {
 		}
 	}
 	for i, col := range c.columns {
-		if col != nil && col.offers > 0 && !col.attach {
+		if col != nil && col.offers > 0 && col.driver == "" {
 			free = append(free, api.Amount{Resource: col.name, Value: sums[i].free.saturated()})
 			own = append(own, api.Amount{Resource: col.name, Value: sums[i].own.saturated()})
 		}

@@ -3,7 +3,6 @@ package cache
 import (
 	"fmt"
 	"iter"
-	"strings"
 
 	"basalt.dev/basalt/api"
 )
@@ -138,7 +137,7 @@ func (m Misfit) String() string {
 		if m.Subject == "pods" {
 			return "Too many pods"
 		}
-		if strings.HasPrefix(m.Subject, attachPrefix) {
+		if driverOf(m.Subject) != "" {
 			return "node(s) exceed max volume count"
 		}
 		return "Insufficient " + m.Subject

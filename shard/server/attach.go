@@ -123,7 +123,7 @@ func (c *claims) place(p *corev1.Pod) (node string) {
 	if on == "" && !c.rules.Ours(p.Spec.SchedulerName) { // another scheduler keeps room there
 		on = p.Status.NominatedNodeName
 	}
-	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	ended := hasEnded(p)
 	was := c.placed[p.UID]
 	if was != nil && was.node == on && !ended {
 		return ""

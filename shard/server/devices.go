@@ -68,23 +68,16 @@ func (d *devices) setClass(name string, there bool, resource string) {
 
 // setOffers takes what a node offers.
 func (d *devices) setOffers(node string, resources []string) {
-	recount(d.offers, d.offered, node, resources)
-}
-
-// recount takes what a node names now in place of what it named, and keeps the count of the nodes that name something.
-func recount(named map[string][]string, nodes map[string]int, node string, now []string) {
-	for _, name := range named[node] {
-		if nodes[name]--; nodes[name] == 0 {
-			delete(nodes, name)
+	for _, name := range d.offers[node] {
+		if d.offered[name]--; d.offered[name] == 0 {
+			delete(d.offered, name)
 		}
 	}
-	for _, name := range now {
-		nodes[name]++
+	for _, name := range resources {
+		d.offered[name]++
 	}
-	if len(now) == 0 {
-		delete(named, node)
-	} else {
-		named[node] = now
+	if d.offers[node] = resources; len(resources) == 0 {
+		delete(d.offers, node)
 	}
 }
 

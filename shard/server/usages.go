@@ -30,11 +30,14 @@ func newUsages() usages {
 	return usages{usage: map[types.NamespacedName]*usage{}, uses: map[types.UID]use{}}
 }
 
+func hasEnded(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
 // use counts a pod as it is now.
 func (u *usages) use(p *corev1.Pod, rules api.Rules) {
 	placed := p.Spec.NodeName != ""
-	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	if ended || !placed && (p.DeletionTimestamp != nil || !rules.Ours(p.Spec.SchedulerName)) { // who is being deleted gets no node any more
+	if hasEnded(p) || !placed && (p.DeletionTimestamp != nil || !rules.Ours(p.Spec.SchedulerName)) { // who is being deleted gets no node any more
 		u.unuse(p.UID)
 		return
 	}
