@@ -15,7 +15,7 @@ func fairCommand() *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use:   "fair",
-		Short: "Measure whether queues get their shares over virtual time, beside a fluid oracle",
+		Short: "Measure whether queues get their shares over virtual time, beside a fluid oracle, and what evictions waste, beside models of Volcano and KAI",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Hours < 2 {
