@@ -234,6 +234,7 @@ type Rules struct {
 	Volcano    bool            // pods may belong to PodGroups of scheduling.volcano.sh
 	Leased     bool            // names other than SchedulerName are Basalt's only while it holds the Lease of Volcano's scheduler
 	Ignored    map[string]bool // resources that neither placement nor quota counts
+	Levels     []string        // labels of nodes, from the largest kind of topology domain to the smallest
 }
 
 // maxGrace bounds GraceSeconds: a day.

@@ -4839,6 +4839,7 @@ type PodWant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	PodClass      uint32                 `protobuf:"varint,2,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"` // index
+	Domain        uint32                 `protobuf:"varint,3,opt,name=domain,proto3" json:"domain,omitempty"`                     // number of the domain of its slice in HoldRequest.domains, from 1 on; 0 for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4887,6 +4888,13 @@ func (x *PodWant) GetPodClass() uint32 {
 	return 0
 }
 
+func (x *PodWant) GetDomain() uint32 {
+	if x != nil {
+		return x.Domain
+	}
+	return 0
+}
+
 // "Hold room for these pods."
 type HoldRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4902,6 +4910,7 @@ type HoldRequest struct {
 	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`     // as far as the sender knows there is too little: the reply says what is left
 	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"`    // pods of the gang that are held or committed at other shards, if constraints between pods concern it
 	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"`    // pods take only nodes with all of these labels: the topology domain of their gang
+	Domains       []*Label               `protobuf:"bytes,16,rep,name=domains,proto3" json:"domains,omitempty"`  // of slices of the gang: a pod that names one takes only nodes with this label as well
 	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone, and of single pods: where a pod fits only then, its room is promised
 	Claimed       bool                   `protobuf:"varint,15,opt,name=claimed,proto3" json:"claimed,omitempty"` // a claim stands: what was promised and is free now is held, and no gang of better rank takes it
 	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`     // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
@@ -5019,6 +5028,13 @@ func (x *HoldRequest) GetBeside() []*Held {
 func (x *HoldRequest) GetWithin() []*Label {
 	if x != nil {
 		return x.Within
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetDomains() []*Label {
+	if x != nil {
+		return x.Domains
 	}
 	return nil
 }
@@ -5380,9 +5396,10 @@ func (x *Probe) GetSerial() uint64 {
 type Probed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Serial        uint64                 `protobuf:"varint,1,opt,name=serial,proto3" json:"serial,omitempty"`
-	Domains       []*Domain              `protobuf:"bytes,2,rep,name=domains,proto3" json:"domains,omitempty"` // that have room for a pod of some class
-	Later         bool                   `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`    // constraints were not compared: those of the namespace take too much time
-	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`      // there are more domains, with less room
+	Domains       []*Domain              `protobuf:"bytes,2,rep,name=domains,proto3" json:"domains,omitempty"`        // that have room for a pod of some class
+	Later         bool                   `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`           // constraints were not compared: those of the namespace take too much time
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`             // there are more domains, with less room
+	Unlabelled    bool                   `protobuf:"varint,5,opt,name=unlabelled,proto3" json:"unlabelled,omitempty"` // no node has all of the labels
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5441,6 +5458,13 @@ func (x *Probed) GetLater() bool {
 func (x *Probed) GetMore() bool {
 	if x != nil {
 		return x.More
+	}
+	return false
+}
+
+func (x *Probed) GetUnlabelled() bool {
+	if x != nil {
+		return x.Unlabelled
 	}
 	return false
 }
@@ -8425,10 +8449,11 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06labels\x18\x01 \x03(\v2\".basalt.wire.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\x97\x04\n" +
+	"\tpod_class\x18\x02 \x01(\rR\bpodClass\x12\x16\n" +
+	"\x06domain\x18\x03 \x01(\rR\x06domain\"\xc8\x04\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -8443,7 +8468,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05short\x18\n" +
 	" \x01(\bR\x05short\x12,\n" +
 	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\x12-\n" +
-	"\x06within\x18\r \x03(\v2\x15.basalt.wire.v1.LabelR\x06within\x12\x16\n" +
+	"\x06within\x18\r \x03(\v2\x15.basalt.wire.v1.LabelR\x06within\x12/\n" +
+	"\adomains\x18\x10 \x03(\v2\x15.basalt.wire.v1.LabelR\adomains\x12\x16\n" +
 	"\x06awaits\x18\x0e \x03(\tR\x06awaits\x12\x18\n" +
 	"\aclaimed\x18\x0f \x01(\bR\aclaimed\x12\x14\n" +
 	"\x05grade\x18\f \x01(\rR\x05grade\"3\n" +
@@ -8470,12 +8496,15 @@ const file_basalt_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x122\n" +
 	"\aclasses\x18\x02 \x03(\v2\x18.basalt.wire.v1.PodClassR\aclasses\x12\x12\n" +
 	"\x04keys\x18\x03 \x03(\tR\x04keys\x12\x16\n" +
-	"\x06serial\x18\x04 \x01(\x04R\x06serial\"|\n" +
+	"\x06serial\x18\x04 \x01(\x04R\x06serial\"\x9c\x01\n" +
 	"\x06Probed\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\x04R\x06serial\x120\n" +
 	"\adomains\x18\x02 \x03(\v2\x16.basalt.wire.v1.DomainR\adomains\x12\x14\n" +
 	"\x05later\x18\x03 \x01(\bR\x05later\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"J\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x1e\n" +
+	"\n" +
+	"unlabelled\x18\x05 \x01(\bR\n" +
+	"unlabelled\"J\n" +
 	"\x06Domain\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\tR\x06values\x12\x12\n" +
 	"\x04pods\x18\x02 \x03(\rR\x04pods\x12\x14\n" +
@@ -8991,61 +9020,62 @@ var file_basalt_proto_depIdxs = []int32{
 	12,  // 116: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
 	56,  // 117: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
 	59,  // 118: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	56,  // 119: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	57,  // 120: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	82,  // 121: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	56,  // 122: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	52,  // 123: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 124: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	52,  // 125: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 126: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 127: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	66,  // 128: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 129: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	52,  // 130: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	69,  // 131: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 132: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 133: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	71,  // 134: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 135: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 136: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 137: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	77,  // 138: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 139: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	56,  // 140: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 141: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	80,  // 142: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 143: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 144: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 145: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	83,  // 146: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	82,  // 147: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	88,  // 148: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	47,  // 149: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 150: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 151: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	69,  // 152: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	93,  // 153: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	47,  // 154: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 155: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	94,  // 156: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 157: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 158: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	7,   // 159: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 160: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 161: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 162: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 163: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	8,   // 164: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 165: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 166: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 167: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 168: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	164, // [164:169] is the sub-list for method output_type
-	159, // [159:164] is the sub-list for method input_type
-	159, // [159:159] is the sub-list for extension type_name
-	159, // [159:159] is the sub-list for extension extendee
-	0,   // [0:159] is the sub-list for field type_name
+	59,  // 119: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
+	56,  // 120: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	57,  // 121: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	82,  // 122: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	56,  // 123: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	52,  // 124: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	62,  // 125: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	52,  // 126: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 127: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 128: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	66,  // 129: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 130: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	52,  // 131: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	69,  // 132: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 133: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 134: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	71,  // 135: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 136: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 137: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 138: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	77,  // 139: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 140: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	56,  // 141: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 142: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	80,  // 143: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 144: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 145: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 146: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	83,  // 147: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	82,  // 148: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	88,  // 149: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	47,  // 150: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 151: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 152: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	69,  // 153: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	93,  // 154: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	47,  // 155: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 156: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	94,  // 157: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 158: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 159: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	7,   // 160: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 161: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 162: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 163: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 164: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	8,   // 165: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 166: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 167: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 168: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 169: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	165, // [165:170] is the sub-list for method output_type
+	160, // [160:165] is the sub-list for method input_type
+	160, // [160:160] is the sub-list for extension type_name
+	160, // [160:160] is the sub-list for extension extendee
+	0,   // [0:160] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

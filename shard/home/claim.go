@@ -113,7 +113,7 @@ func (g *gang) preemptible() bool {
 
 // mayClaim reports whether other gangs may be evicted so that this one can start.
 func (g *gang) mayClaim() bool {
-	if g.started || g.tally.bound > 0 || g.placed > 0 || g.group != nil && g.group.Required != "" {
+	if g.started || g.tally.bound > 0 || g.placed > 0 || g.mustBeTogether() {
 		return false
 	}
 	for _, p := range g.members {

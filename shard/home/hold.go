@@ -121,7 +121,7 @@ func (c *Core) hold(g *gang) {
 			return
 		}
 	}
-	if !c.inOneDomain(g) {
+	if !c.together(g) {
 		return
 	}
 	c.traceHeld(g)

@@ -299,7 +299,7 @@ func (c *check) afterAPI(f *feed, e entry) {
 		c.sawGroup(o.Name, string(o.UID), int(o.Spec.SchedulingPolicy.Gang.MinCount), e.Type == watch.Deleted)
 	case *volcanov1beta1.PodGroup:
 		g := c.sawGroup(o.Name, string(o.UID), int(o.Spec.MinMember), e.Type == watch.Deleted)
-		_, more := volcano.Group(o, nil)
+		_, more := volcano.Group(o, nil, nil)
 		g.roles, g.floor = more.Roles, more.Floor
 	case *v1alpha1.Queue:
 		if e.Type == watch.Deleted {
