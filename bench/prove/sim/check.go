@@ -403,6 +403,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 	c.together(o.Row.PodUID, gang)
 	c.ordered.binds(c, o)
 	c.gang(gang).ever[o.Row.PodUID] = true
+	c.sliced(gang)
 	c.paid[o.Row.PodUID] = queue
 	return done
 }
