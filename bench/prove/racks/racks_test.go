@@ -221,6 +221,7 @@ func TestRacks(t *testing.T) {
 
 	// Slices: a gang goes where another leaves, each four of its pods in one rack.
 	w.delete("prefers")
+	w.delete("later")
 	w.check(w.gang("slices", "q3", v1alpha1.TopologyConstraint{Key: rack, SliceSize: 4}))
 	w.pods("slices", 0, size)
 	for _, p := range w.slices("slices", size) {
