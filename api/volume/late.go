@@ -284,7 +284,6 @@ type Supply interface {
 	Offers(class string) []*Volume
 	Capacities(class string) []*Capacity
 	CapacityChecked(driver string) bool // CSIDriver spec.storageCapacity
-	Driver(name string) string          // as in Cluster
 }
 
 // Choice is where claims that ask for the same let their pods run.
@@ -302,9 +301,6 @@ func Choose(claim *Claim, times int, s Supply) *Choice {
 	if class.Refused != "" {
 		return &Choice{Why: "StorageClass " + claim.Class + ": " + class.Refused}
 	}
-	if why := s.Driver(class.Driver()); class.Provisioner != "" && why != "" {
-		return &Choice{Why: "the claim is not bound: " + why}
-	}
 	object := claim.Object("", "")
 	var all union
 	type place struct {
@@ -315,9 +311,6 @@ func Choose(claim *Claim, times int, s Supply) *Choice {
 	for _, v := range s.Offers(claim.Class) {
 		if !v.Suits(object) {
 			continue
-		}
-		if why := driverOf(v, s); why != "" {
-			return &Choice{Why: "the claim is not bound, and volume " + v.Name() + " suits it: " + why}
 		}
 		if v.Nodes == nil {
 			anywhere++
@@ -350,14 +343,6 @@ func Choose(claim *Claim, times int, s Supply) *Choice {
 		out.Why = "the claim is not bound: " + cmp.Or(why, "its StorageClass "+claim.Class+" allows no topology")
 	}
 	return out
-}
-
-// driverOf says why the driver of a volume cannot be judged.
-func driverOf(v *Volume, s interface{ Driver(string) string }) string {
-	if v.Driver == "" {
-		return ""
-	}
-	return s.Driver(v.Driver)
 }
 
 // provision adds where a class provisions a volume for a claim.

@@ -100,7 +100,6 @@ func TestUnboundClaims(t *testing.T) {
 		class    *storagev1.StorageClass
 		volumes  []*v1.PersistentVolume
 		capacity []*storagev1.CSIStorageCapacity
-		drivers  map[string]string
 		checked  bool
 		want     string
 		tie      api.Tie
@@ -117,8 +116,6 @@ func TestUnboundClaims(t *testing.T) {
 			c.MaximumVolumeSize = new(resource.MustParse("1Gi"))
 			return c
 		}()}, checked: true, want: "the claim is not bound: no CSIStorageCapacity"},
-		"a driver with limits":      {claim: wants("1Gi"), class: late(made), drivers: map[string]string{made: "it has limits"}, want: "the claim is not bound: it has limits"},
-		"an in-tree provisioner":    {claim: wants("1Gi"), class: late("kubernetes.io/aws-ebs"), drivers: map[string]string{"ebs.csi.aws.com": "it has limits"}, want: "the claim is not bound: it has limits"},
 		"a volume":                  {claim: wants("1Gi"), class: late(byHand), volumes: []*v1.PersistentVolume{free("1Gi", "n3")}, want: "n3", tie: api.ToSome},
 		"volumes on two nodes":      {claim: wants("1Gi"), class: late(byHand), volumes: []*v1.PersistentVolume{free("1Gi", "n3"), free("2Gi", "n1")}, want: "n1 n3", tie: api.ToSome},
 		"a volume for any node":     {claim: wants("1Gi"), class: late(byHand), volumes: []*v1.PersistentVolume{free("1Gi", "n3"), free("2Gi")}, want: "n1 n2 n3"},
@@ -152,7 +149,7 @@ func TestUnboundClaims(t *testing.T) {
 		"an absurd size": {claim: wants("1e3000000000000"), class: late(made), want: "n1 n2 n3"},
 	} {
 		all := cluster{claims: map[string]*v1.PersistentVolumeClaim{"c": c.claim}, classes: map[string]*storagev1.StorageClass{"late": c.class}, volumes: map[string]*v1.PersistentVolume{},
-			capacities: c.capacity, drivers: c.drivers, nodes: hosts}
+			capacities: c.capacity, nodes: hosts}
 		if c.checked {
 			all.checked = checked
 		}

@@ -16,8 +16,6 @@ type Cluster interface {
 	Claim(namespace, name string) (c Claim, exists bool)
 	Volume(name string) *Volume // nil for none
 	Class(name string) *Class   // nil for none
-	// Driver says why volumes of a CSI driver cannot be judged, "" if every node takes any number of them.
-	Driver(name string) string
 	// Usage says who uses a claim; nil for nobody.
 	Usage(namespace, name string) *Usage
 	// Kept returns the volumes that are kept for a claim and not bound to it.
@@ -25,7 +23,8 @@ type Cluster interface {
 	// Choose is the function of that name.
 	Choose(claim *Claim, times int) *Choice
 	Node(name string) bool // exists
-	// Limited reports whether a node limits how many volumes of a CSI driver it has.
+	// Limited reports whether there may be nodes that do not take any number of volumes of a CSI driver: they limit it, or lack it though it
+	// has to be installed there.
 	Limited(driver string) bool
 }
 
@@ -54,10 +53,7 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 	var late []lateClaim
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if field, driver := InlineDriver(v); driver != "" {
-			if why := c.Driver(driver); why != "" {
-				return api.Reach{}, fmt.Sprintf("spec.volumes[%d].%s: %s", i, field, why)
-			}
+		if driver := InlineDriver(v); driver != "" {
 			count(driver, "")
 			continue
 		}
@@ -151,7 +147,7 @@ type lateClaim struct {
 func (l *lateClaim) where(namespace string, all []lateClaim, c Cluster) (where *v1.NodeSelector, note, why string) {
 	if l.Selected != "" && c.Node(l.Selected) {
 		class := c.Class(l.Class)
-		if why = cmp.Or(class.Refused, c.Driver(class.Driver())); class.Provisioner == "" {
+		if why = class.Refused; class.Provisioner == "" {
 			why = fmt.Sprintf("the claim is not bound: it asks for a volume on node %s (%s), and StorageClass %s provisions none", l.Selected, SelectedNode, l.Class)
 		}
 		if why != "" {
@@ -164,9 +160,6 @@ func (l *lateClaim) where(namespace string, all []lateClaim, c Cluster) (where *
 	for _, v := range c.Kept(namespace, l.name) {
 		if !v.Suits(object) {
 			continue
-		}
-		if why := driverOf(v, c); why != "" {
-			return nil, "", why
 		}
 		return v.Nodes, "a volume is kept for claim " + l.name, ""
 	}
@@ -211,8 +204,8 @@ func judge(p *v1.Pod, v *v1.Volume, name, group string, c Cluster) (*Volume, Cla
 		if volume = c.Volume(claim.Volume); volume == nil {
 			return nil, claim, "its volume " + claim.Volume + " does not exist"
 		}
-		if why = cmp.Or(volume.Refused, driverOf(volume, c)); why != "" {
-			return nil, claim, "its volume " + claim.Volume + ": " + why
+		if volume.Refused != "" {
+			return nil, claim, "its volume " + claim.Volume + ": " + volume.Refused
 		}
 	}
 	if claim.OnePod && v.PersistentVolumeClaim != nil {
@@ -258,16 +251,16 @@ func both(a, b []string) []string {
 	return out
 }
 
-// InlineDriver returns the field and the CSI driver of a disk in a pod that Kubernetes migrates to CSI, and which any number of pods on
-// a node may use: it counts against the limits of that driver.
-func InlineDriver(v *v1.Volume) (field, driver string) {
+// InlineDriver returns the CSI driver of a disk in a pod that Kubernetes migrates to CSI, and which any number of pods on a node may use: it
+// counts against the limits of that driver. It is "" for any other volume.
+func InlineDriver(v *v1.Volume) string {
 	switch {
 	case v.AzureDisk != nil:
-		return "azureDisk", "disk.csi.azure.com"
+		return "disk.csi.azure.com"
 	case v.Cinder != nil:
-		return "cinder", "cinder.csi.openstack.org"
+		return "cinder.csi.openstack.org"
 	case v.PortworxVolume != nil:
-		return "portworxVolume", "pxd.portworx.com"
+		return "pxd.portworx.com"
 	}
-	return "", ""
+	return ""
 }

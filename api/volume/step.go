@@ -147,7 +147,7 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 		if taken(v.Name()) || best != nil && cmp.Or(cmp.Compare(best.Size(), v.Size()), cmp.Compare(best.Name(), v.Name())) <= 0 {
 			continue
 		}
-		if v.Suits(object) && driverOf(v, c) == "" && v.usableOn(n) {
+		if v.Suits(object) && v.usableOn(n) {
 			best = v
 		}
 	}
@@ -160,9 +160,6 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 	}
 	if class.Provisioner == "" {
 		return Fail, "", fmt.Sprintf("no PersistentVolume of StorageClass %s that suits it is free on node %s", claim.Class, n.Name)
-	}
-	if why := c.Driver(class.Driver()); why != "" {
-		return Fail, "", why
 	}
 	var there union
 	if some, why := class.provision(&claim, object, c, &there); !some {

@@ -23,7 +23,6 @@ type cluster struct {
 	claims  map[string]*v1.PersistentVolumeClaim // of namespace ns
 	volumes map[string]*v1.PersistentVolume
 	classes map[string]*storagev1.StorageClass
-	drivers map[string]string
 	limited map[string]bool
 	users   map[string][]*User
 
@@ -87,7 +86,6 @@ func (c cluster) Choose(claim *Claim, times int) *Choice {
 	return Choose(claim, times, c)
 }
 
-func (c cluster) Driver(name string) string  { return c.drivers[name] }
 func (c cluster) Limited(driver string) bool { return c.limited[driver] }
 
 func (c cluster) Usage(namespace, name string) *Usage {
@@ -140,7 +138,6 @@ func TestRefusals(t *testing.T) {
 	}
 	wait, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
 	classes := map[string]*storagev1.StorageClass{"late": {VolumeBindingMode: &wait, Provisioner: "kubernetes.io/no-provisioner"}, "now": {VolumeBindingMode: &now}}
-	drivers := map[string]string{"few.example.com": "it has limits", "disk.csi.azure.com": "azure has limits"}
 	const byName, ephemeral = "spec.volumes[0].persistentVolumeClaim (claim c): ", "spec.volumes[0].ephemeral (claim p-v0): "
 	for what, c := range map[string]struct {
 		source  v1.VolumeSource
@@ -168,7 +165,6 @@ func TestRefusals(t *testing.T) {
 			c.Spec.VolumeName, c.Annotations, c.Spec.StorageClassName = "", map[string]string{v1.BetaStorageClassAnnotation: "late"}, new("now")
 		}), plain, byName + "the claim is not bound: no PersistentVolume of StorageClass late suits it"},
 		"a CSI driver":              {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "many.example.com"}}), ""},
-		"a CSI driver with limits":  {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "few.example.com"}}), byName + "its volume v: it has limits"},
 		"NFS":                       {byClaim, claim(nil), of(v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}), ""},
 		"in-tree GCE":               {byClaim, claim(nil), of(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}), byName + "its volume v: it is of the in-tree kind gcePersistentDisk"},
 		"in-tree EBS":               {byClaim, claim(nil), of(v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}}), byName + "its volume v: it is of the in-tree kind awsElasticBlockStore"},
@@ -176,11 +172,10 @@ func TestRefusals(t *testing.T) {
 		"in-tree Cinder":            {byClaim, claim(nil), of(v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{}}), byName + "its volume v: it is of the in-tree kind cinder"},
 		"in-tree Portworx":          {byClaim, claim(nil), of(v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{}}), byName + "its volume v: it is of the in-tree kind portworxVolume"},
 		"in-tree vSphere":           {byClaim, claim(nil), of(v1.PersistentVolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{}}), ""},
-		"a disk with limits":        {v1.VolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{}}, nil, nil, "spec.volumes[0].azureDisk: azure has limits"},
-		"a disk without limits":     {v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}, nil, nil, ""},
+		"a disk":                    {v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}, nil, nil, ""},
 		"what nobody has to attach": {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, nil, nil, ""},
 	} {
-		all := cluster{volumes: c.volumes, classes: classes, drivers: drivers, claims: map[string]*v1.PersistentVolumeClaim{"c": c.claim, "p-v0": c.claim}}
+		all := cluster{volumes: c.volumes, classes: classes, claims: map[string]*v1.PersistentVolumeClaim{"c": c.claim, "p-v0": c.claim}}
 		reach, why := Nodes(podOf(c.source), "", all)
 		if (why == "") != (c.want == "") || !strings.HasPrefix(why, c.want) || len(reach.Where) > 0 || reach.Unbound {
 			t.Errorf("%s: %q, want %q; %d selectors", what, why, c.want, len(reach.Where))

@@ -139,7 +139,7 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 		v := &p.Spec.Volumes[i]
 		if name := api.ClaimOf(p, v); name != "" {
 			w.subjects = append(w.subjects, subject{aClaim, p.Namespace, name})
-		} else if _, driver := volume.InlineDriver(v); driver != "" {
+		} else if driver := volume.InlineDriver(v); driver != "" {
 			w.subjects = append(w.subjects, subject{kind: aDriver, name: driver})
 		}
 	}
@@ -241,8 +241,7 @@ type answer struct {
 	class   *volume.Class  // likewise
 	kept    *volume.Volume // likewise
 	gone    bool           // the node that was selected is not there
-	driver  string
-	limited bool // nodes limit the volumes of its driver
+	limited bool           // nodes may not take any number of volumes of its driver
 	users   volume.Usage
 	device  string
 }
@@ -252,23 +251,19 @@ func (c *claims) answer(s subject) (a answer) {
 	case aDevice:
 		a.device = c.DeviceClass(s.name)
 	case aDriver:
-		a.driver, a.limited = c.Driver(s.name), c.limited[s.name] > 0
+		a.limited = c.limits(s.name)
 	case aClaim:
 		if a.claim, a.exists = c.claim[s.claim()]; a.claim.Bound {
-			if a.volume = c.volume[a.claim.Volume]; a.volume != nil && a.volume.Driver != "" {
-				a.driver = c.Driver(a.volume.Driver)
-			}
+			a.volume = c.volume[a.claim.Volume]
 		} else if a.claim.Class != "" {
-			if a.class = c.class[a.claim.Class]; a.class != nil {
-				a.driver = c.Driver(a.class.Driver())
-			}
+			a.class = c.class[a.claim.Class]
 			if kept := c.Kept(s.namespace, s.name); len(kept) > 0 {
 				a.kept = kept[0]
 			}
 			a.gone = a.claim.Selected != "" && !c.Node(a.claim.Selected)
 		}
 		if a.exists {
-			a.limited = c.limited[volume.DriverOf(s.namespace, s.name, a.claim, c)] > 0
+			a.limited = c.limits(volume.DriverOf(s.namespace, s.name, a.claim, c))
 		}
 		if a.claim.OnePod {
 			if u := c.Usage(s.namespace, s.name); u != nil {

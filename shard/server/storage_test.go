@@ -197,16 +197,16 @@ func TestDrivers(t *testing.T) {
 	attaches("an empty list", "", "")
 	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}}
 	s.csiDrivers().Seen(stripCSIDriver(driver))
-	s.expect(t, "it has to be installed", map[string]string{"p": "CSI driver d has to be installed", "disk": ""})
+	attaches("it has to be installed", "d=1", "")
 	driver.Spec.PreventPodSchedulingIfMissing = new(false)
 	s.csiDrivers().Seen(stripCSIDriver(driver))
-	s.expect(t, "it has not", map[string]string{"p": ""})
+	attaches("it has not", "", "")
 	driver.Spec.PreventPodSchedulingIfMissing = new(true)
 	s.csiDrivers().Replaced([]*storagev1.CSIDriver{driver}, 0)
 	s.csiDrivers().Gone(driver)
-	s.expect(t, "it is gone", map[string]string{"p": ""})
-	if len(s.limits)+len(s.limited)+len(s.needed) != 0 {
-		t.Errorf("%v, %v, %v are kept", s.limits, s.limited, s.needed)
+	attaches("it is gone", "", "")
+	if len(s.drivers)+len(s.limited)+len(s.needed) != 0 {
+		t.Errorf("%v, %v, %v are kept", s.drivers, s.limited, s.needed)
 	}
 	// The StorageClass decides what an unbound claim waits for.
 	unbound := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("c")}}

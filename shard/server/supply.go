@@ -205,6 +205,7 @@ func (c *claims) nodeThere(n *api.Node) {
 	if _, known := c.labels[n.Name]; !known {
 		c.labels[n.Name] = n.Labels
 		c.nodeMatters(n.Name)
+		c.countVolumes(n.Name)
 	}
 	c.labels[n.Name] = n.Labels
 }
@@ -214,6 +215,7 @@ func (c *claims) nodeGone(name string) {
 	defer c.mu.Unlock()
 	delete(c.labels, name)
 	c.nodeMatters(name)
+	c.countVolumes(name)
 }
 
 // nodeMatters has the pods shown again of claims whose volumes are to be provisioned for a node that came or went.
