@@ -371,7 +371,7 @@ func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
 		m.Subject = fmt.Sprintf("%s: %s", t.Key, t.Value)
 	case Insufficient:
 		m.Subject = cl.requests[detail].name
-		if driver := driverOf(m.Subject); driver != "" && slices.ContainsFunc(n.object.Attachable, func(a api.Attachable) bool { return a.Driver == driver && a.Missing }) {
+		if driver := api.VolumeDriver(m.Subject); driver != "" && slices.ContainsFunc(n.object.Attachable, func(a api.Attachable) bool { return a.Driver == driver && a.Missing }) {
 			m = Misfit{NoDriver, driver}
 		}
 	}

@@ -140,7 +140,7 @@ func (m Misfit) String() string {
 		if m.Subject == "pods" {
 			return "Too many pods"
 		}
-		if driverOf(m.Subject) != "" {
+		if api.VolumeDriver(m.Subject) != "" {
 			return "node(s) exceed max volume count"
 		}
 		return "Insufficient " + m.Subject
