@@ -70,6 +70,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		if why != "" {
 			return api.Reach{}, field + why
 		}
+		if claim.OnePod && v.PersistentVolumeClaim != nil && !slices.Contains(reach.OnePod, name) {
+			reach.OnePod = append(reach.OnePod, name)
+		}
 		if volume == nil {
 			if !slices.ContainsFunc(late, func(l lateClaim) bool { return l.name == name }) {
 				late = append(late, lateClaim{claim, name, field})

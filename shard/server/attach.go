@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,30 +23,20 @@ import (
 // It says nothing of drivers of which no pod of ours has asked for a volume: a node may name any.
 type attached struct {
 	say         func(event.NodeVolumes)
-	drivers     map[string]map[string]int64 // of nodes: how many volumes of each driver that is installed there, endless for any number
-	limited     map[string]int              // by driver: nodes that limit it
-	needed      map[string]bool             // drivers that have to be installed
-	asked       map[string]bool             // drivers of pods of ours
-	placed      map[types.UID]*placedPod    // pods with a node, and with volumes
-	onNode      map[string]map[types.UID]*placedPod
-	ofClaim     map[types.NamespacedName]map[types.UID]*placedPod
+	drivers     map[string]map[string]int64      // of nodes: how many volumes of each driver that is installed there, endless for any number
+	limited     map[string]int                   // by driver: nodes that limit it
+	needed      map[string]bool                  // drivers that have to be installed
+	asked       map[string]bool                  // drivers of pods of ours
 	attachments map[string]attachment            // VolumeAttachments by name,
 	attachedTo  map[string]map[string]attachment // by node and name,
 	attachedOf  map[string]map[string]attachment // and by volume and name
 	said        map[string][]api.Attachable
 }
 
-type placedPod struct {
-	node   string
-	claims []types.NamespacedName
-	inline []string // drivers of disks that it names itself
-}
-
 type attachment struct{ node, volume string }
 
 func newAttached() attached {
-	return attached{say: func(event.NodeVolumes) {}, drivers: map[string]map[string]int64{}, limited: map[string]int{}, needed: map[string]bool{}, asked: map[string]bool{}, placed: map[types.UID]*placedPod{},
-		onNode: map[string]map[types.UID]*placedPod{}, ofClaim: map[types.NamespacedName]map[types.UID]*placedPod{},
+	return attached{say: func(event.NodeVolumes) {}, drivers: map[string]map[string]int64{}, limited: map[string]int{}, needed: map[string]bool{}, asked: map[string]bool{},
 		attachments: map[string]attachment{}, attachedTo: map[string]map[string]attachment{}, attachedOf: map[string]map[string]attachment{}, said: map[string][]api.Attachable{}}
 }
 
@@ -125,7 +114,7 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 	counted := map[string]bool{}
 	count := func(driver, kind, namespace, name string) {
 		i := slices.IndexFunc(of, func(a api.Attachable) bool { return a.Driver == driver })
-		if i < 0 {
+		if i < 0 || of[i].Missing {
 			return
 		}
 		if key := strings.Join([]string{kind, driver, namespace, name}, "\x00"); !counted[key] {
@@ -134,7 +123,8 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 		}
 	}
 	for uid, p := range c.onNode[node] {
-		for _, name := range p.claims {
+		for _, used := range p.claims {
+			name := used.NamespacedName
 			claim := c.claim[name]
 			if v := c.volume[claim.Volume]; v != nil {
 				count(v.Driver, "volume", "", cmp.Or(v.Handle, claim.Volume))
@@ -153,61 +143,16 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 	}
 }
 
-// place takes note of a pod, and returns the node whose volumes it may change, "" for none.
-func (c *claims) place(p *corev1.Pod) (node string) {
-	on := p.Spec.NodeName
-	if on == "" && !c.rules.Ours(p.Spec.SchedulerName) { // another scheduler keeps room there
-		on = p.Status.NominatedNodeName
-	}
-	ended := hasEnded(p)
-	was := c.placed[p.UID]
-	if was != nil && was.node == on && !ended {
-		return ""
-	}
-	node = c.unplace(p.UID)
-	if on == "" || ended {
-		return node
-	}
-	if node != "" { // it moves
-		c.countVolumes(node)
-	}
-	now := &placedPod{node: on}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if name := api.ClaimOf(p, v); name != "" {
-			now.claims = append(now.claims, types.NamespacedName{Namespace: p.Namespace, Name: name})
-		} else if driver := volume.InlineDriver(v); driver != "" {
-			now.inline = append(now.inline, driver)
-		}
-	}
-	if len(now.claims)+len(now.inline) == 0 {
-		return ""
-	}
-	c.placed[p.UID] = now
-	put(c.onNode, now.node, p.UID, now)
-	for _, claim := range now.claims {
-		put(c.ofClaim, claim, p.UID, now)
-	}
-	return now.node
-}
-
-func (c *claims) unplace(uid types.UID) (node string) {
-	p := c.placed[uid]
-	if p == nil {
-		return ""
-	}
-	delete(c.placed, uid)
-	remove(c.onNode, p.node, uid)
-	for _, claim := range p.claims {
-		remove(c.ofClaim, claim, uid)
-	}
-	return p.node
-}
-
 // claimCounts counts anew on the nodes of the pods that use a claim.
 func (c *claims) claimCounts(name types.NamespacedName) {
-	for _, p := range c.ofClaim[name] {
-		c.countVolumes(p.node)
+	all := c.usage[name]
+	if all == nil {
+		return
+	}
+	for _, p := range all.users {
+		if p.node != "" {
+			c.countVolumes(p.node)
+		}
 	}
 }
 

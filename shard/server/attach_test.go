@@ -133,7 +133,7 @@ func TestAttached(t *testing.T) {
 	s.volumeAttachments().Replaced(nil, 0)
 
 	s.replaced(nil, func(_ []*api.Pod) {})
-	if n := len(s.drivers) + len(s.limited) + len(s.placed) + len(s.onNode) + len(s.ofClaim) + len(s.attachments) + len(s.attachedTo) + len(s.attachedOf) + len(s.attached.said); n != 0 {
+	if n := len(s.drivers) + len(s.limited) + len(s.uses) + len(s.usage) + len(s.onNode) + len(s.attachments) + len(s.attachedTo) + len(s.attachedOf) + len(s.attached.said); n != 0 {
 		t.Errorf("%d things are kept", n)
 	}
 }

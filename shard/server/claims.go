@@ -69,18 +69,19 @@ func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 func (c *claims) seen(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if node := c.place(p); node != "" { // before the node core stops to count the pod itself
-		c.countVolumes(node)
-	}
-	if !usesClaims(p) {
+	if len(p.Spec.Volumes) == 0 {
 		c.show(c.reduce(p))
 		return
 	}
 	before := answers{}
-	for _, name := range claimsOf(p) {
-		c.noteUsage(before, name)
+	for i := range p.Spec.Volumes {
+		if v := p.Spec.Volumes[i].PersistentVolumeClaim; v != nil {
+			c.noteUsage(before, types.NamespacedName{Namespace: p.Namespace, Name: v.ClaimName})
+		}
 	}
-	c.use(p, c.rules)
+	for _, node := range c.use(p, c.rules) { // before the node core stops to count the pod itself
+		c.countVolumes(node)
+	}
 	c.show(c.reduce(p))
 	c.again(before, map[types.UID]bool{p.UID: true})
 }
@@ -93,12 +94,8 @@ func (c *claims) replaced(list []*corev1.Pod, show func([]*api.Pod)) {
 	clear(c.users)
 	clear(c.bound)
 	c.usages = newUsages()
-	clear(c.placed)
-	clear(c.onNode)
-	clear(c.ofClaim)
 	for _, p := range list { // all of them before anything is said of one
-		c.place(p)
-		if usesClaims(p) {
+		if len(p.Spec.Volumes) > 0 {
 			c.use(p, c.rules)
 		}
 	}
@@ -114,14 +111,17 @@ func (c *claims) gone(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(p.UID)
-	if node := c.unplace(p.UID); node != "" {
-		c.countVolumes(node)
+	used := c.uses[p.UID]
+	if used == nil {
+		return
 	}
 	before := answers{}
-	for _, name := range c.uses[p.UID].claims {
-		c.noteUsage(before, name)
+	for _, claim := range used.claims {
+		c.noteUsage(before, claim.NamespacedName)
 	}
-	c.unuse(p.UID)
+	for _, node := range c.unuse(p.UID) {
+		c.countVolumes(node)
+	}
 	c.again(before, map[types.UID]bool{})
 }
 
@@ -204,28 +204,6 @@ func (c *claims) unbind(name types.NamespacedName) {
 			delete(c.bound, volume)
 		}
 	}
-}
-
-func usesClaims(p *corev1.Pod) bool {
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// claimsOf names the claims that a pod names itself, each once.
-func claimsOf(p *corev1.Pod) (all []types.NamespacedName) {
-	seen := map[string]bool{}
-	for i := range p.Spec.Volumes {
-		v := p.Spec.Volumes[i].PersistentVolumeClaim
-		if v != nil && !seen[v.ClaimName] {
-			seen[v.ClaimName] = true
-			all = append(all, types.NamespacedName{Namespace: p.Namespace, Name: v.ClaimName})
-		}
-	}
-	return all
 }
 
 // Volumes implements api.Cluster; the lock is held.
