@@ -20,8 +20,8 @@ type Cluster interface {
 	Usage(namespace, name string) *Usage
 	// Kept returns the volumes that are kept for a claim and not bound to it.
 	Kept(namespace, name string) []*Volume
-	// Choose is the function of that name.
-	Choose(claim *Claim, times int) *Choice
+	// Choose is the function of that name; the claims are in the order of what they ask for.
+	Choose(claims []*Claim) *Choice
 	Node(name string) bool // exists
 	// Limited reports whether there may be nodes that do not take any number of volumes of a CSI driver: they limit it, or lack it though it
 	// has to be installed there.
@@ -105,18 +105,30 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		reach.Attach = append(reach.Attach, api.Amount{Resource: driver, Value: attach[driver]})
 	}
 	reach.Unbound = len(late) > 0
+	open := map[string][]*Claim{} // by StorageClass
 	for i := range late {
 		l := &late[i]
-		where, note, why := l.where(p.Namespace, late, c)
-		if why != "" {
+		where, note, why := l.decided(p.Namespace, c)
+		switch {
+		case why != "":
 			return api.Reach{}, l.field + why
+		case note == "":
+			open[l.Class] = append(open[l.Class], &l.Claim)
+		default:
+			add(where, encode(where), api.ToOne)
+			reach.Note = cmp.Or(reach.Note, note)
 		}
-		tie := api.ToSome
-		if note != "" {
-			tie = api.ToOne
+	}
+	for _, class := range api.SortedKeys(open) {
+		claims := open[class]
+		slices.SortStableFunc(claims, func(a, b *Claim) int { return cmp.Compare(a.Request, b.Request) })
+		choice := c.Choose(claims)
+		if choice.Why != "" {
+			i := slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })
+			return api.Reach{}, late[i].field + choice.Why
 		}
-		add(where, encode(where), tie)
-		reach.Note = cmp.Or(reach.Note, note)
+		where := choice.For(api.PodID(string(p.UID)))
+		add(where, encode(where), api.ToSome)
 	}
 	return reach, ""
 }
@@ -146,8 +158,8 @@ type lateClaim struct {
 	name, field string
 }
 
-// where returns where the claim lets the pod run that has all of these, what a user should know of that, or why it lets it run nowhere.
-func (l *lateClaim) where(namespace string, all []lateClaim, c Cluster) (where *v1.NodeSelector, note, why string) {
+// decided returns where the claim lets its pod run if that is decided already, with a note for its user, or why it lets it run nowhere.
+func (l *lateClaim) decided(namespace string, c Cluster) (where *v1.NodeSelector, note, why string) {
 	if l.Selected != "" && c.Node(l.Selected) {
 		class := c.Class(l.Class)
 		if why = class.Refused; class.Provisioner == "" {
@@ -166,17 +178,7 @@ func (l *lateClaim) where(namespace string, all []lateClaim, c Cluster) (where *
 		}
 		return v.Nodes, "a volume is kept for claim " + l.name, ""
 	}
-	times := 0
-	for i := range all {
-		if all[i].Class == l.Class && all[i].Request == l.Request {
-			times++
-		}
-	}
-	choice := c.Choose(&l.Claim, times)
-	if choice.Why != "" {
-		return nil, "", choice.Why
-	}
-	return choice.For(api.PodID(string(l.UID))), "", ""
+	return nil, "", ""
 }
 
 // judge returns the volume of a pod's claim, nil for one that is bound later, or why the pod cannot use it now.

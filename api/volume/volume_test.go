@@ -82,8 +82,8 @@ func (c cluster) Capacities(class string) (out []*Capacity) {
 
 func (c cluster) CapacityChecked(driver string) bool { return c.checked[driver] }
 func (c cluster) Node(name string) bool              { return c.nodes[name] != nil }
-func (c cluster) Choose(claim *Claim, times int) *Choice {
-	return Choose(claim, times, c)
+func (c cluster) Choose(claims []*Claim) *Choice {
+	return Choose(claims, c)
 }
 
 func (c cluster) Limited(driver string) bool { return c.limited[driver] }

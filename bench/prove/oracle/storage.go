@@ -12,6 +12,7 @@ import (
 const (
 	draResource  = "example.com/dra"
 	driver       = "csi.example.com"
+	laterDriver  = "late.example.com"
 	boundByUs    = "pv.kubernetes.io/bound-by-controller"
 	bindComplete = "pv.kubernetes.io/bind-completed"
 	selectedNode = "volume.kubernetes.io/selected-node"
@@ -54,6 +55,9 @@ func (g *generator) storage() {
 				d.Allocatable = &storagev1.VolumeNodeResources{Count: new(pick[int32](g, 0, 1, 2))}
 			}
 			csi.Spec.Drivers = append(csi.Spec.Drivers, d)
+		}
+		if g.oneIn(2) {
+			csi.Spec.Drivers = append(csi.Spec.Drivers, storagev1.CSINodeDriver{Name: laterDriver, NodeID: n.Name})
 		}
 		g.add(csi)
 	}
@@ -142,8 +146,7 @@ func (g *generator) volume(i int) {
 
 // unbound adds claims that wait for the node of their pod, volumes that may suit them, and capacity for others.
 func (g *generator) unbound() {
-	const other = "late.example.com"
-	class := &storagev1.StorageClass{ObjectMeta: named("later"), Provisioner: pick(g, other, other, "kubernetes.io/no-provisioner", "kubernetes.io/cinder"), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
+	class := &storagev1.StorageClass{ObjectMeta: named("later"), Provisioner: pick(g, laterDriver, laterDriver, "kubernetes.io/no-provisioner", "kubernetes.io/cinder"), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
 	zones := func() []string { return []string{pick(g, "a", "b"), pick(g, "b", "c")} }
 	for range g.IntN(3) {
 		t := v1.TopologySelectorTerm{}
@@ -154,7 +157,7 @@ func (g *generator) unbound() {
 	}
 	g.add(class)
 	if g.oneIn(2) {
-		g.add(&storagev1.CSIDriver{ObjectMeta: named(other), Spec: storagev1.CSIDriverSpec{StorageCapacity: new(!g.oneIn(3))}})
+		g.add(&storagev1.CSIDriver{ObjectMeta: named(laterDriver), Spec: storagev1.CSIDriverSpec{StorageCapacity: new(!g.oneIn(3)), PreventPodSchedulingIfMissing: new(g.oneIn(3))}})
 	}
 	for i := range g.IntN(4) {
 		o := &storagev1.CSIStorageCapacity{ObjectMeta: namedIn("default", fmt.Sprintf("later-%d", i)), StorageClassName: pick(g, "later", "later", "late"), Capacity: new(quantity(pick(g, "500Mi", "2Gi", "10Gi")))}
