@@ -199,6 +199,7 @@ func (g *generator) unbound() {
 		g.claim[namespace] = append(g.claim[namespace], c.Name, c.Name)
 		g.add(c)
 	}
+	local := g.oneIn(2) // each volume on one node
 	for i := range g.IntN(6) {
 		v := &v1.PersistentVolume{ObjectMeta: named(fmt.Sprintf("later-%d", i)), Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumePending, v1.VolumeReleased)}}
 		v.Spec = v1.PersistentVolumeSpec{AccessModes: []v1.PersistentVolumeAccessMode{pick(g, v1.ReadWriteOnce, v1.ReadWriteMany), v1.ReadOnlyMany}, StorageClassName: pick(g, "later", "later", "later", "static"),
@@ -206,7 +207,11 @@ func (g *generator) unbound() {
 		if g.oneIn(2) {
 			v.Labels = map[string]string{"disk": pick(g, "fast", "slow")}
 		}
-		if !g.oneIn(4) {
+		switch {
+		case local:
+			v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: hostnameKey, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, g.c.Nodes[:min(2, len(g.c.Nodes))]...).Name}}}}}}}
+		case !g.oneIn(4):
 			v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{}}
 			for range 1 + g.IntN(2) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms = append(v.Spec.NodeAffinity.Required.NodeSelectorTerms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
