@@ -14,9 +14,9 @@ import (
 // that may not.
 
 // fix lets a reservation count among those that may not be evicted, or not any more, after something of it has changed.
-func (t *tree) fix(r *reservation) {
+func (r *reservation) fix() {
 	var now api.Resources
-	if t.returns && (!r.preemptible || r.forced) {
+	if !r.preemptible || r.forced {
 		if now = r.demand; r.claim != nil {
 			now = now.Add(r.claim.promised)
 		}
@@ -29,15 +29,6 @@ func (t *tree) fix(r *reservation) {
 		p.fixed.add(delta, 1)
 	}
 	r.fixed = now
-}
-
-// fixAll does so for all reservations, after queues began to name what they deserve, or ceased to.
-func (t *tree) fixAll() {
-	t.root.walk(func(q *queue) {
-		for _, g := range q.reserved {
-			t.fix(g.res)
-		}
-	})
 }
 
 // borrows returns the first queue, from q up, where a gang that may not be evicted would have such gangs use more than the queue deserves;

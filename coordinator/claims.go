@@ -240,7 +240,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string)
 // enforce lets a claim count.
 func (c *Core) enforce(x *claim) {
 	x.gang.res.claim = x
-	c.tree.fix(x.gang.res)
+	x.gang.res.fix()
 	c.setUnplaced(x.gang, nil) // it has been promised rooms
 	c.promise(x, 1)
 	for _, v := range x.victims {
@@ -520,7 +520,7 @@ func (c *Core) endClaim(x *claim) (spared []string) {
 	}
 	c.promise(x, -1)
 	g.res.claim = nil
-	c.tree.fix(g.res)
+	g.res.fix()
 	for _, v := range x.victims {
 		if v.open() && v.gang.res.claimedBy == x {
 			c.setSpared(x, v)

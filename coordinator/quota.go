@@ -212,7 +212,7 @@ type queue struct {
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
 	forced    sums          // the part of charged that forced reservations hold
-	fixed     account       // what gangs have, or are promised, that may not be evicted; nothing unless some queue says what it deserves (borrow.go)
+	fixed     account       // what gangs have, or are promised, that may not be evicted (borrow.go)
 	guarantee api.Resources // in force, after cutting
 	deserved  api.Resources // likewise, with the guarantee
 	cut       string        // the first resource of which the queue's own guarantee was cut, "" for none
@@ -324,8 +324,6 @@ type tree struct {
 	byPath map[string]*queue
 	dirty  bool // limits, or what the nodes have, changed: guarantees, effective and held are to be made again
 	evicts bool // some queue says something by which others may be evicted
-
-	returns bool // some queue names what it deserves: what it lent is to be returned
 
 	byFairShare bool // some queue says that its children take back their fair shares
 }
@@ -532,17 +530,12 @@ func (t *tree) recompute() {
 		return
 	}
 	t.dirty = false
-	was := t.returns
-	t.evicts, t.byFairShare, t.returns = false, false, false
+	t.evicts, t.byFairShare = false, false
 	t.root.walk(func(q *queue) {
 		p := q.limits.policy()
 		t.byFairShare = t.byFairShare || p.GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE
 		t.evicts = t.evicts || t.byFairShare || q.limits != nil && len(q.limits.deserved)+len(q.limits.guarantee) > 0 || p.GetPreempts()
-		t.returns = t.returns || q.limits != nil && len(q.limits.deserved) > 0
 	})
-	if t.returns != was {
-		t.fixAll()
-	}
 	w := wants{guarantee: map[*queue]api.Resources{}, deserved: map[*queue]api.Resources{}}
 	t.root.want(w.guarantee, func(l *limits) api.Resources { return l.guarantee })
 	t.root.want(w.deserved, func(l *limits) api.Resources { return l.guarantee.Max(l.deserved) })

@@ -168,7 +168,7 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 		c.setUnplaced(g, nil)
 	}
 	c.tree.charge(q, delta)
-	c.tree.fix(g.res)
+	g.res.fix()
 	c.settle(g)
 	g.res.tenant.charged.add(delta, 1)
 	if g.res.forced {
@@ -189,7 +189,7 @@ func (c *Core) setForced(g *gang, forced bool) {
 		return
 	}
 	g.res.forced = forced
-	c.tree.fix(g.res)
+	g.res.fix()
 	if !forced {
 		c.tree.force(g.res.queue, api.Resources(nil).Sub(g.res.demand))
 		return
