@@ -40,6 +40,11 @@ func (c *Core) judge(r *request, path *shortfall) *shortfall {
 		}
 		return &claiming
 	}
+	if l == nil || l.waits() {
+		if borrows := r.borrows(); borrows != nil {
+			return borrows
+		}
+	}
 	if l == nil {
 		l = c.lacks(r)
 	}
@@ -192,7 +197,11 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 	if r.gang.res != nil {
 		asks += " more"
 	}
-	if l.queue == r.queue && l.reason != wire.DenyReason_DENY_SUPPLY {
+	switch {
+	case l.queue != r.queue || l.reason == wire.DenyReason_DENY_SUPPLY:
+	case l.reason == wire.DenyReason_DENY_UNPREEMPTIBLE:
+		asks = fmt.Sprintf("deserved %s, such gangs have %s, %s", amount(l.capability), amount(l.charged), asks)
+	default:
 		asks = fmt.Sprintf("capability %s, charged %s, %s", amount(l.capability), amount(l.charged), asks)
 	}
 	text := ""
@@ -212,6 +221,8 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 		text = fmt.Sprintf("gangs that are being evicted for it: %d; it starts when they are gone", len(r.gang.res.claim.victims))
 	case wire.DenyReason_DENY_SUPPLY:
 		text = fmt.Sprintf("the nodes lack room for it: %s %s short (%s)", amount(l.short), l.resource, asks)
+	case wire.DenyReason_DENY_UNPREEMPTIBLE:
+		text = fmt.Sprintf("queue %q lends nothing beyond what it deserves to gangs that may not be evicted: %s %s short (%s)", q, amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:

@@ -51,7 +51,7 @@ const (
 	Leak        Kind = "leak"        // I9: reservations, intents or charges that outlive their reason, and pods without them
 	Record      Kind = "record"      // a record that cannot be read
 	Limits      Kind = "limits"      // limits in force that are not those of the Queue, for too long
-	Guarantee   Kind = "guarantee"   // a grant out of what is kept free for another queue
+	Guarantee   Kind = "guarantee"   // a grant out of what is kept free for another queue, or could not be given back to it
 	Placement   Kind = "placement"   // a pod on a node that its own constraints exclude
 	Eviction    Kind = "eviction"    // I15: a pod evicted whose reservation was not closing, or that has started and yields to nobody
 	Condition   Kind = "condition"   // a pod called Unschedulable that never had quota

@@ -199,6 +199,7 @@ const (
 	DenyReason_DENY_PROMISED           DenyReason = 14 // there is room, or will be, but it is for a gang that takes back what its queue may have
 	DenyReason_DENY_CLAIMING           DenyReason = 15 // other gangs are on their way out for it
 	DenyReason_DENY_SUPPLY             DenyReason = 16 // quota would admit it, and the nodes have no room for more than is admitted: waits
+	DenyReason_DENY_UNPREEMPTIBLE      DenyReason = 17 // it may not be evicted, and would borrow: what may not be taken back is not lent
 )
 
 // Enum value maps for DenyReason.
@@ -221,6 +222,7 @@ var (
 		14: "DENY_PROMISED",
 		15: "DENY_CLAIMING",
 		16: "DENY_SUPPLY",
+		17: "DENY_UNPREEMPTIBLE",
 	}
 	DenyReason_value = map[string]int32{
 		"DENY_UNKNOWN":            0,
@@ -240,6 +242,7 @@ var (
 		"DENY_PROMISED":           14,
 		"DENY_CLAIMING":           15,
 		"DENY_SUPPLY":             16,
+		"DENY_UNPREEMPTIBLE":      17,
 	}
 )
 
@@ -8710,7 +8713,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04Rule\x12\x10\n" +
 	"\fRULE_UNKNOWN\x10\x00\x12\x10\n" +
 	"\fRULE_RECLAIM\x10\x01\x12\x10\n" +
-	"\fRULE_PREEMPT\x10\x02*\xfc\x02\n" +
+	"\fRULE_PREEMPT\x10\x02*\x94\x03\n" +
 	"\n" +
 	"DenyReason\x12\x10\n" +
 	"\fDENY_UNKNOWN\x10\x00\x12\x0e\n" +
@@ -8731,7 +8734,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x0eDENY_TOO_LARGE\x10\r\x12\x11\n" +
 	"\rDENY_PROMISED\x10\x0e\x12\x11\n" +
 	"\rDENY_CLAIMING\x10\x0f\x12\x0f\n" +
-	"\vDENY_SUPPLY\x10\x10*\x9a\x01\n" +
+	"\vDENY_SUPPLY\x10\x10\x12\x16\n" +
+	"\x12DENY_UNPREEMPTIBLE\x10\x11*\x9a\x01\n" +
 	"\rCommitOutcome\x12\x12\n" +
 	"\x0eCOMMIT_UNKNOWN\x10\x00\x12\x13\n" +
 	"\x0fCOMMIT_PREPARED\x10\x01\x12\x14\n" +
