@@ -409,15 +409,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) {
 	a := g.ask()
 	lacks := a.lacks()
 	to, serial := g.home()
-	rule := wire.Rule_RULE_RECLAIM
-	s := c.reclaimable(now, a, lacks)
-	if !s.cover(lacks) {
-		rule = wire.Rule_RULE_PREEMPT
-		soonest := s.soonest
-		if s = c.preemptible(now, a, lacks); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
-			s.soonest = soonest
-		}
-	}
+	rule, s := c.offerFor(now, a, lacks)
 	if !s.cover(lacks) {
 		if !s.soonest.IsZero() {
 			g.pause.until, g.pause.limits, g.pause.young = s.soonest, c.limitsVersion, true
@@ -503,6 +495,19 @@ func (s *offer) admits(c *Core, now time.Time, g *gang, rule wire.Rule) bool {
 		}
 	}
 	return false
+}
+
+// offerFor returns who may be taken for an ask: of other queues, or if these do not have what it lacks, of its own.
+func (c *Core) offerFor(now time.Time, a ask, lacks []lack) (wire.Rule, *offer) {
+	s := c.reclaimable(now, a, lacks)
+	if s.cover(lacks) {
+		return wire.Rule_RULE_RECLAIM, s
+	}
+	soonest := s.soonest
+	if s = c.preemptible(now, a, lacks); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
+		s.soonest = soonest
+	}
+	return wire.Rule_RULE_PREEMPT, s
 }
 
 // cover reports whether all of them would free what is lacking.
