@@ -3,6 +3,7 @@
 //
 //	GET /v1/namespaces/NAMESPACE/gangs/NAME/why
 //	GET /v1/queues/NAME/why
+//	GET /v1/what-if?change=QUEUE:FIELD=VALUE&change=...&gang=NAMESPACE/NAME (or queue=QUEUE, or planned=queue=QUEUE,cpu=8,...&namespace=NAMESPACE)
 //	GET /v1/status?queue=QUEUE&gang=NAMESPACE/NAME&gangs=N
 //	GET, PUT and DELETE /v1/shards/NAME/drain
 //
