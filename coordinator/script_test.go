@@ -725,9 +725,9 @@ func (p *player) showWhatIf(m *wire.WhatIfReply) {
 			}
 			s := "unknown"
 			switch {
-			case o.Reason != 0:
+			case o.Place > 0 && !o.Granted:
 				s = fmt.Sprintf("%d of %d, denied %s %s %s %d: %s", o.Place, o.Waiting, strings.TrimPrefix(o.Reason.String(), "DENY_"), o.Queue, o.Resource, o.Short, o.Message)
-			case o.Place > 0:
+			case o.Granted:
 				s = fmt.Sprintf("%d of %d, granted", o.Place, o.Waiting)
 				if o.Further != "" {
 					s += "; not the pods that follow: " + o.Further

@@ -164,6 +164,8 @@ func (c *Core) try(changes []Change) (named []*queue, why string) {
 	for _, change := range changes {
 		q := c.tree.byPath[change.Queue]
 		switch {
+		case (q == nil || q.object == nil) && !c.synced:
+			return nil, fmt.Sprintf("queue %q is not known yet: ask again in a moment", change.Queue)
 		case q == nil || q.object == nil:
 			return nil, fmt.Sprintf("queue %q does not exist", change.Queue)
 		case q.object.Deleting:
@@ -398,6 +400,7 @@ func (x *whatIf) waits(out *wire.Outlook, g *gang) {
 		out.Standing = c.standingOf(x.now, copy)
 	}
 	if l == nil {
+		out.Granted = true
 		out.Standing.Eviction, out.Standing.Then, out.Standing.ThenUnixMs = "", "", 0
 		if g == x.planned && len(x.further) > 0 {
 			whole := *g.req
@@ -410,7 +413,9 @@ func (x *whatIf) waits(out *wire.Outlook, g *gang) {
 		return
 	}
 	out.Reason, out.Queue, out.Resource, out.Short = l.reason, l.queue.path, l.resource, l.short
-	out.Message = l.message(r, c.text(r, l))
+	if out.Message = l.message(r, c.text(r, l)); l.reason == wire.DenyReason_DENY_UNKNOWN {
+		out.Message = fmt.Sprintf("the limits of queue %q are not in force yet, or the labels of the namespace not known: ask again in a moment", l.queue.path)
+	}
 	if c.ruleFor(copy, l) != wire.Rule_RULE_UNKNOWN {
 		out.Toll = x.toll(copy)
 	}

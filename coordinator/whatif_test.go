@@ -208,7 +208,7 @@ func TestWhatIfChangesNothing(t *testing.T) {
 				if g.Before.GetToll() != nil || g.After.GetToll() != nil {
 					tolls++
 				}
-				if g.After.GetPlace() > 0 && g.After.GetReason() == 0 {
+				if g.After.GetGranted() {
 					granted++
 				}
 				if g.After != nil && !proto.Equal(g.Before, g.After) {

@@ -79,6 +79,7 @@ type Outlook struct {
 
 // Toll is who would be evicted first for a gang, as far as quota decides. Amounts are for those who may get all Queues.
 type Toll struct {
+	Rule       string            `json:"rule"`    // Reclaim: from other queues; Preempt: of lower priority in its own
 	Victims    int               `json:"victims"` // gangs
 	Names      []string          `json:"names,omitempty"`
 	Shrinkable int               `json:"shrinkable,omitempty"` // of them run with more pods than their minimum, and may lose only those
@@ -360,9 +361,9 @@ func (v *view) outlookFrom(o *wire.Outlook, shown bool) *Outlook {
 	switch {
 	case !o.GetKnown():
 		out.State = StateUnknown
-	case o.GetReason() == wire.DenyReason_DENY_UNKNOWN && o.GetPlace() > 0:
+	case o.GetGranted():
 		out.State = StateGranted
-	case o.GetReason() == wire.DenyReason_DENY_UNKNOWN:
+	case o.GetCharged() && o.GetPlace() == 0:
 		out.State = StateCharged
 	}
 	if !shown {
@@ -384,6 +385,10 @@ func (v *view) tollFrom(t *wire.Toll) *Toll {
 		return nil
 	}
 	out := &Toll{Victims: int(t.GetGangsTotal()), Shrinkable: int(t.GetShrinkable()), Candidates: int(t.GetCandidates())}
+	out.Rule = "Reclaim"
+	if t.GetRule() == wire.Rule_RULE_PREEMPT {
+		out.Rule = "Preempt"
+	}
 	for _, g := range t.GetGangs() {
 		if v.gang(g) {
 			out.Names = append(out.Names, g.Title())

@@ -8463,18 +8463,19 @@ type Outlook struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Known   bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"` // to the coordinator: it has asked for quota
 	Charged bool                   `protobuf:"varint,2,opt,name=charged,proto3" json:"charged,omitempty"`
-	// Why its request is denied. If there is no reason, it is granted in its turn.
-	Reason        DenyReason     `protobuf:"varint,3,opt,name=reason,proto3,enum=basalt.wire.v1.DenyReason" json:"reason,omitempty"`
-	Queue         string         `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`
-	Resource      string         `protobuf:"bytes,5,opt,name=resource,proto3" json:"resource,omitempty"`
-	Short         int64          `protobuf:"varint,6,opt,name=short,proto3" json:"short,omitempty"`
-	Message       string         `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
-	Place         uint32         `protobuf:"varint,8,opt,name=place,proto3" json:"place,omitempty"`       // among the requests of its queue, in the order of priority and age
-	Waiting       uint32         `protobuf:"varint,9,opt,name=waiting,proto3" json:"waiting,omitempty"`   // how many these are, with its own
-	Standing      *StandingReply `protobuf:"bytes,10,opt,name=standing,proto3" json:"standing,omitempty"` // turns and eviction
-	Toll          *Toll          `protobuf:"bytes,11,opt,name=toll,proto3" json:"toll,omitempty"`         // if others may be evicted for it now
-	Further       string         `protobuf:"bytes,12,opt,name=further,proto3" json:"further,omitempty"`   // why the pods that follow would be denied; empty: they would not
-	Exposed       string         `protobuf:"bytes,13,opt,name=exposed,proto3" json:"exposed,omitempty"`   // of one that is charged: whether it may be evicted for others
+	Granted bool                   `protobuf:"varint,3,opt,name=granted,proto3" json:"granted,omitempty"` // what it asks for is granted in its turn
+	// Why not.
+	Reason        DenyReason     `protobuf:"varint,4,opt,name=reason,proto3,enum=basalt.wire.v1.DenyReason" json:"reason,omitempty"`
+	Queue         string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
+	Resource      string         `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
+	Short         int64          `protobuf:"varint,7,opt,name=short,proto3" json:"short,omitempty"`
+	Message       string         `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	Place         uint32         `protobuf:"varint,9,opt,name=place,proto3" json:"place,omitempty"`       // among the requests of its queue, in the order of priority and age
+	Waiting       uint32         `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`  // how many these are, with its own
+	Standing      *StandingReply `protobuf:"bytes,11,opt,name=standing,proto3" json:"standing,omitempty"` // turns and eviction
+	Toll          *Toll          `protobuf:"bytes,12,opt,name=toll,proto3" json:"toll,omitempty"`         // if others may be evicted for it now
+	Further       string         `protobuf:"bytes,13,opt,name=further,proto3" json:"further,omitempty"`   // why the pods that follow would be denied; empty: they would not
+	Exposed       string         `protobuf:"bytes,14,opt,name=exposed,proto3" json:"exposed,omitempty"`   // of one that is charged: whether it may be evicted for others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8519,6 +8520,13 @@ func (x *Outlook) GetKnown() bool {
 func (x *Outlook) GetCharged() bool {
 	if x != nil {
 		return x.Charged
+	}
+	return false
+}
+
+func (x *Outlook) GetGranted() bool {
+	if x != nil {
+		return x.Granted
 	}
 	return false
 }
@@ -9401,22 +9409,23 @@ const file_basalt_proto_rawDesc = "" +
 	"\vGangOutlook\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.basalt.wire.v1.OutlookR\x06before\x12-\n" +
-	"\x05after\x18\x03 \x01(\v2\x17.basalt.wire.v1.OutlookR\x05after\"\x98\x03\n" +
+	"\x05after\x18\x03 \x01(\v2\x17.basalt.wire.v1.OutlookR\x05after\"\xb2\x03\n" +
 	"\aOutlook\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x18\n" +
-	"\acharged\x18\x02 \x01(\bR\acharged\x122\n" +
-	"\x06reason\x18\x03 \x01(\x0e2\x1a.basalt.wire.v1.DenyReasonR\x06reason\x12\x14\n" +
-	"\x05queue\x18\x04 \x01(\tR\x05queue\x12\x1a\n" +
-	"\bresource\x18\x05 \x01(\tR\bresource\x12\x14\n" +
-	"\x05short\x18\x06 \x01(\x03R\x05short\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\x12\x14\n" +
-	"\x05place\x18\b \x01(\rR\x05place\x12\x18\n" +
-	"\awaiting\x18\t \x01(\rR\awaiting\x129\n" +
-	"\bstanding\x18\n" +
-	" \x01(\v2\x1d.basalt.wire.v1.StandingReplyR\bstanding\x12(\n" +
-	"\x04toll\x18\v \x01(\v2\x14.basalt.wire.v1.TollR\x04toll\x12\x18\n" +
-	"\afurther\x18\f \x01(\tR\afurther\x12\x18\n" +
-	"\aexposed\x18\r \x01(\tR\aexposed\"\xa5\x02\n" +
+	"\acharged\x18\x02 \x01(\bR\acharged\x12\x18\n" +
+	"\agranted\x18\x03 \x01(\bR\agranted\x122\n" +
+	"\x06reason\x18\x04 \x01(\x0e2\x1a.basalt.wire.v1.DenyReasonR\x06reason\x12\x14\n" +
+	"\x05queue\x18\x05 \x01(\tR\x05queue\x12\x1a\n" +
+	"\bresource\x18\x06 \x01(\tR\bresource\x12\x14\n" +
+	"\x05short\x18\a \x01(\x03R\x05short\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\x12\x14\n" +
+	"\x05place\x18\t \x01(\rR\x05place\x12\x18\n" +
+	"\awaiting\x18\n" +
+	" \x01(\rR\awaiting\x129\n" +
+	"\bstanding\x18\v \x01(\v2\x1d.basalt.wire.v1.StandingReplyR\bstanding\x12(\n" +
+	"\x04toll\x18\f \x01(\v2\x14.basalt.wire.v1.TollR\x04toll\x12\x18\n" +
+	"\afurther\x18\r \x01(\tR\afurther\x12\x18\n" +
+	"\aexposed\x18\x0e \x01(\tR\aexposed\"\xa5\x02\n" +
 	"\x04Toll\x12(\n" +
 	"\x04rule\x18\x01 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12-\n" +
 	"\x05gangs\x18\x02 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1f\n" +
