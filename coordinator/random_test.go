@@ -77,6 +77,7 @@ type world struct {
 	elsewhere                 int // denials for pods that another gang has
 	mandates, claims, refused int
 	contended                 bool // for one limit, with less of what ends claims
+	hears                     func(Output)
 }
 
 // asked is what a home remembers of a gang.
@@ -311,6 +312,9 @@ func (w *world) tick() {
 func (w *world) step(ev Event) {
 	w.core.Step(w.now, ev)
 	for _, o := range w.core.Outputs() {
+		if w.hears != nil {
+			w.hears(o)
+		}
 		switch o := o.(type) {
 		case Txn:
 			if w.flight != nil {
