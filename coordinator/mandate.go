@@ -721,8 +721,17 @@ func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
 		}
 		m.Sides = append(m.Sides, w)
 	}
+	type equals struct {
+		queue    *queue
+		priority int64
+	}
+	standings := map[equals]uint32{}
 	for _, g := range s.gangs {
-		w := &wire.Candidate{Gang: g.ref, Attempt: g.res.attempt, Demand: wire.FromResources(g.res.stays())}
+		e := equals{g.res.queue, g.res.rank.Priority}
+		if standings[e] == 0 {
+			standings[e] = uint32(len(standings)) + 1
+		}
+		w := &wire.Candidate{Gang: g.ref, Attempt: g.res.attempt, Demand: wire.FromResources(g.res.stays()), Standing: standings[e]}
 		if g.res.spare() > 0 {
 			w.Least = uint32(g.res.least)
 			for _, p := range g.res.condemned {

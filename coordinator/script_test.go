@@ -266,8 +266,12 @@ func (p *player) showMessage(o Send) {
 		for _, l := range d.Lacks {
 			lacks = append(lacks, fmt.Sprintf("%s %s %d", l.Queue, l.Resource, l.Short))
 		}
+		equal := !slices.ContainsFunc(d.Candidates, func(v *wire.Candidate) bool { return v.Standing != 1 })
 		for _, v := range d.Candidates {
 			s := fmt.Sprintf("%s/%d[%s]", v.Gang.Uid, v.Attempt, amounts(v.Demand))
+			if !equal {
+				s += fmt.Sprint(" of ", v.Standing)
+			}
 			if v.Least > 0 {
 				s += fmt.Sprint(" least ", v.Least)
 			}

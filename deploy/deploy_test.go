@@ -126,6 +126,8 @@ func TestRights(t *testing.T) {
 		{shard, "", "pods", "get list watch delete", true},
 		{shard, "", "namespaces", "list watch", true},
 		{shard, "scheduling.k8s.io", "priorityclasses", "list watch", true},
+		{shard, "policy", "poddisruptionbudgets", "list watch", true},
+		{shard, "policy", "poddisruptionbudgets", "create update patch delete", false},
 		{shard, ours, "queues", "list watch", true},
 		{shard, ours, "podgroups", "list watch", true},
 		{shard, "scheduling.volcano.sh", "podgroups", "list watch", true},

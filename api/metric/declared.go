@@ -75,6 +75,8 @@ var (
 	ShardInbox     = declare(Metric{Name: "basalt_shard_inbox_events", Kind: Gauge, Help: "Batches of events queued for the cores."})
 	ShardAPIWrites = declare(Metric{Name: "basalt_shard_api_writes_total", Kind: Counter, Labels: []string{"kind", "outcome"},
 		Help: "Writes to the API server other than Bindings, by kind and outcome.", Absent: "no such write was sent"})
+	ShardDisrupted = declare(Metric{Name: "basalt_shard_disrupted_pods_total", Kind: Counter,
+		Help: "Pods that were evicted although a PodDisruptionBudget did not allow it: budgets are preferred against, but are no veto."})
 	ShardEventsDropped = declare(Metric{Name: "basalt_shard_events_dropped_total", Kind: Counter,
 		Help: "Kubernetes events about waiting and started gangs that were not written, because a namespace or the shard had no budget left. The conditions say the same."})
 	ShardTransactions = declare(Metric{Name: "basalt_shard_transactions_total", Kind: Counter, Labels: []string{"kind", "accepted"},

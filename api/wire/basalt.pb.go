@@ -3695,6 +3695,7 @@ type Candidate struct {
 	Side          uint32                 `protobuf:"varint,4,opt,name=side,proto3" json:"side,omitempty"`                   // index in sides of its leaf plus 1, 0 for none
 	Least         uint32                 `protobuf:"varint,5,opt,name=least,proto3" json:"least,omitempty"`                 // it may lose single pods as long as so many are left; 0: all of them or none
 	Condemned     []uint64               `protobuf:"fixed64,6,rep,packed,name=condemned,proto3" json:"condemned,omitempty"` // api.PodID of pods that it loses already
+	Standing      uint32                 `protobuf:"varint,7,opt,name=standing,proto3" json:"standing,omitempty"`           // those with the same number are of one queue and priority: the home may have one go before another; 0: it may not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3769,6 +3770,13 @@ func (x *Candidate) GetCondemned() []uint64 {
 		return x.Condemned
 	}
 	return nil
+}
+
+func (x *Candidate) GetStanding() uint32 {
+	if x != nil {
+		return x.Standing
+	}
+	return 0
 }
 
 // "These gangs are to go for it: all of its pods have room then." Or that no such set was found. It is repeated until it is answered.
@@ -9021,14 +9029,15 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06parent\x18\x02 \x01(\rR\x06parent\x12,\n" +
 	"\x05above\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x05above\x12,\n" +
 	"\x05spare\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x05spare\x12\x1a\n" +
-	"\bborrowed\x18\x05 \x01(\bR\bborrowed\"\xca\x01\n" +
+	"\bborrowed\x18\x05 \x01(\bR\bborrowed\"\xe6\x01\n" +
 	"\tCandidate\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
 	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12\x12\n" +
 	"\x04side\x18\x04 \x01(\rR\x04side\x12\x14\n" +
 	"\x05least\x18\x05 \x01(\rR\x05least\x12\x1c\n" +
-	"\tcondemned\x18\x06 \x03(\x06R\tcondemned\"\xac\x02\n" +
+	"\tcondemned\x18\x06 \x03(\x06R\tcondemned\x12\x1a\n" +
+	"\bstanding\x18\a \x01(\rR\bstanding\"\xac\x02\n" +
 	"\x05Claim\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

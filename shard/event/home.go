@@ -43,6 +43,12 @@ type PriorityClassSeen struct {
 // PriorityClassGone says that a PriorityClass was deleted.
 type PriorityClassGone struct{ Name string }
 
+// BudgetSeen brings a PodDisruptionBudget that was added or changed.
+type BudgetSeen struct{ Budget *api.DisruptionBudget }
+
+// BudgetGone says that a PodDisruptionBudget was deleted.
+type BudgetGone struct{ Namespace, Name, UID string }
+
 // CoordinatorSeen says who coordinates, and in which term.
 type CoordinatorSeen struct {
 	Term        int64
@@ -139,6 +145,8 @@ func (NamespaceSeen) IsEvent()     {}
 func (NamespaceGone) IsEvent()     {}
 func (PriorityClassSeen) IsEvent() {}
 func (PriorityClassGone) IsEvent() {}
+func (BudgetSeen) IsEvent()        {}
+func (BudgetGone) IsEvent()        {}
 func (CoordinatorSeen) IsEvent()   {}
 func (GroupWriter) IsEvent()       {}
 func (StatusWritten) IsEvent()     {}

@@ -40,15 +40,16 @@ type claiming struct {
 	pods    []*pod // that need room
 
 	// probing
-	probe   *wire.RoomProbe
-	began   time.Time
-	sent    time.Time
-	open    map[api.Incarnation]bool // shards that have not answered
-	later   bool                     // one has not counted
-	kinds   []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
-	members [][]*pod                 // by kind
-	nodes   []plan.Node
-	singles map[int]plan.Candidate // surplus pods of candidates, by index
+	probe      *wire.RoomProbe
+	began      time.Time
+	sent       time.Time
+	open       map[api.Incarnation]bool // shards that have not answered
+	later      bool                     // one has not counted
+	kinds      []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
+	members    [][]*pod                 // by kind
+	nodes      []plan.Node
+	candidates []*wire.Candidate      // of the mandate, in the order in which they are to go (disrupt.go)
+	singles    map[int]plan.Candidate // surplus pods of candidates, by index
 
 	// requesting and proposing
 	awaits  []string
@@ -205,8 +206,10 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	}
 	c.roomProbes++
 	x.probe = &wire.RoomProbe{Namespace: g.name.Namespace, Classes: list.wire, Serial: c.roomProbes, GangUid: g.id}
-	x.singles = c.surplusOf(m)
-	for i, of := range m.GetCandidates() {
+	bound := c.victimPods(m.GetCandidates())
+	x.candidates = c.inTurn(m.GetCandidates(), bound)
+	x.singles = surplusOf(x.candidates, bound)
+	for i, of := range x.candidates {
 		x.probe.Candidates = append(x.probe.Candidates, of.GetGang().GetUid())
 		for _, p := range x.singles[i].Pods {
 			x.probe.Candidates = append(x.probe.Candidates, p.UID)
@@ -357,7 +360,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	for _, s := range x.mandate.GetSides() {
 		m.Sides = append(m.Sides, plan.Side{Parent: int(s.GetParent()), Above: amounts(s.GetAbove()), Spare: amounts(s.GetSpare()), Borrowed: s.GetBorrowed()})
 	}
-	for i, of := range x.mandate.GetCandidates() {
+	for i, of := range x.candidates {
 		m.Candidates = append(m.Candidates, plan.Candidate{Gang: of.GetGang().GetUid(), Queue: of.GetGang().GetQueue(), Demand: amounts(of.GetDemand()), Side: int(of.GetSide()),
 			Surplus: x.singles[i].Surplus, Pods: x.singles[i].Pods})
 	}
@@ -371,7 +374,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	x.awaits = union(g.charge.awaits, found.Awaits)
 	x.message = c.claimMessage(g, x)
 	x.message.Awaits = x.awaits
-	x.message.Victims = victimsOf(x.mandate, x.singles, &found)
+	x.message.Victims = victimsOf(x.candidates, x.singles, &found)
 	x.message.GraceMs = c.graceOf(x.awaits).Milliseconds()
 	x.asked = assign(found.Shares, x.members)
 	x.step, x.began = requesting, c.now
@@ -706,6 +709,7 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	if m.GetAccepted() {
 		if open && len(x.message.GetVictims()) > 0 {
 			c.ClaimsMade++
+			c.claimedPods(x.message.GetVictims(), time.Duration(x.message.GetGraceMs())*time.Millisecond)
 			ch.claim, ch.victims = m.GetMandate(), victimNames(x.message.GetVictims())
 			ch.awaits = slices.Clone(x.awaits)
 			g.claim = nil

@@ -332,6 +332,7 @@ func (c *Core) evictPod(g *gang, p *pod, why string) {
 		c.wakeAt(g, p.evictAt)
 		return
 	}
+	c.disrupts([]*pod{p}) // one that was not bound, or known to this home, when it was decided
 	id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
 	p.evicting = id
 	c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Message: why, Bucket: g.bucket, GangUID: g.id, Attempt: g.charge.attempt})

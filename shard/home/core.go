@@ -11,6 +11,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
+	"basalt.dev/basalt/shard/home/disruption"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
 	"basalt.dev/basalt/shard/topology"
@@ -104,6 +105,8 @@ type Core struct {
 	Preempted       uint64 // or for one of higher priority
 	Condemned       uint64 // surplus pods that were evicted for either
 
+	Disrupted uint64 // pods that were evicted although a PodDisruptionBudget did not allow it
+
 	EventsDropped uint64 // that there was no budget for
 
 	BoundByOthers  uint64 // pods that were to be placed here (foreign.go)
@@ -114,6 +117,8 @@ type Core struct {
 	unjudged map[string]*gang // prepared, and not judged yet
 	ruledSleepers
 
+	budgets    *disruption.Budgets      // disrupt.go
+	unheeded   recent[struct{}]         // namespaces of which was logged that a PodDisruptionBudget is not heeded
 	graces     map[string]time.Duration // boundGangs,
 	gracesAt   time.Time                // and when
 	roomProbes uint64
@@ -134,7 +139,7 @@ func New(cfg Config) *Core {
 		Self: cfg.Self, StatusEvery: cfg.StatusEvery, UsageEvery: cfg.UsageEvery, CountsEvery: cfg.CountsEvery,
 		StatusBackoffLimit: cfg.StatusBackoffLimit, StatusBudget: cfg.StatusBudget, UsageBudget: cfg.UsageBudget,
 	}
-	return &Core{
+	c := &Core{
 		cfg:            cfg,
 		objects:        intake.New(),
 		priorities:     map[string]int64{},
@@ -161,6 +166,13 @@ func New(cfg Config) *Core {
 		topology:   view, ownView: cfg.Topology == nil, unjudged: map[string]*gang{},
 		ruledSleepers: ruledSleepers{of: map[string][]*gang{}, opened: map[string]bool{}, left: map[string]int{}, again: map[string]time.Time{}, shut: map[string]map[uint64]shut{}},
 	}
+	c.budgets = disruption.New(func(uid string) *api.Pod {
+		if p := c.pods[uid]; p != nil {
+			return p.Pod
+		}
+		return nil
+	})
+	return c
 }
 
 // Step takes one event. An event of a kind that the core does not know is none of its business.
@@ -214,6 +226,10 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	case event.QueueGone:
 		c.queues.Gone(e.Name, e.UID)
 		c.resolveQueues(c.objects.DropQueue(e.Name, e.UID))
+	case event.BudgetSeen:
+		c.onBudgetSeen(e.Budget)
+	case event.BudgetGone:
+		c.budgets.Gone(e.Namespace, e.Name, e.UID)
 	case event.TableSeen:
 		c.onTable(e.Table)
 	case event.StoreRead:
@@ -302,6 +318,7 @@ func (c *Core) onTick() {
 	c.sent.Forget(c.now)
 	c.lookAtLarge(true)
 	c.eventsSpent.Forget(c.now)
+	c.budgets.Forget(c.now)
 	c.endLateExplained()
 	c.lookAtPositions()
 	c.publishWaiting()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -257,7 +258,7 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded= cost= age=SECONDS; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded= cost= age=SECONDS app=; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
@@ -276,6 +277,9 @@ func (s *script) run(line string) []string {
 			p.Class = p.Class.Leaning([]byte(leanings))
 		}
 		p.Unheeded = w.value["unheeded"]
+		if app := w.value["app"]; app != "" {
+			p.Labels = api.NewLabels(map[string]string{"app": app})
+		}
 		if w.has("new") {
 			p.Created = s.now
 		}
@@ -395,6 +399,15 @@ func (s *script) run(line string) []string {
 			Version: uint64(w.num("version")), ReadyReason: w.or("reason", "Ready"), Message: "words"}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_QueueUsages{QueueUsages: &wire.QueueUsages{Term: uint64(w.toNum(w.or("term", "1"))), Queues: []*wire.QueueUsage{u}}}})
 
+	case "budget": // NAME ALLOWED [gone] app=VALUE: a PodDisruptionBudget of pods with that label
+		if w.has("gone") {
+			return s.step(event.BudgetGone{Namespace: "ns", Name: w.plain[0], UID: w.plain[0]})
+		}
+		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: w.plain[0], UID: types.UID(w.plain[0])}}
+		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": w.value["app"]}}
+		b.Status.DisruptionsAllowed = int32(w.toNum(w.plain[1]))
+		return s.step(event.BudgetSeen{Budget: api.FromDisruptionBudget(b)})
+
 	case "coordinator": // TERM
 		return s.step(event.CoordinatorSeen{Term: w.toNum(w.plain[0]), Incarnation: "c"})
 
@@ -480,7 +493,7 @@ func (s *script) run(line string) []string {
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Probed{Probed: m}})
 
-	case "mandate": // GANG NUMBER UID:QUEUE:ATTEMPT:CPU[:LEAST[:CONDEMNED]] ... [stuck] [preempt] term= lack=QUEUE:CPU: candidates; stuck: it answers a Stuck, not a Reserve
+	case "mandate": // GANG NUMBER UID:QUEUE:ATTEMPT:CPU[:LEAST[:CONDEMNED]][/STANDING] ... [stuck] [preempt] term= lack=QUEUE:CPU: candidates; stuck: it answers a Stuck, not a Reserve
 		m := &wire.Mandate{GangUid: w.plain[0], Number: uint64(w.toNum(w.plain[1])), Term: w.toNum(w.or("term", "1")), Rule: wire.Rule_RULE_RECLAIM}
 		if w.has("stuck") {
 			r := s.find("stuck " + w.plain[0]).GetStuck()
@@ -496,11 +509,12 @@ func (s *script) run(line string) []string {
 			m.Lacks = []*wire.Lack{{Queue: queue, Resource: "cpu", Short: 1000 * w.toNum(n)}}
 		}
 		for _, text := range w.plain[2:] {
+			text, standing, _ := strings.Cut(text, "/")
 			f := strings.Split(text, ":")
 			if len(f) < 4 {
 				continue
 			}
-			of := &wire.Candidate{Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[0], Queue: f[1]},
+			of := &wire.Candidate{Standing: uint32(w.toNum(cmp.Or(standing, "0"))), Gang: &wire.GangRef{Uid: f[0], Namespace: "ns", Name: f[0], Queue: f[1]},
 				Attempt: uint64(w.toNum(f[2])), Demand: wire.FromResources(cores(w.toNum(f[3]), w.toNum(f[3])))}
 			if len(f) > 4 {
 				of.Least = uint32(w.toNum(f[4]))
@@ -719,6 +733,9 @@ func (s *script) run(line string) []string {
 				}
 			}
 			out = append(out, line)
+		}
+		if s.core.Disrupted > 0 {
+			out = append(out, fmt.Sprintf("evicted though a PodDisruptionBudget does not allow it: %d pods", s.core.Disrupted))
 		}
 		return out
 

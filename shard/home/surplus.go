@@ -110,7 +110,8 @@ func (c *Core) condemned(g *gang, pods []*wire.SurplusPod, to *wire.Yielding) {
 	}
 	c.Condemned += uint64(n)
 	g.shrunk = report.Shrunk(n, to.GetWhy())
-	c.warn(g, v1alpha1.ReasonShrunk, report.Short(g.shrunk))
+	disrupts := c.disrupts(g.pick(func(p *pod) bool { return p.isBound() && g.charge.condemned[p.UID] != nil }))
+	c.warn(g, v1alpha1.ReasonShrunk, report.Short(g.shrunk+disrupts))
 	c.mark(g)
 }
 
@@ -158,57 +159,34 @@ func (ch *charge) forgetCondemned() {
 	})
 }
 
-// surplusOf finds the single pods of a mandate's candidates that may go, by index of candidate. It looks at all pods of the cluster.
-func (c *Core) surplusOf(m *wire.Mandate) map[int]plan.Candidate {
-	type elastic struct {
-		index int
-		of    *wire.Candidate
-		pods  []*pod
-	}
-	gangs := map[string]*elastic{}
-	for i, of := range m.GetCandidates() {
-		if of.GetLeast() > 0 {
-			gangs[of.GetGang().GetUid()] = &elastic{index: i, of: of}
-		}
-	}
-	if len(gangs) == 0 {
-		return nil
-	}
-	for _, p := range c.pods {
-		if !p.maySpare() {
-			continue
-		}
-		if e := gangs[gangOf(p)]; e != nil && !slices.Contains(e.of.GetCondemned(), p.id) {
-			e.pods = append(e.pods, p)
-		}
-	}
+// surplusOf finds the single pods of candidates that may go, by index of candidate, among their bound pods.
+func surplusOf(candidates []*wire.Candidate, bound map[string][]*pod) map[int]plan.Candidate {
 	out := map[int]plan.Candidate{}
 	left := surplusAtMost
-	for _, of := range m.GetCandidates() {
-		e := gangs[of.GetGang().GetUid()]
-		if e == nil || len(e.pods) <= int(of.GetLeast()) {
+	for i, of := range candidates {
+		pods := bound[of.GetGang().GetUid()]
+		if of.GetLeast() == 0 || len(pods) <= int(of.GetLeast()) {
 			continue
 		}
-		slices.SortFunc(e.pods, func(a, b *pod) int { return api.CompareSurplus(a.Pod, b.Pod) })
-		found := plan.Candidate{Surplus: len(e.pods) - int(of.GetLeast())}
-		for _, p := range e.pods[:min(left, len(e.pods))] {
+		found := plan.Candidate{Surplus: len(pods) - int(of.GetLeast())}
+		for _, p := range pods[:min(left, len(pods))] {
 			found.Pods = append(found.Pods, plan.Pod{UID: p.UID, Amounts: p.Class.Requests})
 		}
 		left -= len(found.Pods)
-		out[e.index] = found
+		out[i] = found
 	}
 	return out
 }
 
 // victimsOf writes down what a plan takes: gangs, and single pods of others.
-func victimsOf(m *wire.Mandate, singles map[int]plan.Candidate, found *plan.Plan) (out []*wire.Victim) {
+func victimsOf(candidates []*wire.Candidate, singles map[int]plan.Candidate, found *plan.Plan) (out []*wire.Victim) {
 	for _, v := range found.Victims {
-		of := m.GetCandidates()[v]
+		of := candidates[v]
 		out = append(out, &wire.Victim{Gang: of.GetGang(), Attempt: of.GetAttempt()})
 	}
 	last := -1
 	for _, s := range found.Pods {
-		if of := m.GetCandidates()[s.Candidate]; s.Candidate != last {
+		if of := candidates[s.Candidate]; s.Candidate != last {
 			last = s.Candidate
 			out = append(out, &wire.Victim{Gang: of.GetGang(), Attempt: of.GetAttempt()})
 		}

@@ -36,7 +36,7 @@ func (c *Core) onYield(m *wire.Yield) {
 		return
 	default:
 		c.yield(g, m.GetTo())
-		c.warn(g, v1alpha1.ReasonPreempted, report.Short(m.GetTo().GetWhy()))
+		c.warn(g, v1alpha1.ReasonPreempted, report.Short(m.GetTo().GetWhy()+c.disrupts(g.pick((*pod).isBound))))
 		if m.GetTo().GetRule() == wire.Rule_RULE_PREEMPT {
 			c.Preempted++
 		} else {

@@ -29,6 +29,7 @@ type metrics struct {
 	brokenInvariants prometheus.Counter
 	foreignBindings  sum
 	eventsDropped    sum
+	disrupted        sum
 	buckets, epoch   prometheus.Gauge
 	gangs            *prometheus.GaugeVec
 	waiting          *prometheus.GaugeVec
@@ -87,6 +88,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		brokenInvariants: metric.ShardBrokenInvariants.Counter(),
 		foreignBindings:  sum{Counter: metric.ShardForeignBindings.Counter()},
 		eventsDropped:    sum{Counter: metric.ShardEventsDropped.Counter()},
+		disrupted:        sum{Counter: metric.ShardDisrupted.Counter()},
 		buckets:          metric.ShardBuckets.Gauge(),
 		epoch:            metric.ShardTableEpoch.Gauge(),
 		gangs:            metric.ShardGangs.Gauges(),
@@ -102,7 +104,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		queues:           map[string]queueMetrics{},
 	}
 	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
-	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings, m.eventsDropped,
+	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings, m.eventsDropped, m.disrupted,
 		m.buckets, m.epoch, m.gangs, m.waiting, m.nodes, m.allocatable, m.free, m.intents, m.takeovers, m.durations, m.placements)
 	return m
 }
@@ -201,6 +203,7 @@ func (m *metrics) observe(l *loop) {
 	n := l.home.Counts()
 	m.foreignBindings.set(l.home.BoundByOthers)
 	m.eventsDropped.set(l.home.EventsDropped)
+	m.disrupted.set(l.home.Disrupted)
 	m.buckets.Set(float64(n.Buckets))
 	m.epoch.Set(float64(n.Epoch))
 	for state, gangs := range n.ByState {

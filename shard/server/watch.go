@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,7 +60,7 @@ func (w *watches) flush() {
 	}
 }
 
-// run follows everything but pods, and returns once each kind was listed. Of pods the cores hear when a takeover asks.
+// run follows everything but pods, and returns once each kind was listed that a decision depends on. Of pods the cores hear when a takeover asks.
 func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
 	known := newPods(w.emit)
@@ -129,6 +130,14 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	capacities := kube.Follow(storageClient, "csistoragecapacities", w.log, w.claims.capacities())
 	relayed(w, capacities, volume.StripCapacity, pace)
 	start(capacities.Run, capacities.Synced())
+	budgets := follow(w, w.clients.Core.PolicyV1().RESTClient(), "poddisruptionbudgets", api.StripDisruptionBudget,
+		func(b *policyv1.PodDisruptionBudget) event.Event {
+			return event.BudgetSeen{Budget: api.FromDisruptionBudget(b)}
+		},
+		func(b *policyv1.PodDisruptionBudget) event.Event {
+			return event.BudgetGone{Namespace: b.Namespace, Name: b.Name, UID: string(b.UID)}
+		})
+	wg.Go(func() { budgets.Run(ctx) }) // a preference: nothing waits for it
 	devices := make(chan struct{})
 	start(func(ctx context.Context) { w.followDevices(ctx, sync.OnceFunc(func() { close(devices) })) }, devices)
 

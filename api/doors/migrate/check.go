@@ -258,7 +258,7 @@ var plugins = map[string]use{
 	"task-topology":          {Ignored, "it is a preference"},
 	"resource-strategy-fit":  {Ignored, "nodes are packed; with --placement=spread they are not"},
 	"rescheduling":           {Ignored, "no pod is evicted to balance nodes"},
-	"pdb":                    {Ignored, "PodDisruptionBudgets do not protect from reclaim and preemption: set preemptible: false or a min runtime"},
+	"pdb":                    {Honoured, "PodDisruptionBudgets are preferred against, but do not protect from reclaim and preemption: set preemptible: false or a min runtime"},
 	"cdp":                    {Ignored, "set reclaimMinRuntime and preemptMinRuntime of Queues"},
 	"network-topology-aware": {Ignored, "set topologyLevels in Basalt's configuration: without it, mode soft has no effect and mode hard is refused"},
 	"tdm":                    {Refused, "nodes of a revocable zone are not kept apart: use taints and tolerations"},

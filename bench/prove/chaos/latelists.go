@@ -80,7 +80,7 @@ func isList(r *http.Request) bool {
 	last := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	switch last {
 	case "pods", "nodes", "queues", "podgroups", "persistentvolumeclaims", "persistentvolumes", "priorityclasses", "namespaces",
-		"storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments", "deviceclasses":
+		"storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments", "deviceclasses", "poddisruptionbudgets":
 		return r.Method == http.MethodGet && r.URL.Query().Get("watch") == ""
 	}
 	return false

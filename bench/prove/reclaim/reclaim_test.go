@@ -4,6 +4,7 @@ package reclaim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,11 +14,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
@@ -328,6 +331,69 @@ func TestReclaimSurplus(t *testing.T) {
 		t.Error("nobody says that b-0 lost pods")
 	}
 	w.noViolations()
+}
+
+// A budget of the owners of b does not allow any of its pods to be evicted but those of its oldest gangs. These go, though others are
+// younger. When none of them is left, the youngest goes all the same, and an event says so.
+func TestReclaimBudgets(t *testing.T) {
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
+	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
+	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
+	for _, name := range []string{"b-0", "b-1"} {
+		w.gang(name, "b", "")
+	}
+	w.settles(map[string]int{"b": 2})
+	for i := 2; i < 12; i++ {
+		w.gang(fmt.Sprint("b-", i), "b", "")
+	}
+	w.settles(map[string]int{"b": 12})
+	all := intstr.FromInt32(10 * size)
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "trainers"}, Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &all,
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "b"}, MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: api.LabelPodGroup, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"b-0", "b-1"}}}}}}
+	_, err := w.kube.Core.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), budget, metav1.CreateOptions{})
+	w.check(err)
+	localtest.Wait(t, patience, "the budget's controller", func(ctx context.Context) error {
+		b, err := w.kube.Core.PolicyV1().PodDisruptionBudgets("default").Get(ctx, "trainers", metav1.GetOptions{})
+		if err == nil && (b.Status.CurrentHealthy != 10*size || b.Status.DisruptionsAllowed != 0) {
+			err = fmt.Errorf("%+v", b.Status)
+		}
+		return err
+	})
+	time.Sleep(2 * time.Second) // until all homes have seen it
+	w.gang("a-0", "a", "")
+	w.gang("a-1", "a", "")
+	w.settles(map[string]int{"a": 2, "b": 10})
+	if gone := w.evictions(2); !slices.Equal(gone, []string{"b-0", "b-1"}) {
+		t.Errorf("the budget allows that b-0 and b-1 are evicted, and these were: %v", gone)
+	}
+	if says := w.mentions("PodDisruptionBudget"); says != "" {
+		t.Errorf("the budget allowed it: %s", says)
+	}
+	w.gang("a-2", "a", "")
+	w.settles(map[string]int{"a": 3, "b": 9})
+	w.evictions(3)
+	localtest.Wait(t, patience, "an event that names the budget", func(context.Context) error {
+		if says := w.mentions("PodDisruptionBudget trainers does not allow it for 4 of its pods"); says == "" {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	w.noViolations()
+}
+
+// mentions returns the message of an event of an eviction with these words in it.
+func (w *world) mentions(words string) string {
+	w.t.Helper()
+	list, err := w.kube.Core.CoreV1().Events("default").List(w.t.Context(), metav1.ListOptions{FieldSelector: "reason=Preempted,involvedObject.kind=PodGroup"})
+	w.check(err)
+	for _, e := range list.Items {
+		if strings.Contains(e.Message, words) {
+			return e.Message
+		}
+	}
+	return ""
 }
 
 // Processes are killed while claims stand: the leading coordinator, and every shard in turn.

@@ -151,6 +151,14 @@ func (d *demo) reportTeams(row func(name, format string, args ...any), third *th
 		}
 	}
 	row("evicted", "%d gangs: %s", evictions, strings.Join(pairs, ", "))
+	for _, g := range t.gangs {
+		if lines := g.traced(); g.name == third.claimant && lines != nil {
+			row("the claim of "+g.name, "%s", lines[0])
+			for _, line := range lines[1:] {
+				row("", "%s", line)
+			}
+		}
+	}
 	if third.evicted != "" {
 		row("", "events of PodGroup %s, for which it was, and %s:", third.claimant, third.evicted)
 		lines("", cmp.Or(third.claimed, "(not written: too many events)")+"\n"+cmp.Or(third.event, "(not written: too many events)"))

@@ -72,8 +72,20 @@ type teamGang struct {
 	runs    int       // how often it ran as a whole
 	evicted int       // how often it was evicted as a whole
 	yields  *wire.Yielding
+	claim   claimSeen
+	gone    time.Time // of the last of its pods that is gone
 	status  *v1alpha1.PodGroupStatus
 	target  *metav1.Condition // DisruptionTarget=True, when it was last seen
+}
+
+// claimSeen is what the watches showed of a gang's first claim, and when.
+type claimSeen struct {
+	asked          time.Time // its pods were made
+	written        time.Time // its record has the claim: this put decides
+	victims        []string
+	closed         time.Time // the record of the last victim is closed
+	leaves, gone   time.Time // the first pod of a victim is being deleted, and the last one is gone
+	granted, whole time.Time // what they leave is charged to the gang, and all of its pods have nodes
 }
 
 // runState is how far a gang's run is. It goes round: idle, starting, whole, leaving.
@@ -227,6 +239,7 @@ func (t *teams) podSeen(at time.Time, p *v1.Pod) {
 
 func (t *teams) podGone(at time.Time, g *teamGang, uid types.UID) {
 	delete(t.pods, uid)
+	g.gone = at
 	t.lost = append(t.lost, g)
 	if g.running[uid] {
 		t.left(at, g, uid, true)
@@ -244,6 +257,14 @@ func (t *teams) bound(at time.Time, g *teamGang, uid types.UID) {
 	if g.state == starting && len(g.running) == teamPods {
 		g.state, t.toStart = whole, max(t.toStart, at.Sub(g.since))
 		g.runs++
+		if c := &g.claim; !c.written.IsZero() && c.whole.IsZero() {
+			c.whole = at
+			for _, name := range c.victims {
+				if v := t.byName[name]; v != nil && v.gone.After(c.gone) {
+					c.gone = v.gone
+				}
+			}
+		}
 	}
 	t.mark(at, "")
 }
@@ -256,6 +277,9 @@ func (t *teams) left(at time.Time, g *teamGang, uid types.UID, evicted bool) {
 	case whole:
 		g.state, g.since = leaving, at
 		if evicted {
+			if c := t.claimant(g); c != nil && (c.leaves.IsZero() || at.Before(c.leaves)) {
+				c.leaves = at
+			}
 			t.mark(at, "%s is evicted%s", g.name, g.forWhom())
 		}
 	}
@@ -276,11 +300,71 @@ func (g *teamGang) forWhom() string {
 	return " for " + g.yields.GetTo().GetName()
 }
 
-// reserved is called when a reservation was written.
-func (t *teams) reserved(r *wire.ReservationRecord) {
-	if g := t.byName[r.GetGang().GetName()]; g != nil && r.GetGang().GetNamespace() == teamsNamespace && r.GetYields() != nil {
-		g.yields = r.GetYields()
+// claimant returns the claim that a gang is evicted for, nil if it is not known.
+func (t *teams) claimant(g *teamGang) *claimSeen {
+	if by := t.byName[g.yields.GetTo().GetName()]; by != nil {
+		return &by.claim
 	}
+	return nil
+}
+
+// reserved is called when a reservation was written.
+func (t *teams) reserved(at time.Time, r *wire.ReservationRecord) {
+	g := t.byName[r.GetGang().GetName()]
+	if g == nil || r.GetGang().GetNamespace() != teamsNamespace {
+		return
+	}
+	c := &g.claim
+	switch {
+	case r.GetYields() != nil:
+		if g.yields == nil {
+			g.yields = r.GetYields()
+			if of := t.claimant(g); of != nil && of.whole.IsZero() {
+				of.closed = at
+			}
+		}
+	case r.GetClaim() != nil && c.written.IsZero():
+		c.written = at
+		for _, v := range r.GetClaim().GetVictims() {
+			c.victims = append(c.victims, v.GetGang().GetName())
+		}
+	case r.GetClaim() == nil && !c.written.IsZero() && c.granted.IsZero() && len(r.GetDemand()) > 0:
+		c.granted = at
+	}
+}
+
+// traced returns what happened to a claim, a line for each step: when it was seen, how long after the step before, and as a picture.
+func (g *teamGang) traced() (out []string) {
+	c := &g.claim
+	const width = 40
+	whole := c.whole.Sub(c.asked)
+	if c.written.IsZero() || whole <= 0 {
+		return nil
+	}
+	type step struct {
+		at   time.Time
+		what string
+	}
+	steps := []step{
+		{c.asked, "its pods are made; its queue deserves what it asks for, and others have it"},
+		{c.written, fmt.Sprintf("after %s without room: rooms are promised, and the claim is written, which decides: %s is to go", preemptionDelay, strings.Join(c.victims, ", "))},
+		{c.closed, "the victim's reservation is closed: no pod of it can be bound any more"},
+		{c.leaves, "the first of its pods is being deleted"},
+		{c.gone, "the last of them is gone"},
+		{c.granted, "what they left is charged to the gang"},
+		{c.whole, "all of its pods have nodes"},
+	}
+	steps = slices.DeleteFunc(steps, func(s step) bool { return s.at.IsZero() })
+	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) }) // they were seen by different watches
+	last := c.asked
+	for _, s := range steps {
+		from, to := int(width*last.Sub(c.asked)/whole), int(width*s.at.Sub(c.asked)/whole)
+		from, to = max(0, min(from, width)), max(0, min(to, width))
+		bar := strings.Repeat(" ", from) + strings.Repeat("=", max(1, to-from))
+		out = append(out, fmt.Sprintf("%6.2f s  %-*s  %s", s.at.Sub(c.asked).Seconds(), width+1, bar, s.what))
+		last = s.at
+	}
+	return out
 }
 
 // condition returns a condition of the gang's PodGroup, nil if it has none.
@@ -385,6 +469,9 @@ func (d *demo) partThree(ctx context.Context) (r *thirdPart, err error) {
 // makeTeam creates the gangs of a team, one after another.
 func (d *demo) makeTeam(ctx context.Context, queue string) error {
 	for _, g := range d.track.teams.of(queue) {
+		d.track.mu.Lock()
+		g.claim.asked = time.Now()
+		d.track.mu.Unlock()
 		group := &v1alpha1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Namespace: teamsNamespace, Name: g.name},
 			Spec: v1alpha1.PodGroupSpec{Queue: g.queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: teamPods}},

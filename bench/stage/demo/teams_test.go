@@ -40,7 +40,8 @@ func TestDemoTakesBack(t *testing.T) {
 		t.Fatalf("ok %t: %v", ok, err)
 	}
 	for _, want := range []string{`"gangs_evicted":6,`, "prod creates 6 gangs", " is evicted for prod-", "[BBBBBBBBBBBBPPPPPPPPPPPP]    192    192 ", "Preempted  evicted so that gang teams/prod-", "Claimed  evicted for it: gang teams/batch-",
-		"PodGroupInitiallyScheduled=False, ", "QuotaReserved=False, QuotaExceeded: ", "18 gangs ran 24 times with all 8 pods, never in part: ", "kubectl describe podgroup -n teams prod-"} {
+		"PodGroupInitiallyScheduled=False, ", "QuotaReserved=False, QuotaExceeded: ", "18 gangs ran 24 times with all 8 pods, never in part: ", "kubectl describe podgroup -n teams prod-",
+		"the claim of prod-", "the claim is written, which decides: batch-", "the last of them is gone", "what they left is charged to the gang", "all of its pods have nodes"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q", want)
 		}
@@ -95,7 +96,7 @@ func TestTeams(t *testing.T) {
 		{"grows", "Bb", 1, 0, 0, "a pod of gang batch-00 was bound while 8 others ran or left"},
 	} {
 		x, at := newTeams(), begin
-		x.reserved(&wire.ReservationRecord{Gang: &wire.GangRef{Namespace: teamsNamespace, Name: "batch-00"}, Yields: &wire.Yielding{To: &wire.GangRef{Name: "prod-00"}}})
+		x.reserved(at, &wire.ReservationRecord{Gang: &wire.GangRef{Namespace: teamsNamespace, Name: "batch-00"}, Yields: &wire.Yielding{To: &wire.GangRef{Name: "prod-00"}}})
 		bound, left, gone := 0, 0, 0
 		pod := func(i int) *v1.Pod {
 			return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: teamsNamespace, UID: types.UID(fmt.Sprint(i)), Labels: map[string]string{api.LabelPodGroup: "batch-00"}}, Spec: v1.PodSpec{NodeName: "n"}}
@@ -138,4 +139,45 @@ func TestTeams(t *testing.T) {
 			t.Errorf("%s:\n%s", c.name, rows)
 		}
 	}
+}
+
+// A claim is traced from what the watches show, in whatever order.
+func TestClaimIsTraced(t *testing.T) {
+	begin := time.Now()
+	x := newTeams()
+	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
+	ref := func(name string) *wire.GangRef { return &wire.GangRef{Namespace: teamsNamespace, Name: name} }
+	pod := func(gang string, i int) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: teamsNamespace, UID: types.UID(fmt.Sprint(gang, i)), Labels: map[string]string{api.LabelPodGroup: gang}}, Spec: v1.PodSpec{NodeName: "n"}}
+	}
+	for i := range teamPods {
+		x.observe(at(-100), audit.PodSeen{Pod: pod("batch-03", i)})
+	}
+	prod := x.byName["prod-00"]
+	prod.claim.asked = at(0)
+	if lines := prod.traced(); lines != nil {
+		t.Errorf("it has no claim yet: %v", lines)
+	}
+	x.reserved(at(2000), &wire.ReservationRecord{Gang: ref("prod-00"), Claim: &wire.ClaimRecord{Victims: []*wire.Victim{{Gang: ref("batch-03")}}}})
+	x.reserved(at(2100), &wire.ReservationRecord{Gang: ref("batch-03"), Yields: &wire.Yielding{To: ref("prod-00")}})
+	for i := range teamPods {
+		p := pod("batch-03", i)
+		p.DeletionTimestamp = &metav1.Time{Time: at(2200)}
+		x.observe(at(2200+i), audit.PodSeen{Pod: p})
+	}
+	for i := range teamPods {
+		x.observe(at(3200+i), audit.PodGone{Pod: pod("batch-03", i)})
+	}
+	x.reserved(at(3300), &wire.ReservationRecord{Gang: ref("prod-00"), Demand: []*wire.Amount{{Resource: "cpu", Value: 1}}})
+	for i := range teamPods {
+		x.observe(at(3993+i), audit.PodSeen{Pod: pod("prod-00", i)})
+	}
+	var got []string
+	for _, line := range prod.traced() {
+		got = append(got, strings.Join(strings.Fields(line)[:1], " "))
+	}
+	if want := "0.00 2.00 2.10 2.20 3.21 3.30 4.00"; strings.Join(got, " ") != want {
+		t.Errorf("steps at %v, want %s:\n%s", got, want, strings.Join(prod.traced(), "\n"))
+	}
+	t.Log("\n" + strings.Join(prod.traced(), "\n"))
 }

@@ -190,7 +190,7 @@ func (t *tracker) stored(at time.Time, c audit.StoreChange) {
 		t.tableSeen(at)
 	case "reservations":
 		r := t.store.Reservations[path.Base(rest)]
-		t.teams.reserved(r)
+		t.teams.reserved(at, r)
 		if d := t.coordDeath; d != nil && d.wrote.IsZero() && r.GetTerm() > uint64(d.term) {
 			d.wrote = at
 		}

@@ -24,6 +24,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -129,6 +130,9 @@ func New(o Options) *Server {
 	})
 	addKind(s, "volumeattachments", storagev1.SchemeGroupVersion, "VolumeAttachment", false, func(m metav1.ListMeta, in []storagev1.VolumeAttachment) runtime.Object {
 		return &storagev1.VolumeAttachmentList{ListMeta: m, Items: in}
+	})
+	addKind(s, "poddisruptionbudgets", policyv1.SchemeGroupVersion, "PodDisruptionBudget", true, func(m metav1.ListMeta, in []policyv1.PodDisruptionBudget) runtime.Object {
+		return &policyv1.PodDisruptionBudgetList{ListMeta: m, Items: in}
 	})
 	addKind(s, "priorityclasses", schedulingv1.SchemeGroupVersion, "PriorityClass", false, func(m metav1.ListMeta, in []schedulingv1.PriorityClass) runtime.Object {
 		return &schedulingv1.PriorityClassList{ListMeta: m, Items: in}

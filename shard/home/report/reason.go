@@ -269,6 +269,28 @@ func Shrunk(pods int, why string) string {
 	return fmt.Sprintf("%d pods beyond its minimum are %s", pods, why)
 }
 
+// Disrupts says of how many pods of a gang that are evicted some PodDisruptionBudgets do not allow it, after a message that says why they
+// are; "" for none.
+func Disrupts(pods int, budgets []string) string {
+	if pods == 0 {
+		return ""
+	}
+	const named = 3
+	more := ""
+	if n := len(budgets) - named; n > 0 {
+		budgets, more = budgets[:named], fmt.Sprintf(" and %d more", n)
+	}
+	who := "PodDisruptionBudget %s%s does"
+	if len(budgets) > 1 {
+		who = "PodDisruptionBudgets %s%s do"
+	}
+	of := "1 of its pods"
+	if pods > 1 {
+		of = fmt.Sprintf("%d of its pods", pods)
+	}
+	return fmt.Sprintf("; "+who+" not allow it for %s", strings.Join(budgets, ", "), more, of)
+}
+
 // Claims says for whom a gang waits that has a claim. Nothing is said of them where another home made it.
 func Claims(victims []string) string {
 	if len(victims) == 0 {

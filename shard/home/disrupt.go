@@ -1,0 +1,176 @@
+package home
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// PodDisruptionBudgets are preferred against, never a veto: whoever may write one could keep what others deserve otherwise. Among
+// candidates that are equal for the coordinator (Candidate.standing: one queue, one priority), those whose eviction exceeds a budget go
+// last, and so do surplus pods of one gang among those of the same deletion cost. The claimant's home decides that, because it has seen all
+// pods and budgets when it makes a plan: nothing of it is told to the coordinator, and nothing is durable. The home that evicts a pod
+// counts it if a budget does not allow that, and says so.
+
+// maxIgnored bounds what is logged of a budget that is not heeded, in bytes.
+const maxIgnored = 256
+
+// leavesWithin is how long after it was decided a pod counts as leaving that is not seen being deleted.
+const leavesWithin = time.Minute
+
+func (c *Core) onBudgetSeen(b *api.DisruptionBudget) {
+	if why := c.budgets.Seen(b); why != "" {
+		if _, told := c.unheeded.get(b.Namespace); !told {
+			c.unheeded.put(b.Namespace, struct{}{})
+			c.log(slog.LevelWarn, "a PodDisruptionBudget is not heeded, nor may be others of its namespace", slog.String("budget", b.Namespace+"/"+b.Name), slog.String("reason", api.Shorten(why, maxIgnored)))
+		}
+	}
+}
+
+// victimPods returns the bound pods of a mandate's candidates which stay otherwise, by gang, in the order in which they go as surplus. It looks
+// at all pods of the cluster, unless nothing depends on it: no candidate may lose single pods, or is in a namespace with budgets.
+func (c *Core) victimPods(candidates []*wire.Candidate) map[string][]*pod {
+	out := map[string][]*pod{}
+	for _, of := range candidates {
+		if of.GetLeast() > 0 || c.budgets.Heeds(of.GetGang().GetNamespace()) {
+			out[of.GetGang().GetUid()] = nil
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	for _, p := range c.pods {
+		if p.maySpare() {
+			if list, asked := out[gangOf(p)]; asked {
+				out[gangOf(p)] = append(list, p)
+			}
+		}
+	}
+	for _, of := range candidates {
+		pods := out[of.GetGang().GetUid()]
+		pods = slices.DeleteFunc(pods, func(p *pod) bool { return slices.Contains(of.GetCondemned(), p.id) })
+		slices.SortFunc(pods, func(a, b *pod) int { return api.CompareSurplus(a.Pod, b.Pod) })
+		out[of.GetGang().GetUid()] = pods
+	}
+	return out
+}
+
+// inTurn returns the candidates of a mandate in the order in which they are to go: as the coordinator named them, but of those with the
+// same standing the ones last whose eviction exceeds a budget. Pods are those of victimPods; those of gangs that may lose single ones are put
+// in order, too.
+func (c *Core) inTurn(candidates []*wire.Candidate, pods map[string][]*pod) []*wire.Candidate {
+	look := c.budgets.Look(c.now)
+	var places [][]int // by standing
+	at := map[uint32]int{}
+	exceeds := make([]bool, len(candidates))
+	troubled := false
+	for i, of := range candidates {
+		if !c.budgets.Heeds(of.GetGang().GetNamespace()) {
+			continue
+		}
+		mine := pods[of.GetGang().GetUid()]
+		if of.GetLeast() > 0 {
+			c.sortSurplus(mine)
+		}
+		exceeds[i] = !look.Allows(seen(mine)...) && (of.GetLeast() == 0 || len(mine) == 0 || !look.Allows(mine[0].Pod))
+		troubled = troubled || exceeds[i]
+	}
+	if !troubled {
+		return candidates
+	}
+	for i, of := range candidates {
+		k, known := at[of.GetStanding()]
+		if !known || of.GetStanding() == 0 {
+			k = len(places)
+			places, at[of.GetStanding()] = append(places, nil), k
+		}
+		places[k] = append(places[k], i)
+	}
+	out := slices.Clone(candidates)
+	for _, of := range places {
+		next := 0
+		for _, last := range []bool{false, true} {
+			for _, i := range of {
+				if exceeds[i] == last {
+					out[of[next]] = candidates[i]
+					next++
+				}
+			}
+		}
+	}
+	return out
+}
+
+func seen(pods []*pod) (out []*api.Pod) {
+	for _, p := range pods {
+		out = append(out, p.Pod)
+	}
+	return out
+}
+
+// sortSurplus puts those pods last, of the ones with the same deletion cost, whose eviction exceeds a budget.
+func (c *Core) sortSurplus(pods []*pod) {
+	look := c.budgets.Look(c.now)
+	for from := 0; from < len(pods); {
+		to := from
+		var exceed []*pod
+		first := from
+		for ; to < len(pods) && pods[to].DeletionCost == pods[from].DeletionCost; to++ {
+			if p := pods[to]; look.Allows(p.Pod) {
+				pods[first] = p
+				first++
+			} else {
+				exceed = append(exceed, p)
+			}
+		}
+		copy(pods[first:to], exceed)
+		from = to
+	}
+}
+
+// claimedPods takes note of the pods that leave because a claim was accepted.
+func (c *Core) claimedPods(victims []*wire.Victim, within time.Duration) {
+	gangs := map[string]bool{}
+	for _, v := range victims {
+		if !c.budgets.Heeds(v.GetGang().GetNamespace()) {
+			continue
+		}
+		for _, single := range v.GetPods() {
+			if p := c.pods[single.GetUid()]; p != nil {
+				c.budgets.Claim(c.now, p.Pod, c.now.Add(within+leavesWithin))
+			}
+		}
+		gangs[v.GetGang().GetUid()] = len(v.GetPods()) == 0
+	}
+	if len(gangs) == 0 {
+		return
+	}
+	for _, p := range c.pods {
+		if p.maySpare() && gangs[gangOf(p)] {
+			c.budgets.Claim(c.now, p.Pod, c.now.Add(within+leavesWithin))
+		}
+	}
+}
+
+// disrupts counts those of some pods, which are about to be evicted, for which a budget does not allow that, and returns words about it.
+func (c *Core) disrupts(pods []*pod) string {
+	n := 0
+	var names []string
+	for _, p := range pods {
+		if p.Deleting || !c.budgets.Heeds(p.Namespace) {
+			continue
+		}
+		exceeded := c.budgets.Evict(c.now, p.Pod, c.now.Add(leavesWithin))
+		if len(exceeded) > 0 {
+			n++
+		}
+		names = append(names, exceeded...)
+	}
+	c.Disrupted += uint64(n)
+	slices.Sort(names)
+	return report.Disrupts(n, slices.Compact(names))
+}
