@@ -39,7 +39,7 @@ var Bugs = []Bug{
 	{fault.LabelsUnawaited, 0}, {fault.RowsSupport, 11}, {fault.GangUnjudged, 4}, {fault.LogAnewComplete, 0},
 	{fault.ClaimForgotten, 7}, {fault.RealShares, 8}, {fault.PruneUnchecked, 4}, {fault.RuntimeForgotten, 4}, {fault.BandThreePasses, 0},
 	{fault.PromiseStolen, 31}, {fault.PromiseReplaced, 0}, {fault.GrowthClaims, 0}, {fault.YieldStarted, 0},
-	{fault.CondemnUnwritten, 235}, {fault.CondemnBelowMinimum, 0}, {fault.CondemnedReplaced, 0},
+	{fault.CondemnUnwritten, 31}, {fault.CondemnBelowMinimum, 0}, {fault.CondemnedReplaced, 0},
 	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
 }
 
