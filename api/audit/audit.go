@@ -100,6 +100,9 @@ type Config struct {
 	Ignore map[string]bool
 	// Lag bounds how far the streams may be apart: 2 s.
 	Lag time.Duration
+	// Exact says that both streams are seen at once, in one order and by the cluster's clock, as in a simulator: what is judged of claims is judged
+	// then, whatever Lag is.
+	Exact bool
 	// Grace is for how long a gang may be partly bound, a reservation without pods, a bound pod without reservation: 30 s.
 	Grace time.Duration
 	// Unresolved is for how long an intent may stand: 60 s.

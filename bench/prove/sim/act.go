@@ -248,6 +248,8 @@ func (w *world) act(line string) {
 			a.put(a.nodes, &next)
 		}
 
+	case "quiet": // nothing goes wrong
+		l.quiet = true
 	case "snatch":
 		l.snatch = true
 	case "slow-kind":
@@ -260,6 +262,8 @@ func (w *world) act(line string) {
 		w.store.unreliable, w.api.unreliable = l.mishaps, l.mishaps
 	case "batch": // BYTES: of coordinators that lead from now on
 		l.limits.BatchBytes = number(1)
+	case "ungated": // likewise
+		l.limits.Ungated = true
 	case "earmarks": // AFTER FOR REST: likewise
 		l.limits.EarmarkAfter, l.limits.EarmarkFor, l.limits.EarmarkRest = lasts(1), lasts(2), lasts(3)
 	case "gather": // of shards and coordinators that start from now on
