@@ -17,6 +17,7 @@ type demandClass struct {
 	namespace string
 	delta     api.Resources
 	grows     string // UID of the gang that has a reservation already, which makes it a class of its own
+	fixed     bool   // they may not be evicted
 
 	requests      []*request // in static order, never empty
 	candidates    []*request // those that may get an earmark, in earmarkOrder
@@ -41,6 +42,9 @@ func (a *demandClass) key() []byte {
 	b := make([]byte, 0, 128)
 	b = append(append(b, a.namespace...), 0)
 	b = append(append(b, a.grows...), 0)
+	if a.fixed {
+		b = append(b, 1) // no name begins so
+	}
 	for _, d := range a.delta {
 		b = append(append(b, d.Resource...), 0)
 		b = binary.BigEndian.AppendUint64(b, uint64(d.Value))
@@ -55,7 +59,7 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta}
+	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: !r.preemptible}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}

@@ -71,6 +71,7 @@ type world struct {
 	gangs   map[string]*asked
 	bound   map[string]bool   // gangs that ever said that pods of theirs are bound
 	held    map[limitAt]int64 // what the store's tree held after the last transaction
+	fixed   map[limitAt]int64 // and what of it may not be evicted
 
 	grants, denials           int
 	barred                    int // denials for want of a right
@@ -78,6 +79,7 @@ type world struct {
 	elsewhere                 int // denials for pods that another gang has
 	mandates, claims, refused int
 	contended                 bool // for one limit, with less of what ends claims
+	hears                     func(Output)
 }
 
 // asked is what a home remembers of a gang.
@@ -312,6 +314,9 @@ func (w *world) tick() {
 func (w *world) step(ev Event) {
 	w.core.Step(w.now, ev)
 	for _, o := range w.core.Outputs() {
+		if w.hears != nil {
+			w.hears(o)
+		}
 		switch o := o.(type) {
 		case Txn:
 			if w.flight != nil {
@@ -417,8 +422,8 @@ func (w *world) coverable(t Txn) {
 	w.store.revision--
 	c := New(Config{}, e)
 	c.tree.recompute()
-	held := map[limitAt]int64{}
-	grants := true
+	held, fixed := map[limitAt]int64{}, map[limitAt]int64{}
+	grants, guaranteed := true, false
 	for _, op := range t.Ops {
 		switch op := op.(type) {
 		case PutLimits, DeleteLimits:
@@ -427,6 +432,7 @@ func (w *world) coverable(t Txn) {
 			grants = grants && !w.bound[op.Record.Gang.Uid]
 		}
 	}
+	c.tree.root.walk(func(q *queue) { guaranteed = guaranteed || len(q.guarantee) > 0 })
 	c.tree.root.walk(func(q *queue) {
 		if q.limits == nil {
 			return
@@ -438,8 +444,15 @@ func (w *world) coverable(t Txn) {
 				w.store.problem("transaction %d: queue %s must keep %d %s of %d", t.ID, q.path, held[at], a.Resource, a.Value)
 			}
 		}
+		for _, a := range q.limits.deserved {
+			at := limitAt{q.path, a.Resource}
+			fixed[at] = q.fixed.get(a.Resource).amount()
+			if before, ok := w.fixed[at]; grants && ok && fixed[at] > max(before, q.deserved.Value(a.Resource)) && !guaranteed {
+				w.store.problem("transaction %d: queue %s has lent %d %s to gangs that may not be evicted, and deserves %d", t.ID, q.path, fixed[at], a.Resource, q.deserved.Value(a.Resource))
+			}
+		}
 	})
-	w.held = held
+	w.held, w.fixed = held, fixed
 }
 
 // nobodyForgotten: with nothing in flight, whoever waits lacks something.

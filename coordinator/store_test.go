@@ -236,6 +236,9 @@ func (s *store) rebuilt(c *Core) {
 		if a, b := q.forced.amounts(), f.forced.amounts(); !a.Equal(b) {
 			s.problem("queue %s: %v is forced in memory, %v in the store", q.path, a, b)
 		}
+		if a, b := q.fixed.amounts(), f.fixed.amounts(); !a.Equal(b) {
+			s.problem("queue %s: %v may not be evicted in memory, %v in the store", q.path, a, b)
+		}
 		if a, b := q.moves.amounts(), f.moves.amounts(); !a.Equal(b) {
 			s.problem("queue %s: %v more once all claims have happened in memory, %v in the store", q.path, a, b)
 		}

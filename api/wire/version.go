@@ -73,11 +73,11 @@ func sinceOf(classes []*PodClass) (since uint32) {
 	return since
 }
 
-// wide reports whether anti-affinity terms have larger domains than single nodes.
+// wide reports whether anti-affinity terms have larger domains than single nodes, or stand for claims that one pod at a time may use.
 func wide(repels []byte) bool {
 	if len(repels) == 0 {
 		return false
 	}
 	terms, err := api.ReadRepels(repels)
-	return err != nil || slices.ContainsFunc(terms, func(t *api.Term) bool { return t.Topology != api.LabelHostname })
+	return len(api.OnePodClaims(repels)) > 0 || err != nil || slices.ContainsFunc(terms, func(t *api.Term) bool { return t.Topology != api.LabelHostname })
 }

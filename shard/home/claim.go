@@ -193,7 +193,7 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	for _, p := range x.pods {
 		i := int(list.of(p.asked))
 		if i == len(x.kinds) {
-			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Requests, Apart: len(p.asked.Repels) > 0}), append(x.members, nil)
+			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Room(), Apart: len(p.asked.Repels) > 0}), append(x.members, nil)
 		}
 		x.kinds[i].Pods++
 		x.members[i] = append(x.members[i], p)

@@ -337,9 +337,12 @@ func (s *script) run(line string) []string {
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "attachable": // n1 [LIMIT USED]
-		if len(w.plain) == 1 {
+	case "attachable": // n1 [LIMIT USED], or n1 missing
+		switch {
+		case len(w.plain) == 1:
 			return s.step(event.NodeVolumes{Name: w.plain[0]})
+		case w.plain[1] == "missing":
+			return s.step(event.NodeVolumes{Name: w.plain[0], Attachable: []api.Attachable{{Driver: "ebs", Missing: true}}})
 		}
 		return s.step(event.NodeVolumes{Name: w.plain[0], Attachable: []api.Attachable{{Driver: "ebs", Limit: w.toNum(w.plain[1]), Used: w.toNum(w.plain[2])}}})
 

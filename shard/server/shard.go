@@ -182,7 +182,7 @@ func Run(ctx context.Context, o Options) error {
 	l.session, l.record = session, record
 	close(l.registered)
 	questions := visibility.Options{Address: o.Visibility, Kube: p.Kube.Core, Reviews: l.reviews, Log: p.Log,
-		Answer: l.whyAnywhere, Standing: l.standing, Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
+		Answer: l.whyAnywhere, Standing: l.standing, WhatIf: l.whatIf, Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
 	if p.TLS != nil {
 		questions.TLS = p.TLS.Server()
 	}

@@ -303,7 +303,7 @@ func TestViewCountsLikeANaiveRecount(t *testing.T) {
 		}
 	}
 	for o := range obstacles {
-		if met[o] < 100 {
+		if met[o] < 100 && o != InUse { // which is about no node: TestJudge
 			t.Errorf("%q occurred %d times", o, met[o])
 		}
 	}
