@@ -833,8 +833,8 @@ func TestSameEventsSameOutputs(t *testing.T) {
 	}
 }
 
-// cpuTime is what this thread has used: other processes may share the machine.
-func cpuTime() time.Duration {
+// threadTime is what this thread has used: other processes may share the machine.
+func threadTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_THREAD, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
@@ -916,7 +916,7 @@ func BenchmarkRelease(b *testing.B) {
 			defer runtime.UnlockOSThread()
 			b.ResetTimer()
 			for range b.N {
-				began := cpuTime()
+				began := threadTime()
 				// 60 gangs end while a transaction is in flight, as many are granted, as many come.
 				before := c.open
 				for range 60 {
@@ -940,7 +940,7 @@ func BenchmarkRelease(b *testing.B) {
 					}
 				}
 				settle()
-				spent = append(spent, cpuTime()-began)
+				spent = append(spent, threadTime()-began)
 				if c.open != before {
 					b.Fatalf("%d reservations, %d before", c.open, before)
 				}
