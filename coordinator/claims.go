@@ -95,6 +95,7 @@ func (c *Core) promise(x *claim, times int64) {
 		return
 	}
 	x.gang.res.queue.move(x.promised, times)
+	c.shake(x.gang.res.queue)
 	x.gang.res.queue.changed()
 	if times < 0 || len(c.barring) > 0 {
 		c.freedFor(x.gang)

@@ -118,21 +118,19 @@ func (l *shortfall) waits() bool {
 
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
-	a.due, a.limitsVersion, a.freed = false, c.limitsVersion, l.queue.freed
+	c.rest(a)
+	a.limitsVersion, a.changed, a.freed = c.limitsVersion, l.queue.changes, l.queue.freed
 	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}
 	if a.denied.queue != l.queue {
-		c.unblock(a)
-		if l.queue.blocked == nil {
-			l.queue.blocked = map[*queue]int{}
-		}
-		l.queue.blocked[a.queue]++
+		c.block(a, &l)
 		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
 	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
 		c.earmarksDue = true
 	}
 	a.denied = l
+	c.sleep(a)
 	a.count(l.waits() || l.reason == wire.DenyReason_DENY_CLAIMING)
 	c.inform(now, a.requests[0], &l)
 }

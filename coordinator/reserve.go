@@ -175,6 +175,7 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 		c.tree.force(q, delta)
 	}
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
+	c.shake(q)
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
 		if released || len(c.barring) > 0 || p.earmark != nil && (p.earmark.tenant == g.res.tenant || p != q && p.earmark.queue == q) { // the more a queue and a tenant have, the less is kept for them
@@ -231,7 +232,7 @@ func (c *Core) release(g *gang) {
 func (c *Core) changeReservations(now time.Time, b *batch) {
 	c.tree.recompute()
 	most := c.cfg.BatchOps
-	if len(c.leaves) > 0 || len(c.freed) > 0 {
+	if len(c.leaves)+len(c.freed)+len(c.postponed) > 0 || c.next() != nil {
 		most -= most / 4 // releases and resizes do not starve those who wait
 	}
 	bytes := c.cfg.BatchBytes
@@ -436,7 +437,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	case r.barred != nil && !g.hasAll(pods): // nor is what somebody else bound in its namespace charged to the queue
 	case forces(current, demand, bound):
 		c.force(now, b, r, current)
-	case r.barred == nil:
+	case r.barred == nil && (r == r.demandClass.requests[0] || r.demandClass.denied.queue == nil): // else it is denied as those before it are
 		c.makeDue(r.demandClass)
 	}
 	if shrunk && g.batch != b.id {
