@@ -107,7 +107,7 @@ func ParseChange(text string) (*wire.QueueChange, error) {
 const maxWord = 80
 
 // ParsePlanned reads a gang that does not exist: queue=QUEUE, and what each pod requests, such as cpu=8,nvidia.com/gpu=1; pods=16 (1 if not
-// said), minCount=8 (all pods), priority=1000 (0), preemptionPolicy=Never.
+// said), minCount=8 (all pods), priority=1000 (0), preemptible=false (true: a controller makes its pods), preemptionPolicy=Never.
 func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 	bad := func(format string, args ...any) (*wire.PlannedGang, error) {
 		return nil, fmt.Errorf("gang: "+format, args...)
@@ -134,13 +134,17 @@ func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 			minCount, err = strconv.ParseInt(value, 10, 32)
 		case "priority":
 			out.Priority, err = strconv.ParseInt(value, 10, 32)
+		case "preemptible":
+			if out.Kept = value == "false"; !out.Kept && value != "true" {
+				return bad("preemptible: %q is not one of true and false", api.Shorten(value, maxWord))
+			}
 		case "preemptionPolicy":
 			if out.Claims = value != v1alpha1Never; out.Claims && value != "PreemptLowerPriority" {
 				return bad("preemptionPolicy: %q is not one of Never and PreemptLowerPriority", api.Shorten(value, maxWord))
 			}
 		default:
 			if key != "cpu" && key != "memory" && key != "ephemeral-storage" && !strings.HasPrefix(key, "hugepages-") && !strings.Contains(key, "/") {
-				return bad("%q is neither queue, pods, minCount, priority or preemptionPolicy, nor a resource such as cpu, memory or nvidia.com/gpu", api.Shorten(key, maxWord))
+				return bad("%q is neither queue, pods, minCount, priority, preemptible or preemptionPolicy, nor a resource such as cpu, memory or nvidia.com/gpu", api.Shorten(key, maxWord))
 			}
 			if len(requests) >= api.MaxResources {
 				return bad("it requests more than %d resources", api.MaxResources)

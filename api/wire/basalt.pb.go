@@ -8214,6 +8214,7 @@ type PlannedGang struct {
 	Further       []*Amount              `protobuf:"bytes,5,rep,name=further,proto3" json:"further,omitempty"` // demand of the pods that follow
 	Priority      int64                  `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
 	Claims        bool                   `protobuf:"varint,7,opt,name=claims,proto3" json:"claims,omitempty"` // others may be evicted for it
+	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"`     // it may not be evicted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8293,6 +8294,13 @@ func (x *PlannedGang) GetPriority() int64 {
 func (x *PlannedGang) GetClaims() bool {
 	if x != nil {
 		return x.Claims
+	}
+	return false
+}
+
+func (x *PlannedGang) GetKept() bool {
+	if x != nil {
+		return x.Kept
 	}
 	return false
 }
@@ -9427,7 +9435,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x1a\n" +
 	"\bresource\x18\x03 \x01(\tR\bresource\x12\x14\n" +
-	"\x05value\x18\x04 \x01(\tR\x05value\"\xeb\x01\n" +
+	"\x05value\x18\x04 \x01(\tR\x05value\"\xff\x01\n" +
 	"\vPlannedGang\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12.\n" +
@@ -9435,7 +9443,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\x04 \x01(\rR\x04pods\x120\n" +
 	"\afurther\x18\x05 \x03(\v2\x16.basalt.wire.v1.AmountR\afurther\x12\x1a\n" +
 	"\bpriority\x18\x06 \x01(\x03R\bpriority\x12\x16\n" +
-	"\x06claims\x18\a \x01(\bR\x06claims\"\xd4\x01\n" +
+	"\x06claims\x18\a \x01(\bR\x06claims\x12\x12\n" +
+	"\x04kept\x18\b \x01(\bR\x04kept\"\xd4\x01\n" +
 	"\vWhatIfReply\x12\x18\n" +
 	"\ainvalid\x18\x01 \x01(\tR\ainvalid\x124\n" +
 	"\x06queues\x18\x02 \x03(\v2\x1c.basalt.wire.v1.QueueOutlookR\x06queues\x12!\n" +
