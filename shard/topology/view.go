@@ -62,9 +62,10 @@ type View struct {
 type weight uint8
 
 const (
-	bound    weight = iota
-	promised        // by a row
-	held            // by a hold of this shard
+	bound     weight = iota
+	promised         // by a row
+	nominated        // by another scheduler, which may never bind it: nothing relies on it
+	held             // by a hold of this shard
 	weights
 )
 
@@ -444,7 +445,7 @@ func (v *View) recount(s *space, p *pod) {
 	case p.object.Node != "":
 		now = []entry{{node: v.nodeOf(at), kin: k, weight: bound}}
 	case at != "":
-		now = []entry{{node: v.nodeOf(at), kin: k, weight: promised}}
+		now = []entry{{node: v.nodeOf(at), kin: k, weight: nominated}}
 	default:
 		for _, r := range rows {
 			e := entry{node: v.nodeOf(r.node), kin: k, weight: promised}
