@@ -22,7 +22,7 @@ import (
 const module = "basalt.dev/basalt"
 
 // cores decide; they must be pure. Everything else that is not listed in mayImport is a shell, a main or a bench.
-var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership", "shard/effect", "shard/fair", "shard/home", "shard/home/intake", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event"}
+var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership", "shard/effect", "shard/fair", "shard/home", "shard/home/disruption", "shard/home/intake", "shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event"}
 
 // mayImport lists, for cores and words, what of ours they may import.
 var mayImport = map[string][]string{
@@ -41,8 +41,10 @@ var mayImport = map[string][]string{
 	"shard/fair":               {},
 	"shard/topology":           {"api", "api/wire", "api/fault", "shard/event", "shard/fair"},
 	"shard/node":               {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event", "shard/fair", "shard/topology"},
-	"shard/home":               {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/intake", "shard/home/plan", "shard/home/report", "shard/topology"},
+	"shard/home":               {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/disruption", "shard/home/intake", "shard/home/pack", "shard/home/plan", "shard/home/report", "shard/topology"},
+	"shard/home/disruption":    {"api", "shard/fair"},
 	"shard/home/intake":        {"api", "api/v1alpha1"},
+	"shard/home/pack":          {},
 	"shard/home/plan":          {"api"},
 	"shard/home/report":        {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
 	"api/audit":                {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges

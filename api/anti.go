@@ -50,19 +50,22 @@ type Term struct {
 	selector          k8slabels.Selector
 }
 
-// ReadRepels reads the anti-affinity terms that a class carries.
+// ReadRepels reads the anti-affinity terms that a class carries, without those that OnePodClaims reads.
 func ReadRepels(b []byte) ([]*Term, error) {
 	var a v1.PodAntiAffinity
 	if err := a.Unmarshal(b); err != nil {
 		return nil, fmt.Errorf("read anti-affinity: %w", err)
 	}
-	terms := make([]*Term, len(a.RequiredDuringSchedulingIgnoredDuringExecution))
-	for i := range terms {
+	terms := make([]*Term, 0, len(a.RequiredDuringSchedulingIgnoredDuringExecution))
+	for i := range a.RequiredDuringSchedulingIgnoredDuringExecution {
+		if isOnePod(&a.RequiredDuringSchedulingIgnoredDuringExecution[i]) {
+			continue
+		}
 		t, err := readTerm(&a.RequiredDuringSchedulingIgnoredDuringExecution[i])
 		if err != nil {
 			return nil, fmt.Errorf("read anti-affinity: %w", err)
 		}
-		terms[i] = t
+		terms = append(terms, t)
 	}
 	return terms, nil
 }

@@ -18,7 +18,7 @@ type Node struct {
 	Taints          []v1.Taint
 	Unschedulable   bool     // spec.unschedulable
 	Features        []string // status.declaredFeatures, sorted; not to be changed
-	// Attachable says how many volumes of CSI drivers the node can have attached, of those drivers that limit them.
+	// Attachable says how many volumes of CSI drivers the node can have attached, of those drivers that limit them or are missing.
 	Attachable []Attachable
 	// Unreadable names resources of status.allocatable that could not be read; they count as zero.
 	Unreadable string
@@ -29,6 +29,7 @@ type Node struct {
 type Attachable struct {
 	Driver      string
 	Limit, Used int64
+	Missing     bool // the driver has to be installed, and is not: Limit is 0
 }
 
 // WithAttachable returns the node with what is said of its volumes.

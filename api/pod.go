@@ -58,6 +58,8 @@ type Pod struct {
 
 	VolcanoQueue string // of a pod with neither label nor group, or PerController: the queue of Volcano's that its annotation names
 
+	Claims []string // that it names, each once; not to be changed
+
 	// Unbound says that volumes of the pod are bound once its node is decided, and before the pod is.
 	Unbound bool
 	Tied    Tie // by its volumes
@@ -111,7 +113,7 @@ type Class struct {
 	Requests    Resources // includes pods=1
 	Constraints []byte    // a v1.PodSpec with only what constrain keeps, in protobuf; empty for none
 	Attach      Resources // volumes that are to be attached, by CSI driver, of pods without a node
-	Repels      []byte    // a v1.PodAntiAffinity with the required terms, in protobuf; empty for none
+	Repels      []byte    // a v1.PodAntiAffinity with the required terms, and those of OnePodClaims, in protobuf; empty for none
 	Joins       []byte    // a v1.PodSpec with required pod affinity and topology spread, in protobuf; empty for none
 	Wishes      []byte    // a v1.PodSpec with only what encodeWishes keeps, in protobuf; empty for none
 	Leanings    []byte    // a v1.PodSpec with only what leans keeps, in protobuf; empty for none
@@ -234,6 +236,7 @@ type Rules struct {
 	Volcano    bool            // pods may belong to PodGroups of scheduling.volcano.sh
 	Leased     bool            // names other than SchedulerName are Basalt's only while it holds the Lease of Volcano's scheduler
 	Ignored    map[string]bool // resources that neither placement nor quota counts
+	Levels     []string        // labels of nodes, from the largest kind of topology domain to the smallest
 }
 
 // maxGrace bounds GraceSeconds: a day.
@@ -308,13 +311,16 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	}
 	var constraints, repelled, joined []byte
 	var reach Reach
+	out.Claims = namedClaims(p)
 	terms, excess := repels(p)
 	if out.Ours && out.Node == "" {
 		var field, unreadable string
 		reach, field = unsupported(p, requests, cluster, &rules)
 		out.Unbound, out.Tied, out.Note = reach.Unbound, reach.Tied, reach.Note
 		joined, unreadable = joinsOf(p, len(reach.Where) > 0)
-		field = cmp.Or(field, excess, unreadable)
+		onePod, many := onePodTerms(p.Namespace, reach.OnePod)
+		terms = append(terms, onePod...)
+		field = cmp.Or(field, excess, unreadable, many)
 		if field == "" && out.Unlisted {
 			field = fmt.Sprintf("metadata.labels: they have %s bytes, the limit is %d", wide, maxLabelBytes)
 		}

@@ -2,6 +2,8 @@ package api
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -10,9 +12,37 @@ import (
 type Reach struct {
 	Where   []*v1.NodeSelector // all of them have to match a node
 	Attach  Resources          // how many of them have to be attached, by CSI driver
+	OnePod  []string           // claims of them that one pod at a time may use (ReadWriteOncePod)
 	Unbound bool               // some are bound once the node is decided, and before the pod is
 	Tied    Tie
 	Note    string // what keeps the pod to some nodes for now, for its user
+}
+
+// VolumesOf is the resource that stands for attached volumes of a CSI driver, where they are counted beside others. No pod can request it by
+// this name.
+func VolumesOf(driver string) string { return attachPrefix + driver }
+
+// VolumeDriver is the reverse of VolumesOf, "" for any other resource.
+func VolumeDriver(resource string) string {
+	driver, is := strings.CutPrefix(resource, attachPrefix)
+	if !is {
+		return ""
+	}
+	return driver
+}
+
+const attachPrefix = "volumes of "
+
+// Room returns all that a pod of the class takes of a node: its requests, and places for its volumes.
+func (c *Class) Room() Resources {
+	if len(c.Attach) == 0 {
+		return c.Requests
+	}
+	volumes := make(Resources, len(c.Attach))
+	for i, a := range c.Attach {
+		volumes[i] = Amount{VolumesOf(a.Resource), a.Value}
+	}
+	return c.Requests.Add(volumes)
 }
 
 // Tie is how much the volumes of a pod restrict where it can run. Of a gang, those that can go to few nodes are placed first.
@@ -34,6 +64,46 @@ func ClaimOf(p *v1.Pod, v *v1.Volume) string {
 	}
 	return ""
 }
+
+// namedClaims returns the claims that a pod names, each once.
+func namedClaims(p *v1.Pod) (names []string) {
+	for i := range p.Spec.Volumes {
+		if c := p.Spec.Volumes[i].PersistentVolumeClaim; c != nil && !slices.Contains(names, c.ClaimName) {
+			names = append(names, c.ClaimName)
+		}
+	}
+	return names
+}
+
+// onePodTerms are the anti-affinity terms that stand for ReadWriteOncePod claims: two pods that use one exclude each other, wherever they are.
+// So these terms have no topology key, and the claim in the place of label keys. It is an excess if they have too many bytes.
+func onePodTerms(namespace string, claims []string) (terms []v1.PodAffinityTerm, excess string) {
+	bytes := 0
+	for _, name := range claims {
+		t := v1.PodAffinityTerm{Namespaces: []string{namespace}, MatchLabelKeys: []string{name}}
+		if bytes += t.Size(); bytes > maxRepelBytes {
+			return nil, fmt.Sprintf("spec.volumes: the names of ReadWriteOncePod claims have more bytes than the limit of %d", maxRepelBytes)
+		}
+		terms = append(terms, t)
+	}
+	return terms, ""
+}
+
+// OnePodClaims returns the ReadWriteOncePod claims of the pods of a class, which are in the pod's namespace.
+func OnePodClaims(repels []byte) (claims []string) {
+	var a v1.PodAntiAffinity
+	if a.Unmarshal(repels) != nil { // a pod of ours with such terms is refused when it is read
+		return nil
+	}
+	for i := range a.RequiredDuringSchedulingIgnoredDuringExecution {
+		if t := &a.RequiredDuringSchedulingIgnoredDuringExecution[i]; isOnePod(t) {
+			claims = append(claims, t.MatchLabelKeys[0])
+		}
+	}
+	return claims
+}
+
+func isOnePod(t *v1.PodAffinityTerm) bool { return t.TopologyKey == "" && len(t.MatchLabelKeys) == 1 }
 
 // counts reports whether a volume may decide where its pod can run: a claim, or a disk that is named in the pod itself.
 func counts(v *v1.Volume) bool {

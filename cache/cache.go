@@ -269,7 +269,7 @@ func (c *Cache) Node(name string) (NodeView, bool) {
 	for ch := range c.charges(n) {
 		view.Pods = append(view.Pods, c.placement(ch))
 		for _, a := range c.classOf(ch).requests {
-			if driverOf(a.name) == "" {
+			if api.VolumeDriver(a.name) == "" {
 				used[a.name] = api.AddSat(used[a.name], a.amount)
 			}
 		}
@@ -482,7 +482,7 @@ func (c *Cache) setAllocatable(n *node, old *api.Node) (grew bool) {
 		}
 	}
 	for _, a := range n.object.Attachable {
-		c.columnOf(volumesOf(a.Driver))
+		c.columnOf(api.VolumesOf(a.Driver))
 	}
 	grew = c.setShape(n.slot, old, n.object)
 	c.dropDead()

@@ -61,7 +61,7 @@ func (c *Cache) Check() error {
 				used[r.Resource] = api.AddSat(used[r.Resource], max(r.Value, 0))
 			}
 			for _, r := range cl.api.Attach {
-				used[volumesOf(r.Resource)] += max(r.Value, 0)
+				used[api.VolumesOf(r.Resource)] += max(r.Value, 0)
 			}
 		}
 		held += int(holding)

@@ -176,7 +176,7 @@ func (c *Cache) newClass(a *api.Class) *class {
 	}
 	for _, a := range a.Attach {
 		if a.Value > 0 {
-			cl.requests = append(cl.requests, request{name: volumesOf(a.Resource), col: c.columnOf(volumesOf(a.Resource)).i, amount: a.Value})
+			cl.requests = append(cl.requests, request{name: api.VolumesOf(a.Resource), col: c.columnOf(api.VolumesOf(a.Resource)).i, amount: a.Value})
 		}
 	}
 	st, ok := c.sets[string(a.Constraints)]

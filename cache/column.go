@@ -33,23 +33,9 @@ func (c *Cache) hasOf(s int32) []uint64 { return c.shapes.at(c.slots[s].shape) }
 // A node that does not limit the volumes of a driver can have so many.
 const unlimited = 1 << 40
 
-// volumesOf is the resource that stands for attached volumes of a CSI driver. No pod can request it by this name.
-func volumesOf(driver string) string { return attachPrefix + driver }
-
-const attachPrefix = "volumes of "
-
-// driverOf is the reverse of volumesOf, "" for what is no such resource.
-func driverOf(resource string) string {
-	driver, _ := strings.CutPrefix(resource, attachPrefix)
-	if driver == resource {
-		return ""
-	}
-	return driver
-}
-
 // isDevice reports whether a resource is an extended one, by the rule of Kubernetes.
 func isDevice(name string) bool {
-	return driverOf(name) == "" && strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
+	return api.VolumeDriver(name) == "" && strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/")
 }
 
 // wide sums amounts that are not negative without losing any.
@@ -185,7 +171,7 @@ func (c *Cache) columnOf(name string) *column {
 			break
 		}
 	}
-	col := &column{name: name, i: i, device: isDevice(name), driver: driverOf(name)}
+	col := &column{name: name, i: i, device: isDevice(name), driver: api.VolumeDriver(name)}
 	if i == len(c.columns) {
 		c.columns = append(c.columns, col)
 		c.widen()

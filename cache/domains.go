@@ -281,6 +281,11 @@ func (c *Cache) roomFor(cl *class, s int32, once bool) int64 {
 	return room
 }
 
+// Labelled reports whether there is a node with all of some labels.
+func (c *Cache) Labelled(labels []string) bool {
+	return slices.ContainsFunc(c.partitionOf(labels).slots, func(in []int32) bool { return len(in) > 0 })
+}
+
 // In reports whether a node is in a domain.
 func (c *Cache) In(nodeName string, labels, values []string) bool {
 	n := c.nodes[nodeName]

@@ -268,7 +268,12 @@ func (c *Cache) count(cl *class, reason func(number int32) string) Reasons {
 			r.Fit++
 		case Insufficient: // every resource that is short, as kube-scheduler counts them
 			for i := detail; i < len(cl.requests); i++ {
-				if c.short(&cl.requests[i], int32(s)) {
+				if !c.short(&cl.requests[i], int32(s)) {
+					continue
+				}
+				if m := c.misfit(cl, n, Insufficient, i); m.Obstacle == NoDriver {
+					counts[m]++
+				} else {
 					short[i]++
 				}
 			}
@@ -366,6 +371,9 @@ func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
 		m.Subject = fmt.Sprintf("%s: %s", t.Key, t.Value)
 	case Insufficient:
 		m.Subject = cl.requests[detail].name
+		if driver := api.VolumeDriver(m.Subject); driver != "" && slices.ContainsFunc(n.object.Attachable, func(a api.Attachable) bool { return a.Driver == driver && a.Missing }) {
+			m = Misfit{NoDriver, driver}
+		}
 	}
 	return m
 }

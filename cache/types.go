@@ -96,13 +96,14 @@ const (
 	HostPort
 	Avoids       // a pod there belongs to a group that the pod avoids
 	Avoided      // a pod there, or in the same topology domain, avoids a group that the pod belongs to
+	NoDriver     // a CSI driver has to be installed
 	Insufficient // of a resource
 )
 
 // Misfit is why a pod does not fit a node; the zero Misfit means that it fits.
 type Misfit struct {
 	Obstacle Obstacle
-	Subject  string // the taint "key: value", the resource, or what cannot be read
+	Subject  string // the taint "key: value", the resource, the driver, or what cannot be read
 }
 
 // Fits reports whether nothing is in the way.
@@ -133,11 +134,13 @@ func (m Misfit) String() string {
 		return "node(s) didn't match pod anti-affinity rules"
 	case Avoided:
 		return "node(s) didn't satisfy existing pods anti-affinity rules"
+	case NoDriver:
+		return m.Subject + " CSI driver is not installed on the node"
 	case Insufficient:
 		if m.Subject == "pods" {
 			return "Too many pods"
 		}
-		if driverOf(m.Subject) != "" {
+		if api.VolumeDriver(m.Subject) != "" {
 			return "node(s) exceed max volume count"
 		}
 		return "Insufficient " + m.Subject

@@ -95,6 +95,7 @@ func (c *Core) promise(x *claim, times int64) {
 		return
 	}
 	x.gang.res.queue.move(x.promised, times)
+	c.shake(x.gang.res.queue)
 	x.gang.res.queue.changed()
 	if times < 0 || len(c.barring) > 0 {
 		c.freedFor(x.gang)
@@ -142,7 +143,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 		return nil, "it is not charged"
 	case g.res != nil && g.res.claimedBy != nil: // since it got its mandate
 		return nil, "it makes room for another gang itself"
-	case r != nil && (r.barred != nil || g.res != nil && !g.res.demand.IsZero() || r.serial != x.serial):
+	case r != nil && (r.barred != nil || g.res != nil && !g.res.demand.IsZero() || r.serial != x.serial || r.borrows() != nil):
 		return nil, "it asks for something else now"
 	case r != nil && (c.elsewhere(g, r.pods) > 0 || c.charged[g.key.uid] != nil && c.charged[g.key.uid] != g):
 		return nil, "its pods are charged elsewhere"
@@ -240,6 +241,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string)
 // enforce lets a claim count.
 func (c *Core) enforce(x *claim) {
 	x.gang.res.claim = x
+	x.gang.res.fix()
 	c.setUnplaced(x.gang, nil) // it has been promised rooms
 	c.promise(x, 1)
 	for _, v := range x.victims {
@@ -519,6 +521,7 @@ func (c *Core) endClaim(x *claim) (spared []string) {
 	}
 	c.promise(x, -1)
 	g.res.claim = nil
+	g.res.fix()
 	for _, v := range x.victims {
 		if v.open() && v.gang.res.claimedBy == x {
 			c.setSpared(x, v)

@@ -37,23 +37,31 @@ type Core struct {
 	seq    uint64    // of the last transaction
 
 	// waiting.go, demand.go, order.go
-	ring            []*request // all that wait, in no order
-	fresh           []*request // those of them that an answer is owed to
-	cursor          int        // of the sweep over ring
-	contests        []*contest // of a tournament that takes place
-	leaves          []*queue   // queues with demand classes that are due for an evaluation
-	freed           []*queue   // queues in which quota was freed
-	aging           []*request // denied for lack of quota, by the time of the first denial
-	candidateLeaves []*queue   // queues with candidates for an earmark, by path
-	behind          bool       // some of leaves are not looked through yet
-	nextScan        time.Time  // when that goes on
-	earmarked       []*queue   // queues with an earmark
-	nextFair        time.Time  // when fair shares may be made again (shares.go)
-	earmarksDue     bool       // earmarks are to be decided again
-	window          window     // in which earmarks are in force (earmarks.go)
-	limitsVersion   uint64     // grows with each change of a limit
-	supply          supply     // of the nodes (supply.go)
-	crowded         bool       // a grant did not fit into the last transaction: the next one takes nothing else first
+	ring            []*request     // all that wait, in no order
+	fresh           []*request     // those of them that an answer is owed to
+	cursor          int            // of the sweep over ring
+	shaken          []*contest     // that are to be put in their places
+	ordered         uint64         // tree.made when all were
+	lined           int            // queues with demand classes that are due
+	firsts          []*contest     // of lines, as next compares them: kept for its memory
+	newcomers       line           // of demand classes that are to be judged, and not just woken
+	openings        []*shortage    // of which some that are woken need no more than what is free
+	postponed       []*demandClass // due for the next transaction: this one has their gang's key already
+	leaves          []*queue       // queues with demand classes that are to be looked at
+	freed           []*queue       // queues in which something changed for the better
+	spent           []*contest     // of queues that had their turns of this round
+	round           uint64         // of looking through leaves and of turns (wake.go)
+	aging           []*request     // denied for lack of quota, by the time of the first denial
+	candidateLeaves []*queue       // queues with candidates for an earmark, by path
+	behind          bool           // some of leaves are not looked through yet, or some are spent
+	nextScan        time.Time      // when that goes on
+	earmarked       []*queue       // queues with an earmark
+	nextFair        time.Time      // when fair shares may be made again (shares.go)
+	earmarksDue     bool           // earmarks are to be decided again
+	window          window         // in which earmarks are in force (earmarks.go)
+	limitsVersion   uint64         // grows with each change of a limit
+	supply          supply         // of the nodes (supply.go)
+	crowded         bool           // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// mandate.go, claims.go
 	stuck          []*gang // that have quota and find no room

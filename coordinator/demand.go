@@ -7,7 +7,6 @@ import (
 	"github.com/google/btree"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/wire"
 )
 
 // demandClass groups identical requests of one tenant in a queue. The same sums and limits apply to each of them, and an earmark
@@ -18,15 +17,24 @@ type demandClass struct {
 	namespace string
 	delta     api.Resources
 	grows     string // UID of the gang that has a reservation already, which makes it a class of its own
+	fixed     bool   // they may not be evicted
 
 	requests      []*request // in static order, never empty
 	candidates    []*request // those that may get an earmark, in earmarkOrder
 	owed          []*request // those that an answer is owed to once the class was evaluated
 	counted       bool       // in the sums of what waits (queue.asked)
-	due           bool       // to be judged, and in queue.due unless offer has it
+	due           bool       // to be judged, and in the tournament unless it is postponed
+	woken         bool       // likewise, for there is enough of what it lacked (wake.go)
+	contest       *contest   // where it is due, nil when it is not in the tournament
+	turn          int        // in contest.due
 	denied        shortfall  // the last judgement; queue is nil before the first
 	limitsVersion uint64     // Core.limitsVersion then
-	freed         uint64     // rooms of the queue that denied it then
+	changed       uint64     // queue.changes of the queue that denied it then,
+	freed         uint64     // and queue.freed
+	shortage      *shortage  // what it lacks, nil when that is nothing that can be measured
+	lacks         int64      // so much of it has to be free
+	rank          int        // in the heaps of shortage
+	unmeasured    bool       // it is looked at again whatever is freed at the queue that denied it
 }
 
 // key identifies a demand class in its queue.
@@ -34,6 +42,9 @@ func (a *demandClass) key() []byte {
 	b := make([]byte, 0, 128)
 	b = append(append(b, a.namespace...), 0)
 	b = append(append(b, a.grows...), 0)
+	if a.fixed {
+		b = append(b, 1) // no name begins so
+	}
 	for _, d := range a.delta {
 		b = append(append(b, d.Resource...), 0)
 		b = binary.BigEndian.AppendUint64(b, uint64(d.Value))
@@ -48,7 +59,7 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta}
+	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: !r.preemptible}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}
@@ -65,6 +76,7 @@ func (c *Core) list(r *request) {
 		q.classes.Delete(a)
 		a.requests = slices.Insert(a.requests, 0, r)
 		q.classes.ReplaceOrInsert(a)
+		c.moved(a)
 	} else {
 		a.requests = insert(a.requests, r, (*request).compare)
 	}
@@ -114,7 +126,9 @@ func (c *Core) unlist(r *request) {
 		a.queue.classes.Delete(a)
 		if a.requests = remove(a.requests, r, (*request).compare); len(a.requests) > 0 {
 			a.queue.classes.ReplaceOrInsert(a)
+			c.moved(a)
 		} else {
+			c.rest(a)
 			c.unblock(a)
 			delete(a.queue.classOf, string(a.key()))
 		}
@@ -138,134 +152,4 @@ func remove[E any](list []E, e E, compare func(E, E) int) []E {
 		return list[1:]
 	}
 	return slices.Delete(list, i, i+1)
-}
-
-func (c *Core) unblock(a *demandClass) {
-	if d := a.denied.queue; d != nil {
-		if d.blocked[a.queue]--; d.blocked[a.queue] == 0 {
-			delete(d.blocked, a.queue)
-		}
-		a.denied = shortfall{}
-	}
-}
-
-// freedAt notes that quota was freed at q: requests denied there may be granted now.
-func (c *Core) freedAt(q *queue) {
-	if len(q.blocked) > 0 && !q.hasFreed {
-		q.hasFreed = true
-		c.freed = append(c.freed, q)
-	}
-}
-
-// freedEverywhere notes it of all queues.
-func (c *Core) freedEverywhere() { c.tree.root.walk(c.freedAt) }
-
-func (c *Core) makeDue(a *demandClass) {
-	if !a.due {
-		a.due = true
-		c.later(a)
-	}
-}
-
-// later has a demand class that is due evaluated in the next transaction.
-func (c *Core) later(a *demandClass) {
-	a.queue.due = append(a.queue.due, a)
-	c.listLeaf(a.queue)
-}
-
-func (c *Core) listLeaf(q *queue) {
-	if !q.listed {
-		q.listed = true
-		c.leaves = append(c.leaves, q)
-	}
-}
-
-// wake schedules the queues whose demand classes were denied at a queue in which quota was freed. A denial depends only on the sums,
-// the limits and the earmark of the queue that denied, so no other demand class can have become grantable.
-func (c *Core) wake() {
-	for _, q := range c.freed {
-		q.hasFreed = false
-		q.freed++
-		for leaf := range q.blocked { // in any order: the order of judgement is that of lineups
-			leaf.left, leaf.front = leaf.classes.Len(), true
-			c.listLeaf(leaf)
-		}
-	}
-	c.freed = nil
-}
-
-// stale reports whether a denial may not hold any more.
-func (a *demandClass) stale(limitsVersion uint64) bool {
-	d := &a.denied
-	return d.queue != nil && d.queue.freed != a.freed && (d.reason != wire.DenyReason_DENY_NEVER_FITS || a.limitsVersion != limitsVersion)
-}
-
-// A turn's work is bounded, so that somebody who asks for 50,000 different amounts delays nobody else. Of each queue that was woken,
-// at most an equal part of Config.Asks, within the bounds below, is looked at for each transaction: half of it the first in static
-// order, so that the order is kept among those whose turn it is, and half of it a round through all. Who waits behind n different
-// classes of its own queue is judged after at most n divided by that half of transactions; other queues do not notice. What is new is
-// judged at once, whoever asks.
-const (
-	classDegree  = 16  // of the B-trees of demand classes
-	mostClasses  = 4   // a queue gets no more than Config.Asks divided by this,
-	leastClasses = 128 // and no less than Config.Asks divided by this
-)
-
-// collect returns the demand classes of a queue that are to be evaluated now, of those that were woken among the next most.
-func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
-	for _, a := range q.due {
-		if len(a.requests) > 0 && a.due {
-			due = append(due, a)
-		}
-	}
-	clear(q.due)
-	q.due = q.due[:0]
-	if most -= len(due); q.left == 0 || most <= 0 || q.classes == nil {
-		return due
-	}
-	look := func(a *demandClass) {
-		if !a.due && a.stale(limitsVersion) {
-			a.due = true
-			due = append(due, a)
-		}
-	}
-	if q.classes.Len() <= most {
-		q.left, q.front = 0, false
-		q.classes.Ascend(func(a *demandClass) bool { look(a); return true })
-		return due
-	}
-	if n := most / 2; q.front && n > 0 {
-		q.front = false
-		most -= n
-		q.classes.Ascend(func(a *demandClass) bool { look(a); n--; return n > 0 })
-	}
-	for again := false; most > 0 && q.left > 0; again = true {
-		next := func(a *demandClass) bool {
-			if most == 0 || q.left == 0 {
-				q.cursor = a.requests[0].mark()
-				return false
-			}
-			look(a)
-			most--
-			q.left--
-			return true
-		}
-		if again || q.cursor == nil {
-			q.cursor = nil
-			q.classes.Ascend(next)
-		} else {
-			from := &demandClass{requests: []*request{q.cursor}}
-			q.cursor = nil
-			q.classes.AscendGreaterOrEqual(from, next)
-		}
-		if q.cursor != nil {
-			break
-		}
-	}
-	return due
-}
-
-// mark is a request with the same place in the static order.
-func (r *request) mark() *request {
-	return &request{priority: r.priority, since: r.since, gang: &gang{key: r.gang.key}}
 }

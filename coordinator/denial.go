@@ -40,6 +40,11 @@ func (c *Core) judge(r *request, path *shortfall) *shortfall {
 		}
 		return &claiming
 	}
+	if l == nil || l.waits() {
+		if borrows := r.borrows(); borrows != nil {
+			return borrows
+		}
+	}
 	if l == nil {
 		l = c.lacks(r)
 	}
@@ -113,21 +118,19 @@ func (l *shortfall) waits() bool {
 
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
-	a.due, a.limitsVersion, a.freed = false, c.limitsVersion, l.queue.freed
+	c.rest(a)
+	a.limitsVersion, a.changed, a.freed = c.limitsVersion, l.queue.changes, l.queue.freed
 	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}
 	if a.denied.queue != l.queue {
-		c.unblock(a)
-		if l.queue.blocked == nil {
-			l.queue.blocked = map[*queue]int{}
-		}
-		l.queue.blocked[a.queue]++
+		c.block(a, &l)
 		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
 	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
 		c.earmarksDue = true
 	}
 	a.denied = l
+	c.sleep(a)
 	a.count(l.waits() || l.reason == wire.DenyReason_DENY_CLAIMING)
 	c.inform(now, a.requests[0], &l)
 }
@@ -146,11 +149,7 @@ func (c *Core) inform(now time.Time, r *request, l *shortfall) {
 	} else if later := c.expect(r); later != nil {
 		l = later
 	}
-	w, old := l.text(r.queue), r.denial
-	if l.waits() {
-		w.detail = c.earmarkNote(r)
-		w.judged, w.band = r.queue.judges(r.delta)
-	}
+	w, old := c.text(r, l), r.denial
 	// A band is no news, as amounts are not: where a queue is at the edge of what it deserves, each gang that comes or goes would change what
 	// all that wait are told.
 	news := w.reason != old.reason || w.queue != old.queue || w.resource != old.resource || w.detail != old.detail
@@ -174,25 +173,41 @@ var bandWords = map[band]string{withinGuarantee: "within its guarantee", withinD
 
 // text returns what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
 // gangs no more than how many there are.
-func (l *shortfall) text(own *queue) denialText {
+func (c *Core) text(r *request, l *shortfall) denialText {
 	w := denialText{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short}
-	if l.queue == own {
+	if l.queue == r.queue {
 		w.charged, w.limit = l.charged, l.capability
 	}
 	if l.reason == wire.DenyReason_DENY_QUEUE_CLOSED {
 		w.detail = l.queue.closedReason()
+	}
+	if l.waits() {
+		w.detail = c.earmarkNote(r)
+		w.judged, w.band = r.queue.judges(r.delta)
 	}
 	return w
 }
 
 // sendDenied sends a judgement to the gang's home.
 func (c *Core) sendDenied(r *request, l *shortfall) {
+	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
+		Resource: l.resource, Short: l.short, Message: l.message(r, r.denial)}
+	denied.ReservationRevision, denied.Demand = r.gang.charged()
+	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
+}
+
+// message says what keeps a request from being granted, for people.
+func (l *shortfall) message(r *request, w denialText) string {
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
 	asks := fmt.Sprintf("gang requests %s", amount(l.requested))
 	if r.gang.res != nil {
 		asks += " more"
 	}
-	if l.queue == r.queue && l.reason != wire.DenyReason_DENY_SUPPLY {
+	switch {
+	case l.queue != r.queue || l.reason == wire.DenyReason_DENY_SUPPLY:
+	case l.reason == wire.DenyReason_DENY_UNPREEMPTIBLE:
+		asks = fmt.Sprintf("deserved %s, such gangs have %s, %s", amount(l.capability), amount(l.charged), asks)
+	default:
 		asks = fmt.Sprintf("capability %s, charged %s, %s", amount(l.capability), amount(l.charged), asks)
 	}
 	text := ""
@@ -212,6 +227,8 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 		text = fmt.Sprintf("gangs that are being evicted for it: %d; it starts when they are gone", len(r.gang.res.claim.victims))
 	case wire.DenyReason_DENY_SUPPLY:
 		text = fmt.Sprintf("the nodes lack room for it: %s %s short (%s)", amount(l.short), l.resource, asks)
+	case wire.DenyReason_DENY_UNPREEMPTIBLE:
+		text = fmt.Sprintf("queue %q lends nothing beyond what it deserves to gangs that may not be evicted: %s %s short (%s)", q, amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
@@ -219,7 +236,7 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 	case wire.DenyReason_DENY_PARENT_NOT_FOUND:
 		text = fmt.Sprintf("queue %q, an ancestor of %q, does not exist", q, r.gang.key.queue)
 	case wire.DenyReason_DENY_QUEUE_CLOSED:
-		text = fmt.Sprintf("queue %q %s", q, r.denial.detail)
+		text = fmt.Sprintf("queue %q %s", q, w.detail)
 	case wire.DenyReason_DENY_NOT_ALLOWED:
 		text = fmt.Sprintf("namespace %q may not use queue %q: the namespaceSelector of queue %q does not match its labels", r.namespace, r.gang.key.queue, q)
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
@@ -228,13 +245,10 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 		text = "shards are still reporting what is bound: the control store is new, was restored or lost a record, or all shards started over"
 	}
 	if l.waits() {
-		if q := r.denial.judged; q != "" {
-			text += fmt.Sprintf("; with it, queue %q is %s", q, bandWords[r.denial.band])
+		if w.judged != "" {
+			text += fmt.Sprintf("; with it, queue %q is %s", w.judged, bandWords[w.band])
 		}
-		text += r.denial.detail
+		text += w.detail
 	}
-	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
-		Resource: l.resource, Short: l.short, Message: text}
-	denied.ReservationRevision, denied.Demand = r.gang.charged()
-	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
+	return text
 }

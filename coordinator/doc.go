@@ -38,6 +38,6 @@
 //     records marked as forced, whose pods somebody else bound.
 //   - No two reservations name the same pod (pods.go).
 //   - The cost of a step is bounded, apart from what is new and what is granted: after quota was freed, a bounded number of
-//     demand classes is evaluated again, divided among the queues (demand.go).
+//     demand classes is evaluated again, divided among the queues (wake.go).
 //   - The same events give the same outputs: maps are walked in sorted order wherever the order can be seen.
 package coordinator

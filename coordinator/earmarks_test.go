@@ -53,7 +53,7 @@ func (h *hall) asks(uid, namespace, queue string, demand map[string]int64, prior
 	h.serial++
 	h.queues[uid], h.came[uid], h.running[uid] = queue, h.now, runs
 	h.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
-		Gang: &wire.GangRef{Uid: uid, Namespace: namespace, Name: uid, Queue: queue}, Attempt: 1, Serial: h.serial, TableEpoch: 1, Priority: priority,
+		Gang: &wire.GangRef{Uid: uid, Namespace: namespace, Name: uid, Queue: queue}, Attempt: 1, Serial: h.serial, TableEpoch: 1, Priority: priority, Preemptible: true,
 		SinceUnixMs: h.now.UnixMilli(), Demand: wire.FromResources(api.FromMap(demand))}}}})
 	h.settle()
 }

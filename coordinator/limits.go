@@ -147,7 +147,7 @@ func (c *Core) queuesSynced() {
 	c.tree.root.walk(func(q *queue) {
 		q.reported = false
 		c.due[q.path], c.finalizers[q.path] = true, true
-		c.freedAt(q)
+		c.changedAt(q)
 	})
 	c.rejudgeRights(c.ring)
 	c.raise(c.floor)
@@ -156,10 +156,10 @@ func (c *Core) queuesSynced() {
 // pathChanged notes that what the queue and those below it admit may have changed, and whether its parent is a leaf.
 func (c *Core) pathChanged(q *queue) {
 	q.walk(func(p *queue) { p.reported = false })
-	c.freedAt(q)
+	c.changedAt(q)
 	if q.parent != nil {
 		q.parent.reported = false
-		c.freedAt(q.parent)
+		c.changedAt(q.parent)
 	}
 }
 
@@ -206,9 +206,9 @@ func (c *Core) changeLimits(b *batch) bool {
 		c.limitsVersion++
 		c.finalizers[path] = true
 		if guarantees || len(c.barring) > 0 {
-			c.freedEverywhere()
+			c.changedEverywhere()
 		} else {
-			c.freedAt(q)
+			c.changedAt(q)
 		}
 		c.tree.prune(q)
 	}

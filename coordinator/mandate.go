@@ -409,15 +409,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) {
 	a := g.ask()
 	lacks := a.lacks()
 	to, serial := g.home()
-	rule := wire.Rule_RULE_RECLAIM
-	s := c.reclaimable(now, a, lacks)
-	if !s.cover(lacks) {
-		rule = wire.Rule_RULE_PREEMPT
-		soonest := s.soonest
-		if s = c.preemptible(now, a, lacks); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
-			s.soonest = soonest
-		}
-	}
+	rule, s := c.offerFor(now, a, lacks)
 	if !s.cover(lacks) {
 		if !s.soonest.IsZero() {
 			g.pause.until, g.pause.limits, g.pause.young = s.soonest, c.limitsVersion, true
@@ -462,6 +454,7 @@ type offer struct {
 	sides []*side // a parent before its children
 	of    map[*queue]*side
 
+	looked  int       // gangs, to find them
 	freed   []int64   // by them, of each of what is lacking
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
@@ -505,6 +498,20 @@ func (s *offer) admits(c *Core, now time.Time, g *gang, rule wire.Rule) bool {
 	return false
 }
 
+// offerFor returns who may be taken for an ask: of other queues, or if these do not have what it lacks, of its own.
+func (c *Core) offerFor(now time.Time, a ask, lacks []lack) (wire.Rule, *offer) {
+	s := c.reclaimable(now, a, lacks)
+	if s.cover(lacks) {
+		return wire.Rule_RULE_RECLAIM, s
+	}
+	soonest, looked := s.soonest, s.looked
+	if s = c.preemptible(now, a, lacks); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
+		s.soonest = soonest
+	}
+	s.looked += looked
+	return wire.Rule_RULE_PREEMPT, s
+}
+
 // cover reports whether all of them would free what is lacking.
 func (s *offer) cover(lacks []lack) bool {
 	victims := make([]holding, 0, len(s.gangs))
@@ -530,6 +537,7 @@ func (c *Core) preemptible(now time.Time, a ask, lacks []lack) *offer {
 		borrows = borrows || !usesAny(q.threshold(), a.demand)
 	}
 	for _, g := range a.queue.reserved[:min(len(a.queue.reserved), lookedAtMost)] {
+		s.looked++
 		h := g.holding()
 		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(c, now, g, wire.Rule_RULE_PREEMPT) {
 			continue
@@ -566,8 +574,7 @@ func (s *offer) chooseFirst(a ask, lacks []lack) {
 // most above their thresholds, level by level.
 func (c *Core) reclaimable(now time.Time, a ask, lacks []lack) *offer {
 	s := &offer{of: map[*queue]*side{}, freed: make([]int64, len(lacks))}
-	looked := 0
-	for mine := a.queue; mine.parent != nil && looked < lookedAtMost; mine = mine.parent {
+	for mine := a.queue; mine.parent != nil && s.looked < lookedAtMost; mine = mine.parent {
 		if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
 			continue
 		}
@@ -576,7 +583,7 @@ func (c *Core) reclaimable(now time.Time, a ask, lacks []lack) *offer {
 			if other == mine {
 				continue
 			}
-			if t := c.sidesOf(now, a, lacks, s, nil, other, &looked); t != nil {
+			if t := c.sidesOf(now, a, lacks, s, nil, other); t != nil {
 				tops = append(tops, t)
 			}
 		}
@@ -606,20 +613,20 @@ func (c *Core) reclaimable(now time.Time, a ask, lacks []lack) *offer {
 }
 
 // sidesOf makes the side of a queue and those below it, nil if nothing can be taken there.
-func (c *Core) sidesOf(now time.Time, a ask, lacks []lack, s *offer, parent *side, q *queue, looked *int) *side {
-	if !q.mayLose() || *looked >= lookedAtMost {
+func (c *Core) sidesOf(now time.Time, a ask, lacks []lack, s *offer, parent *side, q *queue) *side {
+	if !q.mayLose() || s.looked >= lookedAtMost {
 		return nil
 	}
 	d := &side{queue: q, parent: parent, number: len(s.sides), judged: q.judgedBy(lacks), borrowed: true}
 	s.sides = append(s.sides, d)
 	for _, child := range q.children {
-		if t := c.sidesOf(now, a, lacks, s, d, child, looked); t != nil {
+		if t := c.sidesOf(now, a, lacks, s, d, child); t != nil {
 			d.children = append(d.children, t)
 			d.borrowed = d.borrowed && t.borrowed
 		}
 	}
-	for _, g := range q.reserved[:min(len(q.reserved), lookedAtMost-*looked)] {
-		*looked++
+	for _, g := range q.reserved[:min(len(q.reserved), lookedAtMost-s.looked)] {
+		s.looked++
 		if h := g.holding(); g.offeredTo == nil && a.mayReclaim(h, lacks) && s.admits(c, now, g, wire.Rule_RULE_RECLAIM) {
 			d.gangs = append(d.gangs, g)
 			d.borrowed = d.borrowed && !usesAny(q.threshold(), h.amounts)

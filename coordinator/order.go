@@ -26,7 +26,13 @@ import (
 //   - by age, then by UID.
 //
 // How a queue stands depends on its own sums and on its own next request. So a turn changes nothing but the standing of the queues on one
-// path.
+// path, and the tournament is kept from one transaction to the next: a heap of the children for each queue, of those with demand classes that
+// are due there or below (contest). What changes sums, or who is next, marks the queues of its path (shake), and these are put in their
+// places again before the next turn (reorder).
+//
+// A demand class is due from when it is made due, or woken (wake.go), until it is granted for the last time or denied. The tournament ends when
+// nobody who is due can be granted. Those who are left were woken for something that others got since; they stay where they are, for they
+// are the next when more of it is freed.
 
 // band says how much right a queue has to what it asks for. The first goes first.
 type band uint8
@@ -42,7 +48,8 @@ type standing struct {
 	band     band
 	priority int32 // of the queue, where it is above what it deserves
 	share    int64
-	next     *request
+	since    int64  // of its next request: a copy, for that may ask for something else before the queue is in its place again
+	uid      string // likewise
 	path     string
 }
 
@@ -51,12 +58,12 @@ func (s standing) compareQueues(o standing) int {
 }
 
 func (s standing) compare(o standing) int {
-	return cmp.Or(s.compareQueues(o), cmp.Compare(s.next.since, o.next.since), strings.Compare(s.next.gang.key.uid, o.next.gang.key.uid), strings.Compare(s.path, o.path))
+	return cmp.Or(s.compareQueues(o), cmp.Compare(s.since, o.since), strings.Compare(s.uid, o.uid), strings.Compare(s.path, o.path))
 }
 
 // standing is how the queue stands if r, a request of its subtree, is the next, with so much more than it has.
 func (q *queue) standing(r *request, more api.Resources) standing {
-	s := standing{band: q.band(r.delta), next: r, path: q.path}
+	s := standing{band: q.band(r.delta), since: r.since, uid: r.gang.key.uid, path: q.path}
 	switch s.band {
 	case withinGuarantee:
 		s.share = q.use(r.delta, more, q.guarantee)
@@ -144,55 +151,185 @@ func part(a, b int64) int64 {
 	return int64(min(v, uint64(weightless-1)))
 }
 
-// contest is a queue with demand classes that are due, in it or below it.
+// line is one tournament. Those who are to be judged stand in one line, and those who were woken in one for each shortage (wake.go): so
+// whoever lacks something that is used up again is in nobody's way.
+type line struct{ root *contest }
+
+// contest is the part of a queue in a line. It is kept as long as the queue.
 type contest struct {
 	queue    *queue
-	parent   *contest
-	place    int            // in rivals of parent
-	due      []*demandClass // of this very queue, not evaluated yet, in static order
-	path     *shortfall     // what keeps every request of this very queue from being granted
-	rivals   rivals         // children, the one that is next first
-	standing standing       // among its siblings, up to date where it has some
+	line     *line
+	up       *contest // of the parent of the queue
+	due      byTurn   // demand classes of this very queue
+	rivals   rivals   // contests of children with something due, the one that is next first
+	place    int      // in rivals of the parent's contest, -1 when nothing is due
+	standing standing // among its siblings, if it has some
+	shaken   bool     // in Core.shaken: its standing, or its next request, may be another
+	round    uint64   // Core.round in which
+	denials  int      // so many demand classes that were woken were denied
+	spent    bool     // in Core.spent: its turns of this round are used up
+}
+
+// contest returns the contest of a queue, made if need be with those of its ancestors.
+func (l *line) contest(q *queue) *contest {
+	for _, n := range q.contests {
+		if n.line == l {
+			return n
+		}
+	}
+	n := &contest{queue: q, line: l, place: -1}
+	if q.parent == nil {
+		l.root = n
+	} else {
+		n.up = l.contest(q.parent)
+	}
+	q.contests = append(q.contests, n)
+	return n
 }
 
 // next is the contest whose first class has the next turn, nil when nothing is due.
 func (n *contest) next() *contest {
-	for len(n.due) == 0 {
+	for n != nil && (len(n.due) == 0 || n.spent) { // a queue that has requests and children admits nothing: they are answered first
 		if len(n.rivals) == 0 {
 			return nil
 		}
 		n = n.rivals[0]
 	}
-	return n // a queue that has requests and children admits nothing: they are answered first
+	return n
 }
 
 // stand has the queue stand as its next request would leave it.
-func (n *contest) stand(next *contest) {
-	r := next.due[0].requests[0]
-	n.standing = n.queue.standing(r, r.delta)
-}
-
-// again lets a demand class take its next turn, if it still has requests.
-func (n *contest) again(a *demandClass) {
-	if len(a.requests) > 0 {
-		n.due = insert(n.due, a, (*demandClass).first)
+func (n *contest) stand() {
+	if next := n.next(); next != nil { // else it is about to leave
+		r := next.due[0].requests[0]
+		n.standing = n.queue.standing(r, r.delta)
 	}
 }
 
-// moved puts the queue and its ancestors in their places again, after what is charged there or what is next has changed.
-func (n *contest) moved() {
-	for ; n.parent != nil; n = n.parent {
-		up := n.parent
-		next := n.next()
-		if next == nil {
-			heap.Remove(&up.rivals, n.place)
-			continue
-		}
-		if len(up.rivals) > 1 {
-			n.stand(next)
-			heap.Fix(&up.rivals, n.place)
+// enter lets a demand class that is due take part in the tournament of a line.
+func (c *Core) enter(a *demandClass, l *line) {
+	n := l.contest(a.queue)
+	if len(n.due) == 0 {
+		c.lined++
+	}
+	heap.Push(&n.due, a)
+	a.contest = n
+	c.shakePath(n)
+}
+
+// leave takes a demand class out of the tournament.
+func (c *Core) leave(a *demandClass) {
+	n := a.contest
+	if n == nil {
+		return
+	}
+	heap.Remove(&n.due, a.turn)
+	if len(n.due) == 0 {
+		c.lined--
+	}
+	a.contest = nil
+	c.shakePath(n)
+}
+
+// moved puts a demand class in its place among those of its queue, after its first request became another.
+func (c *Core) moved(a *demandClass) {
+	if n := a.contest; n != nil {
+		heap.Fix(&n.due, a.turn)
+		c.shakePath(n)
+	}
+}
+
+// shakePath marks a contest and those above it: who is next there may be another.
+func (c *Core) shakePath(n *contest) {
+	for ; n.up != nil; n = n.up {
+		c.mark(n)
+	}
+}
+
+// shake marks the contests of a queue and its ancestors: how these stand may be different.
+func (c *Core) shake(q *queue) {
+	for ; q.parent != nil; q = q.parent {
+		for _, n := range q.contests {
+			if n.place >= 0 {
+				c.mark(n)
+			}
 		}
 	}
+}
+
+func (c *Core) mark(n *contest) {
+	if !n.shaken {
+		n.shaken = true
+		c.shaken = append(c.shaken, n)
+	}
+}
+
+// reorder puts the contests that were marked in their places, and all of them after limits changed.
+func (c *Core) reorder() {
+	if c.ordered != c.tree.made {
+		c.ordered = c.tree.made
+		for _, root := range c.tree.root.contests {
+			c.shakeAll(root)
+		}
+	}
+	if len(c.shaken) == 0 {
+		return
+	}
+	slices.SortFunc(c.shaken, func(a, b *contest) int { return cmp.Compare(b.queue.level, a.queue.level) }) // what is below decides who is next
+	for i, n := range c.shaken {
+		n.settle()
+		n.shaken = false
+		c.shaken[i] = nil
+	}
+	c.shaken = c.shaken[:0]
+}
+
+func (c *Core) shakeAll(n *contest) {
+	if n.up != nil {
+		c.mark(n)
+	}
+	for _, below := range n.rivals {
+		c.shakeAll(below)
+	}
+}
+
+// settle puts the queue in its place among its siblings. Who has none does not need a standing.
+func (n *contest) settle() {
+	up := n.up
+	switch due := n.next() != nil; {
+	case !due && n.place >= 0:
+		heap.Remove(&up.rivals, n.place)
+	case !due:
+	case n.place < 0:
+		if len(up.rivals) == 1 {
+			up.rivals[0].stand()
+		}
+		if len(up.rivals) > 0 {
+			n.stand()
+		}
+		heap.Push(&up.rivals, n)
+	case len(up.rivals) > 1:
+		n.stand()
+		heap.Fix(&up.rivals, n.place)
+	}
+}
+
+// byTurn is a heap of the demand classes of a queue that are due, the first in static order first.
+type byTurn []*demandClass
+
+func (h byTurn) Len() int           { return len(h) }
+func (h byTurn) Less(i, j int) bool { return h[i].first(h[j]) < 0 }
+func (h byTurn) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].turn, h[j].turn = i, j }
+func (h *byTurn) Push(x any) {
+	a := x.(*demandClass)
+	a.turn = len(*h)
+	*h = append(*h, a)
+}
+func (h *byTurn) Pop() any {
+	last := (*h)[len(*h)-1]
+	(*h)[len(*h)-1] = nil
+	*h = (*h)[:len(*h)-1]
+	return last
 }
 
 type rivals []*contest
@@ -209,104 +346,142 @@ func (h *rivals) Pop() any {
 	last := (*h)[len(*h)-1]
 	(*h)[len(*h)-1] = nil
 	*h = (*h)[:len(*h)-1]
+	last.place = -1
 	return last
 }
 
-// enter lets a queue and its ancestors take part in the tournament.
-func (c *Core) enter(q *queue) *contest {
-	if q.contest == nil {
-		q.contest = &contest{queue: q}
-		c.contests = append(c.contests, q.contest)
-		if q.parent != nil {
-			q.contest.parent = c.enter(q.parent)
-			q.contest.parent.rivals.Push(q.contest)
-		}
-	}
-	return q.contest
-}
-
-// begin puts all in their places.
-func (n *contest) begin() {
-	for _, c := range n.rivals {
-		c.begin()
-	}
-	if len(n.rivals) > 1 {
-		for _, c := range n.rivals {
-			c.stand(c.next())
-		}
-		heap.Init(&n.rivals)
-	}
-}
-
-// offer evaluates the demand classes that are due, in order, until the transaction is full, and answers whoever is new. What it costs
-// grows with what is granted and what is new, and up to a bound with what is asked for differently, not with how many wait.
+// offer evaluates the demand classes that are due, in order, until the transaction is full or nobody who is left can be granted, and answers
+// whoever is new. What it costs grows with what is granted and what is new, and up to a bound with what is asked for differently, not with
+// how many wait.
 func (c *Core) offer(now time.Time, b *batch) {
 	c.rebuildEarmarks(now)
+	for _, a := range c.postponed {
+		if a.due && a.contest == nil {
+			c.enter(a, &c.newcomers)
+		}
+	}
+	clear(c.postponed)
+	c.postponed = c.postponed[:0]
 	c.wake()
-	leaves := c.leaves
-	c.leaves = nil
-	most := 0 // no scan before its time
-	if len(leaves) > 0 && !now.Before(c.nextScan) {
-		most = max(c.cfg.Asks/leastClasses, 2, min(c.cfg.Asks/mostClasses, c.cfg.Asks/len(leaves)))
-	}
-	c.behind = false
-	for _, q := range leaves {
-		q.listed = false
-		due := q.collect(most, c.limitsVersion)
-		if q.left > 0 {
-			c.behind = true
-			c.listLeaf(q)
+	most := c.scan(now)
+	c.crowded = false
+	c.reorder()
+	for len(b.ops) < c.cfg.BatchOps && !c.crowded {
+		n := c.next()
+		if n == nil {
+			break
 		}
-		if len(due) > 0 {
-			slices.SortFunc(due, (*demandClass).first)
-			n := c.enter(q)
-			n.due, n.path = due, c.path(q)
-		}
+		c.take(now, b, n, most)
+		c.reorder()
 	}
-	if c.behind && most > 0 {
+	if c.behind = len(c.leaves)+len(c.spent) > 0; c.behind && !now.Before(c.nextScan) {
 		c.nextScan = now.Add(c.cfg.CommitEvery)
 	}
-	c.crowded = false
-	if root := c.tree.root.contest; root != nil {
-		root.begin()
-		for n := root.next(); n != nil && len(b.ops) < c.cfg.BatchOps && !c.crowded; n = root.next() {
-			c.take(now, b, n)
-			n.moved()
-		}
-	}
-	for _, n := range c.contests {
-		for _, a := range n.due { // the transaction is full
-			c.later(a)
-		}
-		n.queue.contest = nil
-	}
-	clear(c.contests)
-	c.contests = c.contests[:0]
 	c.answerNew(now)
 }
 
+// next is the contest whose first class has the next turn, nil when nobody who is due can be granted: of the first of each line that somebody
+// is left in who might be, the one that the rules put first.
+func (c *Core) next() *contest {
+	c.openings = slices.DeleteFunc(c.openings, func(s *shortage) bool {
+		s.open = s.suffices()
+		return !s.open
+	})
+	firsts := c.firsts[:0]
+	if n := c.newcomers.root.next(); n != nil {
+		firsts = append(firsts, n)
+	}
+	for _, s := range c.openings {
+		if n := s.line.root.next(); n != nil {
+			firsts = append(firsts, n)
+		}
+	}
+	c.firsts = firsts
+	if len(firsts) == 0 {
+		return nil
+	}
+	if len(firsts) > 1 {
+		for i, n := range firsts {
+			firsts[i] = c.earliest(n)
+		}
+	}
+	return first(c.tree.root, firsts)
+}
+
+// earliest is the contest of the same queue, in a line that takes part, whose first class comes first in static order.
+func (c *Core) earliest(n *contest) *contest {
+	for _, o := range n.queue.contests {
+		takesPart := o.line == &c.newcomers || slices.ContainsFunc(c.openings, func(s *shortage) bool { return o.line == &s.line })
+		if takesPart && len(o.due) > 0 && !o.spent && o.due[0].first(n.due[0]) < 0 {
+			n = o
+		}
+	}
+	return n
+}
+
+// first is the one of some contests of a subtree that is the first in a tournament between them. It reorders them.
+func first(q *queue, of []*contest) *contest {
+	if len(of) == 1 {
+		return of[0]
+	}
+	var best *contest
+	for _, n := range of { // a queue that has requests and children: see contest.next
+		if n.queue == q && (best == nil || n.due[0].first(best.due[0]) < 0) {
+			best = n
+		}
+	}
+	if best != nil {
+		return best
+	}
+	var stands standing
+	for len(of) > 0 {
+		child, same := of[0].queue.ancestor(q.level+1), 0
+		for i, n := range of {
+			if n.queue.ancestor(q.level+1) == child {
+				of[i], of[same] = of[same], of[i]
+				same++
+			}
+		}
+		n := first(child, of[:same])
+		r := n.due[0].requests[0]
+		if s := child.standing(r, r.delta); best == nil || s.compare(stands) < 0 {
+			best, stands = n, s
+		}
+		of = of[same:]
+	}
+	return best
+}
+
+// ancestor is the queue of the path at a level.
+func (q *queue) ancestor(level int) *queue {
+	for q.level > level {
+		q = q.parent
+	}
+	return q
+}
+
 // take evaluates the first demand class of a queue.
-func (c *Core) take(now time.Time, b *batch, n *contest) {
+func (c *Core) take(now time.Time, b *batch, n *contest, most int) {
 	a := n.due[0]
-	n.due = n.due[1:]
 	r := a.requests[0]
-	if r.gang.batch == b.id {
-		c.later(a) // its key is in this transaction already
+	if r.gang.batch == b.id { // its key is in this transaction already
+		c.rest(a)
+		a.due = true
+		c.postponed = append(c.postponed, a)
 	} else if o := c.charged[r.gang.key.uid]; o != nil && o != r.gang { // charged since it asked: its queue was changed
 		c.withdraw(r)
 		c.refuseMoved(now, r.from, r.gang, o)
-		n.again(a)
-	} else if denied := c.judge(r, n.path); denied != nil {
+	} else if denied := c.judge(r, c.path(r.queue)); denied != nil {
+		if a.woken {
+			c.spend(n, most)
+		}
 		c.deny(now, a, *denied)
 	} else if others := c.elsewhere(r.gang, r.pods); others > 0 { // charged since it asked
 		c.withdraw(r)
 		c.refuseElsewhere(now, r.from, r.gang, others, r.pods)
-		n.again(a)
 	} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods)+r.gang.res.claimBytes(), c.cfg.BatchBytes) {
 		c.crowded = true // nobody passes it
-		n.again(a)
 	} else {
 		c.grant(now, b, r)
-		n.again(a)
 	}
 }

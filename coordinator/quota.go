@@ -212,6 +212,7 @@ type queue struct {
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
 	forced    sums          // the part of charged that forced reservations hold
+	fixed     account       // what gangs have, or are promised, that may not be evicted (borrow.go)
 	guarantee api.Resources // in force, after cutting
 	deserved  api.Resources // likewise, with the guarantee
 	cut       string        // the first resource of which the queue's own guarantee was cut, "" for none
@@ -231,20 +232,23 @@ type queue struct {
 
 	classes       *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (demand.go); nil before the first
 	classOf       map[string]*demandClass
-	due           []*demandClass              // those to be judged with the next transaction
-	left          int                         // how many are to be looked at since quota was freed,
+	left          int                         // how many are to be looked at since something changed where they were denied,
 	cursor        *request                    // from this one on, nil for the first,
 	front         bool                        // and the first of them before
 	candidates    *btree.BTreeG[*demandClass] // those with candidates for an earmark, in earmarkOrder (earmarks.go)
 	blocked       map[*queue]int              // queues of the subtree with demand classes whose denial names this queue, and how many
-	freed         uint64                      // how often quota was freed here
-	hasFreed      bool                        // something here changed for the better since they were denied
-	listed        bool                        // stands in Core.leaves
-	contest       *contest                    // its part in the tournament, nil for none (order.go)
-	next          *request                    // that is next in the queue or below, when somebody asked last, nil for none (standing.go)
-	stands        standing                    // with it, among its siblings
-	earmark       *request                    // the request that this queue keeps quota for
-	formerEarmark *request                    // the one before, while earmarks are decided again
+	unmeasured    map[*queue]int              // likewise, with those that are looked at whatever is freed here (wake.go)
+	shortages     []*shortage                 // what demand classes lack here
+	freed         uint64                      // how often something changed here for the better,
+	changes       uint64                      // and how often limits did, or something like them
+	hasFreed      bool                        // it did since they were denied, and it is in Core.freed
+	hasChanged    bool
+	listed        bool       // stands in Core.leaves
+	contests      []*contest // its parts in the tournaments (order.go)
+	next          *request   // that is next in the queue or below, when somebody asked last, nil for none (standing.go)
+	stands        standing   // with it, among its siblings
+	earmark       *request   // the request that this queue keeps quota for
+	formerEarmark *request   // the one before, while earmarks are decided again
 
 	reported        bool          // nothing changed since the last report
 	said            shares        // in it
@@ -321,8 +325,9 @@ func (a *account) add(delta api.Resources, times int64) {
 type tree struct {
 	root   *queue
 	byPath map[string]*queue
-	dirty  bool // limits, or what the nodes have, changed: guarantees, effective and held are to be made again
-	evicts bool // some queue says something by which others may be evicted
+	made   uint64 // how often guarantees and the like were made
+	dirty  bool   // limits, or what the nodes have, changed: guarantees, effective and held are to be made again
+	evicts bool   // some queue says something by which others may be evicted
 
 	byFairShare bool // some queue says that its children take back their fair shares
 }
@@ -529,6 +534,7 @@ func (t *tree) recompute() {
 		return
 	}
 	t.dirty = false
+	t.made++
 	t.evicts, t.byFairShare = false, false
 	t.root.walk(func(q *queue) {
 		p := q.limits.policy()

@@ -48,6 +48,7 @@ type reservation struct {
 	// claims.go
 	granted     int64 // Unix ms of its first charge, 0 before
 	preemptible bool
+	fixed       api.Resources // what of it counts in queue.fixed (borrow.go)
 	claim       *claim
 	awaits      []string       // UIDs of gangs whose pods are to leave for it
 	yields      *wire.Yielding // it is closing for a claim
@@ -167,12 +168,14 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 		c.setUnplaced(g, nil)
 	}
 	c.tree.charge(q, delta)
+	g.res.fix()
 	c.settle(g)
 	g.res.tenant.charged.add(delta, 1)
 	if g.res.forced {
 		c.tree.force(q, delta)
 	}
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
+	c.shake(q)
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
 		if released || len(c.barring) > 0 || p.earmark != nil && (p.earmark.tenant == g.res.tenant || p != q && p.earmark.queue == q) { // the more a queue and a tenant have, the less is kept for them
@@ -187,6 +190,7 @@ func (c *Core) setForced(g *gang, forced bool) {
 		return
 	}
 	g.res.forced = forced
+	g.res.fix()
 	if !forced {
 		c.tree.force(g.res.queue, api.Resources(nil).Sub(g.res.demand))
 		return
@@ -228,7 +232,7 @@ func (c *Core) release(g *gang) {
 func (c *Core) changeReservations(now time.Time, b *batch) {
 	c.tree.recompute()
 	most := c.cfg.BatchOps
-	if len(c.leaves) > 0 || len(c.freed) > 0 {
+	if len(c.leaves)+len(c.freed)+len(c.postponed) > 0 || c.next() != nil {
 		most -= most / 4 // releases and resizes do not starve those who wait
 	}
 	bytes := c.cfg.BatchBytes
@@ -392,11 +396,12 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if g.req != nil {
 			c.withdraw(g.req)
 		}
-		if delta.IsZero() && !shrunk && g.res.least == least && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && g.res.preemptible == m.GetPreemptible() && slices.Equal(g.res.pods, pods) {
+		if delta.IsZero() && !shrunk && g.res.least == least && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && g.res.preemptible == (m.GetPreemptible() || !g.res.mayBeFixed()) && slices.Equal(g.res.pods, pods) {
 			c.sendGranted(now, b, from, g)
 			return
 		}
-		g.res.attempt, g.res.started, g.res.preemptible, g.res.least = m.GetAttempt(), m.GetStarted(), m.GetPreemptible(), least
+		g.res.attempt, g.res.started, g.res.least = m.GetAttempt(), m.GetStarted(), least
+		g.res.preemptible = m.GetPreemptible() || g.res.preemptible && !g.res.mayBeFixed()
 		if !g.ref.GetSingle() && len(g.res.pods) == 0 && !g.res.forced {
 			g.res.rank.Priority = m.GetPriority() // it was reserved before it had pods, whose priority counts
 		}
@@ -432,7 +437,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	case r.barred != nil && !g.hasAll(pods): // nor is what somebody else bound in its namespace charged to the queue
 	case forces(current, demand, bound):
 		c.force(now, b, r, current)
-	case r.barred == nil:
+	case r.barred == nil && (r == r.demandClass.requests[0] || r.demandClass.denied.queue == nil): // else it is denied as those before it are
 		c.makeDue(r.demandClass)
 	}
 	if shrunk && g.batch != b.id {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -622,6 +623,18 @@ func (p *player) do(words []string) {
 		if !m.Known {
 			p.print("unknown")
 		}
+	case "whatif": // whatif GANG queue=.. | plan queue=.. ask=.. further=.. pods= priority= ns= never, with QUEUE:FIELD=VALUE ..: what users are told
+		q := Question{Changes: a.changes(), Queue: a.values["queue"], GangUID: name}
+		if name == "plan" {
+			q.Planned = &wire.PlannedGang{Namespace: a.gang().Namespace, Queue: q.Queue, Demand: wire.FromResources(a.vector("ask")), Further: wire.FromResources(a.vector("further")),
+				Pods: uint32(a.number("pods", 1)), Priority: a.number("priority", 0), Claims: !a.has("never")}
+		}
+		before := snapshot(p.core)
+		m := p.core.WhatIf(p.now, q)
+		if diff := changed(before, snapshot(p.core)); diff != "" {
+			p.t.Errorf("%v changes the core: %s", words, diff)
+		}
+		p.showWhatIf(m)
 	case "corrupt-selector": // corrupt-selector QUEUE: in the store
 		p.store.limits[name].NamespaceSelector = []byte("\x0a\xff")
 	case "sums": // what each queue holds
@@ -641,6 +654,117 @@ func (p *player) do(words []string) {
 		})
 	default:
 		p.t.Fatalf("unknown command %q", command)
+	}
+}
+
+// changes reads QUEUE:FIELD=VALUE; an empty value is none.
+func (a args) changes() (out []Change) {
+	for _, key := range api.SortedKeys(a.values) {
+		queue, field, is := strings.Cut(key, ":")
+		if !is {
+			continue
+		}
+		value := a.values[key]
+		field, resource, _ := strings.Cut(field, ".")
+		one := args{p: a.p, names: []string{"", value}, values: map[string]string{field: value, "one": resource + ":" + value}}
+		vector := func(v *api.Resources) {
+			m := map[string]int64{}
+			for _, a := range *v {
+				m[a.Resource] = a.Value
+			}
+			if delete(m, resource); value != "" {
+				m[resource] = one.vector("one").Value(resource)
+			}
+			*v = api.FromMap(m)
+		}
+		out = append(out, Change{Queue: queue, Apply: func(o *QueueSeen) {
+			switch field {
+			case "capability":
+				vector(&o.Capability)
+			case "guarantee":
+				vector(&o.Guarantee)
+			case "deserved":
+				vector(&o.Deserved)
+			case "weight":
+				o.Weight = new(uint32(one.number("weight", 1)))
+			case "priority":
+				o.Priority = int32(one.number("priority", 0))
+			default:
+				o.Policy = one.policy()
+			}
+		}})
+	}
+	return out
+}
+
+func (p *player) showWhatIf(m *wire.WhatIfReply) {
+	if m.Invalid != "" {
+		p.print("invalid: %s", m.Invalid)
+	}
+	for _, o := range m.Queues {
+		var parts []string
+		part := func(what, before, after string) {
+			if before != after {
+				parts = append(parts, fmt.Sprintf("%s [%s] -> [%s]", what, before, after))
+			}
+		}
+		b, a := o.Before, o.After
+		part("capability", amounts(b.Capability), amounts(a.Capability))
+		part("guarantee", amounts(b.Guarantee), amounts(a.Guarantee))
+		part("deserved", amounts(b.Deserved), amounts(a.Deserved))
+		part("wanted", amounts(b.Wanted), amounts(a.Wanted))
+		part("fair", amounts(b.FairShare), amounts(a.FairShare))
+		part("weighted", fmt.Sprint(b.WeightedShare), fmt.Sprint(a.WeightedShare))
+		part("message", b.Message, a.Message)
+		p.print("queue %s, named %v, charged [%s]: %s", b.Queue, o.Named, amounts(b.Charged), strings.Join(parts, ", "))
+	}
+	for _, g := range m.Gangs {
+		for _, side := range []struct {
+			when string
+			o    *wire.Outlook
+		}{{"before", g.Before}, {"after", g.After}} {
+			o := side.o
+			if o == nil {
+				continue
+			}
+			s := "unknown"
+			switch {
+			case o.Place > 0 && !o.Granted:
+				s = fmt.Sprintf("%d of %d, denied %s %s %s %d: %s", o.Place, o.Waiting, strings.TrimPrefix(o.Reason.String(), "DENY_"), o.Queue, o.Resource, o.Short, o.Message)
+			case o.Granted:
+				s = fmt.Sprintf("%d of %d, granted", o.Place, o.Waiting)
+				if o.Further != "" {
+					s += "; not the pods that follow: " + o.Further
+				}
+			case o.Charged:
+				s = "charged"
+			}
+			p.print("%s %s: %s", cmp.Or(g.Gang.GetName(), "planned"), side.when, s)
+			for _, t := range o.Standing.GetTurns() {
+				p.print("  %s is %d of %d, %s", t.Queue, t.Place, t.Of, t.Band)
+			}
+			if e := o.Standing; e.GetEviction() != "" {
+				at := ""
+				if e.ThenUnixMs > 0 {
+					at = fmt.Sprint(" in ", time.UnixMilli(e.ThenUnixMs).Sub(p.now))
+				}
+				p.print("  %s; %s%s", e.Eviction, e.Then, at)
+			}
+			if o.Exposed != "" {
+				p.print("  %s", o.Exposed)
+			}
+			if l := o.Toll; l != nil {
+				var names []string
+				for _, v := range l.Gangs {
+					names = append(names, v.Uid)
+				}
+				p.print("  %s: %d of %d gangs, %d shrinkable, %d pods, [%s], %d core-seconds: %v", strings.TrimPrefix(l.Rule.String(), "RULE_"), l.GangsTotal, l.Candidates, l.Shrinkable, l.Pods,
+					amounts(l.Freed), l.CoreSeconds, names)
+			}
+		}
+	}
+	if int(m.QueuesTotal) > len(m.Queues) || int(m.GangsTotal) > len(m.Gangs) {
+		p.print("%d queues and %d gangs in all", m.QueuesTotal, m.GangsTotal)
 	}
 }
 

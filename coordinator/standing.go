@@ -106,7 +106,7 @@ func (q *queue) lineUp() {
 	var best standing
 	for _, child := range q.children {
 		child.lineUp()
-		if child.next != nil && (q.next == nil || child.stands.compare(best) < 0) {
+		if child.next != nil && (best.path == "" || child.stands.compare(best) < 0) { // with children, its own requests are answered and not admitted
 			q.next, best = child.next, child.stands
 		}
 	}

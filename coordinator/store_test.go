@@ -236,6 +236,9 @@ func (s *store) rebuilt(c *Core) {
 		if a, b := q.forced.amounts(), f.forced.amounts(); !a.Equal(b) {
 			s.problem("queue %s: %v is forced in memory, %v in the store", q.path, a, b)
 		}
+		if a, b := q.fixed.amounts(), f.fixed.amounts(); !a.Equal(b) {
+			s.problem("queue %s: %v may not be evicted in memory, %v in the store", q.path, a, b)
+		}
 		if a, b := q.moves.amounts(), f.moves.amounts(); !a.Equal(b) {
 			s.problem("queue %s: %v more once all claims have happened in memory, %v in the store", q.path, a, b)
 		}
@@ -264,6 +267,7 @@ func (s *store) rebuilt(c *Core) {
 		}
 	})
 	s.asks(c)
+	s.lines(c)
 	holder := func(g *gang) string { return fmt.Sprint(g.key) }
 	if !maps.EqualFunc(c.pods, fresh.pods, func(a, b *gang) bool { return holder(a) == holder(b) }) {
 		s.problem("%d pods are charged in memory, %d in the store, or others", len(c.pods), len(fresh.pods))
@@ -404,4 +408,60 @@ func inOrder(tree *btree.BTreeG[*demandClass]) (out []*demandClass) {
 		tree.Ascend(func(a *demandClass) bool { out = append(out, a); return true })
 	}
 	return out
+}
+
+// lines checks that whoever was denied waits for what it lacks, and that whoever is due stands in the tournament where the rules say.
+func (s *store) lines(c *Core) {
+	c.tree.root.walk(func(q *queue) {
+		for _, a := range inOrder(q.classes) {
+			switch sh := a.shortage; {
+			case a.due && (a.woken != (sh != nil) || a.contest == nil && !slices.Contains(c.postponed, a)):
+				s.problem("queue %s: who asks for %v is due and not in the tournament", q.path, a.delta)
+			case !a.due && a.contest != nil:
+				s.problem("queue %s: who asks for %v is in the tournament and not due", q.path, a.delta)
+			case a.contest != nil && (a.contest.queue != q || a.contest.due[a.turn] != a || (a.contest.line == &c.newcomers) == a.woken || a.woken && a.contest.line != &sh.line):
+				s.problem("queue %s: who asks for %v is in a wrong line", q.path, a.delta)
+			case !a.due && a.denied.queue == nil, a.unmeasured && sh != nil:
+				s.problem("queue %s: who asks for %v is forgotten", q.path, a.delta)
+			case !a.due && sh == nil && !a.unmeasured && a.denied.reason != wire.DenyReason_DENY_NEVER_FITS:
+				s.problem("queue %s: nothing wakes who asks for %v", q.path, a.delta)
+			case sh == nil:
+			case sh.queue != a.denied.queue || sh.resource != a.denied.resource || a.lacks != a.delta.Value(sh.resource):
+				s.problem("queue %s: who asks for %v waits for something else", q.path, a.delta)
+			case a.woken && sh.woken[a.rank] != a || !a.woken && sh.asleep[a.rank] != a:
+				s.problem("queue %s: who asks for %v is not where it waits", q.path, a.delta)
+			case !a.woken && a.lacks <= sh.free() && !sh.queue.hasFreed && !c.tree.dirty:
+				s.problem("queue %s: who asks for %v sleeps while there is enough %s at %s", q.path, a.delta, sh.resource, sh.queue.path)
+			}
+		}
+		unmeasured := map[*queue]int{}
+		q.walk(func(below *queue) {
+			for _, a := range below.classOf {
+				if a.unmeasured && a.denied.queue == q {
+					unmeasured[below]++
+				}
+			}
+		})
+		if !maps.Equal(unmeasured, q.unmeasured) {
+			s.problem("queue %s: %v are looked at with each release, remembered are %v", q.path, unmeasured, q.unmeasured)
+		}
+	})
+	if c.tree.dirty {
+		return
+	}
+	c.reorder()
+	var inPlace func(n *contest)
+	inPlace = func(n *contest) {
+		for i, r := range n.rivals {
+			was := r.standing
+			if r.stand(); r.next() == nil || r.place != i || len(n.rivals) > 1 && r.standing != was || i > 0 && n.rivals[(i-1)/2].standing.compare(was) > 0 {
+				s.problem("queue %s does not stand where it should among its siblings", r.queue.path)
+			}
+			r.standing = was
+			inPlace(r)
+		}
+	}
+	for _, root := range c.tree.root.contests {
+		inPlace(root)
+	}
 }

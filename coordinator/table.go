@@ -302,7 +302,7 @@ func (c *Core) heard(id api.Incarnation) {
 	}
 	if c.began.Has(id) {
 		c.began = nil
-		c.freedEverywhere()
+		c.changedEverywhere()
 	}
 }
 
@@ -529,7 +529,7 @@ func (c *Core) endRefilling(now time.Time) {
 	}
 	c.refilling, c.look, c.nextMissing = false, true, time.Time{} // the table has to say so
 	c.log(LevelInfo, "refilled", "reservations", c.open)
-	c.freedEverywhere()
+	c.changedEverywhere()
 }
 
 // missingEvery is how often the log names the shards that refilling waits for.

@@ -113,7 +113,7 @@ func (c *Core) answerNew(now time.Time) {
 			c.fresh = append(c.fresh, r) // not known yet, or what is charged is not in the store yet
 		case r.demandClass == nil:
 			c.rejudge(now, r)
-		case r.demandClass.due || r.demandClass.denied.reason == wire.DenyReason_DENY_UNKNOWN:
+		case r.demandClass.due && !r.demandClass.woken || r.demandClass.denied.reason == wire.DenyReason_DENY_UNKNOWN:
 			r.demandClass.owed = append(r.demandClass.owed, r)
 		default:
 			c.rejudge(now, r)
@@ -144,7 +144,7 @@ func (c *Core) sweep(now time.Time) {
 		}
 		r := c.ring[c.cursor]
 		c.cursor++
-		if r.demandClass == nil || !r.demandClass.due {
+		if r.demandClass == nil || !r.demandClass.due || r.demandClass.woken {
 			c.rejudge(now, r)
 		}
 	}

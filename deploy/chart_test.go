@@ -428,9 +428,9 @@ func TestChartConfig(t *testing.T) {
 		want func(*config.Configuration)
 	}{
 		{`{}`, func(*config.Configuration) {}},
-		{`{"log":{"level":"debug","format":"json"},"otlp":"a:1","volcano":"observe","schedulerNames":["basalt","batch"],"placement":"spread","ignoredResources":["example.com/fpga"],"podEvents":true}`, func(c *config.Configuration) {
+		{`{"log":{"level":"debug","format":"json"},"otlp":"a:1","volcano":"observe","schedulerNames":["basalt","batch"],"placement":"spread","ignoredResources":["example.com/fpga"],"topologyLevels":["zone","rack"],"podEvents":true}`, func(c *config.Configuration) {
 			*c = config.Configuration{APIVersion: config.APIVersion, Kind: config.Kind, Log: config.Log{Level: "debug", Format: "json"}, OTLP: "a:1", Volcano: "observe",
-				SchedulerNames: []string{"basalt", "batch"}, Placement: "spread", IgnoredResources: []string{"example.com/fpga"}, PodEvents: true}
+				SchedulerNames: []string{"basalt", "batch"}, Placement: "spread", IgnoredResources: []string{"example.com/fpga"}, TopologyLevels: []string{"zone", "rack"}, PodEvents: true}
 		}},
 		{`{"volcano":false,"apiVersion":"config.basalt.dev/v1alpha1","kind":"Configuration"}`, func(*config.Configuration) {}},
 	} {

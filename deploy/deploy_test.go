@@ -15,6 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -163,6 +164,9 @@ func TestRights(t *testing.T) {
 		{coordinator, "", "secrets", "get list watch", false},
 		{audit, "", "pods", "list watch", true},
 		{audit, "", "nodes", "list watch", true},
+		{audit, "", "persistentvolumeclaims", "list watch", true},
+		{audit, "", "persistentvolumes", "list watch", true},
+		{audit, "storage.k8s.io", "csinodes", "list watch", true},
 		{audit, ours, "queues", "list watch", true},
 		{audit, ours, "podgroups", "list watch", true},
 		{audit, "scheduling.volcano.sh", "podgroups", "list watch", true},
@@ -322,6 +326,81 @@ func TestPolicyKeepsTheGangLabel(t *testing.T) {
 		if _, err := pods.Patch(t.Context(), name, types.MergePatchType, label("app", `"b"`), metav1.PatchOptions{}); err != nil {
 			t.Errorf("another label: %v", err)
 		}
+	}
+}
+
+// A shard's credentials change of claims and volumes what having them bound takes, and nothing else.
+func TestPolicyNarrowsPatchesOfVolumes(t *testing.T) {
+	c := cluster(t)
+	objects := must[[]*unstructured.Unstructured](t)(deploy.Objects("rbac.yaml", "policy.yaml"))
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin))).CoreV1()
+	shard := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Shard))).CoreV1()
+	clients := must[*kube.Clients](t)(kube.ConnectConfig(c.Config(local.Shard), "test"))
+	size := corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	claim := must[*corev1.PersistentVolumeClaim](t)(admin.PersistentVolumeClaims("default").Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "narrow", Annotations: map[string]string{"a": "1"}},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: modes, StorageClassName: new("late"), Resources: corev1.VolumeResourceRequirements{Requests: size}}}, metav1.CreateOptions{}))
+	volume := must[*corev1.PersistentVolume](t)(admin.PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "narrow", Labels: map[string]string{"disk": "fast"}},
+		Spec: corev1.PersistentVolumeSpec{AccessModes: modes, StorageClassName: "late", Capacity: size,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}}}}, metav1.CreateOptions{}))
+	patchClaim := func(ctx context.Context, patch string) error {
+		_, err := shard.PersistentVolumeClaims("default").Patch(ctx, "narrow", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	patchVolume := func(ctx context.Context, patch string) error {
+		_, err := shard.PersistentVolumes().Patch(ctx, "narrow", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	const ofClaim, ofVolume = "nothing of a claim but the annotation", "nothing of a volume but spec.claimRef"
+	refuses := func(patch func(context.Context, string) error, edit, words string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if err := patch(ctx, edit); err == nil || !strings.Contains(err.Error(), words) {
+				return fmt.Errorf("answer to %s: %v", edit, err)
+			}
+			return nil
+		}
+	}
+	// A fresh policy takes a moment to be in force.
+	localtest.Wait(t, time.Minute, "the policy to refuse a label of a claim", refuses(patchClaim, `{"metadata":{"labels":{"forged":"yes"}}}`, ofClaim))
+	localtest.Wait(t, time.Minute, "the policy to refuse a label of a volume", refuses(patchVolume, `{"metadata":{"labels":{"forged":"yes"}}}`, ofVolume))
+	for _, edit := range []string{`{"metadata":{"annotations":{"a":"2"}}}`, `{"metadata":{"annotations":{"a":null}}}`, `{"metadata":{"annotations":{"b":"1"}}}`,
+		`{"metadata":{"finalizers":["example.com/forged"]}}`, `{"spec":{"volumeName":"narrow"}}`, `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`} {
+		if err := refuses(patchClaim, edit, ofClaim)(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, edit := range []string{`{"metadata":{"annotations":{"b":"1"}}}`, `{"metadata":{"labels":{"disk":null}}}`, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`,
+		`{"spec":{"capacity":{"storage":"2Gi"}}}`, `{"spec":{"storageClassName":"other"}}`, `{"spec":{"accessModes":["ReadWriteMany"]}}`, `{"spec":{"mountOptions":["x"]}}`} {
+		if err := refuses(patchVolume, edit, ofVolume)(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	// What shards do.
+	claim = must[*corev1.PersistentVolumeClaim](t)(admin.PersistentVolumeClaims("default").Get(t.Context(), "narrow", metav1.GetOptions{}))
+	object := func(o metav1.Object) kube.Object {
+		return kube.Object{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()), Version: o.GetResourceVersion()}
+	}
+	for _, node := range []string{"n1", ""} {
+		of := object(claim)
+		of.Version = must[*corev1.PersistentVolumeClaim](t)(admin.PersistentVolumeClaims("default").Get(t.Context(), "narrow", metav1.GetOptions{})).ResourceVersion
+		if _, err := clients.SelectNode(t.Context(), of, node); err != nil {
+			t.Errorf("select node %q: %v", node, err)
+		}
+	}
+	if _, err := clients.KeepVolume(t.Context(), object(volume), object(claim)); err != nil {
+		t.Errorf("name the claim in the volume: %v", err)
+	}
+	if err := refuses(patchVolume, `{"spec":{"claimRef":{"name":"other"}}}`, "a shard may name a claim only in a volume that names none")(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// Nobody else is concerned.
+	if _, err := admin.PersistentVolumes().Patch(t.Context(), "narrow", types.MergePatchType, []byte(`{"metadata":{"labels":{"disk":"slow"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("another user: %v", err)
 	}
 }
 

@@ -29,6 +29,8 @@ type repulsion struct {
 	namespace string
 	labels    map[string]string
 	terms     []v1.PodAffinityTerm // required anti-affinity
+	named     []string             // claims that it names,
+	made      []string             // and that were made for it
 	since     time.Time            // when it was first seen with its node
 	deleting  bool
 	changed   time.Time // when it was seen with other labels than at its Binding, zero for never
@@ -54,13 +56,16 @@ func (a *Auditor) placeRepulsion(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if affinity := o.Spec.Affinity; affinity != nil && affinity.PodAntiAffinity != nil {
 		r.terms = affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
+	r.named, r.made = usesOf(o)
 	if old != nil {
 		r.since, r.changed = old.since, old.changed
+		a.useClaims(p, false)
 	}
 	if old != nil && !maps.Equal(old.labels, r.labels) || old == nil && (wasBound || listed) {
 		r.changed = a.now
 	}
 	p.repulsion = r
+	a.useClaims(p, true)
 	if a.cluster.on[p.node] == nil {
 		a.cluster.on[p.node] = map[string]*pod{}
 	}
@@ -71,6 +76,7 @@ func (a *Auditor) placeRepulsion(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if !fresh && !wasBound && !listed && p.ours {
 		a.judgeApart(p)
 		a.judgeDomains(p, o)
+		a.judgeVolumes(p)
 	}
 }
 
@@ -78,6 +84,7 @@ func (a *Auditor) dropRepulsion(p *pod) {
 	if p.repulsion == nil {
 		return
 	}
+	a.useClaims(p, false)
 	on := a.cluster.on[p.repulsion.node]
 	if delete(on, p.uid); len(on) == 0 {
 		delete(a.cluster.on, p.repulsion.node)

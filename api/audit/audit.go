@@ -27,6 +27,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
@@ -50,7 +51,7 @@ const (
 	Leak        Kind = "leak"        // I9: reservations, intents or charges that outlive their reason, and pods without them
 	Record      Kind = "record"      // a record that cannot be read
 	Limits      Kind = "limits"      // limits in force that are not those of the Queue, for too long
-	Guarantee   Kind = "guarantee"   // a grant out of what is kept free for another queue
+	Guarantee   Kind = "guarantee"   // a grant out of what is kept free for another queue, or could not be given back to it
 	Placement   Kind = "placement"   // a pod on a node that its own constraints exclude
 	Eviction    Kind = "eviction"    // I15: a pod evicted whose reservation was not closing, or that has started and yields to nobody
 	Condition   Kind = "condition"   // a pod called Unschedulable that never had quota
@@ -99,6 +100,9 @@ type Config struct {
 	Ignore map[string]bool
 	// Lag bounds how far the streams may be apart: 2 s.
 	Lag time.Duration
+	// Exact says that both streams are seen at once, in one order and by the cluster's clock, as in a simulator: what is judged of claims is judged
+	// then, whatever Lag is.
+	Exact bool
 	// Grace is for how long a gang may be partly bound, a reservation without pods, a bound pod without reservation: 30 s.
 	Grace time.Duration
 	// Unresolved is for how long an intent may stand: 60 s.
@@ -139,6 +143,18 @@ type (
 	NodeSeen      struct{ Node *v1.Node }
 	NodeGone      struct{ Node *v1.Node }
 
+	ClaimsReplaced struct{ Claims []*v1.PersistentVolumeClaim }
+	ClaimSeen      struct{ Claim *v1.PersistentVolumeClaim }
+	ClaimGone      struct{ Claim *v1.PersistentVolumeClaim }
+
+	VolumesReplaced struct{ Volumes []*v1.PersistentVolume }
+	VolumeSeen      struct{ Volume *v1.PersistentVolume }
+	VolumeGone      struct{ Volume *v1.PersistentVolume }
+
+	CSINodesReplaced struct{ CSINodes []*storagev1.CSINode }
+	CSINodeSeen      struct{ CSINode *storagev1.CSINode }
+	CSINodeGone      struct{ CSINode *storagev1.CSINode }
+
 	QueuesReplaced struct{ Queues []*v1alpha1.Queue }
 	QueueSeen      struct{ Queue *v1alpha1.Queue }
 	QueueGone      struct{ Queue *v1alpha1.Queue }
@@ -168,6 +184,15 @@ func (PodGone) event()           {}
 func (NodesReplaced) event()     {}
 func (NodeSeen) event()          {}
 func (NodeGone) event()          {}
+func (ClaimsReplaced) event()    {}
+func (ClaimSeen) event()         {}
+func (ClaimGone) event()         {}
+func (VolumesReplaced) event()   {}
+func (VolumeSeen) event()        {}
+func (VolumeGone) event()        {}
+func (CSINodesReplaced) event()  {}
+func (CSINodeSeen) event()       {}
+func (CSINodeGone) event()       {}
 func (QueuesReplaced) event()    {}
 func (QueueSeen) event()         {}
 func (QueueGone) event()         {}
@@ -192,6 +217,7 @@ type Auditor struct {
 
 	store   store
 	cluster cluster
+	volumes volumes
 }
 
 // New makes an Auditor that has seen nothing.
@@ -206,7 +232,7 @@ func New(cfg Config) *Auditor {
 	cfg.Keep = cmp.Or(cfg.Keep, 200)
 	return &Auditor{
 		cfg: cfg, counts: map[Kind]map[string]int{}, lasting: map[lastingKey]*lasting{},
-		store: newStore(), cluster: newCluster(),
+		store: newStore(), cluster: newCluster(), volumes: newVolumes(),
 	}
 }
 
@@ -230,6 +256,8 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 		a.nodeSeen(e.Node)
 	case NodeGone:
 		a.nodeGone(e.Node.Name)
+	case ClaimsReplaced, ClaimSeen, ClaimGone, VolumesReplaced, VolumeSeen, VolumeGone, CSINodesReplaced, CSINodeSeen, CSINodeGone:
+		a.storageEvent(e)
 	case QueuesReplaced:
 		a.queuesReplaced(e.Queues)
 	case QueueSeen:

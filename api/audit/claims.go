@@ -96,6 +96,15 @@ func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
 	return nil
 }
 
+// soon judges a claim by both streams: at once where they are seen at once.
+func (a *Auditor) soon(key lastingKey, after time.Duration, judge func(since time.Time)) {
+	if a.cfg.Exact {
+		judge(a.now)
+		return
+	}
+	a.later(key, after, judge)
+}
+
 // keep takes note of which reservations have a claim or yield.
 func (s *store) keep(old, now *reservation) {
 	if old != nil {
@@ -255,6 +264,7 @@ func (a *Auditor) judgeClaims(e StoreRevision, touched map[*queue]bool) {
 			a.judgeEnd(e, old, now)
 		}
 		if now.claim != nil && (old == nil || old.claim == nil || old.attempt != now.attempt || !within(now.claim, old.claim)) {
+			a.judgeReplaced(e, old, now)
 			a.judgeClaim(e, now, before, alone)
 		}
 		if alone && len(s.claims)+len(s.yields) > 0 {
@@ -343,6 +353,14 @@ func (a *Auditor) judgeEnd(e StoreRevision, old, now *reservation) {
 	}
 }
 
+// judgeReplaced judges that a claim takes the place of none that stands: that one is granted or dropped first.
+func (a *Auditor) judgeReplaced(e StoreRevision, old, now *reservation) {
+	if old == nil || old.claim == nil || old.attempt != now.attempt || a.isDone(old.claim) {
+		return
+	}
+	a.storeViolation(Claim, "gang "+now.gang, []int64{old.revision, e.Revision}, "has claim %d, and claim %d of the same attempt was neither granted nor dropped", now.claim.mandate, old.claim.mandate)
+}
+
 // judgeClaim judges a claim that is new.
 func (a *Auditor) judgeClaim(e StoreRevision, now *reservation, before func(string) *reservation, alone bool) {
 	c, object := now.claim, "gang "+now.gang
@@ -414,7 +432,10 @@ func (a *Auditor) judgeVictim(now, v *reservation, wrong func(Kind, string, ...a
 		of = func(p policy) int64 { return p.preemptMin }
 	}
 	least := a.inherited(v.queue, of, defaultMinRuntime)
-	latest := a.now.Add(a.cfg.Lag).UnixMilli()
+	latest := a.now.UnixMilli()
+	if !a.cfg.Exact {
+		latest = a.now.Add(a.cfg.Lag).UnixMilli()
+	}
 	if until := now.claim.until; until > 0 {
 		latest = min(latest, until)
 	}
@@ -804,7 +825,7 @@ func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
 			limit, limited := q.limits.Get(x.Resource)
 			if uses := t.uses(path, x.Resource); limited && uses > limit {
 				key := lastingKey{Quota, "queue " + path + " " + x.Resource, "promised, revision " + strconv.FormatInt(e.Revision, 10)}
-				a.later(key, 3*a.cfg.Lag, func(time.Time) {
+				a.soon(key, 3*a.cfg.Lag, func(time.Time) {
 					if a.admitted([]*gang{g}, e.Revision) {
 						a.storeViolation(Quota, key.object, []int64{e.Revision}, "gang %s was admitted with %s although, with what is promised to claims, %s would be charged of the capability of %s",
 							now.gang, api.FormatAmount(x.Resource, x.Value), api.FormatAmount(x.Resource, uses), api.FormatAmount(x.Resource, limit))

@@ -116,6 +116,18 @@ func TestAuditorJudgesClaims(t *testing.T) {
 			w.drop("y2", "lab.y")
 			w.reserve("c", 3000, in("lab.x"), func(r *wire.ReservationRecord) { r.Awaits = gangs("y2") })
 		}},
+		{"borrowed by a gang that may not be evicted", audit.Guarantee, "such gangs then have 5, and the queue deserves 4", func(w *world) {
+			w.drop("y1", "lab.y")
+			w.drop("y2", "lab.y")
+			w.admit("y4", "lab.y", 3, kept)
+			w.admit("y5", "lab.y", 2, kept)
+			w.pass(10 * time.Second)
+		}},
+		{"a gang that may not be evicted, within what its queue deserves", "", "", func(w *world) {
+			w.drop("y1", "lab.y")
+			w.admit("y4", "lab.y", 3, kept)
+			w.pass(10 * time.Second)
+		}},
 		{"a claim that is charged before there is room", audit.Quota, "above the capability of 10", func(w *world) {
 			w.claims(3, gangs("y2"))
 			w.claims(3, gangs("y2"), func(r *wire.ReservationRecord) { r.Demand = cpu(3000) })

@@ -218,7 +218,11 @@ func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
 		forced = forced || q.relimited
 		q.relimited = false
 	}
-	if forced || len(grew) == 0 || !a.guaranteed() {
+	if forced || len(grew) == 0 {
+		return
+	}
+	a.judgeBorrowing(e, gangs)
+	if !a.guaranteed() {
 		return
 	}
 	names := map[string]bool{}
@@ -258,6 +262,40 @@ func (a *Auditor) guaranteed() bool {
 		}
 	}
 	return false
+}
+
+// judgeBorrowing judges that gangs which may not be evicted were admitted within what the queues of their paths deserve. Where there is a
+// guarantee of the resource, nothing is judged: what is inside it is admitted, whatever others use.
+func (a *Auditor) judgeBorrowing(e StoreRevision, gangs []*gang) {
+	for _, g := range gangs {
+		r := g.reservation
+		if r == nil || r.preemptible {
+			continue
+		}
+		for _, path := range api.Lineage(r.queue) {
+			for _, named := range a.store.queue(path).deserved {
+				name := named.Resource
+				if r.demand.Value(name) == 0 || a.store.queue(path).guarantee.Value(name) > 0 || a.guaranteedBelow(path, name) {
+					continue
+				}
+				var sum int64
+				for _, o := range a.store.reservations {
+					if !o.preemptible && api.Under(o.queue, path) {
+						sum = api.AddSat(sum, o.demand.Value(name))
+					}
+				}
+				if sum <= named.Value {
+					continue
+				}
+				a.later(lastingKey{Guarantee, "gang " + g.uid + " " + path + " " + name, "revision " + strconv.FormatInt(e.Revision, 10)}, 3*a.cfg.Lag, func(time.Time) {
+					if a.admitted([]*gang{g}, e.Revision) {
+						a.storeViolation(Guarantee, "queue "+path+" "+name, []int64{e.Revision}, "gang %s may not be evicted and was admitted although such gangs then have %s, and the queue deserves %s",
+							g.uid, api.FormatAmount(name, sum), api.FormatAmount(name, named.Value))
+					}
+				})
+			}
+		}
+	}
 }
 
 // guaranteedBelow reports whether a queue below has a guarantee of a resource.

@@ -169,7 +169,7 @@ func (a *Auditor) judgeCondemned(e StoreRevision, old, now *reservation, before 
 	if len(staying)-waiting() >= now.least {
 		return
 	}
-	a.later(key, a.cfg.Lag, func(time.Time) {
+	a.soon(key, a.cfg.Lag, func(time.Time) {
 		if left := len(staying) - waiting(); left < now.least {
 			a.storeViolation(Victim, object, []int64{e.Revision}, "condemns %d pods and keeps %d with a node, and its minimum is %d", len(now.condemned), left, now.least)
 		}

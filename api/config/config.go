@@ -35,8 +35,10 @@ const (
 	Kind       = "Configuration"
 )
 
-// maxFile bounds a file, in bytes.
-const maxFile = 1 << 20
+const (
+	maxFile   = 1 << 20 // bounds a file, in bytes
+	maxLevels = 16      // bounds TopologyLevels
+)
 
 // Configuration is what a file says. Default has the values of what it does not say.
 type Configuration struct {
@@ -55,6 +57,9 @@ type Configuration struct {
 	Placement string `json:"placement"`
 	// IgnoredResources count neither for placement nor for quota.
 	IgnoredResources []string `json:"ignoredResources"`
+	// TopologyLevels are labels of nodes from the largest kind of topology domain to the smallest, such as zone, block, rack. A gang that prefers
+	// one is tried in the larger ones, too, and tiers of Volcano's networkTopology are numbers of them, from the smallest up.
+	TopologyLevels []string `json:"topologyLevels"`
 	// PodEvents has an event written on each pod that is bound. It may change while a process runs.
 	PodEvents bool `json:"podEvents"`
 }
@@ -84,7 +89,7 @@ func Default() Configuration {
 	return Configuration{
 		APIVersion: APIVersion, Kind: Kind,
 		Log:     Log{Level: "info", Format: "text"},
-		Volcano: "off", SchedulerNames: []string{api.SchedulerName}, Placement: "pack", IgnoredResources: []string{},
+		Volcano: "off", SchedulerNames: []string{api.SchedulerName}, Placement: "pack", IgnoredResources: []string{}, TopologyLevels: []string{},
 	}
 }
 
@@ -188,6 +193,17 @@ func (c *Configuration) check() error {
 	for i, name := range c.IgnoredResources {
 		if len(validation.IsQualifiedName(name)) > 0 {
 			out = append(out, fmt.Errorf("ignoredResources[%d] is %q, which is no name of a resource", i, name))
+		}
+	}
+	if n := len(c.TopologyLevels); n > maxLevels {
+		out = append(out, fmt.Errorf("topologyLevels has %d labels: at most %d", n, maxLevels))
+	}
+	for i, label := range c.TopologyLevels {
+		switch {
+		case len(validation.IsQualifiedName(label)) > 0:
+			out = append(out, fmt.Errorf("topologyLevels[%d] is %q, which is no name of a label", i, label))
+		case slices.Index(c.TopologyLevels, label) < i:
+			out = append(out, fmt.Errorf("topologyLevels[%d] is %q, which is there before", i, label))
 		}
 	}
 	return errors.Join(out...)

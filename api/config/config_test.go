@@ -19,7 +19,7 @@ const head = "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n"
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ what, text, want string }{
 		{"nothing but its kind", head, ""},
-		{"everything", head + "log: {level: debug, format: json}\notlp: c:4317\nvolcano: write\nschedulerNames: [basalt, volcano]\nplacement: spread\nignoredResources: [example.com/x]\npodEvents: true\n", ""},
+		{"everything", head + "log: {level: debug, format: json}\notlp: c:4317\nvolcano: write\nschedulerNames: [basalt, volcano]\nplacement: spread\nignoredResources: [example.com/x]\ntopologyLevels: [zone, rack]\npodEvents: true\n", ""},
 		{"empty", " \n", "it is empty"},
 		{"no YAML", head + "a: [", "yaml: "},
 		{"a list", "- a", "cannot unmarshal"},
@@ -38,6 +38,9 @@ func TestParse(t *testing.T) {
 		{"a name that no pod has", head + "schedulerNames: [basalt, 'A b']\n", `schedulerNames[1] is "A b"`},
 		{"no names", head + "schedulerNames: []\n", "schedulerNames is empty"},
 		{"a resource that is none", head + "ignoredResources: ['a b']\n", `ignoredResources[0] is "a b"`},
+		{"a level that is none", head + "topologyLevels: ['a b']\n", `topologyLevels[0] is "a b", which is no name of a label`},
+		{"a level twice", head + "topologyLevels: [zone, rack, zone]\n", `topologyLevels[2] is "zone", which is there before`},
+		{"too many levels", head + "topologyLevels: [a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q]\n", "topologyLevels has 17 labels: at most 16"},
 		{"two mistakes", head + "placment: pack\nlog: {formt: json}\n", "log.formt: there is no such field; did you mean log.format?\nplacment: there is no such field"},
 	} {
 		_, err := Parse([]byte(c.text))

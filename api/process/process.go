@@ -90,6 +90,7 @@ type Hooks struct {
 	Status   func(context.Context) (*wire.StatusReply, error)
 	Why      func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
+	WhatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
 	// Drain is nil where there is nothing to drain. by is a user, or empty for an operator by certificate.
 	Drain func(ctx context.Context, cancel bool, by string) error
 	// MayDrain returns the user whose token a process hands on, and an error unless that user may drain this one. nil: nobody may.
@@ -165,7 +166,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Link, err = link.New(link.Options{
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
-			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, standing: hooks.Standing, drain: hooks.Drain, mayDrain: hooks.MayDrain, live: hooks.Live})
+			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, standing: hooks.Standing, whatIf: hooks.WhatIf, drain: hooks.Drain, mayDrain: hooks.MayDrain, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
 			}
@@ -386,6 +387,7 @@ type inspect struct {
 	status   func(context.Context) (*wire.StatusReply, error)
 	why      func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
+	whatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
 	drain    func(ctx context.Context, cancel bool, by string) error
 	mayDrain func(ctx context.Context, from api.Incarnation, token string) (string, error)
 	live     func() error
@@ -425,6 +427,14 @@ func (i inspect) Standing(ctx context.Context, r *wire.StandingRequest) (*wire.S
 		return nil, status.Errorf(codes.Unimplemented, "a %s knows no order", i.process.Role)
 	}
 	return i.standing(ctx, r)
+}
+
+// WhatIf answers a shard, likewise.
+func (i inspect) WhatIf(ctx context.Context, r *wire.WhatIfRequest) (*wire.WhatIfReply, error) {
+	if i.whatIf == nil {
+		return nil, status.Errorf(codes.Unimplemented, "a %s knows no order", i.process.Role)
+	}
+	return i.whatIf(ctx, r)
 }
 
 // Status answers a ping without waiting for the loop, which may be busy: a machine under load must not look like a dead

@@ -48,6 +48,7 @@ type PodGroupList struct {
 // +kubebuilder:validation:XValidation:fieldPath=".priorityClassName",rule="has(self.priorityClassName) == has(oldSelf.priorityClassName) && (!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName)",message="spec.priorityClassName cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".scheduleTimeoutSeconds",rule="has(self.scheduleTimeoutSeconds) == has(oldSelf.scheduleTimeoutSeconds) && (!has(self.scheduleTimeoutSeconds) || self.scheduleTimeoutSeconds == oldSelf.scheduleTimeoutSeconds)",message="spec.scheduleTimeoutSeconds cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".disruptionMode",rule="has(self.disruptionMode) == has(oldSelf.disruptionMode) && (!has(self.disruptionMode) || self.disruptionMode == oldSelf.disruptionMode)",message="spec.disruptionMode cannot change: only spec.schedulingPolicy.gang.minCount can"
+// +kubebuilder:validation:XValidation:fieldPath=".schedulingConstraints.topology",rule="!has(self.schedulingConstraints) || !has(self.schedulingConstraints.topology) || self.schedulingConstraints.topology.all(t, !has(t.sliceSize) || t.sliceSize <= self.schedulingPolicy.gang.minCount)",message="sliceSize must not be larger than spec.schedulingPolicy.gang.minCount"
 // +kubebuilder:validation:XValidation:fieldPath=".preemptible",rule="has(self.preemptible) == has(oldSelf.preemptible) && (!has(self.preemptible) || self.preemptible == oldSelf.preemptible)",message="spec.preemptible cannot change: only spec.schedulingPolicy.gang.minCount can"
 type PodGroupSpec struct {
 	// The path of the leaf queue that the gang is charged to. If it is not set, the label scheduling.basalt.dev/queue of the pods is
@@ -77,7 +78,8 @@ type PodGroupSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	ScheduleTimeoutSeconds *int32 `json:"scheduleTimeoutSeconds,omitempty"`
 	// Whether the pods of the gang may be evicted for another gang, as its queue and their common ancestor allow it. If it is not set,
-	// they may be if each of them has a controller that creates another one in its place.
+	// they may be if each of them has a controller that creates another one in its place. Gangs that may not be evicted use no more than
+	// what their queue and its ancestors deserve, of the resources that these name: what may not be taken back may not be borrowed.
 	// +optional
 	Preemptible *bool `json:"preemptible,omitempty"`
 	// Pod, the default: pods that the gang has beyond minCount may be evicted one by one, those of the lowest
@@ -113,16 +115,21 @@ type GangSchedulingPolicy struct {
 
 // SchedulingConstraints follows the structure of the upstream API.
 type SchedulingConstraints struct {
-	// Topology domains that the gang is placed in as a whole: at most one that it requires, and one that it prefers.
+	// Topology domains that the gang is placed in: as a whole, at most one that it requires and one that it prefers, and at most one for
+	// each of its slices.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=2
-	// +kubebuilder:validation:XValidation:rule="self.filter(t, !has(t.mode) || t.mode == 'Required').size() <= 1",message="at most one topology constraint may be Required"
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:XValidation:rule="self.filter(t, !has(t.sliceSize) && (!has(t.mode) || t.mode == 'Required')).size() <= 1",message="at most one topology constraint may be Required"
 	// +kubebuilder:validation:XValidation:rule="self.filter(t, has(t.mode) && t.mode == 'Preferred').size() <= 1",message="at most one topology constraint may be Preferred"
+	// +kubebuilder:validation:XValidation:rule="self.filter(t, has(t.sliceSize)).size() <= 1",message="at most one topology constraint may have a sliceSize"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.sliceSize) || self.filter(o, o.key == t.key).size() == 1)",message="the key of a topology constraint with a sliceSize must differ from those of the others"
 	Topology []TopologyConstraint `json:"topology,omitempty"`
 }
 
-// TopologyConstraint places a gang in one topology domain: nodes that have the same value of a label.
+// TopologyConstraint places a gang, or each slice of it, in one topology domain: nodes that have the same value of a label.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.sliceSize) || !has(self.mode) || self.mode == 'Required'",message="a topology constraint with a sliceSize must be Required"
 type TopologyConstraint struct {
 	// The label of nodes whose value is the domain, such as topology.kubernetes.io/zone. Nodes without it are in no domain.
 	// +kubebuilder:validation:MinLength=1
@@ -134,6 +141,12 @@ type TopologyConstraint struct {
 	// +optional
 	// +kubebuilder:default=Required
 	Mode TopologyMode `json:"mode,omitempty"`
+	// If it is set, not the whole gang but each slice of it is placed in one domain, such as each 18 pods in one nvidia.com/gpu.clique.
+	// A slice is this many pods with the same requests, in the order of their names; the last one may have fewer. It is at most minCount.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	SliceSize int32 `json:"sliceSize,omitempty"`
 }
 
 // TopologyMode says whether a gang may be placed otherwise.

@@ -3,11 +3,12 @@
 //
 //	GET /v1/namespaces/NAMESPACE/gangs/NAME/why
 //	GET /v1/queues/NAME/why
+//	GET /v1/what-if?change=QUEUE:FIELD=VALUE&change=...&gang=NAMESPACE/NAME (or queue=QUEUE, or planned=queue=QUEUE,cpu=8,...&namespace=NAMESPACE)
 //	GET /v1/status?queue=QUEUE&gang=NAMESPACE/NAME&gangs=N
 //	GET, PUT and DELETE /v1/shards/NAME/drain
 //
 // A gang's NAME is that of a PodGroup of any kind, or of a pod. PUT has a shard give its buckets to the others, DELETE has it take its part
-// again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a Status and a Drain in JSON.
+// again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a WhatIf, a Status and a Drain in JSON.
 //
 // It decides who may ask. A request carries a bearer token, which the API server reviews (TokenReview); then the API server is asked
 // whether that user may do this (SubjectAccessReview). Nothing is said before both:
@@ -16,6 +17,9 @@
 //     but how many gangs and queues wait, and what its condition names. Of the queue of the gang it says the amounts, of the ancestors how
 //     they stand. So a user learns hardly more than `kubectl get` could show.
 //   - why of a queue: get that Queue. It says what the status of the Queue says, and names of the gangs in it those that the user may get.
+//   - what if: get each Queue that the question names, and the gang that it is about; of a gang that does not exist, create PodGroups in its
+//     namespace, for the answer says what that namespace may use. Other queues and gangs are shown that the user may get, and else only
+//     counted. What would be evicted is counted for everybody; amounts are said to those who may get all Queues.
 //   - status: list shards.scheduling.basalt.dev in the whole cluster. It shows gangs of all namespaces, so it needs a right of its own:
 //     tenants may be given Queues to list, and `view` in a namespace.
 //   - drain: create shards.scheduling.basalt.dev/drain for that shard. What was reviewed a moment ago does not count for an order, and the

@@ -38,6 +38,7 @@ type Options struct {
 
 	Answer   func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error) // asks the coordinator
+	WhatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)     // likewise
 	Status   func(context.Context, Scope) (*Status, error)
 	Draining func(ctx context.Context, shard string) (Drain, error)
 	Drain    func(ctx context.Context, shard string, cancel bool, by Caller) (Drain, error)
@@ -54,6 +55,8 @@ const (
 	ownAtOnce         = 20
 	standingPerSecond = 10 // of all users: each asks the coordinator
 	standingAtOnce    = 20
+	whatIfPerSecond   = 2 // of all users: each asks the coordinator, which answers as many
+	whatIfAtOnce      = 4
 	statusPerSecond   = 2 // of all users: each asks all processes
 	statusAtOnce      = 4
 	statusesUnderWay  = 2
@@ -69,6 +72,7 @@ type server struct {
 	all       *rate.Limiter
 	own       *cache.LRUExpireCache // name of a user -> *rate.Limiter
 	standings *rate.Limiter
+	whatIfs   *rate.Limiter
 	statuses  *rate.Limiter
 	underWay  chan struct{} // a place for each status
 }
@@ -110,14 +114,14 @@ func Serve(ctx context.Context, o Options) (net.Addr, error) {
 }
 
 // asked is what may be asked.
-const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain`
+const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, GET /v1/what-if, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain`
 
 func newServer(o Options) http.Handler {
 	if o.Reviews == nil {
 		o.Reviews = NewReviews(o.Kube, o.Log)
 	}
 	s := &server{Options: o, all: rate.NewLimiter(requestsPerSecond, requestsAtOnce), own: cache.NewLRUExpireCache(remembered),
-		standings: rate.NewLimiter(standingPerSecond, standingAtOnce), statuses: rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
+		standings: rate.NewLimiter(standingPerSecond, standingAtOnce), whatIfs: rate.NewLimiter(whatIfPerSecond, whatIfAtOnce), statuses: rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
 	mux := http.NewServeMux()
 	handle := func(pattern string, limit time.Duration, answer func(context.Context, *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -133,6 +137,7 @@ func newServer(o Options) http.Handler {
 	}
 	handle("GET /v1/namespaces/{namespace}/gangs/{name}/why", within, s.why)
 	handle("GET /v1/queues/{name}/why", within, s.whyQueue)
+	handle("GET /v1/what-if", within, s.whatIf)
 	handle("GET /v1/status", statusWithin, s.status)
 	handle("GET /v1/shards/{name}/drain", within, s.drain)
 	handle("PUT /v1/shards/{name}/drain", within, s.drain)
@@ -193,6 +198,15 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	reply, err := s.find(ctx, token, who, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.withStanding(ctx, FromReply(namespace, name, reply), reply), nil
+}
+
+// find returns what the home of a gang says of it, by the name of a PodGroup or pod, to a user who may get that.
+func (s *server) find(ctx context.Context, token bearer, who *user, namespace, name string) (*wire.WhyReply, error) {
 	mayGet := func(group, resource string) error { // the same words whether there is one or not
 		return s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "get", Group: group, Resource: resource, Namespace: namespace, Name: name}, false,
 			fmt.Sprintf("user %q may not get the PodGroup or pod %s/%s", who.Username, namespace, name))
@@ -205,7 +219,7 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 		if err := mayGet(groupOf(api.GroupKind(reply.GetKind())), "podgroups"); err != nil {
 			return nil, err
 		}
-		return s.withStanding(ctx, FromReply(namespace, name, reply), reply), nil
+		return reply, nil
 	}
 	if err := mayGet("", "pods"); err != nil {
 		return nil, err
@@ -223,7 +237,7 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 	if !reply.GetKnown() {
 		return nil, problem{http.StatusNotFound, notOurs(pod)}
 	}
-	return s.withStanding(ctx, FromReply(namespace, name, reply), reply), nil
+	return reply, nil
 }
 
 // withStanding adds what the coordinator says of a gang that waits. If it cannot be asked, the rest is still true.

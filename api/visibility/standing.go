@@ -167,6 +167,25 @@ func queueFromReply(r *wire.StandingReply, mayGet func(*wire.GangRef) bool) *Why
 	u := r.GetUsage()
 	w := &WhyQueue{Queue: u.GetQueue(), Ready: u.GetReadyReason(), Message: u.GetMessage(), Admitted: int(u.GetAdmitted()), Waiting: int(u.GetWaiting()),
 		WeightedShare: int(u.GetWeightedShare())}
+	w.Amounts = amountsOf(u)
+	if g := r.GetNext(); g != nil {
+		w.Next = &NextGang{Gang: name(g)}
+		if w.Next.Gang != "" {
+			w.Next.Standing = standingOf(r)
+		}
+		if w.Next.Gang != "" && r.GetShort() > 0 {
+			w.Next.Lacks = &Lack{r.GetShortQueue(), r.GetShortResource(), api.FormatAmount(r.GetShortResource(), r.GetShort())}
+		}
+	}
+	for _, n := range r.GetClaims() {
+		w.Claims = append(w.Claims, Claim{name(n.GetGang()), int(n.GetVictims()), n.GetTakes()})
+	}
+	w.MoreClaims = int(r.GetClaimsTotal()) - len(w.Claims)
+	return w
+}
+
+// amountsOf lists what a queue has of each resource.
+func amountsOf(u *wire.QueueUsage) (out []QueueResource) {
 	of := map[string]*QueueResource{}
 	for _, list := range []struct {
 		amounts []*wire.Amount
@@ -186,22 +205,9 @@ func queueFromReply(r *wire.StandingReply, mayGet func(*wire.GangRef) bool) *Why
 		}
 	}
 	for _, what := range api.SortedKeys(of) {
-		w.Amounts = append(w.Amounts, *of[what])
+		out = append(out, *of[what])
 	}
-	if g := r.GetNext(); g != nil {
-		w.Next = &NextGang{Gang: name(g)}
-		if w.Next.Gang != "" {
-			w.Next.Standing = standingOf(r)
-		}
-		if w.Next.Gang != "" && r.GetShort() > 0 {
-			w.Next.Lacks = &Lack{r.GetShortQueue(), r.GetShortResource(), api.FormatAmount(r.GetShortResource(), r.GetShort())}
-		}
-	}
-	for _, n := range r.GetClaims() {
-		w.Claims = append(w.Claims, Claim{name(n.GetGang()), int(n.GetVictims()), n.GetTakes()})
-	}
-	w.MoreClaims = int(r.GetClaimsTotal()) - len(w.Claims)
-	return w
+	return out
 }
 
 // Text says all of it, for people.

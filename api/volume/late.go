@@ -284,90 +284,162 @@ type Supply interface {
 	Offers(class string) []*Volume
 	Capacities(class string) []*Capacity
 	CapacityChecked(driver string) bool // CSIDriver spec.storageCapacity
-	Driver(name string) string          // as in Cluster
 }
 
-// Choice is where claims that ask for the same let their pods run.
+// Choice is where pods may run whose claims of one StorageClass ask for the same.
 type Choice struct {
-	Where []*v1.NodeSelector // each pod may run where one of them matches; they are of one claim each, as many as bounds make of them. nil in it matches any node
+	Where []*v1.NodeSelector // each pod may run where one of them matches; they are of one pod each, as many as bounds make of them. nil in it matches any node
 	Why   string             // why there is nothing, with an empty Where
 }
 
-// For returns the selector for one of the claims.
+// For returns the selector for one of the pods.
 func (c *Choice) For(seed uint64) *v1.NodeSelector { return c.Where[seed%uint64(len(c.Where))] }
 
-// Choose says where pods can run that have so many claims which ask for the same. Each of them has to have a volume.
-func Choose(claim *Claim, times int, s Supply) *Choice {
-	class := s.Class(claim.Class)
+// offered is a volume, with the claims that it suits.
+type offered struct {
+	*Volume
+	suits []bool
+}
+
+// place is where some volumes can be used.
+type place struct {
+	where   *v1.NodeSelector
+	volumes []offered
+}
+
+// Choose says where pods can run that have these claims of one StorageClass. As for kube-scheduler, each of them has to have a volume: the
+// smaller claims choose first, the smallest volume that suits them, and what finds none is provisioned.
+//
+// Volumes are compared by the nodes that they name, without a look at any node. So where volumes of different affinities may be usable on one
+// node, a place may seem to have more than it has. That is found when they are bound.
+func Choose(claims []*Claim, s Supply) *Choice {
+	name := claims[0].Class
+	class := s.Class(name)
 	if class.Refused != "" {
-		return &Choice{Why: "StorageClass " + claim.Class + ": " + class.Refused}
+		return &Choice{Why: "StorageClass " + name + ": " + class.Refused}
 	}
-	if why := s.Driver(class.Driver()); class.Provisioner != "" && why != "" {
-		return &Choice{Why: "the claim is not bound: " + why}
+	objects := make([]*v1.PersistentVolumeClaim, len(claims))
+	for i, claim := range claims {
+		objects[i] = claim.Object("", "")
 	}
-	object := claim.Object("", "")
-	var all union
-	type place struct {
-		where *v1.NodeSelector
-		count int
-	}
-	places, anywhere := map[string]*place{}, 0
-	for _, v := range s.Offers(claim.Class) {
-		if !v.Suits(object) {
+	slices.SortStableFunc(objects, bySize)
+	places, everywhere, every := map[string]*place{}, []offered(nil), []offered(nil)
+	labels := map[string]bool{} // over which places differ, "" for more than one value of one label
+	for _, v := range s.Offers(name) {
+		o, some := offered{v, make([]bool, len(objects))}, false
+		for i, object := range objects {
+			o.suits[i] = v.Suits(object)
+			some = some || o.suits[i]
+		}
+		if !some {
 			continue
 		}
-		if why := driverOf(v, s); why != "" {
-			return &Choice{Why: "the claim is not bound, and volume " + v.Name() + " suits it: " + why}
-		}
-		if v.Nodes == nil {
-			anywhere++
+		if every = append(every, o); v.Nodes == nil {
+			everywhere = append(everywhere, o)
 			continue
 		}
 		p := places[v.nodes]
 		if p == nil {
 			p = &place{where: v.Nodes}
 			places[v.nodes] = p
+			labels[labelOf(v.Nodes)] = true
 		}
-		p.count++
+		p.volumes = append(p.volumes, o)
 	}
-	if anywhere >= times {
+	var all union
+	base := unserved(everywhere, len(objects))
+	why := fmt.Sprintf("no PersistentVolume of StorageClass %s suits it, and the class provisions none", name)
+	if len(claims) > 1 && len(every) > 0 {
+		why = fmt.Sprintf("no node has PersistentVolumes of StorageClass %s for all %d claims of the pod, and the class provisions none", name, len(claims))
+	}
+	switch {
+	case base < 0:
 		all.add(nil)
-	}
-	for _, p := range places {
-		if p.count+anywhere >= times {
-			all.add(p.where)
+	case class.Provisioner != "":
+		var some bool
+		if some, why = class.provision(name, objects[base], s, &all); some {
+			why = ""
 		}
 	}
-	why := fmt.Sprintf("no PersistentVolume of StorageClass %s suits it, and the class provisions none", claim.Class)
-	if class.Provisioner != "" {
-		var some bool
-		if some, why = class.provision(claim, object, s, &all); some {
-			why = ""
+	least := -1 // unserved where all volumes can be used, as if places with different labels had all of their nodes in common
+	if len(labels) > 1 || labels[""] {
+		least = unserved(every, len(objects))
+	}
+	for _, key := range api.SortedKeys(places) {
+		p := places[key]
+		left := unserved(slices.Concat(p.volumes, everywhere), len(objects))
+		if left >= 0 && (len(labels) > 1 || labels[""]) {
+			left = min(left, least)
+		}
+		switch {
+		case left < 0:
+			all.add(p.where)
+		case left < base && class.Provisioner != "": // less is to be provisioned than elsewhere
+			var there union
+			class.provision(name, objects[left], s, &there)
+			for _, where := range there.selectors() {
+				if both, ok := api.AllOf(p.where, where); ok {
+					all.add(both)
+				}
+			}
 		}
 	}
 	out := &Choice{Where: all.selectors()}
 	if len(out.Where) == 0 {
-		out.Why = "the claim is not bound: " + cmp.Or(why, "its StorageClass "+claim.Class+" allows no topology")
+		out.Why = "the claim is not bound: " + cmp.Or(why, "its StorageClass "+name+" allows no topology")
 	}
 	return out
 }
 
-// driverOf says why the driver of a volume cannot be judged.
-func driverOf(v *Volume, s interface{ Driver(string) string }) string {
-	if v.Driver == "" {
+func bySize(a, b *v1.PersistentVolumeClaim) int {
+	x, _ := size(a)
+	y, _ := size(b)
+	return cmp.Compare(x, y)
+}
+
+// unserved returns the last of some claims that finds no volume if they choose one after another, -1 if all find one.
+func unserved(volumes []offered, claims int) int {
+	left, taken := -1, make([]bool, len(volumes))
+	for i := range claims {
+		best := -1
+		for k, v := range volumes {
+			if !taken[k] && v.suits[i] && (best < 0 || smaller(v.Volume, volumes[best].Volume) < 0) {
+				best = k
+			}
+		}
+		if best < 0 {
+			left = i
+		} else {
+			taken[best] = true
+		}
+	}
+	return left
+}
+
+func smaller(a, b *Volume) int {
+	return cmp.Or(cmp.Compare(a.Size(), b.Size()), cmp.Compare(a.Name(), b.Name()))
+}
+
+// labelOf returns the label of which a selector names one value and no more, "" for another selector.
+func labelOf(s *v1.NodeSelector) string {
+	if len(s.NodeSelectorTerms) != 1 {
 		return ""
 	}
-	return s.Driver(v.Driver)
+	t := &s.NodeSelectorTerms[0]
+	if len(t.MatchFields) > 0 || len(t.MatchExpressions) != 1 || t.MatchExpressions[0].Operator != v1.NodeSelectorOpIn || len(t.MatchExpressions[0].Values) != 1 {
+		return ""
+	}
+	return t.MatchExpressions[0].Key
 }
 
 // provision adds where a class provisions a volume for a claim.
-func (c *Class) provision(claim *Claim, object *v1.PersistentVolumeClaim, s Supply, all *union) (some bool, why string) {
+func (c *Class) provision(name string, object *v1.PersistentVolumeClaim, s Supply, all *union) (some bool, why string) {
 	wanted, sized := size(object)
 	if !sized || !s.CapacityChecked(c.Provisioner) {
 		all.add(c.Topologies)
 		return true, ""
 	}
-	for _, has := range s.Capacities(claim.Class) {
+	for _, has := range s.Capacities(name) {
 		if has.Most < wanted {
 			continue
 		}
@@ -376,7 +448,7 @@ func (c *Class) provision(claim *Claim, object *v1.PersistentVolumeClaim, s Supp
 			some = true
 		}
 	}
-	return some, fmt.Sprintf("no CSIStorageCapacity of StorageClass %s has room for a volume of %s", claim.Class, resource.NewQuantity(wanted, resource.BinarySI))
+	return some, fmt.Sprintf("no CSIStorageCapacity of StorageClass %s has room for a volume of %s", name, resource.NewQuantity(wanted, resource.BinarySI))
 }
 
 // union is where one of several selectors matches. Those that compare one label with values, as most do, go together.

@@ -100,7 +100,6 @@ func TestUnboundClaims(t *testing.T) {
 		class    *storagev1.StorageClass
 		volumes  []*v1.PersistentVolume
 		capacity []*storagev1.CSIStorageCapacity
-		drivers  map[string]string
 		checked  bool
 		want     string
 		tie      api.Tie
@@ -117,8 +116,6 @@ func TestUnboundClaims(t *testing.T) {
 			c.MaximumVolumeSize = new(resource.MustParse("1Gi"))
 			return c
 		}()}, checked: true, want: "the claim is not bound: no CSIStorageCapacity"},
-		"a driver with limits":      {claim: wants("1Gi"), class: late(made), drivers: map[string]string{made: "it has limits"}, want: "the claim is not bound: it has limits"},
-		"an in-tree provisioner":    {claim: wants("1Gi"), class: late("kubernetes.io/aws-ebs"), drivers: map[string]string{"ebs.csi.aws.com": "it has limits"}, want: "the claim is not bound: it has limits"},
 		"a volume":                  {claim: wants("1Gi"), class: late(byHand), volumes: []*v1.PersistentVolume{free("1Gi", "n3")}, want: "n3", tie: api.ToSome},
 		"volumes on two nodes":      {claim: wants("1Gi"), class: late(byHand), volumes: []*v1.PersistentVolume{free("1Gi", "n3"), free("2Gi", "n1")}, want: "n1 n3", tie: api.ToSome},
 		"a volume for any node":     {claim: wants("1Gi"), class: late(byHand), volumes: []*v1.PersistentVolume{free("1Gi", "n3"), free("2Gi")}, want: "n1 n2 n3"},
@@ -152,7 +149,7 @@ func TestUnboundClaims(t *testing.T) {
 		"an absurd size": {claim: wants("1e3000000000000"), class: late(made), want: "n1 n2 n3"},
 	} {
 		all := cluster{claims: map[string]*v1.PersistentVolumeClaim{"c": c.claim}, classes: map[string]*storagev1.StorageClass{"late": c.class}, volumes: map[string]*v1.PersistentVolume{},
-			capacities: c.capacity, drivers: c.drivers, nodes: hosts}
+			capacities: c.capacity, nodes: hosts}
 		if c.checked {
 			all.checked = checked
 		}
@@ -185,6 +182,51 @@ func TestUnboundTwins(t *testing.T) {
 	}
 }
 
+// Claims of a pod that ask for different things do not get one volume, either.
+func TestUnboundRivals(t *testing.T) {
+	fast := func(v *v1.PersistentVolume) *v1.PersistentVolume {
+		v.Labels = map[string]string{"disk": "fast"}
+		return v
+	}
+	picky := func(c *v1.PersistentVolumeClaim) {
+		c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
+	}
+	other := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "d"}}
+	room := func(size, zone string) *storagev1.CSIStorageCapacity {
+		return &storagev1.CSIStorageCapacity{StorageClassName: "late", Capacity: new(resource.MustParse(size)), NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}}
+	}
+	const byHand, made = "kubernetes.io/no-provisioner", "csi.example.com"
+	for what, c := range map[string]struct {
+		c, d     *v1.PersistentVolumeClaim
+		by       string
+		volumes  []*v1.PersistentVolume
+		capacity []*storagev1.CSIStorageCapacity
+		want     string
+	}{
+		"one volume for both":        {wants("1Gi"), wants("2Gi"), byHand, []*v1.PersistentVolume{free("2Gi", "n1"), free("1Gi", "n2"), free("2Gi", "n2")}, nil, "n2"},
+		"a place with nothing else":  {wants("1Gi"), wants("2Gi"), byHand, []*v1.PersistentVolume{free("2Gi", "n1")}, nil, "no node has PersistentVolumes of StorageClass late for all 2 claims of the pod"},
+		"one that goes anywhere":     {wants("1Gi"), wants("2Gi"), byHand, []*v1.PersistentVolume{free("2Gi", "n1"), free("1Gi")}, nil, "n1"},
+		"the smaller claim is first": {wants("1Gi"), wants("2Gi", picky), byHand, []*v1.PersistentVolume{fast(free("2Gi", "n1")), free("3Gi", "n1"), fast(free("2Gi", "n2")), free("1Gi", "n2")}, nil, "n2"},
+		"the other is provisioned":   {wants("1Gi"), wants("2Gi"), made, []*v1.PersistentVolume{free("2Gi", "n1")}, nil, "n1 n2 n3"},
+		"the smaller takes it":       {wants("1Gi"), wants("2Gi"), made, []*v1.PersistentVolume{free("2Gi", "n1"), free("2Gi", "n2")}, []*storagev1.CSIStorageCapacity{room("1Gi", "a")}, "no CSIStorageCapacity of StorageClass late has room for a volume of 2Gi"},
+		"the larger is provisioned":  {wants("1Gi"), wants("2Gi"), made, []*v1.PersistentVolume{free("1Gi", "n1")}, []*storagev1.CSIStorageCapacity{room("2Gi", "a")}, "n1 n3"},
+		"the larger has a volume":    {wants("1Gi", picky), wants("2Gi"), made, []*v1.PersistentVolume{free("2Gi", "n1"), free("2Gi", "n2")}, []*storagev1.CSIStorageCapacity{room("1Gi", "a")}, "n1"},
+	} {
+		all := cluster{claims: map[string]*v1.PersistentVolumeClaim{"c": c.c, "d": c.d}, classes: map[string]*storagev1.StorageClass{"late": late(c.by)}, nodes: hosts,
+			volumes: map[string]*v1.PersistentVolume{}, capacities: c.capacity}
+		if c.capacity != nil {
+			all.checked = map[string]bool{made: true}
+		}
+		for i, v := range c.volumes {
+			v.Name = fmt.Sprint("v", i)
+			all.volumes[v.Name] = v
+		}
+		if got, _ := reachable(t, podOf(byClaim, other), all); got != c.want && !(strings.HasPrefix(c.want, "no ") && strings.Contains(got, c.want)) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
 // Where there are more nodes than one pod may name, claims are offered parts of them, all of which are offered to somebody.
 func TestManyVolumes(t *testing.T) {
 	all := cluster{claims: map[string]*v1.PersistentVolumeClaim{}, classes: map[string]*storagev1.StorageClass{"late": late("kubernetes.io/no-provisioner")}, volumes: map[string]*v1.PersistentVolume{}}
@@ -198,7 +240,7 @@ func TestManyVolumes(t *testing.T) {
 		all.volumes[v.Name] = v
 	}
 	claim := ReadClaim(wants("1Gi"))
-	choice := Choose(&claim, 1, all)
+	choice := Choose([]*Claim{&claim}, all)
 	offered := map[string]int{}
 	for _, s := range choice.Where {
 		one, ok := api.AllOf(s, &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "k", Operator: "Exists"}}}}})
@@ -215,7 +257,7 @@ func TestManyVolumes(t *testing.T) {
 		t.Errorf("%d nodes in %d parts", len(offered), len(choice.Where))
 	}
 	if choice.For(7) != choice.Where[7%len(choice.Where)] {
-		t.Error("a claim is offered another part")
+		t.Error("a pod is offered another part")
 	}
 }
 

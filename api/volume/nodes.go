@@ -16,16 +16,15 @@ type Cluster interface {
 	Claim(namespace, name string) (c Claim, exists bool)
 	Volume(name string) *Volume // nil for none
 	Class(name string) *Class   // nil for none
-	// Driver says why volumes of a CSI driver cannot be judged, "" if every node takes any number of them.
-	Driver(name string) string
 	// Usage says who uses a claim; nil for nobody.
 	Usage(namespace, name string) *Usage
 	// Kept returns the volumes that are kept for a claim and not bound to it.
 	Kept(namespace, name string) []*Volume
-	// Choose is the function of that name.
-	Choose(claim *Claim, times int) *Choice
+	// Choose is the function of that name; the claims are in the order of what they ask for.
+	Choose(claims []*Claim) *Choice
 	Node(name string) bool // exists
-	// Limited reports whether a node limits how many volumes of a CSI driver it has.
+	// Limited reports whether there may be nodes that do not take any number of volumes of a CSI driver: they limit it, or lack it though it
+	// has to be installed there.
 	Limited(driver string) bool
 }
 
@@ -54,10 +53,7 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 	var late []lateClaim
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if field, driver := InlineDriver(v); driver != "" {
-			if why := c.Driver(driver); why != "" {
-				return api.Reach{}, fmt.Sprintf("spec.volumes[%d].%s: %s", i, field, why)
-			}
+		if driver := InlineDriver(v); driver != "" {
 			count(driver, "")
 			continue
 		}
@@ -73,6 +69,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		volume, claim, why := judge(p, v, name, group, c)
 		if why != "" {
 			return api.Reach{}, field + why
+		}
+		if claim.OnePod && v.PersistentVolumeClaim != nil && !slices.Contains(reach.OnePod, name) {
+			reach.OnePod = append(reach.OnePod, name)
 		}
 		if volume == nil {
 			if !slices.ContainsFunc(late, func(l lateClaim) bool { return l.name == name }) {
@@ -106,18 +105,30 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		reach.Attach = append(reach.Attach, api.Amount{Resource: driver, Value: attach[driver]})
 	}
 	reach.Unbound = len(late) > 0
+	open := map[string][]*Claim{} // by StorageClass
 	for i := range late {
 		l := &late[i]
-		where, note, why := l.where(p.Namespace, late, c)
-		if why != "" {
+		where, note, why := l.decided(p.Namespace, c)
+		switch {
+		case why != "":
 			return api.Reach{}, l.field + why
+		case note == "":
+			open[l.Class] = append(open[l.Class], &l.Claim)
+		default:
+			add(where, encode(where), api.ToOne)
+			reach.Note = cmp.Or(reach.Note, note)
 		}
-		tie := api.ToSome
-		if note != "" {
-			tie = api.ToOne
+	}
+	for _, class := range api.SortedKeys(open) {
+		claims := open[class]
+		slices.SortStableFunc(claims, func(a, b *Claim) int { return cmp.Compare(a.Request, b.Request) })
+		choice := c.Choose(claims)
+		if choice.Why != "" {
+			i := slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })
+			return api.Reach{}, late[i].field + choice.Why
 		}
-		add(where, encode(where), tie)
-		reach.Note = cmp.Or(reach.Note, note)
+		where := choice.For(api.PodID(string(p.UID)))
+		add(where, encode(where), api.ToSome)
 	}
 	return reach, ""
 }
@@ -147,11 +158,11 @@ type lateClaim struct {
 	name, field string
 }
 
-// where returns where the claim lets the pod run that has all of these, what a user should know of that, or why it lets it run nowhere.
-func (l *lateClaim) where(namespace string, all []lateClaim, c Cluster) (where *v1.NodeSelector, note, why string) {
+// decided returns where the claim lets its pod run if that is decided already, with a note for its user, or why it lets it run nowhere.
+func (l *lateClaim) decided(namespace string, c Cluster) (where *v1.NodeSelector, note, why string) {
 	if l.Selected != "" && c.Node(l.Selected) {
 		class := c.Class(l.Class)
-		if why = cmp.Or(class.Refused, c.Driver(class.Driver())); class.Provisioner == "" {
+		if why = class.Refused; class.Provisioner == "" {
 			why = fmt.Sprintf("the claim is not bound: it asks for a volume on node %s (%s), and StorageClass %s provisions none", l.Selected, SelectedNode, l.Class)
 		}
 		if why != "" {
@@ -165,22 +176,9 @@ func (l *lateClaim) where(namespace string, all []lateClaim, c Cluster) (where *
 		if !v.Suits(object) {
 			continue
 		}
-		if why := driverOf(v, c); why != "" {
-			return nil, "", why
-		}
 		return v.Nodes, "a volume is kept for claim " + l.name, ""
 	}
-	times := 0
-	for i := range all {
-		if all[i].Class == l.Class && all[i].Request == l.Request {
-			times++
-		}
-	}
-	choice := c.Choose(&l.Claim, times)
-	if choice.Why != "" {
-		return nil, "", choice.Why
-	}
-	return choice.For(api.PodID(string(l.UID))), "", ""
+	return nil, "", ""
 }
 
 // judge returns the volume of a pod's claim, nil for one that is bound later, or why the pod cannot use it now.
@@ -211,8 +209,8 @@ func judge(p *v1.Pod, v *v1.Volume, name, group string, c Cluster) (*Volume, Cla
 		if volume = c.Volume(claim.Volume); volume == nil {
 			return nil, claim, "its volume " + claim.Volume + " does not exist"
 		}
-		if why = cmp.Or(volume.Refused, driverOf(volume, c)); why != "" {
-			return nil, claim, "its volume " + claim.Volume + ": " + why
+		if volume.Refused != "" {
+			return nil, claim, "its volume " + claim.Volume + ": " + volume.Refused
 		}
 	}
 	if claim.OnePod && v.PersistentVolumeClaim != nil {
@@ -258,16 +256,16 @@ func both(a, b []string) []string {
 	return out
 }
 
-// InlineDriver returns the field and the CSI driver of a disk in a pod that Kubernetes migrates to CSI, and which any number of pods on
-// a node may use: it counts against the limits of that driver.
-func InlineDriver(v *v1.Volume) (field, driver string) {
+// InlineDriver returns the CSI driver of a disk in a pod that Kubernetes migrates to CSI, and which any number of pods on a node may use: it
+// counts against the limits of that driver. It is "" for any other volume.
+func InlineDriver(v *v1.Volume) string {
 	switch {
 	case v.AzureDisk != nil:
-		return "azureDisk", "disk.csi.azure.com"
+		return "disk.csi.azure.com"
 	case v.Cinder != nil:
-		return "cinder", "cinder.csi.openstack.org"
+		return "cinder.csi.openstack.org"
 	case v.PortworxVolume != nil:
-		return "portworxVolume", "pxd.portworx.com"
+		return "pxd.portworx.com"
 	}
-	return "", ""
+	return ""
 }

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,11 +106,7 @@ func Steps(p *v1.Pod, node string, labels map[string]string, own func(claim stri
 		steps = append(steps, s)
 	}
 	// Smaller claims first, so that large volumes are left for the others.
-	slices.SortStableFunc(wishes, func(a, b wish) int {
-		x, _ := size(a.object)
-		y, _ := size(b.object)
-		return cmp.Compare(x, y)
-	})
+	slices.SortStableFunc(wishes, func(a, b wish) int { return bySize(a.object, b.object) })
 	chosen := map[string]bool{}
 	for _, w := range wishes {
 		s := &steps[w.at]
@@ -144,10 +139,10 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 	}
 	var best *Volume
 	for _, v := range c.Offers(claim.Class) {
-		if taken(v.Name()) || best != nil && cmp.Or(cmp.Compare(best.Size(), v.Size()), cmp.Compare(best.Name(), v.Name())) <= 0 {
+		if taken(v.Name()) || best != nil && smaller(best, v) <= 0 {
 			continue
 		}
-		if v.Suits(object) && driverOf(v, c) == "" && v.usableOn(n) {
+		if v.Suits(object) && v.usableOn(n) {
 			best = v
 		}
 	}
@@ -161,11 +156,8 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 	if class.Provisioner == "" {
 		return Fail, "", fmt.Sprintf("no PersistentVolume of StorageClass %s that suits it is free on node %s", claim.Class, n.Name)
 	}
-	if why := c.Driver(class.Driver()); why != "" {
-		return Fail, "", why
-	}
 	var there union
-	if some, why := class.provision(&claim, object, c, &there); !some {
+	if some, why := class.provision(claim.Class, object, c, &there); !some {
 		return Fail, "", why
 	}
 	if !there.matches(n) {

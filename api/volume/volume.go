@@ -10,10 +10,9 @@
 //
 // Refused by name:
 //   - claims that are not bound and wait for a volume whatever pods there are;
-//   - volumes of a CSI driver that has to be installed on the node (Driver);
 //   - volumes of the in-tree kinds that Kubernetes migrates to CSI: what their node affinity means differs between nodes;
 //   - disks in the pod itself that two pods on a node cannot share;
-//   - a ReadWriteOncePod claim that another pod uses, or may be the first to use (Usage).
+//   - a ReadWriteOncePod claim that another pod uses (Usage). Which of several pods that wait for one gets it is not decided here.
 package volume
 
 import (

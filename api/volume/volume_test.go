@@ -23,7 +23,6 @@ type cluster struct {
 	claims  map[string]*v1.PersistentVolumeClaim // of namespace ns
 	volumes map[string]*v1.PersistentVolume
 	classes map[string]*storagev1.StorageClass
-	drivers map[string]string
 	limited map[string]bool
 	users   map[string][]*User
 
@@ -83,11 +82,10 @@ func (c cluster) Capacities(class string) (out []*Capacity) {
 
 func (c cluster) CapacityChecked(driver string) bool { return c.checked[driver] }
 func (c cluster) Node(name string) bool              { return c.nodes[name] != nil }
-func (c cluster) Choose(claim *Claim, times int) *Choice {
-	return Choose(claim, times, c)
+func (c cluster) Choose(claims []*Claim) *Choice {
+	return Choose(claims, c)
 }
 
-func (c cluster) Driver(name string) string  { return c.drivers[name] }
 func (c cluster) Limited(driver string) bool { return c.limited[driver] }
 
 func (c cluster) Usage(namespace, name string) *Usage {
@@ -140,7 +138,6 @@ func TestRefusals(t *testing.T) {
 	}
 	wait, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
 	classes := map[string]*storagev1.StorageClass{"late": {VolumeBindingMode: &wait, Provisioner: "kubernetes.io/no-provisioner"}, "now": {VolumeBindingMode: &now}}
-	drivers := map[string]string{"few.example.com": "it has limits", "disk.csi.azure.com": "azure has limits"}
 	const byName, ephemeral = "spec.volumes[0].persistentVolumeClaim (claim c): ", "spec.volumes[0].ephemeral (claim p-v0): "
 	for what, c := range map[string]struct {
 		source  v1.VolumeSource
@@ -168,7 +165,6 @@ func TestRefusals(t *testing.T) {
 			c.Spec.VolumeName, c.Annotations, c.Spec.StorageClassName = "", map[string]string{v1.BetaStorageClassAnnotation: "late"}, new("now")
 		}), plain, byName + "the claim is not bound: no PersistentVolume of StorageClass late suits it"},
 		"a CSI driver":              {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "many.example.com"}}), ""},
-		"a CSI driver with limits":  {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "few.example.com"}}), byName + "its volume v: it has limits"},
 		"NFS":                       {byClaim, claim(nil), of(v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}), ""},
 		"in-tree GCE":               {byClaim, claim(nil), of(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}), byName + "its volume v: it is of the in-tree kind gcePersistentDisk"},
 		"in-tree EBS":               {byClaim, claim(nil), of(v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}}), byName + "its volume v: it is of the in-tree kind awsElasticBlockStore"},
@@ -176,11 +172,10 @@ func TestRefusals(t *testing.T) {
 		"in-tree Cinder":            {byClaim, claim(nil), of(v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{}}), byName + "its volume v: it is of the in-tree kind cinder"},
 		"in-tree Portworx":          {byClaim, claim(nil), of(v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{}}), byName + "its volume v: it is of the in-tree kind portworxVolume"},
 		"in-tree vSphere":           {byClaim, claim(nil), of(v1.PersistentVolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{}}), ""},
-		"a disk with limits":        {v1.VolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{}}, nil, nil, "spec.volumes[0].azureDisk: azure has limits"},
-		"a disk without limits":     {v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}, nil, nil, ""},
+		"a disk":                    {v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}, nil, nil, ""},
 		"what nobody has to attach": {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, nil, nil, ""},
 	} {
-		all := cluster{volumes: c.volumes, classes: classes, drivers: drivers, claims: map[string]*v1.PersistentVolumeClaim{"c": c.claim, "p-v0": c.claim}}
+		all := cluster{volumes: c.volumes, classes: classes, claims: map[string]*v1.PersistentVolumeClaim{"c": c.claim, "p-v0": c.claim}}
 		reach, why := Nodes(podOf(c.source), "", all)
 		if (why == "") != (c.want == "") || !strings.HasPrefix(why, c.want) || len(reach.Where) > 0 || reach.Unbound {
 			t.Errorf("%s: %q, want %q; %d selectors", what, why, c.want, len(reach.Where))
@@ -359,7 +354,7 @@ func TestVolumesAsKubeSchedulerDoes(t *testing.T) {
 	}
 }
 
-// Of the pods that wait for a ReadWriteOncePod claim one goes at a time, and none where the clocks do not tell which.
+// Nobody goes as long as a pod has the claim; of those that wait any may, but one of a gang.
 func TestOnePodAtATime(t *testing.T) {
 	at := func(name string, d time.Duration, placed bool, group string) *User {
 		return &User{UID: types.UID(name), Name: name, Created: time.Unix(1e9, 0).Add(d), Placed: placed, Group: group}
@@ -369,20 +364,15 @@ func TestOnePodAtATime(t *testing.T) {
 		users []*User
 		want  string
 	}{
-		"nobody else":                             {[]*User{me(0)}, ""},
-		"a pod with a node":                       {[]*User{me(0), at("q", time.Hour, true, "")}, "the claim is ReadWriteOncePod, and pod q uses it"},
-		"itself with a node":                      {[]*User{at("uid", 0, true, "")}, ""},
-		"itself and another with a node":          {[]*User{at("uid", 0, true, ""), at("a", 1, true, "")}, "the claim is ReadWriteOncePod, and pod a uses it"},
-		"a much younger pod":                      {[]*User{me(0), at("q", time.Hour, false, "")}, ""},
-		"a much older pod":                        {[]*User{me(0), at("q", -time.Hour, false, "")}, "the claim is ReadWriteOncePod, and pod q, which is older, waits for it, too"},
-		"a pod of the same second":                {[]*User{me(0), at("z", 0, false, "")}, "the claim is ReadWriteOncePod, and pods uid and z that wait for it were created within 2m0s"},
-		"another pod of the same second":          {[]*User{me(0), at("a", 0, false, "")}, "the claim is ReadWriteOncePod, and pods a and uid that wait for it were created within 2m0s"},
-		"a pod just young enough":                 {[]*User{me(0), at("q", Apart+time.Second, false, "")}, ""},
-		"a pod just too old":                      {[]*User{me(0), at("q", Apart, false, "")}, "the claim is ReadWriteOncePod, and pods uid and q"},
-		"the third of three":                      {[]*User{me(time.Hour), at("q", 0, false, ""), at("r", time.Second, false, "")}, "the claim is ReadWriteOncePod, and pods q and r"},
-		"a pod of its gang":                       {[]*User{me(0), at("q", -time.Hour, false, "gang")}, "the claim is ReadWriteOncePod, and pod q, which is older, waits for it, too; they are of one gang, and can never run together"},
-		"a pod of its gang that was created then": {[]*User{me(0), at("z", 0, false, "gang")}, "the claim is ReadWriteOncePod, and pods uid and z that wait for it were created within 2m0s: it is not safe to choose one of them; delete one; they are of one gang"},
-		"a pod of its gang with a node":           {[]*User{me(0), at("q", 0, true, "gang")}, "the claim is ReadWriteOncePod, and pod q uses it; they are of one gang"},
+		"nobody else":                        {[]*User{me(0)}, ""},
+		"a pod with a node":                  {[]*User{me(0), at("q", time.Hour, true, "")}, "the claim is ReadWriteOncePod, and pod q uses it"},
+		"itself with a node":                 {[]*User{at("uid", 0, true, "")}, ""},
+		"itself and another with a node":     {[]*User{at("uid", 0, true, ""), at("a", 1, true, "")}, "the claim is ReadWriteOncePod, and pod a uses it"},
+		"others that wait":                   {[]*User{me(0), at("q", -time.Hour, false, ""), at("r", time.Hour, false, "other")}, ""},
+		"an older pod of its gang":           {[]*User{me(0), at("q", -time.Hour, false, "gang")}, "the claim is ReadWriteOncePod, and pod q, which is older, waits for it, too; they are of one gang, and can never run together"},
+		"a younger pod of its gang":          {[]*User{me(0), at("q", time.Hour, false, "gang")}, ""},
+		"one of its gang of the same second": {[]*User{me(0), at("a", 0, false, "gang")}, "the claim is ReadWriteOncePod, and pod a, which is older, waits for it, too; they are of one gang, and can never run together"},
+		"a pod of its gang with a node":      {[]*User{me(0), at("q", 0, true, "gang")}, "the claim is ReadWriteOncePod, and pod q uses it; they are of one gang"},
 	} {
 		all := cluster{volumes: map[string]*v1.PersistentVolume{"v": {}}, users: map[string][]*User{"c": c.users, "p-v0": c.users}, claims: map[string]*v1.PersistentVolumeClaim{}}
 		all.claims["c"] = claim(func(p *v1.PersistentVolumeClaim) {
@@ -404,36 +394,6 @@ func TestOnePodAtATime(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Shards that see the same pods come, each at its own pace, never let two go at a time, whatever the clocks of the API servers say within
-// a minute.
-func TestShardsLetOnePodGo(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var pods []*User // in the order of the store
-		clock := time.Unix(1e9, 0)
-		for i := range rapid.IntRange(2, 4).Draw(t, "pods") {
-			clock = clock.Add(rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 5 * time.Minute}).Draw(t, "gap"))
-			skew := time.Duration(rapid.IntRange(-60, 0).Draw(t, "skew")) * time.Second
-			name := rapid.StringMatching(`[a-z]`).Draw(t, "uid") + fmt.Sprint(i)
-			pods = append(pods, &User{UID: types.UID(name), Name: name, Created: clock.Add(skew)})
-		}
-		goes := map[types.UID]bool{}
-		for seen := range len(pods) + 1 { // what a shard may have seen while all of them are there
-			u := &Usage{}
-			for _, p := range pods[:seen] {
-				u.Add(p)
-			}
-			for _, p := range pods[:seen] {
-				if u.refuses(p.UID, "") == "" {
-					goes[p.UID] = true
-				}
-			}
-		}
-		if len(goes) > 1 {
-			t.Fatalf("%d pods go: %v", len(goes), goes)
-		}
-	})
 }
 
 // What is stripped is what nobody reads, and a node affinity beyond the bounds is words.

@@ -199,6 +199,7 @@ const (
 	DenyReason_DENY_PROMISED           DenyReason = 14 // there is room, or will be, but it is for a gang that takes back what its queue may have
 	DenyReason_DENY_CLAIMING           DenyReason = 15 // other gangs are on their way out for it
 	DenyReason_DENY_SUPPLY             DenyReason = 16 // quota would admit it, and the nodes have no room for more than is admitted: waits
+	DenyReason_DENY_UNPREEMPTIBLE      DenyReason = 17 // it may not be evicted, and would borrow: what may not be taken back is not lent
 )
 
 // Enum value maps for DenyReason.
@@ -221,6 +222,7 @@ var (
 		14: "DENY_PROMISED",
 		15: "DENY_CLAIMING",
 		16: "DENY_SUPPLY",
+		17: "DENY_UNPREEMPTIBLE",
 	}
 	DenyReason_value = map[string]int32{
 		"DENY_UNKNOWN":            0,
@@ -240,6 +242,7 @@ var (
 		"DENY_PROMISED":           14,
 		"DENY_CLAIMING":           15,
 		"DENY_SUPPLY":             16,
+		"DENY_UNPREEMPTIBLE":      17,
 	}
 )
 
@@ -4847,6 +4850,7 @@ type PodWant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	PodClass      uint32                 `protobuf:"varint,2,opt,name=pod_class,json=podClass,proto3" json:"pod_class,omitempty"` // index
+	Domain        uint32                 `protobuf:"varint,3,opt,name=domain,proto3" json:"domain,omitempty"`                     // number of the domain of its slice in HoldRequest.domains, from 1 on; 0 for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4895,6 +4899,13 @@ func (x *PodWant) GetPodClass() uint32 {
 	return 0
 }
 
+func (x *PodWant) GetDomain() uint32 {
+	if x != nil {
+		return x.Domain
+	}
+	return 0
+}
+
 // "Hold room for these pods."
 type HoldRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4910,6 +4921,7 @@ type HoldRequest struct {
 	Short         bool                   `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`     // as far as the sender knows there is too little: the reply says what is left
 	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"`    // pods of the gang that are held or committed at other shards, if constraints between pods concern it
 	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"`    // pods take only nodes with all of these labels: the topology domain of their gang
+	Domains       []*Label               `protobuf:"bytes,16,rep,name=domains,proto3" json:"domains,omitempty"`  // of slices of the gang: a pod that names one takes only nodes with this label as well
 	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone, and of single pods: where a pod fits only then, its room is promised
 	Claimed       bool                   `protobuf:"varint,15,opt,name=claimed,proto3" json:"claimed,omitempty"` // a claim stands: what was promised and is free now is held, and no gang of better rank takes it
 	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`     // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
@@ -5027,6 +5039,13 @@ func (x *HoldRequest) GetBeside() []*Held {
 func (x *HoldRequest) GetWithin() []*Label {
 	if x != nil {
 		return x.Within
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetDomains() []*Label {
+	if x != nil {
+		return x.Domains
 	}
 	return nil
 }
@@ -5388,9 +5407,10 @@ func (x *Probe) GetSerial() uint64 {
 type Probed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Serial        uint64                 `protobuf:"varint,1,opt,name=serial,proto3" json:"serial,omitempty"`
-	Domains       []*Domain              `protobuf:"bytes,2,rep,name=domains,proto3" json:"domains,omitempty"` // that have room for a pod of some class
-	Later         bool                   `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`    // constraints were not compared: those of the namespace take too much time
-	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`      // there are more domains, with less room
+	Domains       []*Domain              `protobuf:"bytes,2,rep,name=domains,proto3" json:"domains,omitempty"`        // that have room for a pod of some class
+	Later         bool                   `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`           // constraints were not compared: those of the namespace take too much time
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`             // there are more domains, with less room
+	Unlabelled    bool                   `protobuf:"varint,5,opt,name=unlabelled,proto3" json:"unlabelled,omitempty"` // no node has all of the labels
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5449,6 +5469,13 @@ func (x *Probed) GetLater() bool {
 func (x *Probed) GetMore() bool {
 	if x != nil {
 		return x.More
+	}
+	return false
+}
+
+func (x *Probed) GetUnlabelled() bool {
+	if x != nil {
+		return x.Unlabelled
 	}
 	return false
 }
@@ -8039,6 +8066,692 @@ func (x *ClaimNote) GetTakes() bool {
 	return false
 }
 
+// Asked of the coordinator that leads: what would other specs of Queues do, and how would a gang stand? Nothing is changed.
+type WhatIfRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Changes []*QueueChange         `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// About which gang. None: about those that are next in the queues that would change.
+	Queue         string       `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	GangUid       string       `protobuf:"bytes,3,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // in that queue; empty: the one that is next in it
+	Planned       *PlannedGang `protobuf:"bytes,4,opt,name=planned,proto3" json:"planned,omitempty"`                // one that does not exist
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhatIfRequest) Reset() {
+	*x = WhatIfRequest{}
+	mi := &file_basalt_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhatIfRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhatIfRequest) ProtoMessage() {}
+
+func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhatIfRequest.ProtoReflect.Descriptor instead.
+func (*WhatIfRequest) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *WhatIfRequest) GetChanges() []*QueueChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *WhatIfRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *WhatIfRequest) GetGangUid() string {
+	if x != nil {
+		return x.GangUid
+	}
+	return ""
+}
+
+func (x *WhatIfRequest) GetPlanned() *PlannedGang {
+	if x != nil {
+		return x.Planned
+	}
+	return nil
+}
+
+// A field of a Queue's spec that would have another value.
+type QueueChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Field         string                 `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`       // as in the spec: capability, weight
+	Resource      string                 `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"` // of capability, guarantee and deserved
+	Value         string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`       // as in the spec; empty: it is not set
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueChange) Reset() {
+	*x = QueueChange{}
+	mi := &file_basalt_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueChange) ProtoMessage() {}
+
+func (x *QueueChange) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueChange.ProtoReflect.Descriptor instead.
+func (*QueueChange) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *QueueChange) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *QueueChange) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *QueueChange) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *QueueChange) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+type PlannedGang struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"`   // of the pods that start together
+	Pods          uint32                 `protobuf:"varint,4,opt,name=pods,proto3" json:"pods,omitempty"`      // how many these are
+	Further       []*Amount              `protobuf:"bytes,5,rep,name=further,proto3" json:"further,omitempty"` // demand of the pods that follow
+	Priority      int64                  `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	Claims        bool                   `protobuf:"varint,7,opt,name=claims,proto3" json:"claims,omitempty"` // others may be evicted for it
+	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"`     // it may not be evicted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlannedGang) Reset() {
+	*x = PlannedGang{}
+	mi := &file_basalt_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannedGang) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannedGang) ProtoMessage() {}
+
+func (x *PlannedGang) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannedGang.ProtoReflect.Descriptor instead.
+func (*PlannedGang) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *PlannedGang) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PlannedGang) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *PlannedGang) GetDemand() []*Amount {
+	if x != nil {
+		return x.Demand
+	}
+	return nil
+}
+
+func (x *PlannedGang) GetPods() uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return 0
+}
+
+func (x *PlannedGang) GetFurther() []*Amount {
+	if x != nil {
+		return x.Further
+	}
+	return nil
+}
+
+func (x *PlannedGang) GetPriority() int64 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *PlannedGang) GetClaims() bool {
+	if x != nil {
+		return x.Claims
+	}
+	return false
+}
+
+func (x *PlannedGang) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
+}
+
+type WhatIfReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Invalid       string                 `protobuf:"bytes,1,opt,name=invalid,proto3" json:"invalid,omitempty"` // why there is no answer: it names the queue and the field
+	Queues        []*QueueOutlook        `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`   // named by the changes, and others for which something would differ, at most 64
+	QueuesTotal   uint32                 `protobuf:"varint,3,opt,name=queues_total,json=queuesTotal,proto3" json:"queues_total,omitempty"`
+	Gangs         []*GangOutlook         `protobuf:"bytes,4,rep,name=gangs,proto3" json:"gangs,omitempty"` // those asked about, and those that would begin or cease to have others evicted, at most 16
+	GangsTotal    uint32                 `protobuf:"varint,5,opt,name=gangs_total,json=gangsTotal,proto3" json:"gangs_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhatIfReply) Reset() {
+	*x = WhatIfReply{}
+	mi := &file_basalt_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhatIfReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhatIfReply) ProtoMessage() {}
+
+func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhatIfReply.ProtoReflect.Descriptor instead.
+func (*WhatIfReply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *WhatIfReply) GetInvalid() string {
+	if x != nil {
+		return x.Invalid
+	}
+	return ""
+}
+
+func (x *WhatIfReply) GetQueues() []*QueueOutlook {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *WhatIfReply) GetQueuesTotal() uint32 {
+	if x != nil {
+		return x.QueuesTotal
+	}
+	return 0
+}
+
+func (x *WhatIfReply) GetGangs() []*GangOutlook {
+	if x != nil {
+		return x.Gangs
+	}
+	return nil
+}
+
+func (x *WhatIfReply) GetGangsTotal() uint32 {
+	if x != nil {
+		return x.GangsTotal
+	}
+	return 0
+}
+
+type QueueOutlook struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Named         bool                   `protobuf:"varint,1,opt,name=named,proto3" json:"named,omitempty"` // by a change
+	Before        *QueueUsage            `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	After         *QueueUsage            `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueOutlook) Reset() {
+	*x = QueueOutlook{}
+	mi := &file_basalt_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueOutlook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueOutlook) ProtoMessage() {}
+
+func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueOutlook.ProtoReflect.Descriptor instead.
+func (*QueueOutlook) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *QueueOutlook) GetNamed() bool {
+	if x != nil {
+		return x.Named
+	}
+	return false
+}
+
+func (x *QueueOutlook) GetBefore() *QueueUsage {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *QueueOutlook) GetAfter() *QueueUsage {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type GangOutlook struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gang          *GangRef               `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"` // without a UID if it is planned
+	Before        *Outlook               `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	After         *Outlook               `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // not set where there are no changes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GangOutlook) Reset() {
+	*x = GangOutlook{}
+	mi := &file_basalt_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GangOutlook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GangOutlook) ProtoMessage() {}
+
+func (x *GangOutlook) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GangOutlook.ProtoReflect.Descriptor instead.
+func (*GangOutlook) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *GangOutlook) GetGang() *GangRef {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *GangOutlook) GetBefore() *Outlook {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *GangOutlook) GetAfter() *Outlook {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+// How a gang stands.
+type Outlook struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Known   bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"` // to the coordinator: it has asked for quota
+	Charged bool                   `protobuf:"varint,2,opt,name=charged,proto3" json:"charged,omitempty"`
+	Granted bool                   `protobuf:"varint,3,opt,name=granted,proto3" json:"granted,omitempty"` // what it asks for is granted in its turn
+	// Why not.
+	Reason        DenyReason     `protobuf:"varint,4,opt,name=reason,proto3,enum=basalt.wire.v1.DenyReason" json:"reason,omitempty"`
+	Queue         string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
+	Resource      string         `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
+	Short         int64          `protobuf:"varint,7,opt,name=short,proto3" json:"short,omitempty"`
+	Message       string         `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	Place         uint32         `protobuf:"varint,9,opt,name=place,proto3" json:"place,omitempty"`       // among the requests of its queue, in the order of priority and age
+	Waiting       uint32         `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`  // how many these are, with its own
+	Standing      *StandingReply `protobuf:"bytes,11,opt,name=standing,proto3" json:"standing,omitempty"` // turns and eviction
+	Toll          *Toll          `protobuf:"bytes,12,opt,name=toll,proto3" json:"toll,omitempty"`         // if others may be evicted for it now
+	Further       string         `protobuf:"bytes,13,opt,name=further,proto3" json:"further,omitempty"`   // why the pods that follow would be denied; empty: they would not
+	Exposed       string         `protobuf:"bytes,14,opt,name=exposed,proto3" json:"exposed,omitempty"`   // of one that is charged: whether it may be evicted for others
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Outlook) Reset() {
+	*x = Outlook{}
+	mi := &file_basalt_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outlook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outlook) ProtoMessage() {}
+
+func (x *Outlook) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outlook.ProtoReflect.Descriptor instead.
+func (*Outlook) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *Outlook) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *Outlook) GetCharged() bool {
+	if x != nil {
+		return x.Charged
+	}
+	return false
+}
+
+func (x *Outlook) GetGranted() bool {
+	if x != nil {
+		return x.Granted
+	}
+	return false
+}
+
+func (x *Outlook) GetReason() DenyReason {
+	if x != nil {
+		return x.Reason
+	}
+	return DenyReason_DENY_UNKNOWN
+}
+
+func (x *Outlook) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Outlook) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Outlook) GetShort() int64 {
+	if x != nil {
+		return x.Short
+	}
+	return 0
+}
+
+func (x *Outlook) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Outlook) GetPlace() uint32 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *Outlook) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Outlook) GetStanding() *StandingReply {
+	if x != nil {
+		return x.Standing
+	}
+	return nil
+}
+
+func (x *Outlook) GetToll() *Toll {
+	if x != nil {
+		return x.Toll
+	}
+	return nil
+}
+
+func (x *Outlook) GetFurther() string {
+	if x != nil {
+		return x.Further
+	}
+	return ""
+}
+
+func (x *Outlook) GetExposed() string {
+	if x != nil {
+		return x.Exposed
+	}
+	return ""
+}
+
+// Who would be evicted first, as far as quota decides: the gang's home chooses among all candidates, by the room that each of its pods needs.
+type Toll struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rule          Rule                   `protobuf:"varint,1,opt,name=rule,proto3,enum=basalt.wire.v1.Rule" json:"rule,omitempty"`
+	Gangs         []*GangRef             `protobuf:"bytes,2,rep,name=gangs,proto3" json:"gangs,omitempty"` // at most 10
+	GangsTotal    uint32                 `protobuf:"varint,3,opt,name=gangs_total,json=gangsTotal,proto3" json:"gangs_total,omitempty"`
+	Shrinkable    uint32                 `protobuf:"varint,4,opt,name=shrinkable,proto3" json:"shrinkable,omitempty"` // how many of them run with more pods than their minimum, and may lose only those
+	Pods          uint32                 `protobuf:"varint,5,opt,name=pods,proto3" json:"pods,omitempty"`             // of all of them
+	Freed         []*Amount              `protobuf:"bytes,6,rep,name=freed,proto3" json:"freed,omitempty"`
+	CoreSeconds   int64                  `protobuf:"varint,7,opt,name=core_seconds,json=coreSeconds,proto3" json:"core_seconds,omitempty"` // cores that they are charged, times how long they have been
+	Candidates    uint32                 `protobuf:"varint,8,opt,name=candidates,proto3" json:"candidates,omitempty"`                      // gangs that may be evicted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Toll) Reset() {
+	*x = Toll{}
+	mi := &file_basalt_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Toll) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Toll) ProtoMessage() {}
+
+func (x *Toll) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Toll.ProtoReflect.Descriptor instead.
+func (*Toll) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *Toll) GetRule() Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return Rule_RULE_UNKNOWN
+}
+
+func (x *Toll) GetGangs() []*GangRef {
+	if x != nil {
+		return x.Gangs
+	}
+	return nil
+}
+
+func (x *Toll) GetGangsTotal() uint32 {
+	if x != nil {
+		return x.GangsTotal
+	}
+	return 0
+}
+
+func (x *Toll) GetShrinkable() uint32 {
+	if x != nil {
+		return x.Shrinkable
+	}
+	return 0
+}
+
+func (x *Toll) GetPods() uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return 0
+}
+
+func (x *Toll) GetFreed() []*Amount {
+	if x != nil {
+		return x.Freed
+	}
+	return nil
+}
+
+func (x *Toll) GetCoreSeconds() int64 {
+	if x != nil {
+		return x.CoreSeconds
+	}
+	return 0
+}
+
+func (x *Toll) GetCandidates() uint32 {
+	if x != nil {
+		return x.Candidates
+	}
+	return 0
+}
+
 var File_basalt_proto protoreflect.FileDescriptor
 
 const file_basalt_proto_rawDesc = "" +
@@ -8434,10 +9147,11 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06labels\x18\x01 \x03(\v2\".basalt.wire.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tpod_class\x18\x02 \x01(\rR\bpodClass\"\x97\x04\n" +
+	"\tpod_class\x18\x02 \x01(\rR\bpodClass\x12\x16\n" +
+	"\x06domain\x18\x03 \x01(\rR\x06domain\"\xc8\x04\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -8452,7 +9166,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05short\x18\n" +
 	" \x01(\bR\x05short\x12,\n" +
 	"\x06beside\x18\v \x03(\v2\x14.basalt.wire.v1.HeldR\x06beside\x12-\n" +
-	"\x06within\x18\r \x03(\v2\x15.basalt.wire.v1.LabelR\x06within\x12\x16\n" +
+	"\x06within\x18\r \x03(\v2\x15.basalt.wire.v1.LabelR\x06within\x12/\n" +
+	"\adomains\x18\x10 \x03(\v2\x15.basalt.wire.v1.LabelR\adomains\x12\x16\n" +
 	"\x06awaits\x18\x0e \x03(\tR\x06awaits\x12\x18\n" +
 	"\aclaimed\x18\x0f \x01(\bR\aclaimed\x12\x14\n" +
 	"\x05grade\x18\f \x01(\rR\x05grade\"3\n" +
@@ -8479,12 +9194,15 @@ const file_basalt_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x122\n" +
 	"\aclasses\x18\x02 \x03(\v2\x18.basalt.wire.v1.PodClassR\aclasses\x12\x12\n" +
 	"\x04keys\x18\x03 \x03(\tR\x04keys\x12\x16\n" +
-	"\x06serial\x18\x04 \x01(\x04R\x06serial\"|\n" +
+	"\x06serial\x18\x04 \x01(\x04R\x06serial\"\x9c\x01\n" +
 	"\x06Probed\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\x04R\x06serial\x120\n" +
 	"\adomains\x18\x02 \x03(\v2\x16.basalt.wire.v1.DomainR\adomains\x12\x14\n" +
 	"\x05later\x18\x03 \x01(\bR\x05later\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"J\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x1e\n" +
+	"\n" +
+	"unlabelled\x18\x05 \x01(\bR\n" +
+	"unlabelled\"J\n" +
 	"\x06Domain\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\tR\x06values\x12\x12\n" +
 	"\x04pods\x18\x02 \x03(\rR\x04pods\x12\x14\n" +
@@ -8707,7 +9425,71 @@ const file_basalt_proto_rawDesc = "" +
 	"\tClaimNote\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\avictims\x18\x02 \x01(\rR\avictims\x12\x14\n" +
-	"\x05takes\x18\x03 \x01(\bR\x05takes*J\n" +
+	"\x05takes\x18\x03 \x01(\bR\x05takes\"\xae\x01\n" +
+	"\rWhatIfRequest\x125\n" +
+	"\achanges\x18\x01 \x03(\v2\x1b.basalt.wire.v1.QueueChangeR\achanges\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x19\n" +
+	"\bgang_uid\x18\x03 \x01(\tR\agangUid\x125\n" +
+	"\aplanned\x18\x04 \x01(\v2\x1b.basalt.wire.v1.PlannedGangR\aplanned\"k\n" +
+	"\vQueueChange\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05field\x18\x02 \x01(\tR\x05field\x12\x1a\n" +
+	"\bresource\x18\x03 \x01(\tR\bresource\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\tR\x05value\"\xff\x01\n" +
+	"\vPlannedGang\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12.\n" +
+	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12\x12\n" +
+	"\x04pods\x18\x04 \x01(\rR\x04pods\x120\n" +
+	"\afurther\x18\x05 \x03(\v2\x16.basalt.wire.v1.AmountR\afurther\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\x03R\bpriority\x12\x16\n" +
+	"\x06claims\x18\a \x01(\bR\x06claims\x12\x12\n" +
+	"\x04kept\x18\b \x01(\bR\x04kept\"\xd4\x01\n" +
+	"\vWhatIfReply\x12\x18\n" +
+	"\ainvalid\x18\x01 \x01(\tR\ainvalid\x124\n" +
+	"\x06queues\x18\x02 \x03(\v2\x1c.basalt.wire.v1.QueueOutlookR\x06queues\x12!\n" +
+	"\fqueues_total\x18\x03 \x01(\rR\vqueuesTotal\x121\n" +
+	"\x05gangs\x18\x04 \x03(\v2\x1b.basalt.wire.v1.GangOutlookR\x05gangs\x12\x1f\n" +
+	"\vgangs_total\x18\x05 \x01(\rR\n" +
+	"gangsTotal\"\x8a\x01\n" +
+	"\fQueueOutlook\x12\x14\n" +
+	"\x05named\x18\x01 \x01(\bR\x05named\x122\n" +
+	"\x06before\x18\x02 \x01(\v2\x1a.basalt.wire.v1.QueueUsageR\x06before\x120\n" +
+	"\x05after\x18\x03 \x01(\v2\x1a.basalt.wire.v1.QueueUsageR\x05after\"\x9a\x01\n" +
+	"\vGangOutlook\x12+\n" +
+	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12/\n" +
+	"\x06before\x18\x02 \x01(\v2\x17.basalt.wire.v1.OutlookR\x06before\x12-\n" +
+	"\x05after\x18\x03 \x01(\v2\x17.basalt.wire.v1.OutlookR\x05after\"\xb2\x03\n" +
+	"\aOutlook\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\x12\x18\n" +
+	"\acharged\x18\x02 \x01(\bR\acharged\x12\x18\n" +
+	"\agranted\x18\x03 \x01(\bR\agranted\x122\n" +
+	"\x06reason\x18\x04 \x01(\x0e2\x1a.basalt.wire.v1.DenyReasonR\x06reason\x12\x14\n" +
+	"\x05queue\x18\x05 \x01(\tR\x05queue\x12\x1a\n" +
+	"\bresource\x18\x06 \x01(\tR\bresource\x12\x14\n" +
+	"\x05short\x18\a \x01(\x03R\x05short\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\x12\x14\n" +
+	"\x05place\x18\t \x01(\rR\x05place\x12\x18\n" +
+	"\awaiting\x18\n" +
+	" \x01(\rR\awaiting\x129\n" +
+	"\bstanding\x18\v \x01(\v2\x1d.basalt.wire.v1.StandingReplyR\bstanding\x12(\n" +
+	"\x04toll\x18\f \x01(\v2\x14.basalt.wire.v1.TollR\x04toll\x12\x18\n" +
+	"\afurther\x18\r \x01(\tR\afurther\x12\x18\n" +
+	"\aexposed\x18\x0e \x01(\tR\aexposed\"\xa5\x02\n" +
+	"\x04Toll\x12(\n" +
+	"\x04rule\x18\x01 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12-\n" +
+	"\x05gangs\x18\x02 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1f\n" +
+	"\vgangs_total\x18\x03 \x01(\rR\n" +
+	"gangsTotal\x12\x1e\n" +
+	"\n" +
+	"shrinkable\x18\x04 \x01(\rR\n" +
+	"shrinkable\x12\x12\n" +
+	"\x04pods\x18\x05 \x01(\rR\x04pods\x12,\n" +
+	"\x05freed\x18\x06 \x03(\v2\x16.basalt.wire.v1.AmountR\x05freed\x12!\n" +
+	"\fcore_seconds\x18\a \x01(\x03R\vcoreSeconds\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\b \x01(\rR\n" +
+	"candidates*J\n" +
 	"\aReclaim\x12\x14\n" +
 	"\x10RECLAIM_DESERVED\x10\x00\x12\x16\n" +
 	"\x12RECLAIM_FAIR_SHARE\x10\x01\x12\x11\n" +
@@ -8719,7 +9501,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04Rule\x12\x10\n" +
 	"\fRULE_UNKNOWN\x10\x00\x12\x10\n" +
 	"\fRULE_RECLAIM\x10\x01\x12\x10\n" +
-	"\fRULE_PREEMPT\x10\x02*\xfc\x02\n" +
+	"\fRULE_PREEMPT\x10\x02*\x94\x03\n" +
 	"\n" +
 	"DenyReason\x12\x10\n" +
 	"\fDENY_UNKNOWN\x10\x00\x12\x0e\n" +
@@ -8740,7 +9522,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x0eDENY_TOO_LARGE\x10\r\x12\x11\n" +
 	"\rDENY_PROMISED\x10\x0e\x12\x11\n" +
 	"\rDENY_CLAIMING\x10\x0f\x12\x0f\n" +
-	"\vDENY_SUPPLY\x10\x10*\x9a\x01\n" +
+	"\vDENY_SUPPLY\x10\x10\x12\x16\n" +
+	"\x12DENY_UNPREEMPTIBLE\x10\x11*\x9a\x01\n" +
 	"\rCommitOutcome\x12\x12\n" +
 	"\x0eCOMMIT_UNKNOWN\x10\x00\x12\x13\n" +
 	"\x0fCOMMIT_PREPARED\x10\x01\x12\x14\n" +
@@ -8761,12 +9544,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\n" +
 	"BAND_ABOVE\x10\x032C\n" +
 	"\x04Link\x12;\n" +
-	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\x9b\x02\n" +
+	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\xe1\x02\n" +
 	"\aInspect\x12D\n" +
 	"\x06Status\x12\x1d.basalt.wire.v1.StatusRequest\x1a\x1b.basalt.wire.v1.StatusReply\x12A\n" +
 	"\x05Drain\x12\x1c.basalt.wire.v1.DrainRequest\x1a\x1a.basalt.wire.v1.DrainReply\x12;\n" +
 	"\x03Why\x12\x1a.basalt.wire.v1.WhyRequest\x1a\x18.basalt.wire.v1.WhyReply\x12J\n" +
-	"\bStanding\x12\x1f.basalt.wire.v1.StandingRequest\x1a\x1d.basalt.wire.v1.StandingReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
+	"\bStanding\x12\x1f.basalt.wire.v1.StandingRequest\x1a\x1d.basalt.wire.v1.StandingReply\x12D\n" +
+	"\x06WhatIf\x12\x1d.basalt.wire.v1.WhatIfRequest\x1a\x1b.basalt.wire.v1.WhatIfReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
 
 var (
 	file_basalt_proto_rawDescOnce sync.Once
@@ -8781,7 +9565,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -8878,7 +9662,15 @@ var file_basalt_proto_goTypes = []any{
 	(*StandingReply)(nil),     // 92: basalt.wire.v1.StandingReply
 	(*Turn)(nil),              // 93: basalt.wire.v1.Turn
 	(*ClaimNote)(nil),         // 94: basalt.wire.v1.ClaimNote
-	nil,                       // 95: basalt.wire.v1.Labels.LabelsEntry
+	(*WhatIfRequest)(nil),     // 95: basalt.wire.v1.WhatIfRequest
+	(*QueueChange)(nil),       // 96: basalt.wire.v1.QueueChange
+	(*PlannedGang)(nil),       // 97: basalt.wire.v1.PlannedGang
+	(*WhatIfReply)(nil),       // 98: basalt.wire.v1.WhatIfReply
+	(*QueueOutlook)(nil),      // 99: basalt.wire.v1.QueueOutlook
+	(*GangOutlook)(nil),       // 100: basalt.wire.v1.GangOutlook
+	(*Outlook)(nil),           // 101: basalt.wire.v1.Outlook
+	(*Toll)(nil),              // 102: basalt.wire.v1.Toll
+	nil,                       // 103: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	9,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -8992,7 +9784,7 @@ var file_basalt_proto_depIdxs = []int32{
 	10,  // 108: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
 	53,  // 109: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
 	10,  // 110: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	95,  // 111: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	103, // 111: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
 	13,  // 112: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
 	11,  // 113: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
 	52,  // 114: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
@@ -9000,61 +9792,81 @@ var file_basalt_proto_depIdxs = []int32{
 	12,  // 116: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
 	56,  // 117: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
 	59,  // 118: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	56,  // 119: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	57,  // 120: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	82,  // 121: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	56,  // 122: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	52,  // 123: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 124: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	52,  // 125: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 126: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 127: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	66,  // 128: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 129: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	52,  // 130: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	69,  // 131: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 132: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 133: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	71,  // 134: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 135: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 136: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 137: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	77,  // 138: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 139: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	56,  // 140: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 141: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	80,  // 142: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 143: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 144: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 145: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	83,  // 146: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	82,  // 147: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	88,  // 148: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	47,  // 149: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 150: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 151: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	69,  // 152: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	93,  // 153: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	47,  // 154: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 155: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	94,  // 156: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 157: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 158: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	7,   // 159: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 160: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 161: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 162: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 163: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	8,   // 164: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 165: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 166: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 167: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 168: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	164, // [164:169] is the sub-list for method output_type
-	159, // [159:164] is the sub-list for method input_type
-	159, // [159:159] is the sub-list for extension type_name
-	159, // [159:159] is the sub-list for extension extendee
-	0,   // [0:159] is the sub-list for field type_name
+	59,  // 119: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
+	56,  // 120: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	57,  // 121: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	82,  // 122: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	56,  // 123: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	52,  // 124: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	62,  // 125: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	52,  // 126: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 127: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 128: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	66,  // 129: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 130: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	52,  // 131: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	69,  // 132: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 133: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 134: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	71,  // 135: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 136: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 137: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 138: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	77,  // 139: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 140: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	56,  // 141: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 142: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	80,  // 143: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 144: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 145: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 146: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	83,  // 147: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	82,  // 148: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	88,  // 149: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	47,  // 150: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 151: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 152: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	69,  // 153: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	93,  // 154: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	47,  // 155: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 156: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	94,  // 157: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 158: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 159: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	96,  // 160: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	97,  // 161: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 162: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 163: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	99,  // 164: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	100, // 165: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	47,  // 166: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	47,  // 167: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 168: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	101, // 169: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	101, // 170: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 171: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	92,  // 172: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	102, // 173: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	2,   // 174: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 175: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 176: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 177: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 178: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 179: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 180: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 181: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	95,  // 182: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	8,   // 183: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 184: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 185: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 186: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 187: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	98,  // 188: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	183, // [183:189] is the sub-list for method output_type
+	177, // [177:183] is the sub-list for method input_type
+	177, // [177:177] is the sub-list for extension type_name
+	177, // [177:177] is the sub-list for extension extendee
+	0,   // [0:177] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -9109,7 +9921,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   89,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -133,6 +133,7 @@ const (
 	Inspect_Drain_FullMethodName    = "/basalt.wire.v1.Inspect/Drain"
 	Inspect_Why_FullMethodName      = "/basalt.wire.v1.Inspect/Why"
 	Inspect_Standing_FullMethodName = "/basalt.wire.v1.Inspect/Standing"
+	Inspect_WhatIf_FullMethodName   = "/basalt.wire.v1.Inspect/WhatIf"
 )
 
 // InspectClient is the client API for Inspect service.
@@ -145,6 +146,7 @@ type InspectClient interface {
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
 	Standing(ctx context.Context, in *StandingRequest, opts ...grpc.CallOption) (*StandingReply, error)
+	WhatIf(ctx context.Context, in *WhatIfRequest, opts ...grpc.CallOption) (*WhatIfReply, error)
 }
 
 type inspectClient struct {
@@ -195,6 +197,16 @@ func (c *inspectClient) Standing(ctx context.Context, in *StandingRequest, opts 
 	return out, nil
 }
 
+func (c *inspectClient) WhatIf(ctx context.Context, in *WhatIfRequest, opts ...grpc.CallOption) (*WhatIfReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhatIfReply)
+	err := c.cc.Invoke(ctx, Inspect_WhatIf_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServer is the server API for Inspect service.
 // All implementations must embed UnimplementedInspectServer
 // for forward compatibility.
@@ -205,6 +217,7 @@ type InspectServer interface {
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
 	Why(context.Context, *WhyRequest) (*WhyReply, error)
 	Standing(context.Context, *StandingRequest) (*StandingReply, error)
+	WhatIf(context.Context, *WhatIfRequest) (*WhatIfReply, error)
 	mustEmbedUnimplementedInspectServer()
 }
 
@@ -226,6 +239,9 @@ func (UnimplementedInspectServer) Why(context.Context, *WhyRequest) (*WhyReply, 
 }
 func (UnimplementedInspectServer) Standing(context.Context, *StandingRequest) (*StandingReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Standing not implemented")
+}
+func (UnimplementedInspectServer) WhatIf(context.Context, *WhatIfRequest) (*WhatIfReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method WhatIf not implemented")
 }
 func (UnimplementedInspectServer) mustEmbedUnimplementedInspectServer() {}
 func (UnimplementedInspectServer) testEmbeddedByValue()                 {}
@@ -320,6 +336,24 @@ func _Inspect_Standing_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inspect_WhatIf_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhatIfRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServer).WhatIf(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Inspect_WhatIf_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServer).WhatIf(ctx, req.(*WhatIfRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Inspect_ServiceDesc is the grpc.ServiceDesc for Inspect service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -342,6 +376,10 @@ var Inspect_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Standing",
 			Handler:    _Inspect_Standing_Handler,
+		},
+		{
+			MethodName: "WhatIf",
+			Handler:    _Inspect_WhatIf_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -14,7 +14,7 @@ import (
 //	2: Explain and Explained; records announce a version
 //	3: anti-affinity terms and labels of classes
 //	4: pod affinity and topology spread of classes; places of rows in the log of intents; Prepare and Ready; wishes; topology domains of
-//	   gangs; Supply and Unplaced; claims, also for single pods
+//	   gangs, and of slices of gangs; Supply and Unplaced; claims, also for single pods
 const Protocol = 4
 
 // Announced is a record that announces a process.
@@ -46,7 +46,7 @@ func SpokenSince(m *Envelope) uint32 {
 		*Envelope_Stuck, *Envelope_Mandate, *Envelope_Claim, *Envelope_ClaimReply, *Envelope_Yield, *Envelope_Shrink, *Envelope_Condemn, *Envelope_RoomProbe, *Envelope_Rooms:
 		return 4
 	case *Envelope_HoldRequest:
-		if len(body.HoldRequest.GetWithin()) > 0 || len(body.HoldRequest.GetAwaits()) > 0 {
+		if len(body.HoldRequest.GetWithin())+len(body.HoldRequest.GetDomains()) > 0 || len(body.HoldRequest.GetAwaits()) > 0 {
 			return 4
 		}
 		return sinceOf(body.HoldRequest.GetClasses())
@@ -73,11 +73,11 @@ func sinceOf(classes []*PodClass) (since uint32) {
 	return since
 }
 
-// wide reports whether anti-affinity terms have larger domains than single nodes.
+// wide reports whether anti-affinity terms have larger domains than single nodes, or stand for claims that one pod at a time may use.
 func wide(repels []byte) bool {
 	if len(repels) == 0 {
 		return false
 	}
 	terms, err := api.ReadRepels(repels)
-	return err != nil || slices.ContainsFunc(terms, func(t *api.Term) bool { return t.Topology != api.LabelHostname })
+	return len(api.OnePodClaims(repels)) > 0 || err != nil || slices.ContainsFunc(terms, func(t *api.Term) bool { return t.Topology != api.LabelHostname })
 }

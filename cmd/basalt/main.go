@@ -254,6 +254,7 @@ func shardCommand() *cobra.Command {
 		}
 		o.Process = *p
 		o.Volcano, o.Schedulers, o.IgnoredResources, o.Policy, o.PodEvents = string(c.config.Volcano), c.config.SchedulerNames, c.config.IgnoredResources, c.config.Placement, &c.podEvents
+		o.TopologyLevels = c.config.TopologyLevels
 		c.follow(cmd, p.Log)
 		return shard.Run(cmd.Context(), o)
 	}

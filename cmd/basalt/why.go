@@ -72,27 +72,59 @@ func (u *user) config() (*rest.Config, string, error) {
 func whyCommand() *cobra.Command {
 	var u user
 	var e endpoint
-	cmd := &cobra.Command{Use: "why ([NAMESPACE/]NAME | queue/NAME)", Args: cobra.ExactArgs(1),
-		Short: "Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next; or what a queue has, wants and waits for",
+	var w whatIf
+	cmd := &cobra.Command{Use: "why ([NAMESPACE/]NAME | queue/NAME)", Args: cobra.MaximumNArgs(1),
+		Short: "Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next; or what a queue has, wants and waits for; or what would be",
 		Long: `Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next; or what a queue has, wants and waits for.
 
-queue/NAME is always a queue: a gang of a namespace "queue" is named with -n.`,
+queue/NAME is always a queue: a gang of a namespace "queue" is named with -n.
+
+--what-if says what another spec of a Queue would do, and changes nothing: what queues would deserve, what their fair shares would be, whether
+the gang, or the next of the queue, would be granted its quota, and who would be evicted for whom. Without a gang or a queue it answers for those
+that are next in the queues that are named. It may be given several times, for what would be changed together: QUEUE:FIELD=VALUE, where FIELD
+is a field of the Queue's spec (capability.RESOURCE, guarantee.RESOURCE, deserved.RESOURCE, weight, priority, closed, reclaimable, reclaimPolicy,
+preemptionPolicy, reclaimMinRuntime, preemptMinRuntime or preemptionDelay), and an empty VALUE unsets it. You need the right to get each Queue.
+
+--gang says how a gang would stand that does not exist, of your namespace (-n): its queue, what each of its pods requests, and if need be pods=1,
+minCount=PODS, priority=0 (or the name of a PriorityClass) and preemptionPolicy=Never. You need the right to create PodGroups there.
+
+Who would be evicted is what quota says. Which nodes have room for the pods is only found out when a gang really waits.`,
 		Example: `  basalt why research/train
   basalt why train -n research -o json
-  basalt why queue/research.vision`}
+  basalt why queue/research.vision
+  basalt why research/train --what-if research.vision:deserved.nvidia.com/gpu=64 --what-if batch:weight=3
+  basalt why -n research --gang queue=research.vision,cpu=8,nvidia.com/gpu=1,pods=16,minCount=8,priority=high`}
 	u.register(cmd, "json, yaml, or wide")
 	e.register(cmd)
+	w.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch u.output {
 		case "", "wide", "json", "yaml":
 		default:
 			return fmt.Errorf("--output %q: json, yaml or wide", u.output)
 		}
+		if !w.asked() && len(args) == 0 {
+			return errors.New("name a PodGroup, a pod or queue/NAME; or give --what-if or --gang")
+		}
+		if err := w.check(args); err != nil {
+			return err
+		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 		defer cancel()
 		config, namespace, err := u.config()
 		if err != nil {
 			return err
+		}
+		if w.asked() {
+			query, err := w.query(ctx, config, namespace, args)
+			if err != nil {
+				return err
+			}
+			var answer visibility.WhatIf
+			if err := e.call(ctx, config, http.MethodGet, "/v1/what-if?"+query.Encode(), &answer); err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { fmt.Fprint(w, answer.Text(time.Now())) })
 		}
 		name := args[0]
 		if queue, is := strings.CutPrefix(name, "queue/"); is {

@@ -15,6 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/build"
 	"basalt.dev/basalt/api/fault"
@@ -50,7 +54,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	o.Config.CommitEvery = cmp.Or(o.Config.CommitEvery, gather)
 
-	c := &candidate{options: o, started: make(chan struct{}), suspects: leadership.NewSuspicions()}
+	c := &candidate{options: o, started: make(chan struct{}), suspects: leadership.NewSuspicions(), questions: rate.NewLimiter(questionsPerSecond, questionsAtOnce)}
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) {
 			<-c.started
@@ -61,6 +65,7 @@ func Run(ctx context.Context, o Options) error {
 		Dead:     func(who api.Incarnation) { <-c.started; c.suspect(ctx, who) },
 		Status:   c.status,
 		Standing: c.standing,
+		WhatIf:   c.whatIf,
 		Live:     c.live,
 	})
 	if err != nil {
@@ -89,6 +94,8 @@ type candidate struct {
 	started chan struct{}
 	beat    process.Heartbeat // of the term's loop
 	office  office
+
+	questions *rate.Limiter
 
 	mu       sync.Mutex
 	term     *term // nil while another leads
@@ -426,6 +433,30 @@ func (c *candidate) standing(ctx context.Context, m *wire.StandingRequest) (*wir
 		return nil, errStandby
 	}
 	return ask(ctx, c, func(core *coordinator.Core) *wire.StandingReply { return core.Standing(fault.Now(), m) })
+}
+
+// What WhatIf costs the loop of the term is bounded by the number of queues, so it answers so many a second, whichever shards ask.
+const (
+	questionsPerSecond = 2
+	questionsAtOnce    = 4
+)
+
+// whatIf answers a shard, likewise.
+func (c *candidate) whatIf(ctx context.Context, m *wire.WhatIfRequest) (*wire.WhatIfReply, error) {
+	select {
+	case <-c.started:
+	default:
+		return nil, errStandby
+	}
+	changes, err := effect.ReadChanges(m.GetChanges())
+	if err != nil {
+		return &wire.WhatIfReply{Invalid: err.Error()}, nil
+	}
+	if !c.questions.Allow() {
+		return nil, status.Errorf(codes.ResourceExhausted, "more than %d questions a second about what would be: ask again in a second", questionsPerSecond)
+	}
+	q := coordinator.Question{Changes: changes, Queue: m.GetQueue(), GangUID: m.GetGangUid(), Planned: m.GetPlanned()}
+	return ask(ctx, c, func(core *coordinator.Core) *wire.WhatIfReply { return core.WhatIf(fault.Now(), q) })
 }
 
 var errStandby = errors.New("this coordinator does not lead")

@@ -37,10 +37,10 @@ func (o option) before(p option) bool {
 // even if its summary shows nothing, because that costs no message. So is a shard at which the gang holds something, because the
 // request renews those holds.
 func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
-	kinds := kindsOf(missing)
 	if r.area != nil {
-		return c.nextInArea(r, kinds)
+		return c.nextInArea(r, missing)
 	}
+	kinds := kindsOf(missing)
 	if next, found := c.nextByGrade(r, kinds); found {
 		return next, true
 	}

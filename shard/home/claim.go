@@ -114,7 +114,7 @@ func (g *gang) preemptible() bool {
 
 // mayClaim reports whether other gangs may be evicted so that this one can start.
 func (g *gang) mayClaim() bool {
-	if g.started || g.tally.bound > 0 || g.placed > 0 || g.group != nil && g.group.Required != "" {
+	if g.started || g.tally.bound > 0 || g.placed > 0 || g.mustBeTogether() {
 		return false
 	}
 	for _, p := range g.members {
@@ -194,7 +194,7 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	for _, p := range x.pods {
 		i := int(list.of(p.asked))
 		if i == len(x.kinds) {
-			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Requests, Apart: len(p.asked.Repels) > 0}), append(x.members, nil)
+			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Room(), Apart: len(p.asked.Repels) > 0}), append(x.members, nil)
 		}
 		x.kinds[i].Pods++
 		x.members[i] = append(x.members[i], p)

@@ -103,6 +103,10 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 		pods  []*pod
 	}
 	var all []portion
+	var wait map[*pod]bool
+	if inPart {
+		wait = c.awaitSlices(g)
+	}
 	shards, pods := g.heldBy()
 	for _, shard := range shards {
 		now := pods[shard]
@@ -110,7 +114,7 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 			if !c.isMember(shard) {
 				continue
 			}
-			now = slices.DeleteFunc(now, (*pod).changing)
+			now = slices.DeleteFunc(now, func(p *pod) bool { return p.changing() || wait[p] })
 		}
 		for _, some := range apart(now, inPart) {
 			for part, rest := cut(some, c.cfg.CommitPods); len(part) > 0; part, rest = cut(rest, c.cfg.CommitPods) {

@@ -14,6 +14,8 @@ type Config struct {
 	PodEvents bool // an event on each pod that is bound
 	Strict    bool // panic when an invariant of ours breaks, for tests and simulators
 
+	Levels []string // labels of nodes from the largest kind of topology domain to the smallest; a gang that prefers one is tried in the larger ones, too
+
 	Topology *topology.View // given every event before the core; nil: the core has one of its own
 
 	InFlight     int // 256: gangs that look for room at once; more are taken up in the order of their ranks

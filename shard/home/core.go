@@ -124,6 +124,8 @@ type Core struct {
 	roomProbes uint64
 	probed     recent[string] // gangs by serial of their RoomProbes
 
+	deleted recent[bool] // UIDs of PodGroups whose end the watch showed
+
 	bound     []GangBound // observe.go
 	takeovers []time.Duration
 }

@@ -21,6 +21,9 @@ import (
 // nodes of these pods each time, so an heir finds the same. A gang whose pods are in several domains, as nodes were relabelled or somebody
 // else bound some, is left as it is; its further pods go where most are.
 //
+// A gang may also be divided into slices, each of which is to be in one domain (slices.go). Then a round is confined to several domains, and each
+// pod to one of them.
+//
 // Answers are used for all gangs of a namespace that ask the same within surveyKept, less what was asked for since.
 
 const (
@@ -40,6 +43,7 @@ type survey struct {
 	sent     time.Time
 	answered time.Time // when all had answered, or time was up
 	open     map[api.Incarnation]bool
+	labelled bool // one has nodes with all of the labels
 	later    bool // one has not counted
 	taken    bool // some of it was asked for since
 	rooms    map[string]*room
@@ -61,44 +65,97 @@ type surveys struct {
 	serial uint64
 }
 
-// area is the domain that a round is confined to.
+// area is the domain that a round is confined to, or the domains, one for each pod.
 type area struct {
-	*room
 	*survey
-	part bool // it may place some of what is missing
+	all    *room            // of all pods,
+	of     map[string]*room // or of each by its UID,
+	parts  []part           // which are these
+	values []string         // of the first labels, which all pods have in common
+	part   bool             // it may place some of what is missing
 }
 
-func (a *area) labels() (out []*wire.Label) {
+// roomOf returns the domain that a pod is to be in, nil if it is not to be placed in this round.
+func (a *area) roomOf(p *pod) *room {
+	if a.of != nil {
+		return a.of[p.UID]
+	}
+	return a.all
+}
+
+// within returns the labels that all nodes of the area have.
+func (a *area) within() (out []*wire.Label) {
 	if a == nil {
 		return nil
 	}
-	for i, key := range a.keys {
-		out = append(out, &wire.Label{Key: key, Value: a.values[i]})
+	for i, value := range a.values {
+		out = append(out, &wire.Label{Key: a.keys[i], Value: value})
 	}
 	return out
 }
 
-// domainLevel is a kind of domain that a gang is to be in: of the labels, of which the last may be required.
+// confineTo names in a HoldRequest the domain of each of its pods.
+func (c *Core) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
+	if body.Within = a.within(); a == nil || a.of == nil {
+		return
+	}
+	key := a.keys[len(a.keys)-1]
+	numbers := map[string]uint32{}
+	for i, p := range pods {
+		value := ""
+		if r := a.of[p.UID]; r != nil {
+			value = r.values[len(r.values)-1]
+		} else if n := c.clusterNodes[p.node]; n != nil { // held before
+			value = n.Labels[key]
+		}
+		if value == "" {
+			continue
+		}
+		if numbers[value] == 0 {
+			body.Domains = append(body.Domains, &wire.Label{Key: key, Value: value})
+			numbers[value] = uint32(len(body.Domains))
+		}
+		body.Pods[i].Domain = numbers[value]
+	}
+}
+
+// domainLevel is a kind of domain that a gang is to be in: of the labels, of which there are none for a gang of which only slices are.
 type domainLevel struct {
 	keys     []string
 	required bool // there is none below
 }
 
-// domainLevels returns the kinds of domain that are tried for a gang, in order. After the last one a gang waits if it is required, and is
-// placed anywhere otherwise.
-func (g *gang) domainLevels() (levels []domainLevel) {
+// domainLevels returns the kinds of domain that are tried for a gang, in order: the one that it prefers and the larger ones that the cluster
+// has, then the one that it requires. After the last one a gang waits if it is required, and is placed anywhere otherwise.
+func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 	if g.group == nil {
 		return nil
 	}
-	must, want := g.group.Required, g.group.Preferred
-	switch {
-	case want != "" && must != "" && want != must:
-		levels = append(levels, domainLevel{keys: []string{want, must}})
-	case want != "" && must == "":
-		levels = append(levels, domainLevel{keys: []string{want}})
+	must, slice := g.group.Required, g.group.Slice.Key
+	if want := g.group.Preferred; want != "" {
+		larger := []string{want}
+		if i := slices.Index(c.cfg.Levels, want); i >= 0 {
+			larger = slices.Clone(c.cfg.Levels[:i+1])
+			slices.Reverse(larger)
+		}
+		for _, key := range larger {
+			if key == must {
+				break
+			}
+			switch {
+			case key == slice:
+			case must != "":
+				levels = append(levels, domainLevel{keys: []string{key, must}})
+			default:
+				levels = append(levels, domainLevel{keys: []string{key}})
+			}
+		}
 	}
-	if must != "" {
+	switch {
+	case must != "":
 		levels = append(levels, domainLevel{keys: []string{must}, required: true})
+	case slice != "":
+		levels = append(levels, domainLevel{required: true})
 	}
 	return levels
 }
@@ -135,11 +192,11 @@ func stands(p *pod) bool { return !p.Finished && (p.stage == committed || p.isBo
 
 func isHeld(p *pod) bool { return p.stage == held }
 
-// confine chooses the domain of a gang's next round, if it is to have one, and reports whether the round may begin.
+// confine chooses the domain of a gang's next round, or the domains, if it is to have any, and reports whether the round may begin.
 func (c *Core) confine(g *gang, missing []*pod) bool {
 	s := &g.search
 	s.area = nil
-	levels := g.domainLevels()
+	levels := c.domainLevels(g)
 	if len(levels) == 0 {
 		return true
 	}
@@ -152,17 +209,24 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 	kinds := kindsOf(missing)
 	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
 	for _, level := range levels {
-		pin, same := c.pinned(g, level.keys, stands)
+		pin, same := []string(nil), true
+		if len(level.keys) > 0 {
+			pin, same = c.pinned(g, level.keys, stands)
+		}
 		if !same && !level.required {
 			continue
 		}
 		firm := pin != nil
-		if pin == nil && holds {
+		if pin == nil && holds && len(level.keys) > 0 {
 			if pin, same = c.pinned(g, level.keys, isHeld); !same {
 				pin = nil
 			}
 		}
-		sv := c.survey(g, level.keys, kinds, false)
+		keys := level.keys
+		if g.group.Slice.Key != "" {
+			keys = append(slices.Clone(keys), g.group.Slice.Key)
+		}
+		sv := c.survey(g, keys, kinds, false)
 		if sv == nil {
 			return false
 		}
@@ -170,15 +234,22 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			c.waitForDomain(g, report.DomainsLater())
 			return false
 		}
-		part := level.required && (g.started || some)
-		at, most := sv.choose(kinds, pin, part)
-		if at != nil && s.tries < areasTried {
+		var a *area
+		var parts []part
+		most, part := 0, level.required && (g.started || some)
+		if g.group.Slice.Key != "" {
+			parts = c.partsOf(g, keys, missing)
+			a, most = sv.slice(parts, g.group.Slice.Size, pin, part)
+		} else {
+			a, most = sv.choose(kinds, pin, part)
+		}
+		if a != nil && s.tries < areasTried {
 			s.tries++
-			s.area = &area{at, sv, part}
+			s.area = a
 			return true
 		}
-		if at == nil && sv.taken && s.tries == 0 { // by others: what there is now is not known
-			c.survey(g, level.keys, kinds, true)
+		if a == nil && sv.taken && s.tries == 0 { // by others: what there is now is not known
+			c.survey(g, keys, kinds, true)
 			return false
 		}
 		if !firm && holds && !part { // what it holds is not enough there, nor can be
@@ -187,13 +258,20 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			return false
 		}
 		if level.required {
-			where := ""
-			if firm {
-				where = pin[0]
+			if !firm {
+				pin = nil
 			}
-			why := report.NoDomain(level.keys[0], where, len(missing), most)
-			if len(sv.open) > 0 { // nobody knows whether there is room: no reason to buy nodes
-				why = report.Reason{}
+			why := report.Reason{}
+			switch {
+			case len(sv.open) > 0: // nobody knows whether there is room: no reason to buy nodes
+			case !sv.labelled:
+				why = report.NoLabel(keys)
+			case parts != nil:
+				why = c.whySlices(g, keys, parts, most, pin)
+			case pin != nil:
+				why = report.NoDomain(keys[0], pin[0], len(missing), most)
+			default:
+				why = report.NoDomain(keys[0], "", len(missing), most)
 			}
 			c.waitForDomain(g, why)
 			return false
@@ -234,65 +312,92 @@ func (c *Core) releaseHeld(g *gang) {
 	g.tally = c.count(g)
 }
 
-// inOneDomain reports whether what a gang holds is in the domain that it requires, together with what stands. If it is not, for a node was
-// relabelled meanwhile, the holds are given back, and the gang searches again a moment later.
-func (c *Core) inOneDomain(g *gang) bool {
-	if g.group == nil || g.group.Required == "" {
+// together reports whether what a gang holds is in the domain that it requires, together with what stands, and makes whole slices. If it does
+// not, for a node was relabelled meanwhile, the holds are given back, and the gang searches again a moment later.
+func (c *Core) together(g *gang) bool {
+	if !g.mustBeTogether() {
 		return true
 	}
-	keys := []string{g.group.Required}
-	of, same := c.pinned(g, keys, isHeld)
-	if pin, _ := c.pinned(g, keys, stands); same && (pin == nil || of == nil || slices.Equal(of, pin)) {
-		return true
+	ok := g.group.Slice.Key == "" || c.inSlices(g)
+	if ok && g.group.Required != "" {
+		keys := []string{g.group.Required}
+		of, same := c.pinned(g, keys, isHeld)
+		pin, _ := c.pinned(g, keys, stands)
+		ok = same && (pin == nil || of == nil || slices.Equal(of, pin))
 	}
-	c.releaseHeld(g)
-	c.pause(g)
-	return false
+	if !ok {
+		c.releaseHeld(g)
+		c.pause(g)
+	}
+	return ok
 }
 
-// endInArea ends a round that did not find enough in its domain.
-func (c *Core) endInArea(g *gang, r *round) {
-	for i := range r.area.pods {
-		r.area.pods[i] = 0 // of which nobody knows more now
+// endInArea ends a round that did not find enough in its domains.
+func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
+	for _, p := range missing { // of the domains that had too little nobody knows more now
+		if of := r.area.roomOf(p); of != nil {
+			clear(of.pods)
+		}
 	}
 	g.search.round = nil
-	if !r.area.part {
+	if r.area.part {
+		c.forgetParts(g)
+	} else {
 		c.releaseHeld(g)
 	}
 	c.mark(g)
 }
 
-// nextInArea returns the shard to ask next for nodes of the round's domain, and for which pods: the one that has most of them. Each is asked
+// nextInArea returns the shard to ask next for nodes of the round's domains, and for which pods: the one that has most of them. Each is asked
 // once.
-func (c *Core) nextInArea(r *round, kinds []kind) (next option, found bool) {
+func (c *Core) nextInArea(r *round, missing []*pod) (next option, found bool) {
+	a := r.area
+	in := map[*room][]*pod{}
+	var order []*room
+	for _, p := range missing {
+		of := a.roomOf(p)
+		if of == nil {
+			continue
+		}
+		if in[of] == nil {
+			order = append(order, of)
+		}
+		in[of] = append(in[of], p)
+	}
+	kinds := make([][]kind, len(order))
+	for i, of := range order {
+		kinds[i] = kindsOf(in[of])
+	}
 	for _, m := range c.table.Members {
 		o := option{shard: m.Incarnation, class: 2}
-		has := r.area.at[o.shard]
-		if has == nil || r.asked[o.shard] || c.owned[o.shard] == 0 {
+		if r.asked[o.shard] || c.owned[o.shard] == 0 {
 			continue
 		}
 		if o.shard == c.cfg.Self {
 			o.class = 1
 		}
-		for _, k := range kinds {
-			n := len(k.pods)
-			if i := r.area.classOf(k.class); i >= 0 {
-				n = min(n, int(has[i]))
+		for i, of := range order {
+			has := of.at[o.shard]
+			if has == nil {
+				continue
 			}
-			o.pods = append(o.pods, k.pods[:n]...)
+			for _, k := range kinds[i] {
+				n := len(k.pods)
+				if i := a.classOf(k.class); i >= 0 {
+					n = min(n, int(has[i]))
+				}
+				o.pods = append(o.pods, k.pods[:n]...)
+			}
 		}
 		if len(o.pods) > 0 && (!found || len(o.pods) > len(next.pods) || len(o.pods) == len(next.pods) && o.class < next.class) {
 			next, found = o, true
 		}
 	}
-	if found {
-		r.area.taken = true
-		for _, k := range kindsOf(next.pods) {
-			if i := r.area.classOf(k.class); i >= 0 {
-				n := int64(len(k.pods))
-				r.area.at[next.shard][i] -= min(n, r.area.at[next.shard][i])
-				r.area.pods[i] -= min(n, r.area.pods[i])
-			}
+	for _, p := range next.pods {
+		a.taken = true
+		if i, of := a.classOf(p.asked), a.roomOf(p); i >= 0 {
+			of.at[next.shard][i] = max(0, of.at[next.shard][i]-1)
+			of.pods[i] = max(0, of.pods[i]-1)
 		}
 	}
 	return next, found
@@ -307,7 +412,7 @@ func (x *survey) classOf(class *api.Class) int {
 
 // choose returns the tightest domain that has room for all of some pods, of the pinned values if there are any; in part: or else the one with
 // the most room, if it has some. most is how many of the first kind the one with the most room takes.
-func (x *survey) choose(kinds []kind, pin []string, part bool) (best *room, most int) {
+func (x *survey) choose(kinds []kind, pin []string, part bool) (a *area, most int) {
 	const whole = 1 << 20
 	type rated struct {
 		*room
@@ -344,7 +449,10 @@ func (x *survey) choose(kinds []kind, pin []string, part bool) (best *room, most
 			top = o
 		}
 	}
-	return top.room, most
+	if top.room == nil {
+		return nil, most
+	}
+	return &area{survey: x, all: top.room, values: top.values, part: part}, most
 }
 
 // survey returns the answers of all node shards about pods of some kinds, nil while they are awaited. With anew it asks them again.
@@ -426,7 +534,7 @@ func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
 		return
 	}
 	delete(x.open, from)
-	x.later = x.later || m.GetLater()
+	x.later, x.labelled = x.later || m.GetLater(), x.labelled || !m.GetUnlabelled()
 	for _, d := range m.GetDomains() {
 		if len(d.GetValues()) != len(x.keys) || len(d.GetPods()) != len(x.classes) {
 			continue

@@ -48,7 +48,7 @@ type search struct {
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.tries = time.Time{}, 0, 0, time.Time{}, false, 0, nil, 0
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.tries = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, 0
 }
 
 // valid reports whether what is reserved is still what is to be placed.
@@ -121,7 +121,7 @@ func (c *Core) hold(g *gang) {
 			return
 		}
 	}
-	if !c.inOneDomain(g) {
+	if !c.together(g) {
 		return
 	}
 	c.traceHeld(g)

@@ -45,6 +45,7 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 }
 
 func (c *Core) onGroupGone(e event.PodGroupGone) {
+	c.deleted.put(e.UID, true)
 	n := intake.Name{Namespace: e.Namespace, Name: e.Name, Kind: e.Kind}
 	if fault.On(fault.NamesNotUIDs) {
 		c.goneNames = append(c.goneNames, n)

@@ -52,7 +52,7 @@ func (c *Core) noteRepeller(uid string, p *api.Pod) {
 		return
 	}
 	r := repeller{class: p.Class}
-	terms, _ := api.ReadRepels(p.Class.Repels)
+	terms, _ := api.ReadRepels(p.Class.Repels) // none for claims that one pod at a time may use: those are not about labels
 	named := map[string]bool{}
 	for _, t := range terms {
 		namespaces, any := t.Namespaces()

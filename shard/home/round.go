@@ -34,15 +34,18 @@ type round struct {
 	classes []*api.Class // of body
 	never   classCount   // of shards where not even an empty node would take a pod of the class
 	silent  bool         // one did not answer
-	area    *area        // that it is confined to
+	area    *area        // that it is confined to, nil for none
 	gained  bool         // a pod got a hold whose place others of the gang depend on
 }
 
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
 func (c *Core) seek(g *gang) bool {
-	missing := g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere })
-	tiedFirst(missing)
 	s := &g.search
+	if s.round == nil {
+		c.forgetParts(g)
+	}
+	missing := g.pick(g.seeks)
+	tiedFirst(missing)
 	if len(missing) == 0 {
 		c.tellUnplaced(g, nil)
 		s.round = nil
@@ -114,11 +117,12 @@ func (c *Core) seek(g *gang) bool {
 	var classes classes
 	r.body = &wire.HoldRequest{
 		Gang: g.message(), Serial: r.open.serial, Rank: g.charge.rank, TableEpoch: uint64(c.table.Epoch),
-		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0, Grade: r.least, Within: r.area.labels(),
+		TtlMs: c.holdFor(g).Milliseconds(), Patient: g.charge.patient, Trace: c.traceOf(g, spanHold), Short: r.short && len(r.rest) == 0, Grade: r.least,
 	}
 	for _, p := range r.pods {
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.asked)})
 	}
+	c.confineTo(r.area, r.body, r.pods)
 	r.body.Beside = c.beside(g, shard, r.pods)
 	r.body.Classes, r.classes = classes.wire, classes.list
 	c.countBytes(g.name.Namespace, classes.bytes())
@@ -170,7 +174,7 @@ func (g *gang) touch(shard api.Incarnation) {
 // endRound ends a round that did not find a hold for every pod: it says why, and puts the gang to sleep.
 func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if r.area != nil {
-		c.endInArea(g, r)
+		c.endInArea(g, r, missing)
 		return
 	}
 	members := 0

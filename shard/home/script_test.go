@@ -175,8 +175,8 @@ func (s *script) run(line string) []string {
 	coordinator := func(body *wire.Envelope) []string { return from(event.ToCoordinator, body) }
 
 	switch fields[0] {
-	case "config": // [trace] and numbers: inflight= budget= statuses= holdpods= commitpods= volumes=SECONDS
-		s.core = logged(New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")),
+	case "config": // [trace] and numbers: inflight= budget= statuses= holdpods= commitpods= volumes=SECONDS levels=LABEL,...
+		s.core = logged(New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")), Levels: slices.DeleteFunc(strings.Split(w.value["levels"], ","), func(key string) bool { return key == "" }),
 			VolumesWithin: time.Duration(w.num("volumes")) * time.Second, HoldPods: int(w.num("holdpods")), CommitPods: int(w.num("commitpods")),
 			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))}))
 		return nil
@@ -319,7 +319,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "group": // NAME [whole deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL mode=
+	case "group": // NAME [whole deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL slice=LABEL:SIZE mode=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
@@ -329,6 +329,9 @@ func (s *script) run(line string) []string {
 			if key != "" {
 				g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, v1alpha1.TopologyConstraint{Key: key, Mode: mode})
 			}
+		}
+		if key, size, ok := strings.Cut(w.value["slice"], ":"); ok {
+			g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, v1alpha1.TopologyConstraint{Key: key, SliceSize: int32(w.toNum(size))})
 		}
 		if w.value["timeout"] != "" {
 			seconds := int32(w.num("timeout"))
@@ -475,9 +478,9 @@ func (s *script) run(line string) []string {
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Explained{Explained: m}})
 
-	case "probed": // SHARD VALUE[+VALUE]:PODS[/SPARE] ... [later]: answers the last Probe to the shard
+	case "probed": // SHARD VALUE[+VALUE]:PODS[/SPARE] ... [later] [unlabelled]: answers the last Probe to the shard
 		q := s.find("probe " + w.plain[0]).GetProbe()
-		m := &wire.Probed{Serial: q.Serial, Later: w.has("later")}
+		m := &wire.Probed{Serial: q.Serial, Later: w.has("later"), Unlabelled: w.has("unlabelled")}
 		for _, text := range w.plain[1:] {
 			if values, room, ok := strings.Cut(text, ":"); ok {
 				pods, spare, _ := strings.Cut(room, "/")
@@ -889,6 +892,9 @@ func printMessage(e *wire.Envelope) string {
 		out := fmt.Sprintf("HoldRequest %s serial %s:", m.Gang.Uid, printSerial(m.Serial))
 		for _, p := range m.Pods {
 			out += " " + p.PodUid
+			if p.Domain > 0 {
+				out += "/" + m.Domains[p.Domain-1].Value
+			}
 		}
 		if m.Patient {
 			out += fmt.Sprintf(" patient for %s", time.Duration(m.TtlMs)*time.Millisecond)

@@ -358,7 +358,8 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 // awaitPodGroup gives the watch of PodGroups time to show the one of an inherited reservation. Then it is gone: its bound
 // pods run on and stay charged; without any it is closed and given back.
 func (c *Core) awaitPodGroup(g *gang) {
-	if at := g.ownerless.Add(c.cfg.StrayAfter); c.now.Before(at) {
+	deleted, _ := c.deleted.get(g.id) // then nothing is to be waited for, unless bound pods are to find another PodGroup
+	if at := g.ownerless.Add(c.cfg.StrayAfter); c.now.Before(at) && (!deleted || g.tally.bound > 0) {
 		c.wakeAt(g, at)
 		return
 	}

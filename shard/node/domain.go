@@ -10,31 +10,44 @@ import (
 	"basalt.dev/basalt/shard/topology"
 )
 
-// Gangs that are placed in one topology domain. Their home shard chooses the domain: it asks every node shard how many pods fit into each
-// (Probe), adds up the answers, and then requests holds on nodes of the one that it chose (HoldRequest.within). The holds are as all others,
-// and so is what follows: that the gang is in one domain rests on the home alone.
+// Gangs that are placed in one topology domain, or each slice of them in one. Their home shard chooses the domains: it asks every node shard
+// how many pods fit into each (Probe), adds up the answers, and then requests holds on nodes of those that it chose: HoldRequest.within is the
+// domain of all its pods, HoldRequest.domains those of slices, which lie in it. The holds are as all others, and so is what follows: that a
+// gang or slice is in one domain rests on the home alone.
 
 const (
 	// maxDomains bounds the domains that an answer names: those with the most room.
 	maxDomains = 4096
 	// maxProbed bounds the classes that a question names, and the labels.
 	maxProbed     = 16
-	maxProbedKeys = 2
+	maxProbedKeys = 3
 )
 
 // domain is the nodes with some values of some labels.
 type domain struct{ keys, values []string }
 
-// domainOf reads the domain of a request, nil for none.
-func domainOf(labels []*wire.Label) *domain {
-	if len(labels) == 0 {
-		return nil
+// domainsOf reads the domains of a request by the numbers that its pods name, nil for none. It reports whether each
+// that a pod names is there; there are at most as many as pods.
+func domainsOf(m *wire.HoldRequest) (domains []*domain, ok bool) {
+	if len(m.GetDomains()) > len(m.GetPods()) {
+		return nil, false
 	}
-	d := &domain{}
-	for _, l := range labels {
-		d.keys, d.values = append(d.keys, l.GetKey()), append(d.values, l.GetValue())
+	domains = make([]*domain, 1+len(m.GetDomains()))
+	for i := range domains {
+		labels := m.GetWithin()
+		if i > 0 {
+			labels = append(slices.Clone(labels), m.GetDomains()[i-1])
+		}
+		if len(labels) == 0 {
+			continue
+		}
+		d := &domain{}
+		for _, l := range labels {
+			d.keys, d.values = append(d.keys, l.GetKey()), append(d.values, l.GetValue())
+		}
+		domains[i] = d
 	}
-	return d
+	return domains, !slices.ContainsFunc(m.GetPods(), func(p *wire.PodWant) bool { return int(p.GetDomain()) >= len(domains) })
 }
 
 // isIn reports whether a node is in a domain; every node is in none.
@@ -89,7 +102,7 @@ func (c *Core) probe(from api.Incarnation, m *wire.Probe) {
 		before := c.cache.Compared()
 		domains, more := c.cache.Survey(classes, keys, allow, maxDomains)
 		c.spend(m.GetNamespace(), before)
-		reply.More = more
+		reply.More, reply.Unlabelled = more, len(domains) == 0 && !c.cache.Labelled(keys)
 		for _, d := range domains {
 			out := &wire.Domain{Values: d.Values, Spare: d.Spare, Pods: make([]uint32, len(d.Pods))}
 			for i, n := range d.Pods {

@@ -39,7 +39,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	c.noteRequest(from, namespace, classes)
 
 	reply := &wire.HoldReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial()}
-	full := make([]bool, len(classes))  // no room for another pod of the class
+	full := make([]bool, len(classes))  // no more pods of the class are placed
 	asked := make([]bool, len(classes)) // mayCompare,
 	later := make([]bool, len(classes)) // and it said no
 	refused := make([]uint32, len(classes))
@@ -65,7 +65,13 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		ruled[i] = !full[i]
 	}
 	plan := c.plan(g, classes, ruled, m)
-	in := domainOf(m.GetWithin())
+	domains, named := domainsOf(m)
+	if !named {
+		c.ignored++
+		return
+	}
+	type place struct{ class, domain int }
+	none := map[place]bool{} // no room for another pod of the class in the domain
 	defer plan.end(g)
 	for i := range classes {
 		if !ruled[i] {
@@ -81,6 +87,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		if uid == "" || i >= len(classes) {
 			continue
 		}
+		in, here := domains[want.GetDomain()], place{i, int(want.GetDomain())}
 		if h := g.holds[uid]; h != nil {
 			if h.class.Key == classes[i].Key && c.cache.CanStay(uid).Fits() && c.isIn(in, h.node) && (!h.ruled || plan.stays(i, uid, h.node)) {
 				h.serial = m.GetSerial()
@@ -122,7 +129,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			}
 			reply.Promised = append(reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
 		}
-		if full[i] {
+		if full[i] || none[here] {
 			promise()
 			continue
 		}
@@ -136,7 +143,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		node, victims, ok := plan.place(i, in, wishing[i], m.GetGrade(), rank)
 		if !ok {
-			full[i] = true
+			none[here] = true
 			promise()
 			continue
 		}

@@ -25,7 +25,7 @@ const (
 	maxRoomClasses = 256
 	// maxCandidates bounds the candidates that are looked for, the first ones.
 	maxCandidates = 8192
-	// maxRoomResources bounds the resources that the classes request together.
+	// maxRoomResources bounds the resources that the classes request together, CSI drivers among them.
 	maxRoomResources = 256
 )
 
@@ -42,7 +42,7 @@ func (c *Core) roomProbe(from api.Incarnation, m *wire.RoomProbe) {
 	}
 	named := map[string]bool{}
 	for _, class := range classes {
-		for _, a := range class.Requests {
+		for _, a := range class.Room() {
 			named[a.Resource] = true
 		}
 	}

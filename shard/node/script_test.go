@@ -337,17 +337,22 @@ func (s *script) run(line string) []string {
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "attachable": // n1 [LIMIT USED]
-		if len(w.plain) == 1 {
+	case "attachable": // n1 [LIMIT USED], or n1 missing
+		switch {
+		case len(w.plain) == 1:
 			return s.step(event.NodeVolumes{Name: w.plain[0]})
+		case w.plain[1] == "missing":
+			return s.step(event.NodeVolumes{Name: w.plain[0], Attachable: []api.Attachable{{Driver: "ebs", Missing: true}}})
 		}
 		return s.step(event.NodeVolumes{Name: w.plain[0], Attachable: []api.Attachable{{Driver: "ebs", Limit: w.toNum(w.plain[1]), Used: w.toNum(w.plain[2])}}})
 
-	case "node": // n1 cpu= [gpu=] [label=k:v] [taint=k] [soft=k], a taint that prefers no pods, [unreadable=words] [cordoned]
+	case "node": // n1 cpu= [gpu=] [label=k:v,...] [taint=k] [soft=k], a taint that prefers no pods, [unreadable=words] [cordoned]
 		n := &api.Node{Name: w.plain[0], UID: "uid-" + w.plain[0], Allocatable: w.amounts(110), Unschedulable: w.has("cordoned")}
 		n.Labels = map[string]string{api.LabelHostname: w.or("host", w.plain[0])}
-		if k, v, ok := strings.Cut(w.value["label"], ":"); ok {
-			n.Labels[k] = v
+		for label := range strings.SplitSeq(w.value["label"], ",") {
+			if k, v, ok := strings.Cut(label, ":"); ok {
+				n.Labels[k] = v
+			}
 		}
 		if w.has("nameless") {
 			delete(n.Labels, api.LabelHostname)
@@ -364,7 +369,7 @@ func (s *script) run(line string) []string {
 	case "nodegone":
 		return s.step(event.NodeGone{Name: w.plain[0]})
 
-	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [in=KEY:VALUE,...] [awaits=g1,g2] [patient] [claimed]
+	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [in=KEY:VALUE,...] [slices=KEY]: p1/VALUE is of one [awaits=g1,g2] [patient] [claimed]
 		m := &wire.HoldRequest{Gang: w.gang(), Serial: uint64(w.num("serial")), Rank: &wire.Rank{Priority: w.num("priority"), Order: uint64(w.num("order")), GangUid: w.plain[0]},
 			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient"), Claimed: w.has("claimed"), Awaits: list(w.value["awaits"]), Grade: uint32(w.num("grade"))}
 		for label := range strings.SplitSeq(w.value["in"], ",") {
@@ -376,7 +381,17 @@ func (s *script) run(line string) []string {
 			if uid == "patient" || uid == "claimed" {
 				continue
 			}
-			m.Pods = append(m.Pods, &wire.PodWant{PodUid: uid})
+			uid, value, sliced := strings.Cut(uid, "/")
+			want := &wire.PodWant{PodUid: uid}
+			if sliced {
+				i := slices.IndexFunc(m.Domains, func(l *wire.Label) bool { return l.Value == value })
+				if i < 0 {
+					i = len(m.Domains)
+					m.Domains = append(m.Domains, &wire.Label{Key: w.value["slices"], Value: value})
+				}
+				want.Domain = uint32(i + 1)
+			}
+			m.Pods = append(m.Pods, want)
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
 
@@ -612,6 +627,9 @@ func printMessage(e *wire.Envelope) string {
 		return out
 	case *wire.Envelope_Probed:
 		out := fmt.Sprintf("Probed %d:", b.Probed.Serial)
+		if b.Probed.Unlabelled {
+			out += " unlabelled"
+		}
 		for _, d := range b.Probed.Domains {
 			out += fmt.Sprintf(" %s has room for %d and spare %d", strings.Join(d.Values, " "), d.Pods[0], d.Spare)
 		}

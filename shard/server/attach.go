@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,62 +17,88 @@ import (
 
 // attached counts, by node, the volumes of CSI drivers that limit them (CSINode spec.drivers[*].allocatable), and says it to the node core: a
 // volume counts once for a node, however many of its pods use it, and as long as a VolumeAttachment shows it there. Pods on their way
-// to a node are not counted here; the node core counts those.
+// to a node are not counted here; the node core counts those. A node that lacks a driver which has to be installed where its volumes are used
+// (CSIDriver spec.preventPodSchedulingIfMissing) takes none of them.
 //
 // It says nothing of drivers of which no pod of ours has asked for a volume: a node may name any.
 type attached struct {
 	say         func(event.NodeVolumes)
-	limits      map[string]map[string]int64 // of nodes, by driver
-	limited     map[string]int              // by driver: nodes that limit it
-	asked       map[string]bool             // drivers of pods of ours
-	placed      map[types.UID]*placedPod    // pods with a node, and with volumes
-	onNode      map[string]map[types.UID]*placedPod
-	ofClaim     map[types.NamespacedName]map[types.UID]*placedPod
+	drivers     map[string]map[string]int64      // of nodes: how many volumes of each driver that is installed there, endless for any number
+	limited     map[string]int                   // by driver: nodes that limit it
+	needed      map[string]bool                  // drivers that have to be installed
+	asked       map[string]bool                  // drivers of pods of ours
 	attachments map[string]attachment            // VolumeAttachments by name,
 	attachedTo  map[string]map[string]attachment // by node and name,
 	attachedOf  map[string]map[string]attachment // and by volume and name
 	said        map[string][]api.Attachable
 }
 
-type placedPod struct {
-	node   string
-	claims []types.NamespacedName
-	inline []string // drivers of disks that it names itself
-}
-
 type attachment struct{ node, volume string }
 
 func newAttached() attached {
-	return attached{say: func(event.NodeVolumes) {}, limits: map[string]map[string]int64{}, limited: map[string]int{}, asked: map[string]bool{}, placed: map[types.UID]*placedPod{},
-		onNode: map[string]map[types.UID]*placedPod{}, ofClaim: map[types.NamespacedName]map[types.UID]*placedPod{},
+	return attached{say: func(event.NodeVolumes) {}, drivers: map[string]map[string]int64{}, limited: map[string]int{}, needed: map[string]bool{}, asked: map[string]bool{},
 		attachments: map[string]attachment{}, attachedTo: map[string]map[string]attachment{}, attachedOf: map[string]map[string]attachment{}, said: map[string][]api.Attachable{}}
 }
 
 // Limited implements volume.Cluster. The first pod that asks for volumes of a driver has the nodes say what they have of it.
 func (c *claims) Limited(driver string) bool {
-	if c.limited[driver] == 0 {
+	if !c.limits(driver) {
 		return false
 	}
 	if !c.asked[driver] {
 		c.asked[driver] = true
-		for node, of := range c.limits {
-			if _, limits := of[driver]; limits {
-				c.countVolumes(node)
-			}
-		}
+		c.driverCounts(driver)
 	}
 	return true
+}
+
+// limits reports whether some node may not take any number of a driver's volumes.
+func (c *claims) limits(driver string) bool { return c.limited[driver] > 0 || c.needed[driver] }
+
+// setNeeded takes whether a driver has to be installed.
+func (c *claims) setNeeded(driver string, needed bool) {
+	if c.needed[driver] == needed {
+		return
+	}
+	if c.needed[driver] = needed; !needed {
+		delete(c.needed, driver)
+	}
+	if c.asked[driver] {
+		c.driverCounts(driver)
+	}
+}
+
+// driverCounts counts anew on the nodes that do not take any number of a driver's volumes, or did not.
+func (c *claims) driverCounts(driver string) {
+	for node, of := range c.drivers {
+		if limit, installed := of[driver]; installed && limit != endless {
+			c.countVolumes(node)
+		}
+	}
+	for node := range c.labels {
+		if _, installed := c.drivers[node][driver]; !installed {
+			c.countVolumes(node)
+		}
+	}
 }
 
 // countVolumes says how many volumes a node can have, and has, if that is something else than it said last.
 func (c *claims) countVolumes(node string) {
 	var now []api.Attachable
-	for _, driver := range slices.Sorted(maps.Keys(c.limits[node])) {
-		if c.asked[driver] {
-			now = append(now, api.Attachable{Driver: driver, Limit: c.limits[node][driver]})
+	for driver, limit := range c.drivers[node] {
+		if c.asked[driver] && limit != endless {
+			now = append(now, api.Attachable{Driver: driver, Limit: limit})
+		}
+	}
+	if c.Node(node) {
+		for driver := range c.needed {
+			if _, installed := c.drivers[node][driver]; !installed && c.asked[driver] {
+				now = append(now, api.Attachable{Driver: driver, Missing: true})
+			}
 		}
 	}
 	if len(now) > 0 {
+		slices.SortFunc(now, func(a, b api.Attachable) int { return cmp.Compare(a.Driver, b.Driver) })
 		c.addUsed(node, now)
 	}
 	if slices.Equal(now, c.said[node]) {
@@ -89,7 +114,7 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 	counted := map[string]bool{}
 	count := func(driver, kind, namespace, name string) {
 		i := slices.IndexFunc(of, func(a api.Attachable) bool { return a.Driver == driver })
-		if i < 0 {
+		if i < 0 || of[i].Missing {
 			return
 		}
 		if key := strings.Join([]string{kind, driver, namespace, name}, "\x00"); !counted[key] {
@@ -98,7 +123,8 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 		}
 	}
 	for uid, p := range c.onNode[node] {
-		for _, name := range p.claims {
+		for _, used := range p.claims {
+			name := used.NamespacedName
 			claim := c.claim[name]
 			if v := c.volume[claim.Volume]; v != nil {
 				count(v.Driver, "volume", "", cmp.Or(v.Handle, claim.Volume))
@@ -117,61 +143,16 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 	}
 }
 
-// place takes note of a pod, and returns the node whose volumes it may change, "" for none.
-func (c *claims) place(p *corev1.Pod) (node string) {
-	on := p.Spec.NodeName
-	if on == "" && !c.rules.Ours(p.Spec.SchedulerName) { // another scheduler keeps room there
-		on = p.Status.NominatedNodeName
-	}
-	ended := hasEnded(p)
-	was := c.placed[p.UID]
-	if was != nil && was.node == on && !ended {
-		return ""
-	}
-	node = c.unplace(p.UID)
-	if on == "" || ended {
-		return node
-	}
-	if node != "" { // it moves
-		c.countVolumes(node)
-	}
-	now := &placedPod{node: on}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if name := api.ClaimOf(p, v); name != "" {
-			now.claims = append(now.claims, types.NamespacedName{Namespace: p.Namespace, Name: name})
-		} else if _, driver := volume.InlineDriver(v); driver != "" {
-			now.inline = append(now.inline, driver)
-		}
-	}
-	if len(now.claims)+len(now.inline) == 0 {
-		return ""
-	}
-	c.placed[p.UID] = now
-	put(c.onNode, now.node, p.UID, now)
-	for _, claim := range now.claims {
-		put(c.ofClaim, claim, p.UID, now)
-	}
-	return now.node
-}
-
-func (c *claims) unplace(uid types.UID) (node string) {
-	p := c.placed[uid]
-	if p == nil {
-		return ""
-	}
-	delete(c.placed, uid)
-	remove(c.onNode, p.node, uid)
-	for _, claim := range p.claims {
-		remove(c.ofClaim, claim, uid)
-	}
-	return p.node
-}
-
 // claimCounts counts anew on the nodes of the pods that use a claim.
 func (c *claims) claimCounts(name types.NamespacedName) {
-	for _, p := range c.ofClaim[name] {
-		c.countVolumes(p.node)
+	all := c.usage[name]
+	if all == nil {
+		return
+	}
+	for _, p := range all.users {
+		if p.node != "" {
+			c.countVolumes(p.node)
+		}
 	}
 }
 
@@ -189,65 +170,83 @@ func (c *claims) volumeCounts(name string, versions ...*volume.Volume) {
 
 // countAll counts anew on all nodes, after a new list of something.
 func (c *claims) countAll() {
-	for node := range c.limits {
+	for node := range c.drivers {
 		c.countVolumes(node)
 	}
 }
 
-// setLimits takes which drivers limit the volumes of a node.
-func (c *claims) setLimits(node string, now map[string]int64) {
-	for driver := range c.limits[node] {
+// setDrivers takes which drivers are installed on a node, and how many volumes of each it takes.
+func (c *claims) setDrivers(node string, now map[string]int64) {
+	for driver, limit := range c.drivers[node] {
+		if limit == endless {
+			continue
+		}
 		if c.limited[driver]--; c.limited[driver] == 0 {
 			delete(c.limited, driver)
 		}
 	}
-	for driver := range now {
-		c.limited[driver]++
+	for driver, limit := range now {
+		if limit != endless {
+			c.limited[driver]++
+		}
 	}
-	if c.limits[node] = now; len(now) == 0 {
-		delete(c.limits, node)
+	if c.drivers[node] = now; len(now) == 0 {
+		delete(c.drivers, node)
 	}
 	c.countVolumes(node)
 }
 
 // tips reports whether a driver would limit the volumes of a first node, or of none any more.
 func (c *claims) tips(node string, now map[string]int64) bool {
-	old := c.limits[node]
+	limits := func(of map[string]int64, driver string) bool {
+		limit, installed := of[driver]
+		return installed && limit != endless
+	}
+	old := c.drivers[node]
 	for driver := range old {
-		if _, still := now[driver]; !still && c.limited[driver] == 1 {
+		if limits(old, driver) && !limits(now, driver) && c.limited[driver] == 1 {
 			return true
 		}
 	}
 	for driver := range now {
-		if c.limited[driver] == 0 {
+		if limits(now, driver) && c.limited[driver] == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// limitsOf returns how many volumes a node takes, by driver, of those that limit them.
-func limitsOf(n *storagev1.CSINode) (limits map[string]int64) {
+// driversOf returns the drivers that are installed on a node, and how many volumes of each it takes.
+func driversOf(n *storagev1.CSINode) map[string]int64 {
+	out := map[string]int64{}
 	for i := range n.Spec.Drivers {
-		if d := &n.Spec.Drivers[i]; d.Allocatable != nil && d.Allocatable.Count != nil && len(limits) < maxDrivers {
-			if limits == nil {
-				limits = map[string]int64{}
-			}
-			limits[d.Name] = max(0, int64(*d.Allocatable.Count))
+		d := &n.Spec.Drivers[i]
+		if out[d.Name] = endless; d.Allocatable != nil && d.Allocatable.Count != nil {
+			out[d.Name] = max(0, int64(*d.Allocatable.Count))
+		}
+		if len(out) == maxDrivers {
+			break
 		}
 	}
-	return limits
+	return out
 }
 
-// maxDrivers is how many drivers of a node are read.
-const maxDrivers = 64
+// endless says that a node takes any number of a driver's volumes, and maxDrivers is how many drivers of a node are read.
+const (
+	endless    = -1
+	maxDrivers = 64
+)
 
-// stripCSINode keeps what limitsOf reads.
+// stripCSINode keeps what driversOf reads.
 func stripCSINode(n *storagev1.CSINode) *storagev1.CSINode {
 	out := &storagev1.CSINode{ObjectMeta: api.StripMeta(&n.ObjectMeta)}
-	limits := limitsOf(n)
-	for _, driver := range slices.Sorted(maps.Keys(limits)) {
-		out.Spec.Drivers = append(out.Spec.Drivers, storagev1.CSINodeDriver{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(limits[driver]))}})
+	drivers := driversOf(n)
+	for _, name := range slices.Sorted(maps.Keys(drivers)) {
+		d := storagev1.CSINodeDriver{Name: name}
+		if limit := drivers[name]; limit != endless {
+			d.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(limit))}
+		}
+		out.Spec.Drivers = append(out.Spec.Drivers, d)
 	}
 	return out
 }
@@ -257,12 +256,12 @@ func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
 		c.mu.Lock()
 		tips := c.tips(node, now) // only events of CSINodes change that
 		if !tips {
-			c.setLimits(node, now)
+			c.setDrivers(node, now)
 		}
 		c.mu.Unlock()
 		if tips {
 			c.changeAny(func() {
-				c.setLimits(node, now)
+				c.setDrivers(node, now)
 				c.supplyChanged(allClasses)
 			})
 		}
@@ -273,17 +272,17 @@ func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
 				there := map[string]bool{}
 				for _, n := range list {
 					there[n.Name] = true
-					c.setLimits(n.Name, limitsOf(n))
+					c.setDrivers(n.Name, driversOf(n))
 				}
-				for _, node := range slices.Collect(maps.Keys(c.limits)) {
+				for _, node := range slices.Collect(maps.Keys(c.drivers)) {
 					if !there[node] {
-						c.setLimits(node, nil)
+						c.setDrivers(node, nil)
 					}
 				}
 				c.supplyChanged(allClasses)
 			})
 		},
-		Seen:  func(n *storagev1.CSINode) { set(n.Name, limitsOf(n)) },
+		Seen:  func(n *storagev1.CSINode) { set(n.Name, driversOf(n)) },
 		Gone:  func(n *storagev1.CSINode) { set(n.Name, nil) },
 		Flush: c.flush,
 	}

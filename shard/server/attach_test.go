@@ -54,29 +54,29 @@ func TestAttached(t *testing.T) {
 	s.seen(on(claiming("old-e", "e", 0), "n1"))
 	expect("nobody of ours has asked", "", "")
 	s.seen(claiming("p", "b", 0))
-	expect("one has", "[{d 4 1}]", "[{d 1 0}]")
+	expect("one has", "[{d 4 1 false}]", "[{d 1 0 false}]")
 	if got := s.attach["p"].String(); got != "d=1" {
 		t.Errorf("the pod attaches %s", got)
 	}
 	s.seen(on(claiming("too-a", "a", 0), "n1"))
-	expect("two pods share a volume", "[{d 4 1}]", "[{d 1 0}]")
+	expect("two pods share a volume", "[{d 4 1 false}]", "[{d 1 0 false}]")
 	s.seen(on(claiming("p", "b", 0), "n1"))
-	expect("the pod is bound", "[{d 4 2}]", "[{d 1 0}]")
+	expect("the pod is bound", "[{d 4 2 false}]", "[{d 1 0 false}]")
 	s.volumeAttachments().Seen(attach("va-b", "b", "n1"))
 	s.volumeAttachments().Seen(attach("va-c", "c", "n1"))
-	expect("its volume is attached, and one without a pod", "[{d 4 3}]", "[{d 1 0}]")
+	expect("its volume is attached, and one without a pod", "[{d 4 3 false}]", "[{d 1 0 false}]")
 	s.gone(on(claiming("p", "b", 0), "n1"))
-	expect("the pod is gone, its volume is still attached", "[{d 4 3}]", "[{d 1 0}]")
+	expect("the pod is gone, its volume is still attached", "[{d 4 3 false}]", "[{d 1 0 false}]")
 	s.volumeAttachments().Gone(attach("va-b", "b", "n1"))
-	expect("it is detached", "[{d 4 2}]", "[{d 1 0}]")
+	expect("it is detached", "[{d 4 2 false}]", "[{d 1 0 false}]")
 	s.volumeAttachments().Replaced([]*storagev1.VolumeAttachment{attach("va-c", "c", "n2")}, 0)
-	expect("another list", "[{d 4 1}]", "[{d 1 1}]")
+	expect("another list", "[{d 4 1 false}]", "[{d 1 1 false}]")
 	ended := on(claiming("old-a", "a", 0), "n1")
 	ended.Status.Phase = corev1.PodSucceeded
 	s.seen(ended)
-	expect("one of two users has ended", "[{d 4 1}]", "[{d 1 1}]")
+	expect("one of two users has ended", "[{d 4 1 false}]", "[{d 1 1 false}]")
 	s.gone(on(claiming("too-a", "a", 0), "n1"))
-	expect("the other is gone", "[{d 4 0}]", "[{d 1 1}]")
+	expect("the other is gone", "[{d 4 0 false}]", "[{d 1 1 false}]")
 
 	// Volumes that are provisioned later count by their claim, then by their name.
 	late := storagev1.VolumeBindingWaitForFirstConsumer
@@ -89,20 +89,51 @@ func TestAttached(t *testing.T) {
 		t.Errorf("a pod whose volume is provisioned later attaches %s", got)
 	}
 	s.seen(on(claiming("late", "l", 0), "n1"))
-	expect("its claim is not seen bound yet", "[{d 4 1}]", "[{d 1 1}]")
+	expect("its claim is not seen bound yet", "[{d 4 1 false}]", "[{d 1 1 false}]")
 	bind("l", "d")
-	expect("it is", "[{d 4 1}]", "[{d 1 1}]")
+	expect("it is", "[{d 4 1 false}]", "[{d 1 1 false}]")
 	s.volumeAttachments().Seen(attach("va-l", "l", "n1"))
-	expect("and attached", "[{d 4 1}]", "[{d 1 1}]")
+	expect("and attached", "[{d 4 1 false}]", "[{d 1 1 false}]")
+
+	// A driver that has to be installed.
+	s.node(&api.Node{Name: "n1"})
+	s.node(&api.Node{Name: "n2"})
+	needs := stripCSIDriver(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "endless"}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}})
+	s.csiDrivers().Seen(needs)
+	expect("needed, and nobody has asked", "[{d 4 1 false}]", "[{d 1 1 false}]")
+	s.seen(claiming("q", "e", 0))
+	expect("needed", "[{d 4 1 false} {endless 0 0 true}]", "[{d 1 1 false} {endless 0 0 true}]")
+	if got := s.attach["q"].String(); got != "endless=1" {
+		t.Errorf("the pod attaches %s", got)
+	}
+	installed := csiNode("n2", map[string]int32{"d": 1})
+	installed.Spec.Drivers = append(installed.Spec.Drivers, storagev1.CSINodeDriver{Name: "endless"})
+	s.csiNodes().Seen(stripCSINode(installed))
+	expect("installed on a node", "[{d 4 1 false} {endless 0 0 true}]", "[{d 1 1 false}]")
+	s.csiNodes().Seen(csiNode("n2", map[string]int32{"d": 1}))
+	expect("and no more", "[{d 4 1 false} {endless 0 0 true}]", "[{d 1 1 false} {endless 0 0 true}]")
+	s.csiDrivers().Replaced(nil, 0)
+	expect("not needed any more", "[{d 4 1 false}]", "[{d 1 1 false}]")
+	if got := s.attach["q"].String(); got != "" {
+		t.Errorf("the pod attaches %s", got)
+	}
+	s.csiDrivers().Seen(needs)
+	s.nodeGone("n2")
+	expect("a node is gone", "[{d 4 1 false} {endless 0 0 true}]", "[{d 1 1 false}]")
+	s.node(&api.Node{Name: "n2"})
+	expect("and is back", "[{d 4 1 false} {endless 0 0 true}]", "[{d 1 1 false} {endless 0 0 true}]")
+	s.csiDrivers().Gone(needs)
+	s.gone(claiming("q", "e", 0))
+	s.gone(on(claiming("old-e", "e", 0), "n1"))
 
 	s.csiNodes().Seen(csiNode("n1", map[string]int32{"d": 9}))
-	expect("another limit", "[{d 9 1}]", "[{d 1 1}]")
+	expect("another limit", "[{d 9 1 false}]", "[{d 1 1 false}]")
 	s.csiNodes().Replaced([]*storagev1.CSINode{csiNode("n2", nil)}, 0)
 	expect("no limits any more", "[]", "[]")
 	s.volumeAttachments().Replaced(nil, 0)
 
 	s.replaced(nil, func(_ []*api.Pod) {})
-	if n := len(s.limits) + len(s.limited) + len(s.placed) + len(s.onNode) + len(s.ofClaim) + len(s.attachments) + len(s.attachedTo) + len(s.attachedOf) + len(s.attached.said); n != 0 {
+	if n := len(s.drivers) + len(s.limited) + len(s.uses) + len(s.usage) + len(s.onNode) + len(s.attachments) + len(s.attachedTo) + len(s.attachedOf) + len(s.attached.said); n != 0 {
 		t.Errorf("%d things are kept", n)
 	}
 }

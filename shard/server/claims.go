@@ -69,18 +69,19 @@ func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 func (c *claims) seen(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if node := c.place(p); node != "" { // before the node core stops to count the pod itself
-		c.countVolumes(node)
-	}
-	if !usesClaims(p) {
+	if len(p.Spec.Volumes) == 0 {
 		c.show(c.reduce(p))
 		return
 	}
 	before := answers{}
-	for _, name := range claimsOf(p) {
-		c.noteUsage(before, name)
+	for i := range p.Spec.Volumes {
+		if v := p.Spec.Volumes[i].PersistentVolumeClaim; v != nil {
+			c.noteUsage(before, types.NamespacedName{Namespace: p.Namespace, Name: v.ClaimName})
+		}
 	}
-	c.use(p, c.rules)
+	for _, node := range c.use(p, c.rules) { // before the node core stops to count the pod itself
+		c.countVolumes(node)
+	}
 	c.show(c.reduce(p))
 	c.again(before, map[types.UID]bool{p.UID: true})
 }
@@ -93,12 +94,8 @@ func (c *claims) replaced(list []*corev1.Pod, show func([]*api.Pod)) {
 	clear(c.users)
 	clear(c.bound)
 	c.usages = newUsages()
-	clear(c.placed)
-	clear(c.onNode)
-	clear(c.ofClaim)
 	for _, p := range list { // all of them before anything is said of one
-		c.place(p)
-		if usesClaims(p) {
+		if len(p.Spec.Volumes) > 0 {
 			c.use(p, c.rules)
 		}
 	}
@@ -114,14 +111,17 @@ func (c *claims) gone(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(p.UID)
-	if node := c.unplace(p.UID); node != "" {
-		c.countVolumes(node)
+	used := c.uses[p.UID]
+	if used == nil {
+		return
 	}
 	before := answers{}
-	for _, name := range c.uses[p.UID].claims {
-		c.noteUsage(before, name)
+	for _, claim := range used.claims {
+		c.noteUsage(before, claim.NamespacedName)
 	}
-	c.unuse(p.UID)
+	for _, node := range c.unuse(p.UID) {
+		c.countVolumes(node)
+	}
 	c.again(before, map[types.UID]bool{})
 }
 
@@ -139,7 +139,7 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 		v := &p.Spec.Volumes[i]
 		if name := api.ClaimOf(p, v); name != "" {
 			w.subjects = append(w.subjects, subject{aClaim, p.Namespace, name})
-		} else if _, driver := volume.InlineDriver(v); driver != "" {
+		} else if driver := volume.InlineDriver(v); driver != "" {
 			w.subjects = append(w.subjects, subject{kind: aDriver, name: driver})
 		}
 	}
@@ -206,28 +206,6 @@ func (c *claims) unbind(name types.NamespacedName) {
 	}
 }
 
-func usesClaims(p *corev1.Pod) bool {
-	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// claimsOf names the claims that a pod names itself, each once.
-func claimsOf(p *corev1.Pod) (all []types.NamespacedName) {
-	seen := map[string]bool{}
-	for i := range p.Spec.Volumes {
-		v := p.Spec.Volumes[i].PersistentVolumeClaim
-		if v != nil && !seen[v.ClaimName] {
-			seen[v.ClaimName] = true
-			all = append(all, types.NamespacedName{Namespace: p.Namespace, Name: v.ClaimName})
-		}
-	}
-	return all
-}
-
 // Volumes implements api.Cluster; the lock is held.
 func (c *claims) Volumes(p *corev1.Pod) (reach api.Reach, why string) {
 	return volume.Nodes(p, api.GroupOf(p, c.rules), c)
@@ -241,8 +219,7 @@ type answer struct {
 	class   *volume.Class  // likewise
 	kept    *volume.Volume // likewise
 	gone    bool           // the node that was selected is not there
-	driver  string
-	limited bool // nodes limit the volumes of its driver
+	limited bool           // nodes may not take any number of volumes of its driver
 	users   volume.Usage
 	device  string
 }
@@ -252,23 +229,19 @@ func (c *claims) answer(s subject) (a answer) {
 	case aDevice:
 		a.device = c.DeviceClass(s.name)
 	case aDriver:
-		a.driver, a.limited = c.Driver(s.name), c.limited[s.name] > 0
+		a.limited = c.limits(s.name)
 	case aClaim:
 		if a.claim, a.exists = c.claim[s.claim()]; a.claim.Bound {
-			if a.volume = c.volume[a.claim.Volume]; a.volume != nil && a.volume.Driver != "" {
-				a.driver = c.Driver(a.volume.Driver)
-			}
+			a.volume = c.volume[a.claim.Volume]
 		} else if a.claim.Class != "" {
-			if a.class = c.class[a.claim.Class]; a.class != nil {
-				a.driver = c.Driver(a.class.Driver())
-			}
+			a.class = c.class[a.claim.Class]
 			if kept := c.Kept(s.namespace, s.name); len(kept) > 0 {
 				a.kept = kept[0]
 			}
 			a.gone = a.claim.Selected != "" && !c.Node(a.claim.Selected)
 		}
 		if a.exists {
-			a.limited = c.limited[volume.DriverOf(s.namespace, s.name, a.claim, c)] > 0
+			a.limited = c.limits(volume.DriverOf(s.namespace, s.name, a.claim, c))
 		}
 		if a.claim.OnePod {
 			if u := c.Usage(s.namespace, s.name); u != nil {

@@ -37,7 +37,7 @@ type foreignGroups[T interface {
 func (w *watches) volcanoGroups() *foreignGroups[*v1beta1.PodGroup] {
 	return &foreignGroups[*v1beta1.PodGroup]{watches: w, kind: api.VolcanoGroup, version: v1beta1.SchemeGroupVersion, client: w.clients.Volcano, strip: volcano.Strip,
 		read: func(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
-			return volcano.Group(g, w.rules.Ignored)
+			return volcano.Group(g, w.rules.Ignored, w.rules.Levels)
 		},
 		synced: make(chan struct{})}
 }

@@ -42,6 +42,7 @@ type Options struct {
 	Volcano          string       // "off"; "observe": pods may belong to Volcano's PodGroups, which are read; "write": so are their statuses
 	Schedulers       []string     // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string     // that placement does not look at
+	TopologyLevels   []string     // labels of nodes, from the largest kind of topology domain to the smallest
 	PodEvents        *atomic.Bool // an event on each pod that is bound; it may change while the shard runs; nil: none
 	Visibility       string       // address on which users' questions are answered (package visibility); empty for none
 
@@ -122,7 +123,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("record events: %w", err)
 	}
 	l.topology = topology.New()
-	l.home = home.New(home.Config{Self: l.self, Topology: l.topology, Tracing: p.Traces != nil, PodEvents: o.PodEvents != nil && o.PodEvents.Load()})
+	l.home = home.New(home.Config{Self: l.self, Topology: l.topology, Levels: o.TopologyLevels, Tracing: p.Traces != nil, PodEvents: o.PodEvents != nil && o.PodEvents.Load()})
 	l.podEvents = o.PodEvents
 	l.node = node.New(node.Config{Self: l.self, Topology: l.topology, Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
 	close(l.started)
@@ -135,7 +136,7 @@ func Run(ctx context.Context, o Options) error {
 	l.volumes = newWorkers(ctx, volumeWorkers)
 	wg.Go(func() { l.run(ctx) })
 
-	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}}
+	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}, Levels: o.TopologyLevels}
 	for _, r := range o.IgnoredResources {
 		rules.Ignored[r] = true
 	}
@@ -182,7 +183,7 @@ func Run(ctx context.Context, o Options) error {
 	l.session, l.record = session, record
 	close(l.registered)
 	questions := visibility.Options{Address: o.Visibility, Kube: p.Kube.Core, Reviews: l.reviews, Log: p.Log,
-		Answer: l.whyAnywhere, Standing: l.standing, Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
+		Answer: l.whyAnywhere, Standing: l.standing, WhatIf: l.whatIf, Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
 	if p.TLS != nil {
 		questions.TLS = p.TLS.Server()
 	}

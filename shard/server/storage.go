@@ -18,13 +18,12 @@ type storage struct {
 	volume map[string]*volume.Volume
 	claim  map[types.NamespacedName]volume.Claim
 	class  map[string]*volume.Class
-	needed map[string]bool // CSI drivers that have to be installed on the node of a pod
 	supply
 }
 
 func newStorage() storage {
 	return storage{volume: map[string]*volume.Volume{}, claim: map[types.NamespacedName]volume.Claim{}, class: map[string]*volume.Class{},
-		needed: map[string]bool{}, supply: newSupply()}
+		supply: newSupply()}
 }
 
 func (s *storage) Claim(namespace, name string) (volume.Claim, bool) {
@@ -34,13 +33,6 @@ func (s *storage) Claim(namespace, name string) (volume.Claim, bool) {
 
 func (s *storage) Volume(name string) *volume.Volume { return s.volume[name] }
 func (s *storage) Class(name string) *volume.Class   { return s.class[name] }
-
-func (s *storage) Driver(name string) string {
-	if s.needed[name] {
-		return "CSI driver " + name + " has to be installed on the node (CSIDriver spec.preventPodSchedulingIfMissing), which is not supported yet"
-	}
-	return ""
-}
 
 // stripCSIDriver keeps what has a driver needed, and its capacity checked.
 func stripCSIDriver(d *storagev1.CSIDriver) *storagev1.CSIDriver {
@@ -195,11 +187,8 @@ func (c *claims) storageClasses() kube.Handler[*storagev1.StorageClass] {
 
 func (c *claims) csiDrivers() kube.Handler[*storagev1.CSIDriver] {
 	set := func(d *storagev1.CSIDriver, there bool) {
-		if p := d.Spec.PreventPodSchedulingIfMissing; there && p != nil && *p {
-			c.needed[d.Name] = true
-		} else {
-			delete(c.needed, d.Name)
-		}
+		p := d.Spec.PreventPodSchedulingIfMissing
+		c.setNeeded(d.Name, there && p != nil && *p)
 		if p := d.Spec.StorageCapacity; there && p != nil && *p {
 			c.checked[d.Name] = true
 		} else {
@@ -210,10 +199,16 @@ func (c *claims) csiDrivers() kube.Handler[*storagev1.CSIDriver] {
 	return kube.Handler[*storagev1.CSIDriver]{
 		Replaced: func(list []*storagev1.CSIDriver, _ kube.Ticket) {
 			c.changeAny(func() {
-				clear(c.needed)
 				clear(c.checked)
+				listed := map[string]bool{}
 				for _, d := range list {
+					listed[d.Name] = true
 					set(d, true)
+				}
+				for _, driver := range slices.Collect(maps.Keys(c.needed)) {
+					if !listed[driver] {
+						c.setNeeded(driver, false)
+					}
 				}
 			})
 		},

@@ -25,17 +25,18 @@ type shown struct {
 	last   map[string]string
 	times  map[string]int
 	attach map[string]api.Resources
+	onePod map[string]string // claims of which they say that one pod at a time may use them
 }
 
 func newShown() *shown {
-	s := &shown{last: map[string]string{}, times: map[string]int{}, attach: map[string]api.Resources{}}
+	s := &shown{last: map[string]string{}, times: map[string]int{}, attach: map[string]api.Resources{}, onePod: map[string]string{}}
 	s.claims = newClaims(api.Rules{}, s.take, nil)
 	return s
 }
 
 func (s *shown) take(p *api.Pod) {
 	s.times[p.Name]++
-	s.last[p.Name], s.attach[p.Name] = "", p.Class.Attach
+	s.last[p.Name], s.attach[p.Name], s.onePod[p.Name] = "", p.Class.Attach, strings.Join(api.OnePodClaims(p.Class.Repels), " ")
 	if p.Refused != nil {
 		s.last[p.Name] = p.Refused.Reason + ": " + p.Refused.Message
 	}
@@ -75,7 +76,7 @@ func with(p *corev1.Pod, edit func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// A claim that is for one pod lets the oldest of those go that wait, once no pod uses it, and the others are shown again each time.
+// A claim that is for one pod lets those go that wait, once no pod uses it, but of a gang the oldest alone; they are shown again each time.
 func TestOnePodClaims(t *testing.T) {
 	s := newShown()
 	s.volumes().Seen(volumeOf("one"))
@@ -85,12 +86,15 @@ func TestOnePodClaims(t *testing.T) {
 	s.seen(young)
 	s.expect(t, "alone", map[string]string{"young": ""})
 	s.seen(old)
-	s.expect(t, "an older pod", map[string]string{"old": "", "young": "pod old, which is older"})
+	s.expect(t, "two that wait", map[string]string{"old": "", "young": ""})
+	if a, b := s.onePod["old"], s.onePod["young"]; a != "one" || b != "one" {
+		t.Errorf("their claims for one pod are %q and %q", a, b)
+	}
 	s.seen(with(old, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }))
 	s.expect(t, "the older one is being deleted without a node", map[string]string{"young": ""})
 	s.seen(old)
 	s.seen(with(old, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }))
-	s.expect(t, "gates may open at any time", map[string]string{"young": "pod old, which is older"})
+	s.expect(t, "one has gates", map[string]string{"young": ""})
 	s.seen(with(old, bind))
 	s.expect(t, "the older one is bound", map[string]string{"young": "pod old uses it"})
 	s.seen(with(old, func(p *corev1.Pod) { bind(p); p.DeletionTimestamp = &metav1.Time{} }))
@@ -105,9 +109,14 @@ func TestOnePodClaims(t *testing.T) {
 	s.gone(stranger)
 	s.expect(t, "it is gone", map[string]string{"young": ""})
 	s.seen(claiming("twin", "one", time.Minute))
-	s.expect(t, "created within two minutes", map[string]string{"young": "pods twin and young", "twin": "pods twin and young"})
+	s.expect(t, "another waits", map[string]string{"young": "", "twin": ""})
 	s.gone(claiming("twin", "one", time.Minute))
-	s.expect(t, "one of them is deleted", map[string]string{"young": ""})
+	inGang := func(p *corev1.Pod) { p.Labels = map[string]string{api.LabelPodGroup: "g"} }
+	s.seen(with(young, inGang))
+	s.seen(with(claiming("twin", "one", time.Minute), inGang))
+	s.expect(t, "of one gang", map[string]string{"twin": "", "young": "pod twin, which is older"})
+	s.gone(claiming("twin", "one", time.Minute))
+	s.expect(t, "the first of the gang is deleted", map[string]string{"young": ""})
 	for i := range 10 { // in any order: nobody is judged before all are known
 		list := []*corev1.Pod{old, young, with(claiming("a", "one", 2*time.Hour), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), claiming("b", "one", time.Minute)}
 		slices.Reverse(list[i%2 : 2+i%3])
@@ -116,12 +125,14 @@ func TestOnePodClaims(t *testing.T) {
 				s.take(p)
 			}
 		})
-		s.expect(t, "a list", map[string]string{"old": "", "young": "pod old, which is older", "b": "pod old, which is older"})
+		s.expect(t, "a list", map[string]string{"old": "", "young": "", "b": ""})
 	}
+	s.seen(with(old, bind))
+	s.expect(t, "one is bound", map[string]string{"young": "pod old uses it", "b": "pod old uses it"})
 	s.claims.claims().Seen(boundClaim("one", corev1.ReadWriteMany))
-	s.expect(t, "made again for many", map[string]string{"old": "", "young": "", "b": ""})
+	s.expect(t, "made again for many", map[string]string{"young": "", "b": ""})
 	s.claims.claims().Seen(boundClaim("one", corev1.ReadWriteOncePod))
-	s.expect(t, "and for one", map[string]string{"old": "", "young": "pod old, which is older", "b": "pod old, which is older"})
+	s.expect(t, "and for one", map[string]string{"young": "pod old uses it", "b": "pod old uses it"})
 	for _, name := range []string{"old", "young", "b", "a"} {
 		s.gone(claiming(name, "one", 0))
 	}
@@ -197,16 +208,16 @@ func TestDrivers(t *testing.T) {
 	attaches("an empty list", "", "")
 	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}}
 	s.csiDrivers().Seen(stripCSIDriver(driver))
-	s.expect(t, "it has to be installed", map[string]string{"p": "CSI driver d has to be installed", "disk": ""})
+	attaches("it has to be installed", "d=1", "")
 	driver.Spec.PreventPodSchedulingIfMissing = new(false)
 	s.csiDrivers().Seen(stripCSIDriver(driver))
-	s.expect(t, "it has not", map[string]string{"p": ""})
+	attaches("it has not", "", "")
 	driver.Spec.PreventPodSchedulingIfMissing = new(true)
 	s.csiDrivers().Replaced([]*storagev1.CSIDriver{driver}, 0)
 	s.csiDrivers().Gone(driver)
-	s.expect(t, "it is gone", map[string]string{"p": ""})
-	if len(s.limits)+len(s.limited)+len(s.needed) != 0 {
-		t.Errorf("%v, %v, %v are kept", s.limits, s.limited, s.needed)
+	attaches("it is gone", "", "")
+	if len(s.drivers)+len(s.limited)+len(s.needed) != 0 {
+		t.Errorf("%v, %v, %v are kept", s.drivers, s.limited, s.needed)
 	}
 	// The StorageClass decides what an unbound claim waits for.
 	unbound := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("c")}}

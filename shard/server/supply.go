@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +25,7 @@ type supply struct {
 	labels   map[string]map[string]string                         // of nodes
 	claimAt  map[types.NamespacedName]version                     // of claims that are not bound
 	volumeAt map[string]version                                   // of volumes that are offered or kept
-	choices  map[string]map[choiceKey]*volume.Choice              // that were made
+	choices  map[string]map[string]*volume.Choice                 // that were made, by what is asked for
 	changed  map[string]bool                                      // classes whose pods are to be shown again
 	took     time.Duration                                        // to show them last
 }
@@ -33,11 +34,6 @@ type supply struct {
 type version struct {
 	uid     types.UID
 	version string
-}
-
-type choiceKey struct {
-	request string
-	times   int
 }
 
 // maxMade is how many choices of a class are remembered, and allClasses stands for each class.
@@ -50,7 +46,7 @@ func newSupply() supply {
 	return supply{offered: map[string]map[string]*volume.Volume{}, kept: map[types.NamespacedName]map[string]*volume.Volume{},
 		capacity: map[string]map[types.NamespacedName]*volume.Capacity{}, classOf: map[types.NamespacedName]string{}, checked: map[string]bool{},
 		labels: map[string]map[string]string{}, claimAt: map[types.NamespacedName]version{}, volumeAt: map[string]version{},
-		choices: map[string]map[choiceKey]*volume.Choice{}, changed: map[string]bool{}}
+		choices: map[string]map[string]*volume.Choice{}, changed: map[string]bool{}}
 }
 
 // Offers implements volume.Supply.
@@ -87,16 +83,19 @@ func values[K comparable, V any](m map[K]V) []V {
 }
 
 // Choose implements volume.Cluster. Pods of one job have claims that ask for the same.
-func (c *claims) Choose(claim *volume.Claim, times int) *volume.Choice {
-	key := choiceKey{claim.Request, times}
-	if made := c.choices[claim.Class][key]; made != nil {
+func (c *claims) Choose(claims []*volume.Claim) *volume.Choice {
+	class, key := claims[0].Class, claims[0].Request
+	for _, claim := range claims[1:] {
+		key = fmt.Sprintf("%d:%s%s", len(key), key, claim.Request)
+	}
+	if made := c.choices[class][key]; made != nil {
 		return made
 	}
-	if len(c.choices[claim.Class]) >= maxMade {
-		delete(c.choices, claim.Class)
+	if len(c.choices[class]) >= maxMade {
+		delete(c.choices, class)
 	}
-	made := volume.Choose(claim, times, c)
-	put(c.choices, claim.Class, key, made)
+	made := volume.Choose(claims, c)
+	put(c.choices, class, key, made)
 	return made
 }
 
@@ -205,6 +204,7 @@ func (c *claims) nodeThere(n *api.Node) {
 	if _, known := c.labels[n.Name]; !known {
 		c.labels[n.Name] = n.Labels
 		c.nodeMatters(n.Name)
+		c.countVolumes(n.Name)
 	}
 	c.labels[n.Name] = n.Labels
 }
@@ -214,6 +214,7 @@ func (c *claims) nodeGone(name string) {
 	defer c.mu.Unlock()
 	delete(c.labels, name)
 	c.nodeMatters(name)
+	c.countVolumes(name)
 }
 
 // nodeMatters has the pods shown again of claims whose volumes are to be provisioned for a node that came or went.

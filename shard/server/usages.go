@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -8,88 +10,129 @@ import (
 	"basalt.dev/basalt/api/volume"
 )
 
-// usages says which pods use claims: all pods with a node, whoever bound them, and unbound ones of ours, until they have ended. It is
-// kept of every claim, for a claim's access mode may be learnt after its pods.
+// usages says which pods use volumes, by claim and by node: all pods with a node, whoever bound them, and unbound ones of ours, until they
+// have ended. It is kept of every claim, for a claim's access mode may be learnt after its pods.
 type usages struct {
-	usage map[types.NamespacedName]*usage
-	uses  map[types.UID]use
+	uses   map[types.UID]*use
+	usage  map[types.NamespacedName]*usage
+	onNode map[string]map[types.UID]*use
 }
 
+// use is a pod with volumes.
 type use struct {
-	user   *volume.User
-	claims []types.NamespacedName
+	user   *volume.User // nil: another scheduler only keeps a node for it
+	node   string       // where its volumes count, "" for nowhere yet
+	claims []usedClaim
+	inline []string // drivers of disks that it names itself
+}
+
+// usedClaim is one of a pod's claims. One that it names is used by it as ReadWriteOncePod means it; one that was made for it is not.
+type usedClaim struct {
+	types.NamespacedName
+	named bool
 }
 
 type usage struct {
 	volume.Usage
-	users map[types.UID]*volume.User
+	users map[types.UID]*use
 	stale bool // Usage lacks somebody
 }
 
 func newUsages() usages {
-	return usages{usage: map[types.NamespacedName]*usage{}, uses: map[types.UID]use{}}
+	return usages{uses: map[types.UID]*use{}, usage: map[types.NamespacedName]*usage{}, onNode: map[string]map[types.UID]*use{}}
 }
 
 func hasEnded(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// use counts a pod as it is now.
-func (u *usages) use(p *corev1.Pod, rules api.Rules) {
-	placed := p.Spec.NodeName != ""
-	if hasEnded(p) || !placed && (p.DeletionTimestamp != nil || !rules.Ours(p.Spec.SchedulerName)) { // who is being deleted gets no node any more
-		u.unuse(p.UID)
-		return
+// use counts a pod as it is now, and returns the nodes whose volumes that may change.
+func (u *usages) use(p *corev1.Pod, rules api.Rules) (nodes []string) {
+	now := &use{node: p.Spec.NodeName}
+	switch placed, ours := p.Spec.NodeName != "", rules.Ours(p.Spec.SchedulerName); {
+	case hasEnded(p):
+		return u.unuse(p.UID)
+	case placed, ours && p.DeletionTimestamp == nil: // who is being deleted gets no node any more
+		now.user = &volume.User{UID: p.UID, Name: p.Name, Created: p.CreationTimestamp.Time, Group: api.GroupOf(p, rules), Placed: placed}
+	case ours || p.Status.NominatedNodeName == "":
+		return u.unuse(p.UID)
+	default: // another scheduler keeps room there
+		now.node = p.Status.NominatedNodeName
 	}
-	now := volume.User{UID: p.UID, Name: p.Name, Created: p.CreationTimestamp.Time, Group: api.GroupOf(p, rules), Placed: placed}
-	if was := u.uses[p.UID].user; was != nil {
-		if *was == now {
-			return
+	if was := u.uses[p.UID]; was != nil && was.node == now.node && (was.user == nil) == (now.user == nil) && (was.user == nil || *was.user == *now.user) {
+		return nil
+	}
+	nodes = u.unuse(p.UID)
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if name := api.ClaimOf(p, v); name != "" {
+			now.claims = append(now.claims, usedClaim{types.NamespacedName{Namespace: p.Namespace, Name: name}, v.PersistentVolumeClaim != nil})
+		} else if driver := volume.InlineDriver(v); driver != "" {
+			now.inline = append(now.inline, driver)
 		}
-		u.unuse(p.UID)
 	}
-	claims := claimsOf(p)
-	if len(claims) == 0 {
-		return
+	if len(now.claims)+len(now.inline) == 0 {
+		return nodes
 	}
-	u.uses[p.UID] = use{&now, claims}
-	for _, name := range claims {
-		all := u.usage[name]
+	u.uses[p.UID] = now
+	for _, claim := range now.claims {
+		all := u.usage[claim.NamespacedName]
 		if all == nil {
-			all = &usage{users: map[types.UID]*volume.User{}}
-			u.usage[name] = all
+			all = &usage{users: map[types.UID]*use{}}
+			u.usage[claim.NamespacedName] = all
 		}
-		all.users[p.UID] = &now
-		if !all.stale {
-			all.Add(&now)
+		all.users[p.UID] = now
+		if claim.named && now.user != nil && !all.stale && !all.Has(now.user) {
+			all.Add(now.user)
 		}
 	}
+	if now.node != "" {
+		put(u.onNode, now.node, p.UID, now)
+		if !slices.Contains(nodes, now.node) {
+			nodes = append(nodes, now.node)
+		}
+	}
+	return nodes
 }
 
-// unuse forgets a pod.
-func (u *usages) unuse(uid types.UID) {
-	for _, name := range u.uses[uid].claims {
-		all := u.usage[name]
-		who := all.users[uid]
-		delete(all.users, uid)
-		all.stale = all.stale || all.Has(who)
-		if len(all.users) == 0 {
-			delete(u.usage, name)
-		}
+// unuse forgets a pod, and returns the node whose volumes that may change.
+func (u *usages) unuse(uid types.UID) (nodes []string) {
+	was := u.uses[uid]
+	if was == nil {
+		return nil
 	}
 	delete(u.uses, uid)
+	for _, claim := range was.claims {
+		all := u.usage[claim.NamespacedName]
+		if all == nil { // it names the claim twice
+			continue
+		}
+		delete(all.users, uid)
+		all.stale = all.stale || was.user != nil && all.Has(was.user)
+		if len(all.users) == 0 {
+			delete(u.usage, claim.NamespacedName)
+		}
+	}
+	if was.node == "" {
+		return nil
+	}
+	remove(u.onNode, was.node, uid)
+	return []string{was.node}
 }
 
 // Usage is part of volume.Cluster.
 func (u *usages) Usage(namespace, name string) *volume.Usage {
-	all := u.usage[types.NamespacedName{Namespace: namespace, Name: name}]
+	claim := types.NamespacedName{Namespace: namespace, Name: name}
+	all := u.usage[claim]
 	if all == nil {
 		return nil
 	}
 	if all.stale {
 		all.Usage, all.stale = volume.Usage{}, false
-		for _, user := range all.users {
-			all.Add(user)
+		for _, of := range all.users {
+			if of.user != nil && slices.Contains(of.claims, usedClaim{claim, true}) {
+				all.Add(of.user)
+			}
 		}
 	}
 	return &all.Usage

@@ -23,6 +23,15 @@ func (l *loop) why(ctx context.Context, q *wire.WhyRequest) (*wire.WhyReply, err
 
 // standing asks the coordinator that leads.
 func (l *loop) standing(ctx context.Context, q *wire.StandingRequest) (*wire.StandingReply, error) {
+	return askLeader(l, func(c wire.InspectClient) (*wire.StandingReply, error) { return c.Standing(ctx, q) })
+}
+
+// whatIf asks the coordinator that leads.
+func (l *loop) whatIf(ctx context.Context, q *wire.WhatIfRequest) (*wire.WhatIfReply, error) {
+	return askLeader(l, func(c wire.InspectClient) (*wire.WhatIfReply, error) { return c.WhatIf(ctx, q) })
+}
+
+func askLeader[T any](l *loop, ask func(wire.InspectClient) (*T, error)) (*T, error) {
 	leads := l.process.Coordinator()
 	if leads == nil {
 		return nil, errors.New("no coordinator leads")
@@ -32,7 +41,7 @@ func (l *loop) standing(ctx context.Context, q *wire.StandingRequest) (*wire.Sta
 		return nil, fmt.Errorf("call the coordinator: %w", err)
 	}
 	defer conn.Close()
-	reply, err := wire.NewInspectClient(conn).Standing(ctx, q)
+	reply, err := ask(wire.NewInspectClient(conn))
 	if err != nil {
 		return nil, fmt.Errorf("call the coordinator: %w", err)
 	}

@@ -179,7 +179,7 @@ func (t *tally) expected(domains int64, holds bool) int32 {
 	if !t.known[i] {
 		t.known[i], t.soon[i] = true, -1
 		for d, n := range t.nodes {
-			if c := t.of(int32(d), holds); n > 0 && (t.soon[i] < 0 || c < t.soon[i]) {
+			if c := t.soonIn(int32(d), holds); n > 0 && (t.soon[i] < 0 || c < t.soon[i]) {
 				t.soon[i] = c
 			}
 		}
@@ -187,16 +187,29 @@ func (t *tally) expected(domains int64, holds bool) int32 {
 	return min(max(least, t.soon[i]), least+Ahead)
 }
 
-// of returns how many pods a domain has, those that are only held included or not.
+// of returns how many pods a domain has or may come to have.
 func (t *tally) of(d int32, holds bool) int32 {
 	if int(d) >= len(t.domain) {
 		return 0
 	}
-	c := t.domain[d]
-	if holds {
-		return c[bound] + c[promised] + c[held]
+	return t.domain[d].all(holds)
+}
+
+// soonIn returns how many it will have for others to rely on.
+func (t *tally) soonIn(d int32, holds bool) int32 {
+	if int(d) >= len(t.domain) {
+		return 0
 	}
-	return c[bound] + c[promised]
+	return t.domain[d].all(holds) - t.domain[d][nominated]
+}
+
+// all is the number of pods, those that are only held included or not.
+func (c *counts) all(holds bool) int32 {
+	n := c[bound] + c[promised] + c[nominated]
+	if holds {
+		n += c[held]
+	}
+	return n
 }
 
 func (t *tally) boundIn(d int32) int32 {
@@ -210,10 +223,7 @@ func (t *tally) boundIn(d int32) int32 {
 }
 
 func (t *tally) all(holds bool) int32 {
-	if holds {
-		return t.total[bound] + t.total[promised] + t.total[held]
-	}
-	return t.total[bound] + t.total[promised]
+	return t.total.all(holds)
 }
 
 // tallyOf returns the tally of a counter over a topology key, which it makes if it is new.

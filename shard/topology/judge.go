@@ -46,6 +46,9 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 			}
 		}
 	}
+	if verdict := v.judgeClaims(members, point); verdict.Wait || len(verdict.Against) > 0 {
+		return verdict
+	}
 	rules := make([]*Rules, len(members))
 	some, asked := false, counters{}
 	for i := range members {
@@ -133,6 +136,41 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		return Verdict{Wait: true, Behind: behind}
 	}
 	return verdict
+}
+
+// judgeClaims judges by the claims that one pod at a time may use. All pods that use one name it, and so do their objects, whatever their
+// labels and versions: so of an earlier row nothing has to be known but its pod.
+func (v *View) judgeClaims(members []Member, point place) (verdict Verdict) {
+	used := map[[2]string]bool{}
+	for i := range members {
+		m := &members[i]
+		for _, claim := range v.onePodOf(string(m.Class.Repels)) {
+			for r := range v.blind {
+				if r.namespace == m.Namespace && r.uid != m.UID && r.place.compare(point) <= 0 && !v.Knows(r.namespace, r.uid) {
+					return Verdict{Wait: true}
+				}
+			}
+			key := [2]string{m.Namespace, claim}
+			inUse := used[key] || slices.ContainsFunc(v.in(m.Namespace).users[claim], func(p *pod) bool {
+				return p.object.UID != m.UID && (p.object.Node != "" || slices.ContainsFunc(v.rows[p.object.UID], func(r *row) bool {
+					return r.place.compare(point) <= 0 && !isOne(members, r)
+				}))
+			})
+			if used[key] = true; !inUse || slices.Contains(verdict.Against, m.UID) {
+				continue
+			}
+			if len(verdict.Against) == 0 {
+				verdict.Obstacle, verdict.Node = InUse, m.Node
+			}
+			verdict.Against = append(verdict.Against, m.UID)
+		}
+	}
+	return verdict
+}
+
+// isOne reports whether a row is that of one of some pods: they are judged together.
+func isOne(members []Member, r *row) bool {
+	return slices.ContainsFunc(members, func(m Member) bool { return m.UID == r.uid && m.Node == r.node && m.Version == r.version })
 }
 
 // counters are what rules ask.

@@ -49,9 +49,24 @@ func (j *judged) pod(uid, version, app, kind, node string) {
 	case "even":
 		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selector}}
 	}
-	j.pods[uid] = api.FromPod(p, nil, api.Rules{})
+	if claim, uses := strings.CutPrefix(kind, "claim "); uses { // that one pod at a time may use
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	}
+	j.pods[uid] = api.FromPod(p, oncePod{}, api.Rules{})
 	j.step(event.PodSeen{Pod: j.pods[uid]})
 }
+
+// oncePod has all claims used by one pod at a time.
+type oncePod struct{}
+
+func (oncePod) Volumes(p *v1.Pod) (reach api.Reach, why string) {
+	for i := range p.Spec.Volumes {
+		reach.OnePod = append(reach.OnePod, p.Spec.Volumes[i].PersistentVolumeClaim.ClaimName)
+	}
+	return reach, ""
+}
+
+func (oncePod) DeviceClass(string) string { return "" }
 
 // rows writes a key: pod@version->node of each.
 func (j *judged) rows(revision int64, rows ...string) {
@@ -93,6 +108,7 @@ func (j *judged) says(revision int64, rows ...string) string {
 
 func TestJudge(t *testing.T) {
 	const avoids, avoided = "node(s) didn't match pod anti-affinity rules", "node(s) didn't satisfy existing pods anti-affinity rules"
+	const inUse = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 	const skewed = "[p] node(s) didn't match pod topology spread constraints"
 	for name, run := range map[string]func(j *judged) (got, want string){
 		"the log was not seen up to the row": func(j *judged) (string, string) {
@@ -112,6 +128,50 @@ func TestJudge(t *testing.T) {
 			j.rows(5, "q@11>a2")
 			j.rows(6, "p@10>a1")
 			return j.says(5, "q@11>a2") + ", " + j.says(6, "p@10>a1"), "ok, [p] " + avoids
+		},
+		"of two rows for one claim the earlier goes": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "claim c", "")
+			j.pod("q", "11", "y", "claim c", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@11>b1")
+			return j.says(5, "p@10>a1") + ", " + j.says(6, "q@11>b1"), "ok, [q] " + inUse
+		},
+		"in one key as well": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "claim c", "")
+			j.pod("q", "11", "y", "claim c", "")
+			j.rows(5, "p@10>a1", "q@11>b1")
+			return j.says(5, "p@10>a1") + ", " + j.says(5, "q@11>b1") + ", " + j.says(5, "p@10>a1", "q@11>b1"), "ok, [q] " + inUse + ", [q] " + inUse
+		},
+		"other claims do not matter": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "claim c", "")
+			j.pod("q", "11", "x", "claim d", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@11>a1")
+			return j.says(6, "q@11>a1"), "ok"
+		},
+		"a claim is in use by whoever has a node, also one that is gone": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "claim c", "nowhere")
+			j.pod("q", "11", "y", "claim c", "")
+			j.rows(6, "q@11>b1")
+			first := j.says(6, "q@11>b1")
+			j.step(event.PodGone{UID: "p", Namespace: "ns", Name: "p"})
+			return first + ", " + j.says(6, "q@11>b1"), "[q] " + inUse + ", ok"
+		},
+		"a row for the claim that is given up does not count": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "claim c", "")
+			j.pod("q", "11", "y", "claim c", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@11>b1")
+			j.pod("p", "12", "x", "claim c", "")
+			return j.says(6, "q@11>b1"), "ok"
+		},
+		"an earlier row of a pod that was not seen may be for the claim": func(j *judged) (string, string) {
+			j.pod("q", "11", "y", "claim c", "")
+			j.rows(5, "p@12>a1")
+			j.rows(6, "q@11>b1")
+			first := j.says(6, "q@11>b1")
+			j.pod("p", "10", "x", "claim c", "") // an older version: its claims are the same
+			return first + ", " + j.says(6, "q@11>b1"), "wait, [q] " + inUse
 		},
 		"of two rows in one key the first goes": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "apart", "")

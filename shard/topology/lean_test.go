@@ -41,7 +41,7 @@ func (w *world) leans(p *v1.Pod) {
 func (w *world) recount(p *v1.Pod, name string) (near, crowd int64) {
 	count := func(key string, counts func(*v1.Pod) bool, admits func(*v1.Node) bool) (n int64) {
 		for _, o := range w.pods {
-			at, _ := w.at(o)
+			at, _, _ := w.at(o)
 			if other := w.nodes[at]; other != nil && admits(other) && counts(o) {
 				if v, has := other.Labels[key]; has && v == w.nodes[name].Labels[key] {
 					n++

@@ -12,6 +12,7 @@ type Obstacle uint8
 // Obstacles, in the order of kube-scheduler's filters.
 const (
 	None     Obstacle = iota
+	InUse             // another pod uses a claim that one pod at a time may use
 	NoDomain          // the node lacks a label over which the pod is to be spread
 	Skewed            // the pods would be spread too unevenly
 	Lonely            // the pods that the pod's affinity asks for are not in the domain
@@ -23,6 +24,7 @@ const (
 // String is kube-scheduler's reason for the same thing.
 func (o Obstacle) String() string {
 	return [obstacles]string{
+		InUse:    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
 		NoDomain: "node(s) didn't match pod topology spread constraints (missing required label)",
 		Skewed:   "node(s) didn't match pod topology spread constraints",
 		Lonely:   "node(s) didn't match pod affinity rules",

@@ -52,6 +52,7 @@ type View struct {
 	there         int             // nodes
 	leaning       leaning
 	terms         map[string][]*api.Term
+	onePod        map[string][]string // claims that one pod at a time may use, by Class.Repels
 	joins         map[string]*api.Joins
 
 	Excess map[string]bool // namespaces with more terms of bound pods than are heeded
@@ -61,9 +62,10 @@ type View struct {
 type weight uint8
 
 const (
-	bound    weight = iota
-	promised        // by a row
-	held            // by a hold of this shard
+	bound     weight = iota
+	promised         // by a row
+	nominated        // by another scheduler, which may never bind it: nothing relies on it
+	held             // by a hold of this shard
 	weights
 )
 
@@ -97,8 +99,9 @@ type column struct {
 type space struct {
 	name     string
 	labels   map[string]string
-	pods     map[string]*pod // by UID
-	counted  bool            // some constraint is about its pods, and so they are counted
+	pods     map[string]*pod   // by UID
+	users    map[string][]*pod // by claim: those that name it
+	counted  bool              // some constraint is about its pods, and so they are counted
 	kins     map[kinKey][]*kin
 	counters []*counter // that name it
 	carriers []*carrier // of terms that name it
@@ -141,7 +144,7 @@ func New() *View {
 		byName: map[string]int32{}, hosts: map[string]int{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
 		blind: map[*row]bool{}, counters: map[string]*counter{}, carriers: map[string]*carrier{},
 		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
-		terms: map[string][]*api.Term{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate},
+		terms: map[string][]*api.Term{}, onePod: map[string][]string{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate},
 	}
 }
 
@@ -333,7 +336,7 @@ func (c *column) place(n int32, object *api.Node) {
 func (v *View) in(namespace string) *space {
 	s := v.spaces[namespace]
 	if s == nil {
-		s = &space{name: namespace, pods: map[string]*pod{}, kins: map[kinKey][]*kin{}, counted: v.everywhere}
+		s = &space{name: namespace, pods: map[string]*pod{}, users: map[string][]*pod{}, kins: map[kinKey][]*kin{}, counted: v.everywhere}
 		v.spaces[namespace] = s
 	}
 	return s
@@ -387,6 +390,9 @@ func (v *View) podSeen(object *api.Pod) {
 	if p == nil {
 		p = &pod{}
 		s.pods[object.UID] = p
+		for _, claim := range object.Claims { // it never names others
+			s.users[claim] = append(s.users[claim], p)
+		}
 	}
 	p.object = object
 	v.recount(s, p)
@@ -398,7 +404,13 @@ func (v *View) podGone(namespace, uid string) {
 		return
 	}
 	v.set(p, nil)
-	delete(v.spaces[namespace].pods, uid)
+	s := v.spaces[namespace]
+	delete(s.pods, uid)
+	for _, claim := range p.object.Claims {
+		if s.users[claim] = slices.DeleteFunc(s.users[claim], func(o *pod) bool { return o == p }); len(s.users[claim]) == 0 {
+			delete(s.users, claim)
+		}
+	}
 	v.judgeBlind(uid)
 }
 
@@ -433,7 +445,7 @@ func (v *View) recount(s *space, p *pod) {
 	case p.object.Node != "":
 		now = []entry{{node: v.nodeOf(at), kin: k, weight: bound}}
 	case at != "":
-		now = []entry{{node: v.nodeOf(at), kin: k, weight: promised}}
+		now = []entry{{node: v.nodeOf(at), kin: k, weight: nominated}}
 	default:
 		for _, r := range rows {
 			e := entry{node: v.nodeOf(r.node), kin: k, weight: promised}
@@ -537,6 +549,22 @@ func (v *View) wide(repels string) []*api.Term {
 		v.terms[repels] = terms
 	}
 	return terms
+}
+
+// onePodOf returns the claims that pods of a class use and one pod at a time may use.
+func (v *View) onePodOf(repels string) []string {
+	if repels == "" {
+		return nil
+	}
+	claims, known := v.onePod[repels]
+	if !known {
+		claims = api.OnePodClaims([]byte(repels))
+		if len(v.onePod) >= remembered {
+			clear(v.onePod)
+		}
+		v.onePod[repels] = claims
+	}
+	return claims
 }
 
 // sort finds the counters that a kin belongs to.

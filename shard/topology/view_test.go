@@ -125,11 +125,16 @@ func (w *world) change() {
 		if p == nil || p.Spec.NodeName != "" || w.rows[name] != "" {
 			return
 		}
-		if node := fmt.Sprintf("node%d", w.die.IntN(6)); w.die.IntN(2) == 0 {
+		switch node := fmt.Sprintf("node%d", w.die.IntN(6)); {
+		case w.die.IntN(4) == 0:
+			p = p.DeepCopy()
+			p.Spec.SchedulerName, p.Status.NominatedNodeName = "other", node
+			w.show(p)
+		case p.Spec.SchedulerName == "other", w.die.IntN(2) == 0:
 			p = p.DeepCopy()
 			p.Spec.NodeName = node
 			w.show(p)
-		} else {
+		default:
 			w.n++
 			w.rows[name] = node
 			w.step(event.LogSeen{Revision: int64(w.n), Intents: []event.LoggedIntents{{Incarnation: "s", N: w.n, Place: int64(w.n), Record: &wire.IntentsRecord{
@@ -155,12 +160,15 @@ func (w *world) change() {
 	}
 }
 
-// at returns where a pod counts, and whether it is bound there.
-func (w *world) at(p *v1.Pod) (node string, bound bool) {
+// at returns where a pod counts, whether it is bound there, and whether others may rely on it.
+func (w *world) at(p *v1.Pod) (node string, bound, row bool) {
 	if p.Spec.NodeName != "" {
-		return p.Spec.NodeName, true
+		return p.Spec.NodeName, true, true
 	}
-	return w.rows[p.Name], false
+	if p.Status.NominatedNodeName != "" {
+		return p.Status.NominatedNodeName, false, false
+	}
+	return w.rows[p.Name], false, true
 }
 
 func (w *world) matches(t v1.PodAffinityTerm, of, p *v1.Pod) bool {
@@ -177,13 +185,18 @@ func (w *world) matches(t v1.PodAffinityTerm, of, p *v1.Pod) bool {
 	return in && s.Matches(labels.Set(p.Labels))
 }
 
-// naive says what keeps a pod from a node, by looking at all pods for each question.
-func (w *world) naive(p *v1.Pod, name string) Obstacle {
+// naive says what keeps a pod from a node, now or once what has a row is bound, by looking at all pods for each question.
+func (w *world) naive(p *v1.Pod, name string, later bool) Obstacle {
 	node := w.nodes[name]
-	count := func(key, value string, counts func(*v1.Pod) bool, onlyBound bool, admits func(*v1.Node) bool) (n int64) {
+	const any, bound, lasting = 0, 1, 2 // whom count counts
+	minimum := bound
+	if later {
+		minimum = lasting
+	}
+	count := func(key, value string, counts func(*v1.Pod) bool, who int, admits func(*v1.Node) bool) (n int64) {
 		for _, o := range w.pods {
-			at, bound := w.at(o)
-			if other := w.nodes[at]; o.Name != p.Name && other != nil && (bound || !onlyBound) && admits(other) && counts(o) {
+			at, is, row := w.at(o)
+			if other := w.nodes[at]; o.Name != p.Name && other != nil && (is || who == any || who == lasting && row) && admits(other) && counts(o) {
 				if v, has := other.Labels[key]; has && (value == "*" || v == value) {
 					n++
 				}
@@ -213,7 +226,7 @@ func (w *world) naive(p *v1.Pod, name string) Obstacle {
 		for _, n := range w.nodes {
 			if v := n.Labels[c.TopologyKey]; admits(n) && !domains[v] {
 				domains[v] = true
-				if k := count(c.TopologyKey, v, counts, true, admits); least < 0 || k < least {
+				if k := count(c.TopologyKey, v, counts, minimum, admits); least < 0 || k < least {
 					least = k
 				}
 			}
@@ -225,7 +238,7 @@ func (w *world) naive(p *v1.Pod, name string) Obstacle {
 		if s.Matches(labels.Set(p.Labels)) {
 			self = 1
 		}
-		if count(c.TopologyKey, value, counts, false, admits)+self-least > int64(c.MaxSkew) {
+		if count(c.TopologyKey, value, counts, any, admits)+self-least > int64(c.MaxSkew) {
 			return Skewed
 		}
 	}
@@ -240,8 +253,8 @@ func (w *world) naive(p *v1.Pod, name string) Obstacle {
 			if !has {
 				return Lonely
 			}
-			supported = supported && count(t.TopologyKey, value, counts, true, all) > 0
-			none = none && count(t.TopologyKey, "*", counts, false, all) == 0
+			supported = supported && count(t.TopologyKey, value, counts, bound, all) > 0
+			none = none && count(t.TopologyKey, "*", counts, any, all) == 0
 		}
 		if !supported && !(none && counts(p)) {
 			return Lonely
@@ -249,13 +262,13 @@ func (w *world) naive(p *v1.Pod, name string) Obstacle {
 	}
 	if a := p.Spec.Affinity.PodAntiAffinity; a != nil {
 		for _, t := range a.RequiredDuringSchedulingIgnoredDuringExecution {
-			if value, has := node.Labels[t.TopologyKey]; has && count(t.TopologyKey, value, func(o *v1.Pod) bool { return w.matches(t, p, o) }, false, all) > 0 {
+			if value, has := node.Labels[t.TopologyKey]; has && count(t.TopologyKey, value, func(o *v1.Pod) bool { return w.matches(t, p, o) }, any, all) > 0 {
 				return Avoids
 			}
 		}
 	}
 	for _, o := range w.pods {
-		at, _ := w.at(o)
+		at, _, _ := w.at(o)
 		if a := o.Spec.Affinity.PodAntiAffinity; o.Name != p.Name && a != nil && w.nodes[at] != nil {
 			for _, t := range a.RequiredDuringSchedulingIgnoredDuringExecution {
 				value, has := node.Labels[t.TopologyKey]
@@ -291,19 +304,22 @@ func TestViewCountsLikeANaiveRecount(t *testing.T) {
 				t.Fatalf("seed %d: refused", seed)
 			}
 			for name := range w.nodes {
-				got := None
+				got, later := None, None
 				if rules != nil {
-					got = rules.Obstacle(w.view.Node(name), true)
+					got, later = rules.Obstacle(w.view.Node(name), true), rules.Later(w.view.Node(name), true)
 				}
-				want := w.naive(p, name)
+				want := w.naive(p, name, false)
 				if met[want]++; got != want {
 					t.Fatalf("seed %d step %d: %s on %s: got %q, a recount says %q", seed, i, p.Spec.String(), name, got, want)
+				}
+				if want := w.naive(p, name, true); later != want {
+					t.Fatalf("seed %d step %d: %s on %s: later %q, a recount says %q", seed, i, p.Spec.String(), name, later, want)
 				}
 			}
 		}
 	}
 	for o := range obstacles {
-		if met[o] < 100 {
+		if met[o] < 100 && o != InUse { // which is about no node: TestJudge
 			t.Errorf("%q occurred %d times", o, met[o])
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -152,6 +153,18 @@ func (a *Auditor) Run(ctx context.Context) error {
 		func(l []*v1.Pod) audit.Event { return audit.PodsReplaced{Pods: l} },
 		func(o *v1.Pod) audit.Event { return audit.PodSeen{Pod: o} },
 		func(o *v1.Pod) audit.Event { return audit.PodGone{Pod: o} }))
+	start(reflect(a, coreClient, "persistentvolumeclaims", &v1.PersistentVolumeClaim{},
+		func(l []*v1.PersistentVolumeClaim) audit.Event { return audit.ClaimsReplaced{Claims: l} },
+		func(o *v1.PersistentVolumeClaim) audit.Event { return audit.ClaimSeen{Claim: o} },
+		func(o *v1.PersistentVolumeClaim) audit.Event { return audit.ClaimGone{Claim: o} }))
+	start(reflect(a, coreClient, "persistentvolumes", &v1.PersistentVolume{},
+		func(l []*v1.PersistentVolume) audit.Event { return audit.VolumesReplaced{Volumes: l} },
+		func(o *v1.PersistentVolume) audit.Event { return audit.VolumeSeen{Volume: o} },
+		func(o *v1.PersistentVolume) audit.Event { return audit.VolumeGone{Volume: o} }))
+	start(reflect(a, a.core.StorageV1().RESTClient(), "csinodes", &storagev1.CSINode{},
+		func(l []*storagev1.CSINode) audit.Event { return audit.CSINodesReplaced{CSINodes: l} },
+		func(o *storagev1.CSINode) audit.Event { return audit.CSINodeSeen{CSINode: o} },
+		func(o *storagev1.CSINode) audit.Event { return audit.CSINodeGone{CSINode: o} }))
 	start(reflectOurs(a, "queues",
 		func(l []*v1alpha1.Queue) audit.Event { return audit.QueuesReplaced{Queues: l} },
 		func(o *v1alpha1.Queue) audit.Event { return audit.QueueSeen{Queue: o} },

@@ -58,8 +58,9 @@ type use struct {
 
 // rows collects rows, in the order in which they are first met.
 type rows struct {
-	list []*Row
-	of   map[string]*Row
+	list   []*Row
+	of     map[string]*Row
+	levels []string
 }
 
 func (r *rows) add(u use, what, object string) {
@@ -71,9 +72,9 @@ func (r *rows) add(u use, what, object string) {
 	row.Count++
 }
 
-// Check returns what is in use, the worst first.
-func Check(o *Objects, schedulers []string) []Row {
-	r := &rows{of: map[string]*Row{}}
+// Check returns what is in use, the worst first. levels are topologyLevels of Basalt's configuration.
+func Check(o *Objects, schedulers, levels []string) []Row {
+	r := &rows{of: map[string]*Row{}, levels: levels}
 	rules := &api.Rules{Schedulers: schedulers, Volcano: true}
 	r.scheduler(o.Scheduler)
 	queues := make([]*v1beta1.Queue, len(o.Queues))
@@ -130,7 +131,7 @@ func (r *rows) queue(q *v1beta1.Queue, problem string) {
 
 func (r *rows) podGroup(g *v1beta1.PodGroup) {
 	object := g.Namespace + "/" + g.Name
-	_, more := volcano.Group(g, nil)
+	as, more := volcano.Group(g, nil, r.levels)
 	if more.Refused != nil {
 		_, field, _ := strings.Cut(more.Refused.Message, object+": ")
 		r.add(use{Refused, "its gang waits and says so"}, "PodGroup "+field, object)
@@ -150,8 +151,11 @@ func (r *rows) podGroup(g *v1beta1.PodGroup) {
 	if s.PriorityClassName != "" {
 		r.add(use{Honoured, "no higher than that of its pods"}, "PodGroup spec.priorityClassName", object)
 	}
-	if s.NetworkTopology != nil {
-		r.add(use{Ignored, "it is a preference"}, "PodGroup spec.networkTopology with mode soft", object)
+	switch {
+	case as.Spec.SchedulingConstraints != nil:
+		r.add(use{Honoured, "tiers are the labels in topologyLevels, HyperNodes are not read"}, "PodGroup spec.networkTopology", object)
+	case s.NetworkTopology != nil:
+		r.add(use{Ignored, "it is a preference, honoured with topologyLevels in Basalt's configuration"}, "PodGroup spec.networkTopology with mode soft", object)
 	}
 	r.annotations("PodGroup", object, g.Annotations)
 }
@@ -256,7 +260,7 @@ var plugins = map[string]use{
 	"rescheduling":           {Ignored, "no pod is evicted to balance nodes"},
 	"pdb":                    {Honoured, "PodDisruptionBudgets are preferred against, but do not protect from reclaim and preemption: set preemptible: false or a min runtime"},
 	"cdp":                    {Ignored, "set reclaimMinRuntime and preemptMinRuntime of Queues"},
-	"network-topology-aware": {Ignored, "mode soft has no effect, mode hard is refused"},
+	"network-topology-aware": {Ignored, "set topologyLevels in Basalt's configuration: without it, mode soft has no effect and mode hard is refused"},
 	"tdm":                    {Refused, "nodes of a revocable zone are not kept apart: use taints and tolerations"},
 	"numaaware":              {Refused, "placement does not look into nodes"},
 	"deviceshare":            {Refused, "parts of devices are not counted"},

@@ -24,7 +24,7 @@ func (InUse) ExitCode() int { return 2 }
 
 type command struct {
 	kubeconfig, file, configMap string
-	schedulers                  []string
+	schedulers, levels          []string
 	json                        bool
 }
 
@@ -49,6 +49,7 @@ It needs the right to list these, or a file with what kubectl has printed:
 Exit code: 0 if nothing in use is refused, 2 if something is, 1 if something could not be read.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 	}
+	check.Flags().StringSliceVar(&c.levels, "topology-levels", nil, "topologyLevels in the configuration of Basalt: labels of nodes that stand for tiers of HyperNodes, the largest first")
 	check.Flags().BoolVar(&c.json, "json", false, "print one JSON object per row")
 	cmd.AddCommand(check)
 	return cmd
@@ -89,7 +90,7 @@ func (c *command) check(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	rows := Check(o, c.schedulers)
+	rows := Check(o, c.schedulers, c.levels)
 	refused := 0
 	for _, row := range rows {
 		if row.Verdict == Refused {

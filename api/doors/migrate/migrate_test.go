@@ -82,7 +82,7 @@ func rowsOf(t *testing.T, text string) map[string]Row {
 	}
 	out := map[string]Row{}
 	last := Refused
-	for _, row := range Check(o, []string{"volcano"}) {
+	for _, row := range Check(o, []string{"volcano"}, nil) {
 		if row.Verdict == Refused && last != Refused {
 			t.Errorf("%s %s comes after %s", row.Verdict, row.What, last)
 		}
@@ -124,7 +124,7 @@ func TestCheck(t *testing.T) {
 		{rich, "Queue that cannot be mirrored", Refused, 1, "lost"},
 		{rich, "Queue spec.weight", Honoured, 1, "child"},
 		{rich, "Queue spec.deserved", Honoured, 1, "child"},
-		{rich, "PodGroup spec.networkTopology with mode hard is not supported yet", Refused, 2, "ns/rack1"},
+		{rich, "PodGroup spec.networkTopology with mode hard: topologyLevels in the configuration of Basalt has no labels for tiers", Refused, 2, "ns/rack1"},
 		{rich, "PodGroup spec.networkTopology with mode soft", Ignored, 1, "ns/soft"},
 		{rich, "PodGroup spec.minTaskMember above minMember", Ignored, 1, "ns/soft"},
 		{rich, "PodGroup annotation volcano.sh/sla-waiting-time", Ignored, 1, "ns/soft"},
@@ -188,6 +188,6 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			return
 		}
-		Check(o, []string{"volcano"})
+		Check(o, []string{"volcano"}, nil)
 	})
 }

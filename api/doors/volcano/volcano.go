@@ -14,8 +14,13 @@
 //	annotation volcano.sh/preemptable   "true" or "false": whether the gang may be evicted for another; anything else says nothing
 //	status.phase         Running, Unknown and Completed mean that the gang has started, Inqueue that its pods may be made
 //
-// What is refused: networkTopology with mode hard, and subGroupPolicy. What is not honoured: networkTopology with mode soft, and what
-// else Volcano keeps in annotations.
+//	networkTopology      with topologyLevels in Basalt's configuration, labels of nodes that stand for the tiers of HyperNodes: tier 1 is the
+//	                     last of them, or the one before kubernetes.io/hostname, and a tier's name is its label. Mode hard requires a
+//	                     domain of the highest tier that is allowed, and prefers smaller ones; mode soft prefers one of tier 1, and
+//	                     then larger ones. HyperNodes themselves are not read
+//
+// What is refused: networkTopology with mode hard whose tier is not one of the levels, and subGroupPolicy. What is not honoured: networkTopology
+// with mode soft where there are no levels, and what else Volcano keeps in annotations.
 //
 // A status that Basalt writes says, in 2 or 3 writes of a gang:
 //
@@ -29,6 +34,7 @@
 package volcano
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,8 +52,8 @@ import (
 const maxTasks = 256
 
 // Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say. Resources that are ignored are not
-// part of its floor.
-func Group(g *v1beta1.PodGroup, ignored map[string]bool) (*v1alpha1.PodGroup, *api.ForeignGroup) {
+// part of its floor. levels are the labels that stand for tiers, the largest first.
+func Group(g *v1beta1.PodGroup, ignored map[string]bool, levels []string) (*v1alpha1.PodGroup, *api.ForeignGroup) {
 	out := &v1alpha1.PodGroup{
 		ObjectMeta: api.StripMeta(&g.ObjectMeta),
 		Spec: v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName,
@@ -58,6 +64,11 @@ func Group(g *v1beta1.PodGroup, ignored map[string]bool) (*v1alpha1.PodGroup, *a
 	more.Status = shown(&g.Status)
 	more.Roles = tasks(&g.Spec)
 	field := refused(&g.Spec)
+	if topology, wrong := within(g.Spec.NetworkTopology, levels); wrong != "" {
+		field = cmp.Or(field, wrong)
+	} else if len(topology) > 0 {
+		out.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: topology}
+	}
 	if floor, err := floor(&g.Spec, ignored); err == nil {
 		more.Floor = floor
 	} else if field == "" {
@@ -92,9 +103,6 @@ func refused(s *v1beta1.PodGroupSpec) string {
 			return "spec.queue: " + err.Error()
 		}
 	}
-	if t := s.NetworkTopology; t != nil && t.Mode != v1beta1.SoftNetworkTopologyMode {
-		return "spec.networkTopology with mode hard is not supported yet"
-	}
 	if len(s.SubGroupPolicy) > 0 {
 		return "spec.subGroupPolicy is not supported yet"
 	}
@@ -102,6 +110,43 @@ func refused(s *v1beta1.PodGroupSpec) string {
 		return fmt.Sprintf("spec.minTaskMember names %d tasks, the limit is %d", len(s.MinTaskMember), maxTasks)
 	}
 	return ""
+}
+
+// within returns the topology domains that a network topology asks for, or names what it asks for that there is not.
+func within(t *v1beta1.NetworkTopologySpec, levels []string) (out []v1alpha1.TopologyConstraint, wrong string) {
+	if t == nil {
+		return nil, ""
+	}
+	tiers := slices.Clone(levels) // from tier 1 up
+	slices.Reverse(tiers)
+	if len(tiers) > 0 && tiers[0] == corev1.LabelHostname { // tier 0
+		tiers = tiers[1:]
+	}
+	if len(tiers) > 0 {
+		out = []v1alpha1.TopologyConstraint{{Key: tiers[0], Mode: v1alpha1.TopologyPreferred}}
+	}
+	if t.Mode == v1beta1.SoftNetworkTopologyMode {
+		return out, ""
+	}
+	tier := 0
+	switch {
+	case len(tiers) == 0:
+		return nil, "spec.networkTopology with mode hard: topologyLevels in the configuration of Basalt has no labels for tiers"
+	case t.HighestTierName != "":
+		if tier = 1 + slices.Index(tiers, t.HighestTierName); tier == 0 {
+			return nil, fmt.Sprintf("spec.networkTopology.highestTierName: %q is not one of topologyLevels, which are %s", api.Shorten(t.HighestTierName, 64), strings.Join(tiers, ", "))
+		}
+	case t.HighestTierAllowed == nil:
+		return nil, "spec.networkTopology with mode hard has neither highestTierAllowed nor highestTierName"
+	default:
+		if tier = *t.HighestTierAllowed; tier < 1 || tier > len(tiers) {
+			return nil, fmt.Sprintf("spec.networkTopology.highestTierAllowed: there is no tier %d: topologyLevels has labels for tiers 1 to %d", tier, len(tiers))
+		}
+	}
+	if tier == 1 {
+		out = nil
+	}
+	return append(out, v1alpha1.TopologyConstraint{Key: tiers[tier-1], Mode: v1alpha1.TopologyRequired}), ""
 }
 
 // floor returns what minResources says that the gang is charged at least.

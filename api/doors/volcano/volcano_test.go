@@ -13,9 +13,18 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 func TestGroup(t *testing.T) {
+	levels := []string{"zone", "block", "rack", "kubernetes.io/hostname"}
+	tier := func(n int, name string) *v1beta1.NetworkTopologySpec {
+		t := &v1beta1.NetworkTopologySpec{Mode: v1beta1.HardNetworkTopologyMode, HighestTierName: name}
+		if name == "" {
+			t.HighestTierAllowed = &n
+		}
+		return t
+	}
 	hard, soft := &v1beta1.NetworkTopologySpec{Mode: v1beta1.HardNetworkTopologyMode}, &v1beta1.NetworkTopologySpec{Mode: v1beta1.SoftNetworkTopologyMode}
 	many := map[string]int32{}
 	for i := range maxTasks + 1 {
@@ -33,15 +42,17 @@ func TestGroup(t *testing.T) {
 		lots = append(lots, fmt.Sprintf("example.com/r%d", i), "1")
 	}
 	for _, c := range []struct {
-		what    string
-		spec    v1beta1.PodGroupSpec
-		phase   v1beta1.PodGroupPhase
-		least   int32
-		queue   string
-		roles   []api.Role
-		floor   api.Resources
-		started bool
-		refused string
+		what     string
+		spec     v1beta1.PodGroupSpec
+		phase    v1beta1.PodGroupPhase
+		least    int32
+		queue    string
+		roles    []api.Role
+		floor    api.Resources
+		started  bool
+		refused  string
+		levels   []string // the configuration's
+		topology []v1alpha1.TopologyConstraint
 	}{
 		{what: "of Spark: nothing set", least: 1},
 		{what: "of a vcjob", spec: v1beta1.PodGroupSpec{MinMember: 3, Queue: "team", MinTaskMember: map[string]int32{"worker": 2, "master": 1}},
@@ -57,6 +68,14 @@ func TestGroup(t *testing.T) {
 		{what: "hard topology", spec: v1beta1.PodGroupSpec{NetworkTopology: hard}, least: 1, refused: "PodGroup ns/g: spec.networkTopology with mode hard"},
 		{what: "topology without a mode", spec: v1beta1.PodGroupSpec{NetworkTopology: &v1beta1.NetworkTopologySpec{}}, least: 1, refused: "spec.networkTopology"},
 		{what: "soft topology", spec: v1beta1.PodGroupSpec{NetworkTopology: soft}, least: 1},
+		{what: "soft topology with levels", spec: v1beta1.PodGroupSpec{NetworkTopology: soft}, least: 1, levels: levels, topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: "Preferred"}}},
+		{what: "no tier", spec: v1beta1.PodGroupSpec{NetworkTopology: hard}, least: 1, levels: levels, refused: "spec.networkTopology with mode hard has neither highestTierAllowed nor highestTierName"},
+		{what: "tier 1", spec: v1beta1.PodGroupSpec{NetworkTopology: tier(1, "")}, least: 1, levels: levels, topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: "Required"}}},
+		{what: "tier 3", spec: v1beta1.PodGroupSpec{NetworkTopology: tier(3, "")}, least: 1, levels: levels, topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: "Preferred"}, {Key: "zone", Mode: "Required"}}},
+		{what: "tier 2 without host names", spec: v1beta1.PodGroupSpec{NetworkTopology: tier(2, "")}, least: 1, levels: levels[:3], topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: "Preferred"}, {Key: "block", Mode: "Required"}}},
+		{what: "a tier by name", spec: v1beta1.PodGroupSpec{NetworkTopology: tier(0, "block")}, least: 1, levels: levels, topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: "Preferred"}, {Key: "block", Mode: "Required"}}},
+		{what: "a tier that there is not", spec: v1beta1.PodGroupSpec{NetworkTopology: tier(4, "")}, least: 1, levels: levels, refused: "spec.networkTopology.highestTierAllowed: there is no tier 4: topologyLevels has labels for tiers 1 to 3"},
+		{what: "a name of none", spec: v1beta1.PodGroupSpec{NetworkTopology: tier(0, "spine")}, least: 1, levels: levels, refused: `spec.networkTopology.highestTierName: "spine" is not one of topologyLevels, which are rack, block, zone`},
 		{what: "subgroups", spec: v1beta1.PodGroupSpec{SubGroupPolicy: []v1beta1.SubGroupPolicySpec{{Name: "a"}}}, least: 1, refused: "spec.subGroupPolicy"},
 		{what: "a queue that no Queue can be called", spec: v1beta1.PodGroupSpec{Queue: strings.Repeat("q", 200)}, least: 1, queue: strings.Repeat("q", 200), refused: "spec.queue"},
 		{what: "too many tasks", spec: v1beta1.PodGroupSpec{MinMember: 100000, MinTaskMember: many}, least: 100000, refused: "spec.minTaskMember names 257 tasks, the limit is 256"},
@@ -73,8 +92,15 @@ func TestGroup(t *testing.T) {
 	} {
 		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: "u", ResourceVersion: "7"}, Spec: c.spec, Status: v1beta1.PodGroupStatus{Phase: c.phase}}
 		ignored := map[string]bool{"example.com/ignored": true}
-		as, more := Group(g, ignored)
-		if stripped, strippedMore := Group(Strip(g), ignored); !reflect.DeepEqual(as, stripped) || !reflect.DeepEqual(more, strippedMore) {
+		as, more := Group(g, ignored, c.levels)
+		var topology []v1alpha1.TopologyConstraint
+		if as.Spec.SchedulingConstraints != nil {
+			topology = as.Spec.SchedulingConstraints.Topology
+		}
+		if !reflect.DeepEqual(topology, c.topology) {
+			t.Errorf("%s: topology %+v, want %+v", c.what, topology, c.topology)
+		}
+		if stripped, strippedMore := Group(Strip(g), ignored, c.levels); !reflect.DeepEqual(as, stripped) || !reflect.DeepEqual(more, strippedMore) {
 			t.Errorf("%s: stripped, it is read as %+v %+v, not as %+v %+v", c.what, stripped, strippedMore, as, more)
 		}
 		if len(more.Floor)+len(c.floor) > 0 && !more.Floor.Equal(c.floor) {
@@ -99,8 +125,8 @@ func TestGroup(t *testing.T) {
 func TestPreemptable(t *testing.T) {
 	for value, want := range map[string]*bool{"true": new(true), "false": new(false), "": nil, "yes": nil, "TRUE": nil} {
 		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", Annotations: map[string]string{v1beta1.PodPreemptable: value, "other": "x"}}}
-		as, _ := Group(g, nil)
-		if stripped, _ := Group(Strip(g), nil); !reflect.DeepEqual(as.Spec.Preemptible, want) || !reflect.DeepEqual(as, stripped) {
+		as, _ := Group(g, nil, nil)
+		if stripped, _ := Group(Strip(g), nil, nil); !reflect.DeepEqual(as.Spec.Preemptible, want) || !reflect.DeepEqual(as, stripped) {
 			t.Errorf("%q is read as %v, and stripped as %v", value, as.Spec.Preemptible, stripped.Spec.Preemptible)
 		}
 	}
@@ -116,7 +142,7 @@ func FuzzGroup(f *testing.F) {
 			return
 		}
 		before := g.DeepCopy()
-		as, more := Group(g, nil)
+		as, more := Group(g, nil, nil)
 		if as.Spec.SchedulingPolicy.Gang.MinCount < 1 {
 			t.Errorf("minimum %d", as.Spec.SchedulingPolicy.Gang.MinCount)
 		}
@@ -127,7 +153,7 @@ func FuzzGroup(f *testing.F) {
 		if sum > int(as.Spec.SchedulingPolicy.Gang.MinCount) {
 			t.Errorf("tasks need %d pods, the gang %d", sum, as.Spec.SchedulingPolicy.Gang.MinCount)
 		}
-		stripped, strippedMore := Group(Strip(g), nil)
+		stripped, strippedMore := Group(Strip(g), nil, nil)
 		if !reflect.DeepEqual(as, stripped) || !reflect.DeepEqual(more, strippedMore) {
 			t.Errorf("stripped, it is read as %+v %+v, not as %+v %+v", stripped, strippedMore, as, more)
 		}

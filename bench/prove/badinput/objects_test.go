@@ -541,7 +541,6 @@ func (w *world) unsupported(t *testing.T) {
 		}, `metadata.annotations[scheduling.k8s.io/group-name] names the Volcano PodGroup "job-1": a pod belongs to one group`},
 		"no-claim":      {claim("missing"), "spec.volumes[0].persistentVolumeClaim (claim missing): the claim does not exist"},
 		"unbound-claim": {claim("pending"), "spec.volumes[0].persistentVolumeClaim (claim pending): the claim is not bound, and names no StorageClass"},
-		"needing":       {claim("needing"), "spec.volumes[0].persistentVolumeClaim (claim needing): its volume needing: CSI driver needed.example.com has to be installed on the node"},
 		"disk":          {volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: "i"}}), "spec.volumes[0].rbd is not supported yet"},
 		"device": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests, p.Spec.Containers[0].Resources.Limits = list("example.com/device", "1"), list("example.com/device", "1")
@@ -553,6 +552,9 @@ func (w *world) unsupported(t *testing.T) {
 	for name, row := range pods {
 		w.pod(t, ns, name, row.edit)
 	}
+	w.pod(t, ns, "needing", claim("needing"))
+	w.podSays(t, ns, "needing", "Unschedulable", "needed.example.com CSI driver is not installed on the node")
+	w.unbound(t, ns, "needing")
 	// In a gang, the gang waits with it, and says which pod it is.
 	w.group(t, ns, "g", "", 2)
 	w.pod(t, ns, "g-fine", inGroup("g"))

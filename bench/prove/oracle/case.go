@@ -167,6 +167,24 @@ func (c *Case) withClaimsOnce() *Case {
 	return out
 }
 
+// overlap reports whether volumes may be usable on one node although their node affinities differ.
+func (c *Case) overlap() bool {
+	label := ""
+	return slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
+		v, is := o.(*v1.PersistentVolume)
+		if !is || v.Spec.NodeAffinity == nil || v.Status.Phase != v1.VolumeAvailable {
+			return false
+		}
+		terms := v.Spec.NodeAffinity.Required.NodeSelectorTerms
+		if len(terms) != 1 || len(terms[0].MatchExpressions) != 1 || terms[0].MatchExpressions[0].Operator != v1.NodeSelectorOpIn || len(terms[0].MatchExpressions[0].Values) != 1 {
+			return true
+		}
+		differs := label != "" && label != terms[0].MatchExpressions[0].Key
+		label = terms[0].MatchExpressions[0].Key
+		return differs
+	})
+}
+
 // together reports whether each claim of the pod that is not bound lets it run on a node, by itself.
 func (c *Case) together(m Mismatch) bool {
 	late := slices.DeleteFunc(c.claims(), func(p *v1.PersistentVolumeClaim) bool { return p.Spec.VolumeName != "" })

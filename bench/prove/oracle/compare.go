@@ -84,8 +84,8 @@ var exceptions = []exception{
 	{"provisioned-already", "a claim whose volume is being provisioned for a node needs no capacity there once more", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && c.selects(m.Node) && passes(c.withoutCapacities(), m)
 	}},
-	{"claims-together", "claims of a pod are judged one by one, each by its name once: if they compete for one volume, that is found when they are bound, before the pod is", func(c *Case, m Mismatch) bool {
-		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && (passes(c.withClaimsOnce(), m) || c.together(m))
+	{"claims-together", "a claim that a pod names twice has to have one volume; and that claims compete for volumes whose node affinities differ in more than one value of a label is found when they are bound, before the pod is", func(c *Case, m Mismatch) bool {
+		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && (passes(c.withClaimsOnce(), m) || c.overlap() && c.together(m))
 	}},
 	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not; and none gets a volume of an in-tree kind",
 		func(c *Case, m Mismatch) bool { return m.Kind != Unsafe && (c.keeps() || c.offersInTree()) }},

@@ -12,6 +12,7 @@ import (
 const (
 	draResource  = "example.com/dra"
 	driver       = "csi.example.com"
+	laterDriver  = "late.example.com"
 	boundByUs    = "pv.kubernetes.io/bound-by-controller"
 	bindComplete = "pv.kubernetes.io/bind-completed"
 	selectedNode = "volume.kubernetes.io/selected-node"
@@ -54,6 +55,9 @@ func (g *generator) storage() {
 				d.Allocatable = &storagev1.VolumeNodeResources{Count: new(pick[int32](g, 0, 1, 2))}
 			}
 			csi.Spec.Drivers = append(csi.Spec.Drivers, d)
+		}
+		if g.oneIn(2) {
+			csi.Spec.Drivers = append(csi.Spec.Drivers, storagev1.CSINodeDriver{Name: laterDriver, NodeID: n.Name})
 		}
 		g.add(csi)
 	}
@@ -142,8 +146,7 @@ func (g *generator) volume(i int) {
 
 // unbound adds claims that wait for the node of their pod, volumes that may suit them, and capacity for others.
 func (g *generator) unbound() {
-	const other = "late.example.com"
-	class := &storagev1.StorageClass{ObjectMeta: named("later"), Provisioner: pick(g, other, other, "kubernetes.io/no-provisioner", "kubernetes.io/cinder"), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
+	class := &storagev1.StorageClass{ObjectMeta: named("later"), Provisioner: pick(g, laterDriver, laterDriver, "kubernetes.io/no-provisioner", "kubernetes.io/cinder"), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
 	zones := func() []string { return []string{pick(g, "a", "b"), pick(g, "b", "c")} }
 	for range g.IntN(3) {
 		t := v1.TopologySelectorTerm{}
@@ -154,7 +157,7 @@ func (g *generator) unbound() {
 	}
 	g.add(class)
 	if g.oneIn(2) {
-		g.add(&storagev1.CSIDriver{ObjectMeta: named(other), Spec: storagev1.CSIDriverSpec{StorageCapacity: new(!g.oneIn(3))}})
+		g.add(&storagev1.CSIDriver{ObjectMeta: named(laterDriver), Spec: storagev1.CSIDriverSpec{StorageCapacity: new(!g.oneIn(3)), PreventPodSchedulingIfMissing: new(g.oneIn(3))}})
 	}
 	for i := range g.IntN(4) {
 		o := &storagev1.CSIStorageCapacity{ObjectMeta: namedIn("default", fmt.Sprintf("later-%d", i)), StorageClassName: pick(g, "later", "later", "late"), Capacity: new(quantity(pick(g, "500Mi", "2Gi", "10Gi")))}
@@ -196,6 +199,7 @@ func (g *generator) unbound() {
 		g.claim[namespace] = append(g.claim[namespace], c.Name, c.Name)
 		g.add(c)
 	}
+	local := g.oneIn(2) // each volume on one node
 	for i := range g.IntN(6) {
 		v := &v1.PersistentVolume{ObjectMeta: named(fmt.Sprintf("later-%d", i)), Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumePending, v1.VolumeReleased)}}
 		v.Spec = v1.PersistentVolumeSpec{AccessModes: []v1.PersistentVolumeAccessMode{pick(g, v1.ReadWriteOnce, v1.ReadWriteMany), v1.ReadOnlyMany}, StorageClassName: pick(g, "later", "later", "later", "static"),
@@ -203,7 +207,11 @@ func (g *generator) unbound() {
 		if g.oneIn(2) {
 			v.Labels = map[string]string{"disk": pick(g, "fast", "slow")}
 		}
-		if !g.oneIn(4) {
+		switch {
+		case local:
+			v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: hostnameKey, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, g.c.Nodes[:min(2, len(g.c.Nodes))]...).Name}}}}}}}
+		case !g.oneIn(4):
 			v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{}}
 			for range 1 + g.IntN(2) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms = append(v.Spec.NodeAffinity.Required.NodeSelectorTerms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{

@@ -1,5 +1,6 @@
 // Package racks has gangs that are to be in one rack scheduled by real shards on a real API server: the nodes of each rack belong to all
-// shards, and the gangs to queues of all shards.
+// shards, and the gangs to queues of all shards. It also compares how many such gangs the cores of eight shards place in a fragmented cluster
+// with what one global best fit places.
 package racks
 
 import (
@@ -141,9 +142,14 @@ func TestRacks(t *testing.T) {
 	// Bad input is refused by the API server, with the field.
 	required := v1alpha1.TopologyConstraint{Key: rack}
 	for words, constraints := range map[string][]v1alpha1.TopologyConstraint{
-		"at most one topology constraint may be Required": {required, {Key: "zone"}},
-		"spec.schedulingConstraints.topology[0].mode":     {{Key: rack, Mode: "Often"}},
-		"spec.schedulingConstraints.topology[0].key":      {{Key: ""}},
+		"at most one topology constraint may be Required":                                      {required, {Key: "zone"}},
+		"spec.schedulingConstraints.topology[0].mode":                                          {{Key: rack, Mode: "Often"}},
+		"spec.schedulingConstraints.topology[0].key":                                           {{Key: ""}},
+		"sliceSize must not be larger than spec.schedulingPolicy.gang.minCount":                {{Key: rack, SliceSize: size + 1}},
+		"a topology constraint with a sliceSize must be Required":                              {{Key: rack, SliceSize: 2, Mode: v1alpha1.TopologyPreferred}},
+		"spec.schedulingConstraints.topology[0].sliceSize":                                     {{Key: rack, SliceSize: -1}},
+		"at most one topology constraint may have a sliceSize":                                 {{Key: rack, SliceSize: 2}, {Key: "zone", SliceSize: 2}},
+		"the key of a topology constraint with a sliceSize must differ from those of the othe": {required, {Key: rack, SliceSize: 2}},
 	} {
 		if err := w.gang("bad", "q0", constraints...); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v was answered with %v", constraints, err)
@@ -212,4 +218,35 @@ func TestRacks(t *testing.T) {
 	if of := w.bound("prefers", size); len(of) != 2 {
 		t.Errorf("the gang is in %v", of)
 	}
+
+	// Slices: a gang goes where another leaves, each four of its pods in one rack.
+	w.delete("prefers")
+	w.delete("later")
+	w.check(w.gang("slices", "q3", v1alpha1.TopologyConstraint{Key: rack, SliceSize: 4}))
+	w.pods("slices", 0, size)
+	for _, p := range w.slices("slices", size) {
+		if p%4 != 0 {
+			t.Errorf("a rack has %d pods of a gang in slices of 4", p)
+		}
+	}
+	if err := w.gang("nowhere", "q4", v1alpha1.TopologyConstraint{Key: "example.com/nothing", SliceSize: 4}); err != nil {
+		t.Error(err)
+	}
+	w.pods("nowhere", 0, size)
+	w.says("nowhere", "no node has the label example.com/nothing")
+}
+
+// slices waits until so many pods of a gang have nodes, and returns how many each rack has.
+func (w *world) slices(gang string, want int) (has map[string]int) {
+	w.t.Helper()
+	w.bound(gang, want)
+	has = map[string]int{}
+	list, err := w.kube.Core.CoreV1().Pods("default").List(w.t.Context(), metav1.ListOptions{LabelSelector: api.LabelPodGroup + "=" + gang})
+	w.check(err)
+	for _, p := range list.Items {
+		node, err := w.kube.Core.CoreV1().Nodes().Get(w.t.Context(), p.Spec.NodeName, metav1.GetOptions{})
+		w.check(err)
+		has[node.Labels[rack]]++
+	}
+	return has
 }

@@ -106,18 +106,14 @@ func (w *world) act(line string) {
 		l.volumes = true
 	case "domains": // pods that are made from now on may have constraints over topology domains, and nodes have racks
 		l.domains = true
-		for _, name := range a.nodes.names() {
-			next := *a.nodes.objects[name].Object.(*corev1.Node)
-			next.Labels = maps.Clone(next.Labels)
-			l.inRack(&next)
-			a.put(a.nodes, &next)
-		}
+		l.label()
 	case "tag": // POD APP: a tenant edits that label
 		if pod != nil {
 			l.tagged(pod, arg(2))
 		}
-	case "together": // PodGroups that are made from now on may be ones whose pods are to be in one zone
+	case "together": // PodGroups that are made from now on may be ones whose pods are to be in one zone, or in slices, and nodes have cliques
 		l.together = true
+		l.label()
 	case "doors": // groups of other kinds are served, by shards that start from now on
 		l.doors, a.PodRules.Volcano = true, true
 	case "volcano-group":
@@ -130,7 +126,7 @@ func (w *world) act(line string) {
 	case "least":
 		if group != nil {
 			next := *group
-			next.Spec.SchedulingPolicy.Gang.MinCount = int32(number(2))
+			next.Spec.SchedulingPolicy.Gang.MinCount = max(int32(number(2)), sliceOf(&next)) // the schema refuses others
 			next.Generation++
 			w.log("user: PodGroup %s minCount %d", group.UID, number(2))
 			a.put(a.groups, &next)
@@ -252,6 +248,8 @@ func (w *world) act(line string) {
 			a.put(a.nodes, &next)
 		}
 
+	case "quiet": // nothing goes wrong
+		l.quiet = true
 	case "snatch":
 		l.snatch = true
 	case "slow-kind":
@@ -264,6 +262,8 @@ func (w *world) act(line string) {
 		w.store.unreliable, w.api.unreliable = l.mishaps, l.mishaps
 	case "batch": // BYTES: of coordinators that lead from now on
 		l.limits.BatchBytes = number(1)
+	case "ungated": // likewise
+		l.limits.Ungated = true
 	case "earmarks": // AFTER FOR REST: likewise
 		l.limits.EarmarkAfter, l.limits.EarmarkFor, l.limits.EarmarkRest = lasts(1), lasts(2), lasts(3)
 	case "gather": // of shards and coordinators that start from now on

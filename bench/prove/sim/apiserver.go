@@ -95,7 +95,7 @@ func (a *apiServer) changed(k *model.Kind, e entry) {
 		}
 	case *volcanov1beta1.PodGroup:
 		f = a.volcano
-		as, _ := volcano.Group(o, nil)
+		as, _ := volcano.Group(o, nil, nil)
 		if gone {
 			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: as})
 		} else {

@@ -37,9 +37,9 @@ var Bugs = []Bug{
 	{fault.FloorLost, 4}, {fault.RoleIgnored, 27}, {fault.WrittenUnleased, 1},
 	{fault.JudgedUnseen, 6}, {fault.PlainUnjudged, 11}, {fault.DeletedIsOver, 17}, {fault.GivenUpUntold, 4}, {fault.RowTermsIgnored, 67},
 	{fault.LabelsUnawaited, 0}, {fault.RowsSupport, 11}, {fault.GangUnjudged, 4}, {fault.LogAnewComplete, 0},
-	{fault.ClaimForgotten, 0}, {fault.RealShares, 0}, {fault.PruneUnchecked, 0}, {fault.RuntimeForgotten, 0}, {fault.BandThreePasses, 0},
-	{fault.PromiseStolen, 0}, {fault.PromiseReplaced, 0}, {fault.GrowthClaims, 0}, {fault.YieldStarted, 0},
-	{fault.CondemnUnwritten, 235}, {fault.CondemnBelowMinimum, 0}, {fault.CondemnedReplaced, 0},
+	{fault.ClaimForgotten, 7}, {fault.RealShares, 8}, {fault.PruneUnchecked, 4}, {fault.RuntimeForgotten, 4}, {fault.BandThreePasses, 0},
+	{fault.PromiseStolen, 31}, {fault.PromiseReplaced, 0}, {fault.GrowthClaims, 0}, {fault.YieldStarted, 0},
+	{fault.CondemnUnwritten, 31}, {fault.CondemnBelowMinimum, 0}, {fault.CondemnedReplaced, 0},
 	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
 }
 

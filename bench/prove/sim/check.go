@@ -53,7 +53,13 @@ type check struct {
 	relabelled map[string]bool // names of PodGroups that a label of a pod with a node was changed to
 	strange    map[string]bool // names of PodGroups that a label of a pod named that somebody else bound
 
-	ordered ordered
+	ordered   ordered
+	claimMade func(*wire.ReservationRecord)
+	claimants map[string]*claimant // in quiet worlds, by UID
+	waits     map[string]*denied   // in quiet worlds: who waits for quota
+	mayClaim  map[string]bool      // who asked so that others may be evicted
+	limited   time.Time            // when limits in force changed last
+
 	claimed map[string]bool // gangs whose record has a claim
 	doomed  map[string]bool // pods that a record condemned
 
@@ -66,6 +72,8 @@ type gangSeen struct {
 	least, most int                  // of all minCounts it ever had; 0 for a gang of one
 	durable     map[string]time.Time // pods with a row in the store, and when that was seen last
 	ever        map[string]bool      // pods ever bound for it
+	over        map[string]bool      // pods bound for it that finished
+	placed      map[string]bool      // likewise, since it was evicted for another gang
 	meddled     bool                 // somebody else bound one of its pods
 	relabelled  bool                 // a pod with a node was relabelled to its name: once finished it may count as placed at a takeover
 	inherited   bool                 // a pod of its name was bound for a namesake: who sees both counts it
@@ -81,13 +89,13 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
-		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}}
+		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{}, mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
 	g := c.gangs[uid]
 	if g == nil {
-		g = &gangSeen{durable: map[string]time.Time{}, ever: map[string]bool{}}
+		g = &gangSeen{durable: map[string]time.Time{}, ever: map[string]bool{}, placed: map[string]bool{}, over: map[string]bool{}}
 		c.gangs[uid] = g
 	}
 	return g
@@ -179,6 +187,7 @@ func (c *check) claims(gang string, r *wire.ReservationRecord) {
 	switch {
 	case r.Claim != nil && !had:
 		c.w.count("claims")
+		c.claimant(r)
 	case r.Claim == nil && had && len(r.Demand) > 0:
 		c.w.count("claims granted")
 	}
@@ -280,9 +289,13 @@ func (c *check) forged(r *wire.ReservationRecord) {
 
 func (c *check) afterAPI(f *feed, e entry) {
 	c.newest = max(c.newest, number(string(e.GetUID())))
+	c.leaves()
 	switch o := e.Object.Object.(type) {
 	case *corev1.Pod:
 		c.ordered.saw(c.w, o, e.Type == watch.Deleted)
+		if gang := c.bound[string(o.UID)]; gang != "" && finished(o) {
+			c.gang(gang).over[string(o.UID)] = true
+		}
 		if o.Spec.NodeName != "" && e.Type != watch.Deleted {
 			c.node(o.Spec.NodeName)
 		}
@@ -299,7 +312,7 @@ func (c *check) afterAPI(f *feed, e entry) {
 		c.sawGroup(o.Name, string(o.UID), int(o.Spec.SchedulingPolicy.Gang.MinCount), e.Type == watch.Deleted)
 	case *volcanov1beta1.PodGroup:
 		g := c.sawGroup(o.Name, string(o.UID), int(o.Spec.MinMember), e.Type == watch.Deleted)
-		_, more := volcano.Group(o, nil)
+		_, more := volcano.Group(o, nil, nil)
 		g.roles, g.floor = more.Roles, more.Floor
 	case *v1alpha1.Queue:
 		if e.Type == watch.Deleted {
@@ -402,7 +415,8 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 	c.apart(x, o.Row.PodUID)
 	c.together(o.Row.PodUID, gang)
 	c.ordered.binds(c, o)
-	c.gang(gang).ever[o.Row.PodUID] = true
+	c.gang(gang).ever[o.Row.PodUID], c.gang(gang).placed[o.Row.PodUID] = true, true
+	c.sliced(gang)
 	c.paid[o.Row.PodUID] = queue
 	return done
 }
@@ -578,6 +592,12 @@ func (c *check) says(x *shard, o event.Send) {
 	gang := ""
 	var commit *wire.Commit
 	switch b := o.Body.Body.(type) {
+	case *wire.Envelope_Reserve:
+		c.mayClaim[b.Reserve.Gang.Uid] = b.Reserve.Claims
+		return
+	case *wire.Envelope_Unreserve:
+		delete(c.waits, b.Unreserve.Gang.Uid)
+		return
 	case *wire.Envelope_Bind:
 		gang = b.Bind.GangUid
 	case *wire.Envelope_Commit:
@@ -596,12 +616,12 @@ func (c *check) says(x *shard, o event.Send) {
 		if !c.starts(g) {
 			return
 		}
-	case len(g.ever) > 0 || g.inherited:
+	case len(g.placed) > 0 || g.inherited:
 		return
 	}
 	pods := map[string]bool{}
 	for uid, at := range g.durable {
-		if c.w.now.Sub(at) < time.Minute {
+		if c.w.now.Sub(at) < time.Minute || g.over[uid] {
 			pods[uid] = true
 		}
 	}

@@ -288,10 +288,12 @@ func (t *term) carryOut(o core.Output) {
 	attempt := func(do func()) { c.call(&w.api.server, "write", apiPatience, do, func(bool) {}) }
 	switch o := o.(type) {
 	case core.Send:
+		w.check.said(t, o)
 		if c.book[o.To] {
 			w.net.send(c.process, w.process(o.To), o.Body)
 		}
 	case core.Txn:
+		w.check.decides(t, o)
 		m, err := t.own.Commit(effect.Changes(o.Ops))
 		if err != nil {
 			w.fail("%s: commit: %v", c.inc, err)

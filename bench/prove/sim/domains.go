@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -331,8 +332,21 @@ func (l *workload) provides(p *corev1.Pod, provided string) bool {
 	return len(p.Name) > 9 && p.Name[:9] == "provided-" && p.Labels["app"] == provided && l.w.now.Sub(l.w.check.landed[string(p.UID)]) < time.Minute
 }
 
-// inRack labels a node with its rack, or with the first one's rack when it is in another zone than it is meant to be.
+// label gives the nodes that there are their racks and cliques.
+func (l *workload) label() {
+	for _, name := range l.w.api.nodes.names() {
+		next := *l.w.api.nodes.objects[name].Object.(*corev1.Node)
+		next.Labels = maps.Clone(next.Labels)
+		l.inRack(&next)
+		l.w.api.put(l.w.api.nodes, &next)
+	}
+}
+
+// inRack labels a node with its clique and its rack, or with the first one's rack when it is in another zone than it is meant to be.
 func (l *workload) inRack(n *corev1.Node) {
+	if c := cliques[n.Name]; l.together && c != "" {
+		n.Labels[clique] = c
+	}
 	if !l.domains || racks[n.Name] == "" {
 		return
 	}

@@ -16,17 +16,20 @@ import (
 // drawer draws what happens from the seed: the workload and the faults. What it draws it says in the words of act.go, so
 // that it can be said again.
 type drawer struct {
-	w        *world
-	acts     []chance      // what users do, and
-	wrong    []chance      // what goes wrong: no two seeds have the same, and in most something never happens
-	tight    bool          // little is limited and little ends: the nodes are full, and pods wait for them
-	fixed    bool          // nodes stay, and keep their labels, as the namespace does: constraints over domains can be judged all the time
-	policies *die          // who may be evicted for whom
-	contest  *die          // queues contend for one limit
-	elastic  *die          // gangs have more pods than their minimum
-	busy     int           // of so many pods that would end, one does: now and then the cluster fills up
-	lull     time.Duration // between two faults at most: now and then there is time to get something done
-	until    time.Time     // then both change
+	w         *world
+	acts      []chance      // what users do, and
+	wrong     []chance      // what goes wrong: no two seeds have the same, and in most something never happens
+	tight     bool          // little is limited and little ends: the nodes are full, and pods wait for them
+	fixed     bool          // nodes stay, and keep their labels, as the namespace does: constraints over domains can be judged all the time
+	policies  *die          // who may be evicted for whom
+	contest   *die          // queues contend for one limit
+	contended *die          // the world is a contended one, and in
+	hungry    []string      // these queues there is more to do now than in others
+	capped    bool          // root has a capability
+	elastic   *die          // gangs have more pods than their minimum
+	busy      int           // of so many pods that would end, one does: now and then the cluster fills up
+	lull      time.Duration // between two faults at most: now and then there is time to get something done
+	until     time.Time     // then both change
 }
 
 func (d *drawer) say(format string, args ...any) {
@@ -47,6 +50,9 @@ func pick[T any](d *drawer, from []T) T { return from[d.w.rng.IntN(len(from))] }
 // begin makes the queues and the first shards, and goes on drawing until the world is calm.
 func (d *drawer) begin() {
 	w := d.w
+	if d.contends() {
+		return
+	}
 	if d.some(2) {
 		d.say("roll-forward %s", d.between(time.Second, 5*time.Second))
 	}
@@ -199,6 +205,8 @@ func (d *drawer) limits() string {
 func (d *drawer) limitsOf(name string) string {
 	x := d.contest
 	switch {
+	case d.contended != nil:
+		return d.stakes(name)
 	case x == nil:
 		return d.limits()
 	case name == api.RootQueue:

@@ -144,6 +144,9 @@ func cutLast(s string) (before, last string, found bool) {
 
 // mishap reports whether something goes wrong, and for how long: as drawn, or as the script says.
 func (w *world) mishap(drawn bool, kind, whom string, lasts time.Duration) (time.Duration, bool) {
+	if w.load.quiet {
+		return 0, false
+	}
 	if w.script != nil {
 		if len(w.script.waits) == 0 {
 			return 0, false

@@ -108,7 +108,7 @@ func (w *world) startShard(name string) *shard {
 	if w.load.doors {
 		x.watch(w.api.volcano, &watcher{
 			seen: func(o object) {
-				as, more := volcano.Group(o.Object.(*volcanov1beta1.PodGroup), nil)
+				as, more := volcano.Group(o.Object.(*volcanov1beta1.PodGroup), nil, nil)
 				x.step(event.PodGroupSeen{PodGroup: as, Foreign: more})
 			},
 			gone: func(o object) {

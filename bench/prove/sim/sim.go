@@ -9,7 +9,8 @@
 // code of package api/store/protocol. network.go is the streams of package api/link, shard.go and coordinator.go are the
 // shells, without which the cores do nothing: when a coordinator campaigns, leads and resigns is the shipping code of package
 // coordinator/leadership, what the answers of both servers mean that of the packages effect. check.go is the judge. draw.go
-// draws the workload and the faults and act.go carries them out, groups.go does so for groups of other kinds than PodGroup;
+// draws the workload and the faults, contend.go those of worlds in which gangs evict each other, claims.go judges when these start, and act.go
+// carries all of it out. groups.go does so for groups of other kinds than PodGroup;
 // between these everything is a line of a script (script.go), and a script that fails is shrunk to the lines that it needs
 // (shrink.go). bugs.go lists the seeded bugs that have to be found.
 //
@@ -166,7 +167,7 @@ func newWorld(cfg Config) *world {
 		record: &Script{Jitter: cfg.Seed},
 		hash:   xxhash.New(), tail: make([]string, cfg.Tail), counts: map[string]int{},
 		// What needs two streams to lag is judged by check.go at the end; here every stream is seen at once.
-		audit: audit.New(audit.Config{Volcano: true, Lag: 10000 * time.Hour, Grace: 10000 * time.Hour, Unresolved: 10000 * time.Hour}),
+		audit: audit.New(audit.Config{Volcano: true, Exact: true, Lag: 10000 * time.Hour, Grace: 10000 * time.Hour, Unresolved: 10000 * time.Hour}),
 	}
 	if cfg.Script != nil {
 		w.record.Jitter = cfg.Script.Jitter

@@ -188,6 +188,7 @@ func (s *store) changed(events []model.Event[proto.Message]) {
 	w.heard()
 	w.check.firstCharges(events)
 	w.check.rights(events)
+	w.check.yielded(events)
 	members := false
 	for _, e := range events {
 		switch {

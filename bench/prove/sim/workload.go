@@ -43,6 +43,7 @@ type workload struct {
 
 	holds bool // Basalt holds the Lease of Volcano's scheduler
 
+	quiet       bool          // nothing goes wrong: what has to happen soon is judged
 	snatch      bool          // the next gang of which intents are written loses a pod
 	rollForward time.Duration // of home.Config; 0 is what it takes by itself
 

@@ -141,6 +141,9 @@ func TestWhy(t *testing.T) {
 		w.fails(0, "red", "queue/wide", `may not get the Queue "wide"`)
 		w.fails(0, "red", "queue/nowhere", `may not get the Queue "nowhere"`)
 		w.fails(0, "red", "queue/no_queue", "")
+		w.fails(0, "red", "--what-if=wide:weight=3", `may not get the Queue "wide"`)
+		w.fails(0, "red", "--what-if=nowhere:weight=3", `may not get the Queue "nowhere"`)
+		w.fails(0, "red", "--gang=queue=wide,cpu=1", `may not get the Queue "wide"`)
 		_, err := w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "see-queues"},
 			Rules: []rbac.PolicyRule{{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"queues"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
 		w.check(err)
@@ -152,6 +155,69 @@ func TestWhy(t *testing.T) {
 		w.says(1, "blue", "queue/wide", "queue wide: 2 gangs are charged, 1 wait", "next     a gang of another namespace\n")
 		w.fails(1, "red", "queue/nowhere", `there is no queue "nowhere"`)
 		w.check(w.kube.Basalt.Delete().Namespace("blue").Resource("podgroups").Name("waits").Do(t.Context()).Error())
+	})
+
+	t.Run("what if", func(t *testing.T) {
+		version := func() string {
+			var q v1alpha1.Queue
+			w.check(w.kube.Basalt.Get().Resource("queues").Name("wide").Do(t.Context()).Into(&q))
+			return fmt.Sprint(q.Generation, q.Spec)
+		}
+		before := version()
+		says := func(shard int, tenant string, args []string, words ...string) string { // one question at a time: they are few a second
+			t.Helper()
+			var out string
+			localtest.Wait(t, patience, "basalt why "+strings.Join(args, " "), func(context.Context) (err error) {
+				if out, err = w.run(shard, tenant, args[0], args[1:]...); err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				for _, word := range words {
+					if !strings.Contains(out, word) {
+						return fmt.Errorf("%q is not in:\n%s", word, out)
+					}
+				}
+				return nil
+			})
+			return out
+		}
+		out := says(0, "red", []string{"full-too", "--what-if=wide:deserved.cpu=1", "--what-if=wide:weight=3"}, "what if  wide:deserved.cpu=1", "50 -> 1", "red/full-too in queue wide", "  now\n", "  then\n",
+			"within what it deserves (cpu 7100m + 3500m of 50)", "above what it deserves (cpu 7100m + 3500m of 1)", "Nothing was changed.")
+		t.Logf("$ basalt why full-too --what-if wide:deserved.cpu=1 --what-if wide:weight=3\n%s", out)
+		out = says(1, "red", []string{"--gang=queue=wide,cpu=3500m,pods=2,minCount=1", "--what-if=wide:deserved.cpu=11"}, "the planned gang in queue wide", "the nodes lack room for it", "Nothing was changed.")
+		t.Logf("$ basalt why --gang queue=wide,cpu=3500m,pods=2,minCount=1 --what-if wide:deserved.cpu=11\n%s", out)
+		says(1, "red", []string{"--gang=queue=wide,cpu=50m"}, "it is granted in its turn")
+		if out := says(1, "blue", []string{"--what-if=wide:weight=3"}, "a gang of another namespace in queue wide"); strings.Contains(out, "full-too") || strings.Contains(out, "3500m") {
+			t.Errorf("blue learns of a gang of red: %s", out)
+		}
+		for _, row := range []struct{ tenant, args, says string }{
+			{"blue", "red/full-too --what-if=wide:weight=3", `may not get the PodGroup or pod red/full-too`},
+			{"red", "-n blue --gang=queue=wide,cpu=1", `may not create PodGroups in namespace "blue"`},
+			{"red", "--what-if=nowhere:weight=3", `queue "nowhere" does not exist`},
+			{"red", "--what-if=wide:deserved.cpu=200", `queue "wide": spec.deserved: cpu: 200 is above spec.capability, which is 100`},
+			{"red", "--what-if=wide:deserved.cpu=much", `queue "wide": spec.deserved: cpu: "much" is no amount`},
+			{"red", "none --what-if=wide:weight=3", `there is no PodGroup and no pod red/none`},
+		} {
+			args := strings.Fields(row.args)
+			localtest.Wait(t, patience, "basalt why "+row.args, func(context.Context) error {
+				if out, err := w.run(0, row.tenant, args[0], args[1:]...); err == nil || !strings.Contains(out, row.says) {
+					return fmt.Errorf("%v: %s; want %q", err, out, row.says)
+				}
+				return nil
+			})
+		}
+		red := w.token("red", nil)
+		for path, want := range map[string]int{"": 400, "?change=wide": 400, "?change=wide:weight=3&gang=red/full-too&queue=wide": 400, "?change=wide:weight=3&gang=red/%00": 400, "?planned=queue=wide": 400,
+			"?change=wide:colour=blue": 422, "?change=" + strings.Repeat("wide:weight=3&change=", 300): 414} {
+			localtest.Wait(t, patience, path, func(context.Context) error {
+				if code, body := w.ask(w.shards[0].Visibility+"/v1/what-if"+path, red); code != want || !strings.Contains(body, `{"error":"`) {
+					return fmt.Errorf("%.80s is answered %d %s, not %d", path, code, body, want)
+				}
+				return nil
+			})
+		}
+		if after := version(); after != before {
+			t.Errorf("the Queue says %s, and said %s", after, before)
+		}
 	})
 
 	t.Run("bad tokens", func(t *testing.T) {

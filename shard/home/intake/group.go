@@ -36,7 +36,8 @@ type Group struct {
 	Timeout    time.Duration
 	Deleting   bool
 	Required   string                   // label of the topology domains of which the gang is to be in one,
-	Preferred  string                   // or rather is
+	Preferred  string                   // or rather is,
+	Slice      Slice                    // and of which each of its slices is to be in one
 	Status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
 
 	Preemptible *bool // spec.preemptible: its pods may be evicted for another gang, nil for those that a controller would make again
@@ -51,6 +52,12 @@ type Group struct {
 
 	votes map[string]int // queues that its pods name, "" for none, with the number of pods
 	mins  map[int]int    // of an implied group: what its pods say of its minimum, with the number of pods
+}
+
+// Slice says that each so many pods of a gang are to be in one domain of a label, "" for none.
+type Slice struct {
+	Key  string
+	Size int
 }
 
 func compareGroups(a, b *Group) int { return compareNames(a.Name, b.Name) }

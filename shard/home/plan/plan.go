@@ -39,7 +39,7 @@ const Budget = 5_000_000
 
 // Class is so many pods with the same requests.
 type Class struct {
-	Requests api.Resources
+	Requests api.Resources // and places for volumes (api.Class.Room)
 	Pods     int
 	Apart    bool // at most one of them on a node
 }

@@ -478,6 +478,10 @@ func TestFind(t *testing.T) {
 		{"the large one, as both are too many", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}},
 			Mandate{Lacks: []Lack{{"q", "cpu", 5}}, Sides: []Side{{Above: cpu(3)}}, Candidates: []Candidate{
 				{Gang: "u", Queue: "q", Demand: cpu(1), Side: 1}, {Gang: "v", Queue: "q", Demand: cpu(5), Side: 1}, {Gang: "w", Queue: "q", Demand: cpu(4), Side: 1}}}, "1 [1] [] awaits [] [{a 0 1}]"},
+		{"places for volumes", []Class{{Requests: api.FromMap(map[string]int64{"cpu": 1, api.VolumesOf("d"): 1}), Pods: 2}}, []Node{
+			{Shard: "a", Free: api.FromMap(map[string]int64{api.VolumesOf("d"): 1}), Classes: []uint32{0}, Leaves: []Leaves{{Gang: "u", Amounts: cpu(2)}}},
+			{Shard: "b", Free: api.FromMap(map[string]int64{api.VolumesOf("d"): 1}), Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(1)}}}},
+			Mandate{Candidates: []Candidate{victim("u", 2), victim("v", 1)}}, "1 [0 1] [] awaits [u v] [{a 0 1} {b 0 1}]"},
 		{"too little", []Class{{Requests: cpu(3), Pods: 1}}, []Node{{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(2)}}}},
 			Mandate{Candidates: []Candidate{victim("v", 2)}}, "0 1 of 1 pods would have no room even without all gangs that could be evicted"},
 		{"too little quota", []Class{{Requests: cpu(1), Pods: 1}}, []Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}},

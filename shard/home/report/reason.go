@@ -45,6 +45,7 @@ var effects = map[string]effect{
 	v1alpha1.ReasonCoordinatorUnavailable: {charge: true, urgent: true, next: "it is requested again until a coordinator answers"},
 	v1alpha1.ReasonQuotaExceeded:          {charge: true, urgent: true, placing: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when its queue and all ancestors have room for it: when gangs end there, or a capability is raised"},
 	v1alpha1.ReasonSupplyExceeded:         {charge: true, placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it is admitted when gangs end or nodes are added, and it is the next by the order of its queue and their shares"},
+	v1alpha1.ReasonUnpreemptible:          {charge: true, urgent: true, placing: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when gangs end that may not be evicted either, or what the queue deserves is raised"},
 	v1alpha1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when the Queue exists"},
 	v1alpha1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when all ancestors of its queue exist"},
 	v1alpha1.ReasonQueueClosed:            {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when the queue is opened"},
@@ -223,6 +224,7 @@ func NoCoordinator() Reason {
 // denials is the code of each denial. Those that it does not list are QuotaExceeded.
 var denials = map[wire.DenyReason]string{
 	wire.DenyReason_DENY_SUPPLY:            v1alpha1.ReasonSupplyExceeded,
+	wire.DenyReason_DENY_UNPREEMPTIBLE:     v1alpha1.ReasonUnpreemptible,
 	wire.DenyReason_DENY_NEVER_FITS:        v1alpha1.ReasonNeverFits,
 	wire.DenyReason_DENY_TOO_LARGE:         v1alpha1.ReasonNeverFits,
 	wire.DenyReason_DENY_QUEUE_NOT_FOUND:   v1alpha1.ReasonQueueNotFound,

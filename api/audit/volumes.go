@@ -1,0 +1,262 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Volumes. When the watch shows a Binding of ours, the pod is compared with the pods that have a node at that moment: none of them may use a
+// claim of it that is ReadWriteOncePod (AntiAffinity), the volumes of its claims have to be usable on its node (Placement), and the volumes
+// of the pods on its node may be no more than their CSI driver allows there (Overcommit). Claims, volumes and CSINodes come from watches of
+// their own, so they are looked up a little later. What somebody else did counts only if it was seen long before, as for anti-affinity.
+//
+// Not recounted are volumes that are attached to a node without a pod: shards count these, too, so they only allow less.
+
+// claimed is what is known of a PersistentVolumeClaim.
+type claimed struct {
+	onePod bool
+	volume string // that it is bound to, "" for none
+}
+
+// stored is what is known of a PersistentVolume.
+type stored struct {
+	driver, handle string
+	nodes          *nodeaffinity.NodeSelector // nil for any
+}
+
+// attachable is how many volumes a node takes by driver, as it said last and before.
+type attachable struct {
+	since       time.Time
+	now, before map[string]int32
+}
+
+// volumes is part of Auditor.
+type volumes struct {
+	claims  map[string]claimed // by namespace/name
+	volumes map[string]stored
+	limits  map[string]*attachable     // by node
+	users   map[string]map[string]*pod // by claim that they name, and UID: pods with a node that have not ended
+}
+
+func newVolumes() volumes {
+	return volumes{claims: map[string]claimed{}, volumes: map[string]stored{}, limits: map[string]*attachable{}, users: map[string]map[string]*pod{}}
+}
+
+// storageEvent takes an event of a claim, a volume or a CSINode.
+func (a *Auditor) storageEvent(e Event) {
+	s := &a.volumes
+	switch e := e.(type) {
+	case ClaimsReplaced:
+		clear(s.claims)
+		for _, c := range e.Claims {
+			a.claimSeen(c)
+		}
+	case ClaimSeen:
+		a.claimSeen(e.Claim)
+	case ClaimGone:
+		delete(s.claims, e.Claim.Namespace+"/"+e.Claim.Name)
+	case VolumesReplaced:
+		clear(s.volumes)
+		for _, v := range e.Volumes {
+			a.volumeSeen(v)
+		}
+	case VolumeSeen:
+		a.volumeSeen(e.Volume)
+	case VolumeGone:
+		delete(s.volumes, e.Volume.Name)
+	case CSINodesReplaced:
+		old := s.limits
+		s.limits = map[string]*attachable{}
+		for _, n := range e.CSINodes {
+			if was := old[n.Name]; was != nil {
+				s.limits[n.Name] = was
+			}
+			a.csiNodeSeen(n)
+		}
+	case CSINodeSeen:
+		a.csiNodeSeen(e.CSINode)
+	case CSINodeGone:
+		delete(s.limits, e.CSINode.Name)
+	}
+}
+
+func (a *Auditor) claimSeen(c *v1.PersistentVolumeClaim) {
+	now := claimed{onePod: slices.Contains(c.Spec.AccessModes, v1.ReadWriteOncePod)}
+	if _, complete := c.Annotations["pv.kubernetes.io/bind-completed"]; complete {
+		now.volume = c.Spec.VolumeName
+	}
+	a.volumes.claims[c.Namespace+"/"+c.Name] = now
+}
+
+func (a *Auditor) volumeSeen(v *v1.PersistentVolume) {
+	now := stored{}
+	if v.Spec.CSI != nil {
+		now.driver, now.handle = v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
+	}
+	if v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil {
+		now.nodes, _ = nodeaffinity.NewNodeSelector(v.Spec.NodeAffinity.Required) // one that cannot be read is not judged
+	}
+	a.volumes.volumes[v.Name] = now
+}
+
+func (a *Auditor) csiNodeSeen(n *storagev1.CSINode) {
+	now := &attachable{since: a.now, now: map[string]int32{}}
+	for _, d := range n.Spec.Drivers {
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			now.now[d.Name] = *d.Allocatable.Count
+		}
+	}
+	if old := a.volumes.limits[n.Name]; old != nil {
+		now.before = old.now
+	}
+	a.volumes.limits[n.Name] = now
+}
+
+// usesOf returns the claims of a pod: those that it names, and those that were made for it.
+func usesOf(o *v1.Pod) (named, made []string) {
+	for _, v := range o.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			named = append(named, o.Namespace+"/"+v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			made = append(made, o.Namespace+"/"+o.Name+"-"+v.Name)
+		}
+	}
+	return named, made
+}
+
+func (a *Auditor) useClaims(p *pod, on bool) {
+	for _, claim := range p.repulsion.named {
+		users := a.volumes.users[claim]
+		switch {
+		case !on:
+			if delete(users, p.uid); len(users) == 0 {
+				delete(a.volumes.users, claim)
+			}
+		case users == nil:
+			a.volumes.users[claim] = map[string]*pod{p.uid: p}
+		default:
+			users[p.uid] = p
+		}
+	}
+}
+
+// neighbour is a pod that has a node when another one gets its own.
+type neighbour struct {
+	pod *pod
+	*repulsion
+}
+
+// judgeVolumes looks at the volumes of a pod that just got its node.
+func (a *Auditor) judgeVolumes(p *pod) {
+	us := p.repulsion
+	if len(us.named)+len(us.made) == 0 {
+		return
+	}
+	var rivals, neighbours []neighbour
+	claims := map[string]bool{}
+	for _, claim := range us.named {
+		claims[claim] = true
+		for uid, other := range a.volumes.users[claim] {
+			if uid != p.uid && !slices.ContainsFunc(rivals, func(b neighbour) bool { return b.pod == other }) {
+				rivals = append(rivals, neighbour{other, other.repulsion})
+			}
+		}
+	}
+	for _, other := range a.cluster.on[us.node] {
+		if len(other.repulsion.named)+len(other.repulsion.made) > 0 {
+			neighbours = append(neighbours, neighbour{other, other.repulsion})
+		}
+	}
+	slices.SortFunc(rivals, func(x, y neighbour) int { return strings.Compare(x.name, y.name) })
+	version, seen := p.version, a.now
+	a.later(lastingKey{Placement, "pod " + p.uid, "volumes"}, 3*a.cfg.Lag, func(time.Time) {
+		decided := p.decided
+		if decided.After(seen) {
+			decided = seen
+		}
+		if decided.IsZero() || !p.boundByUs(us.node) {
+			return
+		}
+		before := decided.Add(-a.unseen())
+		known := func(b neighbour) bool { return b.pod.boundByUs(b.node) || !b.since.After(before) }
+		violate := func(kind Kind, object, format string, args ...any) {
+			a.violate(Violation{Kind: kind, Object: object, Versions: []string{version}, Revisions: []int64{p.intended}, Message: fmt.Sprintf(format, args...)})
+		}
+		for _, b := range rivals {
+			i := slices.IndexFunc(b.named, func(claim string) bool { return claims[claim] && a.volumes.claims[claim].onePod })
+			if i >= 0 && known(b) {
+				violate(AntiAffinity, "pod "+p.uid, "%s was bound to node %s, and %s on node %s uses claim %s, too, which is ReadWriteOncePod", us.name, us.node, b.name, b.node, b.named[i])
+			}
+		}
+		for _, claim := range slices.Concat(us.named, us.made) {
+			name := a.volumes.claims[claim].volume
+			if v := a.volumes.volumes[name]; name != "" && v.nodes != nil && !a.allowed(us.node, v.nodes, before) {
+				violate(Placement, "pod "+p.uid, "%s was bound to node %s, where volume %s of its claim %s cannot be used", us.name, us.node, name, claim)
+			}
+		}
+		a.recountVolumes(us, neighbours, known, before, violate)
+	})
+}
+
+// allowed reports whether a selector matches a node, or did at some moment since the time given, or it is not known.
+func (a *Auditor) allowed(name string, nodes *nodeaffinity.NodeSelector, since time.Time) bool {
+	n := a.cluster.nodes[name]
+	if n == nil || !n.known || len(n.versions) == 0 {
+		return true
+	}
+	for i := len(n.versions) - 1; i >= 0; i-- {
+		o := n.versions[i].node
+		if nodes.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: o.Labels}}) {
+			return true
+		}
+		if !n.versions[i].from.After(since) {
+			return false
+		}
+	}
+	return n.since.After(since)
+}
+
+// recountVolumes counts the volumes of the pods that a node had when one more came, by driver and handle.
+func (a *Auditor) recountVolumes(us *repulsion, neighbours []neighbour, known func(neighbour) bool, before time.Time, violate func(kind Kind, object, format string, args ...any)) {
+	limits := a.volumes.limits[us.node]
+	if limits == nil || limits.before == nil && limits.since.After(before) {
+		return
+	}
+	handles := map[string]map[string]bool{}
+	count := func(r *repulsion, drivers func(string) bool) {
+		for _, claim := range slices.Concat(r.named, r.made) {
+			v := a.volumes.volumes[a.volumes.claims[claim].volume]
+			if v.driver == "" || !drivers(v.driver) {
+				continue
+			}
+			if handles[v.driver] == nil {
+				handles[v.driver] = map[string]bool{}
+			}
+			handles[v.driver][v.handle] = true
+		}
+	}
+	count(us, func(string) bool { return true })
+	for _, b := range neighbours {
+		if known(b) {
+			count(b.repulsion, func(driver string) bool { return handles[driver] != nil })
+		}
+	}
+	for driver, of := range handles {
+		limit, limited := limits.now[driver]
+		if limits.since.After(before) { // shards may not have seen it
+			old, was := limits.before[driver]
+			limit, limited = max(limit, old), limited && was
+		}
+		if limited && len(of) > int(limit) {
+			violate(Overcommit, "node "+us.node+" volumes of "+driver, "%s was bound to node %s, whose pods have %d volumes of driver %s then; it takes %d", us.name, us.node, len(of), driver, limit)
+		}
+	}
+}

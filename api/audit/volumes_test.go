@@ -1,0 +1,173 @@
+package audit_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api/audit"
+)
+
+// uses gives a pod claims.
+func uses(claims ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for _, c := range claims {
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: c, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: c}}})
+		}
+	}
+}
+
+// claim shows a claim that is bound to a volume of a driver, with the handle of its name, which can be used in a zone, "" for anywhere.
+func (w *world) claim(name, in string, modes ...v1.PersistentVolumeAccessMode) {
+	v := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v-" + name}}
+	v.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: name}
+	if in != "" {
+		v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: zone, Operator: v1.NodeSelectorOpIn, Values: []string{in}}}}}}}
+	}
+	w.a.Observe(w.now, audit.VolumeSeen{Volume: v})
+	w.a.Observe(w.now, audit.ClaimSeen{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: v.Name, AccessModes: modes}}})
+}
+
+// takes has a node take so many volumes.
+func (w *world) takes(node string, count int32) {
+	w.a.Observe(w.now, audit.CSINodeSeen{CSINode: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "d", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}}}})
+}
+
+// A pod is bound where its volumes can be used, where there is room for them, and to a claim for one pod after the other pod.
+func TestVolumes(t *testing.T) {
+	const long, short = 20 * time.Second, 5 * time.Second
+	once := v1.ReadWriteOncePod
+	tests := []struct {
+		name string
+		kind audit.Kind
+		in   string // of the message, "" for a clean report
+		run  func(w *world)
+	}{
+		{"a claim for one pod, and two on two nodes", audit.AntiAffinity, "ns/q was bound to node n2, and ns/p on node n1 uses claim ns/c, too", func(w *world) {
+			w.claim("c", "", once)
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n2", uses("c"))
+		}},
+		{"a claim for many", "", "", func(w *world) {
+			w.claim("c", "", v1.ReadWriteOnce)
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n1", uses("c"))
+		}},
+		{"one after the other has ended", "", "", func(w *world) {
+			w.claim("c", "", once)
+			w.place(1, "p", "n1", uses("c"))
+			w.pod("p", "100m", on("n1"), uses("c"), done)
+			w.place(2, "q", "n2", uses("c"))
+		}},
+		{"one after the other is gone", "", "", func(w *world) {
+			w.claim("c", "", once)
+			w.place(1, "p", "n1", uses("c"))
+			w.gone("p")
+			w.place(2, "q", "n2", uses("c"))
+		}},
+		{"a claim of another namespace", "", "", func(w *world) {
+			w.claim("c", "", once)
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n2", uses("c"), elsewhere)
+		}},
+		{"the claim shows after the Bindings", audit.AntiAffinity, "ns/q", func(w *world) {
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n2", uses("c"))
+			w.claim("c", "", once)
+		}},
+		{"another scheduler's pod, a moment before", "", "", func(w *world) {
+			w.claim("c", "", once)
+			w.stranger("f", "n1", uses("c"))
+			w.pass(short)
+			w.place(2, "q", "n2", uses("c"))
+		}},
+		{"another scheduler's pod, for long", audit.AntiAffinity, "ns/f on node n1 uses claim ns/c", func(w *world) {
+			w.claim("c", "", once)
+			w.stranger("f", "n1", uses("c"))
+			w.pass(long)
+			w.place(2, "q", "n2", uses("c"))
+		}},
+		{"where its volume is", "", "", func(w *world) { w.claim("c", "z1"); w.place(1, "p", "n1", uses("c")) }},
+		{"where its volume is not", audit.Placement, "ns/p was bound to node n2, where volume v-c of its claim ns/c cannot be used", func(w *world) { w.claim("c", "z1"); w.place(1, "p", "n2", uses("c")) }},
+		{"where it was a moment ago", "", "", func(w *world) {
+			w.claim("c", "z2")
+			w.labelled("n2", "z3")
+			w.pass(short)
+			w.place(1, "p", "n2", uses("c"))
+		}},
+		{"where it was long ago", audit.Placement, "ns/p was bound to node n2", func(w *world) {
+			w.claim("c", "z2")
+			w.labelled("n2", "z3")
+			w.pass(long)
+			w.place(1, "p", "n2", uses("c"))
+		}},
+		{"as many volumes as it takes", "", "", func(w *world) {
+			w.takes("n1", 2)
+			w.pass(long)
+			w.claim("c", "")
+			w.claim("d", "")
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n1", uses("d"))
+			w.place(3, "r", "n1", uses("c", "d"))
+		}},
+		{"more volumes than it takes", audit.Overcommit, "ns/q was bound to node n1, whose pods have 2 volumes of driver d then; it takes 1", func(w *world) {
+			w.takes("n1", 1)
+			w.pass(long)
+			w.claim("c", "")
+			w.claim("d", "")
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n1", uses("d"))
+		}},
+		{"it took more a moment ago", "", "", func(w *world) {
+			w.takes("n1", 2)
+			w.pass(long)
+			w.takes("n1", 1)
+			w.claim("c", "")
+			w.claim("d", "")
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n1", uses("d"))
+		}},
+		{"another scheduler's volume, a moment before", "", "", func(w *world) {
+			w.takes("n1", 1)
+			w.pass(long)
+			w.claim("c", "")
+			w.claim("d", "")
+			w.stranger("f", "n1", uses("c"))
+			w.place(2, "q", "n1", uses("d"))
+		}},
+		{"one that has no volumes of the driver", "", "", func(w *world) {
+			w.takes("n1", 1)
+			w.pass(long)
+			w.place(1, "p", "n1", uses("unknown"))
+			w.place(2, "q", "n1", uses("unknown-too"))
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, audit.Config{})
+			w.labelled("n1", "z1")
+			w.labelled("n2", "z2")
+			w.pass(15 * time.Second)
+			test.run(w)
+			w.pass(8 * time.Second)
+			r := w.a.Report()
+			if test.in == "" {
+				if r.Sum() != 0 {
+					t.Fatalf("found %v", r.Violations)
+				}
+				return
+			}
+			if r.Counts[test.kind] != 1 || r.Sum() != 1 || !strings.Contains(fmt.Sprint(r.Violations), test.in) {
+				t.Fatalf("want one %s with %q, found %v", test.kind, test.in, r.Violations)
+			}
+		})
+	}
+}

@@ -1,0 +1,381 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/model"
+	core "basalt.dev/basalt/coordinator"
+)
+
+// What is judged of claims here is what the auditor cannot see: when something has to happen (I16, in quiet worlds alone), and what the
+// coordinator knows without writing it (who may be granted something while a mandate is open). Who may be taken from whom, and what was
+// promised, the auditor judges from the records.
+
+// startWithin is how long after the last pod that it waits for is gone a claimant may take until its minimum is bound: I16.
+const startWithin = 5 * time.Second
+
+// claimant is a gang whose claim was made in a quiet world.
+type claimant struct {
+	gang, name string
+	attempt    uint64
+	made       time.Time
+	limits     time.Time // when limits were edited last by then
+	awaits     map[string]bool
+	gone       time.Time // since when nobody whom it waits for is there
+}
+
+// claimant takes note of a claim.
+func (c *check) claimant(r *wire.ReservationRecord) {
+	w := c.w
+	if c.claimMade != nil {
+		c.claimMade(r)
+	}
+	if !w.load.quiet || w.calm {
+		return
+	}
+	x := &claimant{gang: r.Gang.Uid, name: r.Gang.Name, attempt: r.Attempt, made: w.now, limits: c.limited, awaits: map[string]bool{}}
+	for _, uid := range r.Awaits {
+		x.awaits[uid] = true
+	}
+	for _, v := range r.Claim.Victims {
+		if len(v.Pods) == 0 {
+			x.awaits[v.Gang.Uid] = true
+		}
+		for _, p := range v.Pods {
+			x.awaits[p.Uid] = true
+		}
+	}
+	c.claimants[x.gang] = x
+	c.leaves()
+}
+
+// leaves looks for claimants for whom all others have left.
+func (c *check) leaves() {
+	w := c.w
+	for _, gang := range api.SortedKeys(c.claimants) {
+		x := c.claimants[gang]
+		here := slices.ContainsFunc(w.load.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName != "" && !finished(p) }), func(p *corev1.Pod) bool {
+			return x.awaits[string(p.UID)] || x.awaits[c.bound[string(p.UID)]]
+		})
+		switch {
+		case here:
+			x.gone = time.Time{}
+		case x.gone.IsZero():
+			x.gone = w.now
+			w.outside(startWithin, func() { c.started(x) })
+		}
+	}
+}
+
+// started judges that a claimant has its minimum bound, unless its claim was dropped with reason, or it makes room for another gang by then.
+func (c *check) started(x *claimant) {
+	w := c.w
+	if w.calm || c.claimants[x.gang] != x || x.gone.IsZero() || w.now.Sub(x.gone) < startWithin {
+		return
+	}
+	delete(c.claimants, x.gang)
+	g, p := w.api.group(x.name), w.api.podByUID(x.gang)
+	least := 1
+	if g != nil && g.uid == x.gang {
+		least = g.least
+	} else if p == nil {
+		return // it is deleted
+	}
+	placed := 0
+	for uid, gang := range c.bound {
+		if gang == x.gang && c.landed[uid].After(x.made) {
+			placed++
+		}
+	}
+	if placed >= least {
+		w.count("claimants started in time")
+		return
+	}
+	r := w.store.reservation(x.gang)
+	switch {
+	case r == nil || r.Attempt != x.attempt || r.State == wire.ReservationState_RESERVATION_CLOSING || c.limited.After(x.made):
+		w.count("claimants that did not start")
+		return
+	}
+	w.fail("I16: the last pod that gang %s waits for is gone for %s, and %d of its at least %d pods are bound%s", x.gang, startWithin, placed, least, w.load.explain())
+}
+
+func (s *store) reservation(gang string) *wire.ReservationRecord {
+	for _, r := range s.reservations() {
+		if r.Gang.Uid == gang {
+			return r
+		}
+	}
+	return nil
+}
+
+// yielded takes note of gangs that were evicted for others: they start anew, all together or not at all.
+func (c *check) yielded(events []model.Event[proto.Message]) {
+	for _, e := range events {
+		if strings.HasPrefix(e.Key, "queues/") {
+			c.limited = c.w.now
+		}
+		if !strings.HasPrefix(e.Key, "reservations/") || !e.Deleted {
+			continue
+		}
+		if r := e.Prev.Value.(*wire.ReservationRecord); r.Yields != nil {
+			g := c.gang(r.Gang.Uid)
+			maps.DeleteFunc(g.placed, func(uid string, _ bool) bool { return !g.over[uid] }) // those that have finished count still
+			g.durable = map[string]time.Time{}
+			for uid := range g.placed {
+				g.durable[uid] = c.w.now
+			}
+			clear(g.placed)
+		}
+	}
+}
+
+// denied is a request for quota that waits, of a gang that may claim. Others are kept from borrowing what it lacks.
+type denied struct {
+	gang, queue string
+	lack        *wire.Lack
+	serial      uint64
+	term        int64
+	at          time.Time
+	passed      string // who borrowed of what it lacks,
+	passedAt    time.Time
+}
+
+// barsAfter is when whoever waits is known to keep others from borrowing: it is looked at at each Tick.
+const barsAfter = 300 * time.Millisecond
+
+// said takes note of who waits for quota: in quiet worlds alone, for while shards take over nobody is kept from anything.
+func (c *check) said(t *term, o core.Send) {
+	w := c.w
+	switch b := o.Body.Body.(type) {
+	case *wire.Envelope_Mandate:
+		w.count("mandates")
+		if m := c.waits[b.Mandate.GangUid]; m != nil && m.passed != "" && m.serial == b.Mandate.Serial && b.Mandate.Rule == wire.Rule_RULE_RECLAIM && w.now.Sub(m.at) < restsAfter && !c.limited.After(m.passedAt) {
+			w.fail("I17: %s; by now it has a mandate", m.passed) // so it was not resting then: that is known from here alone
+		}
+	case *wire.Envelope_Denied:
+		m := b.Denied
+		last := c.waits[m.GangUid]
+		g := w.api.group(c.nameOf(m.GangUid))
+		if !w.load.quiet || m.Reason != wire.DenyReason_DENY_QUOTA || !c.mayClaim[m.GangUid] || g == nil || g.uid != m.GangUid {
+			delete(c.waits, m.GangUid)
+		} else if lack := (&wire.Lack{Queue: m.Queue, Resource: m.Resource}); last == nil || last.serial != m.Serial || !proto.Equal(last.lack, lack) {
+			c.waits[m.GangUid] = &denied{gang: m.GangUid, queue: g.queue, lack: lack, serial: m.Serial, term: t.number, at: w.now}
+		}
+	case *wire.Envelope_Granted:
+		delete(c.waits, b.Granted.GangUid)
+	case *wire.Envelope_ClaimReply:
+		if !b.ClaimReply.Accepted { // it rests, and is in nobody's way
+			w.count("claims refused, dropped or without a plan")
+		}
+		delete(c.waits, b.ClaimReply.GangUid)
+	case *wire.Envelope_Shrink:
+		w.count("shrinks")
+	}
+}
+
+// nameOf is the name of the PodGroup with a UID that was made last, "" for none.
+func (c *check) nameOf(uid string) string {
+	for name, uids := range c.byName {
+		if len(uids) > 0 && uids[len(uids)-1] == uid {
+			return name
+		}
+	}
+	return ""
+}
+
+// decides judges what a coordinator decided: while a gang waits to take back what its queue deserves, no other gang is granted of what it lacks
+// what makes its own queue have more than it deserves.
+func (c *check) decides(t *term, o core.Txn) {
+	w := c.w
+	if len(c.waits) == 0 {
+		return
+	}
+	all := map[string]*wire.ReservationRecord{} // as they are once others have left and been changed, before anybody is granted something
+	for _, r := range w.store.reservations() {
+		all[r.Gang.Uid] = r
+	}
+	for _, op := range o.Ops {
+		switch op := op.(type) {
+		case core.DeleteReservation:
+			delete(all, op.GangUID)
+		case core.PutReservation:
+			if all[op.Record.Gang.Uid] != nil || op.Record.Claim != nil {
+				all[op.Record.Gang.Uid] = op.Record
+			}
+		}
+	}
+	for _, op := range o.Ops {
+		put, is := op.(core.PutReservation)
+		if !is || put.Record.Forced || put.Record.Claim != nil || put.Record.State != wire.ReservationState_RESERVATION_OPEN || len(put.Record.Demand) == 0 {
+			continue
+		}
+		r := put.Record
+		if w.store.reservation(r.Gang.Uid) != nil || len(c.gang(r.Gang.Uid).ever) > 0 {
+			continue
+		}
+		for _, gang := range api.SortedKeys(c.waits) {
+			m := c.waits[gang]
+			if now := all[gang]; m.term != t.number || w.now.Sub(m.at) > restsAfter || now != nil {
+				delete(c.waits, gang)
+				continue
+			}
+			since := m.at
+			if c.limited.After(since) {
+				since = c.limited
+			}
+			value := amountIn(r.Demand, m.lack.Resource)
+			if w.now.Sub(since) < barsAfter || gang == r.Gang.Uid || value <= 0 || !api.Under(r.Gang.Queue, m.lack.Queue) {
+				continue
+			}
+			w.count("grants beside a gang that waits")
+			if c.borrows(m, r, all) {
+				m.passedAt, m.passed = w.now, fmt.Sprintf("I17: gang %s of queue %s is granted %d of %s, of which that queue has more than it deserves, and since %s gang %s waits for %s in queue %s, which its queue %s deserves",
+					r.Gang.Uid, r.Gang.Queue, value, m.lack.Resource, m.at.Sub(w.start), gang, m.lack.Resource, m.lack.Queue, m.queue)
+			}
+		}
+	}
+}
+
+// restsAfter is when a gang that waits may have been given a mandate and have made no plan in time.
+const restsAfter = 10 * time.Second
+
+// borrows reports whether a grant adds to a side of the tree that has more than it deserves, against a gang whose side has no more with what it asks
+// for. Where fair shares count, nothing is certain.
+func (c *check) borrows(m *denied, r *wire.ReservationRecord, all map[string]*wire.ReservationRecord) bool {
+	l, resource := m.lack, m.lack.Resource
+	if limit := amountIn(c.limits(l.Queue).GetCapability(), resource); limit == 0 || has(all, l.Queue, resource)+c.least(m, resource) <= limit {
+		return false // enough has become free
+	}
+	mine, other := "", ""
+	lineage := api.Lineage(r.Gang.Queue)
+	for _, p := range api.Lineage(m.queue) {
+		if slices.Contains(lineage, p) {
+			break
+		}
+		mine = p
+	}
+	for _, p := range lineage {
+		if slices.Contains(api.Lineage(m.queue), p) {
+			break
+		}
+		other = p
+	}
+	if mine == "" || other == "" {
+		return false
+	}
+	if c.limits(api.Parent(mine)).GetPolicy().GetReclaim() != wire.Reclaim_RECLAIM_DESERVED || c.limits(other).GetPolicy().GetKept() {
+		return false
+	}
+	for _, d := range r.Demand { // it is judged by all that it uses and its side names
+		if d.Resource != resource && c.wants(other, d.Resource) > 0 {
+			return false
+		}
+	}
+	theirs, ours := c.deserves(other, resource), c.deserves(mine, resource)
+	return theirs > 0 && has(all, other, resource) > theirs && has(all, mine, resource)+c.asks(m, resource) <= ours
+}
+
+// asks is what a gang that was given a mandate asks for at most.
+func (c *check) asks(m *denied, resource string) (sum int64) {
+	for _, p := range c.w.load.pods(func(p *corev1.Pod) bool { return c.groupName(p) == c.nameOf(m.gang) && !finished(p) }) {
+		sum += c.w.api.pods.objects[nameOf(p)].Pod.Class.Requests.Value(resource)
+	}
+	return sum
+}
+
+// least is what it asks for at least: its minimum of its smallest pods.
+func (c *check) least(m *denied, resource string) (sum int64) {
+	var each []int64
+	for _, p := range c.w.load.pods(func(p *corev1.Pod) bool { return c.groupName(p) == c.nameOf(m.gang) && !finished(p) }) {
+		each = append(each, c.w.api.pods.objects[nameOf(p)].Pod.Class.Requests.Value(resource))
+	}
+	slices.Sort(each)
+	for _, v := range each[:min(len(each), max(1, c.gang(m.gang).least))] {
+		sum += v
+	}
+	return sum
+}
+
+func (c *check) limits(path string) *wire.LimitsRecord {
+	kv := c.w.store.Keys[keys.Limits(path)]
+	if kv == nil {
+		return nil
+	}
+	return kv.Value.(*wire.LimitsRecord)
+}
+
+// wants is what a queue would deserve if it fitted: what it says or what its children say together, within its capability.
+func (c *check) wants(path, resource string) int64 {
+	q := c.limits(path)
+	sum := max(c.childrenWant(path, resource), amountIn(q.GetDeserved(), resource), amountIn(q.GetGuarantee(), resource))
+	if limit := amountIn(q.GetCapability(), resource); limit > 0 {
+		sum = min(sum, limit)
+	}
+	return sum
+}
+
+// childrenWant is what the children of a queue want.
+func (c *check) childrenWant(path, resource string) (sum int64) {
+	for _, key := range c.w.store.with("queues/") {
+		if q := c.w.store.Keys[key].Value.(*wire.LimitsRecord).Queue; api.Parent(q) == path {
+			sum += c.wants(q, resource)
+		}
+	}
+	return sum
+}
+
+// deserves is what of it is in force: where children want more than their parent has, each has its part.
+func (c *check) deserves(path, resource string) int64 {
+	want := c.wants(path, resource)
+	if path == api.RootQueue {
+		return want
+	}
+	if sum, has := c.childrenWant(api.Parent(path), resource), c.deserves(api.Parent(path), resource); sum > has {
+		return want * has / sum
+	}
+	return want
+}
+
+// has is what is charged below a queue and stays.
+func has(all map[string]*wire.ReservationRecord, path, resource string) (sum int64) {
+	taken := map[string]bool{}
+	for _, r := range all {
+		for _, v := range r.GetClaim().GetVictims() {
+			if len(v.Pods) == 0 {
+				taken[v.Gang.Uid] = true
+			}
+		}
+	}
+	for _, r := range all {
+		if !api.Under(r.Gang.Queue, path) {
+			continue
+		}
+		if r.State == wire.ReservationState_RESERVATION_OPEN && !taken[r.Gang.Uid] {
+			sum += amountIn(r.Demand, resource)
+			for _, p := range r.Condemned {
+				sum -= amountIn(p.Amounts, resource)
+			}
+		}
+		sum += amountIn(r.GetClaim().GetPromised(), resource)
+	}
+	return sum
+}
+
+func amountIn(amounts []*wire.Amount, resource string) int64 {
+	for _, a := range amounts {
+		if a.Resource == resource {
+			return a.Value
+		}
+	}
+	return 0
+}

@@ -1,0 +1,311 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
+)
+
+// Contended worlds: in one seed of four, gangs ask for more than there is, and evict each other. In the others claims are rare: queues seldom
+// deserve what others have, gangs seldom wait for quota, and what waits is often finished before it may claim. Here everything that keeps
+// claims from being made, or from being made at the wrong moment, is left out:
+//
+//   - root has a capability, or few nodes are left, and there are several times as many gangs;
+//   - most queues deserve something, preemption is allowed, delays and min runtimes are of seconds;
+//   - controllers make evicted pods again at once, and few gangs finish;
+//   - most faults are aimed: they come shortly after a claim was written, at one of those who have to go on with it, or change what the claim
+//     rests on.
+//
+// One in three of them is quiet: nothing goes wrong there. In these a claimant is judged by when it starts (claims.go).
+
+// contends draws whether the world is a contended one, and begins it if so.
+func (d *drawer) contends() bool {
+	w := d.w
+	x := w.newDie("contended")
+	if x.below(4) > 0 {
+		return false
+	}
+	quiet := w.cfg.Calm || x.below(2) == 0
+	d.capped = x.below(5) < 2
+	if quiet {
+		d.say("quiet")
+		d.say("mishaps 0")
+	} else {
+		d.say("mishaps %d", []int{0, 1, 3}[x.below(3)])
+		for _, kind := range slow {
+			if x.below(6) == 0 {
+				d.slow(kind)
+			}
+		}
+		d.wrong = d.chances(wrongs, 0, 0, 1, 1)
+		w.check.claimMade = func(r *wire.ReservationRecord) { d.aim(x, r) }
+	}
+	d.say("gather %s", []string{"0s 0s", "7ms 3ms", "50ms 25ms"}[x.below(3)])
+	d.contended = x
+	if x.below(3) > 0 {
+		d.elastic = x
+	}
+	d.acts = d.chances(contentions, 1, 1, 2)
+	if quiet { // whose gang is changed meanwhile may not start
+		d.acts = slices.DeleteFunc(d.acts, func(c chance) bool { return c.what == "delete pod" || c.what == "least" })
+	} else {
+		d.acts = append(d.acts, chance{"limits", 4})
+	}
+	if !d.capped && x.below(2) == 0 {
+		d.say("ungated")
+	}
+	if !d.capped || x.below(2) == 0 {
+		for _, name := range append([]string{"n1", "n3", "n5"}, looseNodes...) {
+			d.say("remove-node %s 1s", name)
+		}
+	}
+	w.outside(3*time.Second, func() { d.say("limits %s %s", api.RootQueue, d.limitsOf(api.RootQueue)) }) // the coordinator makes root
+	for _, name := range queueNames {
+		d.say("queue %s %s", name, d.limitsOf(name))
+	}
+	for i := range 1 + x.below(3) {
+		d.say("shard s%d", i)
+	}
+	d.every(0, 200*time.Millisecond, func() { d.contend(x) })
+	if !quiet {
+		d.lull = []time.Duration{4 * time.Second, 12 * time.Second, 30 * time.Second}[x.below(3)]
+		w.outside(5*time.Second, func() { d.every(50*time.Millisecond, d.lull, d.fault) })
+	}
+	return true
+}
+
+// stakes draws the limits of a queue.
+func (d *drawer) stakes(name string) string {
+	x := d.contended
+	s := "capability - guarantee -"
+	if name == api.RootQueue {
+		if d.capped {
+			s = fmt.Sprintf("capability cpu=%d guarantee -", 8+x.below(12))
+		}
+		s += " preempts " + []string{"yes", "yes", "yes", "no"}[x.below(4)]
+		s += fmt.Sprintf(" runtime %ds delay %ds", []int{0, 0, 2, 6}[x.below(4)], []int{0, 1, 3}[x.below(3)])
+	} else if named := x.below(8); slices.Contains(leafNames, name) && named > 0 || named > 5 { // inner queues deserve what their children do
+		s += fmt.Sprintf(" deserved cpu=%d", 2+x.below(5))
+	}
+	if x.below(4) == 0 {
+		s += fmt.Sprintf(" weight %d", x.below(4))
+	}
+	switch x.below(16) {
+	case 0:
+		s += " reclaim never"
+	case 1, 2:
+		s += " reclaim fair"
+	case 3:
+		s += " kept yes"
+	case 4, 5:
+		s += fmt.Sprintf(" runtime %ds delay %ds", x.below(10), x.below(4))
+	}
+	return s
+}
+
+// every does something again and again until the world is calm.
+func (d *drawer) every(from, to time.Duration, do func()) {
+	w := d.w
+	w.outside(d.between(from, to), func() {
+		if !w.calm {
+			do()
+			d.every(from, to, do)
+		}
+	})
+}
+
+var contentions = []chance{{"gang", 16}, {"again", 24}, {"single", 4}, {"done", 8}, {"pod done", 2}, {"clean up", 6}, {"limits", 1}, {"give up", 4}, {"delete pod", 2}, {"least", 1}}
+
+// contend does one thing that users, controllers or admins do.
+func (d *drawer) contend(x *die) {
+	w, a := d.w, d.w.api
+	if !w.now.Before(d.until) { // others have more to do than they deserve, and then these again
+		d.until = w.now.Add(time.Duration(4+x.below(12)) * time.Second)
+		d.hungry = []string{leafNames[x.below(len(leafNames))], leafNames[x.below(len(leafNames))]}
+	}
+	leaf := d.hungry[x.below(2)]
+	switch d.draw(d.acts) {
+	case "gang":
+		name := fmt.Sprintf("g%d", x.below(16))
+		if a.groups.objects["ns/"+name].Object == nil {
+			least := 1 + x.below(3)
+			if d.elastic != nil {
+				least = 1 + x.below(2)
+			}
+			high := ""
+			if x.below(2) == 0 {
+				high = " high"
+			}
+			d.say("podgroup %s queue %s least %d%s", name, leaf, least, high)
+			d.again(name)
+		}
+	case "give up": // a gang that waits where there is less to do by now
+		if g := d.aGroup(); g != nil && !slices.Contains(d.hungry, g.Spec.Queue) && !slices.ContainsFunc(d.podsOf(g.Name), running) {
+			d.say("delete-podgroup %s", g.Name)
+			for _, p := range d.podsOf(g.Name) {
+				d.say("delete %s", p.Name)
+			}
+		}
+	case "again":
+		if g := d.aGroup(); g != nil {
+			d.again(g.Name)
+		}
+	case "single":
+		d.pod(fmt.Sprintf("single%d", x.below(8)), member{}, leaf)
+	case "done": // a gang, and it is cleaned up
+		p := d.aPod(running)
+		if p == nil || groupNamed(p) == "" {
+			return
+		}
+		name := groupNamed(p)
+		if x.below(2) == 0 { // else they take a while to leave
+			for _, p := range d.podsOf(name) {
+				d.say("finish %s %s", p.Name, corev1.PodSucceeded)
+			}
+		}
+		d.say("delete-podgroup %s", name)
+		for _, p := range d.podsOf(name) {
+			d.say("delete %s", p.Name)
+		}
+	case "pod done":
+		if p := d.aPod(running); p != nil {
+			d.say("finish %s %s", p.Name, corev1.PodSucceeded)
+		}
+	case "clean up":
+		if p := d.aPod(finished); p != nil {
+			d.say("delete %s", p.Name)
+		}
+	case "limits":
+		name := append([]string{api.RootQueue}, queueNames...)[x.below(1+len(queueNames))]
+		if x.below(2) == 0 { // of its own, or of the others
+			name = leafNames[x.below(len(leafNames))]
+		}
+		if a.queue(name) != nil {
+			d.say("limits %s %s", name, d.limitsOf(name))
+		}
+	case "delete pod":
+		if p := d.aPod(ours); p != nil {
+			d.say("delete %s", p.Name)
+		}
+	case "least":
+		if g := d.aGroup(); g != nil {
+			d.say("least %s %d", g.Name, 1+x.below(4))
+		}
+	}
+}
+
+// again makes the pods of a gang that are missing, as a controller does.
+func (d *drawer) again(name string) {
+	g := d.w.api.PodGroup("ns", name)
+	pods := int(g.Spec.SchedulingPolicy.Gang.MinCount)
+	if d.elastic != nil {
+		pods += 1 + int(api.BucketOf(name))%5
+	}
+	staying := 0
+	for _, p := range d.podsOf(name) {
+		if p.DeletionTimestamp == nil && !finished(p) {
+			staying++
+		}
+	}
+	for i := 0; staying < pods && i < 3*pods; i++ { // another one for each that leaves
+		if name := fmt.Sprintf("%s-%d", name, i); d.w.api.pod("ns", name) == nil {
+			d.pod(name, member{group: g.Name}, "")
+			staying++
+		}
+	}
+}
+
+// aim draws what goes wrong just after a claim was written: to those who go on with it, or to what it rests on.
+func (d *drawer) aim(x *die, r *wire.ReservationRecord) {
+	w := d.w
+	if w.calm {
+		return
+	}
+	for range x.below(4) {
+		d.aimOne(x, r)
+	}
+}
+
+func (d *drawer) aimOne(x *die, r *wire.ReservationRecord) {
+	w := d.w
+	table := w.store.table()
+	var at []api.Incarnation
+	for _, c := range w.coords {
+		if c.leads() != nil {
+			at = append(at, c.inc, c.inc)
+		}
+	}
+	at = append(at, table.OwnerOf(r.Gang.Queue))
+	victims := map[string]bool{}
+	for _, v := range r.Claim.Victims {
+		at = append(at, table.OwnerOf(v.Gang.Queue))
+		victims[v.Gang.Uid] = true
+	}
+	bound := w.load.pods(func(p *corev1.Pod) bool { return running(p) && victims[w.check.bound[string(p.UID)]] })
+	for _, p := range bound {
+		at = append(at, table.OwnerOf(p.Spec.NodeName))
+	}
+	soon := time.Duration(x.below(50)) * time.Millisecond
+	if x.below(2) == 0 {
+		soon = time.Duration(x.below(6000)) * time.Millisecond
+	}
+	who, other := at[x.below(len(at))], at[x.below(len(at))]
+	lasts := time.Duration(100+x.below(6000)) * time.Millisecond
+	kind := x.below(14)
+	w.outside(soon, func() {
+		if w.calm {
+			return
+		}
+		switch kind {
+		case 0, 1, 2, 3:
+			d.say("crash %s", who)
+		case 4:
+			d.say("fuse %s %d", who, 1+x.below(6))
+		case 5:
+			d.say("pause %s %s", who, lasts)
+		case 6:
+			if who != other {
+				d.say("cut %s %s %s", who, other, lasts)
+			}
+		case 7:
+			if who != other {
+				d.say("lag %s %s %s", who, other, lasts)
+			}
+		case 8: // a victim, or a pod of one, ends by itself
+			if len(bound) > 0 {
+				d.say("finish %s %s", bound[x.below(len(bound))].Name, corev1.PodSucceeded)
+			}
+		case 9: // the claimant changes
+			d.say("least %s %d", r.Gang.Name, 1+x.below(4))
+		case 10:
+			if pods := d.podsOf(r.Gang.Name); len(pods) > 0 {
+				d.say("delete %s", pods[x.below(len(pods))].Name)
+			}
+		case 12: // a victim that would lose single pods loses others, too
+			for _, p := range bound {
+				if x.below(3) > 0 {
+					d.say("delete %s", p.Name)
+				}
+			}
+		case 13: // or needs more
+			if v := r.Claim.Victims; len(v) > 0 {
+				if name := w.check.nameOf(v[0].Gang.Uid); name != "" {
+					d.say("least %s %d", name, 2+x.below(4))
+				}
+			}
+		case 11:
+			name := r.Gang.Queue
+			if v := r.Claim.Victims; len(v) > 0 && x.below(2) == 0 {
+				name = v[0].Gang.Queue
+			}
+			if w.api.queue(name) != nil && name != api.DefaultQueue {
+				d.say("limits %s %s", name, d.limitsOf(name))
+			}
+		}
+	})
+}

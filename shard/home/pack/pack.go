@@ -1,0 +1,169 @@
+// Package pack puts the slices of a gang into topology domains: each slice, which is some pods of some classes, into one domain.
+//
+// It decides which slice goes into which domain, from the room that each domain has by class. It owns nothing: Into is a pure function. It
+// refuses to judge what room there is, or whether pods of several classes fit together: node shards do when holds are requested.
+//
+// This is bin packing, so Into is a heuristic, best-fit decreasing as Kueue's for its slices: the most demanding slices first, of slices that are
+// alike as many as possible into the domains that take most, and the last ones into the domain that they fill best. Where all pods are of one
+// class, and at most one slice is smaller than the others, it finds a placement whenever there is one: each domain's room is a number of whole
+// slices and a rest, and however the whole slices are put, either a domain is left with room for the small one or none ever was.
+package pack
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Slice is pods that are to be in one domain.
+type Slice struct {
+	Pods []int64 // by class
+	Wish []int64 // by class, nil for none: rather into a domain that has room for this; it is at least Pods
+	In   int     // the domain that it must be in, where others of its pods are; -1 for none
+}
+
+// whole is all of a domain. A gang has less than 1<<22 pods, so no product exceeds an int64.
+const whole = 1 << 40
+
+// domain is what is left of the room of a domain.
+type domain struct {
+	room, used []int64
+	fit        int64 // slices of the shape that is being placed
+}
+
+// takes returns how many more slices with so many pods by class a domain takes, at most so many. If they are to fit together, what each class takes
+// of the room that it would have alone adds up to at most the whole.
+func (d *domain) takes(pods []int64, most int64, together bool) int64 {
+	left, per := int64(whole), int64(0)
+	kinds := 0
+	for c, n := range pods {
+		if n == 0 && d.used[c] == 0 {
+			continue
+		}
+		if d.room[c] < d.used[c]+n {
+			return 0
+		}
+		kinds++
+		if n > 0 {
+			most = min(most, (d.room[c]-d.used[c])/n)
+		}
+		left -= share(d.used[c], d.room[c])
+		per += share(n, d.room[c])
+	}
+	if together && kinds > 1 && per > 0 {
+		most = min(most, max(0, left)/per)
+	}
+	return most
+}
+
+// share returns which part of whole so many pods take.
+func share(n, room int64) int64 { return n * whole / room }
+
+// left returns what a domain has for the first class of some pods.
+func (d *domain) left(pods []int64) int64 {
+	for c, n := range pods {
+		if n > 0 {
+			return d.room[c] - d.used[c]
+		}
+	}
+	return 0
+}
+
+func (d *domain) add(pods []int64, times int64) {
+	for c, n := range pods {
+		d.used[c] += n * times
+	}
+}
+
+// Into returns for each slice the domain that it is put into, -1 for none, and how many are. rooms is by domain how many pods of each class fit,
+// each class as if it came alone; together says whether all that is put into a domain has to share it.
+func Into(rooms [][]int64, list []Slice, together bool) (at []int, put int) {
+	at = make([]int, len(list))
+	domains := make([]*domain, len(rooms))
+	for i, room := range rooms {
+		domains[i] = &domain{room: room, used: make([]int64, len(room))}
+	}
+	shapes := map[string][]int{} // of slices that may go anywhere
+	for i := range list {
+		s := &list[i]
+		at[i] = -1
+		if s.In < 0 {
+			key := fmt.Sprint(s.Pods, s.Wish)
+			shapes[key] = append(shapes[key], i)
+			continue
+		}
+		if s.In < len(domains) && domains[s.In].takes(s.Pods, 1, together) > 0 {
+			domains[s.In].add(s.Pods, 1)
+			at[i] = s.In
+		}
+	}
+	order := make([][]int, 0, len(shapes))
+	for _, of := range shapes { // in any order: sorted below
+		order = append(order, of)
+	}
+	largest := make([]int64, 0)
+	for _, room := range rooms {
+		for c, n := range room {
+			if c == len(largest) {
+				largest = append(largest, 0)
+			}
+			largest[c] = max(largest[c], n)
+		}
+	}
+	demand := func(of []int) (sum int64) {
+		for c, n := range list[of[0]].Pods {
+			if n > 0 && c < len(largest) {
+				sum += share(n, max(1, largest[c]))
+			}
+		}
+		return sum
+	}
+	slices.SortFunc(order, func(a, b []int) int { return cmp.Or(cmp.Compare(demand(b), demand(a)), cmp.Compare(a[0], b[0])) })
+	for _, of := range order {
+		s := &list[of[0]]
+		if s.Wish != nil {
+			of = spread(domains, s.Wish, of, at, together)
+		}
+		spread(domains, s.Pods, of, at, together)
+	}
+	for _, d := range at {
+		if d >= 0 {
+			put++
+		}
+	}
+	return at, put
+}
+
+// spread puts slices that are alike, and returns those for which there is no domain.
+func spread(domains []*domain, pods []int64, of []int, at []int, together bool) (rest []int) {
+	var has []int
+	for i, d := range domains {
+		if d.fit = d.takes(pods, int64(len(of))+1, together); d.fit > 0 { // one more tells those that are filled by all of them
+			has = append(has, i)
+		}
+	}
+	slices.SortFunc(has, func(a, b int) int {
+		x, y := domains[a], domains[b]
+		return cmp.Or(cmp.Compare(y.fit, x.fit), cmp.Compare(x.left(pods), y.left(pods)), cmp.Compare(a, b))
+	})
+	for len(has) > 0 && len(of) > 0 {
+		best := 0
+		for i, d := range has {
+			if domains[d].fit < int64(len(of)) {
+				break
+			}
+			if domains[d].fit < domains[has[best]].fit || domains[d].left(pods) < domains[has[best]].left(pods) {
+				best = i
+			}
+		}
+		d := has[best]
+		has = slices.Delete(has, best, best+1)
+		n := min(domains[d].fit, int64(len(of)))
+		for _, i := range of[:n] {
+			at[i] = d
+		}
+		domains[d].add(pods, n)
+		of = of[n:]
+	}
+	return of
+}

@@ -1,0 +1,404 @@
+package home
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/home/pack"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Slices of gangs. A PodGroup may require that each so many of its pods are in one topology domain, as 18 pods in one NVLink clique, beside the
+// domain that it requires or prefers for all of them. Slices are of pods with the same requests, and of the same role, in the natural order of
+// their names (train-2 before train-10), which is that of their ranks wherever a controller numbers pods. The last slice may have fewer pods.
+//
+// Which pods are a slice is written nowhere. It follows from where the pods of a gang are: a domain in which their number is not a multiple of
+// the size has a slice that lacks pods, and pods that are to be placed complete such slices before they make others. So a pod that is made
+// again goes where the one before it was, and an heir finds the same. Where several slices lack pods, those of the same ranks are
+// completed with it.
+//
+// A gang starts only with all of its slices in domains. Of one that has started, each slice that lacks pods and each further slice is placed by itself,
+// as soon as it fits; a slice is never divided.
+
+// maxSlicedRooms bounds the domains that slices are put into: those with the most room.
+const maxSlicedRooms = 16384
+
+// mustBeTogether reports whether pods of the gang have to be in one domain.
+func (g *gang) mustBeTogether() bool {
+	return g.group != nil && (g.group.Required != "" || g.group.Slice.Key != "")
+}
+
+// part is some of a gang's missing pods that are to be in one domain: a slice, or a pod that belongs to one.
+type part struct {
+	pods []*pod
+	in   string // the domain that lacks them, by its values; "" for any
+	lone bool   // fewer than the size of a slice
+}
+
+// unit is what slices are made of.
+type unit struct{ requests, role string }
+
+func unitsOf(pods []*pod) (units map[unit][]*pod, order []unit) {
+	units = map[unit][]*pod{}
+	requests := map[*api.Class]string{}
+	for _, p := range pods {
+		text, known := requests[p.Class]
+		if !known {
+			text = p.Class.Requests.String()
+			requests[p.Class] = text
+		}
+		u := unit{text, p.Role}
+		if units[u] == nil {
+			order = append(order, u)
+		}
+		units[u] = append(units[u], p)
+	}
+	return units, order
+}
+
+// domainAt returns the domain of a pod's node, "" if the node lacks a label or is not known.
+func (c *Core) domainAt(p *pod, keys []string) string {
+	n := c.clusterNodes[cmp.Or(p.Node, p.node)]
+	if n == nil {
+		return ""
+	}
+	values := make([]string, len(keys))
+	for i, key := range keys {
+		value, ok := n.Labels[key]
+		if !ok {
+			return ""
+		}
+		values[i] = value
+	}
+	return domainID(values)
+}
+
+func domainID(values []string) string { return "/" + strings.Join(values, "\x00") }
+
+// partsOf divides the missing pods of a gang into slices, and pods of slices that lack some.
+func (c *Core) partsOf(g *gang, keys []string, missing []*pod) (parts []part) {
+	size := g.group.Slice.Size
+	wanted := make(map[*pod]bool, len(missing))
+	for _, p := range missing {
+		wanted[p] = true
+	}
+	units, order := unitsOf(g.pick(func(p *pod) bool { return wanted[p] || stands(p) || isHeld(p) }))
+	for _, u := range order {
+		pods := units[u]
+		slices.SortFunc(pods, func(a, b *pod) int { return cmp.Or(compareNatural(a.Name, b.Name), strings.Compare(a.UID, b.UID)) })
+		at, has := make([]string, len(pods)), map[string]int{}
+		votes := map[int]map[string]int{} // of slices by rank, for domains
+		for i, p := range pods {
+			if wanted[p] {
+				continue
+			}
+			if at[i] = c.domainAt(p, keys); at[i] != "" {
+				has[at[i]]++
+				if votes[i/size] == nil {
+					votes[i/size] = map[string]int{}
+				}
+				votes[i/size][at[i]]++
+			}
+		}
+		lacks := map[string]int{}
+		for d, n := range has {
+			if n%size > 0 {
+				lacks[d] = size - n%size
+			}
+		}
+		var rest []*pod
+		for i, p := range pods {
+			if !wanted[p] {
+				continue
+			}
+			best := ""
+			for d, n := range votes[i/size] {
+				if lacks[d] > 0 && (best == "" || n > votes[i/size][best] || n == votes[i/size][best] && d < best) {
+					best = d
+				}
+			}
+			if best == "" {
+				rest = append(rest, p)
+				continue
+			}
+			lacks[best]--
+			parts = append(parts, part{pods: []*pod{p}, in: best})
+		}
+		open := api.SortedKeys(lacks)
+		slices.SortStableFunc(open, func(a, b string) int { return cmp.Compare(lacks[a], lacks[b]) }) // those that lack the fewest first
+		for _, d := range open {
+			n := min(lacks[d], len(rest))
+			for _, p := range rest[:n] {
+				parts = append(parts, part{pods: []*pod{p}, in: d})
+			}
+			rest = rest[n:]
+		}
+		for len(rest) > 0 {
+			n := min(size, len(rest))
+			parts = append(parts, part{pods: rest[:n:n], lone: n < size})
+			rest = rest[n:]
+		}
+	}
+	return parts
+}
+
+// slice returns where the parts of a gang go: the tightest domain of the first labels, of the pinned values if there are any, that has domains of
+// the last label for all of them; in some: or else the one that has for the most pods, if it has for any. put is how many parts the best one
+// takes.
+func (x *survey) slice(parts []part, size int, pin []string, some bool) (a *area, put int) {
+	type parent struct {
+		values []string
+		rooms  []*room
+		pods   []int64
+		spare  int64
+	}
+	outer := len(x.keys) - 1
+	parents := map[string]*parent{}
+	all := make([]*room, 0, len(x.rooms))
+	for _, id := range api.SortedKeys(x.rooms) {
+		if r := x.rooms[id]; pin == nil || slices.Equal(r.values[:outer], pin) {
+			all = append(all, r)
+		}
+	}
+	if len(all) > maxSlicedRooms {
+		slices.SortStableFunc(all, func(a, b *room) int { return cmp.Compare(b.pods[0], a.pods[0]) })
+		all = all[:maxSlicedRooms]
+	}
+	for _, r := range all {
+		id := domainID(r.values[:outer])
+		o := parents[id]
+		if o == nil {
+			o = &parent{values: r.values[:outer], pods: make([]int64, len(r.pods))}
+			parents[id] = o
+		}
+		o.rooms, o.spare = append(o.rooms, r), api.AddSat(o.spare, r.spare)
+		for i, n := range r.pods {
+			o.pods[i] = api.AddSat(o.pods[i], n)
+		}
+	}
+	list, need := x.shapes(parts, size)
+	var best *parent
+	var at []int
+	pods, tight := 0, int64(0)
+	for _, together := range []bool{true, false} {
+		for _, id := range api.SortedKeys(parents) {
+			o := parents[id]
+			sum := int64(0)
+			short := false
+			for i, n := range need {
+				if short = short || n > o.pods[i]; n > 0 && o.pods[i] > 0 {
+					sum += n << 20 / o.pods[i]
+				}
+			}
+			if short && !some && best != nil {
+				continue
+			}
+			numbers := map[string]int{}
+			rooms := make([][]int64, len(o.rooms))
+			for i, r := range o.rooms {
+				rooms[i], numbers[domainID(r.values)] = r.pods, i
+			}
+			for i := range parts {
+				if list[i].In = -1; parts[i].in != "" {
+					n, there := numbers[parts[i].in]
+					if list[i].In = n; !there {
+						list[i].In = len(rooms)
+					}
+				}
+			}
+			to, n := pack.Into(rooms, list, together)
+			k := 0
+			for i, d := range to {
+				if d >= 0 {
+					k += len(parts[i].pods)
+				}
+			}
+			put = max(put, n)
+			if best == nil || cmp.Or(cmp.Compare(k, pods), cmp.Compare(sum, tight), cmp.Compare(best.spare, o.spare)) > 0 {
+				best, at, pods, tight = o, to, k, sum
+			}
+		}
+		if put == len(parts) {
+			break
+		}
+	}
+	if best == nil || pods == 0 || put < len(parts) && !some {
+		return nil, put
+	}
+	a = &area{survey: x, of: map[string]*room{}, parts: parts, values: best.values, part: some}
+	for i, d := range at {
+		if d >= 0 {
+			for _, p := range parts[i].pods {
+				a.of[p.UID] = best.rooms[d]
+			}
+		}
+	}
+	return a, put
+}
+
+// shapes returns parts by classes that were asked about, and how many pods of each there are.
+func (x *survey) shapes(parts []part, size int) (list []pack.Slice, need []int64) {
+	need = make([]int64, len(x.classes))
+	list = make([]pack.Slice, len(parts))
+	for i, o := range parts {
+		s := pack.Slice{Pods: make([]int64, len(x.classes))}
+		last := -1
+		for _, p := range o.pods {
+			c := x.classOf(p.asked)
+			if c < 0 { // it was not asked about: one that requests as much was, perhaps
+				c = slices.IndexFunc(x.classes, func(o *api.Class) bool { return o.Requests.Equal(p.asked.Requests) })
+			}
+			if c >= 0 {
+				s.Pods[c]++
+				need[c]++
+				last = c
+			}
+		}
+		if o.lone && last >= 0 { // more pods may come
+			s.Wish = slices.Clone(s.Pods)
+			s.Wish[last] += int64(size - len(o.pods))
+		}
+		list[i] = s
+	}
+	return list, need
+}
+
+// inSlices reports whether what a gang holds makes whole slices, and at most one that lacks pods more than there were.
+func (c *Core) inSlices(g *gang) bool {
+	keys := []string{g.group.Slice.Key}
+	if g.group.Required != "" {
+		keys = []string{g.group.Required, g.group.Slice.Key}
+	}
+	units, order := unitsOf(g.pick(func(p *pod) bool { return stands(p) || isHeld(p) }))
+	for _, u := range order {
+		before, now := map[string]int{}, map[string]int{}
+		for _, p := range units[u] {
+			d := c.domainAt(p, keys)
+			switch {
+			case d != "":
+				if now[d]++; !isHeld(p) {
+					before[d]++
+				}
+			case isHeld(p):
+				return false
+			}
+		}
+		if lacking(now, g.group.Slice.Size) > lacking(before, g.group.Slice.Size)+1 {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitSlices returns the pods of a started gang that must not be committed yet although they have a hold: others of their slice have none. A
+// hold outside the domain of a slice, of a node that was relabelled, is forgotten, and the pod is asked for again.
+func (c *Core) awaitSlices(g *gang) map[*pod]bool {
+	a := g.search.area
+	if a == nil || a.of == nil {
+		return nil
+	}
+	wait := map[*pod]bool{}
+	for _, o := range a.parts {
+		if a.of[o.pods[0].UID] == nil {
+			continue
+		}
+		for _, p := range o.pods {
+			if p.stage == held && c.domainAt(p, a.keys) != domainID(a.of[p.UID].values) {
+				p.stage, p.shard, p.node = nowhere, "", ""
+			}
+		}
+		if slices.ContainsFunc(o.pods, func(p *pod) bool { return g.seeks(p) }) {
+			for _, p := range o.pods {
+				wait[p] = true
+			}
+		}
+	}
+	return wait
+}
+
+// seeks reports whether a pod of a gang is to get a hold.
+func (g *gang) seeks(p *pod) bool {
+	return p.gang == g && p.charged && p.candidate() && p.stage == nowhere
+}
+
+// forgetParts forgets the holds of slices of a started gang for all of which there is no room. They expire, or are renewed if the same is found
+// again.
+func (c *Core) forgetParts(g *gang) {
+	a := g.search.area
+	if a == nil || a.of == nil || !a.part {
+		return
+	}
+	for _, o := range a.parts {
+		if !slices.ContainsFunc(o.pods, func(p *pod) bool { return g.seeks(p) }) {
+			continue
+		}
+		for _, p := range o.pods {
+			if p.gang == g && p.stage == held {
+				p.stage, p.shard, p.node = nowhere, "", ""
+			}
+		}
+	}
+}
+
+// lacking returns how many domains have a slice that lacks pods.
+func lacking(has map[string]int, size int) (n int) {
+	for _, pods := range has {
+		if pods%size > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// whySlices says why the parts of a gang are not placed, of which so many could be in the best domain.
+func (c *Core) whySlices(g *gang, keys []string, parts []part, put int, pin []string) report.Reason {
+	s := report.Slices{Key: g.group.Slice.Key, Size: g.group.Slice.Size, Put: put}
+	if len(keys) > 1 {
+		s.Outer = keys[len(keys)-2]
+	}
+	if pin != nil {
+		s.Value = pin[len(pin)-1]
+	}
+	for _, p := range parts {
+		s.Pods += len(p.pods)
+		if p.in != "" {
+			s.Lacking++
+			values := strings.Split(p.in[1:], "\x00")
+			s.In = cmp.Or(s.In, values[len(values)-1])
+		} else {
+			if s.Slices++; p.lone {
+				s.Small, s.Last = s.Small+1, len(p.pods)
+			}
+		}
+	}
+	return report.NoSlices(s)
+}
+
+// compareNatural compares names with numbers in them by these.
+func compareNatural(a, b string) int {
+	digits := func(s string) int {
+		n := 0
+		for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+			n++
+		}
+		return n
+	}
+	for a != "" && b != "" {
+		m, n := digits(a), digits(b)
+		if m > 0 && n > 0 {
+			x, y := strings.TrimLeft(a[:m], "0"), strings.TrimLeft(b[:n], "0")
+			if d := cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)); d != 0 {
+				return d
+			}
+			a, b = a[m:], b[n:]
+			continue
+		}
+		if a[0] != b[0] {
+			return cmp.Compare(a[0], b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
