@@ -2,6 +2,7 @@ package fair
 
 import (
 	"fmt"
+	"slices"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -50,12 +51,12 @@ func (b *basalt) edit(n *node) {
 	b.edits++
 	ev := coordinator.QueueSeen{Name: n.path, UID: "u-" + n.path, ResourceVersion: fmt.Sprint(b.edits), Generation: int64(b.edits), HasFinalizer: true, Policy: &wire.QueuePolicy{Reclaim: b.reclaim}}
 	if n == b.hall.root {
-		ev.Capability = b.hall.part(1)
+		ev.Capability = b.hall.part([]float64{1, 1, 1})
 	} else {
 		weight := uint32(n.weight)
 		ev.Weight = &weight
-		if n.deserved[0] > 0 {
-			ev.Deserved = b.hall.part(n.deserved[0])
+		if slices.Max(n.deserved) > 0 {
+			ev.Deserved = b.hall.part(n.deserved)
 		}
 	}
 	b.step(ev)
@@ -88,7 +89,7 @@ func (b *basalt) step(ev coordinator.Event) {
 func (b *basalt) ask(g *gang) {
 	b.serial++
 	b.say(&wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{Gang: g.ref(), Attempt: g.tries, Serial: b.serial, TableEpoch: 1,
-		SinceUnixMs: b.hall.start.Add(g.came).UnixMilli(), Demand: g.amounts(), Preemptible: b.claims, Claims: b.claims}}})
+		SinceUnixMs: b.hall.start.Add(g.came).UnixMilli(), Demand: g.amounts(), Preemptible: true, Claims: b.claims}}})
 }
 
 func (b *basalt) left(g *gang) {

@@ -20,21 +20,30 @@
 // that it did, and waits again with its age. All gangs are all or nothing, for all schedulers. Beside the work that is wasted there is
 // what each achieves, so that nobody wins by not evicting.
 //
+// What is scarce on this load are GPUs: when gangs want all of them, they want 0.6 of the CPUs and 0.4 of the memory. So that is what queues
+// name in deserved, for all contenders (for KAI, the quota of CPU and memory is unlimited, which is -1 there). Two more rows have queues that
+// name CPU and memory too: Volcano lets a queue reclaim when it is within what it deserves in one resource, and of one that nobody lacks it
+// always is, so it never stops. Whoever runs Volcano would not do that.
+//
 // Basalt is its coordinator's core and its planner, as they ship, with the default delay of 10 s before others are evicted. The other two
-// are models (peer.go), written from documents of the projects and not from their code. They look at everything once a second, start what
-// fits, and then look for victims for up to 16 gangs of each queue, the oldest first. Neither has a delay. What evicted gangs leave is kept
-// for whom it was meant, for as long as that one comes first.
+// are models (peer.go), written from documents of the projects; the conditions that end reclaim were read in their sources (volcano of
+// 2026-08-20, KAI-Scheduler of 2026-08-07). They look at everything once a second, start what fits, and then look for victims for up to
+// 16 gangs of each queue, the oldest first. Neither has a delay. What evicted gangs leave is kept for whom it was meant, for as long as that
+// one comes first.
 //
 // Volcano is the plugin capacity with hierarchical queues and the gang-aware reclaim of 1.15
 // (docs/design/capacity-scheduling.md, hierarchical-queue-on-capacity-plugin.md, gang-aware-eviction-design.md). That is its best case: the
 // plain action reclaim takes single pods, and so the work of more gangs, or none if the plugin gang has a say.
 //   - The queue with the least share goes first, level by level: allocated/deserved, of the resource where that is most.
-//   - A queue may reclaim for a gang if with it, it stays within what it deserves in one of the resources that the gang requests.
-//   - Victims are whole gangs of queues that have more than they deserve in one of the resources that the claimant requests. That is judged
-//     at leaves, and again after each victim.
+//   - A queue may reclaim for a gang if with it, it stays within what it deserves in one of the resources that the gang requests and the
+//     queue names (capacity, PreemptiveFn). Only leaves count: ancestorReclaimLevel is 0, the default.
+//   - Victims are whole gangs. Before each of its pods in turn the victim's queue has to have more than it deserves of something that the pod
+//     requests and the queue names (capacity, UnifiedEvictableFn); otherwise the whole gang stays. So no queue loses more than a pod below
+//     what it deserves. Gangs that request nothing that is named may always be victims, if they have what the claimant needs.
 //   - Siblings lose first, then queues further up the tree; of these, the one with the largest share. In a queue those go first of which most
 //     is needed (the return on investment of the design, in steps of 5 %), and then the youngest by creation. Victims are taken until
-//     there is room, and nobody is spared afterwards. A cooldown (volcano.sh/cooldown-time) of a minute holds.
+//     there is room, and nobody is spared afterwards. A cooldown (volcano.sh/cooldown-time) of a minute holds, which gang-aware reclaim
+//     does not look at.
 //
 // KAI is its actions allocate and reclaim (docs/fairness/README.md, docs/plugins/minruntime.md).
 //   - Fair shares are divided anew in each cycle, resource by resource and level by level: the quota, as far as it is requested, and the rest
@@ -42,7 +51,8 @@
 //   - The queue with the lowest saturation goes first: allocated/fair share, of the resource where that is most.
 //   - A queue may reclaim up to its quota from one that is above its own, and up to its fair share from one that is above its own if it is
 //     still the less saturated of the two afterwards. Queues are compared below the lowest common ancestor. Users report that only the
-//     first strategy evicts (kai-scheduler/KAI-Scheduler#1763, discussion), so both are run: up to the quota, and up to the fair share.
+//     first strategy evicts (kai-scheduler/KAI-Scheduler#1763, discussion), so both are run: up to the quota, and up to the fair share. The code compares saturations only if the claimant's
+//     is above 1, so it lets victims' queues fall below their fair share where the document, and the model, do not.
 //   - The most saturated queue loses first, level by level, after each victim anew, and in it the youngest gang by creation. Victims are taken
 //     until there is room; those that have room beside the claimant are spared, the oldest first. reclaimMinRuntime is a minute.
 //

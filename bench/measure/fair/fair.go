@@ -56,6 +56,12 @@ var (
 
 var resources = []string{"cpu", "memory", workload.GPU}
 
+var (
+	allNamed = []bool{true, true, true}
+	// scarce names what the load is short of: pods of openb request GPUs of which there is not enough, and 0.6 of as many CPUs.
+	scarce = []bool{false, false, true}
+)
+
 // Measure runs the load once for each of the loads, and reports the distances.
 func Measure(ctx context.Context, o Options) (*report.Report, error) {
 	r := report.New("fair", "", "shares of queues beside those of a fluid oracle, over virtual time, without evictions and with them", o.Seed)
@@ -64,12 +70,13 @@ func Measure(ctx context.Context, o Options) (*report.Report, error) {
 	r.Set("a gang", fmt.Sprintf("1 to 32 pods of the shapes of openb; runs for %v in the median, at most %v", short.median, short.longest))
 	r.Set("a queue", fmt.Sprintf("changes between busy, half busy and idle every %v on average", busy))
 	r.Note("A distance is between the dominant share that a queue has and the one that the oracle gives it, in percent of the whole; of all queues with a backlog the largest counts, each 30 s.")
-	r.Note("Evictions: at a load of %v gangs run for %v in the median, at most %v. Volcano and KAI are models, written from their documents; the package comment has their rules.", wasteLoad, ofOpenb.median, ofOpenb.longest)
+	r.Set("evictions", fmt.Sprintf("%d traces for each load, with seeds from %d on; gangs run for %v in the median, at most %v; queues name GPUs", wasteSeeds, o.Seed, ofOpenb.median, ofOpenb.longest))
+	r.Note("Volcano and KAI are models of their rules; the package comment has these. Ratios are of sums over the traces of a load.")
 	r.Note("Settled are the moments at which no queue had changed for %v.", settled)
 	for n, load := range o.Loads {
 		subject := fmt.Sprintf("load %.2f", load)
 		run := r.Run(subject, n+1)
-		h := newHall(o.Seed+uint64(n), load, short, basaltNever)
+		h := newHall(o.Seed+uint64(n), load, short, allNamed, basaltNever)
 		for hour := range o.Hours {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -117,6 +124,7 @@ type hall struct {
 	lives lives
 
 	whole   []int64 // by resource
+	named   []bool  // by resource: queues say what they deserve of it
 	teams   []*team
 	root    *node
 	events  events
@@ -150,7 +158,8 @@ type team struct {
 type gang struct {
 	team    *team
 	uid     string
-	demand  []int64
+	demand  []int64 // of all its pods, which are alike
+	pods    int64
 	came    time.Duration
 	runs    time.Duration
 	running bool
@@ -195,7 +204,7 @@ func (h *hall) plan(after time.Duration, does func()) {
 
 // empty is a hall without queues.
 func empty(seed uint64) *hall {
-	h := &hall{rng: rand.New(rand.NewPCG(seed, 7)), start: time.Unix(1_000_000_000, 0), gangs: map[string]*gang{}, tick: time.Second, wasted: make([]float64, len(resources))}
+	h := &hall{rng: rand.New(rand.NewPCG(seed, 7)), start: time.Unix(1_000_000_000, 0), gangs: map[string]*gang{}, tick: time.Second, wasted: make([]float64, len(resources)), named: allNamed}
 	var all [3]int64
 	for _, n := range workload.Nodes() {
 		all[0] += n.MilliCPU * int64(n.Count)
@@ -210,10 +219,10 @@ func empty(seed uint64) *hall {
 	return h
 }
 
-// newHall makes one with the queues of the load, and who decides there.
-func newHall(seed uint64, load float64, of lives, by func(*hall) scheduler) *hall {
+// newHall makes one with the queues of the load, and who decides there. Queues deserve a part of what is named.
+func newHall(seed uint64, load float64, of lives, named []bool, by func(*hall) scheduler) *hall {
 	h := empty(seed)
-	h.lives = of
+	h.lives, h.named = of, named
 	weights := make([]float64, orgs)
 	sum := 0.0
 	for i := range weights {
@@ -250,20 +259,24 @@ func (h *hall) team(parent *node, path string, deserved, weight float64) *team {
 	return t
 }
 
-// part is so much of the whole.
-func (h *hall) part(of float64) api.Resources {
+// part is so much of the whole, by resource.
+func (h *hall) part(of []float64) api.Resources {
 	m := map[string]int64{}
 	for i, name := range resources {
-		m[name] = int64(of * float64(h.whole[i]))
+		if of[i] > 0 {
+			m[name] = int64(of[i] * float64(h.whole[i]))
+		}
 	}
 	return api.FromMap(m)
 }
 
-// queue makes a queue that deserves a part of the whole.
+// queue makes a queue that deserves a part of the whole, of all resources that are named.
 func (h *hall) queue(parent *node, path string, deserved, weight float64) *node {
 	n := &node{path: path, weight: weight, wanted: make([]float64, len(resources)), deserved: make([]float64, len(resources))}
 	for i := range n.deserved {
-		n.deserved[i] = deserved
+		if h.named[i] {
+			n.deserved[i] = deserved
+		}
 	}
 	parent.children = append(parent.children, n)
 	return n
@@ -275,7 +288,7 @@ func (h *hall) meanGang() float64 {
 	sums := make([]float64, len(resources))
 	const n = 20_000
 	for range n {
-		demand, runs := h.draw(rng)
+		demand, _, runs := h.draw(rng)
 		for i := range sums {
 			sums[i] += float64(demand[i]) / float64(h.whole[i]) * runs.Seconds()
 		}
@@ -283,11 +296,11 @@ func (h *hall) meanGang() float64 {
 	return slices.Max(sums) / n
 }
 
-func (h *hall) draw(rng *rand.Rand) (demand []int64, d time.Duration) {
+func (h *hall) draw(rng *rand.Rand) (demand []int64, n int64, d time.Duration) {
 	pod := workload.Pick(rng, workload.Pods())
-	n := int64(1) << rng.IntN(6)
+	n = int64(1) << rng.IntN(6)
 	d = min(h.lives.longest, time.Duration(float64(h.lives.median)*math.Exp(h.lives.spread*rng.NormFloat64())))
-	return []int64{n * pod.MilliCPU, n * pod.MemoryMiB << 20, n * pod.GPUs}, d
+	return []int64{n * pod.MilliCPU, n * pod.MemoryMiB << 20, n * pod.GPUs}, n, d
 }
 
 // change draws how busy a team is, and when that changes again.
@@ -310,16 +323,16 @@ func (h *hall) arrive(t *team) {
 		if t.level == 0 || h.closed {
 			return
 		}
-		demand, runs := h.draw(h.rng)
-		h.come(t, demand, runs)
+		demand, pods, runs := h.draw(h.rng)
+		h.come(t, demand, pods, runs)
 		h.arrive(t)
 	})
 }
 
 // come has a gang come to a team.
-func (h *hall) come(t *team, demand []int64, runs time.Duration) {
+func (h *hall) come(t *team, demand []int64, pods int64, runs time.Duration) {
 	h.drawn++
-	g := &gang{team: t, uid: fmt.Sprintf("g%09d", h.drawn), demand: demand, came: h.now, runs: runs}
+	g := &gang{team: t, uid: fmt.Sprintf("g%09d", h.drawn), demand: demand, pods: pods, came: h.now, runs: runs}
 	h.gangs[g.uid] = g
 	h.wait(g)
 }

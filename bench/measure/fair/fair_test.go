@@ -38,7 +38,7 @@ func TestPour(t *testing.T) {
 
 // Queues with a backlog have what the oracle gives them, but for gangs that do not fit.
 func TestShares(t *testing.T) {
-	h := newHall(3, 1.2, short, basaltNever)
+	h := newHall(3, 1.2, short, allNamed, basaltNever)
 	h.until(3 * time.Hour)
 	for _, v := range h.values() {
 		t.Logf("%s: %.2f %s", v.Name, v.Value, v.Unit)

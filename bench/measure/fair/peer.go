@@ -42,6 +42,7 @@ type leafNode struct {
 	parent   *leafNode
 	children []*leafNode
 	leaf     *leaf
+	deserved []float64 // as the queue's spec says: infinite where it names nothing
 	has      []float64 // what runs or is about to run there, without what leaves, in parts of the whole
 	wants    []float64 // and what waits
 	fair     []float64 // by rules that have such a thing
@@ -60,7 +61,12 @@ func newPeer(h *hall, r rules) *peer {
 	nodes := map[*node]*leafNode{}
 	var add func(n *node, parent *leafNode)
 	add = func(n *node, parent *leafNode) {
-		q := &leafNode{node: n, parent: parent, has: make([]float64, len(h.whole))}
+		q := &leafNode{node: n, parent: parent, has: make([]float64, len(h.whole)), deserved: slices.Clone(n.deserved)}
+		for r := range q.deserved {
+			if !h.named[r] {
+				q.deserved[r] = math.Inf(1)
+			}
+		}
 		nodes[n] = q
 		p.all = append(p.all, q)
 		if parent != nil {
@@ -292,6 +298,9 @@ func newVolcano(h *hall) scheduler { return newPeer(h, volcano{}) }
 
 func (volcano) begin(*peer) {}
 
+// names reports whether the queue says what it deserves of a resource.
+func (n *leafNode) names(r int) bool { return !math.IsInf(n.deserved[r], 1) }
+
 // share is what the queue has of what it deserves, of the resource of which that is most.
 func (volcano) share(n *leafNode) (share float64) {
 	for r, has := range n.has {
@@ -300,11 +309,11 @@ func (volcano) share(n *leafNode) (share float64) {
 	return share
 }
 
-// may reports whether the queue stays within what it deserves in one of the resources that the gang requests.
+// may reports whether the queue stays within what it deserves in one of the resources that the gang requests and the queue names.
 func (volcano) may(p *peer, g *gang) bool {
 	n := p.of[g.team].node
 	for r, d := range g.demand {
-		if d > 0 && n.has[r]+p.part(g, r) <= n.deserved[r]+rounding {
+		if d > 0 && n.names(r) && n.has[r]+p.part(g, r) <= n.deserved[r]+rounding {
 			return true
 		}
 	}
@@ -346,15 +355,8 @@ func (v volcano) victims(p *peer, g *gang, needed []int64) []*gang {
 		if left[q] == nil {
 			left[q] = slices.Clone(q.has)
 		}
-		over := false // in a resource that the claimant requests
-		for r, has := range left[q] {
-			over = over || g.demand[r] > 0 && has > q.deserved[r]+rounding
-		}
-		if !over {
+		if !v.yields(p, q, b.gang, left[q]) {
 			continue
-		}
-		for r := range left[q] {
-			left[q][r] -= p.part(b.gang, r)
 		}
 		out = append(out, b.gang)
 		add(needed, b.demand, -1)
@@ -363,6 +365,28 @@ func (v volcano) victims(p *peer, g *gang, needed []int64) []*gang {
 		}
 	}
 	return nil
+}
+
+// yields reports whether all pods of a gang may be victims, one after the other, and takes those that may from what its queue has: before
+// each of them it has to have more than it deserves of something that the pod requests and the queue names. A pod that requests nothing
+// of that may always be one.
+func (volcano) yields(p *peer, q *leafNode, g *gang, has []float64) bool {
+	for range g.pods {
+		named, over := false, false
+		for r, d := range g.demand {
+			if d > 0 && q.names(r) {
+				named = true
+				over = over || has[r] > q.deserved[r]+rounding
+			}
+		}
+		if named && !over {
+			return false
+		}
+		for r := range has {
+			has[r] -= p.part(g, r) / float64(g.pods)
+		}
+	}
+	return true
 }
 
 // ---- KAI
@@ -382,7 +406,7 @@ func (kai) begin(p *peer) {
 		}
 		for r, left := range n.fair {
 			for _, c := range n.children {
-				c.fair[r] = min(c.deserved[r], c.wants[r])
+				c.fair[r] = min(c.deserved[r], c.wants[r], 1)
 				left -= c.fair[r]
 			}
 			for left > 1e-9 {
@@ -410,12 +434,17 @@ func (kai) begin(p *peer) {
 }
 
 // share is the saturation ratio: what the queue has of its fair share.
-func (kai) share(n *leafNode) float64 { return saturation(n.has, n.fair) }
+func (kai) share(n *leafNode) float64 { return n.saturation(n.has) }
 
-func saturation(has, fair []float64) (ratio float64) {
+// saturation is what a queue would have of its fair share, or of the whole where its quota is unlimited.
+func (n *leafNode) saturation(has []float64) (ratio float64) {
 	for r := range has {
+		most := 1.0
+		if n.names(r) {
+			most = max(n.fair[r], 1e-12)
+		}
 		if has[r] > 1e-12 {
-			ratio = max(ratio, has[r]/max(fair[r], 1e-12))
+			ratio = max(ratio, has[r]/most)
 		}
 	}
 	return ratio
@@ -423,13 +452,13 @@ func saturation(has, fair []float64) (ratio float64) {
 
 func (k kai) may(p *peer, g *gang) bool {
 	n := p.of[g.team].node
-	return k.fair && p.within(n, g, n.fair) || p.within(n, g, n.deserved)
+	return k.fair && n.within(p, g, n.fair) || n.within(p, g, n.deserved)
 }
 
-// within reports whether a queue stays within an amount when it is given a gang, in all that this requests.
-func (p *peer) within(n *leafNode, g *gang, most []float64) bool {
+// within reports whether a queue stays within an amount when it is given a gang, in all that this requests and that is limited.
+func (n *leafNode) within(p *peer, g *gang, most []float64) bool {
 	for r, d := range g.demand {
-		if d > 0 && n.has[r]+p.part(g, r) > most[r]+rounding {
+		if d > 0 && n.names(r) && n.has[r]+p.part(g, r) > most[r]+rounding {
 			return false
 		}
 	}
@@ -472,7 +501,7 @@ func (k kai) victims(p *peer, g *gang, needed []int64) []*gang {
 		}
 		order := slices.Clone(n.children)
 		slices.SortStableFunc(order, func(a, b *leafNode) int {
-			return cmp.Compare(saturation(has(b), b.fair), saturation(has(a), a.fair))
+			return cmp.Compare(b.saturation(has(b)), a.saturation(has(a)))
 		})
 		for _, c := range order {
 			if v := next(c); v != nil {
@@ -520,14 +549,14 @@ func (k kai) allows(p *peer, g, v *gang, has func(*leafNode) []float64) bool {
 	}
 	over := func(most []float64) bool { // in something that the claimant requests
 		for r, d := range g.demand {
-			if d > 0 && has(other)[r] > most[r]+rounding {
+			if d > 0 && other.names(r) && has(other)[r] > most[r]+rounding {
 				return true
 			}
 		}
 		return false
 	}
-	if p.within(mine, g, mine.deserved) && over(other.deserved) {
+	if mine.within(p, g, mine.deserved) && over(other.deserved) {
 		return true
 	}
-	return k.fair && p.within(mine, g, mine.fair) && over(other.fair) && saturation(after, mine.fair) <= saturation(taken, other.fair)+rounding
+	return k.fair && mine.within(p, g, mine.fair) && over(other.fair) && mine.saturation(after) <= other.saturation(taken)+rounding
 }

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"basalt.dev/basalt/bench/measure/report"
+	"basalt.dev/basalt/bench/measure/workload"
 )
 
 // contender is one of those that are compared on the same trace.
 type contender struct {
-	name string
-	by   func(*hall) scheduler
+	name  string
+	by    func(*hall) scheduler
+	named []bool // what queues say they deserve some of
 }
 
 const (
@@ -22,80 +24,109 @@ const (
 	volcanoName  = "Volcano"
 	kaiQuotaName = "KAI, up to the quota"
 	kaiFairName  = "KAI, up to the fair share"
+	everything   = ", CPU and memory named too"
 )
 
+// contenders are compared where queues name what is scarce. Beside that there is what the first rule of both Basalt and Volcano does when
+// queues name everything.
 var contenders = []contender{
-	{nobody, basaltNever}, {ourDeserved, basaltDeserved}, {ourFair, basaltFair},
-	{volcanoName, newVolcano}, {kaiQuotaName, newKaiQuota}, {kaiFairName, newKaiFair},
+	{nobody, basaltNever, scarce}, {ourDeserved, basaltDeserved, scarce}, {ourFair, basaltFair, scarce},
+	{volcanoName, newVolcano, scarce}, {kaiQuotaName, newKaiQuota, scarce}, {kaiFairName, newKaiFair, scarce},
+	{ourDeserved + everything, basaltDeserved, allNamed}, {volcanoName + everything, newVolcano, allNamed},
 }
 
 const (
-	nameWaste  = "wasted by evictions, of the resource used most"
-	nameUnused = "free though a gang that waits would fit, mean"
-	nameClosed = "evictions in a closed hour, after its first minute"
-	nameReturn = "a queue that deserves 20 % becomes busy: until it has 99 % of that"
-	nameEdit   = "a weight is edited under FairShare: until the queue has 99 % of its share"
+	nameEvictions = "evictions"
+	nameCores     = "cores wasted by evictions"
+	nameGPUs      = "GPUs wasted by evictions"
+	nameUnused    = "free though a gang that waits would fit, mean"
+	nameClosed    = "evictions in a closed hour, after its first minute"
+	nameReturn    = "a queue that deserves 20 % becomes busy: until it has 99 % of that"
+	nameEdit      = "a weight is edited under FairShare: until the queue has 99 % of its share"
 )
 
-// wasteLoad is what all queues together want, of what there is, on the trace of evictions.
-const wasteLoad = 1.2
+// wasteSeeds is how many traces there are for each load.
+const wasteSeeds = 3
 
-// measureWaste runs the trace of evictions once by each of the contenders.
+// few evictions are no contention: a ratio of what they waste says nothing.
+const few = wasteSeeds
+
+// measureWaste runs the traces of evictions by each of the contenders, and compares what they waste.
 func measureWaste(ctx context.Context, o Options, r *report.Report) error {
-	wasted := map[string]float64{}
-	for _, c := range contenders {
-		run := r.Run(c.name, 1)
-		h := newHall(o.Seed, wasteLoad, ofOpenb, c.by)
-		for hour := range o.Hours {
-			if err := ctx.Err(); err != nil {
-				return err
+	for _, load := range o.Loads {
+		sums := map[string]map[string]float64{}
+		for _, c := range contenders {
+			subject := fmt.Sprintf("load %.2f: %s", load, c.name)
+			sums[c.name] = map[string]float64{}
+			for n := range wasteSeeds {
+				run := r.Run(subject, n+1)
+				h := newHall(o.Seed+uint64(n), load, ofOpenb, c.named, c.by)
+				for hour := range o.Hours {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
+					o.Progress.Say("%s: trace %d, hour %d of %d", subject, n+1, hour+1, o.Hours)
+					h.until(time.Duration(hour+1) * time.Hour)
+				}
+				run.Values = h.waste()
+				for _, v := range run.Values {
+					sums[c.name][v.Name] += v.Value
+				}
 			}
-			o.Progress.Say("%s: hour %d of %d", c.name, hour+1, o.Hours)
-			h.until(time.Duration(hour+1) * time.Hour)
+			ours := c.name == ourDeserved || c.name == ourFair
+			r.Medians(subject, func(name string) report.Target {
+				switch {
+				case ours && name == nameUnused:
+					return report.AtMost(3)
+				case ours && name == nameClosed:
+					return report.AtMost(0)
+				}
+				return report.Target{}
+			})
 		}
-		wasted[c.name] = slices.Max(h.wasted)
-		run.Values = []report.Value{
-			{Name: nameWaste, Unit: "%", Value: 100 * slices.Max(h.wasted) / float64(o.Hours)},
-			{Name: "cores wasted by evictions", Unit: "core h", Value: h.wasted[0] * cores},
-			{Name: "evictions", Value: float64(len(h.ended))},
-			{Name: "gangs that ran to their end", Value: float64(h.completed)},
-			{Name: "in use, of the resource used most", Unit: "%", Value: 100 * h.used / float64(max(1, len(h.all)))},
-			{Name: "what queues lack of what they deserve and want, mean", Unit: "%", Value: mean(h.lacking)},
-			{Name: "largest distance to the oracle, mean over time", Unit: "%", Value: mean(h.all)},
-			{Name: nameUnused, Unit: "%", Value: mean(h.idle)},
-		}
-		first, later := h.closedHour()
-		run.Values = append(run.Values, report.Value{Name: "evictions in the first minute of a closed hour", Value: float64(first)}, report.Value{Name: nameClosed, Value: float64(later)})
-		ours := c.name == ourDeserved || c.name == ourFair
-		r.Medians(c.name, func(name string) report.Target {
-			switch {
-			case ours && name == nameUnused:
-				return report.AtMost(3)
-			case ours && name == nameClosed:
-				return report.AtMost(0)
-			}
-			return report.Target{}
-		})
+		compare(r, load, sums)
 	}
-	const relative = "wasted work, relative"
+	return nil
+}
+
+// compare reports what Basalt wastes of what others waste, over the traces of a load together.
+func compare(r *report.Report, load float64, sums map[string]map[string]float64) {
+	subject := fmt.Sprintf("load %.2f: wasted work, relative", load)
 	targets := map[string]report.Target{}
-	run := r.Run(relative, 1)
+	run := r.Run(subject, 1)
 	for _, of := range []struct {
 		ours, theirs string
 		most         float64
 	}{{ourDeserved, volcanoName, 0.6}, {ourDeserved, kaiQuotaName, 0.8}, {ourFair, kaiFairName, 0.8}} {
-		name := fmt.Sprintf("%s: of that of %s", of.ours, of.theirs)
-		ratio := 1.0 // neither wastes anything
-		if wasted[of.theirs] > 0 {
-			ratio = wasted[of.ours] / wasted[of.theirs]
-		} else if wasted[of.ours] > 0 {
-			ratio = 99
+		if sums[of.theirs][nameEvictions] <= few {
+			r.Note("load %.2f: %s evicts %.0f gangs and %s %.0f, so no ratio is given.", load, of.ours, sums[of.ours][nameEvictions], of.theirs, sums[of.theirs][nameEvictions])
+			continue
 		}
-		run.Values = append(run.Values, report.Value{Name: name, Value: ratio})
-		targets[name] = report.AtMost(of.most)
+		for _, what := range []string{nameCores, nameGPUs} {
+			name := fmt.Sprintf("%s by %s, of those by %s", what, of.ours, of.theirs)
+			run.Add(name, "", sums[of.ours][what]/sums[of.theirs][what])
+			targets[name] = report.AtMost(of.most)
+		}
 	}
-	r.Medians(relative, func(name string) report.Target { return targets[name] })
-	return nil
+	r.Medians(subject, func(name string) report.Target { return targets[name] })
+}
+
+// waste are the figures of the whole time, and of an hour after it.
+func (h *hall) waste() []report.Value {
+	evictions := float64(len(h.ended))
+	cpu, gpu := slices.Index(resources, "cpu"), slices.Index(resources, workload.GPU)
+	values := []report.Value{
+		{Name: nameCores, Unit: "core h", Value: h.wasted[cpu] * float64(h.whole[cpu]) / 1000},
+		{Name: nameGPUs, Unit: "GPU h", Value: h.wasted[gpu] * float64(h.whole[gpu])},
+		{Name: nameEvictions, Value: evictions},
+		{Name: "gangs that ran to their end", Value: float64(h.completed)},
+		{Name: "in use, of the resource used most", Unit: "%", Value: 100 * h.used / float64(max(1, len(h.all)))},
+		{Name: "what queues lack of what they deserve and want, mean", Unit: "%", Value: mean(h.lacking)},
+		{Name: "largest distance to the oracle, mean over time", Unit: "%", Value: mean(h.all)},
+		{Name: nameUnused, Unit: "%", Value: mean(h.idle)},
+	}
+	first, later := h.closedHour()
+	return append(values, report.Value{Name: "evictions in the first minute of a closed hour", Value: float64(first)}, report.Value{Name: nameClosed, Value: float64(later)})
 }
 
 // closedHour lets an hour pass in which nothing comes and nothing ends by itself, and returns how many were evicted in its first minute, and
@@ -147,7 +178,7 @@ func five(seed uint64, deserved float64, by func(*hall) scheduler) (h *hall, bac
 func (h *hall) backlog(t *team, part float64) {
 	demand := []int64{64_000, 1 << 30, 0}
 	for range int64(part * float64(h.whole[0]) / float64(demand[0])) {
-		h.come(t, demand, 1000*time.Hour)
+		h.come(t, demand, 1, 1000*time.Hour)
 	}
 }
 
