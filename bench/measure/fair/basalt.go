@@ -14,8 +14,8 @@ import (
 type basalt struct {
 	hall     *hall
 	core     *coordinator.Core
-	claims   bool // gangs may be evicted
-	reclaim  wire.Reclaim
+	claims   bool              // gangs may be evicted
+	policy   *wire.QueuePolicy // of all queues
 	serial   uint64
 	edits    int
 	mandates []*wire.Mandate // not answered
@@ -30,8 +30,21 @@ func basaltDeserved(h *hall) scheduler { return newBasalt(h, true, wire.Reclaim_
 // basaltFair has queues take back their fair shares.
 func basaltFair(h *hall) scheduler { return newBasalt(h, true, wire.Reclaim_RECLAIM_FAIR_SHARE) }
 
+// basaltDeservedAtOnce and basaltFairAtOnce do so without a delay, as the others.
+func basaltDeservedAtOnce(h *hall) scheduler {
+	return newBasaltOf(h, true, &wire.QueuePolicy{Reclaim: wire.Reclaim_RECLAIM_DESERVED, PreemptionDelayMs: new(int64)})
+}
+
+func basaltFairAtOnce(h *hall) scheduler {
+	return newBasaltOf(h, true, &wire.QueuePolicy{Reclaim: wire.Reclaim_RECLAIM_FAIR_SHARE, PreemptionDelayMs: new(int64)})
+}
+
 func newBasalt(h *hall, claims bool, reclaim wire.Reclaim) *basalt {
-	b := &basalt{hall: h, claims: claims, reclaim: reclaim}
+	return newBasaltOf(h, claims, &wire.QueuePolicy{Reclaim: reclaim})
+}
+
+func newBasaltOf(h *hall, claims bool, policy *wire.QueuePolicy) *basalt {
+	b := &basalt{hall: h, claims: claims, policy: policy}
 	b.core = coordinator.New(coordinator.Config{}, coordinator.Elected{Now: h.start, Term: 1, Shards: []*wire.ShardRecord{{Name: "s", Incarnation: "s"}}})
 	b.queue(h.root)
 	b.step(coordinator.QueuesSynced{})
@@ -49,7 +62,7 @@ func (b *basalt) queue(n *node) {
 // edit shows the core a queue as it is now.
 func (b *basalt) edit(n *node) {
 	b.edits++
-	ev := coordinator.QueueSeen{Name: n.path, UID: "u-" + n.path, ResourceVersion: fmt.Sprint(b.edits), Generation: int64(b.edits), HasFinalizer: true, Policy: &wire.QueuePolicy{Reclaim: b.reclaim}}
+	ev := coordinator.QueueSeen{Name: n.path, UID: "u-" + n.path, ResourceVersion: fmt.Sprint(b.edits), Generation: int64(b.edits), HasFinalizer: true, Policy: b.policy}
 	if n == b.hall.root {
 		ev.Capability = b.hall.part([]float64{1, 1, 1})
 	} else {

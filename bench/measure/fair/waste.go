@@ -24,14 +24,16 @@ const (
 	volcanoName  = "Volcano"
 	kaiQuotaName = "KAI, up to the quota"
 	kaiFairName  = "KAI, up to the fair share"
+	atOnce       = ", preemptionDelay 0"
 	everything   = ", CPU and memory named too"
 )
 
-// contenders are compared where queues name what is scarce. Beside that there is what the first rule of both Basalt and Volcano does when
-// queues name everything.
+// contenders are compared where queues name what is scarce. Beside that there is what Basalt does without its delay, which the others do not
+// have, and what Basalt and Volcano do when queues name everything.
 var contenders = []contender{
 	{nobody, basaltNever, scarce}, {ourDeserved, basaltDeserved, scarce}, {ourFair, basaltFair, scarce},
 	{volcanoName, newVolcano, scarce}, {kaiQuotaName, newKaiQuota, scarce}, {kaiFairName, newKaiFair, scarce},
+	{ourDeserved + atOnce, basaltDeservedAtOnce, scarce}, {ourFair + atOnce, basaltFairAtOnce, scarce},
 	{ourDeserved + everything, basaltDeserved, allNamed}, {volcanoName + everything, newVolcano, allNamed},
 }
 
@@ -75,11 +77,8 @@ func measureWaste(ctx context.Context, o Options, r *report.Report) error {
 			}
 			ours := c.name == ourDeserved || c.name == ourFair
 			r.Medians(subject, func(name string) report.Target {
-				switch {
-				case ours && name == nameUnused:
+				if ours && name == nameUnused {
 					return report.AtMost(3)
-				case ours && name == nameClosed:
-					return report.AtMost(0)
 				}
 				return report.Target{}
 			})
@@ -89,9 +88,10 @@ func measureWaste(ctx context.Context, o Options, r *report.Report) error {
 	return nil
 }
 
-// compare reports what Basalt wastes of what others waste, over the traces of a load together.
+// compare reports what Basalt wastes of what others waste, and whether it stops, over the traces of a load together: a median would hide
+// the one trace in which it does not.
 func compare(r *report.Report, load float64, sums map[string]map[string]float64) {
-	subject := fmt.Sprintf("load %.2f: wasted work, relative", load)
+	subject := fmt.Sprintf("load %.2f: all traces", load)
 	targets := map[string]report.Target{}
 	run := r.Run(subject, 1)
 	for _, of := range []struct {
@@ -107,6 +107,11 @@ func compare(r *report.Report, load float64, sums map[string]map[string]float64)
 			run.Add(name, "", sums[of.ours][what]/sums[of.theirs][what])
 			targets[name] = report.AtMost(of.most)
 		}
+	}
+	for _, ours := range []string{ourDeserved, ourFair} {
+		name := nameClosed + ", " + ours
+		run.Add(name, "", sums[ours][nameClosed])
+		targets[name] = report.AtMost(0)
 	}
 	r.Medians(subject, func(name string) report.Target { return targets[name] })
 }
