@@ -277,7 +277,7 @@ func (h *hall) arrive(t *team) {
 		t.waits++
 		add(t.waiting, g.demand, 1)
 		h.say(&wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{Gang: g.ref(), Attempt: 1, Serial: h.serial, TableEpoch: 1,
-			SinceUnixMs: h.start.Add(h.now).UnixMilli(), Demand: g.amounts()}}})
+			SinceUnixMs: h.start.Add(h.now).UnixMilli(), Demand: g.amounts(), Preemptible: true}}})
 		h.arrive(t)
 	})
 }
