@@ -553,7 +553,7 @@ func (w *world) unsupported(t *testing.T) {
 		w.pod(t, ns, name, row.edit)
 	}
 	w.pod(t, ns, "needing", claim("needing"))
-	w.podSays(t, ns, "needing", "Unschedulable", "needed.example.com CSI driver is not installed on the node")
+	w.podSays(t, ns, "needing", "NeverFits", "needed.example.com CSI driver is not installed on the node")
 	w.unbound(t, ns, "needing")
 	// In a gang, the gang waits with it, and says which pod it is.
 	w.group(t, ns, "g", "", 2)
