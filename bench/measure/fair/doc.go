@@ -21,15 +21,15 @@
 // what each achieves, so that nobody wins by not evicting.
 //
 // What is scarce on this load are GPUs: when gangs want all of them, they want 0.6 of the CPUs and 0.4 of the memory. So that is what queues
-// name in deserved, for all contenders (for KAI, the quota of CPU and memory is unlimited, which is -1 there). Two more rows have queues that
+// name in deserved, for all contenders (for KAI, the quota of CPU and memory is unlimited, which is -1 there). Two contenders have queues that
 // name CPU and memory too: Volcano lets a queue reclaim when it is within what it deserves in one resource, and of one that nobody lacks it
 // always is, so it never stops. Whoever runs Volcano would not do that.
 //
-// Basalt is its coordinator's core and its planner, as they ship, with the default delay of 10 s before others are evicted. The other two
-// are models (peer.go), written from documents of the projects; the conditions that end reclaim were read in their sources (volcano of
-// 2026-08-20, KAI-Scheduler of 2026-08-07). They look at everything once a second, start what fits, and then look for victims for up to
-// 16 gangs of each queue, the oldest first. Neither has a delay. What evicted gangs leave is kept for whom it was meant, for as long as that
-// one comes first.
+// Basalt is its coordinator's core and its planner, as they ship, with the default delay of 10 s before others are evicted, and once more
+// with none, since the other two have none. These are models (peer.go), written from documents of the projects; the conditions that end
+// reclaim were read in their sources (volcano of 2026-08-20, KAI-Scheduler of 2026-08-07). They look at everything once a second, start what
+// fits, and then look for victims for up to 16 gangs of each queue, the oldest first. What evicted gangs leave is kept for whom it was meant,
+// for as long as that one comes first.
 //
 // Volcano is the plugin capacity with hierarchical queues and the gang-aware reclaim of 1.15
 // (docs/design/capacity-scheduling.md, hierarchical-queue-on-capacity-plugin.md, gang-aware-eviction-design.md). That is its best case: the
