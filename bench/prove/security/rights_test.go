@@ -40,10 +40,13 @@ var idle = map[string]string{
 	"basalt-coordinator patch queues":           "the finalizer of a queue that holds something",
 	"basalt-coordinator get queues":             "the same: the finalizers that are there",
 	// Reflectors are given their lists by the watch; from a server that does not do so they list.
-	"basalt-audit list nodes":     "a server without streamed lists",
-	"basalt-audit list pods":      "a server without streamed lists",
-	"basalt-audit list queues":    "a server without streamed lists",
-	"basalt-audit list podgroups": "a server without streamed lists",
+	"basalt-audit list nodes":                  "a server without streamed lists",
+	"basalt-audit list pods":                   "a server without streamed lists",
+	"basalt-audit list queues":                 "a server without streamed lists",
+	"basalt-audit list podgroups":              "a server without streamed lists",
+	"basalt-audit list persistentvolumeclaims": "a server without streamed lists",
+	"basalt-audit list persistentvolumes":      "a server without streamed lists",
+	"basalt-audit list csinodes":               "a server without streamed lists",
 }
 
 // rights compares what deploy/rbac.yaml grants to Basalt's users with what they did.
