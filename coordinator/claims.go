@@ -156,7 +156,10 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	}
 	bytes := 0
 	var holdings []holding
-	seen := map[*gang]bool{}
+	seen, awaited := map[*gang]bool{}, map[string]bool{}
+	for _, uid := range m.GetAwaits() {
+		awaited[uid] = true
+	}
 	for _, w := range m.GetVictims() {
 		v := victim{gang: c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], attempt: w.GetAttempt()}
 		if v.gang == nil || v.gang == g || seen[v.gang] || !v.open() {
@@ -170,7 +173,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 		}
 		seen[v.gang] = true
 		cl.victims = append(cl.victims, v)
-		holdings = append(holdings, v.holdings(func(uid string) bool { return slices.Contains(m.GetAwaits(), uid) })...)
+		holdings = append(holdings, v.holdings(func(uid string) bool { return awaited[uid] })...)
 		bytes += len(w.GetGang().GetUid()) + len(w.GetGang().GetQueue()) + 32 + surplusBytes(v.pods)
 	}
 	for _, uid := range m.GetAwaits() {
@@ -276,12 +279,14 @@ func (c *Core) advanceClaims(now time.Time, b *batch) {
 		return
 	}
 	c.claims = slices.DeleteFunc(c.claims, func(x *claim) bool { return x.gang.res == nil || x.gang.res.claim != x })
+	c.unclosed = false
 	for _, x := range slices.Clone(c.claims) {
-		if x.gang.batch == b.id || x.gang.res == nil || x.gang.res.claim != x {
+		if x.gang.res == nil || x.gang.res.claim != x {
 			continue
 		}
-		if len(b.ops) >= c.cfg.BatchOps {
-			return
+		if x.gang.batch == b.id || len(b.ops) >= c.cfg.BatchOps {
+			c.unclosed = true
+			continue
 		}
 		switch why := c.unlawful(now, x); {
 		case why != "":
@@ -362,7 +367,7 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 		}
 		rest = append(rest, v)
 		if len(b.ops) >= c.cfg.BatchOps || v.gang.batch == b.id || !b.fits(c.recordBytes(v.gang), c.cfg.BatchBytes) {
-			all = false
+			all, c.unclosed = false, true
 			continue
 		}
 		if v.gang.req != nil {
@@ -529,7 +534,11 @@ func (c *Core) endClaim(x *claim) (spared []string) {
 		}
 	}
 	c.leaveAlone(x)
-	g.res.awaits = slices.DeleteFunc(g.res.awaits, func(uid string) bool { return slices.Contains(spared, uid) })
+	stay := map[string]bool{}
+	for _, uid := range spared {
+		stay[uid] = true
+	}
+	g.res.awaits = slices.DeleteFunc(g.res.awaits, func(uid string) bool { return stay[uid] })
 	return spared
 }
 

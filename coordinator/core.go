@@ -69,7 +69,9 @@ type Core struct {
 	mandates       uint64  // given in this term
 	barring        []*gang // that keep others from borrowing what they lack, by queue and UID
 	consideredLast string  // queue
+	found          found
 	claims         []*claim
+	unclosed       bool    // the last transaction left victims that are to be closed to the next one
 	yielding       []*gang // closed for a claim
 	nextYields     time.Time
 	dropped        []droppedClaim
@@ -327,10 +329,10 @@ func (c *Core) commit(now time.Time) {
 }
 
 // gather reports whether requests wait for what else comes: what a transaction costs hardly depends on how much is in it. After
-// a pause none waits, nor when one is full, nor where so many pods wait that it costs nothing beside them. Limits and the table
-// never do.
+// a pause none waits, nor when one is full, nor where so many pods wait that it costs nothing beside them, nor while victims of claims
+// are to be closed, which fill one after another. Limits and the table never do.
 func (c *Core) gather(now time.Time) bool {
-	return now.Before(c.acted.Add(c.cfg.CommitEvery)) && len(c.inbox) < c.cfg.BatchOps && c.asked < gatherPods
+	return now.Before(c.acted.Add(c.cfg.CommitEvery)) && len(c.inbox) < c.cfg.BatchOps && c.asked < gatherPods && !c.unclosed
 }
 
 const gatherPods = 1000

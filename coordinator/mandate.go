@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"container/heap"
 	"math"
 	"slices"
 	"strings"
@@ -19,10 +20,11 @@ import (
 // Nobody is evicted before the gang has waited for the preemptionDelay of its queue: room often frees itself. From the moment when it could
 // be given a mandate, and until it starts or no plan is found, the gang bars others from borrowing what it lacks.
 //
-// The work is bounded: each Tick looks at a few gangs of a few queues, and each mandate at a bounded number of gangs.
+// The work is bounded: each Tick looks at a few gangs of a few queues, each mandate at a bounded number of gangs, and all mandates of a Tick
+// together at another.
 
 const (
-	mandatesAtOnce = 16               // that are open
+	mandatesAtOnce = 64               // that are open
 	mandateFor     = 10 * time.Second // a mandate ends if no plan came by then
 	stuckFor       = time.Minute      // a gang counts as stuck for so long after it said so
 	pauseFirst     = 10 * time.Second // before a gang for which no plan was found gets another mandate; it doubles up to
@@ -30,12 +32,13 @@ const (
 	preemptDelay   = 10 * time.Second // defaults of Queue.spec
 	minRuntime     = time.Minute
 
-	consideredAtOnce = 64   // gangs that a Tick looks at
-	firstOfQueue     = 16   // those of a queue, the first in its order that may get a mandate
-	seenOfQueue      = 512  // among so many
-	candidatesAtMost = 4096 // in a mandate
-	lookedAtMost     = 8192 // gangs that are looked at for one
-	plentyGangs      = 64   // candidates that may be enough
+	consideredAtOnce = 64               // gangs that a Tick looks at
+	firstOfQueue     = 16               // those of a queue, the first in its order that may get a mandate
+	seenOfQueue      = 512              // among so many
+	candidatesAtMost = 4096             // in a mandate
+	lookedAtMost     = 8192             // gangs that are looked at for one,
+	lookedByTick     = 8 * lookedAtMost // and in a Tick, before the last one
+	plentyGangs      = 64               // candidates that may be enough
 )
 
 // mandate is the one that a gang was given last.
@@ -111,20 +114,31 @@ func (g *gang) holding() holding {
 
 // spares says why a gang is nobody's victim now whatever the queues have, "" if it may be one.
 func (c *Core) spares(now time.Time, g *gang, rule wire.Rule) string {
-	switch r := g.res; {
-	case r == nil || r.closing || r.revision == 0 || r.claim != nil || r.demand.IsZero():
-		return "it is not charged, or leaves"
+	if g.res == nil {
+		return notCharged
+	}
+	return g.res.spares(now, g.res.queue.minRuntime(rule))
+}
+
+// spares is the same with the minRuntime of the reservation's queue.
+func (r *reservation) spares(now time.Time, least time.Duration) string {
+	switch {
+	case r.closing || r.revision == 0 || r.claim != nil || r.demand.IsZero():
+		return notCharged
 	case r.claimedBy != nil:
 		return "it makes room for another gang already"
 	case !r.preemptible || r.forced:
 		return "it may not be evicted"
-	case now.UnixMilli()-r.granted < r.queue.minRuntime(rule).Milliseconds() && !fault.On(fault.RuntimeForgotten):
+	case now.UnixMilli()-r.granted < least.Milliseconds() && !fault.On(fault.RuntimeForgotten):
 		return tooYoung
 	}
 	return ""
 }
 
-const tooYoung = "it started too short a time ago"
+const (
+	tooYoung   = "it started too short a time ago"
+	notCharged = "it is not charged, or leaves"
+)
 
 // stuckSaid takes note of a gang that finds no room.
 func (c *Core) stuckSaid(now time.Time, m Message, s *wire.Stuck) {
@@ -188,11 +202,12 @@ func (c *Core) findMandates(now time.Time) {
 	slices.SortFunc(due, func(a, b *gang) int {
 		return cmp.Or(a.lacking().Compare(b.lacking()), strings.Compare(a.key.uid, b.key.uid))
 	})
+	looked := 0
 	for _, g := range due {
-		if len(c.mandated) >= mandatesAtOnce {
+		if len(c.mandated) >= mandatesAtOnce || looked >= lookedByTick {
 			break
 		}
-		c.giveMandate(now, g)
+		looked += c.giveMandate(now, g)
 	}
 }
 
@@ -235,7 +250,9 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 					return false
 				}
 				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.young) { // those for whom no plan was found stand in nobody's way
-					n++
+					if r.gang.mandate == nil {
+						n++
+					}
 					out = append(out, r.gang)
 				}
 			}
@@ -404,20 +421,21 @@ func (g *gang) rest(now time.Time, limits uint64, why string) {
 	p.until, p.limits, p.young, p.why = now.Add(p.last), limits, false, api.Shorten(why, maxWhy)
 }
 
-// giveMandate tells a gang from whom it may take what it lacks.
-func (c *Core) giveMandate(now time.Time, g *gang) {
+// giveMandate tells a gang from whom it may take what it lacks. It returns at how many gangs it looked.
+func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	a := g.ask()
 	lacks := a.lacks()
 	to, serial := g.home()
-	rule, s := c.offerFor(now, a, lacks)
-	if !s.cover(lacks) {
+	rule, s := c.offerFor(now, a, lacks, &c.found)
+	defer c.found.clear()
+	if !s.enough {
 		if !s.soonest.IsZero() {
 			g.pause.until, g.pause.limits, g.pause.young = s.soonest, c.limitsVersion, true
-			return
+			return s.looked
 		}
 		g.rest(now, c.limitsVersion, "the gangs that may be evicted do not have what it lacks")
 		c.bar(g, false)
-		return
+		return s.looked
 	}
 	c.mandates++
 	number := uint64(c.term)<<24 + c.mandates // no other term gives it
@@ -430,11 +448,12 @@ func (c *Core) giveMandate(now time.Time, g *gang) {
 	s.fill(a, rule, m)
 	g.mandate = &mandate{number: number, rule: rule, serial: serial, until: now.Add(mandateFor)}
 	c.mandated = append(c.mandated, g)
-	for _, v := range s.first {
-		v.offeredTo = g
+	for _, v := range s.first() {
+		v.gang.offeredTo = g
+		g.mandate.offered = append(g.mandate.offered, v.gang)
 	}
-	g.mandate.offered = s.first
 	c.send(to, &wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: m}})
+	return s.looked
 }
 
 // home is where a gang's last request came from, and its serial.
@@ -449,28 +468,87 @@ func (g *gang) home() (api.Incarnation, uint64) {
 
 // offer is who may be taken for an ask, in order.
 type offer struct {
-	gangs []*gang
-	first []*gang // of them those that would be taken if all had room where it is needed
-	sides []*side // a parent before its children
-	of    map[*queue]*side
+	found  *found
+	gangs  []*candidate
+	need   int     // so many of them would be taken if all had room where it is needed
+	enough bool    // all of them would free what is lacking
+	sides  []*side // a parent before its children
 
 	looked  int       // gangs, to find them
 	freed   []int64   // by them, of each of what is lacking
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
 
+// first returns those that would be taken if all had room where it is needed.
+func (s *offer) first() []*candidate { return s.gangs[:s.need] }
+
+// candidate is a gang that may be taken. It repeats what decides, because a mandate is about thousands of gangs that lie scattered in memory:
+// each is looked at once.
+type candidate struct {
+	gang     *gang
+	ref      *wire.GangRef
+	side     *side
+	amounts  api.Resources // that it would free
+	priority int64
+	granted  int64
+	uid      string
+	attempt  uint64
+	spare    int
+}
+
+// found is the memory of an offer's candidates, which the next offer uses again.
+type found struct {
+	all   []candidate // never changed, so a pointer into it stays good when it grows
+	order []*candidate
+}
+
+// add returns a gang with a reservation as a candidate.
+func (f *found) add(g *gang, d *side, h holding) {
+	f.all = append(f.all, candidate{g, g.ref, d, h.amounts, h.priority, g.res.granted, g.key.uid, g.res.attempt, g.res.spare()})
+	f.order = append(f.order, &f.all[len(f.all)-1])
+}
+
+// clear forgets what was found, and the gangs with it.
+func (f *found) clear() {
+	clear(f.all)
+	clear(f.order)
+	f.all, f.order = f.all[:0], f.order[:0]
+}
+
 // side is a queue that would lose something.
 type side struct {
 	queue    *queue
 	parent   *side
-	number   int
-	children []*side
-	gangs    []*gang       // of a leaf, the first to go first
+	number   int // -1 for the queue of a preemption, which is none of the mandate's sides
+	children sides
+	gangs    []*candidate  // of a leaf, the first to go first
 	judged   api.Resources // of its threshold
-	freed    sums
-	share    int64 // over
-	borrowed bool  // by all of them
+	offered  sums          // what others would take by their mandates
+	freed    sums          // what this one would
+	share    int64         // over
+	borrowed bool          // by all of them
+
+	standings []standingOf   // of its gangs in the mandate
+	amounts   api.Resources  // of the last of these,
+	wire      []*wire.Amount // and the same for the mandate
 }
+
+// standingOf is the number by which a mandate names all gangs of a queue and a priority.
+type standingOf struct {
+	priority int64
+	number   uint32
+}
+
+// sides is a heap of sides, first the one that is most above its threshold.
+type sides []*side
+
+func (h sides) Len() int { return len(h) }
+func (h sides) Less(i, j int) bool {
+	return h[i].share > h[j].share || h[i].share == h[j].share && h[i].number < h[j].number
+}
+func (h sides) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *sides) Push(x any)   { *h = append(*h, x.(*side)) }
+func (h *sides) Pop() any     { panic("sides stay, with nothing to give") }
 
 // plenty reports whether the offer is large enough to choose from: it would free several times what is lacking.
 func (s *offer) plenty(lacks []lack) bool {
@@ -485,50 +563,61 @@ func (s *offer) plenty(lacks []lack) bool {
 	return true
 }
 
-// admits reports whether a gang may go now, and notes when it may if it has not run for long enough.
-func (s *offer) admits(c *Core, now time.Time, g *gang, rule wire.Rule) bool {
-	switch c.spares(now, g, rule) {
+// admits reports whether a gang with a reservation may go now, and notes when it may if it has not run for long enough.
+func (s *offer) admits(now time.Time, r *reservation, least time.Duration) bool {
+	switch r.spares(now, least) {
 	case "":
 		return true
 	case tooYoung:
-		if at := time.UnixMilli(g.res.granted).Add(g.res.queue.minRuntime(rule)); s.soonest.IsZero() || at.Before(s.soonest) {
+		if at := time.UnixMilli(r.granted).Add(least); s.soonest.IsZero() || at.Before(s.soonest) {
 			s.soonest = at
 		}
 	}
 	return false
 }
 
-// offerFor returns who may be taken for an ask: of other queues, or if these do not have what it lacks, of its own.
-func (c *Core) offerFor(now time.Time, a ask, lacks []lack) (wire.Rule, *offer) {
-	s := c.reclaimable(now, a, lacks)
-	if s.cover(lacks) {
+// offerFor returns who may be taken for an ask: of other queues, or if these do not have what it lacks, of its own. The offer is valid
+// until the next one in the same memory.
+func (c *Core) offerFor(now time.Time, a ask, lacks []lack, f *found) (wire.Rule, *offer) {
+	f.clear()
+	s := reclaimable(now, a, lacks, f)
+	if s.enough = s.cover(lacks); s.enough {
 		return wire.Rule_RULE_RECLAIM, s
 	}
 	soonest, looked := s.soonest, s.looked
-	if s = c.preemptible(now, a, lacks); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
+	f.clear()
+	if s = preemptible(now, a, lacks, f); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
 		s.soonest = soonest
 	}
 	s.looked += looked
+	s.enough = s.cover(lacks)
 	return wire.Rule_RULE_PREEMPT, s
 }
 
 // cover reports whether all of them would free what is lacking.
 func (s *offer) cover(lacks []lack) bool {
-	victims := make([]holding, 0, len(s.gangs))
-	for _, g := range s.gangs {
-		victims = append(victims, g.holding())
+	for _, l := range lacks {
+		var freed wide
+		for i := range s.gangs {
+			if v := s.gangs[i]; api.Under(v.side.queue.path, l.at.path) {
+				freed = freed.plus(v.amounts.Value(l.resource))
+			}
+		}
+		if freed.amount() < l.short {
+			return false
+		}
 	}
-	return len(s.gangs) > 0 && len(lacks) > 0 && (ask{}).covers(victims, lacks, -1)
+	return len(s.gangs) > 0 && len(lacks) > 0
 }
 
 // goesFirst is the order in which gangs of one leaf are taken: the lowest priority, and of those the one that was granted last.
-func goesFirst(a, b *gang) int {
-	return cmp.Or(cmp.Compare(a.res.rank.Priority, b.res.rank.Priority), cmp.Compare(b.res.granted, a.res.granted), strings.Compare(a.key.uid, b.key.uid))
+func goesFirst(a, b *candidate) int {
+	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.granted, a.granted), strings.Compare(a.uid, b.uid))
 }
 
 // preemptible returns the gangs that may be preempted for an ask.
-func (c *Core) preemptible(now time.Time, a ask, lacks []lack) *offer {
-	s := &offer{of: map[*queue]*side{}}
+func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
+	s := &offer{found: f}
 	if !a.queue.preempts() {
 		return s
 	}
@@ -536,35 +625,37 @@ func (c *Core) preemptible(now time.Time, a ask, lacks []lack) *offer {
 	for q := a.queue; q.parent != nil; q = q.parent {
 		borrows = borrows || !usesAny(q.threshold(), a.demand)
 	}
+	d, least := &side{queue: a.queue, number: -1}, a.queue.minRuntime(wire.Rule_RULE_PREEMPT)
 	for _, g := range a.queue.reserved[:min(len(a.queue.reserved), lookedAtMost)] {
 		s.looked++
 		h := g.holding()
-		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(c, now, g, wire.Rule_RULE_PREEMPT) {
+		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
 			continue
 		}
 		if borrows && len(a.demand) > 0 && usesAny(a.queue.threshold(), h.amounts) {
 			continue
 		}
-		s.gangs = append(s.gangs, g)
+		s.found.add(g, d, h)
 	}
+	s.gangs = f.order
 	slices.SortFunc(s.gangs, goesFirst)
 	s.gangs = s.gangs[:min(len(s.gangs), candidatesAtMost)]
-	s.chooseFirst(a, lacks)
+	s.chooseFirst(lacks)
 	return s
 }
 
 // chooseFirst notes how many of the gangs are enough for what is lacking.
-func (s *offer) chooseFirst(a ask, lacks []lack) {
+func (s *offer) chooseFirst(lacks []lack) {
 	short := slices.Clone(lacks)
-	for i, g := range s.gangs {
-		enough := true
+	for i := range s.gangs {
+		v, enough := s.gangs[i], true
 		for n := range short {
-			if api.Under(g.res.queue.path, short[n].at.path) {
-				short[n].short -= max(0, g.res.stays().Value(short[n].resource))
+			if api.Under(v.side.queue.path, short[n].at.path) {
+				short[n].short -= max(0, v.amounts.Value(short[n].resource))
 			}
 			enough = enough && short[n].short <= 0
 		}
-		if s.first = s.gangs[:i+1]; enough {
+		if s.need = i + 1; enough {
 			return
 		}
 	}
@@ -572,100 +663,111 @@ func (s *offer) chooseFirst(a ask, lacks []lack) {
 
 // reclaimable returns the gangs of other queues that may be taken for an ask: those of the nearest queues first, of these the ones that are
 // most above their thresholds, level by level.
-func (c *Core) reclaimable(now time.Time, a ask, lacks []lack) *offer {
-	s := &offer{of: map[*queue]*side{}, freed: make([]int64, len(lacks))}
+func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
+	s := &offer{found: f, freed: make([]int64, len(lacks))}
 	for mine := a.queue; mine.parent != nil && s.looked < lookedAtMost; mine = mine.parent {
 		if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
 			continue
 		}
-		var tops []*side
+		var tops sides
 		for _, other := range mine.parent.children {
 			if other == mine {
 				continue
 			}
-			if t := c.sidesOf(now, a, lacks, s, nil, other); t != nil {
+			if t := s.sidesOf(now, lacks, nil, other, other); t != nil {
 				tops = append(tops, t)
 			}
 		}
+		heap.Init(&tops)
 		for len(s.gangs) < candidatesAtMost && !s.plenty(lacks) {
-			g := next(tops)
-			if g == nil {
+			v := next(&tops)
+			if v == nil {
 				break
 			}
-			s.gangs = append(s.gangs, g)
+			s.gangs = append(s.gangs, v)
 			for n := range s.freed {
-				if api.Under(g.res.queue.path, lacks[n].at.path) {
-					s.freed[n] = api.AddSat(s.freed[n], max(0, g.res.stays().Value(lacks[n].resource)))
+				if api.Under(v.side.queue.path, lacks[n].at.path) {
+					s.freed[n] = api.AddSat(s.freed[n], max(0, v.amounts.Value(lacks[n].resource)))
 				}
 			}
 		}
 	}
-	s.chooseFirst(a, lacks)
+	s.chooseFirst(lacks)
 	for _, d := range s.sides { // others would do as well, if these are not where room is needed, and what is surplus goes before all gangs
 		plenty := s.plenty(lacks)
-		for _, g := range d.gangs {
-			if len(s.gangs) < candidatesAtMost && (!plenty || g.res.spare() > 0) {
-				s.gangs = append(s.gangs, g)
+		for _, v := range d.gangs {
+			if len(s.gangs) < candidatesAtMost && (!plenty || v.spare > 0) {
+				s.gangs = append(s.gangs, v)
 			}
 		}
 	}
 	return s
 }
 
-// sidesOf makes the side of a queue and those below it, nil if nothing can be taken there.
-func (c *Core) sidesOf(now time.Time, a ask, lacks []lack, s *offer, parent *side, q *queue) *side {
+// sidesOf makes the side of a queue and those below it, nil if nothing can be taken there. The ask is entitled to take from other, which
+// the queue is or is below.
+func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *queue) *side {
 	if !q.mayLose() || s.looked >= lookedAtMost {
 		return nil
 	}
 	d := &side{queue: q, parent: parent, number: len(s.sides), judged: q.judgedBy(lacks), borrowed: true}
 	s.sides = append(s.sides, d)
 	for _, child := range q.children {
-		if t := c.sidesOf(now, a, lacks, s, d, child); t != nil {
+		if t := s.sidesOf(now, lacks, d, other, child); t != nil {
 			d.children = append(d.children, t)
 			d.borrowed = d.borrowed && t.borrowed
 		}
 	}
+	least := q.minRuntime(wire.Rule_RULE_RECLAIM)
+	var last api.Resources // gangs of a queue are often alike
+	loses, borrowed, from := false, false, len(s.found.order)
 	for _, g := range q.reserved[:min(len(q.reserved), lookedAtMost-s.looked)] {
 		s.looked++
-		if h := g.holding(); g.offeredTo == nil && a.mayReclaim(h, lacks) && s.admits(c, now, g, wire.Rule_RULE_RECLAIM) {
-			d.gangs = append(d.gangs, g)
-			d.borrowed = d.borrowed && !usesAny(q.threshold(), h.amounts)
+		h := g.holding()
+		if g.offeredTo != nil { // it counts as gone: else many mandates would have one queue lose more than it may
+			for p := d; p != nil; p = p.parent {
+				p.offered = add(p.offered, h.amounts)
+			}
+			continue
+		}
+		if last == nil || !slices.Equal(h.amounts, last) {
+			last, loses, borrowed = h.amounts, other.loses(h, lacks), !usesAny(q.threshold(), h.amounts)
+		}
+		if loses && s.admits(now, g.res, least) {
+			s.found.add(g, d, h)
+			d.borrowed = d.borrowed && borrowed
 		}
 	}
+	d.gangs = s.found.order[from:]
 	if len(d.gangs)+len(d.children) == 0 {
 		s.sides = s.sides[:d.number]
 		return nil
 	}
 	slices.SortFunc(d.gangs, goesFirst)
 	d.share = d.over()
-	s.of[q] = d
+	heap.Init(&d.children)
 	return d
 }
 
 // next takes the next gang from the sides that are still above their thresholds.
-func next(sides []*side) *gang {
-	for {
-		var best *side
-		most := int64(-1)
-		for _, d := range sides {
-			if d.share > most {
-				best, most = d, d.share
-			}
+func next(all *sides) *candidate {
+	for len(*all) > 0 && (*all)[0].share >= 0 {
+		best := (*all)[0]
+		v := next(&best.children)
+		if v == nil && len(best.gangs) > 0 {
+			v, best.gangs = best.gangs[0], best.gangs[1:]
 		}
-		if best == nil {
-			return nil
-		}
-		g := next(best.children)
-		if g == nil && len(best.gangs) > 0 {
-			g, best.gangs = best.gangs[0], best.gangs[1:]
-		}
-		if g != nil {
-			best.freed = add(best.freed, g.res.stays())
+		if v == nil {
+			best.share = -1 // nothing more is taken here
+		} else {
+			best.freed = add(best.freed, v.amounts)
 			best.share = best.over()
-			return g
 		}
-		best.share = -1 // nothing more is taken here
+		if heap.Fix(all, 0); v != nil {
+			return v
+		}
 	}
+	return nil
 }
 
 func add(s sums, amounts api.Resources) sums {
@@ -688,6 +790,11 @@ func (q *queue) judgedBy(lacks []lack) api.Resources {
 	return threshold
 }
 
+// has is what the queue will have once all mandates that were given are claims whose victims are gone.
+func (d *side) has(resource string) wide {
+	return d.queue.has(resource).sub(d.offered.get(resource))
+}
+
 // over is how much of its threshold a side would have, as a part of it, of the resource of which that is most; -1 if it is not above any.
 func (d *side) over() int64 {
 	if d.borrowed {
@@ -695,7 +802,7 @@ func (d *side) over() int64 {
 	}
 	most := int64(-1)
 	for _, t := range d.judged {
-		if has := d.queue.has(t.Resource).sub(d.freed.get(t.Resource)).amount(); has > t.Value {
+		if has := d.has(t.Resource).sub(d.freed.get(t.Resource)).amount(); has > t.Value {
 			most = max(most, part(has, t.Value))
 		}
 	}
@@ -710,38 +817,40 @@ func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
 			w.Parent = uint32(d.parent.number) + 1
 		}
 		for _, t := range d.judged {
-			if above := d.queue.has(t.Resource).plus(-t.Value).amount(); above > 0 {
+			if above := d.has(t.Resource).plus(-t.Value).amount(); above > 0 {
 				w.Above = append(w.Above, &wire.Amount{Resource: t.Resource, Value: above})
 			}
 		}
 		for _, t := range d.queue.guarantee {
 			if t.Value > 0 {
-				w.Spare = append(w.Spare, &wire.Amount{Resource: t.Resource, Value: d.queue.has(t.Resource).plus(-t.Value).amount()})
+				w.Spare = append(w.Spare, &wire.Amount{Resource: t.Resource, Value: d.has(t.Resource).plus(-t.Value).amount()})
 			}
 		}
 		m.Sides = append(m.Sides, w)
 	}
-	type equals struct {
-		queue    *queue
-		priority int64
-	}
-	standings := map[equals]uint32{}
-	for _, g := range s.gangs {
-		e := equals{g.res.queue, g.res.rank.Priority}
-		if standings[e] == 0 {
-			standings[e] = uint32(len(standings)) + 1
+	block := make([]wire.Candidate, len(s.gangs))
+	m.Candidates = make([]*wire.Candidate, len(s.gangs))
+	standings := uint32(0)
+	for i := range s.gangs {
+		v, w := s.gangs[i], &block[i]
+		d := v.side
+		at := slices.IndexFunc(d.standings, func(o standingOf) bool { return o.priority == v.priority })
+		if at < 0 {
+			standings++
+			at, d.standings = len(d.standings), append(d.standings, standingOf{v.priority, standings})
 		}
-		w := &wire.Candidate{Gang: g.ref, Attempt: g.res.attempt, Demand: wire.FromResources(g.res.stays()), Standing: standings[e]}
-		if g.res.spare() > 0 {
-			w.Least = uint32(g.res.least)
-			for _, p := range g.res.condemned {
+		if d.wire == nil || !slices.Equal(d.amounts, v.amounts) {
+			d.amounts, d.wire = v.amounts, wire.FromResources(v.amounts)
+		}
+		w.Gang, w.Attempt, w.Demand = v.ref, v.attempt, d.wire
+		w.Standing, w.Side = d.standings[at].number, uint32(d.number+1)
+		if v.spare > 0 {
+			w.Least = uint32(v.gang.res.least)
+			for _, p := range v.gang.res.condemned {
 				w.Condemned = append(w.Condemned, p.id)
 			}
 		}
-		if d := s.of[g.res.queue]; d != nil {
-			w.Side = uint32(d.number) + 1
-		}
-		m.Candidates = append(m.Candidates, w)
+		m.Candidates[i] = w
 	}
 	if rule == wire.Rule_RULE_PREEMPT {
 		m.AtLeast = wire.FromResources(a.atLeast())

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ func BenchmarkMandate(b *testing.B) {
 					Attempt: 1, Serial: serial, TableEpoch: 1, SinceUnixMs: int64(serial), Demand: wire.FromResources(demand), Preemptible: true, Claims: true}}}})
 			}
 			for i := range gangs {
+				now = now.Add(time.Millisecond)
 				reserve(fmt.Sprint("g", i), fmt.Sprintf("q%d", i%200), cpu(1))
 			}
 			reserve("claimant", "a", cpu(gangs/100))
@@ -53,6 +55,9 @@ func BenchmarkMandate(b *testing.B) {
 			if g.req == nil || len(c.ring) != 1 {
 				b.Fatal("it does not wait")
 			}
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			began, candidates := threadTime(), 0
 			for b.Loop() {
 				c.endMandate(g)
 				g.pause = pause{}
@@ -60,8 +65,15 @@ func BenchmarkMandate(b *testing.B) {
 				if g.mandate == nil {
 					b.Fatal("no mandate")
 				}
+				for _, o := range c.out {
+					if m := o.(Send).Body.GetMandate(); m != nil {
+						candidates = len(m.Candidates)
+					}
+				}
 				c.out = nil
 			}
+			b.ReportMetric(float64((threadTime()-began).Microseconds())/float64(b.N)/1000, "cpu-ms/op")
+			b.ReportMetric(float64(candidates), "candidates")
 		})
 	}
 }

@@ -188,18 +188,24 @@ func (h holding) frees(lacks []lack) bool {
 
 // mayReclaim reports whether the holding of another queue may be taken, alone, for an ask.
 func (a ask) mayReclaim(h holding, lacks []lack) bool {
-	if h.queue == a.queue || !h.frees(lacks) {
+	if h.queue == a.queue {
 		return false
 	}
 	mine, other := apart(a.queue, h.queue)
-	if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
+	return mine.parent.limits.policy().GetReclaim() != wire.Reclaim_RECLAIM_NEVER && mine.entitled(a) && other.loses(h, lacks)
+}
+
+// loses reports whether the holding, of the queue or one below it, has something of what is lacking, and every queue from its own up to
+// this one is above its threshold.
+func (q *queue) loses(h holding, lacks []lack) bool {
+	if !h.frees(lacks) {
 		return false
 	}
-	for q := h.queue; ; q = q.parent {
-		if q.limits.policy().GetKept() || !q.isAbove(h, lacks) {
+	for p := h.queue; ; p = p.parent {
+		if p.limits.policy().GetKept() || !p.isAbove(h, lacks) {
 			return false
 		}
-		if q == other {
+		if p == q {
 			return true
 		}
 	}
@@ -231,7 +237,7 @@ func (a ask) lawful(rule wire.Rule, victims []holding) bool {
 			return false
 		}
 	}
-	if !a.covers(victims, lacks, -1) || !a.irreducible(victims, lacks) {
+	if !a.covers(victims, lacks) || !a.irreducible(victims, lacks) {
 		return false
 	}
 	if rule == wire.Rule_RULE_PREEMPT {
@@ -274,29 +280,40 @@ func usesAny(threshold, uses api.Resources) bool {
 	})
 }
 
-// covers reports whether the victims, without one of them, free all that is lacking.
-func (a ask) covers(victims []holding, lacks []lack, without int) bool {
-	for _, l := range lacks {
-		var freed wide
-		for i, h := range victims {
-			if i != without && api.Under(h.queue.path, l.at.path) {
-				freed = freed.plus(h.amounts.Value(l.resource))
-			}
-		}
-		if freed.amount() < l.short {
+// covers reports whether the victims free all that is lacking.
+func (a ask) covers(victims []holding, lacks []lack) bool {
+	for i, freed := range freedBy(victims, lacks) {
+		if freed.amount() < lacks[i].short {
 			return false
 		}
 	}
 	return true
 }
 
+// irreducible reports whether no victim can be left out, but for those whose room is needed.
 func (a ask) irreducible(victims []holding, lacks []lack) bool {
-	for i, h := range victims {
-		if !h.room && a.covers(victims, lacks, i) {
-			return false
+	freed := freedBy(victims, lacks)
+	return !slices.ContainsFunc(victims, func(h holding) bool {
+		for i, l := range lacks {
+			if api.Under(h.queue.path, l.at.path) && freed[i].plus(-h.amounts.Value(l.resource)).amount() < l.short {
+				return false
+			}
+		}
+		return !h.room
+	})
+}
+
+// freedBy is what the victims free of each of what is lacking.
+func freedBy(victims []holding, lacks []lack) []wide {
+	freed := make([]wide, len(lacks))
+	for i, l := range lacks {
+		for _, h := range victims {
+			if api.Under(h.queue.path, l.at.path) {
+				freed[i] = freed[i].plus(h.amounts.Value(l.resource))
+			}
 		}
 	}
-	return true
+	return freed
 }
 
 // leavesEnough judges what is left to the queues that lose something.

@@ -366,7 +366,7 @@ func TestOtherRulesDoNotEnd(t *testing.T) {
 	}
 	needed := func(a ask, victims []holding) bool {
 		lacks := a.lacks()
-		return len(lacks) > 0 && a.covers(victims, lacks, -1) && a.irreducible(victims, lacks)
+		return len(lacks) > 0 && a.covers(victims, lacks) && a.irreducible(victims, lacks)
 	}
 	for _, c := range []struct {
 		name  string

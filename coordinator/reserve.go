@@ -14,53 +14,55 @@ import (
 type gang struct {
 	key          gangKey
 	ref          *wire.GangRef
+	res          *reservation
+	offeredTo    *gang     // whose mandate names it among the first (mandate.go)
 	serial       uint64    // of the newest message acted on, 0 when none was in this term
 	attempt      uint64    // the newest heard of
 	asksPatience bool      // to keep what it holds (patience.go)
 	refused      bool      // the request with this serial was denied and not kept
 	own          [1]uint64 // podSet of a gang of one
-	res          *reservation
 	req          *request
 	batch        uint64 // the last transaction that writes it
 	tombstone    uint64 // number of its tombstone, 0 for none
 
 	// mandate.go
-	mandate   *mandate // the one that is open
-	stuck     *stuck
-	pause     pause
-	offeredTo *gang // whose mandate names it among the first
+	mandate *mandate // the one that is open
+	stuck   *stuck
+	pause   pause
 }
 
-// reservation is a record under reservations/.
+// reservation is a record under reservations/. What decides whether a gang may be evicted comes first, in two cache lines: a mandate looks at
+// thousands.
 type reservation struct {
-	queue    *queue
-	tenant   *tenant
-	attempt  uint64
-	demand   api.Resources
-	pods     []uint64 // api.PodID of those that demand is for, sorted (pods.go)
-	rank     api.Rank
-	closing  bool
-	forced   bool
-	started  bool  // the gang had its minimum, as its home says
-	revision int64 // ModRevision; 0 while its transaction is in flight
-	place    int   // in queue.reserved
+	queue       *queue
+	demand      api.Resources
+	attempt     uint64
+	revision    int64 // ModRevision; 0 while its transaction is in flight
+	granted     int64 // Unix ms of its first charge, 0 before
+	closing     bool
+	forced      bool
+	preemptible bool
+	started     bool      // the gang had its minimum, as its home says
+	leaving     bool      // its demand counts as on its way out (claims.go)
+	claim       *claim    // claims.go
+	claimedBy   *claim    // of which it is a victim, until it is closed or its pods are condemned
+	condemned   []surplus // pods that leave for claims (surplus.go)
+	least       int       // it runs, and may lose single pods as long as so many are left; 0: all of them or none
+	rank        api.Rank
+
+	tenant *tenant
+	pods   []uint64 // api.PodID of those that demand is for, sorted (pods.go)
+	place  int      // in queue.reserved
 
 	// claims.go
-	granted     int64 // Unix ms of its first charge, 0 before
-	preemptible bool
-	fixed       api.Resources // what of it counts in queue.fixed (borrow.go)
-	claim       *claim
-	awaits      []string       // UIDs of gangs whose pods are to leave for it
-	yields      *wire.Yielding // it is closing for a claim
-	claimedBy   *claim         // of which it is a victim, until it is closed or its pods are condemned
-	leaving     bool           // its demand counts as on its way out
+	fixed  api.Resources  // what of it counts in queue.fixed (borrow.go)
+	awaits []string       // UIDs of gangs whose pods are to leave for it
+	yields *wire.Yielding // it is closing for a claim
 
 	// surplus.go
-	least     int            // it runs, and may lose single pods as long as so many are left; 0: all of them or none
-	condemned []surplus      // pods that leave for claims
-	shrinks   *wire.Yielding // for whom
-	asked     []surplus      // pods that a claim takes and that are not condemned yet
-	away      api.Resources  // of the demand, what counts as on its way out
+	shrinks *wire.Yielding // for whom pods are condemned
+	asked   []surplus      // pods that a claim takes and that are not condemned yet
+	away    api.Resources  // of the demand, what counts as on its way out
 
 	unplaced   api.Resources // what of it found no room, as its home said (supply.go)
 	unplacedAt time.Time

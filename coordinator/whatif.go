@@ -228,6 +228,7 @@ type whatIf struct {
 	gangs   []*gang       // nil for one that the coordinator does not know
 	queues  []*queue
 	looked  int // gangs, for tolls
+	found   found
 	out     wire.WhatIfReply
 }
 
@@ -445,24 +446,23 @@ func (x *whatIf) toll(g *gang) *wire.Toll {
 	}
 	a := g.ask()
 	lacks := a.lacks()
-	rule, s := x.core.offerFor(x.now, a, lacks)
+	rule, s := x.core.offerFor(x.now, a, lacks, &x.found)
 	x.looked += s.looked
-	if !s.cover(lacks) {
+	if !s.enough {
 		return nil
 	}
-	out := &wire.Toll{Rule: rule, GangsTotal: uint32(len(s.first)), Candidates: uint32(len(s.gangs))}
+	out := &wire.Toll{Rule: rule, GangsTotal: uint32(s.need), Candidates: uint32(len(s.gangs))}
 	var freed api.Resources
-	for i, v := range s.first {
+	for i, v := range s.first() {
 		if i < victimsShown {
 			out.Gangs = append(out.Gangs, v.ref)
 		}
-		if v.res.spare() > 0 {
+		if v.spare > 0 {
 			out.Shrinkable++
 		}
-		stays := v.res.stays()
-		freed = freed.Add(stays)
-		out.Pods += uint32(max(0, stays.Value("pods")))
-		out.CoreSeconds = api.AddSat(out.CoreSeconds, api.MulSat(stays.Value("cpu")/1000, max(0, x.now.UnixMilli()-v.res.granted)/1000))
+		freed = freed.Add(v.amounts)
+		out.Pods += uint32(max(0, v.amounts.Value("pods")))
+		out.CoreSeconds = api.AddSat(out.CoreSeconds, api.MulSat(v.amounts.Value("cpu")/1000, max(0, x.now.UnixMilli()-v.granted)/1000))
 	}
 	foremost, _ := freed.Positive().Foremost(api.MaxResources, a.demand)
 	out.Freed = wire.FromResources(foremost)

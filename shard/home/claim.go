@@ -247,6 +247,7 @@ func (c *Core) onRooms(from api.Incarnation, m *wire.Rooms) {
 	x := g.claim
 	delete(x.open, from)
 	x.later = x.later || m.GetLater()
+	awaited := set(g.charge.awaits)
 	for _, n := range m.GetNodes() {
 		free, err := wire.ToResources(n.GetFree())
 		if err != nil {
@@ -256,7 +257,7 @@ func (c *Core) onRooms(from api.Incarnation, m *wire.Rooms) {
 		for _, l := range n.GetLeaves() {
 			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
 				of.Leaves = append(of.Leaves, plan.Leaves{Gang: l.GetGangUid(), Amounts: amounts,
-					Anyway: l.GetAnyway() || slices.Contains(g.charge.awaits, l.GetGangUid())})
+					Anyway: l.GetAnyway() || awaited[l.GetGangUid()]})
 			}
 		}
 		x.nodes = append(x.nodes, of)
@@ -726,7 +727,8 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	}
 	c.ClaimsDropped++
 	ch.claim, ch.victims = 0, nil
-	ch.awaits = slices.DeleteFunc(ch.awaits, func(uid string) bool { return slices.Contains(m.GetSpared(), uid) })
+	spared := set(m.GetSpared())
+	ch.awaits = slices.DeleteFunc(ch.awaits, func(uid string) bool { return spared[uid] })
 	if !ch.reserved {
 		ch.awaits = nil
 		g.claim = nil
@@ -744,10 +746,20 @@ func victimNames(victims []*wire.Victim) (out []string) {
 // union returns the strings of both, each once.
 func union(a, b []string) []string {
 	out := slices.Clone(a)
+	known := set(a)
 	for _, s := range b {
-		if !slices.Contains(out, s) {
+		if !known[s] {
+			known[s] = true
 			out = append(out, s)
 		}
+	}
+	return out
+}
+
+func set(strings []string) map[string]bool {
+	out := make(map[string]bool, len(strings))
+	for _, s := range strings {
+		out[s] = true
 	}
 	return out
 }

@@ -413,35 +413,51 @@ func TestRoomsArePaidFor(t *testing.T) {
 	t.Error("100 classes of 30 KiB each were compared with 1,000 nodes at once")
 }
 
-// BenchmarkRooms is a question about 5,000 nodes with 8 pods each, of 100 candidates out of 1,000.
+// BenchmarkRooms is a question about nodes with 8 pods each, of candidates out of 1,000. The second is one of 8 shards that are asked for a gang
+// of 10,000 pods.
 func BenchmarkRooms(b *testing.B) {
-	c := manyNodes(5000, 1000)
-	m := &wire.RoomProbe{Namespace: "ns", Classes: wireClass(devices(8)), GangUid: "g"}
-	for i := range 100 {
-		m.Candidates = append(m.Candidates, fmt.Sprint("v", i))
-	}
-	for b.Loop() {
-		askRooms(c, m)
+	for _, shape := range []struct {
+		nodes, candidates int
+		devices           int64
+	}{{5000, 100, 8}, {625, 1000, 1}} {
+		b.Run(fmt.Sprintf("nodes=%d/candidates=%d", shape.nodes, shape.candidates), func(b *testing.B) {
+			c := manyNodes(shape.nodes, 1000)
+			m := &wire.RoomProbe{Namespace: "ns", Classes: wireClass(devices(shape.devices)), GangUid: "g"}
+			for i := range shape.candidates {
+				m.Candidates = append(m.Candidates, fmt.Sprint("v", i))
+			}
+			for b.Loop() {
+				askRooms(c, m)
+			}
+		})
 	}
 }
 
-// BenchmarkPromise is a gang of 100 pods that is promised the room of 100 others on 5,000 nodes, and withdraws.
+// BenchmarkPromise is a gang whose pods are promised the room of others, and that withdraws. The second is what one of 8 shards promises to a
+// gang of 10,000 pods.
 func BenchmarkPromise(b *testing.B) {
-	c := manyNodes(5000, 1000)
-	m := &wire.HoldRequest{Gang: &wire.GangRef{Uid: "g", Queue: "q"}, Classes: wireClass(devices(8))}
-	for i := range 100 {
-		m.Pods = append(m.Pods, &wire.PodWant{PodUid: fmt.Sprint("p", i)})
-	}
-	for i := range 1000 {
-		m.Awaits = append(m.Awaits, fmt.Sprint("v", i))
-	}
-	for b.Loop() {
-		m.Serial += 2
-		c.Step(epoch0, event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}}})
-		if got := c.Stats().Promises; got != 100 {
-			b.Fatal(got)
-		}
-		c.Step(epoch0, event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: m.Gang, Serial: m.Serial + 1}}}})
-		c.Outputs()
+	for _, shape := range []struct {
+		nodes, pods int
+		devices     int64
+	}{{5000, 100, 8}, {625, 1250, 1}} {
+		b.Run(fmt.Sprintf("nodes=%d/pods=%d", shape.nodes, shape.pods), func(b *testing.B) {
+			c := manyNodes(shape.nodes, 1000)
+			m := &wire.HoldRequest{Gang: &wire.GangRef{Uid: "g", Queue: "q"}, Classes: wireClass(devices(shape.devices))}
+			for i := range shape.pods {
+				m.Pods = append(m.Pods, &wire.PodWant{PodUid: fmt.Sprint("p", i)})
+			}
+			for i := range 1000 {
+				m.Awaits = append(m.Awaits, fmt.Sprint("v", i))
+			}
+			for b.Loop() {
+				m.Serial += 2
+				c.Step(epoch0, event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}}})
+				if got := c.Stats().Promises; got != shape.pods {
+					b.Fatal(got)
+				}
+				c.Step(epoch0, event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Gang: m.Gang, Serial: m.Serial + 1}}}})
+				c.Outputs()
+			}
+		})
 	}
 }
