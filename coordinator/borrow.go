@@ -5,18 +5,21 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// What may not be taken back may not be borrowed. Gangs that may not be evicted stay, all of a subtree together, within what its queue
-// deserves, of the resources that Queue.spec.deserved names there; so do the queues above it. Otherwise a tenant whose gangs cannot be
-// evicted would keep for ever what its queue has borrowed, and what the other queues deserve would be worth nothing. A queue that names
-// nothing restricts nobody, and one that names 0 lets such gangs use nothing of that resource.
+// What may not be taken back may not be borrowed. Gangs whose owners say that they may not be evicted (preemptible: false) stay, all of a
+// subtree together, within what its queue deserves, of the resources that Queue.spec.deserved names there; so do the queues above it.
+// Otherwise a tenant would keep for ever what its queue has borrowed, by a word. A queue that names nothing restricts nobody, and one that
+// names 0 lets such gangs use nothing of that resource.
 //
 // A gang is taken to be what it was when it was charged: it may be evicted later on, too, if what its queue deserves leaves no room for one
 // that may not.
+//
+// Bare pods, which are not evicted because nothing would make them again, borrow as others do if they say nothing. To restrict them, too, was
+// tried: whoever runs bare pods would have to label each of them before a queue that deserves something lends it anything.
 
 // fix lets a reservation count among those that may not be evicted, or not any more, after something of it has changed.
 func (r *reservation) fix() {
 	var now api.Resources
-	if !r.preemptible || r.forced {
+	if r.kept {
 		if now = r.demand; r.claim != nil {
 			now = now.Add(r.claim.promised)
 		}
@@ -65,9 +68,9 @@ func (q *queue) names(resource string) bool {
 	return named
 }
 
-// borrows says what keeps a request from borrowing, nil for nothing: it may be evicted, or does not borrow.
+// borrows says what keeps a request from borrowing, nil for nothing.
 func (r *request) borrows() *shortfall {
-	if r.preemptible {
+	if !r.kept {
 		return nil
 	}
 	var fixed api.Resources

@@ -224,7 +224,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string)
 	if g.res == nil {
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
-		g.res.attempt, g.res.started, g.res.preemptible = r.attempt, r.started, r.preemptible
+		g.res.attempt, g.res.started, g.res.preemptible, g.res.kept = r.attempt, r.started, r.preemptible, r.kept
 		if g.ref.GetSingle() { // its record names its pod
 			c.name(g, r.pods)
 		}

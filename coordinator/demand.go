@@ -17,7 +17,7 @@ type demandClass struct {
 	namespace string
 	delta     api.Resources
 	grows     string // UID of the gang that has a reservation already, which makes it a class of its own
-	fixed     bool   // they may not be evicted
+	fixed     bool   // they say that they may not be evicted
 
 	requests      []*request // in static order, never empty
 	candidates    []*request // those that may get an earmark, in earmarkOrder
@@ -59,7 +59,7 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: !r.preemptible}
+	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: r.kept}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}

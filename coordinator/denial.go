@@ -228,7 +228,7 @@ func (l *shortfall) message(r *request, w denialText) string {
 	case wire.DenyReason_DENY_SUPPLY:
 		text = fmt.Sprintf("the nodes lack room for it: %s %s short (%s)", amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_UNPREEMPTIBLE:
-		text = fmt.Sprintf("queue %q lends nothing beyond what it deserves to gangs that may not be evicted: %s %s short (%s)", q, amount(l.short), l.resource, asks)
+		text = fmt.Sprintf("queue %q lends nothing beyond what it deserves to gangs with preemptible: false: %s %s short (%s)", q, amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:

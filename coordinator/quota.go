@@ -212,7 +212,7 @@ type queue struct {
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
 	forced    sums          // the part of charged that forced reservations hold
-	fixed     account       // what gangs have, or are promised, that may not be evicted (borrow.go)
+	fixed     account       // what gangs have, or are promised, that say that they may not be evicted (borrow.go)
 	guarantee api.Resources // in force, after cutting
 	deserved  api.Resources // likewise, with the guarantee
 	cut       string        // the first resource of which the queue's own guarantee was cut, "" for none

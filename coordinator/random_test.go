@@ -97,6 +97,7 @@ type asked struct {
 	shrink    *wire.Shrink // not answered
 	serial    uint64
 	keeps     bool // may not be evicted
+	bare      bool // likewise, and does not say so
 	mandate   *wire.Mandate
 	yields    bool
 }
@@ -523,7 +524,7 @@ func (w *world) nextSerial() uint64 {
 func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 	g.serial = w.nextSerial()
 	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: g.serial, Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
-		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps, Claims: bound == nil, Least: g.least}
+		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps && !g.bare, Kept: g.keeps, Claims: bound == nil, Least: g.least}
 	if g.order > 0 {
 		m.Rank = &wire.Rank{Priority: g.priority, Order: g.order, GangUid: uid}
 	}
@@ -592,7 +593,7 @@ func (w *world) random() {
 	case n < 25:
 		uid := fmt.Sprintf("g%d", w.version*1000+w.rng.Intn(1000))
 		w.version++
-		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), namespace: namespaces[w.rng.Intn(len(namespaces))], single: w.rng.Intn(3) == 0, keeps: w.rng.Intn(5) == 0}
+		g := &asked{queue: paths[w.rng.Intn(len(paths))], attempt: 1, demand: w.demand(), priority: int64(w.rng.Intn(2)), namespace: namespaces[w.rng.Intn(len(namespaces))], single: w.rng.Intn(3) == 0, keeps: w.rng.Intn(5) == 0, bare: w.rng.Intn(8) == 0}
 		if !g.single {
 			g.pods = w.pods()
 			if g.least = uint32(w.version % 3); w.contended && w.rng.Intn(8) == 0 { // several that may be lost

@@ -42,6 +42,7 @@ type reservation struct {
 	closing     bool
 	forced      bool
 	preemptible bool
+	kept        bool      // it says that it may not be evicted
 	started     bool      // the gang had its minimum, as its home says
 	leaving     bool      // its demand counts as on its way out (claims.go)
 	claim       *claim    // claims.go
@@ -104,7 +105,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.attempt, g.res.rank, g.res.forced = r.GetAttempt(), wire.ToRank(r.GetRank()), r.GetForced()
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
-	g.res.granted, g.res.preemptible, g.res.awaits = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetAwaits()
+	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits()
 	c.charge(g, demand)
 	if err := c.loadSurplus(g, r); err != nil {
 		c.log(LevelError, "condemned pods ignored", "key", s.Key, "error", err)
@@ -192,7 +193,6 @@ func (c *Core) setForced(g *gang, forced bool) {
 		return
 	}
 	g.res.forced = forced
-	g.res.fix()
 	if !forced {
 		c.tree.force(g.res.queue, api.Resources(nil).Sub(g.res.demand))
 		return
@@ -398,12 +398,16 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if g.req != nil {
 			c.withdraw(g.req)
 		}
-		if delta.IsZero() && !shrunk && g.res.least == least && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && g.res.preemptible == (m.GetPreemptible() || !g.res.mayBeFixed()) && slices.Equal(g.res.pods, pods) {
+		kept, preemptible := m.GetKept(), m.GetPreemptible()
+		if kept && !g.res.mayBeFixed() { // it stays what it was when it was charged
+			kept, preemptible = false, g.res.preemptible
+		}
+		if delta.IsZero() && !shrunk && g.res.least == least && g.res.attempt == m.GetAttempt() && g.res.started == m.GetStarted() && g.res.preemptible == preemptible && g.res.kept == kept && slices.Equal(g.res.pods, pods) {
 			c.sendGranted(now, b, from, g)
 			return
 		}
 		g.res.attempt, g.res.started, g.res.least = m.GetAttempt(), m.GetStarted(), least
-		g.res.preemptible = m.GetPreemptible() || g.res.preemptible && !g.res.mayBeFixed()
+		g.res.preemptible, g.res.kept = preemptible, kept
 		if !g.ref.GetSingle() && len(g.res.pods) == 0 && !g.res.forced {
 			g.res.rank.Priority = m.GetPriority() // it was reserved before it had pods, whose priority counts
 		}
@@ -428,7 +432,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
 	r.rank, r.pods, r.bound, r.started = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted()
-	r.preemptible, r.claims, r.least = m.GetPreemptible(), m.GetClaims(), least
+	r.preemptible, r.kept, r.claims, r.least = m.GetPreemptible(), m.GetKept(), m.GetClaims(), least
 	if slices.Contains(c.barring, g) {
 		c.freedFor(g) // it may be entitled to less now
 	}
@@ -520,7 +524,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started, g.res.preemptible, g.res.least = r.attempt, r.started, r.preemptible, r.least
+	g.res.attempt, g.res.started, g.res.preemptible, g.res.kept, g.res.least = r.attempt, r.started, r.preemptible, r.kept, r.least
 	g.res.chargedAt(now)
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
@@ -551,7 +555,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started, g.res.preemptible, g.res.least = r.attempt, r.started, r.preemptible, r.least
+	g.res.attempt, g.res.started, g.res.preemptible, g.res.kept, g.res.least = r.attempt, r.started, r.preemptible, r.kept, r.least
 	g.res.chargedAt(now)
 	if len(c.waits) < waitsAtMost {
 		c.waits = append(c.waits, now.Sub(r.arrived))
@@ -629,7 +633,7 @@ func (c *Core) put(b *batch, g *gang) {
 	b.puts = append(b.puts, g)
 	record := &wire.ReservationRecord{
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
-		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible,
+		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible, Kept: r.kept,
 		Claim: r.claimRecord(), Awaits: r.awaits, Yields: r.yields, Least: uint32(r.least), Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods

@@ -28,6 +28,7 @@ type request struct {
 	bound       api.Resources // the part of demand that is bound already
 	started     bool          // the gang had its minimum
 	preemptible bool
+	kept        bool // it says that it may not be evicted
 	claims      bool // others may be evicted for it
 	least       int
 	barred      *shortfall // why its namespace may not use the queue, nil when it may (rights.go)

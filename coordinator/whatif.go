@@ -147,7 +147,7 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 		return bad("%s", why)
 	}
 	g.req = &request{gang: g, queue: q, namespace: p.GetNamespace(), tenant: q.tenants[p.GetNamespace()], demand: demand, delta: demand,
-		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(), preemptible: !p.GetKept(), barred: c.right(q, p.GetNamespace())}
+		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(), preemptible: !p.GetKept(), kept: p.GetKept(), barred: c.right(q, p.GetNamespace())}
 	return g, further, ""
 }
 

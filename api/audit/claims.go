@@ -59,7 +59,7 @@ func (r *reservation) open(attempt uint64) bool {
 
 // readClaim reads what a record says of claims.
 func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
-	r.started, r.preemptible, r.granted, r.awaits = rec.GetStarted(), rec.GetPreemptible(), rec.GetGrantedUnixMs(), rec.GetAwaits()
+	r.started, r.preemptible, r.kept, r.granted, r.awaits = rec.GetStarted(), rec.GetPreemptible(), rec.GetKept(), rec.GetGrantedUnixMs(), rec.GetAwaits()
 	r.ranked, r.priority = rec.GetRank() != nil, rec.GetRank().GetPriority()
 	if y := rec.GetYields(); y != nil {
 		r.yields = &yielding{y.GetTo().GetUid(), y.GetRule()}

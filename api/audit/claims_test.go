@@ -45,7 +45,7 @@ func (w *world) admit(gang, queue string, cores int64, changes ...change) {
 }
 
 func in(queue string) change         { return func(r *wire.ReservationRecord) { r.Gang.Queue = queue } }
-func kept(r *wire.ReservationRecord) { r.Preemptible = false }
+func kept(r *wire.ReservationRecord) { r.Preemptible, r.Kept = false, true }
 func attempt(n uint64) change        { return func(r *wire.ReservationRecord) { r.Attempt = n } }
 func ranked(n int64) change {
 	return func(r *wire.ReservationRecord) { r.Rank = &wire.Rank{Priority: n} }

@@ -264,12 +264,12 @@ func (a *Auditor) guaranteed() bool {
 	return false
 }
 
-// judgeBorrowing judges that gangs which may not be evicted were admitted within what the queues of their paths deserve. Where there is a
+// judgeBorrowing judges that gangs which say that they may not be evicted were admitted within what the queues of their paths deserve. Where there is a
 // guarantee of the resource, nothing is judged: what is inside it is admitted, whatever others use.
 func (a *Auditor) judgeBorrowing(e StoreRevision, gangs []*gang) {
 	for _, g := range gangs {
 		r := g.reservation
-		if r == nil || r.preemptible {
+		if r == nil || !r.kept {
 			continue
 		}
 		for _, path := range api.Lineage(r.queue) {
@@ -280,7 +280,7 @@ func (a *Auditor) judgeBorrowing(e StoreRevision, gangs []*gang) {
 				}
 				var sum int64
 				for _, o := range a.store.reservations {
-					if !o.preemptible && api.Under(o.queue, path) {
+					if o.kept && api.Under(o.queue, path) {
 						sum = api.AddSat(sum, o.demand.Value(name))
 					}
 				}

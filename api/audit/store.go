@@ -47,6 +47,7 @@ type reservation struct {
 
 	started     bool // as recorded
 	preemptible bool
+	kept        bool  // it says that it may not be evicted
 	granted     int64 // unix milliseconds, 0 where it is not known
 	ranked      bool  // the priority is known
 	priority    int64

@@ -78,8 +78,8 @@ type PodGroupSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	ScheduleTimeoutSeconds *int32 `json:"scheduleTimeoutSeconds,omitempty"`
 	// Whether the pods of the gang may be evicted for another gang, as its queue and their common ancestor allow it. If it is not set,
-	// they may be if each of them has a controller that creates another one in its place. Gangs that may not be evicted use no more than
-	// what their queue and its ancestors deserve, of the resources that these name: what may not be taken back may not be borrowed.
+	// they may be if each of them has a controller that creates another one in its place. Gangs with false use no more than what their
+	// queue and its ancestors deserve, of the resources that these name: what may not be taken back may not be borrowed.
 	// +optional
 	Preemptible *bool `json:"preemptible,omitempty"`
 	// Pod, the default: pods that the gang has beyond minCount may be evicted one by one, those of the lowest

@@ -2063,6 +2063,7 @@ type ReservationRecord struct {
 	Least         uint32        `protobuf:"varint,15,opt,name=least,proto3" json:"least,omitempty"`                                        // it runs, and loses single pods to claims as long as so many are left; 0: all of them or none
 	Condemned     []*SurplusPod `protobuf:"bytes,16,rep,name=condemned,proto3" json:"condemned,omitempty"`                                 // its pods that leave for claims. None comes off before it is gone, and none is evicted before it is here
 	Shrinks       *Yielding     `protobuf:"bytes,17,opt,name=shrinks,proto3" json:"shrinks,omitempty"`                                     // for whom those that were condemned last leave
+	Kept          bool          `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`                                          // its owner says that it may not be evicted: it does not borrow
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2214,6 +2215,13 @@ func (x *ReservationRecord) GetShrinks() *Yielding {
 		return x.Shrinks
 	}
 	return nil
+}
+
+func (x *ReservationRecord) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
 }
 
 // A pod of a gang that has more than its minimum.
@@ -2733,6 +2741,7 @@ type Reserve struct {
 	Preemptible   bool                   `protobuf:"varint,15,opt,name=preemptible,proto3" json:"preemptible,omitempty"` // likewise
 	Claims        bool                   `protobuf:"varint,16,opt,name=claims,proto3" json:"claims,omitempty"`           // others may be evicted for it: it is whole, and none of its pods says preemptionPolicy: Never
 	Least         uint32                 `protobuf:"varint,17,opt,name=least,proto3" json:"least,omitempty"`             // for the record
+	Kept          bool                   `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`               // likewise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2884,6 +2893,13 @@ func (x *Reserve) GetLeast() uint32 {
 		return x.Least
 	}
 	return 0
+}
+
+func (x *Reserve) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
@@ -8887,7 +8903,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\t_preemptsB\x19\n" +
 	"\x17_reclaim_min_runtime_msB\x19\n" +
 	"\x17_preempt_min_runtime_msB\x16\n" +
-	"\x14_preemption_delay_ms\"\x91\x05\n" +
+	"\x14_preemption_delay_ms\"\xa5\x05\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -8906,7 +8922,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06yields\x18\x0e \x01(\v2\x18.basalt.wire.v1.YieldingR\x06yields\x12\x14\n" +
 	"\x05least\x18\x0f \x01(\rR\x05least\x128\n" +
 	"\tcondemned\x18\x10 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\tcondemned\x122\n" +
-	"\ashrinks\x18\x11 \x01(\v2\x18.basalt.wire.v1.YieldingR\ashrinks\"P\n" +
+	"\ashrinks\x18\x11 \x01(\v2\x18.basalt.wire.v1.YieldingR\ashrinks\x12\x12\n" +
+	"\x04kept\x18\x12 \x01(\bR\x04kept\"P\n" +
 	"\n" +
 	"SurplusPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x120\n" +
@@ -8945,7 +8962,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\xaa\x04\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\"\xbe\x04\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -8965,7 +8982,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\astarted\x18\x0e \x01(\bR\astarted\x12 \n" +
 	"\vpreemptible\x18\x0f \x01(\bR\vpreemptible\x12\x16\n" +
 	"\x06claims\x18\x10 \x01(\bR\x06claims\x12\x14\n" +
-	"\x05least\x18\x11 \x01(\rR\x05least\"\x91\x01\n" +
+	"\x05least\x18\x11 \x01(\rR\x05least\x12\x12\n" +
+	"\x04kept\x18\x12 \x01(\bR\x04kept\"\x91\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

@@ -112,6 +112,19 @@ func (g *gang) preemptible() bool {
 	return len(g.members) > 0
 }
 
+// kept reports whether the gang says that its pods may not be evicted. Then it does not borrow, either.
+func (g *gang) kept() bool {
+	if !g.single {
+		return g.group != nil && g.group.Preemptible != nil && !*g.group.Preemptible
+	}
+	for _, p := range g.members {
+		if !p.Finished && p.Preemptible != nil && !*p.Preemptible {
+			return true
+		}
+	}
+	return false
+}
+
 // mayClaim reports whether other gangs may be evicted so that this one can start.
 func (g *gang) mayClaim() bool {
 	if g.started || g.tally.bound > 0 || g.placed > 0 || g.mustBeTogether() {

@@ -105,7 +105,7 @@ func (c *Core) sendReserve(g *gang) {
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names, Started: a.started,
-		Preemptible: g.preemptible(), Claims: a.claimsOf(g), Least: uint32(a.least),
+		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least),
 	}}})
 }
 
