@@ -64,7 +64,8 @@ func teamQueues() []*v1alpha1.Queue {
 // teamGang is a gang of part 3, as the watches show it.
 type teamGang struct {
 	name, queue string
-	made        int // pods, of which each has a name of its own
+	uid         string // of its reservation
+	made        int    // pods, of which each has a name of its own
 
 	state   runState
 	running map[types.UID]bool
@@ -314,6 +315,7 @@ func (t *teams) reserved(at time.Time, r *wire.ReservationRecord) {
 	if g == nil || r.GetGang().GetNamespace() != teamsNamespace {
 		return
 	}
+	g.uid = r.GetGang().GetUid()
 	c := &g.claim
 	switch {
 	case r.GetYields() != nil:
@@ -325,8 +327,10 @@ func (t *teams) reserved(at time.Time, r *wire.ReservationRecord) {
 		}
 	case r.GetClaim() != nil && c.written.IsZero():
 		c.written = at
-		for _, v := range r.GetClaim().GetVictims() {
-			c.victims = append(c.victims, v.GetGang().GetName())
+		for _, v := range r.GetClaim().GetVictims() { // the record has their UIDs
+			if i := slices.IndexFunc(t.gangs, func(o *teamGang) bool { return o.uid == v.GetGang().GetUid() }); i >= 0 {
+				c.victims = append(c.victims, t.gangs[i].name)
+			}
 		}
 	case r.GetClaim() == nil && !c.written.IsZero() && c.granted.IsZero() && len(r.GetDemand()) > 0:
 		c.granted = at

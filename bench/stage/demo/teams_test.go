@@ -146,7 +146,7 @@ func TestClaimIsTraced(t *testing.T) {
 	begin := time.Now()
 	x := newTeams()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
-	ref := func(name string) *wire.GangRef { return &wire.GangRef{Namespace: teamsNamespace, Name: name} }
+	ref := func(name string) *wire.GangRef { return &wire.GangRef{Namespace: teamsNamespace, Name: name, Uid: "u-" + name} }
 	pod := func(gang string, i int) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: teamsNamespace, UID: types.UID(fmt.Sprint(gang, i)), Labels: map[string]string{api.LabelPodGroup: gang}}, Spec: v1.PodSpec{NodeName: "n"}}
 	}
@@ -158,7 +158,8 @@ func TestClaimIsTraced(t *testing.T) {
 	if lines := prod.traced(); lines != nil {
 		t.Errorf("it has no claim yet: %v", lines)
 	}
-	x.reserved(at(2000), &wire.ReservationRecord{Gang: ref("prod-00"), Claim: &wire.ClaimRecord{Victims: []*wire.Victim{{Gang: ref("batch-03")}}}})
+	x.reserved(at(-200), &wire.ReservationRecord{Gang: ref("batch-03")})
+	x.reserved(at(2000), &wire.ReservationRecord{Gang: ref("prod-00"), Claim: &wire.ClaimRecord{Victims: []*wire.Victim{{Gang: &wire.GangRef{Uid: "u-batch-03"}}}}})
 	x.reserved(at(2100), &wire.ReservationRecord{Gang: ref("batch-03"), Yields: &wire.Yielding{To: ref("prod-00")}})
 	for i := range teamPods {
 		p := pod("batch-03", i)
@@ -175,6 +176,9 @@ func TestClaimIsTraced(t *testing.T) {
 	var got []string
 	for _, line := range prod.traced() {
 		got = append(got, strings.Join(strings.Fields(line)[:1], " "))
+	}
+	if v := prod.claim.victims; len(v) != 1 || v[0] != "batch-03" {
+		t.Errorf("the victims are %q", v)
 	}
 	if want := "0.00 2.00 2.10 2.20 3.21 3.30 4.00"; strings.Join(got, " ") != want {
 		t.Errorf("steps at %v, want %s:\n%s", got, want, strings.Join(prod.traced(), "\n"))
