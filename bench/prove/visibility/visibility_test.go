@@ -185,7 +185,7 @@ func TestWhy(t *testing.T) {
 		t.Logf("$ basalt why full-too --what-if wide:deserved.cpu=1 --what-if wide:weight=3\n%s", out)
 		out = says(1, "red", []string{"--gang=queue=wide,cpu=3500m,pods=2,minCount=1", "--what-if=wide:deserved.cpu=11"}, "the planned gang in queue wide", "the nodes lack room for it", "Nothing was changed.")
 		t.Logf("$ basalt why --gang queue=wide,cpu=3500m,pods=2,minCount=1 --what-if wide:deserved.cpu=11\n%s", out)
-		says(1, "red", []string{"--gang=queue=wide,cpu=50m"}, "it is granted in its turn")
+		says(1, "red", []string{"--gang=queue=wide,cpu=50m"}, "the planned gang in queue wide", "quota", "Nothing was changed.")
 		if out := says(1, "blue", []string{"--what-if=wide:weight=3"}, "a gang of another namespace in queue wide"); strings.Contains(out, "full-too") || strings.Contains(out, "3500m") {
 			t.Errorf("blue learns of a gang of red: %s", out)
 		}
