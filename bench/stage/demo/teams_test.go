@@ -146,7 +146,9 @@ func TestClaimIsTraced(t *testing.T) {
 	begin := time.Now()
 	x := newTeams()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
-	ref := func(name string) *wire.GangRef { return &wire.GangRef{Namespace: teamsNamespace, Name: name, Uid: "u-" + name} }
+	ref := func(name string) *wire.GangRef {
+		return &wire.GangRef{Namespace: teamsNamespace, Name: name, Uid: "u-" + name}
+	}
 	pod := func(gang string, i int) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: teamsNamespace, UID: types.UID(fmt.Sprint(gang, i)), Labels: map[string]string{api.LabelPodGroup: gang}}, Spec: v1.PodSpec{NodeName: "n"}}
 	}
