@@ -156,10 +156,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	}
 	bytes := 0
 	var holdings []holding
-	seen, awaited := map[*gang]bool{}, map[string]bool{}
-	for _, uid := range m.GetAwaits() {
-		awaited[uid] = true
-	}
+	seen, awaited := map[*gang]bool{}, api.SetOf(m.GetAwaits())
 	for _, w := range m.GetVictims() {
 		v := victim{gang: c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], attempt: w.GetAttempt()}
 		if v.gang == nil || v.gang == g || seen[v.gang] || !v.open() {
@@ -224,7 +221,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string)
 	if g.res == nil {
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
-		g.res.attempt, g.res.started, g.res.preemptible, g.res.kept = r.attempt, r.started, r.preemptible, r.kept
+		g.res.follow(r)
 		if g.ref.GetSingle() { // its record names its pod
 			c.name(g, r.pods)
 		}
@@ -534,10 +531,7 @@ func (c *Core) endClaim(x *claim) (spared []string) {
 		}
 	}
 	c.leaveAlone(x)
-	stay := map[string]bool{}
-	for _, uid := range spared {
-		stay[uid] = true
-	}
+	stay := api.SetOf(spared)
 	g.res.awaits = slices.DeleteFunc(g.res.awaits, func(uid string) bool { return stay[uid] })
 	return spared
 }

@@ -524,7 +524,8 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started, g.res.preemptible, g.res.kept, g.res.least = r.attempt, r.started, r.preemptible, r.kept, r.least
+	g.res.follow(r)
+	g.res.least = r.least
 	g.res.chargedAt(now)
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
@@ -555,7 +556,8 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		c.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
-	g.res.attempt, g.res.started, g.res.preemptible, g.res.kept, g.res.least = r.attempt, r.started, r.preemptible, r.kept, r.least
+	g.res.follow(r)
+	g.res.least = r.least
 	g.res.chargedAt(now)
 	if len(c.waits) < waitsAtMost {
 		c.waits = append(c.waits, now.Sub(r.arrived))
@@ -573,6 +575,11 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		copy(s.ParentID[:], t.GetSpanId())
 		b.traces = append(b.traces, Trace{Span: s})
 	}
+}
+
+// follow takes what a request says of the gang. How many pods it needs follows with the charge.
+func (r *reservation) follow(q *request) {
+	r.attempt, r.started, r.preemptible, r.kept = q.attempt, q.started, q.preemptible, q.kept
 }
 
 // chargedAt takes note of when the reservation was first charged.

@@ -361,14 +361,15 @@ func Choose(claims []*Claim, s Supply) *Choice {
 			why = ""
 		}
 	}
+	overlap := len(labels) > 1 || labels[""]
 	least := -1 // unserved where all volumes can be used, as if places with different labels had all of their nodes in common
-	if len(labels) > 1 || labels[""] {
+	if overlap {
 		least = unserved(every, len(objects))
 	}
 	for _, key := range api.SortedKeys(places) {
 		p := places[key]
 		left := unserved(slices.Concat(p.volumes, everywhere), len(objects))
-		if left >= 0 && (len(labels) > 1 || labels[""]) {
+		if left >= 0 && overlap {
 			left = min(left, least)
 		}
 		switch {

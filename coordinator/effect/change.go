@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,12 +115,12 @@ func change(c *wire.QueueChange) (func(*coordinator.QueueSeen), error) {
 
 // policyWith is a policy with one field of another.
 func policyWith(p *wire.QueuePolicy, field string, said *wire.QueuePolicy) *wire.QueuePolicy {
-	out := &wire.QueuePolicy{Kept: p.GetKept(), Reclaim: p.GetReclaim()}
+	out := &wire.QueuePolicy{}
+	if p != nil {
+		proto.Merge(out, p)
+	}
 	if said == nil {
 		said = &wire.QueuePolicy{}
-	}
-	if p != nil {
-		out.Preempts, out.ReclaimMinRuntimeMs, out.PreemptMinRuntimeMs, out.PreemptionDelayMs = p.Preempts, p.ReclaimMinRuntimeMs, p.PreemptMinRuntimeMs, p.PreemptionDelayMs
 	}
 	switch field {
 	case "reclaimable":

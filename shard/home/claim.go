@@ -92,20 +92,29 @@ func worstRank(g *gang) *wire.Rank {
 	return &wire.Rank{Priority: math.MinInt64, Order: math.MaxUint64, GangUid: g.id}
 }
 
-// preemptible reports whether the gang's pods may be evicted for another gang: a controller makes each of them again, or its PodGroup
-// allows it. A pod that is a gang of its own says itself what it is.
-func (g *gang) preemptible() bool {
-	if g.group != nil && g.group.Preemptible != nil && !g.single {
-		return *g.group.Preemptible
+// saysPreemptible returns what the PodGroup of the gang says, or the pod that is a gang of its own; nil for nothing.
+func (g *gang) saysPreemptible() *bool {
+	if !g.single {
+		if g.group == nil {
+			return nil
+		}
+		return g.group.Preemptible
 	}
 	for _, p := range g.members {
-		switch {
-		case p.Finished:
-		case g.single && p.Preemptible != nil:
-			if !*p.Preemptible {
-				return false
-			}
-		case !p.Owned:
+		if !p.Finished && p.Preemptible != nil {
+			return p.Preemptible
+		}
+	}
+	return nil
+}
+
+// preemptible reports whether the gang's pods may be evicted for another gang: it says so, or a controller makes each of them again.
+func (g *gang) preemptible() bool {
+	if says := g.saysPreemptible(); says != nil {
+		return *says
+	}
+	for _, p := range g.members {
+		if !p.Finished && !p.Owned {
 			return false
 		}
 	}
@@ -114,15 +123,8 @@ func (g *gang) preemptible() bool {
 
 // kept reports whether the gang says that its pods may not be evicted. Then it does not borrow, either.
 func (g *gang) kept() bool {
-	if !g.single {
-		return g.group != nil && g.group.Preemptible != nil && !*g.group.Preemptible
-	}
-	for _, p := range g.members {
-		if !p.Finished && p.Preemptible != nil && !*p.Preemptible {
-			return true
-		}
-	}
-	return false
+	says := g.saysPreemptible()
+	return says != nil && !*says
 }
 
 // mayClaim reports whether other gangs may be evicted so that this one can start.
@@ -260,7 +262,7 @@ func (c *Core) onRooms(from api.Incarnation, m *wire.Rooms) {
 	x := g.claim
 	delete(x.open, from)
 	x.later = x.later || m.GetLater()
-	awaited := set(g.charge.awaits)
+	awaited := api.SetOf(g.charge.awaits)
 	for _, n := range m.GetNodes() {
 		free, err := wire.ToResources(n.GetFree())
 		if err != nil {
@@ -508,7 +510,7 @@ func (c *Core) withdrawRooms(g *gang) {
 	for _, p := range g.members {
 		if p.stage == held || p.stage == promised {
 			shards[p.shard] = true
-			p.stage, p.shard, p.node = nowhere, "", ""
+			p.letGo()
 		}
 	}
 	if len(shards) > 0 {
@@ -590,7 +592,7 @@ func (c *Core) keepRooms(g *gang) bool {
 	if g.tally.promised > 0 && c.haveLeft(g) {
 		for _, p := range pods {
 			if p.stage == promised {
-				p.stage, p.shard, p.node = nowhere, "", ""
+				p.letGo()
 				missing = append(missing, p)
 			}
 		}
@@ -694,7 +696,7 @@ func (c *Core) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) boo
 		} else if node, got := promises[p.UID]; got {
 			p.stage, p.shard, p.node = promised, from, node
 		} else {
-			p.stage, p.shard, p.node = nowhere, "", ""
+			p.letGo()
 		}
 		if was == nowhere && p.stage != nowhere {
 			g.rooms.tried = 0
@@ -740,7 +742,7 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	}
 	c.ClaimsDropped++
 	ch.claim, ch.victims = 0, nil
-	spared := set(m.GetSpared())
+	spared := api.SetOf(m.GetSpared())
 	ch.awaits = slices.DeleteFunc(ch.awaits, func(uid string) bool { return spared[uid] })
 	if !ch.reserved {
 		ch.awaits = nil
@@ -759,20 +761,12 @@ func victimNames(victims []*wire.Victim) (out []string) {
 // union returns the strings of both, each once.
 func union(a, b []string) []string {
 	out := slices.Clone(a)
-	known := set(a)
+	known := api.SetOf(a)
 	for _, s := range b {
 		if !known[s] {
 			known[s] = true
 			out = append(out, s)
 		}
-	}
-	return out
-}
-
-func set(strings []string) map[string]bool {
-	out := make(map[string]bool, len(strings))
-	for _, s := range strings {
-		out[s] = true
 	}
 	return out
 }

@@ -88,7 +88,7 @@ func (c *Core) retreat(g *gang, why cause) {
 	c.freeSlot(g)
 	for _, p := range g.members {
 		if (p.stage == held || p.stage == promised) && !keep {
-			p.stage, p.shard, p.node = nowhere, "", ""
+			p.letGo()
 		}
 	}
 	if !keep {

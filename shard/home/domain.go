@@ -300,7 +300,7 @@ func (c *Core) releaseHeld(g *gang) {
 		if !slices.Contains(shards, p.shard) {
 			shards = append(shards, p.shard)
 		}
-		p.stage, p.shard, p.node = nowhere, "", ""
+		p.letGo()
 	}
 	serial := c.serial(g)
 	slices.Sort(shards)

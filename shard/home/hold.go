@@ -184,7 +184,7 @@ func (c *Core) releaseStalled(g *gang) {
 	shards := map[api.Incarnation]bool{}
 	for _, p := range holding {
 		shards[p.shard] = true
-		p.stage, p.shard, p.node = nowhere, "", ""
+		p.letGo()
 	}
 	serial := c.serial(g)
 	for _, shard := range slices.Sorted(maps.Keys(shards)) {

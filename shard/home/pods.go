@@ -59,6 +59,9 @@ type pod struct {
 // isBound reports whether the pod has a node and uses it.
 func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.stage == bound) }
 
+// letGo forgets the place that a pod was to have.
+func (p *pod) letGo() { p.stage, p.shard, p.node = nowhere, "", "" }
+
 // changing reports whether the version that is known must not be committed: a write is not answered, or the watch has not shown
 // yet what the pod is since its Binding was resolved.
 func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.resolved, p.version) }

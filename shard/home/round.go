@@ -260,7 +260,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			r.gained = r.gained || p.stage == nowhere && c.ruled(p)
 			p.stage, p.shard, p.node = held, from, node
 		case !got && p.stage == held && p.shard == from:
-			p.stage, p.shard, p.node = nowhere, "", ""
+			p.letGo()
 		}
 		if !got && p.prefer == from {
 			p.prefer = ""
@@ -307,7 +307,7 @@ func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
 	}
 	for _, uid := range m.GetPodUids() {
 		if p := g.members[uid]; p != nil && (p.stage == held || p.stage == promised) && p.shard == from {
-			p.stage, p.shard, p.node = nowhere, "", ""
+			p.letGo()
 		}
 	}
 	c.mark(g)

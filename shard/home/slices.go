@@ -306,10 +306,10 @@ func (c *Core) awaitSlices(g *gang) map[*pod]bool {
 		}
 		for _, p := range o.pods {
 			if p.stage == held && c.domainAt(p, a.keys) != domainID(a.of[p.UID].values) {
-				p.stage, p.shard, p.node = nowhere, "", ""
+				p.letGo()
 			}
 		}
-		if slices.ContainsFunc(o.pods, func(p *pod) bool { return g.seeks(p) }) {
+		if slices.ContainsFunc(o.pods, g.seeks) {
 			for _, p := range o.pods {
 				wait[p] = true
 			}
@@ -331,12 +331,12 @@ func (c *Core) forgetParts(g *gang) {
 		return
 	}
 	for _, o := range a.parts {
-		if !slices.ContainsFunc(o.pods, func(p *pod) bool { return g.seeks(p) }) {
+		if !slices.ContainsFunc(o.pods, g.seeks) {
 			continue
 		}
 		for _, p := range o.pods {
 			if p.gang == g && p.stage == held {
-				p.stage, p.shard, p.node = nowhere, "", ""
+				p.letGo()
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func (c *Core) shardsLeft(g *gang) {
 			}
 			switch p.stage {
 			case held, promised:
-				p.stage, p.shard, p.node = nowhere, "", ""
+				p.letGo()
 			case committed:
 				wrote = true
 			}
