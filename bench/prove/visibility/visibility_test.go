@@ -191,7 +191,7 @@ func TestWhy(t *testing.T) {
 		}
 		for _, row := range []struct{ tenant, args, says string }{
 			{"blue", "red/full-too --what-if=wide:weight=3", `may not get the PodGroup or pod red/full-too`},
-			{"red", "-n blue --gang=queue=wide,cpu=1", `may not create PodGroups in namespace "blue"`},
+			{"red", "--namespace=blue --gang=queue=wide,cpu=1", `may not create PodGroups in namespace "blue"`},
 			{"red", "--what-if=nowhere:weight=3", `queue "nowhere" does not exist`},
 			{"red", "--what-if=wide:deserved.cpu=200", `queue "wide": spec.deserved: cpu: 200 is above spec.capability, which is 100`},
 			{"red", "--what-if=wide:deserved.cpu=much", `queue "wide": spec.deserved: cpu: "much" is no amount`},
