@@ -194,6 +194,7 @@ func (c *check) claims(gang string, r *wire.ReservationRecord) {
 	if c.claimed[gang] = r.Claim != nil; r.Yields != nil {
 		c.w.count("gangs evicted for others")
 	}
+	c.yields(r)
 	condemned := map[uint64]bool{}
 	fresh := false
 	for _, p := range r.Condemned {

@@ -27,9 +27,11 @@ const startWithin = 5 * time.Second
 type claimant struct {
 	gang, name string
 	attempt    uint64
+	mandate    uint64
 	made       time.Time
 	limits     time.Time // when limits were edited last by then
 	awaits     map[string]bool
+	evicts     bool      // somebody was evicted for it
 	gone       time.Time // since when nobody whom it waits for is there
 }
 
@@ -42,7 +44,7 @@ func (c *check) claimant(r *wire.ReservationRecord) {
 	if !w.load.quiet || w.calm {
 		return
 	}
-	x := &claimant{gang: r.Gang.Uid, name: r.Gang.Name, attempt: r.Attempt, made: w.now, limits: c.limited, awaits: map[string]bool{}}
+	x := &claimant{gang: r.Gang.Uid, name: r.Gang.Name, attempt: r.Attempt, mandate: r.Claim.Mandate, made: w.now, limits: c.limited, awaits: map[string]bool{}}
 	for _, uid := range r.Awaits {
 		x.awaits[uid] = true
 	}
@@ -56,6 +58,15 @@ func (c *check) claimant(r *wire.ReservationRecord) {
 	}
 	c.claimants[x.gang] = x
 	c.leaves()
+}
+
+// yields takes note of a gang that loses all or some of its pods.
+func (c *check) yields(r *wire.ReservationRecord) {
+	for _, y := range []*wire.Yielding{r.Yields, r.Shrinks} {
+		if x := c.claimants[y.GetTo().GetUid()]; x != nil {
+			x.evicts = true
+		}
+	}
 }
 
 // leaves looks for claimants for whom all others have left.
@@ -176,6 +187,12 @@ func (c *check) said(t *term, o core.Send) {
 	case *wire.Envelope_ClaimReply:
 		if !b.ClaimReply.Accepted { // it rests, and is in nobody's way
 			w.count("claims refused, dropped or without a plan")
+			if x := c.claimants[b.ClaimReply.GangUid]; x != nil && x.attempt == b.ClaimReply.Attempt && x.mandate == b.ClaimReply.Mandate {
+				w.count("claims dropped")
+				if !x.evicts { // its victims may have ended by themselves before they were asked: what became free is anybody's
+					delete(c.claimants, x.gang)
+				}
+			}
 		}
 		delete(c.waits, b.ClaimReply.GangUid)
 	case *wire.Envelope_Shrink:
