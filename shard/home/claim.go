@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -39,9 +40,10 @@ type claiming struct {
 	mandate *wire.Mandate
 	pods    []*pod // that need room
 
+	began time.Time // the step
+
 	// probing
 	probe      *wire.RoomProbe
-	began      time.Time
 	sent       time.Time
 	open       map[api.Incarnation]bool // shards that have not answered
 	later      bool                     // one has not counted
@@ -332,6 +334,7 @@ func (c *Core) driveAnswered(g *gang) {
 				return
 			}
 		}
+		c.traceClaim(g, x, spanPlan, slog.Int("victims", len(x.message.GetVictims())), slog.Int("pods", len(x.pods)))
 		x.step = proposing
 		x.claim = call{}
 	}
@@ -365,6 +368,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 		c.wakeAt(g, until)
 		return false
 	}
+	c.traceClaim(g, x, spanProbe, slog.Int("candidates", len(x.candidates)), slog.Int("nodes", len(x.nodes)))
 	if x.later {
 		c.sayNoPlan(g, "the constraints of its namespace take too much time to compare")
 		return true
@@ -393,7 +397,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	x.message.Victims = victimsOf(x.candidates, x.singles, &found)
 	x.message.GraceMs = c.graceOf(x.awaits).Milliseconds()
 	x.asked = assign(found.Shares, x.members)
-	x.step, x.began = requesting, c.now
+	x.step = requesting
 	for _, shard := range api.SortedKeys(x.asked) {
 		if len(x.asked[shard]) > c.cfg.HoldPods {
 			c.sayNoPlan(g, fmt.Sprintf("more than %d of its pods would go to one shard, the limit of a request", c.cfg.HoldPods))
@@ -722,6 +726,9 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	}
 	c.mark(g)
 	ch.stuck = call{}
+	if open {
+		c.traceClaim(g, x, spanClaim, slog.Bool("accepted", m.GetAccepted()), slog.String("message", m.GetMessage()))
+	}
 	if m.GetAccepted() {
 		if open && len(x.message.GetVictims()) > 0 {
 			c.ClaimsMade++
