@@ -23,7 +23,7 @@ import (
 // A gang that lacks quota (waiting) or room (holding) may get a Mandate. Its home asks every node shard what room there is and what there
 // would be without the candidates (RoomProbe), plans (package plan), and requests the rooms of the plan from all shards at once. A shard
 // holds what is free, and promises what is free once the pods of the gangs in HoldRequest.awaits are gone. When every pod is held
-// or promised, the home sends a Claim (R20); if anything is refused, it withdraws the whole plan and says that there is none (R24).
+// or promised, the home sends a Claim (R20); if anything is refused, it withdraws the whole plan and says that there is none any more (R24).
 //
 // Once the claim is accepted, the record of the gang names it, and the gangs that it awaits. The rooms are renewed each second
 // until every pod is held and the gang is granted (R22); then it is prepared as any other. What the record names stays until the next
@@ -492,6 +492,7 @@ func (c *Core) failPlan(g *gang, why string) {
 	c.withdrawPlan(g)
 	g.claim = x
 	c.sayNoPlan(g, why)
+	x.message.Stale = true
 	c.driveAnswered(g)
 }
 
