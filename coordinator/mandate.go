@@ -490,7 +490,8 @@ type offer struct {
 	enough bool    // all of them would free what is lacking
 	sides  []*side // a parent before its children
 
-	looked  int       // gangs, to find them
+	looked  int       // gangs, to find them,
+	each    int       // of each queue at most
 	freed   []int64   // by them, of each of what is lacking
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
@@ -642,7 +643,7 @@ func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
 		borrows = borrows || !usesAny(q.threshold(), a.demand)
 	}
 	d, least := &side{queue: a.queue, number: -1}, a.queue.minRuntime(wire.Rule_RULE_PREEMPT)
-	for _, g := range a.queue.reserved[:min(len(a.queue.reserved), lookedAtMost)] {
+	for _, g := range newest(a.queue.reserved, lookedAtMost) {
 		s.looked++
 		h := g.holding()
 		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
@@ -685,6 +686,7 @@ func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
 		if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
 			continue
 		}
+		s.divide(mine)
 		var tops sides
 		for _, other := range mine.parent.children {
 			if other == mine {
@@ -720,6 +722,44 @@ func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
 	return s
 }
 
+// divide notes at how many gangs of each queue the offer looks that is beside one, or below such a queue. If they have too many together, it
+// is at as many of each, and at all where there are fewer: the first queues in the order of their paths would use up the others' part.
+func (s *offer) divide(mine *queue) {
+	left := lookedAtMost - s.looked
+	if s.each = left; mine.parent.admitted-mine.admitted <= left {
+		return
+	}
+	var counts []int
+	var walk func(q *queue)
+	walk = func(q *queue) {
+		if q == mine || !q.mayLose() {
+			return
+		}
+		if n := len(q.reserved); n > 0 {
+			counts = append(counts, n)
+		}
+		for _, child := range q.children {
+			walk(child)
+		}
+	}
+	for _, other := range mine.parent.children {
+		walk(other)
+	}
+	slices.Sort(counts)
+	for i, n := range counts {
+		if each := left / (len(counts) - i); n > each {
+			s.each = max(1, each)
+			return
+		}
+		left -= n
+	}
+}
+
+// newest returns so many of a queue's gangs, most of which got their quota later than the others.
+func newest(reserved []*gang, most int) []*gang {
+	return reserved[max(0, len(reserved)-max(0, most)):]
+}
+
 // sidesOf makes the side of a queue and those below it, nil if nothing can be taken there. The ask is entitled to take from other, which
 // the queue is or is below.
 func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *queue) *side {
@@ -737,7 +777,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 	least := q.minRuntime(wire.Rule_RULE_RECLAIM)
 	var last api.Resources // gangs of a queue are often alike
 	loses, borrowed, from := false, false, len(s.found.order)
-	for _, g := range q.reserved[:min(len(q.reserved), lookedAtMost-s.looked)] {
+	for _, g := range newest(q.reserved, min(s.each, lookedAtMost-s.looked)) {
 		s.looked++
 		h := g.holding()
 		if g.offeredTo != nil { // it counts as gone: else many mandates would have one queue lose more than it may
