@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/measure/scenario"
 	"basalt.dev/basalt/bench/measure/workload"
@@ -53,6 +56,7 @@ type claimants struct {
 	run     *run
 	ledger  *ledger
 	over    atomic.Bool
+	failed  error // once it is over: what ended it early
 	evicted chan evictedPod
 
 	now *gangsOfRound // nil between two rounds; the world's lock
@@ -108,9 +112,7 @@ func (r *run) startClaims(ctx context.Context, wg *sync.WaitGroup, fail func(err
 	wg.Go(func() { c.makeAgain(ctx, fail) })
 	wg.Go(func() {
 		defer c.over.Store(true)
-		if err := c.rounds(ctx); err != nil && ctx.Err() == nil {
-			fail(err)
-		}
+		c.failed = c.rounds(ctx)
 	})
 	return c, nil
 }
@@ -224,10 +226,11 @@ func (c *claimants) round(ctx context.Context, title, name string, count int, me
 	}
 	for c.unfinished() {
 		if pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
+			wait := c.wait()
 			c.run.world.mu.Lock()
 			defer c.run.world.mu.Unlock()
-			return fmt.Errorf("%s: %d claimants are not bound, %d not gone, %d evicted pods do not run again, %d claims stand: %w", title,
-				len(seen.missing), len(seen.left), c.run.world.waitingPods, c.ledger.claims(), context.Cause(ctx))
+			return fmt.Errorf("%s: %d claimants are not bound, %d not gone, %d evicted pods do not run again, %d claims stand: %w; %s", title,
+				len(seen.missing), len(seen.left), c.run.world.waitingPods, c.ledger.claims(), context.Cause(ctx), wait)
 		}
 	}
 	c.run.world.mu.Lock()
@@ -266,6 +269,35 @@ func (c *claimants) unfinished() bool {
 	c.run.world.mu.Lock()
 	defer c.run.world.mu.Unlock()
 	return len(c.now.missing)+len(c.now.left) > 0 || c.run.world.waitingPods > 0
+}
+
+// wait says of some gangs why they wait.
+func (c *claimants) wait() string {
+	const few = 3
+	names := map[string][]string{}
+	c.run.world.mu.Lock()
+	for name, g := range c.run.world.gangs {
+		if g.bound < g.MinCount {
+			names[g.Kind] = append(names[g.Kind], name)
+		}
+	}
+	c.run.world.mu.Unlock()
+	var out []string
+	for _, kind := range api.SortedKeys(names) {
+		slices.Sort(names[kind])
+		for _, name := range names[kind][:min(few, len(names[kind]))] {
+			o, err := c.run.api.Get("podgroups", namespace, name)
+			if err != nil {
+				continue // one without a PodGroup, or gone
+			}
+			if status := o.(*v1alpha1.PodGroup).Status; status != nil {
+				for _, is := range status.Conditions {
+					out = append(out, fmt.Sprintf("%s %s=%s %s: %s", name, is.Type, is.Status, is.Reason, is.Message))
+				}
+			}
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 func (c *claimants) mandates() int {

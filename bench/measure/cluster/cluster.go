@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -336,8 +337,11 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		res.Large = &large.Large
 	}
 	if claims != nil {
-		if err := watchUntil(4*roundWithin, claims.done); err != nil {
+		if err := watchUntil(5*roundWithin, claims.done); err != nil {
 			return nil, err
+		}
+		if !claims.done() || claims.failed != nil {
+			return nil, cmp.Or(claims.failed, errors.New("the rounds of claims are not over"))
 		}
 		res.Claims = &claims.Claims
 	} else if r.Scenario.Arrivals.Closed != nil {
