@@ -17,8 +17,9 @@ import (
 // anybody. Its home makes a plan of that, for only node shards know whether there is room then, and claims (claims.go). A mandate decides
 // nothing and is not kept in the store.
 //
-// Nobody is evicted before the gang has waited for the preemptionDelay of its queue: room often frees itself. From the moment when it could
-// be given a mandate, and until it starts or no plan is found, the gang bars others from borrowing what it lacks.
+// Nobody is evicted before the gang has waited for the preemptionDelay of its queue, and its queue has been entitled to what it wants for so
+// long (lasting.go): room often frees itself. From the moment when it is entitled, and until it starts or no plan is found, the gang bars others
+// from borrowing what it lacks.
 //
 // The work is bounded: each Tick looks at a few gangs of a few queues, each mandate at a bounded number of gangs, and all mandates of a Tick
 // together at another.
@@ -62,9 +63,14 @@ type pause struct {
 	until  time.Time
 	last   time.Duration
 	limits uint64 // it ends when limits change
-	young  bool   // until gangs may be evicted that started too short a time ago: others are barred meanwhile
+	found  string // foundYoung or foundTaken: gangs were found that may be evicted later on, so others are barred meanwhile
 	why    string // otherwise, for people
 }
+
+const (
+	foundYoung = "gangs that may be evicted for it got their quota too short a time ago"
+	foundTaken = "gangs that may be evicted for it make room for others already"
+)
 
 // maxWhy bounds what a home says of a plan that it did not find, in bytes.
 const maxWhy = 256
@@ -126,7 +132,7 @@ func (r *reservation) spares(now time.Time, least time.Duration) string {
 	case r.closing || r.revision == 0 || r.claim != nil || r.demand.IsZero():
 		return notCharged
 	case r.claimedBy != nil:
-		return "it makes room for another gang already"
+		return claimedAlready
 	case !r.preemptible || r.forced:
 		return "it may not be evicted"
 	case now.UnixMilli()-r.granted < least.Milliseconds() && !fault.On(fault.RuntimeForgotten):
@@ -136,8 +142,9 @@ func (r *reservation) spares(now time.Time, least time.Duration) string {
 }
 
 const (
-	tooYoung   = "it started too short a time ago"
-	notCharged = "it is not charged, or leaves"
+	tooYoung       = "it started too short a time ago"
+	notCharged     = "it is not charged, or leaves"
+	claimedAlready = "it makes room for another gang already"
 )
 
 // stuckSaid takes note of a gang that finds no room.
@@ -183,19 +190,27 @@ func (c *Core) findMandates(now time.Time) {
 		c.updateFair(now)
 	}
 	c.unbar(func(g *gang) bool {
-		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && !g.pause.young
+		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && g.pause.found == ""
 	})
+	c.tree.root.observe(now)
 	var due []*gang
 	for _, g := range c.considered(now) {
 		a := g.ask()
+		lacks := a.lacks()
 		rule := wire.Rule_RULE_UNKNOWN
 		paused := g.paused(now, c.limitsVersion)
-		if !paused || g.pause.young {
-			rule, _ = a.prospect(a.lacks())
+		if !paused || g.pause.found != "" {
+			rule, _ = a.prospect(lacks)
 		}
 		c.bar(g, rule == wire.Rule_RULE_RECLAIM && g.req != nil)
-		since := g.lacking()
-		if rule != wire.Rule_RULE_UNKNOWN && !paused && g.mandate == nil && !now.Before(since.Add(a.queue.preemptionDelay())) {
+		if rule == wire.Rule_RULE_UNKNOWN || paused || g.mandate != nil || now.Before(g.lacking().Add(a.queue.preemptionDelay())) {
+			continue
+		}
+		a.now = now
+		if lasting, mine := a.prospect(lacks); lasting == rule {
+			if rule == wire.Rule_RULE_RECLAIM && g.pause.until.Before(mine.entitledSince(now, a)) {
+				g.pause = pause{} // no plan was found under circumstances that are over
+			}
 			due = append(due, g)
 		}
 	}
@@ -249,7 +264,7 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 				if looked++; n == firstOfQueue || looked > seenOfQueue {
 					return false
 				}
-				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.young) { // those for whom no plan was found stand in nobody's way
+				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.found != "") { // those for whom no plan was found stand in nobody's way
 					if r.gang.mandate == nil {
 						n++
 					}
@@ -321,7 +336,7 @@ func (a ask) prospect(lacks []lack) (wire.Rule, *queue) {
 	}
 	for mine := a.queue; mine.parent != nil; mine = mine.parent {
 		helps := slices.ContainsFunc(lacks, func(l lack) bool { return api.Under(mine.parent.path, l.at.path) })
-		if !helps || mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
+		if !helps || !mine.mayTake(a) {
 			continue
 		}
 		if slices.ContainsFunc(mine.parent.children, func(o *queue) bool { return o != mine && o.mayLose() }) {
@@ -418,19 +433,30 @@ func (g *gang) rest(now time.Time, limits uint64, why string) {
 		p.last = 0
 	}
 	p.last = min(max(2*p.last, pauseFirst), pauseMost)
-	p.until, p.limits, p.young, p.why = now.Add(p.last), limits, false, api.Shorten(why, maxWhy)
+	p.until, p.limits, p.found, p.why = now.Add(p.last), limits, "", api.Shorten(why, maxWhy)
+}
+
+// await gives a gang no mandate until gangs may be evicted for it that may not be now.
+func (g *gang) await(until time.Time, limits uint64, found string) {
+	p := &g.pause
+	p.until, p.limits, p.found = until, limits, found
 }
 
 // giveMandate tells a gang from whom it may take what it lacks. It returns at how many gangs it looked.
 func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	a := g.ask()
+	a.now = now
 	lacks := a.lacks()
 	to, serial := g.home()
 	rule, s := c.offerFor(now, a, lacks, &c.found)
 	defer c.found.clear()
 	if !s.enough {
 		if !s.soonest.IsZero() {
-			g.pause.until, g.pause.limits, g.pause.young = s.soonest, c.limitsVersion, true
+			g.await(s.soonest, c.limitsVersion, foundYoung)
+			return s.looked
+		}
+		if s.taken { // it failed for no reason of its own, so the next pause is no longer
+			g.await(now.Add(pauseFirst), c.limitsVersion, foundTaken)
 			return s.looked
 		}
 		g.rest(now, c.limitsVersion, "the gangs that may be evicted do not have what it lacks")
@@ -475,6 +501,7 @@ type offer struct {
 	sides  []*side // a parent before its children
 
 	looked  int       // gangs, to find them
+	taken   bool      // some of these make room for others already, or were offered to them
 	freed   []int64   // by them, of each of what is lacking
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
@@ -568,6 +595,8 @@ func (s *offer) admits(now time.Time, r *reservation, least time.Duration) bool 
 	switch r.spares(now, least) {
 	case "":
 		return true
+	case claimedAlready:
+		s.taken = true
 	case tooYoung:
 		if at := time.UnixMilli(r.granted).Add(least); s.soonest.IsZero() || at.Before(s.soonest) {
 			s.soonest = at
@@ -584,12 +613,12 @@ func (c *Core) offerFor(now time.Time, a ask, lacks []lack, f *found) (wire.Rule
 	if s.enough = s.cover(lacks); s.enough {
 		return wire.Rule_RULE_RECLAIM, s
 	}
-	soonest, looked := s.soonest, s.looked
+	soonest, looked, taken := s.soonest, s.looked, s.taken
 	f.clear()
 	if s = preemptible(now, a, lacks, f); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
 		s.soonest = soonest
 	}
-	s.looked += looked
+	s.looked, s.taken = s.looked+looked, s.taken || taken
 	s.enough = s.cover(lacks)
 	return wire.Rule_RULE_PREEMPT, s
 }
@@ -629,7 +658,7 @@ func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
 	for _, g := range a.queue.reserved[:min(len(a.queue.reserved), lookedAtMost)] {
 		s.looked++
 		h := g.holding()
-		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
+		if s.taken = s.taken || g.offeredTo != nil; !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
 			continue
 		}
 		if borrows && len(a.demand) > 0 && usesAny(a.queue.threshold(), h.amounts) {
@@ -666,7 +695,7 @@ func (s *offer) chooseFirst(lacks []lack) {
 func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
 	s := &offer{found: f, freed: make([]int64, len(lacks))}
 	for mine := a.queue; mine.parent != nil && s.looked < lookedAtMost; mine = mine.parent {
-		if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
+		if !mine.mayTake(a) {
 			continue
 		}
 		var tops sides
@@ -725,6 +754,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 		s.looked++
 		h := g.holding()
 		if g.offeredTo != nil { // it counts as gone: else many mandates would have one queue lose more than it may
+			s.taken = true
 			for p := d; p != nil; p = p.parent {
 				p.offered = add(p.offered, h.amounts)
 			}
