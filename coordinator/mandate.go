@@ -17,8 +17,9 @@ import (
 // anybody. Its home makes a plan of that, for only node shards know whether there is room then, and claims (claims.go). A mandate decides
 // nothing and is not kept in the store.
 //
-// Nobody is evicted before the gang has waited for the preemptionDelay of its queue: room often frees itself. From the moment when it could
-// be given a mandate, and until it starts or no plan is found, the gang bars others from borrowing what it lacks.
+// Nobody is evicted before the gang has waited for the preemptionDelay of its queue, and its queue has been entitled to what it wants for so
+// long (lasting.go): room often frees itself. From the moment when it is entitled, and until it starts or no plan is found, the gang bars others
+// from borrowing what it lacks.
 //
 // The work is bounded: each Tick looks at a few gangs of a few queues, each mandate at a bounded number of gangs, and all mandates of a Tick
 // together at another.
@@ -63,13 +64,15 @@ type pause struct {
 	until  time.Time
 	last   time.Duration
 	limits uint64 // it ends when limits change
-	young  bool   // until gangs may be evicted that started too short a time ago
-	stale  bool   // what its last plan was made of had changed
-	why    string // for people, unless it is young
+	found  string // foundYoung, foundTaken or foundStale: the next look may well find more, so others are barred meanwhile
+	why    string // beside it, for people
 }
 
-// bars reports whether others are kept meanwhile from borrowing what the gang lacks.
-func (p *pause) bars() bool { return p.young || p.stale }
+const (
+	foundYoung = "gangs that may be evicted for it got their quota too short a time ago"
+	foundTaken = "gangs that may be evicted for it make room for others already"
+	foundStale = "the evictions that were planned for it were overtaken by other changes"
+)
 
 // maxWhy bounds what a home says of a plan that it did not find, in bytes.
 const maxWhy = 256
@@ -131,7 +134,7 @@ func (r *reservation) spares(now time.Time, least time.Duration) string {
 	case r.closing || r.revision == 0 || r.claim != nil || r.demand.IsZero():
 		return notCharged
 	case r.claimedBy != nil:
-		return "it makes room for another gang already"
+		return claimedAlready
 	case !r.preemptible || r.forced:
 		return "it may not be evicted"
 	case now.UnixMilli()-r.granted < least.Milliseconds() && !fault.On(fault.RuntimeForgotten):
@@ -141,8 +144,9 @@ func (r *reservation) spares(now time.Time, least time.Duration) string {
 }
 
 const (
-	tooYoung   = "it started too short a time ago"
-	notCharged = "it is not charged, or leaves"
+	tooYoung       = "it started too short a time ago"
+	notCharged     = "it is not charged, or leaves"
+	claimedAlready = "it makes room for another gang already"
 )
 
 // stuckSaid takes note of a gang that finds no room.
@@ -188,19 +192,27 @@ func (c *Core) findMandates(now time.Time) {
 		c.updateFair(now)
 	}
 	c.unbar(func(g *gang) bool {
-		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && !g.pause.bars()
+		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && g.pause.found == ""
 	})
+	c.tree.root.observe(now)
 	var due []*gang
 	for _, g := range c.considered(now) {
 		a := g.ask()
+		lacks := a.lacks()
 		rule := wire.Rule_RULE_UNKNOWN
 		paused := g.paused(now, c.limitsVersion)
-		if !paused || g.pause.bars() {
-			rule, _ = a.prospect(a.lacks())
+		if !paused || g.pause.found != "" {
+			rule, _ = a.prospect(lacks)
 		}
 		c.bar(g, rule == wire.Rule_RULE_RECLAIM && g.req != nil)
-		since := g.lacking()
-		if rule != wire.Rule_RULE_UNKNOWN && !paused && g.mandate == nil && !now.Before(since.Add(a.queue.preemptionDelay())) {
+		if rule == wire.Rule_RULE_UNKNOWN || paused || g.mandate != nil || now.Before(g.lacking().Add(a.queue.preemptionDelay())) {
+			continue
+		}
+		a.now = now
+		if lasting, mine := a.prospect(lacks); lasting == rule {
+			if rule == wire.Rule_RULE_RECLAIM && g.pause.until.Before(mine.entitledSince(now, a)) {
+				g.pause = pause{} // no plan was found under circumstances that are over
+			}
 			due = append(due, g)
 		}
 	}
@@ -254,7 +266,7 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 				if looked++; n == firstOfQueue || looked > seenOfQueue {
 					return false
 				}
-				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.bars()) { // those for whom no plan was found stand in nobody's way
+				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.found != "") { // those for whom no plan was found stand in nobody's way
 					if r.gang.mandate == nil {
 						n++
 					}
@@ -326,7 +338,7 @@ func (a ask) prospect(lacks []lack) (wire.Rule, *queue) {
 	}
 	for mine := a.queue; mine.parent != nil; mine = mine.parent {
 		helps := slices.ContainsFunc(lacks, func(l lack) bool { return api.Under(mine.parent.path, l.at.path) })
-		if !helps || mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
+		if !helps || !mine.mayTake(a) {
 			continue
 		}
 		if slices.ContainsFunc(mine.parent.children, func(o *queue) bool { return o != mine && o.mayLose() }) {
@@ -416,6 +428,14 @@ func (c *Core) endMandate(g *gang) {
 	c.mandated = slices.DeleteFunc(c.mandated, func(o *gang) bool { return o == g })
 }
 
+// lastUnder is how long the last pause was, 0 where limits have changed since.
+func (p *pause) lastUnder(limits uint64) time.Duration {
+	if p.limits != limits {
+		return 0
+	}
+	return p.last
+}
+
 // rest gives a gang no mandate for a while: no plan was found, or none came.
 func (g *gang) rest(now time.Time, limits uint64, why string) {
 	g.pauseFor(now, limits, pauseFirst, why)
@@ -425,28 +445,34 @@ func (g *gang) rest(now time.Time, limits uint64, why string) {
 // and the next plan may well do.
 func (g *gang) retry(now time.Time, limits uint64, why string) {
 	g.pauseFor(now, limits, staleFirst, why)
-	g.pause.stale = true
+	g.pause.found = foundStale
 }
 
 func (g *gang) pauseFor(now time.Time, limits uint64, first time.Duration, why string) {
-	last := g.pause.last
-	if g.pause.limits != limits {
-		last = 0
-	}
-	last = min(max(2*last, first), pauseMost)
+	last := min(max(2*g.pause.lastUnder(limits), first), pauseMost)
 	g.pause = pause{until: now.Add(last), last: last, limits: limits, why: api.Shorten(why, maxWhy)}
+}
+
+// await gives a gang no mandate until gangs may be evicted for it that may not be now.
+func (g *gang) await(until time.Time, limits uint64, found string) {
+	g.pause = pause{until: until, last: g.pause.lastUnder(limits), limits: limits, found: found}
 }
 
 // giveMandate tells a gang from whom it may take what it lacks. It returns at how many gangs it looked.
 func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	a := g.ask()
+	a.now = now
 	lacks := a.lacks()
 	to, serial := g.home()
 	rule, s := c.offerFor(now, a, lacks, &c.found)
 	defer c.found.clear()
 	if !s.enough {
 		if !s.soonest.IsZero() {
-			g.pause.until, g.pause.limits, g.pause.young, g.pause.stale = s.soonest, c.limitsVersion, true, false
+			g.await(s.soonest, c.limitsVersion, foundYoung)
+			return s.looked
+		}
+		if s.taken { // it failed for no reason of its own, so the next pause is no longer
+			g.await(now.Add(pauseFirst), c.limitsVersion, foundTaken)
 			return s.looked
 		}
 		g.rest(now, c.limitsVersion, "the gangs that may be evicted do not have what it lacks")
@@ -492,6 +518,7 @@ type offer struct {
 
 	looked  int       // gangs, to find them,
 	each    int       // of each queue at most
+	taken   bool      // some of those that were looked at make room for others already, or were offered to them
 	freed   []int64   // by them, of each of what is lacking
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
@@ -585,6 +612,8 @@ func (s *offer) admits(now time.Time, r *reservation, least time.Duration) bool 
 	switch r.spares(now, least) {
 	case "":
 		return true
+	case claimedAlready:
+		s.taken = true
 	case tooYoung:
 		if at := time.UnixMilli(r.granted).Add(least); s.soonest.IsZero() || at.Before(s.soonest) {
 			s.soonest = at
@@ -601,12 +630,12 @@ func (c *Core) offerFor(now time.Time, a ask, lacks []lack, f *found) (wire.Rule
 	if s.enough = s.cover(lacks); s.enough {
 		return wire.Rule_RULE_RECLAIM, s
 	}
-	soonest, looked := s.soonest, s.looked
+	soonest, looked, taken := s.soonest, s.looked, s.taken
 	f.clear()
 	if s = preemptible(now, a, lacks, f); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
 		s.soonest = soonest
 	}
-	s.looked += looked
+	s.looked, s.taken = s.looked+looked, s.taken || taken
 	s.enough = s.cover(lacks)
 	return wire.Rule_RULE_PREEMPT, s
 }
@@ -646,7 +675,7 @@ func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
 	for _, g := range newest(a.queue.reserved, lookedAtMost) {
 		s.looked++
 		h := g.holding()
-		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
+		if s.taken = s.taken || g.offeredTo != nil; !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
 			continue
 		}
 		if borrows && len(a.demand) > 0 && usesAny(a.queue.threshold(), h.amounts) {
@@ -683,7 +712,7 @@ func (s *offer) chooseFirst(lacks []lack) {
 func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
 	s := &offer{found: f, freed: make([]int64, len(lacks))}
 	for mine := a.queue; mine.parent != nil && s.looked < lookedAtMost; mine = mine.parent {
-		if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
+		if !mine.mayTake(a) {
 			continue
 		}
 		s.divide(mine)
@@ -781,6 +810,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 		s.looked++
 		h := g.holding()
 		if g.offeredTo != nil { // it counts as gone: else many mandates would have one queue lose more than it may
+			s.taken = true
 			for p := d; p != nil; p = p.parent {
 				p.offered = add(p.offered, h.amounts)
 			}

@@ -219,6 +219,7 @@ type queue struct {
 	lessened  string        // likewise of what it deserves
 	asked     account       // for what requests in the subtree wait that freed quota can help
 	fair      api.Resources // its fair share, of those resources that the parent can give only so much of (shares.go)
+	short     []shortOf     // by how much it has been below its threshold, and since when (lasting.go)
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 	pool      api.Resources // the same with what the nodes have: what the queue's children share

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"slices"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -39,6 +40,7 @@ type ask struct {
 	has      api.Resources // what it is charged already: it lacks room
 	priority int64
 	lacked   api.Resources // of what the nodes have, as the record of its claim says; nil: what it lacks now
+	now      time.Time     // only what its queues have been entitled to for the preemptionDelay counts; zero: all that they are entitled to
 }
 
 // uses are the resources that it is about.
@@ -192,7 +194,7 @@ func (a ask) mayReclaim(h holding, lacks []lack) bool {
 		return false
 	}
 	mine, other := apart(a.queue, h.queue)
-	return mine.parent.limits.policy().GetReclaim() != wire.Reclaim_RECLAIM_NEVER && mine.entitled(a) && other.loses(h, lacks)
+	return mine.mayTake(a) && other.loses(h, lacks)
 }
 
 // loses reports whether the holding, of the queue or one below it, has something of what is lacking, and every queue from its own up to

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -177,32 +178,30 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		return "", "", time.Time{}
 	case g.mandate != nil:
 		return "its home looks for gangs without which each of its pods would have a node", "", time.Time{}
-	case g.paused(now, c.limitsVersion) && g.pause.young:
-		return "gangs that may be evicted for it got their quota too short a time ago", "the first of them may be evicted", g.pause.until
+	case g.paused(now, c.limitsVersion) && g.pause.found == foundYoung:
+		return foundYoung, "the first of them may be evicted", g.pause.until
 	case g.paused(now, c.limitsVersion):
-		why := ""
+		words = cmp.Or(g.pause.found, "no gangs were found whose eviction would let it start")
 		if g.pause.why != "" {
-			why = ": " + g.pause.why
+			words += ": " + g.pause.why
 		}
-		if g.pause.stale {
-			return "the evictions that were planned for it were overtaken by other changes" + why, "it looks again", g.pause.until
-		}
-		return "no gangs were found whose eviction would let it start" + why, "it looks again", g.pause.until
+		return words, "it looks again", g.pause.until
 	}
 	if c.tree.byFairShare {
 		c.updateFair(now)
 	}
 	a := g.ask()
 	lacks := a.lacks()
+	since := g.lacking()
 	switch rule, mine := a.prospect(lacks); rule {
 	case wire.Rule_RULE_RECLAIM:
-		words = fmt.Sprintf("queue %q may take back for it what it %s", mine.path, mine.entitlement())
+		words, since = fmt.Sprintf("queue %q may take back for it what it %s", mine.path, mine.entitlement()), later(since, mine.entitledSince(now, a))
 	case wire.Rule_RULE_PREEMPT:
 		words = "gangs of lower priority in its queue may be evicted for it"
 	default:
 		return "nobody is evicted for it: " + a.whyNobody(lacks), "", time.Time{}
 	}
-	if at = g.lacking().Add(a.queue.preemptionDelay()); now.Before(at) {
+	if at = since.Add(a.queue.preemptionDelay()); now.Before(at) {
 		return words, "at the earliest", at
 	}
 	return words, "it is looked at in its turn", time.Time{}

@@ -136,6 +136,7 @@ type hall struct {
 	ended     []time.Duration // evictions, by when they were decided
 	wasted    []float64       // what evicted gangs had, times how long they ran: by resource, in parts of the whole times hours
 	lacking   []float64       // what queues with a backlog lack of what they deserve, summed over queues
+	below     []float64       // and of what the oracle gives them
 	idle      []float64       // what is free though a gang that waits would fit
 	completed int
 
@@ -436,7 +437,7 @@ func (h *hall) sample() {
 	h.root.sum()
 	h.root.gets = []float64{1, 1, 1}
 	h.root.pour()
-	worst, lacking := 0.0, 0.0
+	worst, lacking, below := 0.0, 0.0, 0.0
 	var used [3]float64
 	for _, t := range h.teams {
 		has, should, lacks := 0.0, 0.0, 0.0
@@ -449,10 +450,12 @@ func (h *hall) sample() {
 		lacking += lacks
 		if t.waits > 0 {
 			worst = max(worst, math.Abs(has-should))
+			below += max(0, should-has)
 		}
 	}
 	h.used += slices.Max(used[:])
 	h.lacking = append(h.lacking, 100*lacking)
+	h.below = append(h.below, 100*below)
 	h.idle = append(h.idle, 100*h.unused(used[:]))
 	h.all = append(h.all, 100*worst)
 	if h.now-h.changed >= settled {

@@ -127,6 +127,7 @@ func (h *hall) waste() []report.Value {
 		{Name: "gangs that ran to their end", Value: float64(h.completed)},
 		{Name: "in use, of the resource used most", Unit: "%", Value: 100 * h.used / float64(max(1, len(h.all)))},
 		{Name: "what queues lack of what they deserve and want, mean", Unit: "%", Value: mean(h.lacking)},
+		{Name: "what queues with a backlog lack of what the oracle gives them, mean", Unit: "%", Value: mean(h.below)},
 		{Name: "largest distance to the oracle, mean over time", Unit: "%", Value: mean(h.all)},
 		{Name: nameUnused, Unit: "%", Value: mean(h.idle)},
 	}

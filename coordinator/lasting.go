@@ -1,0 +1,110 @@
+package coordinator
+
+import (
+	"time"
+
+	"basalt.dev/basalt/api/wire"
+)
+
+// How long a queue has been short. A gang may have waited for hours before its queue becomes entitled to what it wants: another gang of the
+// queue ends, or another queue's backlog, and fair shares change. Room often becomes free by itself then, so preemptionDelay counts from that
+// moment on, and begins anew when the right was interrupted.
+//
+// It is the queue that is observed, and not each gang: of the gangs that wait only the first few are looked at in a Tick. For each resource of its
+// threshold a queue keeps since when it has had at least so much less than that, as a staircase: what lacks longest is the least. That is the
+// monotonic queue of a sliding-window minimum, for windows of all lengths. (Every gang has the preemptionDelay of its own leaf.)
+//
+// Tried and dropped: to count from the first denial alone. Who had waited for long evicted others in the moment in which one of its queue's own
+// gangs ended, or a fair share moved (bench/README has what that wasted).
+
+// lasting is by how much a queue has been below its threshold, and since when: both grow from step to step.
+type lasting []lastingStep
+
+type lastingStep struct {
+	since time.Time
+	short int64 // at least, without a break; negative where it is above
+}
+
+// lastingSteps bounds how many steps are kept of a resource. Beyond, some rights count as younger than they are.
+const lastingSteps = 32
+
+// observe takes note of how much is short now.
+func (l *lasting) observe(now time.Time, short int64) {
+	steps, since := *l, now
+	for n := len(steps) - 1; n >= 0 && steps[n].short >= short; n-- {
+		since, steps = steps[n].since, steps[:n]
+	}
+	if len(steps) == lastingSteps { // those two are made one that are closest in time
+		closest := 1
+		for n := range steps[1:] {
+			if gap := steps[n+1].since.Sub(steps[n].since); gap < steps[closest].since.Sub(steps[closest-1].since) {
+				closest = n + 1
+			}
+		}
+		steps = append(steps[:closest-1], steps[closest:]...)
+	}
+	*l = append(steps, lastingStep{since, short})
+}
+
+// since returns since when so much is short, without a break; now if it is not, as far as is known.
+func (l lasting) since(now time.Time, short int64) time.Time {
+	for _, step := range l {
+		if step.short >= short {
+			return step.since
+		}
+	}
+	return now
+}
+
+// shortOf is what a queue lacks of one resource.
+type shortOf struct {
+	resource string
+	lasting
+}
+
+// observe takes note of what the queue, and those below it, are short of their thresholds.
+func (q *queue) observe(now time.Time) {
+	if q.parent != nil {
+		threshold := q.threshold()
+		if len(q.short) != len(threshold) {
+			q.short = q.short[:0]
+		}
+		for n, t := range threshold {
+			switch {
+			case n == len(q.short):
+				q.short = append(q.short, shortOf{resource: t.Resource})
+			case q.short[n].resource != t.Resource:
+				q.short[n] = shortOf{resource: t.Resource}
+			}
+			q.short[n].observe(now, wide{}.plus(t.Value).sub(q.has(t.Resource)).amount())
+		}
+	}
+	for _, c := range q.children {
+		c.observe(now)
+	}
+}
+
+// entitledSince returns since when the queue, which is entitled to what an ask wants, has been so without a break.
+func (q *queue) entitledSince(now time.Time, a ask) (since time.Time) {
+	for _, d := range a.uses() {
+		for _, s := range q.short {
+			if s.resource == d.Resource && d.Value > 0 {
+				since = later(since, s.since(now, a.demand.Value(d.Resource)))
+			}
+		}
+	}
+	return since
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// mayTake reports whether the queue may take back what an ask wants.
+func (q *queue) mayTake(a ask) bool {
+	return q.parent.limits.policy().GetReclaim() != wire.Reclaim_RECLAIM_NEVER && q.entitled(a) &&
+		(a.now.IsZero() || !a.now.Before(q.entitledSince(a.now, a).Add(a.queue.preemptionDelay())))
+}
