@@ -120,14 +120,18 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 	}
 	c.endMandate(g)
 	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
-		g.rest(now, c.limitsVersion, m.GetWhy())
-		c.bar(g, false)
+		if m.GetStale() {
+			g.retry(now, c.limitsVersion, m.GetWhy())
+		} else {
+			g.rest(now, c.limitsVersion, m.GetWhy())
+			c.bar(g, false)
+		}
 		refuse("")
 		return
 	}
 	cl, why := c.readClaim(now, g, x, m)
 	if why != "" {
-		g.rest(now, c.limitsVersion, why)
+		g.retry(now, c.limitsVersion, why)
 		refuse(why)
 		return
 	}

@@ -24,12 +24,13 @@ import (
 // together at another.
 
 const (
-	mandatesAtOnce = 64               // that are open
-	mandateFor     = 10 * time.Second // a mandate ends if no plan came by then
-	stuckFor       = time.Minute      // a gang counts as stuck for so long after it said so
-	pauseFirst     = 10 * time.Second // before a gang for which no plan was found gets another mandate; it doubles up to
-	pauseMost      = 10 * time.Minute // this
-	preemptDelay   = 10 * time.Second // defaults of Queue.spec
+	mandatesAtOnce = 64                     // that are open
+	mandateFor     = 10 * time.Second       // a mandate ends if no plan came by then
+	stuckFor       = time.Minute            // a gang counts as stuck for so long after it said so
+	pauseFirst     = 10 * time.Second       // before a gang for which no plan was found gets another mandate; it doubles up to
+	pauseMost      = 10 * time.Minute       // this
+	staleFirst     = 500 * time.Millisecond // the same for one whose plan was overtaken by what others did
+	preemptDelay   = 10 * time.Second       // defaults of Queue.spec
 	minRuntime     = time.Minute
 
 	consideredAtOnce = 64               // gangs that a Tick looks at
@@ -62,9 +63,13 @@ type pause struct {
 	until  time.Time
 	last   time.Duration
 	limits uint64 // it ends when limits change
-	young  bool   // until gangs may be evicted that started too short a time ago: others are barred meanwhile
-	why    string // otherwise, for people
+	young  bool   // until gangs may be evicted that started too short a time ago
+	stale  bool   // what its last plan was made of had changed
+	why    string // for people, unless it is young
 }
+
+// bars reports whether others are kept meanwhile from borrowing what the gang lacks.
+func (p *pause) bars() bool { return p.young || p.stale }
 
 // maxWhy bounds what a home says of a plan that it did not find, in bytes.
 const maxWhy = 256
@@ -183,14 +188,14 @@ func (c *Core) findMandates(now time.Time) {
 		c.updateFair(now)
 	}
 	c.unbar(func(g *gang) bool {
-		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && !g.pause.young
+		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && !g.pause.bars()
 	})
 	var due []*gang
 	for _, g := range c.considered(now) {
 		a := g.ask()
 		rule := wire.Rule_RULE_UNKNOWN
 		paused := g.paused(now, c.limitsVersion)
-		if !paused || g.pause.young {
+		if !paused || g.pause.bars() {
 			rule, _ = a.prospect(a.lacks())
 		}
 		c.bar(g, rule == wire.Rule_RULE_RECLAIM && g.req != nil)
@@ -249,7 +254,7 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 				if looked++; n == firstOfQueue || looked > seenOfQueue {
 					return false
 				}
-				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.young) { // those for whom no plan was found stand in nobody's way
+				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.bars()) { // those for whom no plan was found stand in nobody's way
 					if r.gang.mandate == nil {
 						n++
 					}
@@ -411,14 +416,25 @@ func (c *Core) endMandate(g *gang) {
 	c.mandated = slices.DeleteFunc(c.mandated, func(o *gang) bool { return o == g })
 }
 
-// rest gives a gang no mandate for a while.
+// rest gives a gang no mandate for a while: no plan was found, or none came.
 func (g *gang) rest(now time.Time, limits uint64, why string) {
-	p := &g.pause
-	if p.limits != limits {
-		p.last = 0
+	g.pauseFor(now, limits, pauseFirst, why)
+}
+
+// retry does so for a short while at first: others changed what its plan was made of. Where many claim at once that happens to all of them,
+// and the next plan may well do.
+func (g *gang) retry(now time.Time, limits uint64, why string) {
+	g.pauseFor(now, limits, staleFirst, why)
+	g.pause.stale = true
+}
+
+func (g *gang) pauseFor(now time.Time, limits uint64, first time.Duration, why string) {
+	last := g.pause.last
+	if g.pause.limits != limits {
+		last = 0
 	}
-	p.last = min(max(2*p.last, pauseFirst), pauseMost)
-	p.until, p.limits, p.young, p.why = now.Add(p.last), limits, false, api.Shorten(why, maxWhy)
+	last = min(max(2*last, first), pauseMost)
+	g.pause = pause{until: now.Add(last), last: last, limits: limits, why: api.Shorten(why, maxWhy)}
 }
 
 // giveMandate tells a gang from whom it may take what it lacks. It returns at how many gangs it looked.
@@ -430,7 +446,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	defer c.found.clear()
 	if !s.enough {
 		if !s.soonest.IsZero() {
-			g.pause.until, g.pause.limits, g.pause.young = s.soonest, c.limitsVersion, true
+			g.pause.until, g.pause.limits, g.pause.young, g.pause.stale = s.soonest, c.limitsVersion, true, false
 			return s.looked
 		}
 		g.rest(now, c.limitsVersion, "the gangs that may be evicted do not have what it lacks")
@@ -474,7 +490,8 @@ type offer struct {
 	enough bool    // all of them would free what is lacking
 	sides  []*side // a parent before its children
 
-	looked  int       // gangs, to find them
+	looked  int       // gangs, to find them,
+	each    int       // of each queue at most
 	freed   []int64   // by them, of each of what is lacking
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
@@ -626,7 +643,7 @@ func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
 		borrows = borrows || !usesAny(q.threshold(), a.demand)
 	}
 	d, least := &side{queue: a.queue, number: -1}, a.queue.minRuntime(wire.Rule_RULE_PREEMPT)
-	for _, g := range a.queue.reserved[:min(len(a.queue.reserved), lookedAtMost)] {
+	for _, g := range newest(a.queue.reserved, lookedAtMost) {
 		s.looked++
 		h := g.holding()
 		if !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
@@ -669,6 +686,7 @@ func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
 		if mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER || !mine.entitled(a) {
 			continue
 		}
+		s.divide(mine)
 		var tops sides
 		for _, other := range mine.parent.children {
 			if other == mine {
@@ -704,6 +722,44 @@ func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
 	return s
 }
 
+// divide notes at how many gangs of each queue the offer looks that is beside one, or below such a queue. If they have too many together, it
+// is at as many of each, and at all where there are fewer: the first queues in the order of their paths would use up the others' part.
+func (s *offer) divide(mine *queue) {
+	left := lookedAtMost - s.looked
+	if s.each = left; mine.parent.admitted-mine.admitted <= left {
+		return
+	}
+	var counts []int
+	var walk func(q *queue)
+	walk = func(q *queue) {
+		if q == mine || !q.mayLose() {
+			return
+		}
+		if n := len(q.reserved); n > 0 {
+			counts = append(counts, n)
+		}
+		for _, child := range q.children {
+			walk(child)
+		}
+	}
+	for _, other := range mine.parent.children {
+		walk(other)
+	}
+	slices.Sort(counts)
+	for i, n := range counts {
+		if each := left / (len(counts) - i); n > each {
+			s.each = max(1, each)
+			return
+		}
+		left -= n
+	}
+}
+
+// newest returns so many of a queue's gangs, most of which got their quota later than the others.
+func newest(reserved []*gang, most int) []*gang {
+	return reserved[max(0, len(reserved)-max(0, most)):]
+}
+
 // sidesOf makes the side of a queue and those below it, nil if nothing can be taken there. The ask is entitled to take from other, which
 // the queue is or is below.
 func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *queue) *side {
@@ -721,7 +777,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 	least := q.minRuntime(wire.Rule_RULE_RECLAIM)
 	var last api.Resources // gangs of a queue are often alike
 	loses, borrowed, from := false, false, len(s.found.order)
-	for _, g := range q.reserved[:min(len(q.reserved), lookedAtMost-s.looked)] {
+	for _, g := range newest(q.reserved, min(s.each, lookedAtMost-s.looked)) {
 		s.looked++
 		h := g.holding()
 		if g.offeredTo != nil { // it counts as gone: else many mandates would have one queue lose more than it may

@@ -77,3 +77,36 @@ func BenchmarkMandate(b *testing.B) {
 		})
 	}
 }
+
+// TestMandateLooksAtAllQueues: a queue with more gangs than a mandate looks at leaves a part of them to the queues after it, which have more
+// above what they deserve.
+func TestMandateLooksAtAllQueues(t *testing.T) {
+	r := newRush(false)
+	const large, small = lookedAtMost + 500, 300
+	r.queue("root", rushCPU(large+small), nil)
+	r.queue("a", nil, rushCPU(10))
+	r.queue("b0", nil, rushCPU(large-20))
+	r.queue("b1", nil, rushCPU(1))
+	r.step(QueuesSynced{})
+	r.step(ShardLinked{Incarnation: "s1"})
+	r.pass(2 * time.Second)
+	for i := range large {
+		r.reserve(fmt.Sprint("l", i), "b0", 1)
+	}
+	for i := range small {
+		r.reserve(fmt.Sprint("s", i), "b1", 1)
+	}
+	if !r.until(time.Hour, func() bool { return len(r.granted) == large+small }) {
+		t.Fatalf("%d granted", len(r.granted))
+	}
+	a := ask{queue: r.c.tree.byPath["a"], demand: rushCPU(10)}
+	rule, s := r.c.offerFor(r.now, a, a.lacks(), &r.c.found)
+	if rule != wire.Rule_RULE_RECLAIM || !s.enough || s.looked > lookedAtMost || s.looked < lookedAtMost-1 {
+		t.Errorf("%v, enough %t, after a look at %d gangs", rule, s.enough, s.looked)
+	}
+	for _, v := range s.first() {
+		if v.side.queue.path != "b1" {
+			t.Errorf("gang %s of queue %s goes first", v.uid, v.side.queue.path)
+		}
+	}
+}

@@ -696,7 +696,8 @@ func (w *world) random() {
 					v := m.Candidates[w.rng.Intn(len(m.Candidates))]
 					victims = append(victims, &wire.Victim{Gang: v.Gang, Attempt: v.Attempt})
 				}
-				x := &wire.Claim{Gang: w.ref(uid, g), Attempt: m.Attempt, Serial: m.Serial, Mandate: m.Number, Term: m.Term, TableEpoch: w.epoch(), Victims: victims}
+				x := &wire.Claim{Gang: w.ref(uid, g), Attempt: m.Attempt, Serial: m.Serial, Mandate: m.Number, Term: m.Term, TableEpoch: w.epoch(), Victims: victims,
+					Stale: len(victims) == 0 && m.Number%2 == 0}
 				for _, v := range victims {
 					x.Awaits = append(x.Awaits, v.Gang.Uid)
 				}

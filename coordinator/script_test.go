@@ -504,10 +504,10 @@ func (p *player) do(words []string) {
 			w.Pods = append(w.Pods, pod.Uid)
 		}
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Condemn{Condemn: w}})
-	case "claim": // claim GANG queue= victims=GANG/QUEUE:POD+POD,.. (pods of 1 cpu) awaits=.. (the victims, if not said) mandate= serial= term=: under the last mandate
+	case "claim": // claim GANG queue= victims=GANG/QUEUE:POD+POD,.. (pods of 1 cpu) awaits=.. (the victims, if not said) mandate= serial= term= [stale]: under the last mandate
 		m := p.mandate[name]
 		w := &wire.Claim{Gang: a.gang(), Attempt: p.attempt(name), Serial: uint64(a.number("serial", int64(m.GetSerial()))), Mandate: uint64(a.number("mandate", int64(m.GetNumber()))),
-			Term: a.number("term", m.GetTerm()), TableEpoch: uint64(p.epoch()), GraceMs: a.number("grace", 0)}
+			Term: a.number("term", m.GetTerm()), TableEpoch: uint64(p.epoch()), GraceMs: a.number("grace", 0), Stale: a.has("stale")}
 		for _, word := range strings.Split(a.values["victims"], ",") {
 			if uid, queue, found := strings.Cut(word, "/"); found {
 				queue, pods, single := strings.Cut(queue, ":")

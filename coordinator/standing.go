@@ -184,6 +184,9 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		if g.pause.why != "" {
 			why = ": " + g.pause.why
 		}
+		if g.pause.stale {
+			return "the evictions that were planned for it were overtaken by other changes" + why, "it looks again", g.pause.until
+		}
 		return "no gangs were found whose eviction would let it start" + why, "it looks again", g.pause.until
 	}
 	if c.tree.byFairShare {

@@ -3808,6 +3808,7 @@ type Claim struct {
 	Awaits        []string               `protobuf:"bytes,8,rep,name=awaits,proto3" json:"awaits,omitempty"`                   // UIDs of all gangs, and of single pods, that it waits for, those included that leave anyway; a victim that is not among them gives quota alone
 	GraceMs       int64                  `protobuf:"varint,9,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // the longest that a pod of them may take to leave
 	Why           string                 `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`                        // without victims: why none was found, for people
+	Stale         bool                   `protobuf:"varint,11,opt,name=stale,proto3" json:"stale,omitempty"`                   // without victims: a plan was found, but node shards had changed since they told of their rooms
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3910,6 +3911,13 @@ func (x *Claim) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *Claim) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
 }
 
 // Whether a claim stands. It is said again, with accepted false, when a claim that was accepted is dropped.
@@ -9063,7 +9071,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04side\x18\x04 \x01(\rR\x04side\x12\x14\n" +
 	"\x05least\x18\x05 \x01(\rR\x05least\x12\x1c\n" +
 	"\tcondemned\x18\x06 \x03(\x06R\tcondemned\x12\x1a\n" +
-	"\bstanding\x18\a \x01(\rR\bstanding\"\xac\x02\n" +
+	"\bstanding\x18\a \x01(\rR\bstanding\"\xc2\x02\n" +
 	"\x05Claim\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9076,7 +9084,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06awaits\x18\b \x03(\tR\x06awaits\x12\x19\n" +
 	"\bgrace_ms\x18\t \x01(\x03R\agraceMs\x12\x10\n" +
 	"\x03why\x18\n" +
-	" \x01(\tR\x03why\"\xf4\x01\n" +
+	" \x01(\tR\x03why\x12\x14\n" +
+	"\x05stale\x18\v \x01(\bR\x05stale\"\xf4\x01\n" +
 	"\n" +
 	"ClaimReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +

@@ -34,6 +34,8 @@ func clusterCommand() *cobra.Command {
   basalt-bench cluster                                95 % of the CPU in use, pods that end for each that comes
   basalt-bench cluster --shards 1,2,4,8 --runs 3      scaling, by CPU time
   basalt-bench cluster --scenario cluster-large       gangs of 10,000 beside the load
+  basalt-bench cluster --scenario cluster-claims --shards 8
+                                                      gangs claim what others were lent: one of 10,000 pods, then 100 at once
   basalt-bench cluster --scenario cluster-99          also: cluster-burst, -never, -crowd, -allocation
 
 CPU a pod is Basalt's and its control store's. The API in memory and the stand-ins for users and kubelets run in the same
@@ -149,6 +151,11 @@ const (
 	largeDurable = "gang of 10,000: complete to all intents, p99"
 	behindBest   = "CPU allocated, behind one global best fit"
 	behindGPU    = "GPUs allocated, behind one global best fit"
+	claimClosed  = "a large gang claims: denied to all victims closed"
+	claimPlan    = "a large gang claims: rooms known to rooms promised"
+	claimsAll    = "many claim: denied to all claims decided"
+	claimsTwice  = "victims of two claims"
+	claimsFail   = "failover with claims, beyond one without"
 )
 
 // clusterTarget says what is to be reached.
@@ -157,6 +164,7 @@ func clusterTarget(s *scenario.Scenario) func(string) report.Target {
 		podsAPair: report.AtLeast(20_000), holdTrouble: report.AtMost(1), commitsNo: report.AtMost(0.01), lateGangs: report.AtMost(0),
 		conflicts: report.AtMost(0), broken: report.AtMost(0), leftOver: report.AtMost(0), largeHeld: report.AtMost(250), largeDurable: report.AtMost(1000),
 		behindBest: report.AtMost(1), behindGPU: report.AtMost(1),
+		claimClosed: report.AtMost(1000), claimPlan: report.AtMost(150), claimsAll: report.AtMost(3000), claimsTwice: report.AtMost(0), claimsFail: report.AtMost(200),
 	}
 	if s.Arrivals.Steady != nil {
 		targets[cpuUsed] = report.AtLeast(float64(s.Arrivals.Steady.CPUPercent) - 0.5)
@@ -233,6 +241,9 @@ func reportCluster(r *report.Report, o cluster.Options, res *cluster.Result, num
 			r.Note("run %d, %d shards: the spans of %d large gangs did not arrive", number, o.Shards, l.Unseen)
 		}
 	}
+	if c := res.Claims; c != nil {
+		reportClaims(r, run, c, fmt.Sprintf("run %d, %d shards", number, o.Shards))
+	}
 	res.Latency.Subject = subjectOf(o.Shards)
 	r.Latency(res.Latency)
 	r.Note("run %d, %d shards: holds %v, commits %v; late %v; over-committed %v; left %v", number, o.Shards, res.Holds, res.Commits,
@@ -242,6 +253,43 @@ func reportCluster(r *report.Report, o cluster.Options, res *cluster.Result, num
 		kinds = append(kinds, fmt.Sprintf("%s %.4f", k, res.Messages[k]/pods))
 	}
 	r.Note("run %d, %d shards: messages a pod: %s", number, o.Shards, strings.Join(kinds, ", "))
+}
+
+// reportClaims reports the rounds of claims: those with a target first, then all of each.
+func reportClaims(r *report.Report, run *report.Run, c *cluster.Claims, which string) {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	run.Add(claimClosed, "ms", ms(c.Rounds[0].Closed.Max()))
+	run.Add(claimPlan, "ms", ms(c.Rounds[0].Plan.Max()))
+	run.Add(claimsAll, "ms", ms(c.Rounds[1].Decided.Max()))
+	run.Add("failover without claims: lease lost to a new gang bound", "ms", ms(c.Failover))
+	run.Add("failover with claims: the same", "ms", ms(c.FailoverClaiming))
+	run.Add("failover with claims: how many stood", "", float64(c.Standing))
+	run.Add(claimsFail, "ms", ms(c.FailoverClaiming-c.Failover))
+	run.Add(claimsTwice, "", float64(len(c.Problems)))
+	for _, of := range c.Rounds {
+		at := of.Name + ": "
+		run.Add(at+"mandates", "", float64(of.Mandates))
+		run.Add(at+"victims", "gangs", float64(of.Victims))
+		run.Add(at+"evicted", "pods", float64(of.VictimPods))
+		run.Add(at+"denied to first claim decided", "ms", ms(of.Decided.Percentile(0)))
+		run.Add(at+"denied to last claim decided", "ms", ms(of.Decided.Max()))
+		run.Add(at+"denied to last victim closed", "ms", ms(of.Closed.Max()))
+		run.Add(at+"denied to last evicted pod gone", "ms", ms(of.Gone))
+		run.Add(at+"denied to last claimant bound", "ms", ms(of.Bound))
+		for _, l := range []*report.Latency{of.Probe, of.Plan, of.Claim} {
+			run.Add(at+l.Stage+", p50", "ms", ms(l.Percentile(50)))
+			run.Add(at+l.Stage+", longest", "ms", ms(l.Max()))
+		}
+		for _, l := range []*report.Latency{of.Decided, of.Closed, of.Probe, of.Plan, of.Claim} {
+			r.Latency(l)
+		}
+		if of.Unseen > 0 {
+			r.Note("%s: %s: the spans of %d claimants did not arrive", which, of.Name, of.Unseen)
+		}
+	}
+	for _, p := range c.Problems {
+		r.Note("%s: %s", which, p)
+	}
 }
 
 func runCluster(ctx context.Context, out io.Writer, o cluster.Options, sample func(cluster.Sample)) (*cluster.Result, error) {

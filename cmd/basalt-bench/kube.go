@@ -38,8 +38,8 @@ func kubeCommand() *cobra.Command {
 				return err
 			}
 			switch {
-			case o.Scenario.Arrivals.Steady != nil || o.Scenario.Beside.Any():
-				return fmt.Errorf("scenario %s: steady arrivals, and what is beside them, are for `basalt-bench cluster`", name)
+			case o.Scenario.Arrivals.Steady != nil || o.Scenario.Beside.Any() || o.Scenario.Claims != nil:
+				return fmt.Errorf("scenario %s: steady arrivals, what is beside them, and claims are for `basalt-bench cluster`", name)
 			case onLocal == (o.Kubeconfig != ""):
 				return errors.New("give one of --local and --kubeconfig")
 			case !onLocal && scheduler == "":

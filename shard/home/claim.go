@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -22,7 +23,7 @@ import (
 // A gang that lacks quota (waiting) or room (holding) may get a Mandate. Its home asks every node shard what room there is and what there
 // would be without the candidates (RoomProbe), plans (package plan), and requests the rooms of the plan from all shards at once. A shard
 // holds what is free, and promises what is free once the pods of the gangs in HoldRequest.awaits are gone. When every pod is held
-// or promised, the home sends a Claim (R20); if anything is refused, it withdraws the whole plan and says that there is none (R24).
+// or promised, the home sends a Claim (R20); if anything is refused, it withdraws the whole plan and says that there is none any more (R24).
 //
 // Once the claim is accepted, the record of the gang names it, and the gangs that it awaits. The rooms are renewed each second
 // until every pod is held and the gang is granted (R22); then it is prepared as any other. What the record names stays until the next
@@ -39,9 +40,10 @@ type claiming struct {
 	mandate *wire.Mandate
 	pods    []*pod // that need room
 
+	began time.Time // the step
+
 	// probing
 	probe      *wire.RoomProbe
-	began      time.Time
 	sent       time.Time
 	open       map[api.Incarnation]bool // shards that have not answered
 	later      bool                     // one has not counted
@@ -332,6 +334,7 @@ func (c *Core) driveAnswered(g *gang) {
 				return
 			}
 		}
+		c.traceClaim(g, x, spanPlan, slog.Int("victims", len(x.message.GetVictims())), slog.Int("pods", len(x.pods)))
 		x.step = proposing
 		x.claim = call{}
 	}
@@ -365,6 +368,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 		c.wakeAt(g, until)
 		return false
 	}
+	c.traceClaim(g, x, spanProbe, slog.Int("candidates", len(x.candidates)), slog.Int("nodes", len(x.nodes)))
 	if x.later {
 		c.sayNoPlan(g, "the constraints of its namespace take too much time to compare")
 		return true
@@ -393,7 +397,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	x.message.Victims = victimsOf(x.candidates, x.singles, &found)
 	x.message.GraceMs = c.graceOf(x.awaits).Milliseconds()
 	x.asked = assign(found.Shares, x.members)
-	x.step, x.began = requesting, c.now
+	x.step = requesting
 	for _, shard := range api.SortedKeys(x.asked) {
 		if len(x.asked[shard]) > c.cfg.HoldPods {
 			c.sayNoPlan(g, fmt.Sprintf("more than %d of its pods would go to one shard, the limit of a request", c.cfg.HoldPods))
@@ -488,6 +492,7 @@ func (c *Core) failPlan(g *gang, why string) {
 	c.withdrawPlan(g)
 	g.claim = x
 	c.sayNoPlan(g, why)
+	x.message.Stale = true
 	c.driveAnswered(g)
 }
 
@@ -722,6 +727,9 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	}
 	c.mark(g)
 	ch.stuck = call{}
+	if open {
+		c.traceClaim(g, x, spanClaim, slog.Bool("accepted", m.GetAccepted()), slog.String("message", m.GetMessage()))
+	}
 	if m.GetAccepted() {
 		if open && len(x.message.GetVictims()) > 0 {
 			c.ClaimsMade++

@@ -882,6 +882,9 @@ func printMessage(e *wire.Envelope) string {
 		if m.Why != "" {
 			out += " none: " + m.Why
 		}
+		if m.Stale {
+			out += " (stale)"
+		}
 		return out
 	case *wire.Envelope_Unreserve:
 		return fmt.Sprintf("Unreserve %s attempt %s serial %s", b.Unreserve.Gang.Uid, printSerial(b.Unreserve.Attempt), printSerial(b.Unreserve.Serial))

@@ -20,6 +20,11 @@ const (
 	spanHold    = "hold"
 	spanCommit  = "commit"
 	spanBind    = "bind"
+
+	// Of a mandate, of which an attempt may have several: these have no part in the phases above.
+	spanProbe = "probe" // until node shards have said what room there is
+	spanPlan  = "plan"  // until there is a plan, and they hold or promise its rooms
+	spanClaim = "claim" // until the coordinator has decided
 )
 
 // trace keeps when the current attempt passed its milestones.
@@ -51,12 +56,25 @@ func (c *Core) span(g *gang, kind string, from time.Time, attrs ...slog.Attr) {
 	if from.IsZero() {
 		return
 	}
-	trace, id, root := api.TraceIDOf(g.id), g.spanID(kind), g.spanID(spanRoot)
+	c.emitSpan(g, kind, g.spanID(kind), from, attrs)
+}
+
+func (c *Core) emitSpan(g *gang, kind string, id [8]byte, from time.Time, attrs []slog.Attr) {
+	trace, root := api.TraceIDOf(g.id), g.spanID(spanRoot)
 	s := event.Span{TraceID: trace[:], SpanID: id[:], Name: kind, Start: from, End: c.now, Attributes: attrs}
 	if kind != spanRoot {
 		s.Parent = root[:]
 	}
 	c.emit(s)
+}
+
+// traceClaim ends a step of the work on a mandate, and lets the next one begin.
+func (c *Core) traceClaim(g *gang, x *claiming, kind string, attrs ...slog.Attr) {
+	from := x.began
+	if x.began = c.now; c.cfg.Tracing {
+		number := strconv.FormatUint(x.mandate.GetNumber(), 10)
+		c.emitSpan(g, kind, api.SpanIDOf(g.id, strconv.FormatUint(g.charge.attempt, 10), kind, number), from, attrs)
+	}
 }
 
 func (c *Core) traceAsked(g *gang) {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ type Result struct {
 	Left                     []string // what should not be there after the drain
 	Latency                  *report.Latency
 	Large                    *Large
+	Claims                   *Claims
 	Best                     *Best // of a batch whose pods never end
 	Profile                  []byte
 }
@@ -129,8 +131,11 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		}
 	}
 	r.api.Observe(r.world.observe)
-	plant := PlantOptions{Root: o.Root, Dir: o.Dir, Shards: o.Shards, Seed: o.Seed, Policy: o.Policy, API: r.api}
-	if o.Scenario.Beside.Large > 0 {
+	plant := PlantOptions{Root: o.Root, Dir: o.Dir, Shards: o.Shards, Coordinators: 1, Seed: o.Seed, Policy: o.Policy, API: r.api}
+	if c := o.Scenario.Claims; c != nil {
+		plant.Coordinators, r.world.leave = 2, c.Leave.Duration
+	}
+	if o.Scenario.Beside.Large > 0 || o.Scenario.Claims != nil {
 		if r.spans, err = receiveSpans(); err != nil {
 			return nil, err
 		}
@@ -154,7 +159,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	steady, beside := r.Scenario.Arrivals.Steady, r.Scenario.Beside
-	r.load = &load{world: r.world, api: r.api, leaves: r.Scenario.Leaves(), specs: map[workload.Shape]*v1.PodSpec{}, record: r.Scenario.Arrivals.Closed != nil}
+	r.load = &load{world: r.world, api: r.api, leaves: r.Scenario.Leaves(), specs: map[workload.Shape]*v1.PodSpec{}, record: r.Scenario.Arrivals.Closed != nil, claims: r.Scenario.Claims}
 	r.world.random = rand.New(rand.NewPCG(r.Seed, 0))
 	r.load.shuffled = slices.Clone(r.load.leaves)
 	r.world.random.Shuffle(len(r.load.shuffled), func(i, j int) {
@@ -257,6 +262,19 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			return nil, fmt.Errorf("the cluster was not filled to %d %% of its CPU within %s", steady.CPUPercent, fillWithin)
 		}
 	}
+	if r.Scenario.Claims != nil {
+		full := func() bool {
+			r.world.mu.Lock()
+			defer r.world.mu.Unlock()
+			return made.Load() && r.world.waitingPods == 0
+		}
+		if err := watchUntil(fillWithin, full); err != nil {
+			return nil, err
+		}
+		if !full() {
+			return nil, fmt.Errorf("the gangs that fill the cluster did not all start within %s", fillWithin)
+		}
+	}
 	if r.Scenario.Arrivals.Closed != nil {
 		r.WarmUp = 0 // a batch is measured from its beginning
 	}
@@ -277,7 +295,13 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	}
 	until := never
 	var large *largeGangs
+	var claims *claimants
 	switch {
+	case r.Scenario.Claims != nil:
+		if claims, err = r.startClaims(ctx, &wg, cancel); err != nil {
+			return nil, err
+		}
+		until = claims.done
 	case beside.Large > 0:
 		large = r.startLarge(ctx, &wg, beside.Large)
 		until = large.done
@@ -312,7 +336,15 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		}
 		res.Large = &large.Large
 	}
-	if r.Scenario.Arrivals.Closed != nil {
+	if claims != nil {
+		if err := watchUntil(5*roundWithin, claims.done); err != nil {
+			return nil, err
+		}
+		if !claims.done() || claims.failed != nil {
+			return nil, cmp.Or(claims.failed, errors.New("the rounds of claims are not over"))
+		}
+		res.Claims = &claims.Claims
+	} else if r.Scenario.Arrivals.Closed != nil {
 		res.Best = r.best()
 	}
 	stop()

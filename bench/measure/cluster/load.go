@@ -27,6 +27,7 @@ type load struct {
 	made     int64            // pods of the load; the world's lock
 	stream   []*scenario.Gang // gangs of the load in the order in which they were made, where that is of interest later
 	record   bool
+	claims   *scenario.Claims // nil where nobody claims
 }
 
 func shapeAmount(s workload.Shape) amount { return amount{s.MilliCPU, s.MemoryMiB << 20, 1, s.GPUs} }
@@ -39,6 +40,9 @@ func (l *load) spec(g *scenario.Gang, i int) *v1.PodSpec {
 	s := l.specs[shape]
 	if s == nil {
 		s = &g.Pod(i, namespace, api.SchedulerName).Spec
+		if l.claims != nil {
+			s.TerminationGracePeriodSeconds = new(int64(l.claims.Leave.Seconds()))
+		}
 		l.specs[shape] = s
 	}
 	return s
@@ -56,7 +60,17 @@ func (l *load) makeAndName(sg *scenario.Gang, told func(uid string)) (uid string
 }
 
 func (l *load) create(sg *scenario.Gang, beside bool, told func(uid string)) (uid string, err error) {
-	g := &gang{Gang: sg, beside: beside}
+	g, uid, err := l.begin(sg, beside)
+	if err != nil {
+		return "", err
+	}
+	told(uid)
+	return uid, l.makePods(g, 0, len(sg.Pods))
+}
+
+// begin creates a gang's PodGroup, and returns its UID.
+func (l *load) begin(sg *scenario.Gang, beside bool) (g *gang, uid string, err error) {
+	g = &gang{Gang: sg, beside: beside}
 	for _, s := range sg.Pods {
 		g.demand = g.demand.plus(shapeAmount(s), 1)
 	}
@@ -73,32 +87,42 @@ func (l *load) create(sg *scenario.Gang, beside bool, told func(uid string)) (ui
 		}
 	}
 	l.mu.Unlock()
-	labels := map[string]string{api.LabelQueue: sg.Queue}
-	if !sg.Plain {
-		labels = map[string]string{api.LabelPodGroup: sg.Name}
-		group, err := l.api.Create("podgroups", sg.PodGroup(namespace))
-		if err != nil {
-			return "", fmt.Errorf("create gang %s: %w", sg.Name, err)
-		}
-		uid = string(group.GetUID())
-		told(uid)
+	if sg.Plain {
+		return g, "", nil
 	}
-	for i := range sg.Pods {
-		name := sg.Name
-		if !sg.Plain {
-			name = sg.PodName(i)
+	group := sg.PodGroup(namespace)
+	if l.claims != nil && !beside {
+		group.Spec.Preemptible = new(true)
+	}
+	made, err := l.api.Create("podgroups", group)
+	if err != nil {
+		return nil, "", fmt.Errorf("create gang %s: %w", sg.Name, err)
+	}
+	return g, string(made.GetUID()), nil
+}
+
+// makePods creates some of a gang's pods.
+func (l *load) makePods(g *gang, from, to int) error {
+	labels := map[string]string{api.LabelQueue: g.Queue}
+	if !g.Plain {
+		labels = map[string]string{api.LabelPodGroup: g.Name}
+	}
+	for i := from; i < to; i++ {
+		name := g.Name
+		if !g.Plain {
+			name = g.PodName(i)
 		}
-		if i == sg.MinCount-1 {
+		if i == g.MinCount-1 {
 			l.mu.Lock()
 			g.complete = time.Now()
 			l.mu.Unlock()
 		}
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}, Spec: *l.spec(sg, i)}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}, Spec: *l.spec(g.Gang, i)}
 		if _, err := l.api.Create("pods", pod); err != nil {
-			return "", fmt.Errorf("create pod %s: %w", name, err)
+			return fmt.Errorf("create pod %s: %w", name, err)
 		}
 	}
-	return uid, nil
+	return nil
 }
 
 // smallest is the leaf whose gangs, waiting ones included, ask for least: no subtree is full while others are empty.

@@ -1,5 +1,5 @@
 // Package cluster runs all real parts of Basalt but the API server, on this machine, in one process beside its control
-// store: shards and a coordinator with their gRPC, gossip and etcd, over package memory. It makes the load, stands in for
+// store: shards and coordinators with their gRPC, gossip and etcd, over package memory. It makes the load, stands in for
 // the kubelets, and counts.
 //
 // What it measures is the protocol: an API server costs twenty times more for each pod than Basalt may. CPU time is that of
@@ -11,6 +11,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/serve"
+	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/memory"
 	coordinator "basalt.dev/basalt/coordinator/server"
@@ -52,10 +54,12 @@ type PlantOptions struct {
 	Seed   uint64
 	Policy string // pack, spread, least-allocated or most-allocated
 	API    *memory.Server
-	OTLP   string // where spans go; empty: there are none
+
+	Coordinators int    // of which one leads
+	OTLP         string // where spans go; empty: there are none
 }
 
-// StartPlant starts a control store, a coordinator and shards, and returns when every shard owns buckets.
+// StartPlant starts a control store, coordinators and shards, and returns when every shard owns buckets.
 func StartPlant(ctx context.Context, o PlantOptions) (*Plant, error) {
 	etcd, err := local.StartEtcd(ctx, local.EtcdOptions{Root: o.Root, Dir: o.Dir, Name: "control-store", NoSync: true})
 	if err != nil {
@@ -66,11 +70,11 @@ func StartPlant(ctx context.Context, o PlantOptions) (*Plant, error) {
 		return nil, errors.Join(err, etcd.Stop())
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p := &Plant{API: o.API, Etcd: etcd, cancel: cancel, died: make(chan error, o.Shards+1)}
+	p := &Plant{API: o.API, Etcd: etcd, cancel: cancel, died: make(chan error, o.Shards+o.Coordinators)}
 	if p.store, err = clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop()}); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
-	ports, err := local.FreePorts(2 * (o.Shards + 1))
+	ports, err := local.FreePorts(2 * (o.Shards + o.Coordinators))
 	if err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
@@ -100,11 +104,13 @@ func StartPlant(ctx context.Context, o PlantOptions) (*Plant, error) {
 			}
 		})
 	}
-	c, err := options("coordinator", "coordinator-0")
-	if err != nil {
-		return nil, errors.Join(err, p.Stop())
+	for i := range o.Coordinators {
+		c, err := options("coordinator", fmt.Sprintf("coordinator-%d", i))
+		if err != nil {
+			return nil, errors.Join(err, p.Stop())
+		}
+		run(c.Name, func(ctx context.Context) error { return coordinator.Run(ctx, coordinator.Options{Process: c}) })
 	}
-	run(c.Name, func(ctx context.Context) error { return coordinator.Run(ctx, coordinator.Options{Process: c}) })
 	for i := range o.Shards {
 		s, err := options("shard", fmt.Sprintf("shard-%d", i))
 		if err != nil {
@@ -143,6 +149,18 @@ func (p *Plant) ready(ctx context.Context, shards int) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// Depose ends the term of the leader as the end of its lease does: without a word to it, or from it. Another coordinator leads next.
+func (p *Plant) Depose(ctx context.Context) error {
+	got, err := p.store.Get(ctx, protocol.Keys("").Leader())
+	if err != nil || len(got.Kvs) == 0 {
+		return fmt.Errorf("find the leader's lease: %w", cmp.Or(err, errors.New("nobody leads")))
+	}
+	if _, err := p.store.Revoke(ctx, clientv3.LeaseID(got.Kvs[0].Lease)); err != nil {
+		return fmt.Errorf("revoke the leader's lease: %w", err)
+	}
+	return nil
 }
 
 // Died tells of a process that ended by itself.

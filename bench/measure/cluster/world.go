@@ -74,6 +74,9 @@ type world struct {
 	ended   func(*gang) // hears of a gang that is gone; the lock is held
 	gone    func(*gang) // so does this
 	whole   func(*gang) // hears of a gang that got its minimum; the lock is held
+
+	leave   time.Duration            // how long an evicted pod takes to leave; 0: nobody is evicted
+	evicted func(g *gang, p *v1.Pod) // hears of an evicted pod of the load that is gone; the lock is held
 }
 
 type nodeRoom struct {
@@ -227,6 +230,17 @@ func (w *world) pod(event watch.EventType, old, p *v1.Pod) {
 			}
 		}
 		g.finished++
+	case event == watch.Modified && w.leave > 0 && old.DeletionTimestamp == nil && p.DeletionTimestamp != nil && p.Spec.NodeName != "" && !done(p):
+		w.kubelet.removeLater(podDue(p), w.leave)
+	case event == watch.Deleted && w.evicted != nil && !g.beside && !done(p): // its controller makes it again
+		if p.Spec.NodeName != "" {
+			w.take(g, p, -1)
+			w.waitingPods++
+			if g.bound--; g.bound == 0 {
+				g.owners = 0
+			}
+		}
+		w.evicted(g, p)
 	case event == watch.Deleted:
 		if p.Spec.NodeName != "" && !done(p) {
 			w.take(g, p, -1)
@@ -359,6 +373,11 @@ func (k *kubelet) finishLater(p due, after time.Duration) {
 	defer k.mu.Unlock()
 	at := max(slotOf(time.Now().Add(after)), k.now+1)
 	k.slot[at] = append(k.slot[at], p)
+}
+
+func (k *kubelet) removeLater(p due, after time.Duration) {
+	p.remove = true
+	k.finishLater(p, after)
 }
 
 func (k *kubelet) run(done <-chan struct{}) {

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -151,18 +152,29 @@ func (s *Scenario) MakeQueues() []*v1alpha1.Queue {
 	for depth, level := range s.levels() {
 		for _, path := range level {
 			q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}}
-			if depth < len(s.Queues.CapabilityPercent) && s.Queues.CapabilityPercent[depth] > 0 {
-				percent, of := s.Queues.CapabilityPercent[depth], int64(len(level))
-				q.Spec.Capability = v1.ResourceList{
-					v1.ResourceCPU:    *resource.NewMilliQuantity(capacity.MilliCPU*percent/100/of, resource.DecimalSI),
-					v1.ResourceMemory: *resource.NewQuantity((capacity.MemoryMiB*percent/100/of)<<20, resource.BinarySI),
-				}
-				if capacity.GPUs > 0 {
-					q.Spec.Capability[workload.GPU] = *resource.NewQuantity(capacity.GPUs*percent/100/of, resource.DecimalSI)
-				}
+			q.Spec.Capability = portion(capacity, s.Queues.CapabilityPercent, depth, len(level))
+			q.Spec.Deserved = portion(capacity, s.Queues.DeservedPercent, depth, len(level))
+			if s.Claims != nil && depth == 0 { // inherited
+				q.Spec.PreemptionDelay, q.Spec.ReclaimMinRuntime = &metav1.Duration{}, &metav1.Duration{}
 			}
 			out = append(out, q)
 		}
+	}
+	return out
+}
+
+// portion is so many percent of an even share of the cluster among the queues of a level, nil if nothing is said of the level.
+func portion(capacity workload.Shape, percents []int64, depth, queues int) v1.ResourceList {
+	if depth >= len(percents) || percents[depth] == 0 {
+		return nil
+	}
+	percent, of := percents[depth], int64(queues)
+	out := v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewMilliQuantity(capacity.MilliCPU*percent/100/of, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity((capacity.MemoryMiB*percent/100/of)<<20, resource.BinarySI),
+	}
+	if capacity.GPUs > 0 {
+		out[workload.GPU] = *resource.NewQuantity(capacity.GPUs*percent/100/of, resource.DecimalSI)
 	}
 	return out
 }
@@ -214,6 +226,9 @@ func (s *Scenario) MakeGangs(seed uint64, rate int) iter.Seq[Gang] {
 	return func(yield func(Gang) bool) {
 		r := s.random(seed, gangStream)
 		leaves := s.Leaves()
+		if s.Claims != nil {
+			leaves = leaves[:len(leaves)/2]
+		}
 		shares := 0
 		for _, k := range s.kinds {
 			shares += k.Share
@@ -236,6 +251,19 @@ func (s *Scenario) MakeGangs(seed uint64, rate int) iter.Seq[Gang] {
 			}
 		}
 	}
+}
+
+// MakeClaimants returns so many gangs that claim, which have the pods of Claims together. Their names begin with name.
+func (s *Scenario) MakeClaimants(name string, count int) []*Gang {
+	leaves := s.Leaves()
+	leaves = leaves[len(leaves)/2:]
+	out := make([]*Gang, count)
+	for i := range out {
+		size := s.Claims.Pods / count
+		out[i] = &Gang{Name: fmt.Sprintf("%s-%d", name, i), Kind: "claimant", Queue: leaves[i%len(leaves)], MinCount: size,
+			Lifetime: time.Second, Pods: slices.Repeat([]workload.Shape{s.kinds[0].shapes[0]}, size)}
+	}
+	return out
 }
 
 func (s *Scenario) draw(r *rand.Rand, i, shares int, leaves []string) Gang {

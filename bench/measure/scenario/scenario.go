@@ -40,6 +40,7 @@ type Scenario struct {
 	Gangs    []Kind    `json:"gangs"`
 	Arrivals Arrivals  `json:"arrivals"`
 	Beside   Beside    `json:"beside,omitempty"`
+	Claims   *Claims   `json:"claims,omitempty"`
 
 	file  string
 	kinds []kind // Gangs, checked
@@ -75,6 +76,8 @@ type Queues struct {
 	// CapabilityPercent has one number a level: a queue's limit on CPU, memory and GPUs in percent of its even share of the
 	// cluster (of all nodes over the number of queues on that level). 0, and a level left out, is no limit.
 	CapabilityPercent []int64 `json:"capabilityPercent,omitempty"`
+	// DeservedPercent is the same for what a queue deserves. 0, and a level left out, is nothing named.
+	DeservedPercent []int64 `json:"deservedPercent,omitempty"`
 	// Skew is the percentage of gangs that go to the first leaf; the others are drawn evenly from all leaves.
 	Skew int `json:"skew,omitempty"`
 }
@@ -186,6 +189,15 @@ type Beside struct {
 
 // Any reports whether there is anything.
 func (b Beside) Any() bool { return b != Beside{} }
+
+// Claims has queues take back what they deserve: the load fills the cluster from the first half of the leaves, and gangs of the second half
+// then have it evicted. Queues have no preemptionDelay and no reclaimMinRuntime, so what is measured begins with the first denial. Evicted
+// pods are made again, and wait until the claimants have ended. It is for `basalt-bench cluster` alone.
+type Claims struct {
+	Pods     int      `json:"pods"`     // of one large gang, and then of so many gangs together
+	Together int      `json:"together"` // which claim at once
+	Leave    Duration `json:"leave"`    // how long an evicted pod takes to leave, in whole seconds
+}
 
 // Duration is written as Go writes it: 1m30s.
 type Duration struct{ time.Duration }
@@ -320,9 +332,16 @@ func (s *Scenario) check() error {
 	if len(s.Queues.CapabilityPercent) > len(s.Queues.FanOut) {
 		return bad("queues.capabilityPercent", "more levels than fanOut has")
 	}
-	for i, p := range s.Queues.CapabilityPercent {
+	if len(s.Queues.DeservedPercent) > len(s.Queues.FanOut) {
+		return bad("queues.deservedPercent", "more levels than fanOut has")
+	}
+	for i, p := range slices.Concat(s.Queues.CapabilityPercent, s.Queues.DeservedPercent) {
 		if p < 0 || p > 10_000 {
-			return bad(fmt.Sprintf("queues.capabilityPercent[%d]", i), "%d is not from 0 to 10000", p)
+			field, of := "capabilityPercent", len(s.Queues.CapabilityPercent)
+			if i >= of {
+				field, i = "deservedPercent", i-of
+			}
+			return bad(fmt.Sprintf("queues.%s[%d]", field, i), "%d is not from 0 to 10000", p)
 		}
 	}
 	if s.Queues.Skew < 0 || s.Queues.Skew > 100 {
@@ -439,6 +458,24 @@ func (s *Scenario) check() error {
 	}
 	if b := s.Beside; b.Never < 0 || b.Crowd < 0 || b.Large < 0 {
 		return bad("beside", "no number of it is negative")
+	}
+	if c := s.Claims; c != nil {
+		switch {
+		case s.Arrivals.Closed == nil:
+			return bad("claims", "closed arrivals fill the cluster first: give arrivals.closed")
+		case leaves%2 > 0:
+			return bad("claims", "half of the leaves fill the cluster and the other half claims: %d is not even", leaves)
+		case s.Beside.Any():
+			return bad("claims", "there is nothing beside claims: leave beside out")
+		case len(s.kinds) > 1 || len(s.kinds[0].shapes) > 1 || s.kinds[0].Lifetime != nil || s.kinds[0].Plain || s.kinds[0].Around != nil:
+			return bad("gangs", "with claims there is one kind with one shape of pods, and without plain, around and lifetime")
+		case c.Pods < 1 || c.Pods > mostSize:
+			return bad("claims.pods", "%d is not from 1 to %d", c.Pods, mostSize)
+		case c.Together < 1 || c.Pods%c.Together > 0:
+			return bad("claims.together", "%d does not divide claims.pods, which is %d", c.Together, c.Pods)
+		case c.Leave.Duration < time.Second || c.Leave.Duration%time.Second > 0:
+			return bad("claims.leave", "%s is not in whole seconds, at least 1s", c.Leave.Duration)
+		}
 	}
 	if s.Arrivals.Open != nil {
 		for i, r := range s.Arrivals.Open.PodsPerSecond {

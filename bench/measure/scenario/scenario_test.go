@@ -93,6 +93,9 @@ func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
 		{"closed: {gangs: 400}", "steady: {cpuPercent: 101, waiting: 10}", "arrivals.steady.cpuPercent"},
 		{"closed: {gangs: 400}", "steady: {cpuPercent: 95, waiting: 10}", "leave lifetime out"},
 		{"arrivals:", "beside: {large: -1}\narrivals:", "beside"},
+		{"[100, 50]", "[100, 50], deservedPercent: [0, 0, 100]", "queues.deservedPercent"},
+		{"[100, 50]", "[100, 50], deservedPercent: [0, -1]", "queues.deservedPercent[1]"},
+		{"arrivals:", "claims: {pods: 8, together: 4, leave: 1s}\narrivals:", "with claims there is one kind"},
 	} {
 		from := good
 		if strings.Contains(around, c.old) {
@@ -106,6 +109,68 @@ func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "test.yaml") {
 			t.Errorf("%s: error %v does not name the file and %q", c.new, err, c.want)
 		}
+	}
+}
+
+const claiming = `
+about: claims
+nodes: [{count: 4, cpu: "8", memory: 32Gi}]
+queues: {fanOut: [1, 2, 2], capabilityPercent: [100], deservedPercent: [0, 100]}
+gangs:
+- {name: lent, size: {min: 2, max: 2}, pods: [{cpu: "1", memory: 64Mi}]}
+claims: {pods: 16, together: 4, leave: 2s}
+arrivals: {closed: {gangs: 16}}
+`
+
+func TestWhatIsWrongWithClaimsIsNamed(t *testing.T) {
+	for _, c := range []struct{ old, new, want string }{
+		{"closed: {gangs: 16}", "open: {podsPerSecond: [5], for: 1s}", "arrivals.closed"},
+		{"[1, 2, 2]", "[1, 1, 3]", "claims: half of the leaves"},
+		{"arrivals:", "beside: {never: 1}\narrivals:", "leave beside out"},
+		{"64Mi}", "64Mi}, {cpu: 2, memory: 64Mi}", "one shape"},
+		{"pods: [", "lifetime: {min: 1s, max: 2s}, pods: [", "lifetime"},
+		{"pods: 16", "pods: 0", "claims.pods"},
+		{"together: 4", "together: 0", "claims.together"},
+		{"together: 4", "together: 3", "claims.together"},
+		{"leave: 2s", "leave: 1500ms", "claims.leave"},
+		{"leave: 2s", "leave: 0s", "claims.leave"},
+	} {
+		changed := strings.Replace(claiming, c.old, c.new, 1)
+		if changed == claiming {
+			t.Fatalf("%q is not in the scenario", c.old)
+		}
+		if _, err := scenario.Parse("test.yaml", []byte(changed)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v does not name %q", c.new, err, c.want)
+		}
+	}
+}
+
+// The load fills the cluster from one half of the leaves, and the other half is entitled to what it claims.
+func TestClaimants(t *testing.T) {
+	s := parse(t, claiming)
+	for g := range s.MakeGangs(1, 0) {
+		if !strings.HasPrefix(g.Queue, "a0.b0.") {
+			t.Errorf("gang %s fills the cluster from queue %s", g.Name, g.Queue)
+		}
+	}
+	for _, count := range []int{1, 4} {
+		pods := 0
+		for i, g := range s.MakeClaimants("x", count) {
+			pods += len(g.Pods)
+			if want := fmt.Sprintf("a0.b1.c%d", i%2); g.Queue != want || g.MinCount != len(g.Pods) || g.Name != fmt.Sprintf("x-%d", i) {
+				t.Errorf("claimant %s of %s with a minimum of %d of %d, want queue %s", g.Name, g.Queue, g.MinCount, len(g.Pods), want)
+			}
+		}
+		if pods != 16 {
+			t.Errorf("%d claimants have %d pods", count, pods)
+		}
+	}
+	queues := s.MakeQueues()
+	if q := queues[0].Spec; q.PreemptionDelay == nil || q.PreemptionDelay.Duration != 0 || q.ReclaimMinRuntime == nil || q.Deserved != nil {
+		t.Errorf("the uppermost queue says %+v", q)
+	}
+	if q := queues[2]; q.Name != "a0.b1" || q.Spec.Deserved.Cpu().Value() != 16 || q.Spec.PreemptionDelay != nil {
+		t.Errorf("queue %s deserves %v", q.Name, q.Spec.Deserved)
 	}
 }
 
