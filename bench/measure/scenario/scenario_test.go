@@ -98,7 +98,7 @@ func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
 		{"arrivals:", "claims: {pods: 8, together: 4, leave: 1s}\narrivals:", "with claims there is one kind"},
 	} {
 		from := good
-		if strings.Contains(around, c.old) {
+		if !strings.Contains(good, c.old) {
 			from = around
 		}
 		changed := strings.Replace(from, c.old, c.new, 1)
