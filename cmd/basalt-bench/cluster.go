@@ -46,6 +46,9 @@ program; a profile of the measured part says whose its time was.`,
 			if o.Scenario, err = scenario.Load(name); err != nil {
 				return err
 			}
+			if field := o.Scenario.OnlyKube(); field != "" {
+				return fmt.Errorf("scenario %s: %s: is for `basalt-bench kube`", name, field)
+			}
 			if o.Seed == 0 {
 				o.Seed = o.Scenario.Seed
 			}

@@ -24,6 +24,9 @@ func soakCommand() *cobra.Command {
 			if o.Scenario, err = scenario.Load(name); err != nil {
 				return err
 			}
+			if field := o.Scenario.OnlyKube(); field != "" {
+				return fmt.Errorf("scenario %s: %s: is for `basalt-bench kube`", name, field)
+			}
 			if o.Scenario.Arrivals.Open == nil {
 				return fmt.Errorf("scenario %s: a soak needs open arrivals", name)
 			}

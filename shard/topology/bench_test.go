@@ -16,14 +16,14 @@ import (
 )
 
 // BenchmarkPods is what a pod costs a View from its creation to its end: with no constraint in the cluster, with some in other namespaces,
-// and with a spread that counts it and judges its row.
+// and with a spread over three zones, or over all hosts, that counts it and judges its row.
 func BenchmarkPods(b *testing.B) {
-	for _, kind := range []string{"plain", "others constrained", "spread"} {
+	for _, kind := range []string{"plain", "others constrained", "spread", "spread over hosts"} {
 		b.Run(kind, func(b *testing.B) {
 			now, v := time.Unix(1000, 0), New()
 			v.Step(now, event.LogRead{Revision: 1})
 			for i := range 5000 {
-				v.Step(now, event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{"zone": strconv.Itoa(i % 3)}}}, nil)})
+				v.Step(now, event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{"zone": strconv.Itoa(i % 3), "host": strconv.Itoa(i)}}}, nil)})
 			}
 			template := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Labels: map[string]string{"app": "web"}}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
 			spread := template.DeepCopy()
@@ -36,6 +36,9 @@ func BenchmarkPods(b *testing.B) {
 				}
 			case "spread":
 				template = spread
+			case "spread over hosts":
+				template = spread
+				template.Spec.TopologySpreadConstraints[0].TopologyKey = "host"
 			}
 			made := make([]*api.Pod, b.N)
 			done := make([]*api.Pod, b.N)

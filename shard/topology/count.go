@@ -60,13 +60,86 @@ type tally struct {
 	domains int     // with nodes
 	total   counts
 
-	least   int32    // of bound pods in a domain with nodes
-	settled bool     // least is right
-	soon    [2]int32 // likewise of all pods, without and with those that are held,
-	known   [2]bool  // if it is right
+	members int            // nodes that are in some domain
+	numbers [ways]spectrum // of pods in the domains with nodes; those that nobody asked for are not kept
+}
 
-	members  int       // nodes that are in some domain
-	spectrum *spectrum // nil unless leanings ask
+// way is one way to count the pods of a domain.
+type way uint8
+
+const (
+	boundOnly   way = iota // those that others rely on now,
+	soon                   // once the pods that are on their way are bound,
+	soonAndHeld            // those with holds among them
+	anyPods                // all that are there or may come
+	ways
+)
+
+// countIn returns how many pods a domain has.
+func (t *tally) countIn(d int32, w way) int32 {
+	switch w {
+	case boundOnly:
+		return t.boundIn(d)
+	case anyPods:
+		return t.of(d, true)
+	default:
+		return t.soonIn(d, w == soonAndHeld)
+	}
+}
+
+// spectrumOf returns the spectrum of one way to count, which is kept from then on.
+func (t *tally) spectrumOf(w way) *spectrum {
+	s := &t.numbers[w]
+	if !s.kept {
+		s.kept = true
+		for d, n := range t.nodes {
+			if n > 0 {
+				s.measure(t.countIn(int32(d), w), 1)
+			}
+		}
+	}
+	return s
+}
+
+// measure brings a domain as it is now into the spectra, or takes it out.
+func (t *tally) measure(d, by int32) {
+	if t.nodes[d] == 0 {
+		return
+	}
+	for w := range t.numbers {
+		if s := &t.numbers[w]; s.kept {
+			s.measure(t.countIn(d, way(w)), by)
+		}
+	}
+}
+
+// spectrum counts the domains of a tally that have nodes by their numbers of pods, so that the least and the most of them are known,
+// however many domains there are.
+type spectrum struct {
+	kept        bool
+	domains     []int32 // by number of pods
+	least, most int32
+}
+
+func (s *spectrum) measure(n, by int32) {
+	n = max(0, n)
+	for int(n) >= len(s.domains) {
+		s.domains = append(s.domains, 0)
+	}
+	if s.domains[n] += by; by > 0 {
+		s.least, s.most = min(s.least, n), max(s.most, n)
+	}
+}
+
+// bounds returns the least and the most pods of a domain; there is one.
+func (s *spectrum) bounds() (least, most int32) {
+	for s.least < s.most && s.domains[s.least] == 0 {
+		s.least++
+	}
+	for s.most > s.least && s.domains[s.most] == 0 {
+		s.most--
+	}
+	return s.least, s.most
 }
 
 // filter says which nodes a spread counts for pods with some constraints.
@@ -121,8 +194,6 @@ func (t *tally) add(n int32, c counts, by int32) {
 	t.domain[d].add(c, by)
 	t.measure(d, 1)
 	t.total.add(c, by)
-	t.settled = t.settled && c[bound] == 0 && !fault.On(fault.RowsSupport)
-	t.known = [2]bool{}
 }
 
 func (t *tally) fit(d int32) {
@@ -149,42 +220,29 @@ func (t *tally) put(n, by int32) {
 	t.domain[d].add(c, by)
 	t.measure(d, 1)
 	t.total.add(c, by)
-	t.settled, t.known = false, [2]bool{}
 }
 
 // minimum returns how many bound pods the domain with the fewest has.
 func (t *tally) minimum(domains int64) int32 {
-	if int64(t.domains) < domains {
+	if int64(t.domains) < domains || t.domains == 0 {
 		return 0
 	}
-	if !t.settled {
-		t.least, t.settled = -1, true
-		for d, n := range t.nodes {
-			if c := t.boundIn(int32(d)); n > 0 && (t.least < 0 || c < t.least) {
-				t.least = c
-			}
-		}
-		t.least = max(t.least, 0)
-	}
-	return t.least
+	least, _ := t.spectrumOf(boundOnly).bounds()
+	return least
 }
 
 // expected returns the minimum once the pods that are on their way are bound, at most Ahead above the minimum.
 func (t *tally) expected(domains int64, holds bool) int32 {
 	least := t.minimum(domains)
-	if int64(t.domains) < domains {
+	if int64(t.domains) < domains || t.domains == 0 {
 		return least
 	}
-	i := flag(holds)
-	if !t.known[i] {
-		t.known[i], t.soon[i] = true, -1
-		for d, n := range t.nodes {
-			if c := t.soonIn(int32(d), holds); n > 0 && (t.soon[i] < 0 || c < t.soon[i]) {
-				t.soon[i] = c
-			}
-		}
+	w := soon
+	if holds {
+		w = soonAndHeld
 	}
-	return min(max(least, t.soon[i]), least+Ahead)
+	later, _ := t.spectrumOf(w).bounds()
+	return min(max(least, later), least+Ahead)
 }
 
 // of returns how many pods a domain has or may come to have.

@@ -110,7 +110,7 @@ func (v *View) lean(namespace string, class *api.Class) *Leanings {
 			return nil
 		}
 		l.asks = append(l.asks, s)
-		l.near = append(l.near, nearRule{v.tallyOf(s, t.Topology, nil, nil).measured(), t.Weight})
+		l.near = append(l.near, nearRule{v.tallyOf(s, t.Topology, nil, nil), t.Weight})
 	}
 	keys := topologies(read.Spread)
 	for _, c := range read.Spread {
@@ -119,7 +119,7 @@ func (v *View) lean(namespace string, class *api.Class) *Leanings {
 			return nil
 		}
 		l.asks = append(l.asks, s)
-		l.crowd = append(l.crowd, crowdRule{tally: v.tallyOf(s, c.Topology, keys, v.filterOf(c, nil, class.Constraints)).measured(), some: c.MaxSkew - 1})
+		l.crowd = append(l.crowd, crowdRule{tally: v.tallyOf(s, c.Topology, keys, v.filterOf(c, nil, class.Constraints)), some: c.MaxSkew - 1})
 	}
 	return l
 }
@@ -176,7 +176,7 @@ func (l *Leanings) bound(best bool) (near, crowd int64) {
 	var sum crowding
 	for i := range l.near {
 		r := &l.near[i]
-		least, most := r.spectrum.bounds()
+		least, most := r.spectrumOf(anyPods).bounds()
 		switch {
 		case r.weight > 0 == best:
 			near += r.weight * int64(most)
@@ -185,7 +185,7 @@ func (l *Leanings) bound(best bool) (near, crowd int64) {
 		}
 	}
 	for i := range l.crowd {
-		of, most := l.crowd[i].spectrum.bounds()
+		of, most := l.crowd[i].spectrumOf(anyPods).bounds()
 		if !best {
 			of = most
 		}
@@ -196,49 +196,6 @@ func (l *Leanings) bound(best bool) (near, crowd int64) {
 
 // Has reports whether there are terms, and whether there are spread constraints.
 func (l *Leanings) Has() (near, crowd bool) { return len(l.near) > 0, len(l.crowd) > 0 }
-
-// spectrum counts the domains of a tally that have nodes by their numbers of pods, so that the least and the most of them are known.
-type spectrum struct {
-	domains     []int32 // by number of pods
-	least, most int32
-}
-
-// measured has a tally keep its spectrum.
-func (t *tally) measured() *tally {
-	if t.spectrum == nil {
-		t.spectrum = &spectrum{}
-		for d := range t.domain {
-			t.measure(int32(d), 1)
-		}
-	}
-	return t
-}
-
-// measure brings a domain as it is now into the spectrum of its tally, or takes it out.
-func (t *tally) measure(d, by int32) {
-	s := t.spectrum
-	if s == nil || t.nodes[d] == 0 {
-		return
-	}
-	n := max(0, t.of(d, true))
-	for int(n) >= len(s.domains) {
-		s.domains = append(s.domains, 0)
-	}
-	if s.domains[n] += by; by > 0 {
-		s.least, s.most = min(s.least, n), max(s.most, n)
-	}
-}
-
-// bounds returns the least and the most pods of a domain.
-func (s *spectrum) bounds() (least, most int32) {
-	for s.least < s.most && s.domains[s.least] == 0 {
-		s.least++
-	}
-	for s.most > s.least && s.domains[s.most] == 0 {
-		s.most--
-	}
-	return s.least, s.most
-}
 
 // lnBits is how many fraction bits a logarithm has.
 const lnBits = 32

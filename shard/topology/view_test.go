@@ -282,6 +282,29 @@ func (w *world) naive(p *v1.Pod, name string, later bool) Obstacle {
 	return None
 }
 
+// checkSpectra compares the least and the most pods of a domain with a scan of all domains.
+func (w *world) checkSpectra() {
+	for _, t := range w.view.tallies {
+		for i := range ways {
+			if t.domains == 0 || !t.numbers[i].kept {
+				continue
+			}
+			first, least, most := true, int32(0), int32(0)
+			for d, n := range t.nodes {
+				if c := t.countIn(int32(d), i); n > 0 {
+					if first {
+						first, least, most = false, c, c
+					}
+					least, most = min(least, c), max(most, c)
+				}
+			}
+			if gotLeast, gotMost := t.numbers[i].bounds(); gotLeast != least || gotMost != most {
+				w.t.Fatalf("%s, counted by %d: %d to %d pods in a domain, a scan says %d to %d", t.column.label, i, gotLeast, gotMost, least, most)
+			}
+		}
+	}
+}
+
 // TestViewCountsLikeANaiveRecount compares what the rules say with a recount over all pods, in random clusters that change all the time.
 func TestViewCountsLikeANaiveRecount(t *testing.T) {
 	t.Parallel()
@@ -291,6 +314,7 @@ func TestViewCountsLikeANaiveRecount(t *testing.T) {
 		w.step(event.LogRead{Revision: 1})
 		for i := range 120 {
 			w.change()
+			w.checkSpectra()
 			if i%3 != 0 {
 				continue
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ import (
 	"basalt.dev/basalt/bench/measure/scenario"
 )
 
-// selected lists and watches the pods of one namespace, or only those that a field selector names.
+// selected lists and watches the pods of a namespace, or only those that a field selector names.
 type selected struct {
 	rest.Interface
 	namespace string
@@ -34,8 +35,37 @@ func (s selected) ListerWatcher(resource string) cache.ListerWatcherWithContext 
 	return cache.ToListerWatcherWithContext(cache.NewListWatchFromClient(s.Interface, resource, s.namespace, s.selector))
 }
 
-func follow(c *kube.Clients, namespace string, selector fields.Selector, h kube.Handler[*v1.Pod]) *kube.Follower[*v1.Pod] {
+// follow follows the pods of the namespaces, by one watch also where there are several: of all namespaces then, and what is in others is dropped.
+func follow(c *kube.Clients, namespaces []string, selector fields.Selector, h kube.Handler[*v1.Pod]) *kube.Follower[*v1.Pod] {
+	namespace := namespaces[0]
+	if len(namespaces) > 1 {
+		namespace, h = metav1.NamespaceAll, within(namespaces, h)
+	}
 	return kube.Follow(selected{c.Core.CoreV1().RESTClient(), namespace, selector}, "pods", slog.Default(), h)
+}
+
+// within hands on what is in the namespaces.
+func within(namespaces []string, h kube.Handler[*v1.Pod]) kube.Handler[*v1.Pod] {
+	in := map[string]bool{}
+	for _, n := range namespaces {
+		in[n] = true
+	}
+	out := kube.Handler[*v1.Pod]{
+		Replaced: func(pods []*v1.Pod, t kube.Ticket) {
+			h.Replaced(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return !in[p.Namespace] }), t)
+		},
+		Seen: func(p *v1.Pod) {
+			if in[p.Namespace] {
+				h.Seen(p)
+			}
+		},
+		Gone: func(p *v1.Pod) {
+			if in[p.Namespace] {
+				h.Gone(p)
+			}
+		},
+	}
+	return out
 }
 
 // create makes one object; one that is there already was made by a call whose answer was lost.
@@ -72,7 +102,7 @@ func each[T any](ctx context.Context, workers int, items []T, f func(context.Con
 // load makes the gangs when they are due, in order, and never waits for the scheduler. The pods of a gang follow its PodGroup.
 type load struct {
 	clients   *kube.Clients
-	namespace string
+	namespace string // the one without a number, of the scenario's
 	scheduler string
 	groups    bool // PodGroups are served
 	volcano   bool // they are Volcano's
@@ -135,13 +165,14 @@ func (l *load) run(ctx context.Context, begin time.Time, gangs []scenario.Gang) 
 }
 
 func (l *load) make(ctx context.Context, t task) error {
+	namespace := t.gang.Namespace(l.namespace)
 	if t.pod < 0 {
 		defer close(t.ready)
 		return create("PodGroup "+t.gang.Name, func() error {
 			if l.volcano {
-				return l.clients.Volcano.Post().Namespace(l.namespace).Resource("podgroups").Body(volcanoPodGroup(t.gang, l.namespace)).Do(ctx).Error()
+				return l.clients.Volcano.Post().Namespace(namespace).Resource("podgroups").Body(volcanoPodGroup(t.gang, namespace)).Do(ctx).Error()
 			}
-			return l.clients.Basalt.Post().Namespace(l.namespace).Resource("podgroups").Body(t.gang.PodGroup(l.namespace)).Do(ctx).Error()
+			return l.clients.Basalt.Post().Namespace(namespace).Resource("podgroups").Body(t.gang.PodGroup(l.namespace)).Do(ctx).Error()
 		})
 	}
 	select {
@@ -155,7 +186,7 @@ func (l *load) make(ctx context.Context, t task) error {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1beta1.KubeGroupNameAnnotationKey, t.gang.Name)
 	}
 	err := create("pod "+p.Name, func() error {
-		_, err := l.clients.Core.CoreV1().Pods(l.namespace).Create(ctx, p, metav1.CreateOptions{})
+		_, err := l.clients.Core.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
 		return err
 	})
 	l.made.Add(1)
@@ -181,15 +212,16 @@ func (t *trial) reap(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case g := <-t.watch.ended:
+					namespace := g.Namespace(t.namespace)
 					for j := range g.Pods {
-						t.forget("pod "+g.PodName(j), t.clients.Core.CoreV1().Pods(t.namespace).Delete(ctx, g.PodName(j), metav1.DeleteOptions{}))
+						t.forget("pod "+g.PodName(j), t.clients.Core.CoreV1().Pods(namespace).Delete(ctx, g.PodName(j), metav1.DeleteOptions{}))
 					}
 					if t.served && !g.Plain {
 						client := t.clients.Basalt
 						if t.subject.Volcano == VolcanoGroups {
 							client = t.clients.Volcano
 						}
-						t.forget("PodGroup "+g.Name, client.Delete().Namespace(t.namespace).Resource("podgroups").Name(g.Name).Do(ctx).Error())
+						t.forget("PodGroup "+g.Name, client.Delete().Namespace(namespace).Resource("podgroups").Name(g.Name).Do(ctx).Error())
 					}
 				}
 			}
@@ -208,12 +240,12 @@ func (t *trial) forget(what string, err error) {
 // nullWorkers is how many Bindings are in flight at most: as many as a shard of Basalt's has.
 const nullWorkers = 32
 
-// null binds every unbound pod of a namespace to the next node. It decides nothing, and remembers only which pods it has
+// null binds every unbound pod of the namespaces to the next node. It decides nothing, and remembers only which pods it has
 // sent a Binding for.
-func null(ctx context.Context, c *kube.Clients, namespace string, nodes []string) {
+func null(ctx context.Context, c *kube.Clients, namespaces, nodes []string) {
 	type ref struct {
-		name string
-		uid  types.UID
+		namespace, name string
+		uid             types.UID
 	}
 	todo := make(chan ref, 1<<20)
 	sent := map[types.UID]bool{} // of the watch's goroutine
@@ -223,11 +255,11 @@ func null(ctx context.Context, c *kube.Clients, namespace string, nodes []string
 		}
 		sent[p.UID] = true
 		select {
-		case todo <- ref{p.Name, p.UID}:
+		case todo <- ref{p.Namespace, p.Name, p.UID}:
 		case <-ctx.Done():
 		}
 	}
-	f := follow(c, namespace, fields.OneTermEqualSelector("spec.nodeName", ""), kube.Handler[*v1.Pod]{
+	f := follow(c, namespaces, fields.OneTermEqualSelector("spec.nodeName", ""), kube.Handler[*v1.Pod]{
 		Replaced: func(pods []*v1.Pod, _ kube.Ticket) {
 			for _, p := range pods {
 				offer(p)
@@ -247,7 +279,7 @@ func null(ctx context.Context, c *kube.Clients, namespace string, nodes []string
 					return
 				case r := <-todo:
 					node := nodes[int(next.Add(1)-1)%len(nodes)]
-					err := c.Bind(ctx, kube.Pod{Namespace: namespace, Name: r.name, UID: string(r.uid)}, "", node, nil)
+					err := c.Bind(ctx, kube.Pod{Namespace: r.namespace, Name: r.name, UID: string(r.uid)}, "", node, nil)
 					if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 						slog.Warn("null: a Binding failed", "pod", r.name, "error", err)
 					}

@@ -58,7 +58,7 @@ func Restart(ctx context.Context, o Options) (r *report.Report, err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	follower := follow(t.clients, t.namespace, fields.Everything(), t.watch.handler())
+	follower := follow(t.clients, t.namespaces(), fields.Everything(), t.watch.handler())
 	wg.Go(func() { follower.Run(beside) })
 	if err := t.startScheduler(ctx); err != nil {
 		return r, err

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -75,6 +77,84 @@ func TestNullOnAnyAPIServer(t *testing.T) {
 	}
 	if _, err := r.HTML(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Pods in several namespaces, with claims of their own: all are seen by one watch, and all that was made for them is deleted.
+func TestNamespacesAndVolumes(t *testing.T) {
+	c := localtest.Shared(t)
+	kubeconfig, err := c.Kubeconfig(local.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := kube.ConnectConfig(c.Config(local.Admin), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := scenario.Parse("tiny.yaml", []byte(`
+about: a test
+nodes: [{count: 3, cpu: "4", memory: 8Gi, taint: example.com/a, csi: {driver: ebs.csi.aws.com, limit: 5, migrated: kubernetes.io/aws-ebs}}]
+queues: {fanOut: [1]}
+gangs:
+- {name: a, size: {min: 2, max: 2}, namespaces: 3, service: true, volume: kubernetes.io/aws-ebs, pods: [{cpu: 100m, memory: 64Mi}]}
+- {name: b, size: {min: 1, max: 1}, plain: true, volume: ebs.csi.aws.com, pods: [{cpu: 100m, memory: 64Mi}]}
+arrivals: {closed: {gangs: 12}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gangs := slices.Collect(s.MakeGangs(5, 0))
+	pods := 0
+	for _, g := range gangs {
+		pods += len(g.Pods)
+	}
+	r, err := Run(t.Context(), Options{Scenario: s, Seed: 5, Runs: 1, Subjects: []Subject{Null()}, Kubeconfig: kubeconfig, MakeNodes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unbound, _ := r.Runs[0].Get(notBound); unbound.Value != 0 || r.Latencies[0].Count() != int64(pods) {
+		t.Errorf("%v pods are not bound, %d of %d were seen", unbound.Value, r.Latencies[0].Count(), pods)
+	}
+	// What protects volumes and namespaces in use has no controller here: they are there, and will go.
+	volumes, err := clients.Core.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inTree := 0
+	for _, v := range volumes.Items {
+		if v.Status.Phase != v1.VolumeBound || v.DeletionTimestamp == nil {
+			t.Errorf("volume %s is %s, deleted at %v", v.Name, v.Status.Phase, v.DeletionTimestamp)
+		}
+		if v.Spec.AWSElasticBlockStore != nil {
+			inTree++
+		}
+	}
+	if len(volumes.Items) != pods || inTree == 0 || inTree == pods {
+		t.Errorf("%d volumes of %d pods, %d in-tree", len(volumes.Items), pods, inTree)
+	}
+	claims, err := clients.Core.CoreV1().PersistentVolumeClaims("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range claims.Items {
+		if c.Status.Phase != v1.ClaimBound {
+			t.Errorf("claim %s/%s is %s", c.Namespace, c.Name, c.Status.Phase)
+		}
+	}
+	services, err := clients.Core.CoreV1().Services("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := map[string]bool{}
+	for _, s := range services.Items {
+		in[s.Namespace] = s.Name == "a-0" && strings.HasPrefix(s.Namespace, "basalt-bench-")
+	}
+	if in["default"] = true; len(claims.Items) != pods || len(in) != 4 || slices.Contains(slices.Collect(maps.Values(in)), false) {
+		t.Errorf("%d claims of %d pods, Services in %v", len(claims.Items), pods, in)
+	}
+	csi, err := clients.Core.StorageV1().CSINodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(csi.Items) != 0 {
+		t.Errorf("%d CSINodes are left: %v", len(csi.Items), err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
@@ -42,8 +43,8 @@ type trial struct {
 	cluster   *local.Cluster // nil where the API server is not ours
 	clients   *kube.Clients
 	admin     rest.Interface // for /metrics
-	namespace string
-	served    bool // Queues and PodGroups are
+	namespace string         // the one without a number, of the scenario's
+	served    bool           // Queues and PodGroups are
 
 	begin, end    time.Time // first create, last Binding
 	before, after map[string]local.Usage
@@ -113,7 +114,7 @@ func (t *trial) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	follower := follow(t.clients, t.namespace, fields.Everything(), t.watch.handler())
+	follower := follow(t.clients, t.namespaces(), fields.Everything(), t.watch.handler())
 	wg.Go(func() { follower.Run(beside) })
 	select {
 	case <-follower.Synced():
@@ -121,7 +122,7 @@ func (t *trial) run(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	if t.subject == Null() {
-		wg.Go(func() { null(beside, t.clients, t.namespace, nodes) })
+		wg.Go(func() { null(beside, t.clients, t.namespaces(), nodes) })
 	}
 	if t.ends() && t.cluster != nil {
 		standIn, err := kube.ConnectConfig(t.cluster.Config(local.NodeStandIn), "node-stand-in")
@@ -170,13 +171,37 @@ func (t *trial) ends() bool {
 	return slices.ContainsFunc(t.gangs, func(g scenario.Gang) bool { return g.Lifetime > 0 })
 }
 
-// prepare makes namespace, queues and nodes.
+// namespaces are the names of the scenario's namespaces.
+func (t *trial) namespaces() []string {
+	var out []string
+	for _, n := range t.o.Scenario.MakeNamespaces(t.namespace) {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// prepare makes namespaces, queues, nodes, and what is of the load and there before it.
 func (t *trial) prepare(ctx context.Context) error {
-	err := create("namespace "+t.namespace, func() error {
-		_, err := t.clients.Core.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}, metav1.CreateOptions{})
-		return err
+	core := t.clients.Core.CoreV1()
+	err := each(ctx, closedWorkers, t.o.Scenario.MakeNamespaces(t.namespace), func(ctx context.Context, n *v1.Namespace) error {
+		return create("namespace "+n.Name, func() error {
+			_, err := core.Namespaces().Create(ctx, n, metav1.CreateOptions{})
+			return err
+		})
 	})
 	if err != nil {
+		return err
+	}
+	for _, s := range t.o.Scenario.MakeServices(t.namespace) {
+		err := create(fmt.Sprintf("Service %s/%s", s.Namespace, s.Name), func() error {
+			_, err := core.Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := t.volumes(ctx); err != nil {
 		return err
 	}
 	_, err = t.clients.Core.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
@@ -196,11 +221,66 @@ func (t *trial) prepare(ctx context.Context) error {
 	}
 	nodes := t.o.Scenario.MakeNodes(t.o.Seed)
 	t.progress.Say("%s: making %d nodes", t.label, len(nodes))
-	return each(ctx, closedWorkers, nodes, func(ctx context.Context, n *v1.Node) error {
+	err = each(ctx, closedWorkers, nodes, func(ctx context.Context, n *v1.Node) error {
 		return create("node "+n.Name, func() error {
-			_, err := t.clients.Core.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+			_, err := core.Nodes().Create(ctx, n, metav1.CreateOptions{})
 			return err
 		})
+	})
+	if err != nil {
+		return err
+	}
+	return each(ctx, closedWorkers, t.o.Scenario.MakeCSINodes(), func(ctx context.Context, n *storagev1.CSINode) error {
+		return create("CSINode "+n.Name, func() error {
+			_, err := t.clients.Core.StorageV1().CSINodes().Create(ctx, n, metav1.CreateOptions{})
+			return err
+		})
+	})
+}
+
+// podOf is a pod of a gang.
+type podOf struct {
+	gang *scenario.Gang
+	pod  int
+}
+
+// withVolumes returns the pods that have a claim of their own.
+func (t *trial) withVolumes() []podOf {
+	var out []podOf
+	for i := range t.gangs {
+		g := &t.gangs[i]
+		for j := range g.Pods {
+			if g.Volume != "" {
+				out = append(out, podOf{g, j})
+			}
+		}
+	}
+	return out
+}
+
+// volumes makes the claims of the pods and what they are bound to. There is no controller that would bind them.
+func (t *trial) volumes(ctx context.Context) error {
+	core := t.clients.Core.CoreV1()
+	return each(ctx, closedWorkers, t.withVolumes(), func(ctx context.Context, p podOf) error {
+		c := p.gang.Claim(p.pod, t.namespace)
+		what := fmt.Sprintf("claim %s/%s", c.Namespace, c.Name)
+		made, err := core.PersistentVolumeClaims(c.Namespace).Create(ctx, c, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("create %s: %w", what, err)
+		}
+		v, err := core.PersistentVolumes().Create(ctx, p.gang.PersistentVolume(made), metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("create the volume of %s: %w", what, err)
+		}
+		v.Status.Phase = v1.VolumeBound
+		if _, err := core.PersistentVolumes().UpdateStatus(ctx, v, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("update the status of the volume of %s: %w", what, err)
+		}
+		made.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, AccessModes: v.Spec.AccessModes, Capacity: v.Spec.Capacity}
+		if _, err := core.PersistentVolumeClaims(c.Namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("update the status of %s: %w", what, err)
+		}
+		return nil
 	})
 }
 
@@ -208,9 +288,15 @@ func (t *trial) prepare(ctx context.Context) error {
 func (t *trial) clean(ctx context.Context) error {
 	zero := int64(0)
 	core := t.clients.Core.CoreV1()
-	err := core.Pods(t.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
+	namespaces := t.namespaces()
+	err := each(ctx, closedWorkers, namespaces, func(ctx context.Context, namespace string) error {
+		err := core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
+		if t.served {
+			err = errors.Join(err, t.clients.Basalt.Delete().Namespace(namespace).Resource("podgroups").Do(ctx).Error())
+		}
+		return err
+	})
 	if t.served {
-		err = errors.Join(err, t.clients.Basalt.Delete().Namespace(t.namespace).Resource("podgroups").Do(ctx).Error())
 		for _, q := range slices.Backward(t.o.Scenario.MakeQueues()) {
 			err = errors.Join(err, t.clients.Basalt.Delete().Resource("queues").Name(q.Name).Do(ctx).Error())
 		}
@@ -218,9 +304,15 @@ func (t *trial) clean(ctx context.Context) error {
 	if t.o.MakeNodes {
 		err = errors.Join(err, each(ctx, closedWorkers, t.o.Scenario.MakeNodes(t.o.Seed), func(ctx context.Context, n *v1.Node) error {
 			return core.Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
+		}), each(ctx, closedWorkers, t.o.Scenario.MakeCSINodes(), func(ctx context.Context, n *storagev1.CSINode) error {
+			return t.clients.Core.StorageV1().CSINodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
 		}))
 	}
-	return errors.Join(err, core.Namespaces().Delete(ctx, t.namespace, metav1.DeleteOptions{}))
+	return errors.Join(err, each(ctx, closedWorkers, namespaces, func(ctx context.Context, namespace string) error {
+		return core.Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{})
+	}), each(ctx, closedWorkers, t.withVolumes(), func(ctx context.Context, p podOf) error {
+		return core.PersistentVolumes().Delete(ctx, p.gang.Claim(p.pod, t.namespace).Spec.VolumeName, metav1.DeleteOptions{})
+	}))
 }
 
 func (t *trial) nodes(ctx context.Context) ([]string, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,8 +30,10 @@ type Gang struct {
 	MinCount int
 	Plain    bool
 	Pods     []workload.Shape
-	App      string  // of its pods, where there is Around
+	App      string  // the label of its pods; "" for none
 	Around   *Around // nil for none
+	Volume   string  // the CSI driver or in-tree plugin of its pods' volumes; "" for none
+	space    int     // the number of its namespace; 0 is the one without a number
 }
 
 // The streams of randomness, each its own.
@@ -53,7 +56,7 @@ func (s *Scenario) MakeNodes(seed uint64) []*v1.Node {
 			pods = 110
 		}
 		for j, shape := range set.shapes() {
-			n := kubelet.Node(fmt.Sprintf("node-%d-%05d", i, j), "0", "0", pods)
+			n := kubelet.Node(nodeName(i, j), "0", "0", pods)
 			for name, q := range shape.Resources() {
 				n.Status.Allocatable[name], n.Status.Capacity[name] = q, q
 			}
@@ -66,12 +69,41 @@ func (s *Scenario) MakeNodes(seed uint64) []*v1.Node {
 			for k, v := range set.Labels {
 				n.Labels[k] = v
 			}
+			if set.Taint != "" {
+				n.Spec.Taints = []v1.Taint{{Key: set.Taint, Effect: v1.TaintEffectNoSchedule}}
+			}
 			out = append(out, n)
 		}
 	}
 	r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
 }
+
+// MakeCSINodes returns the CSINodes of the nodes whose set has a driver.
+func (s *Scenario) MakeCSINodes() []*storagev1.CSINode {
+	var out []*storagev1.CSINode
+	for i, set := range s.Nodes {
+		if set.CSI == nil {
+			continue
+		}
+		for j := range set.Count {
+			name := nodeName(i, j)
+			n := &storagev1.CSINode{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
+					Name: set.CSI.Driver, NodeID: name, Allocatable: &storagev1.VolumeNodeResources{Count: &set.CSI.Limit},
+				}}},
+			}
+			if set.CSI.Migrated != "" {
+				n.Annotations = map[string]string{v1.MigratedPluginsAnnotationKey: set.CSI.Migrated}
+			}
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func nodeName(set, i int) string { return fmt.Sprintf("node-%d-%05d", set, i) }
 
 // shapes has one entry a node.
 func (n NodeSet) shapes() []workload.Shape {
@@ -247,9 +279,13 @@ func (s *Scenario) draw(r *rand.Rand, i, shares int, leaves []string) Gang {
 		Name: fmt.Sprintf("%s-%06d", k.Name, i), Kind: k.Name, Plain: k.Plain,
 		MinCount: (size*k.MinPercent + 99) / 100, Pods: make([]workload.Shape, size),
 	}
-	if k.Around != nil {
-		g.App, g.Around = fmt.Sprintf("%s-%d", k.Name, i%max(k.Around.Apps, 1)), k.Around
+	if k.App != "" {
+		g.App, g.Around = k.app(i%k.apps()), k.Around
 	}
+	if k.Namespaces > 0 {
+		g.space = 1 + i/k.apps()%k.Namespaces // each app is in all of them
+	}
+	g.Volume = k.Volume
 	leaf := r.IntN(len(leaves))
 	if r.IntN(100) < s.Queues.Skew {
 		leaf = 0
@@ -293,24 +329,136 @@ func (s *Scenario) meanSize(shares int) float64 {
 	return mean
 }
 
-// constrain makes a pod one of an app, and has it require what it is to require of the app's other pods.
-func (a *Around) constrain(p *v1.Pod, app string) {
-	p.Labels["app"] = app
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
-	switch {
-	case a.Spread != "":
-		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: max(a.MaxSkew, 1), TopologyKey: a.Spread, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selector}}
-	case a.Affinity != "":
-		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: a.Affinity, LabelSelector: selector}}}}
-	default:
-		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: a.AntiAffinity, LabelSelector: selector}}}}
+// apps is how many apps the gangs of a kind have.
+func (k *kind) apps() int {
+	if k.Around == nil {
+		return 1
+	}
+	return max(k.Around.Apps, 1)
+}
+
+func (k *kind) app(i int) string { return fmt.Sprintf("%s-%d", k.App, i) }
+
+// constrain has a pod say what it is to require, or prefer, of its app's other pods. base names the scenario's namespaces.
+func (a *Around) constrain(p *v1.Pod, app, base string) {
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{labelApp: app}}
+	if a.Spread != "" {
+		spread := v1.TopologySpreadConstraint{MaxSkew: max(a.MaxSkew, 1), TopologyKey: a.Spread, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selector}
+		if a.ScheduleAnyway {
+			spread.WhenUnsatisfiable = v1.ScheduleAnyway
+		}
+		if a.NodeTaintsPolicy != "" {
+			spread.NodeTaintsPolicy = &a.NodeTaintsPolicy
+		}
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{spread}
+		return
+	}
+	term := v1.PodAffinityTerm{TopologyKey: a.Affinity, LabelSelector: selector}
+	if a.NamespaceSelector {
+		term.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{labelSpaces: base}}
+	}
+	if a.Affinity != "" {
+		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+		return
+	}
+	term.TopologyKey = a.AntiAffinity
+	p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+}
+
+const (
+	labelApp    = "app"
+	labelSpaces = "bench.basalt.dev/namespaces" // of all namespaces of a scenario; its value is the name of the one without a number
+)
+
+// spaceName is the name of one of a scenario's namespaces.
+func spaceName(base string, space int) string {
+	if space == 0 {
+		return base
+	}
+	return fmt.Sprintf("%s-%d", base, space)
+}
+
+// MakeNamespaces returns the namespaces that pods are in: the first is named as given and there always, the others have numbers behind it.
+func (s *Scenario) MakeNamespaces(base string) []*v1.Namespace {
+	most := 0
+	for _, k := range s.kinds {
+		most = max(most, k.Namespaces)
+	}
+	var out []*v1.Namespace
+	for i := range most + 1 {
+		out = append(out, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spaceName(base, i), Labels: map[string]string{labelSpaces: base}}})
+	}
+	return out
+}
+
+// MakeServices returns the Services of the kinds that have them, for each of their apps and namespaces.
+func (s *Scenario) MakeServices(base string) []*v1.Service {
+	var out []*v1.Service
+	made := map[string]bool{}
+	for _, k := range s.kinds {
+		if !k.Service {
+			continue
+		}
+		first, last := 0, 0
+		if k.Namespaces > 0 {
+			first, last = 1, k.Namespaces
+		}
+		for space := first; space <= last; space++ {
+			for i := range k.apps() {
+				svc := &v1.Service{
+					ObjectMeta: metav1.ObjectMeta{Namespace: spaceName(base, space), Name: k.app(i)},
+					Spec:       v1.ServiceSpec{ClusterIP: v1.ClusterIPNone, Selector: map[string]string{labelApp: k.app(i)}, Ports: []v1.ServicePort{{Port: 80}}},
+				}
+				if key := svc.Namespace + "/" + svc.Name; !made[key] { // kinds may share an app
+					made[key] = true
+					out = append(out, svc)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Namespace is the one of the gang's objects.
+func (g *Gang) Namespace(base string) string { return spaceName(base, g.space) }
+
+// Claim makes the claim of the i-th pod, if the gang has a Volume. It says that it is bound, to the volume that PersistentVolume makes.
+func (g *Gang) Claim(i int, base string) *v1.PersistentVolumeClaim {
+	noClass := ""
+	return &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: g.Namespace(base), Name: g.PodName(i), Annotations: map[string]string{
+			"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
+		}},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: &noClass, VolumeName: base + "-" + g.PodName(i),
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: volumeSize}},
+		},
 	}
 }
 
+// PersistentVolume makes the volume of a claim that exists.
+func (g *Gang) PersistentVolume(c *v1.PersistentVolumeClaim) *v1.PersistentVolume {
+	p := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Spec.VolumeName, Annotations: map[string]string{"pv.kubernetes.io/bound-by-controller": "yes"}},
+		Spec: v1.PersistentVolumeSpec{
+			AccessModes: c.Spec.AccessModes, Capacity: v1.ResourceList{v1.ResourceStorage: volumeSize}, PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
+			ClaimRef: &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+		},
+	}
+	if g.Volume == InTreePlugin {
+		p.Spec.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: p.Name}
+	} else {
+		p.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: g.Volume, VolumeHandle: p.Name}
+	}
+	return p
+}
+
+var volumeSize = resource.MustParse("1Gi")
+
 // PodGroup makes the gang's PodGroup.
-func (g *Gang) PodGroup(namespace string) *v1alpha1.PodGroup {
+func (g *Gang) PodGroup(base string) *v1alpha1.PodGroup {
 	return &v1alpha1.PodGroup{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: g.Namespace(base), Name: g.Name},
 		Spec:       v1alpha1.PodGroupSpec{Queue: g.Queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: int32(g.MinCount)}}},
 	}
 }
@@ -319,7 +467,7 @@ func (g *Gang) PodGroup(namespace string) *v1alpha1.PodGroup {
 func (g *Gang) PodName(i int) string { return g.Name + "-" + strconv.Itoa(i) }
 
 // Pod makes the i-th pod. Its labels are the same for every scheduler; one that knows no gangs takes it for a plain pod.
-func (g *Gang) Pod(i int, namespace, scheduler string) *v1.Pod {
+func (g *Gang) Pod(i int, base, scheduler string) *v1.Pod {
 	grace := int64(0)
 	shape := g.Pods[i]
 	label := map[string]string{api.LabelPodGroup: g.Name}
@@ -327,7 +475,7 @@ func (g *Gang) Pod(i int, namespace, scheduler string) *v1.Pod {
 		label = map[string]string{api.LabelQueue: g.Queue}
 	}
 	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.PodName(i), Labels: label},
+		ObjectMeta: metav1.ObjectMeta{Namespace: g.Namespace(base), Name: g.PodName(i), Labels: label},
 		Spec: v1.PodSpec{
 			SchedulerName: scheduler, RestartPolicy: v1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
 			Containers: []v1.Container{{Name: "main", Image: "none", Resources: v1.ResourceRequirements{Requests: shape.Resources()}}},
@@ -336,8 +484,14 @@ func (g *Gang) Pod(i int, namespace, scheduler string) *v1.Pod {
 	if shape.GPUs > 0 { // an extended resource wants its limit to be the same
 		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{workload.GPU: *resource.NewQuantity(shape.GPUs, resource.DecimalSI)}
 	}
+	if g.App != "" {
+		p.Labels[labelApp] = g.App
+	}
 	if a := g.Around; a != nil {
-		a.constrain(p, g.App)
+		a.constrain(p, g.App, base)
+	}
+	if g.Volume != "" {
+		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: p.Name}}}}
 	}
 	if g.Lifetime > 0 {
 		p.Annotations = map[string]string{kubelet.RunSeconds: fmt.Sprintf("%.1f", g.Lifetime.Seconds())}

@@ -20,7 +20,9 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"basalt.dev/basalt/api"
@@ -55,6 +57,16 @@ type NodeSet struct {
 	Pods   int64             `json:"pods,omitempty"` // how many pods a node takes; 110 if absent
 	Labels map[string]string `json:"labels,omitempty"`
 	Zones  int               `json:"zones,omitempty"` // in how many zones they are, in turn; 0: without the label
+	Taint  string            `json:"taint,omitempty"` // the key of a taint with the effect NoSchedule
+	CSI    *CSI              `json:"csi,omitempty"`   // what their CSINodes say; nil: there are none
+}
+
+// CSI is a driver that is installed on nodes, as their CSINodes and what they can allocate say.
+type CSI struct {
+	Driver string `json:"driver"`
+	Limit  int32  `json:"limit"` // of volumes of a node
+	// Migrated is the in-tree plugin whose volumes the driver serves; "" for none.
+	Migrated string `json:"migrated,omitempty"`
 }
 
 // Queues is a tree in which each queue of a level has equally many children. Gangs go to its leaves.
@@ -85,13 +97,22 @@ type Kind struct {
 	Pods []PodShape `json:"pods"`
 	// Mixed draws each pod's shape, instead of one shape for a gang.
 	Mixed bool `json:"mixed,omitempty"`
+	// App is what the pods' label app begins with; the kind's name if absent. Kinds of one app are what each other's constraints are about.
+	// A kind with an app and without Around has the label, and requires nothing.
+	App string `json:"app,omitempty"`
 	// Around says what the pods require of each other.
 	Around *Around `json:"around,omitempty"`
+	// Namespaces is in how many namespaces the gangs are, in turn; 0: in the one that the others are in.
+	Namespaces int `json:"namespaces,omitempty"`
+	// Service makes a Service of the pods of each app and namespace.
+	Service bool `json:"service,omitempty"`
+	// Volume gives each pod a claim of its own, bound to a volume of this CSI driver or in-tree plugin, which nodes have to have.
+	Volume string `json:"volume,omitempty"`
 	// Lifetime is how long a pod runs after it got its node; absent: until the benchmark ends.
 	Lifetime *Lifetime `json:"lifetime,omitempty"`
 }
 
-// Around is one required constraint between pods. The gangs of a kind have one of so many apps, in turn, and the constraint of a pod is about
+// Around is one constraint between pods, a required one but for a spread with ScheduleAnyway. The gangs of a kind have one of so many apps, in turn, and the constraint of a pod is about
 // the pods of its app.
 type Around struct {
 	Apps         int    `json:"apps,omitempty"`         // 1 if absent
@@ -99,7 +120,16 @@ type Around struct {
 	AntiAffinity string `json:"antiAffinity,omitempty"` // likewise
 	Spread       string `json:"spread,omitempty"`       // likewise
 	MaxSkew      int32  `json:"maxSkew,omitempty"`      // of the spread, 1 if absent
+	// ScheduleAnyway makes the spread a preference.
+	ScheduleAnyway bool `json:"scheduleAnyway,omitempty"`
+	// NodeTaintsPolicy is that of the spread: Honor, Ignore, or absent.
+	NodeTaintsPolicy v1.NodeInclusionPolicy `json:"nodeTaintsPolicy,omitempty"`
+	// NamespaceSelector makes an affinity or anti-affinity be about the app's pods in all namespaces of the scenario, by a label of theirs.
+	NamespaceSelector bool `json:"namespaceSelector,omitempty"`
 }
+
+// InTreePlugin is the one plugin in Kubernetes' own tree whose volumes a scenario can have.
+const InTreePlugin = "kubernetes.io/aws-ebs"
 
 // PodShape is what a pod asks for, or with Openb one of the trace's shapes, each as often as the trace has it.
 type PodShape struct {
@@ -243,6 +273,7 @@ const (
 	mostNodes  = 1_000_000
 	mostQueues = 100_000
 	mostSize   = 1_000_000
+	mostSpaces = 10_000 // namespaces
 )
 
 func (s *Scenario) check() error {
@@ -265,6 +296,20 @@ func (s *Scenario) check() error {
 		}
 		if n.Pods < 0 || n.GPUs < 0 || n.Zones < 0 {
 			return bad(at, "pods, gpus and zones are not negative")
+		}
+		if bad := validation.IsQualifiedName(n.Taint); n.Taint != "" && len(bad) > 0 {
+			return fmt.Errorf("%s.taint: %q is not the key of a taint: %s", at, n.Taint, bad[0])
+		}
+		if c := n.CSI; c != nil {
+			if wrong := validation.IsDNS1123Subdomain(c.Driver); len(wrong) > 0 || len(c.Driver) > 63 {
+				return bad(at+".csi.driver", "%q is not the name of a CSI driver, of at most 63 characters", c.Driver)
+			}
+			if c.Limit < 1 {
+				return bad(at+".csi.limit", "%d is not positive", c.Limit)
+			}
+			if c.Migrated != "" && c.Migrated != InTreePlugin {
+				return bad(at+".csi.migrated", "%q is not %s", c.Migrated, InTreePlugin)
+			}
 		}
 		if !n.Openb {
 			if _, err := shapeOf(at, n.CPU, n.Memory, n.GPUs); err != nil {
@@ -336,12 +381,33 @@ func (s *Scenario) check() error {
 			if len(given) != 1 || a.Apps < 0 || a.MaxSkew < 0 || a.MaxSkew > 0 && a.Spread == "" {
 				return bad(at+".around", "give one of affinity, antiAffinity and spread; apps and maxSkew are not negative, and maxSkew is for a spread")
 			}
+			if p := a.NodeTaintsPolicy; p != "" && (a.Spread == "" || p != v1.NodeInclusionPolicyHonor && p != v1.NodeInclusionPolicyIgnore) {
+				return bad(at+".around.nodeTaintsPolicy", "%q is neither Honor nor Ignore of a spread", p)
+			}
+			if a.ScheduleAnyway && a.Spread == "" {
+				return bad(at+".around.scheduleAnyway", "it is for a spread")
+			}
+			if a.NamespaceSelector && a.Spread != "" {
+				return bad(at+".around.namespaceSelector", "a spread is about the pods of its own namespace")
+			}
+		}
+		if k.App != "" && len(validation.IsDNS1123Label(k.App)) > 0 || len(k.App) > 40 {
+			return bad(at+".app", "%q is not in lower-case letters, digits and dashes, of at most 40 characters", k.App)
+		}
+		if k.Namespaces < 0 || k.Namespaces > mostSpaces {
+			return bad(at+".namespaces", "%d is not from 0 to %d", k.Namespaces, mostSpaces)
+		}
+		if k.Volume != "" && !slices.ContainsFunc(s.Nodes, func(n NodeSet) bool { return n.CSI != nil && (k.Volume == n.CSI.Driver || k.Volume == n.CSI.Migrated) }) {
+			return bad(at+".volume", "no nodes have the driver or plugin %q in csi", k.Volume)
 		}
 		if k.Plain && k.Size.Max > 1 {
 			return bad(at+".plain", "a gang of more than one pod needs a PodGroup")
 		}
 		if l := k.Lifetime; l != nil && (l.Min.Duration <= 0 || l.Max.Duration < l.Min.Duration) {
 			return bad(at+".lifetime", "%s to %s is not a range of positive durations", l.Min.Duration, l.Max.Duration)
+		}
+		if k.App == "" && (k.Around != nil || k.Service) {
+			k.App = k.Name
 		}
 		checked := kind{Kind: k}
 		if len(k.Pods) == 0 {
@@ -419,6 +485,27 @@ func (s *Scenario) check() error {
 		}
 	}
 	return nil
+}
+
+// OnlyKube names the first field that only the command `kube` gives to a scheduler: in the API server in memory its kinds are not
+// there, or its pods are alike but for what they ask for. It is "" if there is none.
+func (s *Scenario) OnlyKube() string {
+	for i, n := range s.Nodes {
+		if n.CSI != nil {
+			return fmt.Sprintf("nodes[%d].csi", i)
+		}
+	}
+	for i, k := range s.Gangs {
+		for _, f := range []struct {
+			name  string
+			given bool
+		}{{"app", k.App != ""}, {"around", k.Around != nil}, {"namespaces", k.Namespaces > 0}, {"service", k.Service}, {"volume", k.Volume != ""}} {
+			if f.given {
+				return fmt.Sprintf("gangs[%d].%s", i, f.name)
+			}
+		}
+	}
+	return ""
 }
 
 // shapeOf checks quantities once, into milli-cores and MiB.

@@ -3,15 +3,36 @@ package scenario_test
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/bench/measure/scenario"
 )
+
+const around = `
+about: a test
+nodes:
+- {count: 2, cpu: "4", memory: 8Gi, taint: example.com/dedicated}
+- {count: 3, cpu: "4", memory: 8Gi, csi: {driver: ebs.csi.aws.com, limit: 5, migrated: kubernetes.io/aws-ebs}}
+queues: {fanOut: [1]}
+gangs:
+- {name: a, app: green, size: {min: 2, max: 2}, pods: [{cpu: 100m, memory: 64Mi}], namespaces: 3, around: {apps: 2, antiAffinity: kubernetes.io/hostname, namespaceSelector: true}}
+- {name: b, app: green, size: {min: 1, max: 1}, plain: true, pods: [{cpu: 100m, memory: 64Mi}], service: true}
+- {name: c, size: {min: 1, max: 1}, plain: true, pods: [{cpu: 100m, memory: 64Mi}], namespaces: 2, service: true, around: {spread: kubernetes.io/hostname, scheduleAnyway: true, nodeTaintsPolicy: Honor}}
+- {name: d, size: {min: 1, max: 1}, plain: true, pods: [{cpu: 100m, memory: 64Mi}], volume: ebs.csi.aws.com}
+- {name: e, size: {min: 1, max: 1}, plain: true, pods: [{cpu: 100m, memory: 64Mi}], volume: kubernetes.io/aws-ebs}
+arrivals: {closed: {gangs: 200}}
+`
 
 const good = `
 about: a test
@@ -34,6 +55,19 @@ func parse(t *testing.T, content string) *scenario.Scenario {
 
 func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
+		{"example.com/dedicated", "a b", "nodes[0].taint"},
+		{"driver: ebs.csi.aws.com", "driver: EBS", "nodes[1].csi.driver"},
+		{"driver: ebs.csi.aws.com", "driver: other.example.com", "gangs[3].volume"},
+		{", migrated: kubernetes.io/aws-ebs", "", "gangs[4].volume"},
+		{"migrated: kubernetes.io/aws-ebs", "migrated: kubernetes.io/gce-pd", "nodes[1].csi.migrated"},
+		{"limit: 5", "limit: 0", "nodes[1].csi.limit"},
+		{"app: green", "app: Green", "gangs[0].app"},
+		{"namespaces: 3", "namespaces: -1", "gangs[0].namespaces"},
+		{"namespaces: 3", "namespaces: 10001", "gangs[0].namespaces"},
+		{"nodeTaintsPolicy: Honor", "nodeTaintsPolicy: honor", "gangs[2].around.nodeTaintsPolicy"},
+		{"antiAffinity: kubernetes.io/hostname", "antiAffinity: kubernetes.io/hostname, nodeTaintsPolicy: Honor", "gangs[0].around.nodeTaintsPolicy"},
+		{"nodeTaintsPolicy: Honor", "namespaceSelector: true", "gangs[2].around.namespaceSelector"},
+		{"namespaceSelector: true", "scheduleAnyway: true", "gangs[0].around.scheduleAnyway"},
 		{"about: a test", "abuot: a test", "abuot"},
 		{"minPercent: 50", "minpercent: 50, minCount: 3", "minCount"},
 		{`cpu: "4"`, `cpu: "4", cpu: "5"`, "cpu"},
@@ -63,8 +97,12 @@ func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
 		{"[100, 50]", "[100, 50], deservedPercent: [0, -1]", "queues.deservedPercent[1]"},
 		{"arrivals:", "claims: {pods: 8, together: 4, leave: 1s}\narrivals:", "with claims there is one kind"},
 	} {
-		changed := strings.Replace(good, c.old, c.new, 1)
-		if changed == good {
+		from := good
+		if !strings.Contains(good, c.old) {
+			from = around
+		}
+		changed := strings.Replace(from, c.old, c.new, 1)
+		if changed == from {
 			t.Fatalf("%q is not in the scenario", c.old)
 		}
 		_, err := scenario.Parse("test.yaml", []byte(changed))
@@ -198,6 +236,117 @@ func TestGeneratedObjects(t *testing.T) {
 	}
 }
 
+// What gangs are of by their kinds: apps that kinds share, namespaces, Services, volumes.
+func TestObjectsAroundPods(t *testing.T) {
+	s := parse(t, around)
+	tainted := 0
+	for _, n := range s.MakeNodes(7) {
+		for _, taint := range n.Spec.Taints {
+			if taint.Key != "example.com/dedicated" || taint.Effect != v1.TaintEffectNoSchedule || !strings.HasPrefix(n.Name, "node-0-") {
+				t.Errorf("node %s has the taint %v", n.Name, taint)
+			}
+			tainted++
+		}
+	}
+	if tainted != 2 {
+		t.Errorf("%d nodes are tainted", tainted)
+	}
+	nodes := map[string]bool{}
+	for _, n := range s.MakeNodes(7) {
+		nodes[n.Name] = true
+	}
+	csi := s.MakeCSINodes()
+	for _, n := range csi {
+		if d := n.Spec.Drivers[0]; !nodes[n.Name] || d.Name != "ebs.csi.aws.com" || d.NodeID == "" || *d.Allocatable.Count != 5 || n.Annotations[v1.MigratedPluginsAnnotationKey] != "kubernetes.io/aws-ebs" {
+			t.Errorf("CSINode %v", n)
+		}
+	}
+	if len(csi) != 3 {
+		t.Errorf("%d CSINodes", len(csi))
+	}
+	spaces := map[string]map[string]string{}
+	for _, n := range s.MakeNamespaces("base") {
+		spaces[n.Name] = n.Labels
+	}
+	if want := []string{"base", "base-1", "base-2", "base-3"}; !slices.Equal(slices.Sorted(maps.Keys(spaces)), want) {
+		t.Errorf("namespaces %v", spaces)
+	}
+	var services []string
+	for _, svc := range s.MakeServices("base") {
+		services = append(services, svc.Namespace+"/"+svc.Name)
+		if svc.Spec.ClusterIP != v1.ClusterIPNone || svc.Spec.Selector["app"] != svc.Name || len(svc.Spec.Ports) == 0 {
+			t.Errorf("Service %v", svc)
+		}
+	}
+	if want := []string{"base/green-0", "base-1/c-0", "base-2/c-0"}; !slices.Equal(services, want) {
+		t.Errorf("Services %v, want %v", services, want)
+	}
+
+	seen, volumes := map[string]int{}, map[string]bool{}
+	for g := range s.MakeGangs(7, 0) {
+		p := g.Pod(0, "base", "s")
+		seen[fmt.Sprint(g.Kind, " ", p.Namespace, " ", p.Labels["app"])]++
+		if !g.Plain && g.PodGroup("base").Namespace != p.Namespace || spaces[p.Namespace] == nil || p.Namespace != g.Namespace("base") {
+			t.Fatalf("pod %v is not where its PodGroup is, or in no namespace", p)
+		}
+		switch g.Kind {
+		case "a":
+			term := p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
+			for name, labels := range spaces {
+				if of, err := metav1.LabelSelectorAsSelector(term.NamespaceSelector); err != nil || !of.Matches(apilabels.Set(labels)) {
+					t.Fatalf("the term %v is not about namespace %s: %v", term, name, err)
+				}
+			}
+			if term.TopologyKey != v1.LabelHostname || term.LabelSelector.MatchLabels["app"] != p.Labels["app"] {
+				t.Fatalf("term %v of a pod with the labels %v", term, p.Labels)
+			}
+		case "b":
+			if p.Spec.Affinity != nil || p.Spec.TopologySpreadConstraints != nil {
+				t.Fatalf("pod %v requires something of others", p.Spec)
+			}
+		case "c":
+			if c := p.Spec.TopologySpreadConstraints[0]; c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || c.MaxSkew != 1 || c.WhenUnsatisfiable != v1.ScheduleAnyway {
+				t.Fatalf("constraint %v", c)
+			}
+		case "d", "e":
+			c := g.Claim(0, "base")
+			c.UID = "the-claim"
+			v := g.PersistentVolume(c)
+			if p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != c.Name || c.Namespace != p.Namespace || c.Spec.VolumeName != v.Name || c.Annotations["pv.kubernetes.io/bind-completed"] == "" ||
+				v.Spec.ClaimRef.UID != "the-claim" || v.Spec.ClaimRef.Name != c.Name || v.Spec.ClaimRef.Namespace != c.Namespace || volumes[v.Name] {
+				t.Fatalf("pod %v, claim %v, volume %v", p, c, v)
+			}
+			volumes[v.Name] = true
+			if of := v.Spec.CSI; g.Kind == "d" && (of == nil || of.Driver != "ebs.csi.aws.com" || of.VolumeHandle != v.Name) {
+				t.Fatalf("volume %v", v)
+			}
+			if of := v.Spec.AWSElasticBlockStore; g.Kind == "e" && (of == nil || of.VolumeID != v.Name) {
+				t.Fatalf("volume %v", v)
+			}
+		}
+		if strings.ContainsAny(g.Kind, "abc") == (p.Spec.Volumes != nil) {
+			t.Fatalf("pod %v of kind %s", p, g.Kind)
+		}
+	}
+	want := []string{"a base-1 green-0", "a base-1 green-1", "a base-2 green-0", "a base-2 green-1", "a base-3 green-0", "a base-3 green-1", "b base green-0", "c base-1 c-0", "c base-2 c-0", "d base ", "e base "}
+	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
+		t.Errorf("gangs of %q, want %q", got, want)
+	}
+}
+
+// A command that gives only part of a scenario to the scheduler refuses the others.
+func TestWhatOnlyKubeGives(t *testing.T) {
+	for name, want := range map[string]string{"soak": "", "mixed": "", "around-spread": "gangs[0].around", "around-service": "gangs[0].service", "volumes-csi": "nodes[0].csi"} {
+		s, err := scenario.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.OnlyKube(); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 // An open loop has the same gangs at every rate, earlier or later, and about as many pods as the rate says.
 func TestOpenLoop(t *testing.T) {
 	s := parse(t, strings.Replace(good, "closed: {gangs: 400}", "open: {podsPerSecond: [100], for: 100s}", 1))
@@ -248,7 +397,7 @@ func TestTheSameSeedMakesTheSameObjects(t *testing.T) {
 	if sum(1) == sum(2) {
 		t.Error("two seeds make the same objects")
 	}
-	if got, want := sum(1), uint64(0xaa22088559f8d97a); got != want {
+	if got, want := sum(1), uint64(0xc3bc46511696e3ca); got != want {
 		t.Errorf("seed 1 makes objects with the sum %#x, want %#x", got, want)
 	}
 }
