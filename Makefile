@@ -54,6 +54,9 @@ explore: bin/basalt-bench ## explore every interleaving of a small Basalt in whi
 	bin/basalt-bench explore --gangs 1 --crashes 1
 	bin/basalt-bench explore --gangs 1 --crashes 0 --edits 1
 	bin/basalt-bench explore --gangs 1 --crashes 0 --edits 1 --implied
+	for claim in small pod gang; do bin/basalt-bench explore --claim $$claim --crashes 0 || exit 1; done
+	bin/basalt-bench explore --claim small --crashes 0 --edits 1
+	for victim in c s1 s2; do bin/basalt-bench explore --claim small --crashes 1 --victims $$victim || exit 1; done
 	for victim in c s1 s2; do bin/basalt-bench explore --victims $$victim $(EXPLORE) || exit 1; done
 
 order: bin/basalt-bench ## explore a model of the log of intents, which is to keep affinity, anti-affinity and spread, and weaken its rules one at a time

@@ -34,6 +34,9 @@ func exploreCommand() *cobra.Command {
 				}
 				fault.Set(on...)
 			}
+			if !cfg.Claim.Known() {
+				return fmt.Errorf("--claim: %q is neither small, gang nor pod", cfg.Claim)
+			}
 			out := c.OutOrStdout()
 			if seeded {
 				return exploreBugs(c.Context(), out)
@@ -41,6 +44,9 @@ func exploreCommand() *cobra.Command {
 			restart := "at any point"
 			if cfg.Rested {
 				restart = "at any point (coordinator) or when all else rests (shards)"
+			}
+			if cfg.Claim != "" {
+				fmt.Fprintf(out, "a claim of %s: ", claimed(cfg.Claim))
 			}
 			fmt.Fprintf(out, "gangs %d, crashes %d (of %s), restarts %s, edits of labels %d, early leaps of time %d (of %s), lost answers and messages %d, waits %d, order %s, put off %d steps of it (0: any, -1: none), capability for %d gangs (0: all)\n",
 				cfg.Gangs, cfg.Crashes, cmp.Or(cfg.Victims, "any process"), restart, cfg.Edits, cfg.Early, strings.Trim(fmt.Sprint(explore.Leaps), "[]"), cfg.Lost, cfg.Waits, cfg.Order, cfg.Delays, cfg.Quota)
@@ -65,6 +71,8 @@ func exploreCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&cfg.Gangs, "gangs", 2, "1 or 2, each with a pod for both nodes")
+	f.StringVar((*string)(&cfg.Claim), "claim", "", "one gang runs, and another claims its room: small (gangs of one pod), gang (of two pods), pod (one of two pods of a gang that runs on); no claim if empty")
+	f.BoolVar(&cfg.Statuses, "statuses", false, "the statuses of PodGroups are written, which say that a gang has started")
 	f.BoolVar(&cfg.Implied, "implied", false, "gangs that only their pods describe, without PodGroups")
 	f.IntVar(&cfg.Crashes, "crashes", 1, "processes that crash, at any point, and start again")
 	f.StringVar(&cfg.Victims, "victims", "", "which may crash, of s1, s2 and c, with commas; all if empty")
@@ -75,7 +83,7 @@ func exploreCommand() *cobra.Command {
 	f.IntVar(&cfg.Lost, "lost", 0, "messages and answers lost")
 	f.IntVar(&cfg.Waits, "waits", 1, "times that time passes because nothing else can happen, before the fair end")
 	f.IntVar(&cfg.Quota, "quota", 0, "how many gangs the quota admits at once; 0 for all")
-	f.StringVar(&cfg.Order, "order", explore.FairOrder, "fair order, by initials: store news, pod news, messages, calls, restarts, leases")
+	f.StringVar(&cfg.Order, "order", explore.FairOrder, "fair order, by initials: store news, pod news, messages, calls, ends of evicted pods (k), restarts, leases")
 	f.IntVar(&cfg.Delays, "delays", 0, "how often the first step of the fair order is delayed; 0 means no limit, -1 never")
 	f.IntVar(&cfg.Longest, "longest", 0, "steps after which an unfinished run is a violation; 0 means no limit")
 	f.IntVar(&cfg.States, "states", 0, "stop after this many states; 0 means no limit")
@@ -83,6 +91,17 @@ func exploreCommand() *cobra.Command {
 	f.StringSliceVar(&bugs, "bugs", nil, "seeded bugs to enable, in a build with -tags faults")
 	f.BoolVar(&seeded, "seeded", false, "enable one seeded bug after another, each where it must be found, in a build with -tags faults")
 	return c
+}
+
+// claimed says what a claim takes.
+func claimed(c explore.Claim) string {
+	switch c {
+	case explore.SmallGang:
+		return "a gang of one pod"
+	case explore.OnePod:
+		return "one of two pods of a gang"
+	}
+	return "a gang of two pods"
 }
 
 // exploreBugs tells of each seeded bug what it takes to find it.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
@@ -789,5 +788,5 @@ func amounts(in []*wire.Amount) api.Resources {
 
 // claimsOf reports whether a Reserve says that others may be evicted for the gang.
 func (a *reserveCall) claimsOf(g *gang) bool {
-	return len(a.pods) > 0 && (!a.growth || fault.On(fault.GrowthClaims)) && (g.mayClaim() || fault.On(fault.GrowthClaims))
+	return len(a.pods) > 0 && !a.growth && g.mayClaim()
 }

@@ -50,6 +50,8 @@ const (
 	leap
 	lose
 	noAnswer
+	end   // of the pod that is object i, which was being deleted
+	drain // pod i of the victim: somebody deletes it
 )
 
 // Leaps are how much time passes early: a repetition, and what a hold or a prepared row lasts.
@@ -95,15 +97,13 @@ func (w *world) relabel(o *object, to map[string]string) {
 // renew deletes all pods of a gang at once, and makes them again. An implied gang is another one then, under the same UID.
 func (w *world) renew(g int) {
 	now := int64(0)
-	for i := range 2 {
+	for i := range w.cfg.Claim.pods(g) {
 		if p := w.pod("ns", podName(g, i)); p != nil {
 			w.delete(p, w.of("somebody deletes"), &now)
 		}
 	}
 	w.check.begun = slices.DeleteFunc(slices.Clone(w.check.begun), func(gang string) bool { return gang == w.gangUID(g) })
-	for i := range 2 {
-		w.makePod(g, i)
-	}
+	w.makePods(g)
 }
 
 // Orders of what must happen some time: which of it goes first in the fair order that ways are counted from.
@@ -112,9 +112,10 @@ func (w *world) renew(g int) {
 //	p  a shard hears of pods
 //	m  a message is delivered
 //	c  a call is carried out, or its answer heard
+//	k  the kubelet ends a pod that is being deleted, and its controller makes it again
 //	r  a process starts again
 //	l  the lease of a dead one is over
-const FairOrder = "spmcrl"
+const FairOrder = "spmckrl"
 
 // musts hands out what must happen some time, in the fair order, until it is told to stop.
 func (w *world) musts(yield func(action) bool) {
@@ -156,6 +157,12 @@ func (w *world) musts(yield func(action) bool) {
 				}
 				if c.txn != nil {
 					busy = c.from
+				}
+			}
+		case 'k':
+			for i := range w.objects {
+				if w.cfg.Claim != "" && w.objects[i].kind == kindPod && ending(w.objects[i].pod()) && !yield(action{kind: end, i: i}) {
+					return
 				}
 			}
 		case 'r':
@@ -240,7 +247,14 @@ func (w *world) actions() []action {
 			out = append(out, action{kind: renew, i: g})
 		}
 	}
-	if w.edits < w.cfg.Edits {
+	if w.edits < w.cfg.Edits && w.cfg.Claim != "" {
+		for i := range w.cfg.Claim.pods(victim) {
+			if p := w.pod("ns", podName(victim, i)); p != nil && p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
+				out = append(out, action{kind: drain, i: i})
+			}
+		}
+	}
+	if w.edits < w.cfg.Edits && w.cfg.Claim == "" {
 		for i := range w.objects {
 			p := w.objects[i].pod()
 			if w.objects[i].kind != kindPod || p == nil || model.Finished(p) {
@@ -303,6 +317,10 @@ func (w *world) name(a action) string {
 		return w.process(a.i) + " crashes"
 	case renew:
 		return "all pods of " + groupName(a.i) + " are deleted and made again"
+	case drain:
+		return "somebody deletes " + podName(victim, a.i)
+	case end:
+		return "the kubelet ends " + w.objects[a.i].name + ", and it is made again"
 	case edit:
 		return fmt.Sprintf("the labels of %s become %s=%q", w.objects[a.i/len(Labels)].name, Labels[a.i%len(Labels)].Label, Labels[a.i%len(Labels)].Value)
 	}
@@ -440,6 +458,11 @@ func (w *world) do(a action) {
 	case renew:
 		w.edits++
 		w.renew(a.i)
+	case drain:
+		w.edits++
+		w.delete(w.pod("ns", podName(victim, a.i)), w.of("somebody deletes"), nil)
+	case end:
+		w.endPod(w.objects[a.i].pod())
 	case edit:
 		w.edits++
 		o := &w.objects[a.i/len(Labels)]
@@ -830,26 +853,46 @@ func (w *world) delete(p *corev1.Pod, sum uint64, grace *int64) {
 }
 
 // finish goes on without faults until every gang had its pods and nothing is left: kubelets end the pods of gangs that have
-// all of theirs, and controllers make again what was evicted. A way that meets one that ended well ends well, too.
+// all of theirs, and controllers make again what was evicted. Before that the end of a claim is awaited, while whoever runs goes on. A
+// way that meets one that ended well ends well, too.
 func (w *world) finish(ended map[uint64]struct{}) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.from == "" })
-	left := ""
-	var met []uint64
-	for range 1200 { // ten minutes
-		w.quiet()
-		sum := w.sum()
-		_, known := ended[sum]
-		if left = w.left(); left == "" || known {
-			for _, sum := range met {
-				ended[sum] = struct{}{}
-			}
-			return
-		}
-		met = append(met, sum)
-		w.help()
-		w.pass(500 * time.Millisecond)
-		w.flush()
+	for _, sum := range w.goOn(ended) {
+		ended[sum] = struct{}{}
 	}
+}
+
+// goOn returns what it met, until the end, or something that is known to end well.
+func (w *world) goOn(ended map[uint64]struct{}) (met []uint64) {
+	phases := []func() string{w.left}
+	if w.cfg.Claim != "" {
+		phases = []func() string{w.unclaimed, w.left}
+	}
+	for n, toDo := range phases {
+		for i := 0; ; i++ {
+			w.quiet()
+			sum := mix(w.sum(), uint64(n))
+			if _, known := ended[sum]; known {
+				return met
+			}
+			met = append(met, sum)
+			left := toDo()
+			if left == "" {
+				break
+			}
+			if i == 1200 { // ten minutes
+				w.stuck(left)
+			}
+			w.help(n == len(phases)-1)
+			w.pass(500 * time.Millisecond)
+			w.flush()
+		}
+	}
+	return met
+}
+
+// stuck is an end that does not come.
+func (w *world) stuck(left string) {
 	for _, x := range w.shards {
 		for _, g := range x.home.value.(*home.Core).Status().Gangs {
 			left += fmt.Sprintf("; %s: gang %s is %s %s %s, bound %d of %d", x.inc, g.Gang.Uid, g.State, g.Reason, g.Message, g.Bound, g.MinCount)
@@ -859,10 +902,11 @@ func (w *world) finish(ended map[uint64]struct{}) {
 	fail("after ten minutes without faults %s", left)
 }
 
-func (w *world) help() {
+// help does what kubelets and controllers do: they have pods succeed whose gang has all of its own, if they may.
+func (w *world) help(succeed bool) {
 	now := int64(0)
 	for g := range w.cfg.Gangs {
-		for i := range 2 {
+		for i := range w.cfg.Claim.pods(g) {
 			p := w.pod("ns", podName(g, i))
 			switch {
 			case p == nil:
@@ -874,6 +918,9 @@ func (w *world) help() {
 			}
 		}
 	}
+	if !succeed {
+		return
+	}
 	started := map[string]int{} // pods that have a node, by gang
 	for p := range w.pods {
 		if p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
@@ -881,7 +928,7 @@ func (w *world) help() {
 		}
 	}
 	for g := range w.cfg.Gangs {
-		for i := range 2 {
+		for i := range w.cfg.Claim.pods(g) {
 			p := w.pod("ns", podName(g, i))
 			if p == nil || p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
 				continue
@@ -899,7 +946,7 @@ func (w *world) help() {
 // left says what is still to be done, "" when nothing is.
 func (w *world) left() string {
 	for g := range w.cfg.Gangs {
-		for i := range 2 {
+		for i := range w.cfg.Claim.pods(g) {
 			if p := w.pod("ns", podName(g, i)); p == nil || !model.Finished(p) || w.check.gangOf(p) != w.gangUID(g) {
 				return fmt.Sprintf("pod g%d-%d has not had its run", g, i)
 			}
@@ -912,7 +959,7 @@ func (w *world) left() string {
 		return key + " is left"
 	}
 	for _, x := range w.shards {
-		if st := x.node.value.(*node.Core).Stats(); st.Holds+st.Rows+st.Keys+st.Waiting > 0 {
+		if st := x.node.value.(*node.Core).Stats(); st.Holds+st.Promises+st.Rows+st.Keys+st.Waiting > 0 {
 			return fmt.Sprintf("%s has not settled: %+v", x.inc, st)
 		}
 	}

@@ -20,4 +20,9 @@ var Bugs = []Bug{
 	{fault.StartKept, Config{Gangs: 1, Edits: 1, Implied: true}, false},
 	{fault.LabelsMoveBound, Config{Gangs: 1, Edits: 1, Delays: -1}, true},
 	{fault.NewerVersion, Config{Gangs: 1, Crashes: 1, Victims: "s1", Lost: 1, Rested: true, Delays: 3}, false},
+	{fault.ClaimForgotten, Config{Claim: SmallGang, Crashes: 1, Victims: "c", Delays: 2}, false},
+	{fault.RealShares, Config{Claim: SmallGang, Crashes: 1, Victims: "c", Delays: 2}, false},
+	{fault.YieldStarted, Config{Claim: WholeGang, Statuses: true, Delays: 2}, false},
+	{fault.CondemnUnwritten, Config{Claim: OnePod}, true},
+	{fault.CondemnBelowMinimum, Config{Claim: OnePod, Edits: 1, Delays: 2}, false},
 }

@@ -21,6 +21,9 @@ import (
 type check struct {
 	begun []string   // UIDs of gangs that were lawfully told to bind, sorted
 	bound []boundPod // sorted
+
+	named  []string // what claims in the store named so far, sorted: a gang and its attempt, or a pod
+	closed []string // UIDs of gangs that were closed for a claim, one for each time, sorted
 }
 
 type boundPod struct{ pod, gang string } // UIDs
@@ -32,6 +35,12 @@ func (c *check) sum() uint64 {
 	}
 	for _, b := range c.bound {
 		_, _ = h.WriteString(b.pod + "=" + b.gang + " ")
+	}
+	for _, s := range c.named {
+		_, _ = h.WriteString("named " + s + " ")
+	}
+	for _, gang := range c.closed {
+		_, _ = h.WriteString("closed " + gang + " ")
 	}
 	return h.Sum64()
 }
@@ -109,7 +118,7 @@ func (w *world) gangUID(g int) string {
 func (w *world) least(gang string) int {
 	for g := range w.cfg.Gangs {
 		if gang == w.gangUID(g) {
-			return 2
+			return w.cfg.Claim.least(g)
 		}
 	}
 	return 1 // a pod without a PodGroup
@@ -136,6 +145,7 @@ func (c *check) charged(w *world, gang string, r *wire.ReservationRecord) {
 // reservations judges a change of one.
 func (c *check) reservations(w *world, e model.Event[proto.Message]) {
 	gang := e.Key[strings.LastIndexByte(e.Key, '/')+1:]
+	c.taken(w, gang, e)
 	if e.Deleted {
 		c.charged(w, gang, nil)
 		return
@@ -145,14 +155,18 @@ func (c *check) reservations(w *world, e model.Event[proto.Message]) {
 		return
 	}
 	sum := api.Resources(nil)
-	for _, key := range w.etcd().With("reservations/") {
-		r, _ := wire.ToResources(w.etcd().Keys[key].Value.(*wire.ReservationRecord).Demand)
-		sum = sum.Add(r)
+	for r := range w.reserved {
+		demand, _ := wire.ToResources(r.Demand)
+		sum = sum.Add(demand)
 	}
+	will := w.decided()
 	capability, _ := api.FromResourceList(w.object(kindQueue, "", api.RootQueue).now().Object.(*v1alpha1.Queue).Spec.Capability, false)
 	for _, limit := range capability { // what it does not name is not limited
 		if sum.Value(limit.Resource) > limit.Value {
 			fail("I1: %s reserved of %s", sum, capability)
+		}
+		if will.Value(limit.Resource) > limit.Value {
+			fail("I18: once all that is decided has happened, %s are reserved of %s", will, capability)
 		}
 	}
 }
@@ -197,6 +211,7 @@ func (c *check) lands(w *world, o event.BindPod) {
 
 // says judges I6: the first word that binds of a gang comes when all of its pods are durable.
 func (c *check) says(w *world, x *shard, o event.Send) {
+	c.asks(w, x, o)
 	gang := ""
 	pods := map[string]bool{}
 	switch b := o.Body.Body.(type) {
@@ -226,7 +241,7 @@ func (c *check) says(w *world, x *shard, o event.Send) {
 			pods[b.pod] = true
 		}
 	}
-	if w.cfg.Implied { // those that are gone were of another gang
+	if w.cfg.Implied || w.cfg.Claim != "" { // those that are gone were of another gang, or were evicted
 		there := map[string]bool{}
 		for p := range w.pods {
 			there[string(p.UID)] = true
@@ -240,13 +255,26 @@ func (c *check) says(w *world, x *shard, o event.Send) {
 	slices.Sort(c.begun)
 }
 
-// evicts judges that only pods of a closing reservation are evicted.
+// evicts judges that only pods of a closing reservation, or condemned ones, are evicted.
 func (c *check) evicts(w *world, p *corev1.Pod) {
 	gang := c.gangOf(p)
-	for _, key := range w.etcd().With("reservations/") {
-		if r := w.etcd().Keys[key].Value.(*wire.ReservationRecord); r.Gang.Uid == gang && r.State == wire.ReservationState_RESERVATION_CLOSING {
+	for r := range w.reserved {
+		if r.Gang.Uid != gang {
+			continue
+		}
+		condemned := slices.ContainsFunc(r.Condemned, func(s *wire.SurplusPod) bool { return s.Uid == string(p.UID) })
+		if condemned || r.State == wire.ReservationState_RESERVATION_CLOSING {
 			return
 		}
 	}
-	fail("pod %s is evicted, and no reservation of gang %s is closing", p.UID, gang)
+	fail("I15: pod %s is evicted, and no reservation of gang %s is closing, or condemns it", p.UID, gang)
+}
+
+// reserved hands out the records of all reservations.
+func (w *world) reserved(yield func(*wire.ReservationRecord) bool) {
+	for _, key := range w.etcd().With("reservations/") {
+		if !yield(w.etcd().Keys[key].Value.(*wire.ReservationRecord)) {
+			return
+		}
+	}
 }

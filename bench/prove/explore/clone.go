@@ -58,38 +58,166 @@ func writable(v reflect.Value) reflect.Value {
 	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
 }
 
-// cloner copies everything that can change, and each thing once.
+// cloner copies everything that can change, and each thing once. A pointer into a struct, or into a slice of structs, points into the copy
+// of that.
 type cloner struct {
-	pointers map[unsafe.Pointer]reflect.Value
+	pointers map[place]reflect.Value
 	maps     map[unsafe.Pointer]reflect.Value
 	blocks   []block
+	inner    *inner
+	late     []reflect.Value // pointers to structs into which something pointed that was copied before them, and so by itself
 }
 
-// block is a slice of structs: others may point into it.
+// place is where something of a type lies: the first field of a struct lies where the struct does.
+type place struct {
+	at unsafe.Pointer
+	of reflect.Type
+}
+
+// block is a struct, or a slice of structs: others may point into it.
 type block struct {
 	of       reflect.Type
 	old, end uintptr
-	fresh    reflect.Value
+	fresh    unsafe.Pointer
 }
+
+// copyOf copies what is pointed to. Structs into which something points have to have their place before that is copied, so it is tried
+// again when one comes too late.
+func copyOf(value any) any {
+	root := reflect.ValueOf(value)
+	var first []reflect.Value
+	for range 100 {
+		c := cloner{pointers: map[place]reflect.Value{}, maps: map[unsafe.Pointer]reflect.Value{}, inner: innerOf(root.Type())}
+		for _, p := range first {
+			c.place(p)
+		}
+		for _, p := range first {
+			c.into(c.pointers[placeOf(p)].Elem(), p.Elem())
+		}
+		if n := c.pointer(root); len(c.late) == 0 {
+			return n.Interface()
+		}
+		first = append(first, c.late...)
+	}
+	panic("explore: cannot copy " + root.Type().String())
+}
+
+func placeOf(p reflect.Value) place { return place{p.UnsafePointer(), p.Type().Elem()} }
 
 func (c *cloner) pointer(p reflect.Value) reflect.Value {
 	if p.IsNil() || shared(p.Type().Elem()) {
 		return p
 	}
-	if done, is := c.pointers[p.UnsafePointer()]; is && done.Type() == p.Type() {
+	if done, is := c.pointers[placeOf(p)]; is && done.Type() == p.Type() {
 		return done
 	}
-	for _, b := range c.blocks {
-		if at := uintptr(p.UnsafePointer()); b.of == p.Type().Elem() && at >= b.old && at < b.end {
-			return b.fresh.Index(int((at - b.old) / b.of.Size())).Addr()
-		}
+	if in := c.inside(p); in.IsValid() {
+		return in
 	}
-	n := reflect.New(p.Type().Elem())
-	if p.Type().Elem().Size() > 0 {
-		c.pointers[p.UnsafePointer()] = n
-	}
+	n := c.place(p)
 	c.into(n.Elem(), p.Elem())
 	return n
+}
+
+// place makes room for the copy of what is pointed to.
+func (c *cloner) place(p reflect.Value) reflect.Value {
+	t := p.Type().Elem()
+	n := reflect.New(t)
+	if t.Size() == 0 {
+		return n
+	}
+	c.pointers[placeOf(p)] = n
+	if fields := c.inner.fields[t]; len(fields) > 0 {
+		for _, f := range fields {
+			if _, is := c.pointers[place{unsafe.Add(p.UnsafePointer(), f.offset), f.of}]; is {
+				c.late = append(c.late, p)
+				break
+			}
+		}
+		c.block(t, p.UnsafePointer(), 1, n.UnsafePointer())
+	}
+	return n
+}
+
+func (c *cloner) block(t reflect.Type, old unsafe.Pointer, n int, fresh unsafe.Pointer) {
+	c.blocks = append(c.blocks, block{t, uintptr(old), uintptr(old) + uintptr(n)*t.Size(), fresh})
+}
+
+// inside returns the copy of what lies in a struct or slice that is being copied.
+func (c *cloner) inside(p reflect.Value) reflect.Value {
+	at, t := uintptr(p.UnsafePointer()), p.Type().Elem()
+	for _, b := range c.blocks {
+		if at < b.old || at >= b.end {
+			continue
+		}
+		in := (at - b.old) % b.of.Size()
+		if b.of == t && in == 0 || slices.Contains(c.inner.fields[b.of], innerField{in, t}) {
+			return reflect.NewAt(t, unsafe.Add(b.fresh, at-b.old)).Convert(p.Type())
+		}
+	}
+	return reflect.Value{}
+}
+
+// inner says of the types that can be reached from one which structs have fields that are structs to which something may point.
+type inner struct {
+	fields map[reflect.Type][]innerField
+}
+
+type innerField struct {
+	offset uintptr
+	of     reflect.Type
+}
+
+var innerTypes = map[reflect.Type]*inner{}
+
+func innerOf(root reflect.Type) *inner {
+	if known := innerTypes[root]; known != nil {
+		return known
+	}
+	pointed, seen := map[reflect.Type]bool{}, map[reflect.Type]bool{}
+	var visit func(t reflect.Type)
+	visit = func(t reflect.Type) {
+		if seen[t] {
+			return
+		}
+		seen[t] = true
+		switch t.Kind() {
+		case reflect.Pointer:
+			if !shared(t.Elem()) {
+				pointed[t.Elem()] = true
+				visit(t.Elem())
+			}
+		case reflect.Slice, reflect.Array:
+			visit(t.Elem())
+		case reflect.Map:
+			visit(t.Key())
+			visit(t.Elem())
+		case reflect.Struct:
+			for i := range t.NumField() {
+				visit(t.Field(i).Type)
+			}
+		}
+	}
+	visit(root)
+	in := &inner{fields: map[reflect.Type][]innerField{}}
+	for t := range seen {
+		var within func(s reflect.Type, offset uintptr)
+		within = func(s reflect.Type, offset uintptr) {
+			for i := range s.NumField() {
+				if f := s.Field(i); f.Type.Kind() == reflect.Struct {
+					if pointed[f.Type] {
+						in.fields[t] = append(in.fields[t], innerField{offset + f.Offset, f.Type})
+					}
+					within(f.Type, offset+f.Offset)
+				}
+			}
+		}
+		if t.Kind() == reflect.Struct && !shared(t) {
+			within(t, 0)
+		}
+	}
+	innerTypes[root] = in
+	return in
 }
 
 // into fills a fresh place.
@@ -129,8 +257,7 @@ func (c *cloner) into(to, from reflect.Value) {
 			reflect.Copy(n, from)
 		} else {
 			if t.Elem().Kind() == reflect.Struct && from.Len() > 0 {
-				base := uintptr(from.UnsafePointer())
-				c.blocks = append(c.blocks, block{t.Elem(), base, base + uintptr(from.Len())*t.Elem().Size(), n})
+				c.block(t.Elem(), from.UnsafePointer(), from.Len(), n.UnsafePointer())
 			}
 			for i := range from.Len() {
 				if !zero(from.Index(i)) {
@@ -266,6 +393,9 @@ func bits(t reflect.Type) bool {
 
 // skipped fields are no state: buffers, what was, and numbers for metrics.
 var skipped = map[string]bool{"home.Core.out": true, "home.Core.spare": true, "node.Core.out": true, "coordinator.Core.out": true,
+	"coordinator.Core.waits": true, "coordinator.Core.Claims": true,
+	"home.Core.RolledBack": true, "home.Core.ClaimsMade": true, "home.Core.ClaimsRefused": true, "home.Core.ClaimsDropped": true, "home.Core.ClaimsUnplanned": true,
+	"home.Core.Condemned": true, "home.Core.Preempted": true, "home.Core.Reclaimed": true, "home.Core.Disrupted": true,
 	"model.Store.history": true, "model.Kind.Log": true, "model.Kind.oldest": true, "node.Core.sentTotal": true,
 	"node.row.at":           true, // where it lies in gang.rows
 	"model.Store.compacted": true,

@@ -21,6 +21,13 @@
 // pods again that ended in another gang than theirs. Where gangs have no PodGroups (Config.Implied), an edit may also be that all pods of
 // a gang are deleted and made again.
 //
+// What a run with a claim is complete for (Config.Claim, claim.go): one gang runs, and another one, which is denied quota, gets a mandate,
+// asks for rooms, plans and claims; the first is evicted as a whole, or loses the one pod that it can do without; the second is bound. All
+// of that in every order, with the eviction of each pod carried out at the server, the end of the pod at any later point, and the pod made
+// again in the step in which it ends: its gang asks for quota and room while the claim goes on. With an edit, somebody also deletes a
+// running pod of the victim at any point. There is one claimant and one victim: who else might take a promised room, or claim the same
+// victim, is not there.
+//
 // What is not explored but done at once, in the step that causes it: summaries and usages, statuses of Queues and PodGroups,
 // which no decision of the protocol rests on, and what processes see of nodes, Queues and PodGroups. Time passes by itself
 // only while nothing else can happen; that it does earlier is one of the faults.
@@ -72,6 +79,9 @@ type Config struct {
 	Waits   int    // times that time passes because nothing else can happen, before the fair schedule; 1 if 0
 	Quota   int    // how many gangs the queue's capability admits at once; all if 0
 
+	Claim    Claim // what one of the gangs takes from the other, which runs, if anything
+	Statuses bool  // of PodGroups are written, and say that gangs have started
+
 	Order   string // what comes first in the fair order: the letters of FairOrder, which it is if ""
 	Delays  int    // times that what comes first in the fair order is put off; 0 for no limit, -1 for never
 	Longest int    // steps after which a way that does not end is a violation; 0 for any
@@ -92,6 +102,9 @@ func (cfg Config) whole() Config {
 	cfg.Gangs = cmp.Or(cfg.Gangs, 2)
 	cfg.Waits = cmp.Or(cfg.Waits, 1)
 	cfg.Order = cmp.Or(cfg.Order, FairOrder)
+	if cfg.Claim != "" {
+		cfg.Gangs, cfg.Quota = 2, 1
+	}
 	return cfg
 }
 

@@ -49,6 +49,16 @@ func TestImplied(t *testing.T) {
 	}
 }
 
+// TestClaims: a gang claims the room of one that runs, or of one of its pods: in every order without a crash, and in all orders that put off
+// so many steps with a crash of any process at any point.
+func TestClaims(t *testing.T) {
+	for _, cfg := range []Config{{Claim: SmallGang}, {Claim: OnePod}, {Claim: WholeGang}, {Claim: SmallGang, Statuses: true},
+		{Claim: SmallGang, Crashes: 1, Rested: true, Delays: 1}, {Claim: OnePod, Crashes: 1, Rested: true, Delays: -1},
+		{Claim: WholeGang, Crashes: 1, Victims: "s1", Rested: true, Delays: -1}} {
+		explored(t, cfg)
+	}
+}
+
 // TestSameAgain: the coordinator crashes at any point of a gang's life, and starts again at any point; and then that meets the same states again, in whatever order maps are walked. It did not: which of a
 // key's rows was forgotten first decided how the others lie in their gang.
 func TestSameAgain(t *testing.T) {
@@ -73,13 +83,20 @@ func TestMergesNothingElse(t *testing.T) {
 }
 
 // TestCopies: processes that were never copied, and whose states were never merged, are in the same state after the same
-// steps. They were not: a coordinator wrote the revision into a Granted that its copies had, too.
+// steps. They were not: a coordinator wrote the revision into a Granted that its copies had, too; and what pointed to a struct within another
+// one pointed elsewhere in a copy, so that each request was put into a new line of those who wait.
 func TestCopies(t *testing.T) {
-	met, gone := 0, 0
 	if fault.Built {
 		t.Skip("built with bugs")
 	}
-	cfg := Config{Gangs: 1, Crashes: 1, Victims: "s2", Rested: true, States: 1500}
+	for _, cfg := range []Config{{Gangs: 1, Crashes: 1, Victims: "s2", Rested: true, States: 1500}, {Claim: SmallGang, States: 1500}} {
+		testCopies(t, cfg)
+	}
+}
+
+func testCopies(t *testing.T, cfg Config) {
+	t.Helper()
+	met, gone := 0, 0
 	cfg.each = func(first, w *world, s *step) {
 		if met++; met%50 != 0 {
 			return

@@ -1,10 +1,6 @@
 package explore
 
-import (
-	"reflect"
-	"time"
-	"unsafe"
-)
+import "time"
 
 // part is one state of something that changes only by what it is told: a core, or a piece of a server. It is never changed.
 // What it becomes when it is told something is found out once: most steps of a world are then a few look-ups, for a world
@@ -84,12 +80,6 @@ func (ps *parts) tell(p *part, key uint64, do func(value any) []any) *change {
 		p.next[key] = c
 	}
 	return c
-}
-
-// copyOf copies what is pointed to.
-func copyOf(value any) any {
-	c := cloner{pointers: map[unsafe.Pointer]reflect.Value{}, maps: map[unsafe.Pointer]reflect.Value{}}
-	return c.pointer(reflect.ValueOf(value)).Interface()
 }
 
 // mix makes one sum of several, in order.

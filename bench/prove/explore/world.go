@@ -60,6 +60,7 @@ type known struct {
 	reads   memo[uint64, item]
 	starts  memo[uint64, *change]
 	queues  []string        // of the gangs
+	age     int64           // that the victim of a claim first asked with
 	seen    memo[any, item] // of objects, by pointer
 	tables  memo[*wire.TableRecord, item]
 }
@@ -141,35 +142,45 @@ func begin(cfg Config, live bool) *world {
 			}
 		}
 	}
-	for by := range 2 {
+	for by := range cfg.Claim.nodes() {
 		w.create(kindNode, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: owned("n", by)}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("1"), "pods": resource.MustParse("9")}}})
 	}
 	for by := range cfg.Gangs {
 		name := owned("q", by)
-		w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Deserved: cfg.Claim.deserved(by)}})
 		if w.queues = append(w.queues, name); cfg.Implied {
 			continue
 		}
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: groupName(by)}}
-		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = name, 2
+		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = name, int32(cfg.Claim.least(by))
 		w.create(kindPodGroup, g)
 	}
 	if cfg.Quota > 0 {
 		w.serve(w.object(kindQueue, "", api.RootQueue), 1, false, func(a *model.API) any {
 			a.EditQueue(a.Queue(api.RootQueue), func(q *v1alpha1.Queue) {
-				q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(2 * cfg.Quota))}
+				q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(cfg.Claim.pods(0) * cfg.Quota))}
+				if cfg.Claim != "" {
+					q.Spec.ReclaimMinRuntime, q.Spec.PreemptionDelay = &metav1.Duration{}, &metav1.Duration{}
+				}
 			})
 			return nil
 		})
 	}
-	for range 30 {
+	settle := func() {
+		for range 30 {
+			w.quiet()
+			w.pass(500 * time.Millisecond)
+			w.flush()
+		}
 		w.quiet()
-		w.pass(500 * time.Millisecond)
 	}
-	w.quiet()
+	settle()
+	if cfg.Claim != "" {
+		w.beginVictim(settle)
+	}
 	for g := range cfg.Gangs {
-		for i := range 2 {
-			w.makePod(g, i)
+		if cfg.Claim == "" || g == claimant {
+			w.makePods(g)
 		}
 	}
 	for i := range w.shards { // seen by all from the start
@@ -179,6 +190,12 @@ func begin(cfg Config, live bool) *world {
 	}
 	w.fair = false
 	return w
+}
+
+func (w *world) makePods(g int) {
+	for i := range w.cfg.Claim.pods(g) {
+		w.makePod(g, i)
+	}
 }
 
 func podName(g, i int) string { return fmt.Sprintf("g%d-%d", g, i) }
@@ -344,7 +361,11 @@ func (w *world) startShard(name string) {
 	}
 	w.shards = plus(w.shards, shard{name: name, inc: inc,
 		home: born("home", func() any {
-			return home.New(home.Config{Self: inc, Strict: true, ConditionBudget: -1, StatusBudget: -1, ExplainBudget: -1})
+			cfg := home.Config{Self: inc, Strict: true, ConditionBudget: -1, StatusBudget: -1, ExplainBudget: -1}
+			if w.cfg.Statuses {
+				cfg.StatusBudget = 0 // the default
+			}
+			return home.New(cfg)
 		}),
 		node: born("node", func() any { return node.New(node.Config{Self: inc, Strict: true}) })})
 	slices.SortFunc(w.shards, func(a, b shard) int { return strings.Compare(a.name, b.name) })
@@ -500,7 +521,8 @@ func (w *world) keep(sum uint64, then []protocol.Op) []model.Event[proto.Message
 
 // txn writes what is no intents, and spreads what it changed. The sum stands for what it is.
 func (w *world) txn(sum uint64, then []protocol.Op) {
-	for _, e := range w.keep(sum, then) {
+	events := w.keep(sum, then)
+	for _, e := range events {
 		switch {
 		case e.Key == keys.Table():
 			for i := range w.shards {
@@ -523,6 +545,7 @@ func (w *world) txn(sum uint64, then []protocol.Op) {
 			w.check.reservations(w, e)
 		}
 	}
+	w.check.claims(events) // what a transaction says of claims is in the store after it
 }
 
 // Kinds of objects.

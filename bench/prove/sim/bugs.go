@@ -38,7 +38,7 @@ var Bugs = []Bug{
 	{fault.JudgedUnseen, 6}, {fault.PlainUnjudged, 11}, {fault.DeletedIsOver, 17}, {fault.GivenUpUntold, 4}, {fault.RowTermsIgnored, 67},
 	{fault.LabelsUnawaited, 0}, {fault.RowsSupport, 11}, {fault.GangUnjudged, 4}, {fault.LogAnewComplete, 0},
 	{fault.ClaimForgotten, 7}, {fault.RealShares, 8}, {fault.PruneUnchecked, 4}, {fault.RuntimeForgotten, 4}, {fault.BandThreePasses, 0},
-	{fault.PromiseStolen, 31}, {fault.PromiseReplaced, 0}, {fault.GrowthClaims, 0}, {fault.YieldStarted, 0},
+	{fault.PromiseStolen, 31}, {fault.PromiseReplaced, 0}, {fault.YieldStarted, 0},
 	{fault.CondemnUnwritten, 31}, {fault.CondemnBelowMinimum, 0}, {fault.CondemnedReplaced, 0},
 	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
 }
