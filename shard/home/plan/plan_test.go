@@ -494,6 +494,18 @@ func TestFind(t *testing.T) {
 			{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v-2", Amounts: cpu(1)}, {Gang: "v", Amounts: cpu(2)}, {Gang: "w-2", Amounts: cpu(1)}}}},
 			Mandate{Lacks: []Lack{{"q", "cpu", 3}}, Candidates: []Candidate{
 				{Gang: "v", Queue: "q", Demand: cpu(3), Surplus: 1, Pods: []Pod{{"v-2", cpu(1)}}}, {Gang: "w", Queue: "q", Demand: cpu(2), Surplus: 1, Pods: []Pod{{"w-2", cpu(1)}}}}}, "1 [0] [] awaits [v] [{a 0 1}]"},
+		// What follows are cases from the tests of KAI-Scheduler and YuniKorn in which room decides, told anew.
+		{"nobody where another node has room", []Class{{Requests: cpu(3), Pods: 1}}, []Node{
+			{Shard: "a", Free: cpu(8), Classes: []uint32{0}}, {Shard: "b", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(2)}}}},
+			Mandate{Candidates: []Candidate{victim("v", 2)}}, "0 " + roomThere},
+		{"nobody for half a gang", []Class{{Requests: cpu(1), Pods: 2}}, []Node{{Shard: "a", Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(1)}}}},
+			Mandate{Candidates: []Candidate{victim("v", 1)}}, "0 1 of 2 pods would have no room even without all gangs that could be evicted"},
+		{"nobody where two nodes do not make one", []Class{{Requests: cpu(5), Pods: 1}}, []Node{
+			{Shard: "a", Free: cpu(1), Classes: []uint32{0}, Leaves: []Leaves{{Gang: "u", Amounts: cpu(2)}}},
+			{Shard: "b", Free: cpu(1), Classes: []uint32{0}, Leaves: []Leaves{{Gang: "v", Amounts: cpu(2)}}}},
+			Mandate{Lacks: []Lack{{"q", "cpu", 3}}, Candidates: []Candidate{victim("u", 2), victim("v", 2)}}, "0 1 of 1 pods would have no room even without all gangs that could be evicted"},
+		{"nobody for a pod that fits no node", []Class{{Requests: cpu(1), Pods: 1}}, full(1000, 8, nil), Mandate{Candidates: victims(1000, 8)},
+			"0 1 of 1 pods would have no room even without all gangs that could be evicted"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, result := Find(test.classes, test.nodes, &test.m, 0)
@@ -506,6 +518,38 @@ func TestFind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFindAll evicts everybody for a gang that needs all of a cluster, as KAI-Scheduler's test of a full drain does: 11 nodes with four victims
+// each, for 11 pods that need a node each.
+func TestFindAll(t *testing.T) {
+	nodes, candidates := full(11, 4, []uint32{0}), victims(11, 4)
+	p, result := Find([]Class{{Requests: api.Resources{{Resource: "cpu", Value: 4}}, Pods: 11}}, nodes, &Mandate{Candidates: candidates}, 0)
+	if result != Found || len(p.Victims) != len(candidates) || len(p.Shares) != len(nodes) {
+		t.Fatalf("%d: %d victims of %d, on %d nodes, %s", result, len(p.Victims), len(candidates), len(p.Shares), p.Why)
+	}
+}
+
+// full are nodes with so many victims of one CPU each, and nothing free.
+func full(nodes, each int, classes []uint32) (out []Node) {
+	for n := range nodes {
+		node := Node{Shard: api.Incarnation(fmt.Sprintf("s%d", n)), Classes: classes}
+		for v := range each {
+			node.Leaves = append(node.Leaves, Leaves{Gang: fmt.Sprintf("v%d-%d", n, v), Amounts: api.Resources{{Resource: "cpu", Value: 1}}})
+		}
+		out = append(out, node)
+	}
+	return out
+}
+
+// victims are those of full.
+func victims(nodes, each int) (out []Candidate) {
+	for n := range nodes {
+		for v := range each {
+			out = append(out, Candidate{Gang: fmt.Sprintf("v%d-%d", n, v), Queue: "q", Demand: api.Resources{{Resource: "cpu", Value: 1}}})
+		}
+	}
+	return out
 }
 
 // BenchmarkFind is a gang of 10,000 pods, for which 1,000 gangs with 10 pods each are evicted on 5,000 nodes.
