@@ -62,7 +62,8 @@ type Pod struct {
 
 	// Unbound says that volumes of the pod are bound once its node is decided, and before the pod is.
 	Unbound bool
-	Tied    Tie // by its volumes
+	Scarce  []ScarceClaim // not to be changed
+	Tied    Tie           // by its volumes
 	// Note is what keeps its volumes to some nodes, "" for nothing that its user should know.
 	Note string
 
@@ -316,7 +317,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	if out.Ours && out.Node == "" {
 		var field, unreadable string
 		reach, field = unsupported(p, requests, cluster, &rules)
-		out.Unbound, out.Tied, out.Note = reach.Unbound, reach.Tied, reach.Note
+		out.Unbound, out.Scarce, out.Tied, out.Note = reach.Unbound, reach.Scarce, reach.Tied, reach.Note
 		joined, unreadable = joinsOf(p, len(reach.Where) > 0)
 		onePod, many := onePodTerms(p.Namespace, reach.OnePod)
 		terms = append(terms, onePod...)

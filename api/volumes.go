@@ -14,8 +14,18 @@ type Reach struct {
 	Attach  Resources          // how many of them have to be attached, by CSI driver
 	OnePod  []string           // claims of them that one pod at a time may use (ReadWriteOncePod)
 	Unbound bool               // some are bound once the node is decided, and before the pod is
+	Scarce  []ScarceClaim      // claims of them that need volumes which are there already
 	Tied    Tie
 	Note    string // what keeps the pod to some nodes for now, for its user
+}
+
+// ScarceClaim is a claim that is not bound, of a StorageClass that provisions no volumes: it needs one that is there. Where a pod can run is
+// in its class; whether there are enough volumes for several pods is not, and decides whether they can start together.
+type ScarceClaim struct {
+	Claim string // its name, in the namespace of the pod
+	Class string // its StorageClass
+	Asks  string // equal for claims of a class that ask for the same, and may have the same volumes
+	Free  int    // volumes that suit it, and are neither bound nor kept for a claim
 }
 
 // VolumesOf is the resource that stands for attached volumes of a CSI driver, where they are counted beside others. No pod can request it by

@@ -76,6 +76,7 @@ func (a *Auditor) placeRepulsion(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if !fresh && !wasBound && !listed && p.ours {
 		a.judgeApart(p)
 		a.judgeDomains(p, o)
+		a.judgeTogether(p)
 		a.judgeVolumes(p)
 	}
 }

@@ -8,7 +8,7 @@
 //
 // What it checks, by the kinds below: limits at each revision and against the Queues that they come from, guarantees,
 // reservations and the pods that they name, terms and the coordinator's fence, tables, intents, nodes, gangs, bindings and
-// where they put a pod and beside whom, evictions, claims and their victims, the writers and the sums of statuses, the order of a queue, and what outlives its reason.
+// where they put a pod and beside whom, the topology domains of gangs, evictions, claims and their victims, the writers and the sums of statuses, the order of a queue, and what outlives its reason.
 // What a pod takes it computes itself (requests.go), and a reservation's claim that it is forced it checks against the pods
 // that are bound.
 //
@@ -63,10 +63,11 @@ const (
 	AntiAffinity Kind = "anti-affinity" // C2: a pod bound where one is that it repels, or that repels it
 	Affinity     Kind = "affinity"      // C2: a pod bound to a domain without a pod that its affinity asks for
 	Spread       Kind = "spread"        // C2: a pod bound to a domain with too many of those that its spread counts
+	Domain       Kind = "domain"        // C3: a gang, or a slice of it, in more topology domains than the one that its PodGroup requires
 )
 
 // Kinds lists them all in the order of reports.
-var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order, AntiAffinity, Affinity, Spread, Claim, Victim}
+var Kinds = []Kind{Quota, Reservation, Term, Intent, Table, Binding, Overcommit, Partial, Status, Leak, Record, Limits, Guarantee, Placement, Eviction, Condition, Order, AntiAffinity, Affinity, Spread, Domain, Claim, Victim}
 
 // Violation is one breach.
 type Violation struct {
@@ -287,8 +288,8 @@ type Report struct {
 	Pods     int   // that are known now
 	Gangs    int
 	Intents  int
-	Recounts int // pods whose affinity and spread were judged
-	Spared   int // pods for which too little was known to do so
+	Recounts int // pods whose affinity and spread were judged, and times that the domains of a gang were
+	Spared   int // those for which too little was known to do so
 }
 
 // Sum counts the violations of all kinds.

@@ -111,6 +111,7 @@ type node struct {
 	allocatable api.Resources
 	uses        [3]api.Resources // by count.as
 	states      map[string]*nodeState
+	relabelled  time.Time       // when it was last seen with other labels, or to have come back; zero for never
 	versions    []nodeVersion   // what decides who may run there: the newest last, and older ones for a while
 	ports       map[string]*pod // pods with host ports, by UID
 	strangers   map[string]*pod // pods of our scheduler that somebody else bound, by UID
@@ -159,6 +160,9 @@ type gang struct {
 	everCondemned map[string]bool   // pods that left for a claim
 	toldStarted   bool              // a record or its PodGroup said that it had its minimum
 	again         bool              // it was evicted: its minimum counts anew
+
+	shape    shape     // what its PodGroup requires of where it is,
+	reshaped time.Time // and when that was last changed, zero for never
 }
 
 type stamp struct {
@@ -580,7 +584,7 @@ func (a *Auditor) nodeGone(name string) {
 		return
 	}
 	a.lose(n)
-	n.known, n.allocatable = false, nil
+	n.known, n.allocatable, n.relabelled = false, nil, a.now
 	a.judgeNode(n)
 	a.recountStrangers(n)
 	if n.uses[asBound].IsZero() && n.uses[asPending].IsZero() && n.uses[asForeign].IsZero() {
@@ -681,6 +685,7 @@ func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v
 	if g.floor = a.floorOf(floor); len(g.floor) > 0 {
 		g.floor = g.floor.Max(api.Resources{{Resource: pods, Value: max(1, int64(o.Spec.SchedulingPolicy.Gang.MinCount))}})
 	}
+	g.shaped(a.now, shapeOf(o), g.group)
 	g.kind, g.group, g.minCount, g.queue = kind, true, o.Spec.SchedulingPolicy.Gang.MinCount, o.Spec.Queue
 	if name := groupName(kind, o.Namespace, o.Name); !g.exists || g.name != name {
 		g.exists, g.name = true, name

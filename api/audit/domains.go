@@ -408,5 +408,6 @@ func (a *Auditor) farther(us *repulsion) map[string]*pod {
 func (p *pod) wear(o *v1.Pod) {
 	if p.worn == nil || !maps.Equal(p.worn.labels, o.Labels) {
 		p.worn = &repulsion{namespace: o.Namespace, labels: o.Labels}
+		p.worn.named, p.worn.made = usesOf(o)
 	}
 }

@@ -38,6 +38,9 @@ func (p port) conflicts(o port) bool {
 // ahead of the nodes'.
 func (a *Auditor) nodeVersion(n *node, o *v1.Node) {
 	last := len(n.versions) - 1
+	if _, back := a.cluster.lost[n.name]; last < 0 && back || last >= 0 && !maps.Equal(n.versions[last].node.Labels, o.Labels) {
+		n.relabelled = a.now
+	}
 	if last < 0 || !apiequality.Semantic.DeepEqual(n.versions[last].node.Labels, o.Labels) ||
 		!apiequality.Semantic.DeepEqual(n.versions[last].node.Spec.Taints, o.Spec.Taints) || n.versions[last].node.Spec.Unschedulable != o.Spec.Unschedulable {
 		kept := &v1.Node{}

@@ -749,9 +749,43 @@ func (a *Auditor) intentsPut(e StoreRevision, c StoreChange, rest string) {
 		}
 		a.recount(p)
 	}
-	a.lasts(lastingKey{Leak, c.Key, "intents unresolved"}, len(in.rows) > 0, a.cfg.Unresolved, func(since time.Time) {
+	unresolved := lastingKey{Leak, c.Key, "intents unresolved"}
+	violate := func(since time.Time) {
 		a.storeViolation(Leak, c.Key, []int64{c.CreateRevision, e.Revision}, "has %d intents unresolved since %s", len(in.rows), since.Format(clock))
+	}
+	a.lasts(unresolved, len(in.rows) > 0, a.cfg.Unresolved, func(since time.Time) {
+		if !a.awaitsVolumes(in) {
+			violate(since)
+			return
+		}
+		delete(a.lasting, unresolved)
+		a.lasts(unresolved, true, volumesTake, violate)
 	})
+}
+
+// volumesTake is how much longer intents may stand where volumes are being bound: a gang is given 10 minutes for its volumes.
+const volumesTake = 12 * time.Minute
+
+// awaitsVolumes reports whether intents are of a gang of which some pod has a claim that is not bound: no pod of it is bound before.
+func (a *Auditor) awaitsVolumes(in *intents) bool {
+	gangs := map[string]bool{}
+	for _, r := range in.rows {
+		gangs[r.gang] = true
+	}
+	for _, other := range a.store.intents {
+		for _, r := range other.rows {
+			p := a.cluster.pods[r.pod]
+			if !gangs[r.gang] || p == nil || p.worn == nil {
+				continue
+			}
+			for _, claim := range slices.Concat(p.worn.named, p.worn.made) {
+				if c, known := a.volumes.claims[claim]; known && c.volume == "" {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // judgeIntents judges intents that are new.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/wire"
 )
 
 // uses gives a pod claims.
@@ -167,6 +168,44 @@ func TestVolumes(t *testing.T) {
 			}
 			if r.Counts[test.kind] != 1 || r.Sum() != 1 || !strings.Contains(fmt.Sprint(r.Violations), test.in) {
 				t.Fatalf("want one %s with %q, found %v", test.kind, test.in, r.Violations)
+			}
+		})
+	}
+}
+
+// Intents may stand for longer while a volume of their gang is being bound, and not for ever.
+func TestIntentsAwaitVolumes(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		claim string // volume of the claim, "" for none yet
+		after time.Duration
+		leak  bool
+	}{
+		{"no volume yet", "", 5 * time.Minute, false},
+		{"no volume for long", "", 15 * time.Minute, true},
+		{"the volume is bound", "v", 5 * time.Minute, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, audit.Config{})
+			c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}}
+			if c.Spec.VolumeName = test.claim; test.claim != "" {
+				c.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+			}
+			w.a.Observe(w.now, audit.ClaimSeen{Claim: c})
+			uses := func(p *v1.Pod) {
+				p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+			}
+			w.group("gg", "job", 2)
+			w.pod("p", "100m", of("job"), uses)
+			w.pod("q", "100m", of("job"))
+			w.reserve("gg", 200, func(r *wire.ReservationRecord) {
+				r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 2})
+			})
+			w.intend(1, "gg", 100, map[string]string{"p": "n1"})
+			w.intend(2, "gg", 100, map[string]string{"q": "n2"}) // of the same gang: it waits, too
+			w.pass(test.after)
+			if got := w.a.Report().Counts[audit.Leak]; (got > 0) != test.leak {
+				t.Errorf("%d leaks: %v", got, w.a.Report().Violations)
 			}
 		})
 	}

@@ -65,6 +65,9 @@ const (
 	RowTermsIgnored     Fault = "row-terms-ignored"     // shard/topology: the terms of a row count only once its pod was seen
 	LabelsUnawaited     Fault = "labels-unawaited"      // shard/topology: a row counts only once its pod was seen
 	RowsSupport         Fault = "rows-support"          // shard/topology: pods that are only on their way support others
+	ClaimRowsIgnored    Fault = "claim-rows-ignored"    // shard/topology: a claim that one pod at a time may use is free until a pod that uses it has a node
+	DomainUnnamed       Fault = "domain-unnamed"        // shard/home: pods are held wherever the shards of their domain have room
+	DomainStale         Fault = "domain-stale"          // shard/home: what was held in one domain is committed, whatever labels its nodes have by then
 	GangUnjudged        Fault = "gang-unjudged"         // shard/home: a gang over several shards is not judged
 	LogAnewComplete     Fault = "log-anew-complete"     // shard/topology: rows that the log lacks when it is read anew are over
 	ClaimForgotten      Fault = "claim-forgotten"       // coordinator: a new term does not go on with the claims that it finds

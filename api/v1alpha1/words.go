@@ -59,6 +59,9 @@ const ReasonBoundByOthers = "BoundByOthers"
 // ReasonFailedScheduling is the reason of the event on a pod or PodGroup that says why it waits.
 const ReasonFailedScheduling = "FailedScheduling"
 
+// ReasonWaitingForVolumes is the reason of the event on a pod or PodGroup whose nodes are chosen, and whose volumes take long to be bound.
+const ReasonWaitingForVolumes = "WaitingForVolumes"
+
 // ReasonUnheeded is the reason of the event on a pod that is placed without its preferences, which exceed a bound.
 const ReasonUnheeded = "PreferencesIgnored"
 

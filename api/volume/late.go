@@ -290,6 +290,7 @@ type Supply interface {
 type Choice struct {
 	Where []*v1.NodeSelector // each pod may run where one of them matches; they are of one pod each, as many as bounds make of them. nil in it matches any node
 	Why   string             // why there is nothing, with an empty Where
+	Free  map[string]int     // where the class provisions none: how many volumes suit a claim, by Claim.Request
 }
 
 // For returns the selector for one of the pods.
@@ -319,8 +320,10 @@ func Choose(claims []*Claim, s Supply) *Choice {
 		return &Choice{Why: "StorageClass " + name + ": " + class.Refused}
 	}
 	objects := make([]*v1.PersistentVolumeClaim, len(claims))
+	asks := map[*v1.PersistentVolumeClaim]string{}
 	for i, claim := range claims {
 		objects[i] = claim.Object("", "")
+		asks[objects[i]] = claim.Request
 	}
 	slices.SortStableFunc(objects, bySize)
 	places, everywhere, every := map[string]*place{}, []offered(nil), []offered(nil)
@@ -386,6 +389,18 @@ func Choose(claims []*Claim, s Supply) *Choice {
 		}
 	}
 	out := &Choice{Where: all.selectors()}
+	if class.Provisioner == "" {
+		out.Free = map[string]int{}
+		for i, object := range objects {
+			n := 0
+			for _, o := range every {
+				if o.suits[i] {
+					n++
+				}
+			}
+			out.Free[asks[object]] = n
+		}
+	}
 	if len(out.Where) == 0 {
 		out.Why = "the claim is not bound: " + cmp.Or(why, "its StorageClass "+name+" allows no topology")
 	}

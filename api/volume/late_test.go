@@ -261,6 +261,51 @@ func TestManyVolumes(t *testing.T) {
 	}
 }
 
+// A pod says which of its claims need volumes that are there, and how many suit each: not those of a class that provisions them, nor one for
+// which a volume is kept.
+func TestScarce(t *testing.T) {
+	const made, byHand = "made.example.com", "kubernetes.io/no-provisioner"
+	other := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "d"}}
+	kept := free("1Gi", "n2")
+	kept.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "c"}
+	for what, c := range map[string]struct {
+		c, d    *v1.PersistentVolumeClaim
+		by      string
+		volumes []*v1.PersistentVolume
+		want    string
+	}{
+		"two alike":          {wants("1Gi"), wants("1Gi"), byHand, []*v1.PersistentVolume{free("1Gi", "n1"), free("2Gi", "n1"), free("2Gi", "n2")}, "c 3, d 3"},
+		"of different sizes": {wants("2Gi"), wants("1Gi"), byHand, []*v1.PersistentVolume{free("1Gi", "n1"), free("2Gi", "n1"), free("2Gi", "n2")}, "c 2, d 3"},
+		"one is kept":        {wants("1Gi"), wants("1Gi"), byHand, []*v1.PersistentVolume{kept, free("2Gi", "n2")}, "d 1"},
+		"provisioned":        {wants("1Gi"), wants("1Gi"), made, []*v1.PersistentVolume{free("1Gi", "n1")}, ""},
+		"both are bound":     {claim(nil), claim(nil), byHand, nil, ""},
+	} {
+		all := cluster{claims: map[string]*v1.PersistentVolumeClaim{"c": c.c, "d": c.d}, classes: map[string]*storagev1.StorageClass{"late": late(c.by)}, nodes: hosts,
+			volumes: map[string]*v1.PersistentVolume{"v": free("1Gi", "n1")}}
+		for i, v := range c.volumes {
+			v.Name = fmt.Sprint("v", i)
+			all.volumes[v.Name] = v
+		}
+		if c.by == byHand && len(c.volumes) > 0 {
+			delete(all.volumes, "v")
+		}
+		reach, why := Nodes(podOf(byClaim, other), "", all)
+		if why != "" {
+			t.Errorf("%s: %s", what, why)
+		}
+		got := ""
+		for _, s := range reach.Scarce {
+			got += fmt.Sprintf(", %s %d", s.Claim, s.Free)
+			if s.Class != "late" || s.Asks == "" {
+				t.Errorf("%s: %+v", what, s)
+			}
+		}
+		if got = strings.TrimPrefix(got, ", "); got != c.want {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
 // What is to be done for a claim whose pod goes to node n1.
 func TestSteps(t *testing.T) {
 	const made, byHand = "made.example.com", "kubernetes.io/no-provisioner"

@@ -129,6 +129,11 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		}
 		where := choice.For(api.PodID(string(p.UID)))
 		add(where, encode(where), api.ToSome)
+		for i := range late {
+			if l := &late[i]; choice.Free != nil && slices.Contains(claims, &l.Claim) {
+				reach.Scarce = append(reach.Scarce, api.ScarceClaim{Claim: l.name, Class: class, Asks: l.Request, Free: choice.Free[l.Request]})
+			}
+		}
 	}
 	return reach, ""
 }

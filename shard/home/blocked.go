@@ -46,7 +46,7 @@ func (c *Core) obstacle(g *gang) report.Reason {
 		if role, have := g.lacks(); role != nil {
 			return report.NotEnoughOfRole(have, role)
 		}
-		return report.Reason{}
+		return g.lacksVolumes()
 	case g.placed+t.candidates+t.refusals >= least:
 		return report.PodRefused(t.refused.Pod)
 	case g.single && t.withheld > 0:
@@ -138,6 +138,8 @@ func (c *Core) reservedVerdict(g *gang) report.Verdict {
 		return v
 	case g.blocked.Is(v1alpha1.ReasonUnschedulable):
 		return report.Verdict{Reason: report.Released()}
+	case g.blocked.Is(v1alpha1.ReasonVolumesNotBound):
+		return report.Verdict{Reason: report.ReleasedFor(g.blocked)}
 	case !g.blocked.None():
 		return report.Verdict{Reason: g.blocked}
 	}

@@ -30,6 +30,9 @@ import (
 //
 // A claim that has no plan, or is refused, changes nothing: the gang waits, or searches, as before.
 //
+// What keeps a gang from starting but room makes no plan: what its objects lack is no reason to request a reservation (obstacle), and a gang
+// whose volumes could not be bound has nobody evicted for a while (volumes.go).
+//
 // Not yet: gangs with a required topology domain make no claims (a promise would have to be in one domain with all others), nor
 // gangs with more than Config.HoldPods pods at one shard, whose requests would not fit into one message.
 
@@ -217,6 +220,11 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	}
 	if len(x.kinds) > plan.MaxClasses {
 		c.sayNoPlan(g, fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(x.kinds), plan.MaxClasses))
+		c.mark(g)
+		return
+	}
+	if why := c.distrusts(g); why != "" {
+		c.sayNoPlan(g, why)
 		c.mark(g)
 		return
 	}

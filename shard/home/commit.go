@@ -183,6 +183,9 @@ func (c *Core) prepare(g *gang) {
 	if g.tally.changing > 0 { // a version is about to change; the answer, or the watch, wakes the gang
 		return
 	}
+	if g.tally.held > 0 && !c.together(g) { // a node was relabelled since
+		return
+	}
 	sent := c.commitHeld(g, false)
 	if sent || !c.allPrepared(g) || !c.mayBind(g) || !c.volumesReady(g) {
 		return

@@ -43,7 +43,7 @@ func (q *explainQueue) Pop() any {
 // explainAt returns when a pod is to be told its reason, the zero time for never.
 func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	r := g.podReason(p)
-	if r.None() || r.Is(p.told) && (p.Refused == nil || report.Short(r.Message) == p.words) || p.changing() {
+	if r.None() || r.Is(p.told) && (p.Refused == nil && !r.AtOnce() || report.Short(r.Message) == p.words) || p.changing() {
 		return report.Reason{}, time.Time{}
 	}
 	at := p.first

@@ -30,7 +30,7 @@ type Config struct {
 	HoldFor       time.Duration // 10 s: how long a hold is requested for, unless the gang is patient
 	MendWithin    time.Duration // 3 s: a gang whose commit lost a hold finds another one in this time, or starts over
 	PrepareFor    time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
-	VolumesWithin time.Duration // 10 min: the volumes of a gang's pods are bound in this time, or it starts over
+	VolumesWithin time.Duration // 10 min: the volumes of a gang's pods are bound in this time, or it gives its reservation back
 	DoubtFor      time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere
 	GiveUpAfter   time.Duration // 10 s: a reserved gang that finds no room gives its reservation back
 	StallAfter    time.Duration // 2 s: one that found less than it needs, and no more for so long, lets go of it

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -96,6 +97,9 @@ func (a *area) within() (out []*wire.Label) {
 
 // confineTo names in a HoldRequest the domain of each of its pods.
 func (c *Core) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
+	if fault.On(fault.DomainUnnamed) {
+		return
+	}
 	if body.Within = a.within(); a == nil || a.of == nil {
 		return
 	}
@@ -315,7 +319,7 @@ func (c *Core) releaseHeld(g *gang) {
 // together reports whether what a gang holds is in the domain that it requires, together with what stands, and makes whole slices. If it does
 // not, for a node was relabelled meanwhile, the holds are given back, and the gang searches again a moment later.
 func (c *Core) together(g *gang) bool {
-	if !g.mustBeTogether() {
+	if !g.mustBeTogether() || fault.On(fault.DomainUnnamed) || fault.On(fault.DomainStale) {
 		return true
 	}
 	ok := g.group.Slice.Key == "" || c.inSlices(g)
@@ -323,11 +327,13 @@ func (c *Core) together(g *gang) bool {
 		keys := []string{g.group.Required}
 		of, same := c.pinned(g, keys, isHeld)
 		pin, _ := c.pinned(g, keys, stands)
-		ok = same && (pin == nil || of == nil || slices.Equal(of, pin))
+		ok = same && (pin == nil || of == nil || slices.Equal(of, pin)) &&
+			!slices.ContainsFunc(g.pick(isHeld), func(p *pod) bool { return c.domainAt(p, keys) == "" })
 	}
 	if !ok {
 		c.releaseHeld(g)
 		c.pause(g)
+		c.wakeAt(g, g.search.sleep.notBefore)
 	}
 	return ok
 }

@@ -52,6 +52,34 @@ func (c *Core) tellWaiting(g *gang, now report.Reason) {
 		Reason: v1alpha1.ReasonFailedScheduling, Message: report.Short(now.Message)})
 }
 
+// toldOfVolumes bounds the pods of a gang that are told what they wait for.
+const toldOfVolumes = 10
+
+// tellVolumes says at a gang, and at some of its pods, that their nodes are decided and their volumes are not bound, when that has lasted for as
+// long as pods wait before they are told why. It says so in events alone: a condition would change the version of a pod that may be bound any
+// moment.
+func (c *Core) tellVolumes(g *gang) {
+	if g.volumesTold {
+		return
+	}
+	if due := g.volumesSince.Add(c.cfg.ConditionAfter); c.now.Before(due) {
+		c.wakeAt(g, due)
+		return
+	}
+	g.volumesTold = true
+	about := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
+		Reason: v1alpha1.ReasonWaitingForVolumes, Message: report.Short(g.blocked.Message)}
+	if g.group != nil && g.name.Kind != api.ImpliedGroup {
+		c.tell(about)
+	}
+	pods := g.pick((*pod).awaitsVolumes)
+	for _, p := range pods[:min(len(pods), toldOfVolumes)] {
+		about.Kind, about.Name, about.UID = api.ImpliedGroup, p.Name, p.UID
+		about.Message = report.Short(fmt.Sprintf("node %s is chosen, and it waits for %s to be bound: kubectl describe pvc says what its provisioner does", p.node, p.claims()))
+		c.tell(about)
+	}
+}
+
 // tellStarted says at a PodGroup that its gang has its minimum.
 func (c *Core) tellStarted(g *gang) {
 	if g.group == nil || g.name.Kind == api.ImpliedGroup || !g.boundByUs() {

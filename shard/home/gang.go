@@ -62,7 +62,9 @@ type gang struct {
 	partly     bool      // reported as partly placed
 
 	volumesSince  time.Time // since when the volumes of its pods are being bound, before any of these
+	volumesTold   bool      // users were told that this takes long
 	volumesFailed int       // how often one failed for pods that joined, one time after another
+	trouble       trouble   // with its volumes
 
 	blocked   report.Reason    // why its pods are not placed; zero when nothing is in the way
 	uncharged report.Reason    // why pods that have a node are not charged; zero when all of them are

@@ -129,12 +129,17 @@ func (c *Core) hold(g *gang) {
 	c.become(g, preparing)
 }
 
+// searchFor returns for how long a gang may keep its reservation while it does not start.
+func (c *Core) searchFor(g *gang) time.Duration {
+	if g.group != nil && g.group.Timeout > 0 {
+		return g.group.Timeout
+	}
+	return c.cfg.GiveUpAfter
+}
+
 // giveUpAt returns when a gang that finds no room is given up.
 func (c *Core) giveUpAt(g *gang) time.Time {
-	limit := c.cfg.GiveUpAfter
-	if g.group != nil && g.group.Timeout > 0 {
-		limit = g.group.Timeout
-	}
+	limit := c.searchFor(g)
 	if g.charge.patient {
 		limit = max(limit, c.cfg.PatientFor)
 	}

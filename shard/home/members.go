@@ -23,6 +23,7 @@ type tally struct {
 	changing   int  // candidates whose version is about to change
 	refused    *pod // the first that cannot be placed as it is
 	refusals   int
+	scarce     int // candidates with claims that need volumes which are there already
 	priority   int64
 }
 
@@ -49,6 +50,9 @@ func (c *Core) count(g *gang) (t tally) {
 			}
 			if p.changing() {
 				t.changing++
+			}
+			if len(p.Scarce) > 0 {
+				t.scarce++
 			}
 		case p.Refused != nil:
 			t.refusals++

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -157,6 +158,10 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	if r := seen.Refused; r != nil && before.Refused != nil && r.Message != before.Refused.Message && p.gang != nil {
 		c.touch(p.gang) // it may be told so
+	}
+	if p.gang != nil && !slices.Equal(before.Scarce, seen.Scarce) {
+		c.edited(p.gang)
+		c.touch(p.gang)
 	}
 	relabelled, changed := false, intake.Implied{}
 	if before.Node == "" || fault.On(fault.LabelsMoveBound) { // labels of a bound pod count no more

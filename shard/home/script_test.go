@@ -258,12 +258,20 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded= cost= age=SECONDS app=; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded= cost= age=SECONDS app= claims=NAME,... scarce=CLAIM:CLASS:ASKS:FREE,...; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			ConditionReason: w.value["shows"], Gang: w.value["gang"], Unbound: w.has("unbound"), Note: strings.ReplaceAll(w.value["note"], "_", " ")}
 		p.DeletionCost = int32(w.num("cost"))
+		if names := w.value["claims"]; names != "" {
+			p.Claims = strings.Split(names, ",")
+		}
+		for text := range strings.SplitSeq(w.value["scarce"], ",") {
+			if f := strings.Split(text, ":"); len(f) == 4 {
+				p.Scarce = append(p.Scarce, api.ScarceClaim{Claim: f[0], Class: f[1], Asks: f[2], Free: int(w.toNum(f[3]))})
+			}
+		}
 		if age := w.num("age"); age > 0 {
 			p.Created = epoch0.Add(-time.Duration(age) * time.Second)
 		}

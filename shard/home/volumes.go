@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -18,6 +19,14 @@ import (
 //
 // A gang of which a volume fails starts over as a whole, for nothing of it is bound. Volumes that were bound stay with their claims, and
 // decide where the pods can go next. Pods that join a started gang are bound without those of which a volume failed.
+//
+// A gang whose volumes fail one time after another gives its reservation back after each try, once that has lasted for as long as a gang may
+// search for room: others of its queue must not wait for a provisioner that is broken. And nobody is evicted for it for a while: that a volume
+// can be had is known only when the node is decided, and by then others have left. So a broken provisioner costs one eviction, then one after
+// 10 minutes, 20, and so on, up to a day. This is remembered with the gang alone: an heir learns it anew.
+//
+// Volumes that are made by hand are scarce in another way: a gang may ask for more than there are. That is known before, so it waits, and
+// requests nothing (lacksVolumes).
 
 // volumes is how far the volumes of a commit's pods are.
 type volumes struct {
@@ -26,6 +35,21 @@ type volumes struct {
 	ready   bool // its shard has answered
 	failed  []*wire.VolumeFailure
 }
+
+// trouble is what a gang remembers of tries that its volumes failed, until one succeeds.
+type trouble struct {
+	since  time.Time // of the first one
+	why    string    // of the last one
+	claims int       // of those for which others had been evicted
+	until  time.Time // nobody is evicted for the gang before
+}
+
+// For how long nobody is evicted for a gang after its volumes failed: at first, and, as that doubles with each try for which others had been
+// evicted, at most.
+const (
+	distrustFor = 10 * time.Minute
+	maxDistrust = 24 * time.Hour
+)
 
 // waitsForVolumes reports whether a commit's pods have volumes that are not known to be bound or to have failed.
 func (cm *commit) waitsForVolumes() bool { return cm.unbound && !cm.ready }
@@ -37,7 +61,7 @@ func (c *Core) volumesReady(g *gang) bool {
 		return true
 	}
 	if g.volumesSince.IsZero() {
-		g.volumesSince = c.now
+		g.volumesSince, g.volumesTold = c.now, false
 	}
 	c.freeSlot(g) // others may search meanwhile
 	waiting, pods := 0, 0
@@ -55,23 +79,121 @@ func (c *Core) volumesReady(g *gang) bool {
 	switch {
 	case waiting > 0 && c.now.Before(limit):
 		c.wakeAt(g, limit)
-		g.blocked = report.VolumesAwaited(pods)
+		g.blocked = report.VolumesAwaited(pods, g.awaitsVolumes())
+		c.tellVolumes(g)
 		for _, cm := range g.commits {
 			c.sendPrepare(g, cm)
 		}
 		return false
 	case waiting > 0:
-		g.blocked = report.VolumesLate(c.cfg.VolumesWithin)
+		g.blocked = report.VolumesLate(c.cfg.VolumesWithin, g.awaitsVolumes())
 	case failed != nil:
 		g.blocked = c.volumeFailed(g, failed)
 	default:
 		g.blocked = report.Reason{}
-		g.volumesSince = time.Time{}
+		g.volumesSince, g.trouble = time.Time{}, trouble{}
 		return true
 	}
 	g.volumesSince = time.Time{}
-	c.retreat(g, edited) // so that it does not start over without a pause
+	c.troubled(g)
+	if waiting > 0 || !c.now.Before(g.trouble.since.Add(c.searchFor(g))) {
+		c.retreat(g, giveUp)
+	} else {
+		c.retreat(g, edited) // so that it does not start over without a pause
+	}
 	return false
+}
+
+// troubled takes note that a gang does not start because of its volumes, as g.blocked says.
+func (c *Core) troubled(g *gang) {
+	x := &g.trouble
+	if x.since.IsZero() {
+		x.since = c.now
+	}
+	if x.why = g.blocked.Message; g.charge.claimed() {
+		x.claims++
+	}
+	x.until = c.now.Add(min(distrustFor<<min(max(0, x.claims-1), 8), maxDistrust))
+}
+
+// distrusts says why nobody is evicted for a gang whose volumes failed, "" if that is no reason.
+func (c *Core) distrusts(g *gang) string {
+	x := &g.trouble
+	if x.since.IsZero() || !c.now.Before(x.until) || !slices.ContainsFunc(g.inOrder(), func(p *pod) bool { return p.Unbound && p.candidate() }) {
+		return ""
+	}
+	return fmt.Sprintf("nobody is evicted for it for another %v because its volumes could not be bound: %s", x.until.Sub(c.now).Round(time.Second), x.why)
+}
+
+// lacksVolumes says that the claims of a gang's pods ask for more volumes than there are, where no others are provisioned: fewer pods than
+// its minimum could have theirs. It says nothing where that is not certain.
+func (g *gang) lacksVolumes() report.Reason {
+	t := &g.tally
+	if t.scarce == 0 {
+		return report.Reason{}
+	}
+	type kind struct{ class, asks string }
+	type demand struct {
+		claims map[string]bool
+		pods   int
+		most   int // claims of one pod
+		free   int
+	}
+	all := map[kind]*demand{}
+	var order []kind
+	for _, p := range g.pick((*pod).candidate) {
+		of := map[kind]int{}
+		for _, s := range p.Scarce {
+			k := kind{s.Class, s.Asks}
+			d := all[k]
+			if d == nil {
+				d = &demand{claims: map[string]bool{}}
+				all[k] = d
+				order = append(order, k)
+			}
+			if d.claims[s.Claim], d.free = true, max(d.free, s.Free); of[k] == 0 {
+				d.pods++
+			}
+			of[k]++
+			d.most = max(d.most, of[k])
+		}
+	}
+	for _, k := range order {
+		d := all[k]
+		lacking := len(d.claims) - d.free
+		if without := (lacking + d.most - 1) / d.most; lacking > 0 && g.placed+t.candidates-without < g.minCount() {
+			return report.TooFewVolumes(d.pods, len(d.claims), k.class, d.free)
+		}
+	}
+	return report.Reason{}
+}
+
+// awaitsVolumes names a pod whose volumes are being bound, and its claims.
+func (g *gang) awaitsVolumes() string {
+	for _, p := range g.pick((*pod).awaitsVolumes) {
+		return fmt.Sprintf("pod %s/%s waits on node %s for %s", p.Namespace, p.Name, p.node, p.claims())
+	}
+	return ""
+}
+
+// awaitsVolumes reports whether the node of a pod is decided, and its volumes are not bound.
+func (p *pod) awaitsVolumes() bool {
+	return p.stage == committed && p.Unbound && p.commit != nil && p.commit.waitsForVolumes()
+}
+
+// claims names the claims of a pod for its user.
+func (p *pod) claims() string {
+	const named = 3
+	switch n := len(p.Claims); {
+	case n == 0: // they are of ephemeral volumes
+		return "its volumes"
+	case n == 1:
+		return "claim " + p.Claims[0]
+	case n <= named:
+		return "one of its claims " + strings.Join(p.Claims, ", ")
+	default:
+		return fmt.Sprintf("one of its claims %s and %d more", strings.Join(p.Claims[:named], ", "), n-named)
+	}
 }
 
 // sendPrepare repeats more often than PreparedLimit allows, also where all is ready: the commit stays prepared by it.
@@ -93,8 +215,9 @@ func (c *Core) fillVolumes(g *gang, cm *commit) bool {
 		c.sendPrepare(g, cm)
 		return false
 	}
+	words := g.awaitsVolumes()
 	cm.ready, cm.told = true, true
-	g.blocked = report.VolumesLate(c.cfg.VolumesWithin)
+	g.blocked = report.VolumesLate(c.cfg.VolumesWithin, words)
 	c.pauseForVolumes(g)
 	return true
 }

@@ -152,7 +152,7 @@ func (v *View) judgeClaims(members []Member, point place) (verdict Verdict) {
 			}
 			key := [2]string{m.Namespace, claim}
 			inUse := used[key] || slices.ContainsFunc(v.in(m.Namespace).users[claim], func(p *pod) bool {
-				return p.object.UID != m.UID && (p.object.Node != "" || slices.ContainsFunc(v.rows[p.object.UID], func(r *row) bool {
+				return p.object.UID != m.UID && (p.object.Node != "" || !fault.On(fault.ClaimRowsIgnored) && slices.ContainsFunc(v.rows[p.object.UID], func(r *row) bool {
 					return r.place.compare(point) <= 0 && !isOne(members, r)
 				}))
 			})

@@ -54,6 +54,7 @@ func (w *world) objects(t *testing.T) {
 				"constraints that are not supported":       w.unsupported,
 				"host ports":                               w.hostPorts,
 				"gated pods":                               w.gated,
+				"a namespace relabelled into a selector":   w.relabelled,
 			} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
@@ -624,4 +625,31 @@ func (w *world) gated(t *testing.T) {
 		}
 	}
 	w.bound(t, ns, "open", "gated", "alone")
+}
+
+// relabelled labels a namespace so that a queue's selector matches it, and then not any more: what runs stays, and nothing further is admitted.
+func (w *world) relabelled(t *testing.T) {
+	ns := w.namespace(t)
+	w.queue(t, "for-some", v1alpha1.QueueSpec{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "some"}}})
+	w.group(t, ns, "g", "for-some", 2)
+	w.pod(t, ns, "a", inGroup("g"))
+	w.pod(t, ns, "b", inGroup("g"))
+	says := fmt.Sprintf("namespace %q may not use queue %q: the namespaceSelector of queue %q does not match its labels", ns, "for-some", "for-some")
+	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueNotAllowed, says)
+	w.podSays(t, ns, "a", v1alpha1.ReasonQueueNotAllowed, says)
+	label := func(value string) {
+		t.Helper()
+		patch := []byte(`{"metadata":{"labels":{"team":` + value + `}}}`)
+		if _, err := w.kube.Core.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	label(`"some"`)
+	w.bound(t, ns, "a", "b")
+	label("null")
+	w.group(t, ns, "late", "for-some", 1)
+	w.pod(t, ns, "late", inGroup("late"))
+	w.noQuota(t, ns, "late", v1alpha1.ReasonQueueNotAllowed, says)
+	w.bound(t, ns, "a", "b")
+	w.unbound(t, ns, "late")
 }

@@ -248,6 +248,16 @@ func (w *world) act(line string) {
 			a.put(a.nodes, &next)
 		}
 
+	case "clique": // NODE VALUE, - for none: it is in another one from now on
+		l.cliqueOf[name] = strings.TrimPrefix(arg(2), "-")
+		if n := a.node(name); n != nil {
+			next := *n
+			next.Labels = maps.Clone(next.Labels)
+			delete(next.Labels, clique)
+			l.inRack(&next)
+			a.put(a.nodes, &next)
+		}
+
 	case "quiet": // nothing goes wrong
 		l.quiet = true
 	case "snatch":

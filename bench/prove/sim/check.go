@@ -40,6 +40,8 @@ type check struct {
 
 	relabelledAt time.Time // when a node got other labels, came or went
 	nodeLabels   map[string]map[string]string
+	cliques      map[string][]cliqueSince // of nodes, all that each ever was in
+	confined     confined                 // a HoldRequest named a domain last
 
 	label  map[string]string // pods with a node -> the PodGroup that their label named when they got it
 	going  map[string]string // pods that somebody else bound, and whose eviction was asked for -> gang
@@ -89,7 +91,7 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
-		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{}, mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}}
+		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{}, mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}, cliques: map[string][]cliqueSince{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -412,6 +414,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 		w.fail("I4: pod %s is bound to %s, and its intent is not in the control store", o.Row.PodUID, o.Node)
 	}
 	c.provided(o.Row.PodUID, o.Node, gang, len(c.gang(gang).ever) == 0)
+	c.alreadyUsed(x, o.Row.PodUID)
 	c.alone(o.Row.PodUID, gang)
 	c.apart(x, o.Row.PodUID)
 	c.together(o.Row.PodUID, gang)
@@ -592,6 +595,7 @@ func (c *check) says(x *shard, o event.Send) {
 	c.ordered.says(x, o)
 	gang := ""
 	var commit *wire.Commit
+	c.inDomain(x, o)
 	switch b := o.Body.Body.(type) {
 	case *wire.Envelope_Reserve:
 		c.mayClaim[b.Reserve.Gang.Uid] = b.Reserve.Claims

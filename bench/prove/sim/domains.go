@@ -344,7 +344,7 @@ func (l *workload) label() {
 
 // inRack labels a node with its clique and its rack, or with the first one's rack when it is in another zone than it is meant to be.
 func (l *workload) inRack(n *corev1.Node) {
-	if c := cliques[n.Name]; l.together && c != "" {
+	if c := l.cliqueNow(n.Name); l.together && c != "" {
 		n.Labels[clique] = c
 	}
 	if !l.domains || racks[n.Name] == "" {

@@ -83,6 +83,9 @@ func (d *drawer) begin() {
 	d.repelling(w.newDie("repels"))
 	if w.newDie("together").below(2) == 0 {
 		d.say("together")
+		if w.newDie("uproot").below(4) > 0 && !w.cfg.Calm {
+			d.uproot(0)
+		}
 	}
 	d.volumes(w.newDie("volumes"))
 	d.spreading(w.newDie("domains"))

@@ -54,7 +54,7 @@ func (l *workload) repel(p *corev1.Pod, key, topology string) {
 
 // saw notes when a shard was first shown that a pod has a node.
 func (x *shard) saw(p *api.Pod) {
-	if !x.w.load.repels && !x.w.load.domains || p.Node == "" || !x.bound[p.UID].IsZero() {
+	if !x.w.load.repels && !x.w.load.domains && !x.w.load.volumes || p.Node == "" || !x.bound[p.UID].IsZero() {
 		return
 	}
 	if x.bound == nil {
@@ -69,8 +69,9 @@ const late = 30 * time.Second
 
 // nodeChanged takes note of the labels of a node.
 func (c *check) nodeChanged(n *corev1.Node, gone bool) {
+	c.cliqueChanged(n, gone)
 	of, known := c.nodeLabels[n.Name]
-	if known && !gone && maps.Equal(of, n.Labels) {
+	if known && !gone && maps.Equal(withoutClique(of), withoutClique(n.Labels)) {
 		return
 	}
 	if c.nodeLabels[n.Name] = n.Labels; gone {

@@ -51,13 +51,16 @@ type shard struct {
 	pods    *watcher
 	listing event.ListPods
 	ticket  uint64
-	told    bool                 // listing is answered
-	bound   map[string]time.Time // pods with a node, by UID -> when it was first shown them
-	shown   map[string]*api.Pod  // by the watch; only with a fault that needs it
-	last    map[string]object    // pods with volumes, as they were shown, and
-	asked   map[event.RowID]bool // rows whose volumes are being bound
-	early   func()               // with fault.PodsFirst: what waits for the next list
-	kept    *event.PodsReplaced  // likewise: that list, until it is asked for; the watch goes on after it
+	told    bool                         // listing is answered
+	bound   map[string]time.Time         // pods with a node, by UID -> when it was first shown them
+	shown   map[string]*api.Pod          // by the watch; only with a fault that needs it
+	last    map[string]object            // pods with volumes, as they were shown, and
+	asked   map[event.RowID]bool         // rows whose volumes are being bound
+	users   map[string]map[string]object // pods that name a claim for one pod, by claim and UID, as they were shown
+	labels  map[string]map[string]string // of nodes, as they were shown
+	sent    map[string]map[string]sentTo // by gang, pods that its home committed and did not withdraw since -> their domain then
+	early   func()                       // with fault.PodsFirst: what waits for the next list
+	kept    *event.PodsReplaced          // likewise: that list, until it is asked for; the watch goes on after it
 	ticks   int
 	tickDue bool
 	leaving bool
@@ -66,7 +69,7 @@ type shard struct {
 }
 
 func (w *world) startShard(name string) *shard {
-	x := &shard{process: w.newProcess(name)}
+	x := &shard{process: w.newProcess(name), labels: map[string]map[string]string{}, sent: map[string]map[string]sentTo{}}
 	x.topology = topology.New()
 	x.home = home.New(home.Config{Self: x.inc, Topology: x.topology, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
 	x.node = node.New(node.Config{Self: x.inc, Topology: x.topology, Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
@@ -89,8 +92,14 @@ func (w *world) startShard(name string) *shard {
 	}
 	x.followLog(first)
 	x.watch(w.api.nodes, &watcher{
-		seen:  func(o object) { x.step(event.NodeSeen{Node: api.FromNode(o.Object.(*corev1.Node), nil)}) },
-		gone:  func(o object) { x.step(event.NodeGone{Name: o.GetName()}) },
+		seen: func(o object) {
+			x.labels[o.GetName()] = o.GetLabels()
+			x.step(event.NodeSeen{Node: api.FromNode(o.Object.(*corev1.Node), nil)})
+		},
+		gone: func(o object) {
+			delete(x.labels, o.GetName())
+			x.step(event.NodeGone{Name: o.GetName()})
+		},
 		first: first,
 	})
 	x.watch(w.api.queues, &watcher{
@@ -389,7 +398,10 @@ func (x *shard) listPods() {
 	x.pods = x.watch(w.api.pods, &watcher{asked: 1,
 		replaced: func(objects []object, ticket uint64) {
 			ev := event.PodsReplaced{}
-			x.shown = map[string]*api.Pod{}
+			x.shown, x.users = map[string]*api.Pod{}, nil
+			for _, o := range objects { // all of them before anything is said of one
+				x.uses(o)
+			}
 			for _, o := range objects {
 				p := x.reduce(o)
 				ev.Pods = append(ev.Pods, p)
@@ -419,13 +431,20 @@ func (x *shard) listPods() {
 				x.step(event.PodGone{UID: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name})
 				return
 			}
+			x.uses(o)
 			x.shown[o.Pod.UID] = x.reduce(o)
 			x.saw(o.Pod)
 			x.step(event.PodSeen{Pod: x.shown[o.Pod.UID]})
+			if claim := claimOf(o.Object.(*corev1.Pod)); claim != "" {
+				x.showRivals(claim, o.Pod.UID)
+			}
 		},
 		gone: func(o object) {
-			delete(x.shown, string(o.GetUID()))
-			x.step(event.PodGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
+			uid := string(o.GetUID())
+			delete(x.shown, uid)
+			claim := x.unuses(uid)
+			x.step(event.PodGone{UID: uid, Namespace: o.GetNamespace(), Name: o.GetName()})
+			x.showRivals(claim, uid)
 		},
 	})
 }

@@ -1,10 +1,17 @@
 package sim
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
 )
 
 // Gangs in one topology domain, in runs with the line together: some PodGroups require a zone, some prefer a rack, which in runs without the
@@ -12,7 +19,7 @@ import (
 
 const clique = "clique"
 
-// cliques of nodes, which stay what they are; l2 is in none.
+// cliques that nodes are meant to be in; l2 is in none.
 var cliques = map[string]string{"n0": "c0", "l0": "c0", "n1": "c0", "n2": "c1", "n3": "c1", "n4": "c2", "n5": "c2", "l1": "c2"}
 
 // keepTogether gives a PodGroup its topology constraints, by its name.
@@ -70,56 +77,252 @@ func (c *check) together(uid, gang string) {
 	}
 }
 
+// cliqueSince is a clique of a node, "" for none.
+type cliqueSince struct {
+	value string
+	since time.Time
+}
+
+// cliqueChanged takes note of the clique of a node.
+func (c *check) cliqueChanged(n *corev1.Node, gone bool) {
+	value := n.Labels[clique]
+	if gone {
+		value = ""
+	}
+	if past := c.cliques[n.Name]; len(past) == 0 || past[len(past)-1].value != value {
+		c.cliques[n.Name] = append(past, cliqueSince{value, c.w.now})
+	}
+}
+
+// cliquesOf returns the cliques that a node was in at some moment since a time.
+func (c *check) cliquesOf(node string, since time.Time) (values []string) {
+	past := c.cliques[node]
+	for i := len(past) - 1; i >= 0; i-- {
+		if !slices.Contains(values, past[i].value) {
+			values = append(values, past[i].value)
+		}
+		if !past[i].since.After(since) {
+			break
+		}
+	}
+	return values
+}
+
+func withoutClique(labels map[string]string) map[string]string {
+	out := maps.Clone(labels)
+	delete(out, clique)
+	return out
+}
+
+// cliqueNow is the clique that a node is to be in.
+func (l *workload) cliqueNow(node string) string {
+	if value, moved := l.cliqueOf[node]; moved {
+		return value
+	}
+	return cliques[node]
+}
+
+// confined is a domain that a home asked for.
+type confined struct {
+	key, value string
+	at         time.Time
+}
+
+// uproot has nodes move to another clique, or zone, or leave, right when a home has asked for nodes of their domain for a gang, or a slice of it.
+func (d *drawer) uproot(i int) {
+	w := d.w
+	die := w.newDie(fmt.Sprint("uproot ", i))
+	pause := time.Duration(20+die.below(300)) * time.Millisecond
+	w.outside(pause, func() {
+		if w.calm {
+			return
+		}
+		of := &w.check.confined
+		if w.now.Sub(of.at) < 300*time.Millisecond && (of.key == zone || of.key == clique) && !d.fixed && die.below(3) == 0 {
+			var nodes []string
+			for _, name := range w.api.nodes.names() {
+				if w.api.node(name).Labels[of.key] == of.value {
+					nodes = append(nodes, name)
+				}
+			}
+			if len(nodes) > 0 {
+				of.at = time.Time{}
+				name := nodes[die.below(len(nodes))]
+				switch {
+				case die.below(8) == 0:
+					d.say("remove-node %s %s", name, time.Duration(1+die.below(6))*time.Second)
+				case of.key == zone && of.value == "a":
+					d.say("relabel-node %s b false", name)
+				case of.key == zone:
+					d.say("relabel-node %s a false", name)
+				default:
+					d.say("clique %s %s", name, []string{"c0", "c1", "c2", "-"}[die.below(4)])
+				}
+				w.count("nodes uprooted")
+			}
+		}
+		d.uproot(i + 1)
+	})
+}
+
+// requires returns what the PodGroup of a gang requires: the labels of a slice's domain, or of the gang's, the size of its slices, 0 for none, and
+// its minimum.
+func (c *check) requires(gang string) (keys []string, size, least int) {
+	for _, o := range c.w.api.groups.objects {
+		g := o.Object.(*v1alpha1.PodGroup)
+		if string(g.UID) != gang || g.Spec.SchedulingConstraints == nil {
+			continue
+		}
+		for _, t := range g.Spec.SchedulingConstraints.Topology {
+			if t.Mode != v1alpha1.TopologyPreferred {
+				keys = append(keys, t.Key)
+				size, least = max(size, int(t.SliceSize)), int(g.Spec.SchedulingPolicy.Gang.MinCount)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys, size, least
+}
+
+// inDomain judges what a home says of a gang that has not started: the nodes of its Commits are in one zone, if its PodGroup requires that, and
+// its slices are whole, by the labels that these nodes have as far as the home was shown.
+func (c *check) inDomain(x *shard, o event.Send) {
+	w := c.w
+	if !w.load.together {
+		return
+	}
+	switch b := o.Body.Body.(type) {
+	case *wire.Envelope_HoldRequest:
+		for _, label := range slices.Concat(b.HoldRequest.Within, b.HoldRequest.Domains) {
+			c.confined = confined{label.Key, label.Value, w.now}
+		}
+		return
+	case *wire.Envelope_Withdraw:
+		delete(x.sent, b.Withdraw.Gang.Uid)
+		return
+	case *wire.Envelope_Commit:
+		gang := b.Commit.Gang.Uid
+		keys, size, least := c.requires(gang)
+		g := c.gang(gang)
+		if len(keys) == 0 || len(g.placed) > 0 || g.inherited || g.meddled {
+			return
+		}
+		sent := x.sent[gang]
+		if sent == nil {
+			sent = map[string]sentTo{}
+			x.sent[gang] = sent
+		}
+		for _, p := range b.Commit.Pods {
+			sent[p.Uid] = x.domainOf(p.Node, keys)
+			for _, key := range keys {
+				if x.labels[p.Node][key] == "" {
+					w.fail("C4: %s commits pod %s of gang %s to %s, which has no %s as far as it was shown", x.inc, p.Uid, gang, p.Node, key)
+				}
+			}
+		}
+		has := map[string]int{}
+		first := ""
+		for _, uid := range slices.Sorted(maps.Keys(sent)) {
+			of := sent[uid]
+			if x.domainOf(of.node, keys) != of {
+				return // it was relabelled since: what is committed now goes where most are
+			}
+			if has[of.domain]++; first == "" {
+				first = uid
+			}
+			if of.zone != sent[first].zone {
+				w.fail("C4: %s commits pod %s of gang %s to %s in zone %s, and pod %s to zone %s", x.inc, uid, gang, of.node, of.zone, first, sent[first].zone)
+			}
+		}
+		w.count("commits to a domain")
+		if size == 0 || len(sent) != least {
+			return
+		}
+		if n := divided(has, size); n > 1 {
+			w.fail("C4: %s commits gang %s, and its slices of %d pods are divided: %v", x.inc, gang, size, has)
+		}
+		w.count("gangs committed in slices")
+	}
+}
+
+// sentTo is where a home committed a pod, and which domain that was as far as it was shown.
+type sentTo struct{ node, zone, domain string }
+
+func (x *shard) domainOf(node string, keys []string) sentTo {
+	of := sentTo{node: node}
+	for _, key := range keys {
+		if of.domain += "/" + x.labels[node][key]; key == zone {
+			of.zone = x.labels[node][key]
+		}
+	}
+	return of
+}
+
+// divided returns how many domains have a number of pods that is no multiple of the size.
+func divided(has map[string]int, size int) (n int) {
+	for _, pods := range has {
+		if pods%size > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // sliced judges, when the last pod of a gang's minimum is bound and none of it has left, that each slice is in one clique: at most one clique
-// has a number of its pods that is no multiple of the size. Where nodes moved to another zone meanwhile, their cliques may have been others.
+// has a number of its pods that is no multiple of the size. A node that was in several cliques since shortly before the intent of a pod may have
+// been in any of them. Where nodes moved to another zone meanwhile, their domains may have been others.
 func (c *check) sliced(gang string) {
 	w := c.w
 	if !w.load.together || gang == "" {
 		return
 	}
-	size, least, keys := 0, 0, []string{clique}
-	for _, o := range w.api.groups.objects {
-		if g := o.Object.(*v1alpha1.PodGroup); string(g.UID) == gang && g.Spec.SchedulingConstraints != nil {
-			for _, t := range g.Spec.SchedulingConstraints.Topology {
-				if t.SliceSize > 0 {
-					size, least = int(t.SliceSize), int(g.Spec.SchedulingPolicy.Gang.MinCount)
-				} else if t.Key == zone {
-					keys = append(keys, zone)
-				}
-			}
-		}
-	}
-	ever := c.gang(gang).ever
-	if size == 0 || len(ever) != least {
+	keys, size, least := c.requires(gang)
+	g := c.gang(gang)
+	if size == 0 || len(g.ever) != least {
 		return
 	}
-	has := map[string]int{}
-	for uid := range ever {
+	inZone := slices.Contains(keys, zone)
+	all := []map[string]int{{}} // what there may be in each domain
+	for _, uid := range slices.Sorted(maps.Keys(g.ever)) {
 		p := w.api.podByUID(uid)
-		if p == nil || finished(p) || p.Spec.NodeName == "" || w.now.Sub(c.landed[uid]) > late || len(keys) > 1 && c.landed[uid].Sub(c.relabelledAt) < late {
+		if p == nil || finished(p) || p.Spec.NodeName == "" || w.now.Sub(c.landed[uid]) > late || inZone && c.landed[uid].Sub(c.relabelledAt) < late {
 			return
 		}
 		n := w.api.node(p.Spec.NodeName)
-		if n == nil {
+		if n == nil && inZone {
 			return
 		}
-		domain := ""
-		for _, key := range keys {
-			domain += "/" + n.Labels[key]
+		since := c.landed[uid]
+		if at, known := g.durable[uid]; known && at.Before(since) {
+			since = at
 		}
-		if has[domain]++; n.Labels[clique] == "" {
-			w.fail("C3: pod %s of a gang with slices is bound to %s, which is in no clique", uid, n.Name)
+		var next []map[string]int
+		for _, value := range c.cliquesOf(p.Spec.NodeName, since.Add(-late)) {
+			if value == "" {
+				continue
+			}
+			if inZone {
+				value += "/" + n.Labels[zone]
+			}
+			for _, has := range all {
+				with := maps.Clone(has)
+				with[value]++
+				next = append(next, with)
+			}
+		}
+		if len(next) == 0 {
+			w.fail("C3: pod %s of a gang with slices is bound to %s, which is in no clique", uid, p.Spec.NodeName)
+		}
+		if all = next; len(all) > 4096 {
+			return
 		}
 	}
 	w.count("gangs in slices")
-	lacking := 0
-	for _, n := range has {
-		if n%size > 0 {
-			lacking++
-		}
+	if len(all) > 1 {
+		w.count("gangs in slices whose nodes moved")
 	}
-	if lacking > 1 {
-		w.fail("C3: the slices of %d pods of gang %s are divided: %v", size, gang, has)
+	if !slices.ContainsFunc(all, func(has map[string]int) bool { return divided(has, size) <= 1 }) {
+		w.fail("C3: the slices of %d pods of gang %s are divided: %v", size, gang, all[0])
 	}
 }
 

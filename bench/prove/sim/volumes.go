@@ -38,24 +38,28 @@ func (l *workload) hasVolume(key string) bool { return l.volumes && int(api.Buck
 // reduce is what a shard makes of a pod that it is shown, by what is bound now.
 func (x *shard) reduce(o object) *api.Pod {
 	p := o.Object.(*corev1.Pod)
+	as := o.Pod
+	if claimOf(p) != "" {
+		as = api.FromPod(p, storage{x}, x.w.api.PodRules)
+	}
 	if p.Annotations[annotationVolume] == "" {
-		return o.Pod
+		return as
 	}
 	if x.last == nil {
 		x.last = map[string]object{}
 	}
 	x.last[string(p.UID)] = o
 	if p.Spec.NodeName != "" {
-		return o.Pod
+		return as
 	}
 	v := x.w.load.bound[string(p.UID)]
 	switch {
 	case v == nil:
-		out := *o.Pod
+		out := *as
 		out.Unbound = true
 		return &out
 	case v.node == "":
-		return o.Pod
+		return as
 	}
 	tied := p.DeepCopy()
 	tied.Spec.Affinity = p.Spec.Affinity.DeepCopy()
@@ -64,7 +68,7 @@ func (x *shard) reduce(o object) *api.Pod {
 	}
 	tied.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: api.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{v.node}}}}}}}
-	out := api.FromPod(tied, nil, x.w.api.PodRules)
+	out := api.FromPod(tied, storage{x}, x.w.api.PodRules)
 	out.Tied = api.ToOne
 	return out
 }

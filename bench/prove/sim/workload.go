@@ -37,6 +37,8 @@ type workload struct {
 	domains  bool // pods have constraints over topology domains
 	together bool // PodGroups require or prefer a zone
 
+	cliqueOf map[string]string // nodes that are in another clique than they are meant to be, "" for none
+
 	volumes      bool                    // pods have volumes
 	bound        map[string]*boundVolume // those that are bound, by the UID of the pod
 	askedVolumes int
@@ -91,6 +93,7 @@ func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
 	l.bound = map[string]*boundVolume{}
+	l.cliqueOf = map[string]string{}
 	l.edited, l.worn = map[string]bool{}, map[string][]map[string]string{}
 	for i := range 6 {
 		name := fmt.Sprintf("n%d", i)
@@ -280,6 +283,7 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 		p.Spec.NodeSelector = map[string]string{"zone": "b"}
 	}
 	of.mark(p)
+	mount(p, l.claimFor(name, of))
 	l.repel(p, key, api.LabelHostname)
 	if l.hasVolume(key) && p.Spec.Affinity == nil { // a volume that comes late can tie two pods to one node for good
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotationVolume, "yes")
@@ -407,6 +411,9 @@ func (w *world) settle() {
 // help undoes what users and admins did to the cluster, and does what kubelets and controllers do.
 func (l *workload) help(round int) {
 	w, a := l.w, l.w.api
+	if round == 0 {
+		clear(l.cliqueOf)
+	}
 	for _, name := range append(slices.Sorted(maps.Keys(l.strict)), looseNodes...) {
 		if a.node(name) == nil {
 			l.makeNode(name)

@@ -28,20 +28,25 @@ const (
 type provisioner struct {
 	client       kubernetes.Interface
 	made, failed atomic.Int64
+	misled       atomic.Int64 // volumes that are on another node than was asked for
 
 	mu   sync.Mutex
 	rand *rand.Rand
 	held map[string]bool // claims whose names begin so are left alone,
-	no   map[string]bool // or refused
+	no   map[string]bool // or refused,
+	far  map[string]bool // or get their volume on another node,
+	sure map[string]bool // or get it in any case
 	busy map[types.UID]bool
 }
 
 func newProvisioner(client kubernetes.Interface) *provisioner {
-	return &provisioner{client: client, rand: rand.New(rand.NewPCG(1, 2)), held: map[string]bool{}, no: map[string]bool{}, busy: map[types.UID]bool{}}
+	return &provisioner{client: client, rand: rand.New(rand.NewPCG(1, 2)), held: map[string]bool{}, no: map[string]bool{}, far: map[string]bool{}, sure: map[string]bool{}, busy: map[types.UID]bool{}}
 }
 
-func (p *provisioner) hold(prefix string)   { p.set(p.held, prefix, true) }
-func (p *provisioner) refuse(prefix string) { p.set(p.no, prefix, true); p.set(p.held, prefix, false) }
+func (p *provisioner) hold(prefix string)    { p.set(p.held, prefix, true) }
+func (p *provisioner) refuse(prefix string)  { p.set(p.no, prefix, true); p.set(p.held, prefix, false) }
+func (p *provisioner) trust(prefix string)   { p.set(p.sure, prefix, true) }
+func (p *provisioner) mislead(prefix string) { p.set(p.far, prefix, true) }
 func (p *provisioner) release(prefix string) {
 	p.set(p.held, prefix, false)
 	p.set(p.no, prefix, false)
@@ -79,7 +84,7 @@ func (p *provisioner) run(ctx context.Context) error {
 		}
 		for i := range list.Items {
 			c := &list.Items[i]
-			if node := c.Annotations[selectedNode]; node == "" || c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || !slices.Contains([]string{class, limited, fewer}, *c.Spec.StorageClassName) {
+			if node := c.Annotations[selectedNode]; node == "" || c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || !slices.Contains([]string{class, limited, fewer, fleeting}, *c.Spec.StorageClassName) {
 				continue
 			}
 			p.mu.Lock()
@@ -87,7 +92,7 @@ func (p *provisioner) run(ctx context.Context) error {
 			if begin {
 				p.busy[c.UID] = true
 			}
-			no := named(p.no, c.Name) || p.rand.IntN(5) == 0
+			no := named(p.no, c.Name) || p.rand.IntN(5) == 0 && !named(p.sure, c.Name)
 			p.mu.Unlock()
 			if begin {
 				wg.Go(func() { p.serve(ctx, c, no) })
@@ -118,7 +123,17 @@ func (p *provisioner) serve(ctx context.Context, c *corev1.PersistentVolumeClaim
 		done()
 		return
 	}
+	p.mu.Lock()
+	if named(p.far, c.Name) {
+		p.misled.Add(1)
+		node = "node-8"
+		if c.Annotations[selectedNode] == node {
+			node = "node-7"
+		}
+	}
+	p.mu.Unlock()
 	v := volumeOn("pvc-"+string(c.UID), *c.Spec.StorageClassName, c.Spec.Resources.Requests["storage"], node)
+	v.Spec.AccessModes = c.Spec.AccessModes
 	v.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": driver}
 	v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID}
 	v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: v.Name}

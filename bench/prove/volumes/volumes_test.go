@@ -69,7 +69,15 @@ func TestVolumes(t *testing.T) {
 		t.Run("a claim deleted", w.deleted)
 		t.Run("a claim of two pods", w.shared)
 		t.Run("words", w.words)
+		t.Run("bad claims", w.badClaims)
+		t.Run("a class that leaves", w.classLeaves)
+		t.Run("a provisioner that does not exist", w.noProvisioner)
+		t.Run("a provisioner that fails for ever", w.broken)
+		t.Run("a provisioner that answers for another node", w.astray)
+		t.Run("a race for one volume", w.race)
+		t.Run("nobody is evicted", w.evictsNobody)
 	})
+	t.Run("a zone renamed", w.renamed)
 	t.Run("a shard killed", w.killed)
 
 	checked, found := w.seen.judge()
@@ -322,7 +330,8 @@ func start(t *testing.T) *world {
 	for _, c := range []struct {
 		name, provisioner string
 		mode              *storagev1.VolumeBindingMode
-	}{{class, driver, &late}, {fewer, few, &late}, {limited, pool, &late}, {byHand, "kubernetes.io/no-provisioner", &late}, {atOnce, "example.com/nobody", &soon}} {
+	}{{class, driver, &late}, {fewer, few, &late}, {limited, pool, &late}, {byHand, "kubernetes.io/no-provisioner", &late}, {atOnce, "example.com/nobody", &soon},
+		{fleeting, driver, &late}, {nobodys, "example.com/nobody", &late}, {raced, "kubernetes.io/no-provisioner", &late}, {paired, "kubernetes.io/no-provisioner", &late}} {
 		_, err := w.kube.Core.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: c.name}, Provisioner: c.provisioner, VolumeBindingMode: c.mode}, metav1.CreateOptions{})
 		w.check(err)
 	}

@@ -56,10 +56,10 @@ var effects = map[string]effect{
 	v1alpha1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1alpha1.ReasonNotEnoughPodsOfTask, next: "it asks for quota when enough pods of each task can be scheduled"},
 	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
 	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
-	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 3s at the latest"},
+	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
 	v1alpha1.ReasonPreempted:              {urgent: true, placing: true, next: "it is admitted again when its queue and all ancestors have room for it"},
 	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it searches again when nodes are added or change, or a capability is raised"},
-	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until it is replaced by one without that field"},
+	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
 }
 
 // None reports whether the reason says nothing.
@@ -191,9 +191,21 @@ func Unschedulable(missing, of int, words string) Reason {
 	return Reason{v1alpha1.ReasonUnschedulable, words}
 }
 
-// VolumesAwaited says that volumes are being bound before the pods.
-func VolumesAwaited(pods int) Reason {
-	return Reason{v1alpha1.ReasonWaiting, fmt.Sprintf("the nodes are chosen, and the volumes of %d pods are being bound", pods)}
+// VolumesAwaited says that volumes are being bound before the pods, and which pod waits for one.
+func VolumesAwaited(pods int, one string) Reason {
+	words := fmt.Sprintf("the nodes are chosen, and the volumes of %d pods are being bound", pods)
+	if pods == 1 {
+		words = "the nodes are chosen, and the volumes of 1 pod are being bound"
+	}
+	return Reason{v1alpha1.ReasonWaiting, words + which(one)}
+}
+
+// which adds one pod, of perhaps many, to words about them; "" for none.
+func which(pod string) string {
+	if pod == "" {
+		return ""
+	}
+	return ": " + pod
 }
 
 // VolumesFailed says that a volume of a pod could not be bound.
@@ -201,9 +213,19 @@ func VolumesFailed(words string) Reason {
 	return Reason{v1alpha1.ReasonVolumesNotBound, words + "; volumes that are bound already stay, and decide where their pods can go"}
 }
 
-// VolumesLate says that the volumes were not bound in time.
-func VolumesLate(limit time.Duration) Reason {
-	return Reason{v1alpha1.ReasonVolumesNotBound, fmt.Sprintf("the volumes were not bound within %v of choosing the nodes", limit)}
+// VolumesLate says that the volumes were not bound in time, and which pod waits for one.
+func VolumesLate(limit time.Duration, one string) Reason {
+	return Reason{v1alpha1.ReasonVolumesNotBound, fmt.Sprintf("the volumes were not bound within %v of choosing the nodes", limit) + which(one)}
+}
+
+// TooFewVolumes says that pods that are to start together ask for more volumes than there are.
+func TooFewVolumes(pods, claims int, class string, free int) Reason {
+	there := fmt.Sprintf("there are %d", free)
+	if free == 1 {
+		there = "there is 1"
+	}
+	return Reason{v1alpha1.ReasonUnsupportedConstraint, fmt.Sprintf("%d of its pods need %d free PersistentVolumes of StorageClass %s to start together, %s, and the class provisions none",
+		pods, claims, class, there)}
 }
 
 // SilentShards says that the reservation was given back because node shards did not answer.
@@ -317,6 +339,11 @@ func Unusable() Reason {
 // Reserved says that the gang is charged.
 func Reserved(queue string) Reason {
 	return Reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and all of its ancestors", queue)}
+}
+
+// ReleasedFor says that the reservation was given back because volumes could not be bound.
+func ReleasedFor(why Reason) Reason {
+	return Reason{v1alpha1.ReasonPending, "released because " + why.Message + "; requested again after a pause"}
 }
 
 // Released says that the reservation was given back for want of capacity.
