@@ -45,9 +45,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 	}
 	attach, counted := map[string]int64{}, map[string]bool{}
 	count := func(driver, claim string) { // two fields may name one claim
-		if driver != "" && !counted[claim] && c.Limited(driver) {
+		if key := driver + " " + claim; driver != "" && !counted[key] && c.Limited(driver) {
 			attach[driver]++
-			counted[claim] = claim != ""
+			counted[key] = claim != ""
 		}
 	}
 	var late []lateClaim
@@ -77,7 +77,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			if !slices.ContainsFunc(late, func(l lateClaim) bool { return l.name == name }) {
 				late = append(late, lateClaim{claim, name, field})
 			}
-			count(DriverOf(p.Namespace, name, claim, c), name)
+			for _, driver := range DriversOf(p.Namespace, name, claim, c) {
+				count(driver, name)
+			}
 			continue
 		}
 		count(volume.Driver, name)
@@ -138,23 +140,29 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 	return reach, ""
 }
 
-// DriverOf returns the CSI driver of a claim's volume: of the one that it has, that is kept for it, or that will be provisioned. It is "" for
-// none, and where it is not known.
-func DriverOf(namespace, name string, claim Claim, c interface {
+// DriversOf returns the CSI drivers of a claim's volume, as far as they are known. A claim that is not bound counts for two if that of the volume
+// which is kept for it is not that of its class: the former attaches it, and the latter is what kube-scheduler judges by until the claim is bound.
+func DriversOf(namespace, name string, claim Claim, c interface {
 	Volume(name string) *Volume
 	Class(name string) *Class
 	Kept(namespace, name string) []*Volume
-}) string {
-	if v := c.Volume(claim.Volume); v != nil {
-		return v.Driver
+}) (out []string) {
+	add := func(driver string) {
+		if driver != "" && !slices.Contains(out, driver) {
+			out = append(out, driver)
+		}
 	}
-	for _, v := range c.Kept(namespace, name) {
-		return v.Driver
+	if v := c.Volume(claim.Volume); v != nil {
+		add(v.Driver)
+		return out
+	}
+	if kept := c.Kept(namespace, name); len(kept) > 0 {
+		add(kept[0].Driver)
 	}
 	if class := c.Class(claim.Class); class != nil {
-		return class.Driver()
+		add(class.Driver())
 	}
-	return ""
+	return out
 }
 
 // lateClaim is a claim of a pod that is bound once the node of the pod is decided.

@@ -129,7 +129,9 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 			if v := c.volume[claim.Volume]; v != nil {
 				count(v.Driver, "volume", "", cmp.Or(v.Handle, claim.Volume))
 			} else {
-				count(volume.DriverOf(name.Namespace, name.Name, claim, c), "claim", name.Namespace, name.Name)
+				for _, driver := range volume.DriversOf(name.Namespace, name.Name, claim, c) {
+					count(driver, "claim", name.Namespace, name.Name)
+				}
 			}
 		}
 		for i, driver := range p.inline {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -241,7 +242,7 @@ func (c *claims) answer(s subject) (a answer) {
 			a.gone = a.claim.Selected != "" && !c.Node(a.claim.Selected)
 		}
 		if a.exists {
-			a.limited = c.limits(volume.DriverOf(s.namespace, s.name, a.claim, c))
+			a.limited = slices.ContainsFunc(volume.DriversOf(s.namespace, s.name, a.claim, c), c.limits)
 		}
 		if a.claim.OnePod {
 			if u := c.Usage(s.namespace, s.name); u != nil {

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -152,6 +153,12 @@ func TestTraps(t *testing.T) {
 			&resourceapi.ResourceSlice{ObjectMeta: named("s"), Spec: resourceapi.ResourceSliceSpec{Driver: "d", NodeName: new("n1"), Pool: resourceapi.ResourcePool{Name: "n1", ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "d0"}}}},
 			aPod("p", requests(draResource, "1")),
 		}, "n1", "", ""},
+		{"a claim that is not bound is one of its class's driver, whatever volume is kept for it", []runtime.Object{
+			aNode("n1"), aNode("n2"), limit("n2", 10),
+			&storagev1.CSIDriver{ObjectMeta: named(driver), Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}},
+			&storagev1.StorageClass{ObjectMeta: named("late"), Provisioner: driver, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)},
+			keptFor("c", volume("v", nil)), unbound("c", "late"), aPod("p", uses("c")),
+		}, "n2", "", ""},
 		{"a nominated pod of equal priority takes its room", []runtime.Object{
 			aNode("n1", offers("cpu", "1")), aNode("n2", offers("cpu", "1")), aPod("x", requests("cpu", "1"), nominatedTo("n1")),
 			aPod("p", requests("cpu", "1")),
@@ -335,6 +342,20 @@ func claim(name, volume string) *v1.PersistentVolumeClaim {
 	pvc.Annotations = map[string]string{bindComplete: "yes"}
 	pvc.Spec = v1.PersistentVolumeClaimSpec{VolumeName: volume, StorageClassName: new(""), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}}
 	pvc.Status.Phase = v1.ClaimBound
+	return pvc
+}
+
+// keptFor has a volume without a driver, and of no class, wait for a claim.
+func keptFor(claim string, pv *v1.PersistentVolume) *v1.PersistentVolume {
+	pv.Spec.CSI, pv.Spec.Capacity = nil, v1.ResourceList{v1.ResourceStorage: resource.MustParse("10Gi")}
+	pv.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: claim}
+	pv.Status.Phase = v1.VolumePending
+	return pv
+}
+
+func unbound(name, class string) *v1.PersistentVolumeClaim {
+	pvc := claim(name, "")
+	pvc.Annotations, pvc.Spec.StorageClassName, pvc.Status.Phase = nil, &class, v1.ClaimPending
 	return pvc
 }
 
