@@ -79,6 +79,24 @@ func (ch *charge) elsewhere() bool {
 	return reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE || reason == wire.DenyReason_DENY_CLOSING
 }
 
+// refused reports whether the coordinator has decided that what is bound is not charged to the gang: to another one, or to nobody, because its
+// namespace may not use its queue, which anybody can bring about who binds pods himself. The coordinator keeps such a request, and charges
+// it when that changes. What a former coordinator said does not count.
+func (ch *charge) refused() bool {
+	if ch.elsewhere() {
+		return true
+	}
+	a := ch.reserve
+	if ch.reserved || a == nil || a.denied == nil || !a.listed || a.local {
+		return false
+	}
+	switch a.denied.GetReason() {
+	case wire.DenyReason_DENY_NOT_ALLOWED, wire.DenyReason_DENY_QUEUE_CLOSED, wire.DenyReason_DENY_TOO_LARGE:
+		return true
+	}
+	return false
+}
+
 // adoptCharge lets a gang use the reservation that it has, if that names its pods and is large enough.
 func (c *Core) adoptCharge(g *gang) bool {
 	ch := &g.charge

@@ -50,7 +50,7 @@ type Core struct {
 	named          map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
 	term           int64
 	refilled       refill
-	unchargedBound map[string]bool // gangs with bound pods whose charge the coordinator has not confirmed
+	unchargedBound map[string]bool // gangs with bound pods of which the coordinator has not said whether they are charged
 	summaries      map[api.Incarnation]*summary
 	room           uint64 // grows when a shard reports that capacity was freed
 	roomGrew       bool

@@ -179,7 +179,7 @@ func (c *Core) advance(g *gang) {
 			break
 		}
 	}
-	if g.tally.chargeable > 0 && !g.charge.reserved && !g.charge.elsewhere() {
+	if g.tally.chargeable > 0 && !g.charge.reserved && !g.charge.refused() {
 		c.unchargedBound[g.id] = true
 	} else {
 		delete(c.unchargedBound, g.id)

@@ -459,7 +459,7 @@ type refill struct {
 	at    time.Time
 }
 
-// reportRefilled ends the refilling of a new store: everything bound in our buckets is charged.
+// reportRefilled ends the refilling of a new store: everything bound in our buckets is charged, or the coordinator has refused to.
 func (c *Core) reportRefilled() {
 	if c.table == nil || !c.table.Has(c.cfg.Self) || c.term == 0 || len(c.gaining) > 0 || len(c.unchargedBound) > 0 {
 		return
