@@ -240,8 +240,11 @@ func (w *world) evictsNobody(t *testing.T) {
 		p.Labels[api.LabelQueue] = "keen"
 	}
 	keen := func(p *corev1.Pod) { p.Spec.PriorityClassName = "keen" }
-	w.pod("idle", in, cpu("900m"), func(p *corev1.Pod) { p.Labels[api.LabelPreemptible] = "true" })
-	w.bound("idle", 1)
+	idle := []string{"idle-0", "idle-1"} // as many as the gang has: who preempts takes no more of anything, nor of pods
+	for _, name := range idle {
+		w.pod(name, in, cpu("450m"), func(p *corev1.Pod) { p.Labels[api.LabelPreemptible] = "true" })
+	}
+	w.bound("idle-", 2)
 	w.claim("sole", class, func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 	})
@@ -265,10 +268,15 @@ func (w *world) evictsNobody(t *testing.T) {
 		w.says(name, "2 of its pods need 2 free PersistentVolumes of StorageClass paired to start together, there is 1, and the class provisions none")
 	}
 	w.groupSays("pair", v1alpha1.ConditionQuotaReserved, "2 of its pods need 2 free PersistentVolumes of StorageClass paired")
-	idle := w.seen.named("idle").UID
+	is := map[string]types.UID{}
+	for _, name := range idle {
+		is[name] = w.seen.named(name).UID
+	}
 	for until := time.Now().Add(unharmed); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
-		if p := w.seen.named("idle"); p == nil || p.UID != idle || p.DeletionTimestamp != nil {
-			t.Fatalf("idle was evicted: %+v", p)
+		for _, name := range idle {
+			if p := w.seen.named(name); p == nil || p.UID != is[name] || p.DeletionTimestamp != nil {
+				t.Fatalf("%s was evicted: %+v", name, p)
+			}
 		}
 	}
 	v, err := w.kube.Core.CoreV1().PersistentVolumes().Get(t.Context(), "pair-disk-0", metav1.GetOptions{})
@@ -277,7 +285,7 @@ func (w *world) evictsNobody(t *testing.T) {
 	}
 	w.volume("pair-disk-1", paired, "1Gi", "node-6")
 	w.bound("pair-", 2)
-	w.bound("idle", 0)
+	w.bound("idle-", 0)
 	w.delete("sole-user")
 }
 
