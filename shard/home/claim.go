@@ -342,7 +342,7 @@ func (c *Core) driveAnswered(g *gang) {
 			}
 		}
 		c.traceClaim(g, x, spanPlan, slog.Int("victims", len(x.message.GetVictims())), slog.Int("pods", len(x.pods)))
-		x.step = proposing
+		x.step, x.began = proposing, c.now
 		x.claim = call{}
 	}
 	if x.step == proposing {
@@ -376,6 +376,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 		return false
 	}
 	c.traceClaim(g, x, spanProbe, slog.Int("candidates", len(x.candidates)), slog.Int("nodes", len(x.nodes)))
+	x.began = c.now
 	if x.later {
 		c.sayNoPlan(g, "the constraints of its namespace take too much time to compare")
 		return true

@@ -68,12 +68,11 @@ func (c *Core) emitSpan(g *gang, kind string, id [8]byte, from time.Time, attrs 
 	c.emit(s)
 }
 
-// traceClaim ends a step of the work on a mandate, and lets the next one begin.
+// traceClaim reports a step of the work on a mandate that has ended.
 func (c *Core) traceClaim(g *gang, x *claiming, kind string, attrs ...slog.Attr) {
-	from := x.began
-	if x.began = c.now; c.cfg.Tracing {
+	if c.cfg.Tracing {
 		number := strconv.FormatUint(x.mandate.GetNumber(), 10)
-		c.emitSpan(g, kind, api.SpanIDOf(g.id, strconv.FormatUint(g.charge.attempt, 10), kind, number), from, attrs)
+		c.emitSpan(g, kind, api.SpanIDOf(g.id, strconv.FormatUint(g.charge.attempt, 10), kind, number), x.began, attrs)
 	}
 }
 
