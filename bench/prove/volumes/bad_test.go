@@ -255,9 +255,7 @@ func (w *world) evictsNobody(t *testing.T) {
 	w.claim("keen-classless", "never-made")
 	w.pod("keen-classless", in, keen, cpu("900m"), uses("keen-classless"))
 	w.volume("pair-disk-0", paired, "1Gi", "node-5")
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pair"}}
-	g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "keen", 2
-	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(t.Context()).Error())
+	w.group("pair", 2, func(g *v1alpha1.PodGroup) { g.Spec.Queue = "keen" })
 	for _, name := range []string{"pair-0", "pair-1"} {
 		w.claim(name, paired)
 		w.pod(name, inGroup("pair"), keen, cpu("400m"), uses(name))
@@ -292,10 +290,9 @@ func (w *world) evictsNobody(t *testing.T) {
 // renamed renames a zone under the pods of a gang that requires one. They stay, and a further pod follows them.
 func (w *world) renamed(t *testing.T) {
 	w = w.in(t)
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "moved"}}
-	g.Spec.SchedulingPolicy.Gang.MinCount = 2
-	g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "example.com/zone", Mode: v1alpha1.TopologyRequired}}}
-	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(t.Context()).Error())
+	w.group("moved", 2, func(g *v1alpha1.PodGroup) {
+		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "example.com/zone", Mode: v1alpha1.TopologyRequired}}}
+	})
 	for _, name := range []string{"moved-0", "moved-1"} {
 		w.pod(name, inGroup("moved"))
 	}
@@ -340,6 +337,7 @@ func (w *world) healthy(name string) {
 	w.t.Logf("%s was bound after %s", name, time.Since(before).Round(time.Millisecond))
 }
 
+// goneClaim waits until a claim is gone.
 func (w *world) goneClaim(name string) {
 	w.t.Helper()
 	localtest.Wait(w.t, patience, "claim "+name+" to be gone", func(ctx context.Context) error {

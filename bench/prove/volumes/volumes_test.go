@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -241,13 +240,7 @@ func (w *world) deleted(t *testing.T) {
 	w.check(w.kube.Core.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "torn-1", metav1.DeleteOptions{}))
 	w.says("torn-1", "the claim")
 	w.maker.release("torn")
-	localtest.Wait(t, patience, "the claim to be gone", func(ctx context.Context) error {
-		_, err := w.kube.Core.CoreV1().PersistentVolumeClaims("default").Get(ctx, "torn-1", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %v", err)
-	})
+	w.goneClaim("torn-1")
 	w.claim("torn-1", class)
 	w.bound("torn-", 2)
 }
@@ -419,10 +412,13 @@ func (w *world) pod(name string, edits ...edit) {
 	w.check(err)
 }
 
-func (w *world) group(name string, least int32) {
+func (w *world) group(name string, least int32, edits ...func(*v1alpha1.PodGroup)) {
 	w.t.Helper()
 	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.SchedulingPolicy.Gang.MinCount = least
+	for _, edit := range edits {
+		edit(g)
+	}
 	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Error())
 }
 
