@@ -324,6 +324,9 @@ func (g *generator) podVolumes(p *v1.Pod) {
 				v.Cinder = &v1.CinderVolumeSource{VolumeID: pick(g, "vol-1", "vol-2")}
 			case 1:
 				v.AzureDisk = &v1.AzureDiskVolumeSource{DiskName: "disk", DataDiskURI: pick(g, "/disk-1", "/disk-2")}
+				if !g.oneIn(10) { // the API server makes it a shared one else
+					v.AzureDisk.Kind = new(v1.AzureManagedDisk)
+				}
 			case 2:
 				v.PortworxVolume = &v1.PortworxVolumeSource{VolumeID: pick(g, "vol-1", "vol-2")}
 			case 3:
