@@ -62,7 +62,8 @@ type Options struct {
 // Result holds the times of all rounds, in their order.
 type Result struct {
 	Shard, Coordinator []time.Duration // from SIGKILL to the last Binding
-	// Spread and Plain are the times of pods of other shards' queues, made when a shard was killed, with and without a constraint.
+	// Spread and Plain are the times from creation to Binding of pods of other shards' queues, made when a shard was killed, with and without
+	// a constraint: of the slowest in each round.
 	Spread, Plain []time.Duration
 	// FirstOfGroup and LaterOfGroup are the times from creation to Binding of the first pods of groups, and of pods of a known one.
 	FirstOfGroup, LaterOfGroup []time.Duration
@@ -86,6 +87,7 @@ type run struct {
 	etcd                 *clientv3.Client
 	shards, coordinators map[string]*local.Basalt // by name
 	serial               int
+	made                 map[string]time.Time // probes, by name
 
 	mu    sync.Mutex
 	bound map[string]time.Time // pods, by name
@@ -98,7 +100,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Limit = 2 * time.Minute
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{Options: o, shards: map[string]*local.Basalt{}, coordinators: map[string]*local.Basalt{}, bound: map[string]time.Time{}, next: make(chan struct{})}
+	r := &run{Options: o, shards: map[string]*local.Basalt{}, coordinators: map[string]*local.Basalt{}, made: map[string]time.Time{}, bound: map[string]time.Time{}, next: make(chan struct{})}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
@@ -387,11 +389,10 @@ func (r *run) killShard(ctx context.Context, round int, result *Result) (time.Du
 		}
 	}
 	for kind, into := range map[int]*[]time.Duration{1: &result.Spread, 2: &result.Plain} {
-		last, err := r.await(ctx, all[kind])
-		if err != nil {
+		if _, err := r.await(ctx, all[kind]); err != nil {
 			return 0, err
 		}
-		*into = append(*into, last.Sub(began))
+		*into = append(*into, r.slowest(all[kind]))
 	}
 	last, err := r.await(ctx, all[0])
 	if err != nil {
@@ -425,6 +426,7 @@ func (r *run) probes(ctx context.Context, count int, of func(i int) (queue strin
 		r.serial++
 		name := fmt.Sprintf("probe-%d", r.serial)
 		pods = append(pods, name)
+		r.made[name] = time.Now()
 		queue, where := of(i)
 		if err := r.makePod(ctx, name, map[string]string{api.LabelQueue: queue}, where); err != nil {
 			return nil, err
@@ -433,19 +435,28 @@ func (r *run) probes(ctx context.Context, count int, of func(i int) (queue strin
 	return pods, nil
 }
 
+// slowest returns the longest time from the creation of one of the pods, which are bound, to its Binding.
+func (r *run) slowest(pods []string) (most time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range pods {
+		most = max(most, r.bound[p].Sub(r.made[p]))
+	}
+	return most
+}
+
 // groups makes one pod after another, in turn the first of a new group and one of a group that is known, while nothing else happens.
 func (r *run) groups(ctx context.Context, result *Result) error {
 	if err := r.settled(ctx); err != nil {
 		return err
 	}
 	one := func(app string) (time.Duration, error) {
-		began := time.Now()
 		pods, err := r.probes(ctx, 1, func(int) (string, func(*v1.Pod)) { return queueName(r.serial % queueCount), spread(app) })
 		if err != nil {
 			return 0, err
 		}
-		last, err := r.await(ctx, pods)
-		return last.Sub(began), err
+		_, err = r.await(ctx, pods)
+		return r.slowest(pods), err
 	}
 	if _, err := one("known"); err != nil {
 		return err
