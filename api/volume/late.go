@@ -103,14 +103,21 @@ func offer(v *v1.PersistentVolume) *v1.PersistentVolume {
 		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.Name}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}}
 	}
-	if v.DeletionTimestamp != nil || v.Status.Phase == v1.VolumeBound || v.Status.Phase == v1.VolumeReleased || v.Status.Phase == v1.VolumeFailed {
+	phase := v.Status.Phase
+	if v.DeletionTimestamp != nil {
 		return nil
+	}
+	if phase == v1.VolumeBound || phase == v1.VolumeReleased || phase == v1.VolumeFailed {
+		if ref := v.Spec.ClaimRef; ref == nil || ref.UID != "" {
+			return nil
+		}
+		phase = v1.VolumeReleased // kept for the claim of that name, whatever it was before
 	}
 	q, ok := v.Spec.Capacity[v1.ResourceStorage]
 	if !ok {
 		return nil
 	}
-	out := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.Name, Labels: v.Labels}, Status: v1.PersistentVolumeStatus{Phase: v.Status.Phase}}
+	out := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.Name, Labels: v.Labels}, Status: v1.PersistentVolumeStatus{Phase: phase}}
 	out.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(sizeOf(q), resource.BinarySI)}
 	out.Spec.AccessModes, out.Spec.VolumeMode, out.Spec.VolumeAttributesClassName = v.Spec.AccessModes, v.Spec.VolumeMode, v.Spec.VolumeAttributesClassName
 	out.Spec.StorageClassName = storagehelpers.GetPersistentVolumeClass(v)

@@ -155,6 +155,11 @@ func TestTraps(t *testing.T) {
 			&resourceapi.ResourceSlice{ObjectMeta: named("s"), Spec: resourceapi.ResourceSliceSpec{Driver: "d", NodeName: new("n1"), Pool: resourceapi.ResourcePool{Name: "n1", ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "d0"}}}},
 			aPod("p", requests(draResource, "1")),
 		}, "n1", "", ""},
+		{"a released volume that names a claim without its UID is kept for it", []runtime.Object{
+			aNode("n1", inZone("a")), aNode("n2", inZone("b")),
+			&storagev1.StorageClass{ObjectMeta: named("late"), Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)},
+			located(released(available("v", "late"), "c"), "b"), available("w", "late"), unbound("c", "late"), aPod("p", uses("c")),
+		}, "n2", "", ""},
 		{"a claim that is not bound is one of its class's driver, whatever volume is kept for it", []runtime.Object{
 			aNode("n1"), aNode("n2"), limit("n2", 10),
 			&storagev1.CSIDriver{ObjectMeta: named(driver), Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}},
@@ -441,6 +446,12 @@ func keptFor(claim string, pv *v1.PersistentVolume) *v1.PersistentVolume {
 	pv.Spec.CSI, pv.Spec.Capacity = nil, v1.ResourceList{v1.ResourceStorage: resource.MustParse("10Gi")}
 	pv.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: claim}
 	pv.Status.Phase = v1.VolumePending
+	return pv
+}
+
+// released has a volume remember a claim by name.
+func released(pv *v1.PersistentVolume, claim string) *v1.PersistentVolume {
+	pv.Spec.ClaimRef, pv.Status.Phase = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: claim}, v1.VolumeReleased
 	return pv
 }
 
