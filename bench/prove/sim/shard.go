@@ -58,7 +58,7 @@ type shard struct {
 	asked   map[event.RowID]bool         // rows whose volumes are being bound
 	users   map[string]map[string]object // pods that name a claim for one pod, by claim and UID, as they were shown
 	labels  map[string]map[string]string // of nodes, as they were shown
-	sent    map[string]map[string]sentTo // by gang, pods that its home committed and did not withdraw since -> their domain then
+	sent    map[string]map[string]sentTo // by gang, pods that its home committed, as far as it knows -> their domain then
 	early   func()                       // with fault.PodsFirst: what waits for the next list
 	kept    *event.PodsReplaced          // likewise: that list, until it is asked for; the watch goes on after it
 	ticks   int
@@ -235,6 +235,9 @@ func (x *shard) step(ev event.Event) {
 		}
 		ev := x.local[0]
 		x.local = x.local[1:]
+		if m, ok := ev.(event.Message); ok {
+			x.unsent(m.Body)
+		}
 		x.topology.Step(x.w.now, ev)
 		x.home.Step(x.w.now, ev)
 		for _, o := range x.home.Outputs() {

@@ -213,11 +213,11 @@ func (c *check) inDomain(x *shard, o event.Send) {
 			sent = map[string]sentTo{}
 			x.sent[gang] = sent
 		}
+		if slices.ContainsFunc(b.Commit.Pods, func(p *wire.PodRef) bool { return sent[p.Uid].serial == b.Commit.Serial }) {
+			w.count("commits to a domain retransmitted")
+			return
+		}
 		for _, p := range b.Commit.Pods {
-			if of := sent[p.Uid]; of.serial == b.Commit.Serial {
-				w.count("commits to a domain retransmitted")
-				return
-			}
 			of := x.domainOf(p.Node, keys)
 			of.serial, of.unit = b.Commit.Serial, w.api.unit(p.Uid)
 			sent[p.Uid] = of
@@ -249,6 +249,31 @@ func (c *check) inDomain(x *shard, o event.Send) {
 			w.fail("C4: %s commits gang %s, and its slices of %d pods are divided: %v", x.inc, gang, size, has)
 		}
 		w.count("gangs committed in slices")
+	}
+}
+
+// unsent forgets what a home committed of which it is told that nothing was written, or that it is not to be bound: it commits these pods anew,
+// one shard after another, perhaps in another domain.
+func (x *shard) unsent(m *wire.Envelope) {
+	forget := func(gang, uid string, serial uint64) {
+		if sent := x.sent[gang]; sent[uid].serial == serial {
+			delete(sent, uid)
+		}
+	}
+	switch b := m.Body.(type) {
+	case *wire.Envelope_CommitReply:
+		r := b.CommitReply
+		if r.Outcome != wire.CommitOutcome_COMMIT_PREPARED && r.Outcome != wire.CommitOutcome_COMMIT_UNKNOWN {
+			for uid := range x.sent[r.GangUid] {
+				forget(r.GangUid, uid, r.Serial)
+			}
+		}
+	case *wire.Envelope_BindResults:
+		for _, r := range b.BindResults.Results {
+			if r.Outcome != wire.BindOutcome_BIND_BOUND {
+				forget(b.BindResults.GangUid, r.PodUid, b.BindResults.Serial)
+			}
+		}
 	}
 }
 
