@@ -64,16 +64,6 @@ func (v victim) closed() bool {
 	return v.gang.res != nil && v.gang.res.attempt == v.attempt && (v.gang.res.closing || len(v.going()) > 0)
 }
 
-// move adds to what a queue and its ancestors will have more.
-func (q *queue) move(amounts api.Resources, times int64) {
-	for p := q; p != nil; p = p.parent {
-		p.moves.add(amounts, times)
-		if len(p.moves.sums) > 0 && !slices.ContainsFunc(p.moves.sums, func(t total) bool { return t.wide != wide{} }) {
-			p.moves = account{}
-		}
-	}
-}
-
 // setLeaving lets what a gang is charged count as on its way out, or not.
 func (c *Core) setLeaving(g *gang, leaving bool) {
 	r := g.res
@@ -198,24 +188,11 @@ func (c *Core) fitsWithout(r *request, victims []victim) bool {
 	for _, v := range victims {
 		v.gang.res.queue.move(v.amounts(), -1)
 	}
-	full := r.queue.exceeded(r.delta, 1)
+	full := r.gang.ask().full()
 	for _, v := range victims {
 		v.gang.res.queue.move(v.amounts(), 1)
 	}
 	return full == nil && c.path(r.queue) == nil
-}
-
-// exceeded returns the first queue of the path that would have more than its capability with so many times these amounts more, of what they
-// name, nil for none.
-func (q *queue) exceeded(amounts api.Resources, times int64) *queue {
-	for p := q; p != nil; p = p.parent {
-		for _, d := range amounts {
-			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.has(d.Resource).add(product(d.Value, times)).amount() > limit {
-				return p
-			}
-		}
-	}
-	return nil
 }
 
 // accept makes a claim stand, with the put that decides.
@@ -331,8 +308,10 @@ func (c *Core) unlawful(now time.Time, x *claim) string {
 	if !lawful {
 		return "limits of queues were changed"
 	}
-	if p := x.gang.res.queue.exceeded(x.promised, 0); p != nil {
-		return fmt.Sprintf("the capability of queue %q was lowered", p.path)
+	a.queue.move(x.promised, -1)
+	full := ask{queue: a.queue, demand: x.promised}.full()
+	if a.queue.move(x.promised, 1); full != nil {
+		return fmt.Sprintf("limits were changed, and queue %q does not have what it was promised any more", full.path)
 	}
 	return ""
 }

@@ -951,6 +951,7 @@ func (a ask) atLeast() (out api.Resources) {
 			threshold := q.threshold()
 			limit, named := threshold.Get(d.Resource)
 			switch {
+			case !named && q.isFree(d.Resource):
 			case !usesAny(threshold, a.demand):
 				most = d.Value
 			case named:

@@ -211,6 +211,7 @@ type queue struct {
 	// held is what the subtree needs kept by those below: what its own gangs are charged, and for each child the larger of
 	// the child's held and the child's guarantee in force. It is at least charged; the difference is kept free.
 	held      sums
+	shifts    sums          // by how much held will change with all moves: a guarantee takes up some of what is promised
 	forced    sums          // the part of charged that forced reservations hold
 	fixed     account       // what gangs have, or are promised, that say that they may not be evicted (borrow.go)
 	guarantee api.Resources // in force, after cutting
@@ -389,6 +390,7 @@ func (t *tree) charge(q *queue, delta api.Resources) {
 			continue
 		}
 		grows := wide{}.plus(a.Value)
+		later := grows
 		for p := q; p != nil; p = p.parent {
 			if p == q.parent && fault.On(fault.SkippedAncestor) {
 				continue
@@ -401,8 +403,14 @@ func (t *tree) charge(q *queue, delta api.Resources) {
 			guarantee := wide{}.plus(p.guarantee.Value(a.Resource))
 			held := p.held.at(a.Resource)
 			before := held.max(guarantee)
+			shifts := len(p.shifts) > 0 || later != grows
+			if shifts {
+				later = p.shift(a.Resource, later, grows)
+			}
 			*held = held.add(grows)
-			grows = held.max(guarantee).sub(before)
+			if grows = held.max(guarantee).sub(before); !shifts {
+				later = grows
+			}
 		}
 	}
 	for p := q; p != nil; p = p.parent {
@@ -412,6 +420,62 @@ func (t *tree) charge(q *queue, delta api.Resources) {
 			p.held.trim()
 		}
 	}
+}
+
+// willHold is what held will be once all that is decided has happened.
+func (q *queue) willHold(resource string) wide {
+	held := q.held.get(resource)
+	if len(q.shifts) == 0 {
+		return held
+	}
+	return held.add(q.shifts.get(resource))
+}
+
+// willUse is how much of the queue's capability is used, or kept for guarantees, once all that is decided has happened and it is charged d
+// more, for which it will hold so much more. Inside a guarantee what is forced elsewhere does not count.
+func (q *queue) willUse(d api.Amount, more wide) wide {
+	if more.amount() > 0 {
+		return q.willHold(d.Resource).add(more)
+	}
+	return q.has(d.Resource).plus(d.Value).sub(q.forced.get(d.Resource))
+}
+
+// willNeed returns by how much more of the parent's the queue will need once it has so much more below.
+func (q *queue) willNeed(resource string, more wide) wide {
+	guarantee, held := wide{}.plus(q.guarantee.Value(resource)), q.willHold(resource)
+	return held.add(more).max(guarantee).sub(held.max(guarantee))
+}
+
+// move lets amounts count, so many times, in what the queue and its ancestors will have.
+func (q *queue) move(amounts api.Resources, times int64) {
+	for p := q; p != nil; p = p.parent {
+		p.moves.add(amounts, times)
+		if len(p.moves.sums) > 0 && !p.moves.some() {
+			p.moves = account{}
+		}
+	}
+	for _, a := range amounts {
+		later := product(a.Value, times)
+		for p := q; p != nil && later != (wide{}); p = p.parent {
+			later = p.shift(a.Resource, later, wide{})
+		}
+	}
+}
+
+// shift lets what the queue will hold grow by later, while what it holds is about to grow by now. It returns by how much more of the
+// parent's it will need.
+func (q *queue) shift(resource string, later, now wide) wide {
+	more := q.willNeed(resource, later)
+	s := q.shifts.at(resource)
+	if *s = s.add(later).sub(now); *s == (wide{}) && !q.shifts.some() {
+		q.shifts = nil
+	}
+	return more
+}
+
+// some reports whether any amount is not zero.
+func (s sums) some() bool {
+	return slices.ContainsFunc(s, func(t total) bool { return t.wide != wide{} })
 }
 
 // shortfall is what keeps a request from being granted; nil if nothing does.
@@ -452,6 +516,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 			continue
 		}
 		level, grows := 0, wide{}.plus(d.Value)
+		later := grows
 		for p := q; p != nil && level < lowest; p, level = p.parent, level+1 {
 			if p != q && fault.On(fault.AncestorsNotAsked) {
 				break
@@ -469,11 +534,11 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 				switch {
 				case use.amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_QUOTA, use.plus(-limit).amount()
-				case len(p.moves.sums) > 0 && p.has(d.Resource).plus(d.Value).amount() > limit:
-					l.reason, l.short = wire.DenyReason_DENY_PROMISED, p.has(d.Resource).plus(d.Value).plus(-limit).amount()
 				case guarded && held.amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_GUARANTEE, held.plus(-limit).amount()
 					l.kept = p.held.get(d.Resource).sub(charged).amount()
+				case len(p.moves.sums)+len(p.shifts) > 0 && p.willUse(d, later).amount() > limit:
+					l.reason, l.short = wire.DenyReason_DENY_PROMISED, p.willUse(d, later).plus(-limit).amount()
 				case kept > 0 && use.plus(kept).amount() > limit:
 					l.reason, l.short = wire.DenyReason_DENY_RESERVED_FOR_OLDER, use.plus(kept).plus(-limit).amount()
 				case kept > 0 && guarded && held.plus(kept).amount() > limit:
@@ -488,7 +553,12 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 				}
 			}
 			after := held.max(wide{}.plus(p.guarantee.Value(d.Resource)))
-			grows = after.sub(p.need(d.Resource))
+			shifts := len(p.shifts) > 0 || later != grows
+			if grows = after.sub(p.need(d.Resource)); shifts {
+				later = p.willNeed(d.Resource, later)
+			} else {
+				later = grows
+			}
 		}
 	}
 	if found.queue == nil {
@@ -577,13 +647,24 @@ func (q *queue) want(wanted map[*queue]api.Resources, own func(*limits) api.Reso
 	return w
 }
 
-// parts cuts what each child wants in proportion, where all of them together want more than the queue has in force.
-func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources) []api.Resources {
-	sum := sums{}
-	for _, c := range q.children {
+// parts cuts what each child wants where all of them together want more than the queue has in force: each keeps its floor, and what is left
+// is divided in proportion to what they want beyond.
+func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources, floors []api.Resources) []api.Resources {
+	floor := func(child int, resource string) int64 {
+		if floors == nil {
+			return 0
+		}
+		return floors[child].Value(resource)
+	}
+	kept, beyond := sums{}, sums{}
+	for n, c := range q.children {
 		for _, a := range wanted[c] {
-			s := sum.at(a.Resource)
-			*s = s.plus(a.Value)
+			k, b := floor(n, a.Resource), beyond.at(a.Resource)
+			*b = b.plus(a.Value - k)
+			if k > 0 {
+				s := kept.at(a.Resource)
+				*s = s.plus(k)
+			}
 		}
 	}
 	out := make([]api.Resources, len(q.children))
@@ -591,7 +672,9 @@ func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources) []api.
 		want := wanted[c]
 		out[n] = want
 		for i, a := range want {
-			if v := share(a.Value, has.Value(a.Resource), sum.get(a.Resource)); v < a.Value {
+			k := floor(n, a.Resource)
+			left := wide{}.plus(has.Value(a.Resource)).sub(kept.get(a.Resource)).amount()
+			if v := k + share(a.Value-k, left, beyond.get(a.Resource)); v < a.Value {
 				if &out[n][0] == &want[0] {
 					out[n] = slices.Clone(want)
 				}
@@ -609,8 +692,9 @@ func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 		q.effective = lower(above, q.limits.capability)
 	}
 	q.pool = lower(q.effective, supply)
-	guarantees, deserved := q.parts(q.guarantee, w.guarantee), q.parts(q.deserved, w.deserved)
-	q.held = slices.Clone(q.charged)
+	guarantees := q.parts(q.guarantee, w.guarantee, nil)
+	deserved := q.parts(q.deserved, w.deserved, guarantees)
+	q.held, q.shifts = slices.Clone(q.charged), slices.Clone(q.moves.sums)
 	for n, c := range q.children {
 		before, entitled, cut, lessened, unbacked := c.guarantee, c.deserved, c.cut, c.lessened, c.unbacked
 		c.guarantee, c.deserved = guarantees[n], deserved[n]
@@ -652,6 +736,18 @@ func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 				*h = h.plus(a.Value)
 			}
 		}
+		for _, m := range c.moves.sums {
+			s := q.shifts.at(m.resource)
+			*s = s.sub(m.wide)
+		}
+		for _, m := range c.shifts {
+			guarantee := wide{}.plus(c.guarantee.Value(m.resource))
+			s := q.shifts.at(m.resource)
+			*s = s.add(c.willHold(m.resource).max(guarantee)).sub(c.need(m.resource))
+		}
+	}
+	if !q.shifts.some() {
+		q.shifts = nil
 	}
 }
 

@@ -216,6 +216,10 @@ func draw(rng *rand.Rand, fair bool) *closed {
 	if rng.Intn(3) == 0 { // nothing but the nodes limits it
 		w.tree.root.gate.pool, w.tree.root.limits.capability = w.tree.root.limits.capability, nil
 	}
+	pods := rng.Intn(3) == 0 // no queue limits these
+	if pods && w.tree.root.gate.pool != nil {
+		w.tree.root.gate.pool = w.tree.root.gate.pool.Add(api.FromMap(map[string]int64{"pods": 4 + rng.Int63n(8)}))
+	}
 	paths := []string{"a", "b", "c"}[:2+rng.Intn(2)]
 	var leaves []string
 	for _, path := range paths {
@@ -237,6 +241,9 @@ func draw(rng *rand.Rand, fair bool) *closed {
 		m := amounts(4, false).Positive()
 		if len(m) == 0 {
 			m = api.FromMap(map[string]int64{resources[0]: 1})
+		}
+		if pods {
+			m = m.Add(api.FromMap(map[string]int64{"pods": 1 + rng.Int63n(3)}))
 		}
 		w.gangs = append(w.gangs, holding{queue: w.tree.at(leaves[rng.Intn(len(leaves))]), amounts: m, priority: int64(rng.Intn(3))})
 		w.names = append(w.names, fmt.Sprintf("%s%d[%s p%d]", w.gangs[i].queue.path, i, m, w.gangs[i].priority))

@@ -242,6 +242,9 @@ func (s *store) rebuilt(c *Core) {
 		if a, b := q.moves.amounts(), f.moves.amounts(); !a.Equal(b) {
 			s.problem("queue %s: %v more once all claims have happened in memory, %v in the store", q.path, a, b)
 		}
+		if a, b := q.shifts.amounts(), f.shifts.amounts(); !a.Equal(b) {
+			s.problem("queue %s: %v more held once all claims have happened in memory, %v in the store", q.path, a, b)
+		}
 		if q.admitted != f.admitted {
 			s.problem("queue %s: %d admitted in memory, %d in the store", q.path, q.admitted, f.admitted)
 		}

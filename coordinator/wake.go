@@ -49,16 +49,16 @@ func (s *shortage) free() int64 {
 	q := s.queue
 	limit, limited := q.capability(s.resource)
 	used := q.charged.get(s.resource)
+	if len(q.moves.sums) > 0 {
+		used = used.max(q.has(s.resource))
+	}
 	switch s.of {
 	case ofNodes:
 		limit, limited = q.gate.limit(s.resource, nil)
 	case ofCapability:
 		used = used.sub(q.forced.get(s.resource)) // does not count against what is inside a guarantee
 	case ofUnheld:
-		used = used.max(q.held.get(s.resource))
-	}
-	if len(q.moves.sums) > 0 {
-		used = used.max(q.has(s.resource))
+		used = used.max(q.held.get(s.resource)).max(q.willHold(s.resource))
 	}
 	if !limited {
 		return math.MaxInt64

@@ -552,6 +552,16 @@ func (t virtual) uses(path, name string) int64 {
 	return out
 }
 
+// atLeast returns what counts of it against whoever is admitted: inside a guarantee, which may be that of a queue below, what is forced does
+// not.
+func (t virtual) atLeast(path, name string) int64 {
+	uses := t.uses(path, name)
+	if q := t.a.store.queues[path]; q != nil && t.a.guaranteedBelow(path, name) {
+		uses = api.AddSat(uses, -q.forced.Value(name))
+	}
+	return uses
+}
+
 // amountOf is what is judged of a queue.
 type amountOf struct {
 	path, name string
@@ -750,7 +760,7 @@ func (a *Auditor) judgeNeeded(now *reservation, victims []*reservation, t virtua
 				continue
 			}
 			exact = exact && !a.guaranteedBelow(path, x.Resource)
-			n := need{path: path, name: x.Resource, short: api.AddSat(api.AddSat(t.uses(path, x.Resource), x.Value), -limit)}
+			n := need{path: path, name: x.Resource, short: api.AddSat(api.AddSat(t.atLeast(path, x.Resource), x.Value), -limit)}
 			if n.short <= 0 {
 				continue
 			}
@@ -823,7 +833,7 @@ func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
 		q := a.store.queue(path)
 		for _, x := range grew {
 			limit, limited := q.limits.Get(x.Resource)
-			if uses := t.uses(path, x.Resource); limited && uses > limit {
+			if uses := t.atLeast(path, x.Resource); limited && uses > limit {
 				key := lastingKey{Quota, "queue " + path + " " + x.Resource, "promised, revision " + strconv.FormatInt(e.Revision, 10)}
 				a.soon(key, 3*a.cfg.Lag, func(time.Time) {
 					if a.admitted([]*gang{g}, e.Revision) {

@@ -69,7 +69,7 @@ type QueueSpec struct {
 	// What the queue is entitled to while its siblings want more than there is, per resource, in the units of capability. What it does
 	// not use is lent to the others, and nothing is kept free. A queue that stays within what it deserves goes before all that are
 	// above it. The least is the guarantee, which is also what counts where nothing is written. Where the children of a queue deserve
-	// more than it has, what each deserves is cut in proportion.
+	// more than it has, what each deserves beyond its guarantee is cut in proportion.
 	// +optional
 	Deserved corev1.ResourceList `json:"deserved,omitempty"`
 	// The part of the queue in what is left above what it and its siblings deserve: twice the weight is twice the part. With 0 the

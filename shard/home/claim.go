@@ -232,7 +232,7 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	x.probe = &wire.RoomProbe{Namespace: g.name.Namespace, Classes: list.wire, Serial: c.roomProbes, GangUid: g.id}
 	bound := c.victimPods(m.GetCandidates())
 	x.candidates = c.inTurn(m.GetCandidates(), bound)
-	x.singles = surplusOf(x.candidates, bound)
+	x.singles = c.surplusOf(x.candidates, bound)
 	for i, of := range x.candidates {
 		x.probe.Candidates = append(x.probe.Candidates, of.GetGang().GetUid())
 		for _, p := range x.singles[i].Pods {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 // tally counts the members of a gang; it is made anew whenever the gang is looked at.
@@ -107,11 +108,14 @@ func (c *Core) choose(g *gang) []*pod {
 	return g.foremost(g.pick((*pod).candidate), g.minCount()-g.placed, false)
 }
 
-// completeSince returns when the gang became complete, from its objects, so that an heir finds the same age.
+// completeSince returns when the gang became complete, from its objects, so that an heir finds the same age. An evicted gang keeps its age: the
+// pods that it has now were made since, so what an heir finds is the age of its PodGroup.
 func (c *Core) completeSince(g *gang) time.Time {
 	var at time.Time
 	if g.group != nil {
-		at = g.group.Created
+		if at = g.group.Created; !at.IsZero() && shows(g.group.Status, v1alpha1.ConditionDisruptionTarget) {
+			return at
+		}
 	}
 	for _, p := range c.choose(g) {
 		if p.Created.After(at) {

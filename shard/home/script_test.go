@@ -327,7 +327,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "group": // NAME [whole deleting scheduled volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL slice=LABEL:SIZE mode=
+	case "group": // NAME [whole deleting scheduled evicted volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL slice=LABEL:SIZE mode=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
@@ -354,6 +354,9 @@ func (s *script) run(line string) []string {
 		}
 		if w.has("scheduled") {
 			g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
+		}
+		if w.has("evicted") {
+			g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionDisruptionTarget, Status: metav1.ConditionTrue, Message: "evicted so that gang ns/h can start"}}}
 		}
 		if !w.has("volcano") {
 			return s.step(event.PodGroupSeen{PodGroup: g})

@@ -3,6 +3,8 @@ package home
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
@@ -148,13 +150,23 @@ func (c *Core) seenStatus(g *gang) {
 	}
 	switch {
 	case g.charge.yields != nil: // it is being taken back
-	case initiallyScheduled(g.group.Status):
+	case shows(g.group.Status, v1alpha1.ConditionPodGroupInitiallyScheduled): // the memory of a gang's start
 		g.started = true
 	case g.status.ShowsPreempted() && g.started && !g.charge.reserved && g.tally.bound == 0: // what was seen before is out of date
 		g.started = false
 		c.fromNothing(g)
 	}
+	if !g.started && g.yielded == "" { // a predecessor evicted it, and what it said of that stays until the gang starts again
+		if s := g.group.Status; shows(s, v1alpha1.ConditionDisruptionTarget) {
+			g.yielded = report.Short(meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionDisruptionTarget).Message)
+		}
+	}
 	c.touch(g)
+}
+
+// shows reports whether a PodGroup has a condition.
+func shows(s *v1alpha1.PodGroupStatus, condition string) bool {
+	return s != nil && meta.IsStatusConditionTrue(s.Conditions, condition)
 }
 
 // writeQueueStatuses writes the statuses of Queues that are due.

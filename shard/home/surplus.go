@@ -43,6 +43,13 @@ func (g *gang) saysLeast() bool {
 // maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.
 func (p *pod) maySpare() bool { return p.Node != "" && !p.Finished && !p.Deleting }
 
+// spares reports whether a pod of a gang of another home counts when that gang may lose single ones. One that somebody else bound counts only
+// once its kubelet has accepted it, and none on a node that does not exist: its gang need not be charged for it (foreign.go). Else anybody who
+// may create pods could keep all of his others from going: plans would take pods that their home refuses to give.
+func (c *Core) spares(p *pod) bool {
+	return c.clusterNodes[p.Node] != nil && (p.Started || p.Gang != "")
+}
+
 // onShrink answers whether a gang can do without some pods, or evicts those that are condemned.
 func (c *Core) onShrink(m *wire.Shrink) {
 	g := c.gangs[m.GetGang().GetUid()]
@@ -79,13 +86,13 @@ func (c *Core) needs(g *gang, pods []*wire.SurplusPod) string {
 		return "a gang that was to lose single pods is evicted as a whole or not at all"
 	}
 	least = max(least, g.charge.least) // where it was lowered, the record is to say so first
-	stay := map[string]bool{}
+	stay := map[string]bool{}          // what the gang is not charged for, as it may never run (foreign.go), does not make up for what leaves
 	for uid, p := range g.members {
-		stay[uid] = p.maySpare() && g.charge.condemned[uid] == nil
+		stay[uid] = p.maySpare() && g.charge.names(g, p) && g.charge.condemned[uid] == nil
 	}
 	for _, w := range pods {
 		p := g.members[w.GetUid()]
-		if amounts, err := wire.ToResources(w.GetAmounts()); err != nil || p == nil || !stay[p.UID] || !g.charge.names(g, p) || !p.Class.Requests.Equal(amounts) {
+		if amounts, err := wire.ToResources(w.GetAmounts()); err != nil || p == nil || !stay[p.UID] || !p.Class.Requests.Equal(amounts) {
 			return "a pod that was to go has changed"
 		}
 		stay[p.UID] = false
@@ -160,12 +167,20 @@ func (ch *charge) forgetCondemned() {
 }
 
 // surplusOf finds the single pods of candidates that may go, by index of candidate, among their bound pods.
-func surplusOf(candidates []*wire.Candidate, bound map[string][]*pod) map[int]plan.Candidate {
+func (c *Core) surplusOf(candidates []*wire.Candidate, bound map[string][]*pod) map[int]plan.Candidate {
 	out := map[int]plan.Candidate{}
 	left := surplusAtMost
 	for i, of := range candidates {
-		pods := bound[of.GetGang().GetUid()]
-		if of.GetLeast() == 0 || len(pods) <= int(of.GetLeast()) {
+		if of.GetLeast() == 0 {
+			continue
+		}
+		var pods []*pod
+		for _, p := range bound[of.GetGang().GetUid()] {
+			if c.spares(p) {
+				pods = append(pods, p)
+			}
+		}
+		if len(pods) <= int(of.GetLeast()) {
 			continue
 		}
 		found := plan.Candidate{Surplus: len(pods) - int(of.GetLeast())}

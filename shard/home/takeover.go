@@ -8,7 +8,6 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/intake"
@@ -471,17 +470,4 @@ func (c *Core) reportRefilled() {
 	now.at = c.now
 	c.refilled = now
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Refilled{Refilled: &wire.Refilled{TableEpoch: uint64(c.table.Epoch)}}})
-}
-
-// initiallyScheduled reports whether a PodGroup shows the condition that is the memory of a gang's start.
-func initiallyScheduled(s *v1alpha1.PodGroupStatus) bool {
-	if s == nil {
-		return false
-	}
-	for _, cond := range s.Conditions {
-		if cond.Type == v1alpha1.ConditionPodGroupInitiallyScheduled {
-			return cond.Status == "True"
-		}
-	}
-	return false
 }

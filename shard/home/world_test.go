@@ -860,7 +860,7 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 				if g.implied || r.yields != nil && r.evicted {
 					w.forgetPlacing(g)
 				}
-				if r.yields != nil && r.evicted && !g.implied && g.status != nil && initiallyScheduled(g.status) {
+				if r.yields != nil && r.evicted && !g.implied && g.status != nil && shows(g.status, v1alpha1.ConditionPodGroupInitiallyScheduled) {
 					w.failf("%s gives the reservation of %s back, which was evicted for another gang and still passes for started", from, g.uid)
 				}
 			}
@@ -1461,7 +1461,7 @@ func (w *world) calm() {
 		if pods >= g.min && left > 0 {
 			w.failf("PodGroup %s (minCount %d) has %d pods of which %d are not bound: %s", g.uid, g.min, pods, left, w.explain(g.uid))
 		}
-		if pods >= g.min && !g.implied && (g.status == nil || !initiallyScheduled(g.status)) {
+		if pods >= g.min && !g.implied && (g.status == nil || !shows(g.status, v1alpha1.ConditionPodGroupInitiallyScheduled)) {
 			w.failf("PodGroup %s does not say that it was scheduled: %+v %s", g.uid, g.status, w.explain(g.uid))
 		}
 		if pods < g.min && running > 0 && owned && !g.completed && !g.mixed {

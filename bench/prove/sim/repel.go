@@ -71,6 +71,11 @@ const late = 30 * time.Second
 func (c *check) nodeChanged(n *corev1.Node, gone bool) {
 	c.cliqueChanged(n, gone)
 	of, known := c.nodeLabels[n.Name]
+	if gone {
+		c.w.log("api: node %s is gone", n.Name)
+	} else if known && !maps.Equal(of, n.Labels) {
+		c.w.log("api: node %s has labels %v", n.Name, n.Labels)
+	}
 	if known && !gone && maps.Equal(withoutClique(of), withoutClique(n.Labels)) {
 		return
 	}

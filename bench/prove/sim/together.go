@@ -185,7 +185,8 @@ func (c *check) requires(gang string) (keys []string, size, least int) {
 }
 
 // inDomain judges what a home says of a gang that has not started: the nodes of its Commits are in one zone, if its PodGroup requires that, and
-// its slices are whole, by the labels that these nodes have as far as the home was shown.
+// its slices are whole, by the labels that these nodes have as far as the home was shown when it sent each Commit for the first time. Where a node
+// moves after that, the Commit may have been carried out already: it is retransmitted as it was, until it is answered, and says nothing new.
 func (c *check) inDomain(x *shard, o event.Send) {
 	w := c.w
 	if !w.load.together {
@@ -213,21 +214,27 @@ func (c *check) inDomain(x *shard, o event.Send) {
 			x.sent[gang] = sent
 		}
 		for _, p := range b.Commit.Pods {
-			sent[p.Uid] = x.domainOf(p.Node, keys)
+			if of := sent[p.Uid]; of.serial == b.Commit.Serial {
+				w.count("commits to a domain retransmitted")
+				return
+			}
+			of := x.domainOf(p.Node, keys)
+			of.serial, of.unit = b.Commit.Serial, w.api.unit(p.Uid)
+			sent[p.Uid] = of
 			for _, key := range keys {
 				if x.labels[p.Node][key] == "" {
 					w.fail("C4: %s commits pod %s of gang %s to %s, which has no %s as far as it was shown", x.inc, p.Uid, gang, p.Node, key)
 				}
 			}
 		}
-		has := map[string]int{}
+		has := map[unitIn]int{}
 		first := ""
 		for _, uid := range slices.Sorted(maps.Keys(sent)) {
 			of := sent[uid]
-			if x.domainOf(of.node, keys) != of {
+			if now := x.domainOf(of.node, keys); now.domain != of.domain {
 				return // it was relabelled since: what is committed now goes where most are
 			}
-			if has[of.domain]++; first == "" {
+			if has[unitIn{of.unit, of.domain}]++; first == "" {
 				first = uid
 			}
 			if of.zone != sent[first].zone {
@@ -245,8 +252,24 @@ func (c *check) inDomain(x *shard, o event.Send) {
 	}
 }
 
-// sentTo is where a home committed a pod, and which domain that was as far as it was shown.
-type sentTo struct{ node, zone, domain string }
+// sentTo is where a home committed a pod, under which serial, and which domain that was as far as it was shown.
+type sentTo struct {
+	node, zone, domain, unit string
+	serial                   uint64
+}
+
+// unitIn are pods that slices are made of, those with the same requests and of the same role, in a domain.
+type unitIn struct{ unit, domain string }
+
+// unit returns the unit of a pod; pods that are gone are one of their own.
+func (a *apiServer) unit(uid string) string {
+	for _, o := range a.pods.objects {
+		if o.Pod.UID == uid {
+			return o.Pod.Class.Requests.String() + "/" + o.Pod.Role
+		}
+	}
+	return ""
+}
 
 func (x *shard) domainOf(node string, keys []string) sentTo {
 	of := sentTo{node: node}
@@ -258,19 +281,22 @@ func (x *shard) domainOf(node string, keys []string) sentTo {
 	return of
 }
 
-// divided returns how many domains have a number of pods that is no multiple of the size.
-func divided(has map[string]int, size int) (n int) {
-	for _, pods := range has {
+// divided returns of how many slices of one unit, at most, pods are missing: how many domains have a number of them that is no multiple of the
+// size.
+func divided(has map[unitIn]int, size int) (most int) {
+	lacking := map[string]int{}
+	for in, pods := range has {
 		if pods%size > 0 {
-			n++
+			lacking[in.unit]++
+			most = max(most, lacking[in.unit])
 		}
 	}
-	return n
+	return most
 }
 
-// sliced judges, when the last pod of a gang's minimum is bound and none of it has left, that each slice is in one clique: at most one clique
-// has a number of its pods that is no multiple of the size. A node that was in several cliques since shortly before the intent of a pod may have
-// been in any of them. Where nodes moved to another zone meanwhile, their domains may have been others.
+// sliced judges, when the last pod of a gang's minimum is bound and none of it has left, that each slice is in one clique: of the pods with the
+// same requests, and of the same role, at most one clique has a number that is no multiple of the size. A node that was in several cliques since
+// shortly before the intent of a pod may have been in any of them. Where nodes moved to another zone meanwhile, their domains may have been others.
 func (c *check) sliced(gang string) {
 	w := c.w
 	if !w.load.together || gang == "" {
@@ -282,7 +308,7 @@ func (c *check) sliced(gang string) {
 		return
 	}
 	inZone := slices.Contains(keys, zone)
-	all := []map[string]int{{}} // what there may be in each domain
+	all := []map[unitIn]int{{}} // what there may be in each domain
 	for _, uid := range slices.Sorted(maps.Keys(g.ever)) {
 		p := w.api.podByUID(uid)
 		if p == nil || finished(p) || p.Spec.NodeName == "" || w.now.Sub(c.landed[uid]) > late || inZone && c.landed[uid].Sub(c.relabelledAt) < late {
@@ -296,7 +322,8 @@ func (c *check) sliced(gang string) {
 		if at, known := g.durable[uid]; known && at.Before(since) {
 			since = at
 		}
-		var next []map[string]int
+		unit := w.api.unit(uid)
+		var next []map[unitIn]int
 		for _, value := range c.cliquesOf(p.Spec.NodeName, since.Add(-late)) {
 			if value == "" {
 				continue
@@ -306,7 +333,7 @@ func (c *check) sliced(gang string) {
 			}
 			for _, has := range all {
 				with := maps.Clone(has)
-				with[value]++
+				with[unitIn{unit, value}]++
 				next = append(next, with)
 			}
 		}
@@ -321,7 +348,7 @@ func (c *check) sliced(gang string) {
 	if len(all) > 1 {
 		w.count("gangs in slices whose nodes moved")
 	}
-	if !slices.ContainsFunc(all, func(has map[string]int) bool { return divided(has, size) <= 1 }) {
+	if !slices.ContainsFunc(all, func(has map[unitIn]int) bool { return divided(has, size) <= 1 }) {
 		w.fail("C3: the slices of %d pods of gang %s are divided: %v", size, gang, all[0])
 	}
 }

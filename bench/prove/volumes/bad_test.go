@@ -240,11 +240,11 @@ func (w *world) evictsNobody(t *testing.T) {
 		p.Labels[api.LabelQueue] = "keen"
 	}
 	keen := func(p *corev1.Pod) { p.Spec.PriorityClassName = "keen" }
-	idle := []string{"idle-0", "idle-1"} // as many as the gang has: who preempts takes no more of anything, nor of pods
+	idle := []string{"idle-0"} // fewer than the gang has pods: how many there are is nothing that is borrowed
 	for _, name := range idle {
-		w.pod(name, in, cpu("450m"), func(p *corev1.Pod) { p.Labels[api.LabelPreemptible] = "true" })
+		w.pod(name, in, cpu("900m"), func(p *corev1.Pod) { p.Labels[api.LabelPreemptible] = "true" })
 	}
-	w.bound("idle-", 2)
+	w.bound("idle-", 1)
 	w.claim("sole", class, func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 	})
