@@ -47,6 +47,7 @@ func failoverCommand() *cobra.Command {
 		},
 	}
 	c.Flags().IntVar(&o.Rounds, "rounds", 30, "how often a shard and the active coordinator are killed")
+	c.Flags().IntVar(&o.Groups, "groups", 100, "how many pods are the first of a group that is spread over zones, and how many of a known one")
 	c.Flags().IntVar(&o.Restarts, "restarts", 10, "how often each of them is restarted under load")
 	c.Flags().IntVar(&o.Splits, "splits", 1, "how often the processes are partitioned into two halves")
 	c.Flags().DurationVar(&o.Split, "split", 90*time.Second, "for how long")

@@ -1,9 +1,12 @@
 // Package failover measures how long Basalt's real processes leave work lying when one of them goes: a shard or the active
 // coordinator, killed, or stopped in order as an upgrade does; and how long gossip takes to be whole again after a split.
 //
-// What is timed is what a user sees, from the signal to a Binding. After the kill of a shard, gangs are made in queues that
-// were its own and for nodes that were its own; the time of a round is that of the slowest. It judges nothing but that
-// every gang is bound in the end.
+// What is timed is what a user sees, from the signal to a Binding. After the kill of a shard, pods are made in queues that
+// were its own and for nodes that were its own, and then in queues of other shards that any node may run: with a topology
+// spread constraint of an app of which the killed shard was just placing pods, and without. The time of a round is that of the
+// slowest. It judges nothing but that every pod is bound in the end.
+//
+// The package also measures what the first pod of a group that nobody spread before waits longer than one of a known group.
 package failover
 
 import (
@@ -40,6 +43,7 @@ type Options struct {
 	Cluster              *local.Cluster // started, without Basalt
 	Shards, Coordinators int
 	Rounds               int // in which a shard and the active coordinator are killed
+	Groups               int // new groups of pods that are spread over zones, each with one pod
 	Restarts             int // of each, in order and under load
 	// RestartAfter is when a killed process is started again under its name. Longer than a failover, others take over; it
 	// is what the figures are about.
@@ -58,6 +62,11 @@ type Options struct {
 // Result holds the times of all rounds, in their order.
 type Result struct {
 	Shard, Coordinator []time.Duration // from SIGKILL to the last Binding
+	// Spread and Plain are the times from creation to Binding of pods of other shards' queues, made when a shard was killed, with and without
+	// a constraint: of the slowest in each round.
+	Spread, Plain []time.Duration
+	// FirstOfGroup and LaterOfGroup are the times from creation to Binding of the first pods of groups, and of pods of a known one.
+	FirstOfGroup, LaterOfGroup []time.Duration
 	// Quiet are the times from creation to the last Binding of gangs while nothing was restarted; ShardRestart and
 	// CoordinatorRestart those of the slowest gang of each restart in order.
 	Quiet, ShardRestart, CoordinatorRestart []time.Duration
@@ -69,6 +78,7 @@ const (
 	namespace  = "failover"
 	nodeCount  = 24
 	queueCount = 24
+	zoneCount  = 3
 )
 
 type run struct {
@@ -77,6 +87,7 @@ type run struct {
 	etcd                 *clientv3.Client
 	shards, coordinators map[string]*local.Basalt // by name
 	serial               int
+	made                 map[string]time.Time // probes, by name
 
 	mu    sync.Mutex
 	bound map[string]time.Time // pods, by name
@@ -89,7 +100,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Limit = 2 * time.Minute
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{Options: o, shards: map[string]*local.Basalt{}, coordinators: map[string]*local.Basalt{}, bound: map[string]time.Time{}, next: make(chan struct{})}
+	r := &run{Options: o, shards: map[string]*local.Basalt{}, coordinators: map[string]*local.Basalt{}, made: map[string]time.Time{}, bound: map[string]time.Time{}, next: make(chan struct{})}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
@@ -97,8 +108,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{}
+	if o.Groups > 0 {
+		if err := r.groups(ctx, result); err != nil {
+			return result, fmt.Errorf("new groups: %w", err)
+		}
+	}
 	for i := range o.Rounds {
-		took, err := r.killShard(ctx, i)
+		took, err := r.killShard(ctx, i, result)
 		if err != nil {
 			return result, fmt.Errorf("round %d: %w", i, err)
 		}
@@ -151,7 +167,9 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 		}
 	}
 	for i := range nodeCount {
-		if _, err := r.kube.Core.CoreV1().Nodes().Create(ctx, kubelet.Node(nodeName(i), "32", "128Gi", 200), metav1.CreateOptions{}); err != nil {
+		node := kubelet.Node(nodeName(i), "32", "128Gi", 200)
+		node.Labels[v1.LabelTopologyZone] = fmt.Sprintf("zone-%d", i%zoneCount)
+		if _, err := r.kube.Core.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create node: %w", err)
 		}
 	}
@@ -259,15 +277,29 @@ func (r *run) leader(ctx context.Context) (name string, err error) {
 	return name, err
 }
 
+// spread has a pod spread with others of its app over zones.
+func spread(app string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Labels["app"] = app
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	}
+}
+
+// on has a pod run on a node.
+func on(node string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: node} }
+}
+
+func anywhere(*v1.Pod) {}
+
 // makePod makes a pod that runs for a moment.
-func (r *run) makePod(ctx context.Context, name string, labels map[string]string, node string) error {
+func (r *run) makePod(ctx context.Context, name string, labels map[string]string, where func(*v1.Pod)) error {
 	zero := int64(0)
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels, Annotations: map[string]string{kubelet.RunSeconds: "0.5"}},
 		Spec: v1.PodSpec{SchedulerName: api.SchedulerName, RestartPolicy: v1.RestartPolicyNever, TerminationGracePeriodSeconds: &zero,
 			Containers: []v1.Container{{Name: "main", Image: "none", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}}}}}}
-	if node != "" {
-		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
-	}
+	where(p)
 	if _, err := r.kube.Core.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create pod: %w", err)
 	}
@@ -310,8 +342,8 @@ func (r *run) await(ctx context.Context, pods []string) (last time.Time, err err
 	}
 }
 
-// killShard kills a shard and makes a gang in each of some queues that were its own, for nodes that were its own.
-func (r *run) killShard(ctx context.Context, round int) (time.Duration, error) {
+// killShard kills a shard and makes a pod in each of some queues that were its own, for nodes that were its own.
+func (r *run) killShard(ctx context.Context, round int, result *Result) (time.Duration, error) {
 	if err := r.settled(ctx); err != nil {
 		return 0, err
 	}
@@ -321,21 +353,53 @@ func (r *run) killShard(ctx context.Context, round int) (time.Duration, error) {
 	}
 	t := s.Table
 	victim := t.Members[round%len(t.Members)]
-	owned := func(count int, name func(int) string) (names []string) {
+	divide := func(count int, name func(int) string) (owned, others []string) {
 		for i := range count {
 			if t.OwnerOf(name(i)) == victim.Incarnation {
-				names = append(names, name(i))
+				owned = append(owned, name(i))
+			} else {
+				others = append(others, name(i))
 			}
 		}
-		return names
+		return owned, others
 	}
-	queues, nodes := owned(queueCount, queueName), owned(nodeCount, nodeName)
-	if len(queues) == 0 || len(nodes) == 0 {
-		return 0, fmt.Errorf("%s owns %d queues and %d nodes", victim.Name, len(queues), len(nodes))
+	queues, others := divide(queueCount, queueName)
+	nodes, _ := divide(nodeCount, nodeName)
+	if len(queues) == 0 || len(nodes) == 0 || len(others) == 0 {
+		return 0, fmt.Errorf("%s owns %d of %d queues and %d of %d nodes", victim.Name, len(queues), queueCount, len(nodes), nodeCount)
 	}
-	return r.kill(ctx, r.shards[victim.Name], max(len(queues), len(nodes)), func(i int) (queue, node string) {
-		return queues[i%len(queues)], nodes[i%len(nodes)]
-	})
+	app := fmt.Sprintf("round-%d", round)
+	underway, err := r.probes(ctx, len(queues), func(i int) (string, func(*v1.Pod)) { return queues[i], spread(app) })
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	r.shards[victim.Name].Kill()
+	var all [3][]string
+	for kind, of := range []struct {
+		queues []string
+		where  func(i int) func(*v1.Pod)
+	}{
+		{queues, func(i int) func(*v1.Pod) { return on(nodes[i%len(nodes)]) }},
+		{others, func(int) func(*v1.Pod) { return spread(app) }},
+		{others, func(int) func(*v1.Pod) { return anywhere }},
+	} {
+		if all[kind], err = r.probes(ctx, 8, func(i int) (string, func(*v1.Pod)) { return of.queues[i%len(of.queues)], of.where(i) }); err != nil {
+			return 0, err
+		}
+	}
+	for kind, into := range map[int]*[]time.Duration{1: &result.Spread, 2: &result.Plain} {
+		if _, err := r.await(ctx, all[kind]); err != nil {
+			return 0, err
+		}
+		*into = append(*into, r.slowest(all[kind]))
+	}
+	last, err := r.await(ctx, all[0])
+	if err != nil {
+		return 0, err
+	}
+	_, err = r.await(ctx, underway)
+	return last.Sub(began), err
 }
 
 func (r *run) killLeader(ctx context.Context) (time.Duration, error) {
@@ -346,26 +410,69 @@ func (r *run) killLeader(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return r.kill(ctx, r.coordinators[name], 8, func(i int) (queue, node string) { return queueName(i * 3), "" })
+	began := time.Now()
+	r.coordinators[name].Kill()
+	pods, err := r.probes(ctx, 8, func(i int) (string, func(*v1.Pod)) { return queueName(i * 3), anywhere })
+	if err != nil {
+		return 0, err
+	}
+	last, err := r.await(ctx, pods)
+	return last.Sub(began), err
 }
 
-// kill kills a process, creates some pods, and returns the time from the kill to the last Binding. A pod without a node may go to
-// any.
-func (r *run) kill(ctx context.Context, victim *local.Basalt, count int, where func(i int) (queue, node string)) (time.Duration, error) {
-	began := time.Now()
-	victim.Kill()
-	var pods []string
+// probes makes some pods.
+func (r *run) probes(ctx context.Context, count int, of func(i int) (queue string, where func(*v1.Pod))) (pods []string, err error) {
 	for i := range count {
 		r.serial++
 		name := fmt.Sprintf("probe-%d", r.serial)
 		pods = append(pods, name)
-		queue, node := where(i)
-		if err := r.makePod(ctx, name, map[string]string{api.LabelQueue: queue}, node); err != nil {
-			return 0, err
+		r.made[name] = time.Now()
+		queue, where := of(i)
+		if err := r.makePod(ctx, name, map[string]string{api.LabelQueue: queue}, where); err != nil {
+			return nil, err
 		}
 	}
-	last, err := r.await(ctx, pods)
-	return last.Sub(began), err
+	return pods, nil
+}
+
+// slowest returns the longest time from the creation of one of the pods, which are bound, to its Binding.
+func (r *run) slowest(pods []string) (most time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range pods {
+		most = max(most, r.bound[p].Sub(r.made[p]))
+	}
+	return most
+}
+
+// groups makes one pod after another, in turn the first of a new group and one of a group that is known, while nothing else happens.
+func (r *run) groups(ctx context.Context, result *Result) error {
+	if err := r.settled(ctx); err != nil {
+		return err
+	}
+	one := func(app string) (time.Duration, error) {
+		pods, err := r.probes(ctx, 1, func(int) (string, func(*v1.Pod)) { return queueName(r.serial % queueCount), spread(app) })
+		if err != nil {
+			return 0, err
+		}
+		_, err = r.await(ctx, pods)
+		return r.slowest(pods), err
+	}
+	if _, err := one("known"); err != nil {
+		return err
+	}
+	for i := range r.Groups {
+		first, err := one(fmt.Sprintf("new-%d", i))
+		if err != nil {
+			return err
+		}
+		later, err := one("known")
+		if err != nil {
+			return err
+		}
+		result.FirstOfGroup, result.LaterOfGroup = append(result.FirstOfGroup, first), append(result.LaterOfGroup, later)
+	}
+	return nil
 }
 
 // split cuts half of the processes from the others, and measures how long gossip needs when the cut has healed.
@@ -527,7 +634,7 @@ func (r *run) oneGang(ctx context.Context, i int) (time.Duration, error) {
 	for k := range gangSize {
 		pod := fmt.Sprintf("%s-%d", name, k)
 		pods = append(pods, pod)
-		if err := r.makePod(ctx, pod, map[string]string{api.LabelPodGroup: name}, ""); err != nil {
+		if err := r.makePod(ctx, pod, map[string]string{api.LabelPodGroup: name}, anywhere); err != nil {
 			return 0, err
 		}
 	}
@@ -544,14 +651,18 @@ func (r *Result) Write(w io.Writer) {
 		times []time.Duration
 	}{
 		{"shard killed: its queues and nodes are served again after", r.Shard},
+		{"shard killed: pods of other queues, spread over zones, are bound after", r.Spread},
+		{"shard killed: pods of other queues without constraints are bound after", r.Plain},
 		{"coordinator killed: admission resumes after", r.Coordinator},
 		{"gossip split: everybody is heard again after", r.Healed},
+		{"first pod of a group that is spread over zones: bound after", r.FirstOfGroup},
+		{"pod of a group that is known: bound after", r.LaterOfGroup},
 		{"no restart: a gang is bound after", r.Quiet},
 		{"shard restarted in order: the slowest gang is bound after", r.ShardRestart},
 		{"coordinator restarted in order: the slowest gang is bound after", r.CoordinatorRestart},
 	} {
 		if len(line.times) > 0 {
-			fmt.Fprintf(w, "  %-66s %s\n", line.what, report.Percentiles(line.times))
+			fmt.Fprintf(w, "  %-71s %s\n", line.what, report.Percentiles(line.times))
 		}
 	}
 }
