@@ -7,7 +7,8 @@ import v1 "k8s.io/api/core/v1"
 // with more than MaxConstraintEntries entries.
 //
 // A term without requirements matches nothing, and so does one with a requirement that cannot be parsed: the former is left out
-// here, the latter makes the products that it is part of match nothing.
+// here, the latter makes the products that it is part of match nothing. A product that wants a label and its absence is left out, too: the
+// terms of volumes often come in such pairs (package volume, UnmigratedMark), and their number would double with each volume.
 func AllOf(selectors ...*v1.NodeSelector) (*v1.NodeSelector, bool) {
 	var all []v1.NodeSelectorTerm
 	any := true // until a selector says otherwise
@@ -31,6 +32,9 @@ func AllOf(selectors ...*v1.NodeSelector) (*v1.NodeSelector, bool) {
 		product := make([]v1.NodeSelectorTerm, 0, len(all)*len(terms))
 		for _, a := range all {
 			for _, b := range terms {
+				if excludes(a.MatchExpressions, b.MatchExpressions) || excludes(b.MatchExpressions, a.MatchExpressions) {
+					continue
+				}
 				product = append(product, v1.NodeSelectorTerm{
 					MatchExpressions: concat(a.MatchExpressions, b.MatchExpressions), MatchFields: concat(a.MatchFields, b.MatchFields)})
 			}
@@ -47,6 +51,21 @@ func AllOf(selectors ...*v1.NodeSelector) (*v1.NodeSelector, bool) {
 		all = []v1.NodeSelectorTerm{{}} // matches nothing
 	}
 	return &v1.NodeSelector{NodeSelectorTerms: all}, true
+}
+
+// excludes reports whether one of some requirements wants a label to be absent of which one of others wants a value, or any.
+func excludes(some, others []v1.NodeSelectorRequirement) bool {
+	for i := range some {
+		if some[i].Operator != v1.NodeSelectorOpDoesNotExist {
+			continue
+		}
+		for j := range others {
+			if op := others[j].Operator; others[j].Key == some[i].Key && (op == v1.NodeSelectorOpExists || op == v1.NodeSelectorOpIn) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // concat is like append, and shares nothing that append would write to.

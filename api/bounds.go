@@ -21,7 +21,7 @@ const (
 	MaxPodResources      = 64       // resources that its requests name
 	MaxContainers        = 256      // containers, init containers included
 	MaxPodAmounts        = 1024     // amounts that these request
-	MaxConstraintBytes   = 32 << 10 // of node selector, required node affinity, tolerations and host ports, encoded
+	MaxConstraintBytes   = 32 << 10 // of node selector, required node affinity, tolerations, host ports and disks, encoded
 	MaxConstraintEntries = 1024     // labels, expressions, values and tolerations in them
 	MaxHostPorts         = 256
 	MaxVolumeClaims      = 256 // volumes that are PersistentVolumeClaims, ephemeral ones included
@@ -238,12 +238,13 @@ func checkConstraints(s *v1.PodSpec) string {
 			largest(map[string]int{"spec.nodeSelector": len(s.NodeSelector), "spec.tolerations": len(s.Tolerations), fieldAffinity: terms}), n, MaxConstraintEntries)
 	}
 	if n := s.Size(); n > MaxConstraintBytes {
-		return fmt.Sprintf("%s: node selector, required node affinity, tolerations and host ports have %d bytes together, the limit is %d",
+		return fmt.Sprintf("%s: node selector, required node affinity, tolerations, host ports and disks have %d bytes together, the limit is %d",
 			largest(map[string]int{
 				"spec.nodeSelector":        (&v1.PodSpec{NodeSelector: s.NodeSelector}).Size(),
 				"spec.tolerations":         (&v1.PodSpec{Tolerations: s.Tolerations}).Size(),
 				fieldAffinity:              (&v1.PodSpec{Affinity: s.Affinity}).Size(),
 				"spec.containers[*].ports": (&v1.PodSpec{Containers: s.Containers}).Size(),
+				"spec.volumes":             (&v1.PodSpec{Volumes: s.Volumes}).Size(),
 			}), n, MaxConstraintBytes)
 	}
 	return ""
@@ -262,15 +263,25 @@ func largest(sizes map[string]int) string {
 	return field
 }
 
-// onlyPorts keeps of constraints beyond a bound what a node counts of a pod that it has: the first host ports; nil when there
-// are none.
-func onlyPorts(s *v1.PodSpec) *v1.PodSpec {
-	if len(s.Containers) == 0 || len(s.Containers[0].Ports) == 0 {
-		return nil
+// onlyExclusive keeps of constraints beyond a bound what a node counts of a pod that it has: the first host ports, and as many disks as there is
+// room for beside them; nil when there are none.
+func onlyExclusive(s *v1.PodSpec) *v1.PodSpec {
+	out := &v1.PodSpec{}
+	if len(s.Containers) > 0 && len(s.Containers[0].Ports) > 0 {
+		ports := s.Containers[0].Ports
+		out.Containers = []v1.Container{{Ports: ports[:min(len(ports), MaxHostPorts)]}}
+		if out.Size() > MaxConstraintBytes {
+			out.Containers = nil
+		}
 	}
-	ports := s.Containers[0].Ports
-	out := &v1.PodSpec{Containers: []v1.Container{{Ports: ports[:min(len(ports), MaxHostPorts)]}}}
-	if out.Size() > MaxConstraintBytes {
+	room := MaxConstraintBytes - out.Size()
+	for i := range s.Volumes {
+		if room -= (&v1.PodSpec{Volumes: s.Volumes[i : i+1]}).Size(); room < 0 {
+			break
+		}
+		out.Volumes = s.Volumes[:i+1]
+	}
+	if len(out.Containers)+len(out.Volumes) == 0 {
 		return nil
 	}
 	return out

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,6 +21,8 @@ type Node struct {
 	Features        []string // status.declaredFeatures, sorted; not to be changed
 	// Attachable says how many volumes of CSI drivers the node can have attached, of those drivers that limit them or are missing.
 	Attachable []Attachable
+	// Unmigrated are in-tree volume plugins that the node has not migrated to CSI, of those that matter, sorted: Labels has a mark of each.
+	Unmigrated []string
 	// Unreadable names resources of status.allocatable that could not be read; they count as zero.
 	Unreadable string
 }
@@ -32,14 +35,40 @@ type Attachable struct {
 	Missing     bool // the driver has to be installed, and is not: Limit is 0
 }
 
-// WithAttachable returns the node with what is said of its volumes.
-func (n *Node) WithAttachable(of []Attachable) *Node {
-	if slices.Equal(n.Attachable, of) {
+// WithVolumes returns the node with what is said of its volumes.
+func (n *Node) WithVolumes(of []Attachable, unmigrated []string) *Node {
+	if slices.Equal(n.Attachable, of) && slices.Equal(n.Unmigrated, unmigrated) {
 		return n
 	}
 	out := *n
 	out.Attachable = of
+	if !slices.Equal(n.Unmigrated, unmigrated) {
+		out.Labels = maps.Clone(n.Labels)
+		for _, plugin := range n.Unmigrated {
+			delete(out.Labels, UnmigratedMark(plugin))
+		}
+		out.Labels, out.Unmigrated = WithMarks(out.Labels, unmigrated), unmigrated
+	}
 	return &out
+}
+
+// UnmigratedMark is the label by which a selector tells the nodes that have not migrated an in-tree volume plugin to CSI. Only Basalt sees it,
+// in memory: it is no label of the Node object, unless somebody writes it there.
+func UnmigratedMark(plugin string) string {
+	return "unmigrated.scheduling.basalt.dev/" + plugin[strings.LastIndexByte(plugin, '/')+1:]
+}
+
+// WithMarks returns labels and the marks of plugins.
+func WithMarks(labels map[string]string, unmigrated []string) map[string]string {
+	if len(unmigrated) == 0 {
+		return labels
+	}
+	out := make(map[string]string, len(labels)+len(unmigrated))
+	maps.Copy(out, labels)
+	for _, plugin := range unmigrated {
+		out[UnmigratedMark(plugin)] = ""
+	}
+	return out
 }
 
 // FromNode reduces a node, leaving out the resources on the ignore list. A resource that cannot be read counts as zero.

@@ -352,7 +352,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 			if out.Refused == nil {
 				out.Refused = &Refusal{"UnsupportedConstraint", excess}
 			}
-			spec = onlyPorts(spec)
+			spec = onlyExclusive(spec)
 		}
 		if spec == nil {
 			// nothing is left that a node counts
@@ -483,11 +483,11 @@ func plainRequests(r Resources, l v1.ResourceList, ignore map[string]bool) (Reso
 
 // constrain keeps of a spec what decides on which nodes the pod may run; nil when nothing does.
 func constrain(s *v1.PodSpec) *v1.PodSpec {
-	needs := needsOf(s)
-	if len(s.NodeSelector) == 0 && len(s.Tolerations) == 0 && s.Affinity == nil && needs == noNeeds && !hostPorts(s.Containers) && !hostPorts(s.InitContainers) {
+	needs, disks := needsOf(s), exclusiveDisks(s.Volumes)
+	if len(s.NodeSelector) == 0 && len(s.Tolerations) == 0 && s.Affinity == nil && needs == noNeeds && len(disks) == 0 && !hostPorts(s.Containers) && !hostPorts(s.InitContainers) {
 		return nil
 	}
-	out := &v1.PodSpec{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations}
+	out := &v1.PodSpec{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Volumes: disks}
 	if a := s.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		out.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}}
@@ -508,7 +508,7 @@ func constrain(s *v1.PodSpec) *v1.PodSpec {
 		out.Containers = []v1.Container{{}}
 	}
 	needs.put(out)
-	if len(out.NodeSelector) == 0 && len(out.Tolerations) == 0 && out.Affinity == nil && len(out.Containers) == 0 && !needs.hostUsers {
+	if len(out.NodeSelector) == 0 && len(out.Tolerations) == 0 && out.Affinity == nil && len(out.Containers) == 0 && len(disks) == 0 && !needs.hostUsers {
 		return nil
 	}
 	return out

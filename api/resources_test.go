@@ -112,10 +112,7 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"spec.topologySpreadConstraints[1].labelSelector:":                                           {TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}, {WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: term[0].LabelSelector}}},
 		"spec.resourceClaims":                                {ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}},
 		"spec.schedulingGroup":                               {SchedulingGroup: &v1.PodSchedulingGroup{}},
-		"spec.volumes[0].gcePersistentDisk":                  {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}}}},
-		"spec.volumes[1].awsElasticBlockStore":               {Volumes: []v1.Volume{{}, {VolumeSource: v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}}}}},
-		"spec.volumes[0].rbd":                                {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{RBD: &v1.RBDVolumeSource{}}}}},
-		"spec.volumes[0].iscsi":                              {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}}},
+		"spec.volumes[1].rbd.monitors":                       {Volumes: []v1.Volume{{}, {VolumeSource: v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: make([]string, 17)}}}}},
 		"spec.volumes[0].persistentVolumeClaim (claim data)": {Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
 	} {
 		spec.SchedulerName = SchedulerName

@@ -105,7 +105,7 @@ const (
 	excessConstraints = "scheduling.basalt.dev/constraints"
 )
 
-// stripExcess replaces what exceeds a bound by words. The host ports that a node counts stay, and so do the requests of a pod
+// stripExcess replaces what exceeds a bound by words. The host ports and disks that a node counts stay, and so do the requests of a pod
 // that has a node.
 func stripExcess(p *v1.Pod) {
 	s := &p.Spec
@@ -114,7 +114,7 @@ func stripExcess(p *v1.Pod) {
 	if constraints != nil {
 		if excess := checkConstraints(constraints); excess != "" {
 			p.Status.Reason, p.Status.Message = excessConstraints, excess
-			constraints = onlyPorts(constraints)
+			constraints = onlyExclusive(constraints)
 			s.NodeSelector, s.Tolerations, s.HostUsers = nil, nil, nil
 			if s.Affinity != nil {
 				s.Affinity.NodeAffinity = nil
@@ -124,8 +124,20 @@ func stripExcess(p *v1.Pod) {
 					list[i].Ports, list[i].RestartPolicyRules, list[i].VolumeMounts = nil, nil, nil
 				}
 			}
-			if len(s.Containers) > 0 && constraints != nil {
+			if len(s.Containers) > 0 && constraints != nil && len(constraints.Containers) > 0 {
 				s.Containers[0].Ports = constraints.Containers[0].Ports
+			}
+			kept := 0
+			if constraints != nil {
+				kept = len(constraints.Volumes)
+			}
+			for i := range s.Volumes {
+				if !exclusiveDisk(&s.Volumes[i]) {
+					continue
+				}
+				if kept--; kept < 0 {
+					s.Volumes[i] = v1.Volume{}
+				}
 			}
 		}
 		if constraints != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -117,23 +118,94 @@ func isOnePod(t *v1.PodAffinityTerm) bool { return t.TopologyKey == "" && len(t.
 
 // counts reports whether a volume may decide where its pod can run: a claim, or a disk that is named in the pod itself.
 func counts(v *v1.Volume) bool {
-	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AzureDisk != nil || v.Cinder != nil || v.PortworxVolume != nil || exclusiveDisk(v) != ""
+	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AzureDisk != nil || v.Cinder != nil || v.PortworxVolume != nil || exclusiveDisk(v)
 }
 
-// exclusiveDisk names the field of a disk that two pods on a node cannot always share (kube-scheduler's VolumeRestrictions).
-func exclusiveDisk(v *v1.Volume) string {
-	switch {
-	case v.AWSElasticBlockStore != nil:
-		return "awsElasticBlockStore"
-	case v.GCEPersistentDisk != nil:
-		return "gcePersistentDisk"
-	case v.ISCSI != nil:
-		return "iscsi"
-	case v.RBD != nil:
-		return "rbd"
-	}
-	return ""
+// exclusiveDisk reports whether a volume is a disk that two pods on a node cannot always share (kube-scheduler's VolumeRestrictions).
+func exclusiveDisk(v *v1.Volume) bool {
+	return v.AWSElasticBlockStore != nil || v.GCEPersistentDisk != nil || v.ISCSI != nil || v.RBD != nil
 }
+
+// Disk is a disk, or one of the names of one, that a pod names itself and that two pods on a node cannot always share.
+type Disk struct {
+	ID       string // equal for equal disks
+	ReadOnly bool   // who has it so can share it with others who have
+}
+
+// DisksOf returns what a volume that a class carries stands for. An image of RBD has a name for each of its monitors.
+func DisksOf(v *v1.Volume) (disks []Disk) {
+	if d := v.AWSElasticBlockStore; d != nil { // not shared by readers either
+		disks = append(disks, Disk{ID: "awsElasticBlockStore " + d.VolumeID})
+	}
+	if d := v.GCEPersistentDisk; d != nil {
+		disks = append(disks, Disk{"gcePersistentDisk " + d.PDName, d.ReadOnly})
+	}
+	if d := v.ISCSI; d != nil {
+		disks = append(disks, Disk{"iscsi " + d.IQN, d.ReadOnly})
+	}
+	if d := v.RBD; d != nil {
+		for _, monitor := range d.CephMonitors {
+			disks = append(disks, Disk{fmt.Sprintf("rbd %q %q %q", monitor, d.RBDPool, d.RBDImage), d.ReadOnly})
+		}
+	}
+	return disks
+}
+
+// stripDisk keeps what names a disk, and whether it is shared.
+func stripDisk(v *v1.Volume) (out v1.VolumeSource) {
+	if d := v.AWSElasticBlockStore; d != nil {
+		out.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: diskName(d.VolumeID)}
+	}
+	if d := v.GCEPersistentDisk; d != nil {
+		out.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: diskName(d.PDName), ReadOnly: d.ReadOnly}
+	}
+	if d := v.ISCSI; d != nil {
+		out.ISCSI = &v1.ISCSIVolumeSource{IQN: diskName(d.IQN), ReadOnly: d.ReadOnly}
+	}
+	if d := v.RBD; d != nil {
+		out.RBD = &v1.RBDVolumeSource{RBDPool: diskName(d.RBDPool), RBDImage: diskName(d.RBDImage), ReadOnly: d.ReadOnly}
+		for _, monitor := range d.CephMonitors[:min(len(d.CephMonitors), maxMonitors+1)] {
+			out.RBD.CephMonitors = append(out.RBD.CephMonitors, diskName(monitor))
+		}
+	}
+	if d := v.AzureDisk; d != nil {
+		out.AzureDisk = &v1.AzureDiskVolumeSource{DataDiskURI: diskName(d.DataDiskURI)}
+		if d.Kind != nil {
+			out.AzureDisk.Kind = new(v1.AzureDataDiskKind(diskName(string(*d.Kind))))
+		}
+	}
+	if d := v.Cinder; d != nil {
+		out.Cinder = &v1.CinderVolumeSource{VolumeID: diskName(d.VolumeID)}
+	}
+	if d := v.PortworxVolume; d != nil {
+		out.PortworxVolume = &v1.PortworxVolumeSource{VolumeID: diskName(d.VolumeID)}
+	}
+	return out
+}
+
+// diskName returns what names a disk; its hash if it has excessive length.
+func diskName(s string) string {
+	if len(s) <= maxDiskName {
+		return s
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s)))
+}
+
+// exclusiveDisks keeps of the volumes of a pod the disks that two pods on a node cannot always share.
+func exclusiveDisks(volumes []v1.Volume) (out []v1.Volume) {
+	for i := range volumes {
+		if exclusiveDisk(&volumes[i]) {
+			d := stripDisk(&volumes[i])
+			out = append(out, v1.Volume{VolumeSource: v1.VolumeSource{AWSElasticBlockStore: d.AWSElasticBlockStore, GCEPersistentDisk: d.GCEPersistentDisk, ISCSI: d.ISCSI, RBD: d.RBD}})
+		}
+	}
+	return out
+}
+
+const (
+	maxDiskName = 256 // bytes of what names a disk
+	maxMonitors = 16  // of a disk of RBD
+)
 
 func usesVolumes(volumes []v1.Volume) bool {
 	for i := range volumes {
@@ -156,8 +228,8 @@ func unsupportedVolume(volumes []v1.Volume) string {
 		return fmt.Sprintf("spec.volumes: more of them are volume claims or disks than the limit of %d", MaxVolumeClaims)
 	}
 	for i := range volumes {
-		if field := exclusiveDisk(&volumes[i]); field != "" {
-			return fmt.Sprintf("spec.volumes[%d].%s is not supported yet: use a PersistentVolumeClaim", i, field)
+		if r := volumes[i].RBD; r != nil && len(r.CephMonitors) > maxMonitors {
+			return fmt.Sprintf("spec.volumes[%d].rbd.monitors: there are more of them than the limit of %d", i, maxMonitors)
 		}
 	}
 	return ""
@@ -196,31 +268,10 @@ func stripVolumes(in []v1.Volume) (out []v1.Volume) {
 		for len(out) < i {
 			out = append(out, v1.Volume{})
 		}
-		o := v1.Volume{Name: v.Name}
+		o := v1.Volume{Name: v.Name, VolumeSource: stripDisk(v)}
 		o.PersistentVolumeClaim = v.PersistentVolumeClaim
 		if v.Ephemeral != nil {
 			o.Ephemeral = &v1.EphemeralVolumeSource{}
-		}
-		if v.AWSElasticBlockStore != nil {
-			o.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{}
-		}
-		if v.AzureDisk != nil {
-			o.AzureDisk = &v1.AzureDiskVolumeSource{}
-		}
-		if v.Cinder != nil {
-			o.Cinder = &v1.CinderVolumeSource{}
-		}
-		if v.GCEPersistentDisk != nil {
-			o.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{}
-		}
-		if v.ISCSI != nil {
-			o.ISCSI = &v1.ISCSIVolumeSource{}
-		}
-		if v.PortworxVolume != nil {
-			o.PortworxVolume = &v1.PortworxVolumeSource{}
-		}
-		if v.RBD != nil {
-			o.RBD = &v1.RBDVolumeSource{}
 		}
 		out = append(out, o)
 	}

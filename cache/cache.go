@@ -73,34 +73,34 @@ type Cache struct {
 }
 
 type node struct {
-	name   string
-	object *api.Node // nil while it is not there
-	slot   int32
-	ports  []portUse
-	groups []groupUse
-	repels []uint32 // groups that pods elsewhere in a topology domain of the node avoid, in order
-	host   host
-	number int32 // by which the caller knows it
+	name       string
+	object     *api.Node // nil while it is not there
+	slot       int32
+	exclusives []exclusiveUse
+	groups     []groupUse
+	repels     []uint32 // groups that pods elsewhere in a topology domain of the node avoid, in order
+	host       host
+	number     int32 // by which the caller knows it
 }
 
-type portUse struct {
-	port
-	pods int // more than one when somebody else put them there
+type exclusiveUse struct {
+	exclusive
+	pods int // more than one of a port when somebody else put them there
 }
 
 // slot is what is looked at of a node whenever a pod comes or goes: two cache lines, of which the second matters where there
 // are many pods. A node has one as long as it is known.
 type slot struct {
-	broken int32 // see addBroken
-	holds  int32
-	shape  int32 // number of Cache.shapes
-	admits int32 // number of index.admits
-	there  bool  // the node is
-	marked bool  // is in index.dirty
-	ported bool  // a host port is in use
-	held   bool  // is in Cache.held
-	n      int32
-	few    [fewPods]uint32 // charges, n of them; a node with more has the others in Cache.more
+	broken    int32 // see addBroken
+	holds     int32
+	shape     int32 // number of Cache.shapes
+	admits    int32 // number of index.admits
+	there     bool  // the node is
+	marked    bool  // is in index.dirty
+	exclusive bool  // some exclusives are in use
+	held      bool  // is in Cache.held
+	n         int32
+	few       [fewPods]uint32 // charges, n of them; a node with more has the others in Cache.more
 }
 
 const fewPods = 26
@@ -310,8 +310,8 @@ func (c *Cache) Charge(uid, nodeName string, a *api.Class, kind Kind, gang strin
 	of.gang, of.rank = gang, rank
 	c.addCharge(s, number)
 	c.hold(s, holds(kind), kind, rank)
-	for _, p := range cl.set.ports {
-		c.usePort(s, p, 1)
+	for _, e := range cl.set.exclusives {
+		c.useExclusive(s, e, 1)
 	}
 	c.useGroups(s, cl, 1)
 	if c.slots[s].there {
@@ -334,8 +334,8 @@ func (c *Cache) Release(uid string) bool {
 	c.removeCharge(s, number)
 	at.holds -= holds(ch.kind)
 	c.holding -= int(holds(ch.kind))
-	for _, p := range cl.set.ports {
-		c.usePort(s, p, -1)
+	for _, e := range cl.set.exclusives {
+		c.useExclusive(s, e, -1)
 	}
 	c.useGroups(s, cl, -1)
 	c.pods.remove(cell)
@@ -550,15 +550,15 @@ func (c *Cache) used(s int32, name string) int64 {
 	return sum
 }
 
-func (c *Cache) usePort(s int32, p port, by int) {
+func (c *Cache) useExclusive(s int32, e exclusive, by int) {
 	n := c.bySlot[s]
-	i := slices.IndexFunc(n.ports, func(u portUse) bool { return u.port == p })
+	i := slices.IndexFunc(n.exclusives, func(u exclusiveUse) bool { return u.exclusive == e })
 	if i < 0 {
-		n.ports = append(n.ports, portUse{port: p, pods: by})
-	} else if n.ports[i].pods += by; n.ports[i].pods == 0 {
-		n.ports = slices.Delete(n.ports, i, i+1)
+		n.exclusives = append(n.exclusives, exclusiveUse{exclusive: e, pods: by})
+	} else if n.exclusives[i].pods += by; n.exclusives[i].pods == 0 {
+		n.exclusives = slices.Delete(n.exclusives, i, i+1)
 	}
-	c.slots[s].ported = len(n.ports) > 0
+	c.slots[s].exclusive = len(n.exclusives) > 0
 }
 
 func equalTaints(a, b []v1.Taint) bool {

@@ -26,7 +26,7 @@ func (c *Cache) Check() error {
 		}
 		onNodes += int(at.n)
 		holding := int32(0)
-		ports := map[port]int{}
+		exclusives := map[exclusive]int{}
 		groups := map[uint32]groupUse{}
 		used := map[string]int64{}
 		for number := range c.charges(n) {
@@ -48,8 +48,8 @@ func (c *Cache) Check() error {
 					return fmt.Errorf("pod %s: its hold has rank %v, the worst is said to be %v; its node is remembered for holds: %t", uid, r, c.worst, at.held)
 				}
 			}
-			for _, p := range cl.set.ports {
-				ports[p]++
+			for _, e := range cl.set.exclusives {
+				exclusives[e]++
 			}
 			for _, g := range cl.api.In {
 				groups[g] = groupUse{g, groups[g].in + 1, groups[g].avoid}
@@ -68,12 +68,12 @@ func (c *Cache) Check() error {
 		if holding != at.holds {
 			return fmt.Errorf("node %s: counts %d holds, has %d", name, at.holds, holding)
 		}
-		if len(ports) != len(n.ports) || at.ported != (len(ports) > 0) {
-			return fmt.Errorf("node %s: counts %d host ports, has %d", name, len(n.ports), len(ports))
+		if len(exclusives) != len(n.exclusives) || at.exclusive != (len(exclusives) > 0) {
+			return fmt.Errorf("node %s: counts %d host ports and disks, has %d", name, len(n.exclusives), len(exclusives))
 		}
-		for _, u := range n.ports {
-			if ports[u.port] != u.pods {
-				return fmt.Errorf("node %s: counts %d pods on host port %d, has %d", name, u.pods, u.number, ports[u.port])
+		for _, u := range n.exclusives {
+			if exclusives[u.exclusive] != u.pods {
+				return fmt.Errorf("node %s: counts %d pods on %v, has %d", name, u.pods, u.exclusive, exclusives[u.exclusive])
 			}
 		}
 		if len(groups) != len(n.groups) || slices.ContainsFunc(n.groups, func(u groupUse) bool { return groups[u.group] != u }) {

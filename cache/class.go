@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,7 +58,8 @@ type set struct {
 	classes    int         // stored ones
 	planned    int         // of which planned
 	spec       *v1.PodSpec // nil when nothing but requests matters
-	ports      []port
+	exclusives []exclusive
+	once       bool  // a node takes one pod of them, for their exclusives
 	pins       *pins // nil when nodes are not named
 	unreadable string
 	compiled   bool
@@ -71,18 +73,31 @@ type set struct {
 	tier       uint8
 }
 
-// port is a host port; two pods that have conflicting ones cannot share a node.
-type port struct {
-	protocol v1.Protocol
+// exclusive is what a pod has for itself on its node: a host port or a disk. Two pods whose exclusives conflict cannot share a node.
+type exclusive struct {
+	protocol v1.Protocol // of a port
 	number   int32
 	ip       string
+	disk     api.Disk
 }
 
 const anyIP = "0.0.0.0"
 
-// conflicts is kube-scheduler's rule: the same protocol and number, and the same address or one of them any address.
-func (p port) conflicts(o port) bool {
-	return p.number == o.number && p.protocol == o.protocol && (p.ip == o.ip || p.ip == anyIP || o.ip == anyIP)
+// conflicts is kube-scheduler's rule: the same protocol and number, and the same address or one of them any address; or the same disk, unless
+// both only read it.
+func (e exclusive) conflicts(o exclusive) bool {
+	if e.disk.ID != "" || o.disk.ID != "" {
+		return e.disk.ID == o.disk.ID && !(e.disk.ReadOnly && o.disk.ReadOnly)
+	}
+	return e.number == o.number && e.protocol == o.protocol && (e.ip == o.ip || e.ip == anyIP || o.ip == anyIP)
+}
+
+// obstacle is what keeps a pod from a node with a conflicting one.
+func (e exclusive) obstacle() Obstacle {
+	if e.disk.ID != "" {
+		return DiskInUse
+	}
+	return HostPort
 }
 
 // verdict is what a class's constraints say of a node, whatever is free there.
@@ -206,16 +221,22 @@ func newSet(constraints []byte) *set {
 			if p.HostPort <= 0 {
 				continue
 			}
-			h := port{protocol: p.Protocol, number: p.HostPort, ip: p.HostIP}
+			h := exclusive{protocol: p.Protocol, number: p.HostPort, ip: p.HostIP}
 			if h.protocol == "" {
 				h.protocol = v1.ProtocolTCP
 			}
 			if h.ip == "" {
 				h.ip = anyIP
 			}
-			st.ports = append(st.ports, h)
+			st.exclusives = append(st.exclusives, h)
 		}
 	}
+	for i := range spec.Volumes {
+		for _, disk := range api.DisksOf(&spec.Volumes[i]) {
+			st.exclusives = append(st.exclusives, exclusive{disk: disk})
+		}
+	}
+	st.once = slices.ContainsFunc(st.exclusives, func(e exclusive) bool { return e.conflicts(e) })
 	return st
 }
 

@@ -138,7 +138,7 @@ func (c *Cache) Survey(classes []*api.Class, labels []string, allow []func(numbe
 			may = func(s int32) bool { return allow[i](c.bySlot[s].number) }
 			c.compared += lookCost * int64(len(c.slots))
 		}
-		once := len(cl.set.ports) > 0 || cl.grouped && slices.ContainsFunc(class.In, func(g uint32) bool { return slices.Contains(class.Avoids, g) })
+		once := cl.set.once || cl.grouped && slices.ContainsFunc(class.In, func(g uint32) bool { return slices.Contains(class.Avoids, g) })
 		row := pods[i*n : (i+1)*n]
 		var sum []int64
 		if i == 0 {
@@ -197,7 +197,7 @@ func (c *Cache) Survey(classes []*api.Class, labels []string, allow []func(numbe
 // countPlain adds up by domain what roomFor returns, for a class that only its constraints and requests keep from nodes, and reports whether
 // it is one. It reads three arrays in their order. What is spare is added up, too, unless sum is nil.
 func (c *Cache) countPlain(cl *class, of []int32, row, sum []int64) bool {
-	if cl.grouped || len(cl.set.ports) > 0 || cl.set.verdict == nil || cl.unreadable != "" || c.outOfSync > 0 || len(cl.requests) == 0 {
+	if cl.grouped || len(cl.set.exclusives) > 0 || cl.set.verdict == nil || cl.unreadable != "" || c.outOfSync > 0 || len(cl.requests) == 0 {
 		return false
 	}
 	type want struct {
@@ -262,7 +262,7 @@ func (c *Cache) roomFor(cl *class, s int32, once bool) int64 {
 	if c.outOfSync > 0 && c.slots[s].broken != 0 { // most often there is none, and no line of memory more to read
 		return 0
 	}
-	if cl.grouped || len(cl.set.ports) > 0 {
+	if cl.grouped || len(cl.set.exclusives) > 0 {
 		if what, _ := c.obstacle(cl, s, c.verdict(cl, s)); what != Nothing {
 			return 0
 		}

@@ -26,20 +26,20 @@ import (
 //
 // Invariants: after refresh, each node that is there and in sync has an entry, and each of its bits that is alive is exact.
 type index struct {
-	words   int      // of a row: the first for rungs, the others for classes
-	rungs   []rung   // bits of the first word
-	owners  []*class // by bit, nil for none
-	alive   []uint64 // bits in use
-	ported  []uint64 // bits of classes with host ports
-	grouped []uint64 // bits of classes whose pods belong to groups, or avoid some
-	sets    []*set   // those with bits
-	steps   []steps  // one for each resource that some bit depends on
-	stale   bool     // a column was added or removed, so steps and rows must be rebuilt
-	admits  shared   // distinct rows of the classes whose constraints a node satisfies
-	order   order
-	dirty   []int32 // slots that changed since the last refresh
-	row     []uint64
-	mask    []uint64
+	words     int      // of a row: the first for rungs, the others for classes
+	rungs     []rung   // bits of the first word
+	owners    []*class // by bit, nil for none
+	alive     []uint64 // bits in use
+	exclusive []uint64 // bits of classes with exclusives
+	grouped   []uint64 // bits of classes whose pods belong to groups, or avoid some
+	sets      []*set   // those with bits
+	steps     []steps  // one for each resource that some bit depends on
+	stale     bool     // a column was added or removed, so steps and rows must be rebuilt
+	admits    shared   // distinct rows of the classes whose constraints a node satisfies
+	order     order
+	dirty     []int32 // slots that changed since the last refresh
+	row       []uint64
+	mask      []uint64
 
 	fetched uint64 // meaningless, see fetch
 }
@@ -156,11 +156,11 @@ func (c *Cache) rowOf(s int32) []uint64 {
 			row[w] &= enough
 		}
 	}
-	if c.slots[s].ported {
+	if c.slots[s].exclusive {
 		n := c.bySlot[s]
 		for w := range row {
-			for b := row[w] & x.ported[w]; b != 0; b &= b - 1 {
-				if i := bits.TrailingZeros64(b); c.portsConflict(n, x.owners[w*64+i-rungBits].set.ports, nil) {
+			for b := row[w] & x.exclusive[w]; b != 0; b &= b - 1 {
+				if i := bits.TrailingZeros64(b); c.exclusiveConflict(n, x.owners[w*64+i-rungBits].set.exclusives, nil) != Nothing {
 					row[w] &^= 1 << i
 				}
 			}
@@ -381,7 +381,7 @@ func (c *Cache) dismiss(cl *class) {
 	w, m := cl.bit/64, uint64(1)<<(cl.bit%64)
 	x.owners[cl.bit-rungBits] = nil
 	x.alive[w] &^= m
-	x.ported[w] &^= m
+	x.exclusive[w] &^= m
 	x.grouped[w] &^= m
 	cl.bit, cl.cost = -1, 0
 	cl.set.row[w] &^= m
@@ -403,7 +403,7 @@ func (c *Cache) fitWords() bool {
 	for s := range c.slots {
 		c.slots[s].admits = 0
 	}
-	for _, row := range []*[]uint64{&x.alive, &x.ported, &x.grouped, &x.row, &x.mask} {
+	for _, row := range []*[]uint64{&x.alive, &x.exclusive, &x.grouped, &x.row, &x.mask} {
 		*row = make([]uint64, words)
 	}
 	for _, st := range c.sets { // each by itself
@@ -437,7 +437,7 @@ func (c *Cache) makeSteps() {
 	}
 	var wants []want
 	clear(x.alive)
-	clear(x.ported)
+	clear(x.exclusive)
 	clear(x.grouped)
 	for i, r := range x.rungs {
 		x.alive[0] |= 1 << i
@@ -448,8 +448,8 @@ func (c *Cache) makeSteps() {
 			continue
 		}
 		x.alive[cl.bit/64] |= 1 << (cl.bit % 64)
-		if len(cl.set.ports) > 0 {
-			x.ported[cl.bit/64] |= 1 << (cl.bit % 64)
+		if len(cl.set.exclusives) > 0 {
+			x.exclusive[cl.bit/64] |= 1 << (cl.bit % 64)
 		}
 		if cl.grouped {
 			x.grouped[cl.bit/64] |= 1 << (cl.bit % 64)

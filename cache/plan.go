@@ -72,8 +72,8 @@ func (c *Cache) CanStay(uid string) Misfit {
 			return c.misfit(cl, n, Insufficient, i)
 		}
 	}
-	if len(cl.set.ports) > 0 && c.portsConflict(n, cl.set.ports, []uint32{ch}) {
-		return Misfit{Obstacle: HostPort}
+	if what := c.exclusiveConflict(n, cl.set.exclusives, []uint32{ch}); what != Nothing {
+		return Misfit{Obstacle: what}
 	}
 	if cl.grouped {
 		return Misfit{Obstacle: c.groupsConflict(n, cl, []uint32{ch})}
@@ -305,8 +305,10 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 	if c.slots[s].broken != 0 {
 		return OutOfSync, 0
 	}
-	if len(cl.set.ports) > 0 && c.slots[s].ported && c.portsConflict(c.bySlot[s], cl.set.ports, nil) {
-		return HostPort, 0
+	if len(cl.set.exclusives) > 0 && c.slots[s].exclusive {
+		if what := c.exclusiveConflict(c.bySlot[s], cl.set.exclusives, nil); what != Nothing {
+			return what, 0
+		}
 	}
 	if cl.grouped {
 		if what := c.groupsConflict(c.bySlot[s], cl, nil); what != Nothing {
@@ -378,28 +380,28 @@ func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
 	return m
 }
 
-// portsConflict reports whether one of the wanted ports is in use on the node by pods other than the ones left out.
-func (c *Cache) portsConflict(n *node, want []port, without []uint32) bool {
-	for _, p := range want {
-		for i := range n.ports {
-			u := &n.ports[i]
-			if !p.conflicts(u.port) {
+// exclusiveConflict returns what is in the way if one of the wanted exclusives is in use on the node by pods other than the ones left out.
+func (c *Cache) exclusiveConflict(n *node, want []exclusive, without []uint32) Obstacle {
+	for _, e := range want {
+		for i := range n.exclusives {
+			u := &n.exclusives[i]
+			if !e.conflicts(u.exclusive) {
 				continue
 			}
 			pods := u.pods
 			for _, ch := range without {
-				for _, q := range c.classOf(ch).set.ports {
-					if q == u.port {
+				for _, q := range c.classOf(ch).set.exclusives {
+					if q == u.exclusive {
 						pods--
 					}
 				}
 			}
 			if pods > 0 {
-				return true
+				return e.obstacle()
 			}
 		}
 	}
-	return false
+	return Nothing
 }
 
 // taking returns the holds on a node that have to go for a pod of a class with a rank, worst rank first; nil when it does
@@ -457,7 +459,7 @@ func (c *Cache) fitsBeside(cl *class, n *node, gone []uint32, less api.Resources
 			return false
 		}
 	}
-	return !c.portsConflict(n, cl.set.ports, gone) && (!cl.grouped || c.groupsConflict(n, cl, gone) == Nothing)
+	return c.exclusiveConflict(n, cl.set.exclusives, gone) == Nothing && (!cl.grouped || c.groupsConflict(n, cl, gone) == Nothing)
 }
 
 // plan returns the class, and remembers it for a while.

@@ -30,6 +30,30 @@ func hostPort(number int32, ip string, protocol v1.Protocol) func(*v1.PodSpec) {
 	}
 }
 
+func disks(sources ...v1.VolumeSource) func(*v1.PodSpec) {
+	return func(s *v1.PodSpec) {
+		for _, source := range sources {
+			s.Volumes = append(s.Volumes, v1.Volume{VolumeSource: source})
+		}
+	}
+}
+
+func ebs(id string) v1.VolumeSource {
+	return v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id, ReadOnly: true}}
+}
+
+func gce(name string, readOnly bool) v1.VolumeSource {
+	return v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: name, ReadOnly: readOnly}}
+}
+
+func rbd(readOnly bool, monitors ...string) v1.VolumeSource {
+	return v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: monitors, RBDPool: "p", RBDImage: "i", ReadOnly: readOnly}}
+}
+
+func iscsi(iqn string, readOnly bool) v1.VolumeSource {
+	return v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{IQN: iqn, ReadOnly: readOnly}}
+}
+
 func tolerate(t ...v1.Toleration) func(*v1.PodSpec) {
 	return func(s *v1.PodSpec) { s.Tolerations = t }
 }
@@ -68,6 +92,12 @@ func classPool() []*api.Class {
 		pod(small, hostPort(80, "10.0.0.1", v1.ProtocolTCP)),
 		pod(small, hostPort(80, "10.0.0.2", v1.ProtocolTCP)),
 		pod(small, hostPort(80, "0.0.0.0", v1.ProtocolUDP)),
+		pod(small, disks(ebs("v"))),
+		pod(small, disks(gce("v", true))),
+		pod(small, disks(gce("v", false), gce("v", true), ebs("w"))),
+		pod(small, disks(rbd(true, "m1", "m2"), iscsi("q", true))),
+		pod(small, disks(rbd(false, "m2", "m3", "m3"))),
+		pod(small, disks(iscsi("q", false))),
 		pod(small, func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"zone": "a"} }),
 		pod(small, tolerate(v1.Toleration{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: "x"})),
 		pod(small, tolerate(v1.Toleration{Operator: v1.TolerationOpExists})),

@@ -191,6 +191,43 @@ func (r *reference) portsFree(c *api.Class, node string, without ...string) bool
 	return true
 }
 
+// disksConflict is VolumeRestrictions of kube-scheduler, written down as there.
+func disksConflict(x, y *api.Class) bool {
+	volumes := func(c *api.Class) []v1.Volume {
+		spec := &v1.PodSpec{}
+		if spec.Unmarshal(c.Constraints) != nil {
+			return nil
+		}
+		return spec.Volumes
+	}
+	for _, a := range volumes(x) {
+		for _, b := range volumes(y) {
+			switch {
+			case a.AWSElasticBlockStore != nil && b.AWSElasticBlockStore != nil && a.AWSElasticBlockStore.VolumeID == b.AWSElasticBlockStore.VolumeID:
+				return true
+			case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil && a.GCEPersistentDisk.PDName == b.GCEPersistentDisk.PDName:
+				if !a.GCEPersistentDisk.ReadOnly || !b.GCEPersistentDisk.ReadOnly {
+					return true
+				}
+			case a.ISCSI != nil && b.ISCSI != nil && a.ISCSI.IQN == b.ISCSI.IQN:
+				if !a.ISCSI.ReadOnly || !b.ISCSI.ReadOnly {
+					return true
+				}
+			case a.RBD != nil && b.RBD != nil && a.RBD.RBDPool == b.RBD.RBDPool && a.RBD.RBDImage == b.RBD.RBDImage:
+				shared := slices.ContainsFunc(a.RBD.CephMonitors, func(m string) bool { return slices.Contains(b.RBD.CephMonitors, m) })
+				if shared && (!a.RBD.ReadOnly || !b.RBD.ReadOnly) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (r *reference) disksFree(c *api.Class, node string, without ...string) bool {
+	return !slices.ContainsFunc(r.on(node), func(pod Placement) bool { return !slices.Contains(without, pod.UID) && disksConflict(pod.Class, c) })
+}
+
 func (r *reference) fits(c *api.Class, node string, without ...string) bool {
 	if r.nodes[node] == nil || !r.admits(c, r.nodes[node]) || r.outOfSync(node) {
 		return false
@@ -206,7 +243,7 @@ func (r *reference) fits(c *api.Class, node string, without ...string) bool {
 			return false
 		}
 	}
-	return r.portsFree(c, node, without...) && r.kept(c, node, without...)
+	return r.portsFree(c, node, without...) && r.disksFree(c, node, without...) && r.kept(c, node, without...)
 }
 
 // attachable is how many further volumes of a driver a node takes.
@@ -243,7 +280,7 @@ func (r *reference) kept(c *api.Class, node string, without ...string) bool {
 // times is how many pods of a class a node takes that takes one.
 func (r *reference) times(c *api.Class, node string) int64 {
 	n := int64(math.MaxInt32)
-	if len(hostPorts(c)) > 0 || slices.ContainsFunc(c.Avoids, func(g uint32) bool { return slices.Contains(c.In, g) }) {
+	if len(hostPorts(c)) > 0 || disksConflict(c, c) || slices.ContainsFunc(c.Avoids, func(g uint32) bool { return slices.Contains(c.In, g) }) {
 		return 1
 	}
 	free := r.free(node)

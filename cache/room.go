@@ -47,7 +47,7 @@ func (c *Cache) Room(class *api.Class, most int64) int64 {
 
 // times is how many pods of a class go onto a node that takes one.
 func (c *Cache) times(cl *class, s int32) int64 {
-	if len(cl.set.ports) > 0 || cl.avoidsItself() {
+	if cl.set.once || cl.avoidsItself() {
 		return 1
 	}
 	n := int64(math.MaxInt32)

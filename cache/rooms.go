@@ -225,10 +225,10 @@ func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []func(num
 			for _, w := range wants[i] {
 				pods = min(pods, max(all[w.at], 0)/w.amount)
 			}
-			if pods == 0 || c.portsConflict(n, cl.set.ports, gone) || cl.grouped && c.groupsConflict(n, cl, gone) != Nothing || allow[i] != nil && !allow[i](n.number) {
+			if pods == 0 || c.exclusiveConflict(n, cl.set.exclusives, gone) != Nothing || cl.grouped && c.groupsConflict(n, cl, gone) != Nothing || allow[i] != nil && !allow[i](n.number) {
 				continue
 			}
-			if len(cl.set.ports) > 0 || cl.avoidsItself() {
+			if cl.set.once || cl.avoidsItself() {
 				pods = 1
 			}
 			room.Classes, room.pods = append(room.Classes, uint32(i)), max(room.pods, pods)

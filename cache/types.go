@@ -94,6 +94,7 @@ const (
 	Features // that the node does not declare
 	OutOfSync
 	HostPort
+	DiskInUse    // by a pod there, and not to be shared
 	Avoids       // a pod there belongs to a group that the pod avoids
 	Avoided      // a pod there, or in the same topology domain, avoids a group that the pod belongs to
 	NoDriver     // a CSI driver has to be installed
@@ -130,6 +131,8 @@ func (m Misfit) String() string {
 		return "node(s) were out of sync, with more in use than allocatable"
 	case HostPort:
 		return "node(s) didn't have free ports for the requested pod ports"
+	case DiskInUse:
+		return "node(s) had no available disk"
 	case Avoids:
 		return "node(s) didn't match pod anti-affinity rules"
 	case Avoided:

@@ -224,7 +224,7 @@ func (c *Cache) tier(cl *class, w *wish, k int) *class {
 			t = &class{api: &a, bit: -1, grouped: cl.grouped, requests: slices.Clone(cl.requests)}
 			setKey := tierMark + string(rune('0'+k)) + w.key
 			if t.set = c.sets[setKey]; t.set == nil {
-				t.set = &set{key: setKey, spec: cl.set.spec, ports: cl.set.ports, wish: w, tier: uint8(k)}
+				t.set = &set{key: setKey, spec: cl.set.spec, exclusives: cl.set.exclusives, once: cl.set.once, wish: w, tier: uint8(k)}
 			}
 		}
 		cl.tiers[k] = t

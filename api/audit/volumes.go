@@ -10,12 +10,16 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	csitranslation "k8s.io/csi-translation-lib"
+	"k8s.io/klog/v2"
 )
 
 // Volumes. When the watch shows a Binding of ours, the pod is compared with the pods that have a node at that moment: none of them may use a
 // claim of it that is ReadWriteOncePod (AntiAffinity), the volumes of its claims have to be usable on its node (Placement), and the volumes
 // of the pods on its node may be no more than their CSI driver allows there (Overcommit). Claims, volumes and CSINodes come from watches of
 // their own, so they are looked up a little later. What somebody else did counts only if it was seen long before, as for anti-affinity.
+//
+// Volumes of in-tree kinds are those of their CSI driver, where the CSINode says that the plugin is migrated there.
 //
 // Not recounted are volumes that are attached to a node without a pod: shards count these, too, so they only allow less.
 
@@ -29,12 +33,15 @@ type claimed struct {
 type stored struct {
 	driver, handle string
 	nodes          *nodeaffinity.NodeSelector // nil for any
+	plugin         string                     // of a volume of an in-tree kind,
+	translated     *nodeaffinity.NodeSelector // and its nodes where that is migrated
 }
 
 // attachable is how many volumes a node takes by driver, as it said last and before.
 type attachable struct {
 	since       time.Time
 	now, before map[string]int32
+	migrated    map[string]bool // the in-tree plugins that are migrated now
 }
 
 // volumes is part of Auditor.
@@ -100,14 +107,47 @@ func (a *Auditor) volumeSeen(v *v1.PersistentVolume) {
 	if v.Spec.CSI != nil {
 		now.driver, now.handle = v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
 	}
-	if v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil {
-		now.nodes, _ = nodeaffinity.NewNodeSelector(v.Spec.NodeAffinity.Required) // one that cannot be read is not judged
+	now.nodes = requiredBy(v)
+	if plugin, err := inTree.GetInTreePluginNameFromSpec(v, nil); err == nil && migrates[plugin] {
+		if csi, err := inTree.TranslateInTreePVToCSI(klog.Logger{}, v); err == nil {
+			now.driver, now.handle, now.plugin, now.translated = csi.Spec.CSI.Driver, csi.Spec.CSI.VolumeHandle, plugin, requiredBy(csi)
+		}
 	}
 	a.volumes.volumes[v.Name] = now
 }
 
+var (
+	inTree   = csitranslation.New()
+	migrates = map[string]bool{"kubernetes.io/aws-ebs": true, "kubernetes.io/azure-disk": true, "kubernetes.io/cinder": true, "kubernetes.io/gce-pd": true, "kubernetes.io/portworx-volume": true}
+)
+
+// requiredBy returns the node affinity of a volume; one that cannot be read is not judged.
+func requiredBy(v *v1.PersistentVolume) *nodeaffinity.NodeSelector {
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		return nil
+	}
+	nodes, _ := nodeaffinity.NewNodeSelector(v.Spec.NodeAffinity.Required)
+	return nodes
+}
+
+// usable reports whether a volume can be used on a node, or could since the time given, or it is not known.
+func (a *Auditor) usable(v *stored, node string, since time.Time) bool {
+	own, translated := true, false // which of its affinities holds
+	if limits := a.volumes.limits[node]; v.plugin != "" && limits != nil {
+		translated = limits.migrated[v.plugin]
+		own = !translated
+		if limits.since.After(since) { // shards may not have seen it
+			own, translated = true, true
+		}
+	}
+	return own && (v.nodes == nil || a.allowed(node, v.nodes, since)) || translated && (v.translated == nil || a.allowed(node, v.translated, since))
+}
+
 func (a *Auditor) csiNodeSeen(n *storagev1.CSINode) {
-	now := &attachable{since: a.now, now: map[string]int32{}}
+	now := &attachable{since: a.now, now: map[string]int32{}, migrated: map[string]bool{}}
+	for plugin := range strings.SplitSeq(n.Annotations[v1.MigratedPluginsAnnotationKey], ",") {
+		now.migrated[plugin] = true
+	}
 	for _, d := range n.Spec.Drivers {
 		if d.Allocatable != nil && d.Allocatable.Count != nil {
 			now.now[d.Name] = *d.Allocatable.Count
@@ -198,7 +238,7 @@ func (a *Auditor) judgeVolumes(p *pod) {
 		}
 		for _, claim := range slices.Concat(us.named, us.made) {
 			name := a.volumes.claims[claim].volume
-			if v := a.volumes.volumes[name]; name != "" && v.nodes != nil && !a.allowed(us.node, v.nodes, before) {
+			if v := a.volumes.volumes[name]; name != "" && !a.usable(&v, us.node, before) {
 				violate(Placement, "pod "+p.uid, "%s was bound to node %s, where volume %s of its claim %s cannot be used", us.name, us.node, name, claim)
 			}
 		}

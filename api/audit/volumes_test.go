@@ -36,6 +36,26 @@ func (w *world) claim(name, in string, modes ...v1.PersistentVolumeAccessMode) {
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: v.Name, AccessModes: modes}}})
 }
 
+// ebs is claim, of a volume of an in-tree kind whose zone is a label that no node has.
+func (w *world) ebs(name, in string) {
+	w.claim(name, in)
+	v := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v-" + name}}
+	v.Spec.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws:///vol-" + name}
+	v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+		{Key: v1.LabelFailureDomainBetaZone, Operator: v1.NodeSelectorOpIn, Values: []string{in}}}}}}}
+	w.a.Observe(w.now, audit.VolumeSeen{Volume: v})
+}
+
+// migrates has a node take one volume of EBS, whose plugin it has migrated, and have its label.
+func (w *world) migrates(node string) {
+	zones := map[string]string{"n1": "z1", "n2": "z2"}
+	w.shows(node, func(n *v1.Node) {
+		n.Labels = map[string]string{v1.LabelHostname: node, "topology.ebs.csi.aws.com/zone": zones[node]}
+	})
+	w.a.Observe(w.now, audit.CSINodeSeen{CSINode: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: "kubernetes.io/aws-ebs"}},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "ebs.csi.aws.com", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}}}}}})
+}
+
 // takes has a node take so many volumes.
 func (w *world) takes(node string, count int32) {
 	w.a.Observe(w.now, audit.CSINodeSeen{CSINode: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node},
@@ -109,6 +129,34 @@ func TestVolumes(t *testing.T) {
 			w.labelled("n2", "z3")
 			w.pass(long)
 			w.place(1, "p", "n2", uses("c"))
+		}},
+		{"an in-tree volume, by its driver's label of zones", "", "", func(w *world) { w.ebs("c", "z1"); w.migrates("n1"); w.pass(long); w.place(1, "p", "n1", uses("c")) }},
+		{"an in-tree volume, in another zone", audit.Placement, "ns/p was bound to node n2", func(w *world) {
+			w.ebs("c", "z1")
+			w.migrates("n2")
+			w.pass(long)
+			w.place(1, "p", "n2", uses("c"))
+		}},
+		{"an in-tree volume, where its plugin is not migrated", audit.Placement, "ns/p was bound to node n1", func(w *world) {
+			w.ebs("c", "z1")
+			w.takes("n1", 1)
+			w.pass(long)
+			w.place(1, "p", "n1", uses("c"))
+		}},
+		{"an in-tree volume, where its plugin was migrated a moment ago", "", "", func(w *world) {
+			w.ebs("c", "z1")
+			w.migrates("n1")
+			w.pass(long)
+			w.takes("n1", 1)
+			w.place(1, "p", "n1", uses("c"))
+		}},
+		{"more in-tree volumes than it takes", audit.Overcommit, "whose pods have 2 volumes of driver ebs.csi.aws.com then; it takes 1", func(w *world) {
+			w.migrates("n1")
+			w.pass(long)
+			w.ebs("c", "z1")
+			w.ebs("d", "z1")
+			w.place(1, "p", "n1", uses("c"))
+			w.place(2, "q", "n1", uses("d"))
 		}},
 		{"as many volumes as it takes", "", "", func(w *world) {
 			w.takes("n1", 2)

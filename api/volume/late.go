@@ -173,18 +173,7 @@ type Class struct {
 func (c *Class) Equal(o *Class) bool { return c.key == o.key }
 
 // Driver returns the CSI driver that counts the volumes of the class, "" for none.
-func (c *Class) Driver() string { return cmp.Or(migrated[c.Provisioner], c.Provisioner) }
-
-// migrated are the CSI drivers in the place of in-tree plugins, as in k8s.io/csi-translation-lib.
-var migrated = map[string]string{
-	"kubernetes.io/aws-ebs":         "ebs.csi.aws.com",
-	"kubernetes.io/azure-disk":      "disk.csi.azure.com",
-	"kubernetes.io/azure-file":      "file.csi.azure.com",
-	"kubernetes.io/cinder":          "cinder.csi.openstack.org",
-	"kubernetes.io/gce-pd":          "pd.csi.storage.gke.io",
-	"kubernetes.io/portworx-volume": "pxd.portworx.com",
-	"kubernetes.io/vsphere-volume":  "csi.vsphere.vmware.com",
-}
+func (c *Class) Driver() string { return driverOf(c.Provisioner) }
 
 // ReadClass reduces a StorageClass.
 func ReadClass(c *storagev1.StorageClass) *Class {
@@ -267,15 +256,21 @@ func StripCapacity(c *storagev1.CSIStorageCapacity) *storagev1.CSIStorageCapacit
 	return out
 }
 
+// encode returns a string that differs between selectors that differ.
 func encode(s *v1.NodeSelector) string {
-	if s == nil {
-		return "any"
-	}
-	b, err := s.Marshal()
+	out, err := marshal(s)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b)
+	return out
+}
+
+func marshal(s *v1.NodeSelector) (string, error) {
+	if s == nil {
+		return "any", nil
+	}
+	b, err := s.Marshal()
+	return string(b), err
 }
 
 // Supply is what there is for the unbound claims of a StorageClass.
@@ -284,6 +279,7 @@ type Supply interface {
 	Offers(class string) []*Volume
 	Capacities(class string) []*Capacity
 	CapacityChecked(driver string) bool // CSIDriver spec.storageCapacity
+	Mark(plugin string)                 // as in Cluster
 }
 
 // Choice is where pods may run whose claims of one StorageClass ask for the same.
@@ -337,15 +333,18 @@ func Choose(claims []*Claim, s Supply) *Choice {
 		if !some {
 			continue
 		}
-		if every = append(every, o); v.Nodes == nil {
+		if v.Plugin != "" {
+			s.Mark(v.Plugin)
+		}
+		if every = append(every, o); v.at.where == nil {
 			everywhere = append(everywhere, o)
 			continue
 		}
-		p := places[v.nodes]
+		p := places[v.at.key]
 		if p == nil {
-			p = &place{where: v.Nodes}
-			places[v.nodes] = p
-			labels[labelOf(v.Nodes)] = true
+			p = &place{where: v.at.where}
+			places[v.at.key] = p
+			labels[v.at.label] = true
 		}
 		p.volumes = append(p.volumes, o)
 	}
@@ -438,7 +437,7 @@ func smaller(a, b *Volume) int {
 
 // labelOf returns the label of which a selector names one value and no more, "" for another selector.
 func labelOf(s *v1.NodeSelector) string {
-	if len(s.NodeSelectorTerms) != 1 {
+	if s == nil || len(s.NodeSelectorTerms) != 1 {
 		return ""
 	}
 	t := &s.NodeSelectorTerms[0]

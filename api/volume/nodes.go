@@ -26,6 +26,8 @@ type Cluster interface {
 	// Limited reports whether there may be nodes that do not take any number of volumes of a CSI driver: they limit it, or lack it though it
 	// has to be installed there.
 	Limited(driver string) bool
+	// Mark has the nodes marked that have not migrated an in-tree plugin (api.UnmigratedMark).
+	Mark(plugin string)
 }
 
 // Nodes returns where the volumes of a pod let it run, or why it cannot run now: the words begin with the field. group is that of the pod
@@ -44,17 +46,19 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		}
 	}
 	attach, counted := map[string]int64{}, map[string]bool{}
-	count := func(driver, claim string) { // two fields may name one claim
-		if key := driver + " " + claim; driver != "" && !counted[key] && c.Limited(driver) {
+	count := func(driver, kind, name string) { // two fields may name one claim or disk, and two claims one volume
+		if key := driver + " " + kind + " " + name; driver != "" && !counted[key] && c.Limited(driver) {
 			attach[driver]++
-			counted[key] = claim != ""
+			counted[key] = true
 		}
 	}
 	var late []lateClaim
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if driver := InlineDriver(v); driver != "" {
-			count(driver, "")
+		if driver, handle, why := Disk(v); why != "" {
+			return api.Reach{}, fmt.Sprintf("spec.volumes[%d].%s", i, why)
+		} else if driver != "" {
+			count(driver, "volume", handle)
 			continue
 		}
 		field := "persistentVolumeClaim"
@@ -78,12 +82,15 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 				late = append(late, lateClaim{claim, name, field})
 			}
 			for _, driver := range DriversOf(p.Namespace, name, claim, c) {
-				count(driver, name)
+				count(driver, "claim", name)
 			}
 			continue
 		}
-		count(volume.Driver, name)
+		count(volume.Driver, "volume", cmp.Or(volume.Handle, claim.Volume))
 		add(volume.Nodes, volume.nodes, api.ToOne)
+		if volume.Plugin != "" {
+			c.Mark(volume.Plugin)
+		}
 		if v.PersistentVolumeClaim == nil {
 			continue // VolumeZone does not look at ephemeral ones
 		}
@@ -189,7 +196,10 @@ func (l *lateClaim) decided(namespace string, c Cluster) (where *v1.NodeSelector
 		if !v.Suits(object) {
 			continue
 		}
-		return v.Nodes, "a volume is kept for claim " + l.name, ""
+		if v.Plugin != "" {
+			c.Mark(v.Plugin)
+		}
+		return v.at.where, "a volume is kept for claim " + l.name, ""
 	}
 	return nil, "", ""
 }
@@ -267,18 +277,4 @@ func both(a, b []string) []string {
 		}
 	}
 	return out
-}
-
-// InlineDriver returns the CSI driver of a disk in a pod that Kubernetes migrates to CSI, and which any number of pods on a node may use: it
-// counts against the limits of that driver. It is "" for any other volume.
-func InlineDriver(v *v1.Volume) string {
-	switch {
-	case v.AzureDisk != nil:
-		return "disk.csi.azure.com"
-	case v.Cinder != nil:
-		return "cinder.csi.openstack.org"
-	case v.PortworxVolume != nil:
-		return "pxd.portworx.com"
-	}
-	return ""
 }

@@ -80,7 +80,7 @@ func Steps(p *v1.Pod, node string, labels map[string]string, own func(claim stri
 			case volume == nil: // it may be seen later
 			case volume.Refused != "":
 				fail("its volume %s: %s", claim.Volume, volume.Refused)
-			case !volume.usableOn(n):
+			case !matches(volume.Nodes, n):
 				fail("its volume %s cannot be used on node %s", claim.Volume, node)
 			default:
 				s.Action = Done
@@ -131,7 +131,7 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 	for _, v := range c.Kept(object.Namespace, object.Name) {
 		switch {
 		case !v.Suits(object):
-		case !v.usableOn(n):
+		case !matches(v.at.where, n):
 			return Fail, "", fmt.Sprintf("volume %s is kept for it, and cannot be used on node %s", v.Name(), n.Name)
 		default:
 			return Wait, "", "" // the volume controller binds them
@@ -142,7 +142,7 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 		if taken(v.Name()) || best != nil && smaller(best, v) <= 0 {
 			continue
 		}
-		if v.Suits(object) && v.usableOn(n) {
+		if v.Suits(object) && matches(v.at.where, n) {
 			best = v
 		}
 	}
@@ -168,8 +168,6 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 
 // Name of a volume that is not bound.
 func (v *Volume) Name() string { return v.offer.Name }
-
-func (v *Volume) usableOn(n *v1.Node) bool { return matches(v.Nodes, n) }
 
 func matches(s *v1.NodeSelector, n *v1.Node) bool {
 	if s == nil {

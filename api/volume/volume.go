@@ -2,6 +2,8 @@
 // VolumeZone, VolumeRestrictions and NodeVolumeLimits as far as they concern claims that are bound, and names what it cannot judge:
 // a pod is never placed where one of these filters would not let it.
 //
+// Volumes of in-tree kinds that Kubernetes migrates to CSI, and such disks in a pod, are those of their CSI driver here (see intree.go).
+//
 // It is pure: what other objects say comes from a Cluster. It keeps of each object what the rules read, in values that can be
 // compared, so that a caller can tell which events change nothing.
 //
@@ -10,8 +12,7 @@
 //
 // Refused by name:
 //   - claims that are not bound and wait for a volume whatever pods there are;
-//   - volumes of the in-tree kinds that Kubernetes migrates to CSI: what their node affinity means differs between nodes;
-//   - disks in the pod itself that two pods on a node cannot share;
+//   - volumes and disks of in-tree kinds that cannot be translated into those of a CSI driver;
 //   - a ReadWriteOncePod claim that another pod uses (Usage). Which of several pods that wait for one gets it is not decided here.
 package volume
 
@@ -119,11 +120,20 @@ type Volume struct {
 	Driver  string           // its CSI driver, "" for none
 	Handle  string           // of that driver: two objects may stand for one volume
 	Nodes   *v1.NodeSelector // required node affinity as the rules understand it; nil for any node
+	Plugin  string           // the in-tree plugin whose marks of nodes Nodes names, "" for none
 	Zones   [zones][]string  // by index in zoneLabels: the values of which a node's label has to be one; nil for a label that it lacks
 	Refused string           // why no pod can use it yet, for users
 	offer   *v1.PersistentVolume
+	at      site   // where it is offered
 	key     string // differs between volumes that differ
 	nodes   string // the same for Nodes alone
+}
+
+// site is where a volume can be bound to a claim.
+type site struct {
+	where *v1.NodeSelector // nil for any node
+	key   string           // differs between sites that differ
+	label string           // see labelOf
 }
 
 // zoneLabels are the labels of volumes, and of nodes, that VolumeZone compares. The former two are older names of the latter two.
@@ -137,39 +147,27 @@ const stripped = "scheduling.basalt.dev/node-affinity"
 // ReadVolume reduces a volume.
 func ReadVolume(v *v1.PersistentVolume) *Volume {
 	out := &Volume{}
-	if v.Spec.CSI != nil {
-		out.Driver, out.Handle = v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
+	excess := excessOf(v)
+	if excess != "" {
+		v = &v1.PersistentVolume{ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
+		v.Spec.NodeAffinity = nil
 	}
-	switch s := &v.Spec.PersistentVolumeSource; {
-	case s.AWSElasticBlockStore != nil:
-		out.refuse("awsElasticBlockStore", "kubernetes.io/aws-ebs")
-	case s.AzureDisk != nil:
-		out.refuse("azureDisk", "kubernetes.io/azure-disk")
-	case s.Cinder != nil:
-		out.refuse("cinder", "kubernetes.io/cinder")
-	case s.GCEPersistentDisk != nil:
-		out.refuse("gcePersistentDisk", "kubernetes.io/gce-pd")
-	case s.PortworxVolume != nil:
-		out.refuse("portworxVolume", "kubernetes.io/portworx-volume")
+	csi, plugin, why := translate(v)
+	if out.Refused = cmp.Or(why, excess); why != "" {
+		csi = v
 	}
-	if excess := excessOf(v); excess != "" {
-		out.Refused = cmp.Or(out.Refused, excess)
-	} else if v.Spec.NodeAffinity != nil {
-		out.Nodes = withoutFields(v.Spec.NodeAffinity.Required)
+	if csi.Spec.CSI != nil {
+		out.Driver, out.Handle = csi.Spec.CSI.Driver, csi.Spec.CSI.VolumeHandle
+	}
+	if out.Refused == "" {
+		out.Refused = out.place(plugin, affinityOf(csi), affinityOf(v))
 	}
 	for i, label := range zoneLabels {
 		if value, ok := v.Labels[label]; ok {
 			out.Zones[i] = zonesOf(value)
 		}
 	}
-	if out.Nodes != nil {
-		b, err := out.Nodes.Marshal()
-		if err != nil {
-			out.Nodes, out.Refused = nil, cmp.Or(out.Refused, "its node affinity cannot be read: "+err.Error())
-		}
-		out.nodes = string(b)
-	}
-	out.key = fmt.Sprintf("%q %q %q %q %q", out.Driver, out.Handle, out.Refused, out.Zones, out.nodes)
+	out.key = fmt.Sprintf("%q %q %q %q %q %q", out.Driver, out.Handle, out.Refused, out.Zones, out.nodes, out.at.key)
 	if out.offer = offer(v); out.offer != nil {
 		if b, err := out.offer.Marshal(); err == nil {
 			out.key += string(b)
@@ -180,10 +178,40 @@ func ReadVolume(v *v1.PersistentVolume) *Volume {
 	return out
 }
 
-// refuse says that a volume of an in-tree kind is not served. On a node it counts for the driver in the place of its plugin.
-func (v *Volume) refuse(field, plugin string) {
-	v.Driver = migrated[plugin]
-	v.Refused = "it is of the in-tree kind " + field + ", which is not supported: use a volume of its CSI driver"
+// affinityOf returns the required node affinity of a volume, as the rules understand it.
+func affinityOf(v *v1.PersistentVolume) *v1.NodeSelector {
+	if v.Spec.NodeAffinity == nil {
+		return nil
+	}
+	return withoutFields(v.Spec.NodeAffinity.Required)
+}
+
+// place takes where a volume can be used: by its node affinity as it was translated where its plugin is migrated, and as it is elsewhere. It
+// says why that cannot be served.
+//
+// Until it is bound kube-scheduler looks at the affinity as it is, on all nodes. But if it could not be used once it is bound, its pod would
+// have to go elsewhere. So it is offered where both match.
+func (v *Volume) place(plugin string, translated, own *v1.NodeSelector) (why string) {
+	for _, s := range []*v1.NodeSelector{translated, own} {
+		if _, err := marshal(s); err != nil {
+			return "its node affinity cannot be read: " + err.Error()
+		}
+	}
+	v.Nodes = own
+	v.nodes = encode(own)
+	v.at = site{own, v.nodes, labelOf(own)}
+	if plugin == "" || encode(translated) == v.nodes {
+		return ""
+	}
+	nodes, ok := marked(plugin, translated, own)
+	both, fits := api.AllOf(own, nodes)
+	if !ok || !fits {
+		v.Nodes, v.nodes, v.at = nil, "", site{}
+		return fmt.Sprintf("its node affinity, translated for its CSI driver, has more than %d entries", api.MaxConstraintEntries)
+	}
+	v.Plugin, v.Nodes, v.nodes = plugin, nodes, encode(nodes)
+	v.at.where, v.at.key = both, encode(both)
+	return ""
 }
 
 // Equal reports whether the rules cannot tell two volumes apart.
@@ -222,19 +250,9 @@ func StripVolume(v *v1.PersistentVolume) *v1.PersistentVolume {
 	}
 	if v.Spec.CSI != nil {
 		out.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: v.Spec.CSI.Driver, VolumeHandle: v.Spec.CSI.VolumeHandle}
+		return out
 	}
-	switch s := &v.Spec.PersistentVolumeSource; {
-	case s.AWSElasticBlockStore != nil:
-		out.Spec.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{}
-	case s.AzureDisk != nil:
-		out.Spec.AzureDisk = &v1.AzureDiskVolumeSource{}
-	case s.Cinder != nil:
-		out.Spec.Cinder = &v1.CinderPersistentVolumeSource{}
-	case s.GCEPersistentDisk != nil:
-		out.Spec.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{}
-	case s.PortworxVolume != nil:
-		out.Spec.PortworxVolume = &v1.PortworxVolumeSource{}
-	}
+	out.Spec.PersistentVolumeSource = stripSource(&v.Spec.PersistentVolumeSource)
 	return out
 }
 

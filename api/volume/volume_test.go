@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
+	"k8s.io/csi-translation-lib/plugins"
+	"k8s.io/klog/v2"
 	"pgregory.net/rapid"
 
 	"basalt.dev/basalt/api"
@@ -29,6 +31,7 @@ type cluster struct {
 	capacities []*storagev1.CSIStorageCapacity
 	checked    map[string]bool
 	nodes      map[string]map[string]string // labels
+	marks      map[string]bool              // in-tree plugins of which nodes are to be marked
 }
 
 func (c cluster) Claim(namespace, name string) (Claim, bool) {
@@ -87,6 +90,11 @@ func (c cluster) Choose(claims []*Claim) *Choice {
 }
 
 func (c cluster) Limited(driver string) bool { return c.limited[driver] }
+func (c cluster) Mark(plugin string) {
+	if c.marks != nil {
+		c.marks[plugin] = true
+	}
+}
 
 func (c cluster) Usage(namespace, name string) *Usage {
 	u := &Usage{}
@@ -164,13 +172,22 @@ func TestRefusals(t *testing.T) {
 		"unbound, StorageClass annotated": {byClaim, claim(func(c *v1.PersistentVolumeClaim) {
 			c.Spec.VolumeName, c.Annotations, c.Spec.StorageClassName = "", map[string]string{v1.BetaStorageClassAnnotation: "late"}, new("now")
 		}), plain, byName + "the claim is not bound: no PersistentVolume of StorageClass late suits it"},
-		"a CSI driver":              {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "many.example.com"}}), ""},
-		"NFS":                       {byClaim, claim(nil), of(v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}), ""},
-		"in-tree GCE":               {byClaim, claim(nil), of(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}), byName + "its volume v: it is of the in-tree kind gcePersistentDisk"},
-		"in-tree EBS":               {byClaim, claim(nil), of(v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}}), byName + "its volume v: it is of the in-tree kind awsElasticBlockStore"},
-		"in-tree Azure":             {byClaim, claim(nil), of(v1.PersistentVolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{}}), byName + "its volume v: it is of the in-tree kind azureDisk"},
-		"in-tree Cinder":            {byClaim, claim(nil), of(v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{}}), byName + "its volume v: it is of the in-tree kind cinder"},
-		"in-tree Portworx":          {byClaim, claim(nil), of(v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{}}), byName + "its volume v: it is of the in-tree kind portworxVolume"},
+		"a CSI driver":               {byClaim, claim(nil), of(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "many.example.com"}}), ""},
+		"NFS":                        {byClaim, claim(nil), of(v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}), ""},
+		"in-tree GCE":                {byClaim, claim(nil), of(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}), ""},
+		"in-tree GCE without a name": {byClaim, claim(nil), of(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}), byName + "its volume v: spec.gcePersistentDisk.pdName is empty"},
+		"in-tree EBS":                {byClaim, claim(nil), of(v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://zone/vol-1"}}), ""},
+		"in-tree EBS of no volume": {byClaim, claim(nil), of(v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://zone/disk-1"}}),
+			byName + "its volume v: spec.awsElasticBlockStore.volumeID: it cannot be translated for the CSI driver ebs.csi.aws.com, which serves it: "},
+		"in-tree GCE in zones of two regions": {byClaim, claim(nil), map[string]*v1.PersistentVolume{"v": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelTopologyZone: "us-east1-a__us-east2-a"}},
+			Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}}}},
+			byName + "its volume v: metadata.labels: it cannot be translated for the CSI driver pd.csi.storage.gke.io, which serves it: failed to get region from zones"},
+		"in-tree Azure": {byClaim, claim(nil), of(v1.PersistentVolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{DataDiskURI: "d"}}), ""},
+		"in-tree Azure, not managed": {byClaim, claim(nil), of(v1.PersistentVolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{DataDiskURI: "d", Kind: new(v1.AzureSharedBlobDisk)}}),
+			byName + "its volume v: spec.azureDisk.kind: it cannot be translated for the CSI driver disk.csi.azure.com, which serves it: kind(Shared) is not supported"},
+		"in-tree Cinder":            {byClaim, claim(nil), of(v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{VolumeID: "d"}}), ""},
+		"in-tree Portworx":          {byClaim, claim(nil), of(v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{VolumeID: "d"}}), ""},
+		"a disk of no volume":       {v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://disk"}}, nil, nil, "spec.volumes[0].awsElasticBlockStore.volumeID: it cannot be translated for the CSI driver ebs.csi.aws.com"},
 		"in-tree vSphere":           {byClaim, claim(nil), of(v1.PersistentVolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{}}), ""},
 		"a disk":                    {v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}, nil, nil, ""},
 		"what nobody has to attach": {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, nil, nil, ""},
@@ -304,7 +321,7 @@ func allows(t interface{ Fatal(...any) }, p *v1.Pod, c Cluster, labels map[strin
 // Random zone labels, and random node affinity, mean what they mean to kube-scheduler.
 func TestVolumesAsKubeSchedulerDoes(t *testing.T) {
 	zoneLabel := rapid.MapOfN(rapid.SampledFrom(zoneLabels[:]), rapid.SampledFrom([]string{"a", "b", "a__b", "a__", "b___a", ""}), 0, 3)
-	nodeLabel := rapid.MapOfN(rapid.SampledFrom(append(zoneLabels[:], "x")), rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3)
+	nodeLabel := rapid.MapOfN(rapid.SampledFrom(append(zoneLabels[:], "x", plugins.AWSEBSTopologyKey, plugins.CinderTopologyKey, plugins.GCEPDTopologyKey)), rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3)
 	requirement := rapid.Custom(func(t *rapid.T) v1.NodeSelectorRequirement {
 		return v1.NodeSelectorRequirement{Key: rapid.SampledFrom(append(zoneLabels[1:3], "x")).Draw(t, "key"),
 			Operator: rapid.SampledFrom([]v1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Bad"}).Draw(t, "op"),
@@ -327,26 +344,47 @@ func TestVolumesAsKubeSchedulerDoes(t *testing.T) {
 		}
 		return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: rapid.SliceOfN(term, 0, 3).Draw(t, "terms")}}
 	})
+	source := rapid.SampledFrom([]v1.PersistentVolumeSource{{NFS: &v1.NFSVolumeSource{}}, {AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}},
+		{Cinder: &v1.CinderPersistentVolumeSource{VolumeID: "d"}}, {GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, {AzureDisk: &v1.AzureDiskVolumeSource{DataDiskURI: "d"}}})
 	fits := map[bool]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		all := cluster{volumes: map[string]*v1.PersistentVolume{}, claims: map[string]*v1.PersistentVolumeClaim{}}
+		all := cluster{volumes: map[string]*v1.PersistentVolume{}, claims: map[string]*v1.PersistentVolumeClaim{}, marks: map[string]bool{}}
 		var sources []v1.VolumeSource
 		var zoned []map[string]string
 		node := nodeLabel.Draw(t, "node")
+		migrated := rapid.Bool().Draw(t, "migrated")
 		want := true
 		for i := range rapid.IntRange(1, 3).Draw(t, "volumes") {
 			name := fmt.Sprint("c", i)
-			pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Labels: zoneLabel.Draw(t, "labels")}, Spec: v1.PersistentVolumeSpec{NodeAffinity: affinity.Draw(t, "affinity")}}
+			pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Labels: zoneLabel.Draw(t, "labels")}, Spec: v1.PersistentVolumeSpec{NodeAffinity: affinity.Draw(t, "affinity"), PersistentVolumeSource: source.Draw(t, "source")}}
+			seen := pv
+			if translator.IsPVMigratable(pv) {
+				translated, err := translator.TranslateInTreePVToCSI(klog.Logger{}, pv)
+				if err != nil {
+					t.Skip("a volume that cannot be translated")
+				}
+				if migrated {
+					seen = translated
+				}
+			}
 			all.claims[name] = claim(func(p *v1.PersistentVolumeClaim) { p.Spec.VolumeName = name })
 			all.volumes[name] = pv
 			zoned = append(zoned, pv.Labels)
 			sources = append(sources, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
-			want = want && storagehelpers.CheckNodeAffinity(pv, node) == nil
+			want = want && storagehelpers.CheckNodeAffinity(seen, node) == nil
 		}
 		want = want && volumeZone(zoned, node)
 		fits[want]++
-		if got := allows(t, podOf(sources...), all, node); got != want {
-			t.Fatalf("a node with %v: %v, want %v", node, got, want)
+		p := podOf(sources...)
+		if _, why := Nodes(p, "", all); why != "" {
+			t.Fatal(why)
+		}
+		labels := node
+		if !migrated {
+			labels = api.WithMarks(node, api.SortedKeys(all.marks))
+		}
+		if got := allows(t, p, all, labels); got != want {
+			t.Fatalf("a node with %v: %v, want %v", labels, got, want)
 		}
 	})
 	if fits[true] < 10 || fits[false] < 10 {
@@ -423,7 +461,9 @@ func FuzzVolume(f *testing.F) {
 		MatchFields:      []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"n"}}}}}}}
 	c := ownedBy("uid")
 	c.Spec.AccessModes, c.Status.Phase = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}, v1.ClaimLost
-	for _, o := range []interface{ Marshal() ([]byte, error) }{v, c} {
+	inTree := v.DeepCopy()
+	inTree.Spec.CSI, inTree.Spec.AWSElasticBlockStore = nil, &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://a/vol-1"}
+	for _, o := range []interface{ Marshal() ([]byte, error) }{v, c, inTree} {
 		b, err := o.Marshal()
 		if err != nil {
 			f.Fatal(err)

@@ -10,11 +10,12 @@ import (
 // NodeSeen brings a node that was added or changed; whoever owns it.
 type NodeSeen struct{ Node *api.Node }
 
-// NodeVolumes says how many volumes of CSI drivers a node can have, and has, of drivers that limit them; empty when none does. The node
-// itself may come later.
+// NodeVolumes says how many volumes of CSI drivers a node can have, and has, of drivers that limit them, and which in-tree plugins it has not
+// migrated to CSI, of those that matter; empty when there are none. The node itself may come later.
 type NodeVolumes struct {
 	Name       string
 	Attachable []api.Attachable
+	Unmigrated []string
 }
 
 // NodeGone says that a node was deleted.

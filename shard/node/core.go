@@ -113,8 +113,8 @@ type Core struct {
 	nominated map[string]boundPod // pods of other schedulers that these keep a node of ours for
 	keptFor   map[string]int      // how many, by node
 
-	attachable map[string][]api.Attachable // what was said of volumes, by node, of nodes that limit them
-	unreadable map[string]string           // what was said of nodes of which something cannot be read
+	volumes    map[string]event.NodeVolumes // what was said of volumes, by node, if anything
+	unreadable map[string]string            // what was said of nodes of which something cannot be read
 
 	gangs   map[string]*gang   // by gangKey; so are the sets of gangs below
 	queues  map[string][]*gang // by UID: one for each queue that it was seen in
@@ -192,7 +192,7 @@ func New(cfg Config) *Core {
 	c := &Core{
 		topology: view, ownView: cfg.Topology == nil, unjudged: map[*commit]bool{},
 		cfg:   cfg.withDefaults(),
-		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, attachable: map[string][]api.Attachable{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
+		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, volumes: map[string]event.NodeVolumes{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
@@ -256,7 +256,7 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	case event.NodeSeen:
 		c.nodeSeen(ev.Node)
 	case event.NodeVolumes:
-		c.volumesSeen(ev.Name, ev.Attachable)
+		c.volumesSeen(ev)
 	case event.NodeGone:
 		c.nodeGone(ev.Name)
 	case event.NamespaceSeen:

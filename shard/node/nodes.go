@@ -29,7 +29,7 @@ func (c *Core) nodeSeen(n *api.Node) {
 	if n == nil || n.Name == "" {
 		return
 	}
-	n = n.WithAttachable(c.attachable[n.Name])
+	n = n.WithVolumes(c.volumes[n.Name].Attachable, c.volumes[n.Name].Unmigrated)
 	old := c.nodes[n.Name]
 	c.nodes[n.Name] = n
 	var before map[string]string
@@ -44,17 +44,17 @@ func (c *Core) nodeSeen(n *api.Node) {
 	}
 }
 
-// volumesSeen takes how many volumes a node can have, and has.
-func (c *Core) volumesSeen(name string, of []api.Attachable) {
-	if len(of) > 0 {
-		c.attachable[name] = of
+// volumesSeen takes what is said of the volumes of a node.
+func (c *Core) volumesSeen(ev event.NodeVolumes) {
+	if len(ev.Attachable)+len(ev.Unmigrated) > 0 {
+		c.volumes[ev.Name] = ev
 	} else {
-		delete(c.attachable, name)
+		delete(c.volumes, ev.Name)
 	}
-	if n := c.nodes[name]; n != nil {
-		c.nodes[name] = n.WithAttachable(of)
-		if c.buckets[api.BucketOf(name)] == active {
-			c.setNode(c.nodes[name])
+	if n := c.nodes[ev.Name]; n != nil {
+		c.nodes[ev.Name] = n.WithVolumes(ev.Attachable, ev.Unmigrated)
+		if c.buckets[api.BucketOf(ev.Name)] == active {
+			c.setNode(c.nodes[ev.Name])
 		}
 	}
 }

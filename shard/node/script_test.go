@@ -120,6 +120,15 @@ func (w words) class() *api.Class {
 		spec.NodeSelector = map[string]string{k: v}
 		constraints, _ = spec.Marshal()
 	}
+	if plugin := w.value["migrated"]; plugin != "" { // where a plugin is migrated
+		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: api.UnmigratedMark(plugin), Operator: v1.NodeSelectorOpDoesNotExist}}}}}}}
+		constraints, _ = spec.Marshal()
+	}
+	if disk, how, _ := strings.Cut(w.value["disk"], ":"); disk != "" { // NAME or NAME:ro
+		spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: disk, ReadOnly: how == "ro"}}}}
+		constraints, _ = spec.Marshal()
+	}
 	if port := w.num("port"); port > 0 {
 		spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: int32(port), Protocol: v1.ProtocolTCP}}}}
 		constraints, _ = spec.Marshal()
@@ -337,8 +346,10 @@ func (s *script) run(line string) []string {
 	case "podgone": // p1
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	case "attachable": // n1 [LIMIT USED], or n1 missing
+	case "attachable": // n1 [LIMIT USED], or n1 missing, or n1 unmigrated=PLUGIN
 		switch {
+		case w.value["unmigrated"] != "":
+			return s.step(event.NodeVolumes{Name: w.plain[0], Unmigrated: []string{w.value["unmigrated"]}})
 		case len(w.plain) == 1:
 			return s.step(event.NodeVolumes{Name: w.plain[0]})
 		case w.plain[1] == "missing":

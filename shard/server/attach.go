@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,24 +21,27 @@ import (
 // to a node are not counted here; the node core counts those. A node that lacks a driver which has to be installed where its volumes are used
 // (CSIDriver spec.preventPodSchedulingIfMissing) takes none of them.
 //
-// It says nothing of drivers of which no pod of ours has asked for a volume: a node may name any.
+// It says nothing of drivers of which no pod of ours has asked for a volume: a node may name any. The same holds for in-tree plugins that a node
+// has not migrated to CSI (volume.Cluster's Mark).
 type attached struct {
 	say         func(event.NodeVolumes)
 	drivers     map[string]map[string]int64      // of nodes: how many volumes of each driver that is installed there, endless for any number
+	migrated    map[string]map[string]bool       // by node: the in-tree plugins that are migrated there
 	limited     map[string]int                   // by driver: nodes that limit it
 	needed      map[string]bool                  // drivers that have to be installed
 	asked       map[string]bool                  // drivers of pods of ours
+	marks       map[string]bool                  // in-tree plugins of which nodes are marked
 	attachments map[string]attachment            // VolumeAttachments by name,
 	attachedTo  map[string]map[string]attachment // by node and name,
 	attachedOf  map[string]map[string]attachment // and by volume and name
-	said        map[string][]api.Attachable
+	said        map[string]event.NodeVolumes
 }
 
 type attachment struct{ node, volume string }
 
 func newAttached() attached {
-	return attached{say: func(event.NodeVolumes) {}, drivers: map[string]map[string]int64{}, limited: map[string]int{}, needed: map[string]bool{}, asked: map[string]bool{},
-		attachments: map[string]attachment{}, attachedTo: map[string]map[string]attachment{}, attachedOf: map[string]map[string]attachment{}, said: map[string][]api.Attachable{}}
+	return attached{say: func(event.NodeVolumes) {}, drivers: map[string]map[string]int64{}, migrated: map[string]map[string]bool{}, limited: map[string]int{}, needed: map[string]bool{}, asked: map[string]bool{},
+		marks: map[string]bool{}, attachments: map[string]attachment{}, attachedTo: map[string]map[string]attachment{}, attachedOf: map[string]map[string]attachment{}, said: map[string]event.NodeVolumes{}}
 }
 
 // Limited implements volume.Cluster. The first pod that asks for volumes of a driver has the nodes say what they have of it.
@@ -50,6 +54,32 @@ func (c *claims) Limited(driver string) bool {
 		c.driverCounts(driver)
 	}
 	return true
+}
+
+// Mark implements volume.Cluster and volume.Supply.
+func (c *claims) Mark(plugin string) {
+	if c.marks[plugin] {
+		return
+	}
+	c.marks[plugin] = true
+	for node := range c.labels {
+		if !c.migrated[node][plugin] {
+			c.countVolumes(node)
+		}
+	}
+}
+
+// unmigrated returns the in-tree plugins of which a node is marked.
+func (c *claims) unmigrated(node string) (out []string) {
+	if len(c.marks) == 0 || !c.Node(node) {
+		return nil
+	}
+	for _, plugin := range api.SortedKeys(c.marks) {
+		if !c.migrated[node][plugin] {
+			out = append(out, plugin)
+		}
+	}
+	return out
 }
 
 // limits reports whether some node may not take any number of a driver's volumes.
@@ -82,7 +112,7 @@ func (c *claims) driverCounts(driver string) {
 	}
 }
 
-// countVolumes says how many volumes a node can have, and has, if that is something else than it said last.
+// countVolumes says how many volumes a node can have, and has, and what it is marked with, if that is something else than it said last.
 func (c *claims) countVolumes(node string) {
 	var now []api.Attachable
 	for driver, limit := range c.drivers[node] {
@@ -101,13 +131,15 @@ func (c *claims) countVolumes(node string) {
 		slices.SortFunc(now, func(a, b api.Attachable) int { return cmp.Compare(a.Driver, b.Driver) })
 		c.addUsed(node, now)
 	}
-	if slices.Equal(now, c.said[node]) {
+	unmigrated := c.unmigrated(node)
+	if was := c.said[node]; slices.Equal(now, was.Attachable) && slices.Equal(unmigrated, was.Unmigrated) {
 		return
 	}
-	if c.said[node] = now; len(now) == 0 {
+	ev := event.NodeVolumes{Name: node, Attachable: now, Unmigrated: unmigrated}
+	if c.said[node] = ev; len(now)+len(unmigrated) == 0 {
 		delete(c.said, node)
 	}
-	c.say(event.NodeVolumes{Name: node, Attachable: now})
+	c.say(ev)
 }
 
 func (c *claims) addUsed(node string, of []api.Attachable) {
@@ -122,7 +154,7 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 			of[i].Used++
 		}
 	}
-	for uid, p := range c.onNode[node] {
+	for _, p := range c.onNode[node] {
 		for _, used := range p.claims {
 			name := used.NamespacedName
 			claim := c.claim[name]
@@ -134,12 +166,12 @@ func (c *claims) addUsed(node string, of []api.Attachable) {
 				}
 			}
 		}
-		for i, driver := range p.inline {
-			count(driver, "disk", string(uid), string(rune(i)))
+		for _, d := range p.disks {
+			count(d.driver, "volume", "", d.handle)
 		}
 	}
 	for _, a := range c.attachedTo[node] {
-		if v := c.volume[a.volume]; v != nil { // its driver counts, as for kube-scheduler
+		if v := c.volume[a.volume]; v != nil { // its driver counts, as for kube-scheduler, which overlooks those of in-tree kinds
 			count(v.Driver, "volume", "", cmp.Or(v.Handle, a.volume))
 		}
 	}
@@ -177,8 +209,8 @@ func (c *claims) countAll() {
 	}
 }
 
-// setDrivers takes which drivers are installed on a node, and how many volumes of each it takes.
-func (c *claims) setDrivers(node string, now map[string]int64) {
+// setDrivers takes which drivers are installed on a node, how many volumes of each it takes, and which in-tree plugins are migrated there.
+func (c *claims) setDrivers(node string, now map[string]int64, migrated map[string]bool) {
 	for driver, limit := range c.drivers[node] {
 		if limit == endless {
 			continue
@@ -194,6 +226,9 @@ func (c *claims) setDrivers(node string, now map[string]int64) {
 	}
 	if c.drivers[node] = now; len(now) == 0 {
 		delete(c.drivers, node)
+	}
+	if c.migrated[node] = migrated; len(migrated) == 0 {
+		delete(c.migrated, node)
 	}
 	c.countVolumes(node)
 }
@@ -239,9 +274,12 @@ const (
 	maxDrivers = 64
 )
 
-// stripCSINode keeps what driversOf reads.
+// stripCSINode keeps what driversOf and volume.MigratedPlugins read.
 func stripCSINode(n *storagev1.CSINode) *storagev1.CSINode {
 	out := &storagev1.CSINode{ObjectMeta: api.StripMeta(&n.ObjectMeta)}
+	if plugins := volume.MigratedPlugins(n.Annotations); len(plugins) > 0 {
+		out.Annotations = map[string]string{corev1.MigratedPluginsAnnotationKey: strings.Join(api.SortedKeys(plugins), ",")}
+	}
 	drivers := driversOf(n)
 	for _, name := range slices.Sorted(maps.Keys(drivers)) {
 		d := storagev1.CSINodeDriver{Name: name}
@@ -254,16 +292,16 @@ func stripCSINode(n *storagev1.CSINode) *storagev1.CSINode {
 }
 
 func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
-	set := func(node string, now map[string]int64) {
+	set := func(node string, now map[string]int64, migrated map[string]bool) {
 		c.mu.Lock()
 		tips := c.tips(node, now) // only events of CSINodes change that
 		if !tips {
-			c.setDrivers(node, now)
+			c.setDrivers(node, now, migrated)
 		}
 		c.mu.Unlock()
 		if tips {
 			c.changeAny(func() {
-				c.setDrivers(node, now)
+				c.setDrivers(node, now, migrated)
 				c.supplyChanged(allClasses)
 			})
 		}
@@ -274,18 +312,22 @@ func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
 				there := map[string]bool{}
 				for _, n := range list {
 					there[n.Name] = true
-					c.setDrivers(n.Name, driversOf(n))
+					c.setDrivers(n.Name, driversOf(n), volume.MigratedPlugins(n.Annotations))
 				}
-				for _, node := range slices.Collect(maps.Keys(c.drivers)) {
-					if !there[node] {
-						c.setDrivers(node, nil)
+				for _, known := range [][]string{slices.Collect(maps.Keys(c.drivers)), slices.Collect(maps.Keys(c.migrated))} {
+					for _, node := range known {
+						if !there[node] {
+							c.setDrivers(node, nil, nil)
+						}
 					}
 				}
 				c.supplyChanged(allClasses)
 			})
 		},
-		Seen:  func(n *storagev1.CSINode) { set(n.Name, driversOf(n)) },
-		Gone:  func(n *storagev1.CSINode) { set(n.Name, nil) },
+		Seen: func(n *storagev1.CSINode) {
+			set(n.Name, driversOf(n), volume.MigratedPlugins(n.Annotations))
+		},
+		Gone:  func(n *storagev1.CSINode) { set(n.Name, nil, nil) },
 		Flush: c.flush,
 	}
 }

@@ -133,7 +133,68 @@ func TestAttached(t *testing.T) {
 	s.volumeAttachments().Replaced(nil, 0)
 
 	s.replaced(nil, func(_ []*api.Pod) {})
-	if n := len(s.drivers) + len(s.limited) + len(s.uses) + len(s.usage) + len(s.onNode) + len(s.attachments) + len(s.attachedTo) + len(s.attachedOf) + len(s.attached.said); n != 0 {
+	if n := len(s.drivers) + len(s.migrated) + len(s.limited) + len(s.uses) + len(s.usage) + len(s.onNode) + len(s.attachments) + len(s.attachedTo) + len(s.attachedOf) + len(s.attached.said); n != 0 {
 		t.Errorf("%d things are kept", n)
 	}
+}
+
+// Nodes that have not migrated an in-tree plugin are marked, once a pod of ours asks for a volume for which that makes a difference. Volumes
+// and disks of in-tree kinds count for the driver in the place of their plugin.
+func TestUnmigrated(t *testing.T) {
+	s := newShown()
+	said := map[string]string{}
+	s.say = func(ev event.NodeVolumes) { said[ev.Name] = fmt.Sprint(ev.Attachable, ev.Unmigrated) }
+	expect := func(what, n1, n2 string) {
+		t.Helper()
+		if said["n1"] != n1 || said["n2"] != n2 {
+			t.Errorf("%s: it says %q and %q, not %q and %q", what, said["n1"], said["n2"], n1, n2)
+		}
+	}
+	const plugin = "kubernetes.io/aws-ebs"
+	csiNode := func(name, migrated string) *storagev1.CSINode {
+		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.MigratedPluginsAnnotationKey: migrated}}}
+		n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "ebs.csi.aws.com", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(5))}}}
+		return stripCSINode(n)
+	}
+	bind := func(claim string, zone map[string]string) {
+		v := volumeOf(claim)
+		v.Labels = zone
+		v.Spec.AWSElasticBlockStore = &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://a/vol-" + claim}
+		s.volumes().Seen(volume.StripVolume(v))
+		s.claims.claims().Seen(volume.StripClaim(boundClaim(claim)))
+	}
+	bind("a", nil)
+	bind("b", map[string]string{corev1.LabelTopologyZone: "a"})
+	s.node(&api.Node{Name: "n1"})
+	s.node(&api.Node{Name: "n2"})
+	s.csiNodes().Seen(csiNode("n1", "kubernetes.io/vsphere-volume,"+plugin))
+	other := claiming("other", "a", 0)
+	other.Spec.NodeName = "n1"
+	other.Spec.Volumes = append(other.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-c"}}},
+		corev1.Volume{VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-a"}}})
+	s.seen(api.StripPod(other))
+	expect("nobody of ours has asked", "", "")
+	s.seen(claiming("p", "a", 0))
+	expect("a volume that is the same for both", "[{ebs.csi.aws.com 5 2 false}] []", "")
+	s.seen(claiming("q", "b", 0))
+	expect("one with a zone", "[{ebs.csi.aws.com 5 2 false}] []", "[] ["+plugin+"]")
+	if got := s.attach["q"].String(); got != "ebs.csi.aws.com=1" {
+		t.Errorf("the pod attaches %s", got)
+	}
+	if got := s.unmigrated("n2"); len(got) != 1 {
+		t.Errorf("n2 has not migrated %v", got)
+	}
+	s.csiNodes().Seen(csiNode("n2", plugin))
+	expect("migrated", "[{ebs.csi.aws.com 5 2 false}] []", "[{ebs.csi.aws.com 5 0 false}] []")
+	s.csiNodes().Seen(csiNode("n1", ""))
+	expect("migrated no more", "[{ebs.csi.aws.com 5 2 false}] ["+plugin+"]", "[{ebs.csi.aws.com 5 0 false}] []")
+	s.csiNodes().Replaced([]*storagev1.CSINode{csiNode("n1", plugin)}, 0)
+	expect("another list", "[{ebs.csi.aws.com 5 2 false}] []", "[] ["+plugin+"]")
+	s.node(&api.Node{Name: "n3"})
+	if said["n3"] != "[] ["+plugin+"]" {
+		t.Errorf("a new node: %q", said["n3"])
+	}
+	s.nodeGone("n3")
+	s.nodeGone("n2")
+	expect("a node is gone", "[{ebs.csi.aws.com 5 2 false}] []", "[] []")
 }

@@ -140,7 +140,7 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 		v := &p.Spec.Volumes[i]
 		if name := api.ClaimOf(p, v); name != "" {
 			w.subjects = append(w.subjects, subject{aClaim, p.Namespace, name})
-		} else if driver := volume.InlineDriver(v); driver != "" {
+		} else if driver, _, _ := volume.Disk(v); driver != "" {
 			w.subjects = append(w.subjects, subject{kind: aDriver, name: driver})
 		}
 	}

@@ -49,7 +49,7 @@ func TestPodsAreShownAgainWhenTheirClaimsChange(t *testing.T) {
 
 	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{
 		PersistentVolumeSource: corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}}})
-	refused("its volume v: it is of the in-tree kind gcePersistentDisk")
+	refused("its volume v: spec.gcePersistentDisk.pdName is empty")
 
 	c.volumes().Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}})
 	if last.Refused != nil || !strings.Contains(string(last.Class.Constraints), corev1.LabelTopologyZone) {

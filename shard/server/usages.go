@@ -23,8 +23,11 @@ type use struct {
 	user   *volume.User // nil: another scheduler only keeps a node for it
 	node   string       // where its volumes count, "" for nowhere yet
 	claims []usedClaim
-	inline []string // drivers of disks that it names itself
+	disks  []disk // that it names itself
 }
+
+// disk is a disk as its CSI driver knows it.
+type disk struct{ driver, handle string }
 
 // usedClaim is one of a pod's claims. One that it names is used by it as ReadWriteOncePod means it; one that was made for it is not.
 type usedClaim struct {
@@ -67,11 +70,11 @@ func (u *usages) use(p *corev1.Pod, rules api.Rules) (nodes []string) {
 		v := &p.Spec.Volumes[i]
 		if name := api.ClaimOf(p, v); name != "" {
 			now.claims = append(now.claims, usedClaim{types.NamespacedName{Namespace: p.Namespace, Name: name}, v.PersistentVolumeClaim != nil})
-		} else if driver := volume.InlineDriver(v); driver != "" {
-			now.inline = append(now.inline, driver)
+		} else if driver, handle, why := volume.Disk(v); driver != "" && why == "" {
+			now.disks = append(now.disks, disk{driver, handle})
 		}
 	}
-	if len(now.claims)+len(now.inline) == 0 {
+	if len(now.claims)+len(now.disks) == 0 {
 		return nodes
 	}
 	u.uses[p.UID] = now

@@ -196,7 +196,7 @@ func (c *claims) proceed(b *binding) {
 	}
 	taken := func(name string) bool { return c.taken[name] != nil }
 	done := true
-	steps := volume.Steps(b.pod, b.node, c.labels[b.node], own, shared, taken, c)
+	steps := volume.Steps(b.pod, b.node, api.WithMarks(c.labels[b.node], c.unmigrated(b.node)), own, shared, taken, c)
 	if i := slices.IndexFunc(steps, func(s volume.Step) bool { return s.Action == volume.Fail }); i >= 0 {
 		// What is on its way for its other claims may tie the pod to this node; it is better known before the pod is placed again.
 		if !slices.ContainsFunc(steps, func(s volume.Step) bool { return s.Action == volume.Wait && b.works[s.Claim] != nil }) {

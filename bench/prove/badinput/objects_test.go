@@ -542,7 +542,7 @@ func (w *world) unsupported(t *testing.T) {
 		}, `metadata.annotations[scheduling.k8s.io/group-name] names the Volcano PodGroup "job-1": a pod belongs to one group`},
 		"no-claim":      {claim("missing"), "spec.volumes[0].persistentVolumeClaim (claim missing): the claim does not exist"},
 		"unbound-claim": {claim("pending"), "spec.volumes[0].persistentVolumeClaim (claim pending): the claim is not bound, and names no StorageClass"},
-		"disk":          {volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: "i"}}), "spec.volumes[0].rbd is not supported yet"},
+		"disk":          {volume(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://zone"}}), "spec.volumes[0].awsElasticBlockStore.volumeID: it cannot be translated"},
 		"device": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests, p.Spec.Containers[0].Resources.Limits = list("example.com/device", "1"), list("example.com/device", "1")
 		}, "spec.containers[*].resources.requests: example.com/device is offered by DeviceClass devices"},

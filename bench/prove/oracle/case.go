@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	resourcehelper "k8s.io/component-helpers/resource"
+	csitranslation "k8s.io/csi-translation-lib"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"     // defaults of core/v1
 	_ "k8s.io/kubernetes/pkg/apis/resource/install" // and of the other groups
@@ -83,22 +85,60 @@ func (c *Case) withoutRefused(node string) *Case {
 	return out
 }
 
-// sharesVolume reports whether a pod on a node uses a claim of the case's pod, or another claim of the same volume.
+// sharesVolume reports whether a pod on a node has a volume of the case's pod, by whatever claim, or as a disk of its own.
 func (c *Case) sharesVolume(node string) bool {
-	handle := func(claim *v1.PersistentVolumeClaim) string {
+	own := c.handlesOf(c.Pod)
+	return slices.ContainsFunc(c.Pods, func(p *v1.Pod) bool {
+		return p.Spec.NodeName == node && slices.ContainsFunc(c.handlesOf(p), func(handle string) bool { return slices.Contains(own, handle) })
+	})
+}
+
+// handlesOf names the volumes of a pod as their CSI drivers do, those of in-tree kinds included.
+func (c *Case) handlesOf(p *v1.Pod) (out []string) {
+	for _, claim := range claimsOf(c, p) {
+		handle := claim.Namespace + "/" + claim.Name
 		for _, o := range c.Objects {
-			if v, is := o.(*v1.PersistentVolume); is && v.Name == claim.Spec.VolumeName && v.Spec.CSI != nil {
-				return v.Spec.CSI.VolumeHandle
+			v, is := o.(*v1.PersistentVolume)
+			if !is || v.Name != claim.Spec.VolumeName {
+				continue
+			}
+			if csi, err := translator.TranslateInTreePVToCSI(klog.Logger{}, v); err == nil {
+				v = csi
+			}
+			if v.Spec.CSI != nil {
+				handle = v.Spec.CSI.VolumeHandle
 			}
 		}
-		return claim.Namespace + "/" + claim.Name
+		out = append(out, handle)
 	}
-	own := map[string]bool{}
-	for _, pvc := range claimsOf(c, c.Pod) {
-		own[handle(pvc)] = true
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.VsphereVolume == nil && translator.IsInlineMigratable(v) { // to translate that one panics
+			if csi, err := translator.TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v, p.Namespace); err == nil {
+				out = append(out, csi.Spec.CSI.VolumeHandle)
+			}
+		}
 	}
-	return slices.ContainsFunc(c.Pods, func(p *v1.Pod) bool {
-		return p.Spec.NodeName == node && slices.ContainsFunc(claimsOf(c, p), func(pvc *v1.PersistentVolumeClaim) bool { return own[handle(pvc)] })
+	return out
+}
+
+var translator = csitranslation.New()
+
+// attachesInTree reports whether a volume of an in-tree kind is attached to a node.
+func (c *Case) attachesInTree(node string) bool {
+	return slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
+		a, is := o.(*storagev1.VolumeAttachment)
+		return is && a.Spec.NodeName == node && slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
+			v, is := o.(*v1.PersistentVolume)
+			return is && v.Name == *a.Spec.Source.PersistentVolumeName && translator.IsPVMigratable(v)
+		})
+	})
+}
+
+func (c *Case) hasCSINode(node string) bool {
+	return slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
+		n, is := o.(*storagev1.CSINode)
+		return is && n.Name == node
 	})
 }
 
@@ -122,11 +162,15 @@ func (c *Case) selects(node string) bool {
 	})
 }
 
-// offersInTree reports whether there is a volume of an in-tree kind that is not bound.
+// offersInTree reports whether there is a volume of an in-tree kind that is not bound, and cannot be used on all nodes that it names.
 func (c *Case) offersInTree() bool {
 	return slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
 		v, is := o.(*v1.PersistentVolume)
-		return is && v.Status.Phase != v1.VolumeBound && volumes.ReadVolume(v).Refused != ""
+		if !is || v.Status.Phase == v1.VolumeBound {
+			return false
+		}
+		read := volumes.ReadVolume(v)
+		return read.Refused != "" || read.Plugin != ""
 	})
 }
 

@@ -69,8 +69,8 @@ var exceptions = []exception{
 		}
 		return m.Kind == Unsafe && passes(without, m)
 	}},
-	{"shared-volume", "a volume that another pod on the node has attached already needs a further place there", func(c *Case, m Mismatch) bool {
-		return m.Kind != Unsafe && c.sharesVolume(m.Node)
+	{"shared-volume", "a volume that another pod on the node has attached already needs a further place there; and one of an in-tree kind counts while it is attached, and needs its driver to be installed, also where there is no CSINode", func(c *Case, m Mismatch) bool {
+		return m.Kind != Unsafe && (c.sharesVolume(m.Node) || c.attachesInTree(m.Node) || strings.Contains(m.Reason, "CSI driver is not installed") && !c.hasCSINode(m.Node))
 	}},
 	{"nominated", "a node that another scheduler keeps for a pod is kept from all pods, whatever their priority: Basalt evicts nobody to have it", func(c *Case, m Mismatch) bool {
 		return m.Kind == Strict && takes(c.withoutNominated(), m.Node) || m.Kind == Words && len(c.withoutNominated().Pods) < len(c.Pods)
@@ -87,7 +87,7 @@ var exceptions = []exception{
 	{"claims-together", "a claim that a pod names twice has to have one volume; and that claims compete for volumes whose node affinities differ in more than one value of a label is found when they are bound, before the pod is", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && (passes(c.withClaimsOnce(), m) || c.overlap() && c.together(m))
 	}},
-	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not; and none gets a volume of an in-tree kind",
+	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not; and none gets a volume of an in-tree kind where it could not be used once they are bound",
 		func(c *Case, m Mismatch) bool { return m.Kind != Unsafe && (c.keeps() || c.offersInTree()) }},
 	{"devices-beside", "where some nodes offer a resource themselves, those that offer it by devices only do not count", func(c *Case, m Mismatch) bool {
 		return m.Kind != Unsafe && asks(c.Pod, draResource) && !c.offers(m.Node, draResource)

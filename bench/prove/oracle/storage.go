@@ -7,12 +7,15 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/csi-translation-lib/plugins"
+	"k8s.io/klog/v2"
 )
 
 const (
 	draResource  = "example.com/dra"
 	driver       = "csi.example.com"
 	laterDriver  = "late.example.com"
+	ebsDriver    = plugins.AWSEBSDriverName
 	boundByUs    = "pv.kubernetes.io/bound-by-controller"
 	bindComplete = "pv.kubernetes.io/bind-completed"
 	selectedNode = "volume.kubernetes.io/selected-node"
@@ -44,11 +47,30 @@ func (g *generator) storage() {
 				NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{zoneKey: pick(g, "a", "b")}}, Capacity: new(quantity(pick(g, "500Mi", "10Gi")))})
 		}
 	}
+	if g.oneIn(4) {
+		g.add(&storagev1.CSIDriver{ObjectMeta: named(ebsDriver), Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(g.oneIn(2)), StorageCapacity: new(g.oneIn(2))}})
+	}
 	for _, n := range g.c.Nodes {
+		for _, key := range []string{plugins.AWSEBSTopologyKey, plugins.GCEPDTopologyKey, plugins.CinderTopologyKey} {
+			if !g.oneIn(3) {
+				n.Labels[key] = pick(g, "a", "a", "b", "c")
+				if zone := n.Labels[zoneKey]; zone != "" && !g.oneIn(3) {
+					n.Labels[key] = zone
+				}
+			}
+		}
 		if g.oneIn(5) {
 			continue
 		}
 		csi := &storagev1.CSINode{ObjectMeta: named(n.Name)}
+		if !g.oneIn(4) {
+			csi.Annotations = map[string]string{v1.MigratedPluginsAnnotationKey: pick(g, "", plugins.AWSEBSInTreePluginName, allMigrated, allMigrated, allMigrated, "kubernetes.io/cinder, kubernetes.io/aws-ebs")}
+		}
+		for _, name := range []string{ebsDriver, plugins.GCEPDDriverName, plugins.AzureDiskDriverName, plugins.CinderDriverName, plugins.PortworxDriverName, plugins.AzureFileDriverName, plugins.VSphereDriverName} {
+			if g.oneIn(4) {
+				csi.Spec.Drivers = append(csi.Spec.Drivers, storagev1.CSINodeDriver{Name: name, NodeID: n.Name, Allocatable: &storagev1.VolumeNodeResources{Count: new(pick[int32](g, 0, 1, 1, 2))}})
+			}
+		}
 		if !g.oneIn(5) {
 			d := storagev1.CSINodeDriver{Name: driver, NodeID: n.Name}
 			if g.oneIn(2) {
@@ -70,8 +92,57 @@ func (g *generator) storage() {
 	}
 	if g.oneIn(2) {
 		for i := range g.IntN(4) {
-			g.add(&storagev1.VolumeAttachment{ObjectMeta: named(fmt.Sprintf("attached-%d", i)), Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: pick(g, g.c.Nodes...).Name,
-				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new(fmt.Sprintf("pv-%d", g.IntN(4)))}}, Status: storagev1.VolumeAttachmentStatus{Attached: true}})
+			name := fmt.Sprintf("pv-%d", g.IntN(4))
+			g.add(&storagev1.VolumeAttachment{ObjectMeta: named(fmt.Sprintf("attached-%d", i)), Spec: storagev1.VolumeAttachmentSpec{Attacher: g.attacher(name), NodeName: pick(g, g.c.Nodes...).Name,
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}}, Status: storagev1.VolumeAttachmentStatus{Attached: true}})
+		}
+	}
+}
+
+// attacher returns the driver of a volume.
+func (g *generator) attacher(name string) string {
+	for _, o := range g.c.Objects {
+		if v, is := o.(*v1.PersistentVolume); is && v.Name == name {
+			if csi, err := translator.TranslateInTreePVToCSI(klog.Logger{}, v); err == nil {
+				v = csi
+			}
+			if v.Spec.CSI != nil {
+				return v.Spec.CSI.Driver
+			}
+		}
+	}
+	return driver
+}
+
+// allMigrated is what the annotation of a CSINode of a kubelet of today says.
+const allMigrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
+
+// inTree gives a volume an in-tree kind; the names are those of disks in pods, and handles of CSI volumes.
+func (g *generator) inTree(s *v1.PersistentVolumeSource) {
+	switch g.IntN(9) {
+	case 0, 1, 2:
+		s.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: pick(g, "vol-1", "vol-2", "aws://a/vol-1", "aws:///vol-3")}
+	case 3, 4:
+		s.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: pick(g, "disk-1", "disk-2")}
+	case 5:
+		s.Cinder = &v1.CinderPersistentVolumeSource{VolumeID: pick(g, "vol-1", "vol-2")}
+	case 6:
+		s.AzureDisk = &v1.AzureDiskVolumeSource{DiskName: "disk", DataDiskURI: pick(g, "/disk-1", "/disk-2"), Kind: new(v1.AzureManagedDisk)}
+	case 7:
+		s.PortworxVolume = &v1.PortworxVolumeSource{VolumeID: pick(g, "vol-1", "vol-2")}
+	default:
+		if g.oneIn(2) {
+			s.AzureFile = &v1.AzureFilePersistentVolumeSource{SecretName: "s", ShareName: pick(g, "vol-1", "vol-2")}
+		} else {
+			s.VsphereVolume = &v1.VsphereVirtualDiskVolumeSource{VolumePath: pick(g, "vol-1", "vol-2"), StoragePolicyName: pick(g, "", "gold")}
+		}
+	}
+	if g.oneIn(30) { // what cannot be translated
+		switch {
+		case s.AWSElasticBlockStore != nil:
+			s.AWSElasticBlockStore.VolumeID = "aws://a/disk-1"
+		case s.AzureDisk != nil:
+			s.AzureDisk.Kind = new(v1.AzureSharedBlobDisk)
 		}
 	}
 }
@@ -85,9 +156,11 @@ func (g *generator) volume(i int) {
 	pv := &v1.PersistentVolume{ObjectMeta: named(fmt.Sprintf("pv-%d", i))}
 	pv.Spec = v1.PersistentVolumeSpec{AccessModes: []v1.PersistentVolumeAccessMode{mode}, Capacity: v1.ResourceList{"storage": size}, StorageClassName: class,
 		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain}
-	switch g.IntN(6) {
-	case 0:
-		pv.Spec.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: pick(g, "disk-1", "disk-2")}
+	switch g.IntN(8) {
+	case 0, 3:
+		g.inTree(&pv.Spec.PersistentVolumeSource)
+	case 4:
+		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: ebsDriver, VolumeHandle: pick(g, "vol-1", "vol-2", "vol-3")}
 	case 1:
 		pv.Spec.Local = &v1.LocalVolumeSource{Path: "/mnt"}
 	case 2:
@@ -100,7 +173,11 @@ func (g *generator) volume(i int) {
 	}
 	if pv.Spec.Local != nil || g.oneIn(4) {
 		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
-			{Key: pick(g, zoneKey, hostnameKey), Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, "a", "b", "n1"), pick(g, "c", "n2")}}}}}}}
+			{Key: pick(g, zoneKey, zoneKey, hostnameKey, v1.LabelFailureDomainBetaZone), Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, "a", "b", "n1"), pick(g, "c", "n2")}}}}}}}
+		if g.oneIn(3) {
+			terms := &pv.Spec.NodeAffinity.Required.NodeSelectorTerms
+			*terms = append(*terms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: pick(g, zoneKey, v1.LabelFailureDomainBetaRegion, hostnameKey), Operator: pick(g, v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist)}}})
+		}
 	}
 	pvc := &v1.PersistentVolumeClaim{ObjectMeta: namedIn(namespace, fmt.Sprintf("claim-%d", i))}
 	pvc.Spec = v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{mode}, StorageClassName: &class, Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": size}}}
@@ -146,7 +223,7 @@ func (g *generator) volume(i int) {
 
 // unbound adds claims that wait for the node of their pod, volumes that may suit them, and capacity for others.
 func (g *generator) unbound() {
-	class := &storagev1.StorageClass{ObjectMeta: named("later"), Provisioner: pick(g, laterDriver, laterDriver, "kubernetes.io/no-provisioner", "kubernetes.io/cinder"), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
+	class := &storagev1.StorageClass{ObjectMeta: named("later"), Provisioner: pick(g, laterDriver, laterDriver, "kubernetes.io/no-provisioner", "kubernetes.io/cinder", "kubernetes.io/aws-ebs", "kubernetes.io/azure-file"), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
 	zones := func() []string { return []string{pick(g, "a", "b"), pick(g, "b", "c")} }
 	for range g.IntN(3) {
 		t := v1.TopologySelectorTerm{}
@@ -204,6 +281,10 @@ func (g *generator) unbound() {
 		v := &v1.PersistentVolume{ObjectMeta: named(fmt.Sprintf("later-%d", i)), Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumePending, v1.VolumeReleased)}}
 		v.Spec = v1.PersistentVolumeSpec{AccessModes: []v1.PersistentVolumeAccessMode{pick(g, v1.ReadWriteOnce, v1.ReadWriteMany), v1.ReadOnlyMany}, StorageClassName: pick(g, "later", "later", "later", "static"),
 			Capacity: v1.ResourceList{"storage": quantity(pick(g, "1Gi", "2Gi", "10Gi"))}, PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nfs", Path: "/"}}}
+		if g.oneIn(6) {
+			v.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{}
+			g.inTree(&v.Spec.PersistentVolumeSource)
+		}
 		if g.oneIn(2) {
 			v.Labels = map[string]string{"disk": pick(g, "fast", "slow")}
 		}
@@ -236,15 +317,34 @@ func (g *generator) podVolumes(p *v1.Pod) {
 	for i := range 1 + g.IntN(2) {
 		v := v1.Volume{Name: fmt.Sprintf("v%d", i)}
 		claims := g.claim[p.Namespace]
-		switch k := g.IntN(12); {
+		switch k := g.IntN(13); {
+		case k == 12:
+			switch g.IntN(5) {
+			case 0:
+				v.Cinder = &v1.CinderVolumeSource{VolumeID: pick(g, "vol-1", "vol-2")}
+			case 1:
+				v.AzureDisk = &v1.AzureDiskVolumeSource{DiskName: "disk", DataDiskURI: pick(g, "/disk-1", "/disk-2")}
+				if !g.oneIn(10) { // the API server makes it a shared one else
+					v.AzureDisk.Kind = new(v1.AzureManagedDisk)
+				}
+			case 2:
+				v.PortworxVolume = &v1.PortworxVolumeSource{VolumeID: pick(g, "vol-1", "vol-2")}
+			case 3:
+				v.AzureFile = &v1.AzureFileVolumeSource{SecretName: "s", ShareName: "vol-1"}
+			default:
+				v.VsphereVolume = &v1.VsphereVirtualDiskVolumeSource{VolumePath: "vol-1", StoragePolicyName: "gold"}
+			}
 		case k == 0:
 			v.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: pick(g, "disk-1", "disk-2"), ReadOnly: g.oneIn(2)}
 		case k == 1:
-			v.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: pick(g, "vol-1", "vol-2"), ReadOnly: g.oneIn(2)}
+			v.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: pick(g, "vol-1", "vol-2", "vol-2", "aws://a/vol-1"), ReadOnly: g.oneIn(2)}
+			if g.oneIn(40) {
+				v.AWSElasticBlockStore.VolumeID = "aws://a"
+			}
 		case k == 2:
 			v.ISCSI = &v1.ISCSIVolumeSource{TargetPortal: "portal", IQN: pick(g, "iqn-1", "iqn-2"), ReadOnly: g.oneIn(2)}
 		case k == 3:
-			v.RBD = &v1.RBDVolumeSource{CephMonitors: []string{pick(g, "m1", "m2")}, RBDImage: pick(g, "i1", "i2"), RBDPool: "rbd", ReadOnly: g.oneIn(2)}
+			v.RBD = &v1.RBDVolumeSource{CephMonitors: some(g, "m1", "m2", "m3"), RBDImage: pick(g, "i1", "i2"), RBDPool: "rbd", ReadOnly: g.oneIn(2)}
 		case k == 4:
 			v.CSI = &v1.CSIVolumeSource{Driver: driver}
 		case k == 5:

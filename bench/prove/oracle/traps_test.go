@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/csi-translation-lib/plugins"
 )
 
 // open are gaps of Basalt that are known, by what a mismatch begins with. Tests bear with them; `make oracle` does not.
@@ -159,6 +161,61 @@ func TestTraps(t *testing.T) {
 			&storagev1.StorageClass{ObjectMeta: named("late"), Provisioner: driver, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)},
 			keptFor("c", volume("v", nil)), unbound("c", "late"), aPod("p", uses("c")),
 		}, "n2", "", ""},
+		{"the zone of an in-tree volume is a label of its CSI driver where the plugin is migrated, and as it says elsewhere", []runtime.Object{
+			labelled(aNode("n1", inZone("b")), ebsZone, "a"), aNode("n2", inZone("a")), labelled(aNode("n3", inZone("a")), ebsZone, "b"), aNode("n4", inZone("b")), labelled(aNode("n5", inZone("b")), ebsZone, "a"), aNode("n6", inZone("a")),
+			migrated("n1", plugins.AWSEBSInTreePluginName), migrated("n2", allMigrated), migrated("n3", plugins.CinderInTreePluginName), migrated("n4", ""), migrated("n5", " "+plugins.AWSEBSInTreePluginName),
+			ebs(located(volume("v", nil), "a"), "vol-1"), claim("c", "v"), aPod("p", uses("c")),
+		}, "n1 n3 n6", "", ""},
+		{"an in-tree volume of the older zone label goes to nodes of today", []runtime.Object{
+			labelled(aNode("n1"), ebsZone, "a"), aNode("n2", inZone("a")), migrated("n1", allMigrated), migrated("n2", allMigrated),
+			ebs(volume("v", map[string]string{v1.LabelFailureDomainBetaZone: "a"}), "vol-1"), claim("c", "v"), aPod("p", uses("c")),
+		}, "n1", "", ""},
+		{"before it is bound an in-tree volume is where its own affinity says", []runtime.Object{
+			labelled(aNode("n1", inZone("b")), ebsZone, "a"), aNode("n2", inZone("a")), labelled(aNode("n3", inZone("a")), ebsZone, "a"),
+			migrated("n1", allMigrated), migrated("n2", allMigrated), migrated("n3", allMigrated),
+			&storagev1.StorageClass{ObjectMeta: named("static"), Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)},
+			ebs(located(available("v", "static"), "a"), "vol-1"), unbound("c", "static"), aPod("p", uses("c")),
+		}, "n2 n3", "", "kept-volume"},
+		{"a volume is the same one by a claim, in the pod, and by CSI", []runtime.Object{
+			aNode("n1"), limitOf("n1", ebsDriver, 1), ebs(volume("v", nil), "aws:///vol-1"), claim("c", "v"), csi(volume("w", nil), ebsDriver, "vol-1"), claim("d", "w"),
+			aPod("p", uses("c"), uses("d"), disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}})),
+		}, "n1", "", ""},
+		{"volumes of file shares and vSphere count for no driver, nor do their classes", []runtime.Object{
+			aNode("n1"), aNode("n2"), limitOf("n1", plugins.AzureFileDriverName, 0), limitOf("n2", plugins.VSphereDriverName, 0),
+			&storagev1.StorageClass{ObjectMeta: named("files"), Provisioner: plugins.AzureFileInTreePluginName, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)},
+			unbound("c", "files"),
+			aPod("p", uses("c"), disk(v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "v", StoragePolicyName: "gold"}}), disk(v1.VolumeSource{AzureFile: &v1.AzureFileVolumeSource{SecretName: "s", ShareName: "v"}})),
+		}, "n1 n2", "", ""},
+		{"a disk in a pod counts for the driver of its plugin, though the node has not migrated it", []runtime.Object{
+			aNode("n1"), aNode("n2"), limitOf("n1", ebsDriver, 1), limitOf("n2", ebsDriver, 2), aPod("x", on("n1"), disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-2"}})),
+			aPod("p", disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}})),
+		}, "n2", "", ""},
+		{"readers share a disk of GCE, and none of EBS; the names of one are compared as they are written", []runtime.Object{
+			aNode("n1"), aNode("n2"), aNode("n3"),
+			aPod("x", on("n1"), disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1", ReadOnly: true}})),
+			aPod("y", on("n2"), disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws:///vol-1"}})),
+			aPod("z", on("n3"), disk(v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "disk", ReadOnly: true}})),
+			aPod("p", disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1", ReadOnly: true}}),
+				disk(v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "disk", ReadOnly: true}})),
+		}, "n2 n3", "", ""},
+		{"an image of RBD is one by any of its monitors", []runtime.Object{
+			aNode("n1"), aNode("n2"), aNode("n3"),
+			aPod("x", on("n1"), disk(v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m1", "m2"}, RBDImage: "i", RBDPool: "rbd"}})),
+			aPod("y", on("n2"), disk(v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m1", "m2"}, RBDImage: "i", RBDPool: "other"}})),
+			aPod("z", on("n3"), disk(v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "t", IQN: "q", ReadOnly: true}})),
+			aPod("p", disk(v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m2", "m3"}, RBDImage: "i", ReadOnly: true}}), disk(v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "u", IQN: "q"}})),
+		}, "n2", "", ""},
+		{"a disk whose name is no disk's", []runtime.Object{
+			aNode("n1"), limitOf("n1", ebsDriver, 1), aPod("p", disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://zone"}})),
+		}, "", "spec.volumes[0].awsElasticBlockStore.volumeID", ""},
+		{"the API server makes a disk of Azure a shared one unless it is said to be managed, and that cannot be translated", []runtime.Object{
+			aNode("n1"), limitOf("n1", plugins.AzureDiskDriverName, 1), aPod("p", disk(v1.VolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "/d"}})),
+		}, "", "spec.volumes[0].azureDisk.kind", ""},
+		{"a volume of an in-tree kind that is attached without a pod", []runtime.Object{
+			aNode("n1"), limitOf("n1", ebsDriver, 1), ebs(volume("v", nil), "vol-1"), csi(volume("w", nil), ebsDriver, "vol-2"), claim("d", "w"),
+			&storagev1.VolumeAttachment{ObjectMeta: named("va"), Spec: storagev1.VolumeAttachmentSpec{Attacher: ebsDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")}}},
+			aPod("p", uses("d")),
+		}, "n1", "", "shared-volume"},
 		{"a nominated pod of equal priority takes its room", []runtime.Object{
 			aNode("n1", offers("cpu", "1")), aNode("n2", offers("cpu", "1")), aPod("x", requests("cpu", "1"), nominatedTo("n1")),
 			aPod("p", requests("cpu", "1")),
@@ -315,9 +372,43 @@ func averseTo(key string, s ...*metav1.LabelSelector) func(*v1.Pod) {
 	}
 }
 func uses(claim string) func(*v1.Pod) {
+	return disk(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}})
+}
+func disk(source v1.VolumeSource) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: fmt.Sprint("v", len(p.Spec.Volumes)), VolumeSource: source})
 	}
+}
+
+// ebs makes a volume one of the in-tree kind.
+func ebs(pv *v1.PersistentVolume, id string) *v1.PersistentVolume {
+	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}
+	return pv
+}
+
+func csi(pv *v1.PersistentVolume, driver, handle string) *v1.PersistentVolume {
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}
+	return pv
+}
+
+// available is a volume that is not bound.
+func available(name, class string) *v1.PersistentVolume {
+	pv := volume(name, nil)
+	pv.Status.Phase, pv.Spec.StorageClassName, pv.Spec.Capacity = v1.VolumeAvailable, class, v1.ResourceList{v1.ResourceStorage: resource.MustParse("10Gi")}
+	return pv
+}
+
+const ebsZone = plugins.AWSEBSTopologyKey
+
+func labelled(n *v1.Node, key, value string) *v1.Node {
+	n.Labels[key] = value
+	return n
+}
+
+func migrated(node, annotation string) *storagev1.CSINode {
+	n := limit(node, 10)
+	n.Annotations = map[string]string{v1.MigratedPluginsAnnotationKey: annotation}
+	return n
 }
 
 // volume is one that is bound to a claim whose name follows in the alphabet of these tests: v to c, w to d.
@@ -376,6 +467,8 @@ func once(o runtime.Object) runtime.Object {
 	return o
 }
 
-func limit(node string, count int32) *storagev1.CSINode {
+func limit(node string, count int32) *storagev1.CSINode { return limitOf(node, driver, count) }
+
+func limitOf(node, driver string, count int32) *storagev1.CSINode {
 	return &storagev1.CSINode{ObjectMeta: named(node), Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driver, NodeID: node, Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}}}
 }

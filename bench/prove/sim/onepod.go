@@ -105,6 +105,7 @@ func (storage) Kept(string, string) []*volume.Volume  { return nil }
 func (storage) Choose([]*volume.Claim) *volume.Choice { return nil }
 func (storage) Node(string) bool                      { return true }
 func (storage) Limited(string) bool                   { return false }
+func (storage) Mark(string)                           {}
 func (s storage) Usage(_ string, claim string) *volume.Usage {
 	u := &volume.Usage{}
 	for _, o := range s.users[claim] {

@@ -110,7 +110,7 @@ func gangOf(p *corev1.Pod) string {
 	return p.Name
 }
 
-// judge says which pods were bound before a volume of their gang was, or where their volume is not.
+// judge says which pods were bound before a volume of their gang was, or where their volume is not: it names a node or a zone.
 func (r *recount) judge() (checked int, found []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *recount) judge() (checked int, found []string) {
 					} else {
 						last = max(last, at)
 					}
-					if on := r.onNode[r.volumes[c.ClaimName]]; on != of(uid).Spec.NodeName {
+					if on := r.onNode[r.volumes[c.ClaimName]]; on != of(uid).Spec.NodeName && on != zoneOf(of(uid).Spec.NodeName) {
 						found = append(found, fmt.Sprintf("pod %s is on %s, its volume on %s", of(uid).Name, of(uid).Spec.NodeName, on))
 					}
 				}

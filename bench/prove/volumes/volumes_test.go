@@ -75,7 +75,9 @@ func TestVolumes(t *testing.T) {
 		t.Run("a provisioner that answers for another node", w.astray)
 		t.Run("a race for one volume", w.race)
 		t.Run("nobody is evicted", w.evictsNobody)
+		t.Run("disks", w.disks)
 	})
+	t.Run("volumes of an in-tree kind", w.inTree)
 	t.Run("a zone renamed", w.renamed)
 	t.Run("a shard killed", w.killed)
 
