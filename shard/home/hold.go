@@ -74,7 +74,7 @@ func (c *Core) awaitPermit(g *gang) {
 		c.wakeUp(g)
 		c.keepRooms(g)
 	}
-	if c.asleep(g) || !c.takeSlot(g) {
+	if c.asleep(g) || !c.barred(g) && !c.takeSlot(g) {
 		return
 	}
 	if g.search.since.IsZero() {

@@ -82,20 +82,25 @@ func (c *Core) ask(pods []*pod) {
 	x := &c.repellers
 	for _, p := range pods {
 		p.asked = p.Class
-		if len(p.Class.Repels)+len(p.Class.Joins) == 0 && x.any == 0 && x.about[p.Namespace] == 0 {
-			continue
+		if len(p.Class.Repels)+len(p.Class.Joins) > 0 || x.any > 0 || x.about[p.Namespace] > 0 {
+			p.asked = c.labelled(p)
 		}
-		key := labelled{p.Class, p.Labels}
-		class := x.labelled[key]
-		if class == nil {
-			class = p.Class.With(p.Labels)
-			if len(x.labelled) >= maxLabelled {
-				clear(x.labelled)
-			}
-			x.labelled[key] = class
-		}
-		p.asked = class
 	}
+}
+
+// labelled returns the class of a pod with its labels.
+func (c *Core) labelled(p *pod) *api.Class {
+	x := &c.repellers
+	key := labelled{p.Class, p.Labels}
+	class := x.labelled[key]
+	if class == nil {
+		class = p.Class.With(p.Labels)
+		if len(x.labelled) >= maxLabelled {
+			clear(x.labelled)
+		}
+		x.labelled[key] = class
+	}
+	return class
 }
 
 // forgetRepellers forgets the pods that a list of all lacks.

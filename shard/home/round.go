@@ -53,7 +53,7 @@ func (c *Core) seek(g *gang) bool {
 	}
 	if s.round == nil {
 		c.ask(missing)
-		if c.asleep(g) || c.limitBytes(g, missing) || !c.takeSlot(g) {
+		if c.asleep(g) || c.limitBytes(g, missing) {
 			return false
 		}
 		if c.isShut(g, missing) {
@@ -61,7 +61,7 @@ func (c *Core) seek(g *gang) bool {
 			c.sleep(g, false)
 			return false
 		}
-		if !c.confine(g, missing) {
+		if !c.takeSlot(g) || !c.confine(g, missing) {
 			return false
 		}
 		s.round = &round{area: s.area, asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
@@ -93,6 +93,10 @@ func (c *Core) seek(g *gang) bool {
 		return p.gang != g || !p.charged || !p.candidate() || p.stage != nowhere && !(p.stage == held && p.shard == r.last)
 	})
 	if len(r.rest) == 0 || !c.isMember(r.last) {
+		if r.last != "" && c.barred(g) { // others were placed meanwhile
+			c.endRound(g, r, missing)
+			return false
+		}
 		next, found := c.nextShard(g, r, missing)
 		if !found && c.mayAskAgain(g, r, missing) {
 			next, found = c.nextShard(g, r, missing)

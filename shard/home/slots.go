@@ -70,7 +70,9 @@ func (c *Core) feed() {
 	for gangs < c.cfg.InFlight && pods < c.cfg.PodsInFlight && len(c.ready) > 0 {
 		g := heap.Pop(&c.ready).(*gang)
 		g.search.queued = false
-		gangs, pods = gangs+1, pods+g.tally.charged
+		if !c.barred(g) {
+			gangs, pods = gangs+1, pods+g.tally.charged
+		}
 		c.touch(g)
 	}
 }

@@ -175,7 +175,7 @@ func (c *Core) open(p *pod, most, more int) int {
 	if len(p.Class.Joins) == 0 {
 		return most
 	}
-	rules, ok := c.topology.RulesOf(p.Namespace, p.Class.With(p.Labels))
+	rules, ok := c.topology.RulesOf(p.Namespace, c.labelled(p))
 	if !ok || rules == nil {
 		return most
 	}
@@ -197,6 +197,13 @@ func (c *Core) isShut(g *gang, missing []*pod) bool {
 		}
 	}
 	return false
+}
+
+// barred reports whether no domain takes the pod of a gang of one now, whatever room nodes have. The node shards count the same pods, so none
+// of them is asked. Such a gang takes no slot: many may wait, and others get theirs.
+func (c *Core) barred(g *gang) bool {
+	p := g.alone()
+	return p != nil && c.open(p, 1, 0) == 0
 }
 
 // wakeRuled wakes some of them.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -130,7 +129,6 @@ type Core struct {
 	unsent map[*commit]bool // that may wait for Bind
 	// unjudged are durable commits that bind at once and wait until enough is known to judge them.
 	unjudged map[*commit]bool
-	doubts   map[doubtKey]doubt
 	rows     map[string][]*row // by pod UID: rows that are neither dropped nor done
 	keys     map[keyID]*key
 	dirty    map[keyID]bool // keys to look at, at the next tick
@@ -192,7 +190,7 @@ func New(cfg Config) *Core {
 		view = topology.New()
 	}
 	c := &Core{
-		topology: view, ownView: cfg.Topology == nil, unjudged: map[*commit]bool{}, doubts: map[doubtKey]doubt{},
+		topology: view, ownView: cfg.Topology == nil, unjudged: map[*commit]bool{},
 		cfg:   cfg.withDefaults(),
 		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, volumes: map[string]event.NodeVolumes{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
@@ -340,7 +338,6 @@ func (c *Core) sweep() {
 	}
 	c.swept = c.now
 	c.spent.Forget(c.now)
-	maps.DeleteFunc(c.doubts, func(_ doubtKey, d doubt) bool { return c.now.Sub(d.until) > doubtMax })
 	c.sweepGroups()
 	old := c.now.Add(-c.cfg.Remember)
 	if c.now.Sub(c.aged) >= c.cfg.Remember { // as a whole: there may be millions

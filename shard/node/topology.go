@@ -72,7 +72,7 @@ func (p *planned) place(class int, in *domain, counted *api.Class, least uint32,
 		return node, victims, true
 	}
 	r := p.rules[class]
-	if r == nil || !r.Spreads() || !p.alone || p.core.now.Before(p.core.doubts[doubtKey{p.namespace, string(p.asked[class].Joins)}].until) {
+	if r == nil || !r.Spreads() || !p.alone {
 		return "", nil, false
 	}
 	return p.placeWhere(class, in, counted, least, rank, func(number int32) bool { return r.Later(number, true) == topology.None })
@@ -133,47 +133,39 @@ func (c *Core) unhold(ruled bool, namespace, uid string) {
 	}
 }
 
-// behindLimit is for how long the rows of a commit wait for others before them. Elsewhere there may be room meanwhile.
-const behindLimit = 2 * time.Second
-
-// behind is what a commit waits for that may be bound once earlier rows have bound their pods.
-type behind struct {
-	rules *topology.Rules // nil: it does not
-	stamp uint64          // of them, when it was looked at
-}
-
-// doubt is a pause in which no hold relies on what is on its way. That may be holds of others, of which no rows are in the log when a row that
-// relies on them is judged. So when a spread has refused many rows, their like get no such holds for a while, for longer each time, until a row
-// has waited with success.
-type doubt struct {
-	many  int // rows that were refused since
-	until time.Time
-	pause time.Duration
-}
-
-// doubtKey says which pods are alike.
-type doubtKey struct{ namespace, joins string }
-
+// For how long the rows of a commit wait without any change for other domains to have as many pods. Shards plan at the same time, and rows are
+// in the log as it happens: pods of one domain may come before those that they rely on, or be more than were meant to be. Later pods go to
+// the other domains, so such rows are bound before long, and to refuse them costs each pod a new search, and the log two entries. Where no pod
+// is on its way to the other domains, as far as is known here, the wait is brief: maybe none will come.
 const (
-	doubtMin = 250 * time.Millisecond
-	doubtMax = 4 * time.Second
-	doubted  = 64 // rows that are refused before there is a pause
+	behindLimit = 2 * time.Second
+	behindBrief = 250 * time.Millisecond
 )
 
-// doubt begins a pause for pods like those of a commit.
-func (c *Core) doubt(m *commit) {
-	key := doubtKey{m.rows[0].ns, string(m.rows[0].class.Joins)}
-	d := c.doubts[key]
-	if d.many++; d.many <= doubted {
-		d.until = c.now
-	} else if !c.now.Before(d.until) { // else others of them were refused for the same reason
-		d.pause = min(max(2*d.pause, doubtMin), doubtMax)
-		d.until = c.now.Add(d.pause)
-	}
-	c.doubts[key] = d
+// behind is what a commit waits for.
+type behind struct {
+	topology.Behind
+	stamp   uint64    // of it, when it was looked at
+	changed time.Time // then the stamp was seen to be another one
 }
 
-func (b *behind) still() bool { return b.rules != nil && b.rules.Stamp() == b.stamp }
+// look notes what a commit waits for now.
+func (b *behind) look(now time.Time, at topology.Behind) {
+	if stamp := at.Stamp(); b.None() || b.stamp != stamp {
+		b.stamp, b.changed = stamp, now
+	}
+	b.Behind = at
+}
+
+// limit returns until when a commit waits unless something changes.
+func (b *behind) limit() time.Time {
+	if b.Rises() {
+		return b.changed.Add(behindLimit)
+	}
+	return b.changed.Add(behindBrief)
+}
+
+func (b *behind) still() bool { return !b.None() && b.Stamp() == b.stamp }
 
 // judge decides about a durable commit that binds at once, and reports whether it may go on. It may be too early to tell.
 func (c *Core) judge(m *commit) bool {
@@ -184,34 +176,30 @@ func (c *Core) judge(m *commit) bool {
 		}
 	}
 	v := c.topology.Judge(m.place(), members)
-	waited := m.behind.rules != nil
-	m.behind.rules = v.Behind
+	if v.Behind.None() {
+		m.behind = behind{}
+	} else {
+		m.behind.look(c.now, v.Behind)
+	}
 	if v.Wait {
-		if v.Behind != nil {
-			m.behind.stamp = v.Behind.Stamp()
-		}
 		if !c.unjudged[m] {
 			c.unjudged[m] = true
 			m.deadline = c.now.Add(c.cfg.PreparedLimit)
-		} else if v.Behind != nil && !c.now.Before(m.deadline.Add(behindLimit-c.cfg.PreparedLimit)) {
-			c.doubt(m)
-			c.refuseAll(m, "node "+m.rows[0].node+": "+topology.Skewed.String())
-		} else if !c.now.Before(m.deadline) {
+		}
+		switch late := !c.now.Before(m.deadline); {
+		case v.Behind.None() && late:
 			c.refuseAll(m, "the log of intents was not seen in time")
+		case !v.Behind.None() && (late || !c.now.Before(m.behind.limit())):
+			c.refuseAll(m, "node "+m.rows[0].node+": "+topology.Skewed.String())
 		}
 		return false
 	}
 	delete(c.unjudged, m)
 	if len(v.Against) > 0 {
-		if v.Obstacle == topology.Skewed {
-			c.doubt(m)
-		}
 		c.refuseAll(m, "node "+v.Node+": "+v.Obstacle.String())
 		return false
 	}
-	if m.judged = true; waited {
-		delete(c.doubts, doubtKey{m.rows[0].ns, string(m.rows[0].class.Joins)})
-	}
+	m.judged = true
 	return true
 }
 
@@ -234,8 +222,8 @@ func (c *Core) refuseAll(m *commit, why string) {
 	c.refuse(m, wire.CommitOutcome_COMMIT_HOLD_GONE, why, uids)
 }
 
-// judgeAll looks again at what could not be judged before. Of those that wait for earlier rows because of the same rules, the first is looked
-// at until it may go on, and only when something was counted otherwise. Now and then all of them are.
+// judgeAll looks again at what could not be judged before. Of those that wait because of one domain, the first is looked at until it may go
+// on, and only when something was counted otherwise. At each tick all of them are.
 func (c *Core) judgeAll(each bool) {
 	if len(c.unjudged) == 0 {
 		return
@@ -251,17 +239,17 @@ func (c *Core) judgeAll(each bool) {
 	slices.SortFunc(all, func(a, b *commit) int {
 		return cmp.Or(cmp.Compare(a.place(), b.place()), cmp.Compare(a.rows[0].index, b.rows[0].index), strings.Compare(a.gang.ref.GetUid(), b.gang.ref.GetUid()), cmp.Compare(a.serial, b.serial))
 	})
-	waits := map[*topology.Rules]bool{}
+	waits := map[topology.Behind]bool{}
 	for _, m := range all {
-		if b := &m.behind; b.rules != nil && waits[b.rules] && !each {
-			b.stamp = b.rules.Stamp()
+		if b := &m.behind; waits[b.Behind] && !each {
+			b.look(c.now, b.Behind)
 			continue
 		}
 		if m.place() <= c.topology.Position() || !c.now.Before(m.deadline) {
 			c.decided(m)
 		}
-		if m.behind.rules != nil {
-			waits[m.behind.rules] = true
+		if !m.behind.None() {
+			waits[m.behind.Behind] = true
 		}
 	}
 }

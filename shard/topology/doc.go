@@ -11,8 +11,8 @@
 //     count. The rows of a gang are judged together, at the place of the last.
 //   - Only pods known to be bound support others: as those that an affinity asks for, or in the minimum of a spread; and pods of the
 //     same gang each other.
-//   - A row that lacks nothing but a higher minimum of a spread waits for earlier rows that would raise it, if its gang has no row in
-//     another key. It is judged when they are bound, so nothing is taken for granted; planning takes it for granted (Rules.Later).
+//   - A row that lacks nothing but a higher minimum of a spread waits for pods that raise it, if its gang has no row in another key. It is
+//     judged when they are bound, so nothing is taken for granted; planning takes it for granted (Rules.Later). The wait ends after a while.
 //
 // So of two pods that exclude each other one has the earlier place, and the other's judge sees it. No shard has to be asked, nothing
 // has to be handed over when buckets move or a shard dies, and no clock matters. api/PROTOCOL.md has the rest, and

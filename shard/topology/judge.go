@@ -19,17 +19,38 @@ type Member struct {
 // Verdict is what comes of a judgement.
 type Verdict struct {
 	Wait     bool     // too little is known yet,
-	Behind   *Rules   // or the pods may be bound if earlier rows bind theirs: these will tell by another Stamp
+	Behind   Behind   // or the pods may be bound once other domains have as many
 	Against  []string // UIDs of pods that a constraint keeps from their nodes; none: all may be bound
 	Obstacle Obstacle // of the first of them
 	Node     string
 }
 
+// Behind names the constraint and the domain because of which pods wait. Of the pods for which it is the same, no later row may be bound
+// before an earlier one may.
+type Behind struct {
+	rules  *Rules // nil: they do not wait
+	spread int    // of rules
+	domain int32
+}
+
+// None reports whether pods do not wait.
+func (b Behind) None() bool { return b.rules == nil }
+
+// Rises reports whether the minimum of the constraint will be higher once the pods that are on their way are bound, as far as is known here.
+func (b Behind) Rises() bool {
+	s := &b.rules.spread[b.spread]
+	return s.expected(s.domains, true) > s.minimum(s.domains)
+}
+
+// Stamp changes when something is counted otherwise for the rules.
+func (b Behind) Stamp() uint64 { return b.rules.stamp() }
+
 // Judge says whether pods may be bound whose rows are in the log up to a revision. Pods are judged as they are in the end, all of them
 // together, at the place of the last.
 //
-// Pods whose rows are all in one key wait for rows before them that would raise the minimum of a spread. They wait for nothing behind them,
-// and others do not wait for rows at all, so there is a first among those that wait, and nobody waits in a circle.
+// Pods whose rows are all in one key, and which nothing but a spread keeps from their nodes, wait: others may raise its minimum, wherever their
+// rows are. Two constraints may so have pods wait for each other. Whoever calls has to end a wait that lasts too long (Behind.Rises). The
+// pods of a gang with several keys do not wait.
 func (v *View) Judge(revision int64, members []Member) Verdict {
 	if (v.position < revision || v.position == 0 || v.gap) && !fault.On(fault.JudgedUnseen) {
 		return Verdict{Wait: true}
@@ -74,12 +95,12 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		t.Without(members[i].Namespace, members[i].UID)
 	}
 	v.sortOrder()
-	for i := len(v.order) - 1; i >= 0 && v.order[i].place.compare(point) > 0; i-- { // those have to respect us
-		if r := v.order[i]; !r.givenUp && !own[r.uid] && len(v.rows[r.uid]) == 1 && asked.count(v.podOf(r.namespace, r.uid)) {
+	for i := len(v.order) - 1; i >= 0 && v.order[i].place.compare(point) > 0; i-- { // those have to respect us, unless they are bound
+		if r := v.order[i]; !r.givenUp && !r.bound && !own[r.uid] && len(v.rows[r.uid]) == 1 && asked.count(v.podOf(r.namespace, r.uid)) {
 			t.Without(r.namespace, r.uid)
 		}
 	}
-	verdict, behind := Verdict{}, (*Rules)(nil)
+	verdict, behind := Verdict{}, Behind{}
 	against := func(i int, o Obstacle) {
 		if len(verdict.Against) == 0 {
 			verdict.Obstacle, verdict.Node = o, members[i].Node
@@ -122,8 +143,8 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		switch n := v.nodeOf(members[i].Node); rest.Obstacle(n, false) {
 		case None:
 		case Skewed:
-			if first == point.revision && rest.Later(n, false) == None {
-				behind = rules[i]
+			if first == point.revision && rest.even(n) == None {
+				behind = rules[i].behind(n)
 				break
 			}
 			fallthrough
@@ -132,7 +153,7 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		}
 		t.Add(members[i].Namespace, members[i].UID, members[i].Node)
 	}
-	if behind != nil && len(verdict.Against) == 0 {
+	if !behind.None() && len(verdict.Against) == 0 {
 		return Verdict{Wait: true, Behind: behind}
 	}
 	return verdict

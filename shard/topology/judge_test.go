@@ -98,6 +98,8 @@ func (j *judged) says(revision int64, rows ...string) string {
 		members = append(members, m)
 	}
 	switch v := j.Judge(revision, members); {
+	case !v.Behind.None() && !v.Behind.Rises():
+		return "wait in vain"
 	case v.Wait:
 		return "wait"
 	case len(v.Against) > 0:
@@ -109,7 +111,6 @@ func (j *judged) says(revision int64, rows ...string) string {
 func TestJudge(t *testing.T) {
 	const avoids, avoided = "node(s) didn't match pod anti-affinity rules", "node(s) didn't satisfy existing pods anti-affinity rules"
 	const inUse = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-	const skewed = "[p] node(s) didn't match pod topology spread constraints"
 	for name, run := range map[string]func(j *judged) (got, want string){
 		"the log was not seen up to the row": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "", "")
@@ -261,15 +262,18 @@ func TestJudge(t *testing.T) {
 			j.Bound("ns", "q", "b1")
 			return before + ", " + j.says(6, "p@10>a2"), "wait, ok"
 		},
-		"a row of a spread waits for those before it alone": func(j *judged) (string, string) {
+		"a row of a spread waits for those behind it, too": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "even", "")
 			j.pod("q", "11", "x", "even", "")
 			j.pod("r", "12", "x", "even", "a1")
 			j.rows(5, "p@10>a2")
+			before := j.says(5, "p@10>a2")
 			j.rows(6, "q@11>b1")
-			return j.says(5, "p@10>a2"), skewed
+			behind := j.says(5, "p@10>a2") + ", " + j.says(6, "q@11>b1")
+			j.Bound("ns", "q", "b1")
+			return before + ", " + behind + ", " + j.says(5, "p@10>a2"), "wait in vain, wait, ok, ok"
 		},
-		"and only if they let it in": func(j *judged) (string, string) {
+		"also if they let in others first": func(j *judged) (string, string) {
 			for _, uid := range []string{"p", "q", "s"} {
 				j.pod(uid, "10", "x", "even", "")
 			}
@@ -277,9 +281,11 @@ func TestJudge(t *testing.T) {
 			j.rows(5, "q@10>b1")
 			j.rows(6, "s@10>a1")
 			j.rows(7, "p@10>a2")
-			return j.says(6, "s@10>a1") + ", " + j.says(7, "p@10>a2"), "wait, " + skewed
+			before := j.says(6, "s@10>a1") + ", " + j.says(7, "p@10>a2")
+			j.Bound("ns", "q", "b1")
+			return before + ", " + j.says(6, "s@10>a1") + ", " + j.says(7, "p@10>a2"), "wait, wait, ok, wait in vain"
 		},
-		"no longer than they may": func(j *judged) (string, string) {
+		"in vain, once they are given up": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "even", "")
 			j.pod("q", "11", "x", "even", "")
 			j.pod("r", "12", "x", "even", "a1")
@@ -287,7 +293,7 @@ func TestJudge(t *testing.T) {
 			j.rows(6, "p@10>a2")
 			before := j.says(6, "p@10>a2")
 			j.log(5, &wire.IntentsRecord{GivenUp: []string{"q"}})
-			return before + ", " + j.says(6, "p@10>a2"), "wait, " + skewed
+			return before + ", " + j.says(6, "p@10>a2"), "wait, wait in vain"
 		},
 		"of a Commit in two keys none waits": func(j *judged) (string, string) {
 			for _, uid := range []string{"p", "q", "s"} {

@@ -51,8 +51,7 @@ type spreadRule struct {
 	self          int32
 }
 
-// Ahead is how many more pods of a domain may be on their way than a spread allows beside the pods that are bound. They wait for those that
-// they rely on.
+// Ahead is how many more pods of a domain are planned than a spread allows beside the pods that are bound. They wait until others are bound.
 const Ahead = 16
 
 type ruleKey struct{ namespace, class string }
@@ -232,6 +231,9 @@ func (r *Rules) Open(most, more int) int {
 			if n > 0 {
 				open += max(0, s.skew+int64(least-s.of(int32(d), true)))
 			}
+			if open >= int64(most) {
+				break
+			}
 		}
 		most = int(min(int64(most), open))
 	}
@@ -262,25 +264,44 @@ func (r *Rules) Later(n int32, holds bool) Obstacle {
 	return r.obstacle(n, holds, func(s *spreadRule) int32 { return s.expected(s.domains, holds) })
 }
 
+// even says what keeps a pod from a node if all domains had as many pods as its own.
+func (r *Rules) even(n int32) Obstacle {
+	return r.obstacle(n, false, func(s *spreadRule) int32 { return s.of(s.column.of[n], false) + s.self })
+}
+
 // Spreads reports whether Later may differ from Obstacle.
 func (r *Rules) Spreads() bool { return len(r.spread) > 0 }
 
-// Stamp changes with what pods wait for that Later lets in.
-func (r *Rules) Stamp() (sum uint64) {
+// behind returns which spread keeps a pod from a node for now.
+func (r *Rules) behind(n int32) Behind {
+	for i := range r.spread {
+		if s := &r.spread[i]; !s.allows(n, false, s.minimum(s.domains)) {
+			return Behind{r, i, s.column.of[n]}
+		}
+	}
+	return Behind{}
+}
+
+// stamp changes when something is counted otherwise for a spread.
+func (r *Rules) stamp() (sum uint64) {
 	for i := range r.spread {
 		sum += r.spread[i].counter.opened
 	}
 	return sum
 }
 
+// allows reports whether a node's domain may get another pod while the one with the fewest has so many.
+func (s *spreadRule) allows(n int32, holds bool, least int32) bool {
+	return int64(s.of(s.column.of[n], holds)+s.self-least) <= s.skew
+}
+
 func (r *Rules) obstacle(n int32, holds bool, least func(*spreadRule) int32) Obstacle {
 	for i := range r.spread {
 		s := &r.spread[i]
-		d := s.column.of[n]
-		if d < 0 {
+		if s.column.of[n] < 0 {
 			return NoDomain
 		}
-		if int64(s.of(d, holds)+s.self-least(s)) > s.skew {
+		if !s.allows(n, holds, least(s)) {
 			return Skewed
 		}
 	}

@@ -27,7 +27,7 @@
 // Rules, each with the weakened rule that a test finds violating. Those with * are not in the first statement of the protocol.
 //
 //	R1   judged-unseen          A row is judged by a view that has seen the log up to its place.
-//	R2   later-rows-count       Rows behind its place do not count, or all may yield.
+//	R2   later-rows-count       Rows behind its place do not count, or all may yield, unless their Bindings were answered.
 //	R3   plain-unjudged         Rows of pods without terms are judged, too.
 //	R4*  key-is-one-place       Rows of one key are ordered by their position in it.
 //	R5   removed-is-over        That a row is removed says nothing to a view that knows it.
@@ -50,7 +50,7 @@
 //	R22  heir-removes-unmoved   It removes a row when the pod is bound, gone or at another version, which it makes by a patch.
 //	R23* rest-is-kept           A row of a Commit of which another row was refused is given up: that Commit is never judged.
 //	R24* ignored-after-read     With Config.PointsWin: see the third correction.
-//	R25* later-rows-awaited     A row that would be fit if others were bound waits for them, but for none behind its place.
+//	R25* waits-for-ever         A row that would be fit if others were bound, wherever they are in the log, waits for them, but not for ever.
 //	R26* gangs-wait             Only Commits whose rows are all in one key wait so.
 //
 // What the model corrected:
@@ -70,9 +70,11 @@
 //   - R23. The table changes while a node shard writes the rows of a gang in two keys, and the second one is refused. Nobody judges
 //     that Commit, and the first row would keep others away for ever.
 //   - R25 and R26. A wave of a spread need not be bound before the rows of the next one are written: these wait in the log, and are
-//     judged when the rows that they rely on are bound or over. A judge may take its time, so nothing else changes. But two that
-//     rely on each other would wait for ever: single pods if they waited for rows behind them, and gangs with several places in any case,
-//     since rows of each may be before the point of the other. Of Commits with one place that wait, the first waits for none that does.
+//     judged when others are bound or over. A judge may take its time, so nothing else changes. But two that rely on each other would wait
+//     for ever: single pods if they wait for rows behind them, and gangs with several places in any case, since rows of each may be before
+//     the point of the other. At first rows waited for none behind them. But shards plan at the same time, and what they write is in the
+//     log as it happens: rows are behind those that rely on them, and with one app many rows were refused for each that was bound. Now
+//     they wait for any, and a judge refuses a row that has waited for long. In the model it may refuse one that waits at any time.
 //
 // What turned out to be unnecessary:
 //   - That rows which are missing after a broken watch count until a list: by R16 nothing is judged before the list, and what the

@@ -95,7 +95,7 @@ func EachWeakened() []Weakened {
 		{HeirRemovesUnmoved, in("key", Config{Deaths: 1}, 1, 1)},
 		{RestIsKept, in("gang-one", Config{Deaths: 1, Victim: b}, 1, 1)},
 		{IgnoredAfterRead, in("gang", Config{PointsWin: true, Breaks: 1, Clean: true}, 1, 1)},
-		{LaterRowsAwaited, in("mutual", Config{}, 1, 1)},
+		{WaitsForEver, in("mutual", Config{}, 1, 1)},
 		{GangsWait, in("mutual-gangs", Config{}, 1, 1)},
 	}
 	for i := range all {

@@ -114,7 +114,7 @@ func (m *machine) next(s *state, emit func(step, *state, string)) {
 			if cm.many == 0 {
 				i = m.singleRow(s, u, k).by
 			}
-			if v := m.judge(s, i, u, k); v != open {
+			if v := m.judge(s, i, u, k, !m.weak.has(WaitsForEver)); v != open {
 				bad := m.decide(from(), i, u, k, v)
 				emit(step{judge, i, u, k}, &n, bad)
 			}

@@ -42,11 +42,15 @@ func (m *machine) look(s *state, i, own, point, last uint8) (may, bound uint8, c
 		}
 		for k := range s.row[x] {
 			r := &s.row[x][k]
-			if r.place == 0 || r.place > sh.log || !m.before(r, x, point, last) && !m.weak.has(LaterRowsCount) || m.over(s, i, x, r) || unknown {
+			if r.place == 0 || r.place > sh.log || m.over(s, i, x, r) || unknown {
 				continue
 			}
-			if r.by == i && r.phase == answered && s.pod[x].bound != 0 {
-				bound |= 1 << x // its own Binding was answered
+			said := r.by == i && r.phase == answered && s.pod[x].bound != 0 // its own Binding was answered
+			if said {
+				bound |= 1 << x
+			}
+			if !said && !m.before(r, x, point, last) && !m.weak.has(LaterRowsCount) {
+				continue
 			}
 			labels := sh.watch >= r.version
 			switch {
@@ -85,8 +89,8 @@ func (m *machine) ignores(s *state, i, x, k, point uint8) bool {
 	return false
 }
 
-// judge returns the verdict of shard i on a Commit, open if it has to wait.
-func (m *machine) judge(s *state, i, u, k uint8) uint8 {
+// judge returns the verdict of shard i on a Commit, open if it has to wait. After a long time it does not wait for other rows.
+func (m *machine) judge(s *state, i, u, k uint8, long bool) uint8 {
 	cm, sh := &s.commit[u][k], &s.shard[i]
 	point, last := uint8(0), uint8(0)
 	for x := range uint8(pods) {
@@ -117,18 +121,15 @@ func (m *machine) judge(s *state, i, u, k uint8) uint8 {
 		return open
 	case m.World.fits(cm.pods, may, bound):
 		return yes
-	case (m.oneKey(s, u, k) || m.weak.has(GangsWait)) && m.hopes(s, i, cm.pods, may, point, last):
+	case m.oneKey(s, u, k) && !long && m.hopes(s, i, cm.pods, may), m.weak.has(GangsWait) && m.hopes(s, i, cm.pods, may):
 		return open
 	}
 	return no
 }
 
-// hopes reports whether pods may be bound once the earlier rows that may still bind their pods have done so.
-func (m *machine) hopes(s *state, i, own, may, point, last uint8) bool {
-	support := may
-	if m.weak.has(LaterRowsAwaited) {
-		support, _, _ = m.look(s, i, own, everything, 0)
-	}
+// hopes reports whether pods may be bound once the rows that may still bind their pods, wherever they are, have done so.
+func (m *machine) hopes(s *state, i, own, may uint8) bool {
+	support, _, _ := m.look(s, i, own, everything, 0)
 	return m.World.fits(own, may, support)
 }
 
