@@ -390,12 +390,30 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		}
 	}
 	if kept {
+		if len(without) > 0 {
+			c.refused(g)
+		}
 		return
 	}
 	if g.state == preparing {
 		c.retreat(g, startOver)
 	}
 }
+
+// refused has a gang try again after a Commit was refused for some of its pods: at once at first, for others were faster, and then later and
+// later. Several gangs that exclude each other would refuse each other for ever: each finds rows of others in the log that are about to be
+// refused as well.
+func (c *Core) refused(g *gang) {
+	s := &g.search
+	if s.refusals++; s.refusals <= refusedAtOnce {
+		return
+	}
+	c.pauseUntil(g, c.now.Add(min(c.cfg.BackoffMin<<min(s.refusals-refusedAtOnce-1, 8), c.cfg.BackoffMax)))
+	c.freeSlot(g)
+}
+
+// refusedAtOnce is after how many refusals in a row a gang tries again at once.
+const refusedAtOnce = 2
 
 func (c *Core) onBindResults(m *wire.BindResults) {
 	g := c.gangs[m.GetGangUid()]
@@ -434,6 +452,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 				c.tellBound(p, r.GetNode())
 			}
 			p.ours = true
+			g.search.refusals = 0
 			c.podBound(p, r.GetNode())
 		case wire.BindOutcome_BIND_FREE:
 			shard := p.shard

@@ -42,13 +42,15 @@ type search struct {
 	most   int       // holds that it had at once,
 	gained time.Time // and when it had so many for the first time
 
+	refusals int // Commits that were refused for some of their pods, since the gang last started or got a node
+
 	tried      time.Time // when more than summaries show was requested last,
 	triedNodes uint64    // and Core.nodes then
 	short      *shortage // of the last round that failed, nil after a search
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.tries = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, 0
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.tries, s.refusals = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, 0, 0
 }
 
 // valid reports whether what is reserved is still what is to be placed.

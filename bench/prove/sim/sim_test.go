@@ -27,11 +27,11 @@ func run(t *testing.T, program string, args ...string) string {
 	return string(out)
 }
 
-// TestSeeds runs the whole system from 100 seeds, 20,000 steps of each before its faults end. A seed that fails is run again
+// TestSeeds runs the whole system from 300 seeds, 20,000 steps of each before its faults end. A seed that fails is run again
 // with `bin/basalt-bench sim --seed`.
 func TestSeeds(t *testing.T) {
-	out := run(t, "basalt-bench", "--seeds", "100", "--steps", "20000")
-	if !strings.Contains(out, "100 seeds") {
+	out := run(t, "basalt-bench", "--seeds", "300", "--steps", "20000")
+	if !strings.Contains(out, "300 seeds") {
 		t.Error("not all seeds were run")
 	}
 	t.Log(out)
