@@ -120,8 +120,8 @@ func stripNamespace(n *corev1.Namespace) *corev1.Namespace {
 	return out
 }
 
-// setFinalizer adds or removes our finalizer on the Queue with this UID. The patch names the version it was made from: it
-// replaces the whole list of finalizers, which others edit too.
+// setFinalizer adds or removes our finalizer on the Queue with this UID. The patch replaces the whole list of finalizers, which others edit,
+// too. So it names the list that it was made from, and not a version of the object: whoever edits something else all the time is not in the way.
 func setFinalizer(ctx context.Context, c *kube.Clients, name, uid string, want bool) error {
 	for try := 0; ; try++ {
 		var q metav1.PartialObjectMetadata // the rest of the object may be unreadable
@@ -142,15 +142,20 @@ func setFinalizer(ctx context.Context, c *kube.Clients, name, uid string, want b
 		if want {
 			finalizers = append(finalizers, v1alpha1.FinalizerCharged)
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": q.ResourceVersion, "finalizers": finalizers}})
+		type step struct {
+			Op    string `json:"op"`
+			Path  string `json:"path"`
+			Value any    `json:"value"`
+		}
+		patch, err := json.Marshal([]step{{"test", "/metadata/uid", uid}, {"test", "/metadata/finalizers", q.Finalizers}, {"add", "/metadata/finalizers", finalizers}})
 		if err != nil {
 			return err
 		}
-		err = c.Basalt.Patch(types.MergePatchType).Resource("queues").Name(name).Body(patch).Do(ctx).Error()
+		err = c.Basalt.Patch(types.JSONPatchType).Resource("queues").Name(name).Body(patch).Do(ctx).Error()
 		if err == nil || apierrors.IsNotFound(err) {
 			return nil
 		}
-		if !apierrors.IsConflict(err) || try == 5 {
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) || try == 5 { // invalid: a test failed
 			return fmt.Errorf("set finalizer of queue %s: %w", name, err)
 		}
 		select {

@@ -101,10 +101,10 @@ func TestFinalizersAreSetBesideOthers(t *testing.T) {
 			}
 		}
 	})
-	if err := setFinalizer(ctx, ours, "team", uid, true); err != nil {
+	err = setFinalizer(ctx, ours, "team", uid, true)
+	if wg.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	wg.Wait()
 	q := get()
 	if !slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) || !slices.Contains(q.Finalizers, "example.com/theirs") || len(q.Annotations["edit"]) != 20 {
 		t.Fatalf("finalizers %v, annotations %v", q.Finalizers, q.Annotations)
@@ -123,6 +123,17 @@ func TestFinalizersAreSetBesideOthers(t *testing.T) {
 	}
 	if err := setFinalizer(ctx, ours, "gone", uid, false); err != nil {
 		t.Fatalf("a queue that is gone: %v", err)
+	}
+	if err := admin.Basalt.Patch(types.MergePatchType).Resource("queues").Name("team").Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false} { // a queue that nobody else holds
+		if err := setFinalizer(ctx, ours, "team", uid, want); err != nil {
+			t.Fatal(err)
+		}
+		if q := get(); slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) != want {
+			t.Fatalf("finalizers %v, ours: %t", q.Finalizers, want)
+		}
 	}
 }
 

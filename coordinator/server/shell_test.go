@@ -42,7 +42,7 @@ func TestFinalizersThatCannotBeSet(t *testing.T) {
 	for _, c := range []struct {
 		code, patches int
 		fails         bool
-	}{{200, 1, false}, {404, 1, false}, {403, 1, true}, {409, 6, true}} {
+	}{{200, 1, false}, {404, 1, false}, {403, 1, true}, {409, 6, true}, {422, 6, true}} {
 		patches := 0
 		clients := answering(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -52,13 +52,13 @@ func TestFinalizersThatCannotBeSet(t *testing.T) {
 			}
 			patches++
 			body, _ := io.ReadAll(r.Body)
-			for _, part := range []string{`"uid":"u"`, `"resourceVersion":"3"`, v1alpha1.FinalizerCharged} {
+			for _, part := range []string{`"/metadata/uid","value":"u"`, `"/metadata/finalizers","value":null`, v1alpha1.FinalizerCharged} {
 				if !strings.Contains(string(body), part) {
 					t.Errorf("the patch lacks %s: %s", part, body)
 				}
 			}
 			w.WriteHeader(c.code)
-			reason := map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict}[c.code]
+			reason := map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 422: metav1.StatusReasonInvalid}[c.code]
 			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q}`, c.code, reason)
 		})
 		err := setFinalizer(t.Context(), clients, "a", "u", true)
