@@ -39,7 +39,7 @@ func TestToldBeforeShown(t *testing.T) {
 // TestCachedNodes: a list of nodes from a cache of the server's shows none as they were before the run began, nor long ago (seed 57 broke
 // C2 so: a shard did not know the racks).
 func TestCachedNodes(t *testing.T) {
-	w := newWorld(Config{Script: &Script{Jitter: 1}})
+	w := newWorld(Config{Script: &Script{Jitter: 1}, Tail: 1})
 	w.api.create(w.api.nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	put := func(in string) {
 		next := *w.api.node("n")
