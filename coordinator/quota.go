@@ -650,16 +650,10 @@ func (q *queue) want(wanted map[*queue]api.Resources, own func(*limits) api.Reso
 // parts cuts what each child wants where all of them together want more than the queue has in force: each keeps its floor, and what is left
 // is divided in proportion to what they want beyond.
 func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources, floors []api.Resources) []api.Resources {
-	floor := func(child int, resource string) int64 {
-		if floors == nil {
-			return 0
-		}
-		return floors[child].Value(resource)
-	}
 	kept, beyond := sums{}, sums{}
 	for n, c := range q.children {
 		for _, a := range wanted[c] {
-			k, b := floor(n, a.Resource), beyond.at(a.Resource)
+			k, b := floors[n].Value(a.Resource), beyond.at(a.Resource)
 			*b = b.plus(a.Value - k)
 			if k > 0 {
 				s := kept.at(a.Resource)
@@ -672,7 +666,7 @@ func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources, floors
 		want := wanted[c]
 		out[n] = want
 		for i, a := range want {
-			k := floor(n, a.Resource)
+			k := floors[n].Value(a.Resource)
 			left := wide{}.plus(has.Value(a.Resource)).sub(kept.get(a.Resource)).amount()
 			if v := k + share(a.Value-k, left, beyond.get(a.Resource)); v < a.Value {
 				if &out[n][0] == &want[0] {
@@ -692,7 +686,7 @@ func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 		q.effective = lower(above, q.limits.capability)
 	}
 	q.pool = lower(q.effective, supply)
-	guarantees := q.parts(q.guarantee, w.guarantee, nil)
+	guarantees := q.parts(q.guarantee, w.guarantee, make([]api.Resources, len(q.children)))
 	deserved := q.parts(q.deserved, w.deserved, guarantees)
 	q.held, q.shifts = slices.Clone(q.charged), slices.Clone(q.moves.sums)
 	for n, c := range q.children {

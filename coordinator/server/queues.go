@@ -142,12 +142,10 @@ func setFinalizer(ctx context.Context, c *kube.Clients, name, uid string, want b
 		if want {
 			finalizers = append(finalizers, v1alpha1.FinalizerCharged)
 		}
-		type step struct {
-			Op    string `json:"op"`
-			Path  string `json:"path"`
-			Value any    `json:"value"`
-		}
-		patch, err := json.Marshal([]step{{"test", "/metadata/uid", uid}, {"test", "/metadata/finalizers", q.Finalizers}, {"add", "/metadata/finalizers", finalizers}})
+		patch, err := json.Marshal([]map[string]any{
+			{"op": "test", "path": "/metadata/uid", "value": uid},
+			{"op": "test", "path": "/metadata/finalizers", "value": q.Finalizers},
+			{"op": "add", "path": "/metadata/finalizers", "value": finalizers}})
 		if err != nil {
 			return err
 		}

@@ -388,18 +388,17 @@ func (r *run) killShard(ctx context.Context, round int, result *Result) (time.Du
 			return 0, err
 		}
 	}
-	for kind, into := range map[int]*[]time.Duration{1: &result.Spread, 2: &result.Plain} {
-		if _, err := r.await(ctx, all[kind]); err != nil {
-			return 0, err
-		}
-		*into = append(*into, r.slowest(all[kind]))
-	}
 	last, err := r.await(ctx, all[0])
+	for _, others := range [][]string{all[1], all[2], underway} {
+		if err == nil {
+			_, err = r.await(ctx, others)
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
-	_, err = r.await(ctx, underway)
-	return last.Sub(began), err
+	result.Spread, result.Plain = append(result.Spread, r.slowest(all[1])), append(result.Plain, r.slowest(all[2]))
+	return last.Sub(began), nil
 }
 
 func (r *run) killLeader(ctx context.Context) (time.Duration, error) {
