@@ -150,6 +150,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	}
 	bytes := 0
 	var holdings []holding
+	displacedBy := c.displacedBy(g)
 	seen, awaited := map[*gang]bool{}, api.SetOf(m.GetAwaits())
 	for _, w := range m.GetVictims() {
 		v := victim{gang: c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], attempt: w.GetAttempt()}
@@ -161,6 +162,9 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 		}
 		if why := c.spares(now, v.gang, x.rule); why != "" {
 			return nil, "a gang that was to go stays: " + why
+		}
+		if displacedBy[v.gang.identity()] {
+			return nil, "a gang that was to go stays: " + displacedIt
 		}
 		seen[v.gang] = true
 		cl.victims = append(cl.victims, v)
@@ -231,6 +235,7 @@ func (c *Core) enforce(x *claim) {
 		}
 	}
 	c.claims = append(c.claims, x)
+	c.displace(x)
 	c.unbar(func(o *gang) bool { return o == x.gang })
 }
 
@@ -510,6 +515,7 @@ func (c *Core) endClaim(x *claim) (spared []string) {
 	for _, v := range x.victims {
 		if v.open() && v.gang.res.claimedBy == x {
 			c.setSpared(x, v)
+			c.undisplace(x, v)
 			spared = append(spared, v.uids()...)
 		}
 	}

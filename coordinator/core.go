@@ -71,6 +71,7 @@ type Core struct {
 	consideredLast string  // queue
 	found          found
 	claims         []*claim
+	displacements  displacements
 	unclosed       bool    // the last transaction left victims that are to be closed to the next one
 	yielding       []*gang // closed for a claim
 	nextYields     time.Time
@@ -125,7 +126,7 @@ type gangKey struct{ queue, uid string }
 func New(cfg Config, e Elected) *Core {
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
-		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
+		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, displacements: displacements{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
 		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, displaced: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table,
 		supply: supply{said: map[api.Incarnation]*supplied{}},

@@ -147,6 +147,7 @@ const (
 	tooYoung       = "it started too short a time ago"
 	notCharged     = "it is not charged, or leaves"
 	claimedAlready = "it makes room for another gang already"
+	displacedIt    = "it took the place of the gang that is to start, directly or through others"
 )
 
 // stuckSaid takes note of a gang that finds no room.
@@ -464,7 +465,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	a.now = now
 	lacks := a.lacks()
 	to, serial := g.home()
-	rule, s := c.offerFor(now, a, lacks, &c.found)
+	rule, s := c.offerFor(now, g, a, lacks, &c.found)
 	defer c.found.clear()
 	if !s.enough {
 		if !s.soonest.IsZero() {
@@ -475,8 +476,12 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 			g.await(now.Add(pauseFirst), c.limitsVersion, foundTaken)
 			return s.looked
 		}
+		if c.bar(g, false); s.displaced {
+			g.await(now.Add(pauseFirst), c.limitsVersion, "")
+			g.pause.why = "gangs that have what it lacks took its place"
+			return s.looked
+		}
 		g.rest(now, c.limitsVersion, "the gangs that may be evicted do not have what it lacks")
-		c.bar(g, false)
 		return s.looked
 	}
 	c.mandates++
@@ -515,6 +520,9 @@ type offer struct {
 	need   int     // so many of them would be taken if all had room where it is needed
 	enough bool    // all of them would free what is lacking
 	sides  []*side // a parent before its children
+
+	displacers map[identity]bool // not taken: those who displaced it
+	displaced  bool              // some of those that were looked at are among them
 
 	looked  int       // gangs, to find them,
 	each    int       // of each queue at most
@@ -608,14 +616,17 @@ func (s *offer) plenty(lacks []lack) bool {
 }
 
 // admits reports whether a gang with a reservation may go now, and notes when it may if it has not run for long enough.
-func (s *offer) admits(now time.Time, r *reservation, least time.Duration) bool {
-	switch r.spares(now, least) {
+func (s *offer) admits(now time.Time, g *gang, least time.Duration) bool {
+	switch g.res.spares(now, least) {
 	case "":
-		return true
+		if len(s.displacers) == 0 || !s.displacers[g.identity()] {
+			return true
+		}
+		s.displaced = true
 	case claimedAlready:
 		s.taken = true
 	case tooYoung:
-		if at := time.UnixMilli(r.granted).Add(least); s.soonest.IsZero() || at.Before(s.soonest) {
+		if at := time.UnixMilli(g.res.granted).Add(least); s.soonest.IsZero() || at.Before(s.soonest) {
 			s.soonest = at
 		}
 	}
@@ -624,18 +635,19 @@ func (s *offer) admits(now time.Time, r *reservation, least time.Duration) bool 
 
 // offerFor returns who may be taken for an ask: of other queues, or if these do not have what it lacks, of its own. The offer is valid
 // until the next one in the same memory.
-func (c *Core) offerFor(now time.Time, a ask, lacks []lack, f *found) (wire.Rule, *offer) {
+func (c *Core) offerFor(now time.Time, g *gang, a ask, lacks []lack, f *found) (wire.Rule, *offer) {
 	f.clear()
-	s := reclaimable(now, a, lacks, f)
+	displacers := c.displacedBy(g)
+	s := reclaimable(now, a, lacks, &offer{found: f, displacers: displacers, freed: make([]int64, len(lacks))})
 	if s.enough = s.cover(lacks); s.enough {
 		return wire.Rule_RULE_RECLAIM, s
 	}
-	soonest, looked, taken := s.soonest, s.looked, s.taken
+	soonest, looked, taken, displaced := s.soonest, s.looked, s.taken, s.displaced
 	f.clear()
-	if s = preemptible(now, a, lacks, f); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
+	if s = preemptible(now, a, lacks, &offer{found: f, displacers: displacers}); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
 		s.soonest = soonest
 	}
-	s.looked, s.taken = s.looked+looked, s.taken || taken
+	s.looked, s.taken, s.displaced = s.looked+looked, s.taken || taken, s.displaced || displaced
 	s.enough = s.cover(lacks)
 	return wire.Rule_RULE_PREEMPT, s
 }
@@ -662,8 +674,7 @@ func goesFirst(a, b *candidate) int {
 }
 
 // preemptible returns the gangs that may be preempted for an ask.
-func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
-	s := &offer{found: f}
+func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
 	if !a.queue.preempts() {
 		return s
 	}
@@ -675,7 +686,7 @@ func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
 	for _, g := range newest(a.queue.reserved, lookedAtMost) {
 		s.looked++
 		h := g.holding()
-		if s.taken = s.taken || g.offeredTo != nil; !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g.res, least) {
+		if s.taken = s.taken || g.offeredTo != nil; !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g, least) {
 			continue
 		}
 		if borrows && len(a.demand) > 0 && usesAny(a.queue.threshold(), h.amounts) {
@@ -683,7 +694,7 @@ func preemptible(now time.Time, a ask, lacks []lack, f *found) *offer {
 		}
 		s.found.add(g, d, h)
 	}
-	s.gangs = f.order
+	s.gangs = s.found.order
 	slices.SortFunc(s.gangs, goesFirst)
 	s.gangs = s.gangs[:min(len(s.gangs), candidatesAtMost)]
 	s.chooseFirst(lacks)
@@ -709,8 +720,7 @@ func (s *offer) chooseFirst(lacks []lack) {
 
 // reclaimable returns the gangs of other queues that may be taken for an ask: those of the nearest queues first, of these the ones that are
 // most above their thresholds, level by level.
-func reclaimable(now time.Time, a ask, lacks []lack, f *found) *offer {
-	s := &offer{found: f, freed: make([]int64, len(lacks))}
+func reclaimable(now time.Time, a ask, lacks []lack, s *offer) *offer {
 	for mine := a.queue; mine.parent != nil && s.looked < lookedAtMost; mine = mine.parent {
 		if !mine.mayTake(a) {
 			continue
@@ -819,7 +829,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 		if last == nil || !slices.Equal(h.amounts, last) {
 			last, loses, borrowed = h.amounts, other.loses(h, lacks), !usesAny(q.threshold(), h.amounts)
 		}
-		if loses && s.admits(now, g.res, least) {
+		if loses && s.admits(now, g, least) {
 			s.found.add(g, d, h)
 			d.borrowed = d.borrowed && borrowed
 		}

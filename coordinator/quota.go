@@ -227,10 +227,11 @@ type queue struct {
 	gate      *gate         // of root: for how much gangs are admitted (supply.go)
 	expected  account       // for what gangs in the subtree wait that quota admits, and nodes have no room for (supply.go)
 
-	reserved []*gang            // with a reservation in this very queue, in no order
-	tenants  map[string]*tenant // of this very queue, by namespace; never walked
-	admitted int                // reservations in the subtree
-	waiting  int                // requests in the subtree
+	reserved   []*gang            // with a reservation in this very queue, in no order
+	tenants    map[string]*tenant // of this very queue, by namespace; never walked
+	admitted   int                // reservations in the subtree
+	departures uint64             // how often one was given back, or became smaller, and for no claim (displacement.go)
+	waiting    int                // requests in the subtree
 
 	classes       *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (demand.go); nil before the first
 	classOf       map[string]*demandClass

@@ -28,14 +28,14 @@ import (
 // for ever. A side that loses must be above in one of those that are lacking, if it names any of them. A gang of which its queue names
 // nothing is borrowed altogether.
 //
-// Why it ends. Look at the queues of one level, below the highest queue at which reclaims go on for ever, and at the sum of what each of
-// them has above its threshold. The claimant's side stays within, so it adds nothing; each victim's side was above, so the sum falls. It
-// rises again only by grants above a threshold, and there are none in a resource that somebody lacks who may reclaim it (bars). Thresholds
-// change only when gangs come or go, or an administrator edits. Preemptions in a queue make its list of priorities larger in
-// lexicographic order. TestReclaimEnds looks for a counterexample, and finds those of the rules that were dropped.
+// Why queues do not take from each other in turn. Look at the queues of one level, and at the sum of what each of them has above its threshold.
+// The claimant's side stays within, so it adds nothing; each victim's side was above, so the sum falls. It rises again only by grants above
+// a threshold, and there are none in a resource that somebody lacks who may reclaim it (bars). Thresholds change only when gangs come or go,
+// or an administrator edits. Preemptions in a queue make its list of priorities larger in lexicographic order.
 //
-// Known not to hold: where a capability limits a resource that no queue of the level names, six gangs can evict each other in a circle. One
-// that lacks only that resource takes it from a queue that is above its threshold in another. 1 of 120,000 worlds had it.
+// That is no proof where gangs use several resources: somebody who may reclaim nothing at present bars nobody. Evictions end because gangs take
+// nothing from those who displaced them (displacement.go). TestReclaimEnds looks for a counterexample to both together, and finds those of
+// the rules that were dropped.
 
 // ask is a gang that waits, as these rules see it.
 type ask struct {

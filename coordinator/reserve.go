@@ -411,6 +411,9 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if !g.ref.GetSingle() && len(g.res.pods) == 0 && !g.res.forced {
 			g.res.rank.Priority = m.GetPriority() // it was reserved before it had pods, whose priority counts
 		}
+		if !delta.IsZero() && !shrunk {
+			g.res.queue.departed()
+		}
 		c.charge(g, demand)
 		c.name(g, pods)
 		c.put(b, g)
@@ -657,7 +660,11 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 	if g.req != nil {
 		c.withdraw(g.req)
 	}
-	if g.res != nil {
+	if r := g.res; r != nil {
+		stuck := g.stuck != nil && now.Before(g.stuck.seen.Add(stuckFor))
+		if r.yields == nil && !stuck && !r.demand.IsZero() { // else it asks again, or nothing of it was charged
+			r.queue.departed()
+		}
 		c.release(g)
 		g.batch = b.id
 		b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))
