@@ -67,9 +67,15 @@ func (a *demandClass) lastDenial() *shortfall {
 	return &a.denied
 }
 
+// mayWait reports whether the requests of a class were not denied for something that somebody has to edit first.
+func (a *demandClass) mayWait() bool {
+	l := a.lastDenial()
+	return a != nil && (l == nil || l.waits())
+}
+
 func (c *Core) standingOf(now time.Time, g *gang) *wire.StandingReply {
 	out := &wire.StandingReply{Known: true}
-	if r := g.req; r != nil && r.demandClass != nil && (g.res == nil || g.res.claim == nil) { // a claim has its turn behind it
+	if r := g.req; r != nil && r.demandClass.mayWait() && (g.res == nil || g.res.claim == nil) { // a claim has its turn behind it
 		c.lineUp(now)
 		for q := r.queue; q.parent != nil; q = q.parent {
 			out.Turns = append(out.Turns, q.turn(r))
@@ -169,6 +175,8 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 	case c.refilling || c.began != nil || !c.tree.evicts || g.res != nil && (g.res.closing || g.res.claimedBy != nil):
 		return "", "", time.Time{}
 	case r == nil && !g.lacksRoom(now):
+		return "", "", time.Time{}
+	case r != nil && !r.demandClass.mayWait(): // for an edit of its queue: no gang that ends helps
 		return "", "", time.Time{}
 	case r != nil && g.res != nil && !g.res.demand.IsZero():
 		return "nobody is evicted for it: what a gang that has started asks for in addition is not taken from others", "", time.Time{}
