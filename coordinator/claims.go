@@ -284,7 +284,7 @@ func (c *Core) advanceClaims(now time.Time, b *batch) {
 // victims go is part of it.
 func (c *Core) unlawful(now time.Time, x *claim) string {
 	if !now.Before(x.until) {
-		return "it took too long"
+		return "its claim ended, because pods that were evicted for it were not gone in time"
 	}
 	if x.judged == c.limitsVersion {
 		return ""

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"container/heap"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -136,7 +137,7 @@ func (r *reservation) spares(now time.Time, least time.Duration) string {
 	case r.claimedBy != nil:
 		return claimedAlready
 	case !r.preemptible || r.forced:
-		return "it may not be evicted"
+		return notPreemptible
 	case now.UnixMilli()-r.granted < least.Milliseconds() && !fault.On(fault.RuntimeForgotten):
 		return tooYoung
 	}
@@ -144,6 +145,7 @@ func (r *reservation) spares(now time.Time, least time.Duration) string {
 }
 
 const (
+	notPreemptible = "it may not be evicted"
 	tooYoung       = "it started too short a time ago"
 	notCharged     = "it is not charged, or leaves"
 	claimedAlready = "it makes room for another gang already"
@@ -481,7 +483,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 			g.pause.why = "gangs that have what it lacks took its place"
 			return s.looked
 		}
-		g.rest(now, c.limitsVersion, "the gangs that may be evicted do not have what it lacks")
+		g.rest(now, c.limitsVersion, s.tooLittle())
 		return s.looked
 	}
 	c.mandates++
@@ -528,6 +530,8 @@ type offer struct {
 	each    int       // of each queue at most
 	taken   bool      // some of those that were looked at make room for others already, or were offered to them
 	freed   []int64   // by them, of each of what is lacking
+	exempt  int       // how many of them may not be evicted,
+	some    bool      // and that some may
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
 
@@ -625,12 +629,26 @@ func (s *offer) admits(now time.Time, g *gang, least time.Duration) bool {
 		s.displaced = true
 	case claimedAlready:
 		s.taken = true
+	case notPreemptible:
+		s.exempt++
 	case tooYoung:
 		if at := time.UnixMilli(g.res.granted).Add(least); s.soonest.IsZero() || at.Before(s.soonest) {
 			s.soonest = at
 		}
 	}
 	return false
+}
+
+// tooLittle says that an offer does not have what an ask lacks.
+func (s *offer) tooLittle() string {
+	const exempt = "because of preemptible: false or of pods without a controller"
+	switch {
+	case s.exempt == 0:
+		return "the gangs that may be evicted do not have what it lacks"
+	case !s.some:
+		return "none of the gangs that have what it lacks may be evicted, " + exempt
+	}
+	return fmt.Sprintf("the gangs that may be evicted do not have what it lacks; those that may not be, %s: %d", exempt, s.exempt)
 }
 
 // offerFor returns who may be taken for an ask: of other queues, or if these do not have what it lacks, of its own. The offer is valid
@@ -642,12 +660,13 @@ func (c *Core) offerFor(now time.Time, g *gang, a ask, lacks []lack, f *found) (
 	if s.enough = s.cover(lacks); s.enough {
 		return wire.Rule_RULE_RECLAIM, s
 	}
-	soonest, looked, taken, displaced := s.soonest, s.looked, s.taken, s.displaced
+	others, some := *s, len(s.gangs) > 0
 	f.clear()
-	if s = preemptible(now, a, lacks, &offer{found: f, displacers: displacers}); s.soonest.IsZero() || !soonest.IsZero() && soonest.Before(s.soonest) {
-		s.soonest = soonest
+	if s = preemptible(now, a, lacks, &offer{found: f, displacers: displacers}); s.soonest.IsZero() || !others.soonest.IsZero() && others.soonest.Before(s.soonest) {
+		s.soonest = others.soonest
 	}
-	s.looked, s.taken, s.displaced = s.looked+looked, s.taken || taken, s.displaced || displaced
+	s.looked, s.exempt, s.some = s.looked+others.looked, s.exempt+others.exempt, some || len(s.gangs) > 0
+	s.taken, s.displaced = s.taken || others.taken, s.displaced || others.displaced
 	s.enough = s.cover(lacks)
 	return wire.Rule_RULE_PREEMPT, s
 }

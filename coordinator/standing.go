@@ -67,9 +67,15 @@ func (a *demandClass) lastDenial() *shortfall {
 	return &a.denied
 }
 
+// mayWait reports whether the requests of a class were not denied for something that somebody has to edit first.
+func (a *demandClass) mayWait() bool {
+	l := a.lastDenial()
+	return a != nil && (l == nil || l.waits())
+}
+
 func (c *Core) standingOf(now time.Time, g *gang) *wire.StandingReply {
 	out := &wire.StandingReply{Known: true}
-	if r := g.req; r != nil && r.demandClass != nil && (g.res == nil || g.res.claim == nil) { // a claim has its turn behind it
+	if r := g.req; r != nil && r.demandClass.mayWait() && (g.res == nil || g.res.claim == nil) { // a claim has its turn behind it
 		c.lineUp(now)
 		for q := r.queue; q.parent != nil; q = q.parent {
 			out.Turns = append(out.Turns, q.turn(r))
@@ -170,6 +176,8 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		return "", "", time.Time{}
 	case r == nil && !g.lacksRoom(now):
 		return "", "", time.Time{}
+	case r != nil && !r.demandClass.mayWait(): // for an edit of its queue: no gang that ends helps
+		return "", "", time.Time{}
 	case r != nil && g.res != nil && !g.res.demand.IsZero():
 		return "nobody is evicted for it: what a gang that has started asks for in addition is not taken from others", "", time.Time{}
 	case r != nil && !r.claims:
@@ -181,8 +189,10 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 	case g.paused(now, c.limitsVersion) && g.pause.found == foundYoung:
 		return foundYoung, "the first of them may be evicted", g.pause.until
 	case g.paused(now, c.limitsVersion):
-		words = cmp.Or(g.pause.found, "no gangs were found whose eviction would let it start")
-		if g.pause.why != "" {
+		switch words = g.pause.found; {
+		case words == "":
+			words = "nobody is evicted for it now: " + cmp.Or(g.pause.why, "no gangs were found whose eviction would let it start")
+		case g.pause.why != "":
 			words += ": " + g.pause.why
 		}
 		return words, "it looks again", g.pause.until
@@ -217,6 +227,9 @@ func gangs(n int) string {
 // whyNobody says why others may not be evicted for an ask that has no prospect: of reclaim, at the level at which it comes closest.
 func (a ask) whyNobody(lacks []lack) string {
 	if len(lacks) == 0 {
+		if p := a.leaving(); p != nil {
+			return fmt.Sprintf("gangs below queue %q that were evicted have what it lacks, and their pods are not gone yet", p.path)
+		}
 		return "what it lacks is kept for guarantees, or for gangs that have waited longer"
 	}
 	reclaim, closest := "its queue has no siblings", 0
@@ -244,6 +257,18 @@ func (a ask) whyNobody(lacks []lack) string {
 		return reclaim + ", and no gang in its queue has a lower priority"
 	}
 	return reclaim + ", and its queue does not allow preemption"
+}
+
+// leaving returns the lowest queue of the path from which more of what is asked for is on its way out than was promised, nil for none.
+func (a ask) leaving() *queue {
+	for p := a.queue; p != nil; p = p.parent {
+		for _, d := range a.demand {
+			if d.Value > 0 && p.moves.get(d.Resource).amount() < 0 {
+				return p
+			}
+		}
+	}
+	return nil
 }
 
 // entitlement names the threshold of a queue.

@@ -241,10 +241,14 @@ func (w *WhyQueue) Text(now time.Time) string {
 		}
 	}
 	for _, c := range w.Claims {
+		of, are := "gangs", "are"
+		if c.Victims == 1 {
+			of, are = "gang", "is"
+		}
 		if c.Takes {
-			row("gives", "%d of its gangs are evicted for %s in whole or in part, and not gone yet", c.Victims, named(c.Gang))
+			row("gives", "%d of its gangs %s evicted for %s in whole or in part, and not gone yet", c.Victims, are, named(c.Gang))
 		} else {
-			row("gets", "%d gangs are evicted for %s in whole or in part, and not gone yet", c.Victims, named(c.Gang))
+			row("gets", "%d %s %s evicted for %s in whole or in part, and not gone yet", c.Victims, of, are, named(c.Gang))
 		}
 	}
 	if w.MoreClaims > 0 {

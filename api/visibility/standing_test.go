@@ -43,7 +43,7 @@ func TestStanding(t *testing.T) {
   turn     queue "ml.prod" is 2nd of the 3 below "ml" in which gangs wait: within what it deserves (cpu 4 + 2500m of 8)
   claims   3 gangs are evicted for it in whole or in part, and not gone yet, the claim ends in 1m5s
   gets     3 gangs are evicted for ns/train in whole or in part, and not gone yet
-  gives    1 of its gangs are evicted for a gang of another namespace in whole or in part, and not gone yet
+  gives    1 of its gangs is evicted for a gang of another namespace in whole or in part, and not gone yet
            and 2 more claims
 
 RESOURCE         CHARGED   YIELDING   PROMISED   WANTED   FAIR SHARE   GUARANTEE   DESERVED   CAPABILITY

@@ -78,6 +78,7 @@ type rooms struct {
 	again time.Time // when they are asked once more
 
 	looked, left time.Time // when awaited pods were looked for last, and seen last
+	since        time.Time // when the gang, which is charged, began to wait for them
 }
 
 // roomCall is the last HoldRequest to a shard. Its serial is that of unsolicited replies, too.
@@ -90,6 +91,13 @@ type roomCall struct {
 
 // settled is how long after the last awaited pod is gone promises may take to become holds. Then the missing pods are searched.
 const settled = 10 * time.Second
+
+// leaveFor is how much longer than their grace period awaited pods may take to leave, and graceMost the longest that counts of it: as a claim
+// waits at the coordinator. Then a gang that is charged gives all back, and looks for other rooms: the node of a pod may be dead.
+const (
+	leaveFor  = time.Minute
+	graceMost = time.Hour
+)
 
 // worstRank takes no other gang's holds.
 func worstRank(g *gang) *wire.Rank {
@@ -602,6 +610,10 @@ func (c *Core) keepRooms(g *gang) bool {
 	if g.state == holding {
 		g.blocked = report.Reason{Code: v1alpha1.ReasonWaiting, Message: report.Claims(ch.victims)}
 	}
+	if g.state == holding && g.tally.promised > 0 && c.awaitsInVain(g) {
+		c.renounce(g)
+		return false
+	}
 	if g.tally.promised > 0 && c.haveLeft(g) {
 		for _, p := range pods {
 			if p.stage == promised {
@@ -659,18 +671,41 @@ func (c *Core) haveLeft(g *gang) bool {
 		return false
 	}
 	r.looked = c.now
-	bound := c.boundGangs()
-	for _, uid := range g.charge.awaits {
-		if _, stays := bound[uid]; stays || c.pods[uid] != nil && c.pods[uid].isBound() {
-			r.left = c.now
-			return false
-		}
+	if c.stay(g.charge.awaits) {
+		r.left = c.now
+		return false
 	}
 	if c.now.Before(r.left.Add(settled)) {
 		return false
 	}
 	r.left = c.now
 	return true
+}
+
+// stay reports whether one of some pods, or a pod of some gangs, is still there.
+func (c *Core) stay(awaits []string) bool {
+	bound := c.boundGangs()
+	return slices.ContainsFunc(awaits, func(uid string) bool {
+		_, gang := bound[uid]
+		return gang || c.pods[uid] != nil && c.pods[uid].isBound()
+	})
+}
+
+// awaitsInVain reports whether pods that a charged gang awaits are still there, and all of these have had the time to leave.
+func (c *Core) awaitsInVain(g *gang) bool {
+	r := &g.rooms
+	if r.since.IsZero() {
+		r.since = c.now
+	}
+	at := r.since.Add(leaveFor)
+	if !c.now.Before(at) {
+		at = at.Add(min(c.graceOf(g.charge.awaits), graceMost))
+	}
+	if c.now.Before(at) {
+		c.wakeAt(g, at)
+		return false
+	}
+	return c.stay(g.charge.awaits)
 }
 
 // asked returns the member that was asked last for missing pods.
@@ -744,7 +779,7 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 			c.claimedPods(x.message.GetVictims(), time.Duration(x.message.GetGraceMs())*time.Millisecond)
 			ch.claim, ch.victims = m.GetMandate(), victimNames(x.message.GetVictims())
 			ch.awaits = slices.Clone(x.awaits)
-			g.claim = nil
+			g.claim, g.rooms.since = nil, time.Time{}
 			c.tellClaimed(g)
 		}
 		return

@@ -123,7 +123,7 @@ type Core struct {
 	promised map[string][]*promisedRoom // by node, in their order
 	awaited  map[string]*promisedRoom   // by UID of a pod, or name of another charge, that it waits for
 	rooms    uint64                     // promised so far
-	leaving  map[string]bool            // bound pods that are being deleted: by UID
+	leaving  map[string]time.Time       // bound pods that are being deleted: by UID, when they are overdue
 	untold   map[string]bool            // gangs of which promises became holds
 
 	unsent map[*commit]bool // that may wait for Bind
@@ -196,7 +196,7 @@ func New(cfg Config) *Core {
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
 		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
-		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, promised: map[string][]*promisedRoom{}, awaited: map[string]*promisedRoom{}, leaving: map[string]bool{}, untold: map[string]bool{}, unsent: map[*commit]bool{},
+		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, promised: map[string][]*promisedRoom{}, awaited: map[string]*promisedRoom{}, leaving: map[string]time.Time{}, untold: map[string]bool{}, unsent: map[*commit]bool{},
 		unreported: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, requesters: map[api.Incarnation]time.Time{}, requested: map[uint64]*requestedClass{},
 	}
 	c.cache = cache.New(cache.Config{Policy: cfg.Policy, Elsewhere: c.elsewhere})

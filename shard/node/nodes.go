@@ -229,13 +229,23 @@ func boundKind(p *api.Pod) cache.Kind {
 // gangOfBound returns the UID of the gang of a bound pod: a pod that others have bound is one of its own.
 func gangOfBound(p *api.Pod) string { return cmp.Or(p.Gang, p.UID) }
 
-// leaves notes whether a bound pod is being deleted.
+// leaves notes whether a bound pod is being deleted, and when it is overdue.
 func (c *Core) leaves(p *api.Pod) {
-	if p.Deleting {
-		c.leaving[p.UID] = true
-	} else {
+	if !p.Deleting {
 		delete(c.leaving, p.UID)
+	} else if _, known := c.leaving[p.UID]; !known {
+		c.leaving[p.UID] = c.now.Add(time.Duration(p.GraceSeconds)*time.Second + overdueAfter)
 	}
+}
+
+// overdueAfter is how much longer than its grace period a pod that is being deleted may take to go. Then nobody counts on its room any more:
+// its node is dead, or somebody does not remove a finalizer.
+const overdueAfter = time.Minute
+
+// leavesSoon reports whether a bound pod is being deleted, and not overdue.
+func (c *Core) leavesSoon(uid string) bool {
+	overdue, leaving := c.leaving[uid]
+	return leaving && c.now.Before(overdue)
 }
 
 // countGroups counts a pod without what it requests: it repels others, and is repelled, for as long as it is there.

@@ -185,7 +185,7 @@ func (c *Core) wouldFit(g *gang, room *promisedRoom, at *cache.NodePods, counted
 			if other := c.awaited[uid]; other != nil && (other.gang == g || !fault.On(fault.PromiseReplaced)) {
 				continue
 			}
-			if c.leaving[uid] == deleting && c.isCharged(uid) {
+			if c.leavesSoon(uid) == deleting && c.isCharged(uid) {
 				more = append(more, uid)
 			}
 		}

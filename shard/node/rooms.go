@@ -96,7 +96,7 @@ type leaver struct {
 }
 
 // leavers says whose the charges on nodes are to the gang of a question, and who those are that leave: its candidates, and others as they are
-// found to have pods that are being deleted. What another gang was promised stays.
+// found to have pods that are being deleted, and not overdue. What another gang was promised stays.
 func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang string) cache.Whose, []leaver) {
 	candidates := m.GetCandidates()
 	list := make([]leaver, 0, min(len(candidates), maxCandidates)) // and those that leave anyway
@@ -108,6 +108,9 @@ func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang strin
 		}
 	}
 	for _, uid := range api.SortedKeys(c.leaving) {
+		if !c.leavesSoon(uid) {
+			continue
+		}
 		p, _ := c.cache.Lookup(uid)
 		if numbers[p.Gang] == 0 {
 			list = append(list, leaver{gang: p.Gang, anyway: true})
@@ -126,7 +129,7 @@ func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang strin
 		if who == 0 || of == "" {
 			who = numbers[of]
 		}
-		if who == 0 || list[who-1].anyway && !c.leaving[uid] {
+		if who == 0 || list[who-1].anyway && !c.leavesSoon(uid) {
 			return cache.Stays
 		}
 		if r := c.awaited[uid]; r != nil && r.gang.ref.GetUid() != m.GetGangUid() {
