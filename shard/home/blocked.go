@@ -137,7 +137,7 @@ func (c *Core) reservedVerdict(g *gang) report.Verdict {
 		}
 		return v
 	case g.blocked.Is(v1alpha1.ReasonUnschedulable):
-		return report.Verdict{Reason: report.Released()}
+		return report.Verdict{Reason: report.NoCapacity()}
 	case g.blocked.Is(v1alpha1.ReasonVolumesNotBound):
 		return report.Verdict{Reason: report.ReleasedFor(g.blocked)}
 	case !g.blocked.None():

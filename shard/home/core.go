@@ -28,10 +28,10 @@ type Core struct {
 	// The cluster as it is seen, whoever owns what (pods.go).
 	objects      *intake.Objects
 	priorities   map[string]int64
-	young        []*intake.Group  // first seen not long ago, in order
-	goneGroups   recent[struct{}] // UIDs, so that a late event does not bring one back
-	lostGroups   recent[struct{}] // names of PodGroups that are gone, for pods that start alone (membership.go)
-	goneNames    []intake.Name    // only with fault.NamesNotUIDs: what a work queue of names would hold
+	young        []*intake.Group          // first seen not long ago, in order
+	goneGroups   recent[string, struct{}] // UIDs, so that a late event does not bring one back
+	lostGroups   recent[string, struct{}] // names of PodGroups that are gone, for pods that start alone (membership.go)
+	goneNames    []intake.Name            // only with fault.NamesNotUIDs: what a work queue of names would hold
 	pods         map[string]*pod
 	clusterNodes map[string]*api.Node  // all nodes of the cluster (foreign.go)
 	foreign      map[string]*foreignOn // node -> pods there that somebody else bound
@@ -59,7 +59,7 @@ type Core struct {
 
 	// Gangs of active buckets.
 	gangs                  map[string]*gang
-	released               recent[*wire.GangRef] // gangs given back and forgotten, for answers that come late
+	released               recent[string, *wire.GangRef] // gangs given back and forgotten, for answers that come late
 	dirty                  []*gang
 	large                  []*gang // with many pods, and touched: looked at soon
 	timers                 timers
@@ -69,11 +69,11 @@ type Core struct {
 	lookAgain              time.Time            // when all sleepers may be looked through again
 	wakes                  fair.Queues[[]*gang] // whose sleep is over, and that wait for wakeTokens
 	wakeTokens             fair.Tokens
-	editLines              map[string][]*gang // that wait to start over, by namespace (pacing.go)
-	paces                  recent[edits]      // of gangs that were forgotten
-	editing                fair.Budget        // pods that start over
-	sent                   fair.Budget        // bytes of classes (classes.go)
-	counter                uint32             // of serials
+	editLines              map[string][]*gang    // that wait to start over, by namespace (pacing.go)
+	paces                  recent[string, edits] // of gangs that were forgotten
+	editing                fair.Budget           // pods that start over
+	sent                   fair.Budget           // bytes of classes (classes.go)
+	counter                uint32                // of serials
 	explanations           explanations
 	surveys                surveys
 	repellers              repellers
@@ -118,13 +118,13 @@ type Core struct {
 	ruledSleepers
 
 	budgets    *disruption.Budgets      // disrupt.go
-	unheeded   recent[struct{}]         // namespaces of which was logged that a PodDisruptionBudget is not heeded
+	unheeded   recent[string, struct{}] // namespaces of which was logged that a PodDisruptionBudget is not heeded
 	graces     map[string]time.Duration // boundGangs,
 	gracesAt   time.Time                // and when
 	roomProbes uint64
-	probed     recent[string] // gangs by serial of their RoomProbes
+	probed     recent[string, string] // gangs by serial of their RoomProbes
 
-	deleted recent[bool] // UIDs of PodGroups whose end the watch showed
+	deleted recent[string, bool] // UIDs of PodGroups whose end the watch showed
 
 	bound     []GangBound // observe.go
 	takeovers []time.Duration
@@ -166,7 +166,7 @@ func New(cfg Config) *Core {
 			tokens: fair.Tokens{Rate: cfg.ExplainBudget}, spent: fair.Budget{Rate: explainsByNamespace}},
 		wakeTokens: fair.Tokens{Rate: wakesPerSecond},
 		topology:   view, ownView: cfg.Topology == nil, unjudged: map[string]*gang{},
-		ruledSleepers: ruledSleepers{of: map[string][]*gang{}, opened: map[string]bool{}, left: map[string]int{}, again: map[string]time.Time{}, shut: map[string]map[uint64]shut{}},
+		ruledSleepers: ruledSleepers{of: map[string][]*gang{}, opened: map[string]bool{}, left: map[string]int{}, again: map[string]time.Time{}, shut: map[string]map[uint64]shut{}, entering: map[kin]int{}},
 	}
 	c.budgets = disruption.New(func(uid string) *api.Pod {
 		if p := c.pods[uid]; p != nil {
@@ -444,16 +444,16 @@ func (c *Core) broken(message string, attrs ...slog.Attr) {
 }
 
 // recent remembers the last few thousand keys.
-type recent[V any] struct {
-	values map[string]V
-	order  []string
+type recent[K comparable, V any] struct {
+	values map[K]V
+	order  []K
 }
 
 const recentSize = 4096
 
-func (r *recent[V]) put(key string, v V) {
+func (r *recent[K, V]) put(key K, v V) {
 	if r.values == nil {
-		r.values = map[string]V{}
+		r.values = map[K]V{}
 	}
 	if _, known := r.values[key]; !known {
 		if len(r.order) >= recentSize {
@@ -465,7 +465,7 @@ func (r *recent[V]) put(key string, v V) {
 	r.values[key] = v
 }
 
-func (r *recent[V]) get(key string) (V, bool) {
+func (r *recent[K, V]) get(key K) (V, bool) {
 	v, ok := r.values[key]
 	return v, ok
 }

@@ -304,6 +304,9 @@ func (c *Core) collect(g *gang) {
 			return
 		}
 	}
+	if c.comesEarly(g) {
+		return
+	}
 	c.requestQuota(g, c.choose(g), false)
 	c.become(g, waiting)
 }
@@ -433,6 +436,7 @@ func (c *Core) retire(g *gang) {
 // drop forgets a gang.
 func (c *Core) drop(g *gang) {
 	g.dropped = true
+	c.leaveEntry(g, collecting)
 	c.keepPace(g)
 	c.freeSlot(g)
 	c.wakeUp(g)

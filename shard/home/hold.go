@@ -32,6 +32,7 @@ type search struct {
 	neverFor time.Duration // backoff of a gang that no node would take
 	sleep    *sleep
 	inRuled  bool // in Core.ruledSleepers
+	entered  kin  // counted in ruledSleepers.entering, zero if it is not
 	inLine   bool // in Core.wakes
 	gaveUp   bool // further pods found no capacity and are not charged while it sleeps
 	mendBy   time.Time
@@ -169,6 +170,7 @@ func (c *Core) giveUpIfOverdue(g *gang) bool {
 	if g.blocked.None() {
 		g.blocked = report.SilentShards()
 	}
+	c.noteStuck(g)
 	c.retreat(g, giveUp)
 	return true
 }

@@ -23,8 +23,9 @@ package home
 // answered. What comes after it is decided from the cause and from what is bound then (resume). running is left only when nothing is
 // charged any more and the PodGroup is gone: a gang that started is never rolled back.
 //
-// collecting is one state on purpose, although it has three reasons: too few pods, something in the way, and a pause after a failure.
-// Nothing is outstanding in any of them, and each event looks at all of them anew; which one holds is in gang.blocked and search.sleep.
+// collecting is one state on purpose, although it has four reasons: too few pods, something in the way, no domain that takes its only pod,
+// and a pause after a failure. Nothing is outstanding in any of them, and each event looks at all of them anew; which one holds is in
+// gang.blocked and search.sleep.
 
 // A claim (claim.go) is no state: it goes on in waiting, where quota lacks, and in ready and holding, where room does, and ends with them.
 // gang.claim has the work on a mandate, and charge.awaits what the record says once a claim was accepted.
@@ -65,6 +66,9 @@ var follows = [...]states{
 	evicting:    of(running, withdrawing, releasing, binding),
 }
 
+// seeking are the states of a gang that asks for quota and room, and has not found room yet.
+const seeking states = 1<<waiting | 1<<ready | 1<<holding
+
 const leave states = 1<<collecting | 1<<running | 1<<withdrawing | 1<<releasing
 
 // states is a set of states.
@@ -81,6 +85,9 @@ func of(list ...state) (s states) {
 func (c *Core) become(g *gang, to state) {
 	if to != g.state && follows[g.state]&(1<<to) == 0 {
 		c.broken("a gang that is " + g.state.String() + " does not become " + to.String())
+	}
+	if seeking&(1<<to) == 0 {
+		c.leaveEntry(g, to)
 	}
 	g.state = to
 }

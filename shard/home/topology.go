@@ -12,7 +12,7 @@ import (
 
 // Constraints over sets of nodes (package topology). A gang whose rows are at several shards is judged here, when all of them are durable
 // and the log of intents was seen up to the last; only then Bind is said. A gang that found no node because of such constraints is woken
-// when something is counted otherwise for its namespace.
+// when something is counted otherwise for its namespace. A gang of one pod that no domain takes does not even ask for its quota.
 
 // mayBind reports whether a prepared gang may be bound. If it may not, it starts over.
 func (c *Core) mayBind(g *gang) bool {
@@ -116,6 +116,15 @@ type ruledSleepers struct {
 	again  map[string]time.Time
 	next   time.Time
 	shut   map[string]map[uint64]shut // by namespace, and hash of a class
+
+	entering map[kin]int       // gangs of one pod that have asked for quota and have no room yet
+	stuck    recent[kin, bool] // the last of them that left found no room
+}
+
+// kin are the pods of a namespace with equal classes.
+type kin struct {
+	namespace string
+	class     uint64 // its hash
 }
 
 // shut says that no pod of a class found a node.
@@ -132,6 +141,7 @@ const (
 	ruledMore   = 4
 	ruledEvery  = 5 * time.Millisecond
 	ruledShut   = 1024 // classes of a namespace that are known to find no node
+	ruledStuck  = 4096 // kinds of which it is known that the last pod waited in vain
 )
 
 // sleepRuled notes that a gang sleeps.
@@ -206,6 +216,58 @@ func (c *Core) barred(g *gang) bool {
 	return p != nil && c.open(p, 1, 0) == 0
 }
 
+// comesEarly reports whether no domain takes the pod of a gang of one yet, besides those of its kind that have asked for quota and find room
+// before it. It sleeps then, and asks nobody: others get the quota, which can use it.
+func (c *Core) comesEarly(g *gang) bool {
+	p := g.alone()
+	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved || g.charge.reserve != nil || g.charge.claimed() {
+		return false
+	}
+	c.ask([]*pod{p})
+	of := kin{p.Namespace, p.asked.Hash()}
+	if !c.mayEnter(p, of, 0) {
+		c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1})
+		c.sleep(g, false)
+		return true
+	}
+	g.search.entered = of
+	c.ruledSleepers.entering[of]++
+	return false
+}
+
+// mayEnter reports whether a pod may ask for quota beside those that have, and some more. Others will be bound before it has room, so it may
+// come some waves early; but not if the last one found none.
+func (c *Core) mayEnter(p *pod, of kin, more int) bool {
+	n, early := c.ruledSleepers.entering[of]+more, topology.Ahead
+	if stuck, _ := c.ruledSleepers.stuck.get(of); stuck {
+		early = 0
+	}
+	return c.open(p, n+1, early) > n
+}
+
+// leaveEntry notes that a gang that asked for quota and room has it, or gives up.
+func (c *Core) leaveEntry(g *gang, to state) {
+	s := &c.ruledSleepers
+	of := g.search.entered
+	if of == (kin{}) {
+		return
+	}
+	g.search.entered = kin{}
+	if s.entering[of]--; s.entering[of] == 0 {
+		delete(s.entering, of)
+	}
+	if stuck, _ := s.stuck.get(of); stuck && to == preparing {
+		s.stuck.put(of, false)
+	}
+}
+
+// noteStuck notes that a gang gives up.
+func (c *Core) noteStuck(g *gang) {
+	if of := g.search.entered; of != (kin{}) {
+		c.ruledSleepers.stuck.put(of, true)
+	}
+}
+
 // wakeRuled wakes some of them.
 func (c *Core) wakeRuled() {
 	s := &c.ruledSleepers
@@ -232,7 +294,7 @@ func (c *Core) wakeRuled() {
 			delete(s.shut, namespace)
 			most = ruledAtOnce
 		}
-		woken := map[*api.Class]int{}
+		woken := map[kin]int{}
 		list := s.of[namespace]
 		for looked := 0; len(list) > 0 && s.left[namespace] > 0 && looked < most; looked++ {
 			g := list[0]
@@ -243,12 +305,14 @@ func (c *Core) wakeRuled() {
 				continue
 			}
 			if p := g.alone(); p != nil {
-				if woken[p.Class] >= c.open(p, ruledAtOnce, 1) {
+				of := kin{p.Namespace, p.asked.Hash()}
+				n := woken[of]
+				if g.state == collecting && !c.mayEnter(p, of, n) || g.state != collecting && c.open(p, n+1, 1) <= n {
 					g.search.inRuled = true
 					list = append(list, g)
 					continue
 				}
-				woken[p.Class]++
+				woken[of]++
 			}
 			c.wakeUp(g)
 			g.search.backoff = 0

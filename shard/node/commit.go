@@ -99,7 +99,6 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		refuse(wire.CommitOutcome_COMMIT_HOLD_GONE, why, without)
 		return
 	}
-	mm.waves = slices.ContainsFunc(mm.rows, func(r *row) bool { return len(r.class.Joins) > 0 })
 	g.commits[mm.serial] = mm
 	c.queue = append(c.queue, mm)
 }
@@ -235,19 +234,8 @@ func (c *Core) gather() bool {
 	return rows < c.cfg.MaxRows
 }
 
-// gatheredAt is until when what comes is gathered. Pods that are spread, or follow others, come in waves: a wave waits until the pods of the one
-// before are bound, or at least placed, and so nobody who waits behind it gains anything if it waits longer.
-func (c *Core) gatheredAt() time.Time {
-	for _, m := range c.queue {
-		if m.waves {
-			return c.wrote.Add(min(c.cfg.WriteEvery, writeWaves))
-		}
-	}
-	return c.wrote.Add(c.cfg.WriteEvery)
-}
-
-// writeWaves is the pause between two intent transactions when pods of a wave wait.
-const writeWaves = 5 * time.Millisecond
+// gatheredAt is until when what comes is gathered.
+func (c *Core) gatheredAt() time.Time { return c.wrote.Add(c.cfg.WriteEvery) }
 
 // write puts waiting commits into one transaction, in their order, when none is in flight. A commit with more rows than
 // fit goes over several; it is prepared when the last is durable.

@@ -92,7 +92,6 @@ type commit struct {
 	table       int64
 	bind        bool
 	judged      bool // it may be bound, as far as other pods are concerned, or its home shard judges that
-	waves       bool // its pods are spread, or follow others
 	keep        bool // the room of rows that are given up stays the gang's
 	behind      behind
 	rows        []*row

@@ -21,7 +21,11 @@ func TestWaves(t *testing.T) {
 	}{{1, 1, 150}, {1, 6, 150}, {10, 6, 200}} {
 		t.Run(fmt.Sprintf("%d apps of %d queues", one.apps, one.queues), func(t *testing.T) {
 			const pods = 300
-			w, took := waves(one.apps, one.queues, pods)
+			w := waveWorld(one.queues)
+			begin := w.now
+			spreadPods(w, one.apps, one.queues, pods)
+			w.until(time.Minute, func() bool { return w.counts["bindings"] == pods })
+			took := w.now.Sub(begin)
 			rate, refused := pods/took.Seconds(), w.counts["rows given up"]
 			t.Logf("%.0f pods a second, %d rows given up", rate, refused)
 			if bound := w.counts["bindings"]; bound != pods || rate < one.least || refused > pods/10 {
@@ -31,8 +35,44 @@ func TestWaves(t *testing.T) {
 	}
 }
 
-// waves has pods of apps bound, and returns how long it took.
-func waves(apps, queues, pods int) (*world, time.Duration) {
+// TestBarredAskNothing: the nodes of one zone are full, so with maxSkew 1 two pods of an app are bound, and the others wait for a pod in that zone.
+// They do not take quota meanwhile, but for the one that looks whether there is room, and all are bound once there is.
+func TestBarredAskNothing(t *testing.T) {
+	const pods = 60
+	w := waveWorld(1)
+	full := func(cpu string) {
+		for i := 2; i < 9; i += 3 {
+			n := *w.api.nodes.objects[fmt.Sprintf("h%d", i)].Object.(*corev1.Node)
+			n.Status.Allocatable = list(map[string]string{"cpu": cpu, "pods": "1000"})
+			w.api.put(w.api.nodes, &n)
+		}
+	}
+	full("0")
+	spreadPods(w, 1, 1, pods)
+	w.until(30*time.Second, func() bool { return false })
+	if n := w.counts["bindings"]; n != 2 {
+		t.Fatalf("%d pods are bound, want 2", n)
+	}
+	first := w.counts["reservations requested"]
+	w.until(time.Minute, func() bool { return false })
+	if n := w.counts["reservations requested"] - first; first > pods || n > 10 {
+		t.Errorf("%d reservations were requested in the first 30 s, and %d in the minute after; want at most one a pod, and then one in 10 s", first, n)
+	}
+	full("1000")
+	w.until(20*time.Second, func() bool { return w.counts["bindings"] == pods })
+	if n := w.counts["bindings"]; n != pods {
+		t.Errorf("%d of %d pods are bound 20 s after there was room", n, pods)
+	}
+}
+
+func (w *world) until(most time.Duration, done func() bool) {
+	for end := w.now.Add(most); !done() && !w.events[0].at.After(end); {
+		w.next()
+	}
+}
+
+// waveWorld returns a world of three shards and three zones, each with three nodes, some of any shard.
+func waveWorld(queues int) *world {
 	w := newWorld(Config{Script: &Script{Jitter: 6}, Tail: 10})
 	w.begin()
 	w.calm = true
@@ -48,13 +88,12 @@ func waves(apps, queues, pods int) (*world, time.Duration) {
 	for i := range 3 {
 		w.act(fmt.Sprintf("shard s%d", i))
 	}
-	until := func(most time.Duration, done func() bool) {
-		for end := w.now.Add(most); !done() && !w.events[0].at.After(end); {
-			w.next()
-		}
-	}
-	until(10*time.Second, func() bool { return false })
-	begin := w.now
+	w.until(10*time.Second, func() bool { return false })
+	return w
+}
+
+// spreadPods has pods of apps made, 400 in a second.
+func spreadPods(w *world, apps, queues, pods int) {
 	for i := range pods {
 		w.after(time.Duration(i)*time.Second/400, func() {
 			app := fmt.Sprint(i % apps)
@@ -68,6 +107,4 @@ func waves(apps, queues, pods int) (*world, time.Duration) {
 			w.api.create(w.api.pods, p)
 		})
 	}
-	until(time.Minute, func() bool { return w.counts["bindings"] == pods })
-	return w, w.now.Sub(begin)
 }

@@ -346,9 +346,9 @@ func ReleasedFor(why Reason) Reason {
 	return Reason{v1alpha1.ReasonPending, "released because " + why.Message + "; requested again after a pause"}
 }
 
-// Released says that the reservation was given back for want of capacity.
-func Released() Reason {
-	return Reason{v1alpha1.ReasonPending, "released because there was not enough free capacity; requested again when capacity is freed"}
+// NoCapacity says that there is no reservation for want of capacity: it was given back, or is not requested yet.
+func NoCapacity() Reason {
+	return Reason{v1alpha1.ReasonPending, "not reserved while there is not enough free capacity; requested when capacity is freed"}
 }
 
 // NotRequested says that no reservation was requested yet.
