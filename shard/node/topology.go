@@ -186,10 +186,10 @@ func (c *Core) judge(m *commit) bool {
 			c.unjudged[m] = true
 			m.deadline = c.now.Add(c.cfg.PreparedLimit)
 		}
-		switch late := !c.now.Before(m.deadline); {
-		case v.Behind.None() && late:
+		switch {
+		case v.Behind.None() && !c.now.Before(m.deadline):
 			c.refuseAll(m, "the log of intents was not seen in time")
-		case !v.Behind.None() && (late || !c.now.Before(m.behind.limit())):
+		case !v.Behind.None() && c.waitedLong(m):
 			c.refuseAll(m, "node "+m.rows[0].node+": "+topology.Skewed.String())
 		}
 		return false
@@ -201,6 +201,11 @@ func (c *Core) judge(m *commit) bool {
 	}
 	m.judged = true
 	return true
+}
+
+// waitedLong reports whether a commit that cannot be judged yet is to wait no longer.
+func (c *Core) waitedLong(m *commit) bool {
+	return !c.now.Before(m.deadline) || !m.behind.None() && !c.now.Before(m.behind.limit())
 }
 
 // place is the last place of its rows in the log of intents.
@@ -223,8 +228,8 @@ func (c *Core) refuseAll(m *commit, why string) {
 }
 
 // judgeAll looks again at what could not be judged before. Of those that wait because of one domain, the first is looked at until it may go
-// on, and only when something was counted otherwise. At each tick all of them are.
-func (c *Core) judgeAll(each bool) {
+// on, and only when something was counted otherwise. At each tick those are that waited for long enough.
+func (c *Core) judgeAll(tick bool) {
 	if len(c.unjudged) == 0 {
 		return
 	}
@@ -232,7 +237,7 @@ func (c *Core) judgeAll(each bool) {
 	for m := range c.unjudged {
 		if m.reply != nil {
 			delete(c.unjudged, m)
-		} else if each || !m.behind.still() {
+		} else if !m.behind.still() || tick && c.waitedLong(m) {
 			all = append(all, m)
 		}
 	}
@@ -241,7 +246,7 @@ func (c *Core) judgeAll(each bool) {
 	})
 	waits := map[topology.Behind]bool{}
 	for _, m := range all {
-		if b := &m.behind; waits[b.Behind] && !each {
+		if b := &m.behind; waits[b.Behind] && !c.waitedLong(m) {
 			b.look(c.now, b.Behind)
 			continue
 		}
