@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
@@ -79,6 +80,36 @@ func TestTranslatedOnce(t *testing.T) {
 	reach, why = Nodes(podOf(byClaim, v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-2"}}), "", all)
 	if why != "" || len(reach.Attach) != 1 || reach.Attach[0].Value != 2 {
 		t.Errorf("two volumes count %v (%q)", reach.Attach, why)
+	}
+}
+
+// A volume that is kept for a claim counts as what it is, and once, if its driver is not that of the claim's class. The class counts, too.
+func TestKeptAttachment(t *testing.T) {
+	const driver = "pd.csi.storage.gke.io"
+	disk := func(name string) v1.VolumeSource {
+		return v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: name}}
+	}
+	for _, c := range []struct {
+		what, provisioner, size string
+		disks                   []v1.VolumeSource
+		attach                  string
+	}{
+		{"the claim alone", "d", "2Gi", nil, "d=1 " + driver + "=1"},
+		{"a disk that is the same", "d", "2Gi", []v1.VolumeSource{disk("a")}, "d=1 " + driver + "=1"},
+		{"another disk", "d", "2Gi", []v1.VolumeSource{disk("b")}, "d=1 " + driver + "=2"},
+		{"the volume is too small, so the claim does not get it", "d", "1Gi", nil, "d=1"},
+		{"kube-scheduler counts the claim and the disk", "kubernetes.io/gce-pd", "2Gi", []v1.VolumeSource{disk("a")}, driver + "=2"},
+	} {
+		all := cluster{marks: map[string]bool{}, limited: map[string]bool{"d": true, driver: true},
+			claims: map[string]*v1.PersistentVolumeClaim{"c": unboundOf("sc")},
+			volumes: map[string]*v1.PersistentVolume{"v": {ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.PersistentVolumeSpec{StorageClassName: "sc", ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "c"},
+				Capacity: v1.ResourceList{"storage": resource.MustParse(c.size)}, PersistentVolumeSource: v1.PersistentVolumeSource{GCEPersistentDisk: disk("a").GCEPersistentDisk}}}},
+			classes: map[string]*storagev1.StorageClass{"sc": {ObjectMeta: metav1.ObjectMeta{Name: "sc"}, Provisioner: c.provisioner, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}}}
+		all.claims["c"].Spec.Resources.Requests = v1.ResourceList{"storage": resource.MustParse("2Gi")}
+		reach, why := Nodes(podOf(append(c.disks, byClaim)...), "", all)
+		if got := reach.Attach.String(); got != c.attach || why != "" {
+			t.Errorf("%s: attaches %q, want %q (%q)", c.what, got, c.attach, why)
+		}
 	}
 }
 

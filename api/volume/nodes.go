@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
 )
@@ -45,11 +46,11 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			reach.Where = append(reach.Where, s)
 		}
 	}
-	attach, counted := map[string]int64{}, map[string]bool{}
-	count := func(driver, kind, name string) { // two fields may name one claim or disk, and two claims one volume
-		if key := driver + " " + kind + " " + name; driver != "" && !counted[key] && c.Limited(driver) {
-			attach[driver]++
-			counted[key] = true
+	attach, counted := map[string]int64{}, map[Attachment]bool{}
+	count := func(a Attachment) { // two fields may name one claim or disk, and two claims one volume
+		if !counted[a] && c.Limited(a.Driver) {
+			attach[a.Driver]++
+			counted[a] = true
 		}
 	}
 	var late []lateClaim
@@ -58,7 +59,7 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		if driver, handle, why := Disk(v); why != "" {
 			return api.Reach{}, fmt.Sprintf("spec.volumes[%d].%s", i, why)
 		} else if driver != "" {
-			count(driver, "volume", handle)
+			count(Attachment{Driver: driver, Handle: handle})
 			continue
 		}
 		field := "persistentVolumeClaim"
@@ -77,16 +78,15 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		if claim.OnePod && v.PersistentVolumeClaim != nil && !slices.Contains(reach.OnePod, name) {
 			reach.OnePod = append(reach.OnePod, name)
 		}
+		for _, a := range AttachmentsOf(p.Namespace, name, claim, c) {
+			count(a)
+		}
 		if volume == nil {
 			if !slices.ContainsFunc(late, func(l lateClaim) bool { return l.name == name }) {
 				late = append(late, lateClaim{claim, name, field})
 			}
-			for _, driver := range DriversOf(p.Namespace, name, claim, c) {
-				count(driver, "claim", name)
-			}
 			continue
 		}
-		count(volume.Driver, "volume", cmp.Or(volume.Handle, claim.Volume))
 		add(volume.Nodes, volume.nodes, api.ToOne)
 		if volume.Plugin != "" {
 			c.Mark(volume.Plugin)
@@ -147,29 +147,52 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 	return reach, ""
 }
 
-// DriversOf returns the CSI drivers of a claim's volume, as far as they are known. A claim that is not bound counts for two if that of the volume
-// which is kept for it is not that of its class: the former attaches it, and the latter is what kube-scheduler judges by until the claim is bound.
-func DriversOf(namespace, name string, claim Claim, c interface {
+// Attachment is a volume that counts against the limit of a CSI driver at a node where it is used.
+type Attachment struct {
+	Driver string
+	Handle string               // names it to the driver; "" if it is not known which volume that will be: then it counts
+	Claim  types.NamespacedName // by its claim
+}
+
+// AttachmentsOf returns what a claim attaches, as far as it is known. A claim that is not bound counts for the driver of its class, by which
+// kube-scheduler judges until the claim is bound. If the volume that is kept for it is of another driver, that volume counts as well.
+func AttachmentsOf(namespace, name string, claim Claim, c interface {
 	Volume(name string) *Volume
 	Class(name string) *Class
 	Kept(namespace, name string) []*Volume
-}) (out []string) {
-	add := func(driver string) {
-		if driver != "" && !slices.Contains(out, driver) {
-			out = append(out, driver)
+}) (out []Attachment) {
+	add := func(a Attachment) {
+		if a.Driver != "" && !slices.ContainsFunc(out, func(o Attachment) bool { return o.Driver == a.Driver }) {
+			out = append(out, a)
 		}
 	}
 	if v := c.Volume(claim.Volume); v != nil {
-		add(v.Driver)
+		add(Attachment{Driver: v.Driver, Handle: cmp.Or(v.Handle, claim.Volume)})
 		return out
 	}
-	if kept := c.Kept(namespace, name); len(kept) > 0 {
-		add(kept[0].Driver)
-	}
 	if class := c.Class(claim.Class); class != nil {
-		add(class.Driver())
+		add(Attachment{Driver: class.Driver(), Claim: types.NamespacedName{Namespace: namespace, Name: name}})
+	}
+	if v := KeptFor(namespace, name, claim, c); v != nil {
+		add(Attachment{Driver: v.Driver, Handle: cmp.Or(v.Handle, v.Name())})
 	}
 	return out
+}
+
+// KeptFor returns the volume that an unbound claim gets because it is kept for it, nil for none.
+func KeptFor(namespace, name string, claim Claim, c interface {
+	Kept(namespace, name string) []*Volume
+}) *Volume {
+	kept := c.Kept(namespace, name)
+	if len(kept) == 0 {
+		return nil
+	}
+	object := claim.Object(namespace, name)
+	i := slices.IndexFunc(kept, func(v *Volume) bool { return v.Suits(object) })
+	if i < 0 {
+		return nil
+	}
+	return kept[i]
 }
 
 // lateClaim is a claim of a pod that is bound once the node of the pod is decided.
@@ -191,17 +214,14 @@ func (l *lateClaim) decided(namespace string, c Cluster) (where *v1.NodeSelector
 		where, _ = api.AllOf(onNode(l.Selected), class.Topologies)
 		return where, fmt.Sprintf("a volume for claim %s is being provisioned for node %s", l.name, l.Selected), ""
 	}
-	object := l.Object(namespace, l.name)
-	for _, v := range c.Kept(namespace, l.name) {
-		if !v.Suits(object) {
-			continue
-		}
-		if v.Plugin != "" {
-			c.Mark(v.Plugin)
-		}
-		return v.at.where, "a volume is kept for claim " + l.name, ""
+	v := KeptFor(namespace, l.name, l.Claim, c)
+	if v == nil {
+		return nil, "", ""
 	}
-	return nil, "", ""
+	if v.Plugin != "" {
+		c.Mark(v.Plugin)
+	}
+	return v.at.where, "a volume is kept for claim " + l.name, ""
 }
 
 // judge returns the volume of a pod's claim, nil for one that is bound later, or why the pod cannot use it now.

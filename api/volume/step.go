@@ -128,14 +128,11 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 	Cluster
 	Supply
 }) (a Action, volume, why string) {
-	for _, v := range c.Kept(object.Namespace, object.Name) {
-		switch {
-		case !v.Suits(object):
-		case !matches(v.at.where, n):
+	if v := KeptFor(object.Namespace, object.Name, claim, c); v != nil {
+		if !matches(v.at.where, n) {
 			return Fail, "", fmt.Sprintf("volume %s is kept for it, and cannot be used on node %s", v.Name(), n.Name)
-		default:
-			return Wait, "", "" // the volume controller binds them
 		}
+		return Wait, "", "" // the volume controller binds them
 	}
 	var best *Volume
 	for _, v := range c.Offers(claim.Class) {

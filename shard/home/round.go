@@ -248,7 +248,9 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 				}
 			}
 			s.left = s.left.Add(times(k.class.Requests, refused))
-			if room, counted := s.room[k.class.Hash()]; counted && r.least > 0 { // what is there is not good enough
+			// The room is still there if it is not good enough, or outside the domains that were asked for, or in domains that take no such pod
+			// now. No summary will say so again.
+			if room, counted := s.room[k.class.Hash()]; counted && (r.least > 0 || r.area != nil || c.ruledClass(g.name.Namespace, k.class)) {
 				s.room[k.class.Hash()] = room + refused
 			}
 			r.refused[from] = r.refused[from] || refused > 0 && r.least == 0

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,17 @@ func (w words) toNum(s string) int64 {
 		w.t.Fatalf("%s: %v", w.line, err)
 	}
 	return n
+}
+
+// joins are spread=KEY:APP.
+func (w words) joins() []byte {
+	key, app, ok := strings.Cut(w.value["spread"], ":")
+	if !ok {
+		return nil
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns")}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
+	p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	return api.FromPod(p, nil, api.Rules{}).Class.Joins
 }
 
 func cores(n, pods int64) api.Resources {
@@ -258,7 +270,7 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(ev)
 
-	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= unheeded= cost= age=SECONDS app= claims=NAME,... scarce=CLAIM:CLASS:ASKS:FREE,...; listed: only in the next list
+	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= spread=KEY:APP with a maxSkew of 1 unheeded= cost= age=SECONDS app= claims=NAME,... scarce=CLAIM:CLASS:ASKS:FREE,...; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"), Owned: w.has("owned"),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
@@ -277,6 +289,9 @@ func (s *script) run(line string) []string {
 		}
 		if w.has("tied") {
 			p.Tied = api.ToOne
+		}
+		if joins := w.joins(); joins != nil {
+			p.Class = api.MakeClass(api.Class{Requests: p.Class.Requests, Joins: joins})
 		}
 		if wishes := w.value["wishes"]; wishes != "" {
 			p.Class = p.Class.Wishing([]byte(wishes))
@@ -422,10 +437,13 @@ func (s *script) run(line string) []string {
 	case "coordinator": // TERM
 		return s.step(event.CoordinatorSeen{Term: w.toNum(w.plain[0]), Incarnation: "c"})
 
-	case "summary": // SHARD free= allocatable= largest= room= nodes= changed= epoch= grade=ROOM:GRADE of pods with one core and the wishes w
+	case "summary": // SHARD free= allocatable= largest= room= nodes= changed= epoch= grade=ROOM:GRADE of pods with one core and the wishes w, like=POD:ROOM of pods like one
 		var room []*wire.ClassRoom
 		if n, grade, ok := strings.Cut(w.value["grade"], ":"); ok {
 			room = []*wire.ClassRoom{{PodClass: api.NewClass(cores(1, 1), nil).Wishing([]byte("w")).Hash(), Pods: uint32(w.toNum(n)), Grade: uint32(w.toNum(grade))}}
+		}
+		if pod, n, ok := strings.Cut(w.value["like"], ":"); ok {
+			room = append(room, &wire.ClassRoom{PodClass: s.pods[pod].Class.With(s.pods[pod].Labels).Hash(), Pods: uint32(w.toNum(n))})
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Summary{Summary: &wire.Summary{
 			TableEpoch: uint64(w.toNum(w.or("epoch", fmt.Sprint(s.table.Epoch)))), Nodes: uint32(w.toNum(w.or("nodes", "1"))),

@@ -143,36 +143,28 @@ func (c *claims) countVolumes(node string) {
 }
 
 func (c *claims) addUsed(node string, of []api.Attachable) {
-	counted := map[string]bool{}
-	count := func(driver, kind, namespace, name string) {
-		i := slices.IndexFunc(of, func(a api.Attachable) bool { return a.Driver == driver })
-		if i < 0 || of[i].Missing {
-			return
-		}
-		if key := strings.Join([]string{kind, driver, namespace, name}, "\x00"); !counted[key] {
-			counted[key] = true
+	counted := map[volume.Attachment]bool{}
+	count := func(a volume.Attachment) {
+		if i := slices.IndexFunc(of, func(o api.Attachable) bool { return o.Driver == a.Driver }); i >= 0 && !of[i].Missing && !counted[a] {
+			counted[a] = true
 			of[i].Used++
 		}
 	}
 	for _, p := range c.onNode[node] {
 		for _, used := range p.claims {
-			name := used.NamespacedName
-			claim := c.claim[name]
-			if v := c.volume[claim.Volume]; v != nil {
-				count(v.Driver, "volume", "", cmp.Or(v.Handle, claim.Volume))
-			} else {
-				for _, driver := range volume.DriversOf(name.Namespace, name.Name, claim, c) {
-					count(driver, "claim", name.Namespace, name.Name)
+			if claim, exists := c.claim[used.NamespacedName]; exists {
+				for _, a := range volume.AttachmentsOf(used.Namespace, used.Name, claim, c) {
+					count(a)
 				}
 			}
 		}
-		for _, d := range p.disks {
-			count(d.driver, "volume", "", d.handle)
+		for _, disk := range p.disks {
+			count(disk)
 		}
 	}
 	for _, a := range c.attachedTo[node] {
 		if v := c.volume[a.volume]; v != nil { // its driver counts, as for kube-scheduler, which overlooks those of in-tree kinds
-			count(v.Driver, "volume", "", cmp.Or(v.Handle, a.volume))
+			count(volume.Attachment{Driver: v.Driver, Handle: cmp.Or(v.Handle, a.volume)})
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
@@ -197,4 +198,51 @@ func TestUnmigrated(t *testing.T) {
 	s.nodeGone("n3")
 	s.nodeGone("n2")
 	expect("a node is gone", "[{ebs.csi.aws.com 5 2 false}] []", "[] []")
+}
+
+// A volume that is kept for a claim which is not bound counts where pods use the claim, once with the disks and attachments that are the same.
+func TestKeptVolumeCounts(t *testing.T) {
+	const driver = "pd.csi.storage.gke.io"
+	s := newShown()
+	said := ""
+	s.say = func(ev event.NodeVolumes) { said = fmt.Sprint(ev.Attachable) }
+	expect := func(what, want string) {
+		t.Helper()
+		if said != want {
+			t.Errorf("%s: it says %q, not %q", what, said, want)
+		}
+	}
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	s.storageClasses().Seen(volume.StripClass(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "sc"}, Provisioner: "d", VolumeBindingMode: &late}))
+	unbound := boundClaim("c")
+	unbound.Spec.VolumeName, unbound.Spec.StorageClassName, unbound.Annotations = "", new("sc"), nil
+	keep := func(name, class string) *corev1.PersistentVolume {
+		v := volumeOf(name)
+		v.Spec.StorageClassName, v.Spec.ClaimRef = class, &corev1.ObjectReference{Namespace: "ns", Name: "c"}
+		v.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+		v.Spec.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{PDName: name}
+		return volume.StripVolume(v)
+	}
+	s.csiNodes().Seen(stripCSINode(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(5))}}}}}))
+	old := claiming("old", "c", 0)
+	old.Spec.NodeName = "n1"
+	old.Spec.Volumes = append(old.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk"}}})
+	s.seen(old)
+	s.volumes().Seen(keep("a-of-another-class", "other"))
+	s.volumes().Seen(keep("disk", "sc"))
+	s.claims.claims().Seen(volume.StripClaim(unbound))
+	s.seen(claiming("p", "c", 0))
+	if got := s.attach["p"].String(); got != driver+"=1" {
+		t.Errorf("a pod with the claim attaches %s", got)
+	}
+	expect("a disk, and a volume that is the same", "[{"+driver+" 5 1 false}]")
+	s.volumeAttachments().Seen(stripAttachment(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1",
+		Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v-disk")}}}))
+	expect("it is attached", "[{"+driver+" 5 1 false}]")
+	s.claims.claims().Gone(volume.StripClaim(unbound))
+	s.volumes().Seen(keep("second", "sc"))
+	expect("kept for a claim that does not exist", "[{"+driver+" 5 1 false}]")
+	s.volumes().Gone(keep("disk", "sc"))
+	s.claims.claims().Seen(volume.StripClaim(unbound))
+	expect("another one is kept", "[{"+driver+" 5 2 false}]")
 }

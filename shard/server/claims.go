@@ -236,13 +236,11 @@ func (c *claims) answer(s subject) (a answer) {
 			a.volume = c.volume[a.claim.Volume]
 		} else if a.claim.Class != "" {
 			a.class = c.class[a.claim.Class]
-			if kept := c.Kept(s.namespace, s.name); len(kept) > 0 {
-				a.kept = kept[0]
-			}
+			a.kept = volume.KeptFor(s.namespace, s.name, a.claim, c)
 			a.gone = a.claim.Selected != "" && !c.Node(a.claim.Selected)
 		}
 		if a.exists {
-			a.limited = slices.ContainsFunc(volume.DriversOf(s.namespace, s.name, a.claim, c), c.limits)
+			a.limited = slices.ContainsFunc(volume.AttachmentsOf(s.namespace, s.name, a.claim, c), func(of volume.Attachment) bool { return c.limits(of.Driver) })
 		}
 		if a.claim.OnePod {
 			if u := c.Usage(s.namespace, s.name); u != nil {

@@ -23,11 +23,8 @@ type use struct {
 	user   *volume.User // nil: another scheduler only keeps a node for it
 	node   string       // where its volumes count, "" for nowhere yet
 	claims []usedClaim
-	disks  []disk // that it names itself
+	disks  []volume.Attachment // that it names itself
 }
-
-// disk is a disk as its CSI driver knows it.
-type disk struct{ driver, handle string }
 
 // usedClaim is one of a pod's claims. One that it names is used by it as ReadWriteOncePod means it; one that was made for it is not.
 type usedClaim struct {
@@ -71,7 +68,7 @@ func (u *usages) use(p *corev1.Pod, rules api.Rules) (nodes []string) {
 		if name := api.ClaimOf(p, v); name != "" {
 			now.claims = append(now.claims, usedClaim{types.NamespacedName{Namespace: p.Namespace, Name: name}, v.PersistentVolumeClaim != nil})
 		} else if driver, handle, why := volume.Disk(v); driver != "" && why == "" {
-			now.disks = append(now.disks, disk{driver, handle})
+			now.disks = append(now.disks, volume.Attachment{Driver: driver, Handle: handle})
 		}
 	}
 	if len(now.claims)+len(now.disks) == 0 {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -176,12 +178,35 @@ func (c *Case) offersInTree() bool {
 
 // keeps reports whether a volume is kept for an unbound claim of the pod.
 func (c *Case) keeps() bool {
-	return slices.ContainsFunc(c.claims(), func(p *v1.PersistentVolumeClaim) bool {
-		return p.Spec.VolumeName == "" && slices.ContainsFunc(c.Objects, func(o runtime.Object) bool {
-			v, is := o.(*v1.PersistentVolume)
-			return is && v.Spec.ClaimRef != nil && v.Spec.ClaimRef.Namespace == p.Namespace && v.Spec.ClaimRef.Name == p.Name
-		})
+	return slices.ContainsFunc(c.Objects, func(o runtime.Object) bool { return isKept(o, c.claims()) })
+}
+
+// isKept reports whether an object is a volume that is kept for one of some claims, which is not bound.
+func isKept(o runtime.Object, claims []*v1.PersistentVolumeClaim) bool {
+	v, is := o.(*v1.PersistentVolume)
+	return is && v.Spec.ClaimRef != nil && slices.ContainsFunc(claims, func(p *v1.PersistentVolumeClaim) bool {
+		return p.Spec.VolumeName == "" && v.Spec.ClaimRef.Namespace == p.Namespace && v.Spec.ClaimRef.Name == p.Name
 	})
+}
+
+// attachesKept reports whether there is no mismatch without the volumes that are kept for unbound claims of pods on its node.
+func (c *Case) attachesKept(m Mismatch) bool {
+	without := c.clone()
+	for _, p := range c.Pods {
+		if cmp.Or(p.Spec.NodeName, p.Status.NominatedNodeName) == m.Node {
+			claims := claimsOf(c, p)
+			without.Objects = slices.DeleteFunc(without.Objects, func(o runtime.Object) bool { return isKept(o, claims) })
+		}
+	}
+	if len(without.Objects) == len(c.Objects) {
+		return false
+	}
+	if m.Kind == Strict {
+		return takes(without, m.Node)
+	}
+	why := BasaltWhy(without, m.Node)
+	a, err := Feasible(without)
+	return err == nil && !a.Fits[m.Node] && (strings.Contains(why, a.Why[m.Node].Message) || alsoTrue(without, m.Node, why))
 }
 
 // withoutCapacities returns the case with drivers whose capacity is not checked.

@@ -358,7 +358,8 @@ func (w *world) unplaced(waiting []*v1.Pod) (*Mismatch, *Case) {
 }
 
 // replay asks kube-scheduler about each Binding since the last step, in the order of the log. Pods that were bound before, although
-// their rows are later ones, may support it: Basalt knew that they were bound.
+// their rows are later ones, may support it: Basalt knew that they were bound when it judged, some time before. Those that it did not know
+// of yet stand in nobody's way: they had to respect the earlier row.
 func (w *world) replay() {
 	ordered := slices.Clone(w.landed)
 	slices.SortStableFunc(ordered, func(a, b landing) int {
@@ -367,14 +368,15 @@ func (w *world) replay() {
 	for _, l := range ordered {
 		c := w.caseOf(l.asked, w.before)
 		a, err := Feasible(c)
-		if err == nil && !a.Fits[l.pod.Spec.NodeName] {
-			with := maps.Clone(w.before)
-			for _, other := range w.landed {
-				if other.pod.Name == l.pod.Name {
-					break
-				}
-				with[other.pod.Name] = other.pod
+		with := maps.Clone(w.before)
+		for _, other := range w.landed {
+			if err != nil || a.Fits[l.pod.Spec.NodeName] || other.pod.Name == l.pod.Name {
+				break
 			}
+			if with[other.pod.Name] == other.pod { // an earlier row
+				continue
+			}
+			with[other.pod.Name] = other.pod
 			var b *Answer
 			if b, err = Feasible(w.caseOf(l.asked, with)); err == nil && b.Fits[l.pod.Spec.NodeName] {
 				w.out.Supported++

@@ -157,15 +157,27 @@ func TestTraps(t *testing.T) {
 		}, "n1", "", ""},
 		{"a released volume that names a claim without its UID is kept for it", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")),
-			&storagev1.StorageClass{ObjectMeta: named("late"), Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)},
+			late("kubernetes.io/no-provisioner"),
 			located(released(available("v", "late"), "c"), "b"), available("w", "late"), unbound("c", "late"), aPod("p", uses("c")),
 		}, "n2", "", ""},
 		{"a claim that is not bound is one of its class's driver, whatever volume is kept for it", []runtime.Object{
 			aNode("n1"), aNode("n2"), limit("n2", 10),
 			&storagev1.CSIDriver{ObjectMeta: named(driver), Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}},
-			&storagev1.StorageClass{ObjectMeta: named("late"), Provisioner: driver, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)},
+			late(driver),
 			keptFor("c", volume("v", nil)), unbound("c", "late"), aPod("p", uses("c")),
 		}, "n2", "", ""},
+		{"a disk in a pod that is the volume which is kept for its claim counts once", []runtime.Object{
+			aNode("n1"), limitOf("n1", ebsDriver, 1), late(driver), released(ebs(available("v", "late"), "vol-1"), "c"), unbound("c", "late"),
+			aPod("p", uses("c"), disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}})),
+		}, "n1", "", ""},
+		{"a volume that is kept for a claim counts where pods of the claim run, before the claim is bound", []runtime.Object{
+			aNode("n1"), aNode("n2"), limitOf("n1", ebsDriver, 1), limitOf("n2", ebsDriver, 1), late(driver), released(ebs(available("v", "late"), "vol-1"), "c"), unbound("c", "late"),
+			aPod("x", on("n1"), uses("c")), aPod("p", disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-2"}})),
+		}, "n1 n2", "", "kept-volume"},
+		{"but not if the claim cannot have it", []runtime.Object{
+			aNode("n1"), aNode("n2"), limitOf("n1", ebsDriver, 1), limitOf("n2", ebsDriver, 1), late(driver), released(ebs(available("v", "other"), "vol-1"), "c"), unbound("c", "late"),
+			aPod("x", on("n1"), uses("c")), aPod("p", disk(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-2"}})),
+		}, "n1 n2", "", ""},
 		{"the zone of an in-tree volume is a label of its CSI driver where the plugin is migrated, and as it says elsewhere", []runtime.Object{
 			labelled(aNode("n1", inZone("b")), ebsZone, "a"), aNode("n2", inZone("a")), labelled(aNode("n3", inZone("a")), ebsZone, "b"), aNode("n4", inZone("b")), labelled(aNode("n5", inZone("b")), ebsZone, "a"), aNode("n6", inZone("a")),
 			migrated("n1", plugins.AWSEBSInTreePluginName), migrated("n2", allMigrated), migrated("n3", plugins.CinderInTreePluginName), migrated("n4", ""), migrated("n5", " "+plugins.AWSEBSInTreePluginName),
@@ -247,6 +259,8 @@ func TestTraps(t *testing.T) {
 				t.Logf("Basalt refuses the pod: %s", got.Refused) // that is never wrong
 			case trap.excused != "" && v.Excused[trap.excused] == 0 && !slices.ContainsFunc(v.Mismatches, isOpen):
 				t.Errorf("the exception %s does not apply", trap.excused)
+			case trap.excused == "" && len(v.Excused) > 0:
+				t.Errorf("exceptions apply: %v", v.Excused)
 			}
 			for _, m := range v.Mismatches {
 				if isOpen(m) {
@@ -439,6 +453,11 @@ func claim(name, volume string) *v1.PersistentVolumeClaim {
 	pvc.Spec = v1.PersistentVolumeClaimSpec{VolumeName: volume, StorageClassName: new(""), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}}
 	pvc.Status.Phase = v1.ClaimBound
 	return pvc
+}
+
+// late is the StorageClass of that name.
+func late(provisioner string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{ObjectMeta: named("late"), Provisioner: provisioner, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
 }
 
 // keptFor has a volume without a driver, and of no class, wait for a claim.
