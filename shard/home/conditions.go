@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -49,6 +50,9 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	at := p.first
 	if !p.Created.IsZero() && p.Created.Before(at) {
 		at = p.Created
+	}
+	if r.Is(v1alpha1.ReasonUnschedulable) { // while pods like it are placed, its turn comes, and no new node would help
+		at = latest(at, c.kinMoved(p))
 	}
 	if !r.AtOnce() {
 		at = at.Add(c.cfg.ConditionAfter)

@@ -118,7 +118,13 @@ type ruledSleepers struct {
 	shut   map[string]map[uint64]shut // by namespace, and hash of a class
 
 	entering map[kin]int       // gangs of one pod that have asked for quota and have no room yet
-	stuck    recent[kin, bool] // the last of them that left found no room
+	turns    recent[kin, turn] // what came of those that asked before
+}
+
+// turn is what came of the last gang of one pod that asked for quota and room.
+type turn struct {
+	room  time.Time // when one found room last
+	stuck bool      // the last one gave up
 }
 
 // kin are the pods of a namespace with equal classes.
@@ -138,8 +144,8 @@ type shut struct {
 // one, they wake once more.
 const (
 	ruledAtOnce = 64
-	ruledMore   = 4
-	ruledEvery  = 5 * time.Millisecond
+	ruledMore   = 20
+	ruledEvery  = 25 * time.Millisecond
 	ruledShut   = 1024 // classes of a namespace that are known to find no node
 	ruledStuck  = 4096 // kinds of which it is known that the last pod waited in vain
 )
@@ -239,7 +245,7 @@ func (c *Core) comesEarly(g *gang) bool {
 // come some waves early; but not if the last one found none.
 func (c *Core) mayEnter(p *pod, of kin, more int) bool {
 	n, early := c.ruledSleepers.entering[of]+more, topology.Ahead
-	if stuck, _ := c.ruledSleepers.stuck.get(of); stuck {
+	if last, _ := c.ruledSleepers.turns.get(of); last.stuck {
 		early = 0
 	}
 	return c.open(p, n+1, early) > n
@@ -256,16 +262,26 @@ func (c *Core) leaveEntry(g *gang, to state) {
 	if s.entering[of]--; s.entering[of] == 0 {
 		delete(s.entering, of)
 	}
-	if stuck, _ := s.stuck.get(of); stuck && to == preparing {
-		s.stuck.put(of, false)
+	if to == preparing {
+		s.turns.put(of, turn{room: c.now})
 	}
 }
 
 // noteStuck notes that a gang gives up.
 func (c *Core) noteStuck(g *gang) {
 	if of := g.search.entered; of != (kin{}) {
-		c.ruledSleepers.stuck.put(of, true)
+		last, _ := c.ruledSleepers.turns.get(of)
+		c.ruledSleepers.turns.put(of, turn{room: last.room, stuck: true})
 	}
+}
+
+// kinMoved returns when a pod like one that may have to wait for others found room last, the zero time for never.
+func (c *Core) kinMoved(p *pod) time.Time {
+	if len(p.Class.Joins) == 0 {
+		return time.Time{}
+	}
+	last, _ := c.ruledSleepers.turns.get(kin{p.Namespace, p.asked.Hash()})
+	return last.room
 }
 
 // wakeRuled wakes some of them.

@@ -459,6 +459,7 @@ func (w *world) befall(p *process, line, verb string, arg func(int) string, last
 func (w *world) endFaults() {
 	w.record.add(w.now.Sub(w.start), "calm")
 	w.calm = true
+	clear(w.slow)
 	w.log("calm: the faults end")
 	w.freeVolumes()
 	w.store.unreliable, w.api.unreliable = 0, 0

@@ -172,6 +172,7 @@ func (a *apiServer) resolve(o event.ResolveBinding) event.ResolveDone {
 
 // explain is ExplainPod.
 func (a *apiServer) explain(o event.WritePodCondition) event.StatusWritten {
+	a.w.count("conditions written")
 	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, o.ResourceVersion, corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: o.Reason, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
 	version := ""

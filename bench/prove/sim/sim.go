@@ -279,7 +279,7 @@ var slow = []string{"lease", "grants", "intents", "tidy", "read", "list", "bind"
 
 // slowness is what d becomes while things of this kind are slow.
 func (w *world) slowness(kind string, d time.Duration) time.Duration {
-	if most := w.slow[kind]; most > 0 && !w.calm {
+	if most := w.slow[kind]; most > 0 {
 		return max(d, w.between(0, most))
 	}
 	return d

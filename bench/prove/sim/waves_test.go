@@ -35,6 +35,19 @@ func TestWaves(t *testing.T) {
 	}
 }
 
+// TestSlowWaves: where a Binding takes 200 ms in the mean, a wave of one app takes 300 ms. Rows wait for the waves before theirs, however long that
+// takes, and pods whose turn comes later are not said to be unschedulable: no new node would help.
+func TestSlowWaves(t *testing.T) {
+	const pods = 150
+	w := waveWorld(1)
+	w.slow["bind"] = 400 * time.Millisecond
+	spreadPods(w, 1, 1, pods)
+	w.until(30*time.Second, func() bool { return w.counts["bindings"] == pods })
+	if bound, refused, told := w.counts["bindings"], w.counts["rows given up"], w.counts["conditions written"]; bound != pods || refused+told > 0 {
+		t.Errorf("%d of %d pods bound, %d rows given up, %d pods told that they wait", bound, pods, refused, told)
+	}
+}
+
 // TestBarredAskNothing: the nodes of one zone are full, so with maxSkew 1 two pods of an app are bound, and the others wait for a pod in that zone.
 // They do not take quota meanwhile, but for the one that looks whether there is room, and all are bound once there is.
 func TestBarredAskNothing(t *testing.T) {
@@ -52,6 +65,9 @@ func TestBarredAskNothing(t *testing.T) {
 	w.until(30*time.Second, func() bool { return false })
 	if n := w.counts["bindings"]; n != 2 {
 		t.Fatalf("%d pods are bound, want 2", n)
+	}
+	if n := w.counts["conditions written"]; n < pods-2 {
+		t.Errorf("%d conditions were written, want one for each of the %d pods that wait", n, pods-2)
 	}
 	first := w.counts["reservations requested"]
 	w.until(time.Minute, func() bool { return false })
