@@ -107,6 +107,18 @@ func (t *Term) Concerns(namespace string, labelled map[string]string) bool {
 	return named || t.namespaceSelector != nil && t.namespaceSelector.Matches(k8slabels.Set(labelled))
 }
 
+// String names the pods that the term is about, and its label of nodes.
+func (t *Term) String() string {
+	switch labels := t.selector.String(); {
+	case t.selector.Empty():
+		return "any pod by " + t.Topology
+	case labels == "":
+		return "no pod by " + t.Topology
+	default:
+		return "pods with " + labels + " by " + t.Topology
+	}
+}
+
 // Labels are the labels of a pod, immutable and shared by those that have the same. Nil are none.
 type Labels struct {
 	Of   map[string]string

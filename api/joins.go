@@ -122,6 +122,14 @@ func (s *Spread) Counts(pod *Labels) bool { return !s.empty && s.selector.Matche
 // Selects reports whether the selector matches the pod that carries the constraint, which then counts itself.
 func (s *Spread) Selects(pod *Labels) bool { return s.selector.Matches(pod.set()) }
 
+// String names its label of nodes and its numbers.
+func (s *Spread) String() string {
+	if s.MinDomains > 1 {
+		return fmt.Sprintf("by %s with maxSkew %d and minDomains %d", s.Topology, s.MaxSkew, s.MinDomains)
+	}
+	return fmt.Sprintf("by %s with maxSkew %d", s.Topology, s.MaxSkew)
+}
+
 // Joins are what the pods of a class require of the pods around them. They are immutable.
 type Joins struct {
 	Terms  []*Term // of the affinity: a pod of the domain has to match all of them

@@ -3,12 +3,14 @@ package home
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/fair"
 	"basalt.dev/basalt/shard/home/report"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // Why no node takes a pod. A search asks only the node shards that seem to have room, so what they refuse says little. When it has
@@ -21,6 +23,9 @@ import (
 const (
 	explainEvery  = 5 * time.Second // between two questions about a class
 	explainWithin = 2 * time.Second // a shard that has not answered by then is left out
+
+	maxConstraints = 3   // of a kind, that are named,
+	maxConstraint  = 200 // each with no more bytes
 
 	maxExplained        = 1024 // classes that are remembered
 	explainsByNamespace = 20   // questions a second that a namespace may cause, and
@@ -166,7 +171,7 @@ func (c *Core) endExplained(x *explained) {
 	case x.later:
 		x.words = "its constraints are not compared with all nodes yet, because those of the pods in its namespace take too much time"
 	case x.sum.Nodes > 0 || len(x.open) == 0:
-		x.words, x.last = x.sum.String(), x.sum
+		x.words, x.last = x.sum.String()+constraintsIn(x.sum, x.class), x.sum
 		if n := len(x.open); n > 0 {
 			x.words += fmt.Sprintf(" (%d shards have not answered)", n)
 		}
@@ -184,6 +189,40 @@ func (c *Core) endExplained(x *explained) {
 		}
 		c.touch(g)
 	}
+}
+
+// constraintsIn names the constraints of a class because of which nodes do not take its pods. The reasons are kube-scheduler's sentences, which
+// people and programs know, and which do not say what is asked for.
+func constraintsIn(why api.NodeReasons, class *api.Class) (words string) {
+	var fields [3]bool
+	for _, r := range why.Counts {
+		fields[0] = fields[0] || strings.HasPrefix(r.Reason, topology.Skewed.String())
+		fields[1] = fields[1] || r.Reason == topology.Lonely.String()
+		fields[2] = fields[2] || r.Reason == topology.Avoids.String()
+	}
+	add := func(field, what string) {
+		words += "; " + api.Shorten(field+": "+what, maxConstraint)
+	}
+	if joins, err := api.ReadJoins(class.Joins); err == nil {
+		for _, s := range joins.Spread[:min(len(joins.Spread), maxConstraints)] {
+			if fields[0] {
+				add("topologySpreadConstraints", s.String())
+			}
+		}
+		for _, t := range joins.Terms[:min(len(joins.Terms), maxConstraints)] {
+			if fields[1] {
+				add("podAffinity", t.String())
+			}
+		}
+	}
+	if terms, err := api.ReadRepels(class.Repels); err == nil {
+		for _, t := range terms[:min(len(terms), maxConstraints)] {
+			if fields[2] {
+				add("podAntiAffinity", t.String())
+			}
+		}
+	}
+	return words
 }
 
 // endLateExplained ends the questions that took too long.
