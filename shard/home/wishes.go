@@ -100,6 +100,9 @@ func (c *Core) nextByGrade(r *round, kinds []kind) (next option, found bool) {
 				top = max(top, r.gradeAt(s, m.Incarnation, k.class))
 			}
 		}
+		if top == api.NoGrade { // no shard is known to have such a node; they are asked without a grade, each once
+			continue
+		}
 		for _, m := range c.table.Members {
 			o := option{shard: m.Incarnation, class: 2, least: top, of: k.class.Hash()}
 			s := c.summaries[o.shard]

@@ -34,6 +34,7 @@ var kept = map[uint64]string{
 	2642:        "what woke a gang came a moment before what it waits for",
 	3212:        "a term about a hostname that nodes of two shards share",
 	281960:      "a node shard that had refused a pod because of its domains was taken to have no room for it any more",
+	31014398:    "a home asked its own shard again and again, without end, for nodes of a grade that none had",
 	20004863:    "the judge held a pod against an earlier one that had not been heard of when that was judged",
 	20261134048: "the same as the first, and the term that excluded the pod was about hostnames",
 }
