@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,33 +195,27 @@ func (c *Core) endExplained(x *explained) {
 // constraintsIn names the constraints of a class because of which nodes do not take its pods. The reasons are kube-scheduler's sentences, which
 // people and programs know, and which do not say what is asked for.
 func constraintsIn(why api.NodeReasons, class *api.Class) (words string) {
-	var fields [3]bool
-	for _, r := range why.Counts {
-		fields[0] = fields[0] || strings.HasPrefix(r.Reason, topology.Skewed.String())
-		fields[1] = fields[1] || r.Reason == topology.Lonely.String()
-		fields[2] = fields[2] || r.Reason == topology.Avoids.String()
-	}
-	add := func(field, what string) {
-		words += "; " + api.Shorten(field+": "+what, maxConstraint)
+	said := func(o topology.Obstacle) bool {
+		return slices.ContainsFunc(why.Counts, func(r api.ReasonCount) bool { return strings.HasPrefix(r.Reason, o.String()) })
 	}
 	if joins, err := api.ReadJoins(class.Joins); err == nil {
-		for _, s := range joins.Spread[:min(len(joins.Spread), maxConstraints)] {
-			if fields[0] {
-				add("topologySpreadConstraints", s.String())
-			}
+		if said(topology.Skewed) {
+			words += named("topologySpreadConstraints", joins.Spread)
 		}
-		for _, t := range joins.Terms[:min(len(joins.Terms), maxConstraints)] {
-			if fields[1] {
-				add("podAffinity", t.String())
-			}
+		if said(topology.Lonely) {
+			words += named("podAffinity", joins.Terms)
 		}
 	}
-	if terms, err := api.ReadRepels(class.Repels); err == nil {
-		for _, t := range terms[:min(len(terms), maxConstraints)] {
-			if fields[2] {
-				add("podAntiAffinity", t.String())
-			}
-		}
+	if terms, err := api.ReadRepels(class.Repels); err == nil && said(topology.Avoids) {
+		words += named("podAntiAffinity", terms)
+	}
+	return words
+}
+
+// named names the first constraints of a field.
+func named[T fmt.Stringer](field string, constraints []T) (words string) {
+	for _, one := range constraints[:min(len(constraints), maxConstraints)] {
+		words += "; " + api.Shorten(field+": "+one.String(), maxConstraint)
 	}
 	return words
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,15 +77,7 @@ func (w words) toNum(s string) int64 {
 }
 
 // joins are spread=KEY:APP.
-func (w words) joins() []byte {
-	key, app, ok := strings.Cut(w.value["spread"], ":")
-	if !ok {
-		return nil
-	}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns")}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
-	p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
-	return api.FromPod(p, nil, api.Rules{}).Class.Joins
-}
+func (w words) joins() []byte { return scripts.Joins(w.or("namespace", "ns"), w.value["spread"]) }
 
 func cores(n, pods int64) api.Resources {
 	m := map[string]int64{}

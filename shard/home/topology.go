@@ -133,6 +133,8 @@ type kin struct {
 	class     uint64 // its hash
 }
 
+func kinOf(p *pod) kin { return kin{p.Namespace, p.asked.Hash()} }
+
 // shut says that no pod of a class found a node.
 type shut struct {
 	room uint64 // Core.room then
@@ -147,7 +149,6 @@ const (
 	ruledMore   = 20
 	ruledEvery  = 25 * time.Millisecond
 	ruledShut   = 1024 // classes of a namespace that are known to find no node
-	ruledStuck  = 4096 // kinds of which it is known that the last pod waited in vain
 )
 
 // sleepRuled notes that a gang sleeps.
@@ -230,7 +231,7 @@ func (c *Core) comesEarly(g *gang) bool {
 		return false
 	}
 	c.ask([]*pod{p})
-	of := kin{p.Namespace, p.asked.Hash()}
+	of := kinOf(p)
 	if !c.mayEnter(p, of, 0) {
 		c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1})
 		c.sleep(g, false)
@@ -280,7 +281,7 @@ func (c *Core) kinMoved(p *pod) time.Time {
 	if len(p.Class.Joins) == 0 {
 		return time.Time{}
 	}
-	last, _ := c.ruledSleepers.turns.get(kin{p.Namespace, p.asked.Hash()})
+	last, _ := c.ruledSleepers.turns.get(kinOf(p))
 	return last.room
 }
 
@@ -321,9 +322,14 @@ func (c *Core) wakeRuled() {
 				continue
 			}
 			if p := g.alone(); p != nil {
-				of := kin{p.Namespace, p.asked.Hash()}
-				n := woken[of]
-				if g.state == collecting && !c.mayEnter(p, of, n) || g.state != collecting && c.open(p, n+1, 1) <= n {
+				of := kinOf(p)
+				n, may := woken[of], false
+				if g.state == collecting {
+					may = c.mayEnter(p, of, n)
+				} else {
+					may = c.open(p, n+1, 1) > n
+				}
+				if !may {
 					g.search.inRuled = true
 					list = append(list, g)
 					continue

@@ -178,15 +178,7 @@ func (w words) leanings() []byte {
 }
 
 // joins are spread=KEY:APP, a spread with a maxSkew of 1.
-func (w words) joins() []byte {
-	key, app, ok := strings.Cut(w.value["spread"], ":")
-	if !ok {
-		return nil
-	}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns")}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
-	p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
-	return api.FromPod(p, nil, api.Rules{}).Class.Joins
-}
+func (w words) joins() []byte { return scripts.Joins(w.or("namespace", "ns"), w.value["spread"]) }
 
 // labels are app=NAME; "-" for none.
 func (w words) labels() *api.Labels {

@@ -187,9 +187,10 @@ func (c *Core) judge(m *commit) bool {
 			m.deadline = c.now.Add(c.cfg.PreparedLimit)
 		}
 		switch {
-		case v.Behind.None() && !c.now.Before(m.deadline):
+		case !c.waitedLong(m):
+		case v.Behind.None():
 			c.refuseAll(m, "the log of intents was not seen in time")
-		case !v.Behind.None() && c.waitedLong(m):
+		default:
 			c.refuseAll(m, "node "+m.rows[0].node+": "+topology.Skewed.String())
 		}
 		return false

@@ -10,6 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"basalt.dev/basalt/api"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in testdata/*.txt")
@@ -61,4 +66,16 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 			}
 		})
 	}
+}
+
+// Joins are what the pods of a class require of those around them, by a word KEY:APP: a spread of the pods of an app over a label, with a
+// maxSkew of 1. None without a colon.
+func Joins(namespace, word string) []byte {
+	key, app, ok := strings.Cut(word, ":")
+	if !ok {
+		return nil
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
+	p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	return api.FromPod(p, nil, api.Rules{}).Class.Joins
 }
