@@ -1,10 +1,14 @@
 package home
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // check says which invariant does not hold, for tests: it walks everything.
 func (c *Core) check() error {
 	slots, pods := 0, 0
+	entering := map[kin]int{}
 	for uid, g := range c.gangs {
 		if g.id != uid || g.dropped {
 			return fmt.Errorf("gang %s is filed under %s, dropped %t", g.id, uid, g.dropped)
@@ -15,6 +19,9 @@ func (c *Core) check() error {
 		if g.slot() {
 			slots++
 			pods += g.search.pods
+		}
+		if of := g.search.entered; of != (kin{}) {
+			entering[of]++
 		}
 		placed := 0
 		for pod, p := range g.members {
@@ -53,6 +60,9 @@ func (c *Core) check() error {
 	}
 	if slots != c.inFlight || pods != c.podsInFlight {
 		return fmt.Errorf("%d gangs with %d pods have a slot, %d with %d are counted", slots, pods, c.inFlight, c.podsInFlight)
+	}
+	if !maps.Equal(entering, c.ruledSleepers.entering) {
+		return fmt.Errorf("%v gangs of one pod have asked for quota and have no room, %v are counted", entering, c.ruledSleepers.entering)
 	}
 	for uid, p := range c.pods {
 		if p.gang != nil && (p.gang.members[uid] != p || c.gangs[p.gang.id] != p.gang) {

@@ -433,16 +433,21 @@ func (c *Core) retire(g *gang) {
 	}
 }
 
-// drop forgets a gang.
-func (c *Core) drop(g *gang) {
+// forget takes a gang out of all that counts gangs.
+func (c *Core) forget(g *gang) {
 	g.dropped = true
 	c.leaveEntry(g, collecting)
-	c.keepPace(g)
 	c.freeSlot(g)
 	c.wakeUp(g)
 	g.status.Forget()
 	delete(c.gangs, g.id)
 	delete(c.unchargedBound, g.id)
+}
+
+// drop forgets a gang that is over.
+func (c *Core) drop(g *gang) {
+	c.keepPace(g)
+	c.forget(g)
 	c.released.put(g.id, g.message())
 	for _, uid := range api.SortedKeys(g.members) {
 		p := g.members[uid]

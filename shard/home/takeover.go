@@ -75,12 +75,7 @@ func (c *Core) onTable(t *api.Table) {
 // by now begins anew there: the new owner of the old queue gives back what is charged in it. It would find that by itself only
 // from a change of the PodGroup or its pods, so also one that stayed in the old queue for its bound pods begins anew.
 func (c *Core) abandon(g *gang) {
-	g.dropped = true
-	c.freeSlot(g)
-	c.wakeUp(g)
-	g.status.Forget()
-	delete(c.gangs, g.id)
-	delete(c.unchargedBound, g.id)
+	c.forget(g)
 	members := api.SortedKeys(g.members)
 	for _, uid := range members {
 		c.leave(g.members[uid])
