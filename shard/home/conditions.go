@@ -52,7 +52,7 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 		at = p.Created
 	}
 	if r.Is(v1alpha1.ReasonUnschedulable) { // while pods like it are placed, its turn comes, and no new node would help
-		at = latest(at, c.kinMoved(p))
+		at = latest(at, c.kinMoved(g, p))
 	}
 	if !r.AtOnce() {
 		at = at.Add(c.cfg.ConditionAfter)

@@ -127,13 +127,14 @@ type turn struct {
 	stuck bool      // the last one gave up
 }
 
-// kin are the pods of a namespace with equal classes.
+// kin are the pods of a namespace with equal classes, in one queue and of one priority: what one of them waits for at the coordinator, all do.
 type kin struct {
-	namespace string
-	class     uint64 // its hash
+	namespace, queue string
+	priority         int64
+	class            uint64 // its hash
 }
 
-func kinOf(p *pod) kin { return kin{p.Namespace, p.asked.Hash()} }
+func (g *gang) kinOf(p *pod) kin { return kin{p.Namespace, g.queue, p.Priority, p.asked.Hash()} }
 
 // shut says that no pod of a class found a node.
 type shut struct {
@@ -231,7 +232,7 @@ func (c *Core) comesEarly(g *gang) bool {
 		return false
 	}
 	c.ask([]*pod{p})
-	of := kinOf(p)
+	of := g.kinOf(p)
 	if !c.mayEnter(p, of, 0) {
 		c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1})
 		c.sleep(g, false)
@@ -277,11 +278,11 @@ func (c *Core) noteStuck(g *gang) {
 }
 
 // kinMoved returns when a pod like one that may have to wait for others found room last, the zero time for never.
-func (c *Core) kinMoved(p *pod) time.Time {
+func (c *Core) kinMoved(g *gang, p *pod) time.Time {
 	if len(p.Class.Joins) == 0 {
 		return time.Time{}
 	}
-	last, _ := c.ruledSleepers.turns.get(kinOf(p))
+	last, _ := c.ruledSleepers.turns.get(g.kinOf(p))
 	return last.room
 }
 
@@ -322,7 +323,7 @@ func (c *Core) wakeRuled() {
 				continue
 			}
 			if p := g.alone(); p != nil {
-				of := kinOf(p)
+				of := g.kinOf(p)
 				n, may := woken[of], false
 				if g.state == collecting {
 					may = c.mayEnter(p, of, n)
