@@ -24,7 +24,8 @@ import (
 // A victim may also be no more than some pods of a gang that has more than its minimum (surplus.go).
 //
 // A claim is dropped when it is not lawful any more because limits were edited, when its gang gives up or asks for something else, and
-// when it takes too long. Who is not closed by then is spared. Who is closed stays closed.
+// when it takes too long. Who is not closed by then is spared. Who is closed stays closed. But its pods may never leave, for their node is dead
+// or they have a finalizer. Once they are overdue, what they have counts as all else again, so that the gang may be given another victim.
 
 const (
 	claimFor   = time.Minute      // a claim may take so much longer than its victims' pods may take to leave,
@@ -358,7 +359,7 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 		if v.gang.req != nil {
 			c.withdraw(v.gang.req)
 		}
-		r.closing = true
+		r.closing, r.overdue = true, false
 		r.yields = c.yieldingTo(x, v.gang)
 		c.put(b, v.gang)
 		if len(r.condemned) == 0 { // else it is in the list
@@ -405,6 +406,7 @@ func (c *Core) tellAgain(now time.Time) {
 			}
 		}
 	}
+	c.findOverdue(now)
 	for _, g := range c.yielding[:min(len(c.yielding), chunk)] {
 		if home := c.table.OwnerOf(g.key.queue); home != "" && g.res.revision != 0 {
 			c.send(home, g.yield())
@@ -420,6 +422,19 @@ func (c *Core) tellAgain(now time.Time) {
 		}
 	}
 }
+
+// findOverdue lets what gangs lose count as what they have again, where it should have left by now.
+func (c *Core) findOverdue(now time.Time) {
+	for _, g := range c.yielding {
+		if until := g.res.leavesBy(); !g.res.overdue && until != 0 && now.UnixMilli() >= until {
+			g.res.overdue = true
+			c.settle(g)
+		}
+	}
+}
+
+// leavesBy is when what claims take of a gang should have left, 0 when that is not known.
+func (r *reservation) leavesBy() (unixMs int64) { return cmp.Or(r.yields, r.shrinks).GetUntilUnixMs() }
 
 // droppedClaim is one of which its home is told again for a while: words may be lost.
 type droppedClaim struct {

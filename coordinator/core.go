@@ -143,6 +143,7 @@ func New(cfg Config, e Elected) *Core {
 		}
 	}
 	c.loadClaims(e.Reservations)
+	c.findOverdue(e.Now)
 	c.loadShards(e.Now, e.Shards)
 	if c.table != nil {
 		for _, m := range c.table.Members {

@@ -45,6 +45,7 @@ type reservation struct {
 	kept        bool      // it says that it may not be evicted
 	started     bool      // the gang had its minimum, as its home says
 	leaving     bool      // its demand counts as on its way out (claims.go)
+	overdue     bool      // what is closed or condemned of it should have left by now, and counts as what it has again
 	claim       *claim    // claims.go
 	claimedBy   *claim    // of which it is a victim, until it is closed or its pods are condemned
 	condemned   []surplus // pods that leave for claims (surplus.go)

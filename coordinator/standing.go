@@ -195,7 +195,7 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		case g.pause.why != "":
 			words += ": " + g.pause.why
 		}
-		return words, "it looks again", g.pause.until
+		return words + c.overdue(g.ask().lacks()), "it looks again", g.pause.until
 	}
 	if c.tree.byFairShare {
 		c.updateFair(now)
@@ -209,7 +209,7 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 	case wire.Rule_RULE_PREEMPT:
 		words = "gangs of lower priority in its queue may be evicted for it"
 	default:
-		return "nobody is evicted for it: " + a.whyNobody(lacks), "", time.Time{}
+		return "nobody is evicted for it: " + a.whyNobody(lacks) + c.overdue(lacks), "", time.Time{}
 	}
 	if at = since.Add(a.queue.preemptionDelay()); now.Before(at) {
 		return words, "at the earliest", at
@@ -222,6 +222,26 @@ func gangs(n int) string {
 		return "1 gang is"
 	}
 	return fmt.Sprintf("%d gangs are", n)
+}
+
+// overdue adds to such words which gang was evicted, has something of what is lacking, and is not gone though it should be.
+func (c *Core) overdue(lacks []lack) string {
+	words, more := "", 0
+	for _, g := range c.yielding {
+		r := g.res
+		switch {
+		case r == nil || !r.overdue || !(holding{queue: r.queue, amounts: r.demand}).frees(lacks):
+		case words != "":
+			more++
+		default:
+			words = fmt.Sprintf("; pods of gang %s/%s of queue %q, which were evicted, should have been gone at %s and are still there",
+				g.ref.GetNamespace(), g.ref.GetName(), g.key.queue, time.UnixMilli(r.leavesBy()).UTC().Format(time.RFC3339))
+		}
+	}
+	if more > 0 {
+		words += fmt.Sprintf(", and so are pods of %d more", more)
+	}
+	return words
 }
 
 // whyNobody says why others may not be evicted for an ask that has no prospect: of reclaim, at the level at which it comes closest.

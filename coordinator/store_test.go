@@ -220,6 +220,12 @@ func (s *store) rebuilt(c *Core) {
 	s.seq--
 	s.revision--
 	fresh := New(Config{}, e)
+	for key, g := range c.gangs {
+		if f := fresh.gangs[key]; f != nil && f.res != nil && g.res != nil && g.res.overdue { // by the time that has passed
+			f.res.overdue = true
+			fresh.settle(f)
+		}
+	}
 	fresh.tree.recompute()
 	c.tree.recompute()
 	c.tree.root.walk(func(q *queue) {

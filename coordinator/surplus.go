@@ -100,10 +100,13 @@ func (c *Core) settle(g *gang) {
 	var away api.Resources
 	switch {
 	case fault.On(fault.RealShares):
-	case r.leaving:
+	case r.leaving && !(r.closing && r.overdue):
 		away = r.demand
 	case len(r.condemned)+len(r.asked) > 0:
-		away = sumOf(r.condemned).Add(sumOf(r.asked)).Min(r.demand).Positive()
+		if away = sumOf(r.asked); !r.overdue {
+			away = away.Add(sumOf(r.condemned))
+		}
+		away = away.Min(r.demand).Positive()
 	}
 	if away.Equal(r.away) {
 		return
@@ -250,7 +253,7 @@ func (c *Core) condemn(now time.Time, b *batch, from api.Incarnation, m *wire.Co
 		return
 	}
 	r.condemned = slices.Concat(r.condemned, pods)
-	r.claimedBy, r.asked = nil, nil
+	r.claimedBy, r.asked, r.overdue = nil, nil, false
 	r.shrinks = c.yieldingTo(x, g)
 	c.settle(g)
 	c.put(b, g)
@@ -278,7 +281,7 @@ func (c *Core) forgetGone(g *gang, pods []uint64) bool {
 	left := func(p surplus) bool { return slices.ContainsFunc(gone, func(o surplus) bool { return o.id == p.id }) }
 	r.condemned, r.asked = slices.DeleteFunc(slices.Clone(r.condemned), left), slices.DeleteFunc(slices.Clone(r.asked), left)
 	if len(r.condemned) == 0 {
-		r.shrinks = nil
+		r.shrinks, r.overdue = nil, r.overdue && r.closing
 	}
 	if !fault.On(fault.CondemnedReplaced) {
 		c.charge(g, r.demand.Sub(sumOf(gone)).Positive())
@@ -322,7 +325,7 @@ func (c *Core) loadSurplus(g *gang, w *wire.ReservationRecord) error {
 
 // yieldingTo says for what a gang loses all or some of its pods.
 func (c *Core) yieldingTo(x *claim, v *gang) *wire.Yielding {
-	return &wire.Yielding{To: x.gang.ref, Rule: x.rule, Why: c.why(x, v)}
+	return &wire.Yielding{To: x.gang.ref, Rule: x.rule, Why: c.why(x, v), UntilUnixMs: x.until.UnixMilli()}
 }
 
 // surplusRecordBytes bounds what a record says of pods that are condemned.

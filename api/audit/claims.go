@@ -38,10 +38,27 @@ type victim struct {
 	attempt uint64
 }
 
-// yielding says for whom a closing reservation is given up.
+// yielding says for whom a closing reservation is given up, or some of its pods.
 type yielding struct {
-	to   string
-	rule wire.Rule
+	to    string
+	rule  wire.Rule
+	until int64 // Unix ms at which it should have left; 0: not known
+}
+
+func readYielding(y *wire.Yielding) *yielding {
+	if y == nil {
+		return nil
+	}
+	return &yielding{y.GetTo().GetUid(), y.GetRule(), y.GetUntilUnixMs()}
+}
+
+// overdue reports whether it may be late by now.
+func (a *Auditor) overdue(y *yielding) bool {
+	now := a.now
+	if !a.cfg.Exact {
+		now = now.Add(a.cfg.Lag)
+	}
+	return y != nil && y.until > 0 && now.UnixMilli() >= y.until
 }
 
 // standsFor reports whether a gang is in the claim under an attempt, as a whole.
@@ -61,9 +78,7 @@ func (r *reservation) open(attempt uint64) bool {
 func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
 	r.started, r.preemptible, r.kept, r.granted, r.awaits = rec.GetStarted(), rec.GetPreemptible(), rec.GetKept(), rec.GetGrantedUnixMs(), rec.GetAwaits()
 	r.ranked, r.priority = rec.GetRank() != nil, rec.GetRank().GetPriority()
-	if y := rec.GetYields(); y != nil {
-		r.yields = &yielding{y.GetTo().GetUid(), y.GetRule()}
-	}
+	r.yields = readYielding(rec.GetYields())
 	if err := a.readSurplus(r, rec); err != nil {
 		return err
 	}
@@ -397,14 +412,26 @@ func (a *Auditor) judgeClaim(e StoreRevision, now *reservation, before func(stri
 	if valid < len(c.victims) || !alone {
 		return
 	}
-	t := a.virtual(now.gang)
+	if a.judgeWith(a.virtual(now.gang, false), now, victims, func(Kind, string, ...any) {}) &&
+		a.judgeWith(a.virtual(now.gang, true), now, victims, func(Kind, string, ...any) {}) {
+		a.judgeWith(a.virtual(now.gang, false), now, victims, wrong)
+	}
+}
+
+// judgeWith judges a claim and all of its victims by what queues will have, and reports whether something is wrong.
+func (a *Auditor) judgeWith(t virtual, now *reservation, victims []*reservation, say func(Kind, string, ...any)) (is bool) {
+	wrong := func(k Kind, format string, args ...any) {
+		is = true
+		say(k, format, args...)
+	}
 	t.branch()
-	if c.rule == wire.Rule_RULE_PREEMPT {
+	if now.claim.rule == wire.Rule_RULE_PREEMPT {
 		a.judgePreemption(now, victims, wrong)
 	} else if a.judgeReclaim(now, victims, t, wrong) {
 		a.judgeLosses(now, victims, t, wrong)
 	}
 	a.judgeNeeded(now, victims, t, wrong)
+	return is
 }
 
 // otherClaim returns whose other claim a victim is in, "" for none.
@@ -467,8 +494,9 @@ type virtual struct {
 	wanted   map[amountOf]int64
 }
 
-// virtual counts all claims but that of one gang.
-func (a *Auditor) virtual(but string) virtual {
+// virtual counts all claims but that of one gang. What should have left by now and has not counts as on its way out until the coordinator notices
+// that it is overdue. When that is, is not known here.
+func (a *Auditor) virtual(but string, noticed bool) virtual {
 	t := virtual{a, map[string]map[string]int64{}, map[string][]string{}, map[amountOf]int64{}}
 	add := func(queue string, r api.Resources, sign int64) {
 		for _, path := range api.Lineage(queue) {
@@ -481,7 +509,11 @@ func (a *Auditor) virtual(but string) virtual {
 		}
 	}
 	leaves := map[string]*reservation{}
-	maps.Copy(leaves, a.store.yields)
+	for gang, r := range a.store.yields {
+		if !noticed || !a.overdue(r.yields) {
+			leaves[gang] = r
+		}
+	}
 	for _, gang := range slices.Sorted(maps.Keys(a.store.claims)) {
 		r := a.store.claims[gang]
 		if gang == but || a.isDone(r.claim) {
@@ -497,7 +529,7 @@ func (a *Auditor) virtual(but string) virtual {
 	for _, r := range leaves {
 		add(r.queue, r.demand, -1)
 	}
-	a.lessSingles(but, leaves, add)
+	a.lessSingles(but, noticed, leaves, add)
 	return t
 }
 
@@ -828,7 +860,7 @@ func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
 	if len(grew) == 0 || now.forced || old != nil && (old.forced || old.claim != nil) || g == nil || g.present > 0 || a.namesBound(now) {
 		return
 	}
-	t := a.virtual("")
+	t := a.virtual("", false)
 	for _, path := range api.Lineage(now.queue) {
 		q := a.store.queue(path)
 		for _, x := range grew {

@@ -323,6 +323,10 @@ func TestAuditorJudgesClaims(t *testing.T) {
 			w.claims(3, gangs("y2"), func(r *wire.ReservationRecord) { r.Claim.UntilUnixMs = w.now.Add(-20 * time.Second).UnixMilli() })
 		}},
 
+		// What is on its way out
+		{"a second victim while the first is on its way out", audit.Claim, "as much quota would be free as it needs", func(w *world) { second(w, time.Minute) }},
+		{"a second victim once the first is overdue", "", "", func(w *world) { second(w, -10*time.Second) }},
+
 		// Closing
 		{"a gang is closed for one without a claim", audit.Victim, "had no claim at an earlier revision", func(w *world) {
 			w.admit("y2", "lab.y", 3, closed("c"))
@@ -408,6 +412,14 @@ func overdue(w *world, led bool, d time.Duration) {
 		w.put("leader/c/1", nil)
 	}
 	w.pass(d)
+}
+
+// second closes y2 for c, and has c claim y1 instead. The pods of y2 should leave within a time.
+func second(w *world, within time.Duration) {
+	w.claims(3, gangs("y2"))
+	w.admit("y2", "lab.y", 3, closed("c"), func(r *wire.ReservationRecord) { r.Yields.UntilUnixMs = w.now.Add(within).UnixMilli() })
+	w.drop("c", "lab.x")
+	w.claims(3, gangs("y1"), alone)
 }
 
 // again closes y2 for c, admits both, and closes y2 for c once more: for its room.

@@ -34,9 +34,7 @@ func (a *Auditor) readSingles(in []*wire.SurplusPod) (out []single, err error) {
 // readSurplus reads what a record says of single pods.
 func (a *Auditor) readSurplus(r *reservation, rec *wire.ReservationRecord) (err error) {
 	r.least = int(rec.GetLeast())
-	if y := rec.GetShrinks(); y != nil {
-		r.shrinks = &yielding{y.GetTo().GetUid(), y.GetRule()}
-	}
+	r.shrinks = readYielding(rec.GetShrinks())
 	if r.condemned, err = a.readSingles(rec.GetCondemned()); err != nil {
 		return fmt.Errorf("what it condemns: %w", err)
 	}
@@ -177,9 +175,9 @@ func (a *Auditor) judgeCondemned(e StoreRevision, old, now *reservation, before 
 }
 
 // lessSingles takes what single pods leave behind out of the virtual tree, but for gangs that leave as a whole.
-func (a *Auditor) lessSingles(but string, whole map[string]*reservation, add func(queue string, r api.Resources, sign int64)) {
+func (a *Auditor) lessSingles(but string, noticed bool, whole map[string]*reservation, add func(queue string, r api.Resources, sign int64)) {
 	for _, gang := range slices.Sorted(maps.Keys(a.store.condemns)) {
-		if r := a.store.condemns[gang]; whole[gang] == nil {
+		if r := a.store.condemns[gang]; whole[gang] == nil && !(noticed && a.overdue(r.shrinks)) {
 			for _, s := range r.condemned {
 				add(r.queue, s.demand, -1)
 			}

@@ -52,6 +52,12 @@ func TestAuditorJudgesSurplus(t *testing.T) {
 		w.pod(uid, "1", on("n1"))
 		w.pod(uid, "1", on("n1"), condition(v1.DisruptionTarget, v1.ConditionTrue, v1alpha1.ReasonRolledBack, "for gang c"))
 	}
+	second := func(w *world, within time.Duration) { // p3 is condemned for c, and c claims y2 instead
+		w.claims(1, gangs("y1"), takes("p3"))
+		y1(w, 3, 1, all, condemned("p3"), func(r *wire.ReservationRecord) { r.Shrinks.UntilUnixMs = w.now.Add(within).UnixMilli() })
+		w.drop("c", "lab.x")
+		w.claims(1, gangs("y2"), alone)
+	}
 	for _, test := range []struct {
 		name string
 		want audit.Kind // "" for a clean report
@@ -114,6 +120,8 @@ func TestAuditorJudgesSurplus(t *testing.T) {
 			y1(w, 3, 1, gangs("p1", "p2", "p4"))
 			w.pass(10 * time.Second)
 		}},
+		{"a gang is taken while a pod is on its way out", audit.Claim, "as much quota would be free as it needs", func(w *world) { second(w, time.Minute) }},
+		{"a gang is taken once a pod is overdue", "", "", func(w *world) { second(w, -10*time.Second) }},
 		{"evicted when it is condemned", "", "", func(w *world) {
 			w.claims(1, gangs("y1"), takes("p3"))
 			y1(w, 3, 1, all, condemned("p3"))

@@ -2426,7 +2426,8 @@ type Yielding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            *GangRef               `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
 	Rule          Rule                   `protobuf:"varint,2,opt,name=rule,proto3,enum=basalt.wire.v1.Rule" json:"rule,omitempty"`
-	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"` // for people
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`                                       // for people
+	UntilUnixMs   int64                  `protobuf:"varint,4,opt,name=until_unix_ms,json=untilUnixMs,proto3" json:"until_unix_ms,omitempty"` // its pods should have left by then; 0: not said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2480,6 +2481,13 @@ func (x *Yielding) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *Yielding) GetUntilUnixMs() int64 {
+	if x != nil {
+		return x.UntilUnixMs
+	}
+	return 0
 }
 
 // Key `intents/<incarnation>/<n, 16 hex digits>`: written once by its shard, before any Binding of it is sent.
@@ -8946,11 +8954,12 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06Victim\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
-	"\x04pods\x18\x03 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\x04pods\"o\n" +
+	"\x04pods\x18\x03 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\x04pods\"\x93\x01\n" +
 	"\bYielding\x12'\n" +
 	"\x02to\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x02to\x12(\n" +
 	"\x04rule\x18\x02 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\"\xdb\x01\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\"\n" +
+	"\runtil_unix_ms\x18\x04 \x01(\x03R\vuntilUnixMs\"\xdb\x01\n" +
 	"\rIntentsRecord\x12-\n" +
 	"\x05gangs\x18\x01 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x120\n" +
 	"\ademands\x18\x02 \x03(\v2\x16.basalt.wire.v1.DemandR\ademands\x12-\n" +

@@ -65,7 +65,11 @@ func (c *Core) startForgotten(g *gang) bool {
 	if g.group == nil || g.name.Kind == api.ImpliedGroup || !c.writesGroup(g) || fault.On(fault.YieldStarted) {
 		return true
 	}
-	return g.status.StartRecalled() || !g.charge.recalls || c.cfg.StatusBudget < 0
+	if g.status.StartRecalled() || !g.charge.recalls || c.cfg.StatusBudget < 0 {
+		return true
+	}
+	g.status.RecallStart() // of a PodGroup that was not known yet when it had to yield
+	return false
 }
 
 // whyEvicted returns what is said to the pods of a gang that are evicted.

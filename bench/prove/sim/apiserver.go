@@ -195,6 +195,12 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, "", corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
 	a.must(err)
+	drawn, stays := a.w.some(8), a.w.between(30*time.Second, 4*time.Minute)
+	if stays, is := a.w.mishap(drawn, "stays", p.Name, stays); is && !a.w.calm {
+		a.w.count("evicted pods that stay for long")
+		a.deleteIn(p, stays)
+		return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
+	}
 	a.delete(p)
 	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
 }
@@ -212,13 +218,15 @@ func (a *apiServer) toldPlaced(uid string) bool {
 }
 
 // delete removes a pod: at once when no kubelet has it, else the kubelet does it after a while.
-func (a *apiServer) delete(p *corev1.Pod) {
+func (a *apiServer) delete(p *corev1.Pod) { a.deleteIn(p, a.w.between(0, 5*time.Second)) }
+
+func (a *apiServer) deleteIn(p *corev1.Pod, stays time.Duration) {
 	a.must(a.Delete(a.Pods, p.Namespace, p.Name, p.UID, "", nil))
 	uid := string(p.UID)
 	if p.DeletionTimestamp != nil || a.podByUID(uid) == nil {
 		return
 	}
-	a.w.after(a.w.between(0, 5*time.Second), func() {
+	a.w.after(stays, func() {
 		if p := a.podByUID(uid); p != nil {
 			a.remove(a.pods, a.pods.objects[nameOf(p)])
 		}

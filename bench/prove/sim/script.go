@@ -93,7 +93,7 @@ func ReadScript(r io.Reader) (*Script, error) {
 }
 
 // mishaps are the kinds of lines that wait for something to befall.
-var mishaps = []string{"slow", "repeat", "request-lost", "answer-lost", "very-late"}
+var mishaps = []string{"slow", "repeat", "request-lost", "answer-lost", "very-late", "stays"}
 
 func (l Line) verb() string {
 	verb, _, _ := strings.Cut(l.Words, " ")

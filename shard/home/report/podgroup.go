@@ -44,6 +44,7 @@ type PodGroup struct {
 	backoff  time.Duration
 	gone     bool
 	denied   bool   // our last write that took effect says that the gang has not started
+	recalls  bool   // one is to say so, even if the object shows it
 	queued   turnOf // in its statusLine
 	turn     bool   // it left that queue, and may be written
 }
@@ -116,7 +117,7 @@ func (r *PodGroups) Writable(p *PodGroup) bool {
 func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, say Statement) (write bool, again time.Time) {
 	turn := p.turn
 	p.turn = false
-	if say == p.said && !p.unsure && (say.Yielded == "" || p.denied) {
+	if say == p.said && !p.unsure && (say.Yielded == "" && !p.recalls || p.denied) {
 		p.since = time.Time{}
 		return false, again
 	}
@@ -226,6 +227,7 @@ func (r *PodGroups) Written(now time.Time, p *PodGroup, id uint64, outcome event
 	switch outcome {
 	case event.StatusOK:
 		p.denied = !says.Scheduled.Yes
+		p.recalls = p.recalls && !p.denied
 		p.said, p.unsure, p.since, p.backoff, p.retry = says, false, time.Time{}, 0, time.Time{}
 	case event.StatusGone:
 		p.gone = true
@@ -265,7 +267,7 @@ func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
 // RecallStart has the status of a PodGroup written anew: whatever was seen of it may be older than what it says of its gang's start.
 func (p *PodGroup) RecallStart() {
 	if p != nil {
-		p.denied = false
+		p.denied, p.recalls = false, true
 	}
 }
 
