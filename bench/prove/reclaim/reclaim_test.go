@@ -396,6 +396,55 @@ func (w *world) mentions(words string) string {
 	return ""
 }
 
+// The pods of a gang that is evicted stay: they have a finalizer, or their node is dead. When they should have been gone for a minute, the
+// claimant is given another gang, and starts beside them.
+func TestReclaimPodsThatStay(t *testing.T) {
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
+	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
+	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
+	for i := range 11 {
+		w.gang(fmt.Sprint("b-", i), "b", "")
+	}
+	w.settles(map[string]int{"b": 11})
+	w.gang("b-stays", "b", "") // the youngest goes first
+	w.settles(map[string]int{"b": 12})
+	pods := w.kube.Core.CoreV1().Pods("default")
+	hold := func(finalizers string) {
+		t.Helper()
+		list, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: api.LabelPodGroup + "=b-stays"})
+		w.check(err)
+		for _, p := range list.Items {
+			if finalizers == "null" && p.DeletionTimestamp == nil {
+				continue
+			}
+			_, err := pods.Patch(t.Context(), p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
+			w.check(err)
+		}
+	}
+	hold(`["example.com/hold"]`)
+	asked := time.Now()
+	w.gang("a-0", "a", "")
+	localtest.Wait(t, 3*time.Minute, "a-0", func(ctx context.Context) error {
+		bound, _, err := w.running(ctx, "a")
+		if err == nil && bound["a-0"] != size {
+			err = fmt.Errorf("%d pods run: %v", bound["a-0"], w.says(ctx))
+		}
+		return err
+	})
+	t.Logf("a gang runs %s after it was made, beside pods that were evicted for it and stay", time.Since(asked).Round(100*time.Millisecond))
+	if gone := w.evictions(2); !slices.Contains(gone, "b-stays") {
+		t.Errorf("evicted: %v", gone)
+	}
+	if _, leaving, err := w.running(t.Context(), "b"); err != nil || leaving != size {
+		t.Errorf("%d pods stay, error %v", leaving, err)
+	}
+	hold("null")
+	w.settles(map[string]int{"a": 1, "b": 11})
+	w.evictions(2)
+	w.noViolations()
+}
+
 // Processes are killed while claims stand: the leading coordinator, and every shard in turn.
 func TestReclaimWhileProcessesDie(t *testing.T) {
 	w := start(t)
