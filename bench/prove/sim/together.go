@@ -349,8 +349,12 @@ func (c *check) sliced(gang string) {
 		}
 		unit := w.api.unit(uid)
 		var next []map[unitIn]int
-		for _, value := range c.cliquesOf(p.Spec.NodeName, since.Add(-late)) {
-			if value == "" {
+		values := c.cliquesOf(p.Spec.NodeName, since.Add(-late))
+		for _, value := range values {
+			if value == "" { // its home took it for in none, perhaps, if the label was there before or came back
+				if len(values) > 1 {
+					next = append(next, all...)
+				}
 				continue
 			}
 			if inZone {
