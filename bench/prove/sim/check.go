@@ -579,6 +579,15 @@ func (c *check) rows(x *shard, o event.Send) {
 			c.sought[string(o.To)+" "+p.Uid] = sought{commit(b.Commit.Gang.Uid, b.Commit.Serial), row}
 			delete(c.freed, string(o.To)+" "+row) // it may be written once more
 		}
+	case *wire.Envelope_CommitReply:
+		if b.CommitReply.Outcome == wire.CommitOutcome_COMMIT_PREPARED {
+			return
+		}
+		for key, last := range c.sought { // all of them, whoever is in the way of one
+			if strings.HasPrefix(key, string(x.inc)+" ") && last.commit == commit(b.CommitReply.GangUid, b.CommitReply.Serial) && !c.asked[last.row] {
+				c.freed[string(x.inc)+" "+last.row] = true
+			}
+		}
 	case *wire.Envelope_BindResults:
 		for _, r := range b.BindResults.Results {
 			last := c.sought[string(x.inc)+" "+r.PodUid]
