@@ -86,6 +86,9 @@ func (c *Core) promise(x *claim, times int64) {
 		return
 	}
 	x.gang.res.queue.move(x.promised, times)
+	if times < 0 {
+		c.lower(x.gang.res.queue)
+	}
 	c.shake(x.gang.res.queue)
 	x.gang.res.queue.changed()
 	if times < 0 || len(c.barring) > 0 {

@@ -64,11 +64,12 @@ type Core struct {
 	crowded         bool           // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// mandate.go, claims.go
-	stuck          []*gang // that have quota and find no room
-	mandated       []*gang // with a mandate, in the order in which they were given
-	mandates       uint64  // given in this term
-	barring        []*gang // that keep others from borrowing what they lack, by queue and UID
-	consideredLast string  // queue
+	stuck          []*gang  // that have quota and find no room
+	mandated       []*gang  // with a mandate, in the order in which they were given
+	mandates       uint64   // given in this term
+	barring        []*gang  // that keep others from borrowing what they lack, by queue and UID
+	lowered        []*queue // that have less than before the last transaction
+	consideredLast string   // queue
 	found          found
 	claims         []*claim
 	displacements  displacements

@@ -36,6 +36,7 @@ const (
 	minRuntime     = time.Minute
 
 	consideredAtOnce = 64               // gangs that a Tick looks at
+	barredAtOnce     = 16               // and a transaction, of queues that have less by then
 	firstOfQueue     = 16               // those of a queue, the first in its order that may get a mandate
 	seenOfQueue      = 512              // among so many
 	candidatesAtMost = 4096             // in a mandate
@@ -263,21 +264,7 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 	})
 	for i := range leaves {
 		q := leaves[(from+i)%len(leaves)]
-		n, looked := 0, 0
-		q.classes.Ascend(func(a *demandClass) bool {
-			for _, r := range a.requests {
-				if looked++; n == firstOfQueue || looked > seenOfQueue {
-					return false
-				}
-				if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.found != "") { // those for whom no plan was found stand in nobody's way
-					if r.gang.mandate == nil {
-						n++
-					}
-					out = append(out, r.gang)
-				}
-			}
-			return true
-		})
+		out = c.firstOf(now, q, out)
 		c.consideredLast = q.path
 		if len(out) >= consideredAtOnce {
 			break
@@ -288,6 +275,26 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 			out = append(out, g)
 		}
 	}
+	return out
+}
+
+// firstOf appends the first gangs of a queue that may be given a mandate.
+func (c *Core) firstOf(now time.Time, q *queue, out []*gang) []*gang {
+	n, looked := 0, 0
+	q.classes.Ascend(func(a *demandClass) bool {
+		for _, r := range a.requests {
+			if looked++; n == firstOfQueue || looked > seenOfQueue {
+				return false
+			}
+			if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.found != "") { // those for whom no plan was found stand in nobody's way
+				if r.gang.mandate == nil {
+					n++
+				}
+				out = append(out, r.gang)
+			}
+		}
+		return true
+	})
 	return out
 }
 
@@ -364,6 +371,47 @@ func (c *Core) bar(g *gang, bars bool) {
 		c.barring = slices.Delete(c.barring, at, at+1)
 		c.freedFor(g)
 	}
+}
+
+// lower notes that a queue has less than it had: its side may be entitled to more now.
+func (c *Core) lower(q *queue) {
+	if c.tree.evicts && len(c.lowered) < barredAtOnce && !slices.Contains(c.lowered, q) {
+		c.lowered = append(c.lowered, q)
+	}
+}
+
+// barLowered has gangs of such queues, and of those beside them, keep others from borrowing from this transaction on. The next Tick would be too late:
+// what has become free would be lent in the meantime, and evicted again.
+func (c *Core) barLowered(now time.Time) {
+	lowered := c.lowered
+	c.lowered = c.lowered[:0]
+	if len(lowered) == 0 || !c.tree.evicts || c.refilling || c.began != nil || !c.synced {
+		return
+	}
+	var few [4]*gang
+	looked := 0
+	look := func(q *queue) {
+		if looked >= barredAtOnce || q.classes == nil || q.classes.Len() == 0 || !q.mayClaim() {
+			return
+		}
+		for _, g := range c.firstOf(now, q, few[:0]) {
+			if looked++; looked > barredAtOnce {
+				return
+			}
+			a := g.ask()
+			if rule, _ := a.prospect(a.lacks()); rule == wire.Rule_RULE_RECLAIM {
+				c.bar(g, true)
+			}
+		}
+	}
+	for _, q := range lowered {
+		look(q)
+		side := q.ancestor(min(q.level, 1))
+		if side != q {
+			side.walkWaiting(look)
+		}
+	}
+	clear(lowered)
 }
 
 func compareKeys(a, b *gang) int {

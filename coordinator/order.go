@@ -364,6 +364,7 @@ func (c *Core) offer(now time.Time, b *batch) {
 	c.postponed = c.postponed[:0]
 	c.wake()
 	most := c.scan(now)
+	c.barLowered(now)
 	c.crowded = false
 	c.reorder()
 	for len(b.ops) < c.cfg.BatchOps && !c.crowded {

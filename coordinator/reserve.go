@@ -179,6 +179,9 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 		c.tree.force(q, delta)
 	}
 	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
+	if released {
+		c.lower(q)
+	}
 	c.shake(q)
 	for p := q; p != nil; p = p.parent {
 		p.reported = false
