@@ -264,7 +264,7 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 	})
 	for i := range leaves {
 		q := leaves[(from+i)%len(leaves)]
-		out = c.firstOf(now, q, out)
+		out = c.firstOf(now, q, seenOfQueue, out)
 		c.consideredLast = q.path
 		if len(out) >= consideredAtOnce {
 			break
@@ -278,12 +278,12 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 	return out
 }
 
-// firstOf appends the first gangs of a queue that may be given a mandate.
-func (c *Core) firstOf(now time.Time, q *queue, out []*gang) []*gang {
+// firstOf appends the first gangs of a queue that may be given a mandate, among so many.
+func (c *Core) firstOf(now time.Time, q *queue, among int, out []*gang) []*gang {
 	n, looked := 0, 0
 	q.classes.Ascend(func(a *demandClass) bool {
 		for _, r := range a.requests {
-			if looked++; n == firstOfQueue || looked > seenOfQueue {
+			if looked++; n == firstOfQueue || looked > among {
 				return false
 			}
 			if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.found != "") { // those for whom no plan was found stand in nobody's way
@@ -394,7 +394,7 @@ func (c *Core) barLowered(now time.Time) {
 		if looked >= barredAtOnce || q.classes == nil || q.classes.Len() == 0 || !q.mayClaim() {
 			return
 		}
-		for _, g := range c.firstOf(now, q, few[:0]) {
+		for _, g := range c.firstOf(now, q, len(few), few[:0]) {
 			if looked++; looked > barredAtOnce {
 				return
 			}

@@ -847,10 +847,11 @@ func BenchmarkRelease(b *testing.B) {
 	for _, shape := range []struct {
 		name            string
 		waiting, queues int
-		unlike          int // demands in a queue
+		unlike          int  // demands in a queue
+		deserve         bool // each its part
 	}{
-		{"1000", 1000, 200, 1}, {"10000", 10000, 200, 1}, {"40000", 40000, 200, 1}, {"100000 for 200 demands in 1000 queues", 100000, 1000, 200}, {"100000 for 100 demands in each of 1000 queues", 100000, 1000, 199},
-		{"10000 in one queue", 10000, 1, 1}, {"10000 for 100 demands in one queue", 10000, 1, 100}, {"10000 for as many demands in one queue", 10000, 1, 1 << 30}, {"50000 for as many demands in one queue", 50000, 1, 1 << 30},
+		{"1000", 1000, 200, 1, false}, {"10000", 10000, 200, 1, false}, {"40000", 40000, 200, 1, false}, {"100000 for 200 demands in 1000 queues", 100000, 1000, 200, false}, {"100000 for 200 demands in 1000 queues that deserve as much", 100000, 1000, 200, true}, {"100000 for 100 demands in each of 1000 queues", 100000, 1000, 199, false},
+		{"10000 in one queue", 10000, 1, 1, false}, {"10000 for 100 demands in one queue", 10000, 1, 100, false}, {"10000 for as many demands in one queue", 10000, 1, 1 << 30, false}, {"50000 for as many demands in one queue", 50000, 1, 1 << 30, false},
 	} {
 		waiting, queues := shape.waiting, shape.queues
 		b.Run(shape.name, func(b *testing.B) {
@@ -882,8 +883,12 @@ func BenchmarkRelease(b *testing.B) {
 			}
 			step(QueueSeen{Name: "root", UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: api.FromMap(map[string]int64{"cpu": 1200 * 1000, "memory": 1 << 50})})
 			for i := range queues {
-				step(QueueSeen{Name: api.Parent(path(i)), UID: "u", ResourceVersion: "1", HasFinalizer: true})
-				step(QueueSeen{Name: path(i), UID: "u", ResourceVersion: "1", HasFinalizer: true})
+				var parent, own api.Resources
+				if shape.deserve {
+					parent, own = api.FromMap(map[string]int64{"cpu": 60_000}), api.FromMap(map[string]int64{"cpu": 1_200_000 / int64(queues)})
+				}
+				step(QueueSeen{Name: api.Parent(path(i)), UID: "u", ResourceVersion: "1", HasFinalizer: true, Deserved: parent})
+				step(QueueSeen{Name: path(i), UID: "u", ResourceVersion: "1", HasFinalizer: true, Deserved: own})
 			}
 			step(QueuesSynced{})
 			settle()
@@ -895,7 +900,7 @@ func BenchmarkRelease(b *testing.B) {
 				serial++
 				step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
 					Gang: &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: path(i)}, Attempt: 1, Serial: serial, TableEpoch: 1, SinceUnixMs: int64(i),
-					Demand: wire.FromResources(demand(i))}}}})
+					Demand: wire.FromResources(demand(i)), Preemptible: true, Claims: true}}}})
 			}
 			for i := range waiting + 1200 {
 				reserve(i)
