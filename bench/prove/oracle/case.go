@@ -59,6 +59,16 @@ func (c *Case) complete() *Case {
 	return c
 }
 
+// withoutDisks returns the case with a pod that names no disks itself.
+func (c *Case) withoutDisks() *Case {
+	out := c.clone()
+	out.Pod = c.Pod.DeepCopy()
+	out.Pod.Spec.Volumes = slices.DeleteFunc(out.Pod.Spec.Volumes, func(v v1.Volume) bool {
+		return v.AWSElasticBlockStore != nil || v.GCEPersistentDisk != nil || v.ISCSI != nil || v.RBD != nil
+	})
+	return out
+}
+
 // withoutNominated returns the case without the pods that are nominated to a node.
 func (c *Case) withoutNominated() *Case {
 	out := c.clone()

@@ -72,8 +72,9 @@ var exceptions = []exception{
 	{"shared-volume", "a volume that another pod on the node has attached already needs a further place there; and one of an in-tree kind counts while it is attached, and needs its driver to be installed, also where there is no CSINode", func(c *Case, m Mismatch) bool {
 		return m.Kind != Unsafe && (c.sharesVolume(m.Node) || c.attachesInTree(m.Node) || strings.Contains(m.Reason, "CSI driver is not installed") && !c.hasCSINode(m.Node))
 	}},
-	{"nominated", "a node that another scheduler keeps for a pod is kept from all pods, whatever their priority: Basalt evicts nobody to have it", func(c *Case, m Mismatch) bool {
-		return m.Kind == Strict && takes(c.withoutNominated(), m.Node) || m.Kind == Words && len(c.withoutNominated().Pods) < len(c.Pods)
+	{"nominated", "a node that another scheduler keeps for a pod is kept from all pods, whatever their priority: Basalt evicts nobody to have it; and a claim that only such a pod uses is free, as it is to kube-scheduler, unless the pod that waits has a disk of an in-tree kind, too", func(c *Case, m Mismatch) bool {
+		return m.Kind == Strict && takes(c.withoutNominated(), m.Node) || m.Kind == Words && len(c.withoutNominated().Pods) < len(c.Pods) ||
+			m.Kind == Unsafe && m.Plugin == names.VolumeRestrictions && passes(c.withoutNominated(), m) && passes(c.withoutDisks(), m)
 	}},
 	{"empty-selector", "a spread whose selector is empty counts nobody, pods that are nominated to a node included: kube-scheduler counts those alone", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && m.Plugin == names.PodTopologySpread && spreadsOverNobody(c.Pod) && passes(c.withoutNominated(), m)
