@@ -210,7 +210,9 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 			return
 		}
 	}
-	c.shutFor(g, missing)
+	if !c.skips(g, r, missing) {
+		c.shutFor(g, missing)
+	}
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
 		g.blocked = report.Reason{}
 	} else {
@@ -239,6 +241,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	for _, h := range m.GetHeld() {
 		nodes[h.GetPodUid()] = h.GetNode()
 	}
+	back := int64(0)
 	if s := c.summaries[from]; s != nil {
 		for _, k := range r.fresh {
 			refused := int64(0)
@@ -254,6 +257,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 				s.room[k.class.Hash()] = room + refused
 			}
 			r.refused[from] = r.refused[from] || refused > 0 && r.least == 0
+			back += refused
 		}
 	}
 	for _, p := range r.pods {
@@ -302,6 +306,9 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	if left := m.GetLeft(); left != nil {
 		c.onSummary(from, left)
 		r.done[from] = r.refused[from] || r.least > 0 && r.done[from]
+	}
+	if s := c.summaries[from]; s != nil {
+		c.unskip(s, back)
 	}
 	c.mark(g)
 }

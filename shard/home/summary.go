@@ -25,7 +25,8 @@ type summary struct {
 	grades map[uint64]uint32 // of the best node with room, by hash of classes with wishes
 	leaned map[uint64]leaned // the same of classes with leanings, as refusals said
 
-	asking []*gang // that asked for something since, or before and were not answered
+	asking  []*gang // that asked for something since, or before and were not answered
+	skipped []*gang // that did not ask, because of what others ask for and may not get: the first of them
 }
 
 // take takes pods that were asked for off what the summary shows.
@@ -71,6 +72,39 @@ func (s *summary) share(kinds []kind, own bool) (pods []*pod) {
 		}
 	}
 	return pods
+}
+
+// skippedAtMost bounds the gangs that are remembered to have skipped a shard, and among how many of those that asked last it is looked for one that
+// has no answer.
+const skippedAtMost = 64
+
+// skips notes of a gang that found too little room which shards it did not ask, although they have some, because another gang has asked for it
+// and has no answer yet. It reports whether there are any.
+func (c *Core) skips(g *gang, r *round, missing []*pod) (is bool) {
+	kinds := kindsOf(missing)
+	for _, m := range c.table.Members {
+		s := c.summaries[m.Incarnation]
+		if s == nil || r.asked[m.Incarnation] || c.owned[m.Incarnation] == 0 || len(s.skipped) >= skippedAtMost || fits(s.free, kinds) == 0 {
+			continue
+		}
+		if last := s.asking[max(0, len(s.asking)-skippedAtMost):]; slices.ContainsFunc(last, func(o *gang) bool {
+			return o != g && !o.dropped && o.search.round != nil && o.search.round.shard == m.Incarnation
+		}) {
+			s.skipped, is = append(s.skipped, g), true
+		}
+	}
+	return is
+}
+
+// unskip lets gangs that skipped a shard search again as soon as they may: it refused so many pods that had been asked for instead.
+func (c *Core) unskip(s *summary, refused int64) {
+	for ; refused > 0 && len(s.skipped) > 0; refused-- {
+		g := s.skipped[0]
+		s.skipped = s.skipped[1:]
+		if !g.dropped {
+			c.hasten(g)
+		}
+	}
 }
 
 // often returns how many times requests fit into free capacity.
@@ -143,6 +177,9 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 	}
 	s.readGrades(m)
 	c.keepLeaned(s, old)
+	if old != nil {
+		s.skipped = old.skipped
+	}
 	if old != nil { // what is not answered is not counted in it: answers and summaries come in their order
 		for _, g := range old.asking {
 			if r := g.search.round; !g.dropped && r != nil && r.shard == from && !slices.Contains(s.asking, g) {
