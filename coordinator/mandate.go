@@ -381,7 +381,8 @@ func (c *Core) lower(q *queue) {
 }
 
 // barLowered has gangs of such queues, and of those beside them, keep others from borrowing from this transaction on. The next Tick would be too late:
-// what has become free would be lent in the meantime, and evicted again.
+// what has become free would be lent in the meantime, and evicted again. Not by fair shares, which are made anew at a Tick: by those of before, gangs
+// were kept waiting that were entitled, and others evicted later on.
 func (c *Core) barLowered(now time.Time) {
 	lowered := c.lowered
 	c.lowered = c.lowered[:0]
@@ -399,7 +400,7 @@ func (c *Core) barLowered(now time.Time) {
 				return
 			}
 			a := g.ask()
-			if rule, _ := a.prospect(a.lacks()); rule == wire.Rule_RULE_RECLAIM {
+			if rule, mine := a.prospect(a.lacks()); rule == wire.Rule_RULE_RECLAIM && !mine.byFairShare() {
 				c.bar(g, true)
 			}
 		}

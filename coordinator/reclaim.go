@@ -156,10 +156,15 @@ func top(q *queue) *queue {
 
 // threshold is what a queue may have before its siblings may take something away.
 func (q *queue) threshold() api.Resources {
-	if q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE {
+	if q.byFairShare() {
 		return q.fair
 	}
 	return q.deserved
+}
+
+// byFairShare reports whether that is its fair share.
+func (q *queue) byFairShare() bool {
+	return q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE
 }
 
 // entitled reports whether the queue stays within its threshold in all that it names and the ask uses, which is something.

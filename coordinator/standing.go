@@ -293,7 +293,7 @@ func (a ask) leaving() *queue {
 
 // entitlement names the threshold of a queue.
 func (q *queue) entitlement() string {
-	if q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE {
+	if q.byFairShare() {
 		return "has as its fair share"
 	}
 	return "deserves"
